@@ -1,0 +1,32 @@
+//! CRC-32 over one or several parts.
+
+/// CRC-32 (ISO-HDLC) of one buffer.
+pub(crate) fn checksum(bytes: &[u8]) -> u32 {
+    crc32fast::hash(bytes)
+}
+
+/// CRC-32 of several parts, as if they were one buffer.
+pub(crate) struct Checksum(crc32fast::Hasher);
+
+impl Checksum {
+    pub(crate) fn new() -> Self {
+        Self(crc32fast::Hasher::new())
+    }
+
+    pub(crate) fn bytes(mut self, part: &[u8]) -> Self {
+        self.0.update(part);
+        self
+    }
+
+    pub(crate) fn u64(self, part: u64) -> Self {
+        self.bytes(&part.to_le_bytes())
+    }
+
+    pub(crate) fn u32(self, part: u32) -> Self {
+        self.bytes(&part.to_le_bytes())
+    }
+
+    pub(crate) fn finish(self) -> u32 {
+        self.0.finalize()
+    }
+}

@@ -1,0 +1,11 @@
+//! The key hash: xxh3-64 with the database's seed, so that one hash serves memtables and every file.
+
+/// The random seed of a database, stored in its manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HashSeed(pub(crate) u64);
+
+/// Hash of `bytes` under `seed`; an adversary who does not know the seed cannot aim at a bucket.
+#[inline]
+pub(crate) fn hash(seed: HashSeed, bytes: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed.0)
+}

@@ -1,0 +1,46 @@
+//! Plain bytes: little-endian integers, varints, checksums, hashes, and the cursor that every decoder reads through.
+//!
+//! Invariants
+//! * nothing here panics on any input: a short buffer is a [`DecodeError`];
+//! * a decoder knows only its buffer: whoever read the buffer adds the file and the base offset.
+
+mod checksum;
+mod cursor;
+mod hash;
+mod varint;
+
+pub(crate) use checksum::{Checksum, checksum};
+pub(crate) use cursor::Cursor;
+pub(crate) use hash::{HashSeed, hash};
+pub(crate) use varint::{VARINT_BYTES_MAX, put_bytes, put_varint, varint_len};
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// What a decoder found wrong with its buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodeError {
+    /// The structure being decoded, as FORMAT.md names it.
+    pub structure: &'static str,
+    /// The offset in the buffer at which the problem was seen.
+    pub at: usize,
+    /// What is wrong, in words.
+    pub problem: Cow<'static, str>,
+}
+
+impl DecodeError {
+    /// A problem of `structure` at offset `at` of the buffer.
+    pub(crate) fn new(
+        structure: &'static str,
+        at: usize,
+        problem: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { structure, at, problem: problem.into() }
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at byte {}: {}", self.structure, self.at, self.problem)
+    }
+}

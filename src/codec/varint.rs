@@ -1,0 +1,30 @@
+//! LEB128: seven bits a byte, least significant first.
+
+/// The longest encoding of a u64.
+pub(crate) const VARINT_BYTES_MAX: usize = 10;
+
+/// Appends `value`.
+#[inline]
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        #[expect(clippy::cast_possible_truncation, reason = "masked to seven bits")]
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "below 0x80")]
+    out.push(value as u8);
+}
+
+/// Appends a length and the bytes.
+#[inline]
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// How many bytes [`put_varint`] appends for `value`.
+#[inline]
+pub(crate) fn varint_len(value: u64) -> usize {
+    let bits = 64 - (value | 1).leading_zeros() as usize;
+    bits.div_ceil(7)
+}

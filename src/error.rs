@@ -1,0 +1,296 @@
+//! What can go wrong, in the caller's terms: one error type, one word wide, cheap to clone.
+//!
+//! A kind exists only if a caller would act differently. Errors of the data model also carry the Table
+//! service's code, HTTP status and text; errors of the engine say what was being done, and the cause is `source()`.
+
+mod code;
+
+pub use code::Code;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::codec::DecodeError;
+
+/// The result of every fallible operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong. Cloning is cheap: a failed sync answers every writer of its round.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+/// What a caller can do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The table or entity does not exist.
+    NotFound,
+    /// The table or entity exists already.
+    AlreadyExists,
+    /// The ETag given is not the entity's: read again and decide anew.
+    PreconditionFailed,
+    /// The request breaks a rule of the data model; see [`Error::code`].
+    InvalidInput,
+    /// Another process or handle holds the database.
+    Locked,
+    /// The database was written by a newer format, or needs a feature this build lacks.
+    Unsupported,
+    /// Bytes on disk are not what was written; see [`Error::corruption`].
+    Corruption,
+    /// The operating system refused; the cause is `source()`.
+    Io,
+    /// A failed write or sync ended all writing through this handle: open the database anew.
+    Poisoned,
+    /// Try again later.
+    Busy,
+    /// Time ran out.
+    Timeout,
+    /// The disk is full, and nothing was written: free space and go on.
+    StorageFull,
+    /// The operation is known and not supported.
+    NotImplemented,
+    /// The changes asked for are no longer kept.
+    ChangesLost,
+}
+
+/// Where on disk, and what is wrong there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Corruption {
+    /// The damaged file.
+    pub file: PathBuf,
+    /// The offset in the file, in bytes.
+    pub offset: u64,
+    /// The damaged structure, as FORMAT.md names it.
+    pub structure: &'static str,
+    /// What is wrong with it.
+    pub problem: Cow<'static, str>,
+}
+
+struct Inner {
+    kind: ErrorKind,
+    code: Code,
+    /// What was being done, or the service's text.
+    message: Cow<'static, str>,
+    /// The failing operation of a group.
+    index: Option<usize>,
+    cause: Option<Cause>,
+}
+
+#[derive(Clone)]
+enum Cause {
+    Io(Arc<io::Error>),
+    Corruption(Corruption),
+    Error(Error),
+}
+
+impl Error {
+    /// A refusal by the data model, with the service's text for `code`.
+    pub(crate) fn refused(code: Code) -> Self {
+        Self::build(code.kind(), code, code.message(), None)
+    }
+
+    /// A refusal by the data model with a text of its own.
+    pub(crate) fn refused_with(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::build(code.kind(), code, message.into(), None)
+    }
+
+    /// An engine error: `message` says what was being done or what is wrong, in lower case.
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::build(kind, Code::of(kind), message.into(), None)
+    }
+
+    /// The operating system refused `doing` (with the path in it). A full disk is [`ErrorKind::StorageFull`].
+    pub(crate) fn io(doing: impl Into<Cow<'static, str>>, cause: io::Error) -> Self {
+        let kind = match cause.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::StorageFull,
+            _ => ErrorKind::Io,
+        };
+        Self::build(kind, Code::of(kind), doing.into(), Some(Cause::Io(Arc::new(cause))))
+    }
+
+    /// `structure` at `offset` of `file` is not what was written.
+    pub(crate) fn corrupt(
+        file: &Path,
+        offset: u64,
+        structure: &'static str,
+        problem: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        let corruption =
+            Corruption { file: file.to_owned(), offset, structure, problem: problem.into() };
+        let kind = ErrorKind::Corruption;
+        let message = corruption.to_string();
+        Self::build(kind, Code::of(kind), message.into(), Some(Cause::Corruption(corruption)))
+    }
+
+    /// A decoder's complaint about the bytes at `base` of `file`.
+    pub(crate) fn decode(file: &Path, base: u64, error: DecodeError) -> Self {
+        Self::corrupt(file, base + error.at as u64, error.structure, error.problem)
+    }
+
+    /// The same error, seen while `doing` something larger: kind and code stay.
+    pub(crate) fn during(self, doing: impl Into<Cow<'static, str>>) -> Self {
+        let (kind, code, index) = (self.0.kind, self.0.code, self.0.index);
+        let mut error = Self::build(kind, code, doing.into(), Some(Cause::Error(self)));
+        Arc::get_mut(&mut error.0).expect("just built").index = index;
+        error
+    }
+
+    /// What every write answers after `self` ended writing.
+    pub(crate) fn poisoned(self) -> Self {
+        let kind = ErrorKind::Poisoned;
+        let message = "a failed write or sync ended writing: open the database anew";
+        Self::build(kind, Code::of(kind), message.into(), Some(Cause::Error(self)))
+    }
+
+    /// The same refusal, of operation `index` of a group.
+    pub(crate) fn at_index(self, index: usize) -> Self {
+        let inner = &self.0;
+        Self(Arc::new(Inner {
+            kind: inner.kind,
+            code: inner.code,
+            message: inner.message.clone(),
+            index: Some(index),
+            cause: inner.cause.clone(),
+        }))
+    }
+
+    fn build(
+        kind: ErrorKind,
+        code: Code,
+        message: Cow<'static, str>,
+        cause: Option<Cause>,
+    ) -> Self {
+        Self(Arc::new(Inner { kind, code, message, index: None, cause }))
+    }
+
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The Table service's code, such as `EntityAlreadyExists`; `InternalError` for the engine's own errors.
+    pub fn code(&self) -> &'static str {
+        self.0.code.as_str()
+    }
+
+    /// The HTTP status that goes with [`code`](Self::code).
+    pub fn status(&self) -> u16 {
+        self.0.code.status()
+    }
+
+    /// The zero-based index of the failing operation, for errors of a group.
+    pub fn index(&self) -> Option<usize> {
+        self.0.index
+    }
+
+    /// The message alone, without its causes.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// True if the same request may succeed later without any change.
+    pub fn is_transient(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Busy | ErrorKind::Timeout | ErrorKind::StorageFull)
+    }
+
+    /// The damage, if this error or one of its causes is damage.
+    pub fn corruption(&self) -> Option<&Corruption> {
+        match &self.0.cause {
+            Some(Cause::Corruption(corruption)) => Some(corruption),
+            Some(Cause::Error(error)) => error.corruption(),
+            _ => None,
+        }
+    }
+
+    /// The whole chain on one line: message, then each cause after a colon.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        text
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} ({}", self.kind(), self.code())?;
+        if let Some(index) = self.index() {
+            write!(f, ", operation {index}")?;
+        }
+        write!(f, "): {}", self.chain())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.0.cause {
+            Some(Cause::Io(error)) => Some(&**error),
+            Some(Cause::Error(error)) => Some(error),
+            // The message is the corruption's text already.
+            Some(Cause::Corruption(_)) | None => None,
+        }
+    }
+}
+
+impl fmt::Display for Corruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, offset, structure, problem } = self;
+        write!(f, "{structure} at byte {offset} of {}: {problem}", file.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chain_names_file_offset_and_cause() {
+        let error =
+            Error::corrupt(Path::new("d/000004.wal"), 32768, "record", "checksum 1, stored 2")
+                .during("replay wal");
+        assert_eq!(
+            error.chain(),
+            "replay wal: record at byte 32768 of d/000004.wal: checksum 1, stored 2"
+        );
+        assert_eq!(
+            (error.kind(), error.code(), error.status()),
+            (ErrorKind::Corruption, "InternalError", 500)
+        );
+        assert_eq!(error.corruption().unwrap().offset, 32768);
+    }
+
+    #[test]
+    fn a_full_disk_is_its_own_kind() {
+        let error = Error::io("allocate 000004.wal", io::ErrorKind::StorageFull.into());
+        assert_eq!((error.kind(), error.code()), (ErrorKind::StorageFull, "StorageFull"));
+        assert!(error.is_transient());
+    }
+
+    #[test]
+    fn refusals_speak_as_the_service_does() {
+        let error = Error::refused(Code::EntityAlreadyExists).at_index(3);
+        assert_eq!(
+            (error.code(), error.status(), error.index()),
+            ("EntityAlreadyExists", 409, Some(3))
+        );
+        assert_eq!(error.to_string(), "The specified entity already exists.");
+    }
+
+    #[test]
+    fn an_error_is_one_word() {
+        assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+}

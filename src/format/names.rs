@@ -1,0 +1,112 @@
+//! The names of files, and the numbers in them. FORMAT.md §names.
+
+use std::fmt;
+
+/// The number of a file; unique in a database for ever, across kinds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct FileNumber(pub(crate) u64);
+
+/// The number of a table; never reused. Table 0 is the catalog.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TableId(pub(crate) u32);
+
+/// The random id of a file: a number names a file, its id says that it is the one that was meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct FileId(pub(crate) u64);
+
+/// The number of a range; never reused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RangeId(pub(crate) u64);
+
+/// What a name in the database's directory stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileName {
+    Lock,
+    Current,
+    /// CURRENT or an SST before its rename.
+    Temporary,
+    Manifest(FileNumber),
+    Wal(FileNumber),
+    Sst(FileNumber),
+}
+
+impl TableId {
+    pub(crate) const CATALOG: TableId = TableId(0);
+}
+
+impl fmt::Display for FileNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:06}", self.0)
+    }
+}
+
+impl fmt::Display for TableId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "t{}", self.0)
+    }
+}
+
+impl fmt::Display for FileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FileName::Lock => f.write_str("LOCK"),
+            FileName::Current => f.write_str("CURRENT"),
+            FileName::Temporary => f.write_str("CURRENT.tmp"),
+            FileName::Manifest(n) => write!(f, "MANIFEST-{n}"),
+            FileName::Wal(n) => write!(f, "{n}.wal"),
+            FileName::Sst(n) => write!(f, "{n}.sst"),
+        }
+    }
+}
+
+impl FileName {
+    /// What `name` stands for; `None` if it is not ours.
+    pub(crate) fn parse(name: &str) -> Option<FileName> {
+        if let Some(number) = name.strip_prefix("MANIFEST-") {
+            return Some(FileName::Manifest(parse_number(number)?));
+        }
+        match name {
+            "LOCK" => Some(FileName::Lock),
+            "CURRENT" => Some(FileName::Current),
+            _ => match name.rsplit_once('.')? {
+                (number, "wal") => Some(FileName::Wal(parse_number(number)?)),
+                (number, "sst") => Some(FileName::Sst(parse_number(number)?)),
+                (stem, "tmp") => {
+                    let ours = stem == "CURRENT" || FileName::parse(stem).is_some();
+                    ours.then_some(FileName::Temporary)
+                }
+                _ => None,
+            },
+        }
+    }
+}
+
+/// At least six digits, no sign, no superfluous zero: one number has one name.
+fn parse_number(text: &str) -> Option<FileNumber> {
+    let number = FileNumber(text.parse().ok()?);
+    (number.to_string() == text).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(name: &str, expected: Option<FileName>) {
+        assert_eq!(FileName::parse(name), expected);
+    }
+
+    #[test]
+    fn names() {
+        check("000004.wal", Some(FileName::Wal(FileNumber(4))));
+        check("1234567.sst", Some(FileName::Sst(FileNumber(1_234_567))));
+        check("MANIFEST-000002", Some(FileName::Manifest(FileNumber(2))));
+        check("CURRENT.tmp", Some(FileName::Temporary));
+        check("000004.sst.tmp", Some(FileName::Temporary));
+        check("4.wal", None);
+        check("+00004.wal", None);
+        check("0000004.wal", None);
+        check("notes.txt", None);
+        assert_eq!(FileName::Sst(FileNumber(7)).to_string(), "000007.sst");
+    }
+}

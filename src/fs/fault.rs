@@ -1,0 +1,5 @@
+//! To come.
+
+/// To come.
+#[derive(Debug)]
+pub struct FaultFs;

@@ -1,0 +1,110 @@
+//! The only door to the disk: files, maps, directories and locks, behind traits.
+//!
+//! [`DiskFs`] is the system's; [`MemFs`] models what a power cut leaves; [`FaultFs`] fails chosen operations of another.
+//!
+//! Invariants
+//! * a name (create, rename, remove) is durable only after [`Fs::sync_dir`] of its directory;
+//! * bytes and length are durable only after [`FileWrite::sync`];
+//! * an `Interrupted` error or a short transfer never leaves this module: the operation is completed or fails;
+//! * a path is written through one handle at a time.
+
+mod disk;
+mod fault;
+mod mem;
+
+pub use disk::DiskFs;
+pub use fault::FaultFs;
+pub use mem::MemFs;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// A file system.
+pub trait Fs: Send + Sync + fmt::Debug {
+    /// Creates a directory and its missing parents. The new entries are durable on return:
+    /// each created directory's parent is synced. Existing directories are fine.
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
+    /// The names (not paths) in a directory, sorted.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Whether there is a file or directory of this name.
+    fn exists(&self, path: &Path) -> io::Result<bool>;
+    /// Creates a file that must not exist and opens it for writing.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>>;
+    /// Opens an existing file for writing, nothing cut off.
+    fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>>;
+    /// Opens an existing file for reading.
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>>;
+    /// Renames a file, replacing a file of the new name, atomically.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Removes an empty directory.
+    fn remove_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Gives a file a second name; `Unsupported` or `CrossesDevices` where that cannot be done.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Creates the file if need be and holds it exclusively until the lock is dropped;
+    /// `WouldBlock` if another process or handle holds it.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>>;
+    /// What kind of file system holds `path`, for people ("ext4", "tmpfs", "memory").
+    fn kind(&self, path: &Path) -> String;
+}
+
+/// A file being written.
+pub trait FileWrite: Send + Sync + fmt::Debug {
+    /// Writes all of `bytes` at `offset`, growing the file as needed.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Makes all that was written durable, length included. After a failure nothing written since the
+    /// last success may be believed, and the handle must not be synced again.
+    fn sync(&self) -> io::Result<()>;
+    /// Reserves space up to `len` bytes and grows the file to it, the new bytes zero, so that later
+    /// writes below `len` cannot run out of space. A file system that cannot reserve only grows the file.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+    /// Cuts or grows the file to `len` bytes.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// The file's length in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// Starts writing dirty pages of the range back without waiting; a hint.
+    fn start_write_back(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
+}
+
+/// A file being read.
+pub trait FileRead: Send + Sync + fmt::Debug {
+    /// Fills `buffer` from `offset`; `UnexpectedEof` if the file is shorter.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+    /// The file's length in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// The whole file as it is now, mapped read-only. The file must not be written while it is mapped.
+    fn map(&self) -> io::Result<Bytes>;
+}
+
+/// Holds a lock file until dropped.
+pub trait FileLock: Send + Sync + fmt::Debug {}
+
+/// Reads a whole small file; refuses one larger than `max` bytes, which is not what was asked for.
+pub(crate) fn read_small(fs: &dyn Fs, path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let file = fs.open_read(path)?;
+    let len = file.len()?;
+    if len > max {
+        let problem = format!("{len} bytes long, at most {max} expected");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+    }
+    let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
+    file.read_at(0, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The directory that holds `path`.
+pub(crate) fn parent(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
