@@ -178,29 +178,32 @@ fn op_kind(name: &str) -> Result<OpKind, String> {
 
 /// Cases are parted by blank lines; the input ends at `----`, the expectation at a blank line.
 fn parse(text: &str) -> (Vec<Case>, String) {
+    let lines: Vec<&str> = text.lines().collect();
+    let owned = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+    let end = |from: usize, mark: &str| {
+        lines[from..].iter().position(|line| *line == mark).map_or(lines.len(), |at| from + at)
+    };
     let mut cases = Vec::new();
     let mut before = String::new();
-    let mut lines = text.lines().enumerate();
-    while let Some((number, line)) = lines.next() {
+    let mut at = 0;
+    while let Some(line) = lines.get(at) {
         if line.is_empty() || line.starts_with('#') {
             before.push_str(line);
             before.push('\n');
+            at += 1;
             continue;
         }
-        let rest = lines.by_ref().map(|(_, line)| line.to_owned());
-        let mut rest = rest.collect::<Vec<_>>().into_iter();
-        let input: Vec<String> = rest.by_ref().take_while(|line| line != "----").collect();
-        let expected: Vec<String> = rest.by_ref().take_while(|line| !line.is_empty()).collect();
-        let used = 1 + input.len() + 1 + expected.len();
+        let input_end = end(at, "----");
+        let expected_start = lines.len().min(input_end + 1);
+        let expected_end = end(expected_start, "");
         cases.push(Case {
             before: std::mem::take(&mut before),
-            line_number: number + 1,
-            command: line.to_owned(),
-            input,
-            expected,
+            line_number: at + 1,
+            command: (*line).to_owned(),
+            input: owned(&lines[at + 1..input_end]),
+            expected: owned(&lines[expected_start..expected_end]),
         });
-        lines = text.lines().enumerate();
-        lines.by_ref().take(number + used).for_each(drop);
+        at = expected_end;
     }
     (cases, before)
 }
