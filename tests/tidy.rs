@@ -130,6 +130,15 @@ fn links_lead_somewhere() {
 }
 
 #[test]
+fn documents_are_short_and_say_what_is_run() {
+    let tree = Tree::read();
+    expect_none(documents::check_map(tree.document("docs/ARCHITECTURE.md")));
+    let ci = Path::new(env!("CARGO_MANIFEST_DIR")).join(".ci/run");
+    let ci = std::fs::read_to_string(ci).unwrap();
+    expect_none(documents::check_commands(tree.document("README.md"), &ci));
+}
+
+#[test]
 fn every_structure_has_its_four_corners() {
     let tree = Tree::read();
     let format = tree.document("FORMAT.md");

@@ -28,6 +28,34 @@ pub fn check_links(documents: &[(String, String)], paths: &[String]) -> Vec<Offe
     offences
 }
 
+/// A map that is longer than this is no map.
+const ARCHITECTURE_LINES_MAX: usize = 200;
+
+pub fn check_map(architecture: &str) -> Vec<Offence> {
+    let lines = architecture.lines().count();
+    let too_long = lines >= ARCHITECTURE_LINES_MAX;
+    let what = format!("{lines} lines");
+    let offence = Offence::new("docs/ARCHITECTURE.md", lines, "document length", what);
+    too_long.then_some(offence).into_iter().collect()
+}
+
+/// `.ci/run` calls the very commands that README.md shows under "Test it".
+pub fn check_commands(readme: &str, ci: &str) -> Vec<Offence> {
+    let after = readme.split("## Test it").nth(1).unwrap_or_default();
+    let block = after.split("```").nth(1).unwrap_or_default();
+    let mut commands = block.lines().skip(1).filter(|line| !line.is_empty()).peekable();
+    if commands.peek().is_none() {
+        return vec![Offence::new("README.md", 1, "commands", "no command under `## Test it`")];
+    }
+    let missing = commands.filter(|command| !ci.contains(*command));
+    missing
+        .map(|command| {
+            let what = format!("`{command}` is not called");
+            Offence::new(".ci/run", 1, "commands", what)
+        })
+        .collect()
+}
+
 /// The headings of a document outside code blocks: line and text without the marks.
 pub fn headings(text: &str) -> impl Iterator<Item = (usize, &str)> {
     prose(text)
@@ -80,6 +108,16 @@ fn slug(heading: &str) -> String {
     let kept = heading.to_lowercase();
     let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+#[test]
+fn long_maps_and_commands_that_differ_are_found() {
+    assert_eq!(check_map(&"x\n".repeat(199)), []);
+    assert_eq!(check_map(&"x\n".repeat(200)).len(), 1);
+    let readme = "## Test it\nSo:\n```sh\ncargo test --x\n```\n";
+    assert_eq!(check_commands(readme, "step tests cargo test --x\n"), []);
+    assert_eq!(check_commands(readme, "cargo test\n")[0].what, "`cargo test --x` is not called");
+    assert_eq!(check_commands("# No", "cargo test\n").len(), 1);
 }
 
 #[track_caller]
