@@ -7,9 +7,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use rowstone::fs::MemFs;
+use rowstone::fs::{Fs, MemFs};
 
 use crate::harness::engine::Engine;
+use crate::harness::lying;
 use crate::harness::oracle::Oracle;
 use crate::harness::program::{Failure, Mix, Program, panic_text, report};
 use crate::harness::rng::{Rng, mix};
@@ -19,6 +20,9 @@ use crate::harness::step::{Condition, Config, Step, Verb, Write};
 const IMAGES: u64 = 50_000;
 const STEPS: usize = 60;
 const SEEDS_PER_OPERATION: u64 = 2;
+
+/// What stands between the engine and the memory.
+type Wrap = Option<fn(MemFs) -> Arc<dyn Fs>>;
 
 /// What had been promised once so many file operations were done.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +50,9 @@ struct Tally {
 }
 
 impl Recording {
-    fn of(program: &Program, at: &mut usize) -> Result<Recording, String> {
+    fn of(program: &Program, wrap: Wrap, at: &mut usize) -> Result<Recording, String> {
         let mut runner = Runner::new(program.config.clone());
+        runner.engine.wrap = wrap;
         runner.engine.fs.record();
         let mut marks = vec![Mark { ops: 0, process_floor: 0, power_floor: 0 }];
         let open = Step::Open(program.config.clone());
@@ -139,10 +144,10 @@ fn go_on(runner: &mut Runner, rng: &mut Rng) -> Result<(), String> {
     Ok(())
 }
 
-fn run_program(program: &Program, tally: &mut Tally) -> Result<(), Failure> {
+fn run_program(program: &Program, wrap: Wrap, tally: &mut Tally) -> Result<(), Failure> {
     let mut at = 0;
     let run = catch_unwind(AssertUnwindSafe(|| {
-        let recording = Recording::of(program, &mut at)?;
+        let recording = Recording::of(program, wrap, &mut at)?;
         let mut rng = Rng::new(mix(program.seed ^ 0xc4a5));
         for op in recording.fs.recorded() {
             recording.check_moment(op, &mut rng, tally)?;
@@ -160,10 +165,10 @@ fn run_program(program: &Program, tally: &mut Tally) -> Result<(), Failure> {
 }
 
 fn check(program: &Program, tally: &mut Tally) {
-    if let Err(failure) = run_program(program, tally) {
+    if let Err(failure) = run_program(program, None, tally) {
         // Where it fails depends on the whole history: keep all steps, the last one included.
         let whole = |program: &Program| {
-            let failure = run_program(program, &mut Tally::default()).err()?;
+            let failure = run_program(program, None, &mut Tally::default()).err()?;
             Some(Failure { step: program.steps.len().saturating_sub(1), ..failure })
         };
         report(program, &failure, whole);
@@ -197,4 +202,18 @@ fn trap_46_power_cut_while_the_database_is_created() {
         check(&Program { seed, ..program.clone() }, &mut tally);
     }
     assert!(tally.images > 1000, "{tally:?}");
+}
+
+/// The suite is worth something only if it notices a disk that lies.
+#[test]
+fn syncs_that_lie_are_noticed() {
+    let liars: [fn(MemFs) -> Arc<dyn Fs>; 2] = [lying::about_files, lying::about_directories];
+    for lie in liars {
+        let noticed = (0..20).filter(|seed| {
+            let mix_of = Mix { crashes: 0, reopens: 12, clock: 2, tables: 20 };
+            let program = Program::random(0xc1_0000 + seed, STEPS, mix_of);
+            run_program(&program, Some(lie), &mut Tally::default()).is_err()
+        });
+        assert!(noticed.count() > 10);
+    }
 }

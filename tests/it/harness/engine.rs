@@ -10,10 +10,10 @@ use std::sync::Arc;
 use rowstone::fs::{Fs, MemFs};
 use rowstone::{
     Background, DateTime, Db, Durability, ETag, Entity, EntityGroup, Error, KeyRange, ManualClock,
-    Operation, Options, Result, Snapshot,
+    Operation, Options, Result, Snapshot, Table,
 };
 
-use super::oracle::{Row, Table, Tables, key};
+use super::oracle::{self, Row, Tables, key};
 use super::step::{Config, Scan, Verb, Write};
 use super::value::Val;
 
@@ -22,11 +22,19 @@ pub const PATH: &str = "db";
 /// 2024-01-01, in ticks of 100 ns since 1601.
 pub const START: u64 = 133_485_408_000_000_000;
 
+/// A snapshot with handles of the tables of its time, which may be dropped since.
+pub struct Pinned {
+    snapshot: Snapshot,
+    tables: BTreeMap<String, Table>,
+}
+
 /// A file system, a clock and a database that is open or not.
 pub struct Engine {
     pub fs: MemFs,
     pub clock: Arc<ManualClock>,
     pub config: Config,
+    /// What stands between the engine and the memory, if anything.
+    pub wrap: Option<fn(MemFs) -> Arc<dyn Fs>>,
     db: Option<Db>,
 }
 
@@ -36,12 +44,14 @@ impl Engine {
     }
 
     pub fn on(fs: MemFs, clock: Arc<ManualClock>, config: Config) -> Self {
-        Self { fs, clock, config, db: None }
+        Self { fs, clock, config, wrap: None, db: None }
     }
 
     pub fn open(&mut self) -> Result<()> {
-        let fs: Arc<dyn Fs> = Arc::new(self.fs.clone());
-        self.open_on(fs)
+        let fs = self.fs.clone();
+        self.open_on(
+            self.wrap.map_or_else(|| Arc::new(fs.clone()) as Arc<dyn Fs>, |wrap| wrap(fs.clone())),
+        )
     }
 
     /// Opens through another file system over the same bytes.
@@ -123,9 +133,9 @@ impl Engine {
         table: &str,
         (pk, rk): (&str, &str),
         select: Option<&[String]>,
-        at: Option<&Snapshot>,
+        at: Option<&Pinned>,
     ) -> Result<Option<Row>> {
-        let table = self.db().table(table)?;
+        let (table, at) = self.table_at(table, at)?;
         let names: Option<Vec<&str>> = select.map(|names| names.iter().map(|n| &**n).collect());
         let found = match (at, names) {
             (None, None) => table.get(pk, rk)?,
@@ -136,8 +146,8 @@ impl Engine {
         Ok(found.as_ref().map(row))
     }
 
-    pub fn scan(&self, table: &str, scan: &Scan, at: Option<&Snapshot>) -> Result<Vec<Row>> {
-        let table = self.db().table(table)?;
+    pub fn scan(&self, table: &str, scan: &Scan, at: Option<&Pinned>) -> Result<Vec<Row>> {
+        let (table, at) = self.table_at(table, at)?;
         let query = || {
             let range = range(scan);
             let query = match at {
@@ -174,6 +184,23 @@ impl Engine {
         }
     }
 
+    /// A snapshot, and the tables that there are.
+    pub fn pin(&self) -> Result<Pinned> {
+        let snapshot = self.db().snapshot();
+        let names = self.db().tables()?;
+        let table = |name: String| Ok((name.to_lowercase(), self.db().table(&name)?));
+        Ok(Pinned { snapshot, tables: names.into_iter().map(table).collect::<Result<_>>()? })
+    }
+
+    fn table_at<'a>(
+        &self,
+        name: &str,
+        at: Option<&'a Pinned>,
+    ) -> Result<(Table, Option<&'a Snapshot>)> {
+        let Some(pinned) = at else { return Ok((self.db().table(name)?, None)) };
+        Ok((pinned.tables[&name.to_lowercase()].clone(), Some(&pinned.snapshot)))
+    }
+
     /// Everything that the database shows.
     pub fn state(&self) -> Result<Tables> {
         let mut tables = BTreeMap::new();
@@ -183,7 +210,7 @@ impl Engine {
             let rows: BTreeMap<_, _> =
                 rows.into_iter().map(|row| (key(&row.pk, &row.rk), Rc::new(row))).collect();
             assert_eq!(count, rows.len(), "a scan of {name} shows an entity twice");
-            tables.insert(name.to_lowercase(), Table { name, rows: Rc::new(rows) });
+            tables.insert(name.to_lowercase(), oracle::Table { name, rows: Rc::new(rows) });
         }
         Ok(tables)
     }

@@ -1,6 +1,7 @@
 //! What the suites share: steps and their text, the oracle, the engine behind one door, programs.
 
 pub mod engine;
+pub mod lying;
 pub mod oracle;
 pub mod parse;
 pub mod program;

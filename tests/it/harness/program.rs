@@ -138,6 +138,10 @@ pub fn report(
 ) -> ! {
     let first = format!("seed {}, step {}: {}", program.seed, failure.step, failure.what);
     eprintln!("{first}\nshrinking …");
+    // Another failure met on the way is another story.
+    let kind = |failure: &Failure| failure.what.split(':').next().unwrap_or_default().to_owned();
+    let wanted = kind(failure);
+    let fails = |program: &Program| fails(program).filter(|failure| kind(failure) == wanted);
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let (small, failure) = program.shrink(fails);

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rowstone::{Error, ErrorKind, Snapshot};
+use rowstone::{Error, ErrorKind};
 
-use super::engine::{Engine, START, code};
+use super::engine::{Engine, Pinned, START, code};
 use super::oracle::{Change, Oracle, Refusal, Row, Tables, differences};
 use super::step::{Config, Scan, Step, durability_name};
 
@@ -17,7 +17,7 @@ use super::step::{Config, Scan, Step, durability_name};
 pub struct Runner {
     pub engine: Engine,
     pub oracle: Oracle,
-    snapshots: BTreeMap<String, (Snapshot, Tables)>,
+    snapshots: BTreeMap<String, (Pinned, Tables)>,
     /// Storage errors end the step, not the run: the change that met one is pending.
     pub faults_expected: bool,
     pub counts: Counts,
@@ -64,8 +64,8 @@ impl Runner {
             Step::Get { table, pk, rk, select, at } => self.get(table, (pk, rk), select, at),
             Step::Scan { table, scan } => self.scan(table, scan),
             Step::Snapshot(name) => {
-                let snapshot = self.engine.db().snapshot();
-                self.snapshots.insert(name.clone(), (snapshot, self.oracle.tables.clone()));
+                let pinned = self.engine.pin().map_err(|error| format!("snapshot: {error:?}"))?;
+                self.snapshots.insert(name.clone(), (pinned, self.oracle.tables.clone()));
                 Ok(Vec::new())
             }
             Step::Release(name) => {
@@ -185,7 +185,7 @@ impl Runner {
         select: &Option<Vec<String>>,
         at: &Option<String>,
     ) -> Outcome {
-        let (snapshot, tables) = self.state_at(at)?;
+        let Some((snapshot, tables)) = self.state_at(at, table) else { return no_snapshot() };
         let expected = tables.get(&table.to_lowercase()).map(|table| {
             let row = table.rows.get(&super::oracle::key(pk, rk));
             row.map(|row| project(row, select.as_deref()))
@@ -202,7 +202,7 @@ impl Runner {
     }
 
     fn scan(&mut self, table: &str, scan: &Scan) -> Outcome {
-        let (snapshot, tables) = self.state_at(&scan.at)?;
+        let Some((snapshot, tables)) = self.state_at(&scan.at, table) else { return no_snapshot() };
         let table_there = tables.get(&table.to_lowercase());
         let rows = table_there.map(|table| table.rows.values().map(|row| &**row));
         let expected: Option<Vec<Row>> = rows.map(|rows| {
@@ -235,10 +235,12 @@ impl Runner {
         Err(format!("refused: {error:?}"))
     }
 
-    fn state_at(&self, at: &Option<String>) -> Result<(Option<&Snapshot>, &Tables), String> {
-        let Some(name) = at else { return Ok((None, &self.oracle.tables)) };
-        let (snapshot, tables) = self.snapshots.get(name).ok_or(format!("no snapshot {name}"))?;
-        Ok((Some(snapshot), tables))
+    /// `None` if there is no such snapshot, or no such table in it: steps are taken out of programs
+    /// that fail.
+    fn state_at(&self, at: &Option<String>, table: &str) -> Option<(Option<&Pinned>, &Tables)> {
+        let Some(name) = at else { return Some((None, &self.oracle.tables)) };
+        let (pinned, tables) = self.snapshots.get(name)?;
+        tables.contains_key(&table.to_lowercase()).then_some((Some(pinned), tables))
     }
 
     fn maintain(&mut self, work: impl FnOnce(&Engine) -> rowstone::Result<()>) -> Outcome {
@@ -325,6 +327,10 @@ impl Runner {
         }
         Ok(Vec::new())
     }
+}
+
+fn no_snapshot() -> Outcome {
+    Ok(vec!["not in the snapshot".to_owned()])
 }
 
 /// The disk's fault, or its consequence.
