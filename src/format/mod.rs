@@ -2,7 +2,10 @@
 //!
 //! Not here: files (`log`, `sst`, `manifest`), primitives (`codec`).
 
+pub(crate) mod field;
 pub(crate) mod names;
+pub(crate) mod record;
+pub(crate) mod wal;
 
 /// What an entry says about its user key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
