@@ -2,6 +2,7 @@
 //!
 //! Not here: files (`log`, `sst`, `manifest`), primitives (`codec`).
 
+pub(crate) mod file_meta;
 pub(crate) mod names;
 
 /// What an entry says about its user key.
