@@ -46,6 +46,13 @@ impl LogFile {
         Ok(Self { path: path.to_owned(), header, file, failure: OnceLock::new() })
     }
 
+    /// Opens a file whose records were read and accepted to their end. The caller appends behind that, after a sync.
+    pub(crate) fn reopen(fs: &dyn Fs, path: &Path, header: LogHeader) -> Result<Self> {
+        let doing = |error| Error::io(format!("open {}", path.display()), error);
+        let file = fs.open_write(path).map_err(doing)?;
+        Ok(Self { path: path.to_owned(), header, file, failure: OnceLock::new() })
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

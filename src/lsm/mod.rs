@@ -1,0 +1,3 @@
+//! The log-structured merge tree.
+
+pub(crate) mod compaction;
