@@ -1,0 +1,3 @@
+//! Compaction: which files to merge, and merging them.
+
+pub(crate) mod picker;
