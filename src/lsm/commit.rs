@@ -93,6 +93,7 @@ pub(crate) struct LogQueue {
 /// A log that is named in the manifest and holds no record yet.
 pub(crate) struct NextLog {
     pub(crate) log: Arc<LogFile>,
+    pub(crate) allocated: u64,
     /// The manifest as of its naming.
     pub(crate) manifest: Position,
 }
@@ -353,9 +354,8 @@ impl Engine {
             self.env.options.log_allocate_bytes,
             ALLOCATE_STEP_MAX.max(self.env.options.log_allocate_bytes),
         );
-        let log = self.create_log(&mut manifest, bytes)?;
-        let manifest = manifest.position();
-        self.rounds.lock().queue.next = Some(NextLog { log: Arc::new(log), manifest });
+        let next = self.env.create_log(&mut manifest, bytes, &[]).map_err(|e| self.judge(e))?;
+        self.rounds.lock().queue.next = Some(next);
         Ok(())
     }
 
@@ -448,7 +448,6 @@ impl LogQueue {
     /// A queue whose first record, which names `predecessor`, is queued.
     pub(crate) fn new(
         next: NextLog,
-        allocated: u64,
         predecessor: Option<Predecessor>,
         durable: Position,
         last: Seq,
@@ -456,7 +455,7 @@ impl LogQueue {
         let mut queue = Self {
             log: next.log,
             end: LogFile::START,
-            allocated,
+            allocated: next.allocated,
             segments: Vec::new(),
             unsynced: Vec::new(),
             weak: None,
@@ -491,7 +490,7 @@ impl LogQueue {
             Predecessor { number: header.number, id: header.id, accepted_end: self.end };
         self.log = next.log;
         self.end = LogFile::START;
-        self.allocated = self.log.allocated();
+        self.allocated = next.allocated;
         self.shapes.clear();
         self.append_open(Some(predecessor), next.manifest, last)
     }

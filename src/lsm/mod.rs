@@ -13,6 +13,7 @@ mod flush;
 mod merge;
 mod outputs;
 mod recover;
+mod replay;
 mod round;
 mod snapshot;
 mod ticket;
@@ -44,7 +45,6 @@ use crate::fs::{FileLock, Fs};
 use crate::manifest::{FileEntry, Manifest};
 use crate::model::{Seq, ShapeId, Shapes};
 use crate::options::Options;
-use crate::rng::Rng;
 use crate::sst::{Sst, SstShared};
 use crate::sync::Mutex;
 
@@ -63,7 +63,6 @@ pub(crate) struct Env {
     pub(crate) seed: HashSeed,
     pub(crate) shapes: Arc<Shapes>,
     sst: SstShared,
-    rng: Mutex<Rng>,
 }
 
 /// One open database.
@@ -92,10 +91,6 @@ impl Env {
     #[inline]
     fn open_sst<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Sst>> {
         file.sst_or_open(|| Sst::open(&*self.fs, &self.dir, &file.meta, &self.sst))
-    }
-
-    fn new_id(&self) -> FileId {
-        FileId(self.rng.lock().next_u64())
     }
 }
 
@@ -129,8 +124,11 @@ impl Engine {
         Ok(!self.scan(span, None)?.advance()?)
     }
 
-    fn new_file_number(&self) -> Result<FileNumber> {
-        self.install.lock().new_number()
+    /// A number and an id for a new table file.
+    fn new_file(&self) -> Result<(FileNumber, FileId)> {
+        let mut manifest = self.install.lock();
+        let number = manifest.next_number().map_err(|error| self.judge(error))?;
+        Ok((number, manifest.next_id()))
     }
 
     /// A shape as the log defines it.
