@@ -2,8 +2,11 @@
 //!
 //! Not here: files (`log`, `sst`, `manifest`), primitives (`codec`).
 
+pub(crate) mod block;
 pub(crate) mod file_meta;
+pub(crate) mod hash_index;
 pub(crate) mod names;
+pub(crate) mod row_block;
 
 /// What an entry says about its user key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
