@@ -3,10 +3,14 @@
 //! Not here: files (`log`, `sst`, `manifest`), primitives (`codec`).
 
 pub(crate) mod block;
+pub(crate) mod fields;
 pub(crate) mod file_meta;
 pub(crate) mod hash_index;
 pub(crate) mod names;
 pub(crate) mod row_block;
+pub(crate) mod sparse_index;
+pub(crate) mod sst;
+pub(crate) mod stats;
 
 /// What an entry says about its user key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
