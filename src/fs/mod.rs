@@ -8,12 +8,13 @@
 //! * an `Interrupted` error or a short transfer never leaves this module: the operation is completed or fails;
 //! * a path is written through one handle at a time.
 
+mod complete;
 mod disk;
 mod fault;
 mod mem;
 
 pub use disk::DiskFs;
-pub use fault::FaultFs;
+pub use fault::{Fault, FaultFs, FaultKind, OpKind};
 pub use mem::MemFs;
 
 use std::fmt;
@@ -73,6 +74,9 @@ pub trait FileWrite: Send + Sync + fmt::Debug {
     fn start_write_back(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
+    /// Gives up what is not durable yet, as a system does whose sync failed: it can be read, and no
+    /// later sync makes it durable. Only storages that model failures do anything.
+    fn forget_dirty(&self) {}
 }
 
 /// A file being read.
