@@ -13,4 +13,5 @@ pub mod fs;
 mod model;
 mod options;
 mod rng;
+mod sst;
 mod sync;

@@ -102,21 +102,16 @@ impl Sealer {
         if codec == CODEC_NONE {
             out.extend_from_slice(raw);
         }
-        let Some((header, stored)) =
-            out.get_mut(start..).and_then(<[u8]>::split_first_chunk_mut::<HEADER_BYTES>)
-        else {
-            return;
-        };
-        let len32 = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-        header[0] = place.kind as u8;
-        header[1] = codec;
-        // Bytes 2..12 stay zero: reserved, no dictionary, no encryption key.
-        header[12..16].copy_from_slice(&len32(raw.len()).to_le_bytes());
-        header[16..20].copy_from_slice(&len32(stored.len()).to_le_bytes());
-        let sum = block_checksum(place, &header[..CHECKED_BYTES], stored);
-        header[20..].copy_from_slice(&sum.to_le_bytes());
+        seal_header(place, codec, raw.len(), out.get_mut(start..).unwrap_or_default());
     }
 
+    /// Appends `raw` as a block that is stored as it is.
+    pub(crate) fn seal_plain(&self, place: BlockPlace, raw: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + HEADER_BYTES, 0);
+        out.extend_from_slice(raw);
+        seal_header(place, CODEC_NONE, raw.len(), out.get_mut(start..).unwrap_or_default());
+    }
     #[cfg(feature = "zstd")]
     fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> u8 {
         let Some(zstd) = &mut self.zstd else { return CODEC_NONE };
@@ -229,6 +224,19 @@ impl<'a> StoredBlock<'a> {
     fn decompress_zstd(&self) -> Result<Vec<u8>, Unreadable> {
         unsupported(WITHOUT_ZSTD)
     }
+}
+
+/// Fills in the header at the start of `block`.
+fn seal_header(place: BlockPlace, codec: u8, raw_len: usize, block: &mut [u8]) {
+    let Some((header, stored)) = block.split_first_chunk_mut::<HEADER_BYTES>() else { return };
+    let len32 = |len: usize| u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes();
+    header[0] = place.kind as u8;
+    header[1] = codec;
+    // Bytes 2..12 stay zero: reserved, no dictionary, no encryption key.
+    header[12..16].copy_from_slice(&len32(raw_len));
+    header[16..20].copy_from_slice(&len32(stored.len()));
+    let sum = block_checksum(place, &header[..CHECKED_BYTES], stored);
+    header[20..].copy_from_slice(&sum.to_le_bytes());
 }
 
 fn unsupported<T>(what: impl Into<Cow<'static, str>>) -> Result<T, Unreadable> {

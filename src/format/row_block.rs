@@ -53,6 +53,16 @@ pub(crate) struct BlockEntry<'a> {
     pub(crate) row: &'a [u8],
 }
 
+/// Where an entry is in its block: what is kept of an entry beside owned bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryPlace {
+    pub(crate) suffix_at: usize,
+    pub(crate) row_at: usize,
+    pub(crate) end: usize,
+    pub(crate) seq: Seq,
+    pub(crate) kind: Kind,
+}
+
 impl<'a> RowBlock<'a> {
     /// Reads the layout of `bytes`.
     #[inline]
@@ -85,21 +95,31 @@ impl<'a> RowBlock<'a> {
     /// The entry in `slot`.
     #[inline]
     pub(crate) fn entry(&self, slot: usize) -> Result<BlockEntry<'a>, DecodeError> {
+        let place = self.place(slot)?;
+        let EntryPlace { suffix_at, row_at, end, seq, kind } = place;
+        let parts = self.bytes.get(suffix_at..row_at).zip(self.bytes.get(row_at..end));
+        let (suffix, row) = parts.ok_or_else(|| bad_entry(suffix_at))?;
+        Ok(BlockEntry { suffix, seq, kind, row })
+    }
+
+    /// Where the parts of the entry in `slot` are; all in the block.
+    #[inline]
+    pub(crate) fn place(&self, slot: usize) -> Result<EntryPlace, DecodeError> {
         let layout = &self.layout;
         let (start, end) = self.span(slot).ok_or_else(|| self.no_slot(slot))?;
         let head = match self.bytes.get(start) {
             Some(&short) if short < 0x80 => Some((usize::from(short), start + 1)),
             _ => self.long_suffix(start),
         };
-        let entry = head.and_then(|(suffix_len, kind_at)| {
+        let place = head.and_then(|(suffix_len, kind_at)| {
             let kind = Kind::from_code(*self.bytes.get(kind_at)?)?;
             let suffix_at = kind_at + 1 + layout.seq_width;
             let row_at = suffix_at.checked_add(suffix_len)?;
             let seq = Seq(layout.seq_min.wrapping_add(self.delta(kind_at + 1)));
-            let row = self.bytes.get(row_at..end)?;
-            Some(BlockEntry { suffix: self.bytes.get(suffix_at..row_at)?, seq, kind, row })
+            let possible = row_at <= end && end <= self.bytes.len();
+            possible.then_some(EntryPlace { suffix_at, row_at, end, seq, kind })
         });
-        entry.ok_or_else(|| bad_entry(start))
+        place.ok_or_else(|| bad_entry(start))
     }
 
     /// The first slot whose key is not below `key`; [`len`](Self::len) if there is none.
@@ -120,10 +140,13 @@ impl<'a> RowBlock<'a> {
         Ok(low)
     }
 
-    /// Compares the key of an entry of this block with `key`.
+    /// True if `key` is the key of the entry at `place`.
     #[inline]
-    pub(crate) fn is_key(&self, entry: &BlockEntry<'_>, key: &[u8]) -> bool {
-        key.strip_prefix(self.prefix()) == Some(entry.suffix)
+    pub(crate) fn is_key_at(&self, place: &EntryPlace, key: &[u8]) -> bool {
+        let suffix = self.bytes.get(place.suffix_at..place.row_at);
+        // The suffix first: it tells keys of one block apart, the prefix does not.
+        key.split_at_checked(self.prefix().len())
+            .is_some_and(|(prefix, rest)| Some(rest) == suffix && prefix == self.prefix())
     }
 
     /// Checks everything that the accessors do not: no gaps, order, no wasted width.
@@ -417,7 +440,7 @@ mod tests {
             .map(|slot| {
                 let entry = block.entry(slot).unwrap();
                 let key = [block.prefix(), entry.suffix].concat();
-                assert!(block.is_key(&entry, &key));
+                assert!(block.is_key_at(&block.place(slot).unwrap(), &key));
                 let first = entries.iter().position(|e| e.0 == key);
                 assert_eq!(block.lower_bound(&key).ok(), first);
                 (key, entry.seq.0, entry.kind, entry.row.to_vec())
