@@ -17,4 +17,5 @@ mod model;
 mod options;
 mod ranges;
 mod rng;
+mod sst;
 mod sync;
