@@ -10,6 +10,7 @@ mod error;
 mod executor;
 mod format;
 pub mod fs;
+mod memtable;
 mod model;
 mod options;
 mod rng;
