@@ -4,6 +4,8 @@
 #![warn(missing_docs)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+#[doc(hidden)]
+pub mod bench_support;
 mod clock;
 mod codec;
 mod error;

@@ -322,9 +322,8 @@ fn merge(arena: &Arena, mut a: &[Item], mut b: &[Item], out: &mut Vec<Item>) {
                 b = &b[len..];
             }
             Equal => {
-                let head = x.head;
                 let (group_a, group_b) = (group_len(a), group_len(b));
-                merge_group(arena, &a[..group_a], &b[..group_b], head, out);
+                merge_group(arena, &a[..group_a], &b[..group_b], out);
                 a = &a[group_a..];
                 b = &b[group_b..];
             }
@@ -335,7 +334,7 @@ fn merge(arena: &Arena, mut a: &[Item], mut b: &[Item], out: &mut Vec<Item>) {
 }
 
 /// Merges two groups of equal heads.
-fn merge_group(arena: &Arena, a: &[Item], b: &[Item], head: u64, out: &mut Vec<Item>) {
+fn merge_group(arena: &Arena, a: &[Item], b: &[Item], out: &mut Vec<Item>) {
     let by_keys = |x: &Item, y: &Item| compare(arena, x, y) == Less;
     if a.len() + b.len() <= GROUP_SMALL {
         return merge_by(a, b, by_keys, out);
@@ -348,15 +347,33 @@ fn merge_group(arena: &Arena, a: &[Item], b: &[Item], head: u64, out: &mut Vec<I
     match tails(shared, low.len(), high.len()) {
         Tails::Same => merge_by(a, b, |x, y| newest_first(arena, x) < newest_first(arena, y), out),
         Tails::OneEnds => merge_by(a, b, by_keys, out),
-        Tails::GoOn => {
-            let start = out.len();
-            let (mut a, mut b) = (a.to_vec(), b.to_vec());
-            set_heads(arena, &mut a, shared);
-            set_heads(arena, &mut b, shared);
-            merge(arena, &a, &b, out);
-            out[start..].iter_mut().for_each(|item| item.head = head);
+        Tails::GoOn => merge_by_next_heads(arena, a, b, shared, out),
+    }
+}
+
+/// Merges groups by what follows the `shared` bytes of their keys; looks once at each node.
+fn merge_by_next_heads<'r>(
+    arena: &Arena,
+    mut a: &'r [Item],
+    mut b: &'r [Item],
+    shared: usize,
+    out: &mut Vec<Item>,
+) {
+    let next = |items: &[Item]| items.first().map(|item| head(arena.node(item.node).key(), shared));
+    let (mut head_a, mut head_b) = (next(a), next(b));
+    while let (Some(x), Some(y)) = (head_a, head_b) {
+        if x < y || x == y && compare(arena, &a[0], &b[0]) == Less {
+            out.push(a[0]);
+            a = &a[1..];
+            head_a = next(a);
+        } else {
+            out.push(b[0]);
+            b = &b[1..];
+            head_b = next(b);
         }
     }
+    out.extend_from_slice(a);
+    out.extend_from_slice(b);
 }
 
 fn merge_by<'r>(

@@ -88,10 +88,10 @@ impl Table {
             self.moved.store(0, Ordering::Relaxed);
             self.state.store(state, Ordering::Release);
         }
-        let lines = self.lines(state / 2);
-        match spot(lines, writer.arena(), node.hash(), node.key()) {
+        let (lines, hash) = (self.lines(state / 2), node.hash());
+        match spot(lines, writer.arena(), hash, node) {
             Spot::Taken(line, slot) => line.slots[slot].store(node),
-            Spot::Free(line, slot) => fill(line, slot, node),
+            Spot::Free(line, slot) => fill(line, slot, hash, node),
         }
         if state % 2 == 1 {
             self.move_line(writer.arena(), state / 2);
@@ -102,11 +102,14 @@ impl Table {
     fn move_line(&self, arena: &Arena, current: usize) {
         let (old, new) = (self.lines(current - 1), self.lines(current));
         let at = self.moved.load(Ordering::Relaxed);
-        for slot in 0..filled(old[at].tags.load(Ordering::Relaxed)) {
-            let Some(node) = old[at].slots[slot].load(arena) else { continue };
+        let nodes = old[at].slots.each_ref().map(|slot| slot.load(arena));
+        // All hashes first: the nodes lie anywhere, and their cache misses overlap.
+        let hashes = nodes.map(|node| node.map_or(0, Node::hash));
+        for (node, hash) in nodes.into_iter().zip(hashes) {
+            let Some(node) = node else { break };
             // What is taken there is newer: the key was written since the move began.
-            if let Spot::Free(line, slot) = spot(new, arena, node.hash(), node.key()) {
-                fill(line, slot, node);
+            if let Spot::Free(line, slot) = spot(new, arena, hash, node) {
+                fill(line, slot, hash, node);
             }
         }
         self.moved.store(at + 1, Ordering::Relaxed);
@@ -132,7 +135,7 @@ fn find<'a>(lines: &[Line], arena: &'a Arena, hash: u32, key: &[u8]) -> Option<N
     for _ in 0..lines.len() {
         let line = &lines[at];
         let tags = line.tags.load(Ordering::Acquire);
-        if let Some((_, node)) = look(line, tags, arena, hash, key) {
+        if let Some((_, node)) = look(line, tags, arena, hash, || key) {
             return Some(node);
         }
         if tags & PASSED == 0 {
@@ -143,13 +146,13 @@ fn find<'a>(lines: &[Line], arena: &'a Arena, hash: u32, key: &[u8]) -> Option<N
     None
 }
 
-/// Where `key` is or would go; says on the way that it passed.
-fn spot<'t>(lines: &'t [Line], arena: &Arena, hash: u32, key: &[u8]) -> Spot<'t> {
+/// Where the key of `node`, with that hash, is or would go; says on the way that it passed.
+fn spot<'t>(lines: &'t [Line], arena: &Arena, hash: u32, node: Node<'_>) -> Spot<'t> {
     let mut at = hash as usize & (lines.len() - 1);
     loop {
         let line = &lines[at];
         let tags = line.tags.load(Ordering::Relaxed);
-        if let Some((slot, _)) = look(line, tags, arena, hash, key) {
+        if let Some((slot, _)) = look(line, tags, arena, hash, || node.key()) {
             return Spot::Taken(line, slot);
         }
         let filled = filled(tags);
@@ -165,12 +168,12 @@ fn spot<'t>(lines: &'t [Line], arena: &Arena, hash: u32, key: &[u8]) -> Spot<'t>
 
 /// The slot and node of `key` in this line, whose tags are `tags`.
 #[inline]
-fn look<'a>(
+fn look<'a, 'k>(
     line: &Line,
     tags: u64,
     arena: &'a Arena,
     hash: u32,
-    key: &[u8],
+    key: impl Fn() -> &'k [u8],
 ) -> Option<(usize, Node<'a>)> {
     // A byte of `differ` is 0 where the tag is ours. The borrow may also raise the byte above such a byte:
     // the comparison of keys decides anyway.
@@ -180,7 +183,7 @@ fn look<'a>(
         let slot = hits.trailing_zeros() as usize / 8;
         if let Some(node) = line.slots[slot].load(arena)
             && node.hash() == hash
-            && node.key() == key
+            && node.key() == key()
         {
             return Some((slot, node));
         }
@@ -190,10 +193,10 @@ fn look<'a>(
 }
 
 /// Puts `node` into the first free slot, then its tag: who sees the tag finds the node.
-fn fill(line: &Line, slot: usize, node: Node<'_>) {
+fn fill(line: &Line, slot: usize, hash: u32, node: Node<'_>) {
     let tags = line.tags.load(Ordering::Relaxed);
     line.slots[slot].store(node);
-    line.tags.store(tags | tag(node.hash()) << (slot * 8), Ordering::Release);
+    line.tags.store(tags | tag(hash) << (slot * 8), Ordering::Release);
 }
 
 /// How many slots are taken: they fill from the first, and no tag is 0.
