@@ -4,6 +4,8 @@
 #![warn(missing_docs)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+#[doc(hidden)]
+pub mod bench_support;
 mod clock;
 mod codec;
 mod error;
@@ -13,6 +15,7 @@ pub mod fs;
 mod log;
 mod lsm;
 mod manifest;
+mod memtable;
 mod model;
 mod options;
 mod ranges;
