@@ -11,6 +11,8 @@ mod limits;
 mod project;
 mod row;
 mod seq;
+#[cfg(feature = "serde")]
+mod serde;
 mod shape;
 mod shapes;
 mod value;
