@@ -386,3 +386,6 @@ fn too_short(body: &[u8]) -> DecodeError {
 fn error(at: usize, problem: &'static str) -> DecodeError {
     DecodeError::new(STRUCTURE, at, problem)
 }
+
+#[cfg(test)]
+mod tests;

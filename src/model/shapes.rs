@@ -180,3 +180,6 @@ fn place(id: ShapeId) -> (usize, usize) {
     let start = SEGMENT_BASE * ((1 << segment) - 1);
     (segment as usize, (id.0 - start) as usize)
 }
+
+#[cfg(test)]
+mod tests;
