@@ -35,4 +35,4 @@ pub(crate) use limits::{
 pub(crate) use project::{EntityEncoder, Projector};
 pub(crate) use row::{Row, RowRef, ShapeRef, merge_rows};
 pub(crate) use shapes::{Interned, ShapeId, Shapes};
-pub(crate) use value::{utf16_cmp, utf16_len, utf16_rank, utf16_unrank_in_place};
+pub(crate) use value::{utf16_cmp, utf16_cmp_bytes, utf16_len, utf16_rank, utf16_unrank_in_place};

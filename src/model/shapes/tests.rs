@@ -13,6 +13,8 @@ fn a_shape_has_one_number() {
     assert_eq!(again.id, a.id);
     assert!(Arc::ptr_eq(&again.shape, &a.shape));
     assert!(Arc::ptr_eq(shapes.get(ShapeId(1)).unwrap(), &b.shape));
+    assert_eq!((shapes.number(&a.shape), shapes.number(&b.shape)), (a.id, b.id));
+    assert_eq!(shapes.number(&Arc::new(shape("a"))), a.id);
     assert!(shapes.get(ShapeId(2)).is_none());
     assert!(shapes.get(ShapeId(u32::MAX)).is_none());
 }
