@@ -210,3 +210,6 @@ fn is_xml_letter(c: char) -> bool {
         | '\u{2c00}'..='\u{2fef}' | '\u{3001}'..='\u{d7ff}' | '\u{f900}'..='\u{fdcf}'
         | '\u{fdf0}'..='\u{fffd}' | '\u{10000}'..='\u{effff}')
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,8 @@ mod limits;
 mod project;
 mod row;
 mod seq;
+#[cfg(feature = "serde")]
+mod serde;
 mod shape;
 mod shapes;
 mod value;
@@ -33,4 +35,4 @@ pub(crate) use limits::{
 pub(crate) use project::{EntityEncoder, Projector};
 pub(crate) use row::{Row, RowRef, ShapeRef, merge_rows};
 pub(crate) use shapes::{Interned, ShapeId, Shapes};
-pub(crate) use value::{utf16_cmp, utf16_len, utf16_rank, utf16_unrank_in_place};
+pub(crate) use value::{utf16_cmp, utf16_cmp_bytes, utf16_len, utf16_rank, utf16_unrank_in_place};
