@@ -12,6 +12,8 @@ mod complete;
 mod disk;
 mod fault;
 mod mem;
+#[cfg(test)]
+mod tests;
 
 pub use disk::DiskFs;
 pub use fault::{Fault, FaultFs, FaultKind, OpKind};
