@@ -58,4 +58,15 @@ mod tests {
         assert!((0..1000).all(|_| rng.below(7) < 7));
         assert_eq!(rng.below(0), 0);
     }
+
+    /// Recorded seeds of failures must mean the same for ever.
+    #[test]
+    fn choices_are_the_same_on_every_machine() {
+        let mut rng = Rng::from_seed(42);
+        let below: Vec<u64> = (0..8).map(|_| rng.below(100)).collect();
+        let picked: String = (0..8).map(|_| *rng.pick(&['a', 'b', 'c', 'd'])).collect();
+        let chances = (0..1000).filter(|_| rng.chance(1, 4)).count();
+        assert_eq!(below, [74, 15, 27, 34, 3, 86, 21, 80]);
+        assert_eq!((&picked[..], chances), ("bcabccca", 273));
+    }
 }

@@ -200,6 +200,7 @@ fn directories_are_made_listed_and_removed() {
         s.refuses(s.fs.create_dir_all(&s.at("p/a")), ErrorKind::NotADirectory);
         s.refuses(s.fs.create_dir_all(&s.at("p/a/b")), ErrorKind::NotADirectory);
         s.refuses(s.fs.remove_dir(&s.at("p/q")), ErrorKind::DirectoryNotEmpty);
+        s.refuses(s.fs.rename(&s.at("p"), &s.at("p/q/p")), ErrorKind::InvalidInput);
         s.fs.remove_dir(&deep).unwrap();
         s.refuses(s.fs.remove_dir(&deep), ErrorKind::NotFound);
     });
@@ -234,6 +235,18 @@ fn lengths_grow_and_are_cut() {
         file.start_write_back(0, 20);
         file.start_write_back(0, 0);
         assert_eq!(s.get("f"), [&[9; 10][..], &[0; 10]].concat(), "{}", s.name);
+    });
+}
+
+/// What a reader by read calls sees of a file that a stranger cut: an error, and never a signal.
+#[test]
+fn trap_41_a_file_cut_under_its_reader_is_an_error() {
+    for_all(|s| {
+        s.put("f", &[1; 10_000]);
+        let read = s.fs.open_read(&s.at("f")).unwrap();
+        s.fs.open_write(&s.at("f")).unwrap().set_len(100).unwrap();
+        s.refuses(read.read_at(0, &mut [0; 10_000]), ErrorKind::UnexpectedEof);
+        s.refuses(read.read_at(8192, &mut [0; 1]), ErrorKind::UnexpectedEof);
     });
 }
 

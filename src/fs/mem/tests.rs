@@ -267,7 +267,7 @@ fn a_killed_process_loses_nothing_and_the_power_may_still_fail() {
     file.write_at(0, b"abc").unwrap();
     let killed = fs.kill_image();
     assert_eq!(killed.read("f").unwrap(), b"abc");
-    assert!(outcomes(&killed, |image| image.read("f").unwrap()).contains(&b"".to_vec()));
+    assert!(outcomes(&killed, |image| image.read("f").unwrap()).contains(b"".as_slice()));
 }
 
 #[test]

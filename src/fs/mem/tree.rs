@@ -176,7 +176,11 @@ impl Tree {
         self.change(stamp, place, None, None)
     }
 
-    pub(super) fn rename(&mut self, from: &Place, to: &Place) -> io::Result<()> {
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        if spelled(to).starts_with(&(spelled(from) + "/")) {
+            return Err(io::ErrorKind::InvalidInput.into()); // a directory into itself
+        }
+        let (from, to) = (&self.place(from)?, &self.place(to)?);
         let node = self.target(from)?.ok_or(io::ErrorKind::NotFound)?;
         if let Some(replaced) = self.target(to)? {
             match (&self.nodes[&node], &self.nodes[&replaced]) {
