@@ -1,5 +1,8 @@
 //! Randomness: a small seeded generator, and the only door to the system's entropy.
 
+// A static, which loom's primitives cannot be; no thread waits on it.
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// A seeded generator (SplitMix64): the same seed gives the same numbers on every machine.
 /// For ids, test programs and jitter, not for secrets.
 #[derive(Clone, Debug)]
@@ -17,8 +20,12 @@ impl Rng {
     pub fn from_entropy() -> Self {
         // Without entropy an address and a counter still tell files apart within a process;
         // the ids guard against stale bytes, not against adversaries.
-        let fallback = std::ptr::from_ref(&()).addr() as u64;
-        Self::from_seed(getrandom::u64().unwrap_or(fallback))
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        let fallback = || {
+            let address = std::ptr::from_ref(&CALLS).addr() as u64;
+            address.wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed) << 48)
+        };
+        Self::from_seed(getrandom::u64().unwrap_or_else(|_| fallback()))
     }
 
     /// The next number.
