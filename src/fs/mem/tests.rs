@@ -171,6 +171,18 @@ fn a_file_renamed_keeps_one_of_its_names_or_both() {
 }
 
 #[test]
+fn a_file_moved_is_lost_if_only_the_directory_it_left_is_synced() {
+    let fs = MemFs::new();
+    put(&fs, "f", b"abc");
+    fs.create_dir_all(path("d")).unwrap();
+    fs.rename(path("f"), path("d/f")).unwrap();
+    fs.sync_dir(path(".")).unwrap();
+    check_files(&fs, &["", "d/f"]);
+    fs.sync_dir(path("d")).unwrap();
+    check_files(&fs, &["d/f"]);
+}
+
+#[test]
 fn a_replaced_file_is_the_old_one_or_the_new_one() {
     let fs = MemFs::new();
     put(&fs, "CURRENT", b"1");
