@@ -87,6 +87,11 @@ impl Env {
         hash(self.seed, key)
     }
 
+    /// Forgets the cached blocks of a file that is going.
+    fn forget_cached(&self, file: FileNumber) {
+        self.sst.cache.remove_file(file);
+    }
+
     /// The reader of `file`, opened at its first use.
     #[inline]
     fn open_sst<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Sst>> {
