@@ -422,3 +422,6 @@ impl Parts<'_> {
 fn span_bytes(span: &Span) -> usize {
     32 + span.low.len() + span.high.as_ref().map_or(0, |high| high.len())
 }
+
+#[cfg(test)]
+mod tests;
