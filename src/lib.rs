@@ -4,13 +4,21 @@
 #![warn(missing_docs)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+#[doc(hidden)]
+pub mod bench_support;
 mod clock;
 mod codec;
 mod error;
 mod executor;
 mod format;
 pub mod fs;
+mod log;
+mod lsm;
+mod manifest;
+mod memtable;
 mod model;
 mod options;
+mod ranges;
 mod rng;
+mod sst;
 mod sync;

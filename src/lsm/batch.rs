@@ -158,7 +158,8 @@ impl Op {
         let Some(old) = old else {
             return Ok(PackedRow::new(&patch.as_ref(), shapes));
         };
-        let merged = merge_rows(old, &patch.as_ref())?;
+        let merged = merge_rows(old, &patch.as_ref())
+            .map_err(|error| Error::decode("merge".as_ref(), 0, error))?;
         check(&merged.as_ref())?;
         Ok(PackedRow::new(&merged.as_ref(), shapes))
     }

@@ -29,7 +29,7 @@ use crate::format::record::{self, Position, RECORD_HEADER_BYTES, RecordKind};
 use crate::format::wal::{self, Predecessor, ShapeDefinition, WalEntry};
 use crate::log::LogFile;
 use crate::memtable::Memtable;
-use crate::model::{Seq, ShapeId};
+use crate::model::{RowRef, Seq, ShapeId};
 use crate::options::Durability;
 use crate::sync::MutexGuard;
 
@@ -93,6 +93,7 @@ pub(crate) struct LogQueue {
 /// A log that is named in the manifest and holds no record yet.
 pub(crate) struct NextLog {
     pub(crate) log: Arc<LogFile>,
+    pub(crate) allocated: u64,
     /// The manifest as of its naming.
     pub(crate) manifest: Position,
 }
@@ -229,7 +230,7 @@ impl Engine {
         for change in &batch.changes {
             if let TableChange::Dropped(gate) = change {
                 gate.close();
-                self.note_dropped(gate.table, seq);
+                self.upkeep.note_dropped(gate.table, seq);
             }
         }
         state.queue.note_commit(start, durability, self.env.clock.monotonic());
@@ -278,7 +279,7 @@ impl Engine {
             Action::Put(row) => Some(Decided::Given(row)),
             Action::Delete => None,
             Action::Merge(patch) => {
-                let check = |row: &_| (batch.check_merged)(&op.key, row);
+                let check = |row: &RowRef<'_>| (batch.check_merged)(&op.key, row);
                 Some(Decided::Made(Op::merged(patch, current, &self.env.shapes, check)?))
             }
         })
@@ -353,9 +354,8 @@ impl Engine {
             self.env.options.log_allocate_bytes,
             ALLOCATE_STEP_MAX.max(self.env.options.log_allocate_bytes),
         );
-        let log = self.create_log(&mut manifest, bytes)?;
-        let manifest = manifest.position();
-        self.rounds.lock().queue.next = Some(NextLog { log: Arc::new(log), manifest });
+        let next = self.env.create_log(&mut manifest, bytes, &[]).map_err(|e| self.judge(e))?;
+        self.rounds.lock().queue.next = Some(next);
         Ok(())
     }
 
@@ -389,6 +389,11 @@ impl Engine {
             state.queue.append_promise(last, ceiling.min(Seq::MAX))?;
         }
         self.rounds.flush(Durability::Sync)
+    }
+
+    /// True if no next log is prepared.
+    pub(crate) fn wants_log(&self) -> bool {
+        self.rounds.lock().queue.next.is_none()
     }
 
     /// How long until the background sync of weak commits is due; `None` if there are none.
@@ -448,7 +453,6 @@ impl LogQueue {
     /// A queue whose first record, which names `predecessor`, is queued.
     pub(crate) fn new(
         next: NextLog,
-        allocated: u64,
         predecessor: Option<Predecessor>,
         durable: Position,
         last: Seq,
@@ -456,7 +460,7 @@ impl LogQueue {
         let mut queue = Self {
             log: next.log,
             end: LogFile::START,
-            allocated,
+            allocated: next.allocated,
             segments: Vec::new(),
             unsynced: Vec::new(),
             weak: None,
@@ -491,7 +495,7 @@ impl LogQueue {
             Predecessor { number: header.number, id: header.id, accepted_end: self.end };
         self.log = next.log;
         self.end = LogFile::START;
-        self.allocated = self.log.allocated();
+        self.allocated = next.allocated;
         self.shapes.clear();
         self.append_open(Some(predecessor), next.manifest, last)
     }

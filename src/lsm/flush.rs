@@ -11,18 +11,17 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::edit::{Placement, RangeMeta, ReferenceMeta, VersionEdit};
-use crate::format::file_meta::FileMeta;
-use crate::format::key::{table_end, table_of, table_start};
-use crate::format::names::{FileName, TableId};
+use crate::format::key::{table_end, table_start};
+use crate::format::names::{FileName, FileNumber, RangeId};
 use crate::format::span::Span;
 use crate::manifest::{Manifest, Version};
 use crate::options::{Codec, Durability};
 
 use super::Engine;
 use super::merge::Merge;
-use super::outputs::{Cut, Outputs, Retention};
+use super::outputs::{Cut, NewFile, Outputs, Retention};
 use super::view::Slot;
 
 /// A flush begins a new file at a new table once a file is this long: no tiny file for each of many tables.
@@ -39,14 +38,12 @@ impl Engine {
         let Some(slot) = view.frozen().last().cloned() else { return Ok(false) };
         if let Some(last) = slot.memtable.seq_max().filter(|last| *last > self.published()) {
             self.rounds.flush(Durability::Buffered)?;
-            debug_assert!(last <= self.published(), "a round publishes all it took");
+            self.rounds.wait(last)?;
         }
         let files = self.write_memtable(&slot, &view.version)?;
-        let removed = self.install_flush(&slot, &files).inspect_err(|_| {
-            for file in &files {
-                self.env.discard(FileName::Sst(file.number));
-            }
-        })?;
+        let removed = self
+            .install_flush(&slot, &files)
+            .inspect_err(|error| self.discard_files(&files, error))?;
         for log in removed {
             self.env.discard(FileName::Wal(log));
         }
@@ -54,7 +51,7 @@ impl Engine {
         Ok(true)
     }
 
-    fn write_memtable(&self, slot: &Slot, version: &Arc<Version>) -> Result<Vec<FileMeta>> {
+    fn write_memtable(&self, slot: &Slot, version: &Version) -> Result<Vec<NewFile>> {
         let entries = Merge::over_memtable(&self.env, slot.memtable.iter())?;
         let horizon = self.horizon();
         let dead = self.upkeep.dead_tables(&horizon);
@@ -65,48 +62,57 @@ impl Engine {
         Outputs::new(self, cut, Codec::None).write(entries, retention, || Ok(()))
     }
 
-    fn install_flush(
-        &self,
-        slot: &Slot,
-        files: &[FileMeta],
-    ) -> Result<Vec<crate::format::names::FileNumber>> {
+    /// Names the files and forgets the memtable and its logs; returns the logs.
+    fn install_flush(&self, slot: &Slot, files: &[NewFile]) -> Result<Vec<FileNumber>> {
         let mut manifest = self.install.lock();
-        let version = Arc::clone(&self.view.load().version);
+        let version = Arc::clone(manifest.version());
+        let flushed = slot.memtable.seq_max().unwrap_or_default().max(version.flushed_seq());
         let mut edit = VersionEdit {
-            flushed_seq: slot.memtable.seq_max().filter(|seq| *seq > version.flushed_seq()),
+            flushed_seq: Some(flushed),
             remove_logs: slot.logs.clone(),
+            drop_tables: self.upkeep.drops_to_record(&version, flushed),
             ..VersionEdit::default()
         };
-        edit.drop_tables = self.upkeep.drops_to_record(&version);
         for file in files {
             place_file(&mut manifest, &version, file, &mut edit)?;
         }
-        let version = self.append_edit(&mut manifest, &version, &edit)?;
+        let version = self.append_edit(&mut manifest, &edit)?;
         self.view.rcu(|view| view.with_version(&version, Some(slot.memtable.id())));
-        drop(manifest);
-        self.upkeep.made_room();
         Ok(edit.remove_logs)
     }
 
-    /// Makes `edit` durable and returns the version after it; the caller installs that in the view.
+    /// Makes `edit` durable and returns the version after it; the caller puts that into the view.
+    ///
+    /// # Errors
+    /// `StorageFull` changes nothing. After any other failure nobody knows what the disk holds: writing ends.
     pub(super) fn append_edit(
         &self,
         manifest: &mut Manifest,
-        version: &Version,
         edit: &VersionEdit,
     ) -> Result<Arc<Version>> {
-        let next = match version.apply(edit) {
-            Ok(next) => Arc::new(next),
-            // Our own mistake, found before it reached the disk.
-            Err(problem) => {
-                return Err(Error::corrupt(&self.env.dir, 0, "version edit", problem));
-            }
-        };
-        let old = manifest.append(edit, &next)?;
-        if let Some(old) = old {
-            self.env.discard(FileName::Manifest(old));
+        let before = manifest.position().file;
+        let result = manifest.append(edit).map_err(|error| self.judge(error));
+        if manifest.position().file != before {
+            self.env.discard(FileName::Manifest(before));
         }
-        Ok(next)
+        result
+    }
+
+    /// Ends writing on an error of the manifest that leaves the disk's state unknown.
+    pub(super) fn judge(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::StorageFull {
+            self.rounds.fail(error.clone().poisoned());
+        }
+        error
+    }
+
+    /// Removes the files of a job that was not installed, if it is known that nothing names them.
+    pub(super) fn discard_files(&self, files: &[NewFile], error: &Error) {
+        if error.kind() == ErrorKind::StorageFull {
+            for file in files {
+                self.env.discard(FileName::Sst(file.meta.number));
+            }
+        }
     }
 }
 
@@ -114,30 +120,28 @@ impl Engine {
 fn place_file(
     manifest: &mut Manifest,
     version: &Version,
-    file: &FileMeta,
+    file: &NewFile,
     edit: &mut VersionEdit,
 ) -> Result<()> {
-    let (Some(first), Some(last)) = (table_of(&file.key_min), table_of(&file.key_max)) else {
-        return Err(Error::corrupt("flush".as_ref(), 0, "user key", "no table id"));
-    };
-    let keys = Span::inclusive(&file.key_min, &file.key_max);
-    for table in file.tables(first, last) {
-        let whole = Span::new(&table_start(table), Some(&table_end(table)));
+    let keys = Span::inclusive(&file.meta.key_min, &file.meta.key_max);
+    for table in &file.tables {
+        let whole = Span::new(&table_start(*table), Some(&table_end(*table)));
         let known = version.ranges_in(&whole).first().map(|range| range.id);
-        let planned = || edit.add_ranges.iter().find(|range| range.table == table).map(|r| r.id);
+        let planned = || edit.add_ranges.iter().find(|range| range.table == *table).map(|r| r.id);
         let range = match known.or_else(planned) {
             Some(id) => id,
             None => {
-                let id = manifest.new_range_id()?;
-                edit.add_ranges.push(RangeMeta { id, table, span: whole.clone() });
+                let id = RangeId(manifest.next_number()?.0);
+                edit.add_ranges.push(RangeMeta { id, table: *table, span: whole.clone() });
                 id
             }
         };
         let Some(clip) = whole.intersect(&keys) else { continue };
         let placement = if joins_run(version, &clip) { Placement::Run } else { Placement::Young };
-        edit.add_references.push(ReferenceMeta { range, file: file.number, placement, clip });
+        let file = file.meta.number;
+        edit.add_references.push(ReferenceMeta { range, file, placement, clip });
     }
-    edit.add_files.push(file.clone());
+    edit.add_files.push(file.meta.clone());
     Ok(())
 }
 
@@ -148,6 +152,3 @@ fn joins_run(version: &Version, clip: &Span) -> bool {
         above && !range.young.iter().any(|file| file.clip.overlaps(clip))
     })
 }
-
-/// The tables from `first` to `last` that a file can hold rows of.
-pub(super) fn _tables(_first: TableId, _last: TableId) {}

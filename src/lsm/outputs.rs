@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::format::Kind;
 use crate::format::file_meta::FileMeta;
 use crate::format::key::table_of;
-use crate::format::names::{FileName, FileNumber, TableId};
+use crate::format::names::{FileName, TableId};
 use crate::model::Seq;
 use crate::options::Codec;
 use crate::sst::{SstOptions, SstWriter};
@@ -32,13 +32,20 @@ pub(crate) struct Cut {
     pub(crate) table_bytes: u64,
 }
 
+/// A file that a job wrote.
+pub(crate) struct NewFile {
+    pub(crate) meta: FileMeta,
+    /// The tables it holds entries of.
+    pub(crate) tables: Vec<TableId>,
+}
+
 /// Files being written for one job.
 pub(crate) struct Outputs<'e> {
     engine: &'e Engine,
     cut: Cut,
     codec: Codec,
-    writer: Option<(SstWriter, TableId)>,
-    files: Vec<FileMeta>,
+    writer: Option<(SstWriter, Vec<TableId>)>,
+    files: Vec<NewFile>,
     handed_over: bool,
 }
 
@@ -96,7 +103,7 @@ impl<'e> Outputs<'e> {
         mut entries: Merge,
         mut retention: Retention<'_>,
         mut between: impl FnMut() -> Result<()>,
-    ) -> Result<Vec<FileMeta>> {
+    ) -> Result<Vec<NewFile>> {
         let mut count = 0u32;
         while entries.is_valid() {
             let (seq, kind) = (entries.seq(), entries.kind());
@@ -120,19 +127,21 @@ impl<'e> Outputs<'e> {
 
     fn add(&mut self, entries: &Merge, is_new_key: bool) -> Result<()> {
         let table = table_of(entries.key()).unwrap_or_default();
-        if let Some((writer, of)) = self.writer.as_ref().filter(|_| is_new_key) {
-            let bytes = writer.bytes();
+        if let Some((writer, tables)) = self.writer.as_ref().filter(|_| is_new_key) {
+            let (bytes, is_new_table) = (writer.bytes(), tables.last() != Some(&table));
             let ends = bytes >= self.cut.file_bytes
-                || (*of != table && bytes >= self.cut.table_bytes);
+                || (is_new_table && bytes >= self.cut.table_bytes);
             if ends {
                 self.end_file()?;
             }
         }
-        let (writer, of) = match &mut self.writer {
+        let (writer, tables) = match &mut self.writer {
             Some(writer) => writer,
-            none => none.insert((self.engine.new_sst(self.codec)?, table)),
+            none => none.insert((self.engine.new_sst(self.codec)?, Vec::new())),
         };
-        *of = table;
+        if tables.last() != Some(&table) {
+            tables.push(table);
+        }
         let row = match entries.kind() {
             Kind::Put => Some(entries.row()?),
             Kind::Delete => None,
@@ -141,8 +150,8 @@ impl<'e> Outputs<'e> {
     }
 
     fn end_file(&mut self) -> Result<()> {
-        if let Some((writer, _)) = self.writer.take() {
-            self.files.push(writer.finish()?);
+        if let Some((writer, tables)) = self.writer.take() {
+            self.files.push(NewFile { meta: writer.finish()?, tables });
         }
         Ok(())
     }
@@ -152,7 +161,7 @@ impl Drop for Outputs<'_> {
     fn drop(&mut self) {
         if !self.handed_over {
             for file in &self.files {
-                self.engine.env.discard(FileName::Sst(file.number));
+                self.engine.env.discard(FileName::Sst(file.meta.number));
             }
         }
     }
@@ -173,13 +182,13 @@ impl Env {
 
 impl Engine {
     fn new_sst(&self, codec: Codec) -> Result<SstWriter> {
-        let number: FileNumber = self.new_file_number()?;
+        let (number, id) = self.new_file()?;
         let options = SstOptions {
             block_bytes: self.env.options.block_bytes,
             codec,
             seed: self.env.seed,
         };
-        SstWriter::create(Arc::clone(&self.env.fs), &self.env.dir, number, self.env.new_id(), options)
+        SstWriter::create(Arc::clone(&self.env.fs), &self.env.dir, number, id, options)
     }
 }
 
