@@ -6,6 +6,8 @@ mod crash;
 mod faults;
 mod flip;
 #[cfg(feature = "fuzzing")]
+mod format;
+#[cfg(feature = "fuzzing")]
 mod fuzz;
 mod harness;
 mod model;
