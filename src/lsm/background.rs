@@ -259,6 +259,6 @@ const FLUSH_ON_CLOSE_BYTES: usize = 1 << 20;
 const FLUSH_ON_CLOSE_LOGS: usize = 4;
 
 /// All keys of a table.
-pub(super) fn whole_table(table: TableId) -> Span {
+pub(crate) fn whole_table(table: TableId) -> Span {
     Span::new(&table_start(table), Some(&table_end(table)))
 }

@@ -10,6 +10,7 @@ mod batch;
 mod commit;
 pub(crate) mod compaction;
 mod flush;
+mod inspect;
 mod merge;
 mod outputs;
 mod recover;
@@ -23,6 +24,7 @@ mod view;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+pub(crate) use background::whole_table;
 pub(crate) use batch::{Action, Batch, Condition, Current, Gate, Op, PackedRow, TableChange};
 pub(crate) use merge::{Scan, ScanRow};
 pub(crate) use recover::Recovered;

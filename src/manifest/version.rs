@@ -86,6 +86,10 @@ impl RangeFile for Arc<FileEntry> {
     fn seqs(&self) -> (Seq, Seq) {
         (self.meta.seq_min, self.meta.seq_max)
     }
+
+    fn bytes(&self) -> u64 {
+        self.meta.bytes
+    }
 }
 
 impl Version {

@@ -10,10 +10,10 @@
 //!
 //! Locks: `tables` is held over a commit of the catalog, before the commit lock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, ErrorKind, Result};
 use crate::format::key::user_key;
 use crate::format::names::TableId;
 use crate::lsm::{Action, Batch, Condition, Engine, Gate, Op, PackedRow, TableChange};
@@ -73,6 +73,29 @@ impl Catalog {
         let tables = self.tables.lock();
         let entry = tables.by_name.get(&name.to_ascii_lowercase()).cloned();
         entry.ok_or_else(|| Error::refused(Code::TableNotFound))
+    }
+
+    /// The table of this name, created if need be.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create), never `AlreadyExists`.
+    pub(crate) fn table_or_create(&self, name: &str) -> Result<Arc<TableEntry>> {
+        loop {
+            match self.table(name) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                found => return found,
+            }
+            match self.create(name) {
+                // Somebody was faster.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                created => return created,
+            }
+        }
+    }
+
+    /// The ids of all tables.
+    pub(crate) fn ids(&self) -> BTreeSet<TableId> {
+        self.tables.lock().by_name.values().map(|entry| entry.gate.table).collect()
     }
 
     /// All names in the case they were created with, ordered by lower-case name.
