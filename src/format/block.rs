@@ -11,6 +11,7 @@
 use std::borrow::Cow;
 
 use crate::codec::{Checksum, Cursor, DecodeError};
+use crate::format::field::FormatError;
 use crate::format::names::FileId;
 use crate::options::Codec;
 
@@ -46,19 +47,6 @@ pub(crate) struct StoredBlock<'a> {
     pub(crate) codec: Codec,
     pub(crate) raw_len: usize,
     pub(crate) stored: &'a [u8],
-}
-
-/// Why bytes cannot be read: they are not what was written, or this build cannot read them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Unreadable {
-    Corrupt(DecodeError),
-    Unsupported(Cow<'static, str>),
-}
-
-impl From<DecodeError> for Unreadable {
-    fn from(error: DecodeError) -> Self {
-        Self::Corrupt(error)
-    }
 }
 
 const STRUCTURE: &str = "block";
@@ -134,12 +122,11 @@ impl Sealer {
 }
 
 #[cfg(not(feature = "zstd"))]
-const WITHOUT_ZSTD: &str =
-    "the file is compressed with zstd and this build cannot read it: build with the feature `zstd`";
+const WITHOUT_ZSTD: &str = "zstd, which this build lacks: build with the feature `zstd`";
 
 impl<'a> StoredBlock<'a> {
     /// Checks the block that fills `bytes`.
-    pub(crate) fn open(place: BlockPlace, bytes: &'a [u8]) -> Result<Self, Unreadable> {
+    pub(crate) fn open(place: BlockPlace, bytes: &'a [u8]) -> Result<Self, FormatError> {
         let mut cursor = Cursor::new(STRUCTURE, bytes);
         let checked = cursor.take(CHECKED_BYTES)?;
         let checksum = cursor.u32()?;
@@ -154,7 +141,7 @@ impl<'a> StoredBlock<'a> {
 
     /// Reads the header of a block that was checked before.
     #[inline]
-    pub(crate) fn reopen(place: BlockPlace, bytes: &'a [u8]) -> Result<Self, Unreadable> {
+    pub(crate) fn reopen(place: BlockPlace, bytes: &'a [u8]) -> Result<Self, FormatError> {
         // The common block, in one comparison: the right kind, stored as it is, nothing reserved in use.
         if let Some((header, stored)) = bytes.split_first_chunk::<HEADER_BYTES>()
             && let [kind, CODEC_NONE, 0, 0, ..] = *header
@@ -172,7 +159,7 @@ impl<'a> StoredBlock<'a> {
         place: BlockPlace,
         mut cursor: Cursor<'_>,
         stored: &'a [u8],
-    ) -> Result<Self, Unreadable> {
+    ) -> Result<Self, FormatError> {
         let kind = cursor.u8()?;
         if kind != place.kind as u8 {
             let problem = format!("kind {kind}, {} expected", place.kind as u8);
@@ -185,7 +172,7 @@ impl<'a> StoredBlock<'a> {
         };
         match (cursor.u16()?, cursor.u32()?, cursor.u32()?) {
             (0, 0, 0) => {}
-            (0, 0, key) => return unsupported(format!("blocks encrypted under key {key}")),
+            (0, 0, key) => return unsupported(format!("key {key} to decrypt its blocks")),
             (0, id, _) => return unsupported(format!("compression dictionary {id}")),
             (flags, ..) => return unsupported(format!("block flags {flags:#x}")),
         }
@@ -202,7 +189,7 @@ impl<'a> StoredBlock<'a> {
     }
 
     /// The block's contents in a buffer of its own.
-    pub(crate) fn decompress(&self) -> Result<Vec<u8>, Unreadable> {
+    pub(crate) fn decompress(&self) -> Result<Vec<u8>, FormatError> {
         match self.codec {
             Codec::None => Ok(self.stored.to_vec()),
             Codec::Zstd => self.decompress_zstd(),
@@ -210,7 +197,7 @@ impl<'a> StoredBlock<'a> {
     }
 
     #[cfg(feature = "zstd")]
-    fn decompress_zstd(&self) -> Result<Vec<u8>, Unreadable> {
+    fn decompress_zstd(&self) -> Result<Vec<u8>, FormatError> {
         let wrong = |problem: String| DecodeError::new(STRUCTURE, HEADER_BYTES, problem);
         let raw = zstd::bulk::decompress(self.stored, self.raw_len)
             .map_err(|error| wrong(format!("zstd: {error}")))?;
@@ -221,7 +208,7 @@ impl<'a> StoredBlock<'a> {
     }
 
     #[cfg(not(feature = "zstd"))]
-    fn decompress_zstd(&self) -> Result<Vec<u8>, Unreadable> {
+    fn decompress_zstd(&self) -> Result<Vec<u8>, FormatError> {
         unsupported(WITHOUT_ZSTD)
     }
 }
@@ -239,8 +226,8 @@ fn seal_header(place: BlockPlace, codec: u8, raw_len: usize, block: &mut [u8]) {
     header[20..].copy_from_slice(&sum.to_le_bytes());
 }
 
-fn unsupported<T>(what: impl Into<Cow<'static, str>>) -> Result<T, Unreadable> {
-    Err(Unreadable::Unsupported(what.into()))
+fn unsupported<T>(what: impl Into<Cow<'static, str>>) -> Result<T, FormatError> {
+    Err(FormatError::Unsupported(what.into()))
 }
 
 fn block_checksum(place: BlockPlace, header: &[u8], stored: &[u8]) -> u32 {
@@ -302,7 +289,7 @@ mod tests {
                 bytes[at] ^= 1 << bit;
                 assert!(matches!(
                     StoredBlock::open(PLACE, &bytes),
-                    Err(Unreadable::Corrupt(error)) if error.problem.starts_with("checksum")
+                    Err(FormatError::Damaged(error)) if error.problem.starts_with("checksum")
                 ));
             }
         }
@@ -332,7 +319,7 @@ mod tests {
         check_forged(1, &[9], "Unsupported(\"block codec 9\")");
         check_forged(2, &[1], "Unsupported(\"block flags 0x1\")");
         check_forged(4, &[1], "Unsupported(\"compression dictionary 1\")");
-        check_forged(8, &[2], "Unsupported(\"blocks encrypted under key 2\")");
+        check_forged(8, &[2], "Unsupported(\"key 2 to decrypt its blocks\")");
         check_forged(12, &[1], "9 bytes stored of 1");
         check_forged(16, &[1], "1 bytes stored of 9");
         #[cfg(feature = "zstd")]
@@ -351,7 +338,7 @@ mod tests {
             let sum = block_checksum(PLACE, &bytes[..CHECKED_BYTES], &bytes[HEADER_BYTES..]);
             bytes[CHECKED_BYTES..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
             let block = StoredBlock::open(PLACE, &bytes).unwrap();
-            assert!(matches!(block.decompress(), Err(Unreadable::Corrupt(_))), "{raw_len}");
+            assert!(matches!(block.decompress(), Err(FormatError::Damaged(_))), "{raw_len}");
         }
     }
 }

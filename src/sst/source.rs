@@ -6,15 +6,16 @@
 //! * a buffer never grows beyond what the file's length, or the limit of a compressed block, justifies.
 
 use std::ops::{Deref, Range};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::cache::{Area, BlockCache, CacheKey};
 use crate::codec::DecodeError;
-use crate::error::{Error, ErrorKind, Result};
-use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, StoredBlock, Unreadable};
+use crate::error::{Error, Result};
+use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, StoredBlock};
+use crate::format::field::FormatError;
 use crate::format::hash_index::{PAGE_BYTES, check_page};
 use crate::format::names::{FileId, FileNumber};
 use crate::fs::FileRead;
@@ -180,8 +181,8 @@ impl Source {
         Error::decode(&self.path, base, error)
     }
 
-    pub(super) fn unreadable(&self, base: u64, error: Unreadable) -> Error {
-        unreadable(&self.path, base, error)
+    pub(super) fn unreadable(&self, base: u64, error: FormatError) -> Error {
+        error.into_error(&self.path, base)
     }
 
     fn read_block(
@@ -227,16 +228,6 @@ impl Source {
     #[inline]
     fn cache_key(&self, area: Area, index: u32) -> CacheKey {
         CacheKey { file: self.number, area, index }
-    }
-}
-
-/// The error for bytes at `base` of `path` that cannot be read.
-pub(super) fn unreadable(path: &Path, base: u64, error: Unreadable) -> Error {
-    match error {
-        Unreadable::Corrupt(error) => Error::decode(path, base, error),
-        Unreadable::Unsupported(what) => {
-            Error::new(ErrorKind::Unsupported, format!("{}: {what}", path.display()))
-        }
     }
 }
 
