@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 
-use crate::error::{ErrorKind, Result, Error};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::key::partition_of;
 use crate::lsm::{CommitTicket, Op};
 use crate::model::{Entity, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX};
