@@ -10,6 +10,8 @@
 //! Not here: which files there are and which of them hold a key (`manifest`, `ranges`), merging several (`lsm`).
 
 mod cache;
+#[cfg(test)]
+mod examples;
 mod iter;
 mod reader;
 mod shapes;
