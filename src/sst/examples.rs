@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::shapes::ShapeTable;
 use crate::format::Kind;
-use crate::format::block::{BlockKind, BlockPlace, Sealer};
+use crate::format::block::{BlockKind, BlockPlace, Packing, Sealer};
 use crate::format::file_meta::{FileMeta, Section};
 use crate::format::hash_index::{LocationSplit, encode_pages};
 use crate::format::names::{FileId, FileNumber};
@@ -13,7 +13,6 @@ use crate::format::sparse_index::{FANOUT, Handles, SparseBuilder};
 use crate::format::sst::{encode_footer, encode_header, section};
 use crate::format::stats::SstStats;
 use crate::model::{EdmType, Seq, Shape};
-use crate::options::Codec;
 
 const ID: FileId = FileId(0x1122_3344_5566_7788);
 
@@ -50,7 +49,7 @@ fn example_sst_header() {
 #[test]
 fn example_block() {
     let place = BlockPlace { kind: BlockKind::Rows, file: ID, number: 0 };
-    let sealer = Sealer::new(Codec::None).unwrap();
+    let sealer = Sealer::new(Packing::Plain).unwrap();
     check(
         &built(|out| sealer.seal_plain(place, &[1, 2, 3], out)),
         "01 | 00 | 00 00 | 00 00 00 00 | 00 00 00 00 | 03 00 00 00 | 03 00 00 00 | db 39 88 43 | \
