@@ -1,4 +1,4 @@
-//! What the manifest knows about one SST, and the directory of its sections. FORMAT.md §file entry.
+//! What the manifest knows about one SST, and the directory of its sections. FORMAT.md §file_meta.
 //!
 //! Invariants
 //! * fields are tagged and in ascending order of tag: one value has one encoding;
@@ -8,7 +8,8 @@
 //! Not here: a checksum (the record of the edit that embeds an entry has one), the file itself (`format::sst`).
 
 use crate::codec::{Cursor, DecodeError, put_varint};
-use crate::format::fields::{self, Fields, put_field, put_number};
+use crate::format::field::put_field;
+use crate::format::field_set::{self, FieldSet, put_number};
 use crate::format::names::{FileId, FileNumber};
 use crate::model::Seq;
 
@@ -147,7 +148,7 @@ impl FileMeta {
 
     /// Reads an entry that fills `bytes`.
     pub(crate) fn decode(bytes: &[u8]) -> Result<FileMeta, DecodeError> {
-        let fields = Fields::<{ tag::SECTIONS as usize + 1 }>::decode(STRUCTURE, bytes)?;
+        let fields = FieldSet::<{ tag::SECTIONS as usize + 1 }>::decode(STRUCTURE, bytes)?;
         let file_bytes = fields.number(tag::BYTES)?;
         let meta = FileMeta {
             number: FileNumber(fields.number(tag::NUMBER)?),
@@ -172,7 +173,7 @@ impl FileMeta {
     /// The tag of a field that must be understood and is not known: the file must not be used, and
     /// the database answers [`Unsupported`](crate::error::ErrorKind::Unsupported).
     pub(crate) fn not_understood(&self) -> Option<u64> {
-        fields::not_understood(&self.unknown)
+        field_set::not_understood(&self.unknown)
     }
 
     /// The section of this kind.

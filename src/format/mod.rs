@@ -6,7 +6,7 @@ pub(crate) mod block;
 pub(crate) mod current;
 pub(crate) mod edit;
 pub(crate) mod field;
-pub(crate) mod fields;
+pub(crate) mod field_set;
 pub(crate) mod file_meta;
 pub(crate) mod hash_index;
 pub(crate) mod key;

@@ -1,4 +1,4 @@
-//! The ends of an SST: its header, its directory of sections, its tail. FORMAT.md §SST.
+//! The ends of an SST: its header, its directory of sections, its tail. FORMAT.md §sst.
 //!
 //! Invariants
 //! * header and tail keep this form in every format version: a newer file is told apart from a damaged one;
@@ -8,7 +8,7 @@
 //! (`file_meta`).
 
 use crate::codec::{Checksum, Cursor, DecodeError};
-use crate::format::block::Unreadable;
+use crate::format::field::FormatError;
 use crate::format::file_meta::Section;
 use crate::format::names::FileId;
 
@@ -66,7 +66,7 @@ pub(crate) fn encode_header(file: FileId, out: &mut Vec<u8>) {
 }
 
 /// Checks the header of `file`.
-pub(crate) fn check_header(file: FileId, bytes: &[u8]) -> Result<(), Unreadable> {
+pub(crate) fn check_header(file: FileId, bytes: &[u8]) -> Result<(), FormatError> {
     let mut cursor = Cursor::new(STRUCTURE_HEADER, bytes);
     let magic = cursor.take(8)?;
     let (version, features) = (cursor.u32()?, cursor.u32()?);
@@ -135,7 +135,7 @@ impl Tail {
         &self,
         file: FileId,
         directory: &[u8],
-    ) -> Result<Vec<Section>, Unreadable> {
+    ) -> Result<Vec<Section>, FormatError> {
         let sum = self.sum(directory);
         if sum != self.checksum {
             let problem = format!("checksum {sum:08x}, stored {:08x}", self.checksum);
@@ -163,12 +163,12 @@ impl Tail {
 }
 
 /// Checks that each needed section is there once, and that none must be understood and is not.
-fn check_sections(sections: &[Section]) -> Result<(), Unreadable> {
+fn check_sections(sections: &[Section]) -> Result<(), FormatError> {
     for section in sections {
         let known = section::KNOWN.contains(&section.kind);
         if !known && section.flags & Section::MUST_UNDERSTAND != 0 {
-            let what = format!("the file has a section of kind {}, which is newer", section.kind);
-            return Err(Unreadable::Unsupported(what.into()));
+            let what = format!("sections of kind {}, which are newer", section.kind);
+            return Err(FormatError::Unsupported(what.into()));
         }
     }
     let count = |kind: u16| sections.iter().filter(|section| section.kind == kind).count();
@@ -187,13 +187,13 @@ fn check_magic(structure: &'static str, at: usize, magic: &[u8]) -> Result<(), D
     Err(DecodeError::new(structure, at, "not the magic number of an SST"))
 }
 
-fn check_version(version: u32, features: u32) -> Result<(), Unreadable> {
+fn check_version(version: u32, features: u32) -> Result<(), FormatError> {
     let what = match (version, features) {
         (VERSION, 0) => return Ok(()),
-        (VERSION, _) => format!("the file needs features {features:#x}, which are newer"),
-        _ => format!("the file has format version {version}, this build reads version {VERSION}"),
+        (VERSION, _) => format!("features {features:#x}, which are newer"),
+        _ => format!("format version {version}: this build reads version {VERSION}"),
     };
-    Err(Unreadable::Unsupported(what.into()))
+    Err(FormatError::Unsupported(what.into()))
 }
 
 fn check_id(
@@ -201,7 +201,7 @@ fn check_id(
     at: usize,
     found: FileId,
     expected: FileId,
-) -> Result<(), Unreadable> {
+) -> Result<(), FormatError> {
     if found == expected {
         return Ok(());
     }
@@ -233,7 +233,7 @@ mod tests {
         out
     }
 
-    fn read(footer: &[u8]) -> Result<Vec<Section>, Unreadable> {
+    fn read(footer: &[u8]) -> Result<Vec<Section>, FormatError> {
         let (directory, tail) = footer.split_at(footer.len() - TAIL_BYTES);
         Tail::decode(tail)?.sections(FILE, directory)
     }
@@ -255,8 +255,8 @@ mod tests {
         encode_header(FILE, &mut header);
         let footer = footer(&sections());
         assert_eq!(read(&footer), Ok(sections()));
-        let corrupt = |result: Result<(), Unreadable>| {
-            assert!(matches!(result, Err(Unreadable::Corrupt(_))), "{result:?}");
+        let corrupt = |result: Result<(), FormatError>| {
+            assert!(matches!(result, Err(FormatError::Damaged(_))), "{result:?}");
         };
         for bit in 0..8 {
             for at in 0..header.len() {
@@ -284,7 +284,7 @@ mod tests {
             let text = format!("{:?}", tail.sections(FILE, directory).unwrap_err());
             assert!(text.starts_with("Unsupported") && text.contains(expected), "{text}");
         }
-        check(|tail| tail.version = 2, "format version 2, this build reads version 1");
+        check(|tail| tail.version = 2, "format version 2: this build reads version 1");
         check(|tail| tail.features = 4, "features 0x4");
     }
 
@@ -295,9 +295,9 @@ mod tests {
         sections.push(newer);
         assert_eq!(read(&footer(&sections)), Ok(sections.clone()));
         sections[5].flags = 1;
-        assert!(matches!(read(&footer(&sections)), Err(Unreadable::Unsupported(_))));
+        assert!(matches!(read(&footer(&sections)), Err(FormatError::Unsupported(_))));
         sections.pop();
         sections.pop();
-        assert!(matches!(read(&footer(&sections)), Err(Unreadable::Corrupt(_))));
+        assert!(matches!(read(&footer(&sections)), Err(FormatError::Damaged(_))));
     }
 }

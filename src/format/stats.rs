@@ -1,9 +1,10 @@
-//! What an SST says about itself: enough to rebuild its entry in the manifest. FORMAT.md §statistics.
+//! What an SST says about itself: enough to rebuild its entry in the manifest. FORMAT.md §stats.
 //!
 //! Not here: where the facts are used while the database runs (`file_meta`, which repeats them).
 
 use crate::codec::DecodeError;
-use crate::format::fields::{Fields, put_field, put_number};
+use crate::format::field::put_field;
+use crate::format::field_set::{FieldSet, put_number};
 use crate::model::Seq;
 
 /// The facts about the entries of an SST.
@@ -49,7 +50,7 @@ impl SstStats {
 
     /// Reads statistics that fill `bytes`; facts of newer formats are passed over.
     pub(crate) fn decode(bytes: &[u8]) -> Result<SstStats, DecodeError> {
-        let fields = Fields::<{ tag::KEYS as usize + 1 }>::decode(STRUCTURE, bytes)?;
+        let fields = FieldSet::<{ tag::KEYS as usize + 1 }>::decode(STRUCTURE, bytes)?;
         Ok(SstStats {
             entries: fields.number(tag::ENTRIES)?,
             keys: fields.number(tag::KEYS)?,

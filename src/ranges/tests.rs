@@ -15,6 +15,10 @@ impl RangeFile for File {
     fn seqs(&self) -> (Seq, Seq) {
         (Seq(self.1), Seq(self.2))
     }
+
+    fn bytes(&self) -> u64 {
+        1
+    }
 }
 
 const KEYS: [&[u8]; 12] = [

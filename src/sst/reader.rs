@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::cache::Area;
 use super::shapes::decode_table;
-use super::source::{Contents, Source, unreadable};
+use super::source::{Contents, Source};
 use super::{SstIter, SstShared};
 use crate::codec::{DecodeError, HashSeed};
 use crate::error::{Error, ErrorKind, Result};
@@ -72,7 +72,7 @@ impl Sst {
     ) -> Result<Sst> {
         let path = dir.join(FileName::Sst(meta.number).to_string());
         if let Some(tag) = meta.not_understood() {
-            let what = format!("{}: file entry has field {tag}, which is newer", path.display());
+            let what = format!("{} needs file entry field {tag}, which is newer", path.display());
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         let mut source = open_source(fs, &path, meta, shared)?;
@@ -303,7 +303,7 @@ pub(super) fn read_directory(source: &Source, bytes: u64) -> Result<(Vec<Section
         directory_at.ok_or_else(|| wrong("the directory is longer than the file"))?;
     let directory = source.read(directory_at..tail_at)?;
     let sections = tail.sections(source.id, &directory);
-    let sections = sections.map_err(|error| unreadable(&source.path, directory_at, error))?;
+    let sections = sections.map_err(|error| source.unreadable(directory_at, error))?;
     if tail.file_bytes != bytes {
         return Err(wrong("the file was longer or shorter when it was written"));
     }

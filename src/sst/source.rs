@@ -6,19 +6,19 @@
 //! * a buffer never grows beyond what the file's length, or the limit of a compressed block, justifies.
 
 use std::ops::{Deref, Range};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::cache::{Area, BlockCache, CacheKey};
 use crate::codec::DecodeError;
-use crate::error::{Error, ErrorKind, Result};
-use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, StoredBlock, Unreadable};
+use crate::error::{Error, Result};
+use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, Packing, StoredBlock};
+use crate::format::field::FormatError;
 use crate::format::hash_index::{PAGE_BYTES, check_page};
 use crate::format::names::{FileId, FileNumber};
 use crate::fs::FileRead;
-use crate::options::Codec;
 use crate::sync::{AtomicU64, Ordering};
 
 /// An open file.
@@ -85,7 +85,7 @@ impl Source {
             StoredBlock::open(place, bytes).inspect(|_| seen.set(index))
         };
         let block = block.map_err(|error| self.unreadable(range.start, error))?;
-        if block.codec == Codec::None {
+        if block.packing == Packing::Plain {
             return Ok(Contents::Mapped(block.stored));
         }
         let key = self.cache_key(area, place.number);
@@ -150,7 +150,7 @@ impl Source {
         let bytes = self.read(range)?;
         let block = StoredBlock::open(place, &bytes);
         let block = block.map_err(|error| self.unreadable(start, error))?;
-        if block.codec == Codec::None {
+        if block.packing == Packing::Plain {
             return Ok(bytes.slice(HEADER_BYTES..));
         }
         let raw = block.decompress().map_err(|error| self.unreadable(start, error))?;
@@ -180,8 +180,8 @@ impl Source {
         Error::decode(&self.path, base, error)
     }
 
-    pub(super) fn unreadable(&self, base: u64, error: Unreadable) -> Error {
-        unreadable(&self.path, base, error)
+    pub(super) fn unreadable(&self, base: u64, error: FormatError) -> Error {
+        error.into_error(&self.path, base)
     }
 
     fn read_block(
@@ -227,16 +227,6 @@ impl Source {
     #[inline]
     fn cache_key(&self, area: Area, index: u32) -> CacheKey {
         CacheKey { file: self.number, area, index }
-    }
-}
-
-/// The error for bytes at `base` of `path` that cannot be read.
-pub(super) fn unreadable(path: &Path, base: u64, error: Unreadable) -> Error {
-    match error {
-        Unreadable::Corrupt(error) => Error::decode(path, base, error),
-        Unreadable::Unsupported(what) => {
-            Error::new(ErrorKind::Unsupported, format!("{}: {what}", path.display()))
-        }
     }
 }
 

@@ -1,16 +1,14 @@
-//! Tagged fields: how a structure that must be able to grow is written. FORMAT.md §fields.
-//!
-//! A field is a head (tag × 2, plus 1 if whoever does not know the tag must not use the whole), a length and a
-//! content.
+//! Tagged fields of which each stands at most once. FORMAT.md §field_set.
 //!
 //! Invariants
 //! * tags ascend: a set of fields has one encoding;
 //! * fields with tags above the known ones are kept as they were written.
 
-use crate::codec::{Cursor, DecodeError, VARINT_BYTES_MAX, put_bytes, put_varint};
+use super::field::{next_field, put_field};
+use crate::codec::{Cursor, DecodeError, VARINT_BYTES_MAX, put_varint};
 
 /// The known fields of a structure by tag, and the rest.
-pub(crate) struct Fields<'a, const KNOWN: usize> {
+pub(crate) struct FieldSet<'a, const KNOWN: usize> {
     structure: &'static str,
     /// Offset and content.
     known: [Option<(usize, &'a [u8])>; KNOWN],
@@ -18,26 +16,24 @@ pub(crate) struct Fields<'a, const KNOWN: usize> {
     pub(crate) unknown: &'a [u8],
 }
 
-/// The low bit of a field's head.
-const MUST_UNDERSTAND: u64 = 1;
-
-impl<'a, const KNOWN: usize> Fields<'a, KNOWN> {
+impl<'a, const KNOWN: usize> FieldSet<'a, KNOWN> {
     /// Reads the fields that fill `bytes`; tags from `KNOWN` on are unknown.
     pub(crate) fn decode(structure: &'static str, bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut known = [None; KNOWN];
         let mut unknown_from = bytes.len();
         let mut cursor = Cursor::new(structure, bytes);
         let mut previous = 0;
-        while !cursor.is_empty() {
+        loop {
             let start = cursor.at();
-            let tag = cursor.varint()? >> 1;
+            let Some(field) = next_field(&mut cursor)? else { break };
+            let tag = field.tag;
             if tag <= previous {
-                return Err(cursor.error(format!("field {tag} after field {previous}")));
+                let problem = format!("field {tag} after field {previous}");
+                return Err(DecodeError::new(structure, start, problem));
             }
             previous = tag;
-            let content = cursor.bytes()?;
             match usize::try_from(tag).ok().and_then(|tag| known.get_mut(tag)) {
-                Some(field) => *field = Some((cursor.at() - content.len(), content)),
+                Some(known) => *known = Some((field.at, field.content)),
                 None => unknown_from = unknown_from.min(start),
             }
         }
@@ -87,18 +83,12 @@ impl<'a, const KNOWN: usize> Fields<'a, KNOWN> {
 /// The first tag in `unknown` fields that must be understood.
 pub(crate) fn not_understood(unknown: &[u8]) -> Option<u64> {
     let mut cursor = Cursor::new("fields", unknown);
-    while let (Ok(head), Ok(_)) = (cursor.varint(), cursor.bytes()) {
-        if head & MUST_UNDERSTAND != 0 {
-            return Some(head >> 1);
+    while let Ok(Some(field)) = next_field(&mut cursor) {
+        if field.must_understand {
+            return Some(field.tag);
         }
     }
     None
-}
-
-/// Appends a field that must be understood.
-pub(crate) fn put_field(out: &mut Vec<u8>, tag: u64, content: &[u8]) {
-    put_varint(out, tag << 1 | MUST_UNDERSTAND);
-    put_bytes(out, content);
 }
 
 /// Appends a field that must be understood and holds one varint.
@@ -120,18 +110,18 @@ mod tests {
         let known = out.len();
         put_field(&mut out, 9, b"new");
         assert_eq!(&out[..known], [3, 2, 0xac, 2, 5, 2, b'a', b'b']);
-        let fields = Fields::<3>::decode("test", &out).unwrap();
+        let fields = FieldSet::<3>::decode("test", &out).unwrap();
         assert_eq!((fields.number(1), fields.bytes(2)), (Ok(300), Ok(&b"ab"[..])));
         assert_eq!((fields.unknown, not_understood(fields.unknown)), (&out[known..], Some(9)));
         put_field(&mut out, 9, b"again");
-        assert!(Fields::<3>::decode("test", &out).is_err());
+        assert!(FieldSet::<3>::decode("test", &out).is_err());
     }
 
     #[test]
     fn missing_and_overlong_fields_are_errors() {
         let mut out = Vec::new();
         put_field(&mut out, 1, &[1, 1]);
-        let fields = Fields::<3>::decode("test", &out).unwrap();
+        let fields = FieldSet::<3>::decode("test", &out).unwrap();
         assert_eq!(fields.number(1).unwrap_err().to_string(), "test at byte 3: 1 bytes too many");
         assert_eq!(fields.bytes(2).unwrap_err().problem, "field 2 is missing");
         assert_eq!(fields.number_or_zero(2), Ok(0));
