@@ -1,4 +1,4 @@
-//! What the manifest knows about one SST, and the directory of its sections. FORMAT.md §file entry.
+//! What the manifest knows about one SST, and the directory of its sections. FORMAT.md §file_meta.
 //!
 //! Invariants
 //! * fields are tagged and in ascending order of tag: one value has one encoding;
@@ -7,7 +7,9 @@
 //!
 //! Not here: a checksum (the record of the edit that embeds an entry has one), the file itself (`format::sst`).
 
-use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
+use crate::codec::{Cursor, DecodeError, put_varint};
+use crate::format::field::put_field;
+use crate::format::field_set::{self, FieldSet, put_number};
 use crate::format::names::{FileId, FileNumber};
 use crate::model::Seq;
 
@@ -53,9 +55,6 @@ const STRUCTURE: &str = "file entry";
 
 /// More sections than any file has; bounds what a hostile directory makes a reader allocate.
 const SECTIONS_MAX: usize = 256;
-
-/// The low bit of a field's head: whoever does not know the tag must not use the file.
-const MUST_UNDERSTAND: u64 = 1;
 
 mod tag {
     pub(super) const NUMBER: u64 = 1;
@@ -149,39 +148,32 @@ impl FileMeta {
 
     /// Reads an entry that fills `bytes`.
     pub(crate) fn decode(bytes: &[u8]) -> Result<FileMeta, DecodeError> {
-        let mut fields = Fields::default();
-        let mut unknown_from = bytes.len();
-        let mut cursor = Cursor::new(STRUCTURE, bytes);
-        let mut previous = 0;
-        while !cursor.is_empty() {
-            let start = cursor.at();
-            let tag = cursor.varint()? >> 1;
-            if tag <= previous {
-                return Err(cursor.error(format!("field {tag} after field {previous}")));
-            }
-            previous = tag;
-            let content = cursor.bytes()?;
-            match usize::try_from(tag).ok().and_then(|tag| fields.0.get_mut(tag)) {
-                Some(field) => *field = Some((cursor.at() - content.len(), content)),
-                None => unknown_from = unknown_from.min(start),
-            }
-        }
-        let mut meta = fields.meta()?;
-        meta.unknown = bytes.get(unknown_from..).unwrap_or_default().into();
-        meta.check().map_err(|problem| cursor.error(problem))?;
+        let fields = FieldSet::<{ tag::SECTIONS as usize + 1 }>::decode(STRUCTURE, bytes)?;
+        let file_bytes = fields.number(tag::BYTES)?;
+        let meta = FileMeta {
+            number: FileNumber(fields.number(tag::NUMBER)?),
+            id: FileId(fields.read(tag::ID, Cursor::u64)?),
+            bytes: file_bytes,
+            seq_min: Seq(fields.number(tag::SEQ_MIN)?),
+            seq_max: Seq(fields.number(tag::SEQ_MAX)?),
+            visible_from: Seq(fields.number_or_zero(tag::VISIBLE_FROM)?),
+            entries: fields.number(tag::ENTRIES)?,
+            tombstones: fields.number(tag::TOMBSTONES)?,
+            raw_bytes: fields.number(tag::RAW_BYTES)?,
+            key_min: fields.bytes(tag::KEY_MIN)?.into(),
+            key_max: fields.bytes(tag::KEY_MAX)?.into(),
+            sections: fields
+                .read(tag::SECTIONS, |cursor| Section::decode_all(cursor, file_bytes))?,
+            unknown: fields.unknown.into(),
+        };
+        meta.check().map_err(|problem| DecodeError::new(STRUCTURE, 0, problem))?;
         Ok(meta)
     }
 
     /// The tag of a field that must be understood and is not known: the file must not be used, and
     /// the database answers [`Unsupported`](crate::error::ErrorKind::Unsupported).
     pub(crate) fn not_understood(&self) -> Option<u64> {
-        let mut cursor = Cursor::new(STRUCTURE, &self.unknown);
-        while let (Ok(head), Ok(_)) = (cursor.varint(), cursor.bytes()) {
-            if head & MUST_UNDERSTAND != 0 {
-                return Some(head >> 1);
-            }
-        }
-        None
+        field_set::not_understood(&self.unknown)
     }
 
     /// The section of this kind.
@@ -210,78 +202,10 @@ impl FileMeta {
     }
 }
 
-/// The known fields by tag: offset and content.
-#[derive(Default)]
-struct Fields<'a>([Option<(usize, &'a [u8])>; tag::SECTIONS as usize + 1]);
-
-impl<'a> Fields<'a> {
-    fn meta(&self) -> Result<FileMeta, DecodeError> {
-        let bytes = self.number(tag::BYTES)?;
-        let id = self.read(tag::ID, Cursor::u64)?;
-        let sections = self.read(tag::SECTIONS, |cursor| Section::decode_all(cursor, bytes))?;
-        let visible_from = match self.optional(tag::VISIBLE_FROM) {
-            Some(_) => self.number(tag::VISIBLE_FROM)?,
-            None => 0,
-        };
-        Ok(FileMeta {
-            number: FileNumber(self.number(tag::NUMBER)?),
-            id: FileId(id),
-            bytes,
-            seq_min: Seq(self.number(tag::SEQ_MIN)?),
-            seq_max: Seq(self.number(tag::SEQ_MAX)?),
-            visible_from: Seq(visible_from),
-            entries: self.number(tag::ENTRIES)?,
-            tombstones: self.number(tag::TOMBSTONES)?,
-            raw_bytes: self.number(tag::RAW_BYTES)?,
-            key_min: self.required(tag::KEY_MIN)?.1.into(),
-            key_max: self.required(tag::KEY_MAX)?.1.into(),
-            sections,
-            unknown: Box::default(),
-        })
-    }
-
-    fn optional(&self, tag: u64) -> Option<(usize, &'a [u8])> {
-        self.0.get(usize::try_from(tag).ok()?).copied().flatten()
-    }
-
-    fn required(&self, tag: u64) -> Result<(usize, &'a [u8]), DecodeError> {
-        let missing = || DecodeError::new(STRUCTURE, 0, format!("field {tag} is missing"));
-        self.optional(tag).ok_or_else(missing)
-    }
-
-    fn read<T>(
-        &self,
-        tag: u64,
-        read: impl FnOnce(&mut Cursor<'a>) -> Result<T, DecodeError>,
-    ) -> Result<T, DecodeError> {
-        let (at, content) = self.required(tag)?;
-        let mut cursor = Cursor::new(STRUCTURE, content);
-        let value = read(&mut cursor);
-        value
-            .and_then(|value| cursor.finish().map(|()| value))
-            .map_err(|error| DecodeError { at: at + error.at, ..error })
-    }
-
-    fn number(&self, tag: u64) -> Result<u64, DecodeError> {
-        self.read(tag, Cursor::varint)
-    }
-}
-
-/// Every field of the first format must be understood.
-fn put_field(out: &mut Vec<u8>, tag: u64, content: &[u8]) {
-    put_varint(out, tag << 1 | MUST_UNDERSTAND);
-    put_bytes(out, content);
-}
-
-fn put_number(out: &mut Vec<u8>, tag: u64, value: u64) {
-    let mut content = Vec::with_capacity(crate::codec::VARINT_BYTES_MAX);
-    put_varint(&mut content, value);
-    put_field(out, tag, &content);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::put_bytes;
 
     fn sample() -> FileMeta {
         FileMeta {

@@ -66,8 +66,13 @@ impl Fs for DiskFs {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in retry(|| std::fs::read_dir(dir))? {
-            // No name of ours is anything but ASCII; the others are only looked at.
-            names.push(entry?.file_name().to_string_lossy().into_owned());
+            match entry {
+                // No name of ours is anything but ASCII; the others are only looked at.
+                Ok(entry) => names.push(entry.file_name().to_string_lossy().into_owned()),
+                // The iterator goes on where it was interrupted.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
         names.sort_unstable();
         Ok(names)

@@ -7,6 +7,9 @@
 //!
 //! Not here: which failures leave what after a power cut (`mem`).
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::io;
 use std::path::Path;

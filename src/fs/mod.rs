@@ -1,6 +1,7 @@
 //! The only door to the disk: files, maps, directories and locks, behind traits.
 //!
 //! [`DiskFs`] is the system's; [`MemFs`] models what a power cut leaves; [`FaultFs`] fails chosen operations of another.
+//! A program written against [`Fs`] can be crash-tested with the last two: see the example at [`MemFs`].
 //!
 //! Invariants
 //! * a name (create, rename, remove) is durable only after [`Fs::sync_dir`] of its directory;
@@ -12,6 +13,8 @@ mod complete;
 mod disk;
 mod fault;
 mod mem;
+#[cfg(test)]
+mod tests;
 
 pub use disk::DiskFs;
 pub use fault::{Fault, FaultFs, FaultKind, OpKind};
@@ -57,6 +60,10 @@ pub trait Fs: Send + Sync + fmt::Debug {
 }
 
 /// A file being written.
+#[expect(
+    clippy::len_without_is_empty,
+    reason = "a length that can fail to be had, not a collection's"
+)]
 pub trait FileWrite: Send + Sync + fmt::Debug {
     /// Writes all of `bytes` at `offset`, growing the file as needed.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
@@ -80,6 +87,10 @@ pub trait FileWrite: Send + Sync + fmt::Debug {
 }
 
 /// A file being read.
+#[expect(
+    clippy::len_without_is_empty,
+    reason = "a length that can fail to be had, not a collection's"
+)]
 pub trait FileRead: Send + Sync + fmt::Debug {
     /// Fills `buffer` from `offset`; `UnexpectedEof` if the file is shorter.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;

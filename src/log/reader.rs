@@ -133,7 +133,8 @@ impl LogReader {
         })
     }
 
-    /// The records must reach exactly to `end`, as the successor's first record says; what follows does not count.
+    /// Records count up to `end` and no further, as the successor's first record says. A stop before that
+    /// (any reason but `Accepted`) is for the caller to judge: a torn tail if nobody vouches for more.
     pub(crate) fn until(mut self, end: u64) -> Self {
         self.accepted_end = Some(end);
         self
@@ -167,7 +168,7 @@ impl LogReader {
             let header = match self.read_record()? {
                 Ok(header) => header,
                 Err(reason) => {
-                    self.stop_at(reason)?;
+                    self.stop_at(reason);
                     break;
                 }
             };
@@ -270,16 +271,8 @@ impl LogReader {
         }
     }
 
-    fn stop_at(&mut self, reason: StopReason) -> Result<()> {
-        if let Some(end) = self.accepted_end.filter(|end| *end != self.offset) {
-            let problem = match &reason {
-                StopReason::Bad(error) => format!("{error}; the next log vouches up to {end}"),
-                _ => format!("the records end here; the next log vouches up to {end}"),
-            };
-            return Err(Error::corrupt(&self.path, self.offset, "record", problem));
-        }
+    fn stop_at(&mut self, reason: StopReason) {
         self.stop = Some(Stop { position: self.position(), reason });
-        Ok(())
     }
 
     /// `len` bytes at `offset`, which the file has.

@@ -9,8 +9,10 @@
 //! Not here: durability (`store`), who holds an obsolete file (`lsm`).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
+use crate::error::Error;
 use crate::format::edit::{
     CleanClose, Fence, Identity, LogMeta, RangeMeta, ReferenceMeta, VersionEdit,
 };
@@ -19,17 +21,16 @@ use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::span::Span;
 use crate::model::Seq;
 use crate::ranges::{Range, RangeFile, RangeMap, Reference};
-use crate::sync::{AtomicBool, Ordering};
+use crate::sst::Sst;
 
 /// How much of a snapshot goes into one record.
 const SNAPSHOT_RECORD_BYTES: usize = 1 << 20;
 
 /// One SST of a version; shared by all versions that it is in.
-#[derive(Debug)]
 pub(crate) struct FileEntry {
     pub(crate) meta: FileMeta,
-    /// No version from the current one on has it: unlink it when nobody holds it.
-    obsolete: AtomicBool,
+    /// Its reader, opened at the first use.
+    sst: OnceLock<Arc<Sst>>,
 }
 
 /// The set of live files. Cloning copies pointers.
@@ -57,16 +58,26 @@ struct Held {
 
 impl FileEntry {
     pub(crate) fn new(meta: FileMeta) -> Self {
-        Self { meta, obsolete: AtomicBool::new(false) }
+        Self { meta, sst: OnceLock::new() }
     }
 
-    /// Says that no later version has the file.
-    pub(crate) fn retire(&self) {
-        self.obsolete.store(true, Ordering::Release);
+    /// The file's reader; `open` makes it if nobody has yet.
+    #[inline]
+    pub(crate) fn sst_or_open(
+        &self,
+        open: impl FnOnce() -> Result<Sst, Error>,
+    ) -> Result<&Arc<Sst>, Error> {
+        match self.sst.get() {
+            Some(sst) => Ok(sst),
+            // Two first users may both open it; one reader stays.
+            None => open().map(|sst| self.sst.get_or_init(|| Arc::new(sst))),
+        }
     }
+}
 
-    pub(crate) fn is_obsolete(&self) -> bool {
-        self.obsolete.load(Ordering::Acquire)
+impl fmt::Debug for FileEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FileEntry").field(&self.meta).finish()
     }
 }
 
@@ -179,13 +190,32 @@ impl Version {
         self.remove_files(edit)?;
         self.apply_logs(edit)?;
         self.apply_drops(edit)?;
-        self.clean_close = edit.clean_close;
+        if edit.clean_close.is_some() {
+            self.clean_close = edit.clean_close;
+        }
+        // It vouches for its log as long as the log is there: a closed log never changes.
+        self.clean_close = self.clean_close.filter(|c| self.logs.iter().any(|l| l.number == c.log));
         self.unknown.extend_from_slice(&edit.unknown);
         touched.sort_unstable();
         touched.dedup();
         // A range that left with this edit has nothing to be checked.
         let touched = touched.into_iter().filter_map(|id| self.ranges.get(id));
         touched.into_iter().try_for_each(|range| range.check())
+    }
+
+    /// The files that nothing references once the references of `edit` are gone and added.
+    pub(crate) fn unreferenced_after(&self, edit: &VersionEdit) -> Vec<Arc<FileEntry>> {
+        let mut gone: BTreeMap<FileNumber, usize> = BTreeMap::new();
+        for (_, file) in &edit.remove_references {
+            *gone.entry(*file).or_default() += 1;
+        }
+        for reference in &edit.add_references {
+            gone.remove(&reference.file);
+        }
+        let left = |(file, count): (FileNumber, usize)| {
+            self.files.get(&file).filter(|held| held.references == count)
+        };
+        gone.into_iter().filter_map(left).map(|held| Arc::clone(&held.entry)).collect()
     }
 
     /// Checks every invariant of every range: what an opened database must pass.

@@ -92,7 +92,7 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn start_write_back(file: &File, offset: u64, len: u64) {
     if let Some(len) = std::num::NonZeroU64::new(len) {
-        drop(rustix::fs::fadvise(file, offset, Some(len), rustix::fs::Advice::DontNeed));
+        let _ = rustix::fs::fadvise(file, offset, Some(len), rustix::fs::Advice::DontNeed);
     }
 }
 

@@ -36,7 +36,8 @@ use crate::sync::{Mutex, MutexGuard};
 /// * An unsynced sector holds any version that it had since the file's last sync, whatever its neighbours do.
 /// * A file that grew has its old length, its new one, or one in between; sectors that were not written are zero.
 /// * An unsynced create, rename, removal or link happened or did not, each name for itself: a synced
-///   file may be gone with its name, a removed one back. A renamed file keeps at least one of its names.
+///   file may be gone with its name, a removed one back. A renamed file keeps at least one of its names,
+///   unless it left a directory that was synced for one that was not.
 /// * After a failed sync (see [`FaultFs`](super::FaultFs)) unsynced bytes can be read and are never durable.
 ///
 /// A program is crash-tested by recording a run and opening the image at every operation:

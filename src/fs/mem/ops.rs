@@ -39,10 +39,7 @@ impl Fs for MemFs {
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
-        match self.state().tree.look(path) {
-            Ok(found) => Ok(found.is_some()),
-            Err(error) => Err(error),
-        }
+        Ok(self.state().tree.look(path)?.is_some())
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
@@ -65,7 +62,7 @@ impl Fs for MemFs {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.state();
         let line = || format!("rename {} {}", spelled(from), spelled(to));
-        state.change(line, |tree| tree.rename(&tree.place(from)?, &tree.place(to)?))?;
+        state.change(line, |tree| tree.rename(from, to))?;
         state.sweep();
         Ok(())
     }

@@ -176,9 +176,16 @@ impl Tree {
         self.change(stamp, place, None, None)
     }
 
-    pub(super) fn rename(&mut self, from: &Place, to: &Place) -> io::Result<()> {
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        if spelled(to).starts_with(&(spelled(from) + "/")) {
+            return Err(io::ErrorKind::InvalidInput.into()); // a directory into itself
+        }
+        let (from, to) = (&self.place(from)?, &self.place(to)?);
         let node = self.target(from)?.ok_or(io::ErrorKind::NotFound)?;
         if let Some(replaced) = self.target(to)? {
+            if replaced == node {
+                return Ok(()); // two names of one file: POSIX leaves both
+            }
             match (&self.nodes[&node], &self.nodes[&replaced]) {
                 (Node::File(_), Node::File(_)) => {}
                 (Node::Dir(_), Node::Dir(dir)) if dir.names.is_empty() => {}
@@ -187,9 +194,6 @@ impl Tree {
                 }
                 (_, Node::Dir(_)) => return Err(io::ErrorKind::IsADirectory.into()),
                 (_, Node::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
-            }
-            if replaced == node {
-                return Ok(()); // two names of one file: POSIX leaves both
             }
         }
         let stamp = self.tick();

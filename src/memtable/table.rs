@@ -1,0 +1,220 @@
+//! The hash table of a memtable: from a user key to the newest of its nodes.
+//!
+//! A line of 64 bytes holds five nodes and 32 bits of the hash of each, so that a miss costs one line and no
+//! node. A full line passes nodes on to the next. A table that fills up is followed by one twice as large; every
+//! insert then moves a few lines, and the smaller table, no longer written, is read for what is not moved yet.
+//!
+//! Measured against lines of seven nodes with 8-bit tags and against chains through the nodes: at 300,000 to
+//! 700,000 keys all three look up and insert equally fast within the noise. This one moves a line without
+//! touching its nodes; chains would be relinked under their readers.
+//!
+//! Invariants
+//! * a key is in at most one slot of a table, and a slot never changes its key;
+//! * the smaller table answers for every key it held when the larger one was begun;
+//! * a line that passed a node on says so (`PASSED`) and goes on saying so.
+//!
+//! Locks: writers hold the arena's; readers take none.
+
+use std::sync::OnceLock;
+
+use super::arena::{Arena, ArenaWriter, LINE_SLOTS, Line, Node};
+use crate::sync::{AtomicUsize, Ordering};
+
+/// Lines of the first table: 4 KiB.
+const LINES_MIN: usize = if cfg!(loom) { 1 } else { 64 };
+/// More doublings than memory allows.
+const TABLES_MAX: usize = usize::BITS as usize - 12;
+/// Keys a line on average at which a table is full: above, passing on costs more than the memory is worth.
+const LOAD_MAX: usize = 4;
+/// Lines an insert moves: few, for each may be a cache miss; two lines have room for eight keys, so that a move
+/// is over long before the next.
+const MOVE_LINES: usize = 2;
+/// In `Line::fill`: a node that belongs here is in a later line. Below it, the number of slots taken.
+const PASSED: u32 = 8;
+
+/// Finds the newest node of a key.
+pub(super) struct Table {
+    /// Twice the number of the current table, plus 1 while the one before it is being moved.
+    state: AtomicUsize,
+    tables: Box<[OnceLock<Box<[Line]>>]>,
+    /// Keys in all. Writers only.
+    keys: AtomicUsize,
+    /// Lines moved of the table before. Writers only.
+    moved: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+/// Where a key is, or where it would go.
+enum Spot<'t> {
+    Taken(&'t Line, usize),
+    Free(&'t Line, usize),
+}
+
+impl Table {
+    pub(super) fn new() -> Self {
+        let tables: Box<[_]> = (0..TABLES_MAX).map(|_| OnceLock::new()).collect();
+        let table = Self {
+            state: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(size_of_val(&*tables)),
+            tables,
+            keys: AtomicUsize::new(0),
+            moved: AtomicUsize::new(0),
+        };
+        table.lines(0);
+        table
+    }
+
+    /// Bytes of all tables, with those that are no longer read.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The newest node of `key`.
+    #[inline]
+    pub(super) fn find<'a>(&self, arena: &'a Arena, hash: u32, key: &[u8]) -> Option<Node<'a>> {
+        let state = self.state.load(Ordering::Acquire);
+        let found = find(self.lines(state / 2), arena, hash, key);
+        if found.is_some() || state % 2 == 0 {
+            return found;
+        }
+        // Not moved yet, perhaps. If it was moved just now, it is here all the same: nothing leaves.
+        find(self.lines(state / 2 - 1), arena, hash, key)
+    }
+
+    /// Makes `node` the newest of its key. Requires that `older` is what [`Table::find`] finds.
+    pub(super) fn put(
+        &self,
+        writer: &ArenaWriter<'_>,
+        hash: u32,
+        node: Node<'_>,
+        older: Option<Node<'_>>,
+    ) {
+        let arena = writer.arena();
+        let keys = self.keys.load(Ordering::Relaxed) + usize::from(older.is_none());
+        self.keys.store(keys, Ordering::Relaxed);
+        let mut state = self.state.load(Ordering::Relaxed);
+        if state % 2 == 0 && keys > self.lines(state / 2).len() * LOAD_MAX {
+            // The larger table, empty, answers together with the smaller one from here on.
+            state += 3;
+            self.lines(state / 2);
+            self.moved.store(0, Ordering::Relaxed);
+            self.state.store(state, Ordering::Release);
+        }
+        match spot(self.lines(state / 2), arena, hash, node) {
+            Spot::Taken(line, slot) => line.slots[slot].store(node),
+            Spot::Free(line, slot) => fill(line, slot, hash, node),
+        }
+        if state % 2 == 1 {
+            self.move_lines(arena, state / 2);
+        }
+    }
+
+    /// Moves lines of the table before `current`.
+    fn move_lines(&self, arena: &Arena, current: usize) {
+        let (old, new) = (self.lines(current - 1), self.lines(current));
+        let start = self.moved.load(Ordering::Relaxed);
+        let end = old.len().min(start + MOVE_LINES);
+        for line in &old[start..end] {
+            for (slot, hash) in line.slots.iter().zip(&line.hashes) {
+                let (Some(node), hash) = (slot.load(arena), hash.load(Ordering::Relaxed)) else {
+                    break;
+                };
+                // What is taken there is newer: the key was written since the move began.
+                if let Spot::Free(line, slot) = spot(new, arena, hash, node) {
+                    fill(line, slot, hash, node);
+                }
+            }
+        }
+        self.moved.store(end, Ordering::Relaxed);
+        if end == old.len() {
+            self.state.store(current * 2, Ordering::Release);
+        }
+    }
+
+    #[inline]
+    fn lines(&self, table: usize) -> &[Line] {
+        self.tables[table].get_or_init(|| {
+            let lines = Line::table(LINES_MIN << table);
+            self.bytes.fetch_add(size_of_val(&*lines), Ordering::Relaxed);
+            lines
+        })
+    }
+}
+
+/// The node of `key` in `lines`.
+#[inline]
+fn find<'a>(lines: &[Line], arena: &'a Arena, hash: u32, key: &[u8]) -> Option<Node<'a>> {
+    let mut at = hash as usize & (lines.len() - 1);
+    for _ in 0..lines.len() {
+        let line = &lines[at];
+        let fill = line.fill.load(Ordering::Acquire);
+        if let Some((_, node)) = look(line, fill, arena, hash, || key) {
+            return Some(node);
+        }
+        if fill & PASSED == 0 {
+            return None;
+        }
+        at = (at + 1) & (lines.len() - 1);
+    }
+    None
+}
+
+/// Where the key of `node`, with that hash, is or would go; full lines on the way are told that it passed.
+fn spot<'t>(lines: &'t [Line], arena: &Arena, hash: u32, node: Node<'_>) -> Spot<'t> {
+    let mut at = hash as usize & (lines.len() - 1);
+    loop {
+        let line = &lines[at];
+        let fill = line.fill.load(Ordering::Relaxed);
+        if let Some((slot, _)) = look(line, fill, arena, hash, || node.key()) {
+            return Spot::Taken(line, slot);
+        }
+        let taken = taken(fill);
+        if taken < LINE_SLOTS {
+            return Spot::Free(line, taken);
+        }
+        if fill & PASSED == 0 {
+            line.fill.store(fill | PASSED, Ordering::Release);
+        }
+        at = (at + 1) & (lines.len() - 1);
+    }
+}
+
+/// The slot and node of the key in this line, which was filled so far when `fill` was loaded.
+#[inline]
+fn look<'a, 'k>(
+    line: &Line,
+    fill: u32,
+    arena: &'a Arena,
+    hash: u32,
+    key: impl Fn() -> &'k [u8],
+) -> Option<(usize, Node<'a>)> {
+    // All five without a branch: what the free ones hold is masked out.
+    let mut hits = 0_u32;
+    for (slot, held) in line.hashes.iter().enumerate() {
+        hits |= u32::from(held.load(Ordering::Relaxed) == hash) << slot;
+    }
+    hits &= (1 << taken(fill)) - 1;
+    while hits != 0 {
+        let slot = hits.trailing_zeros() as usize;
+        if let Some(node) = line.slots[slot].load(arena)
+            && node.key() == key()
+        {
+            return Some((slot, node));
+        }
+        hits &= hits - 1;
+    }
+    None
+}
+
+/// Puts `node` into the first free slot, then counts it: who sees the count finds the node.
+fn fill(line: &Line, slot: usize, hash: u32, node: Node<'_>) {
+    let fill = line.fill.load(Ordering::Relaxed);
+    line.slots[slot].store(node);
+    line.hashes[slot].store(hash, Ordering::Relaxed);
+    line.fill.store(fill + 1, Ordering::Release);
+}
+
+#[inline]
+fn taken(fill: u32) -> usize {
+    (fill & (PASSED - 1)) as usize
+}
