@@ -239,11 +239,11 @@ fn rows_larger_than_any_block() {
 #[test]
 fn trap_42_keys_of_one_hash_line_are_all_found() {
     // Enough keys of one page's first line that they spill over into the ones after it.
-    let lines = 630 * 2 / 15 / 63 * 63 + 63;
+    const LINES: u128 = 63;
     let mut entries = Vec::new();
     for i in 0.. {
         let key = format!("{i:08}");
-        if (u128::from(hash(SEED, key.as_bytes())) * lines as u128) >> 64 < 3 {
+        if (u128::from(hash(SEED, key.as_bytes())) * LINES) >> 64 < 3 {
             entries.push(put(&key, 1, ""));
         }
         if entries.len() == 472 {
