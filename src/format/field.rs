@@ -1,4 +1,4 @@
-//! Tagged fields: how structures grow without breaking older readers. FORMAT.md §fields.
+//! Tagged fields: how structures grow without breaking older readers. FORMAT.md §field.
 //!
 //! A field is `varint (tag × 2 + must-understand bit) ‖ varint length ‖ content`.
 //!

@@ -1,4 +1,4 @@
-//! Record files, WAL and MANIFEST alike: the file's header and the frame of one record. FORMAT.md §records.
+//! Record files, WAL and MANIFEST alike: the file's header and the frame of one record. FORMAT.md §record.
 //!
 //! Invariants
 //! * a record starts at a multiple of 8 and never spans files;
@@ -305,3 +305,6 @@ fn le_u32(header: &[u8; RECORD_HEADER_BYTES], at: usize) -> u32 {
 fn padded_len(payload_len: u32) -> usize {
     (payload_len as usize).next_multiple_of(RECORD_ALIGN)
 }
+
+#[cfg(test)]
+mod tests;

@@ -376,3 +376,6 @@ fn table_id(field: &Field<'_>) -> Result<TableId, DecodeError> {
 fn missing(structure: &'static str, what: &str) -> DecodeError {
     DecodeError::new(structure, 0, format!("no {what}"))
 }
+
+#[cfg(test)]
+mod tests;

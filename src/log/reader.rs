@@ -217,10 +217,9 @@ impl LogReader {
                     rest.promise = rest.promise.max(Some(header.promise));
                 }
             }
-            // The last headers may straddle two windows: step back by one header, at a multiple of 8.
-            let step =
-                if len == WINDOW_BYTES as u64 { len - RECORD_HEADER_BYTES as u64 } else { len };
-            at += step;
+            // A header may straddle two windows: the next begins 8 behind the last header of this one.
+            let overlap = (RECORD_HEADER_BYTES - RECORD_ALIGN) as u64;
+            at += if len == WINDOW_BYTES as u64 { len - overlap } else { len };
         }
         Ok(rest)
     }

@@ -29,7 +29,7 @@ use crate::format::record::{self, Position, RECORD_HEADER_BYTES, RecordKind};
 use crate::format::wal::{self, Predecessor, ShapeDefinition, WalEntry};
 use crate::log::LogFile;
 use crate::memtable::Memtable;
-use crate::model::{Seq, ShapeId};
+use crate::model::{RowRef, Seq, ShapeId};
 use crate::options::Durability;
 use crate::sync::MutexGuard;
 
@@ -230,7 +230,7 @@ impl Engine {
         for change in &batch.changes {
             if let TableChange::Dropped(gate) = change {
                 gate.close();
-                self.note_dropped(gate.table, seq);
+                self.upkeep.note_dropped(gate.table, seq);
             }
         }
         state.queue.note_commit(start, durability, self.env.clock.monotonic());
@@ -279,7 +279,7 @@ impl Engine {
             Action::Put(row) => Some(Decided::Given(row)),
             Action::Delete => None,
             Action::Merge(patch) => {
-                let check = |row: &_| (batch.check_merged)(&op.key, row);
+                let check = |row: &RowRef<'_>| (batch.check_merged)(&op.key, row);
                 Some(Decided::Made(Op::merged(patch, current, &self.env.shapes, check)?))
             }
         })
@@ -389,6 +389,11 @@ impl Engine {
             state.queue.append_promise(last, ceiling.min(Seq::MAX))?;
         }
         self.rounds.flush(Durability::Sync)
+    }
+
+    /// True if no next log is prepared.
+    pub(crate) fn wants_log(&self) -> bool {
+        self.rounds.lock().queue.next.is_none()
     }
 
     /// How long until the background sync of weak commits is due; `None` if there are none.
@@ -525,10 +530,10 @@ impl LogQueue {
         rows: &[Option<Decided<'_>>],
         seq: Seq,
     ) -> Result<u64> {
-        let kind =
-            if batch.changes.is_empty() { RecordKind::Group } else { RecordKind::Catalog };
+        let kind = if batch.changes.is_empty() { RecordKind::Group } else { RecordKind::Catalog };
         let new_shapes = self.new_shapes(rows);
-        let defined: Vec<_> = new_shapes.iter().filter_map(|id| engine.encoded_shape(*id)).collect();
+        let defined: Vec<_> =
+            new_shapes.iter().filter_map(|id| engine.encoded_shape(*id)).collect();
         let payload: usize = batch.ops.iter().map(|op| op.key.len() + 12).sum::<usize>()
             + rows.iter().flatten().map(|row| row.get().bytes.len()).sum::<usize>()
             + defined.iter().map(|(_, shape)| shape.len() + 12).sum::<usize>();
@@ -668,7 +673,9 @@ impl Queue for LogQueue {
     fn finished(&mut self, done: Done) -> bool {
         self.written += done.written;
         self.syncs += done.syncs;
-        if done.spare.capacity() > self.spare.capacity() && done.spare.capacity() <= 4 * BUFFER_BYTES {
+        if done.spare.capacity() > self.spare.capacity()
+            && done.spare.capacity() <= 4 * BUFFER_BYTES
+        {
             self.spare = done.spare;
         }
         if !done.is_sync {

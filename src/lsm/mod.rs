@@ -10,6 +10,7 @@ mod batch;
 mod commit;
 pub(crate) mod compaction;
 mod flush;
+mod inspect;
 mod merge;
 mod outputs;
 mod recover;
@@ -23,6 +24,7 @@ mod view;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+pub(crate) use background::whole_table;
 pub(crate) use batch::{Action, Batch, Condition, Current, Gate, Op, PackedRow, TableChange};
 pub(crate) use merge::{Scan, ScanRow};
 pub(crate) use recover::Recovered;
@@ -76,8 +78,15 @@ pub(crate) struct Engine {
     pub(crate) executor: Executor,
     /// What opening found.
     pub(crate) recovered: Recovered,
-    /// Held as long as the engine lives.
-    _lock: Box<dyn FileLock>,
+    /// Held until the database is closed.
+    lock: Mutex<Option<Box<dyn FileLock>>>,
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // Whoever wants to know what went wrong calls close; here nobody is left to be told.
+        drop(self.close());
+    }
 }
 
 impl Env {
@@ -85,6 +94,11 @@ impl Env {
     #[inline]
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
         hash(self.seed, key)
+    }
+
+    /// Forgets the cached blocks of a file that is going.
+    fn forget_cached(&self, file: FileNumber) {
+        self.sst.cache.remove_file(file);
     }
 
     /// The reader of `file`, opened at its first use.

@@ -138,10 +138,15 @@ impl<Q: Queue> Rounds<Q> {
         state.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// True if something waits for a leader.
-    pub(crate) fn wants_leader(&self) -> bool {
+    /// True if somebody polls for a commit that nobody leads a round for.
+    pub(crate) fn is_polled(&self) -> bool {
         let state = self.lock();
-        !state.leading && state.failed.is_none() && state.last > self.published()
+        !state.leading && state.failed.is_none() && !state.wakers.is_empty()
+    }
+
+    /// True if no round is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.lock().leading
     }
 
     /// The state of `seq` now; if it is undecided, `waker` is called when it is decided.
@@ -197,7 +202,7 @@ impl<Q: Queue> Rounds<Q> {
                 }
             }
             Err(error) => {
-                state.fail(error);
+                state.fail(error.poisoned());
                 self.wake_all(&mut state);
             }
         }
@@ -251,6 +256,6 @@ impl<Q> State<Q> {
 
     fn fail(&mut self, error: Error) {
         // The first failure is the cause of all later ones.
-        self.failed.get_or_insert_with(|| error.poisoned());
+        self.failed.get_or_insert(error);
     }
 }

@@ -68,6 +68,11 @@ impl Upkeep {
         self.state.lock().dropped.insert(table, seq);
     }
 
+    /// True if the table was dropped and its space may not be reclaimed yet.
+    pub(super) fn is_dropped(&self, table: TableId) -> bool {
+        self.state.lock().dropped.contains_key(&table)
+    }
+
     /// Dropped tables that nobody can read any more.
     pub(super) fn dead_tables(&self, horizon: &Horizon) -> Vec<TableId> {
         let state = self.state.lock();

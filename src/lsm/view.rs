@@ -97,13 +97,13 @@ impl View {
             }
         }
         for file in self.version.sources(key) {
-            let sst = env.open_sst(file)?;
+            let sst = env.open_sst(&file.file)?;
             if let Some(hit) = sst.get(hash, key, at)? {
-                let row = match hit.kind() {
+                let row = match hit.kind {
                     Kind::Put => Some(hit.row()?),
                     Kind::Delete => None,
                 };
-                return with(Current { seq: hit.seq(), kind: hit.kind(), row }).map(Some);
+                return with(Current { seq: hit.seq, kind: hit.kind, row }).map(Some);
             }
         }
         Ok(None)

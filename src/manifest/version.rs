@@ -63,7 +63,10 @@ impl FileEntry {
 
     /// The file's reader; `open` makes it if nobody has yet.
     #[inline]
-    pub(crate) fn sst_or_open(&self, open: impl FnOnce() -> Result<Sst, Error>) -> Result<&Arc<Sst>, Error> {
+    pub(crate) fn sst_or_open(
+        &self,
+        open: impl FnOnce() -> Result<Sst, Error>,
+    ) -> Result<&Arc<Sst>, Error> {
         match self.sst.get() {
             Some(sst) => Ok(sst),
             // Two first users may both open it; one reader stays.
@@ -85,6 +88,10 @@ impl RangeFile for Arc<FileEntry> {
 
     fn seqs(&self) -> (Seq, Seq) {
         (self.meta.seq_min, self.meta.seq_max)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.meta.bytes
     }
 }
 
@@ -422,3 +429,6 @@ impl Parts<'_> {
 fn span_bytes(span: &Span) -> usize {
     32 + span.low.len() + span.high.as_ref().map_or(0, |high| high.len())
 }
+
+#[cfg(test)]
+mod tests;

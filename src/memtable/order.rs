@@ -30,6 +30,9 @@ const SCAN_MERGE_MAX: usize = 2 * TAIL_LEN;
 /// Groups up to this length are sorted and merged by comparing keys.
 const GROUP_SMALL: usize = 8;
 
+/// How many items ahead of a walk nodes are asked for.
+const AHEAD: usize = 4;
+
 /// A sorted run.
 pub(super) struct Run {
     items: Box<[Item]>,
@@ -182,6 +185,7 @@ impl Run {
     #[inline]
     pub(super) fn item(&self, arena: &Arena, at: usize, skip: usize) -> Option<Item> {
         let item = *self.items.get(at)?;
+        prefetch(arena, &self.items[at..]);
         if skip == self.skip {
             return Some(item);
         }
@@ -359,7 +363,13 @@ fn merge_by_next_heads<'r>(
     shared: usize,
     out: &mut Vec<Item>,
 ) {
-    let next = |items: &[Item]| items.first().map(|item| head(arena.node(item.node).key(), shared));
+    let next = |items: &[Item]| {
+        prefetch(arena, items);
+        items.first().map(|item| head(arena.node(item.node).key(), shared))
+    };
+    for items in [a, b] {
+        items.iter().take(AHEAD).for_each(|item| arena.prefetch(item.node));
+    }
     let (mut head_a, mut head_b) = (next(a), next(b));
     while let (Some(x), Some(y)) = (head_a, head_b) {
         if x < y || x == y && compare(arena, &a[0], &b[0]) == Less {
@@ -405,6 +415,14 @@ fn below(items: &[Item], head: u64) -> usize {
 /// How many items at the front have the first one's head.
 fn group_len(items: &[Item]) -> usize {
     items.iter().take_while(|item| item.head == items[0].head).count()
+}
+
+/// Asks for a node that whoever walks these items will come to: in order, nodes lie anywhere.
+#[inline]
+fn prefetch(arena: &Arena, items: &[Item]) {
+    if let Some(item) = items.get(AHEAD) {
+        arena.prefetch(item.node);
+    }
 }
 
 fn set_heads(arena: &Arena, items: &mut [Item], skip: usize) {

@@ -28,9 +28,10 @@ pub use value::{EdmType, Value, ValueRef};
 
 pub(crate) use datetime::DateTimeProblem;
 pub(crate) use limits::{
-    BINARY_BYTES_MAX, ENTITY_SIZE_MAX, KEY_UNITS_MAX, KeyPart, NAME_UNITS_MAX, PROPERTIES_MAX,
-    STRING_UNITS_MAX, SYSTEM_PROPERTIES, check_key, check_property_name, check_row_limits,
-    check_table_name, check_value, entity_size, out_of_range, row_size,
+    BINARY_BYTES_MAX, ENTITY_SIZE_MAX, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KEY_UNITS_MAX,
+    KeyPart, NAME_UNITS_MAX, PROPERTIES_MAX, STRING_UNITS_MAX, SYSTEM_PROPERTIES, check_key,
+    check_property_name, check_row_limits, check_table_name, check_value, entity_size,
+    out_of_range, row_size,
 };
 pub(crate) use project::{EntityEncoder, Projector};
 pub(crate) use row::{Row, RowRef, ShapeRef, merge_rows};

@@ -23,6 +23,8 @@ pub(crate) trait RangeFile {
     fn number(&self) -> FileNumber;
     /// The Seqs of its oldest and newest entry.
     fn seqs(&self) -> (Seq, Seq);
+    /// Its length.
+    fn bytes(&self) -> u64;
 }
 
 /// A file's part in a range.

@@ -1,3 +1,4 @@
 //! Compaction: which files to merge, and merging them.
 
-pub(crate) mod picker;
+pub(crate) mod job;
+mod picker;
