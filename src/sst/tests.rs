@@ -545,6 +545,21 @@ fn large_files_are_synced_in_steps() {
 }
 
 #[test]
+fn trap_31_a_writer_needs_little_memory_for_much_data() {
+    let dir = Path::new("db");
+    let options = options(16 << 10, Codec::None);
+    let mut writer = SstWriter::create(Arc::new(memory()), dir, NUMBER, ID, options).unwrap();
+    let before = writer.memory_bytes();
+    let row = row(1, &"x".repeat(1000));
+    for i in 0..10_000 {
+        let key = format!("partition/{i:08}");
+        writer.add(key.as_bytes(), Seq(5), Kind::Put, Some(&row.as_ref())).unwrap();
+    }
+    assert!(writer.bytes() > 10_000_000);
+    assert!(writer.memory_bytes() - before < 10_000 * 24);
+}
+
+#[test]
 fn compaction_reads_around_the_cache() {
     let written = small();
     let shared = shared(IoMode::Pread, 1 << 20);
