@@ -14,3 +14,5 @@ mod model;
 mod options;
 mod rng;
 mod sync;
+#[cfg(feature = "cli")]
+mod wire;
