@@ -2,7 +2,10 @@
 //!
 //! Not here: files (`log`, `sst`, `manifest`), primitives (`codec`).
 
+pub(crate) mod key;
 pub(crate) mod names;
+pub(crate) mod row;
+pub(crate) mod shape;
 
 /// What an entry says about its user key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

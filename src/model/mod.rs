@@ -2,6 +2,29 @@
 //!
 //! Not here: bytes on disk (`format`), JSON (`wire`), conditions of writes (`table`).
 
+mod datetime;
+mod etag;
+mod guid;
+mod limits;
+mod row;
 mod seq;
+mod shape;
+mod shapes;
+mod value;
 
+pub use datetime::DateTime;
+pub use etag::ETag;
+pub use guid::Guid;
 pub use seq::Seq;
+pub use shape::Shape;
+pub use value::{EdmType, Value, ValueRef};
+
+pub(crate) use datetime::DateTimeProblem;
+pub(crate) use limits::{
+    BINARY_BYTES_MAX, ENTITY_SIZE_MAX, KEY_UNITS_MAX, KeyPart, NAME_UNITS_MAX, PROPERTIES_MAX,
+    STRING_UNITS_MAX, SYSTEM_PROPERTIES, check_key, check_property_name, check_row_limits,
+    check_table_name, check_value, entity_size, out_of_range, row_size,
+};
+pub(crate) use row::{Row, RowRef, ShapeRef, merge_rows};
+pub(crate) use shapes::{Interned, ShapeId, Shapes};
+pub(crate) use value::{utf16_cmp, utf16_len, utf16_rank};
