@@ -16,3 +16,5 @@ mod rng;
 mod sync;
 #[cfg(feature = "cli")]
 mod wire;
+#[cfg(feature = "cli")]
+mod cli;

@@ -4,5 +4,7 @@
 
 pub(crate) mod base64;
 pub(crate) mod double;
+pub(crate) mod exec;
 pub(crate) mod json;
 pub(crate) mod keys;
+pub(crate) mod odata;

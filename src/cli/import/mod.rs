@@ -1,0 +1,4 @@
+//! Import.
+
+mod infer;
+mod template;

@@ -1,0 +1,5 @@
+//! The binary: arguments, progress, tables for people, JSON for programs.
+
+mod csv;
+mod import;
+mod window;
