@@ -13,7 +13,7 @@ use std::fmt;
 use super::Kind;
 use super::names::TableId;
 use crate::codec::{Cursor, DecodeError};
-use crate::model::{Seq, utf16_rank};
+use crate::model::{Seq, utf16_rank, utf16_unrank_in_place};
 
 const STRUCTURE: &str = "user key";
 const TABLE_ID_BYTES: usize = 4;
@@ -65,23 +65,10 @@ pub(crate) fn decode_part(part: &[u8]) -> Result<Cow<'_, str>, DecodeError> {
         std::str::from_utf8(part).map(Cow::Borrowed).map_err(|e| e.valid_up_to())
     } else {
         let mut bytes = part.to_vec();
-        decode_part_in_place(&mut bytes);
+        utf16_unrank_in_place(&mut bytes);
         String::from_utf8(bytes).map(Cow::Owned).map_err(|e| e.utf8_error().valid_up_to())
     };
     text.map_err(|at| DecodeError::new(STRUCTURE, at, "a key is not text"))
-}
-
-/// Turns an encoded text into what must be UTF-8: [`decode_part`] for a buffer of one's own.
-#[inline]
-pub(crate) fn decode_part_in_place(part: &mut [u8]) {
-    for byte in part {
-        *byte = match *byte {
-            0xf5 | 0xf6 => *byte - 7,
-            // EE and EF never come out of the encoder: FF keeps them from passing for text.
-            0xee | 0xef => 0xff,
-            other => other,
-        };
-    }
 }
 
 /// Where the keys of `table` start.

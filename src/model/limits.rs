@@ -60,7 +60,11 @@ pub(crate) fn check_table_name(name: &str) -> Result<()> {
 
 /// Checks a PartitionKey or RowKey.
 pub(crate) fn check_key(part: KeyPart, key: &str) -> Result<()> {
-    if key.chars().any(is_forbidden_in_keys) {
+    let forbidden = match key.is_ascii() {
+        true => key.bytes().any(|byte| is_forbidden_in_keys(char::from(byte))),
+        false => key.chars().any(is_forbidden_in_keys),
+    };
+    if forbidden {
         return Err(out_of_range(part.name(), key));
     }
     if key.len() > KEY_UNITS_MAX && utf16_len(key) > KEY_UNITS_MAX {
@@ -112,27 +116,30 @@ pub(crate) fn check_row_limits(key_units: usize, row: &RowRef<'_>) -> Result<()>
     if row.body.len() <= STRING_UNITS_MAX && size_at_most <= ENTITY_SIZE_MAX {
         return Ok(());
     }
-    let values = || shape.values(row.body).filter_map(|value| value.ok());
-    values().try_for_each(check_value)?;
-    if entity_size(key_units, shape, values()) > ENTITY_SIZE_MAX {
-        return Err(Error::refused(Code::EntityTooLarge));
-    }
-    Ok(())
+    check_value_sizes(key_units, shape, shape.values(row.body).filter_map(|value| value.ok()))
 }
 
-/// The same for values that are not yet a row, given in the order of the shape.
+/// The same for values that are not yet a row, given in the order of the shape; returns the bytes of its body.
 pub(crate) fn check_values<'v>(
     key_units: usize,
     shape: &Shape,
     values: impl Iterator<Item = ValueRef<'v>> + Clone,
-) -> Result<()> {
+) -> Result<usize> {
     check_names(shape)?;
     let variable_bytes: usize = values.clone().map(|value| value.variable_bytes().len()).sum();
-    if variable_bytes <= STRING_UNITS_MAX
-        && 4 + 2 * key_units + shape.size_base() + 2 * variable_bytes <= ENTITY_SIZE_MAX
-    {
-        return Ok(());
+    let size_at_most = 4 + 2 * key_units + shape.size_base() + 2 * variable_bytes;
+    if variable_bytes > STRING_UNITS_MAX || size_at_most > ENTITY_SIZE_MAX {
+        check_value_sizes(key_units, shape, values)?;
     }
+    Ok(shape.body_bytes(variable_bytes))
+}
+
+fn check_value_sizes<'v>(
+    key_units: usize,
+    shape: &Shape,
+    values: impl Iterator<Item = ValueRef<'v>> + Clone,
+) -> Result<()> {
+    // A single value that is too large is the better news.
     values.clone().try_for_each(check_value)?;
     if entity_size(key_units, shape, values) > ENTITY_SIZE_MAX {
         return Err(Error::refused(Code::EntityTooLarge));

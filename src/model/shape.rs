@@ -146,9 +146,12 @@ impl Shape {
         self.size_base
     }
 
-    /// How many properties have a variable width.
-    pub(crate) fn variables(&self) -> usize {
-        self.variables
+    /// The length of a body with this many bytes of variable width.
+    pub(crate) fn body_bytes(&self, variable_bytes: usize) -> usize {
+        match self.variables {
+            0 => self.fixed_bytes,
+            count => self.fixed_bytes + 1 + count * offset_width(variable_bytes) + variable_bytes,
+        }
     }
 
     /// The memory that the shape takes.

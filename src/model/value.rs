@@ -212,6 +212,21 @@ pub(crate) fn utf16_rank(byte: u8) -> u8 {
     if matches!(byte, 0xee | 0xef) { byte + 7 } else { byte }
 }
 
+/// Undoes [`utf16_rank`] in a text that may be damaged: what no text ranks as becomes what no text holds.
+#[inline]
+pub(crate) fn utf16_unrank_in_place(text: &mut [u8]) {
+    if text.is_ascii() {
+        return;
+    }
+    for byte in text {
+        *byte = match *byte {
+            0xf5 | 0xf6 => *byte - 7,
+            0xee | 0xef => 0xff,
+            other => other,
+        };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
