@@ -17,4 +17,5 @@ mod sync;
 #[cfg(feature = "cli")]
 mod wire;
 #[cfg(feature = "cli")]
-mod cli;
+#[doc(hidden)]
+pub mod cli;

@@ -87,7 +87,7 @@ fn annotated_values() {
     }
     check(
         r#""A@odata.type":"Edm.DateTime","A":"2023-11-05T10:30:00.1234567890+02:00""#,
-        r#""A@odata.type":"Edm.DateTime","A":"2023-11-05T08:30:00.123456Z""#.replace("456Z", "4567Z").as_str(),
+        r#""A@odata.type":"Edm.DateTime","A":"2023-11-05T08:30:00.1234567Z""#,
     );
 }
 
@@ -155,7 +155,7 @@ fn a_member_named_twice_is_refused() {
     refused(r#""Timestamp":"","Timestamp":"""#, "DuplicatePropertiesSpecified");
     let many: Vec<_> = (0..100).map(|i| format!(r#""P{}":1"#, i % 99)).collect();
     refused(&many.join(","), "DuplicatePropertiesSpecified");
-    check(r#""a":1,"A":1"#, r#""a":1,"A":1"#);
+    check(r#""a":1,"A":1"#, r#""A":1,"a":1"#);
 }
 
 #[test]
