@@ -70,7 +70,8 @@ impl Columns {
             Some(text) => Template::parse(text, find)
                 .map_err(|problem| usage(format!("--{option}: {problem}"), &names)),
             None => find(default).map(Template::column).ok_or_else(|| {
-                usage(format!("--{option} is needed, such as '{{{}}}'", names.join("}-{")), &names)
+                let some: Vec<_> = names.iter().take(2).map(|name| format!("{{{name}}}")).collect();
+                usage(format!("--{option} is needed, such as '{}'", some.join("-")), &names)
             }),
         };
         let partition_key = template(&choices.partition_key, "partition-key", "PartitionKey")?;
