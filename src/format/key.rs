@@ -202,3 +202,6 @@ fn table_id(bytes: &[u8]) -> TableId {
     array.copy_from_slice(bytes);
     TableId(u32::from_be_bytes(array))
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,3 +64,6 @@ pub(crate) fn row_shape_number(bytes: &[u8]) -> Result<Option<u32>, DecodeError>
 fn shape_number(head: u64) -> Option<u64> {
     head.checked_sub(1)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! The bytes of a shape. FORMAT.md §shape.
 //!
-//! Invariant: a shape has one encoding: names ascend, lengths are shortest.
+//! Invariant: equal shapes are written as equal bytes. A reader takes longer varints than needed, but no other order.
 
 use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::model::{EdmType, PROPERTIES_MAX, Shape};

@@ -330,3 +330,6 @@ impl fmt::Debug for Entity {
         map.entries(self.properties()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

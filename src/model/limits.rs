@@ -16,6 +16,10 @@ pub(crate) const PROPERTIES_MAX: usize = 252;
 pub(crate) const NAME_UNITS_MAX: usize = 255;
 /// UTF-16 units of a PartitionKey or RowKey.
 pub(crate) const KEY_UNITS_MAX: usize = 1024;
+/// Operations of a group.
+pub(crate) const GROUP_OPERATIONS_MAX: usize = 100;
+/// The sum of the sizes of the entities of a group.
+pub(crate) const GROUP_SIZE_MAX: usize = 4 << 20;
 /// UTF-16 units of a text.
 pub(crate) const STRING_UNITS_MAX: usize = 32 * 1024;
 /// Bytes of a binary.
@@ -210,3 +214,6 @@ fn is_xml_letter(c: char) -> bool {
         | '\u{2c00}'..='\u{2fef}' | '\u{3001}'..='\u{d7ff}' | '\u{f900}'..='\u{fdcf}'
         | '\u{fdf0}'..='\u{fffd}' | '\u{10000}'..='\u{effff}')
 }
+
+#[cfg(test)]
+mod tests;

@@ -153,3 +153,6 @@ impl<T> Default for Recent<T> {
         Self { items: Vec::new(), next: 0 }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -111,3 +111,6 @@ impl ShapeRef<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -203,6 +203,14 @@ impl Shape {
         })
     }
 
+    /// The bytes of property `index`, whose width is variable; a text is not checked to be UTF-8.
+    #[inline]
+    pub(crate) fn bytes<'b>(&self, body: &'b [u8], index: usize) -> Result<&'b [u8], DecodeError> {
+        let property = self.properties[index];
+        debug_assert!(property.edm.fixed_width().is_none(), "no variable width");
+        Ok(self.variable(body, property.place as usize)?.1)
+    }
+
     /// All values, in the order of the names.
     pub(crate) fn values<'b>(
         &self,
@@ -386,3 +394,6 @@ fn too_short(body: &[u8]) -> DecodeError {
 fn error(at: usize, problem: &'static str) -> DecodeError {
     DecodeError::new(STRUCTURE, at, problem)
 }
+
+#[cfg(test)]
+mod tests;

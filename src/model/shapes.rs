@@ -31,11 +31,13 @@ pub(crate) struct Interned {
 pub(crate) struct Shapes {
     bytes_max: usize,
     /// Segment `k` holds `SEGMENT_BASE << k` shapes, so that a shape never moves.
-    segments: [OnceLock<Box<[OnceLock<Arc<Shape>>]>>; SEGMENTS],
+    segments: [Segment; SEGMENTS],
     /// Recent look-ups: the high half of a hash and the number plus one; 0 is nothing.
     recent: Box<[AtomicU64]>,
     numbers: Mutex<Numbers>,
 }
+
+type Segment = OnceLock<Box<[OnceLock<Arc<Shape>>]>>;
 
 #[derive(Default)]
 struct Numbers {
@@ -69,7 +71,14 @@ impl Shapes {
         self.find_or_add(shape.hash(), |other| **other == *shape, || Arc::new(shape.clone()))
     }
 
-    /// The same for a shape that is shared already: nothing is copied.
+    /// The number of a shape that is shared already; it is added if there is room.
+    #[inline]
+    pub(crate) fn number(&self, shape: &Arc<Shape>) -> Option<ShapeId> {
+        let recent = self.find_recent(shape.hash().value(), |other| Arc::ptr_eq(other, shape));
+        recent.map(|(id, _)| id).or_else(|| self.intern_arc(shape).id)
+    }
+
+    /// The same as [`Self::intern`] for a shape that is shared already: nothing is copied.
     pub(crate) fn intern_arc(&self, shape: &Arc<Shape>) -> Interned {
         let equal = |other: &Arc<Shape>| Arc::ptr_eq(other, shape) || other == shape;
         self.find_or_add(shape.hash(), equal, || Arc::clone(shape))
@@ -110,8 +119,8 @@ impl Shapes {
         build: impl FnOnce() -> Arc<Shape>,
     ) -> Interned {
         let hash = hash.value();
-        if let Some(found) = self.find_recent(hash, &equal) {
-            return found;
+        if let Some((id, shape)) = self.find_recent(hash, &equal) {
+            return Interned { shape: Arc::clone(shape), id: Some(id) };
         }
         let mut numbers = self.numbers.lock();
         let same_hash = numbers.by_hash.get(&hash).map_or(&[][..], |ids| ids);
@@ -139,15 +148,19 @@ impl Shapes {
         Interned { shape, id: Some(id) }
     }
 
-    fn find_recent(&self, hash: u64, equal: impl Fn(&Arc<Shape>) -> bool) -> Option<Interned> {
+    #[inline]
+    fn find_recent(
+        &self,
+        hash: u64,
+        equal: impl Fn(&Arc<Shape>) -> bool,
+    ) -> Option<(ShapeId, &Arc<Shape>)> {
         // A stale or torn-looking slot does no harm: the shape itself is compared.
         let slot = self.recent[hash as usize % RECENT].load(Ordering::Acquire);
         if slot >> 32 != hash >> 32 {
             return None;
         }
         let id = ShapeId((slot as u32).checked_sub(1)?);
-        let shape = self.get(id).filter(|shape| equal(shape))?;
-        Some(Interned { shape: Arc::clone(shape), id: Some(id) })
+        Some((id, self.get(id).filter(|shape| equal(shape))?))
     }
 
     fn remember(&self, hash: u64, id: ShapeId) {
@@ -180,3 +193,6 @@ fn place(id: ShapeId) -> (usize, usize) {
     let start = SEGMENT_BASE * ((1 << segment) - 1);
     (segment as usize, (id.0 - start) as usize)
 }
+
+#[cfg(test)]
+mod tests;

@@ -197,12 +197,16 @@ pub(crate) fn utf16_len(text: &str) -> usize {
 /// The order of texts: by UTF-16 unit, as keys and comparisons in filters have it.
 #[inline]
 pub(crate) fn utf16_cmp(a: &str, b: &str) -> Ordering {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    let common = a.iter().zip(b).take_while(|(x, y)| x == y).count();
-    match (a.get(common), b.get(common)) {
+    utf16_cmp_bytes(a.as_bytes(), b.as_bytes())
+}
+
+/// The same of the texts' UTF-8.
+#[inline]
+pub(crate) fn utf16_cmp_bytes(a: &[u8], b: &[u8]) -> Ordering {
+    match a.iter().zip(b).find(|(x, y)| x != y) {
         // The bytes differ only in the order of surrogates (F0..F4) and U+E000..U+FFFF (EE, EF).
-        (Some(&x), Some(&y)) => utf16_rank(x).cmp(&utf16_rank(y)),
-        (x, y) => x.is_some().cmp(&y.is_some()),
+        Some((&x, &y)) => utf16_rank(x).cmp(&utf16_rank(y)),
+        None => a.len().cmp(&b.len()),
     }
 }
 

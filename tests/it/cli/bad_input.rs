@@ -80,7 +80,8 @@ fn entities_that_break_a_rule() {
     put(r#"{"PartitionKey":"p","RowKey":"r","A":1,"A":2}"#).fails(1, &["DuplicateProperties"]);
     assert!(!place.path("db").exists());
     let key = "k".repeat(1025);
-    put(&format!(r#"{{"PartitionKey":"p","RowKey":"{key}"}}"#)).fails(1, &["PropertyValueTooLarge"]);
+    put(&format!(r#"{{"PartitionKey":"p","RowKey":"{key}"}}"#))
+        .fails(1, &["PropertyValueTooLarge"]);
     put(r#"{"PartitionKey":"a/b","RowKey":"r"}"#).fails(1, &["OutOfRangeInput", "'a/b'", "try: "]);
     put(r#"{"PartitionKey":"p","RowKey":"r","a b":1}"#).fails(1, &["PropertyNameInvalid"]);
     let text = "x".repeat(32_769);
@@ -102,10 +103,12 @@ fn files_that_cannot_be_read() {
     import(".").fails(1, &["it is a directory"]);
     let whole = std::fs::read(sample("flights.csv.gz")).unwrap();
     place.write("cut.csv.gz", &whole[..whole.len() / 2]);
-    place.run("import db Tab cut.csv.gz --partition-key {carrier} --row-key {flight}")
+    place
+        .run("import db Tab cut.csv.gz --partition-key {carrier} --row-key {flight}")
         .fails(1, &["cannot read cut.csv.gz"]);
     place.write("flipped.gz", [&whole[..1000], &[whole[1000] ^ 0x55], &whole[1001..]].concat());
-    place.run("import db Tab flipped.gz --partition-key {carrier} --row-key {flight}")
+    place
+        .run("import db Tab flipped.gz --partition-key {carrier} --row-key {flight}")
         .fails(1, &["cannot read flipped.gz"]);
     place.write("twice.csv", "p,r,p\n");
     import("twice.csv").fails(1, &["column 'p' is there twice"]);
@@ -117,7 +120,8 @@ fn files_that_cannot_be_read() {
     place.run("import db Tab other.csv --partition-key {a --row-key {b}").fails(2, &["lone brace"]);
     assert!(!place.path("db").exists());
     place.write("good.csv", "p,r\n1,2\n");
-    place.run(&format!("import db Tab good.csv {keys} --rejects no/such/dir/file"))
+    place
+        .run(&format!("import db Tab good.csv {keys} --rejects no/such/dir/file"))
         .fails(1, &["cannot write no/such/dir/file"]);
 }
 
@@ -156,7 +160,8 @@ fn a_damaged_database_is_named() {
 fn a_closed_pipe_is_the_end_and_no_error() {
     use std::io::Read;
     let place = Place::new();
-    let keys = "--partition-key {carrier} --row-key {time_hour}-{origin}-{flight}-{tailnum} --null NA";
+    let keys =
+        "--partition-key {carrier} --row-key {time_hour}-{origin}-{flight}-{tailnum} --null NA";
     place.ok(&format!("import db Flights {} {keys} --durability os", sample("flights.csv.gz")));
     for arguments in [
         "scan db Flights",
@@ -165,8 +170,7 @@ fn a_closed_pipe_is_the_end_and_no_error() {
         "export db Flights",
     ] {
         let mut command = place.command(arguments);
-        let mut child =
-            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut some = [0; 100];
         // Far less than there is: the rest meets a closed pipe.
         child.stdout.take().unwrap().read_exact(&mut some).unwrap();

@@ -72,7 +72,10 @@ fn entities_are_written_read_and_deleted() {
             r#"{"op":"replace","table":"Tab","entity":{"PartitionKey":"p","RowKey":"r"},"etag":"W/\"datetime'2020-01-01T00%3A00%3A00Z'\""}"#,
             r#"{"ok":false,"error":{"code":"UpdateConditionNotSatisfied","status":412,"message":"The update condition specified in the request was not satisfied."}}"#,
         ),
-        (r#"{"op":"upsert_replace","table":"Tab","entity":{"PartitionKey":"p","RowKey":"r"}}"#, ETAG),
+        (
+            r#"{"op":"upsert_replace","table":"Tab","entity":{"PartitionKey":"p","RowKey":"r"}}"#,
+            ETAG,
+        ),
         (r#"{"op":"upsert_merge","table":"Tab","entity":{"PartitionKey":"p","RowKey":"s"}}"#, ETAG),
         (r#"{"op":"delete","table":"Tab","pk":"p","rk":"r","etag":"*"}"#, OK),
         (
@@ -90,7 +93,9 @@ fn entities_are_written_read_and_deleted() {
 #[test]
 fn queries_are_paged() {
     let insert = |pk: &str, rk: &str| {
-        format!(r#"{{"op":"insert","table":"Tab","entity":{{"PartitionKey":"{pk}","RowKey":"{rk}"}}}}"#)
+        format!(
+            r#"{{"op":"insert","table":"Tab","entity":{{"PartitionKey":"{pk}","RowKey":"{rk}"}}}}"#
+        )
     };
     let inserts: Vec<_> =
         [("p", "1"), ("p", "2"), ("q", "1")].iter().map(|(pk, rk)| insert(pk, rk)).collect();
@@ -101,14 +106,15 @@ fn queries_are_paged() {
     let query = |rest: &str| format!(r#"{{"op":"query","table":"Tab",{select}{rest}}}"#);
     let all = format!(
         r#"{{"ok":true,"entities":[{},{},{}],"next":null}}"#,
-        row("p", "1"), row("p", "2"), row("q", "1")
+        row("p", "1"),
+        row("p", "2"),
+        row("q", "1")
     );
     let two = |next: &str| {
         format!(r#"{{"ok":true,"entities":[{},{}],"next":{next}}}"#, row("p", "1"), row("p", "2"))
     };
-    let one = |pk: &str, rk: &str| {
-        format!(r#"{{"ok":true,"entities":[{}],"next":null}}"#, row(pk, rk))
-    };
+    let one =
+        |pk: &str, rk: &str| format!(r#"{{"ok":true,"entities":[{}],"next":null}}"#, row(pk, rk));
     let none = r#"{"ok":true,"entities":[],"next":null}"#;
     let not = r#"{"ok":false,"error":{"code":"NotImplemented","status":501,"message":"The requested operation is not implemented on the specified resource."}}"#;
     check(&[
@@ -161,13 +167,18 @@ fn groups_are_all_or_nothing() {
 fn a_group_is_bounded_in_count_and_size() {
     let place = Place::new();
     let delete = |i: usize| format!(r#"{{"op":"delete","pk":"p","rk":"{i}","etag":"*"}}"#);
-    let group = |ops: &[String]| format!(r#"{{"op":"group","table":"Tab","ops":[{}]}}"#, ops.join(","));
+    let group =
+        |ops: &[String]| format!(r#"{{"op":"group","table":"Tab","ops":[{}]}}"#, ops.join(","));
     let text = "x".repeat(30_000);
     let large = |i: usize| {
         let texts: Vec<_> = (0..17).map(|j| format!(r#""T{j}":"{text}""#)).collect();
-        format!(r#"{{"op":"insert","entity":{{"PartitionKey":"p","RowKey":"{i}",{}}}}}"#, texts.join(","))
+        format!(
+            r#"{{"op":"insert","entity":{{"PartitionKey":"p","RowKey":"{i}",{}}}}}"#,
+            texts.join(",")
+        )
     };
-    let of = |count: usize, op: &dyn Fn(usize) -> String| group(&(0..count).map(op).collect::<Vec<_>>());
+    let of =
+        |count: usize, op: &dyn Fn(usize) -> String| group(&(0..count).map(op).collect::<Vec<_>>());
     let requests = [
         r#"{"op":"create_table","table":"Tab"}"#.to_owned(),
         of(0, &delete),
@@ -210,15 +221,18 @@ fn a_line_that_is_no_request_is_answered_and_the_next_is_read() {
 #[test]
 fn maintenance_is_answered() {
     let place = Place::new();
-    let responses = transcript(&place, &[
-        r#"{"op":"create_table","table":"Tab"}"#,
-        r#"{"op":"insert","table":"Tab","entity":{"PartitionKey":"p","RowKey":"r"}}"#,
-        r#"{"op":"flush"}"#,
-        r#"{"op":"compact"}"#,
-        r#"{"op":"checkpoint","path":"copy"}"#,
-        r#"{"op":"verify"}"#,
-        r#"{"op":"stats"}"#,
-    ]);
+    let responses = transcript(
+        &place,
+        &[
+            r#"{"op":"create_table","table":"Tab"}"#,
+            r#"{"op":"insert","table":"Tab","entity":{"PartitionKey":"p","RowKey":"r"}}"#,
+            r#"{"op":"flush"}"#,
+            r#"{"op":"compact"}"#,
+            r#"{"op":"checkpoint","path":"copy"}"#,
+            r#"{"op":"verify"}"#,
+            r#"{"op":"stats"}"#,
+        ],
+    );
     assert_eq!(responses[2..5], [OK, OK, OK]);
     assert!(responses[5].starts_with(r#"{"ok":true,"checked":{""#), "{}", responses[5]);
     assert!(responses[5].ends_with(r#"},"problems":[]}"#), "{}", responses[5]);

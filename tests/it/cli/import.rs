@@ -70,11 +70,18 @@ fn types_are_of_the_whole_column_and_can_be_given() {
     place.write("a.csv", csv);
     let keys = "--partition-key p --row-key {k} --skip k";
     place.ok(&format!("import db A11 a.csv {keys} --durability os"));
-    let row = |table: &str| place.ok(&format!("get db {table} p 0007 --format json --select n,t,z"));
+    let row =
+        |table: &str| place.ok(&format!("get db {table} p 0007 --format json --select n,t,z"));
     let times = r#""t@odata.type":"Edm.DateTime","t":"2024-01-01T00:00:07Z""#;
-    assert!(row("A11").ends_with(&format!("\"n\":7.0,{times},\"z\":\"007\"}}\n")), "{}", row("A11"));
+    assert!(
+        row("A11").ends_with(&format!("\"n\":7.0,{times},\"z\":\"007\"}}\n")),
+        "{}",
+        row("A11")
+    );
     let given = "--type n=Edm.String --type t=Edm.String --type z=Edm.Double";
-    place.run(&format!("import db B11 a.csv {keys} {given} --durability os")).fails(3, &["'000' is"]);
+    place
+        .run(&format!("import db B11 a.csv {keys} {given} --durability os"))
+        .fails(3, &["'000' is"]);
     assert!(place.ok("get db B11 p last --format json").contains(r#""n":"0.5""#));
 }
 
@@ -116,7 +123,10 @@ fn without_a_file_the_first_rejected_rows_are_shown() {
     let run = place.run(&format!("import db Tab a.csv {keys}"));
     assert_eq!(run.err.lines().count(), 11, "{run:?}");
     assert!(run.out.starts_with("30 rows read, 0 imported, 30 rejected in "), "{run:?}");
-    run.fails(3, &["line 2: column 'a': 'bad' is not of type Edm.Int32 (InvalidInput)", "--rejects"]);
+    run.fails(
+        3,
+        &["line 2: column 'a': 'bad' is not of type Edm.Int32 (InvalidInput)", "--rejects"],
+    );
     let run = place.run(&format!("import db Tab a.csv {keys} --stop-on-error"));
     assert_eq!(run.err.lines().count(), 1, "{run:?}");
     run.fails(3, &["line 2: "]);
@@ -128,7 +138,9 @@ fn modes_decide_what_may_be_there() {
     place.write("a.csv", SMALL);
     place.write("b.csv", "p,r,b,c\nx,1,2.5,new\nz,1,1.5,new\n");
     place.ok(&format!("import db Tab a.csv {SMALL_KEYS}"));
-    place.run(&format!("import db Tab b.csv {SMALL_KEYS}")).fails(3, &["line 2: ", "EntityAlreadyExists"]);
+    place
+        .run(&format!("import db Tab b.csv {SMALL_KEYS}"))
+        .fails(3, &["line 2: ", "EntityAlreadyExists"]);
     place.ok(&format!("import db Tab b.csv {SMALL_KEYS} --mode upsert-merge"));
     let row = || place.ok("scan db Tab --partition x --top 1 --format csv --select a,b,c");
     assert_eq!(row(), "a,b,c\n5,2.5,new\n");
@@ -169,11 +181,14 @@ fn ndjson_lines_stand_for_themselves() {
         .lines()
         .map(|line| line.split(",\"message\"").next().unwrap().to_owned())
         .collect();
-    assert_eq!(codes, [
-        r#"{"line":3,"code":"DuplicatePropertiesSpecified""#,
-        r#"{"line":4,"code":"InvalidInput""#,
-        r#"{"line":5,"code":"PropertiesNeedValue""#,
-    ]);
+    assert_eq!(
+        codes,
+        [
+            r#"{"line":3,"code":"DuplicatePropertiesSpecified""#,
+            r#"{"line":4,"code":"InvalidInput""#,
+            r#"{"line":5,"code":"PropertiesNeedValue""#,
+        ]
+    );
     place.feed("import db Tab - --partition-key all --row-key {n}-{s}", r#"{"n":7,"s":"x"}"#).ok();
     assert!(place.ok("get db Tab all 7-x --format json").contains(r#""n":7,"s":"x""#));
     place.feed("import db Tab - --null NA", lines[0]).fails(2, &["--null is for CSV"]);

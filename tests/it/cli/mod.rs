@@ -165,7 +165,8 @@ fn scans_take_ranges() {
         rows.collect::<Vec<_>>().join(" ")
     };
     let csv = |arguments: &str| {
-        let text = place.ok(&format!("scan db T1x --format csv --select PartitionKey,RowKey {arguments}"));
+        let text =
+            place.ok(&format!("scan db T1x --format csv --select PartitionKey,RowKey {arguments}"));
         text.lines().skip(1).map(|line| line.replace(',', "")).collect::<Vec<_>>().join(" ")
     };
     assert_eq!(csv(""), "a1 b1 b2 b3 c1");
@@ -231,7 +232,10 @@ fn exports_come_back_as_they_were() {
     };
     assert_eq!(without_times(&place.ok("export copy parts")), without_times(&exported));
     let csv = place.ok("export db parts --format csv");
-    assert_eq!(csv.lines().next(), Some("PartitionKey,RowKey,Big,Blob,Id,Made,Nan,Price,Stock,Text,Whole,Yes"));
+    assert_eq!(
+        csv.lines().next(),
+        Some("PartitionKey,RowKey,Big,Blob,Id,Made,Nan,Price,Stock,Text,Whole,Yes")
+    );
     place.feed("import csv parts -", &csv).ok();
     assert_eq!(place.ok("export csv parts --format csv"), csv);
     place.ok("export db parts --format csv --output out.csv");
@@ -243,8 +247,19 @@ fn exports_come_back_as_they_were() {
 fn help_teaches_by_example() {
     let place = Place::new();
     for command in [
-        "create-table", "drop-table", "tables", "import", "export", "put", "get", "delete", "scan",
-        "exec", "stats", "verify", "checkpoint",
+        "create-table",
+        "drop-table",
+        "tables",
+        "import",
+        "export",
+        "put",
+        "get",
+        "delete",
+        "scan",
+        "exec",
+        "stats",
+        "verify",
+        "checkpoint",
     ] {
         let help = place.ok(&format!("{command} --help"));
         assert!(help.contains(&format!("rowstone {command} ")), "{help}");

@@ -1,0 +1,414 @@
+//! The memory of a memtable: nodes in append-only chunks, the links between them, and all its `unsafe`.
+//!
+//! A node is a [`Header`], a [`History`] if the key had an entry before, the key and the row.
+//!
+//! Invariants
+//! * a node never moves and never changes; its memory is released with the arena only;
+//! * a node is complete before a [`Link`] to it is stored (Release), and is reached by loading one (Acquire),
+//!   or through something else that orders the two, such as a lock;
+//! * a [`Handle`] and a [`Link`] are resolved by the arena that made their node ([`Arena::new`] asks for it).
+//!
+//! Locks: [`Arena::lock`] is held while a node is made; nothing else here takes one.
+//!
+//! Not here: which nodes there are (`table`) and their order (`order`).
+
+#![expect(unsafe_code, reason = "nodes of varying size, shared with readers while the chunk fills")]
+
+use std::alloc::Layout;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use crate::format::Kind;
+use crate::model::Seq;
+use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
+
+/// What the chunks grow from.
+const CHUNK_BYTES_MIN: usize = 4 << 10;
+/// What the chunks grow to: 1 MiB wastes little at the end and is rarely asked for.
+const CHUNK_BYTES_MAX: usize = 1 << 20;
+const ALIGN: usize = 8;
+const _: () = assert!(align_of::<Header>() <= ALIGN && align_of::<History>() <= ALIGN);
+const _: () = assert!(size_of::<Header>() % align_of::<History>() == 0);
+
+/// How many nodes a [`Line`] links to: with their tags they fill a cache line of 64 bytes.
+pub(super) const LINE_SLOTS: usize = 7;
+
+/// Owns the nodes of one memtable.
+pub(super) struct Arena {
+    bump: Mutex<Bump>,
+    /// Bytes of all chunks.
+    bytes: AtomicUsize,
+    chunk_bytes_max: usize,
+}
+
+/// The right to make nodes.
+pub(super) struct ArenaWriter<'a> {
+    arena: &'a Arena,
+    bump: MutexGuard<'a, Bump>,
+}
+
+/// What a new node is to hold.
+pub(super) struct Draft<'n, 'b> {
+    pub(super) hash: u32,
+    pub(super) key: &'b [u8],
+    pub(super) seq: Seq,
+    pub(super) kind: Kind,
+    pub(super) row: &'b [u8],
+    /// The node made before this one.
+    pub(super) prev: Option<Node<'n>>,
+    /// The newest node of the same key.
+    pub(super) older: Option<Node<'n>>,
+}
+
+/// A node, while its arena is borrowed.
+#[derive(Clone, Copy)]
+pub(super) struct Node<'a> {
+    header: NonNull<Header>,
+    arena: PhantomData<&'a Arena>,
+}
+
+/// The address of a node; [`Arena::node`] looks at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Handle(NonNull<Header>);
+
+/// A place that points to a node or to none, read while it is written.
+pub(super) struct Link(AtomicPtr<Header>);
+
+/// One line of a hash table: tags of the nodes, and the nodes. All zero: empty.
+#[repr(align(64))]
+pub(super) struct Line {
+    pub(super) tags: AtomicU64,
+    pub(super) slots: [Link; LINE_SLOTS],
+}
+
+#[repr(C)]
+struct Header {
+    seq: Seq,
+    prev: Option<Handle>,
+    hash: u32,
+    key_len: u32,
+    row_len: u32,
+    kind: Kind,
+    has_history: bool,
+    #[cfg(loom)]
+    watch: loom::cell::UnsafeCell<()>,
+}
+
+/// The way back to the older versions of a key; follows the header.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct History {
+    older: Handle,
+    /// A version further back, so that any is found in logarithmically many steps.
+    jump: Handle,
+    /// How many older versions there are.
+    depth: u32,
+}
+
+/// The chunks, and the one that is being filled.
+struct Bump {
+    chunks: Vec<Chunk>,
+    /// Index of the chunk being filled; chunks of one large node may stand before and behind it.
+    current: Option<usize>,
+    used: usize,
+}
+
+struct Chunk {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: a handle is an address; looking at it takes the arena, whose nodes may be read by all threads.
+unsafe impl Send for Handle {}
+// SAFETY: as for Send; a handle has no interior.
+unsafe impl Sync for Handle {}
+// SAFETY: a node is never written once it can be reached, so any thread may read it.
+unsafe impl Send for Node<'_> {}
+// SAFETY: as for Send.
+unsafe impl Sync for Node<'_> {}
+// SAFETY: a chunk owns its allocation, which belongs to no thread.
+unsafe impl Send for Chunk {}
+
+impl Arena {
+    /// An empty arena for about `bytes_hint` bytes.
+    ///
+    /// # Safety
+    /// Every [`Handle`] and [`Link`] is resolved only by the arena whose nodes it was made from.
+    pub(super) unsafe fn new(bytes_hint: usize) -> Self {
+        let bump = Bump { chunks: Vec::new(), current: None, used: 0 };
+        let chunk_bytes_max = (bytes_hint / 32).clamp(4 * CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+        Self { bump: Mutex::new(bump), bytes: AtomicUsize::new(0), chunk_bytes_max }
+    }
+
+    /// Bytes of all chunks.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn lock(&self) -> ArenaWriter<'_> {
+        ArenaWriter { arena: self, bump: self.bump.lock() }
+    }
+
+    #[inline]
+    pub(super) fn node(&self, handle: Handle) -> Node<'_> {
+        Node { header: handle.0, arena: PhantomData }
+    }
+
+    /// Says that the node will be looked at soon; costs nothing if that is wrong.
+    #[inline]
+    pub(super) fn prefetch(&self, handle: Handle) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a prefetch is a hint, which neither reads nor faults, whatever the address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let start = handle.0.as_ptr().cast::<i8>().cast_const();
+            _mm_prefetch::<_MM_HINT_T0>(start);
+            _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(64));
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = handle;
+    }
+}
+
+impl<'a> ArenaWriter<'a> {
+    pub(super) fn arena(&self) -> &'a Arena {
+        self.arena
+    }
+
+    /// Makes a node; nobody sees it until a link to it is stored.
+    pub(super) fn push(&mut self, draft: &Draft<'a, '_>) -> Node<'a> {
+        let Draft { hash, key, seq, kind, row, prev, older } = *draft;
+        assert!(key.len() <= u32::MAX as usize >> 1 && row.len() <= u32::MAX as usize >> 1);
+        let history = older.map(History::after);
+        let history_len = if history.is_some() { size_of::<History>() } else { 0 };
+        let payload_at = size_of::<Header>() + history_len;
+        let start = self.reserve((payload_at + key.len() + row.len()).next_multiple_of(ALIGN));
+        let header = Header {
+            seq,
+            prev: prev.map(Node::handle),
+            hash,
+            key_len: key.len() as u32,
+            row_len: row.len() as u32,
+            kind,
+            has_history: history.is_some(),
+            #[cfg(loom)]
+            watch: loom::cell::UnsafeCell::new(()),
+        };
+        // SAFETY: `reserve` gave this call alone at least `payload_at + key.len() + row.len()` bytes, aligned
+        // to ALIGN, which suffices for Header and (the constants above) for History behind it.
+        unsafe {
+            start.cast::<Header>().write(header);
+            if let Some(history) = history {
+                start.add(size_of::<Header>()).cast::<History>().write(history);
+            }
+            let payload = start.add(payload_at);
+            payload.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
+            payload.add(key.len()).copy_from_nonoverlapping(NonNull::from(row).cast(), row.len());
+        }
+        let node = Node { header: start.cast(), arena: PhantomData };
+        #[cfg(loom)]
+        node.header().watch.with_mut(|_| ());
+        node
+    }
+
+    /// `len` bytes, a multiple of ALIGN, that no other call has or will get.
+    fn reserve(&mut self, len: usize) -> NonNull<u8> {
+        let bump = &mut *self.bump;
+        if let Some(chunk) = bump.current.map(|i| &bump.chunks[i])
+            && len <= chunk.layout.size() - bump.used
+        {
+            // SAFETY: in bounds of the chunk's allocation, by the condition.
+            let start = unsafe { chunk.start.add(bump.used) };
+            bump.used += len;
+            return start;
+        }
+        let grown = self.arena.bytes() / 4 / CHUNK_BYTES_MIN * CHUNK_BYTES_MIN;
+        let chunk_bytes = grown.clamp(CHUNK_BYTES_MIN, self.arena.chunk_bytes_max);
+        // A large node gets a chunk of its own, and the current one goes on being filled.
+        let large = len > chunk_bytes / 4;
+        let chunk = Chunk::new(if large { len } else { chunk_bytes });
+        self.arena.bytes.fetch_add(chunk.layout.size(), Ordering::Relaxed);
+        let start = chunk.start;
+        bump.chunks.push(chunk);
+        if !large {
+            bump.current = Some(bump.chunks.len() - 1);
+            bump.used = len;
+        }
+        start
+    }
+}
+
+impl<'a> Node<'a> {
+    #[inline]
+    pub(super) fn handle(self) -> Handle {
+        Handle(self.header)
+    }
+
+    #[inline]
+    pub(super) fn seq(self) -> Seq {
+        self.header().seq
+    }
+
+    #[inline]
+    pub(super) fn kind(self) -> Kind {
+        self.header().kind
+    }
+
+    #[inline]
+    pub(super) fn hash(self) -> u32 {
+        self.header().hash
+    }
+
+    #[inline]
+    pub(super) fn key(self) -> &'a [u8] {
+        let header = self.header();
+        // SAFETY: `push` wrote key_len bytes there, and they live and stay as they are while 'a holds the arena.
+        unsafe { NonNull::slice_from_raw_parts(self.payload(), header.key_len as usize).as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn row(self) -> &'a [u8] {
+        let header = self.header();
+        // SAFETY: `push` wrote row_len bytes behind the key_len bytes of the key; lifetime as for the key.
+        unsafe {
+            let start = self.payload().add(header.key_len as usize);
+            NonNull::slice_from_raw_parts(start, header.row_len as usize).as_ref()
+        }
+    }
+
+    /// The node made before this one.
+    #[inline]
+    pub(super) fn prev(self) -> Option<Node<'a>> {
+        self.header().prev.map(|handle| handle.near(self))
+    }
+
+    /// The newest version of the key, from this node back, that is not newer than `at`.
+    #[inline]
+    pub(super) fn at(self, at: Seq) -> Option<Node<'a>> {
+        if self.seq() <= at { Some(self) } else { self.back_to(at) }
+    }
+
+    fn back_to(self, at: Seq) -> Option<Node<'a>> {
+        let mut node = self;
+        while node.seq() > at {
+            let history = node.history()?;
+            let jump = history.jump.near(node);
+            // A jump that lands at or before `at` may have passed the newest such version: step instead.
+            node = if jump.seq() > at { jump } else { history.older.near(node) };
+        }
+        Some(node)
+    }
+
+    fn history(self) -> Option<History> {
+        let has = self.header().has_history;
+        // SAFETY: the flag says that `push` wrote a History behind the header; aligned by the constant above.
+        has.then(|| unsafe { self.header.add(1).cast::<History>().read() })
+    }
+
+    #[inline]
+    fn header(self) -> &'a Header {
+        // SAFETY: a node points to a Header that `push` wrote, complete before it could be reached, never
+        // written again, and alive while 'a holds the arena.
+        unsafe { self.header.as_ref() }
+    }
+
+    #[inline]
+    fn payload(self) -> NonNull<u8> {
+        let header = self.header();
+        #[cfg(loom)]
+        header.watch.with(|_| ());
+        let history_len = if header.has_history { size_of::<History>() } else { 0 };
+        // SAFETY: within the node or at its end, by the layout that `push` wrote.
+        unsafe { self.header.add(1).cast::<u8>().add(history_len) }
+    }
+}
+
+impl Handle {
+    /// The node, in the arena of `other`: nodes refer to nodes of their own arena only.
+    #[inline]
+    fn near(self, _other: Node<'_>) -> Node<'_> {
+        Node { header: self.0, arena: PhantomData }
+    }
+}
+
+impl History {
+    /// The history of a node that follows `older`: jumps double wherever two equal ones lie in a row.
+    fn after(older: Node<'_>) -> History {
+        let depth_of = |node: Node<'_>| node.history().map_or(0, |h| h.depth);
+        let handle = older.handle();
+        let Some(history) = older.history() else {
+            return History { older: handle, jump: handle, depth: 1 };
+        };
+        let jump = history.jump.near(older);
+        let jump_depth = depth_of(jump);
+        let next = jump.history().map_or(jump, |h| h.jump.near(jump));
+        let equal = history.depth - jump_depth == jump_depth - depth_of(next);
+        let jump = if equal { next.handle() } else { handle };
+        History { older: handle, jump, depth: history.depth.saturating_add(1) }
+    }
+}
+
+impl Link {
+    pub(super) fn new() -> Self {
+        Self(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    /// Shows `node`, and all that was written before, to those who load it.
+    #[inline]
+    pub(super) fn store(&self, node: Node<'_>) {
+        self.0.store(node.header.as_ptr(), Ordering::Release);
+    }
+
+    /// The node last stored. Requires that `arena` made it.
+    #[inline]
+    pub(super) fn load<'a>(&self, _arena: &'a Arena) -> Option<Node<'a>> {
+        let header = NonNull::new(self.0.load(Ordering::Acquire))?;
+        Some(Node { header, arena: PhantomData })
+    }
+}
+
+impl Line {
+    /// `len` empty lines. The system's zeroed pages are taken as they are: a large table costs nothing until it
+    /// is used, so that doubling one does not hold up the commit that happens to need it.
+    #[cfg(not(loom))]
+    pub(super) fn table(len: usize) -> Box<[Line]> {
+        let layout = Layout::array::<Line>(len).unwrap_or_else(|_| capacity_overflow());
+        assert!(len > 0, "no lines");
+        // SAFETY: the layout is not empty. All-zero is a valid Line: an integer 0 and null pointers in atomics,
+        // which have the layout of what they hold. The box frees with the layout allocated here.
+        unsafe {
+            let Some(start) = NonNull::new(std::alloc::alloc_zeroed(layout)) else {
+                std::alloc::handle_alloc_error(layout)
+            };
+            Box::from_raw(NonNull::slice_from_raw_parts(start.cast::<Line>(), len).as_ptr())
+        }
+    }
+
+    #[cfg(loom)]
+    pub(super) fn table(len: usize) -> Box<[Line]> {
+        let line = || Line { tags: AtomicU64::new(0), slots: std::array::from_fn(|_| Link::new()) };
+        std::iter::repeat_with(line).take(len).collect()
+    }
+}
+
+impl Chunk {
+    fn new(bytes: usize) -> Self {
+        let layout = Layout::from_size_align(bytes, ALIGN).unwrap_or_else(|_| capacity_overflow());
+        assert!(bytes > 0, "an empty chunk");
+        // SAFETY: the layout is not empty.
+        let start = unsafe { std::alloc::alloc(layout) };
+        let Some(start) = NonNull::new(start) else { std::alloc::handle_alloc_error(layout) };
+        Self { start, layout }
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with this layout, and owned by this chunk alone. Headers need no drop.
+        unsafe { std::alloc::dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+fn capacity_overflow() -> ! {
+    panic!("memtable: more memory asked for than an address can name")
+}

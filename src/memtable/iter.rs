@@ -1,0 +1,134 @@
+//! Walking a memtable in order: a merge of its sorted runs.
+//!
+//! Invariant: the cursors in use form a binary heap, the least (user key, newest first) on top.
+//!
+//! Not here: framing of rows and choice of versions (`lsm::merge`).
+
+use std::sync::Arc;
+
+use super::order::{self, Item, Run, common_prefix_of_runs};
+use super::{Entry, Memtable};
+use crate::format::Kind;
+use crate::model::Seq;
+
+/// Walks the entries that were there when it was made, by user key ascending and Seq descending.
+///
+/// It stands nowhere until [`MemtableIter::seek`]. All but `seek`, `seek_version` and `valid` require
+/// that it is valid.
+pub(crate) struct MemtableIter {
+    memtable: Arc<Memtable>,
+    cursors: Vec<Cursor>,
+    /// How many cursors are not at their end; they come first.
+    live: usize,
+    /// What heads skip: what all keys of all runs have in common.
+    skip: usize,
+}
+
+struct Cursor {
+    item: Item,
+    at: usize,
+    run: Arc<Run>,
+}
+
+impl MemtableIter {
+    pub(super) fn new(memtable: &Arc<Memtable>, runs: Vec<Arc<Run>>) -> Self {
+        let memtable = Arc::clone(memtable);
+        let skip = common_prefix_of_runs(&memtable.arena, &runs);
+        let cursor = |run: Arc<Run>| {
+            let item = run.item(&memtable.arena, 0, skip)?;
+            Some(Cursor { item, at: 0, run })
+        };
+        let cursors = runs.into_iter().filter_map(cursor).collect();
+        Self { memtable, cursors, live: 0, skip }
+    }
+
+    /// Moves to the first entry whose key is `key` or above; the empty key is below all others.
+    pub(crate) fn seek(&mut self, key: &[u8]) {
+        self.seek_version(key, Seq::MAX);
+    }
+
+    /// Moves to the first entry at or after `key`'s newest version that is not newer than `at`.
+    pub(crate) fn seek_version(&mut self, key: &[u8], at: Seq) {
+        let arena = &self.memtable.arena;
+        self.live = 0;
+        for index in 0..self.cursors.len() {
+            let cursor = &mut self.cursors[index];
+            cursor.at = cursor.run.lower_bound(arena, key, at);
+            if let Some(item) = cursor.run.item(arena, cursor.at, self.skip) {
+                cursor.item = item;
+                self.cursors.swap(index, self.live);
+                self.live += 1;
+            }
+        }
+        for index in (0..self.live / 2).rev() {
+            self.sift_down(index);
+        }
+    }
+
+    /// False at the end and before the first `seek`.
+    #[inline]
+    pub(crate) fn valid(&self) -> bool {
+        self.live > 0
+    }
+
+    /// Moves to the next entry.
+    pub(crate) fn next(&mut self) {
+        debug_assert!(self.valid(), "next after the end");
+        let Some(cursor) = self.cursors.first_mut() else { return };
+        cursor.at += 1;
+        if let Some(item) = cursor.run.item(&self.memtable.arena, cursor.at, self.skip) {
+            cursor.item = item;
+        } else {
+            self.live -= 1;
+            self.cursors.swap(0, self.live);
+        }
+        self.sift_down(0);
+    }
+
+    #[inline]
+    pub(crate) fn entry(&self) -> Entry<'_> {
+        debug_assert!(self.valid(), "no entry after the end");
+        Entry::of(self.memtable.arena.node(self.cursors[0].item.node))
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        self.entry().key
+    }
+
+    #[inline]
+    pub(crate) fn seq(&self) -> Seq {
+        self.entry().seq
+    }
+
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        self.entry().kind
+    }
+
+    /// The row's bytes as they were inserted.
+    #[inline]
+    pub(crate) fn row(&self) -> &[u8] {
+        self.entry().row
+    }
+
+    fn sift_down(&mut self, mut at: usize) {
+        let arena = &self.memtable.arena;
+        let heap = &mut self.cursors[..self.live];
+        let less = |a: &Cursor, b: &Cursor| order::compare(arena, &a.item, &b.item).is_lt();
+        loop {
+            let mut least = 2 * at + 1;
+            if least >= heap.len() {
+                return;
+            }
+            if least + 1 < heap.len() && less(&heap[least + 1], &heap[least]) {
+                least += 1;
+            }
+            if !less(&heap[least], &heap[at]) {
+                return;
+            }
+            heap.swap(at, least);
+            at = least;
+        }
+    }
+}

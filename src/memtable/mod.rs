@@ -1,0 +1,186 @@
+//! The sorted write buffer: what was committed, or is about to be, and is in no file yet.
+//!
+//! A hash table answers points, for every conditional write reads before it writes. Order is what scans and
+//! flushes pay for: entries are put into sorted runs by a background step or by the first scan that needs them.
+//!
+//! Invariants
+//! * Seqs never go down, and a user key has at most one entry of a Seq;
+//! * an entry is never changed or removed; its bytes stay where they are until the memtable goes;
+//! * a reader finds every entry whose insert happened before, and may find later ones: it filters by Seq.
+//!
+//! Locks: one insert at a time (the arena's lock); points take no lock; making an iterator takes the order's.
+//!
+//! Not here: what is published (`lsm::commit`), the framing of rows (`format`).
+
+mod arena;
+mod iter;
+mod order;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use iter::MemtableIter;
+
+use std::sync::Arc;
+
+use self::arena::{Arena, Draft, Link, Node};
+use self::order::Order;
+use self::table::Table;
+use crate::format::Kind;
+use crate::model::Seq;
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+
+/// A write buffer; read by many while one writes.
+pub(crate) struct Memtable {
+    id: u64,
+    table: Table,
+    order: Order,
+    /// The node inserted last.
+    newest: Link,
+    len: AtomicUsize,
+    payload_bytes: AtomicUsize,
+    seq_min: AtomicU64,
+    seq_max: AtomicU64,
+    arena: Arena,
+}
+
+/// What a memtable says about a user key as of a Seq.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) seq: Seq,
+    pub(crate) kind: Kind,
+    /// The row as it was inserted; empty for a delete.
+    pub(crate) row: &'a [u8],
+}
+
+impl Memtable {
+    /// An empty memtable, to be frozen at about `bytes_hint` bytes.
+    #[expect(unsafe_code, reason = "the one place where an arena meets its links")]
+    pub(crate) fn new(id: u64, bytes_hint: usize) -> Self {
+        Self {
+            id,
+            table: Table::new(),
+            order: Order::new(),
+            newest: Link::new(),
+            len: AtomicUsize::new(0),
+            payload_bytes: AtomicUsize::new(0),
+            seq_min: AtomicU64::new(0),
+            seq_max: AtomicU64::new(0),
+            // SAFETY: links and handles live in private fields of the memtable (table, order, newest) and in
+            // iterators that hold it; all of them are resolved with this arena.
+            arena: unsafe { Arena::new(bytes_hint) },
+        }
+    }
+
+    /// Adds an entry. `hash` is that of `key` under the database's seed.
+    ///
+    /// Requires that `seq` is not below any inserted before, and above all of `key`'s.
+    pub(crate) fn insert(&self, hash: u64, key: &[u8], seq: Seq, kind: Kind, row: &[u8]) {
+        let hash = short(hash);
+        let mut writer = self.arena.lock();
+        let older = self.table.find(&self.arena, hash, key);
+        debug_assert!(
+            older.is_none_or(|older| older.seq() < seq),
+            "two entries of one key and Seq"
+        );
+        debug_assert!(seq.ticks() >= self.seq_max.load(Ordering::Relaxed), "Seq went down");
+        let prev = self.newest.load(&self.arena);
+        let node = writer.push(&Draft { hash, key, seq, kind, row, prev, older });
+        self.table.put(&writer, node, older);
+        self.newest.store(node);
+        if prev.is_none() {
+            self.seq_min.store(seq.ticks(), Ordering::Relaxed);
+        }
+        self.seq_max.store(seq.ticks(), Ordering::Relaxed);
+        // Under the lock a load and a store do, and cost less than an addition that is atomic.
+        let payload_bytes = self.payload_bytes() + key.len() + row.len();
+        self.payload_bytes.store(payload_bytes, Ordering::Relaxed);
+        // Last and Release: who sees the count sees the Seqs.
+        self.len.store(self.len.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    /// The newest entry of `key`, published or not.
+    #[inline]
+    pub(crate) fn newest(&self, hash: u64, key: &[u8]) -> Option<Entry<'_>> {
+        self.table.find(&self.arena, short(hash), key).map(Entry::of)
+    }
+
+    /// The newest entry of `key` that is not newer than `at`.
+    #[inline]
+    pub(crate) fn get(&self, hash: u64, key: &[u8], at: Seq) -> Option<Entry<'_>> {
+        self.table.find(&self.arena, short(hash), key)?.at(at).map(Entry::of)
+    }
+
+    /// An iterator over all entries inserted before this call.
+    pub(crate) fn iter(self: &Arc<Self>) -> MemtableIter {
+        let runs = self.order.runs(&self.arena, &self.newest);
+        MemtableIter::new(self, runs)
+    }
+
+    /// True if some entry, of whatever Seq, has a key of `low` or above and below `high` (`None`: no bound).
+    pub(crate) fn overlaps(&self, low: &[u8], high: Option<&[u8]>) -> bool {
+        let runs = self.order.runs(&self.arena, &self.newest);
+        runs.iter().any(|run| {
+            let at = run.lower_bound(&self.arena, low, Seq::MAX);
+            let first = run.item(&self.arena, at, 0).map(|item| self.arena.node(item.node).key());
+            first.is_some_and(|key| high.is_none_or(|high| key < high))
+        })
+    }
+
+    /// Background work: sorts what was inserted lately if it is much, and merges runs of like length, until
+    /// about `budget` entries were moved. True if any was: there may be more to do.
+    pub(crate) fn sort_step(&self, budget: usize) -> bool {
+        self.order.step(&self.arena, &self.newest, self.len(), budget)
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Entries, all versions counted.
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Memory it holds: chunks, tables, runs.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.arena.bytes() + self.table.bytes() + self.order.bytes()
+    }
+
+    /// Bytes of all keys and rows.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        self.payload_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn seq_min(&self) -> Option<Seq> {
+        (!self.is_empty()).then(|| Seq(self.seq_min.load(Ordering::Relaxed)))
+    }
+
+    pub(crate) fn seq_max(&self) -> Option<Seq> {
+        (!self.is_empty()).then(|| Seq(self.seq_max.load(Ordering::Relaxed)))
+    }
+}
+
+impl<'a> Entry<'a> {
+    #[inline]
+    fn of(node: Node<'a>) -> Self {
+        Self { key: node.key(), seq: node.seq(), kind: node.kind(), row: node.row() }
+    }
+}
+
+impl std::fmt::Debug for Memtable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "memtable {} of {} entries, {} bytes", self.id, self.len(), self.bytes())
+    }
+}
+
+/// The half of the hash that the table uses.
+#[inline]
+fn short(hash: u64) -> u32 {
+    (hash >> 32) as u32
+}

@@ -1,0 +1,455 @@
+//! The order of a memtable: sorted runs over its nodes, made when somebody asks or has time.
+//!
+//! An item of a run carries a *head*: the eight bytes of the key that follow what all keys of the run have in
+//! common. Heads decide nearly every comparison without touching a node. Where a group of heads is equal, the
+//! group is treated like a run of its own: its common prefix is skipped and new heads are taken, so that long
+//! shared prefixes cost one pass and not a full comparison each time.
+//!
+//! Invariants
+//! * nodes stand in at most one run of the current list; those in none are newer than `sorted`;
+//! * a run is in order (user key ascending, Seq descending) and never changes;
+//! * a list handed to a scan has at most [`RUNS_MAX`] runs.
+//!
+//! Locks: `state` is held while a tail is sorted and runs are exchanged, not while large runs are merged.
+//!
+//! Not here: walking the runs (`iter`).
+
+use std::cmp::Ordering::{Equal, Greater, Less};
+use std::sync::Arc;
+
+use super::arena::{Arena, Handle, Link, Node};
+use crate::model::Seq;
+use crate::sync::{AtomicUsize, Mutex, Ordering};
+
+/// Most runs a scan merges.
+pub(super) const RUNS_MAX: usize = 16;
+/// A tail this long is worth a background step: it sorts within the second-level cache.
+pub(super) const TAIL_LEN: usize = 4096;
+/// A scan merges its run with others only up to this length: above, it is a background step's work.
+const SCAN_MERGE_MAX: usize = 2 * TAIL_LEN;
+/// Groups up to this length are sorted and merged by comparing keys.
+const GROUP_SMALL: usize = 8;
+
+/// How many items ahead of a walk nodes are asked for.
+const AHEAD: usize = 4;
+
+/// A sorted run.
+pub(super) struct Run {
+    items: Box<[Item]>,
+    /// Length of what all its keys have in common.
+    skip: usize,
+    resident: Arc<AtomicUsize>,
+}
+
+/// A node and its place in the order.
+#[derive(Clone, Copy)]
+pub(super) struct Item {
+    /// Bytes of the key from `skip` on, as a number that compares as they do.
+    pub(super) head: u64,
+    pub(super) node: Handle,
+}
+
+/// The runs of a memtable.
+pub(super) struct Order {
+    state: Mutex<State>,
+    /// Bytes of all runs, also of those that only an iterator still holds.
+    resident: Arc<AtomicUsize>,
+}
+
+struct State {
+    /// Longest first.
+    runs: Vec<Arc<Run>>,
+    /// The newest node that is in a run.
+    sorted: Option<Handle>,
+    sorted_len: usize,
+}
+
+impl Order {
+    pub(super) fn new() -> Self {
+        let state = State { runs: Vec::new(), sorted: None, sorted_len: 0 };
+        Self { state: Mutex::new(state), resident: Arc::new(AtomicUsize::new(0)) }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.resident.load(Ordering::Relaxed)
+    }
+
+    /// Runs that hold every node from `newest` back, at most [`RUNS_MAX`].
+    pub(super) fn runs(&self, arena: &Arena, newest: &Link) -> Vec<Arc<Run>> {
+        let mut state = self.state.lock();
+        self.sort_tail(&mut state, arena, newest);
+        while let Some(pair) = state.pair_to_scan() {
+            let merged = self.merge(arena, &state.runs[pair], &state.runs[pair + 1]);
+            state.replace(pair, merged);
+        }
+        state.runs.clone()
+    }
+
+    /// Sorts a long tail and merges runs of like length until about `budget` items were moved.
+    /// True if it moved any.
+    pub(super) fn step(&self, arena: &Arena, newest: &Link, len: usize, budget: usize) -> bool {
+        let mut spent = 0;
+        let mut state = self.state.lock();
+        if len.saturating_sub(state.sorted_len) >= TAIL_LEN {
+            spent += self.sort_tail(&mut state, arena, newest);
+        }
+        while spent < budget {
+            let Some(pair) = state.pair() else { break };
+            let source = [Arc::clone(&state.runs[pair]), Arc::clone(&state.runs[pair + 1])];
+            drop(state);
+            let merged = self.merge(arena, &source[0], &source[1]);
+            spent += merged.len();
+            state = self.state.lock();
+            let same = |at: usize, run| state.runs.get(at).is_some_and(|r| Arc::ptr_eq(r, run));
+            let found =
+                (0..state.runs.len()).find(|&at| same(at, &source[0]) && same(at + 1, &source[1]));
+            // Else a scan was faster and merged one of them with another: its result stands.
+            if let Some(pair) = found {
+                state.replace(pair, merged);
+            }
+        }
+        spent > 0
+    }
+
+    /// Puts the nodes from `newest` back to the last sorted one into a run, and returns their number.
+    fn sort_tail(&self, state: &mut State, arena: &Arena, newest: &Link) -> usize {
+        let mut items = Vec::new();
+        // Loaded under the lock: an older one would lie behind what another thread has sorted meanwhile.
+        let newest = newest.load(arena);
+        let mut next = newest;
+        while let Some(node) = next
+            && state.sorted != Some(node.handle())
+        {
+            items.push(Item { head: 0, node: node.handle() });
+            next = node.prev();
+        }
+        let len = items.len();
+        if len > 0 {
+            state.sorted = newest.map(Node::handle);
+            state.sorted_len += len;
+            let skip = sort(arena, &mut items);
+            state.insert(self.run(items, skip));
+        }
+        len
+    }
+
+    fn merge(&self, arena: &Arena, a: &Run, b: &Run) -> Run {
+        let skip = common_prefix(arena, &[&a.items, &b.items]);
+        let mut items = Vec::with_capacity(a.len() + b.len());
+        let (a, b) = (a.with_skip(arena, skip), b.with_skip(arena, skip));
+        merge(arena, &a, &b, &mut items);
+        self.run(items, skip)
+    }
+
+    fn run(&self, items: Vec<Item>, skip: usize) -> Run {
+        let items = items.into_boxed_slice();
+        self.resident.fetch_add(size_of_val(&*items), Ordering::Relaxed);
+        Run { items, skip, resident: Arc::clone(&self.resident) }
+    }
+}
+
+impl State {
+    fn insert(&mut self, run: Run) {
+        let at = self.runs.partition_point(|r| r.len() >= run.len());
+        self.runs.insert(at, Arc::new(run));
+    }
+
+    /// The shortest two neighbours of like length: `at` and `at + 1`.
+    fn pair(&self) -> Option<usize> {
+        (1..self.runs.len()).rev().map(|at| at - 1).find(|&at| self.is_pair(at))
+    }
+
+    /// Two runs that a scan merges before it starts: short ones of like length, and any beyond the limit.
+    fn pair_to_scan(&self) -> Option<usize> {
+        let last = self.runs.len().checked_sub(2)?;
+        let short = self.runs[last].len() + self.runs[last + 1].len() <= SCAN_MERGE_MAX;
+        (self.runs.len() > RUNS_MAX || short && self.is_pair(last)).then_some(last)
+    }
+
+    fn is_pair(&self, at: usize) -> bool {
+        self.runs[at].len() < 2 * self.runs[at + 1].len()
+    }
+
+    fn replace(&mut self, pair: usize, merged: Run) {
+        self.runs.drain(pair..pair + 2);
+        self.insert(merged);
+    }
+}
+
+impl Run {
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// The item at `at`, with the head it has when `skip` bytes are skipped.
+    #[inline]
+    pub(super) fn item(&self, arena: &Arena, at: usize, skip: usize) -> Option<Item> {
+        let item = *self.items.get(at)?;
+        prefetch(arena, &self.items[at..]);
+        if skip == self.skip {
+            return Some(item);
+        }
+        Some(Item { head: head(arena.node(item.node).key(), skip), node: item.node })
+    }
+
+    /// Index of the first item at or after (`key`, `at`).
+    pub(super) fn lower_bound(&self, arena: &Arena, key: &[u8], at: Seq) -> usize {
+        let prefix = &arena.node(self.items[0].node).key()[..self.skip];
+        let shared = key.len().min(self.skip);
+        match prefix[..shared].cmp(&key[..shared]) {
+            Less => return self.len(),
+            Greater => return 0,
+            Equal if shared < self.skip => return 0,
+            Equal => {}
+        }
+        let head = head(key, self.skip);
+        let low = self.items.partition_point(|item| item.head < head);
+        let group = &self.items[low..];
+        let group = &group[..group.partition_point(|item| item.head == head)];
+        low + group.partition_point(|item| {
+            let node = arena.node(item.node);
+            node.key().cmp(key).then(at.cmp(&node.seq())) == Less
+        })
+    }
+
+    fn with_skip(&self, arena: &Arena, skip: usize) -> std::borrow::Cow<'_, [Item]> {
+        if skip == self.skip {
+            return (&*self.items).into();
+        }
+        let mut items = self.items.to_vec();
+        set_heads(arena, &mut items, skip);
+        items.into()
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.resident.fetch_sub(size_of_val(&*self.items), Ordering::Relaxed);
+    }
+}
+
+/// Where `a` stands to `b`: user key ascending, Seq descending.
+#[inline]
+pub(super) fn compare(arena: &Arena, a: &Item, b: &Item) -> std::cmp::Ordering {
+    a.head.cmp(&b.head).then_with(|| {
+        let (a, b) = (arena.node(a.node), arena.node(b.node));
+        a.key().cmp(b.key()).then_with(|| b.seq().cmp(&a.seq()))
+    })
+}
+
+/// What all keys of these runs have in common: what the first and the last of them have.
+pub(super) fn common_prefix_of_runs(arena: &Arena, runs: &[Arc<Run>]) -> usize {
+    let items: Vec<&[Item]> = runs.iter().map(|run| &*run.items).collect();
+    common_prefix(arena, &items)
+}
+
+fn common_prefix(arena: &Arena, sorted: &[&[Item]]) -> usize {
+    let key = |item: &Item| arena.node(item.node).key();
+    let low = sorted.iter().filter_map(|items| items.first()).map(key).min();
+    let high = sorted.iter().filter_map(|items| items.last()).map(key).max();
+    low.zip(high).map_or(0, |(low, high)| shared_len(low, high))
+}
+
+/// Sorts `items`; returns how many bytes their keys share and the heads skip.
+fn sort(arena: &Arena, items: &mut [Item]) -> usize {
+    let (shared, _) = survey(arena, items);
+    set_heads(arena, items, shared);
+    sort_by_heads(arena, items);
+    shared
+}
+
+/// Sorts `items`, whose heads are set; the heads stay.
+fn sort_by_heads(arena: &Arena, items: &mut [Item]) {
+    items.sort_unstable_by_key(|item| item.head);
+    for group in items.chunk_by_mut(|a, b| a.head == b.head) {
+        if group.len() <= GROUP_SMALL {
+            group.sort_unstable_by(|a, b| compare(arena, a, b));
+            continue;
+        }
+        let head = group[0].head;
+        match survey(arena, group) {
+            (_, Tails::Same) => group.sort_unstable_by_key(|item| newest_first(arena, item)),
+            (_, Tails::OneEnds) => group.sort_unstable_by(|a, b| compare(arena, a, b)),
+            (shared, Tails::GoOn) => {
+                set_heads(arena, group, shared);
+                sort_by_heads(arena, group);
+                group.iter_mut().for_each(|item| item.head = head);
+            }
+        }
+    }
+}
+
+/// How the keys of a group go on after what they share.
+enum Tails {
+    /// Not at all: they are one key.
+    Same,
+    /// One ends there: heads might not tell its end from a zero byte.
+    OneEnds,
+    /// All go on, and not all alike.
+    GoOn,
+}
+
+/// What the keys of an unsorted group share, and how they go on.
+fn survey(arena: &Arena, items: &[Item]) -> (usize, Tails) {
+    let mut keys = items.iter().map(|item| arena.node(item.node).key());
+    let first = keys.next().unwrap_or_default();
+    let (mut shared, mut shortest, mut longest) = (first.len(), first.len(), first.len());
+    for key in keys {
+        shared = shared_len(&first[..shared], key);
+        shortest = shortest.min(key.len());
+        longest = longest.max(key.len());
+    }
+    (shared, tails(shared, shortest, longest))
+}
+
+fn tails(shared: usize, shortest: usize, longest: usize) -> Tails {
+    match (shared == shortest, shared == longest) {
+        (true, true) => Tails::Same,
+        (true, false) => Tails::OneEnds,
+        _ => Tails::GoOn,
+    }
+}
+
+/// Merges two sorted slices whose heads skip alike into `out`.
+fn merge(arena: &Arena, mut a: &[Item], mut b: &[Item], out: &mut Vec<Item>) {
+    while let (Some(x), Some(y)) = (a.first(), b.first()) {
+        match x.head.cmp(&y.head) {
+            Less => {
+                // Runs of ascending inserts do not interleave: take whatever is below at once.
+                let len = below(a, y.head);
+                out.extend_from_slice(&a[..len]);
+                a = &a[len..];
+            }
+            Greater => {
+                let len = below(b, x.head);
+                out.extend_from_slice(&b[..len]);
+                b = &b[len..];
+            }
+            Equal => {
+                let (group_a, group_b) = (group_len(a), group_len(b));
+                merge_group(arena, &a[..group_a], &b[..group_b], out);
+                a = &a[group_a..];
+                b = &b[group_b..];
+            }
+        }
+    }
+    out.extend_from_slice(a);
+    out.extend_from_slice(b);
+}
+
+/// Merges two groups of equal heads.
+fn merge_group(arena: &Arena, a: &[Item], b: &[Item], out: &mut Vec<Item>) {
+    let by_keys = |x: &Item, y: &Item| compare(arena, x, y) == Less;
+    if a.len() + b.len() <= GROUP_SMALL {
+        return merge_by(a, b, by_keys, out);
+    }
+    let key = |item: Option<&Item>| item.map(|item| arena.node(item.node).key());
+    let low = key(a.first()).min(key(b.first())).unwrap_or_default();
+    let high = key(a.last()).max(key(b.last())).unwrap_or_default();
+    let shared = shared_len(low, high);
+    // In sorted groups a key that ends with what is shared is the lowest, and if it is all, the highest too.
+    match tails(shared, low.len(), high.len()) {
+        Tails::Same => merge_by(a, b, |x, y| newest_first(arena, x) < newest_first(arena, y), out),
+        Tails::OneEnds => merge_by(a, b, by_keys, out),
+        Tails::GoOn => merge_by_next_heads(arena, a, b, shared, out),
+    }
+}
+
+/// Merges groups by what follows the `shared` bytes of their keys; looks once at each node.
+fn merge_by_next_heads<'r>(
+    arena: &Arena,
+    mut a: &'r [Item],
+    mut b: &'r [Item],
+    shared: usize,
+    out: &mut Vec<Item>,
+) {
+    let next = |items: &[Item]| {
+        prefetch(arena, items);
+        items.first().map(|item| head(arena.node(item.node).key(), shared))
+    };
+    for items in [a, b] {
+        items.iter().take(AHEAD).for_each(|item| arena.prefetch(item.node));
+    }
+    let (mut head_a, mut head_b) = (next(a), next(b));
+    while let (Some(x), Some(y)) = (head_a, head_b) {
+        if x < y || x == y && compare(arena, &a[0], &b[0]) == Less {
+            out.push(a[0]);
+            a = &a[1..];
+            head_a = next(a);
+        } else {
+            out.push(b[0]);
+            b = &b[1..];
+            head_b = next(b);
+        }
+    }
+    out.extend_from_slice(a);
+    out.extend_from_slice(b);
+}
+
+fn merge_by<'r>(
+    mut a: &'r [Item],
+    mut b: &'r [Item],
+    less: impl Fn(&Item, &Item) -> bool,
+    out: &mut Vec<Item>,
+) {
+    while let (Some(x), Some(y)) = (a.first(), b.first()) {
+        let from = if less(x, y) { &mut a } else { &mut b };
+        out.push(from[0]);
+        *from = &from[1..];
+    }
+    out.extend_from_slice(a);
+    out.extend_from_slice(b);
+}
+
+/// How many items at the front have heads below `head`; looks near the front first.
+fn below(items: &[Item], head: u64) -> usize {
+    let mut high = 1;
+    while high < items.len() && items[high].head < head {
+        high *= 2;
+    }
+    let low = high / 2;
+    let high = high.min(items.len());
+    low + items[low..high].partition_point(|item| item.head < head)
+}
+
+/// How many items at the front have the first one's head.
+fn group_len(items: &[Item]) -> usize {
+    items.iter().take_while(|item| item.head == items[0].head).count()
+}
+
+/// Asks for a node that whoever walks these items will come to: in order, nodes lie anywhere.
+#[inline]
+fn prefetch(arena: &Arena, items: &[Item]) {
+    if let Some(item) = items.get(AHEAD) {
+        arena.prefetch(item.node);
+    }
+}
+
+fn set_heads(arena: &Arena, items: &mut [Item], skip: usize) {
+    for item in items {
+        item.head = head(arena.node(item.node).key(), skip);
+    }
+}
+
+/// Where an item stands among versions of one key.
+fn newest_first(arena: &Arena, item: &Item) -> std::cmp::Reverse<Seq> {
+    std::cmp::Reverse(arena.node(item.node).seq())
+}
+
+/// Eight bytes of `key` from `skip` on, zeros behind its end.
+#[inline]
+#[expect(clippy::big_endian_bytes, reason = "the first byte decides, as it does in the key")]
+pub(super) fn head(key: &[u8], skip: usize) -> u64 {
+    let rest = key.get(skip..).unwrap_or_default();
+    if let Some(bytes) = rest.first_chunk::<8>() {
+        return u64::from_be_bytes(*bytes);
+    }
+    let mut bytes = [0; 8];
+    bytes[..rest.len()].copy_from_slice(rest);
+    u64::from_be_bytes(bytes)
+}
+
+/// Length of what `a` and `b` have in common.
+fn shared_len(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
