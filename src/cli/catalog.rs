@@ -33,7 +33,9 @@ pub(super) struct DropTable {
 
 /// List the tables.
 #[derive(Args)]
-#[command(after_long_help = "Examples:\n  rowstone tables shop\n  rowstone tables shop --format json")]
+#[command(
+    after_long_help = "Examples:\n  rowstone tables shop\n  rowstone tables shop --format json"
+)]
 pub(super) struct Tables {
     /// The database
     db: PathBuf,

@@ -46,9 +46,15 @@ struct Field {
 
 /// What a scan of the window came to.
 enum Scan {
-    Row { taken: usize, lines: u64, problem: Option<&'static str> },
+    Row {
+        taken: usize,
+        lines: u64,
+        problem: Option<&'static str>,
+    },
     /// The window ends inside the row; if `quoted`, inside quotes.
-    Cut { quoted: bool },
+    Cut {
+        quoted: bool,
+    },
 }
 
 impl<R: Read> CsvReader<R> {
@@ -269,10 +275,7 @@ mod tests {
 
     #[test]
     fn malformed_rows_cost_themselves_only() {
-        check(
-            "\"a\"b,c\nd,e\n",
-            &["1! text after a closing quote", "2: d|e"],
-        );
+        check("\"a\"b,c\nd,e\n", &["1! text after a closing quote", "2: d|e"]);
         check("a,\"b\nc,d\ne,f\n", &["1! a quote is never closed", "2: c|d", "3: e|f"]);
     }
 

@@ -1,17 +1,19 @@
 //! Commands about entities: `put`, `get`, `delete`, `scan`.
 
 use std::io::{Read, Write};
+use std::ops::Bound;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
 use super::failure::{Failure, Outcome};
 use super::files;
-use super::library::{KeyRange, Query, Table};
 use super::output::{Format, Output, write_entities, write_entity};
 use super::{Create, DurabilityName, open, open_durable};
 use crate::error::{Code, Error, Result};
 use crate::model::{ETag, Entity};
+use crate::query::{KeyRange, Query};
+use crate::table::Table;
 use crate::wire::exec::{Condition, read_condition};
 use crate::wire::odata;
 
@@ -244,7 +246,11 @@ impl Scan {
         let range = match (&self.partition, self.from.as_deref(), self.to.as_deref()) {
             (None, ..) => KeyRange::all(),
             (Some(partition), None, None) => KeyRange::partition(partition),
-            (Some(partition), from, to) => KeyRange::rows(partition, (from, to)),
+            (Some(partition), from, to) => {
+                let from = from.map_or(Bound::Unbounded, Bound::Included);
+                let to = to.map_or(Bound::Unbounded, Bound::Excluded);
+                KeyRange::rows(partition, (from, to))
+            }
         };
         let query = table.scan(range);
         match self.top {

@@ -13,11 +13,13 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
-use super::library::{Db, EntityGroup, KeyRange, KeyToken, Operation, Table};
 use super::window::Lines;
 use super::{Create, DurabilityName, open_durable};
+use crate::db::Db;
 use crate::error::{Code, Error, Result};
 use crate::model::{KeyPart, check_key};
+use crate::query::{KeyRange, Token};
+use crate::table::{EntityGroup, Operation, Table};
 use crate::wire::exec::{Condition, Key, Request, Response, Select, Write as Change, read_request};
 use crate::wire::keys::KeyFilter;
 
@@ -105,7 +107,7 @@ fn answer_to(db: &Db, request: Request) -> Result<Response> {
             query(&db.table(&table)?, filter, &select, top, next)?
         }
         Request::Group { table, writes } => {
-            let operations = writes.into_iter().map(operation).collect();
+            let operations = writes.into_iter().map(operation);
             let table = db.table(&table)?;
             Response::ok().etags(&table.commit(EntityGroup::from_operations(operations)?)?)
         }
@@ -121,7 +123,7 @@ fn answer_to(db: &Db, request: Request) -> Result<Response> {
             db.checkpoint(path)?;
             Response::ok()
         }
-        Request::Stats => Response::ok().counters(db.stats().fields()),
+        Request::Stats => Response::ok().counters(db.stats().fields().iter().copied()),
         Request::Verify => {
             let report = db.verify()?;
             Response::verified(&report.checked, &report.problems)
@@ -161,7 +163,7 @@ fn operation(change: Change) -> Operation {
         Change::Replace(entity, condition) => Operation::Replace(entity, etag(condition)),
         Change::Merge(entity, condition) => Operation::Merge(entity, etag(condition)),
         Change::Delete(Key { pk, rk }, condition) => {
-            Operation::Delete { pk, rk, etag: etag(condition) }
+            Operation::Delete { partition_key: pk, row_key: rk, etag: etag(condition) }
         }
     }
 }
@@ -178,11 +180,12 @@ fn query(
     };
     let mut query = table.scan(range);
     if let Some(Key { pk, rk }) = next {
-        query = query.after(KeyToken { pk, rk });
+        query = query.after(Token { partition_key: pk, row_key: rk });
     }
     let page = query.page(top)?;
-    let next = page.next.map(|token| Key { pk: token.pk, rk: token.rk });
-    Ok(Response::ok().page(&page.entities, select, next.as_ref()))
+    let key = |token: &Token| Key { pk: token.partition_key.clone(), rk: token.row_key.clone() };
+    let next = page.next().map(key);
+    Ok(Response::ok().page(page.entities(), select, next.as_ref()))
 }
 
 /// The keys that `filter` names; `None` if no entity can have them.

@@ -7,9 +7,9 @@ use clap::{Args, ValueEnum};
 
 use super::failure::{Failure, Outcome};
 use super::files;
-use super::library::KeyRange;
 use super::output::{Output, for_each_json, write_csv};
 use super::{Create, open};
+use crate::query::KeyRange;
 use crate::wire::odata::Metadata;
 
 /// Write a whole table as NDJSON or CSV, in key order.

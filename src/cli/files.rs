@@ -85,7 +85,8 @@ impl Spool {
     pub(super) fn create() -> Outcome<Spool> {
         let dir = std::env::temp_dir();
         // Another process may use the same number once it has wrapped around: try the next.
-        let names = (0..100).map(|i| dir.join(format!("rowstone-{}-{i}.spool", std::process::id())));
+        let names =
+            (0..100).map(|i| dir.join(format!("rowstone-{}-{i}.spool", std::process::id())));
         let mut problem = None;
         for path in names {
             match create_new(&path) {
@@ -100,13 +101,17 @@ impl Spool {
                 Err(error) => problem = Some((path, error)),
             }
         }
-        let text = problem.map(|(path, error)| format!("cannot create {}: {error}", path.display()));
+        let text =
+            problem.map(|(path, error)| format!("cannot create {}: {error}", path.display()));
         Err(Failure::Other(text.unwrap_or_default()))
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let named = |error: io::Error| {
-            io::Error::new(error.kind(), format!("cannot spool to {}: {error}", self.path.display()))
+            io::Error::new(
+                error.kind(),
+                format!("cannot spool to {}: {error}", self.path.display()),
+            )
         };
         self.file.write_all(bytes).map_err(named)
     }

@@ -12,7 +12,9 @@ use crate::wire::exec::Response;
 
 /// Print counters of the database.
 #[derive(Args)]
-#[command(after_long_help = "Examples:\n  rowstone stats shop\n  rowstone stats shop --format json")]
+#[command(
+    after_long_help = "Examples:\n  rowstone stats shop\n  rowstone stats shop --format json"
+)]
 pub(super) struct Stats {
     /// The database
     db: PathBuf,
@@ -23,8 +25,10 @@ pub(super) struct Stats {
 
 /// Read everything and check it: every checksum, order and reference.
 #[derive(Args)]
-#[command(after_long_help = "Exits with status 1 if anything is wrong, after listing all of it.\n\n\
-    Examples:\n  rowstone verify shop\n  rowstone verify shop --format json")]
+#[command(
+    after_long_help = "Exits with status 1 if anything is wrong, after listing all of it.\n\n\
+    Examples:\n  rowstone verify shop\n  rowstone verify shop --format json"
+)]
 pub(super) struct Verify {
     /// The database
     db: PathBuf,
@@ -35,9 +39,11 @@ pub(super) struct Verify {
 
 /// Copy the database as it is now to a new directory, where it can be opened.
 #[derive(Args)]
-#[command(after_long_help = "Files that never change are linked where the file system can, so that \
+#[command(
+    after_long_help = "Files that never change are linked where the file system can, so that \
     a checkpoint on the same disk costs little.\n\n\
-    Example:\n  rowstone checkpoint shop shop-monday")]
+    Example:\n  rowstone checkpoint shop shop-monday"
+)]
 pub(super) struct Checkpoint {
     /// The database
     db: PathBuf,
@@ -48,9 +54,9 @@ pub(super) struct Checkpoint {
 impl Stats {
     pub(super) fn run(self) -> Outcome {
         let db = open(&self.db, Create::Never)?;
-        let fields = db.stats().fields();
+        let stats = db.stats();
         let mut output = Output::standard();
-        write_counters(&mut output, &fields, self.format).map_err(Failure::output)?;
+        write_counters(&mut output, stats.fields(), self.format).map_err(Failure::output)?;
         output.finish()?;
         Ok(db.close()?)
     }

@@ -14,7 +14,6 @@ mod export;
 mod failure;
 mod files;
 mod import;
-mod library;
 mod maintain;
 mod output;
 mod window;
@@ -25,7 +24,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use self::failure::{Failure, Outcome};
-use self::library::{Db, Durability};
+use crate::db::Db;
+use crate::options::Durability;
 
 /// An embedded store of typed entities, keyed by PartitionKey and RowKey.
 ///

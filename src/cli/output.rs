@@ -71,12 +71,10 @@ pub(super) fn write_entities<I: Iterator<Item = Result<Entity>>>(
     match format {
         Format::Table => write_table(output, entities()?, select),
         Format::Csv => write_csv(output, entities, select),
-        Format::Ndjson => {
-            for_each_json(entities()?, select, Metadata::MINIMAL, |json, _| {
-                output.write_all(json)?;
-                output.write_all(b"\n")
-            })
-        }
+        Format::Ndjson => for_each_json(entities()?, select, Metadata::MINIMAL, |json, _| {
+            output.write_all(json)?;
+            output.write_all(b"\n")
+        }),
         Format::Json => {
             output.write_all(b"[").map_err(Failure::output)?;
             for_each_json(entities()?, select, Metadata::MINIMAL, |json, first| {
@@ -222,7 +220,8 @@ impl Layout {
         let same = columns == header;
         let widths = (0..columns.len())
             .map(|i| {
-                let lens = cells.iter().filter_map(|row| row.get(i)).map(|text| text.chars().count());
+                let lens =
+                    cells.iter().filter_map(|row| row.get(i)).map(|text| text.chars().count());
                 let name = columns.get(i).map_or(0, |name| name.chars().count());
                 let before = widths.get(i).copied().filter(|_| same).unwrap_or(0);
                 lens.max().unwrap_or(0).max(name).max(before)
@@ -262,9 +261,8 @@ impl Layout {
 
 fn is_numeric(page: &[Entity], name: &str) -> bool {
     let mut values = page.iter().filter_map(|entity| entity.value(name)).peekable();
-    let number = |value| {
-        matches!(value, ValueRef::Int32(_) | ValueRef::Int64(_) | ValueRef::Double(_))
-    };
+    let number =
+        |value| matches!(value, ValueRef::Int32(_) | ValueRef::Int64(_) | ValueRef::Double(_));
     !SYSTEM_PROPERTIES.contains(&name) && values.peek().is_some() && values.all(number)
 }
 
@@ -286,7 +284,11 @@ fn cell(text: &[u8]) -> String {
 }
 
 /// One entity for people: a line a property.
-pub(super) fn write_entity(output: &mut Output, entity: &Entity, select: Option<&[String]>) -> io::Result<()> {
+pub(super) fn write_entity(
+    output: &mut Output,
+    entity: &Entity,
+    select: Option<&[String]>,
+) -> io::Result<()> {
     let mut lines = vec![
         ("PartitionKey".to_owned(), entity.partition_key().to_owned(), ""),
         ("RowKey".to_owned(), entity.row_key().to_owned(), ""),
@@ -400,8 +402,14 @@ mod tests {
     #[test]
     fn json_and_ndjson() {
         let select = ["Stock".to_owned()];
-        assert_eq!(print(&parts(), Some(&select), Format::Json), "[\n{\"Stock\":1200},\n{\"Stock\":5}\n]\n");
-        assert_eq!(print(&parts(), Some(&select), Format::Ndjson), "{\"Stock\":1200}\n{\"Stock\":5}\n");
+        assert_eq!(
+            print(&parts(), Some(&select), Format::Json),
+            "[\n{\"Stock\":1200},\n{\"Stock\":5}\n]\n"
+        );
+        assert_eq!(
+            print(&parts(), Some(&select), Format::Ndjson),
+            "{\"Stock\":1200}\n{\"Stock\":5}\n"
+        );
         assert_eq!(print(&[], None, Format::Json), "[\n]\n");
     }
 

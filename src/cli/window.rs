@@ -188,8 +188,7 @@ mod tests {
         let long = "x".repeat(3 << 20);
         let text = format!("a\n{long}\nb\n{long}");
         let found = lines(&text, 1 << 16, 1000);
-        let expected =
-            [(1, Some("a".to_owned())), (2, None), (3, Some("b".to_owned())), (4, None)];
+        let expected = [(1, Some("a".to_owned())), (2, None), (3, Some("b".to_owned())), (4, None)];
         assert_eq!(found, expected);
         let mut lines = Lines::new(text.as_bytes(), 1000);
         while lines.next().unwrap().is_some() {}

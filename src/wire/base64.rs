@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused() {
-        for text in ["Z", "Zg", "Zg=", "====", "Zg==Zg==", "Zh==", "Zm9=", "Zm 9", "Zm9v\n", "é==="] {
+        for text in ["Z", "Zg", "Zg=", "====", "Zg==Zg==", "Zh==", "Zm9=", "Zm 9", "Zm9v\n", "é==="]
+        {
             assert_eq!(decode(text), None, "{text}");
         }
     }

@@ -96,7 +96,9 @@ mod tests {
 
     #[test]
     fn other_spellings_are_not_numbers() {
-        for text in ["", "nan", "inf", "+1", ".5", "1.", "0x10", "1_0", " 1", "1e999", "-1e999", "01"] {
+        for text in
+            ["", "nan", "inf", "+1", ".5", "1.", "0x10", "1_0", " 1", "1e999", "-1e999", "01"]
+        {
             assert_eq!(parse(text), None, "{text}");
         }
         assert_eq!(parse("1e-999"), Some(0.0));

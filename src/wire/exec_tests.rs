@@ -214,7 +214,8 @@ fn responses() {
     answers(Response::ok().counters([("a", 1), ("b", 2)]), r#"{"ok":true,"a":1,"b":2}"#);
     let entity = Entity::new("p", "r").with("A", 1).at(Seq::MAX);
     let time = "9999-12-31T23:59:59.9999999Z";
-    let keys = format!(r#""odata.etag":"{shown}","PartitionKey":"p","RowKey":"r","Timestamp":"{time}""#);
+    let keys =
+        format!(r#""odata.etag":"{shown}","PartitionKey":"p","RowKey":"r","Timestamp":"{time}""#);
     answers(
         Response::ok().entity(&entity, &None),
         &format!(r#"{{"ok":true,"entity":{{{keys},"A":1}}}}"#),
@@ -256,5 +257,7 @@ fn errors() {
     );
     let full = Error::io("allocate 000004.wal", std::io::ErrorKind::StorageFull.into());
     let line = Response::error(&full).into_line();
-    assert!(String::from_utf8(line).unwrap().contains(r#""code":"StorageFull","status":507,"message""#));
+    assert!(
+        String::from_utf8(line).unwrap().contains(r#""code":"StorageFull","status":507,"message""#)
+    );
 }

@@ -127,12 +127,10 @@ impl<'a> Members<'a> {
     /// A key that the object must have.
     pub(crate) fn key(&self, part: KeyPart) -> Result<&str> {
         match self.find(part.name()) {
-            Some(Scalar::String(key)) => {
-                match self.type_of(part.name())? {
-                    None | Some(EdmType::String) => Ok(key),
-                    Some(_) => Err(not_a(part.name(), "Edm.String")),
-                }
-            }
+            Some(Scalar::String(key)) => match self.type_of(part.name())? {
+                None | Some(EdmType::String) => Ok(key),
+                Some(_) => Err(not_a(part.name(), "Edm.String")),
+            },
             None | Some(Scalar::Null) => Err(Error::refused(Code::PropertiesNeedValue)),
             Some(_) => Err(not_a(part.name(), "Edm.String")),
         }
@@ -282,7 +280,9 @@ fn needs_type(value: ValueRef<'_>) -> bool {
     match value {
         ValueRef::String(_) | ValueRef::Boolean(_) | ValueRef::Int32(_) => false,
         ValueRef::Double(value) => !value.is_finite(),
-        ValueRef::Int64(_) | ValueRef::DateTime(_) | ValueRef::Guid(_) | ValueRef::Binary(_) => true,
+        ValueRef::Int64(_) | ValueRef::DateTime(_) | ValueRef::Guid(_) | ValueRef::Binary(_) => {
+            true
+        }
     }
 }
 

@@ -180,7 +180,10 @@ impl<'c> Converter<'c> {
     pub(super) fn entity(&mut self, row: &Row<'_>) -> Result<Entity> {
         let columns = self.columns;
         if let Some(problem) = row.problem {
-            return Err(Error::refused_with(Code::InvalidInput, format!("malformed CSV: {problem}")));
+            return Err(Error::refused_with(
+                Code::InvalidInput,
+                format!("malformed CSV: {problem}"),
+            ));
         }
         if row.len() != columns.width {
             let (found, expected) = (row.len(), columns.width);
@@ -245,7 +248,9 @@ fn header_names(header: &Row<'_>) -> Outcome<Vec<String>> {
     let mut sorted: Vec<_> = names.iter().collect();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair.first() == pair.last()).and_then(|pair| pair.first()) {
-        Some(name) => Err(Failure::Other(format!("malformed header: column '{name}' is there twice"))),
+        Some(name) => {
+            Err(Failure::Other(format!("malformed header: column '{name}' is there twice")))
+        }
         None => Ok(names),
     }
 }
@@ -328,10 +333,14 @@ mod tests {
             ],
         );
         let choices = Choices { nulls: vec![String::new()], ..keyed() };
-        check("p,r,a\nx,1,\nx,2,s\n", &choices, &[
-            r#"{"PartitionKey": "x", "RowKey": "1-"}"#,
-            r#"{"PartitionKey": "x", "RowKey": "2-s", "a": String("s")}"#,
-        ]);
+        check(
+            "p,r,a\nx,1,\nx,2,s\n",
+            &choices,
+            &[
+                r#"{"PartitionKey": "x", "RowKey": "1-"}"#,
+                r#"{"PartitionKey": "x", "RowKey": "2-s", "a": String("s")}"#,
+            ],
+        );
     }
 
     #[test]
@@ -352,7 +361,9 @@ mod tests {
         check(
             "p,r,a\nx,1,1600-01-01T00:00:00Z\n",
             &Choices { types, ..keyed() },
-            &["2 OutOfRangeInput: The 'a' parameter of value '01/01/1600 00:00:00' is out of range."],
+            &[
+                "2 OutOfRangeInput: The 'a' parameter of value '01/01/1600 00:00:00' is out of range.",
+            ],
         );
     }
 
@@ -388,9 +399,17 @@ mod tests {
             f(&mut choices);
             choices
         };
-        refused(csv, &choices(|c| c.row_key = Some("{x}".into())), "no column 'x'\n  columns: p, r, a");
+        refused(
+            csv,
+            &choices(|c| c.row_key = Some("{x}".into())),
+            "no column 'x'\n  columns: p, r, a",
+        );
         refused(csv, &choices(|c| c.skip = vec!["x".into()]), "--skip: there is no column 'x'");
-        refused(csv, &choices(|c| c.types = vec![("x".into(), EdmType::Int32)]), "--type: there is");
+        refused(
+            csv,
+            &choices(|c| c.types = vec![("x".into(), EdmType::Int32)]),
+            "--type: there is",
+        );
         refused("p,r,a,a\n", &keyed(), "column 'a' is there twice");
         refused("p,r,a,first name\n", &keyed(), "column 'first name' cannot be a property");
         refused("p,r,a,\"b\n", &keyed(), "malformed header: a quote is never closed");

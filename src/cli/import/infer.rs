@@ -201,14 +201,18 @@ mod tests {
         check(&["2013-01-01"], EdmType::String);
         check(&["2013-13-01T10:00:00Z"], EdmType::String);
         check(&["2013-01-01T10:00:00Z", "1"], EdmType::String);
-        check(&["0f8fad5b-d9cb-469f-a165-70867728950e", "ABCDEFAB-d9cb-469f-a165-70867728950e"], EdmType::Guid);
+        check(
+            &["0f8fad5b-d9cb-469f-a165-70867728950e", "ABCDEFAB-d9cb-469f-a165-70867728950e"],
+            EdmType::Guid,
+        );
         check(&["N14228"], EdmType::String);
         check(&[], EdmType::String);
     }
 
     #[test]
     fn whatever_counts_towards_a_type_converts_to_it() {
-        let pieces = ["-", "0", "1", "9", "9223372036854775807", ".", "e", "E+", "T", "true", "NaN", ":"];
+        let pieces =
+            ["-", "0", "1", "9", "9223372036854775807", ".", "e", "E+", "T", "true", "NaN", ":"];
         let mut rng = crate::rng::Rng::from_seed(1);
         for _ in 0..20_000 {
             let field: String = (0..1 + rng.below(4)).map(|_| *rng.pick(&pieces)).collect();

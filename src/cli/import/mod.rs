@@ -26,13 +26,13 @@ use self::template::Template;
 use super::csv::CsvReader;
 use super::failure::{Failure, Outcome};
 use super::files::{self, Input, Spool};
-use super::library::{LoadMode, Loader};
 use super::output::Output;
 use super::window::Lines;
 use super::{Create, DurabilityName, open_durable};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Code, Error, Result};
 use crate::model::{EdmType, Entity, KeyPart};
+use crate::table::{LoadMode, Loader};
 use crate::wire::odata::Members;
 
 /// The longest line of NDJSON: ample for an entity of 1 MiB, however its text is escaped.
@@ -183,7 +183,10 @@ impl Import {
     fn infer(&self, mut reader: CsvReader<&mut dyn Read>) -> Outcome<(Columns, u64)> {
         let header = reader.next().map_err(|error| self.unreadable(&error))?;
         let header = header.ok_or_else(|| {
-            Failure::Other(format!("{} is empty: CSV begins with a line of column names", self.input))
+            Failure::Other(format!(
+                "{} is empty: CSV begins with a line of column names",
+                self.input
+            ))
         })?;
         let mut columns = Columns::new(&header, &self.choices())?;
         let mut rows = 0;
@@ -213,7 +216,10 @@ impl Import {
             ("--skip", !self.skip.is_empty()),
         ];
         if let Some((option, _)) = csv_only.into_iter().find(|(_, given)| *given) {
-            return Err(Failure::Usage(format!("{option} is for CSV, and {} is NDJSON", self.input)));
+            return Err(Failure::Usage(format!(
+                "{option} is for CSV, and {} is NDJSON",
+                self.input
+            )));
         }
         let keys = MemberKeys::new(self.partition_key.as_deref(), self.row_key.as_deref())?;
         let parse = |batches: &mut Batches| {
@@ -224,7 +230,8 @@ impl Import {
                     batches.push(line.number, Err(Error::refused_with(Code::InvalidInput, text)));
                     continue;
                 };
-                if !bytes.trim_ascii().is_empty() && !batches.push(line.number, keys.entity(bytes)) {
+                if !bytes.trim_ascii().is_empty() && !batches.push(line.number, keys.entity(bytes))
+                {
                     break;
                 }
             }
@@ -266,10 +273,9 @@ impl Import {
                 break;
             }
         }
-        let (loaded, rejected) = loader.finish()?;
-        for row in rejected {
-            rejects.add(row.line, &row.error, &progress)?;
-        }
+        loader.flush()?;
+        report(&mut loader, &mut rejects, &progress)?;
+        let loaded = loader.finish()?;
         progress.end();
         rejects.finish()?;
         db.close()?;
@@ -284,7 +290,10 @@ impl Import {
 
 /// Hands on what the loader has refused by now.
 fn report(loader: &mut Loader, rejects: &mut Rejects, progress: &Progress) -> Outcome {
-    loader.take_rejected().into_iter().try_for_each(|row| rejects.add(row.line, &row.error, progress))
+    loader
+        .take_rejected()
+        .into_iter()
+        .try_for_each(|row| rejects.add(row.line, &row.error, progress))
 }
 
 /// Tells the reader of standard output, who may be gone, what is durable.

@@ -148,11 +148,12 @@ mod tests {
     fn what_is_read_ahead_is_what_was_there_and_is_spooled() {
         let bytes: Vec<u8> = (0..3 * CHUNK_BYTES + 17).map(|i| (i % 251) as u8).collect();
         let mut spool = Spool::create().unwrap();
-        let read = read_ahead(Box::new(io::Cursor::new(bytes.clone())), Some(&mut spool), |source| {
-            let mut read = Vec::new();
-            source.read_to_end(&mut read).unwrap();
-            Ok(read)
-        });
+        let read =
+            read_ahead(Box::new(io::Cursor::new(bytes.clone())), Some(&mut spool), |source| {
+                let mut read = Vec::new();
+                source.read_to_end(&mut read).unwrap();
+                Ok(read)
+            });
         assert!(read.unwrap() == bytes);
         let mut spooled = Vec::new();
         spool.rewind().unwrap().read_to_end(&mut spooled).unwrap();

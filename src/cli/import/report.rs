@@ -99,7 +99,8 @@ fn plain_line(line: u64, error: &Error) -> String {
 
 /// `{"line":7,"code":"OutOfRangeInput","message":"…"}`
 fn report_line(line: u64, error: &Error) -> Vec<u8> {
-    let mut out = format!("{{\"line\":{line},\"code\":\"{}\",\"message\":", error.code()).into_bytes();
+    let mut out =
+        format!("{{\"line\":{line},\"code\":\"{}\",\"message\":", error.code()).into_bytes();
     json::put_string(&mut out, &error.chain());
     out.extend_from_slice(b"}\n");
     out

@@ -30,7 +30,8 @@ impl Template {
                 rest = after;
                 continue;
             }
-            let Some((name, after)) = braced.strip_prefix('{').and_then(|b| b.split_once('}')) else {
+            let Some((name, after)) = braced.strip_prefix('{').and_then(|b| b.split_once('}'))
+            else {
                 return Err(format!("'{template}' has a lone brace; double it if it is meant"));
             };
             let number = column(name).ok_or_else(|| format!("there is no column '{name}'"))?;
