@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::failure::{Failure, Outcome};
+use super::failure::Outcome;
 use super::files;
 use super::output::{Output, for_each_json, write_csv};
 use super::{Create, open};
@@ -68,6 +68,6 @@ impl Export {
             }
         }
         output.finish()?;
-        Ok(db.close().map_err(Failure::from)?)
+        Ok(db.close()?)
     }
 }

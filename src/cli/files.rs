@@ -146,6 +146,7 @@ fn create_new(path: &Path) -> io::Result<File> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the user's part is played here")]
 mod tests {
     use super::*;
 

@@ -58,12 +58,11 @@ pub(super) fn parse_beside<T>(
     let (sender, receiver) = sync_channel(QUEUED);
     let work = move || {
         let mut batches = Batches { batch: Vec::new(), sender };
-        match parse(&mut batches) {
-            Ok(()) => drop(batches.flush()),
-            Err(error) => {
-                drop(batches.flush());
-                drop(batches.sender.send(Err(error)));
-            }
+        let parsed = parse(&mut batches);
+        // What was parsed before an error counts; who has left does not hear of it.
+        let heard = batches.flush();
+        if let (true, Err(error)) = (heard, parsed) {
+            drop(batches.sender.send(Err(error)));
         }
     };
     beside(work, move || consume(receiver))
