@@ -75,20 +75,19 @@ pub struct SstFile(Arc<Sst>);
 const SEED: HashSeed = HashSeed(1);
 
 impl SstFile {
-    /// A file of `rows` rows of `row_bytes` bytes; `key` makes their keys, in order.
-    pub fn build(shape: SstShape, rows: u64, row_bytes: usize, key: fn(u64, &mut Vec<u8>)) -> Self {
+    /// A file of rows of `row_bytes` bytes with these keys, which are in order.
+    pub fn build(shape: SstShape, keys: &[Vec<u8>], row_bytes: usize) -> Self {
         let fs = MemFs::new();
         let codec = if shape == SstShape::MappedZstd { Codec::Zstd } else { Codec::None };
         let options = SstOptions { block_bytes: 16 << 10, codec, seed: SEED };
         let (number, id, dir) = (FileNumber(1), FileId(1), Path::new(""));
         let writer = SstWriter::create(Arc::new(fs.clone()), dir, number, id, options);
         let mut writer = writer.expect("memory");
-        let (row, mut buffer) = (bench_row(row_bytes), Vec::new());
-        for i in 0..rows {
-            key(i, &mut buffer);
+        let row = bench_row(row_bytes);
+        for (key, i) in keys.iter().zip(0..) {
             // Commits of a loader: Seqs that grow a little with every row.
             let seq = Seq(132_000_000_000_000_000 + i * 70);
-            writer.add(&buffer, seq, Kind::Put, Some(&row.as_ref())).expect("memory");
+            writer.add(key, seq, Kind::Put, Some(&row.as_ref())).expect("memory");
         }
         let meta = writer.finish().expect("memory");
         let (mode, cache_bytes) = match shape {

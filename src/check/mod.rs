@@ -100,7 +100,7 @@ fn files(
         let facts = engine.verify_file(file, progress);
         let Some(facts) = report.problem(facts)? else { continue };
         blocks += facts.blocks;
-        entries += facts.stats.entries();
+        entries += facts.stats.entries;
         report.problems.extend(facts.problems.iter().map(ToString::to_string));
     }
     report.note("files", files);

@@ -13,7 +13,6 @@ use std::borrow::Cow;
 use crate::codec::{Checksum, Cursor, DecodeError};
 use crate::format::field::FormatError;
 use crate::format::names::FileId;
-use crate::options::Codec;
 
 /// The length of a block's header.
 pub(crate) const HEADER_BYTES: usize = 24;
@@ -32,6 +31,14 @@ pub(crate) enum BlockKind {
     Stats = 5,
 }
 
+/// How the contents of a block are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packing {
+    /// As they are.
+    Plain,
+    Zstd,
+}
+
 /// Which block it is: none of this is stored, all of it is checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockPlace {
@@ -44,7 +51,7 @@ pub(crate) struct BlockPlace {
 /// A block whose checksum matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoredBlock<'a> {
-    pub(crate) codec: Codec,
+    pub(crate) packing: Packing,
     pub(crate) raw_len: usize,
     pub(crate) stored: &'a [u8],
 }
@@ -63,22 +70,22 @@ pub(crate) struct Sealer {
 
 impl Sealer {
     /// # Errors
-    /// What this build lacks for `codec`.
-    pub(crate) fn new(codec: Codec) -> Result<Self, Cow<'static, str>> {
+    /// What this build lacks for `packing`.
+    pub(crate) fn new(packing: Packing) -> Result<Self, Cow<'static, str>> {
         #[cfg(feature = "zstd")]
         {
             // Level 1: at rest it is the decoding that is paid for again and again, and that is the
             // same at every level.
-            let zstd = match codec {
-                Codec::None => None,
-                Codec::Zstd => Some(zstd::bulk::Compressor::new(1).map_err(|e| e.to_string())?),
+            let zstd = match packing {
+                Packing::Plain => None,
+                Packing::Zstd => Some(zstd::bulk::Compressor::new(1).map_err(|e| e.to_string())?),
             };
             Ok(Self { zstd })
         }
         #[cfg(not(feature = "zstd"))]
-        match codec {
-            Codec::None => Ok(Self {}),
-            Codec::Zstd => Err(WITHOUT_ZSTD.into()),
+        match packing {
+            Packing::Plain => Ok(Self {}),
+            Packing::Zstd => Err(WITHOUT_ZSTD.into()),
         }
     }
 
@@ -147,7 +154,7 @@ impl<'a> StoredBlock<'a> {
             && let [kind, CODEC_NONE, 0, 0, ..] = *header
             && kind == place.kind as u8
         {
-            return Ok(Self { codec: Codec::None, raw_len: stored.len(), stored });
+            return Ok(Self { packing: Packing::Plain, raw_len: stored.len(), stored });
         }
         let mut cursor = Cursor::new(STRUCTURE, bytes);
         let checked = cursor.take(CHECKED_BYTES)?;
@@ -165,9 +172,9 @@ impl<'a> StoredBlock<'a> {
             let problem = format!("kind {kind}, {} expected", place.kind as u8);
             return Err(DecodeError::new(STRUCTURE, 0, problem).into());
         }
-        let codec = match cursor.u8()? {
-            CODEC_NONE => Codec::None,
-            CODEC_ZSTD => Codec::Zstd,
+        let packing = match cursor.u8()? {
+            CODEC_NONE => Packing::Plain,
+            CODEC_ZSTD => Packing::Zstd,
             code => return unsupported(format!("block codec {code}")),
         };
         match (cursor.u16()?, cursor.u32()?, cursor.u32()?) {
@@ -178,21 +185,21 @@ impl<'a> StoredBlock<'a> {
         }
         let (raw_len, stored_len) = (cursor.u32()?, cursor.u32()?);
         let (raw_len, stored_len) = (raw_len as usize, stored_len as usize);
-        if stored_len != stored.len() || codec == Codec::None && raw_len != stored_len {
+        if stored_len != stored.len() || packing == Packing::Plain && raw_len != stored_len {
             let problem = format!("{stored_len} bytes stored of {raw_len}, {}", stored.len());
             return Err(cursor.error(problem).into());
         }
-        if codec != Codec::None && raw_len > RAW_BYTES_MAX {
+        if packing != Packing::Plain && raw_len > RAW_BYTES_MAX {
             return Err(cursor.error(format!("raw length {raw_len} is above the limit")).into());
         }
-        Ok(Self { codec, raw_len, stored })
+        Ok(Self { packing, raw_len, stored })
     }
 
     /// The block's contents in a buffer of its own.
     pub(crate) fn decompress(&self) -> Result<Vec<u8>, FormatError> {
-        match self.codec {
-            Codec::None => Ok(self.stored.to_vec()),
-            Codec::Zstd => self.decompress_zstd(),
+        match self.packing {
+            Packing::Plain => Ok(self.stored.to_vec()),
+            Packing::Zstd => self.decompress_zstd(),
         }
     }
 
@@ -241,15 +248,15 @@ mod tests {
     const PLACE: BlockPlace =
         BlockPlace { kind: BlockKind::Rows, file: FileId(0x1122_3344_5566_7788), number: 3 };
 
-    fn sealed(codec: Codec, raw: &[u8]) -> Vec<u8> {
+    fn sealed(packing: Packing, raw: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        Sealer::new(codec).unwrap().seal(PLACE, raw, &mut out);
+        Sealer::new(packing).unwrap().seal(PLACE, raw, &mut out);
         out
     }
 
     #[track_caller]
-    fn check_round_trip(codec: Codec, raw: &[u8]) {
-        let bytes = sealed(codec, raw);
+    fn check_round_trip(packing: Packing, raw: &[u8]) {
+        let bytes = sealed(packing, raw);
         let block = StoredBlock::open(PLACE, &bytes).unwrap();
         assert_eq!(StoredBlock::reopen(PLACE, &bytes), Ok(block));
         assert_eq!(block.decompress().unwrap(), raw);
@@ -257,32 +264,32 @@ mod tests {
 
     #[test]
     fn round_trips() {
-        check_round_trip(Codec::None, b"");
-        check_round_trip(Codec::None, b"abc");
-        check_round_trip(Codec::None, &vec![7; RAW_BYTES_MAX + 1]);
+        check_round_trip(Packing::Plain, b"");
+        check_round_trip(Packing::Plain, b"abc");
+        check_round_trip(Packing::Plain, &vec![7; RAW_BYTES_MAX + 1]);
     }
 
     #[cfg(feature = "zstd")]
     #[test]
     fn round_trips_compressed() {
-        check_round_trip(Codec::Zstd, b"");
-        check_round_trip(Codec::Zstd, b"abc");
-        check_round_trip(Codec::Zstd, &vec![7; 100_000]);
-        check_round_trip(Codec::Zstd, &vec![7; RAW_BYTES_MAX + 1]);
-        assert!(sealed(Codec::Zstd, &vec![7; 100_000]).len() < 1000);
+        check_round_trip(Packing::Zstd, b"");
+        check_round_trip(Packing::Zstd, b"abc");
+        check_round_trip(Packing::Zstd, &vec![7; 100_000]);
+        check_round_trip(Packing::Zstd, &vec![7; RAW_BYTES_MAX + 1]);
+        assert!(sealed(Packing::Zstd, &vec![7; 100_000]).len() < 1000);
     }
 
     #[test]
     fn a_block_that_does_not_shrink_is_stored_as_it_is() {
         let raw: Vec<u8> = (0..=255).collect();
-        let bytes = sealed(Codec::None, &raw);
-        assert_eq!(StoredBlock::open(PLACE, &bytes).unwrap().codec, Codec::None);
+        let bytes = sealed(Packing::Plain, &raw);
+        assert_eq!(StoredBlock::open(PLACE, &bytes).unwrap().packing, Packing::Plain);
         assert_eq!(bytes.len(), HEADER_BYTES + raw.len());
     }
 
     #[test]
     fn trap_24_the_checksum_covers_every_byte_and_the_place() {
-        let bytes = sealed(Codec::None, b"some rows");
+        let bytes = sealed(Packing::Plain, b"some rows");
         for at in 0..bytes.len() {
             for bit in 0..8 {
                 let mut bytes = bytes.clone();
@@ -304,7 +311,7 @@ mod tests {
     /// Headers with a right checksum: what a writer with other ideas could have left.
     #[track_caller]
     fn check_forged(at: usize, value: &[u8], expected: &str) {
-        let mut bytes = sealed(Codec::None, b"some rows");
+        let mut bytes = sealed(Packing::Plain, b"some rows");
         bytes[at..at + value.len()].copy_from_slice(value);
         let sum = block_checksum(PLACE, &bytes[..CHECKED_BYTES], &bytes[HEADER_BYTES..]);
         bytes[CHECKED_BYTES..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
@@ -332,7 +339,7 @@ mod tests {
     #[cfg(feature = "zstd")]
     #[test]
     fn trap_23_a_raw_length_that_lies_is_corruption() {
-        let mut bytes = sealed(Codec::Zstd, &vec![7; 10_000]);
+        let mut bytes = sealed(Packing::Zstd, &vec![7; 10_000]);
         for raw_len in [0u32, 1, 9_999, 10_001, 4 << 20] {
             bytes[12..16].copy_from_slice(&raw_len.to_le_bytes());
             let sum = block_checksum(PLACE, &bytes[..CHECKED_BYTES], &bytes[HEADER_BYTES..]);

@@ -1,4 +1,4 @@
-//! Tagged fields of which each stands at most once. FORMAT.md §fields.
+//! Tagged fields of which each stands at most once. FORMAT.md §field_set.
 //!
 //! Invariants
 //! * tags ascend: a set of fields has one encoding;

@@ -1,4 +1,4 @@
-//! What the manifest knows about one SST, and the directory of its sections. FORMAT.md §file entry.
+//! What the manifest knows about one SST, and the directory of its sections. FORMAT.md §file_meta.
 //!
 //! Invariants
 //! * fields are tagged and in ascending order of tag: one value has one encoding;

@@ -1,4 +1,4 @@
-//! The hash index of an SST: from the hash of a user key to the slot of its newest version. FORMAT.md §hash index.
+//! The hash index of an SST: from the hash of a user key to the slot of its newest version. FORMAT.md §hash_index.
 //!
 //! A line is 64 bytes, one cache line of the processor: ten tags, ten locations, a count, and marks that say
 //! which entries had to go on to the next line. Sixty-three lines and a header make a page of 4 KiB.

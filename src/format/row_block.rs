@@ -1,4 +1,4 @@
-//! A block of entries in which a slot is reached directly. FORMAT.md §row block.
+//! A block of entries in which a slot is reached directly. FORMAT.md §row_block.
 //!
 //! Invariants
 //! * entries are in order: user key ascending, Seq strictly descending within a key;

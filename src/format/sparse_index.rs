@@ -1,4 +1,4 @@
-//! The sparse index of an SST: which block a key belongs in, and where the blocks are. FORMAT.md §sparse index.
+//! The sparse index of an SST: which block a key belongs in, and where the blocks are. FORMAT.md §sparse_index.
 //!
 //! A page holds the separators of [`FANOUT`] neighbouring blocks; the root, a page of the same form, the first
 //! separator of every page. Handles say where blocks and pages are.

@@ -1,4 +1,4 @@
-//! The ends of an SST: its header, its directory of sections, its tail. FORMAT.md §SST.
+//! The ends of an SST: its header, its directory of sections, its tail. FORMAT.md §sst.
 //!
 //! Invariants
 //! * header and tail keep this form in every format version: a newer file is told apart from a damaged one;

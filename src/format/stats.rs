@@ -1,4 +1,4 @@
-//! What an SST says about itself: enough to rebuild its entry in the manifest. FORMAT.md §statistics.
+//! What an SST says about itself: enough to rebuild its entry in the manifest. FORMAT.md §stats.
 //!
 //! Not here: where the facts are used while the database runs (`file_meta`, which repeats them).
 

@@ -222,11 +222,11 @@ impl Engine {
     /// What could not be made durable is lost only if the machine stops: opening again recovers from the log.
     pub(crate) fn close(&self) -> Result<()> {
         self.executor.stop();
-        if let Some(error) = self.rounds.lock().failed() {
-            return Err(error.clone());
-        }
-        let result = self.close_in_order();
+        let Some(lock) = self.lock.lock().take() else { return Ok(()) };
+        let failed = self.rounds.lock().failed().cloned();
+        let result = failed.map_or_else(|| self.close_in_order(), Err);
         self.rounds.fail(Error::new(ErrorKind::InvalidInput, "the database was closed"));
+        drop(lock);
         result
     }
 

@@ -139,7 +139,9 @@ impl Op {
     pub(crate) fn check(&self, current: Option<&Current<'_>>) -> Result<(), Code> {
         let existing = current.filter(|c| c.kind == Kind::Put);
         match (self.condition, existing) {
-            (Condition::Any, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => Ok(()),
+            (Condition::Any, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => {
+                Ok(())
+            }
             (Condition::Absent, Some(_)) => Err(Code::EntityAlreadyExists),
             (Condition::Present | Condition::Is(_), None) => Err(Code::ResourceNotFound),
             (Condition::Is(seq), Some(c)) if c.seq == seq => Ok(()),

@@ -530,10 +530,10 @@ impl LogQueue {
         rows: &[Option<Decided<'_>>],
         seq: Seq,
     ) -> Result<u64> {
-        let kind =
-            if batch.changes.is_empty() { RecordKind::Group } else { RecordKind::Catalog };
+        let kind = if batch.changes.is_empty() { RecordKind::Group } else { RecordKind::Catalog };
         let new_shapes = self.new_shapes(rows);
-        let defined: Vec<_> = new_shapes.iter().filter_map(|id| engine.encoded_shape(*id)).collect();
+        let defined: Vec<_> =
+            new_shapes.iter().filter_map(|id| engine.encoded_shape(*id)).collect();
         let payload: usize = batch.ops.iter().map(|op| op.key.len() + 12).sum::<usize>()
             + rows.iter().flatten().map(|row| row.get().bytes.len()).sum::<usize>()
             + defined.iter().map(|(_, shape)| shape.len() + 12).sum::<usize>();
@@ -673,7 +673,9 @@ impl Queue for LogQueue {
     fn finished(&mut self, done: Done) -> bool {
         self.written += done.written;
         self.syncs += done.syncs;
-        if done.spare.capacity() > self.spare.capacity() && done.spare.capacity() <= 4 * BUFFER_BYTES {
+        if done.spare.capacity() > self.spare.capacity()
+            && done.spare.capacity() <= 4 * BUFFER_BYTES
+        {
             self.spare = done.spare;
         }
         if !done.is_sync {

@@ -57,7 +57,12 @@ impl Engine {
         };
         match read_to(&self.env, &path, LogKind::Manifest, end) {
             // It may have been rolled over since, and then it is nobody's.
-            Err(error) if error.kind() == ErrorKind::Io && self.install.lock().position().file != end.file => Ok(0),
+            Err(error)
+                if error.kind() == ErrorKind::Io
+                    && self.install.lock().position().file != end.file =>
+            {
+                Ok(0)
+            }
             result => result,
         }
     }
@@ -72,7 +77,12 @@ impl Engine {
             let path = self.env.dir.join(FileName::Wal(log.number).to_string());
             let is_gone = || !self.install.lock().version().logs().contains(&log);
             let end = if log.number == active.file { active.offset } else { 0 };
-            match read_to(&self.env, &path, LogKind::Wal, Position { file: log.number, offset: end }) {
+            match read_to(
+                &self.env,
+                &path,
+                LogKind::Wal,
+                Position { file: log.number, offset: end },
+            ) {
                 Ok(count) => records += count,
                 // Flushed meanwhile.
                 Err(error) if error.kind() == ErrorKind::Io && is_gone() => {}
@@ -143,7 +153,8 @@ impl Engine {
             return Err(Error::corrupt(&self.env.dir, 0, "manifest", "no identity"));
         };
         let rng = Rng::from_seed(self.install.lock().next_id().0);
-        Manifest::create(Arc::clone(fs), target, (**identity).clone(), &whole(version), rng).map(drop)
+        Manifest::create(Arc::clone(fs), target, (**identity).clone(), &whole(version), rng)
+            .map(drop)
     }
 }
 
@@ -193,8 +204,9 @@ impl Env {
         if self.fs.link(source, target).is_ok() {
             return Ok(());
         }
-        self.copy(source, target)
-            .map_err(|error| Error::io(format!("copy {} to {}", source.display(), target.display()), error))
+        self.copy(source, target).map_err(|error| {
+            Error::io(format!("copy {} to {}", source.display(), target.display()), error)
+        })
     }
 
     fn copy(&self, source: &Path, target: &Path) -> std::io::Result<()> {

@@ -80,8 +80,10 @@ impl Merge {
         young: &[Reference<Arc<FileEntry>>],
         run: &[Reference<Arc<FileEntry>>],
     ) -> Result<Merge> {
-        let mut sources: Vec<Source> =
-            young.iter().map(|file| Source::Files(FilesIter::new(vec![file.clone()], false))).collect();
+        let mut sources: Vec<Source> = young
+            .iter()
+            .map(|file| Source::Files(FilesIter::new(vec![file.clone()], false)))
+            .collect();
         if !run.is_empty() {
             sources.push(Source::Files(FilesIter::new(run.to_vec(), false)));
         }
@@ -93,12 +95,7 @@ impl Merge {
         Merge::new(env, vec![Source::Memory(iter)], &[], None)
     }
 
-    fn new(
-        env: &Arc<Env>,
-        sources: Vec<Source>,
-        low: &[u8],
-        high: Option<&[u8]>,
-    ) -> Result<Merge> {
+    fn new(env: &Arc<Env>, sources: Vec<Source>, low: &[u8], high: Option<&[u8]>) -> Result<Merge> {
         let mut merge = Merge {
             env: Arc::clone(env),
             heap: Vec::with_capacity(sources.len()),

@@ -78,8 +78,15 @@ pub(crate) struct Engine {
     pub(crate) executor: Executor,
     /// What opening found.
     pub(crate) recovered: Recovered,
-    /// Held as long as the engine lives.
-    _lock: Box<dyn FileLock>,
+    /// Held until the database is closed.
+    lock: Mutex<Option<Box<dyn FileLock>>>,
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // Whoever wants to know what went wrong calls close; here nobody is left to be told.
+        drop(self.close());
+    }
 }
 
 impl Env {

@@ -129,8 +129,8 @@ impl<'e> Outputs<'e> {
         let table = table_of(entries.key()).unwrap_or_default();
         if let Some((writer, tables)) = self.writer.as_ref().filter(|_| is_new_key) {
             let (bytes, is_new_table) = (writer.bytes(), tables.last() != Some(&table));
-            let ends = bytes >= self.cut.file_bytes
-                || (is_new_table && bytes >= self.cut.table_bytes);
+            let ends =
+                bytes >= self.cut.file_bytes || (is_new_table && bytes >= self.cut.table_bytes);
             if ends {
                 self.end_file()?;
             }
@@ -183,11 +183,8 @@ impl Env {
 impl Engine {
     fn new_sst(&self, codec: Codec) -> Result<SstWriter> {
         let (number, id) = self.new_file()?;
-        let options = SstOptions {
-            block_bytes: self.env.options.block_bytes,
-            codec,
-            seed: self.env.seed,
-        };
+        let options =
+            SstOptions { block_bytes: self.env.options.block_bytes, codec, seed: self.env.seed };
         SstWriter::create(Arc::clone(&self.env.fs), &self.env.dir, number, id, options)
     }
 }
@@ -200,7 +197,8 @@ mod tests {
     #[track_caller]
     fn check(snapshots: &[u64], older: bool, entries: &[(u64, Kind)], kept: &[u64]) {
         let mut retention = Retention::new(Horizon::new(snapshots, 100), Vec::new(), |_| older);
-        let keeps = |(seq, kind): &(u64, Kind)| retention.keeps(b"key", Seq(*seq), *kind).then_some(*seq);
+        let keeps =
+            |(seq, kind): &(u64, Kind)| retention.keeps(b"key", Seq(*seq), *kind).then_some(*seq);
         let got: Vec<u64> = entries.iter().filter_map(keeps).collect();
         assert_eq!(got, kept);
     }

@@ -76,14 +76,15 @@ impl Engine {
         let lock = take_lock(&*fs, dir)?;
         let mut rng = options.seed.map_or_else(Rng::from_entropy, Rng::from_seed);
         let mut recovered = Recovered::default();
-        let mut manifest = match found {
+        let manifest = match found {
             Found::Database => {
                 let opened =
                     Manifest::open(Arc::clone(&fs), dir, Access::ReadWrite, fork(&mut rng))?;
                 if let Some(why) = opened.read_only {
                     return Err(Error::new(ErrorKind::Unsupported, why));
                 }
-                recovered.manifest_torn = opened.torn.map(|torn| format!("{}: {}", torn.at, torn.why));
+                recovered.manifest_torn =
+                    opened.torn.map(|torn| format!("{}: {}", torn.at, torn.why));
                 opened.manifest
             }
             Found::Nothing => {
@@ -256,7 +257,7 @@ fn begin(
         upkeep: Upkeep::new(dropped),
         executor: Executor::manual(),
         recovered,
-        _lock: lock,
+        lock: Mutex::new(Some(lock)),
     })
 }
 

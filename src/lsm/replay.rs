@@ -152,7 +152,12 @@ impl Replay<'_> {
         let path = self.path(log.number);
         let exists = self.env.fs.exists(&path);
         if !exists.map_err(|e| Error::io(format!("look at {}", path.display()), e))? {
-            return Err(Error::corrupt(&path, 0, "log", "the manifest names it, and it is missing"));
+            return Err(Error::corrupt(
+                &path,
+                0,
+                "log",
+                "the manifest names it, and it is missing",
+            ));
         }
         LogReader::open(&*self.env.fs, &path, LogKind::Wal, Some(log.id))
     }
@@ -178,7 +183,8 @@ impl Replay<'_> {
         let end = reader.position().offset;
         if let Some(close) = self.manifest.version().clean_close() {
             if close.log == log.number && end < close.end {
-                let problem = format!("the records end here; the database was closed at {}", close.end);
+                let problem =
+                    format!("the records end here; the database was closed at {}", close.end);
                 return Err(Error::corrupt(&path, end, "record", problem));
             }
         }
@@ -285,7 +291,10 @@ impl Replay<'_> {
             return Ok(());
         }
         if record.seq <= self.previous {
-            return Err(Problem::Damage(format!("commit #{} after #{}", record.seq, self.previous)));
+            return Err(Problem::Damage(format!(
+                "commit #{} after #{}",
+                record.seq, self.previous
+            )));
         }
         self.previous = record.seq;
         let mut key = group.key_prefix.to_vec();

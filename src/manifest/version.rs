@@ -63,7 +63,10 @@ impl FileEntry {
 
     /// The file's reader; `open` makes it if nobody has yet.
     #[inline]
-    pub(crate) fn sst_or_open(&self, open: impl FnOnce() -> Result<Sst, Error>) -> Result<&Arc<Sst>, Error> {
+    pub(crate) fn sst_or_open(
+        &self,
+        open: impl FnOnce() -> Result<Sst, Error>,
+    ) -> Result<&Arc<Sst>, Error> {
         match self.sst.get() {
             Some(sst) => Ok(sst),
             // Two first users may both open it; one reader stays.

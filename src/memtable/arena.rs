@@ -20,7 +20,7 @@ use std::ptr::NonNull;
 
 use crate::format::Kind;
 use crate::model::Seq;
-use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicUsize, Mutex, MutexGuard, Ordering};
 
 /// What the chunks grow from.
 const CHUNK_BYTES_MIN: usize = 4 << 10;
@@ -30,8 +30,8 @@ const ALIGN: usize = 8;
 const _: () = assert!(align_of::<Header>() <= ALIGN && align_of::<History>() <= ALIGN);
 const _: () = assert!(size_of::<Header>() % align_of::<History>() == 0);
 
-/// How many nodes a [`Line`] links to: with their tags they fill a cache line of 64 bytes.
-pub(super) const LINE_SLOTS: usize = 7;
+/// How many nodes a [`Line`] links to: with their hashes they fill a cache line of 64 bytes.
+pub(super) const LINE_SLOTS: usize = 5;
 
 /// Owns the nodes of one memtable.
 pub(super) struct Arena {
@@ -49,7 +49,6 @@ pub(super) struct ArenaWriter<'a> {
 
 /// What a new node is to hold.
 pub(super) struct Draft<'n, 'b> {
-    pub(super) hash: u32,
     pub(super) key: &'b [u8],
     pub(super) seq: Seq,
     pub(super) kind: Kind,
@@ -74,10 +73,12 @@ pub(super) struct Handle(NonNull<Header>);
 /// A place that points to a node or to none, read while it is written.
 pub(super) struct Link(AtomicPtr<Header>);
 
-/// One line of a hash table: tags of the nodes, and the nodes. All zero: empty.
+/// One line of a hash table (`table` says what is in it). All zero: empty.
 #[repr(align(64))]
 pub(super) struct Line {
-    pub(super) tags: AtomicU64,
+    /// How many slots are taken, and whether a node that belongs here had to go further.
+    pub(super) fill: AtomicU32,
+    pub(super) hashes: [AtomicU32; LINE_SLOTS],
     pub(super) slots: [Link; LINE_SLOTS],
 }
 
@@ -85,7 +86,6 @@ pub(super) struct Line {
 struct Header {
     seq: Seq,
     prev: Option<Handle>,
-    hash: u32,
     key_len: u32,
     row_len: u32,
     kind: Kind,
@@ -177,7 +177,7 @@ impl<'a> ArenaWriter<'a> {
 
     /// Makes a node; nobody sees it until a link to it is stored.
     pub(super) fn push(&mut self, draft: &Draft<'a, '_>) -> Node<'a> {
-        let Draft { hash, key, seq, kind, row, prev, older } = *draft;
+        let Draft { key, seq, kind, row, prev, older } = *draft;
         assert!(key.len() <= u32::MAX as usize >> 1 && row.len() <= u32::MAX as usize >> 1);
         let history = older.map(History::after);
         let history_len = if history.is_some() { size_of::<History>() } else { 0 };
@@ -186,7 +186,6 @@ impl<'a> ArenaWriter<'a> {
         let header = Header {
             seq,
             prev: prev.map(Node::handle),
-            hash,
             key_len: key.len() as u32,
             row_len: row.len() as u32,
             kind,
@@ -252,11 +251,6 @@ impl<'a> Node<'a> {
     #[inline]
     pub(super) fn kind(self) -> Kind {
         self.header().kind
-    }
-
-    #[inline]
-    pub(super) fn hash(self) -> u32 {
-        self.header().hash
     }
 
     #[inline]
@@ -374,7 +368,7 @@ impl Line {
     pub(super) fn table(len: usize) -> Box<[Line]> {
         let layout = Layout::array::<Line>(len).unwrap_or_else(|_| capacity_overflow());
         assert!(len > 0, "no lines");
-        // SAFETY: the layout is not empty. All-zero is a valid Line: an integer 0 and null pointers in atomics,
+        // SAFETY: the layout is not empty. All-zero is a valid Line: zeros and null pointers in atomics,
         // which have the layout of what they hold. The box frees with the layout allocated here.
         unsafe {
             let Some(start) = NonNull::new(std::alloc::alloc_zeroed(layout)) else {
@@ -386,7 +380,11 @@ impl Line {
 
     #[cfg(loom)]
     pub(super) fn table(len: usize) -> Box<[Line]> {
-        let line = || Line { tags: AtomicU64::new(0), slots: std::array::from_fn(|_| Link::new()) };
+        let line = || Line {
+            fill: AtomicU32::new(0),
+            hashes: std::array::from_fn(|_| AtomicU32::new(0)),
+            slots: std::array::from_fn(|_| Link::new()),
+        };
         std::iter::repeat_with(line).take(len).collect()
     }
 }

@@ -14,9 +14,11 @@
 
 mod arena;
 mod iter;
+#[cfg(all(test, loom))]
+mod model;
 mod order;
 mod table;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 pub(crate) use iter::MemtableIter;
@@ -86,8 +88,8 @@ impl Memtable {
         );
         debug_assert!(seq.ticks() >= self.seq_max.load(Ordering::Relaxed), "Seq went down");
         let prev = self.newest.load(&self.arena);
-        let node = writer.push(&Draft { hash, key, seq, kind, row, prev, older });
-        self.table.put(&writer, node, older);
+        let node = writer.push(&Draft { key, seq, kind, row, prev, older });
+        self.table.put(&writer, hash, node, older);
         self.newest.store(node);
         if prev.is_none() {
             self.seq_min.store(seq.ticks(), Ordering::Relaxed);

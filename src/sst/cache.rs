@@ -1,7 +1,8 @@
 //! The cache of blocks and index pages that are not used in place: bounded, sharded, second chance.
 //!
 //! Invariants
-//! * what the cache counts never exceeds the bytes it was given; what readers still hold after it was evicted is theirs;
+//! * what the cache counts never exceeds the bytes it was given; what was evicted and is still held is
+//!   the reader's;
 //! * a file's number is never reused, so what is cached of it never goes stale.
 //!
 //! Locks: one per shard, held for a look-up or an insertion, never across I/O.

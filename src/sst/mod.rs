@@ -5,11 +5,13 @@
 //! * nothing read from a file is believed before its checksum matched, and every access is bounds-checked even then;
 //! * what is wrong with a file is an error that names it, with an offset; an iterator in error stays in error.
 //!
-//! Format: FORMAT.md §SST and the structures it names.
+//! Format: FORMAT.md §sst and the structures it names.
 //!
 //! Not here: which files there are and which of them hold a key (`manifest`, `ranges`), merging several (`lsm`).
 
 mod cache;
+#[cfg(test)]
+mod examples;
 mod iter;
 mod reader;
 mod shapes;

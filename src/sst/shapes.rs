@@ -1,4 +1,4 @@
-//! The shapes section: what the rows of a file number their shapes by. FORMAT.md §shapes section.
+//! The shapes section: what the rows of a file number their shapes by. FORMAT.md §shapes.
 //!
 //! Invariant: the table is bounded in count and bytes; rows of a shape that found no room describe themselves.
 

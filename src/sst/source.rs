@@ -14,12 +14,11 @@ use bytes::Bytes;
 use super::cache::{Area, BlockCache, CacheKey};
 use crate::codec::DecodeError;
 use crate::error::{Error, Result};
-use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, StoredBlock};
+use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, Packing, StoredBlock};
 use crate::format::field::FormatError;
 use crate::format::hash_index::{PAGE_BYTES, check_page};
 use crate::format::names::{FileId, FileNumber};
 use crate::fs::FileRead;
-use crate::options::Codec;
 use crate::sync::{AtomicU64, Ordering};
 
 /// An open file.
@@ -86,7 +85,7 @@ impl Source {
             StoredBlock::open(place, bytes).inspect(|_| seen.set(index))
         };
         let block = block.map_err(|error| self.unreadable(range.start, error))?;
-        if block.codec == Codec::None {
+        if block.packing == Packing::Plain {
             return Ok(Contents::Mapped(block.stored));
         }
         let key = self.cache_key(area, place.number);
@@ -151,7 +150,7 @@ impl Source {
         let bytes = self.read(range)?;
         let block = StoredBlock::open(place, &bytes);
         let block = block.map_err(|error| self.unreadable(start, error))?;
-        if block.codec == Codec::None {
+        if block.packing == Packing::Plain {
             return Ok(bytes.slice(HEADER_BYTES..));
         }
         let raw = block.decompress().map_err(|error| self.unreadable(start, error))?;

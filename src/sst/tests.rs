@@ -7,7 +7,7 @@ use super::*;
 use crate::codec::hash;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Kind;
-use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, Sealer};
+use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, Packing, Sealer};
 use crate::format::file_meta::FileMeta;
 use crate::format::hash_index::encode_pages;
 use crate::format::names::{FileId, FileNumber};
@@ -445,7 +445,7 @@ fn trap_23_blocks_with_a_right_checksum_and_wrong_contents_never_panic() {
         }
         let place = BlockPlace { kind: BlockKind::Rows, file: ID, number: number as u32 };
         let mut sealed = Vec::new();
-        Sealer::new(Codec::None).unwrap().seal_plain(place, &raw, &mut sealed);
+        Sealer::new(Packing::Plain).unwrap().seal_plain(place, &raw, &mut sealed);
         bytes[range].copy_from_slice(&sealed);
         written.fs.write(FILE, &bytes).unwrap();
         let damaged = written.open(&shared(IoMode::Mmap, 0)).unwrap();

@@ -12,6 +12,7 @@
 //!
 //! Not here: what goes into which file (`lsm`).
 
+use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use super::shapes::ShapeTable;
 use crate::codec::{Checksum, hash};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Kind;
-use crate::format::block::{BlockKind, BlockPlace, Sealer};
+use crate::format::block::{BlockKind, BlockPlace, Packing, Sealer};
 use crate::format::file_meta::{FileMeta, Section};
 use crate::format::hash_index::{LocationSplit, PAGE_BYTES, encode_pages};
 use crate::format::names::{FileId, FileName, FileNumber};
@@ -31,6 +32,7 @@ use crate::format::sst::{encode_footer, encode_header, section};
 use crate::format::stats::SstStats;
 use crate::fs::{FileWrite, Fs};
 use crate::model::{RowRef, Seq};
+use crate::options::Codec;
 
 /// A file being written.
 pub(crate) struct SstWriter {
@@ -107,7 +109,11 @@ impl SstWriter {
         id: FileId,
         options: SstOptions,
     ) -> Result<Self> {
-        let sealer = Sealer::new(options.codec)
+        let packing = match options.codec {
+            Codec::None => Packing::Plain,
+            Codec::Zstd => Packing::Zstd,
+        };
+        let sealer = Sealer::new(packing)
             .map_err(|what| Error::new(ErrorKind::Unsupported, what).during("write an sst"))?;
         let mut output = Output::create(fs, dir, number)?;
         encode_header(id, &mut output.buffer);
@@ -233,12 +239,12 @@ impl SstWriter {
         if let Some(error) = &self.output.failed {
             return Err(error.clone());
         }
-        let newest = self.stats.entries == 0 || key != self.last_key;
-        let ordered = if newest {
-            self.stats.entries == 0 || key > &*self.last_key
-        } else {
-            seq < self.last_seq
+        let order = match self.stats.entries {
+            0 => Ordering::Greater,
+            _ => key.cmp(&self.last_key),
         };
+        let newest = order.is_gt();
+        let ordered = newest || order.is_eq() && seq < self.last_seq;
         let wrong = |what: &'static str| Err(Error::new(ErrorKind::InvalidInput, what));
         if !ordered {
             return wrong("an entry is out of order: the sst is not written");

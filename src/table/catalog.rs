@@ -115,7 +115,8 @@ impl Catalog {
             return Err(Error::refused(Code::TableAlreadyExists));
         }
         let id = TableId(tables.next);
-        let row = Entity::new(TABLES, lower.as_str()).with("Name", name).with("Id", i64::from(id.0));
+        let row =
+            Entity::new(TABLES, lower.as_str()).with("Name", name).with("Id", i64::from(id.0));
         let next = Entity::new(NEXT, "").with("Id", i64::from(id.0) + 1);
         let mut batch = self.batch(vec![self.put(&row)?, self.put(&next)?]);
         batch.changes.push(TableChange::Created(id));

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use crate::error::{Code, Error, Result};
 use crate::format::key::{decode_part, decode_user_key, user_key};
 use crate::lsm::{Action, Batch, Condition, Gate, Op, PackedRow};
-use crate::model::{
-    ETag, Entity, KeyPart, RowRef, Seq, check_key, check_row_limits, utf16_len,
-};
+use crate::model::{ETag, Entity, KeyPart, RowRef, Seq, check_key, check_row_limits, utf16_len};
 use crate::options::Durability;
 
 use super::{Operation, Table};

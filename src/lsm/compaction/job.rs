@@ -33,7 +33,8 @@ impl Engine {
         let limits = self.limits();
         let candidates: Vec<RangeId> = {
             let view = self.view.load();
-            let wanting = view.version.ranges().iter().filter(|r| pick(r, &limits).is_some());
+            let wanting =
+                view.version.ranges().iter().filter(|r| pick(r, |_| false, &limits).is_some());
             wanting.map(|range| range.id).collect()
         };
         for id in candidates {
@@ -42,7 +43,10 @@ impl Engine {
             }
             // Picked anew under the claim: the range may have changed since.
             let version = Arc::clone(&self.view.load().version);
-            let job = version.ranges().get(id).and_then(|range| Some((range, pick(range, &limits)?)));
+            let job = version
+                .ranges()
+                .get(id)
+                .and_then(|range| Some((range, pick(range, |_| false, &limits)?)));
             let done = job.map(|(range, job)| self.run_job(&version, range, &job));
             self.upkeep.release(id);
             if let Some(done) = done {
@@ -71,7 +75,8 @@ impl Engine {
     }
 
     fn limits(&self) -> Limits {
-        Limits { file_bytes: self.env.options.run_file_bytes }
+        let bytes = self.env.options.run_file_bytes;
+        Limits { run_file_bytes_min: bytes / 4, run_file_bytes_max: bytes, ..Limits::default() }
     }
 
     fn run_job(&self, version: &Version, range: &FileRange, job: &Job) -> Result<bool> {
@@ -111,7 +116,7 @@ impl Engine {
         let horizon = self.horizon();
         let dead = self.upkeep.dead_tables(&horizon);
         let retention = Retention::new(horizon, dead, holds_older);
-        let (file_bytes, codec) = match job.output {
+        let (file_bytes, codec) = match job.placement {
             Placement::Run => (self.env.options.run_file_bytes, self.env.options.codec_run),
             // One young file stays one source.
             Placement::Young => (u64::MAX, Codec::None),
@@ -158,7 +163,7 @@ impl Engine {
         for file in files {
             let keys = Span::inclusive(&file.meta.key_min, &file.meta.key_max);
             let Some(clip) = range.span.intersect(&keys) else { continue };
-            let (file, placement) = (file.meta.number, job.output);
+            let (file, placement) = (file.meta.number, job.placement);
             edit.add_references.push(ReferenceMeta { range: range.id, file, placement, clip });
         }
         edit.add_files = files.iter().map(|file| file.meta.clone()).collect();

@@ -103,6 +103,31 @@ pub(crate) fn pick<F: RangeFile>(
     picker.small_neighbours(limits).map(|candidate| picker.job(&candidate, false))
 }
 
+impl Job {
+    /// True if nothing is read or written.
+    pub(crate) fn is_join(&self) -> bool {
+        self.action == Action::Join
+    }
+
+    /// Everything of `range` into its run; `None` if that is so already.
+    pub(crate) fn whole<F: RangeFile>(range: &Range<F>) -> Option<Job> {
+        if range.young.is_empty() && range.run.len() <= 1 {
+            return None;
+        }
+        let numbers = |files: &[Reference<F>]| files.iter().map(|r| r.file.number()).collect();
+        Some(Job {
+            range: range.id,
+            action: Action::Merge,
+            young: numbers(&range.young),
+            run: numbers(&range.run),
+            placement: Placement::Run,
+            drops_tombstones: true,
+            bytes: range.references().map(|(_, r)| r.file.bytes()).sum(),
+            forced: false,
+        })
+    }
+}
+
 /// Files that could be merged: positions in the range's lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Candidate {
