@@ -29,6 +29,12 @@ mod rng;
 mod sst;
 mod sync;
 mod table;
+#[cfg(feature = "cli")]
+mod wire;
+
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod cli;
 
 pub use check::VerifyReport;
 pub use clock::{Clock, ManualClock, SystemClock};
