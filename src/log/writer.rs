@@ -81,14 +81,14 @@ impl LogFile {
     pub(crate) fn write_at(&self, offset: u64, records: &[u8]) -> Result<()> {
         self.usable()?;
         let result = self.file.write_at(offset, records);
-        result.map_err(|e| self.fail(Error::io(format!("write {}", self.path.display()), e)))
+        result.map_err(|e| self.fail(Error::io_unknown(format!("write {}", self.path.display()), e)))
     }
 
     /// Makes everything written durable. A failure ends writing, for what the disk dropped cannot be known.
     pub(crate) fn sync(&self) -> Result<()> {
         self.usable()?;
         let result = self.file.sync();
-        result.map_err(|e| self.fail(Error::io(format!("sync {}", self.path.display()), e)))
+        result.map_err(|e| self.fail(Error::io_unknown(format!("sync {}", self.path.display()), e)))
     }
 
     /// Starts writing the range back without waiting; a hint.

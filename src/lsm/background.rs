@@ -172,13 +172,14 @@ impl Engine {
     /// Why flushing fails, if it does: the writer is answered, not kept waiting.
     pub(super) fn make_room(&self) -> Result<()> {
         loop {
+            // Before looking: a flush that ends in between is an attempt not seen yet.
+            let seen = self.upkeep.attempts();
             if self.view.load().memtables.len() <= self.env.options.frozen_max {
                 return Ok(());
             }
             if let Some(error) = self.rounds.lock().failed() {
                 return Err(error.clone());
             }
-            let seen = self.upkeep.attempts();
             if self.executor.is_threaded() {
                 self.executor.signal(Lane::Flush);
                 self.upkeep.wait_for_flush(seen)?;

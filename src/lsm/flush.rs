@@ -40,6 +40,9 @@ impl Engine {
             self.rounds.flush(Durability::Buffered)?;
             self.rounds.wait(last)?;
         }
+        // The ceiling of weak commits stands in the log that is about to go: its copy in the next one,
+        // which may still be in the buffer, must be durable before.
+        self.rounds.flush(Durability::Sync)?;
         let files = self.write_memtable(&slot, &view.version)?;
         let removed = self
             .install_flush(&slot, &files)
