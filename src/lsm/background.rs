@@ -55,9 +55,8 @@ impl Engine {
         if self.rounds.lock().failed().is_some() {
             return Step::Idle(None);
         }
-        if self.rounds.is_polled() {
-            // A failure answers those who wait.
-            drop(self.rounds.flush(Durability::Buffered));
+        // A failure answers those who wait.
+        if self.rounds.lead_polled() {
             return Step::Worked;
         }
         let due = self.weak_sync_due();
