@@ -367,7 +367,7 @@ impl Engine {
             if queue.end + queue.allocated / 4 < queue.allocated {
                 return Ok(false);
             }
-            (Arc::clone(&queue.log), next_allocation(queue.allocated, queue.end))
+            (Arc::clone(&queue.log), next_allocation(queue.allocated, queue.allocated))
         };
         log.allocate(want)?;
         let mut state = self.rounds.lock();
