@@ -59,7 +59,7 @@ impl Engine {
         if self.rounds.lead_polled() {
             return Step::Worked;
         }
-        let due = self.weak_sync_due();
+        let due = self.sync_due();
         let worked = match due {
             Some(Duration::ZERO) => self.raise_ceiling().map(|()| true),
             _ => self.prepare_ahead(),

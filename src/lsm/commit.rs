@@ -30,7 +30,7 @@ use crate::format::wal::{self, Predecessor, ShapeDefinition, WalEntry};
 use crate::log::LogFile;
 use crate::memtable::Memtable;
 use crate::model::{RowRef, Seq, ShapeId};
-use crate::options::Durability;
+use crate::options::{Durability, Options};
 use crate::sync::MutexGuard;
 
 use super::batch::{Action, Batch, Current, Op, PackedRow, TableChange};
@@ -44,7 +44,7 @@ const BUFFER_BYTES: usize = 512 << 10;
 const PROMISE_ROOM: u64 = 128;
 /// How far the ceiling of weak commits lies ahead.
 const CEILING_TICKS: u64 = 5 * TICKS_PER_SECOND;
-/// Weak commits wait this long for the background sync.
+/// Weak commits, and tickets that were dropped, wait this long for the background sync.
 pub(crate) const WEAK_SYNC_EVERY: Duration = Duration::from_secs(1);
 /// Space is reserved in doubling steps up to this.
 const ALLOCATE_STEP_MAX: u64 = 16 << 20;
@@ -66,8 +66,8 @@ pub(crate) struct LogQueue {
     segments: Vec<Segment>,
     /// Logs with bytes that were written and not synced, oldest first.
     unsynced: Vec<Arc<LogFile>>,
-    /// Bytes of weak commits since the last sync, and since when.
-    weak: Option<(u64, Duration)>,
+    /// Bytes of weak commits since the last sync, and since when any commit was queued.
+    unsettled: Option<(u64, Duration)>,
     /// The log is durable up to here.
     durable: Position,
     /// By number: shapes that the active log defines.
@@ -233,7 +233,10 @@ impl Engine {
                 self.upkeep.note_dropped(gate.table, seq);
             }
         }
-        state.queue.note_commit(start, durability, self.env.clock.monotonic());
+        let weak_bytes = if durability < Durability::Sync { start } else { 0 };
+        if state.queue.note_commit(weak_bytes, self.env.clock.monotonic(), &self.env.options) {
+            self.executor.signal(Lane::Log);
+        }
         self.rounds.queued(state, seq, durability);
         Ok(seq)
     }
@@ -396,9 +399,9 @@ impl Engine {
         self.rounds.lock().queue.next.is_none()
     }
 
-    /// How long until the background sync of weak commits is due; `None` if there are none.
-    pub(crate) fn weak_sync_due(&self) -> Option<Duration> {
-        let (bytes, since) = self.rounds.lock().queue.weak?;
+    /// How long until the background sync is due: of weak commits, and of others that nobody waits for.
+    pub(crate) fn sync_due(&self) -> Option<Duration> {
+        let (bytes, since) = self.rounds.lock().queue.unsettled?;
         if bytes >= self.env.options.weak_sync_bytes {
             return Some(Duration::ZERO);
         }
@@ -463,7 +466,7 @@ impl LogQueue {
             allocated: next.allocated,
             segments: Vec::new(),
             unsynced: Vec::new(),
-            weak: None,
+            unsettled: None,
             durable,
             shapes: Vec::new(),
             ceiling: Seq::ZERO,
@@ -615,13 +618,15 @@ impl LogQueue {
         Ok(())
     }
 
-    fn note_commit(&mut self, bytes: u64, durability: Durability, now: Duration) {
+    /// True if the background must learn of it: its sync has something to do from now on, or at once.
+    fn note_commit(&mut self, weak_bytes: u64, now: Duration, options: &Options) -> bool {
         self.commits += 1;
         self.promise_due = true;
-        if durability < Durability::Sync {
-            let (sum, since) = self.weak.unwrap_or((0, now));
-            self.weak = Some((sum + bytes, since));
-        }
+        let (before, since) = self.unsettled.unwrap_or((0, now));
+        let after = before + weak_bytes;
+        self.unsettled = Some((after, since));
+        let is_full = |bytes: u64| bytes >= options.weak_sync_bytes;
+        weak_bytes > 0 && (before == 0 || is_full(after) && !is_full(before))
     }
 }
 
@@ -639,7 +644,7 @@ impl Queue for LogQueue {
         }
         let sync = if is_sync { std::mem::take(&mut self.unsynced) } else { Vec::new() };
         if is_sync {
-            self.weak = None;
+            self.unsettled = None;
         }
         let end = self.position();
         Round { segments, sync, promise: self.durable, end, ceiling: self.ceiling_queued, is_sync }
