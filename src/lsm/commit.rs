@@ -161,6 +161,9 @@ impl Engine {
 
     fn submit(&self, batch: &Batch, durability: Durability) -> Result<Seq> {
         self.delay(batch);
+        let drops = batch.changes.iter().any(|change| matches!(change, TableChange::Dropped(_)));
+        // Jobs carry a drop out durably as soon as it is published: a power cut must not take it back afterwards.
+        let durability = if drops { Durability::Sync } else { durability };
         loop {
             let looked = self.look_up(batch)?;
             let mut state = self.rounds.lock();
