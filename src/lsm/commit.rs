@@ -420,6 +420,15 @@ impl Engine {
         self.rounds.flush(Durability::Sync)
     }
 
+    /// Makes the ceiling of numbers in use durable in the active log, before a log that names it goes.
+    pub(crate) fn settle_ceiling(&self) -> Result<()> {
+        let is_settled = {
+            let queue = &self.rounds.lock().queue;
+            queue.unsynced.is_empty() && queue.segments.is_empty()
+        };
+        if is_settled { Ok(()) } else { self.rounds.flush(Durability::Sync) }
+    }
+
     /// The active log's position and the last Seq; what a clean close vouches for.
     pub(crate) fn log_end(&self) -> (Position, Seq) {
         let state = self.rounds.lock();
@@ -473,7 +482,8 @@ impl LogQueue {
             durable,
             shapes: Vec::new(),
             ceiling: Seq::ZERO,
-            ceiling_queued: Seq::ZERO,
+            // Numbers up to here may have been seen although no commit that is left has them.
+            ceiling_queued: last,
             next: None,
             promise_due: false,
             spare: Vec::new(),

@@ -2,7 +2,7 @@
 //!
 //! 1. Wait until its last commit is published: files hold nothing that a failed round could take back.
 //! 2. Write its entries, less those that nobody can see, into new files; sync them and their names.
-//! 3. Under the install lock, name the files, the flushed Seq and the logs that are no longer needed in one edit.
+//! 3. Sync the active log, which names the ceiling of numbers in use. Under the install lock, name the files, the flushed Seq and the logs that are no longer needed in one edit.
 //! 4. Publish the view without the memtable and with the files, in one step. Then remove the logs.
 //!
 //! Invariants
@@ -42,7 +42,8 @@ impl Engine {
         }
         let files = self.write_memtable(&slot, &view.version)?;
         let removed = self
-            .install_flush(&slot, &files)
+            .settle_ceiling()
+            .and_then(|()| self.install_flush(&slot, &files))
             .inspect_err(|error| self.discard_files(&files, error))?;
         for log in removed {
             self.env.discard(FileName::Wal(log));
