@@ -24,7 +24,7 @@ use arc_swap::ArcSwap;
 use crate::codec::HashSeed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Executor, Lane};
-use crate::format::edit::{Identity, LogMeta, VersionEdit};
+use crate::format::edit::{CleanClose, Identity, LogMeta, VersionEdit};
 use crate::format::names::{FileName, FileNumber};
 use crate::format::record::{LogHeader, LogKind, Position};
 use crate::format::wal::Predecessor;
@@ -96,7 +96,7 @@ impl Engine {
         let replayed = replay(&env, &manifest)?;
         recovered.commits = replayed.commits;
         recovered.torn.clone_from(&replayed.torn);
-        sync_logs(&env, &replayed)?;
+        sync_logs(&env, manifest.version().clean_close(), &replayed)?;
         recovered.orphans = remove_orphans(&env, &manifest)?;
         let engine = Arc::new(begin(env, manifest, replayed, recovered, lock)?);
         if engine.env.options.background == Background::Threads {
@@ -186,8 +186,10 @@ fn new_env(dir: &Path, options: Options, manifest: &Manifest) -> Result<Env> {
 }
 
 /// After an unclean end the replayed bytes may be nowhere but in the system's memory.
-fn sync_logs(env: &Env, replayed: &Replayed) -> Result<()> {
-    if replayed.is_clean {
+fn sync_logs(env: &Env, close: Option<CleanClose>, replayed: &Replayed) -> Result<()> {
+    // The edit that ends a close is written when the closing record is durable; the record alone proves nothing.
+    let close = close.map(|close| (close.log, close.end));
+    if replayed.is_clean && replayed.accepted.last().map(|log| (log.number, log.end)) == close {
         return Ok(());
     }
     for log in &replayed.accepted {
