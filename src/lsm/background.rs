@@ -81,12 +81,11 @@ impl Engine {
 
     fn flush_step(&self) -> Step {
         let flushed = self.flush_one();
-        if !matches!(flushed, Ok(false)) {
-            self.upkeep.flush_attempted(flushed.as_ref().map(|_| ()).map_err(Error::clone));
-            self.executor.signal(Lane::Compact);
-        }
         match flushed {
-            Ok(true) => return Step::Worked,
+            Ok(true) => {
+                self.executor.signal(Lane::Compact);
+                return Step::Worked;
+            }
             Ok(false) => {}
             Err(_) => return Step::Idle(Some(RETRY_AFTER)),
         }
@@ -171,13 +170,14 @@ impl Engine {
     /// Why flushing fails, if it does: the writer is answered, not kept waiting.
     pub(super) fn make_room(&self) -> Result<()> {
         loop {
+            // Before the look: a flush that ends behind it is not missed.
+            let seen = self.upkeep.attempts();
             if self.view.load().memtables.len() <= self.env.options.frozen_max {
                 return Ok(());
             }
             if let Some(error) = self.rounds.lock().failed() {
                 return Err(error.clone());
             }
-            let seen = self.upkeep.attempts();
             if self.executor.is_threaded() {
                 self.executor.signal(Lane::Flush);
                 self.upkeep.wait_for_flush(seen)?;

@@ -33,6 +33,15 @@ impl Engine {
     /// # Errors
     /// `StorageFull` and `Io`; the memtable stays and can be flushed later.
     pub(crate) fn flush_one(&self) -> Result<bool> {
+        let flushed = self.flush_oldest();
+        if !matches!(flushed, Ok(false)) {
+            // Whoever flushed: writers may wait for it.
+            self.upkeep.flush_attempted(flushed.as_ref().map(|_| ()).map_err(Error::clone));
+        }
+        flushed
+    }
+
+    fn flush_oldest(&self) -> Result<bool> {
         let _job = self.upkeep.flushing.lock();
         let view = self.view.load_full();
         let Some(slot) = view.frozen().last().cloned() else { return Ok(false) };
