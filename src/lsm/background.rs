@@ -12,17 +12,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::executor::{Lane, Step, Worker};
 use crate::format::edit::VersionEdit;
 use crate::format::key::{table_end, table_start};
 use crate::format::names::{FileName, TableId};
 use crate::format::span::Span;
+use crate::manifest::Manifest;
 use crate::model::Seq;
-use crate::options::{Background, Durability};
+use crate::options::Background;
 
 use super::Engine;
 use super::batch::Batch;
+use super::commit::closed;
 
 /// How long background work waits after a failure before it tries again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -222,14 +224,21 @@ impl Engine {
     pub(crate) fn close(&self) -> Result<()> {
         self.executor.stop();
         let Some(lock) = self.lock.lock().take() else { return Ok(()) };
+        self.refuse_commits();
         let failed = self.rounds.lock().failed().cloned();
-        let result = failed.map_or_else(|| self.close_in_order(), Err);
-        self.rounds.fail(Error::new(ErrorKind::InvalidInput, "the database was closed"));
+        let settled = failed.map_or_else(|| self.settle_for_close(), Err);
+        let mut manifest = self.install.lock();
+        let result = settled.and_then(|()| self.mark_closed(&mut manifest));
+        // Without the lock the directory may be somebody else's: nobody here changes it any more.
+        manifest.end(closed());
+        drop(manifest);
+        self.rounds.fail(closed());
+        self.upkeep.flush_attempted(Err(closed()));
         drop(lock);
         result
     }
 
-    fn close_in_order(&self) -> Result<()> {
+    fn settle_for_close(&self) -> Result<()> {
         self.sync()?;
         let view = self.view.load_full();
         let bytes: usize = view.memtables.iter().map(|slot| slot.memtable.payload_bytes()).sum();
@@ -241,14 +250,15 @@ impl Engine {
                 result => result?,
             }
         }
+        drop(view);
         self.remove_unheld();
-        let mut manifest = self.install.lock();
-        self.close_log(manifest.position())?;
-        let (end, last_seq) = self.log_end();
-        let clean_close =
-            Some(crate::format::edit::CleanClose { log: end.file, end: end.offset, last_seq });
+        Ok(())
+    }
+
+    fn mark_closed(&self, manifest: &mut Manifest) -> Result<()> {
+        let clean_close = Some(self.close_log(manifest.position())?);
         let edit = VersionEdit { clean_close, ..VersionEdit::default() };
-        self.append_edit(&mut manifest, &edit).map(drop)
+        self.append_edit(manifest, &edit).map(drop)
     }
 }
 

@@ -84,7 +84,8 @@ impl Engine {
             ..VersionEdit::default()
         };
         for file in files {
-            place_file(&mut manifest, &version, file, &mut edit)?;
+            let placed = place_file(&mut manifest, &version, file, &mut edit);
+            placed.map_err(|error| self.judge(&manifest, error))?;
         }
         let version = self.append_edit(&mut manifest, &edit)?;
         self.view.rcu(|view| view.with_version(&version, Some(slot.memtable.id())));
@@ -101,24 +102,26 @@ impl Engine {
         edit: &VersionEdit,
     ) -> Result<Arc<Version>> {
         let before = manifest.position().file;
-        let result = manifest.append(edit).map_err(|error| self.judge(error));
+        let result = manifest.append(edit);
+        let result = result.map_err(|error| self.judge(manifest, error));
         if manifest.position().file != before {
             self.env.discard(FileName::Manifest(before));
         }
         result
     }
 
-    /// Ends writing on an error of the manifest that leaves the disk's state unknown.
-    pub(super) fn judge(&self, error: Error) -> Error {
-        if error.kind() != ErrorKind::StorageFull {
+    /// Ends writing if it ended for the manifest: nobody knows then what the disk holds. Other errors may pass.
+    pub(super) fn judge(&self, manifest: &Manifest, error: Error) -> Error {
+        if manifest.has_failed() || error.kind() == ErrorKind::Corruption {
             self.rounds.fail(error.clone().poisoned());
         }
         error
     }
 
-    /// Removes the files of a job that was not installed, if it is known that nothing names them.
+    /// Removes the files of a job that was not installed, if it is known that nothing names them:
+    /// the disk was full, or the database closed.
     pub(super) fn discard_files(&self, files: &[NewFile], error: &Error) {
-        if error.kind() == ErrorKind::StorageFull {
+        if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::InvalidInput) {
             for file in files {
                 self.env.discard(FileName::Sst(file.meta.number));
             }

@@ -69,7 +69,7 @@ impl Engine {
 
     /// Reads every log that recovery would read; the records there are.
     pub(crate) fn verify_logs(&self) -> Result<u64> {
-        let (active, _) = self.log_end();
+        let active = self.log_end();
         self.rounds.flush(crate::options::Durability::Buffered)?;
         let logs: Vec<_> = self.install.lock().version().logs().to_vec();
         let mut records = 0;
