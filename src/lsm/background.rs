@@ -63,13 +63,21 @@ impl Engine {
         }
         let due = self.sync_due();
         let worked = match due {
-            Some(Duration::ZERO) => self.raise_ceiling().map(|()| true),
+            Some(Duration::ZERO) => self.settle().map(|()| true),
             _ => self.prepare_ahead(),
         };
         match worked {
             Ok(true) => Step::Worked,
             Ok(false) => Step::Idle(due),
             Err(_) => Step::Idle(Some(RETRY_AFTER)),
+        }
+    }
+
+    /// Syncs what is queued, with a new ceiling for the weak commits to come if there is room for it.
+    fn settle(&self) -> Result<()> {
+        match self.raise_ceiling() {
+            Err(error) if error.kind() == ErrorKind::StorageFull => self.sync(),
+            result => result,
         }
     }
 
@@ -103,7 +111,9 @@ impl Engine {
     }
 
     fn compact_step(&self) -> Step {
-        match self.compact_one() {
+        let compacted = self.compact_one();
+        self.upkeep.compaction_ended(compacted.as_ref().err().cloned());
+        match compacted {
             Ok(true) => {
                 self.executor.signal(Lane::Flush);
                 Step::Worked
