@@ -131,11 +131,14 @@ impl Engine {
 
     /// Copies the database as of now into the new or empty directory `target`.
     ///
-    /// 1. Flush, and pin the version: its files stay. 2. Link or copy them. 3. Write a manifest, and CURRENT last:
+    /// 1. Flush, and pin the version: its files stay; a snapshot keeps the rows of a table that is dropped meanwhile,
+    /// whose catalog row the copy may still have. 2. Link or copy them. 3. Write a manifest, and CURRENT last:
     /// until then the copy does not open.
-    pub(crate) fn checkpoint(&self, target: &Path) -> Result<()> {
+    pub(crate) fn checkpoint(self: &Arc<Self>, target: &Path) -> Result<()> {
+        let snapshot = self.snapshot();
         self.flush_all()?;
         let pinned = self.pin();
+        drop(snapshot);
         let version = pinned.version();
         let fs = &self.env.fs;
         let doing = |error| Error::io(format!("create {}", target.display()), error);

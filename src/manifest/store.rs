@@ -112,7 +112,9 @@ impl Manifest {
         first: &VersionEdit,
         mut rng: Rng,
     ) -> Result<Manifest> {
-        let number = number_after_all(&*fs, dir)?;
+        // Ranges take their numbers from the same sequence, and no file bears them.
+        let named = first.add_ranges.iter().map(|range| range.id.0 + 1).max().unwrap_or(0);
+        let number = number_after_all(&*fs, dir)?.max(named);
         let reserved = VersionEdit {
             identity: Some(identity),
             numbers_below: Some(FileNumber(number + NUMBERS_RESERVED)),
