@@ -72,8 +72,10 @@ impl Engine {
     /// `Locked`, `Corruption`, `Unsupported`, `Io`, `StorageFull`.
     pub(crate) fn open(dir: &Path, options: Options) -> Result<Arc<Engine>> {
         let fs = Arc::clone(&options.fs);
-        let found = look(&*fs, dir, &options)?;
+        look(&*fs, dir, &options)?;
         let lock = take_lock(&*fs, dir)?;
+        // Anew: somebody else may have made a database there before the lock was ours.
+        let found = probe(&*fs, dir)?;
         let mut rng = options.seed.map_or_else(Rng::from_entropy, Rng::from_seed);
         let mut recovered = Recovered::default();
         let manifest = match found {
@@ -108,11 +110,10 @@ impl Engine {
     }
 }
 
-/// What `dir` is; changes nothing.
-fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<Found> {
-    let found = probe(fs, dir)?;
-    if found == Found::Database {
-        return Ok(found);
+/// Refuses a `dir` that is something else, and makes it if it is missing and may be.
+fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<()> {
+    if probe(fs, dir)? == Found::Database {
+        return Ok(());
     }
     let doing = |error| Error::io(format!("look at {}", dir.display()), error);
     if fs.exists(dir).map_err(doing)? {
@@ -129,8 +130,7 @@ fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<Found> {
         let problem = format!("there is no database in {}", dir.display());
         return Err(Error::new(ErrorKind::NotFound, problem));
     }
-    fs.create_dir_all(dir).map_err(|e| Error::io(format!("create {}", dir.display()), e))?;
-    Ok(found)
+    fs.create_dir_all(dir).map_err(|e| Error::io(format!("create {}", dir.display()), e))
 }
 
 fn take_lock(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn FileLock>> {
