@@ -75,6 +75,11 @@ impl Upkeep {
         self.state.lock().dropped.contains_key(&table)
     }
 
+    /// True if the space of any table waits to be reclaimed.
+    pub(super) fn has_dropped(&self) -> bool {
+        !self.state.lock().dropped.is_empty()
+    }
+
     /// Dropped tables that nobody can read any more.
     pub(super) fn dead_tables(&self, horizon: &Horizon) -> Vec<TableId> {
         let state = self.state.lock();
