@@ -11,7 +11,7 @@ use crate::executor::Lane;
 use crate::model::Seq;
 use crate::sync::Mutex;
 
-use super::Engine;
+use super::{Engine, Handle};
 
 /// The snapshots in use: how many hold each Seq.
 #[derive(Default)]
@@ -19,7 +19,7 @@ pub(crate) struct Snapshots(Mutex<BTreeMap<Seq, usize>>);
 
 /// Keeps a Seq readable until it is dropped.
 pub(crate) struct SnapshotGuard {
-    engine: Arc<Engine>,
+    engine: Arc<Handle>,
     seq: Seq,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Horizon {
     published: Seq,
 }
 
-impl Engine {
+impl Handle {
     /// Registers the published Seq.
     pub(crate) fn snapshot(self: &Arc<Self>) -> SnapshotGuard {
         let mut held = self.snapshots.0.lock();
@@ -40,7 +40,9 @@ impl Engine {
         *held.entry(seq).or_insert(0) += 1;
         SnapshotGuard { engine: Arc::clone(self), seq }
     }
+}
 
+impl Engine {
     /// What a job that starts now must keep.
     pub(crate) fn horizon(&self) -> Horizon {
         let held = self.snapshots.0.lock();
@@ -53,7 +55,7 @@ impl SnapshotGuard {
         self.seq
     }
 
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
+    pub(crate) fn engine(&self) -> &Arc<Handle> {
         &self.engine
     }
 }
