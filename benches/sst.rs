@@ -1,10 +1,10 @@
-//! One SST of 340,000 rows of 100 bytes (125 bytes a row in the file, 16 with zstd): point reads, scans, seeks, building.
+//! One SST of 340,000 rows of 100 bytes: point reads, scans, seeks, building. The file has 125 bytes a row, 16 with zstd.
 //!
-//! `cargo bench --bench sst` measures with criterion. `cargo bench --bench sst -- best` prints the fastest of many short
-//! rounds: on a machine that does other things too, only that is worth comparing.
+//! `cargo bench --bench sst` measures with criterion. `cargo bench --bench sst -- best` prints the fastest of many
+//! short rounds: on a machine that does other things too, only that is worth comparing.
 //!
 //! Seen on a 2-core x86-64 virtual machine that was busy with other builds: (b) the fastest round at a load of 9 to 10,
-//! (c) criterion's mean at a load of 3. Not yet seen on a quiet machine.
+//! (c) criterion's mean at a load of 3, when keys were visited in another shuffled order. Not seen on a quiet machine.
 //!
 //! | case | mapped | read, all cached |
 //! | --- | --- | --- |
