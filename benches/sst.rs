@@ -1,4 +1,4 @@
-//! One SST of 340,000 rows of 100 bytes: point reads, scans, seeks, building. The file has 125 bytes a row, 16 with zstd.
+//! One SST of 340,000 rows of 100 bytes: point reads, scans, seeks, building. A row takes 125 bytes, 16 with zstd.
 //!
 //! `cargo bench --bench sst` measures with criterion. `cargo bench --bench sst -- best` prints the fastest of many
 //! short rounds: on a machine that does other things too, only that is worth comparing.
