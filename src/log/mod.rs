@@ -9,7 +9,7 @@
 mod reader;
 mod writer;
 
-pub(crate) use reader::{LogReader, RecordView, Rest, Stop, StopReason};
+pub(crate) use reader::{LogReader, RecordView, StopReason};
 pub(crate) use writer::LogFile;
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod damage;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::store::Opened;
 use super::*;
 use crate::codec::HashSeed;
 use crate::error::{Error, ErrorKind, Result};
