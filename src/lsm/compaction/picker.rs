@@ -111,7 +111,7 @@ impl Job {
 
     /// Everything of `range` into its run; `None` if that is so already.
     pub(crate) fn whole<F: RangeFile>(range: &Range<F>) -> Option<Job> {
-        if range.young.is_empty() && range.run.len() <= 1 {
+        if range.young.is_empty() && range.run.is_empty() {
             return None;
         }
         let numbers = |files: &[Reference<F>]| files.iter().map(|r| r.file.number()).collect();

@@ -1,0 +1,2 @@
+#[path = "it/cli/mod.rs"]
+mod cli;
