@@ -1,4 +1,4 @@
-//! Reading a record file: the records before the first bad one, where and why that is, and what later records vouch for.
+//! Reading a record file: the records before the first bad one, where that is, and what later ones vouch for.
 //!
 //! 1. Verify the file's header; a damaged one is corruption, for it was durable before the file was named.
 //! 2. Give record after record while header and payload verify; stop for good at the first that does not.

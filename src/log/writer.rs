@@ -1,7 +1,7 @@
 //! A record file being written.
 //!
 //! Invariants
-//! * the header is durable before [`LogFile::create`] returns; the entry in the directory only after the caller has synced that;
+//! * the header is durable before [`LogFile::create`] returns; the name only after the caller has synced the directory;
 //! * the first failed write or sync is the file's last: everything later answers `Poisoned`;
 //! * running out of space while allocating, before a byte of a record is written, spoils nothing.
 
