@@ -1,2 +1,4 @@
 #[path = "it/cli/mod.rs"]
 mod cli;
+#[path = "it/loader.rs"]
+mod loader;
