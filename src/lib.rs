@@ -14,6 +14,9 @@ mod error;
 mod executor;
 mod format;
 pub mod fs;
+#[cfg(any(fuzzing, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod log;
 mod lsm;
 mod manifest;

@@ -329,6 +329,8 @@ mod tests {
         check_forged(8, &[2], "Unsupported(\"key 2 to decrypt its blocks\")");
         check_forged(12, &[1], "9 bytes stored of 1");
         check_forged(16, &[1], "1 bytes stored of 9");
+        #[cfg(not(feature = "zstd"))]
+        check_forged(1, &[1], "Unsupported(\"zstd, which this build lacks");
         #[cfg(feature = "zstd")]
         {
             check_forged(1, &[1], "zstd:");

@@ -21,10 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::TICKS_PER_SECOND;
-use crate::error::{Code, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Lane;
 use crate::format::Kind;
-use crate::format::names::{FileName, FileNumber};
 use crate::format::record::{self, Position, RECORD_HEADER_BYTES, RecordKind};
 use crate::format::wal::{self, Predecessor, ShapeDefinition, WalEntry};
 use crate::log::LogFile;

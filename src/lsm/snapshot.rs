@@ -51,10 +51,6 @@ impl SnapshotGuard {
     pub(crate) fn seq(&self) -> Seq {
         self.seq
     }
-
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.engine
-    }
 }
 
 impl Drop for SnapshotGuard {

@@ -154,7 +154,7 @@ fn sections() -> Vec<Section> {
 #[test]
 fn example_sst_footer() {
     check(
-        &built(|out| drop(encode_footer(ID, &sections(), 8452, out))),
+        &built(|out| assert_eq!(encode_footer(ID, &sections(), 8452, out), 8547)),
         "06 | 01 01 20 4c 01 01 01 01 | 03 01 80 20 80 20 03 03 03 03 | 02 01 80 40 29 02 02 02 \
          02 | 04 01 a9 40 48 04 04 04 04 \
          | 05 01 f1 40 50 05 05 05 05 | 07 00 c1 41 43 07 07 07 07 \

@@ -122,11 +122,6 @@ impl SstIter {
         self.sst.row(self.block, self.row_bytes())
     }
 
-    /// The file.
-    pub(crate) fn sst(&self) -> &Arc<Sst> {
-        &self.sst
-    }
-
     fn check(&self) -> Result<()> {
         match &self.state {
             State::Failed(error) => Err(error.clone()),

@@ -23,7 +23,7 @@ mod writer;
 
 pub(crate) use cache::BlockCache;
 pub(crate) use iter::SstIter;
-pub(crate) use reader::{Hit, Sst};
+pub(crate) use reader::Sst;
 pub(crate) use verify::SstFacts;
 pub(crate) use writer::SstWriter;
 

@@ -19,7 +19,7 @@ use crate::format::Kind;
 use crate::format::block::{BlockKind, HEADER_BYTES as BLOCK_HEADER_BYTES};
 use crate::format::file_meta::{FileMeta, Section};
 use crate::format::hash_index::{HashLayout, HashLine, PAGE_BYTES, tag};
-use crate::format::names::{FileName, FileNumber};
+use crate::format::names::FileName;
 use crate::format::row::decode_row;
 use crate::format::row_block::{EntryPlace, RowBlock};
 use crate::format::sparse_index::{Handles, SparsePage};
@@ -316,11 +316,4 @@ fn read_handles(source: &Source, meta: &FileMeta) -> Result<Handles> {
     let sparse = range(section_of(source, meta, section::SPARSE_INDEX)?);
     let bytes = source.single(BlockKind::Handles, at.clone())?;
     Handles::decode(&bytes, rows, sparse).map_err(|error| source.decode(contents_at(&at), error))
-}
-
-/// The file's number, for those that keep files apart.
-impl Sst {
-    pub(crate) fn number(&self) -> FileNumber {
-        self.meta.number
-    }
 }

@@ -239,11 +239,11 @@ fn rows_larger_than_any_block() {
 #[test]
 fn trap_42_keys_of_one_hash_line_are_all_found() {
     // Enough keys of one page's first line that they spill over into the ones after it.
-    let lines = 630 * 2 / 15 / 63 * 63 + 63;
+    const LINES: u128 = 63;
     let mut entries = Vec::new();
     for i in 0.. {
         let key = format!("{i:08}");
-        if (u128::from(hash(SEED, key.as_bytes())) * lines as u128) >> 64 < 3 {
+        if (u128::from(hash(SEED, key.as_bytes())) * LINES) >> 64 < 3 {
             entries.push(put(&key, 1, ""));
         }
         if entries.len() == 472 {
@@ -542,6 +542,21 @@ fn large_files_are_synced_in_steps() {
     let entries: Vec<Entry> = (0..900).map(|i| put(&format!("{i:04}"), 5, &text)).collect();
     write_to(Arc::clone(&faulty) as Arc<dyn Fs>, &entries, options(16 << 10, Codec::None)).unwrap();
     assert_eq!(faulty.count(OpKind::Sync), 27_000_000 / (8 << 20) + 1);
+}
+
+#[test]
+fn trap_31_a_writer_needs_little_memory_for_much_data() {
+    let dir = Path::new("db");
+    let options = options(16 << 10, Codec::None);
+    let mut writer = SstWriter::create(Arc::new(memory()), dir, NUMBER, ID, options).unwrap();
+    let before = writer.memory_bytes();
+    let row = row(1, &"x".repeat(1000));
+    for i in 0..10_000 {
+        let key = format!("partition/{i:08}");
+        writer.add(key.as_bytes(), Seq(5), Kind::Put, Some(&row.as_ref())).unwrap();
+    }
+    assert!(writer.bytes() > 10_000_000);
+    assert!(writer.memory_bytes() - before < 10_000 * 24);
 }
 
 #[test]

@@ -65,7 +65,8 @@ impl Engine {
         for id in ids {
             self.upkeep.claim_waiting(id);
             let version = Arc::clone(&self.view.load().version);
-            let job = version.ranges().get(id).and_then(|range| Some((range, Job::whole(range)?)));
+            let range = version.ranges().get(id).filter(|range| is_unmerged(range));
+            let job = range.and_then(|range| Some((range, Job::whole(range)?)));
             let done = job.map_or(Ok(true), |(range, job)| self.run_job(&version, range, &job));
             self.upkeep.release(id);
             done?;
@@ -180,6 +181,16 @@ impl Engine {
             self.env.discard(crate::format::names::FileName::Sst(file.meta.number));
         }
     }
+}
+
+/// True if merging everything would make less of it: young files, or files of which only a part counts here.
+fn is_unmerged(range: &FileRange) -> bool {
+    let is_part = |file: &FileReference| {
+        let meta = &file.file.meta;
+        !(file.clip.contains(&meta.key_min) && file.clip.contains(&meta.key_max))
+    };
+    let has_spent = |file: &FileReference| file.file.meta.tombstones > 0;
+    !range.young.is_empty() || range.run.iter().any(|file| is_part(file) || has_spent(file))
 }
 
 fn young_inputs<'a>(range: &'a FileRange, job: &'a Job) -> impl Iterator<Item = &'a FileReference> {

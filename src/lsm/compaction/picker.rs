@@ -2,7 +2,7 @@
 //!
 //! 1. A young file above the run that overlaps no other young file joins the run: an edit, no bytes.
 //! 2. Young files whose bytes are at least half of what they overlap in the run merge into it, the more the better.
-//! 3. Four young files of similar size that are neighbours in age merge into one young file.
+//! 3. Four generations of young files of similar size that are neighbours in age merge into one.
 //! 4. Where a key would have more sources than the limit, the merge that is cheapest per source removed is forced.
 //! 5. Many small neighbours in the run, which joins leave behind, become one file.
 //!
@@ -77,7 +77,7 @@ pub(crate) fn pick<F: RangeFile>(
     limits: &Limits,
 ) -> Option<Job> {
     let busy = bounds(range.references().map(|(_, r)| r).filter(|r| busy(r.file.number())));
-    let picker = Picker { range };
+    let picker = Picker::new(range);
     if let Some(job) = picker.join(busy.as_ref()) {
         return Some(job);
     }
@@ -111,7 +111,7 @@ impl Job {
 
     /// Everything of `range` into its run; `None` if that is so already.
     pub(crate) fn whole<F: RangeFile>(range: &Range<F>) -> Option<Job> {
-        if range.young.is_empty() && range.run.len() <= 1 {
+        if range.young.is_empty() && range.run.is_empty() {
             return None;
         }
         let numbers = |files: &[Reference<F>]| files.iter().map(|r| r.file.number()).collect();
@@ -139,9 +139,25 @@ struct Candidate {
 
 struct Picker<'a, F> {
     range: &'a Range<F>,
+    /// Of each young file: files whose Seqs interlace, such as the outputs of one job, are one generation.
+    generations: Vec<usize>,
 }
 
-impl<F: RangeFile> Picker<'_, F> {
+impl<'r, F: RangeFile> Picker<'r, F> {
+    fn new(range: &'r Range<F>) -> Self {
+        let mut generations = Vec::with_capacity(range.young.len());
+        let (mut generation, mut oldest) = (0, Seq::MAX);
+        for reference in &range.young {
+            let (seq_min, seq_max) = reference.file.seqs();
+            if seq_max < oldest {
+                generation += 1;
+            }
+            oldest = oldest.min(seq_min);
+            generations.push(generation);
+        }
+        Self { range, generations }
+    }
+
     /// A young file wholly above the run, clear of all other young files and of running jobs.
     fn join(&self, busy: Option<&Bounds>) -> Option<Job> {
         let young = &self.range.young;
@@ -207,18 +223,21 @@ impl<F: RangeFile> Picker<'_, F> {
         Candidate { young, run, placement: Placement::Run }
     }
 
-    /// Young files that overlap one another and are neighbours in age.
+    /// Young files that overlap one another and are neighbours in age, `widths` generations at a time.
     fn windows(&self, widths: std::ops::RangeInclusive<usize>) -> Vec<Candidate> {
         let young = &self.range.young;
         let mut candidates: Vec<Candidate> = Vec::new();
         for seed in young {
             let overlapping: Vec<usize> =
                 (0..young.len()).filter(|i| young[*i].clip.overlaps(&seed.clip)).collect();
+            let mut generations: Vec<usize> =
+                overlapping.iter().map(|i| self.generations[*i]).collect();
+            generations.dedup();
             for width in widths.clone() {
-                for window in overlapping.windows(width) {
-                    let run = 0..0;
-                    let placement = Placement::Young;
-                    let candidate = Candidate { young: window.to_vec(), run, placement };
+                for window in generations.windows(width) {
+                    let chosen = overlapping.iter().copied();
+                    let chosen = chosen.filter(|i| window.contains(&self.generations[*i]));
+                    let candidate = self.close_young(chosen.collect());
                     if self.stays_ordered(&candidate) && !candidates.contains(&candidate) {
                         candidates.push(candidate);
                     }
@@ -226,6 +245,25 @@ impl<F: RangeFile> Picker<'_, F> {
             }
         }
         candidates
+    }
+
+    /// Adds the young files that the output would overlap in keys and Seqs, until none is missing.
+    fn close_young(&self, mut young: Vec<usize>) -> Candidate {
+        while let Some(bounds) = bounds(self.inputs(&young, &(0..0))) {
+            let before = young.len();
+            for (i, other) in self.range.young.iter().enumerate() {
+                let (seq_min, seq_max) = other.file.seqs();
+                let between = seq_min <= bounds.seq_max && bounds.seq_min <= seq_max;
+                if between && other.clip.overlaps(&bounds.span) && !young.contains(&i) {
+                    young.push(i);
+                }
+            }
+            if young.len() == before {
+                break;
+            }
+        }
+        young.sort_unstable();
+        Candidate { young, run: 0..0, placement: Placement::Young }
     }
 
     /// True if the one output is older or newer than every other file it overlaps.
@@ -252,10 +290,15 @@ impl<F: RangeFile> Picker<'_, F> {
         (self.bytes(candidate) - overlapped).saturating_mul(2) >= overlapped
     }
 
-    /// No file makes up more than half.
+    /// No generation makes up more than half.
     fn is_similar(&self, candidate: &Candidate) -> bool {
-        let largest = candidate.young.iter().map(|i| self.range.young[*i].file.bytes()).max();
-        largest.unwrap_or_default().saturating_mul(2) <= self.bytes(candidate)
+        let bytes_of = |generation: usize| -> u64 {
+            let members = candidate.young.iter().filter(|i| self.generations[**i] == generation);
+            members.map(|i| self.range.young[*i].file.bytes()).sum()
+        };
+        let generations = candidate.young.iter().map(|i| self.generations[*i]);
+        let largest = generations.map(bytes_of).max().unwrap_or_default();
+        largest.saturating_mul(2) <= self.bytes(candidate)
     }
 
     fn cost_per_source(&self, candidate: &Candidate) -> u64 {
@@ -279,15 +322,11 @@ impl<F: RangeFile> Picker<'_, F> {
                 from = i + 1;
             } else if i + 1 - from == SMALL_NEIGHBOURS {
                 let candidate = self.close(Vec::new(), from..i + 1);
-                return self.is_worthwhile_join(&candidate).then_some(candidate);
+                // They are merged for themselves, not to drag young files in.
+                return candidate.young.is_empty().then_some(candidate);
             }
         }
         None
-    }
-
-    /// Small neighbours are merged for themselves, not to drag young files in.
-    fn is_worthwhile_join(&self, candidate: &Candidate) -> bool {
-        candidate.young.is_empty()
     }
 
     fn inputs<'a>(
@@ -346,8 +385,8 @@ fn bounds<'a, F: RangeFile + 'a>(
                 if clip.low < b.span.low {
                     b.span.low = clip.low.clone();
                 }
-                if !b.span.covers(&Span::new(&clip.low, clip.high.as_deref())) {
-                    b.span.high = clip.high.clone();
+                if b.span.high.is_some() && !b.span.covers(clip) {
+                    b.span.high.clone_from(&clip.high);
                 }
                 b
             }
