@@ -151,7 +151,7 @@ impl Loader {
     /// Takes a row; `line` names it in [`Rejected`] and acknowledgements.
     ///
     /// # Errors
-    /// What ends the load: `Io`, `StorageFull`, `Poisoned`, a table that was dropped. A row that is refused is no error.
+    /// What ends the load: `Io`, `StorageFull`, `Poisoned`, a table that was dropped. A refused row is no error.
     pub fn push(&mut self, line: u64, entity: Entity) -> Result<()> {
         let size = entity.size();
         let operation = match self.mode {
