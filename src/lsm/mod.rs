@@ -134,7 +134,8 @@ impl Engine {
     /// A number and an id for a new table file.
     fn new_file(&self) -> Result<(FileNumber, FileId)> {
         let mut manifest = self.install.lock();
-        let number = manifest.next_number().map_err(|error| self.judge(error))?;
+        let number = manifest.next_number();
+        let number = number.map_err(|error| self.judge(&manifest, error))?;
         Ok((number, manifest.next_id()))
     }
 

@@ -52,6 +52,8 @@ pub(crate) struct State<Q> {
     /// The number of the round that is being filled.
     filling: u64,
     leading: bool,
+    /// The last Seq of the round that was taken last.
+    taken: Seq,
     /// The strictest wish in the round being filled.
     need: Durability,
     /// The last Seq queued.
@@ -69,6 +71,7 @@ impl<Q: Queue> Rounds<Q> {
             queue,
             filling: 0,
             leading: false,
+            taken: last,
             need: Durability::Buffered,
             last,
             soft: Seq::ZERO,
@@ -116,7 +119,7 @@ impl<Q: Queue> Rounds<Q> {
                 return Err(error.clone());
             }
             if state.leading {
-                let round = state.filling;
+                let round = state.round_of(seq);
                 self.ended[(round % 2) as usize].wait(&mut state);
             } else {
                 state = self.lead(state, Durability::Buffered);
@@ -138,10 +141,22 @@ impl<Q: Queue> Rounds<Q> {
         state.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// True if somebody polls for a commit that nobody leads a round for.
-    pub(crate) fn is_polled(&self) -> bool {
-        let state = self.lock();
-        !state.leading && state.failed.is_none() && !state.wakers.is_empty()
+    /// Leads a round if somebody polls for a commit; one that is under way may leave somebody for the next.
+    pub(crate) fn lead_polled(&self) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.failed.is_some() || state.wakers.is_empty() {
+                return false;
+            }
+            if !state.leading {
+                break;
+            }
+            let under_way = state.filling + 1;
+            self.ended[(under_way % 2) as usize].wait(&mut state);
+        }
+        state = self.lead(state, Durability::Buffered);
+        self.hand_over(&state);
+        true
     }
 
     /// True if no round is under way.
@@ -183,6 +198,7 @@ impl<Q: Queue> Rounds<Q> {
         state.leading = true;
         let need = state.need.max(need);
         let last = state.last;
+        state.taken = last;
         state.need = Durability::Buffered;
         state.soft = Seq::ZERO;
         let taken = state.queue.take(need);
@@ -195,6 +211,10 @@ impl<Q: Queue> Rounds<Q> {
                 let more = state.queue.finished(done);
                 self.publish(last.max(state.soft));
                 self.ended[(round % 2) as usize].notify_all();
+                if state.soft > last {
+                    // `Buffered` commits of the next round were published with this one.
+                    self.ended[((round + 1) % 2) as usize].notify_all();
+                }
                 self.hand_over(&state);
                 self.wake_published(&mut state);
                 if more && state.failed.is_none() {
@@ -249,6 +269,11 @@ impl<Q> State<Q> {
         self.last
     }
 
+    /// The round that `seq` is in: one under way, or the one being filled.
+    fn round_of(&self, seq: Seq) -> u64 {
+        if seq <= self.taken { self.filling - 1 } else { self.filling }
+    }
+
     /// Why nothing can be written any more.
     pub(crate) fn failed(&self) -> Option<&Error> {
         self.failed.as_ref()
@@ -259,3 +284,6 @@ impl<Q> State<Q> {
         self.failed.get_or_insert(error);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

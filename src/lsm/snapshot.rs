@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::executor::Lane;
 use crate::model::Seq;
 use crate::sync::Mutex;
 
@@ -60,6 +61,10 @@ impl Drop for SnapshotGuard {
             *count -= 1;
             if *count == 0 {
                 held.remove(&self.seq);
+                drop(held);
+                if self.engine.upkeep.has_dropped() {
+                    self.engine.executor.signal(Lane::Flush);
+                }
             }
         }
     }
