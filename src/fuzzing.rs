@@ -16,7 +16,7 @@ mod seeds;
 
 pub use examples::round_trip;
 pub use files::{block, file_meta, hash_index, row_block, sparse_index, sst, stats};
-pub use logs::{current, edit, field, fields, record, span, wal};
+pub use logs::{current, edit, field, field_set, record, span, wal};
 pub use rows::{key, row, shape, text};
 pub use seeds::seeds;
 
@@ -29,7 +29,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("current", current),
     ("edit", edit),
     ("field", field),
-    ("fields", fields),
+    ("field_set", field_set),
     ("file_meta", file_meta),
     ("hash_index", hash_index),
     ("key", key),

@@ -1,7 +1,7 @@
 //! rowstone: an embedded storage engine for schema-less, typed entities keyed by PartitionKey and RowKey.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
-#![warn(missing_docs)]
+#![warn(missing_docs, unreachable_pub)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 #[doc(hidden)]

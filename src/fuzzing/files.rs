@@ -1,7 +1,7 @@
 //! Targets: the structures of an SST.
 
 use crate::codec::DecodeError;
-use crate::format::block::{BlockKind, BlockPlace, RAW_BYTES_MAX, Sealer, StoredBlock};
+use crate::format::block::{BlockKind, BlockPlace, Packing, RAW_BYTES_MAX, Sealer, StoredBlock};
 use crate::format::file_meta::FileMeta;
 use crate::format::hash_index::{self as index, HashLayout, HashLine, PAGE_BYTES};
 use crate::format::names::FileId;
@@ -9,7 +9,6 @@ use crate::format::row_block::{RowBlock, RowBlockBuilder};
 use crate::format::sparse_index::{Handles, SparseBuilder, SparsePage};
 use crate::format::sst::{Tail, check_header};
 use crate::format::stats::SstStats;
-use crate::options::Codec;
 
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
 
@@ -21,8 +20,8 @@ pub fn block(data: &[u8]) {
             assert!(raw.len() <= RAW_BYTES_MAX.max(data.len()), "bounded by input or limit");
         }
     }
-    for codec in [Codec::None, Codec::Zstd] {
-        let Ok(mut sealer) = Sealer::new(codec) else { continue };
+    for packing in [Packing::Plain, Packing::Zstd] {
+        let Ok(mut sealer) = Sealer::new(packing) else { continue };
         let mut sealed = Vec::new();
         sealer.seal(place, data, &mut sealed);
         let raw = StoredBlock::open(place, &sealed).and_then(|block| block.decompress());

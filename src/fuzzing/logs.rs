@@ -4,7 +4,7 @@ use crate::codec::Cursor;
 use crate::format::current::Current;
 use crate::format::edit::VersionEdit;
 use crate::format::field::next_field;
-use crate::format::fields::{Fields, not_understood};
+use crate::format::field_set::{FieldSet, not_understood};
 use crate::format::names::{FileId, FileNumber};
 use crate::format::record::{
     self as frame, LOG_HEADER_BYTES, LogHeader, Position, RECORD_HEADER_BYTES, RecordKind,
@@ -71,7 +71,6 @@ pub fn wal(data: &[u8]) {
         let shapes: Vec<_> = group.shapes().collect();
         let entries: Vec<_> = group.entries().collect();
         let changes: Vec<Change<'_>> = group.changes().collect();
-        assert_eq!(entries.len(), group.len());
         let mut encoded = Vec::new();
         let prefix = group.key_prefix;
         put_group(&mut encoded, shapes.iter().copied(), prefix, entries.iter().copied(), &changes);
@@ -120,8 +119,8 @@ pub fn field(data: &[u8]) {
 }
 
 /// Tagged fields in ascending order.
-pub fn fields(data: &[u8]) {
-    let Ok(fields) = Fields::<8>::decode("fields", data) else { return };
+pub fn field_set(data: &[u8]) {
+    let Ok(fields) = FieldSet::<8>::decode("fields", data) else { return };
     let _newer = not_understood(fields.unknown);
     for tag in 0..16 {
         drop((fields.bytes(tag), fields.number(tag), fields.number_or_zero(tag)));

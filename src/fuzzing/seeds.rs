@@ -2,7 +2,7 @@
 
 use crate::codec::HashSeed;
 use crate::format::Kind;
-use crate::format::block::{BlockKind, BlockPlace, Sealer};
+use crate::format::block::{BlockKind, BlockPlace, Packing, Sealer};
 use crate::format::current::Current;
 use crate::format::edit::{CleanClose, Fence, Identity, LogMeta, Placement, RangeMeta};
 use crate::format::edit::{ReferenceMeta, VersionEdit};
@@ -20,17 +20,16 @@ use crate::format::stats::SstStats;
 use crate::format::wal::{Change, Close, Open, Predecessor, Promise, put_group};
 use crate::format::wal::{ShapeDefinition, WalEntry};
 use crate::model::{EdmType, Seq, Shape};
-use crate::options::Codec;
 
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
 
 /// Inputs to begin the corpus of the target `name` with.
 pub fn seeds(name: &str) -> Vec<Vec<u8>> {
     let mut seeds = match name {
-        "block" => vec![block(Codec::None), block(Codec::Zstd)],
+        "block" => vec![block(Packing::Plain), block(Packing::Zstd)],
         "current" => vec![current()],
         "edit" => vec![made(|out| edit().encode(out))],
-        "field" | "fields" | "file_meta" => vec![made(|out| file_meta().encode(out))],
+        "field" | "field_set" | "file_meta" => vec![made(|out| file_meta().encode(out))],
         "hash_index" => vec![(0..=255).collect()],
         "key" => {
             vec![user_key(TableId(1), "bolts", "m4x20"), user_key(TableId(7), "😀", "\u{ff5e}")]
@@ -41,7 +40,7 @@ pub fn seeds(name: &str) -> Vec<Vec<u8>> {
         "shape" => vec![made(|out| encode_shape(out, &shape()))],
         "span" => vec![
             made(|out| Span::new(b"a", Some(b"b")).encode(out)),
-            made(|out| Span::all().encode(out)),
+            made(|out| Span::new(b"", None).encode(out)),
         ],
         "sparse_index" => vec![sparse_page(), handles()],
         "sst" => vec![made(|out| encode_header(FILE, out)), footer()],
@@ -60,9 +59,9 @@ fn made(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     out
 }
 
-fn block(codec: Codec) -> Vec<u8> {
+fn block(packing: Packing) -> Vec<u8> {
     let place = BlockPlace { kind: BlockKind::Rows, file: FILE, number: 0 };
-    let Ok(mut sealer) = Sealer::new(codec) else { return Vec::new() };
+    let Ok(mut sealer) = Sealer::new(packing) else { return Vec::new() };
     made(|out| sealer.seal(place, &b"rows, rows, rows and more rows ".repeat(9), out))
 }
 

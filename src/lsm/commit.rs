@@ -25,7 +25,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Lane;
 use crate::format::Kind;
 use crate::format::edit::CleanClose;
-use crate::format::names::FileNumber;
 use crate::format::record::{self, Position, RECORD_HEADER_BYTES, RecordKind};
 use crate::format::wal::{self, Predecessor, ShapeDefinition, WalEntry};
 use crate::log::LogFile;

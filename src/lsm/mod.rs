@@ -26,13 +26,12 @@ mod view;
 mod tests;
 
 pub(crate) use background::whole_table;
-pub(crate) use batch::{Action, Batch, Condition, Current, Gate, Op, PackedRow, TableChange};
+pub(crate) use batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
 pub(crate) use handle::Handle;
-pub(crate) use merge::{Scan, ScanRow};
+pub(crate) use merge::Scan;
 pub(crate) use recover::Recovered;
 pub(crate) use snapshot::SnapshotGuard;
 pub(crate) use ticket::CommitTicket;
-pub(crate) use upkeep::Counters;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,7 +43,6 @@ use crate::codec::{HashSeed, hash};
 use crate::error::Result;
 use crate::executor::Executor;
 use crate::format::names::{FileId, FileNumber};
-use crate::format::span::Span;
 use crate::fs::{FileLock, Fs};
 use crate::manifest::{FileEntry, Manifest};
 use crate::model::{Seq, ShapeId, Shapes};
@@ -133,11 +131,6 @@ impl Engine {
     /// Readers see every commit up to this one.
     pub(crate) fn published(&self) -> Seq {
         self.rounds.published()
-    }
-
-    /// True if nothing of `span` is in any memtable or file, whatever its version.
-    pub(crate) fn is_untouched(&self, span: &Span) -> Result<bool> {
-        Ok(!self.scan(span, None)?.advance()?)
     }
 
     /// A number and an id for a new table file.

@@ -54,10 +54,6 @@ impl SnapshotGuard {
     pub(crate) fn seq(&self) -> Seq {
         self.seq
     }
-
-    pub(crate) fn engine(&self) -> &Arc<Handle> {
-        &self.engine
-    }
 }
 
 impl Drop for SnapshotGuard {

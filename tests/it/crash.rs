@@ -30,6 +30,8 @@ struct Mark {
     ops: u64,
     process_floor: usize,
     power_floor: usize,
+    /// The largest tag that had been handed out.
+    etag_max: u64,
 }
 
 /// A program that ran, with an image of every moment of it.
@@ -54,13 +56,14 @@ impl Recording {
         let mut runner = Runner::new(program.config.clone());
         runner.engine.wrap = wrap;
         runner.engine.fs.record();
-        let mut marks = vec![Mark { ops: 0, process_floor: 0, power_floor: 0 }];
+        let mut marks = vec![Mark { ops: 0, process_floor: 0, power_floor: 0, etag_max: 0 }];
         let open = Step::Open(program.config.clone());
         for (number, step) in std::iter::once(&open).chain(&program.steps).enumerate() {
             *at = number.saturating_sub(1);
             runner.run(step)?;
-            let Oracle { process_floor, power_floor, .. } = runner.oracle;
-            marks.push(Mark { ops: runner.engine.fs.ops(), process_floor, power_floor });
+            let Oracle { process_floor, power_floor, etag_max, .. } = runner.oracle;
+            let ops = runner.engine.fs.ops();
+            marks.push(Mark { ops, process_floor, power_floor, etag_max });
         }
         // The handle's death is not part of the history.
         let fs = runner.engine.fs.clone();
@@ -74,26 +77,36 @@ impl Recording {
         *self.marks.iter().rev().find(|mark| mark.ops <= op).unwrap()
     }
 
+    /// The operation just done at a moment, and the one that was to come.
+    fn operation(&self, op: u64) -> String {
+        let log = self.fs.log();
+        let line = |op: u64| log.get(op as usize).map_or("the end", String::as_str);
+        let done = op.checked_sub(1).map_or("nothing", line);
+        format!("operation {op} ({done}; next {})", line(op))
+    }
+
     /// Opens `image` and checks it; the runner goes on from the prefix that was found.
-    fn recover(&self, image: MemFs, floor: usize) -> Result<Runner, String> {
+    fn recover(&self, image: MemFs, promised: Mark, power: bool) -> Result<Runner, String> {
         let engine = Engine::on(MemFs::new(), self.clock.clone(), self.config.clone());
         let mut runner = Runner::on(engine);
         runner.oracle = self.oracle.clone();
-        runner.recover(image, floor)?;
+        runner.oracle.etag_max = promised.etag_max;
+        runner.recover(image, if power { promised.power_floor } else { promised.process_floor })?;
         Ok(runner)
     }
 
     fn check_moment(&self, op: u64, rng: &mut Rng, tally: &mut Tally) -> Result<(), String> {
         let promised = self.promised(op);
         let killed = self.fs.kill_image_at(op).expect("recorded");
-        self.recover(killed, promised.process_floor)
-            .map_err(|what| format!("killed after operation {op}: {what}"))?;
+        self.recover(killed, promised, false)
+            .map_err(|what| format!("killed after {}: {what}", self.operation(op)))?;
         tally.images += 1;
         for _ in 0..SEEDS_PER_OPERATION {
             let seed = rng.next() >> 32;
             let cut = self.fs.crash_image_at(op, seed).expect("recorded");
-            self.check_power_cut(cut, promised.power_floor, rng, tally)
-                .map_err(|what| format!("power cut after operation {op}, seed {seed}: {what}"))?;
+            self.check_power_cut(cut, promised, rng, tally).map_err(|what| {
+                format!("power cut after {}, seed {seed}: {what}", self.operation(op))
+            })?;
         }
         Ok(())
     }
@@ -102,19 +115,19 @@ impl Recording {
     fn check_power_cut(
         &self,
         image: MemFs,
-        floor: usize,
+        promised: Mark,
         rng: &mut Rng,
         tally: &mut Tally,
     ) -> Result<(), String> {
         image.record();
-        let mut runner = self.recover(image.clone(), floor)?;
+        let mut runner = self.recover(image.clone(), promised, true)?;
         tally.images += 1;
         if rng.chance(1, 4) {
             let moments: Vec<u64> = image.recorded().collect();
             let op = *rng.pick(&moments);
             let seed = rng.next() >> 32;
             let again = image.crash_image_at(op, seed).expect("recorded");
-            self.recover(again, floor).map_err(|what| {
+            self.recover(again, promised, true).map_err(|what| {
                 format!("again after operation {op} of recovery, seed {seed}: {what}")
             })?;
             tally.images += 1;

@@ -93,8 +93,8 @@ impl Script {
             }
             "stats" => {
                 let prefix = command.words.first().cloned().unwrap_or_default();
-                let fields = self.runner.engine.db().stats().fields();
-                let fields = fields.into_iter().filter(|(name, _)| name.starts_with(&prefix));
+                let stats = self.runner.engine.db().stats();
+                let fields = stats.fields().iter().filter(|(name, _)| name.starts_with(&prefix));
                 fields.map(|(name, value)| format!("{name} {value}")).collect()
             }
             "quota" => {

@@ -106,7 +106,7 @@ fn run(fault: Fault, full: bool, what: &str) -> bool {
         let again = options(&image).open("db");
         let again = again.unwrap_or_else(|error| panic!("{what}, seed {seed}: {}", error.chain()));
         run.check(&again, &format!("{what}, seed {seed}"));
-        drop(again.table_or_create("things").unwrap().upsert(row(1, 1)).unwrap());
+        again.table_or_create("things").unwrap().upsert(row(1, 1)).unwrap();
     }
     if let Ok(db) = opened {
         drop(db.close());

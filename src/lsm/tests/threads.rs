@@ -11,7 +11,7 @@ fn in_bounded_time(work: impl FnOnce() + Send + 'static) {
     let (done, ended) = channel();
     let thread = std::thread::spawn(move || {
         work();
-        drop(done.send(()));
+        done.send(()).unwrap();
     });
     match ended.recv_timeout(Duration::from_secs(300)) {
         Err(RecvTimeoutError::Timeout) => panic!("somebody waits in vain"),

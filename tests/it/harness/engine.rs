@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rowstone::fs::{Fs, MemFs};
 use rowstone::{
     Background, DateTime, Db, Durability, ETag, Entity, EntityGroup, Error, KeyRange, ManualClock,
-    Operation, Options, Result, Snapshot, Table,
+    Operation, Options, Page, Result, Snapshot, Table, Token,
 };
 
 use super::oracle::{self, Row, Tables, key};
@@ -36,6 +36,49 @@ pub struct Engine {
     /// What stands between the engine and the memory, if anything.
     pub wrap: Option<fn(MemFs) -> Arc<dyn Fs>>,
     db: Option<Db>,
+}
+
+/// The rows of a query, or of a query at a snapshot: two types with the same methods.
+macro_rules! read_all {
+    ($begin:expr, $scan:expr) => {{
+        let scan: &Scan = $scan;
+        let begin = || {
+            let query = $begin();
+            match &scan.select {
+                Some(names) => query.select(&names.iter().map(|name| &**name).collect::<Vec<_>>()),
+                None => query,
+            }
+        };
+        match scan.page {
+            None => begin()
+                .top(scan.top.unwrap_or(usize::MAX))
+                .into_iter()
+                .map(|entity| entity.map(|entity| row(&entity)))
+                .collect(),
+            Some(size) => pages(size, |after| {
+                let query = begin();
+                match after {
+                    Some(token) => query.after(token).page(size),
+                    None => query.page(size),
+                }
+            }),
+        }
+    }};
+}
+
+/// All pages, each from where the one before it ended.
+fn pages(size: usize, mut read: impl FnMut(Option<Token>) -> Result<Page>) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let mut after = None;
+    loop {
+        let page = read(after.take())?;
+        assert!(page.entities().len() <= size, "a page is longer than asked");
+        rows.extend(page.entities().iter().map(row));
+        match page.next() {
+            Some(token) => after = Some(token.clone()),
+            None => return Ok(rows),
+        }
+    }
 }
 
 impl Engine {
@@ -119,7 +162,7 @@ impl Engine {
         durability: Option<Durability>,
     ) -> Result<Vec<Option<u64>>> {
         let operations = writes.iter().zip(etags).map(|(write, etag)| operation(write, *etag));
-        let group = EntityGroup::from_operations(operations.collect())?;
+        let group = EntityGroup::from_operations(operations)?;
         let table = self.db().table(table)?;
         let etags = match durability {
             Some(durability) => table.commit_with(group, durability)?,
@@ -148,39 +191,9 @@ impl Engine {
 
     pub fn scan(&self, table: &str, scan: &Scan, at: Option<&Pinned>) -> Result<Vec<Row>> {
         let (table, at) = self.table_at(table, at)?;
-        let query = || {
-            let range = range(scan);
-            let query = match at {
-                Some(snapshot) => table.at(snapshot).scan(range),
-                None => table.scan(range),
-            };
-            match &scan.select {
-                Some(names) => query.select(&names.iter().map(|name| &**name).collect::<Vec<_>>()),
-                None => query,
-            }
-        };
-        let Some(page_size) = scan.page else {
-            let query = query();
-            let query = match scan.top {
-                Some(top) => query.top(top),
-                None => query,
-            };
-            return query.into_iter().map(|entity| entity.map(|entity| row(&entity))).collect();
-        };
-        let mut rows = Vec::new();
-        let mut after = None;
-        loop {
-            let query = match after.take() {
-                Some(token) => query().after(token),
-                None => query(),
-            };
-            let page = query.page(page_size)?;
-            assert!(page.entities.len() <= page_size, "a page is longer than asked");
-            rows.extend(page.entities.iter().map(row));
-            match page.next {
-                Some(token) => after = Some(token),
-                None => return Ok(rows),
-            }
+        match at {
+            None => read_all!(|| table.scan(range(scan)), scan),
+            Some(at) => read_all!(|| table.at(at).scan(range(scan)), scan),
         }
     }
 
@@ -264,7 +277,8 @@ fn operation(write: &Write, etag: Option<u64>) -> Operation {
         (Verb::Replace, etag) => Operation::Replace(entity, etag),
         (Verb::Merge, etag) => Operation::Merge(entity, etag),
         (Verb::Delete, etag) => {
-            Operation::Delete { pk: write.pk.clone(), rk: write.rk.clone(), etag }
+            let (partition_key, row_key) = (write.pk.clone(), write.rk.clone());
+            Operation::Delete { partition_key, row_key, etag }
         }
     }
 }
