@@ -15,6 +15,9 @@
 //!
 //! Not here: what is in the queue and how it is written (`commit`).
 
+#[cfg(all(test, loom))]
+mod models;
+
 use std::task::Waker;
 
 use crate::error::Error;
@@ -56,8 +59,9 @@ pub(crate) struct State<Q> {
     need: Durability,
     /// The last Seq queued.
     last: Seq,
-    /// The last Seq before the first commit of the filling round that wants more than `Buffered`.
-    soft: Seq,
+    /// What the end of the round under way publishes: all it took, and what follows up to the first commit that
+    /// wants more than `Buffered`.
+    ending: Seq,
     failed: Option<Error>,
     wakers: Vec<(Seq, Waker)>,
 }
@@ -71,7 +75,7 @@ impl<Q: Queue> Rounds<Q> {
             leading: false,
             need: Durability::Buffered,
             last,
-            soft: Seq::ZERO,
+            ending: last,
             failed: None,
             wakers: Vec::new(),
         };
@@ -95,7 +99,7 @@ impl<Q: Queue> Rounds<Q> {
     pub(crate) fn queued(&self, state: &mut State<Q>, seq: Seq, durability: Durability) {
         state.last = seq;
         if durability == Durability::Buffered && state.need == Durability::Buffered {
-            state.soft = seq;
+            state.ending = seq;
             if !state.leading {
                 self.publish(seq);
             }
@@ -116,8 +120,7 @@ impl<Q: Queue> Rounds<Q> {
                 return Err(error.clone());
             }
             if state.leading {
-                let round = state.filling;
-                self.ended[(round % 2) as usize].wait(&mut state);
+                self.ended_of(state.round_of(seq)).wait(&mut state);
             } else {
                 state = self.lead(state, Durability::Buffered);
             }
@@ -128,8 +131,7 @@ impl<Q: Queue> Rounds<Q> {
     pub(crate) fn flush(&self, need: Durability) -> Result<(), Error> {
         let mut state = self.lock();
         while state.leading {
-            let under_way = state.filling + 1;
-            self.ended[(under_way % 2) as usize].wait(&mut state);
+            self.ended_of(state.filling - 1).wait(&mut state);
         }
         if state.failed.is_none() {
             state = self.lead(state, need);
@@ -182,9 +184,8 @@ impl<Q: Queue> Rounds<Q> {
         state.filling += 1;
         state.leading = true;
         let need = state.need.max(need);
-        let last = state.last;
         state.need = Durability::Buffered;
-        state.soft = Seq::ZERO;
+        state.ending = state.last;
         let taken = state.queue.take(need);
         drop(state);
         let result = Q::carry_out(taken);
@@ -193,8 +194,8 @@ impl<Q: Queue> Rounds<Q> {
         match result {
             Ok(done) => {
                 let more = state.queue.finished(done);
-                self.publish(last.max(state.soft));
-                self.ended[(round % 2) as usize].notify_all();
+                self.publish(state.ending);
+                self.ended_of(round).notify_all();
                 self.hand_over(&state);
                 self.wake_published(&mut state);
                 if more && state.failed.is_none() {
@@ -209,6 +210,10 @@ impl<Q: Queue> Rounds<Q> {
         state
     }
 
+    fn ended_of(&self, round: u64) -> &Condvar {
+        &self.ended[(round % 2) as usize]
+    }
+
     fn publish(&self, seq: Seq) {
         if seq > self.published() {
             self.published.store(seq.0, Ordering::Release);
@@ -218,7 +223,7 @@ impl<Q: Queue> Rounds<Q> {
     /// Whoever returns or ends a round makes sure that somebody leads the next one.
     fn hand_over(&self, state: &State<Q>) {
         if !state.leading && state.last > self.published() {
-            self.ended[(state.filling % 2) as usize].notify_one();
+            self.ended_of(state.filling).notify_one();
         }
     }
 
@@ -252,6 +257,11 @@ impl<Q> State<Q> {
     /// Why nothing can be written any more.
     pub(crate) fn failed(&self) -> Option<&Error> {
         self.failed.as_ref()
+    }
+
+    /// The round whose end decides `seq`. Requires: a round is under way.
+    fn round_of(&self, seq: Seq) -> u64 {
+        if seq <= self.ending { self.filling - 1 } else { self.filling }
     }
 
     fn fail(&mut self, error: Error) {
