@@ -140,10 +140,11 @@ impl<Q: Queue> Rounds<Q> {
         state.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// True if somebody polls for a commit that nobody leads a round for.
+    /// True if somebody polls for a commit that is not decided. A round under way does not count as help: it may
+    /// have begun without that commit, and nobody may be left to lead the next one.
     pub(crate) fn is_polled(&self) -> bool {
         let state = self.lock();
-        !state.leading && state.failed.is_none() && !state.wakers.is_empty()
+        state.failed.is_none() && !state.wakers.is_empty()
     }
 
     /// True if no round is under way.
