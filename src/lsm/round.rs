@@ -4,7 +4,8 @@
 //! 1. under the lock, a commit is put into the queue and [`State::queued`] notes how durable it wants to be;
 //! 2. it waits ([`Rounds::wait`]); the first waiter without a leader leads: it takes the whole queue,
 //!    leaves the lock, carries the round out (write, sync), and meanwhile the next round fills;
-//! 3. back under the lock it publishes the round's last Seq, wakes the round's waiters and one of the next round.
+//! 3. back under the lock it publishes the round's last Seq, wakes the round's waiters, and one of the next round's
+//!    to lead it. Nobody else hands on: whoever is woken so finds a leader or leads.
 //!
 //! Invariants
 //! * one leader at a time, so rounds are written in order and publication is in Seq order;
@@ -113,7 +114,6 @@ impl<Q: Queue> Rounds<Q> {
         let mut state = self.lock();
         loop {
             if self.published() >= seq {
-                self.hand_over(&state);
                 return Ok(());
             }
             if let Some(error) = &state.failed {
@@ -136,7 +136,6 @@ impl<Q: Queue> Rounds<Q> {
         if state.failed.is_none() {
             state = self.lead(state, need);
         }
-        self.hand_over(&state);
         state.failed.clone().map_or(Ok(()), Err)
     }
 
@@ -172,7 +171,7 @@ impl<Q: Queue> Rounds<Q> {
     pub(crate) fn fail(&self, error: Error) {
         let mut state = self.lock();
         state.fail(error);
-        self.wake_all(&mut state);
+        drop(self.answer(state));
     }
 
     /// Requires: nobody leads.
@@ -197,18 +196,21 @@ impl<Q: Queue> Rounds<Q> {
                 let more = state.queue.finished(done);
                 self.publish(state.ending);
                 self.ended_of(round).notify_all();
-                self.hand_over(&state);
-                self.wake_published(&mut state);
-                if more && state.failed.is_none() {
+                if state.last > self.published() {
+                    // One of those who wait for the next round leads it.
+                    self.ended_of(state.filling).notify_one();
+                }
+                state = self.wake(state);
+                if more && !state.leading && state.failed.is_none() {
                     state = self.lead(state, Durability::Os);
                 }
+                state
             }
             Err(error) => {
                 state.fail(error.poisoned());
-                self.wake_all(&mut state);
+                self.answer(state)
             }
         }
-        state
     }
 
     fn ended_of(&self, round: u64) -> &Condvar {
@@ -221,31 +223,27 @@ impl<Q: Queue> Rounds<Q> {
         }
     }
 
-    /// Whoever returns or ends a round makes sure that somebody leads the next one.
-    fn hand_over(&self, state: &State<Q>) {
-        if !state.leading && state.last > self.published() {
-            self.ended_of(state.filling).notify_one();
-        }
-    }
-
-    fn wake_published(&self, state: &mut State<Q>) {
-        let published = self.published();
-        let mut i = 0;
-        while i < state.wakers.len() {
-            if state.wakers[i].0 <= published {
-                state.wakers.swap_remove(i).1.wake();
-            } else {
-                i += 1;
-            }
-        }
-    }
-
-    fn wake_all(&self, state: &mut State<Q>) {
-        for (_, waker) in state.wakers.drain(..) {
-            waker.wake();
-        }
+    /// After a failure: everybody is answered.
+    fn answer<'a>(&'a self, state: MutexGuard<'a, State<Q>>) -> MutexGuard<'a, State<Q>> {
         self.ended[0].notify_all();
         self.ended[1].notify_all();
+        self.wake(state)
+    }
+
+    /// Calls the wakers of all that is decided; without the lock, for a waker may poll at once.
+    fn wake<'a>(&'a self, mut state: MutexGuard<'a, State<Q>>) -> MutexGuard<'a, State<Q>> {
+        let published = self.published();
+        let failed = state.failed.is_some();
+        let decided: Vec<_> =
+            state.wakers.extract_if(.., |(seq, _)| failed || *seq <= published).collect();
+        if decided.is_empty() {
+            return state;
+        }
+        drop(state);
+        for (_, waker) in decided {
+            waker.wake();
+        }
+        self.lock()
     }
 }
 

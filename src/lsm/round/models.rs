@@ -384,3 +384,34 @@ fn loom_a_polled_ticket_hears_of_a_failure() {
     check_polled(0, &[OS]);
     check_polled(1, &[OS]);
 }
+
+/// Polls from within its own wake-up, as an executor that runs everything in place does.
+struct PollsAgain {
+    model: Model,
+    seq: Seq,
+    decided: std::sync::Mutex<Option<bool>>,
+}
+
+impl Wake for PollsAgain {
+    fn wake(self: Arc<Self>) {
+        let polled = self.model.rounds.poll(self.seq, Waker::noop());
+        *self.decided.lock().unwrap() = polled.map(|result| result.is_ok());
+    }
+}
+
+#[test]
+fn loom_a_waker_may_poll_at_once() {
+    for good in [0, 1] {
+        check_model(move || {
+            let model = Model::failing_after(good);
+            let seq = model.submit(SYNC).unwrap();
+            let decided = std::sync::Mutex::default();
+            let polls = Arc::new(PollsAgain { model: model.clone(), seq, decided });
+            assert!(model.rounds.poll(seq, &Waker::from(Arc::clone(&polls))).is_none());
+            let other = model.spawn(|model| drop(model.commit(OS)));
+            drop(model.commit(OS));
+            other.join().unwrap();
+            assert_eq!(*polls.decided.lock().unwrap(), Some(good > 0));
+        });
+    }
+}
