@@ -1,7 +1,7 @@
 //! rowstone: an embedded storage engine for schema-less, typed entities keyed by PartitionKey and RowKey.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
-#![warn(missing_docs)]
+#![warn(missing_docs, unreachable_pub)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 #[doc(hidden)]
@@ -14,6 +14,9 @@ mod error;
 mod executor;
 mod format;
 pub mod fs;
+#[cfg(any(fuzzing, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod log;
 mod lsm;
 mod manifest;
@@ -26,6 +29,12 @@ mod rng;
 mod sst;
 mod sync;
 mod table;
+#[cfg(feature = "cli")]
+mod wire;
+
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod cli;
 
 pub use check::VerifyReport;
 pub use clock::{Clock, ManualClock, SystemClock};

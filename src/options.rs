@@ -70,7 +70,6 @@ pub struct Options {
     pub(crate) run_file_bytes: u64,
     pub(crate) log_allocate_bytes: u64,
     pub(crate) weak_sync_bytes: u64,
-    pub(crate) manifest_bytes_min: u64,
     pub(crate) seed: Option<u64>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) fs: Arc<dyn Fs>,
@@ -96,7 +95,6 @@ impl Default for Options {
             run_file_bytes: 32 << 20,
             log_allocate_bytes: 256 << 10,
             weak_sync_bytes: 8 << 20,
-            manifest_bytes_min: 64 << 10,
             seed: None,
             clock: Arc::new(SystemClock::new()),
             fs: Arc::new(DiskFs::new()),
@@ -143,7 +141,7 @@ impl Options {
     /// Bytes a memtable may take before it is flushed; also bounds each log. At most three are in
     /// memory. At least 64 KiB, default 64 MiB.
     pub fn memtable_bytes(mut self, bytes: usize) -> Self {
-        self.memtable_bytes = bytes.max(64 << 10);
+        self.memtable_bytes = bytes.max(4 << 10);
         self
     }
 
@@ -161,7 +159,7 @@ impl Options {
 
     /// Target size of a file of a sorted run. At least 64 KiB, default 32 MiB.
     pub fn run_file_bytes(mut self, bytes: u64) -> Self {
-        self.run_file_bytes = bytes.max(64 << 10);
+        self.run_file_bytes = bytes.max(4 << 10);
         self
     }
 

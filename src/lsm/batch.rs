@@ -116,10 +116,10 @@ impl Gate {
 impl PackedRow {
     /// Frames `row`, whose shape becomes known to `shapes` if there is room.
     pub(crate) fn new(row: &RowRef<'_>, shapes: &Shapes) -> Self {
-        let interned = shapes.intern(row.shape.arc());
+        let shape = shapes.number(row.shape.arc());
         let mut bytes = Vec::with_capacity(row.body.len() + 5);
-        row::encode_row(&mut bytes, interned.id.map(|id| id.0), row);
-        Self { shape: interned.id, bytes }
+        row::encode_row(&mut bytes, shape.map(|id| id.0), row);
+        Self { shape, bytes }
     }
 }
 

@@ -69,7 +69,7 @@ impl Engine {
 
     /// Reads every log that recovery would read; the records there are.
     pub(crate) fn verify_logs(&self) -> Result<u64> {
-        let (active, _) = self.log_end();
+        let active = self.log_end();
         self.rounds.flush(crate::options::Durability::Buffered)?;
         let logs: Vec<_> = self.install.lock().version().logs().to_vec();
         let mut records = 0;
@@ -131,11 +131,14 @@ impl Engine {
 
     /// Copies the database as of now into the new or empty directory `target`.
     ///
-    /// 1. Flush, and pin the version: its files stay. 2. Link or copy them. 3. Write a manifest, and CURRENT last:
+    /// 1. Flush, and pin the version: its files stay; a snapshot keeps the rows of a table that is dropped meanwhile,
+    /// whose catalog row the copy may still have. 2. Link or copy them. 3. Write a manifest, and CURRENT last:
     /// until then the copy does not open.
-    pub(crate) fn checkpoint(&self, target: &Path) -> Result<()> {
+    pub(crate) fn checkpoint(self: &Arc<Self>, target: &Path) -> Result<()> {
+        let snapshot = self.snapshot();
         self.flush_all()?;
         let pinned = self.pin();
+        drop(snapshot);
         let version = pinned.version();
         let fs = &self.env.fs;
         let doing = |error| Error::io(format!("create {}", target.display()), error);

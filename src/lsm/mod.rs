@@ -25,12 +25,11 @@ mod view;
 mod tests;
 
 pub(crate) use background::whole_table;
-pub(crate) use batch::{Action, Batch, Condition, Current, Gate, Op, PackedRow, TableChange};
-pub(crate) use merge::{Scan, ScanRow};
+pub(crate) use batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
+pub(crate) use merge::Scan;
 pub(crate) use recover::Recovered;
 pub(crate) use snapshot::SnapshotGuard;
 pub(crate) use ticket::CommitTicket;
-pub(crate) use upkeep::Counters;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,7 +41,6 @@ use crate::codec::{HashSeed, hash};
 use crate::error::Result;
 use crate::executor::Executor;
 use crate::format::names::{FileId, FileNumber};
-use crate::format::span::Span;
 use crate::fs::{FileLock, Fs};
 use crate::manifest::{FileEntry, Manifest};
 use crate::model::{Seq, ShapeId, Shapes};
@@ -133,15 +131,11 @@ impl Engine {
         self.rounds.published()
     }
 
-    /// True if nothing of `span` is in any memtable or file, whatever its version.
-    pub(crate) fn is_untouched(&self, span: &Span) -> Result<bool> {
-        Ok(!self.scan(span, None)?.advance()?)
-    }
-
     /// A number and an id for a new table file.
     fn new_file(&self) -> Result<(FileNumber, FileId)> {
         let mut manifest = self.install.lock();
-        let number = manifest.next_number().map_err(|error| self.judge(error))?;
+        let number = manifest.next_number();
+        let number = number.map_err(|error| self.judge(&manifest, error))?;
         Ok((number, manifest.next_id()))
     }
 

@@ -129,8 +129,10 @@ impl<'e> Outputs<'e> {
         let table = table_of(entries.key()).unwrap_or_default();
         if let Some((writer, tables)) = self.writer.as_ref().filter(|_| is_new_key) {
             let (bytes, is_new_table) = (writer.bytes(), tables.last() != Some(&table));
-            let ends =
-                bytes >= self.cut.file_bytes || (is_new_table && bytes >= self.cut.table_bytes);
+            // The few catalog rows must not keep a large file of other tables alive.
+            let is_catalog = tables.last() == Some(&TableId::CATALOG);
+            let ends = bytes >= self.cut.file_bytes
+                || (is_new_table && (is_catalog || bytes >= self.cut.table_bytes));
             if ends {
                 self.end_file()?;
             }

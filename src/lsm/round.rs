@@ -16,9 +16,6 @@
 //!
 //! Not here: what is in the queue and how it is written (`commit`).
 
-#[cfg(all(test, loom))]
-mod models;
-
 use std::task::Waker;
 
 use crate::error::Error;
@@ -139,11 +136,20 @@ impl<Q: Queue> Rounds<Q> {
         state.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// True if somebody polls for a commit that is not decided. A round under way does not count as help: it may
-    /// have begun without that commit, and nobody may be left to lead the next one.
-    pub(crate) fn is_polled(&self) -> bool {
-        let state = self.lock();
-        state.failed.is_none() && !state.wakers.is_empty()
+    /// Leads a round if somebody polls for a commit; one that is under way may leave somebody for the next.
+    pub(crate) fn lead_polled(&self) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.failed.is_some() || state.wakers.is_empty() {
+                return false;
+            }
+            if !state.leading {
+                break;
+            }
+            self.ended_of(state.filling - 1).wait(&mut state);
+        }
+        drop(self.lead(state, Durability::Buffered));
+        true
     }
 
     /// True if no round is under way.
@@ -268,3 +274,8 @@ impl<Q> State<Q> {
         self.failed.get_or_insert(error);
     }
 }
+
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::executor::Lane;
 use crate::model::Seq;
 use crate::sync::Mutex;
 
@@ -51,10 +52,6 @@ impl SnapshotGuard {
     pub(crate) fn seq(&self) -> Seq {
         self.seq
     }
-
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.engine
-    }
 }
 
 impl Drop for SnapshotGuard {
@@ -64,6 +61,10 @@ impl Drop for SnapshotGuard {
             *count -= 1;
             if *count == 0 {
                 held.remove(&self.seq);
+                drop(held);
+                if self.engine.upkeep.has_dropped() {
+                    self.engine.executor.signal(Lane::Flush);
+                }
             }
         }
     }

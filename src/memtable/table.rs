@@ -26,8 +26,7 @@ const LINES_MIN: usize = if cfg!(loom) { 1 } else { 64 };
 const TABLES_MAX: usize = usize::BITS as usize - 12;
 /// Keys a line on average at which a table is full: above, passing on costs more than the memory is worth.
 const LOAD_MAX: usize = 4;
-/// Lines an insert moves: few, for each may be a cache miss; two lines have room for eight keys, so that a move
-/// is over long before the next.
+/// Lines an insert moves: few, for each costs cache misses, and yet a move ends long before the next begins.
 const MOVE_LINES: usize = 2;
 /// In `Line::fill`: a node that belongs here is in a later line. Below it, the number of slots taken.
 const PASSED: u32 = 8;

@@ -171,6 +171,12 @@ impl Entity {
 
     /// The size that counts against the limits of an entity and of a group.
     pub fn size(&self) -> usize {
+        if let Repr::Stored(Stored { shape, .. }) = &self.repr {
+            // The shape knows its share: only text and bytes are left to be counted.
+            let varies = |&index: &usize| shape.property(index).1.fixed_width().is_none();
+            let values = (0..shape.len()).filter(varies).filter_map(|index| self.property(index));
+            return limits::entity_size(self.key_units(), shape, values.map(|(_, value)| value));
+        }
         let bases = self.properties().map(|(name, value)| {
             let text_or_bytes = match value {
                 ValueRef::String(text) => 2 * utf16_len(text),

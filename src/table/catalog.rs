@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::error::{Code, Error, ErrorKind, Result};
+use crate::executor::Lane;
 use crate::format::key::user_key;
 use crate::format::names::TableId;
 use crate::lsm::{Action, Batch, Condition, Engine, Gate, Op, PackedRow, TableChange};
@@ -145,6 +146,7 @@ impl Catalog {
         batch.changes.push(TableChange::Dropped(Arc::clone(&entry.gate)));
         self.engine.commit(&batch, self.durability())?;
         tables.by_name.remove(&lower);
+        self.engine.executor.signal(Lane::Flush);
         Ok(())
     }
 

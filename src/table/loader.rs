@@ -3,9 +3,11 @@
 //! Invariants
 //! * a row is rejected alone: the rest of its group is committed without it;
 //! * rows with one key are committed in the order they came in;
-//! * what is held in memory is bounded, whatever the order of partitions.
+//! * what is held in memory is bounded, whatever the order of partitions;
+//! * a line is acknowledged when all lines before it are committed or rejected, so that a load can go on behind it.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::fmt;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -16,9 +18,9 @@ use crate::options::Durability;
 
 use super::{Operation, Table};
 
-/// Rows that wait for their group to fill, over all partitions.
+/// Rows taken after which none waits any longer for its group to fill.
 const WAITING_ROWS_MAX: usize = 20_000;
-/// And their bytes.
+/// And bytes of rows that wait, over all partitions.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 /// Groups on their way to the disk: enough to share syncs, few enough to bound what a stop may repeat.
 const TICKETS_MAX: usize = 64;
@@ -73,10 +75,15 @@ pub struct Loader {
     mode: LoadMode,
     durability: Durability,
     waiting: HashMap<Vec<u8>, Waiting>,
-    rows: usize,
     bytes: usize,
-    /// Groups under way, oldest first, each with its last line and its count of rows.
-    tickets: VecDeque<(CommitTicket, u64, u64)>,
+    /// Rows taken since all that waited was committed.
+    taken: usize,
+    /// Groups under way, oldest first.
+    tickets: VecDeque<Submitted>,
+    /// The first lines of the groups that wait or are under way, and how many begin there.
+    starts: BTreeMap<u64, usize>,
+    /// The last lines of groups that are as durable as asked, but behind a line that is not.
+    held: BinaryHeap<Reverse<u64>>,
     rejected: Vec<Rejected>,
     acknowledged: Option<Box<dyn FnMut(u64) + Send>>,
     summary: LoadSummary,
@@ -89,6 +96,16 @@ struct Waiting {
     lines: Vec<u64>,
     keys: HashSet<u64>,
     size: usize,
+    /// The first line, even if that is rejected later.
+    start: u64,
+}
+
+/// A group under way.
+struct Submitted {
+    ticket: CommitTicket,
+    start: u64,
+    last: u64,
+    rows: u64,
 }
 
 impl Table {
@@ -99,9 +116,11 @@ impl Table {
             table: self.clone(),
             mode: LoadMode::Insert,
             waiting: HashMap::new(),
-            rows: 0,
             bytes: 0,
+            taken: 0,
             tickets: VecDeque::new(),
+            starts: BTreeMap::new(),
+            held: BinaryHeap::new(),
             rejected: Vec::new(),
             acknowledged: None,
             summary: LoadSummary::default(),
@@ -122,7 +141,8 @@ impl Loader {
         self
     }
 
-    /// Calls `with` with the last line of each group once the group is as durable as asked, in order of commit.
+    /// Calls `with` with the last line of each group, in ascending order, once that group and all rows of
+    /// earlier lines are as durable as asked, or rejected. Requires that lines ascend.
     pub fn on_acknowledged(mut self, with: impl FnMut(u64) + Send + 'static) -> Self {
         self.acknowledged = Some(Box::new(with));
         self
@@ -131,7 +151,7 @@ impl Loader {
     /// Takes a row; `line` names it in [`Rejected`] and acknowledgements.
     ///
     /// # Errors
-    /// What ends the load: `Io`, `StorageFull`, `Poisoned`, a table that was dropped. A row that is refused is no error.
+    /// What ends the load: `Io`, `StorageFull`, `Poisoned`, a table that was dropped. A refused row is no error.
     pub fn push(&mut self, line: u64, entity: Entity) -> Result<()> {
         let size = entity.size();
         let operation = match self.mode {
@@ -193,19 +213,24 @@ impl Loader {
             self.commit(full)?;
             return self.wait(line, op, size);
         }
+        if waiting.ops.is_empty() {
+            waiting.start = line;
+            *self.starts.entry(line).or_default() += 1;
+        }
         waiting.keys.insert(op.hash);
         waiting.ops.push(op);
         waiting.lines.push(line);
         waiting.size += size;
-        self.rows += 1;
         self.bytes += size;
-        if self.rows >= WAITING_ROWS_MAX || self.bytes >= WAITING_BYTES_MAX {
+        self.taken += 1;
+        if self.taken >= WAITING_ROWS_MAX || self.bytes >= WAITING_BYTES_MAX {
             self.commit_all()?;
         }
         Ok(())
     }
 
     fn commit_all(&mut self) -> Result<()> {
+        self.taken = 0;
         let mut all: Vec<Waiting> = self.waiting.drain().map(|(_, waiting)| waiting).collect();
         // By first line: the order of a hash map must not decide what a replayed run does.
         all.sort_unstable_by_key(|waiting| waiting.lines.first().copied());
@@ -213,15 +238,18 @@ impl Loader {
     }
 
     fn commit(&mut self, waiting: Waiting) -> Result<()> {
-        let Waiting { ops, mut lines, size, .. } = waiting;
-        self.rows -= ops.len();
+        let Waiting { ops, mut lines, size, start, .. } = waiting;
+        if ops.is_empty() {
+            return Ok(());
+        }
         self.bytes -= size;
         let mut batch = self.table.batch(ops, true);
         while !batch.ops.is_empty() {
             match self.table.engine.commit_async(&batch, self.durability) {
                 Ok(ticket) => {
                     let last = lines.iter().copied().max().unwrap_or_default();
-                    self.tickets.push_back((ticket, last, lines.len() as u64));
+                    let rows = lines.len() as u64;
+                    self.tickets.push_back(Submitted { ticket, start, last, rows });
                     break;
                 }
                 Err(error) => {
@@ -236,6 +264,9 @@ impl Loader {
                 }
             }
         }
+        if batch.ops.is_empty() {
+            self.settle(start, None);
+        }
         if self.tickets.len() >= TICKETS_MAX {
             self.await_oldest()?;
         }
@@ -243,14 +274,30 @@ impl Loader {
     }
 
     fn await_oldest(&mut self) -> Result<()> {
-        let Some((ticket, last, rows)) = self.tickets.pop_front() else { return Ok(()) };
-        ticket.wait()?;
-        self.summary.loaded += rows;
+        let Some(oldest) = self.tickets.pop_front() else { return Ok(()) };
+        oldest.ticket.wait()?;
+        self.summary.loaded += oldest.rows;
         self.summary.groups += 1;
-        if let Some(acknowledged) = &mut self.acknowledged {
-            acknowledged(last);
-        }
+        self.settle(oldest.start, Some(oldest.last));
         Ok(())
+    }
+
+    /// The group that begins at line `start` is done, up to line `last` if any of it was committed.
+    /// Acknowledges what nothing earlier holds back any more.
+    fn settle(&mut self, start: u64, last: Option<u64>) {
+        if let Some(count) = self.starts.get_mut(&start) {
+            *count -= 1;
+            if *count == 0 {
+                self.starts.remove(&start);
+            }
+        }
+        let Some(acknowledged) = &mut self.acknowledged else { return };
+        self.held.extend(last.map(Reverse));
+        let open = self.starts.first_key_value().map_or(u64::MAX, |(start, _)| *start);
+        while let Some(Reverse(line)) = self.held.peek().copied().filter(|held| held.0 < open) {
+            self.held.pop();
+            acknowledged(line);
+        }
     }
 
     fn reject(&mut self, line: u64, error: Error) {

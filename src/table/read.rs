@@ -212,3 +212,18 @@ impl<'a> RowView<'a> {
 fn damaged(error: crate::codec::DecodeError) -> Error {
     Error::decode("row".as_ref(), 0, error)
 }
+
+#[cfg(feature = "serde")]
+impl Table {
+    /// The entity with these keys as an application's struct, or `None`; see `Entity::to`.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); `InvalidInput` if a property does not fit its field.
+    pub fn get_as<T: serde::de::DeserializeOwned>(
+        &self,
+        partition_key: &str,
+        row_key: &str,
+    ) -> Result<Option<T>> {
+        self.get(partition_key, row_key)?.map(|entity| entity.to()).transpose()
+    }
+}

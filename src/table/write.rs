@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Error, Result};
 use crate::format::key::{decode_part, decode_user_key, user_key};
 use crate::lsm::{Action, Batch, Condition, Gate, Op, PackedRow};
 use crate::model::{ETag, Entity, KeyPart, RowRef, Seq, check_key, check_row_limits, utf16_len};
@@ -148,17 +148,4 @@ fn check_merged(key: &[u8], row: &RowRef<'_>) -> Result<()> {
     let units = utf16_len(&decode_part(partition_key).map_err(damaged)?)
         + utf16_len(&decode_part(row_key).map_err(damaged)?);
     check_row_limits(units, row)
-}
-
-/// An ETag as text: `*` is any.
-///
-/// # Errors
-/// `InvalidInput` for what is neither `*` nor an ETag.
-pub(crate) fn parse_condition(text: &str) -> Result<Option<ETag>> {
-    if text == "*" { Ok(None) } else { text.parse().map(Some) }
-}
-
-/// A write that names no condition where one is required.
-pub(crate) fn condition_missing() -> Error {
-    Error::refused(Code::InvalidInput)
 }

@@ -352,9 +352,7 @@ fn check_polled(good: usize, committers: &'static [Durability]) {
             let lane = Arc::clone(&lane);
             move |model| {
                 lane.wait();
-                if model.rounds.is_polled() {
-                    drop(model.rounds.flush(BUFFERED));
-                }
+                model.rounds.lead_polled();
             }
         });
         let spawned: Vec<_> =
