@@ -69,7 +69,6 @@ impl Executor {
     }
 
     /// One thread a lane. The worker is held weakly, so that dropping the database ends the threads.
-    #[cfg(not(loom))]
     #[expect(clippy::disallowed_methods, reason = "this is the module that starts threads")]
     pub(crate) fn start(&self, worker: &Arc<impl Worker + 'static>) -> std::io::Result<()> {
         for lane in Lane::ALL {
@@ -123,7 +122,6 @@ impl Drop for Executor {
     }
 }
 
-#[cfg(not(loom))]
 fn run_lane(shared: &Shared, worker: &std::sync::Weak<impl Worker>, lane: Lane) {
     let mut state = shared.state.lock();
     loop {

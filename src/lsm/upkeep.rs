@@ -150,7 +150,6 @@ impl Upkeep {
     }
 
     /// Waits until more than `seen` flushes were tried; the error of the last, if it failed.
-    #[cfg(not(loom))]
     pub(super) fn wait_for_flush(&self, seen: u64) -> Result<()> {
         let mut state = self.state.lock();
         while state.attempts == seen {
@@ -160,7 +159,6 @@ impl Upkeep {
     }
 
     /// Waits for a flush to end, at most for `time`.
-    #[cfg(not(loom))]
     pub(super) fn pause(&self, time: std::time::Duration) {
         let mut state = self.state.lock();
         self.attempted.wait_for(&mut state, time);
