@@ -1,11 +1,16 @@
 //! What the benchmarks need and users do not: no part of the public interface, and free to change.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::codec::{HashSeed, hash};
 use crate::format::Kind;
+use crate::format::names::{FileId, FileNumber};
+use crate::fs::{Fs, MemFs};
 use crate::memtable;
-use crate::model::Seq;
+use crate::model::{EdmType, Row, Seq, Shape, Shapes, ValueRef};
+use crate::options::{Codec, IoMode};
+use crate::sst::{BlockCache, Sst, SstOptions, SstShared, SstWriter};
 
 /// The memtable, for benches/memtable.rs.
 pub struct Memtable(Arc<memtable::Memtable>);
@@ -51,4 +56,87 @@ impl Memtable {
     pub fn bytes(&self) -> usize {
         self.0.bytes()
     }
+}
+
+/// How an SST is stored and read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SstShape {
+    /// Used in place.
+    Mapped,
+    /// Compressed, mapped, its blocks not cached.
+    MappedZstd,
+    /// Read through a cache that holds it whole.
+    Cached,
+}
+
+/// An SST in memory, for benches/sst.rs.
+pub struct SstFile(Arc<Sst>);
+
+const SEED: HashSeed = HashSeed(1);
+
+impl SstFile {
+    /// A file of rows of `row_bytes` bytes with these keys, which are in order.
+    pub fn build(shape: SstShape, keys: &[Vec<u8>], row_bytes: usize) -> Self {
+        let fs = MemFs::new();
+        let codec = if shape == SstShape::MappedZstd { Codec::Zstd } else { Codec::None };
+        let options = SstOptions { block_bytes: 16 << 10, codec, seed: SEED };
+        let (number, id, dir) = (FileNumber(1), FileId(1), Path::new(""));
+        let writer = SstWriter::create(Arc::new(fs.clone()), dir, number, id, options);
+        let mut writer = writer.expect("memory");
+        let row = bench_row(row_bytes);
+        for (key, i) in keys.iter().zip(0..) {
+            // Commits of a loader: Seqs that grow a little with every row.
+            let seq = Seq(132_000_000_000_000_000 + i * 70);
+            writer.add(key, seq, Kind::Put, Some(&row.as_ref())).expect("memory");
+        }
+        let meta = writer.finish().expect("memory");
+        let (mode, cache_bytes) = match shape {
+            SstShape::Cached => (IoMode::Pread, 1 << 30),
+            _ => (IoMode::Mmap, 0),
+        };
+        let cache = Arc::new(BlockCache::new(cache_bytes));
+        let shared = SstShared { cache, shapes: Arc::new(Shapes::new(1 << 20)), mode, seed: SEED };
+        Self(Arc::new(Sst::open(&fs as &dyn Fs, dir, &meta, &shared).expect("just written")))
+    }
+
+    /// Hashes and looks up; length of the row.
+    pub fn get(&self, key: &[u8]) -> Option<usize> {
+        let hit = self.0.get(hash(SEED, key), key, Seq::MAX).expect("sound")?;
+        Some(hit.row().expect("sound").body.len())
+    }
+
+    /// Visits every entry; bytes of keys and rows.
+    pub fn scan(&self) -> usize {
+        let (mut iter, mut bytes) = (self.0.iter(true), 0);
+        iter.next().expect("sound");
+        while iter.valid() {
+            bytes += iter.key().len() + iter.row_bytes().len();
+            iter.next().expect("sound");
+        }
+        bytes
+    }
+
+    /// Seeks to each key; bytes of the keys found.
+    pub fn seeks<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> usize {
+        let (mut iter, mut bytes) = (self.0.iter(true), 0);
+        for key in keys {
+            iter.seek(key).expect("sound");
+            bytes += if iter.valid() { iter.key().len() } else { 0 };
+        }
+        bytes
+    }
+
+    /// Length of the file.
+    pub fn bytes(&self) -> u64 {
+        self.0.meta().bytes
+    }
+}
+
+fn bench_row(bytes: usize) -> Row {
+    let shape =
+        Shape::new(vec![("Count".into(), EdmType::Int64), ("Text".into(), EdmType::String)]);
+    let text = "x".repeat(bytes.saturating_sub(10));
+    let mut body = Vec::new();
+    shape.encode_body([ValueRef::Int64(7), ValueRef::String(&text)].into_iter(), &mut body);
+    Row { shape: Arc::new(shape), body }
 }

@@ -98,6 +98,11 @@ impl Executor {
         }
     }
 
+    /// True once the threads were told to end: long steps should.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.shared.state.lock().stopping
+    }
+
     /// Lets running steps end, and ends the threads.
     pub(crate) fn stop(&self) {
         self.shared.state.lock().stopping = true;

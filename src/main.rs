@@ -1,1 +1,5 @@
-fn main() {}
+//! argv to `cli`, result to exit code.
+
+fn main() -> std::process::ExitCode {
+    rowstone::cli::run()
+}

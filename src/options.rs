@@ -1,4 +1,23 @@
 //! What a database can be told when it is opened: plain data, every default and limit with its reason.
+//!
+//! Not here: opening (`db`).
+
+use std::sync::Arc;
+
+use crate::clock::{Clock, SystemClock};
+use crate::fs::{DiskFs, Fs};
+
+/// How durable a commit is when it returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Durability {
+    /// In this process's memory: survives neither a crash of the process nor a power cut until
+    /// `Db::sync`, the background sync (every second or 8 MB), or a clean close.
+    Buffered,
+    /// Handed to the operating system: survives a crash of the process; a power cut may take the last second.
+    Os,
+    /// On the disk: survives a power cut.
+    Sync,
+}
 
 /// How immutable files are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,4 +35,149 @@ pub enum Codec {
     None,
     /// zstd; needs the feature `zstd`.
     Zstd,
+}
+
+/// Who runs background work: flush, compaction, removal of dead files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Background {
+    /// Three threads of the database's own.
+    Threads,
+    /// Nobody: the application calls `Db::step`; a writer that would wait runs steps itself.
+    Manual,
+}
+
+/// How to open a database. Every setting can differ from one opening to the next: the files are the same.
+///
+/// ```
+/// # fn main() -> rowstone::Result<()> {
+/// use rowstone::{Db, Durability};
+/// let db = Db::options().durability(Durability::Os).memtable_bytes(8 << 20).open_in_memory()?;
+/// # db.close()
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(crate) durability: Durability,
+    pub(crate) create_if_missing: bool,
+    pub(crate) io_mode: IoMode,
+    pub(crate) codec_run: Codec,
+    pub(crate) background: Background,
+    pub(crate) memtable_bytes: usize,
+    pub(crate) frozen_max: usize,
+    pub(crate) cache_bytes: usize,
+    pub(crate) shape_bytes: usize,
+    pub(crate) block_bytes: usize,
+    pub(crate) run_file_bytes: u64,
+    pub(crate) log_allocate_bytes: u64,
+    pub(crate) weak_sync_bytes: u64,
+    pub(crate) seed: Option<u64>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) fs: Arc<dyn Fs>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Sync,
+            create_if_missing: true,
+            io_mode: if cfg!(target_pointer_width = "64") { IoMode::Mmap } else { IoMode::Pread },
+            codec_run: Codec::None,
+            background: Background::Threads,
+            // Large enough that a flush writes a file worth a seek, small enough to replay in a fraction of a second.
+            memtable_bytes: 64 << 20,
+            // One being flushed and one waiting; the next freeze waits with the writer.
+            frozen_max: 2,
+            cache_bytes: 32 << 20,
+            // Shapes beyond this are written into each row: memory stays bounded whatever users invent.
+            shape_bytes: 4 << 20,
+            block_bytes: 16 << 10,
+            // Long enough to amortise a file, short enough that one merge step is not long.
+            run_file_bytes: 32 << 20,
+            log_allocate_bytes: 256 << 10,
+            weak_sync_bytes: 8 << 20,
+            seed: None,
+            clock: Arc::new(SystemClock::new()),
+            fs: Arc::new(DiskFs::new()),
+        }
+    }
+}
+
+impl Options {
+    /// The defaults, for a server: 64 MiB memtables, 32 MiB cache, files mapped.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How durable commits are that do not say so themselves. Default: [`Durability::Sync`].
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Whether a missing path or an empty directory becomes a new database. Default: true.
+    pub fn create_if_missing(mut self, create: bool) -> Self {
+        self.create_if_missing = create;
+        self
+    }
+
+    /// How table files are read. Default: [`IoMode::Mmap`] where addresses have 64 bits.
+    pub fn io_mode(mut self, mode: IoMode) -> Self {
+        self.io_mode = mode;
+        self
+    }
+
+    /// How files of a sorted run are stored; young files are never compressed. Default: [`Codec::None`].
+    pub fn codec(mut self, codec: Codec) -> Self {
+        self.codec_run = codec;
+        self
+    }
+
+    /// Who runs background work. Default: [`Background::Threads`].
+    pub fn background(mut self, background: Background) -> Self {
+        self.background = background;
+        self
+    }
+
+    /// Bytes a memtable may take before it is flushed; also bounds each log. At most three are in
+    /// memory. At least 64 KiB, default 64 MiB.
+    pub fn memtable_bytes(mut self, bytes: usize) -> Self {
+        self.memtable_bytes = bytes.max(4 << 10);
+        self
+    }
+
+    /// Bytes of the block cache ([`IoMode::Pread`], and compressed files). Default 32 MiB.
+    pub fn cache_bytes(mut self, bytes: usize) -> Self {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// Target size of a block of rows, before compression. 512 bytes to 1 MiB, default 16 KiB.
+    pub fn block_bytes(mut self, bytes: usize) -> Self {
+        self.block_bytes = bytes.clamp(512, 1 << 20);
+        self
+    }
+
+    /// Target size of a file of a sorted run. At least 64 KiB, default 32 MiB.
+    pub fn run_file_bytes(mut self, bytes: u64) -> Self {
+        self.run_file_bytes = bytes.max(4 << 10);
+        self
+    }
+
+    /// The time that commits are numbered by. Default: the system's.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The file system. Default: the system's.
+    pub fn fs(mut self, fs: Arc<dyn Fs>) -> Self {
+        self.fs = fs;
+        self
+    }
+
+    /// Makes ids and hash seeds follow from `seed`, so that a run can be replayed. Default: the system's entropy.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
 }

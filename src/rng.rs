@@ -1,5 +1,8 @@
 //! Randomness: a small seeded generator, and the only door to the system's entropy.
 
+// A static, which loom's primitives cannot be; no thread waits on it.
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// A seeded generator (SplitMix64): the same seed gives the same numbers on every machine.
 /// For ids, test programs and jitter, not for secrets.
 #[derive(Clone, Debug)]
@@ -17,8 +20,12 @@ impl Rng {
     pub fn from_entropy() -> Self {
         // Without entropy an address and a counter still tell files apart within a process;
         // the ids guard against stale bytes, not against adversaries.
-        let fallback = std::ptr::from_ref(&()).addr() as u64;
-        Self::from_seed(getrandom::u64().unwrap_or(fallback))
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        let fallback = || {
+            let address = std::ptr::from_ref(&CALLS).addr() as u64;
+            address.wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed) << 48)
+        };
+        Self::from_seed(getrandom::u64().unwrap_or_else(|_| fallback()))
     }
 
     /// The next number.
@@ -57,5 +64,16 @@ mod tests {
         assert_eq!(rng.next_u64(), 0xe220_a839_7b1d_cdaf);
         assert!((0..1000).all(|_| rng.below(7) < 7));
         assert_eq!(rng.below(0), 0);
+    }
+
+    /// Recorded seeds of failures must mean the same for ever.
+    #[test]
+    fn choices_are_the_same_on_every_machine() {
+        let mut rng = Rng::from_seed(42);
+        let below: Vec<u64> = (0..8).map(|_| rng.below(100)).collect();
+        let picked: String = (0..8).map(|_| *rng.pick(&['a', 'b', 'c', 'd'])).collect();
+        let chances = (0..1000).filter(|_| rng.chance(1, 4)).count();
+        assert_eq!(below, [74, 15, 27, 34, 3, 86, 21, 80]);
+        assert_eq!((&picked[..], chances), ("bcabccca", 273));
     }
 }

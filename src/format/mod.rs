@@ -2,7 +2,24 @@
 //!
 //! Not here: files (`log`, `sst`, `manifest`), primitives (`codec`).
 
+pub(crate) mod block;
+pub(crate) mod current;
+pub(crate) mod edit;
+pub(crate) mod field;
+pub(crate) mod field_set;
+pub(crate) mod file_meta;
+pub(crate) mod hash_index;
+pub(crate) mod key;
 pub(crate) mod names;
+pub(crate) mod record;
+pub(crate) mod row;
+pub(crate) mod row_block;
+pub(crate) mod shape;
+pub(crate) mod span;
+pub(crate) mod sparse_index;
+pub(crate) mod sst;
+pub(crate) mod stats;
+pub(crate) mod wal;
 
 /// What an entry says about its user key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,5 +1,217 @@
-//! To come.
+//! The system's file system.
+//!
+//! Invariants
+//! * transfers are positioned: handles share no file cursor;
+//! * a sync after which the length matters is a full one (see [`DiskWrite`]).
+//!
+//! Not here: interrupted and short calls (`complete`), what differs between systems (`sys`).
 
-/// To come.
+#![expect(clippy::disallowed_methods, reason = "this is the module that touches the disk")]
+
+mod sys;
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::complete::{self, Directories, read_exact_at, retry, write_all_at};
+use super::{FileLock, FileRead, FileWrite, Fs};
+use crate::sync::{AtomicBool, Ordering};
+
+/// The system's file system.
+///
+/// ```
+/// use rowstone::fs::{DiskFs, Fs};
+///
+/// assert!(DiskFs::new().exists(&std::env::temp_dir())?);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DiskFs {}
+
+/// A file being written. POSIX's fdatasync covers a length that grew by writing; for a length set
+/// otherwise systems differ, so the next sync is a full one.
 #[derive(Debug)]
-pub struct DiskFs;
+struct DiskWrite {
+    file: File,
+    resized: AtomicBool,
+}
+
+#[derive(Debug)]
+struct DiskRead {
+    file: File,
+}
+
+/// The system releases the lock when the file is closed.
+#[derive(Debug)]
+struct DiskLock {
+    _file: File,
+}
+
+impl DiskFs {
+    /// The system's file system.
+    pub fn new() -> Self {
+        Self {}
+    }
+}
+
+impl Fs for DiskFs {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        complete::create_dir_all(self, dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in retry(|| std::fs::read_dir(dir))? {
+            match entry {
+                // No name of ours is anything but ASCII; the others are only looked at.
+                Ok(entry) => names.push(entry.file_name().to_string_lossy().into_owned()),
+                // The iterator goes on where it was interrupted.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        retry(|| path.try_exists())
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        open_write(OpenOptions::new().read(true).write(true).create_new(true), path)
+    }
+
+    fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        open_write(OpenOptions::new().read(true).write(true), path)
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>> {
+        let file = retry(|| File::open(path))?;
+        Ok(Arc::new(DiskRead { file }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        retry(|| std::fs::rename(from, to))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        retry(|| std::fs::remove_file(path))
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        retry(|| std::fs::remove_dir(dir))
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        retry(|| std::fs::hard_link(from, to))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        sys::sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = retry(|| options.open(path))?;
+        retry(|| match file.try_lock() {
+            Ok(()) => Ok(()),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(error)) => Err(error),
+        })?;
+        Ok(Box::new(DiskLock { _file: file }))
+    }
+
+    fn kind(&self, path: &Path) -> String {
+        sys::kind(path)
+    }
+}
+
+impl Directories for DiskFs {
+    fn is_dir(&self, dir: &Path) -> io::Result<bool> {
+        match retry(|| dir.metadata()) {
+            Ok(found) if found.is_dir() => Ok(true),
+            Ok(_) => Err(io::ErrorKind::NotADirectory.into()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn make(&self, dir: &Path) -> io::Result<()> {
+        retry(|| std::fs::create_dir(dir))
+    }
+
+    fn sync(&self, dir: &Path) -> io::Result<()> {
+        self.sync_dir(dir)
+    }
+}
+
+impl FileWrite for DiskWrite {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        write_all_at(offset, bytes, |offset, bytes| sys::write_at(&self.file, offset, bytes))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if !self.resized.swap(false, Ordering::AcqRel) {
+            return retry(|| self.file.sync_data());
+        }
+        let result = retry(|| self.file.sync_all());
+        if result.is_err() {
+            self.resized.store(true, Ordering::Release);
+        }
+        result
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.resized.store(true, Ordering::Release);
+        sys::allocate(&self.file, len)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.resized.store(true, Ordering::Release);
+        retry(|| self.file.set_len(len))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(retry(|| self.file.metadata())?.len())
+    }
+
+    fn start_write_back(&self, offset: u64, len: u64) {
+        sys::start_write_back(&self.file, offset, len);
+    }
+}
+
+impl FileRead for DiskRead {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        read_exact_at(offset, buffer, |offset, buffer| sys::read_at(&self.file, offset, buffer))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(retry(|| self.file.metadata())?.len())
+    }
+
+    fn map(&self) -> io::Result<Bytes> {
+        if self.len()? == 0 {
+            return Ok(Bytes::new());
+        }
+        #[expect(unsafe_code, reason = "the one map of the crate; the module fs keeps its promise")]
+        // SAFETY: memmap2 asks that the file is not changed while it is mapped. Files are mapped
+        // only when complete (`FileRead::map`), are never opened for writing again, and an unlinked
+        // file keeps its bytes while a map holds them. A stranger who truncates a live file
+        // causes a signal, not undefined values in safe code; `IoMode::Pread` is for such media.
+        let map = unsafe { memmap2::MmapOptions::new().map(&self.file) }?;
+        Ok(Bytes::from_owner(map))
+    }
+}
+
+impl FileLock for DiskLock {}
+
+fn open_write(options: &OpenOptions, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+    let file = retry(|| options.open(path))?;
+    Ok(Box::new(DiskWrite { file, resized: AtomicBool::new(false) }))
+}

@@ -1,5 +1,464 @@
-//! To come.
+//! A file system whose operations fail by plan.
+//!
+//! Invariants
+//! * an operation is counted once, however often it is interrupted;
+//! * a failed operation did nothing, except that a short write wrote its first half;
+//! * faults are found in the order in which they were armed, the first that matches is the one.
+//!
+//! Not here: which failures leave what after a power cut (`mem`).
 
-/// To come.
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::complete::{self, Directories, read_exact_at, retry, write_all_at};
+use super::{FileLock, FileRead, FileWrite, Fs};
+use crate::sync::Mutex;
+
+/// What an operation does, for counting and for choosing which fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum OpKind {
+    /// Create a directory; with [`Fs::create_dir_all`] each level is one, and each sync of a parent a `SyncDir`.
+    CreateDir,
+    /// List a directory.
+    List,
+    /// Ask whether a path exists.
+    Exists,
+    /// Create a file.
+    Create,
+    /// Open a file for writing.
+    OpenWrite,
+    /// Open a file for reading.
+    OpenRead,
+    /// Rename a file.
+    Rename,
+    /// Remove a file.
+    Remove,
+    /// Remove a directory.
+    RemoveDir,
+    /// Give a file a second name.
+    Link,
+    /// Sync a directory.
+    SyncDir,
+    /// Lock a file.
+    Lock,
+    /// Write to a file.
+    Write,
+    /// Sync a file.
+    Sync,
+    /// Reserve space.
+    Allocate,
+    /// Cut or grow a file.
+    SetLen,
+    /// Ask for a file's length.
+    Len,
+    /// Read from a file.
+    Read,
+    /// Map a file.
+    Map,
+}
+
+/// How an operation fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// An input/output error: nothing is done. A failed sync moreover gives up what was not durable:
+    /// it can still be read, and a later sync that succeeds does not save it.
+    Eio,
+    /// No space left: nothing is done; the error's kind is `StorageFull`.
+    Enospc,
+    /// The call is interrupted once. The seam repeats it, so that the caller sees no error.
+    Eintr,
+    /// A write writes its first half and then fails like `Eio`; other operations fail like `Eio`.
+    ShortWrite,
+    /// The first call of a transfer moves only half. The seam completes it, so that the caller sees no error.
+    ShortTransfer,
+}
+
+/// A failure to come: by default that of the next operation, whatever it is, once.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    kind: FaultKind,
+    op: Option<OpKind>,
+    path: Option<String>,
+    /// How many matching operations pass before it.
+    after: u64,
+    sticky: bool,
+    spent: bool,
+}
+
+/// A file system that passes operations on to another one, counts them, and fails those that it was told to.
+///
+/// ```
+/// use std::path::Path;
+/// use std::sync::Arc;
+/// use rowstone::fs::{Fault, FaultFs, FaultKind, Fs, MemFs, OpKind};
+///
+/// let fs = FaultFs::new(Arc::new(MemFs::new()));
+/// fs.arm(Fault::new(FaultKind::Enospc).on(OpKind::Write).nth(1));
+/// let file = fs.create(Path::new("log"))?;
+/// assert!(file.write_at(0, b"first").is_ok());
+/// assert_eq!(file.write_at(5, b"second").unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+/// assert!(file.write_at(5, b"third").is_ok());
+/// assert_eq!((fs.count(OpKind::Write), fs.delivered()), (3, 1));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct FaultFs {
+    inner: Arc<dyn Fs>,
+    plan: Arc<Mutex<Plan>>,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    faults: Vec<Fault>,
+    counts: [u64; OpKind::ALL.len()],
+    delivered: u64,
+}
+
+/// An open file and the plan that its operations are subject to.
 #[derive(Debug)]
-pub struct FaultFs;
+struct Faulty<F> {
+    inner: F,
+    fs: FaultFs,
+    path: std::path::PathBuf,
+}
+
+impl OpKind {
+    /// Every kind.
+    pub const ALL: [OpKind; 19] = [
+        OpKind::CreateDir,
+        OpKind::List,
+        OpKind::Exists,
+        OpKind::Create,
+        OpKind::OpenWrite,
+        OpKind::OpenRead,
+        OpKind::Rename,
+        OpKind::Remove,
+        OpKind::RemoveDir,
+        OpKind::Link,
+        OpKind::SyncDir,
+        OpKind::Lock,
+        OpKind::Write,
+        OpKind::Sync,
+        OpKind::Allocate,
+        OpKind::SetLen,
+        OpKind::Len,
+        OpKind::Read,
+        OpKind::Map,
+    ];
+}
+
+impl fmt::Display for OpKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OpKind::CreateDir => "create directory",
+            OpKind::List => "list",
+            OpKind::Exists => "look for",
+            OpKind::Create => "create",
+            OpKind::OpenWrite => "open for writing",
+            OpKind::OpenRead => "open",
+            OpKind::Rename => "rename",
+            OpKind::Remove => "remove",
+            OpKind::RemoveDir => "remove directory",
+            OpKind::Link => "link",
+            OpKind::SyncDir => "sync directory",
+            OpKind::Lock => "lock",
+            OpKind::Write => "write",
+            OpKind::Sync => "sync",
+            OpKind::Allocate => "allocate",
+            OpKind::SetLen => "set length of",
+            OpKind::Len => "ask length of",
+            OpKind::Read => "read",
+            OpKind::Map => "map",
+        })
+    }
+}
+
+impl Fault {
+    /// The next operation fails, once.
+    pub fn new(kind: FaultKind) -> Self {
+        Self { kind, op: None, path: None, after: 0, sticky: false, spent: false }
+    }
+
+    /// Only operations of this kind count and fail.
+    #[must_use]
+    pub fn on(mut self, op: OpKind) -> Self {
+        self.op = Some(op);
+        self
+    }
+
+    /// Only operations on paths that end in `suffix` count and fail; a rename or link has the path that it makes.
+    #[must_use]
+    pub fn on_path(mut self, suffix: &str) -> Self {
+        self.path = Some(suffix.to_owned());
+        self
+    }
+
+    /// So many matching operations pass first, counted from when the fault is armed: `nth(0)` is the next one.
+    #[must_use]
+    pub fn nth(mut self, n: u64) -> Self {
+        self.after = n;
+        self
+    }
+
+    /// From the first failure on every matching operation fails.
+    #[must_use]
+    pub fn sticky(mut self) -> Self {
+        self.sticky = true;
+        self
+    }
+
+    fn matches(&self, op: OpKind, path: &Path) -> bool {
+        let on_path = |suffix: &String| path.to_string_lossy().ends_with(suffix.as_str());
+        self.op.is_none_or(|wanted| wanted == op) && self.path.as_ref().is_none_or(on_path)
+    }
+}
+
+impl FaultKind {
+    /// The error that the caller sees, if it sees one.
+    fn error(self, op: OpKind, path: &Path) -> Option<io::Error> {
+        let (kind, problem) = match self {
+            FaultKind::Eio | FaultKind::ShortWrite => (io::ErrorKind::Other, "input/output error"),
+            FaultKind::Enospc => (io::ErrorKind::StorageFull, "no space left"),
+            FaultKind::Eintr | FaultKind::ShortTransfer => return None,
+        };
+        Some(io::Error::new(kind, format!("{op} {}: injected {problem}", path.display())))
+    }
+}
+
+impl FaultFs {
+    /// A file system over `inner` in which nothing fails yet.
+    pub fn new(inner: Arc<dyn Fs>) -> Self {
+        Self { inner, plan: Arc::default() }
+    }
+
+    /// Adds a failure to come. Each fault counts the operations that match it for itself.
+    pub fn arm(&self, fault: Fault) {
+        self.plan.lock().faults.push(fault);
+    }
+
+    /// Nothing fails any more; the counts stay.
+    pub fn disarm(&self) {
+        self.plan.lock().faults.clear();
+    }
+
+    /// How many operations of this kind there were, failed ones included.
+    pub fn count(&self, op: OpKind) -> u64 {
+        self.plan.lock().counts[op as usize]
+    }
+
+    /// How many operations there were.
+    pub fn ops(&self) -> u64 {
+        self.plan.lock().counts.iter().sum()
+    }
+
+    /// How many faults were met: 0 says that a sweep has passed the last operation.
+    pub fn delivered(&self) -> u64 {
+        self.plan.lock().delivered
+    }
+
+    /// Counts an operation and says how it is to fail.
+    fn meet(&self, op: OpKind, path: &Path) -> Option<FaultKind> {
+        let mut plan = self.plan.lock();
+        plan.counts[op as usize] += 1;
+        let mut met = None;
+        for fault in plan.faults.iter_mut().filter(|fault| fault.matches(op, path)) {
+            if fault.after > 0 {
+                fault.after -= 1;
+            } else if !fault.spent && met.is_none() {
+                fault.spent = !fault.sticky;
+                met = Some(fault.kind);
+            }
+        }
+        plan.delivered += u64::from(met.is_some());
+        met
+    }
+
+    /// An operation that is done or not.
+    fn run<T>(
+        &self,
+        op: OpKind,
+        path: &Path,
+        mut operation: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let fault = self.meet(op, path);
+        if let Some(error) = fault.and_then(|fault| fault.error(op, path)) {
+            return Err(error);
+        }
+        let mut interrupt = fault == Some(FaultKind::Eintr);
+        retry(|| match std::mem::take(&mut interrupt) {
+            true => Err(io::ErrorKind::Interrupted.into()),
+            false => operation(),
+        })
+    }
+
+    /// What the first call of a transfer of `len` bytes comes to: an error, or how much it moves.
+    fn first_call(fault: &mut Option<FaultKind>, len: usize) -> io::Result<usize> {
+        match fault.take() {
+            Some(FaultKind::Eintr) => Err(io::ErrorKind::Interrupted.into()),
+            Some(FaultKind::ShortTransfer) => Ok(len.div_ceil(2)),
+            _ => Ok(len),
+        }
+    }
+
+    fn faulty<F>(&self, inner: F, path: &Path) -> Faulty<F> {
+        Faulty { inner, fs: self.clone(), path: path.to_owned() }
+    }
+}
+
+impl Fs for FaultFs {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        complete::create_dir_all(self, dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.run(OpKind::List, dir, || self.inner.list(dir))
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.run(OpKind::Exists, path, || self.inner.exists(path))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        let inner = self.run(OpKind::Create, path, || self.inner.create(path))?;
+        Ok(Box::new(self.faulty(inner, path)))
+    }
+
+    fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        let inner = self.run(OpKind::OpenWrite, path, || self.inner.open_write(path))?;
+        Ok(Box::new(self.faulty(inner, path)))
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>> {
+        let inner = self.run(OpKind::OpenRead, path, || self.inner.open_read(path))?;
+        Ok(Arc::new(self.faulty(inner, path)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.run(OpKind::Rename, to, || self.inner.rename(from, to))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.run(OpKind::Remove, path, || self.inner.remove(path))
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.run(OpKind::RemoveDir, dir, || self.inner.remove_dir(dir))
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.run(OpKind::Link, to, || self.inner.link(from, to))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.run(OpKind::SyncDir, dir, || self.inner.sync_dir(dir))
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        self.run(OpKind::Lock, path, || self.inner.lock(path))
+    }
+
+    fn kind(&self, path: &Path) -> String {
+        self.inner.kind(path)
+    }
+}
+
+impl Directories for FaultFs {
+    fn is_dir(&self, dir: &Path) -> io::Result<bool> {
+        let found = self.run(OpKind::Exists, dir, || self.inner.exists(dir))?;
+        if found {
+            self.inner.list(dir)?; // a file of this name is refused
+        }
+        Ok(found)
+    }
+
+    /// The inner file system syncs the parent as well; the sync that can fail comes after.
+    fn make(&self, dir: &Path) -> io::Result<()> {
+        self.run(OpKind::CreateDir, dir, || self.inner.create_dir_all(dir))
+    }
+
+    fn sync(&self, dir: &Path) -> io::Result<()> {
+        self.sync_dir(dir)
+    }
+}
+
+impl FileWrite for Faulty<Box<dyn FileWrite>> {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut fault = self.fs.meet(OpKind::Write, &self.path);
+        if let Some(kind) = fault {
+            if kind == FaultKind::ShortWrite {
+                self.inner.write_at(offset, &bytes[..bytes.len() / 2])?;
+            }
+            if let Some(error) = kind.error(OpKind::Write, &self.path) {
+                return Err(error);
+            }
+        }
+        write_all_at(offset, bytes, |offset, bytes| {
+            let count = FaultFs::first_call(&mut fault, bytes.len())?;
+            self.inner.write_at(offset, &bytes[..count])?;
+            Ok(count)
+        })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut reached = false;
+        let result = self.fs.run(OpKind::Sync, &self.path, || {
+            reached = true;
+            self.inner.sync()
+        });
+        if result.is_err() && !reached {
+            self.inner.forget_dirty();
+        }
+        result
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.fs.run(OpKind::Allocate, &self.path, || self.inner.allocate(len))
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.fs.run(OpKind::SetLen, &self.path, || self.inner.set_len(len))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.fs.run(OpKind::Len, &self.path, || self.inner.len())
+    }
+
+    fn start_write_back(&self, offset: u64, len: u64) {
+        self.inner.start_write_back(offset, len);
+    }
+
+    fn forget_dirty(&self) {
+        self.inner.forget_dirty();
+    }
+}
+
+impl FileRead for Faulty<Arc<dyn FileRead>> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let mut fault = self.fs.meet(OpKind::Read, &self.path);
+        if let Some(error) = fault.and_then(|kind| kind.error(OpKind::Read, &self.path)) {
+            return Err(error);
+        }
+        read_exact_at(offset, buffer, |offset, buffer| {
+            let count = FaultFs::first_call(&mut fault, buffer.len())?;
+            self.inner.read_at(offset, &mut buffer[..count])?;
+            Ok(count)
+        })
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.fs.run(OpKind::Len, &self.path, || self.inner.len())
+    }
+
+    fn map(&self) -> io::Result<Bytes> {
+        self.fs.run(OpKind::Map, &self.path, || self.inner.map())
+    }
+}

@@ -1,6 +1,7 @@
 //! The only door to the disk: files, maps, directories and locks, behind traits.
 //!
 //! [`DiskFs`] is the system's; [`MemFs`] models what a power cut leaves; [`FaultFs`] fails chosen operations of another.
+//! A program written against [`Fs`] can be crash-tested with the last two: see the example at [`MemFs`].
 //!
 //! Invariants
 //! * a name (create, rename, remove) is durable only after [`Fs::sync_dir`] of its directory;
@@ -8,12 +9,15 @@
 //! * an `Interrupted` error or a short transfer never leaves this module: the operation is completed or fails;
 //! * a path is written through one handle at a time.
 
+mod complete;
 mod disk;
 mod fault;
 mod mem;
+#[cfg(test)]
+mod tests;
 
 pub use disk::DiskFs;
-pub use fault::FaultFs;
+pub use fault::{Fault, FaultFs, FaultKind, OpKind};
 pub use mem::MemFs;
 
 use std::fmt;
@@ -56,6 +60,10 @@ pub trait Fs: Send + Sync + fmt::Debug {
 }
 
 /// A file being written.
+#[expect(
+    clippy::len_without_is_empty,
+    reason = "a length that can fail to be had, not a collection's"
+)]
 pub trait FileWrite: Send + Sync + fmt::Debug {
     /// Writes all of `bytes` at `offset`, growing the file as needed.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
@@ -73,9 +81,16 @@ pub trait FileWrite: Send + Sync + fmt::Debug {
     fn start_write_back(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
+    /// Gives up what is not durable yet, as a system does whose sync failed: it can be read, and no
+    /// later sync makes it durable. Only storages that model failures do anything.
+    fn forget_dirty(&self) {}
 }
 
 /// A file being read.
+#[expect(
+    clippy::len_without_is_empty,
+    reason = "a length that can fail to be had, not a collection's"
+)]
 pub trait FileRead: Send + Sync + fmt::Debug {
     /// Fills `buffer` from `offset`; `UnexpectedEof` if the file is shorter.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;

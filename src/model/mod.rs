@@ -2,6 +2,38 @@
 //!
 //! Not here: bytes on disk (`format`), JSON (`wire`), conditions of writes (`table`).
 
+mod convert;
+mod datetime;
+mod entity;
+mod etag;
+mod guid;
+mod limits;
+mod project;
+mod row;
 mod seq;
+#[cfg(feature = "serde")]
+mod serde;
+mod shape;
+mod shapes;
+mod value;
 
+pub use convert::{Binary, FromValue};
+pub use datetime::DateTime;
+pub use entity::Entity;
+pub use etag::ETag;
+pub use guid::Guid;
 pub use seq::Seq;
+pub use shape::Shape;
+pub use value::{EdmType, Value, ValueRef};
+
+pub(crate) use datetime::DateTimeProblem;
+pub(crate) use limits::{
+    BINARY_BYTES_MAX, ENTITY_SIZE_MAX, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KEY_UNITS_MAX,
+    KeyPart, NAME_UNITS_MAX, PROPERTIES_MAX, STRING_UNITS_MAX, SYSTEM_PROPERTIES, check_key,
+    check_property_name, check_row_limits, check_table_name, check_value, entity_size,
+    out_of_range, row_size,
+};
+pub(crate) use project::{EntityEncoder, Projector};
+pub(crate) use row::{Row, RowRef, ShapeRef, merge_rows};
+pub(crate) use shapes::{Interned, ShapeId, Shapes};
+pub(crate) use value::{utf16_cmp, utf16_cmp_bytes, utf16_len, utf16_rank, utf16_unrank_in_place};

@@ -1,0 +1,4 @@
+//! Target `field_set`: see `rowstone::fuzzing`.
+#![cfg_attr(fuzzing, no_main)]
+
+rowstone_fuzz::target!(field_set);

@@ -1,0 +1,4 @@
+//! Target `file_meta`: see `rowstone::fuzzing`.
+#![cfg_attr(fuzzing, no_main)]
+
+rowstone_fuzz::target!(file_meta);

@@ -1,0 +1,110 @@
+//! Verification: everything on disk is read and held against everything that says what it should be.
+//!
+//! | rule     | what it says                                                                          |
+//! | manifest | every record verifies, and its edits make the version in use                         |
+//! | ranges   | disjoint; references inside them; overlapping files have disjoint Seq intervals        |
+//! | file     | every checksum; keys in order; each hash entry names its key's newest version; counts  |
+//! | log      | every record up to the end of what was committed verifies                              |
+//! | catalog  | every range with files belongs to a table, or to one that was dropped                  |
+//!
+//! Not here: repairing.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::names::TableId;
+use crate::lsm::Engine;
+use crate::table::Catalog;
+
+/// What a verification read, and what it found wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// What was checked, and how many of each.
+    pub checked: Vec<(&'static str, u64)>,
+    /// What is wrong, each with file and offset; empty for a sound database.
+    pub problems: Vec<String>,
+}
+
+impl VerifyReport {
+    /// True if nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    fn note(&mut self, what: &'static str, count: u64) {
+        self.checked.push((what, count));
+    }
+
+    /// Damage is a finding; anything else ends the verification.
+    fn problem<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if is_finding(&error) => {
+                self.problems.push(error.chain());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn is_finding(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Io | ErrorKind::Unsupported)
+}
+
+/// Reads everything; `progress` is called with the bytes read since the last call.
+///
+/// # Errors
+/// Only what keeps it from looking; what it finds is in the report.
+pub(crate) fn verify(
+    engine: &Engine,
+    catalog: &Catalog,
+    progress: &mut dyn FnMut(u64),
+) -> Result<VerifyReport> {
+    let mut report = VerifyReport::default();
+    let pinned = engine.pin();
+    let version = pinned.version();
+    if let Err(problem) = version.check() {
+        report.problems.push(problem);
+    }
+    report.note("ranges", version.ranges().len() as u64);
+    files(engine, version, &mut report, progress)?;
+    let records = engine.verify_manifest();
+    let records = report.problem(records)?.unwrap_or_default();
+    report.note("manifest_records", records);
+    let records = engine.verify_logs();
+    let records = report.problem(records)?.unwrap_or_default();
+    report.note("log_records", records);
+    let tables = catalog.ids();
+    report.note("tables", tables.len() as u64);
+    for range in version.ranges().iter() {
+        let known = range.table == TableId::CATALOG
+            || tables.contains(&range.table)
+            || engine.is_dropped(range.table);
+        if !known {
+            let problem = format!("range r{}: {} is in no catalog", range.id.0, range.table);
+            report.problems.push(problem);
+        }
+    }
+    Ok(report)
+}
+
+fn files(
+    engine: &Engine,
+    version: &crate::manifest::Version,
+    report: &mut VerifyReport,
+    progress: &mut dyn FnMut(u64),
+) -> Result<()> {
+    let (mut files, mut blocks, mut entries) = (0, 0, 0);
+    for file in version.files() {
+        files += 1;
+        let facts = engine.verify_file(file, progress);
+        let Some(facts) = report.problem(facts)? else { continue };
+        blocks += facts.blocks;
+        entries += facts.stats.entries;
+        report.problems.extend(facts.problems.iter().map(ToString::to_string));
+    }
+    report.note("files", files);
+    report.note("blocks", blocks);
+    report.note("entries", entries);
+    Ok(())
+}

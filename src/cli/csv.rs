@@ -1,0 +1,329 @@
+//! Comma-separated values, RFC 4180: rows in with their line numbers, rows out.
+//!
+//! The reader is lean because an import reads everything twice, and strict where guessing would lose data:
+//! a stray quote or one that never closes is a malformed row with a line number, and reading goes on.
+//!
+//! Invariants
+//! * a row is at most [`ROW_BYTES_MAX`] long, so memory is bounded whatever the input;
+//! * fields are given as raw bytes; a quoted field without its quotes, doubled ones made single.
+
+use std::io::{self, Read};
+
+use super::window::Window;
+
+/// Ample for an entity of 1 MiB in any spelling.
+pub(super) const ROW_BYTES_MAX: usize = 8 << 20;
+
+/// Reads rows.
+pub(super) struct CsvReader<R> {
+    window: Window<R>,
+    delimiter: u8,
+    /// The line that the window begins with.
+    line: u64,
+    /// What the last row took of the window.
+    taken: usize,
+    fields: Vec<Field>,
+}
+
+/// One row: where it began and what it holds.
+pub(super) struct Row<'a> {
+    /// The line that the row begins on; the first is 1.
+    pub(super) line: u64,
+    /// What is wrong with it; then the fields mean nothing.
+    pub(super) problem: Option<&'static str>,
+    bytes: &'a [u8],
+    fields: &'a [Field],
+}
+
+/// Where a field lies in its row.
+#[derive(Clone, Copy)]
+struct Field {
+    start: usize,
+    end: usize,
+    /// A quoted field with doubled quotes inside.
+    doubled: bool,
+}
+
+/// What a scan of the window came to.
+enum Scan {
+    Row {
+        taken: usize,
+        lines: u64,
+        problem: Option<&'static str>,
+    },
+    /// The window ends inside the row; if `quoted`, inside quotes.
+    Cut {
+        quoted: bool,
+    },
+}
+
+impl<R: Read> CsvReader<R> {
+    pub(super) fn new(source: R, delimiter: u8) -> Self {
+        Self { window: Window::new(source), delimiter, line: 1, taken: 0, fields: Vec::new() }
+    }
+
+    /// The next row that is not an empty line; `None` at the end.
+    pub(super) fn next(&mut self) -> io::Result<Option<Row<'_>>> {
+        loop {
+            self.window.consume(self.taken);
+            self.taken = 0;
+            if self.window.bytes().is_empty() && !self.window.fill()? {
+                return Ok(None);
+            }
+            let (line, problem) = self.scan()?;
+            let empty = self.fields.len() == 1 && self.fields.iter().all(Field::is_plain_empty);
+            if !empty || problem.is_some() {
+                self.undouble();
+                let bytes = self.window.bytes();
+                return Ok(Some(Row { line, problem, bytes, fields: &self.fields }));
+            }
+        }
+    }
+
+    /// Scans one row, reading on as needed. Gives the line it began on, and what is wrong with it.
+    fn scan(&mut self) -> io::Result<(u64, Option<&'static str>)> {
+        let line = self.line;
+        loop {
+            self.fields.clear();
+            let bytes = self.window.bytes();
+            let last = self.window.is_last();
+            match scan_row(bytes, self.delimiter, last, &mut self.fields) {
+                Scan::Row { taken, lines, problem } => {
+                    self.taken = taken;
+                    self.line += lines;
+                    return Ok((line, problem));
+                }
+                Scan::Cut { .. } if bytes.len() < ROW_BYTES_MAX && !last => {
+                    self.window.fill()?;
+                }
+                Scan::Cut { quoted } => {
+                    let problem =
+                        if quoted { "a quote is never closed" } else { "the row is too long" };
+                    // The row ends where it began, so that one stray quote costs one line.
+                    self.window.skip_line()?;
+                    self.line += 1;
+                    self.fields.clear();
+                    return Ok((line, Some(problem)));
+                }
+            }
+        }
+    }
+
+    /// Makes doubled quotes single, in place.
+    fn undouble(&mut self) {
+        let bytes = self.window.bytes_mut();
+        for field in self.fields.iter_mut().filter(|field| field.doubled) {
+            let mut to = field.start;
+            let mut from = field.start;
+            while from < field.end {
+                bytes[to] = bytes[from];
+                from += if bytes[from] == b'"' { 2 } else { 1 };
+                to += 1;
+            }
+            field.end = to;
+        }
+    }
+}
+
+impl<'a> Row<'a> {
+    pub(super) fn len(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// The bytes of field `i`; none if there is no such field.
+    #[inline]
+    pub(super) fn field(&self, i: usize) -> &'a [u8] {
+        self.fields.get(i).and_then(|f| self.bytes.get(f.start..f.end)).unwrap_or_default()
+    }
+
+    pub(super) fn fields(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.fields.iter().map(|f| self.bytes.get(f.start..f.end).unwrap_or_default())
+    }
+}
+
+impl Field {
+    /// Empty, and not because it says `""`.
+    fn is_plain_empty(&self) -> bool {
+        self.start == self.end && self.start == 0
+    }
+}
+
+/// Scans the row that `bytes` begins with; `last` if nothing follows them.
+fn scan_row(bytes: &[u8], delimiter: u8, last: bool, fields: &mut Vec<Field>) -> Scan {
+    let mut at = 0;
+    let mut lines = 1;
+    let mut problem = None;
+    loop {
+        let mut field = Field { start: at, end: at, doubled: false };
+        let quoted = bytes.get(at) == Some(&b'"');
+        if quoted {
+            let Some(end) = scan_quoted(bytes, last, &mut field, &mut lines) else {
+                return Scan::Cut { quoted: true };
+            };
+            at = end;
+        }
+        let rest = bytes.get(at..).unwrap_or_default();
+        let len = rest.iter().position(|&byte| byte == delimiter || byte == b'\n');
+        if len.is_none() && !last {
+            return Scan::Cut { quoted: false };
+        }
+        let len = len.unwrap_or(rest.len());
+        let separator = rest.get(len).copied();
+        let row_ends = separator != Some(delimiter) || delimiter == b'\n';
+        let text = rest.get(..len).unwrap_or_default();
+        let text = if row_ends { text.strip_suffix(b"\r").unwrap_or(text) } else { text };
+        if !quoted {
+            field.end = at + text.len();
+        } else if !text.is_empty() {
+            problem = Some("text after a closing quote");
+        }
+        fields.push(field);
+        at += len + usize::from(separator.is_some());
+        if row_ends {
+            return Scan::Row { taken: at, lines, problem };
+        }
+    }
+}
+
+/// Scans the quoted text that begins at `field.start`, sets the field, and gives the place after its closing quote;
+/// `None` if the bytes end before that is known.
+fn scan_quoted(bytes: &[u8], last: bool, field: &mut Field, lines: &mut u64) -> Option<usize> {
+    field.start += 1;
+    let mut at = field.start;
+    let mut newlines = 0;
+    loop {
+        match bytes.get(at)? {
+            b'"' => match bytes.get(at + 1) {
+                Some(b'"') => {
+                    field.doubled = true;
+                    at += 2;
+                }
+                None if !last => return None,
+                _ => {
+                    field.end = at;
+                    *lines += newlines;
+                    return Some(at + 1);
+                }
+            },
+            byte => {
+                newlines += u64::from(*byte == b'\n');
+                at += 1;
+            }
+        }
+    }
+}
+
+/// Appends a field, quoted where it must be.
+pub(super) fn put_field(out: &mut Vec<u8>, field: &[u8], delimiter: u8) {
+    let special = |&byte: &u8| byte == delimiter || matches!(byte, b'"' | b'\n' | b'\r');
+    if !field.iter().any(special) {
+        return out.extend_from_slice(field);
+    }
+    out.push(b'"');
+    for &byte in field {
+        if byte == b'"' {
+            out.push(b'"');
+        }
+        out.push(byte);
+    }
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &[u8]) -> Vec<String> {
+        let mut reader = CsvReader::new(text, b',');
+        let mut rows = Vec::new();
+        while let Some(row) = reader.next().unwrap() {
+            let fields: Vec<_> = row.fields().map(String::from_utf8_lossy).collect();
+            assert_eq!(fields.len(), row.len());
+            rows.push(match row.problem {
+                Some(problem) => format!("{}! {problem}", row.line),
+                None => format!("{}: {}", row.line, fields.join("|")),
+            });
+        }
+        rows
+    }
+
+    #[track_caller]
+    fn check(text: &str, expected: &[&str]) {
+        assert_eq!(read(text.as_bytes()), expected, "{text:?}");
+    }
+
+    #[test]
+    fn plain_rows() {
+        check("", &[]);
+        check("a,b\n1,2\n", &["1: a|b", "2: 1|2"]);
+        check("a,b\r\n1,2\r\n", &["1: a|b", "2: 1|2"]);
+        check("a,b\n1,2", &["1: a|b", "2: 1|2"]);
+        check("a,,\n,\n", &["1: a||", "2: |"]);
+        check("a\n\n\r\nb\n", &["1: a", "4: b"]);
+        check("a b, c \n", &["1: a b| c "]);
+        check("5\" pipe,x\n", &["1: 5\" pipe|x"]);
+    }
+
+    #[test]
+    fn quoted_fields() {
+        check("\"a,b\",\"c\"\"d\"\n", &["1: a,b|c\"d"]);
+        check("\"a\nb\",c\nd,e\n", &["1: a\nb|c", "3: d|e"]);
+        check("\"\"\n\"\",\"\"\n", &["1: ", "2: |"]);
+        check("\"\"\"\"\r\n", &["1: \""]);
+        check("x,\"a\"", &["1: x|a"]);
+    }
+
+    #[test]
+    fn malformed_rows_cost_themselves_only() {
+        check("\"a\"b,c\nd,e\n", &["1! text after a closing quote", "2: d|e"]);
+        check("a,\"b\nc,d\ne,f\n", &["1! a quote is never closed", "2: c|d", "3: e|f"]);
+    }
+
+    #[test]
+    fn long_rows_are_refused_in_bounded_memory() {
+        let long = "x".repeat(ROW_BYTES_MAX * 2);
+        let text = format!("a\n{long}\nb\n\"{long}\nc\n");
+        let expected =
+            ["1: a", "2! the row is too long", "3: b", "4! a quote is never closed", "5: c"];
+        assert_eq!(read(text.as_bytes()), expected);
+    }
+
+    #[test]
+    fn rows_do_not_depend_on_where_reads_end() {
+        struct Slow<'a>(&'a [u8]);
+        impl Read for Slow<'_> {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                let len = self.0.len().min(1);
+                buffer[..len].copy_from_slice(&self.0[..len]);
+                self.0 = &self.0[len..];
+                Ok(len)
+            }
+        }
+        let text = b"a,\"b\"\"\r\nc\",d\r\n\r\n\"\",\"x\"y\n1,2,3";
+        let mut slow = CsvReader::new(Slow(text), b',');
+        let mut rows = Vec::new();
+        while let Some(row) = slow.next().unwrap() {
+            let fields: Vec<_> = row.fields().map(String::from_utf8_lossy).collect();
+            rows.push(match row.problem {
+                Some(problem) => format!("{}! {problem}", row.line),
+                None => format!("{}: {}", row.line, fields.join("|")),
+            });
+        }
+        assert_eq!(rows, read(text));
+        assert_eq!(rows.len(), 3);
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let fields = ["plain", "a,b", "say \"hi\"", "two\nlines", "", "cr\r"];
+        let mut out = Vec::new();
+        for (i, field) in fields.iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            put_field(&mut out, field.as_bytes(), b',');
+        }
+        out.push(b'\n');
+        assert_eq!(read(&out), [format!("1: {}", fields.join("|"))]);
+    }
+}

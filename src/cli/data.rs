@@ -1,0 +1,261 @@
+//! Commands about entities: `put`, `get`, `delete`, `scan`.
+
+use std::io::{Read, Write};
+use std::ops::Bound;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::failure::{Failure, Outcome};
+use super::files;
+use super::output::{Format, Output, write_entities, write_entity};
+use super::{Create, DurabilityName, open, open_durable};
+use crate::error::{Code, Error, Result};
+use crate::model::{ETag, Entity};
+use crate::query::{KeyRange, Query};
+use crate::table::Table;
+use crate::wire::exec::{Condition, read_condition};
+use crate::wire::odata;
+
+/// Ample for an entity of 1 MiB in any spelling.
+const ENTITY_TEXT_MAX: u64 = 16 << 20;
+
+/// Write one entity, given as JSON. Prints its new etag.
+#[derive(Args)]
+#[command(after_long_help = PUT_HELP)]
+pub(super) struct Put {
+    /// The database: a directory, created if it is missing or empty
+    db: PathBuf,
+    /// The table, created if it is missing
+    table: String,
+    /// The entity as the Table service writes it, or - to read it from standard input
+    entity: String,
+    /// What may be there already
+    #[arg(long, value_enum, default_value_t = PutMode::Upsert)]
+    mode: PutMode,
+    /// Only if the entity still has this etag (with --mode replace or merge)
+    #[arg(long)]
+    etag: Option<String>,
+    /// What the write survives
+    #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
+    durability: DurabilityName,
+}
+
+const PUT_HELP: &str = "\
+A type that JSON does not tell goes beside its value:
+  {\"PartitionKey\":\"bolts\",\"RowKey\":\"m4x20\",\"Price\":0.12,\"Stock\":1200,
+   \"Made@odata.type\":\"Edm.DateTime\",\"Made\":\"2024-05-01T10:00:00Z\"}
+Types: Edm.String Edm.Binary Edm.Boolean Edm.Int32 Edm.Int64 Edm.Double Edm.DateTime Edm.Guid
+
+Examples:
+  rowstone put shop parts '{\"PartitionKey\":\"bolts\",\"RowKey\":\"m4x20\",\"Price\":0.12}'
+  rowstone put shop parts - --mode insert < bolt.json";
+
+/// How a write treats what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PutMode {
+    /// Must be new
+    Insert,
+    /// Must exist, all properties are replaced
+    Replace,
+    /// Must exist, other properties are kept
+    Merge,
+    /// Insert or replace
+    Upsert,
+    /// Insert or merge
+    UpsertMerge,
+}
+
+/// Print one entity.
+#[derive(Args)]
+#[command(after_long_help = "Examples:\n  rowstone get shop parts bolts m4x20\n  \
+    rowstone get shop parts bolts m4x20 --select Price,Stock --format json")]
+pub(super) struct Get {
+    /// The database
+    db: PathBuf,
+    /// The table
+    table: String,
+    /// The PartitionKey
+    partition_key: String,
+    /// The RowKey
+    row_key: String,
+    /// Properties to print, separated by commas; all by default
+    #[arg(long, value_delimiter = ',')]
+    select: Option<Vec<String>>,
+    /// How to print the entity
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+/// Delete one entity.
+#[derive(Args)]
+#[command(after_long_help = "Example:\n  rowstone delete shop parts bolts m4x20")]
+pub(super) struct Delete {
+    /// The database
+    db: PathBuf,
+    /// The table
+    table: String,
+    /// The PartitionKey
+    partition_key: String,
+    /// The RowKey
+    row_key: String,
+    /// Only if the entity still has this etag
+    #[arg(long)]
+    etag: Option<String>,
+    /// What the deletion survives
+    #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
+    durability: DurabilityName,
+}
+
+/// Print the entities of a table, or of a range of keys, in key order.
+#[derive(Args)]
+#[command(after_long_help = "Examples:\n  rowstone scan flights Flights --top 10\n  \
+    rowstone scan flights Flights --partition UA-EWR --from 2013-07-01 --to 2013-07-02 \
+    --select dest,dep_delay\n  rowstone scan flights Flights --format ndjson | head")]
+pub(super) struct Scan {
+    /// The database
+    db: PathBuf,
+    /// The table
+    table: String,
+    /// Only this partition
+    #[arg(long, value_name = "PARTITION_KEY")]
+    partition: Option<String>,
+    /// Only RowKeys from here on
+    #[arg(long, value_name = "ROW_KEY", requires = "partition")]
+    from: Option<String>,
+    /// Only RowKeys before this one
+    #[arg(long, value_name = "ROW_KEY", requires = "partition")]
+    to: Option<String>,
+    /// At most so many entities
+    #[arg(long)]
+    top: Option<usize>,
+    /// Properties to print, separated by commas; all by default
+    #[arg(long, value_delimiter = ',')]
+    select: Option<Vec<String>>,
+    /// How to print the entities
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+impl Put {
+    pub(super) fn run(self) -> Outcome {
+        let entity = odata::read_entity(&self.text()?)?;
+        let etag = self.etag.as_deref().map(read_condition).transpose()?;
+        let etag = match etag {
+            Some(Condition::Is(etag)) => Some(etag),
+            Some(Condition::Exists) | None => None,
+        };
+        if self.etag.is_some() && !matches!(self.mode, PutMode::Replace | PutMode::Merge) {
+            let text = "--etag goes with --mode replace or --mode merge";
+            return Err(Failure::Usage(text.into()));
+        }
+        let db = open_durable(&self.db, Create::IfMissing, self.durability)?;
+        let table = db.table_or_create(&self.table)?;
+        let etag = self.write(&table, entity, etag)?;
+        let mut output = Output::standard();
+        writeln!(output, "{etag}").map_err(Failure::output)?;
+        output.finish()?;
+        Ok(db.close()?)
+    }
+
+    fn write(&self, table: &Table, entity: Entity, etag: Option<ETag>) -> Result<ETag> {
+        match (self.mode, etag) {
+            (PutMode::Insert, _) => table.insert(entity),
+            (PutMode::Replace, None) => table.replace(entity),
+            (PutMode::Replace, Some(etag)) => table.replace_if(entity, etag),
+            (PutMode::Merge, None) => table.merge(entity),
+            (PutMode::Merge, Some(etag)) => table.merge_if(entity, etag),
+            (PutMode::Upsert, _) => table.upsert(entity),
+            (PutMode::UpsertMerge, _) => table.upsert_merge(entity),
+        }
+    }
+
+    fn text(&self) -> Outcome<String> {
+        if self.entity != files::STANDARD_INPUT {
+            return Ok(self.entity.clone());
+        }
+        let input = files::open_input(files::STANDARD_INPUT)?;
+        let mut text = String::new();
+        let read = input.reader.take(ENTITY_TEXT_MAX).read_to_string(&mut text);
+        match read {
+            Ok(_) => Ok(text),
+            Err(error) => Err(Failure::Other(format!("cannot read standard input: {error}"))),
+        }
+    }
+}
+
+impl Get {
+    pub(super) fn run(self) -> Outcome {
+        let db = open(&self.db, Create::Never)?;
+        let table = db.table(&self.table)?;
+        let found = table.get(&self.partition_key, &self.row_key)?;
+        let entity = found.ok_or_else(|| self.missing())?;
+        let select = self.select.as_deref();
+        let mut output = Output::standard();
+        match self.format {
+            Format::Table => write_entity(&mut output, &entity, select).map_err(Failure::output)?,
+            Format::Csv => {
+                let one = || Ok(std::iter::once(Ok(entity.clone())));
+                write_entities(&mut output, one, select, Format::Csv)?;
+            }
+            Format::Json | Format::Ndjson => {
+                let mut json = Vec::new();
+                odata::put_entity(&mut json, &entity, select, odata::Metadata::MINIMAL);
+                json.push(b'\n');
+                output.write_all(&json).map_err(Failure::output)?;
+            }
+        }
+        output.finish()?;
+        Ok(db.close()?)
+    }
+
+    fn missing(&self) -> Failure {
+        let (pk, rk, table) = (&self.partition_key, &self.row_key, &self.table);
+        let message = format!("there is no entity '{pk}' '{rk}' in table {table}");
+        Error::refused_with(Code::ResourceNotFound, message).into()
+    }
+}
+
+impl Delete {
+    pub(super) fn run(self) -> Outcome {
+        let condition = self.etag.as_deref().map(read_condition).transpose()?;
+        let db = open_durable(&self.db, Create::Never, self.durability)?;
+        let table = db.table(&self.table)?;
+        match condition {
+            Some(Condition::Is(etag)) => {
+                table.delete_if(&self.partition_key, &self.row_key, etag)?;
+            }
+            Some(Condition::Exists) | None => table.delete(&self.partition_key, &self.row_key)?,
+        }
+        Ok(db.close()?)
+    }
+}
+
+impl Scan {
+    pub(super) fn run(self) -> Outcome {
+        let db = open(&self.db, Create::Never)?;
+        let table = db.table(&self.table)?;
+        let mut output = Output::standard();
+        let entities = || Ok(self.query(&table).into_iter());
+        write_entities(&mut output, entities, self.select.as_deref(), self.format)?;
+        output.finish()?;
+        Ok(db.close()?)
+    }
+
+    fn query(&self, table: &Table) -> Query {
+        let range = match (&self.partition, self.from.as_deref(), self.to.as_deref()) {
+            (None, ..) => KeyRange::all(),
+            (Some(partition), None, None) => KeyRange::partition(partition),
+            (Some(partition), from, to) => {
+                let from = from.map_or(Bound::Unbounded, Bound::Included);
+                let to = to.map_or(Bound::Unbounded, Bound::Excluded);
+                KeyRange::rows(partition, (from, to))
+            }
+        };
+        let query = table.scan(range);
+        match self.top {
+            Some(top) => query.top(top),
+            None => query,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! `export`: a whole table as NDJSON or CSV.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::failure::Outcome;
+use super::files;
+use super::output::{Output, for_each_json, write_csv};
+use super::{Create, open};
+use crate::query::KeyRange;
+use crate::wire::odata::Metadata;
+
+/// Write a whole table as NDJSON or CSV, in key order.
+#[derive(Args)]
+#[command(after_long_help = EXPORT_HELP)]
+pub(super) struct Export {
+    /// The database
+    db: PathBuf,
+    /// The table
+    table: String,
+    /// One JSON object a line with all types, or columns
+    #[arg(long, value_enum, default_value_t = ExportFormat::Ndjson)]
+    format: ExportFormat,
+    /// Leave the types out of the JSON
+    #[arg(long)]
+    no_metadata: bool,
+    /// The file to write; standard output by default
+    #[arg(long, short)]
+    output: Option<PathBuf>,
+}
+
+const EXPORT_HELP: &str = "\
+NDJSON keeps every type and comes back by `import` as it was. CSV has the keys first and then a
+column for each property that any entity has; its types are inferred when it is read again.
+
+Examples:
+  rowstone export shop parts > parts.ndjson
+  rowstone export shop parts --format csv --output parts.csv
+  rowstone export shop parts | rowstone import other parts -";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ExportFormat {
+    /// One JSON object a line
+    Ndjson,
+    /// Comma-separated values with a header
+    Csv,
+}
+
+impl Export {
+    pub(super) fn run(self) -> Outcome {
+        let db = open(&self.db, Create::Never)?;
+        let table = db.table(&self.table)?;
+        let mut output = match &self.output {
+            Some(path) => Output::to(files::create_output(path)?),
+            None => Output::standard(),
+        };
+        let entities = || Ok(table.scan(KeyRange::all()).into_iter());
+        match self.format {
+            ExportFormat::Csv => write_csv(&mut output, entities, None)?,
+            ExportFormat::Ndjson => {
+                let metadata = if self.no_metadata { Metadata::NONE } else { Metadata::TYPES };
+                for_each_json(entities()?, None, metadata, |json, _| {
+                    output.write_all(json)?;
+                    output.write_all(b"\n")
+                })?;
+            }
+        }
+        output.finish()?;
+        Ok(db.close()?)
+    }
+}

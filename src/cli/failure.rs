@@ -1,0 +1,125 @@
+//! How a command ends when it does not succeed: exit status, message, and what to do next.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::error::{Error, ErrorKind};
+
+/// Why a command did not succeed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The arguments make no sense together, or not with the input.
+    Usage(String),
+    /// The database cannot be opened.
+    Open(Error),
+    /// The operation failed.
+    Operation(Error),
+    /// Something outside of the database failed: a file to read or write.
+    Other(String),
+    /// Verification found problems, which are printed already.
+    Problems,
+    /// Rows were rejected, which are reported already.
+    Rejected,
+    /// Nobody reads the output any more: the reader has seen enough.
+    Closed,
+}
+
+/// The result of a command.
+pub(super) type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// A failed write to standard output or to a file of output.
+    pub(super) fn output(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::Closed,
+            _ => Failure::Other(format!("cannot write the output: {error}")),
+        }
+    }
+
+    /// Says on standard error what went wrong, and gives the exit status.
+    pub(super) fn report(&self) -> ExitCode {
+        let (status, text) = match self {
+            Failure::Usage(text) => (2, text.clone()),
+            Failure::Open(error) => (2, with_advice(error)),
+            Failure::Operation(error) => (1, with_advice(error)),
+            Failure::Other(text) => (1, text.clone()),
+            Failure::Problems => return ExitCode::from(1),
+            Failure::Rejected => return ExitCode::from(3),
+            Failure::Closed => return ExitCode::SUCCESS,
+        };
+        eprint_line(&format!("error: {text}"));
+        ExitCode::from(status)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Operation(error)
+    }
+}
+
+/// Prints a line on standard error; when that is closed there is nobody left to tell.
+pub(super) fn eprint_line(text: &str) {
+    use io::Write;
+    drop(writeln!(io::stderr(), "{text}"));
+}
+
+fn with_advice(error: &Error) -> String {
+    let code = match error.code() {
+        "InternalError" => String::new(),
+        code => format!(" ({code})"),
+    };
+    let next = advice(error).map(|text| format!("\n  try: {text}")).unwrap_or_default();
+    format!("{}{code}{next}", error.chain())
+}
+
+/// What to do next, where there is something to do.
+fn advice(error: &Error) -> Option<&'static str> {
+    Some(match (error.kind(), error.code()) {
+        (_, "TableNotFound") => {
+            "`rowstone tables DB` lists the tables, `rowstone create-table DB NAME` adds one"
+        }
+        (_, "TableAlreadyExists") => "choose another name, or drop the table first",
+        (_, "InvalidResourceName" | "OutOfRangeInput")
+            if error.message().contains("resource name") =>
+        {
+            "a table's name is 3 to 63 letters and digits and begins with a letter"
+        }
+        (_, "OutOfRangeInput") => {
+            "keys must not hold / \\ # ? or control characters; times lie in the years 1601 to 9999"
+        }
+        (_, "EntityAlreadyExists") => "`--mode upsert` overwrites what is there",
+        (_, "UpdateConditionNotSatisfied") => "get the entity again and use its present etag",
+        (_, "ResourceNotFound") => return None,
+        (ErrorKind::Locked, _) => "wait for the other process, or end it",
+        (ErrorKind::Unsupported, _) => "use the release of rowstone that wrote it, or a later one",
+        (ErrorKind::Corruption, _) => {
+            "`rowstone verify DB` lists all damage; restore the damaged file from a checkpoint"
+        }
+        (ErrorKind::StorageFull, _) => "free space on the disk and run the command again",
+        (ErrorKind::Poisoned, _) => "run the command again: opening the database recovers it",
+        (ErrorKind::Busy | ErrorKind::Timeout, _) => "run the command again",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Code;
+
+    #[test]
+    fn errors_say_what_to_do_next() {
+        let text = with_advice(&Error::refused(Code::TableNotFound));
+        assert!(text.starts_with("The table specified does not exist. (TableNotFound)\n  try: "));
+        let io = Error::io("read a.csv", io::ErrorKind::NotFound.into());
+        assert_eq!(with_advice(&io), "read a.csv: entity not found");
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure() {
+        let failure = Failure::output(io::ErrorKind::BrokenPipe.into());
+        assert!(matches!(failure, Failure::Closed));
+        assert!(matches!(Failure::output(io::ErrorKind::StorageFull.into()), Failure::Other(_)));
+    }
+}

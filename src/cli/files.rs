@@ -1,0 +1,202 @@
+//! The user's files: input, reports, and the spool between two readings of an input that can be read once.
+//!
+//! The one module of the binary that opens files; the database is reached through the library alone.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Cursor, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+
+use super::failure::{Failure, Outcome};
+
+/// The name that stands for standard input.
+pub(super) const STANDARD_INPUT: &str = "-";
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+/// How much of an input is looked at to find out what it is.
+const HEAD_BYTES: usize = 4096;
+
+/// An input: decompressed if it is gzip, whatever its name, and without a byte order mark.
+pub(super) struct Input {
+    /// All of it, its head included.
+    pub(super) reader: Box<dyn Read + Send>,
+    /// What it begins with.
+    pub(super) head: Vec<u8>,
+    /// Opening it again gives the same bytes, at no cost of decompression.
+    pub(super) repeatable: bool,
+}
+
+/// A temporary file that goes with its handle.
+#[derive(Debug)]
+pub(super) struct Spool {
+    file: File,
+    path: PathBuf,
+}
+
+/// Opens `path`, or standard input for `-`.
+pub(super) fn open_input(path: &str) -> Outcome<Input> {
+    let failed = |error: io::Error| Failure::Other(format!("cannot read {path}: {error}"));
+    let (mut source, is_file): (Box<dyn Read + Send>, bool) = if path == STANDARD_INPUT {
+        (Box::new(io::stdin()), false)
+    } else {
+        let file = open_file(path).map_err(failed)?;
+        let kind = file.metadata().map_err(failed)?;
+        if kind.is_dir() {
+            return Err(Failure::Other(format!("cannot read {path}: it is a directory")));
+        }
+        (Box::new(file), kind.is_file())
+    };
+    let magic = read_head(&mut source, GZIP_MAGIC.len()).map_err(failed)?;
+    let packed = magic == GZIP_MAGIC;
+    let mut reader: Box<dyn Read + Send> = Box::new(Cursor::new(magic).chain(source));
+    if packed {
+        reader = Box::new(MultiGzDecoder::new(reader));
+    }
+    let mut head = read_head(&mut reader, HEAD_BYTES).map_err(failed)?;
+    if head.starts_with(&BYTE_ORDER_MARK) {
+        head.drain(..BYTE_ORDER_MARK.len());
+    }
+    let reader = Box::new(Cursor::new(head.clone()).chain(reader));
+    Ok(Input { reader, head, repeatable: is_file && !packed })
+}
+
+/// Creates a file of output, replacing one of that name.
+#[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
+pub(super) fn create_output(path: &Path) -> Outcome<BufWriter<File>> {
+    let failed = |error| Failure::Other(format!("cannot write {}: {error}", path.display()));
+    File::create(path).map(BufWriter::new).map_err(failed)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
+fn open_file(path: &str) -> io::Result<File> {
+    File::open(path)
+}
+
+/// The first bytes, at most `len` of them.
+fn read_head(source: &mut dyn Read, len: usize) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    source.take(len as u64).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+impl Spool {
+    /// An empty spool in the directory for temporary files.
+    pub(super) fn create() -> Outcome<Spool> {
+        let dir = std::env::temp_dir();
+        // Another process may use the same number once it has wrapped around: try the next.
+        let names =
+            (0..100).map(|i| dir.join(format!("rowstone-{}-{i}.spool", std::process::id())));
+        let mut problem = None;
+        for path in names {
+            match create_new(&path) {
+                Ok(file) => {
+                    let spool = Spool { file, path };
+                    if cfg!(unix) {
+                        // A file without a name goes even when the process is killed.
+                        spool.remove();
+                    }
+                    return Ok(spool);
+                }
+                Err(error) => problem = Some((path, error)),
+            }
+        }
+        let text =
+            problem.map(|(path, error)| format!("cannot create {}: {error}", path.display()));
+        Err(Failure::Other(text.unwrap_or_default()))
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let named = |error: io::Error| {
+            io::Error::new(
+                error.kind(),
+                format!("cannot spool to {}: {error}", self.path.display()),
+            )
+        };
+        self.file.write_all(bytes).map_err(named)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
+    fn remove(&self) {
+        drop(std::fs::remove_file(&self.path));
+    }
+
+    /// Everything written, from the start.
+    pub(super) fn rewind(mut self) -> io::Result<Spool> {
+        self.file.seek(SeekFrom::Start(0))?;
+        Ok(self)
+    }
+}
+
+impl Read for Spool {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.file.read(buffer)
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
+fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create_new(true).open(path)
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the user's part is played here")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spool_gives_back_what_went_in_and_goes_away() {
+        let mut spool = Spool::create().unwrap();
+        let other = Spool::create().unwrap();
+        spool.write(b"abc").unwrap();
+        spool.write(b"def").unwrap();
+        let path = spool.path.clone();
+        let mut spool = spool.rewind().unwrap();
+        let mut text = String::new();
+        spool.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "abcdef");
+        drop((spool, other));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn gzip_is_known_by_its_first_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |name: &str, bytes: &[u8]| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            let mut input = open_input(path.to_str().unwrap()).unwrap();
+            let mut text = String::new();
+            input.reader.read_to_string(&mut text).unwrap();
+            assert_eq!(text.as_bytes(), input.head);
+            (text, input.repeatable)
+        };
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gz.write_all(b"a,b\n").unwrap();
+        let gz = gz.finish().unwrap();
+        assert_eq!(read("plain.csv.gz", b"a,b\n"), ("a,b\n".into(), true));
+        assert_eq!(read("packed.csv", &gz), ("a,b\n".into(), false));
+        assert_eq!(read("twice", &[gz.clone(), gz].concat()), ("a,b\na,b\n".into(), false));
+        assert_eq!(read("empty", b""), (String::new(), true));
+        assert_eq!(read("one", b"\x1f"), ("\x1f".into(), true));
+        assert_eq!(read("marked", b"\xef\xbb\xbfa,b\n"), ("a,b\n".into(), true));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in [dir.path().join("none.csv"), dir.path().to_owned()] {
+            let path = path.to_str().unwrap();
+            match open_input(path) {
+                Err(Failure::Other(text)) => assert!(text.contains(path), "{text}"),
+                _ => panic!("{path}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Reading and parsing beside the loading, on threads of their own that hand over through bounded channels.
+//!
+//! ```text
+//! read, unpack, spool → | chunks | → infer types          first reading of a CSV file
+//! read, parse, convert → | batches | → load                second one, or the only one of NDJSON
+//! ```
+//!
+//! Invariants
+//! * at most [`QUEUED`] chunks or batches wait;
+//! * when either side ends early, the other ends too.
+
+use std::io::{self, Read};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::files::Spool;
+use crate::error::Result;
+use crate::model::Entity;
+
+const CHUNK_BYTES: usize = 256 << 10;
+const BATCH_ROWS: usize = 512;
+const QUEUED: usize = 4;
+
+/// A row: the line it began on, and its entity or why there is none.
+pub(super) type Parsed = (u64, Result<Entity>);
+
+/// Rows on their way to the loader.
+pub(super) struct Batches {
+    batch: Vec<Parsed>,
+    sender: SyncSender<io::Result<Vec<Parsed>>>,
+}
+
+/// A reader of what another thread reads.
+struct Chunks {
+    receiver: Receiver<io::Result<Vec<u8>>>,
+    chunk: Vec<u8>,
+    at: usize,
+}
+
+/// Lets `consume` read `source` while another thread reads ahead, and writes all of it to `spool`.
+pub(super) fn read_ahead<T>(
+    source: Box<dyn Read + Send>,
+    spool: Option<&mut Spool>,
+    consume: impl FnOnce(&mut dyn Read) -> Outcome<T>,
+) -> Outcome<T> {
+    let (sender, receiver) = sync_channel(QUEUED);
+    beside(
+        move || read_chunks(source, spool, &sender),
+        move || consume(&mut Chunks { receiver, chunk: Vec::new(), at: 0 }),
+    )
+}
+
+/// Lets `consume` take the rows that `parse` produces on another thread.
+pub(super) fn parse_beside<T>(
+    parse: impl FnOnce(&mut Batches) -> io::Result<()> + Send,
+    consume: impl FnOnce(Receiver<io::Result<Vec<Parsed>>>) -> Outcome<T>,
+) -> Outcome<T> {
+    let (sender, receiver) = sync_channel(QUEUED);
+    let work = move || {
+        let mut batches = Batches { batch: Vec::new(), sender };
+        let parsed = parse(&mut batches);
+        // What was parsed before an error counts; who has left does not hear of it.
+        let heard = batches.flush();
+        if let (true, Err(error)) = (heard, parsed) {
+            drop(batches.sender.send(Err(error)));
+        }
+    };
+    beside(work, move || consume(receiver))
+}
+
+impl Batches {
+    /// Adds a row; false when nobody takes rows any more.
+    pub(super) fn push(&mut self, line: u64, row: Result<Entity>) -> bool {
+        self.batch.push((line, row));
+        self.batch.len() < BATCH_ROWS || self.flush()
+    }
+
+    fn flush(&mut self) -> bool {
+        let next = Vec::with_capacity(BATCH_ROWS);
+        self.sender.send(Ok(std::mem::replace(&mut self.batch, next))).is_ok()
+    }
+}
+
+/// Runs `work` on a thread while this one runs `here`.
+fn beside<T>(work: impl FnOnce() + Send, here: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("rowstone-parse".into());
+        match thread.spawn_scoped(scope, work) {
+            Ok(_) => here(),
+            Err(error) => Err(Failure::Other(format!("cannot start a thread: {error}"))),
+        }
+    })
+}
+
+fn read_chunks(
+    mut source: Box<dyn Read + Send>,
+    mut spool: Option<&mut Spool>,
+    sender: &SyncSender<io::Result<Vec<u8>>>,
+) {
+    loop {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let read = read_full(&mut source, &mut chunk).and_then(|len| {
+            chunk.truncate(len);
+            spool.as_mut().map_or(Ok(()), |spool| spool.write(&chunk))
+        });
+        let last = read.is_err() || chunk.is_empty();
+        if sender.send(read.map(|()| chunk)).is_err() || last {
+            return;
+        }
+    }
+}
+
+/// Fills the buffer as far as the source goes.
+fn read_full(source: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while let Some(free) = buffer.get_mut(len..).filter(|free| !free.is_empty()) {
+        match source.read(free) {
+            Ok(0) => break,
+            Ok(read) => len += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}
+
+impl Read for Chunks {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.chunk.len() {
+            // A reader that is gone without a word has come to the end.
+            self.chunk = self.receiver.recv().unwrap_or_else(|_| Ok(Vec::new()))?;
+            self.at = 0;
+        }
+        let rest = self.chunk.get(self.at..).unwrap_or_default();
+        let len = rest.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&rest[..len]);
+        self.at += len;
+        Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_ahead_is_what_was_there_and_is_spooled() {
+        let bytes: Vec<u8> = (0..3 * CHUNK_BYTES + 17).map(|i| (i % 251) as u8).collect();
+        let mut spool = Spool::create().unwrap();
+        let read =
+            read_ahead(Box::new(io::Cursor::new(bytes.clone())), Some(&mut spool), |source| {
+                let mut read = Vec::new();
+                source.read_to_end(&mut read).unwrap();
+                Ok(read)
+            });
+        assert!(read.unwrap() == bytes);
+        let mut spooled = Vec::new();
+        spool.rewind().unwrap().read_to_end(&mut spooled).unwrap();
+        assert!(spooled == bytes);
+    }
+
+    #[test]
+    fn an_early_end_on_either_side_ends_both() {
+        let endless = Box::new(io::repeat(b'x'));
+        read_ahead(endless, None, |source| Ok(source.read(&mut [0; 10]).unwrap())).unwrap();
+        let parse = |batches: &mut Batches| {
+            while batches.push(1, Ok(Entity::new("p", "r"))) {}
+            Ok(())
+        };
+        parse_beside(parse, |rows| Ok(rows.recv().unwrap().unwrap().len())).unwrap();
+        let broken = |_: &mut Batches| Err(io::ErrorKind::UnexpectedEof.into());
+        let failed = parse_beside(broken, |rows| Ok(rows.iter().any(|batch| batch.is_err())));
+        assert!(failed.unwrap());
+    }
+}

@@ -1,0 +1,134 @@
+//! Commands about the whole database: `stats`, `verify`, `checkpoint`.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::failure::{Failure, Outcome};
+use super::output::{Format, Output, with_thousands};
+use super::{Create, open};
+use crate::wire::exec::Response;
+
+/// Print counters of the database.
+#[derive(Args)]
+#[command(
+    after_long_help = "Examples:\n  rowstone stats shop\n  rowstone stats shop --format json"
+)]
+pub(super) struct Stats {
+    /// The database
+    db: PathBuf,
+    /// How to print the counters
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+/// Read everything and check it: every checksum, order and reference.
+#[derive(Args)]
+#[command(
+    after_long_help = "Exits with status 1 if anything is wrong, after listing all of it.\n\n\
+    Examples:\n  rowstone verify shop\n  rowstone verify shop --format json"
+)]
+pub(super) struct Verify {
+    /// The database
+    db: PathBuf,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+/// Copy the database as it is now to a new directory, where it can be opened.
+#[derive(Args)]
+#[command(
+    after_long_help = "Files that never change are linked where the file system can, so that \
+    a checkpoint on the same disk costs little.\n\n\
+    Example:\n  rowstone checkpoint shop shop-monday"
+)]
+pub(super) struct Checkpoint {
+    /// The database
+    db: PathBuf,
+    /// The new directory
+    target: PathBuf,
+}
+
+impl Stats {
+    pub(super) fn run(self) -> Outcome {
+        let db = open(&self.db, Create::Never)?;
+        let stats = db.stats();
+        let mut output = Output::standard();
+        write_counters(&mut output, stats.fields(), self.format).map_err(Failure::output)?;
+        output.finish()?;
+        Ok(db.close()?)
+    }
+}
+
+impl Verify {
+    pub(super) fn run(self) -> Outcome {
+        let db = open(&self.db, Create::Never)?;
+        let report = db.verify()?;
+        let mut output = Output::standard();
+        let written = match self.format {
+            Format::Json | Format::Ndjson => {
+                output.write_all(&Response::verified(&report.checked, &report.problems).into_line())
+            }
+            Format::Table | Format::Csv => {
+                write_report(&mut output, &report.checked, &report.problems, self.format)
+            }
+        };
+        written.map_err(Failure::output)?;
+        output.finish()?;
+        // A close that fails matters less than what was found.
+        let closed = db.close();
+        if !report.problems.is_empty() {
+            return Err(Failure::Problems);
+        }
+        Ok(closed?)
+    }
+}
+
+impl Checkpoint {
+    pub(super) fn run(self) -> Outcome {
+        let db = open(&self.db, Create::Never)?;
+        db.checkpoint(&self.target)?;
+        Ok(db.close()?)
+    }
+}
+
+fn write_report(
+    output: &mut Output,
+    checked: &[(&'static str, u64)],
+    problems: &[String],
+    format: Format,
+) -> std::io::Result<()> {
+    write_counters(output, checked, format)?;
+    for problem in problems {
+        writeln!(output, "problem: {problem}")?;
+    }
+    match problems.len() {
+        0 => writeln!(output, "no problems"),
+        1 => writeln!(output, "1 problem"),
+        count => writeln!(output, "{count} problems"),
+    }
+}
+
+fn write_counters(
+    output: &mut Output,
+    fields: &[(&'static str, u64)],
+    format: Format,
+) -> std::io::Result<()> {
+    let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    match format {
+        Format::Table => fields.iter().try_for_each(|(name, value)| {
+            writeln!(output, "{name:width$}  {:>15}", with_thousands(*value))
+        }),
+        Format::Csv => {
+            writeln!(output, "name,value")?;
+            fields.iter().try_for_each(|(name, value)| writeln!(output, "{name},{value}"))
+        }
+        Format::Json | Format::Ndjson => {
+            let pairs: Vec<_> =
+                fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+            writeln!(output, "{{{}}}", pairs.join(","))
+        }
+    }
+}

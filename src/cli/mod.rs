@@ -1,0 +1,131 @@
+//! The binary: arguments, progress, tables for people, JSON for programs.
+//!
+//! One file per group of commands: `catalog` (tables), `data` (entities), `exec`, `import`, `export`, `maintain`.
+//!
+//! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows were rejected.
+//!
+//! Not here: JSON (`wire`), everything that a database does (`db` and below).
+
+mod catalog;
+mod csv;
+mod data;
+mod exec;
+mod export;
+mod failure;
+mod files;
+mod import;
+mod maintain;
+mod output;
+mod window;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use self::failure::{Failure, Outcome};
+use crate::db::Db;
+use crate::options::Durability;
+
+/// An embedded store of typed entities, keyed by PartitionKey and RowKey.
+///
+/// A database is a directory. It is created by the first command that writes to it.
+#[derive(Parser)]
+#[command(name = "rowstone", version, after_long_help = TOUR)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const TOUR: &str = "\
+A first look:
+  rowstone put shop parts '{\"PartitionKey\":\"bolts\",\"RowKey\":\"m4x20\",\"Price\":0.12}'
+  rowstone scan shop parts
+  rowstone get shop parts bolts m4x20 --format json
+  rowstone verify shop
+
+Exit status:
+  0  done
+  1  the operation failed
+  2  wrong usage, or the database cannot be opened
+  3  an import rejected rows, and loaded the rest";
+
+#[derive(Subcommand)]
+enum Command {
+    CreateTable(catalog::CreateTable),
+    DropTable(catalog::DropTable),
+    Tables(catalog::Tables),
+    Import(import::Import),
+    Export(export::Export),
+    Put(data::Put),
+    Get(data::Get),
+    Delete(data::Delete),
+    Scan(data::Scan),
+    Exec(exec::Exec),
+    Stats(maintain::Stats),
+    Verify(maintain::Verify),
+    Checkpoint(maintain::Checkpoint),
+}
+
+/// What a write survives once it is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DurabilityName {
+    /// A power cut
+    Sync,
+    /// The end of the process, not a power cut
+    Os,
+    /// Nothing, until the database is closed
+    Buffered,
+}
+
+impl From<DurabilityName> for Durability {
+    fn from(name: DurabilityName) -> Self {
+        match name {
+            DurabilityName::Sync => Durability::Sync,
+            DurabilityName::Os => Durability::Os,
+            DurabilityName::Buffered => Durability::Buffered,
+        }
+    }
+}
+
+/// Whether a command may create the database that it is given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Create {
+    IfMissing,
+    Never,
+}
+
+/// Runs the command that the process was started with.
+pub fn run() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::CreateTable(command) => command.run(),
+        Command::DropTable(command) => command.run(),
+        Command::Tables(command) => command.run(),
+        Command::Import(command) => command.run(),
+        Command::Export(command) => command.run(),
+        Command::Put(command) => command.run(),
+        Command::Get(command) => command.run(),
+        Command::Delete(command) => command.run(),
+        Command::Scan(command) => command.run(),
+        Command::Exec(command) => command.run(),
+        Command::Stats(command) => command.run(),
+        Command::Verify(command) => command.run(),
+        Command::Checkpoint(command) => command.run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn open(path: &PathBuf, create: Create) -> Outcome<Db> {
+    open_durable(path, create, DurabilityName::Sync)
+}
+
+fn open_durable(path: &PathBuf, create: Create, durability: DurabilityName) -> Outcome<Db> {
+    Db::options()
+        .durability(durability.into())
+        .create_if_missing(create == Create::IfMissing)
+        .open(path)
+        .map_err(Failure::Open)
+}

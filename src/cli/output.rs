@@ -1,0 +1,423 @@
+//! What goes to standard output: aligned tables for people, JSON and CSV for programs.
+//!
+//! Invariants
+//! * memory is bounded: a table for people is laid out page by page;
+//! * a closed pipe ends the command without a word.
+
+use std::collections::BTreeSet;
+use std::io::{self, BufWriter, Write};
+
+use clap::ValueEnum;
+
+use super::csv;
+use super::failure::{Failure, Outcome};
+use crate::error::Result;
+use crate::model::{Entity, SYSTEM_PROPERTIES, ValueRef};
+use crate::wire::odata::{self, Metadata};
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// Aligned columns, for people
+    Table,
+    /// One JSON document
+    Json,
+    /// One JSON object a line
+    Ndjson,
+    /// Comma-separated values with a header
+    Csv,
+}
+
+/// Where a command writes its result.
+pub(super) struct Output(BufWriter<Box<dyn Write>>);
+
+/// Rows that are laid out together.
+const PAGE_ROWS: usize = 500;
+/// Characters of a value in a table.
+const CELL_CHARS_MAX: usize = 48;
+
+impl Output {
+    pub(super) fn standard() -> Self {
+        Self::to(io::stdout())
+    }
+
+    pub(super) fn to(target: impl Write + 'static) -> Self {
+        Self(BufWriter::with_capacity(64 << 10, Box::new(target)))
+    }
+
+    /// Hands everything over; a result that did not get out is a failure.
+    pub(super) fn finish(mut self) -> Outcome {
+        self.0.flush().map_err(Failure::output)
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Prints entities as they come; `entities` may be asked twice, for CSV needs its columns first.
+pub(super) fn write_entities<I: Iterator<Item = Result<Entity>>>(
+    output: &mut Output,
+    entities: impl Fn() -> Result<I>,
+    select: Option<&[String]>,
+    format: Format,
+) -> Outcome {
+    match format {
+        Format::Table => write_table(output, entities()?, select),
+        Format::Csv => write_csv(output, entities, select),
+        Format::Ndjson => for_each_json(entities()?, select, Metadata::MINIMAL, |json, _| {
+            output.write_all(json)?;
+            output.write_all(b"\n")
+        }),
+        Format::Json => {
+            output.write_all(b"[").map_err(Failure::output)?;
+            for_each_json(entities()?, select, Metadata::MINIMAL, |json, first| {
+                output.write_all(if first { b"\n" } else { b",\n" })?;
+                output.write_all(json)
+            })?;
+            output.write_all(b"\n]\n").map_err(Failure::output)
+        }
+    }
+}
+
+/// Gives each entity's JSON to `write`, and whether it is the first.
+pub(super) fn for_each_json(
+    entities: impl Iterator<Item = Result<Entity>>,
+    select: Option<&[String]>,
+    metadata: Metadata,
+    mut write: impl FnMut(&[u8], bool) -> io::Result<()>,
+) -> Outcome {
+    let mut json = Vec::new();
+    for (i, entity) in entities.enumerate() {
+        json.clear();
+        odata::put_entity(&mut json, &entity?, select, metadata);
+        write(&json, i == 0).map_err(Failure::output)?;
+    }
+    Ok(())
+}
+
+/// CSV whose columns are the keys and then the union of all properties, or what was selected.
+pub(super) fn write_csv<I: Iterator<Item = Result<Entity>>>(
+    output: &mut Output,
+    entities: impl Fn() -> Result<I>,
+    select: Option<&[String]>,
+) -> Outcome {
+    let columns = match select {
+        Some(names) => names.to_vec(),
+        None => {
+            let mut names = BTreeSet::new();
+            for entity in entities()? {
+                add_names(&mut names, &entity?);
+            }
+            columns_of(names)
+        }
+    };
+    let mut line = Vec::new();
+    put_csv_row(&mut line, columns.iter().map(|name| name.as_bytes().to_vec()));
+    output.write_all(&line).map_err(Failure::output)?;
+    for entity in entities()? {
+        let entity = entity?;
+        line.clear();
+        put_csv_row(&mut line, columns.iter().map(|name| text_of(&entity, name)));
+        output.write_all(&line).map_err(Failure::output)?;
+    }
+    Ok(())
+}
+
+fn put_csv_row(line: &mut Vec<u8>, fields: impl Iterator<Item = Vec<u8>>) {
+    for (i, field) in fields.enumerate() {
+        if i > 0 {
+            line.push(b',');
+        }
+        csv::put_field(line, &field, b',');
+    }
+    line.push(b'\n');
+}
+
+fn add_names(names: &mut BTreeSet<String>, entity: &Entity) {
+    for (name, _) in entity.properties() {
+        if !names.contains(name) {
+            names.insert(name.to_owned());
+        }
+    }
+}
+
+fn columns_of(names: BTreeSet<String>) -> Vec<String> {
+    ["PartitionKey", "RowKey"].map(str::to_owned).into_iter().chain(names).collect()
+}
+
+/// The text of a member, empty if the entity lacks it.
+fn text_of(entity: &Entity, name: &str) -> Vec<u8> {
+    let mut text = Vec::new();
+    match name {
+        "PartitionKey" => text.extend_from_slice(entity.partition_key().as_bytes()),
+        "RowKey" => text.extend_from_slice(entity.row_key().as_bytes()),
+        "Timestamp" => {
+            text = entity.timestamp().map(|time| time.to_string()).unwrap_or_default().into();
+        }
+        _ => {
+            if let Some(value) = entity.value(name) {
+                odata::put_text(&mut text, value);
+            }
+        }
+    }
+    text
+}
+
+/// An aligned table; pages with other columns get a header of their own.
+fn write_table(
+    output: &mut Output,
+    mut entities: impl Iterator<Item = Result<Entity>>,
+    select: Option<&[String]>,
+) -> Outcome {
+    let mut header: Vec<String> = Vec::new();
+    let mut widths: Vec<usize> = Vec::new();
+    let mut count = 0;
+    loop {
+        let page: Vec<Entity> = entities.by_ref().take(PAGE_ROWS).collect::<Result<_>>()?;
+        if page.is_empty() {
+            break;
+        }
+        count += page.len() as u64;
+        let columns = select.map_or_else(
+            || {
+                let mut names = BTreeSet::new();
+                page.iter().for_each(|entity| add_names(&mut names, entity));
+                columns_of(names)
+            },
+            <[String]>::to_vec,
+        );
+        let layout = Layout::new(&page, columns, &widths, header.as_slice());
+        layout.write(output, &header).map_err(Failure::output)?;
+        (header, widths) = (layout.columns, layout.widths);
+    }
+    let noun = if count == 1 { "entity" } else { "entities" };
+    let gap = if count == 0 { "" } else { "\n" };
+    writeln!(output, "{gap}{} {noun}", with_thousands(count)).map_err(Failure::output)
+}
+
+/// One page of a table.
+struct Layout {
+    columns: Vec<String>,
+    widths: Vec<usize>,
+    right: Vec<bool>,
+    cells: Vec<Vec<String>>,
+}
+
+impl Layout {
+    /// Columns that stay the same never get narrower, so that pages line up.
+    fn new(page: &[Entity], columns: Vec<String>, widths: &[usize], header: &[String]) -> Self {
+        let cells: Vec<Vec<String>> = page
+            .iter()
+            .map(|entity| columns.iter().map(|name| cell(&text_of(entity, name))).collect())
+            .collect();
+        let same = columns == header;
+        let widths = (0..columns.len())
+            .map(|i| {
+                let lens =
+                    cells.iter().filter_map(|row| row.get(i)).map(|text| text.chars().count());
+                let name = columns.get(i).map_or(0, |name| name.chars().count());
+                let before = widths.get(i).copied().filter(|_| same).unwrap_or(0);
+                lens.max().unwrap_or(0).max(name).max(before)
+            })
+            .collect();
+        let right = columns.iter().map(|name| is_numeric(page, name)).collect();
+        Self { columns, widths, right, cells }
+    }
+
+    fn write(&self, output: &mut Output, header: &[String]) -> io::Result<()> {
+        if self.columns != header {
+            if !header.is_empty() {
+                writeln!(output)?;
+            }
+            self.write_row(output, &self.columns)?;
+            let rules: Vec<_> = self.widths.iter().map(|width| "-".repeat(*width)).collect();
+            self.write_row(output, &rules)?;
+        }
+        self.cells.iter().try_for_each(|row| self.write_row(output, row))
+    }
+
+    fn write_row(&self, output: &mut Output, row: &[String]) -> io::Result<()> {
+        let mut line = String::new();
+        for ((text, width), right) in row.iter().zip(&self.widths).zip(&self.right) {
+            let padding = " ".repeat(width.saturating_sub(text.chars().count()));
+            if !line.is_empty() {
+                line.push_str("  ");
+            }
+            match right {
+                true => line.extend([padding.as_str(), text]),
+                false => line.extend([text.as_str(), &padding]),
+            }
+        }
+        writeln!(output, "{}", line.trim_end())
+    }
+}
+
+fn is_numeric(page: &[Entity], name: &str) -> bool {
+    let mut values = page.iter().filter_map(|entity| entity.value(name)).peekable();
+    let number =
+        |value| matches!(value, ValueRef::Int32(_) | ValueRef::Int64(_) | ValueRef::Double(_));
+    !SYSTEM_PROPERTIES.contains(&name) && values.peek().is_some() && values.all(number)
+}
+
+/// A value as it stands in a table: control characters escaped, cut where it is long.
+fn cell(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let mut cell = String::new();
+    for (i, c) in text.chars().enumerate() {
+        if i == CELL_CHARS_MAX {
+            cell.push('…');
+            break;
+        }
+        match c.is_control() {
+            true => cell.extend(c.escape_default()),
+            false => cell.push(c),
+        }
+    }
+    cell
+}
+
+/// One entity for people: a line a property.
+pub(super) fn write_entity(
+    output: &mut Output,
+    entity: &Entity,
+    select: Option<&[String]>,
+) -> io::Result<()> {
+    let mut lines = vec![
+        ("PartitionKey".to_owned(), entity.partition_key().to_owned(), ""),
+        ("RowKey".to_owned(), entity.row_key().to_owned(), ""),
+    ];
+    if let Some(time) = entity.timestamp() {
+        lines.push(("Timestamp".to_owned(), time.to_string(), ""));
+    }
+    for (name, value) in entity.properties() {
+        let text = text_of(entity, name);
+        let text = String::from_utf8_lossy(&text).into_owned();
+        lines.push((name.to_owned(), text, value.edm_type().name()));
+    }
+    if let Some(names) = select {
+        lines.retain(|(name, ..)| names.contains(name));
+    }
+    let names = lines.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
+    for (name, text, edm) in lines {
+        let padding = " ".repeat(names - name.chars().count());
+        let text: String = text
+            .chars()
+            .flat_map(|c| match c.is_control() {
+                true => c.escape_default().collect::<Vec<_>>(),
+                false => vec![c],
+            })
+            .collect();
+        let edm = if edm.is_empty() { String::new() } else { format!("  ({edm})") };
+        writeln!(output, "{name}{padding}  {text}{edm}")?;
+    }
+    if let Some(etag) = entity.etag() {
+        writeln!(output, "\netag: {etag}")?;
+    }
+    Ok(())
+}
+
+/// `1234567` as `1,234,567`.
+pub(super) fn with_thousands(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn print(entities: &[Entity], select: Option<&[String]>, format: Format) -> String {
+        let sink = Sink::default();
+        let mut output = Output::to(sink.clone());
+        let list = || Ok(entities.iter().cloned().map(Ok));
+        write_entities(&mut output, list, select, format).unwrap();
+        output.finish().unwrap();
+        String::from_utf8(sink.0.lock().unwrap().clone()).unwrap()
+    }
+
+    fn parts() -> Vec<Entity> {
+        vec![
+            Entity::new("bolts", "m4x20").with("Price", 0.12).with("Stock", 1200),
+            Entity::new("nuts", "m4").with("Note", "a,b\n\"c\"").with("Stock", 5),
+        ]
+    }
+
+    #[test]
+    fn tables_are_aligned() {
+        let expected = [
+            "PartitionKey  RowKey  Note      Price  Stock",
+            "------------  ------  --------  -----  -----",
+            "bolts         m4x20              0.12   1200",
+            "nuts          m4      a,b\\n\"c\"             5",
+            "",
+            "2 entities\n",
+        ];
+        assert_eq!(print(&parts(), None, Format::Table), expected.join("\n"));
+        assert_eq!(print(&[], None, Format::Table), "0 entities\n");
+    }
+
+    #[test]
+    fn long_values_are_cut() {
+        let entity = Entity::new("p", "r").with("A", "x".repeat(60));
+        let text = print(&[entity], Some(&["A".into()]), Format::Table);
+        assert_eq!(text.lines().nth(2), Some(&*format!("{}…", "x".repeat(CELL_CHARS_MAX))));
+    }
+
+    #[test]
+    fn csv_has_the_union_of_all_properties() {
+        let expected = "PartitionKey,RowKey,Note,Price,Stock\nbolts,m4x20,,0.12,1200\n\
+            nuts,m4,\"a,b\n\"\"c\"\"\",,5\n";
+        assert_eq!(print(&parts(), None, Format::Csv), expected);
+        let select = ["Stock".to_owned(), "Nope".to_owned()];
+        assert_eq!(print(&parts(), Some(&select), Format::Csv), "Stock,Nope\n1200,\n5,\n");
+    }
+
+    #[test]
+    fn json_and_ndjson() {
+        let select = ["Stock".to_owned()];
+        assert_eq!(
+            print(&parts(), Some(&select), Format::Json),
+            "[\n{\"Stock\":1200},\n{\"Stock\":5}\n]\n"
+        );
+        assert_eq!(
+            print(&parts(), Some(&select), Format::Ndjson),
+            "{\"Stock\":1200}\n{\"Stock\":5}\n"
+        );
+        assert_eq!(print(&[], None, Format::Json), "[\n]\n");
+    }
+
+    #[test]
+    fn thousands() {
+        assert_eq!(with_thousands(0), "0");
+        assert_eq!(with_thousands(999), "999");
+        assert_eq!(with_thousands(336_776), "336,776");
+        assert_eq!(with_thousands(1_000_000), "1,000,000");
+    }
+}

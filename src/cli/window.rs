@@ -1,0 +1,202 @@
+//! A bounded window over a stream, and lines read through it.
+//!
+//! Invariants
+//! * memory grows with the longest line that is admitted, never with the input;
+//! * a line that is too long is reported once, skipped to its end, and the next one is read.
+
+use std::io::{self, Read};
+
+/// What one read asks for.
+const READ_BYTES: usize = 256 << 10;
+
+/// The part of a stream that has been read and not yet consumed.
+pub(super) struct Window<R> {
+    source: R,
+    buffer: Vec<u8>,
+    start: usize,
+    filled: usize,
+    ended: bool,
+}
+
+/// Lines of a stream, without their ends.
+pub(super) struct Lines<R> {
+    window: Window<R>,
+    bytes_max: usize,
+    number: u64,
+    /// How much of the window is known to hold no newline.
+    searched: usize,
+    /// What the last line took, its end included.
+    taken: usize,
+}
+
+/// One line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Line<'a> {
+    /// The first line is 1.
+    pub(super) number: u64,
+    /// `None` if it is longer than admitted.
+    pub(super) bytes: Option<&'a [u8]>,
+}
+
+impl<R: Read> Window<R> {
+    pub(super) fn new(source: R) -> Self {
+        Self { source, buffer: Vec::new(), start: 0, filled: 0, ended: false }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.buffer.get(self.start..self.filled).unwrap_or_default()
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.buffer.get_mut(self.start..self.filled).unwrap_or_default()
+    }
+
+    /// Whether [`bytes`](Self::bytes) is all that is left of the stream.
+    pub(super) fn is_last(&self) -> bool {
+        self.ended
+    }
+
+    /// Forgets the first `len` bytes.
+    pub(super) fn consume(&mut self, len: usize) {
+        self.start = (self.start + len).min(self.filled);
+    }
+
+    /// Reads once more; false at the end of the stream.
+    pub(super) fn fill(&mut self) -> io::Result<bool> {
+        if self.ended {
+            return Ok(false);
+        }
+        if self.buffer.len() - self.filled < READ_BYTES / 2 {
+            self.buffer.copy_within(self.start..self.filled, 0);
+            self.filled -= self.start;
+            self.start = 0;
+            if self.buffer.len() - self.filled < READ_BYTES / 2 {
+                self.buffer.resize((self.buffer.len() * 2).max(READ_BYTES), 0);
+            }
+        }
+        let free = self.buffer.get_mut(self.filled..).unwrap_or_default();
+        let read = loop {
+            match self.source.read(free) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
+        self.filled += read;
+        self.ended = read == 0;
+        Ok(read > 0)
+    }
+
+    /// Consumes up to and including the next newline, however far it is; false at the end of the stream.
+    pub(super) fn skip_line(&mut self) -> io::Result<bool> {
+        loop {
+            if let Some(end) = self.bytes().iter().position(|&byte| byte == b'\n') {
+                self.consume(end + 1);
+                return Ok(true);
+            }
+            self.consume(self.bytes().len());
+            if !self.fill()? {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+impl<R: Read> Lines<R> {
+    pub(super) fn new(source: R, bytes_max: usize) -> Self {
+        let window = Window::new(source);
+        Self { window, bytes_max, number: 0, searched: 0, taken: 0 }
+    }
+
+    /// The next line; `None` at the end. A last line needs no newline; `\r\n` ends a line too.
+    pub(super) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
+        self.window.consume(self.taken);
+        (self.taken, self.searched) = (0, 0);
+        let len = loop {
+            let unsearched = self.window.bytes().get(self.searched..).unwrap_or_default();
+            if let Some(found) = unsearched.iter().position(|&byte| byte == b'\n') {
+                let len = self.searched + found;
+                self.taken = len + 1;
+                break len;
+            }
+            self.searched = self.window.bytes().len();
+            if self.searched > self.bytes_max {
+                self.window.skip_line()?;
+                self.number += 1;
+                return Ok(Some(Line { number: self.number, bytes: None }));
+            }
+            if !self.window.fill()? {
+                self.taken = self.searched;
+                break self.searched;
+            }
+        };
+        if self.taken == 0 {
+            return Ok(None);
+        }
+        self.number += 1;
+        let line = self.window.bytes().get(..len).unwrap_or_default();
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let admitted = line.len() <= self.bytes_max;
+        Ok(Some(Line { number: self.number, bytes: admitted.then_some(line) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hands out a few bytes at a time.
+    struct Slow<'a>(&'a [u8], usize);
+
+    impl Read for Slow<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let len = self.1.min(self.0.len()).min(buffer.len());
+            buffer[..len].copy_from_slice(&self.0[..len]);
+            self.0 = &self.0[len..];
+            Ok(len)
+        }
+    }
+
+    fn lines(text: &str, step: usize, bytes_max: usize) -> Vec<(u64, Option<String>)> {
+        let mut lines = Lines::new(Slow(text.as_bytes(), step), bytes_max);
+        let mut found = Vec::new();
+        while let Some(line) = lines.next().unwrap() {
+            let text = line.bytes.map(|bytes| String::from_utf8(bytes.to_vec()).unwrap());
+            found.push((line.number, text));
+        }
+        found
+    }
+
+    #[track_caller]
+    fn check(text: &str, expected: &[&str]) {
+        for step in [1, 2, 7, 1000] {
+            let found: Vec<_> =
+                lines(text, step, 100).into_iter().map(|(_, text)| text.unwrap()).collect();
+            assert_eq!(found, expected, "{step} bytes at a time");
+        }
+    }
+
+    #[test]
+    fn lines_end_at_newlines_and_at_the_end() {
+        check("", &[]);
+        check("\n", &[""]);
+        check("a", &["a"]);
+        check("a\nbc\r\n\nd", &["a", "bc", "", "d"]);
+    }
+
+    #[test]
+    fn a_line_too_long_is_skipped_in_bounded_memory() {
+        let long = "x".repeat(3 << 20);
+        let text = format!("a\n{long}\nb\n{long}");
+        let found = lines(&text, 1 << 16, 1000);
+        let expected = [(1, Some("a".to_owned())), (2, None), (3, Some("b".to_owned())), (4, None)];
+        assert_eq!(found, expected);
+        let mut lines = Lines::new(text.as_bytes(), 1000);
+        while lines.next().unwrap().is_some() {}
+        assert!(lines.window.buffer.len() <= 2 * READ_BYTES);
+    }
+
+    #[test]
+    fn a_line_just_too_long_is_refused_as_well() {
+        assert_eq!(lines("abcd\nabc\n", 100, 3), [(1, None), (2, Some("abc".into()))]);
+    }
+}

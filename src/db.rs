@@ -1,0 +1,262 @@
+//! The database: opening and closing, tables, snapshots, maintenance.
+//!
+//! Not here: entities (`table`), scans (`query`), how it works (`lsm`).
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::check::{VerifyReport, verify};
+use crate::error::Result;
+use crate::fs::MemFs;
+use crate::lsm::Engine;
+use crate::options::Options;
+use crate::table::{Catalog, Snapshot, Table};
+
+/// An open database. A cheap clone, usable from any thread; one process at a time may have it open.
+///
+/// Call [`close`](Db::close) to learn whether everything was made durable. When the last handle goes without it, the
+/// database is closed all the same, and an error is lost.
+///
+/// ```
+/// # fn main() -> rowstone::Result<()> {
+/// use rowstone::{Db, Entity};
+/// let db = Db::open_in_memory()?;
+/// let parts = db.table_or_create("parts")?;
+/// parts.insert(Entity::new("bolts", "m4x20").with("Price", 0.12))?;
+/// db.close()
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Db {
+    engine: Arc<Engine>,
+    catalog: Arc<Catalog>,
+}
+
+/// Counters and sizes of an open database, by documented name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stats {
+    fields: Vec<(&'static str, u64)>,
+}
+
+/// What opening a database found, for people who look after it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OpenReport {
+    /// There was no database, now there is.
+    pub created: bool,
+    /// Commits recovered from the log.
+    pub replayed: u64,
+    /// Where the log was cut off by a crash; nothing that was acknowledged as durable is behind it.
+    pub torn: Option<String>,
+    /// Leftover files that were removed.
+    pub orphans: u64,
+}
+
+impl Options {
+    /// Opens the database in the directory `path`, or creates it if the path is missing or an empty directory.
+    /// The time does not depend on the size of the data; after a crash the log is replayed.
+    ///
+    /// # Errors
+    /// `Locked` if it is open elsewhere; `NotFound` if it is not to be created; `InvalidInput` for a directory that is
+    /// something else; `Corruption`, `Unsupported`, `Io`, `StorageFull`.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
+        let engine = Engine::open(path.as_ref(), self)?;
+        let catalog = Arc::new(Catalog::open(&engine)?);
+        Ok(Db { engine, catalog })
+    }
+
+    /// Opens a new database in memory, gone with the last handle: for tests and examples.
+    ///
+    /// # Errors
+    /// None but what the options ask for and cannot have.
+    pub fn open_in_memory(self) -> Result<Db> {
+        self.fs(Arc::new(MemFs::new())).open("memory")
+    }
+}
+
+impl Db {
+    /// Opens or creates the database in the directory `path` with the default options.
+    ///
+    /// # Errors
+    /// As [`Options::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Db> {
+        Options::new().open(path)
+    }
+
+    /// A new database in memory.
+    ///
+    /// # Errors
+    /// As [`Options::open_in_memory`].
+    pub fn open_in_memory() -> Result<Db> {
+        Options::new().open_in_memory()
+    }
+
+    /// The default options, to change before opening.
+    pub fn options() -> Options {
+        Options::new()
+    }
+
+    /// Creates a table that must be new. Names are 3 to 63 letters and digits, beginning with a letter; they are
+    /// found in any case.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `InvalidInput`; as every write.
+    pub fn create_table(&self, name: &str) -> Result<Table> {
+        let entry = self.catalog.create(name)?;
+        Ok(Table::new(Arc::clone(&self.engine), entry))
+    }
+
+    /// A table that must exist.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn table(&self, name: &str) -> Result<Table> {
+        let entry = self.catalog.table(name)?;
+        Ok(Table::new(Arc::clone(&self.engine), entry))
+    }
+
+    /// The table of this name, created if need be.
+    ///
+    /// # Errors
+    /// `InvalidInput`; as every write.
+    pub fn table_or_create(&self, name: &str) -> Result<Table> {
+        let entry = self.catalog.table_or_create(name)?;
+        Ok(Table::new(Arc::clone(&self.engine), entry))
+    }
+
+    /// Deletes a table with all its entities: gone at once, its space is reclaimed in the background.
+    ///
+    /// # Errors
+    /// `NotFound`; as every write.
+    pub fn delete_table(&self, name: &str) -> Result<()> {
+        self.catalog.delete(name)
+    }
+
+    /// The names of all tables in the case they were created with, ordered by lower-case name.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn tables(&self) -> Result<Vec<String>> {
+        Ok(self.catalog.names())
+    }
+
+    /// A moment that stays readable, across all tables.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(self.engine.snapshot())
+    }
+
+    /// Makes every commit so far durable, whatever it asked for.
+    ///
+    /// # Errors
+    /// `Poisoned`, `Io`.
+    pub fn sync(&self) -> Result<()> {
+        self.engine.sync()
+    }
+
+    /// Writes what is in memory to table files.
+    ///
+    /// # Errors
+    /// `StorageFull`, `Io`, `Poisoned`; nothing is lost.
+    pub fn flush(&self) -> Result<()> {
+        self.engine.flush_all()
+    }
+
+    /// Flushes, and merges all files of each table into one sorted run. Reads and rewrites the whole database.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush), and `Corruption`.
+    pub fn compact(&self) -> Result<()> {
+        self.engine.flush_all()?;
+        self.engine.compact_all()
+    }
+
+    /// Makes a copy of the database, as of now, in the new or empty directory `path`, while it is in use: table files
+    /// are linked where the file system can, else copied.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if there is something; `Io`, `StorageFull`. An unfinished copy does not open.
+    pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.engine.checkpoint(path.as_ref())
+    }
+
+    /// Reads everything on disk and holds it against everything that says what it should be.
+    ///
+    /// # Errors
+    /// Only what keeps it from looking; damage is in the report.
+    pub fn verify(&self) -> Result<VerifyReport> {
+        self.verify_with(|_| {})
+    }
+
+    /// As [`verify`](Self::verify); `progress` is called with the bytes read since the last call.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify).
+    pub fn verify_with(&self, mut progress: impl FnMut(u64)) -> Result<VerifyReport> {
+        verify(&self.engine, &self.catalog, &mut progress)
+    }
+
+    /// Counters since opening, and sizes now.
+    pub fn stats(&self) -> Stats {
+        let mut fields = vec![("tables", self.catalog.ids().len() as u64)];
+        fields.extend(self.engine.stats());
+        Stats { fields }
+    }
+
+    /// What opening found.
+    pub fn opened(&self) -> OpenReport {
+        let found = &self.engine.recovered;
+        OpenReport {
+            created: found.created,
+            replayed: found.commits,
+            torn: found.torn.clone().or_else(|| found.manifest_torn.clone()),
+            orphans: found.orphans,
+        }
+    }
+
+    /// Runs one step of background work, for [`Background::Manual`](crate::Background::Manual); false if there is nothing to do.
+    pub fn step(&self) -> bool {
+        self.engine.step_any()
+    }
+
+    /// Makes everything durable and closes the database for all its handles: writes are refused from now on.
+    ///
+    /// # Errors
+    /// `Poisoned`, `Io`: what was not durable may be lost if the machine stops; opening again recovers what can be.
+    pub fn close(self) -> Result<()> {
+        self.engine.close()
+    }
+}
+
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Db").field("path", &self.engine.env.dir).finish_non_exhaustive()
+    }
+}
+
+impl Stats {
+    /// All of them, in a fixed order.
+    ///
+    /// | name | meaning |
+    /// | --- | --- |
+    /// | `tables` | tables there are |
+    /// | `files`, `file_bytes` | table files in use, and their size |
+    /// | `entries`, `tombstones` | entries in table files, all versions; and how many of them delete |
+    /// | `sources_max` | files that a point read may have to look at, for the worst key |
+    /// | `memtables`, `memtable_bytes` | write buffers in memory, and what they take |
+    /// | `cache_bytes` | cached blocks |
+    /// | `logs` | logs that recovery would read |
+    /// | `commits`, `log_bytes`, `log_syncs` | since opening: commits, bytes written to logs, syncs of logs |
+    /// | `flushes`, `flush_bytes` | since opening: memtables flushed, bytes written for them |
+    /// | `compactions`, `compaction_bytes_read`, `compaction_bytes` | since opening: merges, bytes read and written |
+    /// | `files_removed` | since opening |
+    /// | `trouble` | 1 if background work does not get on |
+    pub fn fields(&self) -> &[(&'static str, u64)] {
+        &self.fields
+    }
+
+    /// One of them.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        self.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| *value)
+    }
+}

@@ -1,0 +1,353 @@
+//! The frame around every block of an SST: what is stored, how, and its checksum. FORMAT.md §block.
+//!
+//! Invariants
+//! * the checksum covers the header, the file's id and the block's number: a block that was moved, copied
+//!   or relabelled is as wrong as one that was damaged;
+//! * nothing is interpreted, least of all decompressed, before the checksum matched;
+//! * decompression yields exactly the raw length, and that is bounded by [`RAW_BYTES_MAX`].
+//!
+//! Not here: what a block holds (`row_block`, `sparse_index`, `stats`), pages of the hash index (`hash_index`).
+
+use std::borrow::Cow;
+
+use crate::codec::{Checksum, Cursor, DecodeError};
+use crate::format::field::FormatError;
+use crate::format::names::FileId;
+
+/// The length of a block's header.
+pub(crate) const HEADER_BYTES: usize = 24;
+
+/// The most that a compressed block may hold: the largest row (2 MiB), its key, and as much again.
+pub(crate) const RAW_BYTES_MAX: usize = 4 << 20;
+
+/// What a block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum BlockKind {
+    Rows = 1,
+    Shapes = 2,
+    Sparse = 3,
+    Handles = 4,
+    Stats = 5,
+}
+
+/// How the contents of a block are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packing {
+    /// As they are.
+    Plain,
+    Zstd,
+}
+
+/// Which block it is: none of this is stored, all of it is checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockPlace {
+    pub(crate) kind: BlockKind,
+    pub(crate) file: FileId,
+    /// Counted from 0 in the section.
+    pub(crate) number: u32,
+}
+
+/// A block whose checksum matched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StoredBlock<'a> {
+    pub(crate) packing: Packing,
+    pub(crate) raw_len: usize,
+    pub(crate) stored: &'a [u8],
+}
+
+const STRUCTURE: &str = "block";
+const CODEC_NONE: u8 = 0;
+const CODEC_ZSTD: u8 = 1;
+/// The header's bytes before the checksum.
+const CHECKED_BYTES: usize = 20;
+
+/// Compresses and frames blocks; keeps the compressor's memory from block to block.
+pub(crate) struct Sealer {
+    #[cfg(feature = "zstd")]
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+}
+
+impl Sealer {
+    /// # Errors
+    /// What this build lacks for `packing`.
+    pub(crate) fn new(packing: Packing) -> Result<Self, Cow<'static, str>> {
+        #[cfg(feature = "zstd")]
+        {
+            // Level 1: at rest it is the decoding that is paid for again and again, and that is the
+            // same at every level.
+            let zstd = match packing {
+                Packing::Plain => None,
+                Packing::Zstd => Some(zstd::bulk::Compressor::new(1).map_err(|e| e.to_string())?),
+            };
+            Ok(Self { zstd })
+        }
+        #[cfg(not(feature = "zstd"))]
+        match packing {
+            Packing::Plain => Ok(Self {}),
+            Packing::Zstd => Err(WITHOUT_ZSTD.into()),
+        }
+    }
+
+    /// Appends `raw` as a block; stored as it is if compression saves less than an eighth.
+    pub(crate) fn seal(&mut self, place: BlockPlace, raw: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + HEADER_BYTES, 0);
+        let codec = self.compress(raw, out);
+        if codec == CODEC_NONE {
+            out.extend_from_slice(raw);
+        }
+        seal_header(place, codec, raw.len(), out.get_mut(start..).unwrap_or_default());
+    }
+
+    /// Appends `raw` as a block that is stored as it is.
+    pub(crate) fn seal_plain(&self, place: BlockPlace, raw: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + HEADER_BYTES, 0);
+        out.extend_from_slice(raw);
+        seal_header(place, CODEC_NONE, raw.len(), out.get_mut(start..).unwrap_or_default());
+    }
+    #[cfg(feature = "zstd")]
+    fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> u8 {
+        let Some(zstd) = &mut self.zstd else { return CODEC_NONE };
+        let start = out.len();
+        let limit = raw.len() - raw.len() / 8;
+        if raw.len() > RAW_BYTES_MAX {
+            return CODEC_NONE;
+        }
+        out.resize(start + limit, 0);
+        // No room is the answer "does not pay", not an error.
+        let stored = zstd.compress_to_buffer(raw, out.get_mut(start..).unwrap_or_default());
+        out.truncate(start + stored.as_ref().copied().unwrap_or(0));
+        if stored.is_ok() { CODEC_ZSTD } else { CODEC_NONE }
+    }
+
+    #[cfg(not(feature = "zstd"))]
+    fn compress(&mut self, _raw: &[u8], _out: &mut Vec<u8>) -> u8 {
+        CODEC_NONE
+    }
+}
+
+#[cfg(not(feature = "zstd"))]
+const WITHOUT_ZSTD: &str = "zstd, which this build lacks: build with the feature `zstd`";
+
+impl<'a> StoredBlock<'a> {
+    /// Checks the block that fills `bytes`.
+    pub(crate) fn open(place: BlockPlace, bytes: &'a [u8]) -> Result<Self, FormatError> {
+        let mut cursor = Cursor::new(STRUCTURE, bytes);
+        let checked = cursor.take(CHECKED_BYTES)?;
+        let checksum = cursor.u32()?;
+        let stored = cursor.rest();
+        let sum = block_checksum(place, checked, stored);
+        if sum != checksum {
+            let problem = format!("checksum {sum:08x}, stored {checksum:08x}");
+            return Err(DecodeError::new(STRUCTURE, CHECKED_BYTES, problem).into());
+        }
+        Self::header(place, Cursor::new(STRUCTURE, checked), stored)
+    }
+
+    /// Reads the header of a block that was checked before.
+    #[inline]
+    pub(crate) fn reopen(place: BlockPlace, bytes: &'a [u8]) -> Result<Self, FormatError> {
+        // The common block, in one comparison: the right kind, stored as it is, nothing reserved in use.
+        if let Some((header, stored)) = bytes.split_first_chunk::<HEADER_BYTES>()
+            && let [kind, CODEC_NONE, 0, 0, ..] = *header
+            && kind == place.kind as u8
+        {
+            return Ok(Self { packing: Packing::Plain, raw_len: stored.len(), stored });
+        }
+        let mut cursor = Cursor::new(STRUCTURE, bytes);
+        let checked = cursor.take(CHECKED_BYTES)?;
+        cursor.u32()?;
+        Self::header(place, Cursor::new(STRUCTURE, checked), cursor.rest())
+    }
+
+    fn header(
+        place: BlockPlace,
+        mut cursor: Cursor<'_>,
+        stored: &'a [u8],
+    ) -> Result<Self, FormatError> {
+        let kind = cursor.u8()?;
+        if kind != place.kind as u8 {
+            let problem = format!("kind {kind}, {} expected", place.kind as u8);
+            return Err(DecodeError::new(STRUCTURE, 0, problem).into());
+        }
+        let packing = match cursor.u8()? {
+            CODEC_NONE => Packing::Plain,
+            CODEC_ZSTD => Packing::Zstd,
+            code => return unsupported(format!("block codec {code}")),
+        };
+        match (cursor.u16()?, cursor.u32()?, cursor.u32()?) {
+            (0, 0, 0) => {}
+            (0, 0, key) => return unsupported(format!("key {key} to decrypt its blocks")),
+            (0, id, _) => return unsupported(format!("compression dictionary {id}")),
+            (flags, ..) => return unsupported(format!("block flags {flags:#x}")),
+        }
+        let (raw_len, stored_len) = (cursor.u32()?, cursor.u32()?);
+        let (raw_len, stored_len) = (raw_len as usize, stored_len as usize);
+        if stored_len != stored.len() || packing == Packing::Plain && raw_len != stored_len {
+            let problem = format!("{stored_len} bytes stored of {raw_len}, {}", stored.len());
+            return Err(cursor.error(problem).into());
+        }
+        if packing != Packing::Plain && raw_len > RAW_BYTES_MAX {
+            return Err(cursor.error(format!("raw length {raw_len} is above the limit")).into());
+        }
+        Ok(Self { packing, raw_len, stored })
+    }
+
+    /// The block's contents in a buffer of its own.
+    pub(crate) fn decompress(&self) -> Result<Vec<u8>, FormatError> {
+        match self.packing {
+            Packing::Plain => Ok(self.stored.to_vec()),
+            Packing::Zstd => self.decompress_zstd(),
+        }
+    }
+
+    #[cfg(feature = "zstd")]
+    fn decompress_zstd(&self) -> Result<Vec<u8>, FormatError> {
+        let wrong = |problem: String| DecodeError::new(STRUCTURE, HEADER_BYTES, problem);
+        let raw = zstd::bulk::decompress(self.stored, self.raw_len)
+            .map_err(|error| wrong(format!("zstd: {error}")))?;
+        if raw.len() != self.raw_len {
+            return Err(wrong(format!("{} bytes, {} expected", raw.len(), self.raw_len)).into());
+        }
+        Ok(raw)
+    }
+
+    #[cfg(not(feature = "zstd"))]
+    fn decompress_zstd(&self) -> Result<Vec<u8>, FormatError> {
+        unsupported(WITHOUT_ZSTD)
+    }
+}
+
+/// Fills in the header at the start of `block`.
+fn seal_header(place: BlockPlace, codec: u8, raw_len: usize, block: &mut [u8]) {
+    let Some((header, stored)) = block.split_first_chunk_mut::<HEADER_BYTES>() else { return };
+    let len32 = |len: usize| u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes();
+    header[0] = place.kind as u8;
+    header[1] = codec;
+    // Bytes 2..12 stay zero: reserved, no dictionary, no encryption key.
+    header[12..16].copy_from_slice(&len32(raw_len));
+    header[16..20].copy_from_slice(&len32(stored.len()));
+    let sum = block_checksum(place, &header[..CHECKED_BYTES], stored);
+    header[20..].copy_from_slice(&sum.to_le_bytes());
+}
+
+fn unsupported<T>(what: impl Into<Cow<'static, str>>) -> Result<T, FormatError> {
+    Err(FormatError::Unsupported(what.into()))
+}
+
+fn block_checksum(place: BlockPlace, header: &[u8], stored: &[u8]) -> u32 {
+    Checksum::new().u64(place.file.0).u32(place.number).bytes(header).bytes(stored).finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: BlockPlace =
+        BlockPlace { kind: BlockKind::Rows, file: FileId(0x1122_3344_5566_7788), number: 3 };
+
+    fn sealed(packing: Packing, raw: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        Sealer::new(packing).unwrap().seal(PLACE, raw, &mut out);
+        out
+    }
+
+    #[track_caller]
+    fn check_round_trip(packing: Packing, raw: &[u8]) {
+        let bytes = sealed(packing, raw);
+        let block = StoredBlock::open(PLACE, &bytes).unwrap();
+        assert_eq!(StoredBlock::reopen(PLACE, &bytes), Ok(block));
+        assert_eq!(block.decompress().unwrap(), raw);
+    }
+
+    #[test]
+    fn round_trips() {
+        check_round_trip(Packing::Plain, b"");
+        check_round_trip(Packing::Plain, b"abc");
+        check_round_trip(Packing::Plain, &vec![7; RAW_BYTES_MAX + 1]);
+    }
+
+    #[cfg(feature = "zstd")]
+    #[test]
+    fn round_trips_compressed() {
+        check_round_trip(Packing::Zstd, b"");
+        check_round_trip(Packing::Zstd, b"abc");
+        check_round_trip(Packing::Zstd, &vec![7; 100_000]);
+        check_round_trip(Packing::Zstd, &vec![7; RAW_BYTES_MAX + 1]);
+        assert!(sealed(Packing::Zstd, &vec![7; 100_000]).len() < 1000);
+    }
+
+    #[test]
+    fn a_block_that_does_not_shrink_is_stored_as_it_is() {
+        let raw: Vec<u8> = (0..=255).collect();
+        let bytes = sealed(Packing::Plain, &raw);
+        assert_eq!(StoredBlock::open(PLACE, &bytes).unwrap().packing, Packing::Plain);
+        assert_eq!(bytes.len(), HEADER_BYTES + raw.len());
+    }
+
+    #[test]
+    fn trap_24_the_checksum_covers_every_byte_and_the_place() {
+        let bytes = sealed(Packing::Plain, b"some rows");
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut bytes = bytes.clone();
+                bytes[at] ^= 1 << bit;
+                assert!(matches!(
+                    StoredBlock::open(PLACE, &bytes),
+                    Err(FormatError::Damaged(error)) if error.problem.starts_with("checksum")
+                ));
+            }
+        }
+        for len in 0..bytes.len() {
+            assert!(StoredBlock::open(PLACE, &bytes[..len]).is_err());
+        }
+        assert!(StoredBlock::open(BlockPlace { number: 4, ..PLACE }, &bytes).is_err());
+        assert!(StoredBlock::open(BlockPlace { file: FileId(1), ..PLACE }, &bytes).is_err());
+        assert!(StoredBlock::open(BlockPlace { kind: BlockKind::Stats, ..PLACE }, &bytes).is_err());
+    }
+
+    /// Headers with a right checksum: what a writer with other ideas could have left.
+    #[track_caller]
+    fn check_forged(at: usize, value: &[u8], expected: &str) {
+        let mut bytes = sealed(Packing::Plain, b"some rows");
+        bytes[at..at + value.len()].copy_from_slice(value);
+        let sum = block_checksum(PLACE, &bytes[..CHECKED_BYTES], &bytes[HEADER_BYTES..]);
+        bytes[CHECKED_BYTES..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
+        let opened = StoredBlock::open(PLACE, &bytes).and_then(|block| block.decompress());
+        let text = format!("{:?}", opened.unwrap_err());
+        assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
+    fn trap_23_what_is_not_understood_is_refused_by_name() {
+        check_forged(0, &[5], "kind 5, 1 expected");
+        check_forged(1, &[9], "Unsupported(\"block codec 9\")");
+        check_forged(2, &[1], "Unsupported(\"block flags 0x1\")");
+        check_forged(4, &[1], "Unsupported(\"compression dictionary 1\")");
+        check_forged(8, &[2], "Unsupported(\"key 2 to decrypt its blocks\")");
+        check_forged(12, &[1], "9 bytes stored of 1");
+        check_forged(16, &[1], "1 bytes stored of 9");
+        #[cfg(not(feature = "zstd"))]
+        check_forged(1, &[1], "Unsupported(\"zstd, which this build lacks");
+        #[cfg(feature = "zstd")]
+        {
+            check_forged(1, &[1], "zstd:");
+            check_forged(1, &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255], "limit");
+        }
+    }
+
+    #[cfg(feature = "zstd")]
+    #[test]
+    fn trap_23_a_raw_length_that_lies_is_corruption() {
+        let mut bytes = sealed(Packing::Zstd, &vec![7; 10_000]);
+        for raw_len in [0u32, 1, 9_999, 10_001, 4 << 20] {
+            bytes[12..16].copy_from_slice(&raw_len.to_le_bytes());
+            let sum = block_checksum(PLACE, &bytes[..CHECKED_BYTES], &bytes[HEADER_BYTES..]);
+            bytes[CHECKED_BYTES..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
+            let block = StoredBlock::open(PLACE, &bytes).unwrap();
+            assert!(matches!(block.decompress(), Err(FormatError::Damaged(_))), "{raw_len}");
+        }
+    }
+}

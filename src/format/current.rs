@@ -1,0 +1,109 @@
+//! CURRENT: which manifest counts, and how much of it was durable when that was decided. FORMAT.md §current.
+
+use crate::codec::{Checksum, Cursor, DecodeError};
+
+use super::field::FormatError;
+use super::names::{FileId, FileNumber};
+
+/// The length of the file.
+pub(crate) const CURRENT_BYTES: usize = 40;
+
+const STRUCTURE: &str = "current";
+const MAGIC: [u8; 8] = *b"rowscur\0";
+const FORMAT_VERSION: u32 = 1;
+
+/// The content of CURRENT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Current {
+    pub(crate) manifest: FileNumber,
+    /// Of the manifest file.
+    pub(crate) id: FileId,
+    /// The manifest was durable up to here before CURRENT named it.
+    pub(crate) synced_len: u64,
+}
+
+impl Current {
+    pub(crate) fn encode(&self) -> [u8; CURRENT_BYTES] {
+        let mut out = [0; CURRENT_BYTES];
+        out[..8].copy_from_slice(&MAGIC);
+        out[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out[16..24].copy_from_slice(&self.manifest.0.to_le_bytes());
+        out[24..32].copy_from_slice(&self.id.0.to_le_bytes());
+        out[32..40].copy_from_slice(&self.synced_len.to_le_bytes());
+        let sum = checksum(&out);
+        out[12..16].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Current, FormatError> {
+        let Some(bytes) = bytes.first_chunk::<CURRENT_BYTES>().filter(|b| b.len() == bytes.len())
+        else {
+            let problem = format!("{} bytes long, not {CURRENT_BYTES}", bytes.len());
+            return Err(DecodeError::new(STRUCTURE, 0, problem).into());
+        };
+        let mut cursor = Cursor::new(STRUCTURE, bytes);
+        if cursor.take(8)? != MAGIC {
+            return Err(DecodeError::new(STRUCTURE, 0, "not a CURRENT file").into());
+        }
+        let (version, stored) = (cursor.u32()?, cursor.u32()?);
+        let computed = checksum(bytes);
+        if stored != computed {
+            let problem = format!("checksum {computed:08x}, stored {stored:08x}");
+            return Err(DecodeError::new(STRUCTURE, 12, problem).into());
+        }
+        if version != FORMAT_VERSION {
+            return Err(FormatError::Unsupported(format!("database format {version}").into()));
+        }
+        Ok(Current {
+            manifest: FileNumber(cursor.u64()?),
+            id: FileId(cursor.u64()?),
+            synced_len: cursor.u64()?,
+        })
+    }
+}
+
+fn checksum(bytes: &[u8; CURRENT_BYTES]) -> u32 {
+    Checksum::new().bytes(&bytes[..12]).bytes(&bytes[16..]).finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn example_current() {
+        let current =
+            Current { manifest: FileNumber(7), id: FileId(0x0807_0605_0403_0201), synced_len: 160 };
+        let bytes: Vec<_> = current.encode().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            bytes.concat(),
+            "726f77736375720001000000a69fc17307000000000000000102030405060708a000000000000000"
+        );
+    }
+
+    #[test]
+    fn trap_24_every_flipped_byte_is_seen() {
+        let current = Current { manifest: FileNumber(7), id: FileId(9), synced_len: 4096 };
+        let bytes = current.encode();
+        assert_eq!(Current::decode(&bytes), Ok(current));
+        for at in 0..bytes.len() {
+            for mask in 1..=255 {
+                let mut bytes = bytes;
+                bytes[at] ^= mask;
+                assert!(matches!(Current::decode(&bytes), Err(FormatError::Damaged(_))));
+            }
+            assert!(Current::decode(&bytes[..at]).is_err());
+        }
+    }
+
+    #[test]
+    fn trap_44_a_newer_format_is_refused_by_name() {
+        let current = Current { manifest: FileNumber(7), id: FileId(9), synced_len: 4096 };
+        let mut bytes = current.encode();
+        bytes[8] = 2;
+        let sum = checksum(&bytes);
+        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+        let expected = FormatError::Unsupported("database format 2".into());
+        assert_eq!(Current::decode(&bytes), Err(expected));
+    }
+}

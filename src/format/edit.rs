@@ -1,0 +1,475 @@
+//! Version edits: what the records of a MANIFEST hold. FORMAT.md §edit.
+//!
+//! Invariants
+//! * an edit is tagged fields, in ascending order of tag when written, in any order when read;
+//! * a field that this build does not know and need not understand is kept, and written again in every snapshot;
+//! * the first record of a manifest holds the identity.
+//!
+//! Not here: what an edit does to a version (`manifest`), which edits make sense (there too).
+
+use std::fmt;
+
+use crate::codec::{Cursor, DecodeError, HashSeed, put_varint};
+use crate::model::Seq;
+
+use super::field::{Field, FormatError, next_field, put_field};
+use super::file_meta::FileMeta;
+use super::names::{FileId, FileNumber, RangeId, TableId};
+use super::span::Span;
+
+const EDIT: &str = "version edit";
+const IDENTITY: &str = "identity";
+
+/// Numbers above this are never given out: sums of them do not overflow.
+const NUMBER_MAX: u64 = 1 << 56;
+
+/// Features in these sets that this build knows; there are none yet.
+const FEATURES_KNOWN: [&str; 0] = [];
+
+/// A change of the version: everything in it takes effect, or nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VersionEdit {
+    pub(crate) identity: Option<Identity>,
+    /// All numbers below this are in use, were, or may be.
+    pub(crate) numbers_below: Option<FileNumber>,
+    pub(crate) add_logs: Vec<LogMeta>,
+    pub(crate) remove_logs: Vec<FileNumber>,
+    /// Every commit up to this Seq is in files.
+    pub(crate) flushed_seq: Option<Seq>,
+    pub(crate) add_files: Vec<FileMeta>,
+    pub(crate) remove_files: Vec<FileNumber>,
+    pub(crate) add_ranges: Vec<RangeMeta>,
+    pub(crate) remove_ranges: Vec<RangeId>,
+    pub(crate) add_references: Vec<ReferenceMeta>,
+    pub(crate) remove_references: Vec<(RangeId, FileNumber)>,
+    pub(crate) drop_tables: Vec<(TableId, Seq)>,
+    pub(crate) forget_tables: Vec<TableId>,
+    pub(crate) add_fences: Vec<Fence>,
+    pub(crate) remove_fences: Vec<Fence>,
+    /// Vouches for its log as long as that is there.
+    pub(crate) clean_close: Option<CleanClose>,
+    /// Fields of a newer format, as they were encoded.
+    pub(crate) unknown: Vec<u8>,
+}
+
+/// Which database this is, and what it takes to use it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Random, for ever.
+    pub(crate) database: u128,
+    /// Random, new after every restore or repair.
+    pub(crate) incarnation: u64,
+    pub(crate) seed: HashSeed,
+    /// Without all of these the database cannot be read.
+    pub(crate) read_features: Vec<Box<str>>,
+    /// Without all of these it can be read and not written.
+    pub(crate) write_features: Vec<Box<str>>,
+    /// For information.
+    pub(crate) ignorable_features: Vec<Box<str>>,
+}
+
+/// A WAL that recovery replays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogMeta {
+    pub(crate) number: FileNumber,
+    pub(crate) id: FileId,
+}
+
+/// A contiguous span of a table's keys that has a tree of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RangeMeta {
+    pub(crate) id: RangeId,
+    pub(crate) table: TableId,
+    pub(crate) span: Span,
+}
+
+/// A file's part in a range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReferenceMeta {
+    pub(crate) range: RangeId,
+    pub(crate) file: FileNumber,
+    pub(crate) placement: Placement,
+    /// The part of the file's keys that counts in this range.
+    pub(crate) clip: Span,
+}
+
+/// Where in a range's tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Placement {
+    /// Among the young files, which may overlap.
+    Young = 1,
+    /// In the one sorted run.
+    Run = 2,
+}
+
+/// Entries in `span` below `seq` are dead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fence {
+    pub(crate) span: Span,
+    pub(crate) seq: Seq,
+}
+
+/// Everything was closed in order: the last log is whole only if it reaches to `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CleanClose {
+    pub(crate) log: FileNumber,
+    pub(crate) end: u64,
+    pub(crate) last_seq: Seq,
+}
+
+mod tag {
+    pub(super) const IDENTITY: u64 = 1;
+    pub(super) const NUMBERS_BELOW: u64 = 2;
+    pub(super) const ADD_LOG: u64 = 3;
+    pub(super) const REMOVE_LOG: u64 = 4;
+    pub(super) const FLUSHED_SEQ: u64 = 5;
+    pub(super) const ADD_FILE: u64 = 6;
+    pub(super) const REMOVE_FILE: u64 = 7;
+    pub(super) const ADD_RANGE: u64 = 8;
+    pub(super) const REMOVE_RANGE: u64 = 9;
+    pub(super) const ADD_REFERENCE: u64 = 10;
+    pub(super) const REMOVE_REFERENCE: u64 = 11;
+    pub(super) const DROP_TABLE: u64 = 12;
+    pub(super) const FORGET_TABLE: u64 = 13;
+    pub(super) const ADD_FENCE: u64 = 14;
+    pub(super) const REMOVE_FENCE: u64 = 15;
+    pub(super) const CLEAN_CLOSE: u64 = 16;
+}
+
+mod identity_tag {
+    pub(super) const DATABASE: u64 = 1;
+    pub(super) const INCARNATION: u64 = 2;
+    pub(super) const SEED: u64 = 3;
+    pub(super) const READ_FEATURE: u64 = 4;
+    pub(super) const WRITE_FEATURE: u64 = 5;
+    pub(super) const IGNORABLE_FEATURE: u64 = 6;
+}
+
+impl VersionEdit {
+    /// Appends the edit as the payload of a record.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields { out, content: Vec::new() };
+        if let Some(identity) = &self.identity {
+            fields.put(tag::IDENTITY, |content| identity.encode(content));
+        }
+        fields.numbers(tag::NUMBERS_BELOW, self.numbers_below.map(|n| n.0));
+        for log in &self.add_logs {
+            fields.put(tag::ADD_LOG, |content| {
+                put_varint(content, log.number.0);
+                content.extend_from_slice(&log.id.0.to_le_bytes());
+            });
+        }
+        fields.numbers(tag::REMOVE_LOG, self.remove_logs.iter().map(|n| n.0));
+        fields.numbers(tag::FLUSHED_SEQ, self.flushed_seq.map(|seq| seq.0));
+        for file in &self.add_files {
+            fields.put(tag::ADD_FILE, |content| file.encode(content));
+        }
+        fields.numbers(tag::REMOVE_FILE, self.remove_files.iter().map(|n| n.0));
+        for range in &self.add_ranges {
+            fields.put(tag::ADD_RANGE, |content| range.encode(content));
+        }
+        fields.numbers(tag::REMOVE_RANGE, self.remove_ranges.iter().map(|id| id.0));
+        for reference in &self.add_references {
+            fields.put(tag::ADD_REFERENCE, |content| reference.encode(content));
+        }
+        for (range, file) in &self.remove_references {
+            fields.pair(tag::REMOVE_REFERENCE, range.0, file.0);
+        }
+        for (table, seq) in &self.drop_tables {
+            fields.pair(tag::DROP_TABLE, table.0.into(), seq.0);
+        }
+        fields.numbers(tag::FORGET_TABLE, self.forget_tables.iter().map(|id| id.0.into()));
+        for fence in &self.add_fences {
+            fields.put(tag::ADD_FENCE, |content| fence.encode(content));
+        }
+        for fence in &self.remove_fences {
+            fields.put(tag::REMOVE_FENCE, |content| fence.encode(content));
+        }
+        if let Some(close) = &self.clean_close {
+            fields.put(tag::CLEAN_CLOSE, |content| {
+                put_varint(content, close.log.0);
+                put_varint(content, close.end);
+                put_varint(content, close.last_seq.0);
+            });
+        }
+        out.extend_from_slice(&self.unknown);
+    }
+
+    /// Decodes the payload of a record.
+    pub(crate) fn decode(payload: &[u8]) -> Result<VersionEdit, FormatError> {
+        let mut edit = VersionEdit::default();
+        let mut cursor = Cursor::new(EDIT, payload);
+        loop {
+            let start = cursor.at();
+            let Some(field) = next_field(&mut cursor)? else {
+                return Ok(edit);
+            };
+            let known = edit.read(&field).map_err(|error| error.shifted(field.at))?;
+            if !known {
+                field.unknown(EDIT)?;
+                let kept = payload.get(start..cursor.at()).unwrap_or_default();
+                edit.unknown.extend_from_slice(kept);
+            }
+        }
+    }
+
+    /// Takes one field in; false if its tag is not known. Offsets of errors count from the content.
+    fn read(&mut self, field: &Field<'_>) -> Result<bool, FormatError> {
+        let mut content = Cursor::new(EDIT, field.content);
+        let c = &mut content;
+        match field.tag {
+            tag::IDENTITY => {
+                self.identity = Some(Identity::decode(field.content)?);
+                c.rest();
+            }
+            tag::NUMBERS_BELOW => self.numbers_below = Some(file_number(c)?),
+            tag::ADD_LOG => {
+                self.add_logs.push(LogMeta { number: file_number(c)?, id: FileId(c.u64()?) });
+            }
+            tag::REMOVE_LOG => self.remove_logs.push(file_number(c)?),
+            tag::FLUSHED_SEQ => self.flushed_seq = Some(seq(c)?),
+            tag::ADD_FILE => self.add_files.push(file_meta(c.rest())?),
+            tag::REMOVE_FILE => self.remove_files.push(file_number(c)?),
+            tag::ADD_RANGE => self.add_ranges.push(RangeMeta::decode(c)?),
+            tag::REMOVE_RANGE => self.remove_ranges.push(RangeId(c.varint()?)),
+            tag::ADD_REFERENCE => self.add_references.push(ReferenceMeta::decode(c)?),
+            tag::REMOVE_REFERENCE => {
+                self.remove_references.push((RangeId(c.varint()?), file_number(c)?));
+            }
+            tag::DROP_TABLE => self.drop_tables.push((table_id(c)?, seq(c)?)),
+            tag::FORGET_TABLE => self.forget_tables.push(table_id(c)?),
+            tag::ADD_FENCE => self.add_fences.push(Fence::decode(c)?),
+            tag::REMOVE_FENCE => self.remove_fences.push(Fence::decode(c)?),
+            tag::CLEAN_CLOSE => {
+                let (log, end) = (file_number(c)?, c.varint()?);
+                self.clean_close = Some(CleanClose { log, end, last_seq: seq(c)? });
+            }
+            _ => return Ok(false),
+        }
+        content.finish()?;
+        Ok(true)
+    }
+}
+
+impl Identity {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_field(out, identity_tag::DATABASE, &self.database.to_le_bytes());
+        put_field(out, identity_tag::INCARNATION, &self.incarnation.to_le_bytes());
+        put_field(out, identity_tag::SEED, &self.seed.0.to_le_bytes());
+        let sets = [
+            (identity_tag::READ_FEATURE, &self.read_features),
+            (identity_tag::WRITE_FEATURE, &self.write_features),
+            (identity_tag::IGNORABLE_FEATURE, &self.ignorable_features),
+        ];
+        for (tag, features) in sets {
+            features.iter().for_each(|feature| put_field(out, tag, feature.as_bytes()));
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Identity, FormatError> {
+        let mut cursor = Cursor::new(IDENTITY, bytes);
+        let (mut database, mut incarnation, mut seed) = (None, None, None);
+        let mut sets = [Vec::new(), Vec::new(), Vec::new()];
+        let [read_features, write_features, ignorable_features] = &mut sets;
+        while let Some(field) = next_field(&mut cursor)? {
+            let mut content = Cursor::new(IDENTITY, field.content);
+            match field.tag {
+                identity_tag::DATABASE => {
+                    let low = u128::from(content.u64()?);
+                    database = Some(u128::from(content.u64()?) << 64 | low);
+                }
+                identity_tag::INCARNATION => incarnation = Some(content.u64()?),
+                identity_tag::SEED => seed = Some(HashSeed(content.u64()?)),
+                identity_tag::READ_FEATURE => read_features.push(text(&mut content)?),
+                identity_tag::WRITE_FEATURE => write_features.push(text(&mut content)?),
+                identity_tag::IGNORABLE_FEATURE => ignorable_features.push(text(&mut content)?),
+                _ => {
+                    field.unknown(IDENTITY)?;
+                    content.rest();
+                }
+            }
+            content.finish()?;
+        }
+        let missing = || DecodeError::new(IDENTITY, 0, "incomplete");
+        let [read_features, write_features, ignorable_features] = sets;
+        Ok(Identity {
+            database: database.ok_or_else(missing)?,
+            incarnation: incarnation.ok_or_else(missing)?,
+            seed: seed.ok_or_else(missing)?,
+            read_features,
+            write_features,
+            ignorable_features,
+        })
+    }
+
+    /// The first feature without which this build cannot read the database.
+    pub(crate) fn unreadable(&self) -> Option<&str> {
+        first_unknown(&self.read_features)
+    }
+
+    /// The first feature without which this build must not write to it.
+    pub(crate) fn unwritable(&self) -> Option<&str> {
+        first_unknown(&self.write_features)
+    }
+}
+
+impl RangeMeta {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.id.0);
+        put_varint(out, self.table.0.into());
+        self.span.encode(out);
+    }
+
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        let (id, table) = (RangeId(cursor.varint()?), table_id(cursor)?);
+        Ok(Self { id, table, span: Span::decode(cursor)? })
+    }
+}
+
+impl ReferenceMeta {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.range.0);
+        put_varint(out, self.file.0);
+        out.push(self.placement as u8);
+        self.clip.encode(out);
+    }
+
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        let (range, file) = (RangeId(cursor.varint()?), file_number(cursor)?);
+        let placement = match cursor.u8()? {
+            1 => Placement::Young,
+            2 => Placement::Run,
+            code => return Err(cursor.error(format!("placement {code}"))),
+        };
+        Ok(Self { range, file, placement, clip: Span::decode(cursor)? })
+    }
+}
+
+impl Fence {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.seq.0);
+        self.span.encode(out);
+    }
+
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { seq: seq(cursor)?, span: Span::decode(cursor)? })
+    }
+}
+
+/// One field a line, as `inspect` prints it.
+impl fmt::Display for VersionEdit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(id) = &self.identity {
+            let (database, incarnation) = (id.database, id.incarnation);
+            writeln!(f, "identity {database:032x} incarnation {incarnation:016x}")?;
+        }
+        if let Some(number) = self.numbers_below {
+            writeln!(f, "numbers below {number}")?;
+        }
+        self.add_logs.iter().try_for_each(|log| writeln!(f, "add log {}", log.number))?;
+        self.remove_logs.iter().try_for_each(|number| writeln!(f, "remove log {number}"))?;
+        if let Some(seq) = self.flushed_seq {
+            writeln!(f, "flushed #{seq}")?;
+        }
+        for file in &self.add_files {
+            let (number, min, max) = (file.number, file.seq_min, file.seq_max);
+            let span = Span::inclusive(&file.key_min, &file.key_max);
+            writeln!(f, "add file {number} {} bytes #{min}..#{max} {span}", file.bytes)?;
+        }
+        self.remove_files.iter().try_for_each(|number| writeln!(f, "remove file {number}"))?;
+        for range in &self.add_ranges {
+            writeln!(f, "add range r{} {} {}", range.id.0, range.table, range.span)?;
+        }
+        self.remove_ranges.iter().try_for_each(|id| writeln!(f, "remove range r{}", id.0))?;
+        for reference in &self.add_references {
+            let ReferenceMeta { range, file, placement, clip } = reference;
+            writeln!(f, "add reference r{} {file} {placement:?} {clip}", range.0)?;
+        }
+        for (range, file) in &self.remove_references {
+            writeln!(f, "remove reference r{} {file}", range.0)?;
+        }
+        self.drop_tables.iter().try_for_each(|(id, seq)| writeln!(f, "drop {id} #{seq}"))?;
+        self.forget_tables.iter().try_for_each(|id| writeln!(f, "forget {id}"))?;
+        for (verb, fences) in [("add", &self.add_fences), ("remove", &self.remove_fences)] {
+            for fence in fences {
+                writeln!(f, "{verb} fence {} #{}", fence.span, fence.seq)?;
+            }
+        }
+        match &self.clean_close {
+            Some(c) => writeln!(f, "clean close {}.wal at {} #{}", c.log, c.end, c.last_seq),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Appends fields that are built in a scratch buffer first.
+struct Fields<'a> {
+    out: &'a mut Vec<u8>,
+    content: Vec<u8>,
+}
+
+impl Fields<'_> {
+    fn put(&mut self, tag: u64, fill: impl FnOnce(&mut Vec<u8>)) {
+        self.content.clear();
+        fill(&mut self.content);
+        put_field(self.out, tag, &self.content);
+    }
+
+    fn numbers(&mut self, tag: u64, numbers: impl IntoIterator<Item = u64>) {
+        for number in numbers {
+            self.put(tag, |content| put_varint(content, number));
+        }
+    }
+
+    fn pair(&mut self, tag: u64, first: u64, second: u64) {
+        self.put(tag, |content| {
+            put_varint(content, first);
+            put_varint(content, second);
+        });
+    }
+}
+
+fn first_unknown(features: &[Box<str>]) -> Option<&str> {
+    features.iter().map(|feature| &**feature).find(|feature| !FEATURES_KNOWN.contains(feature))
+}
+
+fn file_meta(bytes: &[u8]) -> Result<FileMeta, FormatError> {
+    let meta = FileMeta::decode(bytes)?;
+    match meta.not_understood() {
+        None => Ok(meta),
+        Some(tag) => {
+            let what = format!("file entry field {tag} of a newer format");
+            Err(FormatError::Unsupported(what.into()))
+        }
+    }
+}
+
+fn file_number(cursor: &mut Cursor<'_>) -> Result<FileNumber, DecodeError> {
+    let number = cursor.varint()?;
+    if number > NUMBER_MAX {
+        return Err(cursor.error(format!("file number {number}")));
+    }
+    Ok(FileNumber(number))
+}
+
+fn table_id(cursor: &mut Cursor<'_>) -> Result<TableId, DecodeError> {
+    let id = u32::try_from(cursor.varint()?);
+    id.map(TableId).map_err(|_| cursor.error("table id above u32"))
+}
+
+fn seq(cursor: &mut Cursor<'_>) -> Result<Seq, DecodeError> {
+    let seq = Seq(cursor.varint()?);
+    if seq > Seq::MAX {
+        return Err(cursor.error("Seq beyond the year 9999"));
+    }
+    Ok(seq)
+}
+
+fn text(cursor: &mut Cursor<'_>) -> Result<Box<str>, DecodeError> {
+    let text = std::str::from_utf8(cursor.rest());
+    text.map(Into::into).map_err(|_| cursor.error("a feature's name is not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests;

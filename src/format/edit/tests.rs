@@ -1,0 +1,205 @@
+//! Edits: bytes both ways, features, growth, and hostile input.
+
+use super::*;
+use crate::format::field::put_optional_field;
+use crate::rng::Rng;
+
+fn encoded(edit: &VersionEdit) -> Vec<u8> {
+    let mut out = Vec::new();
+    edit.encode(&mut out);
+    out
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+}
+
+fn identity() -> Identity {
+    Identity {
+        database: 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100,
+        incarnation: 0x1716_1514_1312_1110,
+        seed: HashSeed(0x1f1e_1d1c_1b1a_1918),
+        read_features: Vec::new(),
+        write_features: Vec::new(),
+        ignorable_features: vec!["x".into()],
+    }
+}
+
+/// A flush: a file for one range, its log gone, a new log there.
+fn flush() -> VersionEdit {
+    VersionEdit {
+        numbers_below: Some(FileNumber(64)),
+        add_logs: vec![LogMeta { number: FileNumber(6), id: FileId(0x0807_0605_0403_0201) }],
+        remove_logs: vec![FileNumber(4)],
+        flushed_seq: Some(Seq(300)),
+        add_ranges: vec![RangeMeta {
+            id: RangeId(2),
+            table: TableId(1),
+            span: Span::new(b"\0\0\0\x01", Some(b"\0\0\0\x02")),
+        }],
+        add_references: vec![ReferenceMeta {
+            range: RangeId(2),
+            file: FileNumber(5),
+            placement: Placement::Young,
+            clip: Span::inclusive(b"\0\0\0\x01a\0b", b"\0\0\0\x01c\0d"),
+        }],
+        ..VersionEdit::default()
+    }
+}
+
+fn file() -> FileMeta {
+    FileMeta {
+        number: FileNumber(5),
+        id: FileId(9),
+        bytes: 8300,
+        seq_min: Seq(100),
+        seq_max: Seq(300),
+        visible_from: Seq::ZERO,
+        entries: 3,
+        tombstones: 1,
+        raw_bytes: 60,
+        key_min: b"\0\0\0\x01a\0b"[..].into(),
+        key_max: b"\0\0\0\x01c\0d"[..].into(),
+        sections: Vec::new(),
+        unknown: Box::default(),
+    }
+}
+
+/// Every field.
+fn full() -> VersionEdit {
+    let fence = Fence { span: Span::new(b"a", None), seq: Seq(5) };
+    VersionEdit {
+        identity: Some(identity()),
+        add_files: vec![file()],
+        remove_files: vec![FileNumber(1), FileNumber(2)],
+        remove_ranges: vec![RangeId(1)],
+        remove_references: vec![(RangeId(1), FileNumber(1))],
+        drop_tables: vec![(TableId(3), Seq(250))],
+        forget_tables: vec![TableId(2)],
+        add_fences: vec![fence.clone()],
+        remove_fences: vec![fence],
+        clean_close: Some(CleanClose { log: FileNumber(6), end: 4096, last_seq: Seq(300) }),
+        ..flush()
+    }
+}
+
+#[test]
+fn example_edit() {
+    let bytes = encoded(&flush());
+    assert_eq!(
+        hex(&bytes),
+        "05 01 40 07 09 06 01 02 03 04 05 06 07 08 09 01 04 0b 02 ac 02 11 0c 02 01 04 00 00 00 01 \
+         04 00 00 00 02 15 14 02 05 01 07 00 00 00 01 61 00 62 08 00 00 00 01 63 00 64 00"
+    );
+    assert_eq!(VersionEdit::decode(&bytes), Ok(flush()));
+}
+
+#[test]
+fn example_identity() {
+    let edit = VersionEdit { identity: Some(identity()), ..VersionEdit::default() };
+    assert_eq!(
+        hex(&encoded(&edit)),
+        "03 29 03 10 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f 05 08 10 11 12 13 14 15 16 17 \
+         07 08 18 19 1a 1b 1c 1d 1e 1f 0d 01 78"
+    );
+    assert_eq!(VersionEdit::decode(&encoded(&edit)), Ok(edit));
+}
+
+#[test]
+fn every_field_goes_both_ways() {
+    assert_eq!(VersionEdit::decode(&encoded(&full())), Ok(full()));
+    assert_eq!(VersionEdit::decode(&[]), Ok(VersionEdit::default()));
+}
+
+#[test]
+fn the_text_form_has_a_line_a_field() {
+    let expected = "numbers below 000064\n\
+        add log 000006\n\
+        remove log 000004\n\
+        flushed #300\n\
+        add range r2 t1 [\\x00\\x00\\x00\\x01, \\x00\\x00\\x00\\x02)\n\
+        add reference r2 000005 Young [\\x00\\x00\\x00\\x01a\\x00b, \\x00\\x00\\x00\\x01c\\x00d\\x00)\n";
+    assert_eq!(flush().to_string(), expected);
+}
+
+#[test]
+fn trap_44_fields_of_newer_formats_are_kept_or_refused() {
+    let mut bytes = encoded(&full());
+    put_optional_field(&mut bytes, 60, b"new");
+    let edit = VersionEdit::decode(&bytes).unwrap();
+    assert_eq!(encoded(&edit), bytes);
+    put_field(&mut bytes, 61, b"newer");
+    let expected = FormatError::Unsupported("version edit field 61 of a newer format".into());
+    assert_eq!(VersionEdit::decode(&bytes), Err(expected));
+}
+
+#[test]
+fn trap_44_a_file_entry_of_a_newer_format_is_unsupported() {
+    let mut newer = file();
+    let mut unknown = Vec::new();
+    put_field(&mut unknown, 50, b"new");
+    newer.unknown = unknown.into();
+    let edit = VersionEdit { add_files: vec![newer], ..VersionEdit::default() };
+    let expected = FormatError::Unsupported("file entry field 50 of a newer format".into());
+    assert_eq!(VersionEdit::decode(&encoded(&edit)), Err(expected));
+}
+
+#[test]
+fn features_decide_who_may_read_and_write() {
+    let plain = identity();
+    assert_eq!((plain.unreadable(), plain.unwritable()), (None, None));
+    let newer = Identity {
+        read_features: vec!["columns".into()],
+        write_features: vec!["gates".into()],
+        ..plain
+    };
+    assert_eq!((newer.unreadable(), newer.unwritable()), (Some("columns"), Some("gates")));
+}
+
+#[test]
+fn impossible_contents_say_where() {
+    #[track_caller]
+    fn check(tag: u64, content: &[u8], expected: &str) {
+        let mut bytes = encoded(&flush());
+        put_field(&mut bytes, tag, content);
+        match VersionEdit::decode(&bytes) {
+            Err(FormatError::Damaged(error)) => {
+                assert_eq!(error.problem, expected);
+                assert!(error.at >= bytes.len() - content.len());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    check(
+        2,
+        &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+        "file number 9223372036854775807",
+    );
+    check(4, &[1, 1], "1 bytes too many");
+    check(4, &[], "1 bytes wanted, 0 left");
+    check(8, &[1, 1, 1, b'b', 1, b'a'], "an empty span, or bytes behind it");
+    check(10, &[1, 1, 3, 0], "placement 3");
+    check(13, &[0xff, 0xff, 0xff, 0xff, 0x7f], "table id above u32");
+    check(5, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f], "Seq beyond the year 9999");
+    check(1, &[], "incomplete");
+}
+
+#[test]
+fn hostile_edits_never_panic_and_what_is_read_is_written_again() {
+    let sample = encoded(&full());
+    let mut rng = Rng::from_seed(4);
+    let mut accepted = 0;
+    for _ in 0..20_000 {
+        let mut bytes = sample.clone();
+        for _ in 0..=rng.below(3) {
+            let at = rng.below(bytes.len() as u64) as usize;
+            bytes[at] = rng.below(256) as u8;
+        }
+        bytes.truncate(rng.below(bytes.len() as u64 + 1) as usize);
+        if let Ok(edit) = VersionEdit::decode(&bytes) {
+            assert_eq!(VersionEdit::decode(&encoded(&edit)), Ok(edit));
+            accepted += 1;
+        }
+    }
+    assert!(accepted > 100, "only {accepted} were edits: the test proves little");
+}

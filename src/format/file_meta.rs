@@ -1,0 +1,298 @@
+//! What the manifest knows about one SST, and the directory of its sections. FORMAT.md §file_meta.
+//!
+//! Invariants
+//! * fields are tagged and in ascending order of tag: one value has one encoding;
+//! * a field this build does not know is kept as it was, and encoded again;
+//! * a field that must be understood and is not makes the file [unreadable](FileMeta::not_understood), not corrupt.
+//!
+//! Not here: a checksum (the record of the edit that embeds an entry has one), the file itself (`format::sst`).
+
+use crate::codec::{Cursor, DecodeError, put_varint};
+use crate::format::field::put_field;
+use crate::format::field_set::{self, FieldSet, put_number};
+use crate::format::names::{FileId, FileNumber};
+use crate::model::Seq;
+
+/// Everything that is known about an SST without opening it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FileMeta {
+    pub(crate) number: FileNumber,
+    /// Written in the file too: a number says which file, the id that it is the one meant.
+    pub(crate) id: FileId,
+    /// The length of the file.
+    pub(crate) bytes: u64,
+    /// The Seqs of the oldest and the newest entry.
+    pub(crate) seq_min: Seq,
+    pub(crate) seq_max: Seq,
+    /// Reads before this Seq do not see the file; [`Seq::ZERO`] for all but ingested files.
+    pub(crate) visible_from: Seq,
+    pub(crate) entries: u64,
+    pub(crate) tombstones: u64,
+    /// Keys and rows as encoded, before prefixes are shared and blocks compressed.
+    pub(crate) raw_bytes: u64,
+    /// The first and the last user key.
+    pub(crate) key_min: Box<[u8]>,
+    pub(crate) key_max: Box<[u8]>,
+    /// A copy of the file's directory.
+    pub(crate) sections: Vec<Section>,
+    /// Fields of a newer format, as they were encoded.
+    pub(crate) unknown: Box<[u8]>,
+}
+
+/// Where a part of an SST lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Section {
+    pub(crate) kind: u16,
+    /// See [`Section::MUST_UNDERSTAND`]; the other bits are zero and reserved.
+    pub(crate) flags: u8,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    /// CRC-32 of the section's bytes.
+    pub(crate) checksum: u32,
+}
+
+const STRUCTURE: &str = "file entry";
+
+/// More sections than any file has; bounds what a hostile directory makes a reader allocate.
+const SECTIONS_MAX: usize = 256;
+
+mod tag {
+    pub(super) const NUMBER: u64 = 1;
+    pub(super) const ID: u64 = 2;
+    pub(super) const BYTES: u64 = 3;
+    pub(super) const SEQ_MIN: u64 = 4;
+    pub(super) const SEQ_MAX: u64 = 5;
+    pub(super) const VISIBLE_FROM: u64 = 6;
+    pub(super) const ENTRIES: u64 = 7;
+    pub(super) const TOMBSTONES: u64 = 8;
+    pub(super) const RAW_BYTES: u64 = 9;
+    pub(super) const KEY_MIN: u64 = 10;
+    pub(super) const KEY_MAX: u64 = 11;
+    pub(super) const SECTIONS: u64 = 12;
+}
+
+impl Section {
+    /// A reader that does not know the section's kind must not use the file.
+    pub(crate) const MUST_UNDERSTAND: u8 = 1;
+
+    /// Appends a directory: a count and that many sections.
+    pub(crate) fn encode_all(sections: &[Section], out: &mut Vec<u8>) {
+        put_varint(out, sections.len() as u64);
+        for section in sections {
+            put_varint(out, u64::from(section.kind));
+            out.push(section.flags);
+            put_varint(out, section.offset);
+            put_varint(out, section.len);
+            out.extend_from_slice(&section.checksum.to_le_bytes());
+        }
+    }
+
+    /// Reads a directory: sections in order of offset, none overlapping, all below `file_bytes`.
+    pub(crate) fn decode_all(
+        cursor: &mut Cursor<'_>,
+        file_bytes: u64,
+    ) -> Result<Vec<Section>, DecodeError> {
+        let count = cursor.count(SECTIONS_MAX)?;
+        let mut sections = Vec::with_capacity(count);
+        let mut end = 0;
+        for _ in 0..count {
+            let section = Self::decode(cursor)?;
+            if section.offset < end {
+                return Err(cursor.error("sections overlap or are out of order"));
+            }
+            end = match section.offset.checked_add(section.len) {
+                Some(end) if end <= file_bytes => end,
+                _ => return Err(cursor.error("section ends beyond the file")),
+            };
+            sections.push(section);
+        }
+        Ok(sections)
+    }
+
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Section, DecodeError> {
+        let kind = cursor.varint()?;
+        let Ok(kind) = u16::try_from(kind) else {
+            return Err(cursor.error(format!("section kind {kind}")));
+        };
+        Ok(Section {
+            kind,
+            flags: cursor.u8()?,
+            offset: cursor.varint()?,
+            len: cursor.varint()?,
+            checksum: cursor.u32()?,
+        })
+    }
+}
+
+impl FileMeta {
+    /// Appends the entry; whoever embeds it writes its length.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_number(out, tag::NUMBER, self.number.0);
+        put_field(out, tag::ID, &self.id.0.to_le_bytes());
+        put_number(out, tag::BYTES, self.bytes);
+        put_number(out, tag::SEQ_MIN, self.seq_min.0);
+        put_number(out, tag::SEQ_MAX, self.seq_max.0);
+        if self.visible_from != Seq::ZERO {
+            put_number(out, tag::VISIBLE_FROM, self.visible_from.0);
+        }
+        put_number(out, tag::ENTRIES, self.entries);
+        put_number(out, tag::TOMBSTONES, self.tombstones);
+        put_number(out, tag::RAW_BYTES, self.raw_bytes);
+        put_field(out, tag::KEY_MIN, &self.key_min);
+        put_field(out, tag::KEY_MAX, &self.key_max);
+        let mut directory = Vec::new();
+        Section::encode_all(&self.sections, &mut directory);
+        put_field(out, tag::SECTIONS, &directory);
+        out.extend_from_slice(&self.unknown);
+    }
+
+    /// Reads an entry that fills `bytes`.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<FileMeta, DecodeError> {
+        let fields = FieldSet::<{ tag::SECTIONS as usize + 1 }>::decode(STRUCTURE, bytes)?;
+        let file_bytes = fields.number(tag::BYTES)?;
+        let meta = FileMeta {
+            number: FileNumber(fields.number(tag::NUMBER)?),
+            id: FileId(fields.read(tag::ID, Cursor::u64)?),
+            bytes: file_bytes,
+            seq_min: Seq(fields.number(tag::SEQ_MIN)?),
+            seq_max: Seq(fields.number(tag::SEQ_MAX)?),
+            visible_from: Seq(fields.number_or_zero(tag::VISIBLE_FROM)?),
+            entries: fields.number(tag::ENTRIES)?,
+            tombstones: fields.number(tag::TOMBSTONES)?,
+            raw_bytes: fields.number(tag::RAW_BYTES)?,
+            key_min: fields.bytes(tag::KEY_MIN)?.into(),
+            key_max: fields.bytes(tag::KEY_MAX)?.into(),
+            sections: fields
+                .read(tag::SECTIONS, |cursor| Section::decode_all(cursor, file_bytes))?,
+            unknown: fields.unknown.into(),
+        };
+        meta.check().map_err(|problem| DecodeError::new(STRUCTURE, 0, problem))?;
+        Ok(meta)
+    }
+
+    /// The tag of a field that must be understood and is not known: the file must not be used, and
+    /// the database answers [`Unsupported`](crate::error::ErrorKind::Unsupported).
+    pub(crate) fn not_understood(&self) -> Option<u64> {
+        field_set::not_understood(&self.unknown)
+    }
+
+    /// The section of this kind.
+    pub(crate) fn section(&self, kind: u16) -> Option<&Section> {
+        self.sections.iter().find(|section| section.kind == kind)
+    }
+
+    /// True if `key` lies between the file's first and last key.
+    #[inline]
+    pub(crate) fn covers(&self, key: &[u8]) -> bool {
+        key >= &*self.key_min && key <= &*self.key_max
+    }
+
+    /// What no file can be.
+    fn check(&self) -> Result<(), &'static str> {
+        if self.entries == 0 || self.tombstones > self.entries {
+            return Err("no entries, or more tombstones than entries");
+        }
+        if self.seq_min > self.seq_max || self.seq_max > Seq::MAX {
+            return Err("impossible Seq interval");
+        }
+        if self.key_min > self.key_max {
+            return Err("the first key is greater than the last");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::put_bytes;
+
+    fn sample() -> FileMeta {
+        FileMeta {
+            number: FileNumber(7),
+            id: FileId(0x1122_3344_5566_7788),
+            bytes: 8300,
+            seq_min: Seq(100),
+            seq_max: Seq(300),
+            visible_from: Seq::ZERO,
+            entries: 3,
+            tombstones: 1,
+            raw_bytes: 60,
+            key_min: b"\0\0\0\x01a\0b"[..].into(),
+            key_max: b"\0\0\0\x01c\0d"[..].into(),
+            sections: vec![Section {
+                kind: 1,
+                flags: 1,
+                offset: 32,
+                len: 90,
+                checksum: 0xa1b2_c3d4,
+            }],
+            unknown: Box::default(),
+        }
+    }
+
+    fn encoded(meta: &FileMeta) -> Vec<u8> {
+        let mut out = Vec::new();
+        meta.encode(&mut out);
+        out
+    }
+
+    #[test]
+    fn round_trip() {
+        let mut meta = sample();
+        assert_eq!(FileMeta::decode(&encoded(&meta)), Ok(meta.clone()));
+        meta.visible_from = Seq(5);
+        assert_eq!(FileMeta::decode(&encoded(&meta)), Ok(meta));
+    }
+
+    #[test]
+    fn unknown_fields_are_kept_and_told() {
+        let mut out = encoded(&sample());
+        put_varint(&mut out, 40 << 1);
+        put_bytes(&mut out, b"new");
+        let meta = FileMeta::decode(&out).unwrap();
+        assert_eq!((meta.not_understood(), encoded(&meta)), (None, out.clone()));
+        put_field(&mut out, 41, b"newer");
+        let meta = FileMeta::decode(&out).unwrap();
+        assert_eq!((meta.not_understood(), encoded(&meta)), (Some(41), out));
+    }
+
+    #[test]
+    fn cut_or_changed_bytes_never_panic() {
+        let bytes = encoded(&sample());
+        for len in 0..bytes.len() {
+            assert!(FileMeta::decode(&bytes[..len]).is_err());
+        }
+        for at in 0..bytes.len() {
+            for mask in 1..=255 {
+                let mut bytes = bytes.clone();
+                bytes[at] ^= mask;
+                if let Ok(meta) = FileMeta::decode(&bytes) {
+                    assert_eq!(FileMeta::decode(&encoded(&meta)), Ok(meta));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_entries_are_refused() {
+        #[track_caller]
+        fn check(change: impl FnOnce(&mut FileMeta)) {
+            let mut meta = sample();
+            change(&mut meta);
+            assert!(FileMeta::decode(&encoded(&meta)).is_err());
+        }
+        check(|meta| meta.entries = 0);
+        check(|meta| meta.tombstones = 4);
+        check(|meta| meta.seq_min = Seq(301));
+        check(|meta| meta.key_min = b"\xff"[..].into());
+        check(|meta| meta.bytes = 121);
+    }
+
+    #[test]
+    fn bounds_are_inclusive() {
+        let meta = sample();
+        assert!(meta.covers(&meta.key_min) && meta.covers(&meta.key_max));
+        assert!(!meta.covers(b"\0\0\0\x01a\0a") && !meta.covers(b"\0\0\0\x01c\0d\0"));
+    }
+}

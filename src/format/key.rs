@@ -1,0 +1,207 @@
+//! User keys: table, PartitionKey and RowKey as bytes that sort as the service sorts entities. FORMAT.md §user key.
+//!
+//! Invariants
+//! * keys of valid entities hold no U+0000, so the first 00 after the table id ends the PartitionKey;
+//! * bytes of two keys compare as (table, PartitionKey, RowKey) do, texts by UTF-16 unit;
+//! * a bound from a filter may hold any character: it falls between the keys it lies between.
+//!
+//! Not here: sequence numbers and kinds, which entries carry beside the key.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::Kind;
+use super::names::TableId;
+use crate::codec::{Cursor, DecodeError};
+use crate::model::{Seq, utf16_rank, utf16_unrank_in_place};
+
+const STRUCTURE: &str = "user key";
+const TABLE_ID_BYTES: usize = 4;
+/// Ends a PartitionKey; no encoded text holds it.
+const SEPARATOR: u8 = 0;
+/// Directly after [`SEPARATOR`], before every character that a key may hold.
+const AFTER_SEPARATOR: u8 = 1;
+
+/// Appends the key of an entity.
+///
+/// Requires: neither text holds U+0000.
+pub(crate) fn encode_user_key(table: TableId, pk: &str, rk: &str, out: &mut Vec<u8>) {
+    debug_assert!(!pk.contains('\0') && !rk.contains('\0'), "keys are checked before");
+    out.reserve(TABLE_ID_BYTES + pk.len() + 1 + rk.len());
+    put_table(out, table);
+    put_text(out, pk);
+    out.push(SEPARATOR);
+    put_text(out, rk);
+}
+
+/// The key of an entity.
+pub(crate) fn user_key(table: TableId, pk: &str, rk: &str) -> Vec<u8> {
+    let mut key = Vec::new();
+    encode_user_key(table, pk, rk, &mut key);
+    key
+}
+
+/// Table, and PartitionKey and RowKey as encoded.
+#[inline]
+pub(crate) fn decode_user_key(key: &[u8]) -> Result<(TableId, &[u8], &[u8]), DecodeError> {
+    let mut cursor = Cursor::new(STRUCTURE, key);
+    let table = table_id(cursor.take(TABLE_ID_BYTES)?);
+    let texts = cursor.rest();
+    match texts.iter().position(|&byte| byte == SEPARATOR) {
+        Some(end) => Ok((table, &texts[..end], &texts[end + 1..])),
+        None => Err(cursor.error("nothing ends the PartitionKey")),
+    }
+}
+
+/// The table whose key, or whose bound, this is.
+pub(crate) fn table_of(key: &[u8]) -> Option<TableId> {
+    key.get(..TABLE_ID_BYTES).map(table_id)
+}
+
+/// The text of an encoded PartitionKey or RowKey.
+pub(crate) fn decode_part(part: &[u8]) -> Result<Cow<'_, str>, DecodeError> {
+    let plain = part.iter().all(|&byte| byte < 0xee);
+    let text = if plain {
+        std::str::from_utf8(part).map(Cow::Borrowed).map_err(|e| e.valid_up_to())
+    } else {
+        let mut bytes = part.to_vec();
+        utf16_unrank_in_place(&mut bytes);
+        String::from_utf8(bytes).map(Cow::Owned).map_err(|e| e.utf8_error().valid_up_to())
+    };
+    text.map_err(|at| DecodeError::new(STRUCTURE, at, "a key is not text"))
+}
+
+/// Where the keys of `table` start.
+pub(crate) fn table_start(table: TableId) -> Vec<u8> {
+    let mut bound = Vec::with_capacity(TABLE_ID_BYTES);
+    put_table(&mut bound, table);
+    bound
+}
+
+/// Behind all keys of `table`.
+pub(crate) fn table_end(table: TableId) -> Vec<u8> {
+    match table.0.checked_add(1) {
+        Some(next) => table_start(TableId(next)),
+        // FF is in no encoded text.
+        None => vec![0xff; TABLE_ID_BYTES + 1],
+    }
+}
+
+/// What every key of the partition starts with, and no other key does. Requires: no U+0000.
+pub(crate) fn partition_prefix(table: TableId, pk: &str) -> Vec<u8> {
+    debug_assert!(!pk.contains('\0'), "keys are checked before");
+    before_partition(table, pk)
+}
+
+/// The least bound with all keys of PartitionKeys ≥ `pk` at or behind it. `pk` may hold any character.
+pub(crate) fn before_partition(table: TableId, pk: &str) -> Vec<u8> {
+    partition_bound(table, pk, SEPARATOR)
+}
+
+/// The least bound with all keys of PartitionKeys > `pk` at or behind it. `pk` may hold any character.
+pub(crate) fn after_partition(table: TableId, pk: &str) -> Vec<u8> {
+    partition_bound(table, pk, AFTER_SEPARATOR)
+}
+
+/// The least bound with all keys ≥ (`pk`, `rk`) at or behind it. Both may hold any character.
+pub(crate) fn before_row(table: TableId, pk: &str, rk: &str) -> Vec<u8> {
+    row_bound(table, pk, rk, false)
+}
+
+/// The least bound with all keys > (`pk`, `rk`) at or behind it. Both may hold any character.
+pub(crate) fn after_row(table: TableId, pk: &str, rk: &str) -> Vec<u8> {
+    row_bound(table, pk, rk, true)
+}
+
+/// The partition's part of a key: everything up to and with the separator.
+pub(crate) fn partition_of(key: &[u8]) -> Option<&[u8]> {
+    let end = key.get(TABLE_ID_BYTES..)?.iter().position(|&byte| byte == SEPARATOR)?;
+    key.get(..TABLE_ID_BYTES + end + 1)
+}
+
+/// Text form of an entry: `t1/bolts/m4x20#17,PUT`.
+pub(crate) struct DisplayEntry<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) seq: Seq,
+    pub(crate) kind: Kind,
+}
+
+/// Text form of a user key or of a bound: `t1/bolts/m4x20`; what is no key is written in hex.
+pub(crate) struct DisplayKey<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Display for DisplayEntry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Put => "PUT",
+            Kind::Delete => "DELETE",
+        };
+        write!(f, "{}#{},{kind}", DisplayKey(self.key), self.seq)
+    }
+}
+
+impl fmt::Display for DisplayKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts = decode_user_key(self.0)
+            .and_then(|(table, pk, rk)| Ok((table, decode_part(pk)?, decode_part(rk)?)));
+        match texts {
+            Ok((table, pk, rk)) => {
+                write!(f, "{table}/{}/{}", pk.escape_debug(), rk.escape_debug())
+            }
+            Err(_) => {
+                f.write_str("0x")?;
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+    }
+}
+
+fn partition_bound(table: TableId, pk: &str, end: u8) -> Vec<u8> {
+    let mut bound = Vec::with_capacity(TABLE_ID_BYTES + pk.len() + 1);
+    put_table(&mut bound, table);
+    let whole = put_text_before_nul(&mut bound, pk);
+    bound.push(if whole { end } else { AFTER_SEPARATOR });
+    bound
+}
+
+fn row_bound(table: TableId, pk: &str, rk: &str, after: bool) -> Vec<u8> {
+    let mut bound = before_partition(table, pk);
+    // A PartitionKey with U+0000 is nobody's: all its rows lie at the same place between partitions.
+    if !pk.contains('\0') {
+        let whole = put_text_before_nul(&mut bound, rk);
+        if after || !whole {
+            bound.push(AFTER_SEPARATOR);
+        }
+    }
+    bound
+}
+
+/// Appends `text` up to its first U+0000; true if there is none. Texts that go on after a prefix with
+/// U+0000 lie behind the prefix itself and before every longer key, hence at `prefix ‖ 01`.
+fn put_text_before_nul(out: &mut Vec<u8>, text: &str) -> bool {
+    let prefix = text.split('\0').next().unwrap_or_default();
+    put_text(out, prefix);
+    prefix.len() == text.len()
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    let start = out.len();
+    out.extend_from_slice(text.as_bytes());
+    if !text.is_ascii() {
+        out[start..].iter_mut().for_each(|byte| *byte = utf16_rank(*byte));
+    }
+}
+
+#[expect(clippy::big_endian_bytes, reason = "bytes of a key must sort as its numbers do")]
+fn put_table(out: &mut Vec<u8>, table: TableId) {
+    out.extend_from_slice(&table.0.to_be_bytes());
+}
+
+#[expect(clippy::big_endian_bytes, reason = "bytes of a key must sort as its numbers do")]
+fn table_id(bytes: &[u8]) -> TableId {
+    let mut array = [0; TABLE_ID_BYTES];
+    array.copy_from_slice(bytes);
+    TableId(u32::from_be_bytes(array))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,310 @@
+//! Record files, WAL and MANIFEST alike: the file's header and the frame of one record. FORMAT.md §record.
+//!
+//! Invariants
+//! * a record starts at a multiple of 8 and never spans files;
+//! * the header's checksum covers where the record stands, so that bytes moved or left over are not believed;
+//! * no length is used before the header that holds it has been verified;
+//! * a record's promise never lies behind the record itself.
+//!
+//! Not here: files and syncing (`log`), what a record holds (`wal`, `edit`).
+
+use std::fmt;
+
+use crate::codec::{Checksum, Cursor, DecodeError, checksum};
+use crate::error::{Error, ErrorKind};
+use crate::model::Seq;
+
+use super::field::FormatError;
+use super::names::{FileId, FileNumber};
+
+/// Records start at multiples of this.
+pub(crate) const RECORD_ALIGN: usize = 8;
+/// The length of a record's header.
+pub(crate) const RECORD_HEADER_BYTES: usize = 48;
+/// The longest payload: bounds what a reader must hold, and what a damaged length can ask for.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 16 << 20;
+/// The length of a file's header, and the offset of its first record.
+pub(crate) const LOG_HEADER_BYTES: usize = 64;
+
+const MAGIC: [u8; 8] = *b"rowslog\0";
+const FORMAT_VERSION: u32 = 1;
+const MUST_UNDERSTAND: u8 = 1;
+const HEADER: &str = "record header";
+const PAYLOAD: &str = "record payload";
+const LOG_HEADER: &str = "log header";
+
+/// A place in the sequence of record files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Position {
+    pub(crate) file: FileNumber,
+    pub(crate) offset: u64,
+}
+
+/// What a record file is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum LogKind {
+    Wal = 1,
+    Manifest = 2,
+}
+
+/// The header of a record file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogHeader {
+    pub(crate) kind: LogKind,
+    pub(crate) number: FileNumber,
+    pub(crate) id: FileId,
+}
+
+/// What a record holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum RecordKind {
+    /// First of a WAL: names its predecessor.
+    Open = 1,
+    /// The entries of one commit.
+    Group = 2,
+    /// A commit that creates or drops.
+    Catalog = 3,
+    /// Nothing but a newer promise, and the ceiling of Seqs in use.
+    Promise = 4,
+    /// Last of a WAL that was closed in order.
+    Close = 5,
+    /// A version edit; only in a MANIFEST.
+    Edit = 6,
+}
+
+/// A verified record header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordHeader {
+    kind: u8,
+    flags: u8,
+    pub(crate) seq: Seq,
+    /// Up to here the log was durable when this record was handed over for writing.
+    pub(crate) promise: Position,
+    payload_len: u32,
+    payload_checksum: u32,
+}
+
+/// Starts a record at the end of `out` and returns where; the payload is appended next, then [`end`].
+/// Requires that `out` holds whole records only.
+pub(crate) fn begin(out: &mut Vec<u8>, kind: RecordKind, seq: Seq) -> usize {
+    let start = out.len();
+    debug_assert!(start.is_multiple_of(RECORD_ALIGN), "a record starts at a multiple of 8");
+    out.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
+    put(out, start + 12, &[kind as u8, MUST_UNDERSTAND]);
+    put(out, start + 24, &seq.0.to_le_bytes());
+    start
+}
+
+/// Ends the record begun at `start`: length and padding. It can be read once it is [`seal`]ed.
+///
+/// # Errors
+/// `InvalidInput` if the payload is too long; the record is taken back then.
+pub(crate) fn end(out: &mut Vec<u8>, start: usize) -> Result<(), Error> {
+    let len = out.len() - start - RECORD_HEADER_BYTES;
+    let Some(len32) = u32::try_from(len).ok().filter(|_| len <= PAYLOAD_BYTES_MAX) else {
+        out.truncate(start);
+        let problem = format!("a record of {len} bytes is longer than {PAYLOAD_BYTES_MAX}");
+        return Err(Error::new(ErrorKind::InvalidInput, problem));
+    };
+    put(out, start + 8, &len32.to_le_bytes());
+    out.resize(out.len().next_multiple_of(RECORD_ALIGN), 0);
+    Ok(())
+}
+
+/// Completes all records of `buffer`, to be written at `at` of the file with this `id`: ids, promises, checksums.
+/// Done by the leader of a round, outside the lock.
+/// Requires that `buffer` holds whole records made by [`begin`] and [`end`], and that `promise` is not beyond `at`.
+pub(crate) fn seal(buffer: &mut [u8], at: Position, id: FileId, promise: Position) {
+    debug_assert!(promise <= at, "nobody can vouch for what is not written yet");
+    let mut start = 0;
+    while let Some((header, tail)) =
+        buffer.get_mut(start..).and_then(<[u8]>::split_first_chunk_mut::<RECORD_HEADER_BYTES>)
+    {
+        let stored = padded_len(le_u32(header, 8)).min(tail.len());
+        seal_one(header, &tail[..stored], at.offset + start as u64, id, promise);
+        start += RECORD_HEADER_BYTES + stored;
+    }
+    debug_assert_eq!(start, buffer.len(), "a buffer holds whole records");
+}
+
+fn seal_one(
+    header: &mut [u8; RECORD_HEADER_BYTES],
+    payload: &[u8],
+    offset: u64,
+    id: FileId,
+    promise: Position,
+) {
+    header[4..8].copy_from_slice(&checksum(payload).to_le_bytes());
+    header[16..24].copy_from_slice(&id.0.to_le_bytes());
+    header[32..40].copy_from_slice(&promise.file.0.to_le_bytes());
+    header[40..48].copy_from_slice(&promise.offset.to_le_bytes());
+    let sum = header_checksum(header, offset);
+    header[..4].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// The checksum covers where the record stands: a copy elsewhere is no record.
+fn header_checksum(header: &[u8; RECORD_HEADER_BYTES], offset: u64) -> u32 {
+    Checksum::new().u64(offset).bytes(&header[4..]).finish()
+}
+
+/// True if `header` could be a record header of the file with this `id`: cheap, for scans.
+pub(crate) fn may_be_header(header: &[u8; RECORD_HEADER_BYTES], id: FileId) -> bool {
+    header[16..24] == id.0.to_le_bytes()
+}
+
+/// Decodes and verifies the header that stands at `at` of the file with this `id`.
+pub(crate) fn decode_header(
+    header: &[u8; RECORD_HEADER_BYTES],
+    at: Position,
+    id: FileId,
+) -> Result<RecordHeader, DecodeError> {
+    let mut cursor = Cursor::new(HEADER, header);
+    let stored = cursor.u32()?;
+    let computed = header_checksum(header, at.offset);
+    if stored != computed {
+        let problem = format!("checksum {computed:08x}, stored {stored:08x}");
+        return Err(DecodeError::new(HEADER, 0, problem));
+    }
+    let payload_checksum = cursor.u32()?;
+    let payload_len = cursor.u32()?;
+    let (kind, flags, reserved) = (cursor.u8()?, cursor.u8()?, cursor.u16()?);
+    if reserved != 0 || flags & !MUST_UNDERSTAND != 0 {
+        return Err(DecodeError::new(HEADER, 13, "unknown flags"));
+    }
+    let found = FileId(cursor.u64()?);
+    if found != id {
+        let problem = format!("file id {:016x}, this file is {:016x}", found.0, id.0);
+        return Err(DecodeError::new(HEADER, 16, problem));
+    }
+    let seq = Seq(cursor.u64()?);
+    let promise = Position { file: FileNumber(cursor.u64()?), offset: cursor.u64()? };
+    if promise > at {
+        return Err(DecodeError::new(HEADER, 32, "promise beyond the record itself"));
+    }
+    if payload_len as usize > PAYLOAD_BYTES_MAX {
+        let problem = format!("length {payload_len}, at most {PAYLOAD_BYTES_MAX}");
+        return Err(DecodeError::new(HEADER, 8, problem));
+    }
+    Ok(RecordHeader { kind, flags, seq, promise, payload_len, payload_checksum })
+}
+
+impl RecordHeader {
+    /// The kind, or its code if no kind of this format has it.
+    pub(crate) fn kind(&self) -> Result<RecordKind, u8> {
+        RecordKind::from_code(self.kind).ok_or(self.kind)
+    }
+
+    /// A reader that does not know the kind must refuse the file.
+    pub(crate) fn must_understand(&self) -> bool {
+        self.flags & MUST_UNDERSTAND != 0
+    }
+
+    /// Bytes of payload.
+    pub(crate) fn payload_len(&self) -> usize {
+        self.payload_len as usize
+    }
+
+    /// Bytes of payload and padding, which follow the header.
+    pub(crate) fn stored_len(&self) -> usize {
+        padded_len(self.payload_len)
+    }
+
+    /// Verifies what follows the header and returns the payload in it.
+    pub(crate) fn payload<'a>(&self, stored: &'a [u8]) -> Result<&'a [u8], DecodeError> {
+        let computed = checksum(stored);
+        if computed != self.payload_checksum {
+            let problem = format!("checksum {computed:08x}, stored {:08x}", self.payload_checksum);
+            return Err(DecodeError::new(PAYLOAD, 0, problem));
+        }
+        Cursor::new(PAYLOAD, stored).take(self.payload_len())
+    }
+}
+
+impl RecordKind {
+    fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::Open,
+            2 => Self::Group,
+            3 => Self::Catalog,
+            4 => Self::Promise,
+            5 => Self::Close,
+            6 => Self::Edit,
+            _ => return None,
+        })
+    }
+}
+
+impl LogHeader {
+    pub(crate) fn encode(&self) -> [u8; LOG_HEADER_BYTES] {
+        let mut out = [0; LOG_HEADER_BYTES];
+        out[..8].copy_from_slice(&MAGIC);
+        out[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out[16..24].copy_from_slice(&self.number.0.to_le_bytes());
+        out[24..32].copy_from_slice(&self.id.0.to_le_bytes());
+        out[32] = self.kind as u8;
+        let sum = Self::checksum(&out);
+        out[12..16].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<LogHeader, FormatError> {
+        let mut cursor = Cursor::new(LOG_HEADER, bytes);
+        if cursor.take(8)? != MAGIC {
+            return Err(DecodeError::new(LOG_HEADER, 0, "not a record file").into());
+        }
+        let (version, stored) = (cursor.u32()?, cursor.u32()?);
+        let Some(header) = bytes.first_chunk::<LOG_HEADER_BYTES>() else {
+            return Err(DecodeError::new(LOG_HEADER, bytes.len(), "cut short").into());
+        };
+        let computed = Self::checksum(header);
+        if stored != computed {
+            let problem = format!("checksum {computed:08x}, stored {stored:08x}");
+            return Err(DecodeError::new(LOG_HEADER, 12, problem).into());
+        }
+        if version != FORMAT_VERSION {
+            return Err(FormatError::Unsupported(format!("log format {version}").into()));
+        }
+        let (number, id) = (FileNumber(cursor.u64()?), FileId(cursor.u64()?));
+        let (kind, codec, _reserved) = (cursor.u8()?, cursor.u8()?, cursor.u16()?);
+        let (key, features) = (cursor.u32()?, cursor.u64()?);
+        if codec != 0 || key != 0 || features != 0 {
+            let what = format!("log codec {codec}, key {key}, features {features:#x}");
+            return Err(FormatError::Unsupported(what.into()));
+        }
+        let kind = match kind {
+            1 => LogKind::Wal,
+            2 => LogKind::Manifest,
+            _ => return Err(DecodeError::new(LOG_HEADER, 32, format!("kind {kind}")).into()),
+        };
+        Ok(LogHeader { kind, number, id })
+    }
+
+    fn checksum(header: &[u8; LOG_HEADER_BYTES]) -> u32 {
+        Checksum::new().bytes(&header[..12]).bytes(&header[16..]).finish()
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.offset)
+    }
+}
+
+fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
+    out[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+fn le_u32(header: &[u8; RECORD_HEADER_BYTES], at: usize) -> u32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&header[at..at + 4]);
+    u32::from_le_bytes(bytes)
+}
+
+fn padded_len(payload_len: u32) -> usize {
+    (payload_len as usize).next_multiple_of(RECORD_ALIGN)
+}
+
+#[cfg(test)]
+mod tests;

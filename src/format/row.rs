@@ -1,0 +1,69 @@
+//! The bytes of a row: which shape, then the body. FORMAT.md §row.
+//!
+//! Invariants
+//! * the body is copied verbatim when a row changes files: only the number of its shape is rewritten;
+//! * decoding looks at the head only; what is in the body is checked when it is read, or by [`RowRef::check`].
+//!
+//! Not here: what is in a body (`model::shape`).
+
+use std::sync::Arc;
+
+use super::shape::{encode_shape, read_shape};
+use crate::codec::{Cursor, DecodeError, put_varint, varint_len};
+use crate::model::{RowRef, Shape, ShapeRef};
+
+const STRUCTURE: &str = "row";
+
+/// Appends `row`, whose shape has this number here; without one the row describes itself.
+#[inline]
+pub(crate) fn encode_row(out: &mut Vec<u8>, number: Option<u32>, row: &RowRef<'_>) {
+    match number {
+        Some(number) => put_varint(out, u64::from(number) + 1),
+        None => {
+            put_varint(out, 0);
+            encode_shape(out, row.shape.arc());
+        }
+    }
+    out.extend_from_slice(row.body);
+}
+
+/// How many bytes [`encode_row`] appends for a row with a numbered shape.
+pub(crate) fn encoded_row_len(number: u32, row: &RowRef<'_>) -> usize {
+    varint_len(u64::from(number) + 1) + row.body.len()
+}
+
+/// The row that is all of `bytes`; `lookup` knows the shapes by number.
+#[inline]
+pub(crate) fn decode_row<'a>(
+    bytes: &'a [u8],
+    lookup: impl Fn(u32) -> Option<&'a Arc<Shape>>,
+) -> Result<RowRef<'a>, DecodeError> {
+    let mut cursor = Cursor::new(STRUCTURE, bytes);
+    let shape = match shape_number(cursor.varint()?) {
+        Some(number) => match u32::try_from(number).ok().and_then(lookup) {
+            Some(shape) => ShapeRef::Shared(shape),
+            None => return Err(DecodeError::new(STRUCTURE, 0, format!("no shape {number}"))),
+        },
+        None => ShapeRef::Own(Arc::new(read_shape(&mut cursor)?)),
+    };
+    Ok(RowRef { shape, body: cursor.rest() })
+}
+
+/// The number of the row's shape without looking it up; `None` for a row that describes itself.
+pub(crate) fn row_shape_number(bytes: &[u8]) -> Result<Option<u32>, DecodeError> {
+    let mut cursor = Cursor::new(STRUCTURE, bytes);
+    match shape_number(cursor.varint()?) {
+        Some(number) => match u32::try_from(number) {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(cursor.error(format!("no shape {number}"))),
+        },
+        None => Ok(None),
+    }
+}
+
+fn shape_number(head: u64) -> Option<u64> {
+    head.checked_sub(1)
+}
+
+#[cfg(test)]
+mod tests;

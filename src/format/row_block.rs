@@ -1,0 +1,560 @@
+//! A block of entries in which a slot is reached directly. FORMAT.md §row_block.
+//!
+//! Invariants
+//! * entries are in order: user key ascending, Seq strictly descending within a key;
+//! * every access is bounds-checked, whether or not the block's checksum was verified;
+//! * one list of entries has one encoding.
+//!
+//! Not here: the frame and its checksum (`block`), what a row says (`row`); rows are bytes here.
+
+use std::cmp::Ordering;
+
+use crate::codec::{Cursor, DecodeError, put_varint, varint_len};
+use crate::format::Kind;
+use crate::model::Seq;
+
+/// The most entries in a block: twelve bits of a location, which leaves a file a million blocks.
+pub(crate) const SLOTS_MAX: usize = 4096;
+
+/// The longest user key that fits a block's prefix field; keys are bounded far below.
+pub(crate) const KEY_BYTES_MAX: usize = u16::MAX as usize;
+
+const STRUCTURE: &str = "row block";
+/// Count, widths, prefix length, smallest Seq.
+const FIXED_BYTES: usize = 16;
+const NARROW: u8 = 2;
+const WIDE: u8 = 4;
+
+/// A block to look things up in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowBlock<'a> {
+    bytes: &'a [u8],
+    layout: RowLayout,
+}
+
+/// Where things are in a block: kept beside owned bytes, so that they are not read again for each entry.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RowLayout {
+    count: usize,
+    wide: bool,
+    seq_width: usize,
+    seq_mask: u64,
+    seq_min: u64,
+    prefix_at: usize,
+    prefix_end: usize,
+}
+
+/// An entry; its key is the block's prefix and this suffix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockEntry<'a> {
+    pub(crate) suffix: &'a [u8],
+    pub(crate) seq: Seq,
+    pub(crate) kind: Kind,
+    pub(crate) row: &'a [u8],
+}
+
+/// Where an entry is in its block: what is kept of an entry beside owned bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryPlace {
+    pub(crate) suffix_at: usize,
+    pub(crate) row_at: usize,
+    pub(crate) end: usize,
+    pub(crate) seq: Seq,
+    pub(crate) kind: Kind,
+}
+
+impl<'a> RowBlock<'a> {
+    /// Reads the layout of `bytes`.
+    #[inline]
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        Ok(Self { bytes, layout: RowLayout::parse(bytes)? })
+    }
+
+    /// The block in `bytes` whose layout was read before.
+    #[inline]
+    pub(crate) fn with_layout(bytes: &'a [u8], layout: RowLayout) -> Self {
+        Self { bytes, layout }
+    }
+
+    pub(crate) fn layout(&self) -> RowLayout {
+        self.layout
+    }
+
+    /// How many entries; at least one.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.layout.count
+    }
+
+    /// What every key of the block begins with.
+    #[inline]
+    pub(crate) fn prefix(&self) -> &'a [u8] {
+        self.bytes.get(self.layout.prefix_at..self.layout.prefix_end).unwrap_or_default()
+    }
+
+    /// The entry in `slot`.
+    #[inline]
+    pub(crate) fn entry(&self, slot: usize) -> Result<BlockEntry<'a>, DecodeError> {
+        let place = self.place(slot)?;
+        let EntryPlace { suffix_at, row_at, end, seq, kind } = place;
+        let parts = self.bytes.get(suffix_at..row_at).zip(self.bytes.get(row_at..end));
+        let (suffix, row) = parts.ok_or_else(|| bad_entry(suffix_at))?;
+        Ok(BlockEntry { suffix, seq, kind, row })
+    }
+
+    /// Where the parts of the entry in `slot` are; all in the block.
+    #[inline]
+    pub(crate) fn place(&self, slot: usize) -> Result<EntryPlace, DecodeError> {
+        let layout = &self.layout;
+        let (start, end) = self.span(slot).ok_or_else(|| self.no_slot(slot))?;
+        let head = match self.bytes.get(start) {
+            Some(&short) if short < 0x80 => Some((usize::from(short), start + 1)),
+            _ => self.long_suffix(start),
+        };
+        let place = head.and_then(|(suffix_len, kind_at)| {
+            let kind = Kind::from_code(*self.bytes.get(kind_at)?)?;
+            let suffix_at = kind_at + 1 + layout.seq_width;
+            let row_at = suffix_at.checked_add(suffix_len)?;
+            let seq = Seq(layout.seq_min.wrapping_add(self.delta(kind_at + 1)));
+            let possible = row_at <= end && end <= self.bytes.len();
+            possible.then_some(EntryPlace { suffix_at, row_at, end, seq, kind })
+        });
+        place.ok_or_else(|| bad_entry(start))
+    }
+
+    /// The first slot whose key is not below `key`; [`len`](Self::len) if there is none.
+    pub(crate) fn lower_bound(&self, key: &[u8]) -> Result<usize, DecodeError> {
+        let prefix = self.prefix();
+        let Some(suffix) = key.strip_prefix(prefix) else {
+            return Ok(if key < prefix { 0 } else { self.len() });
+        };
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.entry(middle)?.suffix < suffix {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// True if `key` is the key of the entry at `place`.
+    #[inline]
+    pub(crate) fn is_key_at(&self, place: &EntryPlace, key: &[u8]) -> bool {
+        let suffix = self.bytes.get(place.suffix_at..place.row_at);
+        // The suffix first: it tells keys of one block apart, the prefix does not.
+        key.split_at_checked(self.prefix().len())
+            .is_some_and(|(prefix, rest)| Some(rest) == suffix && prefix == self.prefix())
+    }
+
+    /// Checks everything that the accessors do not: no gaps, order, no wasted width.
+    pub(crate) fn check(&self) -> Result<(), DecodeError> {
+        let mut expected = self.layout.prefix_end;
+        let mut previous: Option<BlockEntry<'_>> = None;
+        let mut seq_max = 0;
+        for slot in 0..self.len() {
+            let entry = self.entry(slot)?;
+            let at = self.span(slot).map_or(0, |(start, _)| start);
+            let wrong = |problem: &'static str| Err(DecodeError::new(STRUCTURE, at, problem));
+            if at != expected {
+                return wrong("an entry does not begin where the one before it ends");
+            }
+            if entry.seq.0 < self.layout.seq_min || entry.seq > Seq::MAX {
+                return wrong("impossible Seq");
+            }
+            let order = previous.map_or(Ordering::Less, |p| p.suffix.cmp(entry.suffix));
+            let newest_first = previous.is_none_or(|p| p.seq > entry.seq);
+            if order.is_gt() || order.is_eq() && !newest_first {
+                return wrong("entries out of order");
+            }
+            seq_max = seq_max.max(entry.seq.0);
+            previous = Some(entry);
+            expected = self.span(slot).map_or(0, |(_, end)| end);
+        }
+        self.check_widths(seq_max, previous)
+    }
+
+    /// Checks that prefix and widths are the best ones, which makes the encoding the only one.
+    fn check_widths(&self, seq_max: u64, last: Option<BlockEntry<'_>>) -> Result<(), DecodeError> {
+        let saved = if self.layout.wide { self.len() * usize::from(WIDE - NARROW) } else { 0 };
+        let wide = self.bytes.len() - saved > usize::from(u16::MAX);
+        let seq_width = width(seq_max - self.layout.seq_min);
+        if self.layout.wide != wide || self.layout.seq_width != seq_width {
+            return Err(DecodeError::new(STRUCTURE, 2, "a width is not what the entries need"));
+        }
+        let last = last.map_or(&[][..], |entry| entry.suffix);
+        if shared_len(self.entry(0)?.suffix, last) > 0 {
+            return Err(DecodeError::new(STRUCTURE, 4, "the keys share more than the prefix"));
+        }
+        Ok(())
+    }
+
+    /// Where the entry in `slot` begins and ends.
+    #[inline]
+    fn span(&self, slot: usize) -> Option<(usize, usize)> {
+        if slot >= self.layout.count {
+            return None;
+        }
+        let end = match slot + 1 {
+            next if next == self.layout.count => self.bytes.len(),
+            next => self.offset(next)?,
+        };
+        Some((self.offset(slot)?, end))
+    }
+
+    #[inline]
+    fn offset(&self, slot: usize) -> Option<usize> {
+        let offsets = self.bytes.get(FIXED_BYTES..)?;
+        if self.layout.wide {
+            let offset = offsets.get(slot * 4..)?.first_chunk()?;
+            Some(u32::from_le_bytes(*offset) as usize)
+        } else {
+            let offset = offsets.get(slot * 2..)?.first_chunk()?;
+            Some(usize::from(u16::from_le_bytes(*offset)))
+        }
+    }
+
+    /// The Seq at `at` as difference to the block's smallest.
+    #[inline]
+    fn delta(&self, at: usize) -> u64 {
+        let bytes = self.bytes.get(at..).unwrap_or_default();
+        match bytes.first_chunk::<8>() {
+            Some(chunk) => u64::from_le_bytes(*chunk) & self.layout.seq_mask,
+            None => {
+                let byte = |(i, byte): (usize, &u8)| u64::from(*byte) << (8 * i);
+                bytes.iter().take(self.layout.seq_width).enumerate().map(byte).sum()
+            }
+        }
+    }
+
+    #[cold]
+    fn long_suffix(&self, start: usize) -> Option<(usize, usize)> {
+        let mut cursor = Cursor::new(STRUCTURE, self.bytes.get(start..)?);
+        let len = usize::try_from(cursor.varint().ok()?).ok()?;
+        Some((len, start + cursor.at()))
+    }
+
+    #[cold]
+    fn no_slot(&self, slot: usize) -> DecodeError {
+        DecodeError::new(STRUCTURE, 0, format!("slot {slot} of {}", self.len()))
+    }
+}
+
+#[cold]
+fn bad_entry(at: usize) -> DecodeError {
+    DecodeError::new(STRUCTURE, at, "an entry of unknown kind, or one that ends beyond its end")
+}
+
+impl RowLayout {
+    #[inline]
+    fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let layout = bytes.first_chunk::<FIXED_BYTES>().and_then(|fixed| {
+            let [c0, c1, offset_width, seq_width, p0, p1, 0, 0, seq_min @ ..] = *fixed else {
+                return None;
+            };
+            let count = usize::from(u16::from_le_bytes([c0, c1]));
+            let prefix_at = FIXED_BYTES + count * usize::from(offset_width);
+            let layout = Self {
+                count,
+                wide: offset_width == WIDE,
+                seq_width: usize::from(seq_width),
+                seq_mask: u64::MAX.checked_shr(64 - 8 * u32::from(seq_width.min(8))).unwrap_or(0),
+                seq_min: u64::from_le_bytes(seq_min),
+                prefix_at,
+                prefix_end: prefix_at + usize::from(u16::from_le_bytes([p0, p1])),
+            };
+            let possible = (1..=SLOTS_MAX).contains(&count)
+                && matches!(offset_width, NARROW | WIDE)
+                && seq_width <= 8
+                && layout.prefix_end <= bytes.len();
+            possible.then_some(layout)
+        });
+        layout.ok_or_else(|| {
+            DecodeError::new(STRUCTURE, 0, "impossible count, width or prefix length")
+        })
+    }
+}
+
+/// Collects the entries of a block.
+#[derive(Default)]
+pub(crate) struct RowBlockBuilder {
+    /// Keys and rows, one after the other.
+    data: Vec<u8>,
+    entries: Vec<Pending>,
+    /// How much the first and the last key share, and so all keys.
+    prefix_len: usize,
+    seq_min: u64,
+    seq_max: u64,
+}
+
+struct Pending {
+    key_end: usize,
+    row_end: usize,
+    seq: Seq,
+    kind: Kind,
+}
+
+impl RowBlockBuilder {
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// True if an entry of `payload` bytes of key and row makes the block longer than `target`.
+    pub(crate) fn is_full(&self, payload: usize, target: usize) -> bool {
+        // Suffix length, kind and offset of an entry, its Seq apart: about as many bytes.
+        const ENTRY_BYTES: usize = 4;
+        let entries = self.entries.len();
+        let shared = self.prefix_len * entries.saturating_sub(1);
+        let fixed = ENTRY_BYTES + width(self.seq_max.wrapping_sub(self.seq_min));
+        let bytes = FIXED_BYTES + self.data.len() - shared + (entries + 1) * fixed + payload;
+        entries > 0 && (bytes > target || entries == SLOTS_MAX)
+    }
+
+    /// Adds an entry; `row` appends its row. Requires: after all others in order, a key of at most [`KEY_BYTES_MAX`].
+    pub(crate) fn add(&mut self, key: &[u8], seq: Seq, kind: Kind, row: impl FnOnce(&mut Vec<u8>)) {
+        debug_assert!(self.len() < SLOTS_MAX && key.len() <= KEY_BYTES_MAX);
+        match self.entries.first() {
+            None => {
+                self.prefix_len = key.len();
+                (self.seq_min, self.seq_max) = (seq.0, seq.0);
+            }
+            Some(first) => {
+                let shared = self.data.get(..first.key_end.min(self.prefix_len));
+                self.prefix_len = shared_len(shared.unwrap_or_default(), key);
+                self.seq_min = self.seq_min.min(seq.0);
+                self.seq_max = self.seq_max.max(seq.0);
+            }
+        }
+        self.data.extend_from_slice(key);
+        let key_end = self.data.len();
+        row(&mut self.data);
+        self.entries.push(Pending { key_end, row_end: self.data.len(), seq, kind });
+    }
+
+    /// Appends the block to `out` and begins the next. Requires: not empty.
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
+        let start = out.len();
+        let wide =
+            FIXED_BYTES + self.len() * usize::from(NARROW) + self.prefix_len + self.entries_bytes()
+                > usize::from(u16::MAX);
+        let offset_width = if wide { WIDE } else { NARROW };
+        self.put_fixed(offset_width, out);
+        let mut offsets_at = out.len();
+        out.resize(offsets_at + self.len() * usize::from(offset_width), 0);
+        out.extend_from_slice(self.data.get(..self.prefix_len).unwrap_or_default());
+        let seq_width = width(self.seq_max - self.seq_min);
+        let mut key_at = 0;
+        for entry in &self.entries {
+            let offset = u32::try_from(out.len() - start).unwrap_or(u32::MAX).to_le_bytes();
+            let offset = offset.get(..usize::from(offset_width)).unwrap_or_default();
+            if let Some(place) = out.get_mut(offsets_at..offsets_at + offset.len()) {
+                place.copy_from_slice(offset);
+            }
+            offsets_at += offset.len();
+            let suffix = self.data.get(key_at + self.prefix_len..entry.key_end);
+            let row = self.data.get(entry.key_end..entry.row_end);
+            let suffix = suffix.unwrap_or_default();
+            put_varint(out, suffix.len() as u64);
+            out.push(entry.kind as u8);
+            let delta = (entry.seq.0 - self.seq_min).to_le_bytes();
+            out.extend_from_slice(delta.get(..seq_width).unwrap_or_default());
+            out.extend_from_slice(suffix);
+            out.extend_from_slice(row.unwrap_or_default());
+            key_at = entry.row_end;
+        }
+        self.data.clear();
+        self.entries.clear();
+    }
+
+    fn put_fixed(&self, offset_width: u8, out: &mut Vec<u8>) {
+        let u16_of = |len: usize| u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes();
+        let seq_width = u8::try_from(width(self.seq_max - self.seq_min)).unwrap_or(8);
+        out.extend_from_slice(&u16_of(self.len()));
+        out.extend_from_slice(&[offset_width, seq_width]);
+        out.extend_from_slice(&u16_of(self.prefix_len));
+        out.extend_from_slice(&[0, 0]);
+        out.extend_from_slice(&self.seq_min.to_le_bytes());
+    }
+
+    fn entries_bytes(&self) -> usize {
+        let seq_width = width(self.seq_max - self.seq_min);
+        let mut key_at = 0;
+        let mut bytes = 0;
+        for entry in &self.entries {
+            let suffix = entry.key_end - key_at - self.prefix_len;
+            bytes += varint_len(suffix as u64) + 1 + seq_width + suffix;
+            bytes += entry.row_end - entry.key_end;
+            key_at = entry.row_end;
+        }
+        bytes
+    }
+}
+
+/// How many bytes hold `value`; none for 0.
+#[inline]
+fn width(value: u64) -> usize {
+    (64 - value.leading_zeros()).div_ceil(8) as usize
+}
+
+/// How many bytes two keys begin with in common.
+pub(crate) fn shared_len(a: &[u8], b: &[u8]) -> usize {
+    let words = a.chunks_exact(8).zip(b.chunks_exact(8)).take_while(|(a, b)| a == b).count();
+    let rest = a.iter().skip(words * 8).zip(b.iter().skip(words * 8));
+    words * 8 + rest.take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    type Entry = (Vec<u8>, u64, Kind, Vec<u8>);
+
+    fn encoded(entries: &[Entry]) -> Vec<u8> {
+        let mut builder = RowBlockBuilder::default();
+        for (key, seq, kind, row) in entries {
+            builder.add(key, Seq(*seq), *kind, |out| out.extend_from_slice(row));
+        }
+        let mut out = Vec::new();
+        builder.finish(&mut out);
+        assert!(builder.is_empty());
+        out
+    }
+
+    fn put(key: &str, seq: u64, row: &str) -> Entry {
+        (key.into(), seq, Kind::Put, row.into())
+    }
+
+    #[track_caller]
+    fn check_round_trip(entries: &[Entry]) {
+        let bytes = encoded(entries);
+        let block = RowBlock::parse(&bytes).unwrap();
+        assert_eq!(block.check(), Ok(()));
+        let decoded: Vec<Entry> = (0..block.len())
+            .map(|slot| {
+                let entry = block.entry(slot).unwrap();
+                let key = [block.prefix(), entry.suffix].concat();
+                assert!(block.is_key_at(&block.place(slot).unwrap(), &key));
+                let first = entries.iter().position(|e| e.0 == key);
+                assert_eq!(block.lower_bound(&key).ok(), first);
+                (key, entry.seq.0, entry.kind, entry.row.to_vec())
+            })
+            .collect();
+        assert_eq!(decoded, entries);
+        assert!(block.entry(block.len()).is_err());
+        assert_eq!(block.lower_bound(&[255; 9]), Ok(block.len()));
+    }
+
+    #[test]
+    fn round_trips() {
+        check_round_trip(&[put("", 0, "")]);
+        check_round_trip(&[put("key", Seq::MAX.0, "row")]);
+        check_round_trip(&[put("", 5, ""), put("a", 5, "x"), put("ab", 4, "y")]);
+        check_round_trip(&[put("k", 9, "new"), put("k", 8, "old"), put("k", 1, "older")]);
+        let far = [put("k/a", 1, ""), put("k/b", Seq::MAX.0, ""), put("k/c", 1 << 40, "")];
+        check_round_trip(&far);
+        let long = "x".repeat(70_000);
+        check_round_trip(&[put("a", 5, &long), put("b", 6, &long)]);
+        let key = "k".repeat(3000);
+        check_round_trip(&[put(&key, 5, "r"), put(&(key.clone() + "1"), 6, "")]);
+        let narrow = "x".repeat(65_535 - 16 - 2 - 2 - 1);
+        check_round_trip(&[put("k", 1, &narrow)]);
+        check_round_trip(&[put("k", 1, &(narrow + "x"))]);
+    }
+
+    #[test]
+    fn random_round_trips() {
+        let mut rng = Rng::from_seed(7);
+        for _ in 0..200 {
+            let mut entries: Vec<Entry> = (0..rng.below(300) + 1)
+                .map(|_| {
+                    let key =
+                        format!("table/{:0width$}", rng.below(99), width = rng.below(5) as usize);
+                    let kind = if rng.chance(1, 5) { Kind::Delete } else { Kind::Put };
+                    let bits = rng.below(50);
+                    let row = vec![7; rng.below(20) as usize];
+                    (key.into_bytes(), rng.below(1 << bits), kind, row)
+                })
+                .collect();
+            entries.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+            entries.dedup_by(|a, b| a.0 == b.0 && a.1 == b.1);
+            check_round_trip(&entries);
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_an_example() {
+        let entries = [
+            put("\0\0\0\x01a\0x", 0x1234, "R1"),
+            ("\0\0\0\x01a\0yz".into(), 0x1200, Kind::Delete, vec![]),
+        ];
+        let expected = [
+            2, 0, 2, 1, 6, 0, 0, 0, 0, 0x12, 0, 0, 0, 0, 0, 0, 26, 0, 32, 0, 0, 0, 0, 1, b'a', 0,
+            1, 1, 0x34, b'x', b'R', b'1', 2, 2, 0, b'y', b'z',
+        ];
+        assert_eq!(encoded(&entries), expected);
+    }
+
+    #[test]
+    fn trap_23_hostile_blocks_never_panic() {
+        let entries = [put("k/a", 700, "row one"), put("k/b", 600, "two"), put("k/b", 5, "")];
+        let bytes = encoded(&entries);
+        let visit = |bytes: &[u8]| {
+            let Ok(block) = RowBlock::parse(bytes) else { return };
+            for slot in 0..=block.len() {
+                let _ = block.entry(slot);
+            }
+            let _ = (block.lower_bound(b"k/b"), block.lower_bound(b""), block.check());
+        };
+        for at in 0..bytes.len() {
+            visit(&bytes[..at]);
+            for value in 0..=255 {
+                let mut bytes = bytes.clone();
+                bytes[at] = value;
+                visit(&bytes);
+            }
+        }
+        let mut rng = Rng::from_seed(3);
+        for _ in 0..20_000 {
+            let mut bytes = bytes.clone();
+            for _ in 0..4 {
+                let at = rng.below(bytes.len() as u64) as usize;
+                bytes[at] = rng.next_u64() as u8;
+            }
+            visit(&bytes);
+        }
+    }
+
+    #[test]
+    fn disorder_is_found() {
+        #[track_caller]
+        fn check(entries: &[Entry]) {
+            assert!(RowBlock::parse(&encoded(entries)).unwrap().check().is_err());
+        }
+        check(&[put("b", 1, ""), put("a", 1, "")]);
+        check(&[put("a", 1, ""), put("a", 1, "")]);
+        check(&[put("a", 1, ""), put("a", 2, "")]);
+        check(&[put("a", Seq::MAX.0 + 1, "")]);
+    }
+
+    #[test]
+    fn a_full_block_is_about_as_long_as_asked() {
+        let mut builder = RowBlockBuilder::default();
+        let mut i = 0;
+        while !builder.is_full(40, 4096) {
+            let key = format!("t/partition/{i:08}");
+            builder
+                .add(key.as_bytes(), Seq(1000 + i), Kind::Put, |out| out.resize(out.len() + 20, 1));
+            i += 1;
+        }
+        let mut out = Vec::new();
+        builder.finish(&mut out);
+        assert!((3900..=4096).contains(&out.len()), "{}", out.len());
+    }
+}

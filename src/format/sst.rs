@@ -1,0 +1,303 @@
+//! The ends of an SST: its header, its directory of sections, its tail. FORMAT.md §sst.
+//!
+//! Invariants
+//! * header and tail keep this form in every format version: a newer file is told apart from a damaged one;
+//! * both carry the file's id; the tail also the file's length.
+//!
+//! Not here: what sections hold (`row_block`, `hash_index`, `sparse_index`, `stats`), the directory's entries
+//! (`file_meta`).
+
+use crate::codec::{Checksum, Cursor, DecodeError};
+use crate::format::field::FormatError;
+use crate::format::file_meta::Section;
+use crate::format::names::FileId;
+
+/// The length of the header.
+pub(crate) const HEADER_BYTES: usize = 32;
+/// The length of the tail.
+pub(crate) const TAIL_BYTES: usize = 40;
+/// The longest directory.
+pub(crate) const DIRECTORY_BYTES_MAX: usize = 64 << 10;
+
+/// The kinds of sections.
+pub(crate) mod section {
+    pub(crate) const ROWS: u16 = 1;
+    pub(crate) const SHAPES: u16 = 2;
+    pub(crate) const HASH_INDEX: u16 = 3;
+    pub(crate) const SPARSE_INDEX: u16 = 4;
+    pub(crate) const HANDLES: u16 = 5;
+    /// Reserved.
+    #[expect(dead_code, reason = "a number that must not be given to anything else")]
+    pub(crate) const ZONES: u16 = 6;
+    pub(crate) const STATISTICS: u16 = 7;
+
+    pub(super) const NEEDED: [u16; 5] = [ROWS, SHAPES, HASH_INDEX, SPARSE_INDEX, HANDLES];
+    pub(super) const KNOWN: [u16; 6] =
+        [ROWS, SHAPES, HASH_INDEX, SPARSE_INDEX, HANDLES, STATISTICS];
+}
+
+const STRUCTURE_HEADER: &str = "sst header";
+const STRUCTURE_TAIL: &str = "sst footer";
+const MAGIC: [u8; 8] = *b"rwsn.sst";
+const VERSION: u32 = 1;
+
+/// The tail: where the directory is, and what file this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tail {
+    pub(crate) directory_len: usize,
+    pub(crate) file: FileId,
+    pub(crate) file_bytes: u64,
+    checksum: u32,
+    version: u32,
+    features: u32,
+}
+
+/// Appends the header of `file`.
+pub(crate) fn encode_header(file: FileId, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    // No features that a reader must know.
+    out.extend_from_slice(&0u32.to_le_bytes());
+    out.extend_from_slice(&file.0.to_le_bytes());
+    let sum = Checksum::new().bytes(out.get(start..).unwrap_or_default()).bytes(&[0; 4]).finish();
+    out.extend_from_slice(&sum.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+}
+
+/// Checks the header of `file`.
+pub(crate) fn check_header(file: FileId, bytes: &[u8]) -> Result<(), FormatError> {
+    let mut cursor = Cursor::new(STRUCTURE_HEADER, bytes);
+    let magic = cursor.take(8)?;
+    let (version, features) = (cursor.u32()?, cursor.u32()?);
+    let id = FileId(cursor.u64()?);
+    let checksum = cursor.u32()?;
+    let reserved = cursor.take(4)?;
+    cursor.finish()?;
+    let checked = bytes.get(..HEADER_BYTES - 8).unwrap_or_default();
+    let sum = Checksum::new().bytes(checked).bytes(reserved).finish();
+    check_magic(STRUCTURE_HEADER, 0, magic)?;
+    if sum != checksum {
+        let problem = format!("checksum {sum:08x}, stored {checksum:08x}");
+        return Err(DecodeError::new(STRUCTURE_HEADER, 24, problem).into());
+    }
+    check_version(version, features)?;
+    check_id(STRUCTURE_HEADER, 16, id, file)
+}
+
+/// Appends directory and tail of `file`, which `before` bytes precede; the result is its length.
+pub(crate) fn encode_footer(
+    file: FileId,
+    sections: &[Section],
+    before: u64,
+    out: &mut Vec<u8>,
+) -> u64 {
+    let start = out.len();
+    Section::encode_all(sections, out);
+    let directory_len = out.len() - start;
+    let file_bytes = before + (directory_len + TAIL_BYTES) as u64;
+    let mut tail =
+        Tail { directory_len, file, file_bytes, checksum: 0, version: VERSION, features: 0 };
+    tail.checksum = tail.sum(out.get(start..).unwrap_or_default());
+    out.extend_from_slice(&u32::try_from(directory_len).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend_from_slice(&tail.checksum.to_le_bytes());
+    out.extend_from_slice(&file.0.to_le_bytes());
+    out.extend_from_slice(&file_bytes.to_le_bytes());
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&0u32.to_le_bytes());
+    out.extend_from_slice(&MAGIC);
+    file_bytes
+}
+
+impl Tail {
+    /// Reads the tail, which fills `bytes`; of its claims only the magic is checked.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Tail, DecodeError> {
+        let mut cursor = Cursor::new(STRUCTURE_TAIL, bytes);
+        let tail = Tail {
+            directory_len: cursor.u32()? as usize,
+            checksum: cursor.u32()?,
+            file: FileId(cursor.u64()?),
+            file_bytes: cursor.u64()?,
+            version: cursor.u32()?,
+            features: cursor.u32()?,
+        };
+        check_magic(STRUCTURE_TAIL, cursor.at(), cursor.take(8)?)?;
+        cursor.finish()?;
+        if tail.directory_len > DIRECTORY_BYTES_MAX {
+            let problem = format!("a directory of {} bytes", tail.directory_len);
+            return Err(DecodeError::new(STRUCTURE_TAIL, 0, problem));
+        }
+        Ok(tail)
+    }
+
+    /// Checks tail and directory of `file`, and reads the latter.
+    pub(crate) fn sections(
+        &self,
+        file: FileId,
+        directory: &[u8],
+    ) -> Result<Vec<Section>, FormatError> {
+        let sum = self.sum(directory);
+        if sum != self.checksum {
+            let problem = format!("checksum {sum:08x}, stored {:08x}", self.checksum);
+            return Err(DecodeError::new(STRUCTURE_TAIL, 0, problem).into());
+        }
+        check_version(self.version, self.features)?;
+        check_id(STRUCTURE_TAIL, 0, self.file, file)?;
+        let mut cursor = Cursor::new(STRUCTURE_TAIL, directory);
+        let sections = Section::decode_all(&mut cursor, self.file_bytes)?;
+        cursor.finish()?;
+        check_sections(&sections)?;
+        Ok(sections)
+    }
+
+    fn sum(&self, directory: &[u8]) -> u32 {
+        Checksum::new()
+            .bytes(directory)
+            .u64(self.directory_len as u64)
+            .u64(self.file.0)
+            .u64(self.file_bytes)
+            .u32(self.version)
+            .u32(self.features)
+            .finish()
+    }
+}
+
+/// Checks that each needed section is there once, and that none must be understood and is not.
+fn check_sections(sections: &[Section]) -> Result<(), FormatError> {
+    for section in sections {
+        let known = section::KNOWN.contains(&section.kind);
+        if !known && section.flags & Section::MUST_UNDERSTAND != 0 {
+            let what = format!("sections of kind {}, which are newer", section.kind);
+            return Err(FormatError::Unsupported(what.into()));
+        }
+    }
+    let count = |kind: u16| sections.iter().filter(|section| section.kind == kind).count();
+    let wrong = |kind: u16, most: usize, least: usize| !(least..=most).contains(&count(kind));
+    if section::NEEDED.iter().any(|kind| wrong(*kind, 1, 1)) || wrong(section::STATISTICS, 1, 0) {
+        let problem = "a section is missing or there twice";
+        return Err(DecodeError::new(STRUCTURE_TAIL, 0, problem).into());
+    }
+    Ok(())
+}
+
+fn check_magic(structure: &'static str, at: usize, magic: &[u8]) -> Result<(), DecodeError> {
+    if magic == MAGIC {
+        return Ok(());
+    }
+    Err(DecodeError::new(structure, at, "not the magic number of an SST"))
+}
+
+fn check_version(version: u32, features: u32) -> Result<(), FormatError> {
+    let what = match (version, features) {
+        (VERSION, 0) => return Ok(()),
+        (VERSION, _) => format!("features {features:#x}, which are newer"),
+        _ => format!("format version {version}: this build reads version {VERSION}"),
+    };
+    Err(FormatError::Unsupported(what.into()))
+}
+
+fn check_id(
+    structure: &'static str,
+    at: usize,
+    found: FileId,
+    expected: FileId,
+) -> Result<(), FormatError> {
+    if found == expected {
+        return Ok(());
+    }
+    let problem = format!("file id {:016x}, {:016x} expected", found.0, expected.0);
+    Err(DecodeError::new(structure, at, problem).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: FileId = FileId(0x1122_3344_5566_7788);
+
+    fn sections() -> Vec<Section> {
+        let section = |kind, offset, len| Section { kind, flags: 1, offset, len, checksum: 7 };
+        vec![
+            section(section::ROWS, 32, 100),
+            section(section::SHAPES, 132, 30),
+            section(section::HASH_INDEX, 4096, 4096),
+            section(section::SPARSE_INDEX, 8192, 40),
+            section(section::HANDLES, 8232, 80),
+        ]
+    }
+
+    fn footer(sections: &[Section]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let bytes = encode_footer(FILE, sections, 8312, &mut out);
+        assert_eq!(bytes, 8312 + out.len() as u64);
+        out
+    }
+
+    fn read(footer: &[u8]) -> Result<Vec<Section>, FormatError> {
+        let (directory, tail) = footer.split_at(footer.len() - TAIL_BYTES);
+        Tail::decode(tail)?.sections(FILE, directory)
+    }
+
+    #[test]
+    fn the_bytes_of_a_header() {
+        let mut out = Vec::new();
+        encode_header(FILE, &mut out);
+        assert_eq!(check_header(FILE, &out), Ok(()));
+        assert_eq!(out.len(), HEADER_BYTES);
+        let expected = *b"rwsn.sst\x01\0\0\0\0\0\0\0\x88\x77\x66\x55\x44\x33\x22\x11";
+        assert_eq!(out[..24], expected);
+        assert!(check_header(FileId(1), &out).is_err());
+    }
+
+    #[test]
+    fn trap_24_every_byte_of_header_and_footer_counts() {
+        let mut header = Vec::new();
+        encode_header(FILE, &mut header);
+        let footer = footer(&sections());
+        assert_eq!(read(&footer), Ok(sections()));
+        let corrupt = |result: Result<(), FormatError>| {
+            assert!(matches!(result, Err(FormatError::Damaged(_))), "{result:?}");
+        };
+        for bit in 0..8 {
+            for at in 0..header.len() {
+                let mut header = header.clone();
+                header[at] ^= 1 << bit;
+                corrupt(check_header(FILE, &header));
+            }
+            for at in 0..footer.len() {
+                let mut footer = footer.clone();
+                footer[at] ^= 1 << bit;
+                corrupt(read(&footer).map(|_| ()));
+            }
+        }
+    }
+
+    #[test]
+    fn trap_44_newer_files_are_refused_by_name() {
+        #[track_caller]
+        fn check(change: impl FnOnce(&mut Tail), expected: &str) {
+            let footer = footer(&sections());
+            let (directory, tail) = footer.split_at(footer.len() - TAIL_BYTES);
+            let mut tail = Tail::decode(tail).unwrap();
+            change(&mut tail);
+            tail.checksum = tail.sum(directory);
+            let text = format!("{:?}", tail.sections(FILE, directory).unwrap_err());
+            assert!(text.starts_with("Unsupported") && text.contains(expected), "{text}");
+        }
+        check(|tail| tail.version = 2, "format version 2: this build reads version 1");
+        check(|tail| tail.features = 4, "features 0x4");
+    }
+
+    #[test]
+    fn unknown_sections_are_skipped_or_refused() {
+        let mut sections = sections();
+        let newer = Section { kind: 99, flags: 0, offset: 8312, len: 0, checksum: 0 };
+        sections.push(newer);
+        assert_eq!(read(&footer(&sections)), Ok(sections.clone()));
+        sections[5].flags = 1;
+        assert!(matches!(read(&footer(&sections)), Err(FormatError::Unsupported(_))));
+        sections.pop();
+        sections.pop();
+        assert!(matches!(read(&footer(&sections)), Err(FormatError::Damaged(_))));
+    }
+}

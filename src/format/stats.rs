@@ -1,0 +1,95 @@
+//! What an SST says about itself: enough to rebuild its entry in the manifest. FORMAT.md §stats.
+//!
+//! Not here: where the facts are used while the database runs (`file_meta`, which repeats them).
+
+use crate::codec::DecodeError;
+use crate::format::field::put_field;
+use crate::format::field_set::{FieldSet, put_number};
+use crate::model::Seq;
+
+/// The facts about the entries of an SST.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SstStats {
+    pub(crate) entries: u64,
+    /// Distinct user keys: as many as the hash index has entries.
+    pub(crate) keys: u64,
+    pub(crate) tombstones: u64,
+    /// Keys and rows as encoded.
+    pub(crate) raw_bytes: u64,
+    pub(crate) seq_min: Seq,
+    pub(crate) seq_max: Seq,
+    pub(crate) key_min: Box<[u8]>,
+    pub(crate) key_max: Box<[u8]>,
+}
+
+const STRUCTURE: &str = "statistics";
+
+/// The tags of the file entry where it has the fact too.
+mod tag {
+    pub(super) const SEQ_MIN: u64 = 4;
+    pub(super) const SEQ_MAX: u64 = 5;
+    pub(super) const ENTRIES: u64 = 7;
+    pub(super) const TOMBSTONES: u64 = 8;
+    pub(super) const RAW_BYTES: u64 = 9;
+    pub(super) const KEY_MIN: u64 = 10;
+    pub(super) const KEY_MAX: u64 = 11;
+    pub(super) const KEYS: u64 = 16;
+}
+
+impl SstStats {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_number(out, tag::SEQ_MIN, self.seq_min.0);
+        put_number(out, tag::SEQ_MAX, self.seq_max.0);
+        put_number(out, tag::ENTRIES, self.entries);
+        put_number(out, tag::TOMBSTONES, self.tombstones);
+        put_number(out, tag::RAW_BYTES, self.raw_bytes);
+        put_field(out, tag::KEY_MIN, &self.key_min);
+        put_field(out, tag::KEY_MAX, &self.key_max);
+        put_number(out, tag::KEYS, self.keys);
+    }
+
+    /// Reads statistics that fill `bytes`; facts of newer formats are passed over.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<SstStats, DecodeError> {
+        let fields = FieldSet::<{ tag::KEYS as usize + 1 }>::decode(STRUCTURE, bytes)?;
+        Ok(SstStats {
+            entries: fields.number(tag::ENTRIES)?,
+            keys: fields.number(tag::KEYS)?,
+            tombstones: fields.number(tag::TOMBSTONES)?,
+            raw_bytes: fields.number(tag::RAW_BYTES)?,
+            seq_min: Seq(fields.number(tag::SEQ_MIN)?),
+            seq_max: Seq(fields.number(tag::SEQ_MAX)?),
+            key_min: fields.bytes(tag::KEY_MIN)?.into(),
+            key_max: fields.bytes(tag::KEY_MAX)?.into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip_and_the_bytes_of_an_example() {
+        let stats = SstStats {
+            entries: 3,
+            keys: 2,
+            tombstones: 1,
+            raw_bytes: 40,
+            seq_min: Seq(100),
+            seq_max: Seq(300),
+            key_min: b"a"[..].into(),
+            key_max: b"bc"[..].into(),
+        };
+        let mut out = Vec::new();
+        stats.encode(&mut out);
+        let expected = [
+            9, 1, 100, 11, 2, 0xac, 2, 15, 1, 3, 17, 1, 1, 19, 1, 40, 21, 1, b'a', 23, 2, b'b',
+            b'c', 33, 1, 2,
+        ];
+        assert_eq!(out, expected);
+        assert_eq!(SstStats::decode(&out), Ok(stats));
+        for len in 0..out.len() {
+            assert!(SstStats::decode(&out[..len]).is_err());
+        }
+    }
+}

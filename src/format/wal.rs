@@ -1,0 +1,382 @@
+//! What the records of a WAL hold. FORMAT.md §wal.
+//!
+//! Invariants
+//! * rows are opaque here: shape number and body, as `row` frames them; a record defines the shapes it is first to use;
+//! * decoding borrows and allocates nothing; entries are decoded as they are visited;
+//! * every payload ends in tagged fields, so that each can grow.
+//!
+//! Not here: the frame around a payload (`record`), rows (`row`), shapes (`shape`).
+
+use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
+use crate::model::Seq;
+
+use super::Kind;
+use super::field::{Field, FormatError, next_field, put_field};
+use super::names::{FileId, FileNumber, TableId};
+use super::record::{Position, RecordKind};
+
+const OPEN: &str = "wal open";
+const GROUP: &str = "wal group";
+const PROMISE: &str = "wal promise";
+const CLOSE: &str = "wal close";
+
+const TAG_MANIFEST: u64 = 1;
+const TAG_PREDECESSOR: u64 = 2;
+const TAG_LAST_SEQ: u64 = 3;
+const TAG_CEILING: u64 = 4;
+const TAG_CREATED: u64 = 5;
+const TAG_DROPPED: u64 = 6;
+const TAG_FENCE: u64 = 7;
+
+/// A decoded WAL record.
+#[derive(Clone, Debug)]
+pub(crate) enum WalRecord<'a> {
+    Open(Open),
+    Group(Group<'a>),
+    Catalog(Group<'a>),
+    Promise(Promise),
+    Close(Close),
+}
+
+/// The first record of a WAL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Open {
+    /// The WAL before this one; none for the first of a database.
+    pub(crate) predecessor: Option<Predecessor>,
+    /// The manifest that was current, and its synced length then: no shorter one is whole.
+    pub(crate) manifest: Position,
+}
+
+/// How the WAL before this one ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Predecessor {
+    pub(crate) number: FileNumber,
+    pub(crate) id: FileId,
+    /// Its records count up to here and no further.
+    pub(crate) accepted_end: u64,
+}
+
+/// An empty commit: its header carries a newer promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Promise {
+    /// No commit acknowledged so far has a Seq above this.
+    pub(crate) ceiling: Seq,
+}
+
+/// The last record of a WAL closed in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Close {
+    pub(crate) manifest: Position,
+    pub(crate) last_seq: Seq,
+}
+
+/// The entries of one commit, and for catalog records what it creates and drops.
+#[derive(Clone, Debug)]
+pub(crate) struct Group<'a> {
+    /// What all keys of the group begin with.
+    pub(crate) key_prefix: &'a [u8],
+    shapes: Items<'a>,
+    entries: Items<'a>,
+    changes: Cursor<'a>,
+}
+
+/// A shape that this record is first to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShapeDefinition<'a> {
+    pub(crate) number: u32,
+    /// As `shape` encodes it.
+    pub(crate) shape: &'a [u8],
+}
+
+/// One entry of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WalEntry<'a> {
+    pub(crate) kind: Kind,
+    /// The user key after the group's prefix.
+    pub(crate) key_suffix: &'a [u8],
+    /// As `row` frames it; empty for a tombstone.
+    pub(crate) row: &'a [u8],
+}
+
+/// What a catalog record does besides writing catalog rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change<'a> {
+    Created(TableId),
+    Dropped(TableId),
+    /// Entries in the span below this commit are dead; `high` is exclusive, `None` has no end.
+    Fence {
+        low: &'a [u8],
+        high: Option<&'a [u8]>,
+    },
+}
+
+impl Open {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_position(out, TAG_MANIFEST, self.manifest);
+        if let Some(predecessor) = &self.predecessor {
+            let mut content = Vec::with_capacity(24);
+            put_varint(&mut content, predecessor.number.0);
+            content.extend_from_slice(&predecessor.id.0.to_le_bytes());
+            put_varint(&mut content, predecessor.accepted_end);
+            put_field(out, TAG_PREDECESSOR, &content);
+        }
+    }
+
+    pub(crate) fn decode(payload: &[u8]) -> Result<Self, FormatError> {
+        let mut cursor = Cursor::new(OPEN, payload);
+        let (mut manifest, mut predecessor) = (None, None);
+        while let Some(field) = next_field(&mut cursor)? {
+            match field.tag {
+                TAG_MANIFEST => manifest = Some(position(OPEN, &field)?),
+                TAG_PREDECESSOR => {
+                    let mut content = Cursor::new(OPEN, field.content);
+                    predecessor = Some(Predecessor {
+                        number: FileNumber(content.varint()?),
+                        id: FileId(content.u64()?),
+                        accepted_end: content.varint()?,
+                    });
+                    content.finish()?;
+                }
+                _ => field.unknown(OPEN)?,
+            }
+        }
+        Ok(Self { predecessor, manifest: manifest.ok_or_else(|| missing(OPEN, "manifest"))? })
+    }
+}
+
+impl Promise {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_number(out, TAG_CEILING, self.ceiling.0);
+    }
+
+    pub(crate) fn decode(payload: &[u8]) -> Result<Self, FormatError> {
+        let mut cursor = Cursor::new(PROMISE, payload);
+        let mut ceiling = Seq::ZERO;
+        while let Some(field) = next_field(&mut cursor)? {
+            match field.tag {
+                TAG_CEILING => ceiling = Seq(number(PROMISE, &field)?),
+                _ => field.unknown(PROMISE)?,
+            }
+        }
+        Ok(Self { ceiling })
+    }
+}
+
+impl Close {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_position(out, TAG_MANIFEST, self.manifest);
+        put_number(out, TAG_LAST_SEQ, self.last_seq.0);
+    }
+
+    pub(crate) fn decode(payload: &[u8]) -> Result<Self, FormatError> {
+        let mut cursor = Cursor::new(CLOSE, payload);
+        let (mut manifest, mut last_seq) = (None, None);
+        while let Some(field) = next_field(&mut cursor)? {
+            match field.tag {
+                TAG_MANIFEST => manifest = Some(position(CLOSE, &field)?),
+                TAG_LAST_SEQ => last_seq = Some(Seq(number(CLOSE, &field)?)),
+                _ => field.unknown(CLOSE)?,
+            }
+        }
+        Ok(Self {
+            manifest: manifest.ok_or_else(|| missing(CLOSE, "manifest"))?,
+            last_seq: last_seq.ok_or_else(|| missing(CLOSE, "last Seq"))?,
+        })
+    }
+}
+
+/// Appends the payload of a group or catalog record.
+pub(crate) fn put_group<'a>(
+    out: &mut Vec<u8>,
+    shapes: impl ExactSizeIterator<Item = ShapeDefinition<'a>>,
+    key_prefix: &[u8],
+    entries: impl ExactSizeIterator<Item = WalEntry<'a>>,
+    changes: &[Change<'_>],
+) {
+    put_varint(out, shapes.len() as u64);
+    for definition in shapes {
+        put_varint(out, definition.number.into());
+        put_bytes(out, definition.shape);
+    }
+    put_bytes(out, key_prefix);
+    put_varint(out, entries.len() as u64);
+    for entry in entries {
+        out.push(entry.kind as u8);
+        put_bytes(out, entry.key_suffix);
+        if entry.kind == Kind::Put {
+            put_bytes(out, entry.row);
+        }
+    }
+    for change in changes {
+        change.encode(out);
+    }
+}
+
+impl<'a> Group<'a> {
+    /// Walks the whole payload once: the iterators cannot fail afterwards.
+    pub(crate) fn decode(payload: &'a [u8]) -> Result<Self, FormatError> {
+        let mut cursor = Cursor::new(GROUP, payload);
+        let shapes = Items::read(&mut cursor, |cursor| shape_definition(cursor).map(drop))?;
+        let key_prefix = cursor.bytes()?;
+        let entries = Items::read(&mut cursor, |cursor| entry(cursor).map(drop))?;
+        let changes = cursor.clone();
+        while let Some(field) = next_field(&mut cursor)? {
+            if Change::decode(&field)?.is_none() {
+                field.unknown(GROUP)?;
+            }
+        }
+        Ok(Self { key_prefix, shapes, entries, changes })
+    }
+
+    pub(crate) fn shapes(&self) -> impl Iterator<Item = ShapeDefinition<'a>> + use<'a> {
+        self.shapes.clone().visit(shape_definition)
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = WalEntry<'a>> + use<'a> {
+        self.entries.clone().visit(entry)
+    }
+
+    /// How many entries there are.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.count
+    }
+
+    pub(crate) fn changes(&self) -> impl Iterator<Item = Change<'a>> + use<'a> {
+        let mut cursor = self.changes.clone();
+        let fields = std::iter::from_fn(move || next_field(&mut cursor).ok().flatten());
+        fields.filter_map(|field| Change::decode(&field).ok().flatten())
+    }
+}
+
+impl<'a> WalRecord<'a> {
+    /// Decodes the payload of a record of this kind.
+    pub(crate) fn decode(kind: RecordKind, payload: &'a [u8]) -> Result<Self, FormatError> {
+        Ok(match kind {
+            RecordKind::Open => Self::Open(Open::decode(payload)?),
+            RecordKind::Group => Self::Group(Group::decode(payload)?),
+            RecordKind::Catalog => Self::Catalog(Group::decode(payload)?),
+            RecordKind::Promise => Self::Promise(Promise::decode(payload)?),
+            RecordKind::Close => Self::Close(Close::decode(payload)?),
+            RecordKind::Edit => {
+                return Err(DecodeError::new("wal record", 0, "a version edit in a WAL").into());
+            }
+        })
+    }
+}
+
+impl<'a> Change<'a> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Change::Created(table) => put_number(out, TAG_CREATED, table.0.into()),
+            Change::Dropped(table) => put_number(out, TAG_DROPPED, table.0.into()),
+            Change::Fence { low, high } => {
+                let mut content = Vec::new();
+                put_bytes(&mut content, low);
+                if let Some(high) = high {
+                    put_bytes(&mut content, high);
+                }
+                put_field(out, TAG_FENCE, &content);
+            }
+        }
+    }
+
+    /// `None` for a tag that is no change.
+    fn decode(field: &Field<'a>) -> Result<Option<Self>, DecodeError> {
+        Ok(Some(match field.tag {
+            TAG_CREATED => Change::Created(table_id(field)?),
+            TAG_DROPPED => Change::Dropped(table_id(field)?),
+            TAG_FENCE => {
+                let mut content = Cursor::new(GROUP, field.content);
+                let low = content.bytes()?;
+                let high = if content.is_empty() { None } else { Some(content.bytes()?) };
+                content.finish()?;
+                Change::Fence { low, high }
+            }
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// `count` items that have been walked once.
+#[derive(Clone, Debug)]
+struct Items<'a> {
+    count: usize,
+    cursor: Cursor<'a>,
+}
+
+impl<'a> Items<'a> {
+    fn read(
+        cursor: &mut Cursor<'a>,
+        skip: impl Fn(&mut Cursor<'a>) -> Result<(), DecodeError>,
+    ) -> Result<Self, DecodeError> {
+        // An item is at least two bytes long: a larger count lies.
+        let count = cursor.count(cursor.left() / 2)?;
+        let items = Self { count, cursor: cursor.clone() };
+        (0..count).try_for_each(|_| skip(cursor))?;
+        Ok(items)
+    }
+
+    fn visit<T>(
+        self,
+        item: fn(&mut Cursor<'a>) -> Result<T, DecodeError>,
+    ) -> impl Iterator<Item = T> + use<'a, T> {
+        let mut cursor = self.cursor;
+        // Walked when decoded, so no item fails here.
+        (0..self.count).map_while(move |_| item(&mut cursor).ok())
+    }
+}
+
+fn shape_definition<'a>(cursor: &mut Cursor<'a>) -> Result<ShapeDefinition<'a>, DecodeError> {
+    let number = cursor.varint()?;
+    let number = u32::try_from(number).map_err(|_| cursor.error("shape number above u32"))?;
+    Ok(ShapeDefinition { number, shape: cursor.bytes()? })
+}
+
+fn entry<'a>(cursor: &mut Cursor<'a>) -> Result<WalEntry<'a>, DecodeError> {
+    let code = cursor.u8()?;
+    let kind = Kind::from_code(code).ok_or_else(|| cursor.error(format!("entry kind {code}")))?;
+    let key_suffix = cursor.bytes()?;
+    let row = if kind == Kind::Put { cursor.bytes()? } else { &[] };
+    Ok(WalEntry { kind, key_suffix, row })
+}
+
+fn put_number(out: &mut Vec<u8>, tag: u64, value: u64) {
+    let mut content = Vec::with_capacity(10);
+    put_varint(&mut content, value);
+    put_field(out, tag, &content);
+}
+
+fn put_position(out: &mut Vec<u8>, tag: u64, position: Position) {
+    let mut content = Vec::with_capacity(20);
+    put_varint(&mut content, position.file.0);
+    put_varint(&mut content, position.offset);
+    put_field(out, tag, &content);
+}
+
+fn number(structure: &'static str, field: &Field<'_>) -> Result<u64, DecodeError> {
+    let mut content = Cursor::new(structure, field.content);
+    let value = content.varint()?;
+    content.finish()?;
+    Ok(value)
+}
+
+fn position(structure: &'static str, field: &Field<'_>) -> Result<Position, DecodeError> {
+    let mut content = Cursor::new(structure, field.content);
+    let position = Position { file: FileNumber(content.varint()?), offset: content.varint()? };
+    content.finish()?;
+    Ok(position)
+}
+
+fn table_id(field: &Field<'_>) -> Result<TableId, DecodeError> {
+    let value = number(GROUP, field)?;
+    let id = u32::try_from(value);
+    id.map(TableId).map_err(|_| DecodeError::new(GROUP, field.at, "table id above u32"))
+}
+
+fn missing(structure: &'static str, what: &str) -> DecodeError {
+    DecodeError::new(structure, 0, format!("no {what}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! Completing what the system left half done: interrupted calls, short transfers, chains of directories.
+//!
+//! Invariants
+//! * `Interrupted` never passes this module;
+//! * a transfer ends whole or with an error.
+//!
+//! [`DiskFs`](super::DiskFs) and [`FaultFs`](super::FaultFs) share these loops, so that injected
+//! interruptions and short transfers run through the very code that meets the system's.
+
+use std::io;
+use std::path::Path;
+
+use super::parent;
+
+/// Calls `operation` until it ends otherwise than by an interruption.
+pub(super) fn retry<T>(mut operation: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match operation() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// Writes all of `bytes` by calls of `write`, which may write less than it is given.
+pub(super) fn write_all_at(
+    mut offset: u64,
+    mut bytes: &[u8],
+    mut write: impl FnMut(u64, &[u8]) -> io::Result<usize>,
+) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = retry(|| write(offset, bytes))?.min(bytes.len());
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        offset += written as u64;
+        bytes = &bytes[written..];
+    }
+    Ok(())
+}
+
+/// Fills `buffer` by calls of `read`, which may read less than it is asked for; 0 is the end of the file.
+pub(super) fn read_exact_at(
+    mut offset: u64,
+    mut buffer: &mut [u8],
+    mut read: impl FnMut(u64, &mut [u8]) -> io::Result<usize>,
+) -> io::Result<()> {
+    while !buffer.is_empty() {
+        let got = retry(|| read(offset, buffer))?.min(buffer.len());
+        if got == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        offset += got as u64;
+        buffer = &mut buffer[got..];
+    }
+    Ok(())
+}
+
+/// The three things that creating a chain of directories needs.
+pub(super) trait Directories {
+    /// Whether `dir` is there; an error if it is there as something else.
+    fn is_dir(&self, dir: &Path) -> io::Result<bool>;
+    fn make(&self, dir: &Path) -> io::Result<()>;
+    fn sync(&self, dir: &Path) -> io::Result<()>;
+}
+
+/// Creates `dir` and its missing parents, each durable before the next is created.
+///
+/// 1. Climb to the deepest directory that exists.
+/// 2. Sync its parent: whoever created it may have been killed before doing so.
+/// 3. Create the next directory and sync its parent, down to `dir`.
+///
+/// So whatever is found existing, only its own entry can still be in doubt, and step 2 covers it.
+pub(super) fn create_dir_all(directories: &impl Directories, dir: &Path) -> io::Result<()> {
+    let mut missing = Vec::new();
+    for ancestor in dir.ancestors().filter(|path| !path.as_os_str().is_empty()) {
+        if directories.is_dir(ancestor)? {
+            confirm(directories, ancestor)?;
+            break;
+        }
+        missing.push(ancestor);
+    }
+    for dir in missing.into_iter().rev() {
+        match directories.make(dir) {
+            // Somebody else was faster, or a name that climbed through `..` exists by now.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            result => result?,
+        }
+        directories.sync(&parent(dir))?;
+    }
+    Ok(())
+}
+
+/// Makes sure of the entry of a directory that was found existing.
+fn confirm(directories: &impl Directories, dir: &Path) -> io::Result<()> {
+    if dir.file_name().is_none() {
+        return Ok(()); // the root or `..`: not ours to create
+    }
+    match directories.sync(&parent(dir)) {
+        // A parent that may not even be read: an administrator made the directory, not we.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_and_interrupted_writes_are_completed() {
+        let mut written = Vec::new();
+        let mut calls = 0;
+        write_all_at(7, b"abcdefgh", |offset, bytes| {
+            calls += 1;
+            if calls % 2 == 0 {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            assert_eq!(offset, 7 + written.len() as u64);
+            written.extend_from_slice(&bytes[..bytes.len().min(3)]);
+            Ok(bytes.len().min(3))
+        })
+        .unwrap();
+        assert_eq!((&written[..], calls), (&b"abcdefgh"[..], 5));
+    }
+
+    #[test]
+    fn short_reads_are_completed_and_the_end_is_an_error() {
+        let file = b"abcdefgh";
+        let read = |offset: u64, buffer: &mut [u8]| {
+            let rest = &file[(offset as usize).min(file.len())..];
+            let n = rest.len().min(buffer.len()).min(3);
+            buffer[..n].copy_from_slice(&rest[..n]);
+            Ok(n)
+        };
+        let mut buffer = [0; 7];
+        read_exact_at(1, &mut buffer, read).unwrap();
+        assert_eq!(&buffer, b"bcdefgh");
+        let error = read_exact_at(2, &mut buffer, read).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_write_that_makes_no_progress_is_an_error() {
+        let error = write_all_at(0, b"a", |_, _| Ok(0)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WriteZero);
+    }
+}

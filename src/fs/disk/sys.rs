@@ -1,0 +1,143 @@
+//! What differs between systems: positioned transfers, reservation, directory syncs, names of file systems.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use crate::fs::complete::retry;
+
+#[cfg(unix)]
+pub(super) fn read_at(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, buffer, offset)
+}
+
+#[cfg(unix)]
+pub(super) fn write_at(file: &File, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::write_at(file, bytes, offset)
+}
+
+/// Elsewhere a transfer moves the file's cursor, so that one at a time is made.
+#[cfg(not(unix))]
+static CURSOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+#[cfg(not(unix))]
+pub(super) fn read_at(mut file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    use std::io::{Read, Seek};
+    let _turn = CURSOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    file.seek(io::SeekFrom::Start(offset))?;
+    file.read(buffer)
+}
+
+#[cfg(not(unix))]
+pub(super) fn write_at(mut file: &File, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+    use std::io::{Seek, Write};
+    let _turn = CURSOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    file.seek(io::SeekFrom::Start(offset))?;
+    file.write(bytes)
+}
+
+/// Reserves, or only grows where the file system cannot reserve. A reservation that fails for lack
+/// of space may leave the file somewhat longer: cutting it back could cut a write made meanwhile.
+pub(super) fn allocate(file: &File, len: u64) -> io::Result<()> {
+    reserve(file, len)?;
+    if retry(|| file.metadata())?.len() < len {
+        retry(|| file.set_len(len))?;
+    }
+    Ok(())
+}
+
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+fn reserve(file: &File, len: u64) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::io::Errno;
+    if len == 0 {
+        return Ok(());
+    }
+    match retry(|| Ok(fallocate(file, FallocateFlags::empty(), 0, len)?)) {
+        Err(error) => match Errno::from_io_error(&error) {
+            // INVAL: FreeBSD's answer for a file system without reservation.
+            Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
+            _ => Err(error),
+        },
+        result => result,
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+fn reserve(_file: &File, _len: u64) -> io::Result<()> {
+    Ok(())
+}
+
+/// A failure to open the directory counts as a failure to sync it.
+#[cfg(unix)]
+pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    let file = retry(|| File::open(dir))?;
+    if !retry(|| file.metadata())?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    retry(|| file.sync_all())
+}
+
+/// Elsewhere directories cannot be synced; their journal is the system's affair.
+#[cfg(not(unix))]
+pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+    match retry(|| dir.metadata())?.is_dir() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    }
+}
+
+/// Linux starts to write dirty pages that it is told will not be needed; it is only a hint.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn start_write_back(file: &File, offset: u64, len: u64) {
+    if let Some(len) = std::num::NonZeroU64::new(len) {
+        let _ = rustix::fs::fadvise(file, offset, Some(len), rustix::fs::Advice::DontNeed);
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn start_write_back(_file: &File, _offset: u64, _len: u64) {}
+
+/// The kind of the file system that holds `path` or its nearest existing ancestor.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn kind(path: &Path) -> String {
+    let found = path.ancestors().find_map(|path| {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        rustix::fs::statfs(path).ok()
+    });
+    let Some(found) = found else { return "unknown".to_owned() };
+    let magic = found.f_type as u64 & 0xffff_ffff;
+    match KINDS.iter().find(|(known, _)| *known == magic) {
+        Some((_, name)) => (*name).to_owned(),
+        None => format!("{magic:#x}"),
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn kind(_path: &Path) -> String {
+    "unknown".to_owned()
+}
+
+/// From Linux's magic.h; ext2 and ext3 share ext4's.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const KINDS: [(u64, &str); 18] = [
+    (0x0102_1994, "tmpfs"),
+    (0x0102_1997, "9p"),
+    (0x0000_4d44, "vfat"),
+    (0x0000_6969, "nfs"),
+    (0x0000_ef53, "ext4"),
+    (0x2011_bab0, "exfat"),
+    (0x2fc1_2fc1, "zfs"),
+    (0x5346_544e, "ntfs"),
+    (0x5846_5342, "xfs"),
+    (0x6573_5546, "fuse"),
+    (0x794c_7630, "overlayfs"),
+    (0x8584_58f6, "ramfs"),
+    (0x9123_683e, "btrfs"),
+    (0xca45_1a4e, "bcachefs"),
+    (0xf2f5_2010, "f2fs"),
+    (0xfe53_4d42, "smb"),
+    (0xff53_4d42, "cifs"),
+    (0x7461_636f, "ocfs2"),
+];

@@ -1,5 +1,0 @@
-//! To come.
-
-/// To come.
-#[derive(Debug)]
-pub struct MemFs;

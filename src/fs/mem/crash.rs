@@ -1,0 +1,206 @@
+//! What a power cut leaves of a tree, a seed deciding.
+//!
+//! 1. Every name with unsynced changes keeps one of the states it had since its directory was synced.
+//! 2. A name that a rename took away is not gone before the new name is there, so a rename alone loses no file.
+//! 3. From the root down, what durable names lead to stays; the rest is gone, synced or not.
+//! 4. Of each file every unsynced sector keeps one of the versions it had since the sync, and the
+//!    length is one that it had or passed.
+//!
+//! How much survives is drawn per image, then per file, so that seeds cover the extremes (nothing,
+//! everything, only a prefix, only the newest) as well as the mixtures.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::file::{Fate, File, LenChoices, SECTOR};
+use super::tree::{Change, Dir, Node, NodeId, ROOT, Tree};
+use crate::rng::Rng;
+
+type NameRef<'a> = (NodeId, &'a str);
+/// Per name with unsynced changes how many of them survive.
+type Kept<'a> = BTreeMap<NameRef<'a>, usize>;
+
+/// How much of what was not synced survives.
+#[derive(Clone, Copy, Debug)]
+enum Survival {
+    Nothing,
+    Everything,
+    /// The sectors below a point chosen as the first is met.
+    Front,
+    /// The sectors from such a point on: written back out of order.
+    Back,
+    /// Each with a chance of so many eighths.
+    Some(u64),
+}
+
+/// Decides the sectors of one file.
+struct FileFate {
+    rng: Rng,
+    survival: Survival,
+    /// How many dirty sectors were met so far.
+    met: u64,
+    /// The point of `Front` and `Back`, counted in dirty sectors.
+    point: u64,
+}
+
+/// The tree after a power cut.
+pub(super) fn after_power_cut(tree: &Tree, seed: u64) -> Tree {
+    let mut rng = Rng::from_seed(seed);
+    let names = Survival::draw(&mut rng);
+    // Half of the images treat all files alike, the others each in its own way.
+    let files = rng.chance(1, 2).then(|| Survival::draw(&mut rng));
+    let mut kept = draw_names(tree, names, &mut rng);
+    keep_renamed(tree, &mut kept);
+    let mut nodes = BTreeMap::new();
+    let mut todo = vec![ROOT];
+    while let Some(id) = todo.pop() {
+        let Some(node) = tree.nodes.get(&id).filter(|_| !nodes.contains_key(&id)) else { continue };
+        let node = match node {
+            Node::Dir(dir) => {
+                let dir = dir_after(id, dir, &kept);
+                todo.extend(dir.names.values());
+                Node::Dir(dir)
+            }
+            Node::File(file) => Node::File(file_after(id, file, seed, files)),
+        };
+        nodes.insert(id, node);
+    }
+    tree.with_nodes(nodes)
+}
+
+impl Survival {
+    fn draw(rng: &mut Rng) -> Self {
+        match rng.below(8) {
+            0 => Survival::Nothing,
+            1 => Survival::Everything,
+            2 => Survival::Front,
+            3 => Survival::Back,
+            _ => Survival::Some(1 + rng.below(7)),
+        }
+    }
+}
+
+fn draw_names<'a>(tree: &'a Tree, survival: Survival, rng: &mut Rng) -> Kept<'a> {
+    let mut kept = Kept::new();
+    for (id, dir) in dirs(tree) {
+        // A point in the order of operations: names change before it or after it.
+        let stamps = dir.pending.values().flatten().map(|change| change.stamp);
+        let (first, last) = (stamps.clone().min().unwrap_or(0), stamps.max().unwrap_or(0));
+        let point = first + rng.below(last - first + 2);
+        for (name, changes) in &dir.pending {
+            let count = match survival {
+                Survival::Nothing => 0,
+                Survival::Everything => changes.len(),
+                Survival::Front => changes.iter().filter(|change| change.stamp < point).count(),
+                Survival::Back if changes.iter().any(|change| change.stamp >= point) => {
+                    changes.len()
+                }
+                Survival::Back => 0,
+                Survival::Some(eighths) if rng.chance(eighths, 8) => {
+                    1 + rng.below(changes.len() as u64) as usize
+                }
+                Survival::Some(_) => 0,
+            };
+            kept.insert((id, name), count);
+        }
+    }
+    kept
+}
+
+/// Takes back the disappearance of old names whose new names did not make it, until nothing changes:
+/// a name taken back may itself be the new name of another rename.
+fn keep_renamed<'a>(tree: &'a Tree, kept: &mut Kept<'a>) {
+    loop {
+        let mut changed = false;
+        for (id, dir) in dirs(tree) {
+            for (name, changes) in &dir.pending {
+                let count = kept.get(&(id, &**name)).copied().unwrap_or(0);
+                let lost = |change: &Change| is_lost(tree, kept, change);
+                if let Some(first) = changes[..count].iter().position(lost) {
+                    kept.insert((id, name), first);
+                    changed = true;
+                }
+            }
+        }
+        if !changed {
+            return;
+        }
+    }
+}
+
+/// Whether `change` is a rename whose new name is not kept.
+fn is_lost(tree: &Tree, kept: &Kept<'_>, change: &Change) -> bool {
+    let Some((id, name)) = &change.moved_to else { return false };
+    let Some(Node::Dir(dir)) = tree.nodes.get(id) else { return false };
+    let Some(changes) = dir.pending.get(name) else { return false };
+    let at = changes.iter().position(|other| other.stamp == change.stamp);
+    at.is_some_and(|at| at >= kept.get(&(*id, &**name)).copied().unwrap_or(0))
+}
+
+fn dirs(tree: &Tree) -> impl Iterator<Item = (NodeId, &Dir)> {
+    tree.nodes.iter().filter_map(|(id, node)| match node {
+        Node::Dir(dir) if !dir.pending.is_empty() => Some((*id, &**dir)),
+        _ => None,
+    })
+}
+
+fn dir_after(id: NodeId, dir: &Arc<Dir>, kept: &Kept<'_>) -> Arc<Dir> {
+    if dir.pending.is_empty() {
+        return Arc::clone(dir);
+    }
+    let mut names = dir.durable.clone();
+    for (name, changes) in &dir.pending {
+        let count = kept.get(&(id, &**name)).copied().unwrap_or(0);
+        match changes[..count].last().map(|change| change.target) {
+            Some(Some(node)) => drop(names.insert(Arc::clone(name), node)),
+            Some(None) => drop(names.remove(name)),
+            None => {}
+        }
+    }
+    Arc::new(Dir { durable: names.clone(), names, pending: BTreeMap::new() })
+}
+
+fn file_after(id: NodeId, file: &Arc<File>, seed: u64, survival: Option<Survival>) -> Arc<File> {
+    if file.is_clean() {
+        return Arc::clone(file);
+    }
+    // Each file has numbers of its own, so that one file's fate does not hang on another's size.
+    let mut rng = Rng::from_seed(seed ^ id.wrapping_mul(0xd6e8_feb8_6659_fd93));
+    let survival = survival.unwrap_or_else(|| Survival::draw(&mut rng));
+    let point = rng.below(file.dirty_sectors() + 1);
+    let mut fate = FileFate { rng, survival, met: 0, point };
+    Arc::new(file.after_power_cut(&mut fate))
+}
+
+impl Fate for FileFate {
+    fn version(&mut self, count: usize) -> usize {
+        let met = self.met;
+        self.met += 1;
+        let survives = match self.survival {
+            Survival::Nothing => false,
+            Survival::Everything => true,
+            Survival::Front => met < self.point,
+            Survival::Back => met >= self.point,
+            Survival::Some(eighths) => self.rng.chance(eighths, 8),
+        };
+        match (survives, self.survival) {
+            (false, _) => 0,
+            (true, Survival::Some(_)) => 1 + self.rng.below(count as u64 - 1) as usize,
+            (true, _) => count - 1,
+        }
+    }
+
+    fn len(&mut self, choices: &LenChoices) -> u64 {
+        let LenChoices { durable, current, low, high } = *choices;
+        let between = self.rng.below(high - low + 1);
+        match (self.survival, self.rng.below(8)) {
+            (Survival::Everything, 1..) => current,
+            (Survival::Nothing, 4..) => durable,
+            (_, 0 | 4) => durable,
+            (_, 1 | 5 | 6) => current,
+            (_, 2) => low + between,
+            (_, 3) => (low + between).next_multiple_of(SECTOR as u64).min(high),
+            (_, _) => high,
+        }
+    }
+}

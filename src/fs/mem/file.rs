@@ -1,0 +1,366 @@
+//! One file in memory: its bytes now, its bytes on the platter, and all that may be found there in between.
+//!
+//! Invariants
+//! * bytes beyond a content's length are zero, in pages kept and in pages missing;
+//! * a sector outside `dirty` holds what the platter holds, unless a failed sync gave it up;
+//! * undoing a page's changes from the last to the first passes through every version its dirty sectors had.
+//!
+//! Pages are shared between the two contents and between images; writing copies a shared page.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+/// What a disk writes all or nothing.
+pub(super) const SECTOR: usize = 512;
+const PAGE: usize = 4096;
+const SECTORS: usize = PAGE / SECTOR;
+/// The largest file: a wrong offset must not claim the machine's memory for empty page slots.
+const LEN_MAX: u64 = 1 << 36;
+
+#[derive(Clone, Debug)]
+enum Page {
+    Own(Arc<[u8; PAGE]>),
+    /// A slice of PAGE bytes of the buffer that the whole file was mapped as.
+    Mapped(Bytes),
+}
+
+/// A length and its bytes; a missing page is zero.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Content {
+    len: u64,
+    pages: Vec<Option<Page>>,
+}
+
+/// The unsynced sectors of a page.
+#[derive(Clone, Debug, Default)]
+struct Dirt {
+    /// Bit per sector.
+    sectors: u8,
+    undo: Vec<Undo>,
+}
+
+/// The bytes that an unsynced write found where an earlier unsynced write had been.
+#[derive(Clone, Debug)]
+struct Undo {
+    at: usize,
+    old: Box<[u8]>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct File {
+    current: Content,
+    durable: Content,
+    dirty: BTreeMap<usize, Dirt>,
+    /// The shortest and the longest that the file has been since the last sync.
+    len_low: u64,
+    len_high: u64,
+    /// A failed sync gave sectors up: they read as written and will never be durable.
+    lost: bool,
+    /// The current bytes in one piece, until the next change.
+    whole: Option<Bytes>,
+}
+
+/// Which of the `count` versions of an unsynced sector a power cut leaves: 0 is the durable one, `count - 1` the newest;
+/// asked in the order of the sectors, then once for the length.
+pub(super) trait Fate {
+    fn version(&mut self, count: usize) -> usize;
+    fn len(&mut self, choices: &LenChoices) -> u64;
+}
+
+/// The lengths that a power cut may leave.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LenChoices {
+    pub(super) durable: u64,
+    pub(super) current: u64,
+    pub(super) low: u64,
+    pub(super) high: u64,
+}
+
+impl Page {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Page::Own(page) => &page[..],
+            Page::Mapped(page) => page,
+        }
+    }
+}
+
+impl Content {
+    fn page(&self, index: usize) -> Option<&Page> {
+        self.pages.get(index)?.as_ref()
+    }
+
+    fn page_mut(&mut self, index: usize) -> &mut [u8; PAGE] {
+        if self.pages.len() <= index {
+            self.pages.resize(index + 1, None);
+        }
+        let slot = &mut self.pages[index];
+        if !matches!(slot, Some(Page::Own(_))) {
+            let mut page = [0; PAGE];
+            if let Some(mapped) = slot {
+                page.copy_from_slice(mapped.bytes());
+            }
+            *slot = Some(Page::Own(Arc::new(page)));
+        }
+        match slot {
+            Some(Page::Own(page)) => Arc::make_mut(page),
+            _ => unreachable!("just made this page our own"),
+        }
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) {
+        for (index, part, range) in pieces(offset, buffer.len()) {
+            match self.page(index) {
+                Some(page) => buffer[part].copy_from_slice(&page.bytes()[range]),
+                None => buffer[part].fill(0),
+            }
+        }
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) {
+        for (index, part, range) in pieces(offset, bytes.len()) {
+            self.page_mut(index)[range].copy_from_slice(&bytes[part]);
+        }
+        self.len = self.len.max(offset + bytes.len() as u64);
+    }
+
+    /// Inverts bits of one byte.
+    pub(super) fn flip(&mut self, offset: u64, mask: u8) -> io::Result<()> {
+        if offset >= self.len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.page_mut((offset / PAGE as u64) as usize)[offset as usize % PAGE] ^= mask;
+        Ok(())
+    }
+
+    /// Cuts or grows; keeps the bytes beyond the length zero.
+    pub(super) fn resize(&mut self, len: u64) {
+        self.len = len;
+        self.pages.truncate(len.div_ceil(PAGE as u64) as usize);
+        let (last, used) = ((len / PAGE as u64) as usize, len as usize % PAGE);
+        if self.page(last).is_some_and(|page| page.bytes()[used..].iter().any(|byte| *byte != 0)) {
+            self.page_mut(last)[used..].fill(0);
+        }
+    }
+
+    /// All bytes in one buffer, the pages becoming slices of it.
+    fn gather(&mut self) -> Bytes {
+        let pages = self.len.div_ceil(PAGE as u64) as usize;
+        let mut whole = BytesMut::zeroed(pages * PAGE);
+        self.read(0, &mut whole[..self.len as usize]);
+        let whole = whole.freeze();
+        self.pages = (0..pages)
+            .map(|index| Some(Page::Mapped(whole.slice(index * PAGE..(index + 1) * PAGE))))
+            .collect();
+        whole.slice(..self.len as usize)
+    }
+}
+
+impl Dirt {
+    fn has(&self, sector: usize) -> bool {
+        self.sectors & (1 << sector) != 0
+    }
+
+    /// Marks the sectors that `range` of the page touches; true if one of them was marked before.
+    fn mark(&mut self, range: &Range<usize>) -> bool {
+        let mask = (range.start / SECTOR..range.end.div_ceil(SECTOR))
+            .fold(0, |mask, sector| mask | (1u8 << sector));
+        let again = self.sectors & mask != 0;
+        self.sectors |= mask;
+        again
+    }
+}
+
+impl Undo {
+    /// The part of the sector's bytes that this change replaced: (offset in the page, old bytes).
+    fn within(&self, sector: usize) -> Option<(usize, &[u8])> {
+        let start = self.at.max(sector * SECTOR);
+        let end = (self.at + self.old.len()).min((sector + 1) * SECTOR);
+        (start < end).then(|| (start, &self.old[start - self.at..end - self.at]))
+    }
+}
+
+impl File {
+    /// A file whose bytes are durable.
+    pub(super) fn durable(bytes: &[u8]) -> Self {
+        let mut file = Self::default();
+        file.replace(|content| {
+            *content = Content::default();
+            content.write(0, bytes);
+        });
+        file
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.current.len
+    }
+
+    pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        match offset.checked_add(buffer.len() as u64) {
+            Some(end) if end <= self.len() => {
+                self.current.read(offset, buffer);
+                Ok(())
+            }
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Whether the file can be `len` bytes long.
+    pub(super) fn check_len(len: Option<u64>) -> io::Result<u64> {
+        len.filter(|len| *len <= LEN_MAX).ok_or_else(|| io::ErrorKind::FileTooLarge.into())
+    }
+
+    /// Requires that `check_len` allows the end of the write.
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        self.whole = None;
+        for (index, part, range) in pieces(offset, bytes.len()) {
+            self.overwrite(index, range, &bytes[part]);
+        }
+        self.current.len = self.current.len.max(offset + bytes.len() as u64);
+        self.len_high = self.len_high.max(self.current.len);
+    }
+
+    /// Requires that `check_len` allows `len`.
+    pub(super) fn set_len(&mut self, len: u64) {
+        self.whole = None;
+        // What is cut off may stay, or may come back as zeros when the file grows again.
+        let end = usize::try_from(self.current.len.saturating_sub(len)).unwrap_or(0);
+        for (index, part, range) in pieces(len, end) {
+            if self.current.page(index).or(self.durable.page(index)).is_some() {
+                self.overwrite(index, range, &[0; PAGE][..part.len()]);
+            }
+        }
+        self.current.resize(len);
+        self.len_low = self.len_low.min(len);
+        self.len_high = self.len_high.max(len);
+    }
+
+    fn overwrite(&mut self, index: usize, range: Range<usize>, bytes: &[u8]) {
+        let dirt = self.dirty.entry(index).or_default();
+        let page = self.current.page_mut(index);
+        if dirt.mark(&range) {
+            dirt.undo.push(Undo { at: range.start, old: page[range.clone()].into() });
+        }
+        page[range].copy_from_slice(bytes);
+    }
+
+    /// Makes the bytes and the length durable.
+    pub(super) fn sync(&mut self) {
+        for index in std::mem::take(&mut self.dirty).into_keys() {
+            if self.durable.pages.len() <= index {
+                self.durable.pages.resize(index + 1, None);
+            }
+            self.durable.pages[index] = self.current.page(index).cloned();
+        }
+        self.durable.resize(self.current.len);
+        (self.len_low, self.len_high) = (self.current.len, self.current.len);
+    }
+
+    /// A sync failed: what was not durable never will be, though it reads as written.
+    pub(super) fn forget_dirty(&mut self) {
+        self.lost |= !self.dirty.is_empty();
+        self.dirty.clear();
+    }
+
+    /// The whole file in one buffer, made once for all who ask between two changes.
+    pub(super) fn map(&mut self) -> Bytes {
+        if self.whole.is_none() {
+            self.whole = Some(self.current.gather());
+            if self.is_clean() {
+                self.durable = self.current.clone(); // or the bytes would be held twice
+            }
+        }
+        self.whole.clone().unwrap_or_default()
+    }
+
+    pub(super) fn mapped(&self) -> Option<Bytes> {
+        self.whole.clone()
+    }
+
+    /// Changes the bytes behind everybody's back: what is read and what is durable alike.
+    pub(super) fn replace(&mut self, change: impl FnOnce(&mut Content)) {
+        change(&mut self.current);
+        *self = Self {
+            durable: self.current.clone(),
+            len_low: self.current.len,
+            len_high: self.current.len,
+            current: std::mem::take(&mut self.current),
+            ..Self::default()
+        };
+    }
+
+    /// Whether a power cut leaves exactly the current bytes.
+    pub(super) fn is_clean(&self) -> bool {
+        self.dirty.is_empty() && !self.lost && self.len_low == self.len_high
+    }
+
+    /// How many sectors are not synced.
+    pub(super) fn dirty_sectors(&self) -> u64 {
+        self.dirty.values().map(|dirt| u64::from(dirt.sectors.count_ones())).sum()
+    }
+
+    /// The file that a power cut leaves, `fate` deciding sector by sector.
+    pub(super) fn after_power_cut(&self, fate: &mut impl Fate) -> Self {
+        let mut left = self.durable.clone();
+        for (index, dirt) in &self.dirty {
+            for sector in (0..SECTORS).filter(|sector| dirt.has(*sector)) {
+                self.settle(&mut left, *index, dirt, sector, fate);
+            }
+        }
+        left.resize(fate.len(&LenChoices {
+            durable: self.durable.len,
+            current: self.current.len,
+            low: self.len_low,
+            high: self.len_high,
+        }));
+        let mut file = Self::default();
+        file.replace(|content| *content = left);
+        file
+    }
+
+    /// Decides one sector: the newest version, taken back as far as `fate` wants.
+    fn settle(
+        &self,
+        left: &mut Content,
+        index: usize,
+        dirt: &Dirt,
+        sector: usize,
+        fate: &mut impl Fate,
+    ) {
+        let undos = || dirt.undo.iter().rev().filter_map(|undo| undo.within(sector));
+        let versions = 2 + undos().count();
+        let version = fate.version(versions);
+        if version == 0 {
+            return;
+        }
+        let bytes = sector * SECTOR..(sector + 1) * SECTOR;
+        let page = left.page_mut(index);
+        match self.current.page(index) {
+            Some(current) => page[bytes.clone()].copy_from_slice(&current.bytes()[bytes]),
+            None => page[bytes].fill(0),
+        }
+        for (at, old) in undos().take(versions - 1 - version) {
+            page[at..at + old.len()].copy_from_slice(old);
+        }
+    }
+}
+
+/// Splits a transfer at page boundaries: (page, range of the buffer, range of the page).
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == len {
+            return None;
+        }
+        let at = offset + done as u64;
+        let start = (at % PAGE as u64) as usize;
+        let count = (PAGE - start).min(len - done);
+        let part = done..done + count;
+        done += count;
+        Some(((at / PAGE as u64) as usize, part, start..start + count))
+    })
+}

@@ -1,0 +1,275 @@
+//! The operations of [`MemFs`], its handles and its locks.
+//!
+//! An operation is checked before it changes anything: a refused one leaves no trace, except that
+//! a write over the quota leaves the part that fits, as a disk does.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::file::File;
+use super::tree::{Node, NodeId, spelled};
+use super::{MemFs, State};
+use crate::fs::complete::{self, Directories};
+use crate::fs::{FileLock, FileRead, FileWrite, Fs};
+
+/// An open file.
+#[derive(Debug)]
+struct Handle {
+    fs: MemFs,
+    node: NodeId,
+    /// The path that it was opened by, for the log.
+    path: String,
+}
+
+#[derive(Debug)]
+struct Lock(Handle);
+
+impl Fs for MemFs {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        complete::create_dir_all(self, dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let state = self.state();
+        let dir = state.tree.dir(state.tree.find(dir)?)?;
+        Ok(dir.names.keys().map(|name| name.to_string()).collect())
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.state().tree.look(path)?.is_some())
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        Ok(Box::new(self.create_file(&mut self.state(), path)?))
+    }
+
+    fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        let mut state = self.state();
+        state.check_writable()?;
+        let node = state.tree.find(path)?;
+        Ok(Box::new(self.open(&mut state, node, path)?))
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>> {
+        let mut state = self.state();
+        let node = state.tree.find(path)?;
+        Ok(Arc::new(self.open(&mut state, node, path)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        let line = || format!("rename {} {}", spelled(from), spelled(to));
+        state.change(line, |tree| tree.rename(from, to))?;
+        state.sweep();
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.change(
+            || format!("remove {}", spelled(path)),
+            |tree| tree.remove(&tree.place(path)?),
+        )?;
+        state.sweep();
+        Ok(())
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.change(
+            || format!("remove-dir {}", spelled(dir)),
+            |tree| tree.remove_dir(&tree.place(dir)?),
+        )?;
+        state.sweep();
+        Ok(())
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let line = || format!("link {} {}", spelled(from), spelled(to));
+        self.state().change(line, |tree| tree.link(tree.find(from)?, &tree.place(to)?))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.change(
+            || format!("sync-dir {}", spelled(dir)),
+            |tree| tree.sync_dir(tree.find(dir)?),
+        )?;
+        state.sweep();
+        Ok(())
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        let mut state = self.state();
+        state.check_writable()?;
+        let handle = match state.tree.look(path)? {
+            Some(node) => self.open(&mut state, node, path)?,
+            None => self.create_file(&mut state, path)?,
+        };
+        let taken = state.locked.insert(handle.node);
+        drop(state); // a handle that is not wanted closes itself
+        if taken { Ok(Box::new(Lock(handle))) } else { Err(io::ErrorKind::WouldBlock.into()) }
+    }
+
+    fn kind(&self, _path: &Path) -> String {
+        "memory".to_owned()
+    }
+}
+
+impl MemFs {
+    fn create_file(&self, state: &mut State, path: &Path) -> io::Result<Handle> {
+        let file = Node::File(Arc::new(File::default()));
+        let node = state.change(
+            || format!("create {}", spelled(path)),
+            |tree| tree.add(&tree.place(path)?, file),
+        )?;
+        self.open(state, node, path)
+    }
+
+    fn open(&self, state: &mut State, node: NodeId, path: &Path) -> io::Result<Handle> {
+        state.tree.file(node)?;
+        *state.open.entry(node).or_default() += 1;
+        Ok(Handle { fs: self.clone(), node, path: spelled(path) })
+    }
+}
+
+impl Directories for MemFs {
+    fn is_dir(&self, dir: &Path) -> io::Result<bool> {
+        let state = self.state();
+        match state.tree.look(dir)? {
+            Some(node) => state.tree.dir(node).map(|_| true),
+            None => Ok(false),
+        }
+    }
+
+    fn make(&self, dir: &Path) -> io::Result<()> {
+        self.state().change(
+            || format!("mkdir {}", spelled(dir)),
+            |tree| tree.add(&tree.place(dir)?, Node::Dir(Arc::default())).map(drop),
+        )
+    }
+
+    fn sync(&self, dir: &Path) -> io::Result<()> {
+        self.sync_dir(dir)
+    }
+}
+
+impl FileWrite for Handle {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let end = File::check_len(offset.checked_add(bytes.len() as u64))?;
+        let mut state = self.fs.state();
+        let len_max = state.len_max(self.node)?;
+        let fits = len_max.clamp(offset, end) - offset;
+        let part = &bytes[..usize::try_from(fits).unwrap_or(bytes.len())];
+        if !part.is_empty() {
+            let line = || format!("write {} {offset}..{}", self.path, offset + fits);
+            state.change(line, |tree| {
+                tree.file_mut(self.node)?.write(offset, part);
+                Ok(())
+            })?;
+        }
+        if part.len() < bytes.len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.fs.state().change(
+            || format!("sync {}", self.path),
+            |tree| {
+                tree.file_mut(self.node)?.sync();
+                Ok(())
+            },
+        )
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        File::check_len(Some(len))?;
+        self.resize(&mut self.fs.state(), "allocate", len, true)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        File::check_len(Some(len))?;
+        self.resize(&mut self.fs.state(), "set-len", len, false)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.fs.state().tree.file(self.node)?.len())
+    }
+
+    fn forget_dirty(&self) {
+        let mut state = self.fs.state();
+        if let Ok(file) = Arc::make_mut(&mut state.tree).file_mut(self.node) {
+            file.forget_dirty();
+        }
+    }
+}
+
+impl Handle {
+    fn resize(&self, state: &mut State, verb: &str, len: u64, grow: bool) -> io::Result<()> {
+        if len > state.len_max(self.node)? {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let line = || format!("{verb} {} {len}", self.path);
+        state.change(line, |tree| {
+            let file = tree.file_mut(self.node)?;
+            file.set_len(if grow { len.max(file.len()) } else { len });
+            Ok(())
+        })
+    }
+}
+
+impl FileRead for Handle {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.fs.state().tree.file(self.node)?.read(offset, buffer)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        FileWrite::len(self)
+    }
+
+    fn map(&self) -> io::Result<Bytes> {
+        let mut state = self.fs.state();
+        if let Some(whole) = state.tree.file(self.node)?.mapped() {
+            return Ok(whole);
+        }
+        Ok(Arc::make_mut(&mut state.tree).file_mut(self.node)?.map())
+    }
+}
+
+impl FileLock for Lock {}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        self.0.fs.state().locked.remove(&self.0.node);
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut state = self.fs.state();
+        let Some(count) = state.open.get_mut(&self.node) else { return };
+        *count -= 1;
+        if *count == 0 {
+            state.open.remove(&self.node);
+            state.sweep();
+        }
+    }
+}
+
+impl State {
+    fn check_writable(&self) -> io::Result<()> {
+        if self.read_only { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
+    }
+
+    /// How long a file may become within the quota; never less than it is.
+    fn len_max(&self, node: NodeId) -> io::Result<u64> {
+        let len = self.tree.file(node)?.len();
+        let Some(quota) = self.quota else { return Ok(u64::MAX) };
+        Ok(len + quota.saturating_sub(self.used()))
+    }
+}

@@ -1,0 +1,322 @@
+//! Files and directories in memory: names now, names on the platter, and the changes in between.
+//!
+//! Invariants
+//! * a directory's names are its durable names with its pending changes applied in order;
+//! * a node stays while a name, a durable name, a pending change or an open handle leads to it;
+//! * nodes are numbered in the order of creation, so that equal operations give equal trees.
+//!
+//! Not here: what bytes survive (`file`), which choice a power cut makes (`crash`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Component, Path};
+use std::sync::Arc;
+
+use super::file::File;
+
+pub(super) type NodeId = u64;
+type Name = Arc<str>;
+
+/// The root, the parent of relative and absolute paths alike.
+pub(super) const ROOT: NodeId = 0;
+
+#[derive(Clone, Debug)]
+pub(super) enum Node {
+    File(Arc<File>),
+    Dir(Arc<Dir>),
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Dir {
+    pub(super) names: BTreeMap<Name, NodeId>,
+    pub(super) durable: BTreeMap<Name, NodeId>,
+    /// Per name what happened to it since the directory was synced, oldest first.
+    pub(super) pending: BTreeMap<Name, Vec<Change>>,
+}
+
+/// An unsynced change of one name.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    /// The number of the operation; both names of a rename bear the same.
+    pub(super) stamp: u64,
+    /// What the name leads to afterwards.
+    pub(super) target: Option<NodeId>,
+    /// The name was renamed to this: it is not gone before the other is there.
+    pub(super) moved_to: Option<(NodeId, Name)>,
+}
+
+/// Everything that a machine's disk and its page cache hold.
+#[derive(Clone, Debug)]
+pub(super) struct Tree {
+    pub(super) nodes: BTreeMap<NodeId, Node>,
+    next: NodeId,
+    stamp: u64,
+}
+
+/// Where a path leads: the directory and the name in it.
+pub(super) struct Place {
+    dir: NodeId,
+    name: Name,
+}
+
+impl Tree {
+    pub(super) fn new() -> Self {
+        Self { nodes: [(ROOT, Node::Dir(Arc::default()))].into(), next: ROOT + 1, stamp: 0 }
+    }
+
+    /// A tree of the same numbering with other nodes.
+    pub(super) fn with_nodes(&self, nodes: BTreeMap<NodeId, Node>) -> Self {
+        Self { nodes, ..*self }
+    }
+
+    pub(super) fn dir(&self, id: NodeId) -> io::Result<&Dir> {
+        match self.nodes.get(&id) {
+            Some(Node::Dir(dir)) => Ok(dir),
+            Some(Node::File(_)) => Err(io::ErrorKind::NotADirectory.into()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn dir_mut(&mut self, id: NodeId) -> io::Result<&mut Dir> {
+        match self.nodes.get_mut(&id) {
+            Some(Node::Dir(dir)) => Ok(Arc::make_mut(dir)),
+            Some(Node::File(_)) => Err(io::ErrorKind::NotADirectory.into()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    pub(super) fn file(&self, id: NodeId) -> io::Result<&Arc<File>> {
+        match self.nodes.get(&id) {
+            Some(Node::File(file)) => Ok(file),
+            Some(Node::Dir(_)) => Err(io::ErrorKind::IsADirectory.into()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    pub(super) fn file_mut(&mut self, id: NodeId) -> io::Result<&mut File> {
+        match self.nodes.get_mut(&id) {
+            Some(Node::File(file)) => Ok(Arc::make_mut(file)),
+            Some(Node::Dir(_)) => Err(io::ErrorKind::IsADirectory.into()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// The node that a path leads to.
+    pub(super) fn find(&self, path: &Path) -> io::Result<NodeId> {
+        let mut node = ROOT;
+        for name in components(path)? {
+            node = *self.dir(node)?.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        }
+        Ok(node)
+    }
+
+    /// The node that a path leads to, if there is one.
+    pub(super) fn look(&self, path: &Path) -> io::Result<Option<NodeId>> {
+        match self.find(path) {
+            Ok(node) => Ok(Some(node)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The directory that holds the last name of a path; the name itself may be missing.
+    pub(super) fn place(&self, path: &Path) -> io::Result<Place> {
+        let components = components(path)?;
+        let Some((name, parents)) = components.split_last() else {
+            return Err(io::ErrorKind::IsADirectory.into());
+        };
+        let mut dir = ROOT;
+        for parent in parents {
+            dir = *self.dir(dir)?.names.get(*parent).ok_or(io::ErrorKind::NotFound)?;
+        }
+        self.dir(dir)?;
+        Ok(Place { dir, name: Arc::from(*name) })
+    }
+
+    pub(super) fn target(&self, place: &Place) -> io::Result<Option<NodeId>> {
+        Ok(self.dir(place.dir)?.names.get(&place.name).copied())
+    }
+
+    /// Adds a node under a name that must be free.
+    pub(super) fn add(&mut self, place: &Place, node: Node) -> io::Result<NodeId> {
+        if self.target(place)?.is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let id = self.next;
+        self.next += 1;
+        self.nodes.insert(id, node);
+        let stamp = self.tick();
+        self.change(stamp, place, Some(id), None)?;
+        Ok(id)
+    }
+
+    /// A second name for a file; it must be free.
+    pub(super) fn link(&mut self, node: NodeId, place: &Place) -> io::Result<()> {
+        self.file(node)?;
+        if self.target(place)?.is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let stamp = self.tick();
+        self.change(stamp, place, Some(node), None)
+    }
+
+    /// Takes a file's name away.
+    pub(super) fn remove(&mut self, place: &Place) -> io::Result<()> {
+        self.file(self.target(place)?.ok_or(io::ErrorKind::NotFound)?)?;
+        let stamp = self.tick();
+        self.change(stamp, place, None, None)
+    }
+
+    /// Takes an empty directory's name away.
+    pub(super) fn remove_dir(&mut self, place: &Place) -> io::Result<()> {
+        if !self.dir(self.target(place)?.ok_or(io::ErrorKind::NotFound)?)?.names.is_empty() {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        let stamp = self.tick();
+        self.change(stamp, place, None, None)
+    }
+
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        if spelled(to).starts_with(&(spelled(from) + "/")) {
+            return Err(io::ErrorKind::InvalidInput.into()); // a directory into itself
+        }
+        let (from, to) = (&self.place(from)?, &self.place(to)?);
+        let node = self.target(from)?.ok_or(io::ErrorKind::NotFound)?;
+        if let Some(replaced) = self.target(to)? {
+            if replaced == node {
+                return Ok(()); // two names of one file: POSIX leaves both
+            }
+            match (&self.nodes[&node], &self.nodes[&replaced]) {
+                (Node::File(_), Node::File(_)) => {}
+                (Node::Dir(_), Node::Dir(dir)) if dir.names.is_empty() => {}
+                (_, Node::Dir(dir)) if !dir.names.is_empty() => {
+                    return Err(io::ErrorKind::DirectoryNotEmpty.into());
+                }
+                (_, Node::Dir(_)) => return Err(io::ErrorKind::IsADirectory.into()),
+                (_, Node::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
+            }
+        }
+        let stamp = self.tick();
+        self.change(stamp, to, Some(node), None)?;
+        self.change(stamp, from, None, Some((to.dir, Arc::clone(&to.name))))
+    }
+
+    pub(super) fn sync_dir(&mut self, id: NodeId) -> io::Result<()> {
+        let dir = self.dir_mut(id)?;
+        for name in std::mem::take(&mut dir.pending).into_keys() {
+            dir.settle(name);
+        }
+        Ok(())
+    }
+
+    /// Makes one name durable as it is.
+    pub(super) fn settle(&mut self, place: &Place) -> io::Result<()> {
+        let dir = self.dir_mut(place.dir)?;
+        dir.pending.remove(&place.name);
+        dir.settle(Arc::clone(&place.name));
+        Ok(())
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.stamp += 1;
+        self.stamp
+    }
+
+    /// What `place` leads to from now on; pending until the directory is synced.
+    fn change(
+        &mut self,
+        stamp: u64,
+        place: &Place,
+        target: Option<NodeId>,
+        moved_to: Option<(NodeId, Name)>,
+    ) -> io::Result<()> {
+        let dir = self.dir_mut(place.dir)?;
+        match target {
+            Some(node) => dir.names.insert(Arc::clone(&place.name), node),
+            None => dir.names.remove(&place.name),
+        };
+        let change = Change { stamp, target, moved_to };
+        dir.pending.entry(Arc::clone(&place.name)).or_default().push(change);
+        Ok(())
+    }
+
+    /// The nodes that nothing leads to any more.
+    pub(super) fn strays(&self, open: impl Iterator<Item = NodeId>) -> Vec<NodeId> {
+        let mut seen = BTreeSet::new();
+        let mut todo: Vec<NodeId> = open.chain([ROOT]).collect();
+        while let Some(id) = todo.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            if let Some(Node::Dir(dir)) = self.nodes.get(&id) {
+                let pending = dir.pending.values().flatten().filter_map(|change| change.target);
+                todo.extend(dir.names.values().chain(dir.durable.values()).copied().chain(pending));
+            }
+        }
+        self.nodes.keys().filter(|id| !seen.contains(id)).copied().collect()
+    }
+
+    pub(super) fn forget(&mut self, strays: &[NodeId]) {
+        for id in strays {
+            self.nodes.remove(id);
+        }
+    }
+
+    /// The sum of the lengths of all files with a name.
+    pub(super) fn used(&self) -> u64 {
+        let dirs = self.nodes.keys().filter_map(|id| self.dir(*id).ok());
+        let named: BTreeSet<_> = dirs.flat_map(|dir| dir.names.values()).collect();
+        named.into_iter().filter_map(|id| self.file(*id).ok()).map(|file| file.len()).sum()
+    }
+
+    /// The paths of all files, sorted.
+    pub(super) fn paths(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        self.collect(ROOT, "", &mut paths);
+        paths.sort_unstable();
+        paths
+    }
+
+    fn collect(&self, dir: NodeId, prefix: &str, paths: &mut Vec<String>) {
+        let Some(Node::Dir(dir)) = self.nodes.get(&dir) else { return };
+        for (name, id) in &dir.names {
+            match self.nodes.get(id) {
+                Some(Node::Dir(_)) => self.collect(*id, &format!("{prefix}{name}/"), paths),
+                _ => paths.push(format!("{prefix}{name}")),
+            }
+        }
+    }
+}
+
+impl Dir {
+    fn settle(&mut self, name: Name) {
+        match self.names.get(&name) {
+            Some(node) => drop(self.durable.insert(name, *node)),
+            None => drop(self.durable.remove(&name)),
+        }
+    }
+}
+
+/// The names on a path from the root: `.` is nothing and `..` takes one back.
+pub(super) fn components(path: &Path) -> io::Result<Vec<&str>> {
+    let mut names = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => {
+                names.push(name.to_str().ok_or(io::ErrorKind::InvalidFilename)?);
+            }
+            Component::ParentDir => drop(names.pop()),
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    Ok(names)
+}
+
+/// The one spelling of a path, for people: `db/CURRENT`, and `.` for the root.
+pub(super) fn spelled(path: &Path) -> String {
+    match components(path) {
+        Ok(names) if names.is_empty() => ".".to_owned(),
+        Ok(names) => names.join("/"),
+        Err(_) => path.display().to_string(),
+    }
+}

@@ -1,0 +1,179 @@
+//! Targets: the structures of an SST.
+
+use crate::codec::DecodeError;
+use crate::format::block::{BlockKind, BlockPlace, Packing, RAW_BYTES_MAX, Sealer, StoredBlock};
+use crate::format::file_meta::FileMeta;
+use crate::format::hash_index::{self as index, HashLayout, HashLine, PAGE_BYTES};
+use crate::format::names::FileId;
+use crate::format::row_block::{RowBlock, RowBlockBuilder};
+use crate::format::sparse_index::{Handles, SparseBuilder, SparsePage};
+use crate::format::sst::{Tail, check_header};
+use crate::format::stats::SstStats;
+
+const FILE: FileId = FileId(0x0102_0304_0506_0708);
+
+/// Frames of blocks: as found, behind the checksum, and around the data.
+pub fn block(data: &[u8]) {
+    let place = BlockPlace { kind: BlockKind::Rows, file: FILE, number: 0 };
+    for opened in [StoredBlock::open(place, data), StoredBlock::reopen(place, data)] {
+        if let Ok(raw) = opened.and_then(|block| block.decompress()) {
+            assert!(raw.len() <= RAW_BYTES_MAX.max(data.len()), "bounded by input or limit");
+        }
+    }
+    for packing in [Packing::Plain, Packing::Zstd] {
+        let Ok(mut sealer) = Sealer::new(packing) else { continue };
+        let mut sealed = Vec::new();
+        sealer.seal(place, data, &mut sealed);
+        let raw = StoredBlock::open(place, &sealed).and_then(|block| block.decompress());
+        assert_eq!(raw.as_deref(), Ok(data));
+    }
+}
+
+/// Blocks of rows.
+pub fn row_block(data: &[u8]) {
+    let Ok(block) = RowBlock::parse(data) else { return };
+    for slot in 0..block.len() {
+        drop(block.entry(slot));
+    }
+    for key in [&b""[..], block.prefix(), data, b"\xff\xff\xff\xff\xff"] {
+        drop(block.lower_bound(key));
+    }
+    if block.check().is_ok() {
+        assert_eq!(rebuild(&block).as_deref(), Ok(data), "one list of entries has one encoding");
+    }
+}
+
+fn rebuild(block: &RowBlock<'_>) -> Result<Vec<u8>, DecodeError> {
+    let mut builder = RowBlockBuilder::default();
+    for slot in 0..block.len() {
+        let entry = block.entry(slot)?;
+        let key = [block.prefix(), entry.suffix].concat();
+        assert_eq!(block.lower_bound(&key)?.min(slot), block.lower_bound(&key)?);
+        builder.add(&key, entry.seq, entry.kind, |out| out.extend_from_slice(entry.row));
+    }
+    let mut out = Vec::new();
+    builder.finish(&mut out);
+    Ok(out)
+}
+
+/// The hash index: pages as found, and an index of hashes that are read from the data.
+pub fn hash_index(data: &[u8]) {
+    drop(index::check_page(FILE, 0, data));
+    drop(index::check_lines(data));
+    let mut page = data.to_vec();
+    page.resize(PAGE_BYTES, 0);
+    if let Ok(layout) = HashLayout::of_section(page.len() as u64) {
+        for line in 0..layout.lines() {
+            read_line(&page, layout, line, data.len() as u64);
+        }
+    }
+    let hashes: Vec<u64> = data.chunks_exact(8).map(|bytes| le_u64(bytes)).take(2000).collect();
+    find_all(&hashes);
+}
+
+fn read_line(page: &[u8], layout: HashLayout, line: u64, hash: u64) {
+    let Ok(line) = HashLine::of_page(page, layout.place(line)) else { return };
+    let found = line.matches(index::tag(hash));
+    for entry in (0..32).filter(|entry| found & (1 << entry) != 0) {
+        let _location = line.location(entry);
+    }
+    let _more = line.goes_on(index::tag(hash));
+}
+
+/// Every entry is found from its hash alone.
+fn find_all(hashes: &[u64]) {
+    let entries = hashes.iter().zip(0u32..).map(|(hash, location)| (*hash, location));
+    let pages = index::encode_pages(FILE, hashes.len(), entries);
+    let Ok(layout) = HashLayout::of_section(pages.len() as u64) else { return };
+    for (number, page) in (0u32..).zip(pages.chunks_exact(PAGE_BYTES)) {
+        assert_eq!(index::check_page(FILE, number, page), Ok(()));
+        assert_eq!(index::check_lines(page), Ok(()));
+    }
+    for (hash, location) in hashes.iter().zip(0u32..) {
+        assert!(find(&pages, layout, *hash, location), "entry {location} is not found");
+    }
+}
+
+fn find(pages: &[u8], layout: HashLayout, hash: u64, location: u32) -> bool {
+    let mut at = layout.home(hash);
+    for _ in 0..layout.lines() {
+        let place = layout.place(at);
+        let page = pages.chunks_exact(PAGE_BYTES).nth(place.page).unwrap_or_default();
+        let Ok(line) = HashLine::of_page(page, place) else { return false };
+        let found = line.matches(index::tag(hash));
+        if (0..32).any(|i| found & (1 << i) != 0 && line.location(i) == location) {
+            return true;
+        }
+        if !line.goes_on(index::tag(hash)) {
+            return false;
+        }
+        at = layout.next(at);
+    }
+    false
+}
+
+fn le_u64(bytes: &[u8]) -> u64 {
+    bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// Pages of the sparse index, and handles.
+pub fn sparse_index(data: &[u8]) {
+    if let Ok(page) = SparsePage::parse(data) {
+        for key in [&b""[..], data, b"\xff\xff"] {
+            drop(page.find(key));
+        }
+        if page.check().is_ok() {
+            rebuild_page(&page);
+        }
+    }
+    let end = le_u64(data.get(24..).unwrap_or_default());
+    if let Ok(handles) = Handles::decode(data, 0..end, 0..end) {
+        let mut encoded = Vec::new();
+        handles.encode(&mut encoded);
+        assert_eq!(encoded, data);
+        let blocks = (0..handles.len()).filter_map(|i| handles.block(i));
+        assert!(blocks.into_iter().all(|block| block.start <= block.end));
+    }
+}
+
+/// What was checked means the same when it is built again; another prefix may have been chosen.
+fn rebuild_page(page: &SparsePage<'_>) {
+    let whole = |page: &SparsePage<'_>| -> Result<Vec<Vec<u8>>, DecodeError> {
+        let keys = (0..page.len()).map(|i| page.separator(i).map(|(a, b)| [a, b].concat()));
+        keys.collect()
+    };
+    let Ok(keys) = whole(page) else { panic!("a checked page has its separators") };
+    let mut builder = SparseBuilder::default();
+    keys.iter().for_each(|key| builder.add(key));
+    let mut encoded = Vec::new();
+    builder.finish(&mut encoded);
+    let again = SparsePage::parse(&encoded).and_then(|page| page.check().and(whole(&page)));
+    assert_eq!(again, Ok(keys));
+}
+
+/// Header, directory and tail of an SST.
+pub fn sst(data: &[u8]) {
+    drop(check_header(FILE, data));
+    let at = data.len().saturating_sub(crate::format::sst::TAIL_BYTES);
+    let (directory, tail) = data.split_at(at);
+    if let Ok(tail) = Tail::decode(tail) {
+        drop(tail.sections(tail.file, directory));
+    }
+}
+
+/// Statistics of an SST.
+pub fn stats(data: &[u8]) {
+    let Ok(stats) = SstStats::decode(data) else { return };
+    let mut encoded = Vec::new();
+    stats.encode(&mut encoded);
+    assert_eq!(SstStats::decode(&encoded), Ok(stats));
+}
+
+/// The manifest's entry of an SST.
+pub fn file_meta(data: &[u8]) {
+    let Ok(meta) = FileMeta::decode(data) else { return };
+    let _newer = meta.not_understood();
+    let mut encoded = Vec::new();
+    meta.encode(&mut encoded);
+    assert_eq!(FileMeta::decode(&encoded), Ok(meta));
+}

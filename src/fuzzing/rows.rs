@@ -1,0 +1,98 @@
+//! Targets: user keys, shapes, rows, and the text forms of values.
+
+use std::sync::Arc;
+
+use crate::codec::Cursor;
+use crate::format::key::{DisplayKey, decode_part, decode_user_key, user_key};
+use crate::format::row::{decode_row, encode_row, row_shape_number};
+use crate::format::shape::{decode_shape, encode_shape, read_shape};
+use crate::model::{DateTime, ETag, EdmType, Entity, Guid, RowRef, Seq, Shape, ShapeRef};
+
+/// User keys.
+pub fn key(data: &[u8]) {
+    let _text = DisplayKey(data).to_string();
+    let Ok((table, pk, rk)) = decode_user_key(data) else { return };
+    if let (Ok(pk), Ok(rk)) = (decode_part(pk), decode_part(rk)) {
+        if !rk.contains('\0') {
+            assert_eq!(user_key(table, &pk, &rk), data, "a key has one encoding");
+        }
+    }
+}
+
+/// Shapes.
+pub fn shape(data: &[u8]) {
+    let Ok(shape) = decode_shape(data) else { return };
+    let mut encoded = Vec::new();
+    encode_shape(&mut encoded, &shape);
+    assert!(encoded.len() <= data.len(), "encoding is the shortest");
+    assert_eq!(decode_shape(&encoded).as_ref(), Ok(&shape));
+}
+
+/// Rows: describing themselves, or of one of two known shapes.
+pub fn row(data: &[u8]) {
+    let shapes = known_shapes();
+    let lookup = |number: u32| shapes.get(number as usize);
+    let Ok(row) = decode_row(data, lookup) else { return };
+    let _number = row_shape_number(data);
+    // Values can be asked for whether or not the row was checked.
+    let names: Vec<_> = row.shape.arc().properties().map(|(name, _)| name.to_owned()).collect();
+    for name in &names {
+        drop(row.find(name));
+    }
+    if row.check().is_ok() {
+        check_sound_row(&row);
+    }
+}
+
+fn check_sound_row(row: &RowRef<'_>) {
+    let mut encoded = Vec::new();
+    encode_row(&mut encoded, None, row);
+    let again = decode_row(&encoded, |_| None);
+    assert_eq!(again.as_ref().map(|again| again.body), Ok(row.body));
+    // A body is what its values encode to.
+    let shape = row.shape.arc();
+    let values: Result<Vec<_>, _> = (0..shape.len()).map(|i| row.value(i)).collect();
+    let values = values.unwrap_or_else(|error| panic!("a checked row has its values: {error}"));
+    let mut body = Vec::new();
+    shape.encode_body(values.iter().copied(), &mut body);
+    assert_eq!(body, row.body, "equal values have one body");
+    let key = user_key(crate::format::names::TableId(1), "p", "r");
+    let parts = decode_user_key(&key).unwrap_or_else(|error| panic!("a key of ours: {error}"));
+    if let Ok(entity) = Entity::from_row(parts.1, parts.2, Seq(1), row) {
+        assert_eq!(entity.properties().count(), shape.len());
+    }
+}
+
+fn known_shapes() -> [Arc<Shape>; 2] {
+    let all = EdmType::ALL.into_iter().map(|edm| (edm.name().into(), edm)).collect();
+    let flight =
+        [("Carrier", EdmType::String), ("Delay", EdmType::Int32), ("Tail", EdmType::String)];
+    let flight = flight.into_iter().map(|(name, edm)| (name.into(), edm)).collect();
+    [Arc::new(Shape::new(all)), Arc::new(Shape::new(flight))]
+}
+
+/// Dates, guids and ETags in text: what parses prints in one way, which parses to the same.
+pub fn text(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(time) = text.parse::<DateTime>() {
+        assert_eq!(time.to_string().parse::<DateTime>().ok(), Some(time));
+    }
+    if let Ok(guid) = text.parse::<Guid>() {
+        assert_eq!(guid.to_string().parse::<Guid>().ok(), Some(guid));
+    }
+    if let Ok(etag) = text.parse::<ETag>() {
+        assert_eq!(etag.to_string().parse::<ETag>().ok(), Some(etag));
+    }
+}
+
+/// A shape at the start of `data`, and the row of that shape behind it.
+pub(super) fn split_shape(data: &[u8]) -> Option<(Arc<Shape>, &[u8])> {
+    let mut cursor = Cursor::new("example", data);
+    let shape = read_shape(&mut cursor).ok()?;
+    Some((Arc::new(shape), cursor.rest()))
+}
+
+/// A row of `shape`, which has number 0.
+pub(super) fn numbered<'a>(shape: &'a Arc<Shape>, body: &'a [u8]) -> RowRef<'a> {
+    RowRef { shape: ShapeRef::Shared(shape), body }
+}

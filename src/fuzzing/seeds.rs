@@ -1,0 +1,225 @@
+//! Where corpora begin: a few well-formed structures of each kind, made by the encoders.
+
+use crate::codec::HashSeed;
+use crate::format::Kind;
+use crate::format::block::{BlockKind, BlockPlace, Packing, Sealer};
+use crate::format::current::Current;
+use crate::format::edit::{CleanClose, Fence, Identity, LogMeta, Placement, RangeMeta};
+use crate::format::edit::{ReferenceMeta, VersionEdit};
+use crate::format::file_meta::{FileMeta, Section};
+use crate::format::hash_index::LocationSplit;
+use crate::format::key::user_key;
+use crate::format::names::{FileId, FileNumber, RangeId, TableId};
+use crate::format::record::{LogHeader, LogKind, Position};
+use crate::format::row_block::RowBlockBuilder;
+use crate::format::shape::encode_shape;
+use crate::format::span::Span;
+use crate::format::sparse_index::{Handles, SparseBuilder};
+use crate::format::sst::{encode_footer, encode_header};
+use crate::format::stats::SstStats;
+use crate::format::wal::{Change, Close, Open, Predecessor, Promise, put_group};
+use crate::format::wal::{ShapeDefinition, WalEntry};
+use crate::model::{EdmType, Seq, Shape};
+
+const FILE: FileId = FileId(0x0102_0304_0506_0708);
+
+/// Inputs to begin the corpus of the target `name` with.
+pub fn seeds(name: &str) -> Vec<Vec<u8>> {
+    let mut seeds = match name {
+        "block" => vec![block(Packing::Plain), block(Packing::Zstd)],
+        "current" => vec![current()],
+        "edit" => vec![made(|out| edit().encode(out))],
+        "field" | "field_set" | "file_meta" => vec![made(|out| file_meta().encode(out))],
+        "hash_index" => vec![(0..=255).collect()],
+        "key" => {
+            vec![user_key(TableId(1), "bolts", "m4x20"), user_key(TableId(7), "😀", "\u{ff5e}")]
+        }
+        "record" => vec![log_header()],
+        "row" => rows(),
+        "row_block" => vec![row_block()],
+        "shape" => vec![made(|out| encode_shape(out, &shape()))],
+        "span" => vec![
+            made(|out| Span::new(b"a", Some(b"b")).encode(out)),
+            made(|out| Span::new(b"", None).encode(out)),
+        ],
+        "sparse_index" => vec![sparse_page(), handles()],
+        "sst" => vec![made(|out| encode_header(FILE, out)), footer()],
+        "stats" => vec![made(|out| stats().encode(out))],
+        "text" => texts(),
+        "wal" => wal(),
+        _ => Vec::new(),
+    };
+    seeds.push(Vec::new());
+    seeds
+}
+
+fn made(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode(&mut out);
+    out
+}
+
+fn block(packing: Packing) -> Vec<u8> {
+    let place = BlockPlace { kind: BlockKind::Rows, file: FILE, number: 0 };
+    let Ok(mut sealer) = Sealer::new(packing) else { return Vec::new() };
+    made(|out| sealer.seal(place, &b"rows, rows, rows and more rows ".repeat(9), out))
+}
+
+fn current() -> Vec<u8> {
+    Current { manifest: FileNumber(3), id: FILE, synced_len: 4096 }.encode().to_vec()
+}
+
+fn log_header() -> Vec<u8> {
+    LogHeader { kind: LogKind::Wal, number: FileNumber(4), id: FILE }.encode().to_vec()
+}
+
+fn shape() -> Shape {
+    Shape::new(EdmType::ALL.into_iter().map(|edm| (edm.name().into(), edm)).collect())
+}
+
+/// By itself, and of the two shapes that the target knows.
+fn rows() -> Vec<Vec<u8>> {
+    let own = b"\x00\x01\x04\x05Stock\xb0\x04\x00\x00".to_vec();
+    let flight = b"\x02\xfe\xff\xff\xff\x01\x02\x08AAN12345".to_vec();
+    let mut all = vec![1, 1];
+    all.extend([0; 44]);
+    all.extend([1, 2, 4, 1, 2, 0xc3, 0xa9]);
+    vec![own, flight, all]
+}
+
+fn row_block() -> Vec<u8> {
+    let mut builder = RowBlockBuilder::default();
+    for (rk, seq, kind) in [("a", 9, Kind::Put), ("a", 7, Kind::Delete), ("b", 300, Kind::Put)] {
+        let key = user_key(TableId(1), "p", rk);
+        builder.add(&key, Seq(seq), kind, |out| {
+            if kind == Kind::Put {
+                out.extend_from_slice(b"\x01row");
+            }
+        });
+    }
+    made(|out| builder.finish(out))
+}
+
+fn sparse_page() -> Vec<u8> {
+    let mut builder = SparseBuilder::default();
+    for separator in [&b""[..], b"abc", b"abd", b"b"] {
+        builder.add(separator);
+    }
+    made(|out| builder.finish(out))
+}
+
+fn handles() -> Vec<u8> {
+    let (blocks, pages) = ([0, 100, 300].into(), [0, 40, 80].into());
+    let split = LocationSplit { slot_bits: 7 };
+    made(|out| Handles { split, fanout: 128, blocks, pages }.encode(out))
+}
+
+fn sections() -> Vec<Section> {
+    let section = |(at, kind): (u64, u16)| {
+        let (flags, offset) = (Section::MUST_UNDERSTAND, 32 + at * 100);
+        Section { kind, flags, offset, len: 100, checksum: 7 }
+    };
+    (0..).zip([1, 2, 3, 4, 5, 7]).map(section).collect()
+}
+
+fn footer() -> Vec<u8> {
+    made(|out| {
+        encode_footer(FILE, &sections(), 632, out);
+    })
+}
+
+fn stats() -> SstStats {
+    SstStats {
+        entries: 3,
+        keys: 2,
+        tombstones: 1,
+        raw_bytes: 99,
+        seq_min: Seq(7),
+        seq_max: Seq(300),
+        key_min: user_key(TableId(1), "p", "a").into(),
+        key_max: user_key(TableId(1), "p", "b").into(),
+    }
+}
+
+fn file_meta() -> FileMeta {
+    let stats = stats();
+    FileMeta {
+        number: FileNumber(12),
+        id: FILE,
+        bytes: 1000,
+        seq_min: stats.seq_min,
+        seq_max: stats.seq_max,
+        visible_from: Seq(1),
+        entries: stats.entries,
+        tombstones: stats.tombstones,
+        raw_bytes: stats.raw_bytes,
+        key_min: stats.key_min,
+        key_max: stats.key_max,
+        sections: sections(),
+        unknown: Box::default(),
+    }
+}
+
+fn edit() -> VersionEdit {
+    let identity = Identity {
+        database: 1 << 100,
+        incarnation: 5,
+        seed: HashSeed(6),
+        read_features: Vec::new(),
+        write_features: Vec::new(),
+        ignorable_features: vec!["zones".into()],
+    };
+    let (range, file) = (RangeId(1), FileNumber(12));
+    let (span, clip) = (Span::new(b"a", None), Span::new(b"a", Some(b"b")));
+    VersionEdit {
+        identity: Some(identity),
+        numbers_below: Some(FileNumber(64)),
+        add_logs: vec![LogMeta { number: FileNumber(4), id: FILE }],
+        remove_logs: vec![FileNumber(2)],
+        flushed_seq: Some(Seq(300)),
+        add_files: vec![file_meta()],
+        remove_files: vec![FileNumber(8)],
+        add_ranges: vec![RangeMeta { id: range, table: TableId(1), span: span.clone() }],
+        remove_ranges: vec![RangeId(2)],
+        add_references: vec![ReferenceMeta { range, file, placement: Placement::Run, clip }],
+        remove_references: vec![(RangeId(2), FileNumber(8))],
+        drop_tables: vec![(TableId(3), Seq(9))],
+        forget_tables: vec![TableId(2)],
+        add_fences: vec![Fence { span, seq: Seq(9) }],
+        clean_close: Some(CleanClose { log: FileNumber(4), end: 64, last_seq: Seq(300) }),
+        ..VersionEdit::default()
+    }
+}
+
+fn texts() -> Vec<Vec<u8>> {
+    [
+        "2020-10-01T00:38:38.47506Z",
+        "2024-02-29T23:59:59+02:00",
+        "0f8fad5b-d9cb-469f-a165-70867728950e",
+        "W/\"datetime'2022-02-01T20%3A52%3A48.011206Z'\"",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .to_vec()
+}
+
+fn wal() -> Vec<Vec<u8>> {
+    let manifest = Position { file: FileNumber(3), offset: 4096 };
+    let predecessor = Predecessor { number: FileNumber(2), id: FILE, accepted_end: 512 };
+    let open = Open { predecessor: Some(predecessor), manifest };
+    let close = Close { manifest, last_seq: Seq(300) };
+    let encoded_shape = made(|out| encode_shape(out, &shape()));
+    let shapes = [ShapeDefinition { number: 0, shape: &encoded_shape }];
+    let entries = [
+        WalEntry { kind: Kind::Put, key_suffix: b"a", row: b"\x01row" },
+        WalEntry { kind: Kind::Delete, key_suffix: b"b", row: b"" },
+    ];
+    let fence = Change::Fence { low: b"a", high: Some(b"b") };
+    let changes = [Change::Created(TableId(1)), Change::Dropped(TableId(2)), fence];
+    let prefix = user_key(TableId(1), "p", "");
+    vec![
+        made(|out| open.encode(out)),
+        made(|out| close.encode(out)),
+        made(|out| Promise { ceiling: Seq(400) }.encode(out)),
+        made(|out| put_group(out, shapes.into_iter(), &prefix, entries.into_iter(), &changes)),
+    ]
+}

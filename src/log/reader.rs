@@ -1,0 +1,300 @@
+//! Reading a record file: the records before the first bad one, where that is, and what later ones vouch for.
+//!
+//! 1. Verify the file's header; a damaged one is corruption, for it was durable before the file was named.
+//! 2. Give record after record while header and payload verify; stop for good at the first that does not.
+//! 3. On request scan what follows the stop, at multiples of 8, for verified headers: the highest promise among them
+//!    tells a torn tail (nobody vouches for the stop) from corruption (somebody does).
+//!
+//! Invariants
+//! * no more than the window, or one record with a verified header, is held in memory;
+//! * after the stop no record is given, whatever follows.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::codec::DecodeError;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::names::FileId;
+use crate::format::record::{
+    LOG_HEADER_BYTES, LogHeader, LogKind, Position, RECORD_ALIGN, RECORD_HEADER_BYTES,
+    RecordHeader, RecordKind, decode_header, may_be_header,
+};
+use crate::fs::{FileRead, Fs};
+use crate::model::Seq;
+
+/// What is read at a time; grows only for a longer record.
+const WINDOW_BYTES: usize = 256 << 10;
+const ZEROS: [u8; RECORD_HEADER_BYTES] = [0; RECORD_HEADER_BYTES];
+
+/// Reads one record file front to back.
+#[derive(Debug)]
+pub(crate) struct LogReader {
+    path: PathBuf,
+    file: Arc<dyn FileRead>,
+    header: LogHeader,
+    file_len: u64,
+    /// Where the next record starts.
+    offset: u64,
+    /// Where a successor says that the records end.
+    accepted_end: Option<u64>,
+    window: Vec<u8>,
+    window_start: u64,
+    stop: Option<Stop>,
+}
+
+/// One verified record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordView<'a> {
+    pub(crate) kind: RecordKind,
+    pub(crate) seq: Seq,
+    pub(crate) promise: Position,
+    /// Where it starts.
+    pub(crate) offset: u64,
+    pub(crate) payload: &'a [u8],
+}
+
+impl RecordView<'_> {
+    /// Where the payload starts in the file.
+    pub(crate) fn payload_offset(&self) -> u64 {
+        self.offset + RECORD_HEADER_BYTES as u64
+    }
+}
+
+/// Where and why reading ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stop {
+    pub(crate) position: Position,
+    pub(crate) reason: StopReason,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StopReason {
+    /// The successor's accepted end.
+    Accepted,
+    /// The file ends behind the last record.
+    EndOfFile,
+    /// The header is zeros: space allocated and not yet written.
+    Zeros,
+    /// Something is there, and it is no record; the offset counts from the stop.
+    Bad(DecodeError),
+}
+
+/// What follows the stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rest {
+    /// Nothing but zeros.
+    pub(crate) zeros: bool,
+    /// How many verified headers there are.
+    pub(crate) headers: u64,
+    /// The highest promise among them.
+    pub(crate) promise: Option<Position>,
+}
+
+impl LogReader {
+    /// Opens `path` and verifies its header, and that it is the file with this `id` where that is known.
+    ///
+    /// # Errors
+    /// `Corruption` for a damaged or wrong header, `Unsupported` for a newer one, `Io` if it cannot be read or is gone.
+    pub(crate) fn open(
+        fs: &dyn Fs,
+        path: &Path,
+        kind: LogKind,
+        id: Option<FileId>,
+    ) -> Result<LogReader> {
+        let doing = |error| Error::io(format!("open {}", path.display()), error);
+        let file = fs.open_read(path).map_err(doing)?;
+        let file_len = file.len().map_err(doing)?;
+        let mut bytes = [0; LOG_HEADER_BYTES];
+        if file_len < LOG_HEADER_BYTES as u64 {
+            let problem = format!("the file ends at byte {file_len}");
+            return Err(Error::corrupt(path, 0, "log header", problem));
+        }
+        file.read_at(0, &mut bytes).map_err(doing)?;
+        let header = LogHeader::decode(&bytes).map_err(|e| e.into_error(path, 0))?;
+        if header.kind != kind {
+            return Err(Error::corrupt(path, 32, "log header", "another kind of file"));
+        }
+        if let Some(id) = id.filter(|id| *id != header.id) {
+            let problem = format!("file id {:016x}, expected {:016x}", header.id.0, id.0);
+            return Err(Error::corrupt(path, 24, "log header", problem));
+        }
+        Ok(LogReader {
+            path: path.to_owned(),
+            file,
+            header,
+            file_len,
+            offset: LOG_HEADER_BYTES as u64,
+            accepted_end: None,
+            window: Vec::new(),
+            window_start: 0,
+            stop: None,
+        })
+    }
+
+    /// Records count up to `end` and no further, as the successor's first record says. A stop before that
+    /// (any reason but `Accepted`) is for the caller to judge: a torn tail if nobody vouches for more.
+    pub(crate) fn until(mut self, end: u64) -> Self {
+        self.accepted_end = Some(end);
+        self
+    }
+
+    pub(crate) fn header(&self) -> LogHeader {
+        self.header
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the next record starts; after the stop, the end of what was read.
+    pub(crate) fn position(&self) -> Position {
+        Position { file: self.header.number, offset: self.offset }
+    }
+
+    /// Where and why reading ended; `None` while it goes on.
+    pub(crate) fn stop(&self) -> Option<&Stop> {
+        self.stop.as_ref()
+    }
+
+    /// The next record; `None` at the stop, and ever after.
+    ///
+    /// # Errors
+    /// `Unsupported` for an unknown kind that must be understood, `Corruption` if an accepted end is not reached, `Io`.
+    pub(crate) fn next(&mut self) -> Result<Option<RecordView<'_>>> {
+        while self.stop.is_none() {
+            let offset = self.offset;
+            let header = match self.read_record()? {
+                Ok(header) => header,
+                Err(reason) => {
+                    self.stop_at(reason);
+                    break;
+                }
+            };
+            let start = usize_of(offset - self.window_start) + RECORD_HEADER_BYTES;
+            self.offset = offset + (RECORD_HEADER_BYTES + header.stored_len()) as u64;
+            match header.kind() {
+                Ok(kind) => {
+                    return Ok(Some(RecordView {
+                        kind,
+                        seq: header.seq,
+                        promise: header.promise,
+                        offset,
+                        payload: &self.window[start..start + header.payload_len()],
+                    }));
+                }
+                Err(code) if header.must_understand() => {
+                    let path = self.path.display();
+                    let problem = format!("{path} needs record kind {code} of a newer format");
+                    return Err(Error::new(ErrorKind::Unsupported, problem));
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Scans everything behind the stop. Requires the stop.
+    pub(crate) fn rest(&mut self) -> Result<Rest> {
+        debug_assert!(self.stop.is_some(), "what follows the stop is known at the stop");
+        let mut rest = Rest { zeros: true, ..Rest::default() };
+        let mut at = self.offset;
+        while at < self.file_len {
+            let len = (WINDOW_BYTES as u64).min(self.file_len - at);
+            let (id, file) = (self.header.id, self.header.number);
+            let bytes = self.load(at, usize_of(len))?;
+            rest.zeros &= bytes.iter().all(|byte| *byte == 0);
+            for (i, window) in bytes.windows(RECORD_HEADER_BYTES).enumerate().step_by(RECORD_ALIGN)
+            {
+                let Some(header) = window.first_chunk().filter(|h| may_be_header(h, id)) else {
+                    continue;
+                };
+                let position = Position { file, offset: at + i as u64 };
+                if let Ok(header) = decode_header(header, position, id) {
+                    rest.headers += 1;
+                    rest.promise = rest.promise.max(Some(header.promise));
+                }
+            }
+            // A header may straddle two windows: the next begins 8 behind the last header of this one.
+            let overlap = (RECORD_HEADER_BYTES - RECORD_ALIGN) as u64;
+            at += if len == WINDOW_BYTES as u64 { len - overlap } else { len };
+        }
+        Ok(rest)
+    }
+
+    /// The record at `self.offset`, loaded whole into the window, or why there is none.
+    fn read_record(&mut self) -> Result<Result<RecordHeader, StopReason>> {
+        let at = self.position();
+        if self.accepted_end == Some(at.offset) {
+            return Ok(Err(StopReason::Accepted));
+        }
+        let end = self.accepted_end.unwrap_or(u64::MAX).min(self.file_len);
+        let left = end.saturating_sub(at.offset);
+        if left == 0 {
+            return Ok(Err(StopReason::EndOfFile));
+        }
+        if left < RECORD_HEADER_BYTES as u64 {
+            let problem = format!("{left} bytes left");
+            return Ok(Err(bad("record header", problem)));
+        }
+        let id = self.header.id;
+        let bytes = self.load(at.offset, RECORD_HEADER_BYTES)?;
+        let Some(raw) = bytes.first_chunk::<RECORD_HEADER_BYTES>() else {
+            return Ok(Err(bad("record header", "cut short")));
+        };
+        if *raw == ZEROS {
+            return Ok(Err(StopReason::Zeros));
+        }
+        let header = match decode_header(raw, at, id) {
+            Ok(header) => header,
+            Err(error) => return Ok(Err(StopReason::Bad(error))),
+        };
+        let whole = RECORD_HEADER_BYTES + header.stored_len();
+        if whole as u64 > left {
+            let problem = format!("{whole} bytes long, {left} left");
+            return Ok(Err(bad("record", problem)));
+        }
+        let bytes = self.load(at.offset, whole)?;
+        match header.payload(bytes.get(RECORD_HEADER_BYTES..).unwrap_or_default()) {
+            Ok(_) => Ok(Ok(header)),
+            Err(mut error) => {
+                error.at += RECORD_HEADER_BYTES;
+                Ok(Err(StopReason::Bad(error)))
+            }
+        }
+    }
+
+    fn stop_at(&mut self, reason: StopReason) {
+        self.stop = Some(Stop { position: self.position(), reason });
+    }
+
+    /// `len` bytes at `offset`, which the file has.
+    fn load(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
+        let inside = offset.checked_sub(self.window_start).map(usize_of);
+        let held = inside
+            .filter(|start| start.checked_add(len).is_some_and(|end| end <= self.window.len()));
+        let start = match held {
+            Some(start) => start,
+            None => {
+                let left = self.file_len.saturating_sub(offset);
+                let want = usize_of((len.max(WINDOW_BYTES) as u64).min(left));
+                self.window.clear();
+                self.window.shrink_to(WINDOW_BYTES);
+                self.window.resize(want, 0);
+                self.window_start = offset;
+                let read = self.file.read_at(offset, &mut self.window);
+                read.map_err(|e| Error::io(format!("read {}", self.path.display()), e))?;
+                0
+            }
+        };
+        Ok(self.window.get(start..start + len).unwrap_or_default())
+    }
+}
+
+fn bad(structure: &'static str, problem: impl Into<std::borrow::Cow<'static, str>>) -> StopReason {
+    StopReason::Bad(DecodeError::new(structure, 0, problem))
+}
+
+/// An offset inside a window; a value that no address space holds is beyond any window.
+fn usize_of(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}

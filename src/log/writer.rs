@@ -1,0 +1,96 @@
+//! A record file being written.
+//!
+//! Invariants
+//! * the header is durable before [`LogFile::create`] returns; the name only after the caller has synced the directory;
+//! * the first failed write or sync is the file's last: everything later answers `Poisoned`;
+//! * running out of space while allocating, before a byte of a record is written, spoils nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::record::{LOG_HEADER_BYTES, LogHeader};
+use crate::fs::{FileWrite, Fs};
+
+/// A record file being written; whoever owns it decides where records go.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    path: PathBuf,
+    header: LogHeader,
+    file: Box<dyn FileWrite>,
+    /// What ended writing.
+    failure: OnceLock<Error>,
+}
+
+impl LogFile {
+    /// The offset of the first record.
+    pub(crate) const START: u64 = LOG_HEADER_BYTES as u64;
+
+    /// Creates the file, `allocate` bytes long or longer, and makes its header durable.
+    /// The caller syncs the directory before anybody relies on the name.
+    ///
+    /// # Errors
+    /// `StorageFull` or `Io`; the file may exist then and is an orphan.
+    pub(crate) fn create(
+        fs: &dyn Fs,
+        path: &Path,
+        header: LogHeader,
+        allocate: u64,
+    ) -> Result<Self> {
+        let doing = |error| Error::io(format!("create {}", path.display()), error);
+        let file = fs.create(path).map_err(doing)?;
+        file.allocate(allocate.max(Self::START)).map_err(doing)?;
+        file.write_at(0, &header.encode()).map_err(doing)?;
+        file.sync().map_err(doing)?;
+        Ok(Self { path: path.to_owned(), header, file, failure: OnceLock::new() })
+    }
+
+    /// Opens a file whose records were read and accepted to their end. The caller appends behind that, after a sync.
+    pub(crate) fn reopen(fs: &dyn Fs, path: &Path, header: LogHeader) -> Result<Self> {
+        let doing = |error| Error::io(format!("open {}", path.display()), error);
+        let file = fs.open_write(path).map_err(doing)?;
+        Ok(Self { path: path.to_owned(), header, file, failure: OnceLock::new() })
+    }
+
+    pub(crate) fn header(&self) -> LogHeader {
+        self.header
+    }
+
+    /// Reserves space up to `len` bytes, zero-filled.
+    ///
+    /// # Errors
+    /// `StorageFull` spoils nothing; any other failure ends writing.
+    pub(crate) fn allocate(&self, len: u64) -> Result<()> {
+        self.usable()?;
+        self.file.allocate(len).map_err(|error| {
+            let error = Error::io(format!("allocate {}", self.path.display()), error);
+            if error.kind() == ErrorKind::StorageFull { error } else { self.fail(error) }
+        })
+    }
+
+    /// Writes sealed records at `offset`. A failure ends writing.
+    pub(crate) fn write_at(&self, offset: u64, records: &[u8]) -> Result<()> {
+        self.usable()?;
+        let result = self.file.write_at(offset, records);
+        result.map_err(|e| self.fail(Error::io(format!("write {}", self.path.display()), e)))
+    }
+
+    /// Makes everything written durable. A failure ends writing, for what the disk dropped cannot be known.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.usable()?;
+        let result = self.file.sync();
+        result.map_err(|e| self.fail(Error::io(format!("sync {}", self.path.display()), e)))
+    }
+
+    fn usable(&self) -> Result<()> {
+        match self.failure.get() {
+            Some(error) => Err(error.clone().poisoned()),
+            None => Ok(()),
+        }
+    }
+
+    fn fail(&self, error: Error) -> Error {
+        self.failure.get_or_init(|| error.clone());
+        error
+    }
+}

@@ -1,0 +1,283 @@
+//! Background work as steps, and the pace it sets for writers.
+//!
+//! | lane    | step                                                                                  |
+//! | log     | lead a round that somebody polls for; prepare the next log; allocate; sync weak commits |
+//! | flush   | flush the oldest frozen memtable; reclaim dropped tables; remove files nobody holds; sort |
+//! | compact | one job                                                                               |
+//!
+//! Invariants
+//! * a step that fails says so to whoever waits for it, and is tried again: a full disk is no end;
+//! * writers are slowed smoothly by the ranges they touch, and stand still only when memory is used up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{ErrorKind, Result};
+use crate::executor::{Lane, Step, Worker};
+use crate::format::edit::VersionEdit;
+use crate::format::key::{table_end, table_start};
+use crate::format::names::{FileName, TableId};
+use crate::format::span::Span;
+use crate::manifest::Manifest;
+use crate::model::Seq;
+use crate::options::Background;
+
+use super::Engine;
+use super::batch::Batch;
+use super::commit::closed;
+
+/// How long background work waits after a failure before it tries again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Entries that one sorting step may take on.
+const SORT_ENTRIES: usize = 64 << 10;
+/// From this many files over one another on, writers of a range are slowed.
+const SLOW_FROM_SOURCES: usize = 10;
+/// By this much for each further file.
+const SLOW_STEP: Duration = Duration::from_micros(200);
+/// And never by more.
+const SLOW_MAX: Duration = Duration::from_millis(10);
+
+impl Worker for Engine {
+    fn step(&self, lane: Lane) -> Step {
+        match lane {
+            Lane::Log => self.log_step(),
+            Lane::Flush => self.flush_step(),
+            Lane::Compact => self.compact_step(),
+        }
+    }
+}
+
+impl Engine {
+    /// Runs one step of some lane; false if there is nothing to do. For `Background::Manual`.
+    pub(crate) fn step_any(&self) -> bool {
+        Lane::ALL.iter().any(|lane| self.step(*lane) == Step::Worked)
+    }
+
+    fn log_step(&self) -> Step {
+        if self.rounds.lock().failed().is_some() {
+            return Step::Idle(None);
+        }
+        // A failure answers those who wait.
+        if self.rounds.lead_polled() {
+            return Step::Worked;
+        }
+        let due = self.sync_due();
+        let worked = match due {
+            Some(Duration::ZERO) => self.settle().map(|()| true),
+            _ => self.prepare_ahead(),
+        };
+        match worked {
+            Ok(true) => Step::Worked,
+            Ok(false) => Step::Idle(due),
+            Err(_) => Step::Idle(Some(RETRY_AFTER)),
+        }
+    }
+
+    /// Syncs what is queued, with a new ceiling for the weak commits to come if there is room for it.
+    fn settle(&self) -> Result<()> {
+        match self.raise_ceiling() {
+            Err(error) if error.kind() == ErrorKind::StorageFull => self.sync(),
+            result => result,
+        }
+    }
+
+    fn prepare_ahead(&self) -> Result<bool> {
+        if self.wants_log() {
+            self.prepare_log()?;
+            return Ok(true);
+        }
+        self.allocate_ahead()
+    }
+
+    fn flush_step(&self) -> Step {
+        let flushed = self.flush_one();
+        match flushed {
+            Ok(true) => {
+                self.executor.signal(Lane::Compact);
+                return Step::Worked;
+            }
+            Ok(false) => {}
+            Err(_) => return Step::Idle(Some(RETRY_AFTER)),
+        }
+        match self.reclaim() {
+            Ok(true) => return Step::Worked,
+            Ok(false) => {}
+            Err(_) => return Step::Idle(Some(RETRY_AFTER)),
+        }
+        let removed = self.remove_unheld();
+        let view = self.view.load();
+        let sorted = view.memtables.iter().any(|slot| slot.memtable.sort_step(SORT_ENTRIES));
+        if removed || sorted { Step::Worked } else { Step::Idle(None) }
+    }
+
+    fn compact_step(&self) -> Step {
+        let compacted = self.compact_one();
+        self.upkeep.compaction_ended(compacted.as_ref().err().cloned());
+        match compacted {
+            Ok(true) => {
+                self.executor.signal(Lane::Flush);
+                Step::Worked
+            }
+            Ok(false) => Step::Idle(None),
+            Err(_) => Step::Idle(Some(RETRY_AFTER)),
+        }
+    }
+
+    /// Removes the ranges of dropped tables that nobody can read any more, and their files.
+    fn reclaim(&self) -> Result<bool> {
+        let dead = self.upkeep.dead_tables(&self.horizon());
+        if dead.is_empty() {
+            return Ok(false);
+        }
+        let mut manifest = self.install.lock();
+        let version = Arc::clone(manifest.version());
+        let mut edit = VersionEdit::default();
+        for table in &dead {
+            let whole = whole_table(*table);
+            for range in version.ranges_in(&whole) {
+                // A job that is changing the range finds it gone and is declined.
+                edit.remove_ranges.push(range.id);
+                let references = range.references().map(|(_, r)| (range.id, r.file.meta.number));
+                edit.remove_references.extend(references);
+            }
+            if version.dropped().contains_key(table) && version.ranges_in(&whole).is_empty() {
+                edit.forget_tables.push(*table);
+            }
+        }
+        if edit == VersionEdit::default() {
+            drop(manifest);
+            self.forget_drops();
+            return Ok(false);
+        }
+        let gone = version.unreferenced_after(&edit);
+        edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
+        let version = self.append_edit(&mut manifest, &edit)?;
+        self.view.rcu(|view| view.with_version(&version, None));
+        self.upkeep.retire(gone);
+        Ok(true)
+    }
+
+    fn forget_drops(&self) {
+        let view = self.view.load();
+        self.upkeep.forget_dropped(|table: TableId, seq: Seq| {
+            view.version.flushed_seq() >= seq
+                && !view.version.dropped().contains_key(&table)
+                && view.version.ranges_in(&whole_table(table)).is_empty()
+        });
+    }
+
+    /// Unlinks files that no version has and nobody reads.
+    pub(super) fn remove_unheld(&self) -> bool {
+        let numbers = self.upkeep.take_unheld();
+        for number in &numbers {
+            self.env.forget_cached(*number);
+            self.env.discard(FileName::Sst(*number));
+        }
+        !numbers.is_empty()
+    }
+
+    /// Waits until there is room for another memtable.
+    ///
+    /// # Errors
+    /// Why flushing fails, if it does: the writer is answered, not kept waiting.
+    pub(super) fn make_room(&self) -> Result<()> {
+        loop {
+            // Before the look: a flush that ends behind it is not missed.
+            let seen = self.upkeep.attempts();
+            if self.view.load().memtables.len() <= self.env.options.frozen_max {
+                return Ok(());
+            }
+            if let Some(error) = self.rounds.lock().failed() {
+                return Err(error.clone());
+            }
+            if self.executor.is_threaded() {
+                self.executor.signal(Lane::Flush);
+                self.upkeep.wait_for_flush(seen)?;
+            } else {
+                self.flush_one()?;
+            }
+        }
+    }
+
+    /// Slows a writer down while the ranges it touches have more files than reads should look at.
+    pub(super) fn delay(&self, batch: &Batch) {
+        if self.env.options.background == Background::Manual {
+            return;
+        }
+        let view = self.view.load();
+        let Some(range) = batch.ops.first().and_then(|op| view.version.range_for(&op.key)) else {
+            return;
+        };
+        let over = range.young.len().saturating_sub(SLOW_FROM_SOURCES);
+        if over > 0 {
+            self.executor.signal(Lane::Compact);
+            let steps = u32::try_from(over).unwrap_or(u32::MAX);
+            self.upkeep.pause(SLOW_STEP.saturating_mul(steps).min(SLOW_MAX));
+        }
+    }
+
+    /// Flushes everything that is committed, and waits for it.
+    ///
+    /// # Errors
+    /// `StorageFull`, `Io`, `Poisoned`; what was not flushed stays in memory and in the log.
+    pub(crate) fn flush_all(&self) -> Result<()> {
+        self.freeze()?;
+        while self.flush_one()? {}
+        self.executor.signal(Lane::Compact);
+        Ok(())
+    }
+
+    /// Ends background work, makes everything durable, and leaves the mark of a close in order.
+    ///
+    /// # Errors
+    /// What could not be made durable is lost only if the machine stops: opening again recovers from the log.
+    pub(crate) fn close(&self) -> Result<()> {
+        self.executor.stop();
+        let Some(lock) = self.lock.lock().take() else { return Ok(()) };
+        self.refuse_commits();
+        let failed = self.rounds.lock().failed().cloned();
+        let settled = failed.map_or_else(|| self.settle_for_close(), Err);
+        let mut manifest = self.install.lock();
+        let result = settled.and_then(|()| self.mark_closed(&mut manifest));
+        // Without the lock the directory may be somebody else's: nobody here changes it any more.
+        manifest.end(closed());
+        drop(manifest);
+        self.rounds.fail(closed());
+        self.upkeep.flush_attempted(Err(closed()));
+        drop(lock);
+        result
+    }
+
+    fn settle_for_close(&self) -> Result<()> {
+        self.sync()?;
+        let view = self.view.load_full();
+        let bytes: usize = view.memtables.iter().map(|slot| slot.memtable.payload_bytes()).sum();
+        let logs: usize = view.memtables.iter().map(|slot| slot.logs.len()).sum();
+        if bytes > FLUSH_ON_CLOSE_BYTES || logs > FLUSH_ON_CLOSE_LOGS {
+            match self.flush_all() {
+                // The log holds it all: a full disk is no reason not to close.
+                Err(error) if error.kind() == ErrorKind::StorageFull => {}
+                result => result?,
+            }
+        }
+        drop(view);
+        self.remove_unheld();
+        Ok(())
+    }
+
+    fn mark_closed(&self, manifest: &mut Manifest) -> Result<()> {
+        let clean_close = Some(self.close_log(manifest.position())?);
+        let edit = VersionEdit { clean_close, ..VersionEdit::default() };
+        self.append_edit(manifest, &edit).map(drop)
+    }
+}
+
+/// What is in memory at a close is flushed if replaying it at the next opening would take noticeably long.
+const FLUSH_ON_CLOSE_BYTES: usize = 1 << 20;
+/// Or if many short sessions have each left a log.
+const FLUSH_ON_CLOSE_LOGS: usize = 4;
+
+/// All keys of a table.
+pub(crate) fn whole_table(table: TableId) -> Span {
+    Span::new(&table_start(table), Some(&table_end(table)))
+}

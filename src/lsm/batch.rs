@@ -1,0 +1,168 @@
+//! What a commit asks for: mutations of keys with their conditions, and what a newest entry makes of them.
+//!
+//! Not here: entities and their limits (`table`), the log's encoding (`format::wal`).
+
+use std::sync::Arc;
+
+use crate::error::{Code, Error, Result};
+use crate::format::Kind;
+use crate::format::names::TableId;
+use crate::format::row;
+use crate::format::wal::Change;
+use crate::model::{Row, RowRef, Seq, ShapeId, Shapes, merge_rows};
+use crate::sync::{AtomicBool, Ordering};
+
+/// A list of mutations that happen together or not at all.
+pub(crate) struct Batch {
+    /// The table written to; a drop closes it under the commit lock.
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) ops: Vec<Op>,
+    /// How many first bytes all keys share: they are logged once.
+    pub(crate) prefix_len: usize,
+    /// Errors name the failing operation.
+    pub(crate) is_group: bool,
+    /// Tables that come and go with this commit.
+    pub(crate) changes: Vec<TableChange>,
+    /// Checks a row that a merge made: key and row.
+    pub(crate) check_merged: fn(&[u8], &RowRef<'_>) -> Result<()>,
+}
+
+/// One mutation. Requires: no other of the batch has the same key.
+pub(crate) struct Op {
+    /// The user key.
+    pub(crate) key: Vec<u8>,
+    pub(crate) hash: u64,
+    pub(crate) condition: Condition,
+    pub(crate) action: Action,
+}
+
+/// What must hold of the current entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Any,
+    Absent,
+    Present,
+    /// Written by this commit and by none since.
+    Is(Seq),
+}
+
+pub(crate) enum Action {
+    Put(PackedRow),
+    /// Sets the named properties and keeps the others; a put where there is no row.
+    Merge(Row),
+    Delete,
+}
+
+/// A row framed as memtable and log hold it.
+#[derive(Clone, Debug)]
+pub(crate) struct PackedRow {
+    /// The shape that the log must define; `None` for a self-describing row.
+    pub(crate) shape: Option<ShapeId>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A table as writers see it.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    pub(crate) table: TableId,
+    dropped: AtomicBool,
+}
+
+/// A table that comes or goes with a commit.
+#[derive(Clone, Debug)]
+pub(crate) enum TableChange {
+    Created(TableId),
+    Dropped(Arc<Gate>),
+}
+
+impl TableChange {
+    /// As the log records it.
+    pub(crate) fn logged(&self) -> Change<'static> {
+        match self {
+            TableChange::Created(table) => Change::Created(*table),
+            TableChange::Dropped(gate) => Change::Dropped(gate.table),
+        }
+    }
+}
+
+/// The newest entry of a key, as far as decisions need it.
+pub(crate) struct Current<'a> {
+    pub(crate) seq: Seq,
+    pub(crate) kind: Kind,
+    pub(crate) row: Option<RowRef<'a>>,
+}
+
+impl Gate {
+    pub(crate) fn new(table: TableId) -> Self {
+        Self { table, dropped: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+
+    /// Requires the commit lock, so that no later commit enters.
+    pub(crate) fn close(&self) {
+        self.dropped.store(true, Ordering::Release);
+    }
+
+    /// # Errors
+    /// `TableNotFound` once the table was dropped.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_dropped() { Err(Error::refused(Code::TableNotFound)) } else { Ok(()) }
+    }
+}
+
+impl PackedRow {
+    /// Frames `row`, whose shape becomes known to `shapes` if there is room.
+    pub(crate) fn new(row: &RowRef<'_>, shapes: &Shapes) -> Self {
+        let shape = shapes.number(row.shape.arc());
+        let mut bytes = Vec::with_capacity(row.body.len() + 5);
+        row::encode_row(&mut bytes, shape.map(|id| id.0), row);
+        Self { shape, bytes }
+    }
+}
+
+impl Op {
+    /// Whether the newest entry matters.
+    pub(crate) fn needs_current(&self) -> bool {
+        self.condition != Condition::Any || matches!(self.action, Action::Merge(_))
+    }
+
+    /// Whether the newest entry's row matters, not only that it exists.
+    pub(crate) fn needs_row(&self) -> bool {
+        matches!(self.action, Action::Merge(_))
+    }
+
+    /// # Errors
+    /// The service's code for a condition that `current` does not meet.
+    pub(crate) fn check(&self, current: Option<&Current<'_>>) -> Result<(), Code> {
+        let existing = current.filter(|c| c.kind == Kind::Put);
+        match (self.condition, existing) {
+            (Condition::Any, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => {
+                Ok(())
+            }
+            (Condition::Absent, Some(_)) => Err(Code::EntityAlreadyExists),
+            (Condition::Present | Condition::Is(_), None) => Err(Code::ResourceNotFound),
+            (Condition::Is(seq), Some(c)) if c.seq == seq => Ok(()),
+            (Condition::Is(_), Some(_)) => Err(Code::UpdateConditionNotSatisfied),
+        }
+    }
+
+    /// The row that `patch` makes of `current`.
+    pub(crate) fn merged(
+        patch: &Row,
+        current: Option<&Current<'_>>,
+        shapes: &Shapes,
+        check: impl FnOnce(&RowRef<'_>) -> Result<()>,
+    ) -> Result<PackedRow> {
+        let old = current.filter(|c| c.kind == Kind::Put).and_then(|c| c.row.as_ref());
+        let Some(old) = old else {
+            return Ok(PackedRow::new(&patch.as_ref(), shapes));
+        };
+        let merged = merge_rows(old, &patch.as_ref())
+            .map_err(|error| Error::decode("merge".as_ref(), 0, error))?;
+        check(&merged.as_ref())?;
+        Ok(PackedRow::new(&merged.as_ref(), shapes))
+    }
+}

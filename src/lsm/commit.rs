@@ -1,0 +1,775 @@
+//! The way of a write: decided, logged and put into the memtable under a short lock; written, synced and published by its round.
+//!
+//! 1. Outside the lock, the current entries of keys that have a condition are looked up in a pinned view.
+//! 2. Under the commit lock the batch gets its Seq. The newest entry of each key in the memtables, published or
+//!    not, decides; if there is none, the look-up stands only while every memtable newer than its view is still there.
+//! 3. Space in the log is reserved, the record is appended to the buffer, the entries to the memtable.
+//! 4. The round's leader seals, writes and syncs (`round`), and publishes.
+//!
+//! Invariants
+//! * one log to a memtable that takes writes; a group never spans two records, files or memtables;
+//! * running out of space is found before a byte of a record is queued, and refuses only this commit;
+//! * a commit weaker than `Sync` takes a number below the durable ceiling, so that no number is used twice
+//!   whatever a power cut takes;
+//! * a `Sync` round syncs every older log that has unsynced bytes before its own.
+//!
+//! Locks: `Engine::install` (manifest) before the commit lock before nothing.
+//!
+//! Not here: rounds and publication (`round`), what a condition means (`batch`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::TICKS_PER_SECOND;
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor::Lane;
+use crate::format::Kind;
+use crate::format::edit::CleanClose;
+use crate::format::record::{self, Position, RECORD_HEADER_BYTES, RecordKind};
+use crate::format::wal::{self, Predecessor, ShapeDefinition, WalEntry};
+use crate::log::LogFile;
+use crate::memtable::Memtable;
+use crate::model::{RowRef, Seq, ShapeId};
+use crate::options::{Durability, Options};
+use crate::sync::MutexGuard;
+
+use super::batch::{Action, Batch, Current, Op, PackedRow, TableChange};
+use super::round::{Queue, State};
+use super::view::{Looked, Slot, View};
+use super::{CommitTicket, Engine};
+
+/// A buffer this full is driven by whoever fills it; twice this, the writer waits for the round under way.
+const BUFFER_BYTES: usize = 512 << 10;
+/// The most that a record without entries takes.
+const EMPTY_RECORD_BYTES: u64 = 128;
+/// Kept free behind every commit, so that a full disk keeps nobody from syncing and closing.
+const ROOM_BEHIND: u64 = 2 * EMPTY_RECORD_BYTES;
+/// How far the ceiling of weak commits lies ahead.
+const CEILING_TICKS: u64 = 5 * TICKS_PER_SECOND;
+/// Weak commits, and tickets that were dropped, wait this long for the background sync.
+pub(crate) const WEAK_SYNC_EVERY: Duration = Duration::from_secs(1);
+/// Space is reserved in doubling steps up to this.
+const ALLOCATE_STEP_MAX: u64 = 16 << 20;
+
+/// Sealed by a leader and written at `offset` of `log`.
+pub(crate) struct Segment {
+    log: Arc<LogFile>,
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+/// What the commit lock guards besides the round: the active log and what is queued for it.
+pub(crate) struct LogQueue {
+    log: Arc<LogFile>,
+    /// Where the next record goes: written and queued bytes together.
+    end: u64,
+    allocated: u64,
+    /// To be written, oldest log first.
+    segments: Vec<Segment>,
+    /// Logs with bytes that were written and not synced, oldest first.
+    unsynced: Vec<Arc<LogFile>>,
+    /// Bytes of weak commits since the last sync, and since when any commit was queued.
+    unsettled: Option<(u64, Duration)>,
+    /// The log is durable up to here.
+    durable: Position,
+    /// By number: shapes that the active log defines.
+    shapes: Vec<bool>,
+    ceiling: Seq,
+    ceiling_queued: Seq,
+    /// The next log, prepared in the background.
+    next: Option<NextLog>,
+    /// A commit was queued since the last empty record.
+    promise_due: bool,
+    /// An empty buffer to fill next.
+    spare: Vec<u8>,
+    closing: Closing,
+    /// The Seq of the last commit queued.
+    last: Seq,
+    /// Bytes handed to the file system for logs, since opening.
+    pub(crate) written: u64,
+    /// Log syncs since opening.
+    pub(crate) syncs: u64,
+    /// Commits since opening.
+    pub(crate) commits: u64,
+}
+
+/// How far closing has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Closing {
+    No,
+    /// No commit enters any more.
+    Commits,
+    /// The closing record is queued: nothing follows it.
+    Log,
+}
+
+/// A log that is named in the manifest and holds no record yet.
+pub(crate) struct NextLog {
+    pub(crate) log: Arc<LogFile>,
+    pub(crate) allocated: u64,
+    /// The manifest as of its naming.
+    pub(crate) manifest: Position,
+}
+
+/// Everything a leader needs.
+pub(crate) struct Round {
+    segments: Vec<Segment>,
+    sync: Vec<Arc<LogFile>>,
+    promise: Position,
+    end: Position,
+    ceiling: Seq,
+    is_sync: bool,
+}
+
+/// What a round came to.
+pub(crate) struct Done {
+    end: Position,
+    ceiling: Seq,
+    is_sync: bool,
+    written: u64,
+    syncs: u64,
+    spare: Vec<u8>,
+}
+
+/// Why a commit must begin again, outside the lock.
+enum Again {
+    /// The look-up no longer stands.
+    LookUp,
+    /// No next log is prepared.
+    Log,
+    /// Too many memtables wait for their flush.
+    Room,
+    /// The durable ceiling is too low.
+    Ceiling,
+    /// Refused because of a commit that is not published yet: wait for it.
+    After(Seq, Error),
+    Refused(Error),
+}
+
+impl From<Error> for Again {
+    fn from(error: Error) -> Self {
+        Again::Refused(error)
+    }
+}
+
+impl Engine {
+    /// Commits `batch` and waits until it is as durable as asked. The Seq is the ETag of all it wrote.
+    ///
+    /// # Errors
+    /// The service's code for an unmet condition; `StorageFull` (nothing was written), `Poisoned`, `Io`.
+    pub(crate) fn commit(&self, batch: &Batch, durability: Durability) -> Result<Seq> {
+        let seq = self.submit(batch, durability)?;
+        self.rounds.wait(seq)?;
+        Ok(seq)
+    }
+
+    /// Commits `batch` without waiting.
+    pub(crate) fn commit_async(
+        self: &Arc<Self>,
+        batch: &Batch,
+        durability: Durability,
+    ) -> Result<CommitTicket> {
+        Ok(CommitTicket::new(Arc::clone(self), self.submit(batch, durability)?))
+    }
+
+    fn submit(&self, batch: &Batch, durability: Durability) -> Result<Seq> {
+        self.delay(batch);
+        let drops = batch.changes.iter().any(|change| matches!(change, TableChange::Dropped(_)));
+        // Jobs carry a drop out durably as soon as it is published: a power cut must not take it back afterwards.
+        let durability = if drops { Durability::Sync } else { durability };
+        loop {
+            let looked = self.look_up(batch)?;
+            let mut state = self.rounds.lock();
+            let again = match self.try_submit(&mut state, batch, &looked, durability) {
+                Ok(seq) => {
+                    let queued = state.queue.queued_bytes();
+                    drop(state);
+                    if queued >= BUFFER_BYTES {
+                        self.drive(queued)?;
+                    }
+                    return Ok(seq);
+                }
+                Err(again) => again,
+            };
+            drop(state);
+            match again {
+                Again::LookUp => {}
+                Again::Log => self.prepare_log()?,
+                Again::Room => self.make_room()?,
+                Again::Ceiling => self.raise_ceiling()?,
+                Again::After(seq, error) => {
+                    self.rounds.wait(seq)?;
+                    return Err(error);
+                }
+                Again::Refused(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A buffer that fills faster than rounds take it is written by the one who filled it.
+    fn drive(&self, queued: usize) -> Result<()> {
+        if queued >= 2 * BUFFER_BYTES || self.rounds.is_idle() {
+            self.rounds.flush(Durability::Buffered)?;
+        }
+        Ok(())
+    }
+
+    fn try_submit(
+        &self,
+        state: &mut MutexGuard<'_, State<LogQueue>>,
+        batch: &Batch,
+        looked: &Looked,
+        durability: Durability,
+    ) -> Result<Seq, Again> {
+        if let Some(error) = state.failed() {
+            return Err(error.clone().into());
+        }
+        state.queue.check_open(Closing::No)?;
+        batch.gate.check()?;
+        let seq = Seq(self.env.clock.now().max(state.last().0.saturating_add(1)));
+        if seq > Seq::MAX {
+            let problem = "the clock or the last commit is beyond the year 9999";
+            return Err(Error::new(ErrorKind::Unsupported, problem).into());
+        }
+        if durability < Durability::Sync && seq > state.queue.ceiling {
+            return Err(Again::Ceiling);
+        }
+        self.switch_if_full(state)?;
+        let view = self.view.load();
+        let rows = self.decide(&view, batch, looked)?;
+        let slot = view.active();
+        let start = state.queue.append(self, batch, &rows, seq)?;
+        for (op, row) in batch.ops.iter().zip(&rows) {
+            let kind = if row.is_some() { Kind::Put } else { Kind::Delete };
+            let bytes = row.as_ref().map_or(&[][..], |row| &row.get().bytes);
+            slot.memtable.insert(op.hash, &op.key, seq, kind, bytes);
+        }
+        for change in &batch.changes {
+            if let TableChange::Dropped(gate) = change {
+                gate.close();
+                self.upkeep.note_dropped(gate.table, seq);
+            }
+        }
+        let weak_bytes = if durability < Durability::Sync { start } else { 0 };
+        if state.queue.note_commit(weak_bytes, self.env.clock.monotonic(), &self.env.options) {
+            self.executor.signal(Lane::Log);
+        }
+        self.rounds.queued(state, seq, durability);
+        Ok(seq)
+    }
+
+    /// Evaluates conditions and merges on the newest entries. `None` stands for a tombstone.
+    fn decide<'b>(
+        &self,
+        view: &View,
+        batch: &'b Batch,
+        looked: &Looked,
+    ) -> Result<Vec<Option<Decided<'b>>>, Again> {
+        let mut rows = Vec::with_capacity(batch.ops.len());
+        for (index, op) in batch.ops.iter().enumerate() {
+            let row = if op.needs_current() {
+                let in_memory = view.newest_in_memory(op.hash, &op.key, &self.env.shapes)?;
+                if in_memory.is_none() && !looked.stands(view) {
+                    return Err(Again::LookUp);
+                }
+                let current = in_memory.or_else(|| looked.current(index));
+                self.decide_one(batch, op, current.as_ref()).map_err(|error| {
+                    let error = if batch.is_group { error.at_index(index) } else { error };
+                    match current {
+                        Some(c) if c.seq > self.rounds.published() => Again::After(c.seq, error),
+                        _ => Again::Refused(error),
+                    }
+                })?
+            } else {
+                self.decide_one(batch, op, None)?
+            };
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
+    fn decide_one<'b>(
+        &self,
+        batch: &Batch,
+        op: &'b Op,
+        current: Option<&Current<'_>>,
+    ) -> Result<Option<Decided<'b>>> {
+        op.check(current).map_err(Error::refused)?;
+        Ok(match &op.action {
+            Action::Put(row) => Some(Decided::Given(row)),
+            Action::Delete => None,
+            Action::Merge(patch) => {
+                let check = |row: &RowRef<'_>| (batch.check_merged)(&op.key, row);
+                Some(Decided::Made(Op::merged(patch, current, &self.env.shapes, check)?))
+            }
+        })
+    }
+
+    /// Freezes a full memtable and goes on in the next log.
+    fn switch_if_full(&self, state: &mut MutexGuard<'_, State<LogQueue>>) -> Result<(), Again> {
+        let view = self.view.load();
+        if view.active().memtable.bytes() < self.env.options.memtable_bytes {
+            return Ok(());
+        }
+        self.switch(state, &view)
+    }
+
+    /// Freezes the active memtable. Requires the commit lock.
+    fn switch(
+        &self,
+        state: &mut MutexGuard<'_, State<LogQueue>>,
+        view: &View,
+    ) -> Result<(), Again> {
+        if let Some(error) = state.failed() {
+            return Err(error.clone().into());
+        }
+        state.queue.check_open(Closing::Commits)?;
+        if view.memtables.len() > self.env.options.frozen_max {
+            return Err(Again::Room);
+        }
+        let last = state.last();
+        let Some(next) = state.queue.next.take() else { return Err(Again::Log) };
+        let number = next.log.header().number;
+        state.queue.switch_to(next, last)?;
+        let id = view.active().memtable.id() + 1;
+        let slot = Arc::new(Slot {
+            memtable: Arc::new(Memtable::new(id, self.env.options.memtable_bytes)),
+            logs: vec![number],
+        });
+        self.view.rcu(|view| view.with_active(&slot));
+        self.executor.signal(Lane::Flush);
+        self.executor.signal(Lane::Log);
+        Ok(())
+    }
+
+    /// Freezes the active memtable if it holds anything, so that a flush covers all that was committed.
+    pub(crate) fn freeze(&self) -> Result<()> {
+        loop {
+            let mut state = self.rounds.lock();
+            let view = self.view.load_full();
+            if view.active().memtable.is_empty() {
+                return Ok(());
+            }
+            let again = match self.switch(&mut state, &view) {
+                Ok(()) => return Ok(()),
+                Err(again) => again,
+            };
+            drop(state);
+            match again {
+                Again::Log => self.prepare_log()?,
+                Again::Room => self.make_room()?,
+                Again::Refused(error) | Again::After(_, error) => return Err(error),
+                Again::LookUp | Again::Ceiling => {}
+            }
+        }
+    }
+
+    /// Creates the next log, unless there is one: file, directory entry, and its name in the manifest.
+    pub(crate) fn prepare_log(&self) -> Result<()> {
+        let mut manifest = self.install.lock();
+        let (want, bytes) = {
+            let state = self.rounds.lock();
+            (state.queue.next.is_none(), state.queue.allocated)
+        };
+        if !want {
+            return Ok(());
+        }
+        let bytes = bytes.clamp(
+            self.env.options.log_allocate_bytes,
+            ALLOCATE_STEP_MAX.max(self.env.options.log_allocate_bytes),
+        );
+        let next = self.env.create_log(&mut manifest, bytes, &[]);
+        let next = next.map_err(|error| self.judge(&manifest, error))?;
+        self.rounds.lock().queue.next = Some(next);
+        Ok(())
+    }
+
+    /// Reserves space in the active log before it is needed.
+    pub(crate) fn allocate_ahead(&self) -> Result<bool> {
+        let (log, want) = {
+            let state = self.rounds.lock();
+            let queue = &state.queue;
+            if queue.end + queue.allocated / 4 < queue.allocated {
+                return Ok(false);
+            }
+            (Arc::clone(&queue.log), next_allocation(queue.allocated, queue.allocated))
+        };
+        log.allocate(want)?;
+        let mut state = self.rounds.lock();
+        if Arc::ptr_eq(&state.queue.log, &log) {
+            state.queue.allocated = state.queue.allocated.max(want);
+        }
+        Ok(true)
+    }
+
+    /// Makes a higher ceiling durable, so that weak commits can take numbers below it.
+    pub(crate) fn raise_ceiling(&self) -> Result<()> {
+        {
+            let mut state = self.rounds.lock();
+            if let Some(error) = state.failed() {
+                return Err(error.clone());
+            }
+            state.queue.check_open(Closing::Commits)?;
+            let last = state.last();
+            let ceiling = Seq(self.env.clock.now().max(last.0).saturating_add(CEILING_TICKS));
+            state.queue.append_promise(last, ceiling.min(Seq::MAX))?;
+        }
+        self.rounds.flush(Durability::Sync)
+    }
+
+    /// True if no next log is prepared.
+    pub(crate) fn wants_log(&self) -> bool {
+        self.rounds.lock().queue.next.is_none()
+    }
+
+    /// How long until the background sync is due: of weak commits, and of others that nobody waits for.
+    pub(crate) fn sync_due(&self) -> Option<Duration> {
+        let (bytes, since) = self.rounds.lock().queue.unsettled?;
+        if bytes >= self.env.options.weak_sync_bytes {
+            return Some(Duration::ZERO);
+        }
+        let waited = self.env.clock.monotonic().saturating_sub(since);
+        Some(WEAK_SYNC_EVERY.saturating_sub(waited))
+    }
+
+    /// Makes everything committed so far durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        if let Some(error) = self.rounds.lock().failed() {
+            return Err(error.clone());
+        }
+        self.rounds.flush(Durability::Sync)
+    }
+
+    /// Makes the ceiling of numbers in use durable in the active log, before a log that names it goes.
+    pub(crate) fn settle_ceiling(&self) -> Result<()> {
+        let is_settled = {
+            let queue = &self.rounds.lock().queue;
+            queue.unsynced.is_empty() && queue.segments.is_empty()
+        };
+        if is_settled { Ok(()) } else { self.rounds.flush(Durability::Sync) }
+    }
+
+    /// Where the active log ends.
+    pub(crate) fn log_end(&self) -> Position {
+        self.rounds.lock().queue.position()
+    }
+
+    /// Commits are refused from now on; those that are queued go on.
+    pub(crate) fn refuse_commits(&self) {
+        self.rounds.lock().queue.closing = Closing::Commits;
+    }
+
+    /// Appends the record that says the log was closed in order, and syncs it; what a clean close vouches for.
+    pub(crate) fn close_log(&self, manifest: Position) -> Result<CleanClose> {
+        let close = {
+            let mut state = self.rounds.lock();
+            let last_seq = state.last();
+            let queue = &mut state.queue;
+            queue.append_empty(RecordKind::Close, last_seq, |out| {
+                wal::Close { manifest, last_seq }.encode(out);
+            })?;
+            queue.promise_due = false;
+            queue.closing = Closing::Log;
+            let end = queue.position();
+            CleanClose { log: end.file, end: end.offset, last_seq }
+        };
+        self.rounds.flush(Durability::Sync)?;
+        Ok(close)
+    }
+}
+
+/// What everybody is answered after a close.
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::InvalidInput, "the database was closed")
+}
+
+/// A row to be written: the caller's, or one that a merge made.
+enum Decided<'b> {
+    Given(&'b PackedRow),
+    Made(PackedRow),
+}
+
+impl Decided<'_> {
+    fn get(&self) -> &PackedRow {
+        match self {
+            Decided::Given(row) => row,
+            Decided::Made(row) => row,
+        }
+    }
+}
+
+impl LogQueue {
+    /// A queue whose first record, which names `predecessor`, is queued.
+    pub(crate) fn new(
+        next: NextLog,
+        predecessor: Option<Predecessor>,
+        durable: Position,
+        last: Seq,
+    ) -> Result<Self> {
+        let mut queue = Self {
+            log: next.log,
+            end: LogFile::START,
+            allocated: next.allocated,
+            segments: Vec::new(),
+            unsynced: Vec::new(),
+            unsettled: None,
+            durable,
+            shapes: Vec::new(),
+            ceiling: Seq::ZERO,
+            // Numbers up to here may have been seen although no commit that is left has them.
+            ceiling_queued: last,
+            next: None,
+            promise_due: false,
+            spare: Vec::new(),
+            closing: Closing::No,
+            last,
+            written: 0,
+            syncs: 0,
+            commits: 0,
+        };
+        queue.append_open(predecessor, next.manifest, last)?;
+        Ok(queue)
+    }
+
+    /// Refuses once closing has come further than `allowed`.
+    fn check_open(&self, allowed: Closing) -> Result<()> {
+        if self.closing > allowed { Err(closed()) } else { Ok(()) }
+    }
+
+    fn position(&self) -> Position {
+        Position { file: self.log.header().number, offset: self.end }
+    }
+
+    fn queued_bytes(&self) -> usize {
+        self.segments.iter().map(|segment| segment.bytes.len()).sum()
+    }
+
+    /// Goes on in `next`, whose first record says where this log ends.
+    fn switch_to(&mut self, next: NextLog, last: Seq) -> Result<()> {
+        let header = self.log.header();
+        let predecessor =
+            Predecessor { number: header.number, id: header.id, accepted_end: self.end };
+        self.log = next.log;
+        self.end = LogFile::START;
+        self.allocated = next.allocated;
+        self.shapes.clear();
+        self.append_open(Some(predecessor), next.manifest, last)
+    }
+
+    fn append_open(
+        &mut self,
+        predecessor: Option<Predecessor>,
+        manifest: Position,
+        last: Seq,
+    ) -> Result<()> {
+        self.append_empty(RecordKind::Open, last, |out| {
+            wal::Open { predecessor, manifest }.encode(out);
+        })?;
+        // The ceiling must outlive the log that first named it.
+        let ceiling = self.ceiling.max(self.ceiling_queued);
+        if ceiling > Seq::ZERO { self.append_promise(last, ceiling) } else { Ok(()) }
+    }
+
+    fn append_promise(&mut self, last: Seq, ceiling: Seq) -> Result<()> {
+        self.append_empty(RecordKind::Promise, last, |out| {
+            wal::Promise { ceiling }.encode(out);
+        })?;
+        self.ceiling_queued = self.ceiling_queued.max(ceiling);
+        Ok(())
+    }
+
+    /// Queues the batch's record; returns its length.
+    fn append(
+        &mut self,
+        engine: &Engine,
+        batch: &Batch,
+        rows: &[Option<Decided<'_>>],
+        seq: Seq,
+    ) -> Result<u64> {
+        let kind = if batch.changes.is_empty() { RecordKind::Group } else { RecordKind::Catalog };
+        let new_shapes = self.new_shapes(rows);
+        let defined: Vec<_> =
+            new_shapes.iter().filter_map(|id| engine.encoded_shape(*id)).collect();
+        let payload: usize = batch.ops.iter().map(|op| op.key.len() + 12).sum::<usize>()
+            + rows.iter().flatten().map(|row| row.get().bytes.len()).sum::<usize>()
+            + defined.iter().map(|(_, shape)| shape.len() + 12).sum::<usize>();
+        self.reserve((payload + 64 + 16 * batch.changes.len()) as u64)?;
+        let changes: Vec<_> = batch.changes.iter().map(TableChange::logged).collect();
+        let before = self.end;
+        self.last = seq;
+        self.append_record(kind, seq, |out| {
+            let shapes = defined.iter().map(|(id, shape)| ShapeDefinition { number: id.0, shape });
+            let (prefix, len) = match batch.ops.first() {
+                Some(op) => (&op.key[..batch.prefix_len], batch.prefix_len),
+                None => (&[][..], 0),
+            };
+            let entries = batch.ops.iter().zip(rows).map(|(op, row)| WalEntry {
+                kind: if row.is_some() { Kind::Put } else { Kind::Delete },
+                key_suffix: &op.key[len..],
+                row: row.as_ref().map_or(&[], |row| &row.get().bytes),
+            });
+            wal::put_group(out, shapes, prefix, entries, &changes);
+        })?;
+        for id in new_shapes {
+            self.shapes[id.0 as usize] = true;
+        }
+        Ok(self.end - before)
+    }
+
+    /// The shapes of `rows` that this log does not define yet.
+    fn new_shapes(&mut self, rows: &[Option<Decided<'_>>]) -> Vec<ShapeId> {
+        let mut new = Vec::new();
+        for id in rows.iter().flatten().filter_map(|row| row.get().shape) {
+            let index = id.0 as usize;
+            if index >= self.shapes.len() {
+                self.shapes.resize(index + 1, false);
+            }
+            if !self.shapes[index] && !new.contains(&id) {
+                new.push(id);
+            }
+        }
+        new
+    }
+
+    /// Makes sure that a commit with `payload` bytes, and empty records behind it, fit what is allocated.
+    fn reserve(&mut self, payload: u64) -> Result<()> {
+        self.reserve_to(self.end + RECORD_HEADER_BYTES as u64 + payload + 8 + ROOM_BEHIND)
+    }
+
+    fn reserve_to(&mut self, want: u64) -> Result<()> {
+        if want > self.allocated {
+            let len = next_allocation(self.allocated, want);
+            // A nearly full disk may still hold this one record.
+            let len = match self.log.allocate(len) {
+                Ok(()) => len,
+                Err(error) if error.kind() == ErrorKind::StorageFull && len > want => {
+                    self.log.allocate(want)?;
+                    want
+                }
+                Err(error) => return Err(error),
+            };
+            self.allocated = len;
+        }
+        Ok(())
+    }
+
+    /// Queues a record without entries.
+    fn append_empty(
+        &mut self,
+        kind: RecordKind,
+        seq: Seq,
+        payload: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<()> {
+        self.reserve_to(self.end + EMPTY_RECORD_BYTES)?;
+        self.append_record(kind, seq, payload)
+    }
+
+    /// Queues a record that there is room for.
+    fn append_record(
+        &mut self,
+        kind: RecordKind,
+        seq: Seq,
+        payload: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<()> {
+        let offset = self.end;
+        let known = self.segments.last().is_some_and(|last| Arc::ptr_eq(&last.log, &self.log));
+        if !known {
+            let bytes = std::mem::take(&mut self.spare);
+            self.segments.push(Segment { log: Arc::clone(&self.log), offset, bytes });
+        }
+        let Some(segment) = self.segments.last_mut() else { return Ok(()) };
+        let start = record::begin(&mut segment.bytes, kind, seq);
+        payload(&mut segment.bytes);
+        record::end(&mut segment.bytes, start)?;
+        self.end += (segment.bytes.len() - start) as u64;
+        Ok(())
+    }
+
+    /// True if the background must learn of it: its sync has something to do from now on, or at once.
+    fn note_commit(&mut self, weak_bytes: u64, now: Duration, options: &Options) -> bool {
+        self.commits += 1;
+        self.promise_due = true;
+        let (before, since) = self.unsettled.unwrap_or((0, now));
+        let after = before + weak_bytes;
+        self.unsettled = Some((after, since));
+        let is_full = |bytes: u64| bytes >= options.weak_sync_bytes;
+        weak_bytes > 0 && (before == 0 || is_full(after) && !is_full(before))
+    }
+}
+
+impl Queue for LogQueue {
+    type Round = Round;
+    type Done = Done;
+
+    fn take(&mut self, need: Durability) -> Round {
+        let is_sync = need == Durability::Sync;
+        let segments = std::mem::take(&mut self.segments);
+        for segment in &segments {
+            if !self.unsynced.iter().any(|log| Arc::ptr_eq(log, &segment.log)) {
+                self.unsynced.push(Arc::clone(&segment.log));
+            }
+        }
+        let sync = if is_sync { std::mem::take(&mut self.unsynced) } else { Vec::new() };
+        if is_sync {
+            self.unsettled = None;
+        }
+        let end = self.position();
+        Round { segments, sync, promise: self.durable, end, ceiling: self.ceiling_queued, is_sync }
+    }
+
+    fn carry_out(round: Round) -> Result<Done> {
+        let mut done = Done {
+            end: round.end,
+            ceiling: round.ceiling,
+            is_sync: round.is_sync,
+            written: 0,
+            syncs: 0,
+            spare: Vec::new(),
+        };
+        for mut segment in round.segments {
+            let header = segment.log.header();
+            let at = Position { file: header.number, offset: segment.offset };
+            record::seal(&mut segment.bytes, at, header.id, round.promise);
+            segment.log.write_at(segment.offset, &segment.bytes)?;
+            done.written += segment.bytes.len() as u64;
+            segment.bytes.clear();
+            done.spare = segment.bytes;
+        }
+        for log in &round.sync {
+            log.sync()?;
+            done.syncs += 1;
+        }
+        Ok(done)
+    }
+
+    fn finished(&mut self, done: Done) -> bool {
+        self.written += done.written;
+        self.syncs += done.syncs;
+        if done.spare.capacity() > self.spare.capacity()
+            && done.spare.capacity() <= 4 * BUFFER_BYTES
+        {
+            self.spare = done.spare;
+        }
+        if !done.is_sync {
+            return false;
+        }
+        self.durable = done.end;
+        self.ceiling = self.ceiling.max(done.ceiling);
+        let idle = self.segments.is_empty() && self.promise_due;
+        if !idle || self.end + EMPTY_RECORD_BYTES > self.allocated {
+            return false;
+        }
+        // An unsynced empty record tells recovery that what was just synced must be there.
+        self.promise_due = false;
+        self.append_promise(self.last, self.ceiling).is_ok()
+    }
+}
+
+/// Doubles what is allocated, in steps of at most 16 MiB, until `want` fits.
+fn next_allocation(allocated: u64, want: u64) -> u64 {
+    let mut len = allocated.max(4096);
+    while len <= want {
+        len += len.min(ALLOCATE_STEP_MAX);
+    }
+    len
+}

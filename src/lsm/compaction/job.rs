@@ -1,0 +1,233 @@
+//! Carrying out what the picker decided.
+//!
+//! 1. Claim the range, so that no two jobs change it at once.
+//! 2. Merge the inputs, each in its clip, into new files; a join writes nothing.
+//! 3. Under the install lock, see that the current version still has every input where it was; if a drop took one,
+//!    or a flush put one between them, decline: remove the outputs and forget the job. Else one edit takes the inputs out and puts the outputs in.
+//!
+//! Invariants
+//! * a tombstone goes only if no source of the range that is older than the inputs can hold its key;
+//! * an input with damage quarantines its range: the job is not repeated, and everything else goes on.
+
+use std::sync::Arc;
+
+use crate::error::{ErrorKind, Result};
+use crate::format::edit::{Placement, ReferenceMeta, VersionEdit};
+use crate::format::names::{FileNumber, RangeId};
+use crate::format::span::Span;
+use crate::manifest::{FileEntry, Version};
+use crate::options::Codec;
+use crate::ranges::{Range, Reference};
+
+use super::super::Engine;
+use super::super::commit::closed;
+use super::super::merge::Merge;
+use super::super::outputs::{Cut, NewFile, Outputs, Retention};
+use super::picker::{Job, Limits, pick};
+
+type FileRange = Range<Arc<FileEntry>>;
+type FileReference = Reference<Arc<FileEntry>>;
+
+impl Engine {
+    /// Runs the most urgent job; false if there is none.
+    pub(crate) fn compact_one(&self) -> Result<bool> {
+        let limits = self.limits();
+        let candidates: Vec<RangeId> = {
+            let view = self.view.load();
+            let wanting =
+                view.version.ranges().iter().filter(|r| pick(r, |_| false, &limits).is_some());
+            wanting.map(|range| range.id).collect()
+        };
+        for id in candidates {
+            if self.upkeep.is_quarantined(id) || !self.upkeep.claim(id) {
+                continue;
+            }
+            // Picked anew under the claim: the range may have changed since.
+            let version = Arc::clone(&self.view.load().version);
+            let job = version
+                .ranges()
+                .get(id)
+                .and_then(|range| Some((range, pick(range, |_| false, &limits)?)));
+            let done = job.map(|(range, job)| self.run_job(&version, range, &job));
+            self.upkeep.release(id);
+            match done {
+                None => {}
+                // The range is left alone from now on, and the others go on.
+                Some(Err(error)) if error.kind() == ErrorKind::Corruption => return Ok(true),
+                Some(done) => return done.map(|_| true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Merges all files of every range into its run.
+    ///
+    /// # Errors
+    /// Of reading and writing; what was done before stays done.
+    pub(crate) fn compact_all(&self) -> Result<()> {
+        let ids: Vec<RangeId> = self.view.load().version.ranges().iter().map(|r| r.id).collect();
+        for id in ids {
+            // An install is declined when a drop or a flush was faster: at most a few times in a row.
+            while !self.compact_range(id)? {}
+        }
+        self.remove_unheld();
+        Ok(())
+    }
+
+    /// Merges all files of a range; false if that was declined.
+    fn compact_range(&self, id: RangeId) -> Result<bool> {
+        self.upkeep.claim_waiting(id);
+        let version = Arc::clone(&self.view.load().version);
+        let range = version.ranges().get(id).filter(|range| is_unmerged(range));
+        let job = range.and_then(|range| Some((range, Job::whole(range)?)));
+        let done = job.map_or(Ok(true), |(range, job)| self.run_job(&version, range, &job));
+        self.upkeep.release(id);
+        done
+    }
+
+    fn limits(&self) -> Limits {
+        let bytes = self.env.options.run_file_bytes;
+        Limits { run_file_bytes_min: bytes / 4, run_file_bytes_max: bytes, ..Limits::default() }
+    }
+
+    /// False if the job was declined.
+    fn run_job(&self, version: &Version, range: &FileRange, job: &Job) -> Result<bool> {
+        let written = if job.is_join() { Ok(Vec::new()) } else { self.merge(version, range, job) };
+        let files = written.inspect_err(|error| {
+            if error.kind() == ErrorKind::Corruption {
+                self.upkeep.quarantine(range.id, error.clone());
+            }
+        })?;
+        let installed = self.install_job(range, job, &files);
+        match &installed {
+            Ok(true) => {
+                let read = inputs(range, job).map(|file| file.file.meta.bytes).sum();
+                self.upkeep.note_compaction(read, &files);
+            }
+            // Nothing names the outputs.
+            Ok(false) => self.discard_outputs(&files),
+            Err(error) => self.discard_files(&files, error),
+        }
+        installed
+    }
+}
+
+impl Engine {
+    fn merge(&self, version: &Version, range: &FileRange, job: &Job) -> Result<Vec<NewFile>> {
+        let young: Vec<FileReference> = young_inputs(range, job).cloned().collect();
+        let run: Vec<FileReference> = run_inputs(range, job).cloned().collect();
+        let entries = Merge::over_files(&self.env, &young, &run)?;
+        let older = older_sources(range, job);
+        let holds_older = move |key: &[u8]| older.iter().any(|clip| clip.contains(key));
+        let horizon = self.horizon();
+        let dead = self.upkeep.dead_tables(&horizon);
+        let retention = Retention::new(horizon, dead, holds_older);
+        let (file_bytes, codec) = match job.placement {
+            Placement::Run => (self.env.options.run_file_bytes, self.env.options.codec_run),
+            // One young file stays one source.
+            Placement::Young => (u64::MAX, Codec::None),
+        };
+        debug_assert!(version.ranges().get(range.id).is_some(), "the job was picked from it");
+        let cut = Cut { file_bytes, table_bytes: u64::MAX };
+        Outputs::new(self, cut, codec).write(entries, retention, || self.make_way())
+    }
+
+    /// A long job ends early when the database is closed, or when nothing can be installed any more.
+    fn make_way(&self) -> Result<()> {
+        if self.executor.is_stopping() {
+            return Err(closed());
+        }
+        match self.rounds.lock().failed() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// False if the version no longer has the inputs.
+    fn install_job(&self, range: &FileRange, job: &Job, files: &[NewFile]) -> Result<bool> {
+        let mut manifest = self.install.lock();
+        let version = Arc::clone(manifest.version());
+        let Some(now) = version.ranges().get(range.id) else { return Ok(false) };
+        let stands = |(placement, input): (Placement, &FileReference)| {
+            now.references().any(|(at, reference)| {
+                at == placement
+                    && reference.clip == input.clip
+                    && Arc::ptr_eq(&reference.file, &input.file)
+            })
+        };
+        let young = young_inputs(range, job).map(|input| (Placement::Young, input));
+        let run = run_inputs(range, job).map(|input| (Placement::Run, input));
+        if !young.chain(run).all(stands) || joined_meanwhile(range, now, job, files) {
+            return Ok(false);
+        }
+        let mut edit = VersionEdit::default();
+        for input in inputs(range, job) {
+            edit.remove_references.push((range.id, input.file.meta.number));
+            if job.is_join() {
+                let (file, clip) = (input.file.meta.number, input.clip.clone());
+                let placement = Placement::Run;
+                edit.add_references.push(ReferenceMeta { range: range.id, file, placement, clip });
+            }
+        }
+        for file in files {
+            let keys = Span::inclusive(&file.meta.key_min, &file.meta.key_max);
+            let Some(clip) = range.span.intersect(&keys) else { continue };
+            let (file, placement) = (file.meta.number, job.placement);
+            edit.add_references.push(ReferenceMeta { range: range.id, file, placement, clip });
+        }
+        edit.add_files = files.iter().map(|file| file.meta.clone()).collect();
+        let gone = version.unreferenced_after(&edit);
+        edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
+        let version = self.append_edit(&mut manifest, &edit)?;
+        self.view.rcu(|view| view.with_version(&version, None));
+        self.upkeep.retire(gone);
+        Ok(true)
+    }
+
+    fn discard_outputs(&self, files: &[NewFile]) {
+        for file in files {
+            self.env.discard(crate::format::names::FileName::Sst(file.meta.number));
+        }
+    }
+}
+
+/// True if a file joined the run since the job was picked, between keys of its inputs that no young file covers.
+fn joined_meanwhile(picked: &FileRange, now: &FileRange, job: &Job, files: &[NewFile]) -> bool {
+    let is_new = |file: &FileReference| {
+        !picked.references().any(|(_, known)| Arc::ptr_eq(&known.file, &file.file))
+    };
+    let outputs = files.iter().map(|file| Span::inclusive(&file.meta.key_min, &file.meta.key_max));
+    let joins = inputs(picked, job).filter(|_| job.is_join()).map(|input| input.clip.clone());
+    outputs.chain(joins).any(|span| now.run_in(&span).iter().any(is_new))
+}
+
+/// True if merging everything would make less of it: young files, or files of which only a part counts here.
+fn is_unmerged(range: &FileRange) -> bool {
+    let is_part = |file: &FileReference| {
+        let meta = &file.file.meta;
+        !(file.clip.contains(&meta.key_min) && file.clip.contains(&meta.key_max))
+    };
+    let has_spent = |file: &FileReference| file.file.meta.tombstones > 0;
+    !range.young.is_empty() || range.run.iter().any(|file| is_part(file) || has_spent(file))
+}
+
+fn young_inputs<'a>(range: &'a FileRange, job: &'a Job) -> impl Iterator<Item = &'a FileReference> {
+    range.young.iter().filter(|file| job.young.contains(&file.file.meta.number))
+}
+
+fn run_inputs<'a>(range: &'a FileRange, job: &'a Job) -> impl Iterator<Item = &'a FileReference> {
+    range.run.iter().filter(|file| job.run.contains(&file.file.meta.number))
+}
+
+fn inputs<'a>(range: &'a FileRange, job: &'a Job) -> impl Iterator<Item = &'a FileReference> {
+    young_inputs(range, job).chain(run_inputs(range, job))
+}
+
+/// The clips of what may hold older versions than the inputs: young files behind the last one, and the rest of the run.
+fn older_sources(range: &FileRange, job: &Job) -> Vec<Span> {
+    let is_input = |file: FileNumber| job.young.contains(&file) || job.run.contains(&file);
+    let oldest = range.young.iter().rposition(|file| is_input(file.file.meta.number));
+    let behind = range.young.iter().skip(oldest.map_or(0, |at| at + 1));
+    let rest = behind.chain(&range.run).filter(|file| !is_input(file.file.meta.number));
+    rest.map(|file| file.clip.clone()).collect()
+}

@@ -1,0 +1,4 @@
+//! Compaction: which files to merge, and merging them.
+
+pub(crate) mod job;
+mod picker;

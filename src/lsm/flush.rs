@@ -1,0 +1,167 @@
+//! The oldest frozen memtable becomes table files.
+//!
+//! 1. Wait until its last commit is published: files hold nothing that a failed round could take back.
+//! 2. Write its entries, less those that nobody can see, into new files; sync them and their names.
+//! 3. Sync the active log, which names the ceiling of numbers in use. Under the install lock, name the files, the flushed Seq and the logs that are no longer needed in one edit.
+//! 4. Publish the view without the memtable and with the files, in one step. Then remove the logs.
+//!
+//! Invariants
+//! * memtables are flushed oldest first, so what files hold is always a prefix of all commits;
+//! * a log is removed only after the edit that no longer names it is durable.
+
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::edit::{Placement, RangeMeta, ReferenceMeta, VersionEdit};
+use crate::format::key::{table_end, table_start};
+use crate::format::names::{FileName, FileNumber, RangeId};
+use crate::format::span::Span;
+use crate::manifest::{Manifest, Version};
+use crate::options::{Codec, Durability};
+
+use super::Engine;
+use super::merge::Merge;
+use super::outputs::{Cut, NewFile, Outputs, Retention};
+use super::view::Slot;
+
+/// A flush begins a new file at a new table once a file is this long: no tiny file for each of many tables.
+const TABLE_CUT_BYTES: u64 = 1 << 20;
+
+impl Engine {
+    /// Flushes the oldest frozen memtable; false if there is none.
+    ///
+    /// # Errors
+    /// `StorageFull` and `Io`; the memtable stays and can be flushed later.
+    pub(crate) fn flush_one(&self) -> Result<bool> {
+        let flushed = self.flush_oldest();
+        if !matches!(flushed, Ok(false)) {
+            // Whoever flushed: writers may wait for it.
+            self.upkeep.flush_attempted(flushed.as_ref().map(|_| ()).map_err(Error::clone));
+        }
+        flushed
+    }
+
+    fn flush_oldest(&self) -> Result<bool> {
+        let _job = self.upkeep.flushing.lock();
+        let view = self.view.load_full();
+        let Some(slot) = view.frozen().last().cloned() else { return Ok(false) };
+        if let Some(last) = slot.memtable.seq_max().filter(|last| *last > self.published()) {
+            self.rounds.flush(Durability::Buffered)?;
+            self.rounds.wait(last)?;
+        }
+        let files = self.write_memtable(&slot, &view.version)?;
+        let removed = self
+            .settle_ceiling()
+            .and_then(|()| self.install_flush(&slot, &files))
+            .inspect_err(|error| self.discard_files(&files, error))?;
+        for log in removed {
+            self.env.discard(FileName::Wal(log));
+        }
+        self.upkeep.note_flush(&files);
+        Ok(true)
+    }
+
+    fn write_memtable(&self, slot: &Slot, version: &Version) -> Result<Vec<NewFile>> {
+        let entries = Merge::over_memtable(&self.env, slot.memtable.iter())?;
+        let horizon = self.horizon();
+        let dead = self.upkeep.dead_tables(&horizon);
+        // Nothing older than the oldest memtable but files.
+        let older = |key: &[u8]| version.sources(key).next().is_some();
+        let retention = Retention::new(horizon, dead, older);
+        let cut = Cut { file_bytes: u64::MAX, table_bytes: TABLE_CUT_BYTES };
+        Outputs::new(self, cut, Codec::None).write(entries, retention, || Ok(()))
+    }
+
+    /// Names the files and forgets the memtable and its logs; returns the logs.
+    fn install_flush(&self, slot: &Slot, files: &[NewFile]) -> Result<Vec<FileNumber>> {
+        let mut manifest = self.install.lock();
+        let version = Arc::clone(manifest.version());
+        let flushed = slot.memtable.seq_max().unwrap_or_default().max(version.flushed_seq());
+        let mut edit = VersionEdit {
+            flushed_seq: Some(flushed),
+            remove_logs: slot.logs.clone(),
+            drop_tables: self.upkeep.drops_to_record(&version, flushed),
+            ..VersionEdit::default()
+        };
+        for file in files {
+            let placed = place_file(&mut manifest, &version, file, &mut edit);
+            placed.map_err(|error| self.judge(&manifest, error))?;
+        }
+        let version = self.append_edit(&mut manifest, &edit)?;
+        self.view.rcu(|view| view.with_version(&version, Some(slot.memtable.id())));
+        Ok(edit.remove_logs)
+    }
+
+    /// Makes `edit` durable and returns the version after it; the caller puts that into the view.
+    ///
+    /// # Errors
+    /// `StorageFull` changes nothing. After any other failure nobody knows what the disk holds: writing ends.
+    pub(super) fn append_edit(
+        &self,
+        manifest: &mut Manifest,
+        edit: &VersionEdit,
+    ) -> Result<Arc<Version>> {
+        let before = manifest.position().file;
+        let result = manifest.append(edit);
+        let result = result.map_err(|error| self.judge(manifest, error));
+        if manifest.position().file != before {
+            self.env.discard(FileName::Manifest(before));
+        }
+        result
+    }
+
+    /// Ends writing if it ended for the manifest: nobody knows then what the disk holds. Other errors may pass.
+    pub(super) fn judge(&self, manifest: &Manifest, error: Error) -> Error {
+        if manifest.has_failed() || error.kind() == ErrorKind::Corruption {
+            self.rounds.fail(error.clone().poisoned());
+        }
+        error
+    }
+
+    /// Removes the files of a job that was not installed, if it is known that nothing names them:
+    /// the disk was full, or the database closed.
+    pub(super) fn discard_files(&self, files: &[NewFile], error: &Error) {
+        if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::InvalidInput) {
+            for file in files {
+                self.env.discard(FileName::Sst(file.meta.number));
+            }
+        }
+    }
+}
+
+/// References `file` from every table it has rows of, making ranges as needed.
+fn place_file(
+    manifest: &mut Manifest,
+    version: &Version,
+    file: &NewFile,
+    edit: &mut VersionEdit,
+) -> Result<()> {
+    let keys = Span::inclusive(&file.meta.key_min, &file.meta.key_max);
+    for table in &file.tables {
+        let whole = Span::new(&table_start(*table), Some(&table_end(*table)));
+        let known = version.ranges_in(&whole).first().map(|range| range.id);
+        let planned = || edit.add_ranges.iter().find(|range| range.table == *table).map(|r| r.id);
+        let range = match known.or_else(planned) {
+            Some(id) => id,
+            None => {
+                let id = RangeId(manifest.next_number()?.0);
+                edit.add_ranges.push(RangeMeta { id, table: *table, span: whole.clone() });
+                id
+            }
+        };
+        let Some(clip) = whole.intersect(&keys) else { continue };
+        let placement = if joins_run(version, &clip) { Placement::Run } else { Placement::Young };
+        let file = file.meta.number;
+        edit.add_references.push(ReferenceMeta { range, file, placement, clip });
+    }
+    edit.add_files.push(file.meta.clone());
+    Ok(())
+}
+
+/// True for keys above the run's end that overlap no young file: ascending inserts need no merge.
+fn joins_run(version: &Version, clip: &Span) -> bool {
+    version.ranges_in(clip).iter().all(|range| {
+        let above = range.run.last().is_none_or(|last| last.clip.ends_before(&clip.low));
+        above && !range.young.iter().any(|file| file.clip.overlaps(clip))
+    })
+}

@@ -1,0 +1,230 @@
+//! What people and `check` look at: the pinned version, files and logs read again, counters; and the checkpoint.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::edit::{RangeMeta, ReferenceMeta, VersionEdit};
+use crate::format::names::{FileName, TableId};
+use crate::format::record::{LogKind, Position};
+use crate::fs::FileRead;
+use crate::log::{LogReader, StopReason};
+use crate::manifest::{FileEntry, Manifest, Version};
+use crate::rng::Rng;
+use crate::sst::SstFacts;
+
+use super::view::View;
+use super::{Engine, Env};
+
+/// Files copied in pieces of this.
+const COPY_BYTES: usize = 1 << 20;
+
+/// Keeps files from being removed while they are looked at.
+pub(crate) struct Pinned(Arc<View>);
+
+impl Pinned {
+    pub(crate) fn version(&self) -> &Version {
+        &self.0.version
+    }
+}
+
+impl Engine {
+    /// The current version, its files kept.
+    pub(crate) fn pin(&self) -> Pinned {
+        Pinned(self.view.load_full())
+    }
+
+    /// True if the table was dropped and its space may not be reclaimed yet.
+    pub(crate) fn is_dropped(&self, table: TableId) -> bool {
+        self.upkeep.is_dropped(table)
+    }
+
+    /// Reads and checks all of one file.
+    pub(crate) fn verify_file(
+        &self,
+        file: &FileEntry,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<SstFacts> {
+        self.env.open_sst(file)?.verify(progress)
+    }
+
+    /// Reads the manifest again up to where it is durable; the records there are.
+    pub(crate) fn verify_manifest(&self) -> Result<u64> {
+        let (end, path) = {
+            let manifest = self.install.lock();
+            let end = manifest.position();
+            (end, self.env.dir.join(FileName::Manifest(end.file).to_string()))
+        };
+        match read_to(&self.env, &path, LogKind::Manifest, end) {
+            // It may have been rolled over since, and then it is nobody's.
+            Err(error)
+                if error.kind() == ErrorKind::Io
+                    && self.install.lock().position().file != end.file =>
+            {
+                Ok(0)
+            }
+            result => result,
+        }
+    }
+
+    /// Reads every log that recovery would read; the records there are.
+    pub(crate) fn verify_logs(&self) -> Result<u64> {
+        let active = self.log_end();
+        self.rounds.flush(crate::options::Durability::Buffered)?;
+        let logs: Vec<_> = self.install.lock().version().logs().to_vec();
+        let mut records = 0;
+        for log in logs {
+            let path = self.env.dir.join(FileName::Wal(log.number).to_string());
+            let is_gone = || !self.install.lock().version().logs().contains(&log);
+            let end = if log.number == active.file { active.offset } else { 0 };
+            match read_to(
+                &self.env,
+                &path,
+                LogKind::Wal,
+                Position { file: log.number, offset: end },
+            ) {
+                Ok(count) => records += count,
+                // Flushed meanwhile.
+                Err(error) if error.kind() == ErrorKind::Io && is_gone() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(records)
+    }
+
+    /// Counters and sizes; documented at `Stats::fields`.
+    pub(crate) fn stats(&self) -> Vec<(&'static str, u64)> {
+        let view = self.view.load_full();
+        let files = || view.version.files().map(|file| &file.meta);
+        let sources = |young: usize, run: usize| young + usize::from(run > 0);
+        let ranges = view.version.ranges().iter();
+        let deepest = ranges.map(|range| sources(range.young.len(), range.run.len())).max();
+        let memtables = view.memtables.iter().map(|slot| slot.memtable.bytes() as u64);
+        let logs: usize = view.memtables.iter().map(|slot| slot.logs.len()).sum();
+        let counters = self.upkeep.counters();
+        let (commits, written, syncs) = {
+            let state = self.rounds.lock();
+            (state.queue.commits, state.queue.written, state.queue.syncs)
+        };
+        vec![
+            ("files", files().count() as u64),
+            ("file_bytes", files().map(|meta| meta.bytes).sum()),
+            ("entries", files().map(|meta| meta.entries).sum()),
+            ("tombstones", files().map(|meta| meta.tombstones).sum()),
+            ("sources_max", deepest.unwrap_or(0) as u64),
+            ("memtables", view.memtables.len() as u64),
+            ("memtable_bytes", memtables.sum()),
+            ("cache_bytes", self.env.sst.cache.bytes() as u64),
+            ("logs", logs as u64),
+            ("commits", commits),
+            ("log_bytes", written),
+            ("log_syncs", syncs),
+            ("flushes", counters.flushes),
+            ("flush_bytes", counters.flush_bytes),
+            ("compactions", counters.compactions),
+            ("compaction_bytes_read", counters.compaction_bytes_read),
+            ("compaction_bytes", counters.compaction_bytes),
+            ("files_removed", counters.files_removed),
+            ("trouble", u64::from(self.upkeep.trouble().is_some())),
+        ]
+    }
+
+    /// Copies the database as of now into the new or empty directory `target`.
+    ///
+    /// 1. Flush, and pin the version: its files stay; a snapshot keeps the rows of a table that is dropped meanwhile,
+    /// whose catalog row the copy may still have. 2. Link or copy them. 3. Write a manifest, and CURRENT last:
+    /// until then the copy does not open.
+    pub(crate) fn checkpoint(self: &Arc<Self>, target: &Path) -> Result<()> {
+        let snapshot = self.snapshot();
+        self.flush_all()?;
+        let pinned = self.pin();
+        drop(snapshot);
+        let version = pinned.version();
+        let fs = &self.env.fs;
+        let doing = |error| Error::io(format!("create {}", target.display()), error);
+        if fs.exists(target).map_err(doing)? && !fs.list(target).map_err(doing)?.is_empty() {
+            let problem = format!("{} exists and is not empty", target.display());
+            return Err(Error::new(ErrorKind::AlreadyExists, problem));
+        }
+        fs.create_dir_all(target).map_err(doing)?;
+        for file in version.files() {
+            let name = FileName::Sst(file.meta.number).to_string();
+            self.env.link_or_copy(&self.env.dir.join(&name), &target.join(&name))?;
+        }
+        fs.sync_dir(target).map_err(doing)?;
+        let Some(identity) = version.identity() else {
+            return Err(Error::corrupt(&self.env.dir, 0, "manifest", "no identity"));
+        };
+        let rng = Rng::from_seed(self.install.lock().next_id().0);
+        Manifest::create(Arc::clone(fs), target, (**identity).clone(), &whole(version), rng)
+            .map(drop)
+    }
+}
+
+/// One edit that makes all files and ranges of `version`.
+fn whole(version: &Version) -> VersionEdit {
+    let mut edit = VersionEdit {
+        flushed_seq: Some(version.flushed_seq().max(version.seq_max())),
+        add_files: version.files().map(|file| file.meta.clone()).collect(),
+        ..VersionEdit::default()
+    };
+    for range in version.ranges().iter() {
+        let (id, table, span) = (range.id, range.table, range.span.clone());
+        edit.add_ranges.push(RangeMeta { id, table, span });
+        for (placement, reference) in range.references() {
+            let (range, file) = (range.id, reference.file.meta.number);
+            let clip = reference.clip.clone();
+            edit.add_references.push(ReferenceMeta { range, file, placement, clip });
+        }
+    }
+    edit.drop_tables = version.dropped().iter().map(|(table, seq)| (*table, *seq)).collect();
+    edit
+}
+
+/// Reads the records of a log; they must reach `end`.
+fn read_to(env: &Env, path: &Path, kind: LogKind, end: Position) -> Result<u64> {
+    let mut reader = LogReader::open(&*env.fs, path, kind, None)?;
+    let mut records = 0;
+    while reader.position().offset < end.offset || end.offset == 0 {
+        if reader.next()?.is_none() {
+            break;
+        }
+        records += 1;
+    }
+    let stopped = reader.position().offset;
+    if stopped < end.offset {
+        let problem = match reader.stop().map(|stop| &stop.reason) {
+            Some(StopReason::Bad(error)) => error.to_string(),
+            _ => format!("the records end here, expected up to {}", end.offset),
+        };
+        return Err(Error::corrupt(path, stopped, "record", problem));
+    }
+    Ok(records)
+}
+
+impl Env {
+    fn link_or_copy(&self, source: &Path, target: &Path) -> Result<()> {
+        if self.fs.link(source, target).is_ok() {
+            return Ok(());
+        }
+        self.copy(source, target).map_err(|error| {
+            Error::io(format!("copy {} to {}", source.display(), target.display()), error)
+        })
+    }
+
+    fn copy(&self, source: &Path, target: &Path) -> std::io::Result<()> {
+        let from: Arc<dyn FileRead> = self.fs.open_read(source)?;
+        let to = self.fs.create(target)?;
+        let len = from.len()?;
+        let mut buffer = vec![0; COPY_BYTES];
+        let mut at = 0;
+        while at < len {
+            let count = usize::try_from(len - at).unwrap_or(COPY_BYTES).min(COPY_BYTES);
+            let piece = &mut buffer[..count];
+            from.read_at(at, piece)?;
+            to.write_at(at, piece)?;
+            at += count as u64;
+        }
+        to.sync()
+    }
+}

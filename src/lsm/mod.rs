@@ -1,0 +1,149 @@
+//! The engine: commits, reads and background work over logs, memtables and table files. Knows keys and rows, no entities.
+//!
+//! Locks, always taken in this order: `install` (the manifest and every change of the version), the commit lock
+//! (`rounds`), then any of the small ones (`snapshots`, `upkeep`), which are held for a few instructions.
+//!
+//! Not here: tables by name and entities (`table`), bytes (`format`).
+
+mod background;
+mod batch;
+mod commit;
+pub(crate) mod compaction;
+mod flush;
+mod inspect;
+mod merge;
+mod outputs;
+mod recover;
+mod replay;
+mod round;
+mod snapshot;
+mod ticket;
+mod upkeep;
+mod view;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub(crate) use background::whole_table;
+pub(crate) use batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
+pub(crate) use merge::Scan;
+pub(crate) use recover::Recovered;
+pub(crate) use snapshot::SnapshotGuard;
+pub(crate) use ticket::CommitTicket;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::clock::Clock;
+use crate::codec::{HashSeed, hash};
+use crate::error::Result;
+use crate::executor::Executor;
+use crate::format::names::{FileId, FileNumber};
+use crate::fs::{FileLock, Fs};
+use crate::manifest::{FileEntry, Manifest};
+use crate::model::{Seq, ShapeId, Shapes};
+use crate::options::Options;
+use crate::sst::{Sst, SstShared};
+use crate::sync::Mutex;
+
+use commit::LogQueue;
+use round::Rounds;
+use snapshot::Snapshots;
+use upkeep::Upkeep;
+use view::View;
+
+/// What everything in the engine works with and nothing changes.
+pub(crate) struct Env {
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) dir: PathBuf,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) options: Options,
+    pub(crate) seed: HashSeed,
+    pub(crate) shapes: Arc<Shapes>,
+    sst: SstShared,
+}
+
+/// One open database.
+pub(crate) struct Engine {
+    pub(crate) env: Arc<Env>,
+    view: ArcSwap<View>,
+    rounds: Rounds<LogQueue>,
+    install: Mutex<Manifest>,
+    snapshots: Snapshots,
+    upkeep: Upkeep,
+    pub(crate) executor: Executor,
+    /// What opening found.
+    pub(crate) recovered: Recovered,
+    /// Held until the database is closed.
+    lock: Mutex<Option<Box<dyn FileLock>>>,
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // Whoever wants to know what went wrong calls close; here nobody is left to be told.
+        drop(self.close());
+    }
+}
+
+impl Env {
+    /// The hash that memtables and files find `key` by.
+    #[inline]
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        hash(self.seed, key)
+    }
+
+    /// Forgets the cached blocks of a file that is going.
+    fn forget_cached(&self, file: FileNumber) {
+        self.sst.cache.remove_file(file);
+    }
+
+    /// The reader of `file`, opened at its first use.
+    #[inline]
+    fn open_sst<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Sst>> {
+        file.sst_or_open(|| Sst::open(&*self.fs, &self.dir, &file.meta, &self.sst))
+    }
+}
+
+impl Engine {
+    /// Calls `with` with the newest row of `key` as of `at`, or as of now; `None` if there is none.
+    #[inline]
+    pub(crate) fn get<R>(
+        &self,
+        key: &[u8],
+        at: Option<Seq>,
+        with: impl FnOnce(Seq, crate::model::RowRef<'_>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let hash = self.env.hash(key);
+        // The view before the Seq: see `view`.
+        let view = self.view.load();
+        let at = at.unwrap_or_else(|| self.rounds.published());
+        let found = view.read(&self.env, hash, key, at, |current| match current.row {
+            Some(row) => with(current.seq, row).map(Some),
+            None => Ok(None),
+        })?;
+        Ok(found.flatten())
+    }
+
+    /// Readers see every commit up to this one.
+    pub(crate) fn published(&self) -> Seq {
+        self.rounds.published()
+    }
+
+    /// A number and an id for a new table file.
+    fn new_file(&self) -> Result<(FileNumber, FileId)> {
+        let mut manifest = self.install.lock();
+        let number = manifest.next_number();
+        let number = number.map_err(|error| self.judge(&manifest, error))?;
+        Ok((number, manifest.next_id()))
+    }
+
+    /// A shape as the log defines it.
+    fn encoded_shape(&self, id: ShapeId) -> Option<(ShapeId, Vec<u8>)> {
+        let shape = self.env.shapes.get(id)?;
+        let mut bytes = Vec::new();
+        crate::format::shape::encode_shape(&mut bytes, shape);
+        Some((id, bytes))
+    }
+}

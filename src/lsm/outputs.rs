@@ -1,0 +1,242 @@
+//! What flush and compaction share: entries in order go into new files, less those that nobody can see.
+//!
+//! Invariants
+//! * all versions of a user key lie in one file;
+//! * a version is left out only if a newer one of the same key hides it from every snapshot and every later reader;
+//! * a tombstone is left out only if no older source can hold its key and nobody reads below it;
+//! * files that were begun and not handed over are removed.
+//!
+//! Not here: which entries (`flush`, `compaction`), the files' bytes (`sst`).
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::format::Kind;
+use crate::format::file_meta::FileMeta;
+use crate::format::key::table_of;
+use crate::format::names::{FileName, TableId};
+use crate::model::Seq;
+use crate::options::Codec;
+use crate::sst::{SstOptions, SstWriter};
+
+use super::merge::Merge;
+use super::snapshot::Horizon;
+use super::{Engine, Env};
+
+/// When a file ends and the next begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    /// At a new user key once the file is this long.
+    pub(crate) file_bytes: u64,
+    /// At a new table once the file is this long.
+    pub(crate) table_bytes: u64,
+}
+
+/// A file that a job wrote.
+pub(crate) struct NewFile {
+    pub(crate) meta: FileMeta,
+    /// The tables it holds entries of.
+    pub(crate) tables: Vec<TableId>,
+}
+
+/// Files being written for one job.
+pub(crate) struct Outputs<'e> {
+    engine: &'e Engine,
+    cut: Cut,
+    codec: Codec,
+    writer: Option<(SstWriter, Vec<TableId>)>,
+    files: Vec<NewFile>,
+    handed_over: bool,
+}
+
+/// Decides which entries of a sorted sequence are kept.
+pub(crate) struct Retention<'e> {
+    horizon: Horizon,
+    /// Tables whose rows nobody can see any more.
+    dead: Vec<TableId>,
+    /// True if an older source may hold the key.
+    older: Box<dyn Fn(&[u8]) -> bool + 'e>,
+    key: Vec<u8>,
+    newer: Option<Seq>,
+    is_dead: bool,
+}
+
+impl<'e> Retention<'e> {
+    pub(crate) fn new(
+        horizon: Horizon,
+        dead: Vec<TableId>,
+        older: impl Fn(&[u8]) -> bool + 'e,
+    ) -> Self {
+        Self { horizon, dead, older: Box::new(older), key: Vec::new(), newer: None, is_dead: false }
+    }
+
+    /// Whether the next entry is kept.
+    pub(crate) fn keeps(&mut self, key: &[u8], seq: Seq, kind: Kind) -> bool {
+        if self.key != key || self.newer.is_none() {
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            self.newer = None;
+            self.is_dead = table_of(key).is_some_and(|table| self.dead.contains(&table));
+        }
+        let hidden = self.newer.is_some_and(|newer| self.horizon.hides(newer, seq));
+        self.newer = Some(seq);
+        if self.is_dead || hidden {
+            return false;
+        }
+        // Everyone sees the tombstone, so older versions here are hidden; elsewhere there are none.
+        let is_spent = kind == Kind::Delete && self.horizon.all_see(seq) && !(self.older)(key);
+        !is_spent
+    }
+}
+
+impl<'e> Outputs<'e> {
+    pub(crate) fn new(engine: &'e Engine, cut: Cut, codec: Codec) -> Self {
+        Self { engine, cut, codec, writer: None, files: Vec::new(), handed_over: false }
+    }
+
+    /// Writes what `retention` keeps of `entries`, and calls `between` now and then so that a long job can make way.
+    ///
+    /// # Errors
+    /// Of reading, writing, or of `between`; the files are removed then.
+    pub(crate) fn write(
+        mut self,
+        mut entries: Merge,
+        mut retention: Retention<'_>,
+        mut between: impl FnMut() -> Result<()>,
+    ) -> Result<Vec<NewFile>> {
+        let mut count = 0u32;
+        while entries.is_valid() {
+            let (seq, kind) = (entries.seq(), entries.kind());
+            let is_new_key = retention.key != entries.key() || retention.newer.is_none();
+            if retention.keeps(entries.key(), seq, kind) {
+                self.add(&entries, is_new_key)?;
+            }
+            entries.advance()?;
+            count = count.wrapping_add(1);
+            if count.is_multiple_of(1024) {
+                between()?;
+            }
+        }
+        self.end_file()?;
+        if !self.files.is_empty() {
+            self.engine.env.sync_dir()?;
+        }
+        self.handed_over = true;
+        Ok(std::mem::take(&mut self.files))
+    }
+
+    fn add(&mut self, entries: &Merge, is_new_key: bool) -> Result<()> {
+        let table = table_of(entries.key()).unwrap_or_default();
+        if let Some((writer, tables)) = self.writer.as_ref().filter(|_| is_new_key) {
+            let (bytes, is_new_table) = (writer.bytes(), tables.last() != Some(&table));
+            // The few catalog rows must not keep a large file of other tables alive.
+            let is_catalog = tables.last() == Some(&TableId::CATALOG);
+            let ends = bytes >= self.cut.file_bytes
+                || (is_new_table && (is_catalog || bytes >= self.cut.table_bytes));
+            if ends {
+                self.end_file()?;
+            }
+        }
+        let (writer, tables) = match &mut self.writer {
+            Some(writer) => writer,
+            none => none.insert((self.engine.new_sst(self.codec)?, Vec::new())),
+        };
+        if tables.last() != Some(&table) {
+            tables.push(table);
+        }
+        let row = match entries.kind() {
+            Kind::Put => Some(entries.row()?),
+            Kind::Delete => None,
+        };
+        writer.add(entries.key(), entries.seq(), entries.kind(), row.as_ref())
+    }
+
+    fn end_file(&mut self) -> Result<()> {
+        if let Some((writer, tables)) = self.writer.take() {
+            self.files.push(NewFile { meta: writer.finish()?, tables });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Outputs<'_> {
+    fn drop(&mut self) {
+        if !self.handed_over {
+            for file in &self.files {
+                self.engine.env.discard(FileName::Sst(file.meta.number));
+            }
+        }
+    }
+}
+
+impl Env {
+    /// Makes the names in the database's directory durable.
+    pub(crate) fn sync_dir(&self) -> Result<()> {
+        let doing = |error| crate::error::Error::io(format!("sync {}", self.dir.display()), error);
+        self.fs.sync_dir(&self.dir).map_err(doing)
+    }
+
+    /// Removes a file that nothing names. A failure is no harm: opening removes what is left over.
+    pub(crate) fn discard(&self, name: FileName) {
+        drop(self.fs.remove(&self.dir.join(name.to_string())));
+    }
+}
+
+impl Engine {
+    fn new_sst(&self, codec: Codec) -> Result<SstWriter> {
+        let (number, id) = self.new_file()?;
+        let options =
+            SstOptions { block_bytes: self.env.options.block_bytes, codec, seed: self.env.seed };
+        SstWriter::create(Arc::clone(&self.env.fs), &self.env.dir, number, id, options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `entries` of one key, newest first; expects the Seqs that are kept.
+    #[track_caller]
+    fn check(snapshots: &[u64], older: bool, entries: &[(u64, Kind)], kept: &[u64]) {
+        let mut retention = Retention::new(Horizon::new(snapshots, 100), Vec::new(), |_| older);
+        let keeps =
+            |(seq, kind): &(u64, Kind)| retention.keeps(b"key", Seq(*seq), *kind).then_some(*seq);
+        let got: Vec<u64> = entries.iter().filter_map(keeps).collect();
+        assert_eq!(got, kept);
+    }
+
+    #[test]
+    fn only_the_newest_version_is_kept_without_snapshots() {
+        check(&[], false, &[(30, Kind::Put), (20, Kind::Delete), (10, Kind::Put)], &[30]);
+    }
+
+    #[test]
+    fn trap_14_a_tombstone_stays_while_an_older_source_may_hold_its_key() {
+        check(&[], true, &[(30, Kind::Delete), (10, Kind::Put)], &[30]);
+        check(&[], false, &[(30, Kind::Delete), (10, Kind::Put)], &[]);
+    }
+
+    #[test]
+    fn trap_14_a_tombstone_stays_while_a_snapshot_reads_below_it() {
+        check(&[10], false, &[(30, Kind::Delete), (10, Kind::Put)], &[30, 10]);
+        check(&[29], false, &[(30, Kind::Delete), (10, Kind::Put)], &[30, 10]);
+        check(&[30], false, &[(30, Kind::Delete), (10, Kind::Put)], &[]);
+    }
+
+    #[test]
+    fn trap_15_each_snapshot_keeps_its_version() {
+        let versions = [(50, Kind::Put), (40, Kind::Put), (30, Kind::Put), (20, Kind::Put)];
+        check(&[35, 45], false, &versions, &[50, 40, 30]);
+        check(&[20], false, &versions, &[50, 20]);
+        check(&[19], false, &versions, &[50]);
+    }
+
+    #[test]
+    fn rows_of_dead_tables_go() {
+        let dead = crate::format::key::user_key(TableId(7), "p", "r");
+        let alive = crate::format::key::user_key(TableId(8), "p", "r");
+        let mut retention = Retention::new(Horizon::new(&[], 100), vec![TableId(7)], |_| true);
+        assert!(!retention.keeps(&dead, Seq(10), Kind::Put));
+        assert!(retention.keeps(&alive, Seq(10), Kind::Put));
+    }
+}

@@ -1,0 +1,315 @@
+//! Opening: from what a directory holds to a running engine.
+//!
+//! 1. Refuse a directory that is something else; take the lock; open or create the manifest.
+//! 2. Read the first record of every log that the manifest names: it tells how the log before it ended.
+//! 3. Replay the logs in order, each up to where its successor says it ended, into memtables.
+//! 4. At the first place X where a record should be and is not, ask whether anybody vouches for more: a promise
+//!    beyond X in this log or a later one, the clean-close edit, a manifest that is shorter than a log says.
+//!    If so, refuse: acknowledged data is damaged. If not, X is a torn tail: all behind it, in all logs, is dropped.
+//! 5. Sync what was accepted, so that nothing new can rest on what is only in the system's memory.
+//! 6. Remove files that nothing names, begin a new log that names where the last one ended, start background work.
+//!
+//! Invariants
+//! * nothing is appended to a log of an earlier opening;
+//! * no file is removed before everything that is named has been found;
+//! * Seqs go on above every Seq on disk, and above the ceiling if weak commits may have been lost.
+//!
+//! Not here: the manifest's own opening (`manifest`), replay of one log (`replay`).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::codec::HashSeed;
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor::{Executor, Lane};
+use crate::format::edit::{CleanClose, Identity, LogMeta, VersionEdit};
+use crate::format::names::{FileName, FileNumber};
+use crate::format::record::{LogHeader, LogKind, Position};
+use crate::format::wal::Predecessor;
+use crate::fs::{FileLock, Fs};
+use crate::log::LogFile;
+use crate::manifest::{Access, Found, Manifest, probe};
+use crate::memtable::Memtable;
+use crate::model::Shapes;
+use crate::options::{Background, Options};
+use crate::rng::Rng;
+use crate::sst::{BlockCache, SstShared};
+use crate::sync::Mutex;
+
+use super::commit::{LogQueue, NextLog};
+use super::replay::{Replayed, replay};
+use super::round::Rounds;
+use super::snapshot::Snapshots;
+use super::upkeep::Upkeep;
+use super::view::{Slot, View};
+use super::{Engine, Env};
+
+/// Small logs of short sessions share a memtable; with more than this many it is flushed.
+const LOGS_PER_MEMTABLE_MAX: usize = 8;
+
+/// What opening found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Recovered {
+    /// There was no database, now there is.
+    pub(crate) created: bool,
+    /// Commits replayed from logs.
+    pub(crate) commits: u64,
+    /// Where and why the log was cut off, if it was.
+    pub(crate) torn: Option<String>,
+    /// The same of the manifest.
+    pub(crate) manifest_torn: Option<String>,
+    /// Files removed because nothing named them.
+    pub(crate) orphans: u64,
+}
+
+impl Engine {
+    /// Opens or creates the database in `dir`.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none and none is to be created; `InvalidInput` for a directory that is something else;
+    /// `Locked`, `Corruption`, `Unsupported`, `Io`, `StorageFull`.
+    pub(crate) fn open(dir: &Path, options: Options) -> Result<Arc<Engine>> {
+        let fs = Arc::clone(&options.fs);
+        look(&*fs, dir, &options)?;
+        let lock = take_lock(&*fs, dir)?;
+        // Anew: somebody else may have made a database there before the lock was ours.
+        let found = probe(&*fs, dir)?;
+        let mut rng = options.seed.map_or_else(Rng::from_entropy, Rng::from_seed);
+        let mut recovered = Recovered::default();
+        let manifest = match found {
+            Found::Database => {
+                let opened =
+                    Manifest::open(Arc::clone(&fs), dir, Access::ReadWrite, fork(&mut rng))?;
+                if let Some(why) = opened.read_only {
+                    return Err(Error::new(ErrorKind::Unsupported, why));
+                }
+                recovered.manifest_torn =
+                    opened.torn.map(|torn| format!("{}: {}", torn.at, torn.why));
+                opened.manifest
+            }
+            Found::Nothing => {
+                recovered.created = true;
+                create(&fs, dir, &mut rng)?
+            }
+        };
+        let env = Arc::new(new_env(dir, options, &manifest)?);
+        let replayed = replay(&env, &manifest)?;
+        recovered.commits = replayed.commits;
+        recovered.torn.clone_from(&replayed.torn);
+        sync_logs(&env, manifest.version().clean_close(), &replayed)?;
+        recovered.orphans = remove_orphans(&env, &manifest)?;
+        let engine = Arc::new(begin(env, manifest, replayed, recovered, lock)?);
+        if engine.env.options.background == Background::Threads {
+            let started = engine.executor.start(&engine);
+            started.map_err(|error| Error::io("start background threads", error))?;
+        }
+        Lane::ALL.iter().for_each(|lane| engine.executor.signal(*lane));
+        Ok(engine)
+    }
+}
+
+/// Refuses a `dir` that is something else, and makes it if it is missing and may be.
+fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<()> {
+    if probe(fs, dir)? == Found::Database {
+        return Ok(());
+    }
+    let doing = |error| Error::io(format!("look at {}", dir.display()), error);
+    if fs.exists(dir).map_err(doing)? {
+        let names = fs.list(dir).map_err(doing)?;
+        if let Some(foreign) = names.iter().find(|name| FileName::parse(name).is_none()) {
+            let problem = format!(
+                "{} is not a database: it holds {foreign}; name a new path or an empty directory",
+                dir.display()
+            );
+            return Err(Error::new(ErrorKind::InvalidInput, problem));
+        }
+    }
+    if !options.create_if_missing {
+        let problem = format!("there is no database in {}", dir.display());
+        return Err(Error::new(ErrorKind::NotFound, problem));
+    }
+    fs.create_dir_all(dir).map_err(|e| Error::io(format!("create {}", dir.display()), e))
+}
+
+fn take_lock(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn FileLock>> {
+    let path = dir.join(FileName::Lock.to_string());
+    fs.lock(&path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::WouldBlock => {
+            let problem = format!(
+                "{} is open in another process, or twice in this one: close it there first",
+                dir.display()
+            );
+            Error::new(ErrorKind::Locked, problem)
+        }
+        _ => Error::io(format!("lock {}", path.display()), error),
+    })
+}
+
+fn fork(rng: &mut Rng) -> Rng {
+    Rng::from_seed(rng.next_u64())
+}
+
+fn create(fs: &Arc<dyn Fs>, dir: &Path, rng: &mut Rng) -> Result<Manifest> {
+    let identity = Identity {
+        database: u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()),
+        incarnation: rng.next_u64(),
+        seed: HashSeed(rng.next_u64()),
+        read_features: Vec::new(),
+        write_features: Vec::new(),
+        ignorable_features: Vec::new(),
+    };
+    Manifest::create(Arc::clone(fs), dir, identity, &VersionEdit::default(), fork(rng))
+}
+
+fn new_env(dir: &Path, options: Options, manifest: &Manifest) -> Result<Env> {
+    let Some(identity) = manifest.version().identity() else {
+        return Err(Error::corrupt(dir, 0, "manifest", "no identity"));
+    };
+    let shapes = Arc::new(Shapes::new(options.shape_bytes));
+    let sst = SstShared {
+        cache: Arc::new(BlockCache::new(options.cache_bytes)),
+        shapes: Arc::clone(&shapes),
+        mode: options.io_mode,
+        seed: identity.seed,
+    };
+    Ok(Env {
+        fs: Arc::clone(&options.fs),
+        dir: dir.to_owned(),
+        clock: Arc::clone(&options.clock),
+        seed: identity.seed,
+        shapes,
+        sst,
+        options,
+    })
+}
+
+/// After an unclean end the replayed bytes may be nowhere but in the system's memory.
+fn sync_logs(env: &Env, close: Option<CleanClose>, replayed: &Replayed) -> Result<()> {
+    // The edit that ends a close is written when the closing record is durable; the record alone proves nothing.
+    let close = close.map(|close| (close.log, close.end));
+    if replayed.is_clean && replayed.accepted.last().map(|log| (log.number, log.end)) == close {
+        return Ok(());
+    }
+    for log in &replayed.accepted {
+        let path = env.dir.join(FileName::Wal(log.number).to_string());
+        let synced = env.fs.open_write(&path).and_then(|file| file.sync());
+        synced.map_err(|error| Error::io(format!("sync {}", path.display()), error))?;
+    }
+    env.sync_dir()
+}
+
+/// Removes files of this database that nothing names: leftovers of failed jobs and of crashes.
+fn remove_orphans(env: &Env, manifest: &Manifest) -> Result<u64> {
+    let doing = |error| Error::io(format!("list {}", env.dir.display()), error);
+    let version = manifest.version();
+    let mut orphans = 0;
+    for name in env.fs.list(&env.dir).map_err(doing)? {
+        let is_orphan = match FileName::parse(&name) {
+            Some(FileName::Sst(number)) => version.file(number).is_none(),
+            Some(FileName::Wal(number)) => !version.logs().iter().any(|log| log.number == number),
+            Some(FileName::Manifest(number)) => number != manifest.position().file,
+            Some(FileName::Temporary) => true,
+            Some(FileName::Lock | FileName::Current) | None => false,
+        };
+        if is_orphan {
+            let path = env.dir.join(&name);
+            let removed = env.fs.remove(&path);
+            removed.map_err(|error| Error::io(format!("remove {}", path.display()), error))?;
+            orphans += 1;
+        }
+    }
+    Ok(orphans)
+}
+
+/// Begins a new log and puts the engine together.
+fn begin(
+    env: Arc<Env>,
+    mut manifest: Manifest,
+    replayed: Replayed,
+    recovered: Recovered,
+    lock: Box<dyn FileLock>,
+) -> Result<Engine> {
+    let next = env.create_log(&mut manifest, env.options.log_allocate_bytes, &replayed.unused)?;
+    for log in &replayed.unused {
+        env.discard(FileName::Wal(*log));
+    }
+    let number = next.log.header().number;
+    let durable = Position { file: number, offset: 0 };
+    let predecessor = replayed.accepted.last().map(|log| Predecessor {
+        number: log.number,
+        id: log.id,
+        accepted_end: log.end,
+    });
+    let durable = replayed.accepted.last().map_or(durable, |log| log.position());
+    let queue = LogQueue::new(next, predecessor, durable, replayed.last)?;
+    let view = View {
+        memtables: memtables(&env, replayed.slots, number),
+        version: Arc::clone(manifest.version()),
+    };
+    let mut dropped = manifest.version().dropped().clone();
+    dropped.extend(replayed.dropped);
+    Ok(Engine {
+        env,
+        view: ArcSwap::from_pointee(view),
+        rounds: Rounds::new(queue, replayed.last),
+        install: Mutex::new(manifest),
+        snapshots: Snapshots::default(),
+        upkeep: Upkeep::new(dropped),
+        executor: Executor::manual(),
+        recovered,
+        lock: Mutex::new(Some(lock)),
+    })
+}
+
+/// The replayed memtables newest first, with one that takes writes and belongs to the log `number`.
+fn memtables(env: &Env, mut replayed: Vec<Slot>, number: FileNumber) -> Vec<Arc<Slot>> {
+    let goes_on = replayed.last().is_some_and(|slot| {
+        slot.memtable.bytes() < env.options.memtable_bytes / 2
+            && slot.logs.len() < LOGS_PER_MEMTABLE_MAX
+    });
+    if goes_on {
+        if let Some(last) = replayed.last_mut() {
+            last.logs.push(number);
+        }
+    } else {
+        let id = replayed.last().map_or(0, |slot| slot.memtable.id() + 1);
+        let memtable = Arc::new(Memtable::new(id, env.options.memtable_bytes));
+        replayed.push(Slot { memtable, logs: vec![number] });
+    }
+    replayed.into_iter().rev().map(Arc::new).collect()
+}
+
+impl Env {
+    /// Creates a log: the file, its directory entry, and its name in the manifest, which forgets `unused` ones.
+    pub(super) fn create_log(
+        &self,
+        manifest: &mut Manifest,
+        allocate: u64,
+        unused: &[FileNumber],
+    ) -> Result<NextLog> {
+        let number = manifest.next_number()?;
+        let header = LogHeader { kind: LogKind::Wal, number, id: manifest.next_id() };
+        let path = self.dir.join(FileName::Wal(number).to_string());
+        let created = LogFile::create(&*self.fs, &path, header, allocate);
+        let log = created.and_then(|log| self.sync_dir().map(|()| log));
+        let log = log.inspect_err(|_| self.discard(FileName::Wal(number)))?;
+        let edit = VersionEdit {
+            add_logs: vec![LogMeta { number, id: header.id }],
+            remove_logs: unused.to_vec(),
+            ..VersionEdit::default()
+        };
+        let before = manifest.position().file;
+        manifest.append(&edit).inspect_err(|error| {
+            // Only then is it known that nothing names the log; its space is needed.
+            if error.kind() == ErrorKind::StorageFull {
+                self.discard(FileName::Wal(number));
+            }
+        })?;
+        if manifest.position().file != before {
+            self.discard(FileName::Manifest(before));
+        }
+        Ok(NextLog { log: Arc::new(log), allocated: allocate, manifest: manifest.position() })
+    }
+}

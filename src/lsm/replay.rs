@@ -1,0 +1,354 @@
+//! Replay: from the logs that the manifest names to memtables, and the judgement where they end.
+//!
+//! Invariants
+//! * what is accepted is a prefix of the commits: nothing behind the first bad record of any log is used;
+//! * Seqs of commits ascend through all logs;
+//! * every row is checked against its shape before it is believed.
+//!
+//! Format: FORMAT.md §recovery. Not here: frames (`log`), payloads (`format::wal`), what follows (`recover`).
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::Kind;
+use crate::format::edit::LogMeta;
+use crate::format::key::decode_user_key;
+use crate::format::names::{FileId, FileName, FileNumber, TableId};
+use crate::format::record::{LogKind, Position, RecordKind};
+use crate::format::row::{decode_row, encode_row};
+use crate::format::shape::decode_shape;
+use crate::format::wal::{Change, Group, Open, WalRecord};
+use crate::log::{LogReader, RecordView, StopReason};
+use crate::manifest::Manifest;
+use crate::memtable::Memtable;
+use crate::model::{Seq, Shape, ShapeId};
+
+use super::Env;
+use super::view::Slot;
+
+/// What the logs held.
+pub(super) struct Replayed {
+    /// Oldest first.
+    pub(super) slots: Vec<Slot>,
+    /// The logs that hold accepted records, in order.
+    pub(super) accepted: Vec<AcceptedLog>,
+    /// Logs that hold none, or only what was dropped.
+    pub(super) unused: Vec<FileNumber>,
+    pub(super) dropped: BTreeMap<TableId, Seq>,
+    pub(super) last: Seq,
+    pub(super) commits: u64,
+    /// The last log was closed in order.
+    pub(super) is_clean: bool,
+    pub(super) torn: Option<String>,
+}
+
+/// A log and where its accepted records end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AcceptedLog {
+    pub(super) number: FileNumber,
+    pub(super) id: FileId,
+    pub(super) end: u64,
+}
+
+impl AcceptedLog {
+    pub(super) fn position(&self) -> Position {
+        Position { file: self.number, offset: self.end }
+    }
+}
+
+/// A shape as a log numbers it, and as this process does.
+struct LogShape {
+    shape: Arc<Shape>,
+    id: Option<ShapeId>,
+}
+
+struct Replay<'a> {
+    env: &'a Env,
+    manifest: &'a Manifest,
+    flushed: Seq,
+    /// The commit replayed last.
+    previous: Seq,
+    out: Replayed,
+    ceiling: Seq,
+    shapes: HashMap<u32, LogShape>,
+    row: Vec<u8>,
+}
+
+/// Replays all logs of `manifest`.
+///
+/// # Errors
+/// `Corruption` where somebody vouches for what is not there, `Unsupported` for what a newer build wrote, `Io`.
+pub(super) fn replay(env: &Env, manifest: &Manifest) -> Result<Replayed> {
+    let version = manifest.version();
+    let out = Replayed {
+        slots: Vec::new(),
+        accepted: Vec::new(),
+        unused: Vec::new(),
+        dropped: BTreeMap::new(),
+        last: version.seq_max(),
+        commits: 0,
+        is_clean: false,
+        torn: None,
+    };
+    let mut replay = Replay {
+        env,
+        manifest,
+        flushed: version.flushed_seq(),
+        previous: Seq::ZERO,
+        out,
+        ceiling: Seq::ZERO,
+        shapes: HashMap::new(),
+        row: Vec::new(),
+    };
+    replay.logs(version.logs())?;
+    if !replay.out.is_clean {
+        replay.out.last = replay.out.last.max(replay.ceiling);
+    }
+    Ok(replay.out)
+}
+
+impl Replay<'_> {
+    fn logs(&mut self, logs: &[LogMeta]) -> Result<()> {
+        let opens = logs.iter().map(|log| self.open_record(log)).collect::<Result<Vec<_>>>()?;
+        for (i, log) in logs.iter().enumerate() {
+            if opens[i].is_none() && i + 1 == logs.len() {
+                self.judge_empty(log)?;
+            }
+            let successor = opens.get(i + 1).and_then(Option::as_ref);
+            let accepted_end = successor
+                .and_then(|open| open.predecessor)
+                .filter(|previous| previous.number == log.number && previous.id == log.id)
+                .map(|previous| previous.accepted_end);
+            let reader = self.log(log, accepted_end)?;
+            if reader.stop().is_some_and(|stop| stop.reason == StopReason::Accepted) {
+                continue;
+            }
+            let dropped = &logs[i + 1..];
+            self.judge(reader, dropped)?;
+            self.out.unused.extend(dropped.iter().map(|log| log.number));
+            break;
+        }
+        Ok(())
+    }
+
+    /// The first record of a log; `None` if it holds no record.
+    fn open_record(&self, log: &LogMeta) -> Result<Option<Open>> {
+        let mut reader = self.reader(log)?;
+        let path = reader.path().to_owned();
+        let Some(record) = reader.next()? else { return Ok(None) };
+        if record.kind != RecordKind::Open {
+            let problem = format!("the first record is {:?}", record.kind);
+            return Err(Error::corrupt(&path, record.offset, "record header", problem));
+        }
+        let open = Open::decode(record.payload)
+            .map_err(|error| error.into_error(&path, record.payload_offset()))?;
+        self.manifest.require(open.manifest)?;
+        Ok(Some(open))
+    }
+
+    fn reader(&self, log: &LogMeta) -> Result<LogReader> {
+        let path = self.path(log.number);
+        let exists = self.env.fs.exists(&path);
+        if !exists.map_err(|e| Error::io(format!("look at {}", path.display()), e))? {
+            return Err(Error::corrupt(
+                &path,
+                0,
+                "log",
+                "the manifest names it, and it is missing",
+            ));
+        }
+        LogReader::open(&*self.env.fs, &path, LogKind::Wal, Some(log.id))
+    }
+
+    fn path(&self, number: FileNumber) -> PathBuf {
+        self.env.dir.join(FileName::Wal(number).to_string())
+    }
+
+    /// Replays one log up to its first bad record or `accepted_end`.
+    fn log(&mut self, log: &LogMeta, accepted_end: Option<u64>) -> Result<LogReader> {
+        let mut reader = self.reader(log)?;
+        if let Some(end) = accepted_end {
+            reader = reader.until(end);
+        }
+        self.shapes.clear();
+        self.begin_slot();
+        let path = self.path(log.number);
+        let mut is_empty = true;
+        while let Some(record) = reader.next()? {
+            is_empty = false;
+            self.record(&path, &record)?;
+        }
+        let end = reader.position().offset;
+        if let Some(close) = self.manifest.version().clean_close() {
+            if close.log == log.number && end < close.end {
+                let problem =
+                    format!("the records end here; the database was closed at {}", close.end);
+                return Err(Error::corrupt(&path, end, "record", problem));
+            }
+        }
+        if is_empty {
+            self.out.unused.push(log.number);
+        } else {
+            self.out.accepted.push(AcceptedLog { number: log.number, id: log.id, end });
+            if let Some(slot) = self.out.slots.last_mut() {
+                slot.logs.push(log.number);
+            }
+        }
+        Ok(reader)
+    }
+
+    /// Small logs share a memtable.
+    fn begin_slot(&mut self) {
+        let options = &self.env.options;
+        let is_full = |slot: &Slot| slot.memtable.bytes() >= options.memtable_bytes / 2;
+        if self.out.slots.last().is_none_or(is_full) {
+            let id = self.out.slots.len() as u64;
+            let memtable = Arc::new(Memtable::new(id, options.memtable_bytes));
+            self.out.slots.push(Slot { memtable, logs: Vec::new() });
+        }
+    }
+
+    /// `reader` stopped at X where no successor says that records end: corruption if anybody vouches for more.
+    fn judge(&mut self, mut reader: LogReader, later: &[LogMeta]) -> Result<()> {
+        let Some(stop) = reader.stop().cloned() else { return Ok(()) };
+        let at = stop.position;
+        let why = match &stop.reason {
+            StopReason::Bad(error) => error.to_string(),
+            _ => "the records end here".to_owned(),
+        };
+        let rest = reader.rest()?;
+        let mut highest = rest.promise;
+        let mut is_torn = !rest.zeros;
+        for log in later {
+            let mut reader = self.reader(log)?;
+            while let Some(record) = reader.next()? {
+                highest = highest.max(Some(record.promise));
+                is_torn = true;
+            }
+            let rest = reader.rest()?;
+            highest = highest.max(rest.promise);
+            is_torn |= !rest.zeros;
+        }
+        if let Some(promise) = highest.filter(|promise| *promise > at) {
+            let problem = format!("{why}; a later record vouches for everything up to {promise}");
+            return Err(Error::corrupt(&self.path(at.file), at.offset, "record", problem));
+        }
+        if is_torn {
+            let name = FileName::Wal(at.file);
+            self.out.torn = Some(format!("torn tail at byte {} of {name}: {why}", at.offset));
+            self.out.is_clean = false;
+        }
+        Ok(())
+    }
+
+    /// The last log holds no record; if it was closed in order it must hold some.
+    fn judge_empty(&self, log: &LogMeta) -> Result<()> {
+        match self.manifest.version().clean_close() {
+            Some(close) if close.log == log.number => {
+                let problem = format!("no record; the database was closed at {}", close.end);
+                Err(Error::corrupt(&self.path(log.number), 0, "record", problem))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn record(&mut self, path: &std::path::Path, record: &RecordView<'_>) -> Result<()> {
+        let decoded = WalRecord::decode(record.kind, record.payload)
+            .map_err(|error| error.into_error(path, record.payload_offset()))?;
+        self.out.is_clean = false;
+        match decoded {
+            WalRecord::Open(_) => Ok(()),
+            WalRecord::Promise(promise) => {
+                self.ceiling = self.ceiling.max(promise.ceiling);
+                Ok(())
+            }
+            WalRecord::Close(close) => {
+                self.out.is_clean = true;
+                self.out.last = self.out.last.max(close.last_seq);
+                self.manifest.require(close.manifest)
+            }
+            WalRecord::Group(group) | WalRecord::Catalog(group) => {
+                self.group(record, &group).map_err(|problem| match problem {
+                    Problem::Damage(text) => {
+                        Error::corrupt(path, record.payload_offset(), "wal group", text)
+                    }
+                    Problem::Other(error) => error,
+                })
+            }
+        }
+    }
+
+    fn group(&mut self, record: &RecordView<'_>, group: &Group<'_>) -> Result<(), Problem> {
+        for definition in group.shapes() {
+            let shape = Arc::new(decode_shape(definition.shape)?);
+            let interned = self.env.shapes.intern(&shape);
+            let known = LogShape { shape: interned.shape, id: interned.id };
+            self.shapes.insert(definition.number, known);
+        }
+        if record.seq <= self.flushed {
+            return Ok(());
+        }
+        if record.seq <= self.previous {
+            return Err(Problem::Damage(format!(
+                "commit #{} after #{}",
+                record.seq, self.previous
+            )));
+        }
+        self.previous = record.seq;
+        let mut key = group.key_prefix.to_vec();
+        for entry in group.entries() {
+            key.truncate(group.key_prefix.len());
+            key.extend_from_slice(entry.key_suffix);
+            decode_user_key(&key)?;
+            self.row.clear();
+            if entry.kind == Kind::Put {
+                self.reframe(entry.row)?;
+            }
+            let Some(slot) = self.out.slots.last() else { return Ok(()) };
+            let hash = self.env.hash(&key);
+            slot.memtable.insert(hash, &key, record.seq, entry.kind, &self.row);
+        }
+        for change in group.changes() {
+            match change {
+                Change::Created(_) => {}
+                Change::Dropped(table) => {
+                    self.out.dropped.insert(table, record.seq);
+                }
+                Change::Fence { .. } => {
+                    let problem = "a log holds a range delete, which this build cannot carry out";
+                    return Err(Problem::Other(Error::new(ErrorKind::Unsupported, problem)));
+                }
+            }
+        }
+        self.out.last = self.out.last.max(record.seq);
+        self.out.commits += 1;
+        Ok(())
+    }
+
+    /// Rewrites a row's shape number from the log's to this process's, and checks the row.
+    fn reframe(&mut self, row: &[u8]) -> Result<(), Problem> {
+        let shapes = &self.shapes;
+        let mut id = None;
+        let decoded = decode_row(row, |number| shapes.get(&number).map(|known| &known.shape))?;
+        decoded.check()?;
+        if let Some(number) = crate::format::row::row_shape_number(row)? {
+            id = shapes.get(&number).and_then(|known| known.id);
+        }
+        encode_row(&mut self.row, id.map(|id| id.0), &decoded);
+        Ok(())
+    }
+}
+
+/// Why a group cannot be replayed.
+enum Problem {
+    Damage(String),
+    Other(Error),
+}
+
+impl From<crate::codec::DecodeError> for Problem {
+    fn from(error: crate::codec::DecodeError) -> Self {
+        Problem::Damage(error.to_string())
+    }
+}

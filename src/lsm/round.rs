@@ -1,0 +1,289 @@
+//! Group commit: who waits leads. What shares one write and one sync is a round.
+//!
+//! The protocol
+//! 1. under the lock, a commit is put into the queue and [`State::queued`] notes how durable it wants to be;
+//! 2. it waits ([`Rounds::wait`]); the first waiter without a leader leads: it takes the whole queue,
+//!    leaves the lock, carries the round out (write, sync), and meanwhile the next round fills;
+//! 3. back under the lock it publishes the round's last Seq, wakes the round's waiters and one of the next round.
+//!
+//! Invariants
+//! * one leader at a time, so rounds are written in order and publication is in Seq order;
+//! * a commit is published only when it and all before it are as durable as they asked;
+//! * after a failed round nothing is ever published again: the failure answers every waiter.
+//!
+//! Locks: `state` is the commit lock of the database. It is never held over a write or a sync.
+//!
+//! Not here: what is in the queue and how it is written (`commit`).
+
+use std::task::Waker;
+
+use crate::error::Error;
+use crate::model::Seq;
+use crate::options::Durability;
+use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
+
+/// What rounds are made of.
+pub(crate) trait Queue {
+    /// Everything a leader needs in order to carry a round out without the lock.
+    type Round;
+    /// What carrying it out came to.
+    type Done;
+
+    /// Takes all that is queued.
+    fn take(&mut self, need: Durability) -> Self::Round;
+    /// Writes it, and syncs it if `need` says so. Runs without the lock.
+    fn carry_out(round: Self::Round) -> Result<Self::Done, Error>;
+    /// Notes the result, under the lock again. True if it queued something that should be written,
+    /// not synced, at once: with nobody waiting, nobody else would.
+    fn finished(&mut self, done: Self::Done) -> bool;
+}
+
+/// The commit lock, the rounds under it, and the published Seq.
+pub(crate) struct Rounds<Q: Queue> {
+    state: Mutex<State<Q>>,
+    /// Waiters of even and of odd rounds: the end of one must not wake the next one's crowd.
+    ended: [Condvar; 2],
+    published: AtomicU64,
+}
+
+/// What the commit lock guards.
+pub(crate) struct State<Q> {
+    pub(crate) queue: Q,
+    /// The number of the round that is being filled.
+    filling: u64,
+    leading: bool,
+    /// The last Seq of the round that was taken last.
+    taken: Seq,
+    /// The strictest wish in the round being filled.
+    need: Durability,
+    /// The last Seq queued.
+    last: Seq,
+    /// The last Seq before the first commit of the filling round that wants more than `Buffered`.
+    soft: Seq,
+    failed: Option<Error>,
+    wakers: Vec<(Seq, Waker)>,
+}
+
+impl<Q: Queue> Rounds<Q> {
+    /// Rounds that continue after `last`.
+    pub(crate) fn new(queue: Q, last: Seq) -> Self {
+        let state = State {
+            queue,
+            filling: 0,
+            leading: false,
+            taken: last,
+            need: Durability::Buffered,
+            last,
+            soft: Seq::ZERO,
+            failed: None,
+            wakers: Vec::new(),
+        };
+        Self {
+            state: Mutex::new(state),
+            ended: [Condvar::new(), Condvar::new()],
+            published: AtomicU64::new(last.0),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State<Q>> {
+        self.state.lock()
+    }
+
+    /// Readers see every commit up to this one. Read it after pinning a view.
+    pub(crate) fn published(&self) -> Seq {
+        Seq(self.published.load(Ordering::Acquire))
+    }
+
+    /// Notes that `seq` was queued. A `Buffered` commit with nothing stricter before it is published at once.
+    pub(crate) fn queued(&self, state: &mut State<Q>, seq: Seq, durability: Durability) {
+        state.last = seq;
+        if durability == Durability::Buffered && state.need == Durability::Buffered {
+            state.soft = seq;
+            if !state.leading {
+                self.publish(seq);
+            }
+        } else {
+            state.need = state.need.max(durability);
+        }
+    }
+
+    /// Blocks until `seq` is published; leads rounds as needed.
+    pub(crate) fn wait(&self, seq: Seq) -> Result<(), Error> {
+        let mut state = self.lock();
+        loop {
+            if self.published() >= seq {
+                self.hand_over(&state);
+                return Ok(());
+            }
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            if state.leading {
+                let round = state.round_of(seq);
+                self.ended[(round % 2) as usize].wait(&mut state);
+            } else {
+                state = self.lead(state, Durability::Buffered);
+            }
+        }
+    }
+
+    /// Carries out one round with all that is queued, at least as durable as `need`; waits for a round under way.
+    pub(crate) fn flush(&self, need: Durability) -> Result<(), Error> {
+        let mut state = self.lock();
+        while state.leading {
+            let under_way = state.filling + 1;
+            self.ended[(under_way % 2) as usize].wait(&mut state);
+        }
+        if state.failed.is_none() {
+            state = self.lead(state, need);
+        }
+        self.hand_over(&state);
+        state.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Leads a round if somebody polls for a commit; one that is under way may leave somebody for the next.
+    pub(crate) fn lead_polled(&self) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.failed.is_some() || state.wakers.is_empty() {
+                return false;
+            }
+            if !state.leading {
+                break;
+            }
+            let under_way = state.filling + 1;
+            self.ended[(under_way % 2) as usize].wait(&mut state);
+        }
+        state = self.lead(state, Durability::Buffered);
+        self.hand_over(&state);
+        true
+    }
+
+    /// True if no round is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.lock().leading
+    }
+
+    /// The state of `seq` now; if it is undecided, `waker` is called when it is decided.
+    pub(crate) fn poll(&self, seq: Seq, waker: &Waker) -> Option<Result<(), Error>> {
+        let mut state = self.lock();
+        if self.published() >= seq {
+            return Some(Ok(()));
+        }
+        if let Some(error) = &state.failed {
+            return Some(Err(error.clone()));
+        }
+        match state.wakers.iter_mut().find(|(of, w)| *of == seq && w.will_wake(waker)) {
+            Some((_, known)) => known.clone_from(waker),
+            None => state.wakers.push((seq, waker.clone())),
+        }
+        None
+    }
+
+    /// Ends writing for good: `error` answers everybody from now on.
+    pub(crate) fn fail(&self, error: Error) {
+        let mut state = self.lock();
+        state.fail(error);
+        self.wake_all(&mut state);
+    }
+
+    /// Requires: nobody leads.
+    fn lead<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State<Q>>,
+        need: Durability,
+    ) -> MutexGuard<'a, State<Q>> {
+        let round = state.filling;
+        state.filling += 1;
+        state.leading = true;
+        let need = state.need.max(need);
+        let last = state.last;
+        state.taken = last;
+        state.need = Durability::Buffered;
+        state.soft = Seq::ZERO;
+        let taken = state.queue.take(need);
+        drop(state);
+        let result = Q::carry_out(taken);
+        let mut state = self.lock();
+        state.leading = false;
+        match result {
+            Ok(done) => {
+                let more = state.queue.finished(done);
+                self.publish(last.max(state.soft));
+                self.ended[(round % 2) as usize].notify_all();
+                if state.soft > last {
+                    // `Buffered` commits of the next round were published with this one.
+                    self.ended[((round + 1) % 2) as usize].notify_all();
+                }
+                self.hand_over(&state);
+                self.wake_published(&mut state);
+                if more && state.failed.is_none() {
+                    state = self.lead(state, Durability::Os);
+                }
+            }
+            Err(error) => {
+                state.fail(error.poisoned());
+                self.wake_all(&mut state);
+            }
+        }
+        state
+    }
+
+    fn publish(&self, seq: Seq) {
+        if seq > self.published() {
+            self.published.store(seq.0, Ordering::Release);
+        }
+    }
+
+    /// Whoever returns or ends a round makes sure that somebody leads the next one.
+    fn hand_over(&self, state: &State<Q>) {
+        if !state.leading && state.last > self.published() {
+            self.ended[(state.filling % 2) as usize].notify_one();
+        }
+    }
+
+    fn wake_published(&self, state: &mut State<Q>) {
+        let published = self.published();
+        let mut i = 0;
+        while i < state.wakers.len() {
+            if state.wakers[i].0 <= published {
+                state.wakers.swap_remove(i).1.wake();
+            } else {
+                i += 1;
+            }
+        }
+    }
+
+    fn wake_all(&self, state: &mut State<Q>) {
+        for (_, waker) in state.wakers.drain(..) {
+            waker.wake();
+        }
+        self.ended[0].notify_all();
+        self.ended[1].notify_all();
+    }
+}
+
+impl<Q> State<Q> {
+    /// The last Seq given.
+    pub(crate) fn last(&self) -> Seq {
+        self.last
+    }
+
+    /// The round that `seq` is in: one under way, or the one being filled.
+    fn round_of(&self, seq: Seq) -> u64 {
+        if seq <= self.taken { self.filling - 1 } else { self.filling }
+    }
+
+    /// Why nothing can be written any more.
+    pub(crate) fn failed(&self) -> Option<&Error> {
+        self.failed.as_ref()
+    }
+
+    fn fail(&mut self, error: Error) {
+        // The first failure is the cause of all later ones.
+        self.failed.get_or_insert(error);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

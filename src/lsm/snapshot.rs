@@ -1,0 +1,119 @@
+//! Points in time that are kept readable.
+//!
+//! Invariants
+//! * a snapshot's Seq is taken and registered under one lock, and a job reads the list under the same lock
+//!   before it takes the published Seq: no version that a snapshot sees can be dropped between the two.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::executor::Lane;
+use crate::model::Seq;
+use crate::sync::Mutex;
+
+use super::Engine;
+
+/// The snapshots in use: how many hold each Seq.
+#[derive(Default)]
+pub(crate) struct Snapshots(Mutex<BTreeMap<Seq, usize>>);
+
+/// Keeps a Seq readable until it is dropped.
+pub(crate) struct SnapshotGuard {
+    engine: Arc<Engine>,
+    seq: Seq,
+}
+
+/// What jobs must keep: for each of these Seqs the newest version at or below it, and the newest of all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Horizon {
+    /// Ascending.
+    snapshots: Vec<Seq>,
+    /// Readers without a snapshot read at this Seq or later.
+    published: Seq,
+}
+
+impl Engine {
+    /// Registers the published Seq.
+    pub(crate) fn snapshot(self: &Arc<Self>) -> SnapshotGuard {
+        let mut held = self.snapshots.0.lock();
+        let seq = self.rounds.published();
+        *held.entry(seq).or_insert(0) += 1;
+        SnapshotGuard { engine: Arc::clone(self), seq }
+    }
+
+    /// What a job that starts now must keep.
+    pub(crate) fn horizon(&self) -> Horizon {
+        let held = self.snapshots.0.lock();
+        Horizon { snapshots: held.keys().copied().collect(), published: self.rounds.published() }
+    }
+}
+
+impl SnapshotGuard {
+    pub(crate) fn seq(&self) -> Seq {
+        self.seq
+    }
+}
+
+impl Drop for SnapshotGuard {
+    fn drop(&mut self) {
+        let mut held = self.engine.snapshots.0.lock();
+        if let Some(count) = held.get_mut(&self.seq) {
+            *count -= 1;
+            if *count == 0 {
+                held.remove(&self.seq);
+                drop(held);
+                if self.engine.upkeep.has_dropped() {
+                    self.engine.executor.signal(Lane::Flush);
+                }
+            }
+        }
+    }
+}
+
+impl Horizon {
+    /// A horizon with these snapshots, for tests.
+    #[cfg(test)]
+    pub(crate) fn new(snapshots: &[u64], published: u64) -> Self {
+        Self { snapshots: snapshots.iter().copied().map(Seq).collect(), published: Seq(published) }
+    }
+
+    /// True if `newer` hides `older` of the same key from everyone.
+    pub(crate) fn hides(&self, newer: Seq, older: Seq) -> bool {
+        debug_assert!(newer > older, "versions come newest first");
+        newer <= self.published && !self.snapshots.iter().any(|at| *at >= older && *at < newer)
+    }
+
+    /// True if everyone who reads from now on reads at `seq` or later.
+    pub(crate) fn all_see(&self, seq: Seq) -> bool {
+        seq <= self.published && self.snapshots.first().is_none_or(|oldest| *oldest >= seq)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_hides(snapshots: &[u64], newer: u64, older: u64, expected: bool) {
+        assert_eq!(Horizon::new(snapshots, 100).hides(Seq(newer), Seq(older)), expected);
+    }
+
+    #[test]
+    fn trap_15_a_version_that_a_snapshot_sees_is_kept() {
+        check_hides(&[], 20, 10, true);
+        check_hides(&[10], 20, 10, false);
+        check_hides(&[19], 20, 10, false);
+        check_hides(&[20], 20, 10, true);
+        check_hides(&[9], 20, 10, true);
+        check_hides(&[5, 15, 50], 20, 10, false);
+        check_hides(&[], 101, 10, false);
+    }
+
+    #[test]
+    fn a_snapshot_sees_commits_up_to_its_own_seq() {
+        assert!(Horizon::new(&[], 10).all_see(Seq(10)));
+        assert!(!Horizon::new(&[], 10).all_see(Seq(11)));
+        assert!(Horizon::new(&[10], 20).all_see(Seq(10)));
+        assert!(!Horizon::new(&[10], 20).all_see(Seq(11)));
+    }
+}

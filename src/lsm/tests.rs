@@ -1,0 +1,131 @@
+//! The engine as the library sees it, on memory file systems.
+
+use std::sync::Arc;
+
+use crate::clock::ManualClock;
+use crate::db::Db;
+use crate::error::ErrorKind;
+use crate::fs::MemFs;
+use crate::model::Entity;
+use crate::options::{Background, Durability, Options};
+use crate::query::KeyRange;
+
+const NOW: u64 = 133_000_000_000_000_000;
+
+/// Small sizes, so that everything happens often.
+fn options(fs: &MemFs) -> Options {
+    Options::new()
+        .fs(Arc::new(fs.clone()))
+        .clock(Arc::new(ManualClock::new(NOW)))
+        .background(Background::Manual)
+        .memtable_bytes(64 << 10)
+        .run_file_bytes(64 << 10)
+        .block_bytes(512)
+        .seed(7)
+}
+
+fn open(fs: &MemFs) -> Db {
+    options(fs).open("db").unwrap()
+}
+
+fn row(i: u32, version: u32) -> Entity {
+    Entity::new(format!("p{}", i % 7), format!("{i:06}"))
+        .with("I", i as i32)
+        .with("V", version as i32)
+}
+
+#[test]
+fn what_is_written_is_read_and_survives_a_power_cut() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    let table = db.create_table("things").unwrap();
+    for i in 0..3000 {
+        table.insert(row(i, 0)).unwrap();
+        while db.step() {}
+    }
+    for i in (0..3000).step_by(3) {
+        table.replace(row(i, 1)).unwrap();
+        while db.step() {}
+    }
+    for i in (0..3000).step_by(5) {
+        table.delete(&format!("p{}", i % 7), &format!("{i:06}")).unwrap();
+        while db.step() {}
+    }
+    let check = |db: &Db| {
+        let table = db.table("THINGS").unwrap();
+        for i in 0..3000u32 {
+            let got = table.get(&format!("p{}", i % 7), &format!("{i:06}")).unwrap();
+            let expected = (i % 5 != 0).then_some(i32::from(i % 3 == 0));
+            assert_eq!(got.map(|e| e.get::<i32>("V").unwrap()), expected, "{i}");
+        }
+        let count = table.scan(KeyRange::all()).into_iter().map(Result::unwrap).count();
+        assert_eq!(count, 2400);
+        let report = db.verify().unwrap();
+        assert_eq!(report.problems, Vec::<String>::new());
+    };
+    check(&db);
+    for seed in 0..5 {
+        let image = fs.crash_image(seed);
+        let db = open(&image);
+        check(&db);
+        db.compact().unwrap();
+        check(&db);
+        db.close().unwrap();
+        check(&open(&image));
+    }
+    assert!(db.stats().get("compactions").unwrap() > 0);
+    db.close().unwrap();
+    let again = open(&fs);
+    assert_eq!(again.opened().torn, None);
+    check(&again);
+}
+
+#[test]
+fn an_insert_that_exists_is_refused_and_a_dropped_table_is_gone() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    let table = db.create_table("things").unwrap();
+    let etag = table.insert(row(1, 0)).unwrap();
+    assert_eq!(table.insert(row(1, 1)).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    let newer = table.replace_if(row(1, 2), etag).unwrap();
+    assert!(newer.seq() > etag.seq());
+    assert_eq!(
+        table.replace_if(row(1, 3), etag).unwrap_err().kind(),
+        ErrorKind::PreconditionFailed
+    );
+    let before = db.snapshot();
+    db.delete_table("things").unwrap();
+    assert_eq!(table.get("p1", "000001").unwrap_err().code(), "TableNotFound");
+    assert_eq!(table.upsert(row(2, 0)).unwrap_err().code(), "TableNotFound");
+    assert!(table.at(&before).get("p1", "000001").unwrap().is_some());
+    let again = db.create_table("Things").unwrap();
+    assert!(again.get("p1", "000001").unwrap().is_none());
+    assert_eq!(db.tables().unwrap(), ["Things"]);
+}
+
+#[test]
+fn weak_commits_survive_a_sync_and_a_close() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    let table = db.create_table("things").unwrap().with_durability(Durability::Buffered);
+    table.insert(row(1, 0)).unwrap();
+    assert!(table.get("p1", "000001").unwrap().is_some());
+    db.sync().unwrap();
+    table.insert(row(2, 0)).unwrap();
+    let image = fs.crash_image(3);
+    let crashed = open(&image).table("things").unwrap();
+    assert!(crashed.get("p1", "000001").unwrap().is_some());
+    db.close().unwrap();
+    let table = open(&fs).table("things").unwrap();
+    assert!(table.get("p2", "000002").unwrap().is_some());
+}
+
+#[test]
+fn a_second_opening_is_refused() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    assert_eq!(options(&fs).open("db").unwrap_err().kind(), ErrorKind::Locked);
+    assert!(fs.paths().iter().any(|path| path == "db/CURRENT"));
+    drop(db);
+    open(&fs);
+}

@@ -1,0 +1,66 @@
+//! A commit under way: to wait for, or to await without any runtime.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::error::Result;
+use crate::executor::Lane;
+use crate::model::Seq;
+
+use super::Engine;
+
+/// A commit that was accepted and is not yet known to be as durable as it asked.
+///
+/// Dropping a ticket does not take the commit back: it is driven by the next committer or in the background.
+#[must_use = "the commit is not durable until the ticket is waited for"]
+pub(crate) struct CommitTicket {
+    engine: Arc<Engine>,
+    seq: Seq,
+}
+
+impl CommitTicket {
+    pub(crate) fn new(engine: Arc<Engine>, seq: Seq) -> Self {
+        Self { engine, seq }
+    }
+
+    /// The commit's number.
+    pub(crate) fn seq(&self) -> Seq {
+        self.seq
+    }
+
+    /// Blocks until the commit is as durable as it asked, and visible.
+    ///
+    /// # Errors
+    /// `Poisoned`: whether the commit survives is decided when the database is opened anew.
+    pub(crate) fn wait(&self) -> Result<()> {
+        self.engine.rounds.wait(self.seq)
+    }
+}
+
+impl Drop for CommitTicket {
+    fn drop(&mut self) {
+        if self.engine.rounds.published() < self.seq {
+            // Nobody waits any more: the background sync takes it, if no other commit does.
+            self.engine.executor.signal(Lane::Log);
+        }
+    }
+}
+
+impl Future for CommitTicket {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let Some(result) = this.engine.rounds.poll(this.seq, context.waker()) {
+            return Poll::Ready(result);
+        }
+        if this.engine.executor.is_threaded() {
+            this.engine.executor.signal(Lane::Log);
+            return Poll::Pending;
+        }
+        // Nobody runs steps for us: lead a round here rather than never.
+        Poll::Ready(this.wait())
+    }
+}

@@ -1,0 +1,205 @@
+//! What background work remembers between steps: dropped tables, files to remove, what went wrong, and counters.
+//!
+//! Locks: `flushing` is held over a whole flush, before `install`; `state` for a few instructions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::names::{FileNumber, RangeId, TableId};
+use crate::manifest::{FileEntry, Version};
+use crate::model::Seq;
+use crate::sync::{Condvar, Mutex};
+
+use super::outputs::NewFile;
+use super::snapshot::Horizon;
+
+/// See the module.
+pub(crate) struct Upkeep {
+    /// One flush at a time.
+    pub(super) flushing: Mutex<()>,
+    state: Mutex<State>,
+    /// Signalled when a flush ended, well or not.
+    attempted: Condvar,
+    /// Signalled when a range is free again.
+    released: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Dropped tables that memtables or files may still hold rows of.
+    dropped: BTreeMap<TableId, Seq>,
+    /// Files that no version has any more, until nobody reads them.
+    obsolete: Vec<Arc<FileEntry>>,
+    /// Why the last flush failed.
+    flush_error: Option<Error>,
+    /// Why the last compaction failed.
+    compact_error: Option<Error>,
+    /// How many flushes were tried.
+    attempts: u64,
+    /// Ranges with a damaged file: compacting them again would fail again.
+    quarantined: BTreeMap<RangeId, Error>,
+    /// Ranges that a job is changing.
+    busy: BTreeSet<RangeId>,
+    counters: Counters,
+}
+
+/// What the engine did since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) flushes: u64,
+    pub(crate) flush_bytes: u64,
+    pub(crate) compactions: u64,
+    pub(crate) compaction_bytes_read: u64,
+    pub(crate) compaction_bytes: u64,
+    pub(crate) files_removed: u64,
+}
+
+impl Upkeep {
+    pub(super) fn new(dropped: BTreeMap<TableId, Seq>) -> Self {
+        Self {
+            flushing: Mutex::new(()),
+            state: Mutex::new(State { dropped, ..State::default() }),
+            attempted: Condvar::new(),
+            released: Condvar::new(),
+        }
+    }
+
+    /// A table was dropped by commit `seq`.
+    pub(super) fn note_dropped(&self, table: TableId, seq: Seq) {
+        self.state.lock().dropped.insert(table, seq);
+    }
+
+    /// True if the table was dropped and its space may not be reclaimed yet.
+    pub(super) fn is_dropped(&self, table: TableId) -> bool {
+        self.state.lock().dropped.contains_key(&table)
+    }
+
+    /// True if the space of any table waits to be reclaimed.
+    pub(super) fn has_dropped(&self) -> bool {
+        !self.state.lock().dropped.is_empty()
+    }
+
+    /// Dropped tables that nobody can read any more.
+    pub(super) fn dead_tables(&self, horizon: &Horizon) -> Vec<TableId> {
+        let state = self.state.lock();
+        let dead = state.dropped.iter().filter(|(_, seq)| horizon.all_see(**seq));
+        dead.map(|(table, _)| *table).collect()
+    }
+
+    /// Drops up to `flushed` that only logs record so far.
+    pub(super) fn drops_to_record(&self, version: &Version, flushed: Seq) -> Vec<(TableId, Seq)> {
+        let state = self.state.lock();
+        let unrecorded = state
+            .dropped
+            .iter()
+            .filter(|(table, seq)| **seq <= flushed && !version.dropped().contains_key(table));
+        unrecorded.map(|(table, seq)| (*table, *seq)).collect()
+    }
+
+    /// Forgets drops that no memtable, file or manifest knows of any more.
+    pub(super) fn forget_dropped(&self, is_gone: impl Fn(TableId, Seq) -> bool) {
+        self.state.lock().dropped.retain(|table, seq| !is_gone(*table, *seq));
+    }
+
+    /// No version from now on has these files.
+    pub(super) fn retire(&self, files: impl IntoIterator<Item = Arc<FileEntry>>) {
+        self.state.lock().obsolete.extend(files);
+    }
+
+    /// Takes out the retired files that nobody holds.
+    pub(super) fn take_unheld(&self) -> Vec<FileNumber> {
+        let mut state = self.state.lock();
+        let (unheld, held): (Vec<_>, Vec<_>) =
+            state.obsolete.drain(..).partition(|file| Arc::strong_count(file) == 1);
+        state.obsolete = held;
+        state.counters.files_removed += unheld.len() as u64;
+        unheld.into_iter().map(|file| file.meta.number).collect()
+    }
+
+    pub(super) fn note_flush(&self, files: &[NewFile]) {
+        let mut state = self.state.lock();
+        state.counters.flushes += 1;
+        state.counters.flush_bytes += files.iter().map(|file| file.meta.bytes).sum::<u64>();
+    }
+
+    pub(super) fn note_compaction(&self, read: u64, files: &[NewFile]) {
+        let mut state = self.state.lock();
+        state.counters.compactions += 1;
+        state.counters.compaction_bytes_read += read;
+        state.counters.compaction_bytes += files.iter().map(|file| file.meta.bytes).sum::<u64>();
+    }
+
+    /// A flush ended: whoever waits for room looks again.
+    pub(super) fn flush_attempted(&self, result: Result<(), Error>) {
+        let mut state = self.state.lock();
+        state.attempts += 1;
+        state.flush_error = result.err();
+        drop(state);
+        self.attempted.notify_all();
+    }
+
+    /// A compaction was tried, or there was none to do.
+    pub(super) fn compaction_ended(&self, error: Option<Error>) {
+        self.state.lock().compact_error = error;
+    }
+
+    /// How many flushes were tried so far.
+    pub(super) fn attempts(&self) -> u64 {
+        self.state.lock().attempts
+    }
+
+    /// Waits until more than `seen` flushes were tried; the error of the last, if it failed.
+    #[cfg(not(loom))]
+    pub(super) fn wait_for_flush(&self, seen: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        while state.attempts == seen {
+            self.attempted.wait(&mut state);
+        }
+        state.flush_error.clone().map_or(Ok(()), Err)
+    }
+
+    /// Waits for a flush to end, at most for `time`.
+    #[cfg(not(loom))]
+    pub(super) fn pause(&self, time: std::time::Duration) {
+        let mut state = self.state.lock();
+        self.attempted.wait_for(&mut state, time);
+    }
+
+    /// Why background work does not get on, if it does not.
+    pub(super) fn trouble(&self) -> Option<Error> {
+        let state = self.state.lock();
+        let errors = state.flush_error.iter().chain(&state.compact_error);
+        errors.chain(state.quarantined.values()).next().cloned()
+    }
+
+    pub(super) fn quarantine(&self, range: RangeId, error: Error) {
+        self.state.lock().quarantined.insert(range, error);
+    }
+
+    pub(super) fn is_quarantined(&self, range: RangeId) -> bool {
+        self.state.lock().quarantined.contains_key(&range)
+    }
+
+    /// Takes `range` for a job; false if another job has it.
+    pub(super) fn claim(&self, range: RangeId) -> bool {
+        self.state.lock().busy.insert(range)
+    }
+
+    pub(super) fn release(&self, range: RangeId) {
+        self.state.lock().busy.remove(&range);
+        self.released.notify_all();
+    }
+
+    /// Takes `range` as soon as no job has it.
+    pub(super) fn claim_waiting(&self, range: RangeId) {
+        let mut state = self.state.lock();
+        while !state.busy.insert(range) {
+            self.released.wait(&mut state);
+        }
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.state.lock().counters
+    }
+}

@@ -1,0 +1,163 @@
+//! What a read looks at: the memtables and the version, pinned together.
+//!
+//! Invariants
+//! * memtables stand newest first, and each is newer than every file of the version;
+//! * a reader pins the view first and takes the published Seq afterwards, so that no version of a row that is
+//!   visible at that Seq was dropped from the view (a job keeps what is visible at the Seq it started at).
+//!
+//! Not here: scans (`merge`), the current view (`Engine::view`).
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::Kind;
+use crate::format::names::FileNumber;
+use crate::format::row::decode_row;
+use crate::manifest::Version;
+use crate::memtable::{Entry, Memtable};
+use crate::model::{Row, RowRef, Seq, ShapeId, Shapes};
+
+use super::batch::{Batch, Current};
+use super::{Engine, Env};
+
+/// An immutable pairing of memtables and version.
+pub(crate) struct View {
+    /// Newest first; the first takes writes.
+    pub(crate) memtables: Vec<Arc<Slot>>,
+    pub(crate) version: Arc<Version>,
+}
+
+/// A memtable and the logs that hold what it holds.
+pub(crate) struct Slot {
+    pub(crate) memtable: Arc<Memtable>,
+    /// In order of writing. Recovery may leave several small logs to one memtable.
+    pub(crate) logs: Vec<FileNumber>,
+}
+
+/// What a commit saw of its keys before it took the lock.
+pub(crate) struct Looked {
+    /// The id of the newest memtable in the view that was looked at.
+    memtable: u64,
+    /// By operation; `None` where there is no entry or none was needed.
+    found: Vec<Option<(Seq, Kind, Option<Row>)>>,
+}
+
+impl View {
+    /// The memtable that takes writes.
+    pub(crate) fn active(&self) -> &Slot {
+        &self.memtables[0]
+    }
+
+    /// The memtables that only wait for their flush.
+    pub(crate) fn frozen(&self) -> &[Arc<Slot>] {
+        &self.memtables[1..]
+    }
+
+    /// The same files under a new memtable.
+    pub(crate) fn with_active(&self, slot: &Arc<Slot>) -> View {
+        let mut memtables = Vec::with_capacity(self.memtables.len() + 1);
+        memtables.push(Arc::clone(slot));
+        memtables.extend(self.memtables.iter().cloned());
+        View { memtables, version: Arc::clone(&self.version) }
+    }
+
+    /// The same memtables, less `flushed`, over a new version.
+    pub(crate) fn with_version(&self, version: &Arc<Version>, flushed: Option<u64>) -> View {
+        let stays = |slot: &&Arc<Slot>| Some(slot.memtable.id()) != flushed;
+        View {
+            memtables: self.memtables.iter().filter(stays).cloned().collect(),
+            version: Arc::clone(version),
+        }
+    }
+
+    /// The newest entry of a key in the memtables, published or not.
+    pub(crate) fn newest_in_memory<'a>(
+        &'a self,
+        hash: u64,
+        key: &[u8],
+        shapes: &'a Shapes,
+    ) -> Result<Option<Current<'a>>> {
+        let found = self.memtables.iter().find_map(|slot| slot.memtable.newest(hash, key));
+        found.map(|entry| current(entry, shapes)).transpose()
+    }
+
+    /// Calls `with` with the newest entry of a key at or below `at`, if there is one.
+    #[inline]
+    pub(crate) fn read<R>(
+        &self,
+        env: &Env,
+        hash: u64,
+        key: &[u8],
+        at: Seq,
+        with: impl FnOnce(Current<'_>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        for slot in &self.memtables {
+            if let Some(entry) = slot.memtable.get(hash, key, at) {
+                return with(current(entry, &env.shapes)?).map(Some);
+            }
+        }
+        for file in self.version.sources(key) {
+            let sst = env.open_sst(&file.file)?;
+            if let Some(hit) = sst.get(hash, key, at)? {
+                let row = match hit.kind {
+                    Kind::Put => Some(hit.row()?),
+                    Kind::Delete => None,
+                };
+                return with(Current { seq: hit.seq, kind: hit.kind, row }).map(Some);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A memtable's entry with its row decoded.
+pub(crate) fn current<'a>(entry: Entry<'a>, shapes: &'a Shapes) -> Result<Current<'a>> {
+    let row = match entry.kind {
+        Kind::Put => Some(memory_row(entry.row, shapes)?),
+        Kind::Delete => None,
+    };
+    Ok(Current { seq: entry.seq, kind: entry.kind, row })
+}
+
+/// A row as memtables and logs frame it: numbered by the registry.
+pub(crate) fn memory_row<'a>(row: &'a [u8], shapes: &'a Shapes) -> Result<RowRef<'a>> {
+    // Only rows that were encoded or verified by this process are in a memtable.
+    decode_row(row, |number| shapes.get(ShapeId(number)))
+        .map_err(|error| Error::decode("memtable".as_ref(), 0, error))
+}
+
+impl Looked {
+    /// True if everything written since the look-up is in the memtables of `view`.
+    pub(crate) fn stands(&self, view: &View) -> bool {
+        view.memtables.last().is_some_and(|oldest| oldest.memtable.id() <= self.memtable)
+    }
+
+    /// What was found for operation `index`.
+    pub(crate) fn current(&self, index: usize) -> Option<Current<'_>> {
+        let (seq, kind, row) = self.found.get(index)?.as_ref()?;
+        Some(Current { seq: *seq, kind: *kind, row: row.as_ref().map(Row::as_ref) })
+    }
+}
+
+impl Engine {
+    /// Looks up the keys of `batch` whose newest entry matters, outside the commit lock.
+    pub(crate) fn look_up(&self, batch: &Batch) -> Result<Looked> {
+        let view = self.view.load();
+        let memtable = view.active().memtable.id();
+        let mut found = Vec::new();
+        if batch.ops.iter().any(|op| op.needs_current()) {
+            found.reserve(batch.ops.len());
+            for op in &batch.ops {
+                found.push(if op.needs_current() {
+                    view.read(&self.env, op.hash, &op.key, Seq(u64::MAX), |current| {
+                        let row = current.row.filter(|_| op.needs_row());
+                        Ok((current.seq, current.kind, row.map(|row| row.to_row())))
+                    })?
+                } else {
+                    None
+                });
+            }
+        }
+        Ok(Looked { memtable, found })
+    }
+}

@@ -1,0 +1,14 @@
+//! Which files make up the database: the immutable version, and the manifest that makes every change of it durable.
+//!
+//! Not here: the bytes of an edit (`format::edit`), opening the files (`sst`), removing what is obsolete (`lsm`).
+
+mod publish;
+mod store;
+mod version;
+
+pub(crate) use publish::{Found, probe};
+pub(crate) use store::{Access, Manifest};
+pub(crate) use version::{FileEntry, Version};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! Which files a directory holds, and how CURRENT comes to name a manifest. FORMAT.md §publishing.
+//!
+//! Invariants
+//! * what CURRENT names is durable, name included, before CURRENT names it;
+//! * CURRENT is only ever replaced, by rename, never written in place;
+//! * logs and tables without CURRENT are a damaged database, not a new one.
+
+use std::io;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::format::current::{CURRENT_BYTES, Current};
+use crate::format::names::{FileName, FileNumber};
+use crate::fs::{Fs, parent, read_small};
+
+const TEMPORARY: &str = "CURRENT.tmp";
+
+/// What a directory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// No database: at most what a creation that was cut short has left.
+    Nothing,
+    /// A database.
+    Database,
+}
+
+/// Looks at `dir` without changing it.
+///
+/// # Errors
+/// `Corruption` if there are logs or tables and no CURRENT, `Io`.
+pub(crate) fn probe(fs: &dyn Fs, dir: &Path) -> Result<Found> {
+    let current = dir.join(FileName::Current.to_string());
+    let doing = |error| Error::io(format!("look at {}", dir.display()), error);
+    if !fs.exists(dir).map_err(doing)? {
+        return Ok(Found::Nothing);
+    }
+    if fs.exists(&current).map_err(doing)? {
+        return Ok(Found::Database);
+    }
+    let names = fs.list(dir).map_err(doing)?;
+    let data = names
+        .iter()
+        .find(|name| matches!(FileName::parse(name), Some(FileName::Wal(_) | FileName::Sst(_))));
+    match data {
+        Some(name) => {
+            let problem = format!("it is missing, and {name} is there");
+            Err(Error::corrupt(&current, 0, "current", problem))
+        }
+        None => Ok(Found::Nothing),
+    }
+}
+
+/// A number above that of every file in `dir`.
+pub(super) fn number_after_all(fs: &dyn Fs, dir: &Path) -> Result<u64> {
+    let names = fs.list(dir).map_err(|e| Error::io(format!("list {}", dir.display()), e))?;
+    let numbers = names.iter().filter_map(|name| match FileName::parse(name)? {
+        FileName::Manifest(FileNumber(n)) => Some(n),
+        FileName::Wal(FileNumber(n)) | FileName::Sst(FileNumber(n)) => Some(n),
+        FileName::Lock | FileName::Current | FileName::Temporary => None,
+    });
+    // A file that pretends to have the last number there is was never ours.
+    Ok(numbers.filter(|n| *n < u64::MAX / 2).max().map_or(1, |n| n + 1))
+}
+
+pub(super) fn read_current(fs: &dyn Fs, dir: &Path) -> Result<Current> {
+    let path = dir.join(FileName::Current.to_string());
+    let bytes = match read_small(fs, &path, 1 << 16) {
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+            return Err(Error::corrupt(&path, CURRENT_BYTES as u64, "current", e.to_string()));
+        }
+        result => result.map_err(|e| Error::io(format!("read {}", path.display()), e))?,
+    };
+    Current::decode(&bytes).map_err(|e| e.into_error(&path, 0))
+}
+
+/// How far a failed replacement of CURRENT came.
+#[derive(Debug)]
+pub(super) enum PublishError {
+    /// The old CURRENT counts, whatever happens.
+    Before(Error),
+    /// Nobody knows which one a power cut would leave.
+    Unknown(Error),
+}
+
+/// Makes CURRENT name a manifest that is durable already.
+///
+/// 1. Write CURRENT.tmp anew and sync it. 2. Rename it to CURRENT. 3. Sync the directory.
+pub(super) fn publish(fs: &dyn Fs, dir: &Path, current: Current) -> Result<(), PublishError> {
+    let (from, to) = (dir.join(TEMPORARY), dir.join(FileName::Current.to_string()));
+    let doing = |error| Error::io(format!("write {}", from.display()), error);
+    let write = || -> io::Result<()> {
+        if fs.exists(&from)? {
+            fs.remove(&from)?;
+        }
+        let file = fs.create(&from)?;
+        file.write_at(0, &current.encode())?;
+        file.sync()
+    };
+    write().map_err(|e| PublishError::Before(doing(e)))?;
+    let swap = fs.rename(&from, &to).and_then(|()| fs.sync_dir(dir));
+    swap.map_err(|e| PublishError::Unknown(Error::io(format!("replace {}", to.display()), e)))
+}
+
+/// Makes the names in `dir` durable.
+pub(super) fn sync_dir(fs: &dyn Fs, dir: &Path) -> Result<()> {
+    fs.sync_dir(dir).map_err(|e| Error::io(format!("sync directory {}", dir.display()), e))
+}
+
+/// Makes the name of `dir` itself durable: an earlier creation may have been cut short before it was.
+pub(super) fn sync_parent(fs: &dyn Fs, dir: &Path) -> Result<()> {
+    sync_dir(fs, &parent(dir))
+}

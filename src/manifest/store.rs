@@ -1,0 +1,475 @@
+//! The manifest: a record file of version edits, and the only place where versions change.
+//!
+//! Creating: 1. write a new manifest (identity, first edits), sync it; 2. sync the directory, and the one above;
+//! 3. let CURRENT name it. Until 3 there is no database, and whatever is left is replaced by the next attempt.
+//!
+//! Opening: 1. read CURRENT; 2. replay the manifest it names up to the first bad record; 3. refuse if CURRENT, a
+//! later record or (by [`Manifest::require`]) a log vouches for more; 4. check the version; 5. sync what was accepted.
+//!
+//! Appending: 1. roll over if the file is torn or has outgrown its content; 2. apply the edit to a copy of the version;
+//! 3. allocate; 4. write and sync one record; 5. the copy is the version.
+//!
+//! Rolling over: 1. write a snapshot to a new file and sync it; 2. sync the directory; 3. let CURRENT name it.
+//!
+//! Invariants
+//! * nothing is appended to a file with a torn tail, and no file that CURRENT may name is rewritten;
+//! * any failure after the first byte of a record, and any failed swap of CURRENT, ends writing;
+//! * a number is given out only after the manifest says so durably, and never again.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::current::Current;
+use crate::format::edit::{Identity, VersionEdit};
+use crate::format::names::{FileId, FileName, FileNumber};
+use crate::format::record::{LogHeader, LogKind, Position, RecordKind, begin, end, seal};
+use crate::fs::Fs;
+use crate::log::{LogFile, LogReader, StopReason};
+use crate::model::Seq;
+use crate::rng::Rng;
+
+use super::publish::{
+    PublishError, number_after_all, publish, read_current, sync_dir, sync_parent,
+};
+use super::version::Version;
+
+/// Numbers are reserved this many at a time.
+const NUMBERS_RESERVED: u64 = 64;
+/// Space is allocated in steps of this.
+const ALLOCATE_BYTES: u64 = 64 << 10;
+/// A manifest shorter than this is never rolled over.
+const ROLL_BYTES_MIN: u64 = 64 << 10;
+/// A manifest is rolled over when it is this many times as long as a snapshot.
+const ROLL_FACTOR: u64 = 4;
+
+/// What the opener may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Nothing on disk changes.
+    ReadOnly,
+    ReadWrite,
+}
+
+/// The manifest of an open database.
+#[derive(Debug)]
+pub(crate) struct Manifest {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    rng: Rng,
+    version: Arc<Version>,
+    /// The file that CURRENT names, and where its accepted, durable records end.
+    header: LogHeader,
+    end: u64,
+    tail: Tail,
+    /// The next number to give out; below the reserved bound, or equal to it.
+    next_number: u64,
+    /// Roll over before appending to a longer file.
+    roll_at: u64,
+    /// What ended writing.
+    failure: Option<Error>,
+    /// The database was closed.
+    ended: Option<Error>,
+    /// Why edits are refused.
+    read_only: Option<String>,
+}
+
+/// What may follow the last record.
+#[derive(Debug)]
+enum Tail {
+    /// Records, written through this handle; space is allocated up to `allocated`.
+    Open { file: LogFile, allocated: u64 },
+    /// Nothing: a new file must be begun first.
+    Torn,
+}
+
+/// An opened manifest.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) manifest: Manifest,
+    /// What was cut off, if anything was.
+    pub(crate) torn: Option<Torn>,
+    /// Why this build may only read, if so.
+    pub(crate) read_only: Option<String>,
+}
+
+/// An ordinary leftover of a crash: bytes behind the last record that nobody vouched for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Torn {
+    pub(crate) at: Position,
+    pub(crate) why: String,
+}
+
+impl Manifest {
+    /// Makes a database in `dir`, which holds none (see [`probe`](super::probe)), with `first` as its first change.
+    ///
+    /// # Errors
+    /// `Io` or `StorageFull`; there is no database then, and creating may be tried again.
+    pub(crate) fn create(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        identity: Identity,
+        first: &VersionEdit,
+        mut rng: Rng,
+    ) -> Result<Manifest> {
+        // Ranges take their numbers from the same sequence, and no file bears them.
+        let named = first.add_ranges.iter().map(|range| range.id.0 + 1).max().unwrap_or(0);
+        let number = number_after_all(&*fs, dir)?.max(named);
+        let reserved = VersionEdit {
+            identity: Some(identity),
+            numbers_below: Some(FileNumber(number + NUMBERS_RESERVED)),
+            ..VersionEdit::default()
+        };
+        let version = Version::default().apply(&reserved).and_then(|version| version.apply(first));
+        let version = Arc::new(version.map_err(|problem| refused(dir, 0, problem))?);
+        let header = new_header(FileNumber(number), &mut rng);
+        let mut manifest = Manifest {
+            fs,
+            dir: dir.to_owned(),
+            rng,
+            version: Arc::clone(&version),
+            header,
+            end: 0,
+            tail: Tail::Torn,
+            next_number: number + 1,
+            roll_at: 0,
+            failure: None,
+            ended: None,
+            read_only: None,
+        };
+        sync_parent(&*manifest.fs, dir)?;
+        manifest.begin_file(header, version).map_err(PublishError::into_error)?;
+        Ok(manifest)
+    }
+
+    /// Opens the database in `dir`.
+    ///
+    /// # Errors
+    /// `Corruption` if anything that was durable is missing or wrong, `Unsupported` for what a newer build wrote, `Io`.
+    pub(crate) fn open(fs: Arc<dyn Fs>, dir: &Path, access: Access, rng: Rng) -> Result<Opened> {
+        let current = read_current(&*fs, dir)?;
+        let path = dir.join(FileName::Manifest(current.manifest).to_string());
+        let mut reader = LogReader::open(&*fs, &path, LogKind::Manifest, Some(current.id))?;
+        if reader.header().number != current.manifest {
+            return Err(Error::corrupt(&path, 16, "log header", "another file's number"));
+        }
+        let version = replay(&mut reader)?;
+        let torn = judge_tail(&mut reader, &current)?;
+        let end = reader.position().offset;
+        version.check().map_err(|problem| refused(&path, end, problem))?;
+        let read_only = read_only(&version, access, &path)?;
+        let next_number = number_after_all(&*fs, dir)?.max(version.numbers_below().0);
+        let mut manifest = Manifest {
+            dir: dir.to_owned(),
+            rng,
+            roll_at: roll_at(snapshot_records(&version)?.len() as u64),
+            version: Arc::new(version),
+            header: reader.header(),
+            end,
+            tail: Tail::Torn,
+            next_number,
+            failure: None,
+            ended: None,
+            read_only: read_only.clone(),
+            fs,
+        };
+        if manifest.read_only.is_none() {
+            // What was accepted may be in the system's memory only; nothing may rest on it before it is durable.
+            let file = LogFile::reopen(&*manifest.fs, &path, manifest.header)?;
+            file.sync()?;
+            sync_dir(&*manifest.fs, dir)?;
+            if torn.is_none() {
+                manifest.tail = Tail::Open { file, allocated: end };
+            }
+        }
+        Ok(Opened { manifest, torn, read_only })
+    }
+
+    /// The version after the last edit.
+    pub(crate) fn version(&self) -> &Arc<Version> {
+        &self.version
+    }
+
+    /// How long the manifest is, durably: what logs vouch for.
+    pub(crate) fn position(&self) -> Position {
+        Position { file: self.header.number, offset: self.end }
+    }
+
+    /// A log says that the manifest was durable up to `position` once.
+    ///
+    /// # Errors
+    /// `Corruption` if it is not any more.
+    pub(crate) fn require(&self, position: Position) -> Result<()> {
+        if position <= self.position() {
+            return Ok(());
+        }
+        let problem = format!("the records end here; a log vouches up to {position}");
+        Err(Error::corrupt(&self.path(), self.end, "record", problem))
+    }
+
+    /// Makes `edit` durable and returns the version after it.
+    ///
+    /// # Errors
+    /// `StorageFull` if nothing was written; any other failure to write, and `Poisoned` ever after.
+    /// An edit that would break an invariant is refused as `Corruption`, and nothing was written.
+    pub(crate) fn append(&mut self, edit: &VersionEdit) -> Result<Arc<Version>> {
+        self.usable()?;
+        self.make_room()?;
+        let next = self.version.apply(edit);
+        let next = next.map_err(|problem| refused(&self.path(), self.end, problem))?;
+        let mut record = Vec::new();
+        put_record(&mut record, edit)?;
+        self.write(&mut record)?;
+        self.version = Arc::new(next);
+        Ok(Arc::clone(&self.version))
+    }
+
+    /// A number that names nothing yet and never named anything.
+    pub(crate) fn next_number(&mut self) -> Result<FileNumber> {
+        if let Some(error) = &self.ended {
+            return Err(error.clone());
+        }
+        // The last number of a block is kept for the next manifest, which cannot reserve one for itself.
+        if self.next_number + 1 >= self.version.numbers_below().0 {
+            self.usable()?;
+            // Rolling over takes a number: first that, then the block.
+            self.make_room()?;
+            let below = Some(FileNumber(self.next_number + NUMBERS_RESERVED));
+            self.append(&VersionEdit { numbers_below: below, ..VersionEdit::default() })?;
+        }
+        let number = FileNumber(self.next_number);
+        self.next_number += 1;
+        Ok(number)
+    }
+
+    /// A random id for a new file.
+    pub(crate) fn next_id(&mut self) -> FileId {
+        FileId(self.rng.next_u64())
+    }
+
+    /// True after a failure that leaves it unknown what the disk holds.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// Every edit is answered with `error` from now on, and the disk is left alone.
+    pub(crate) fn end(&mut self, error: Error) {
+        self.ended.get_or_insert(error);
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join(FileName::Manifest(self.header.number).to_string())
+    }
+
+    fn usable(&self) -> Result<()> {
+        if let Some(error) = &self.ended {
+            return Err(error.clone());
+        }
+        if let Some(why) = &self.read_only {
+            return Err(Error::new(ErrorKind::Unsupported, why.clone()));
+        }
+        match &self.failure {
+            Some(error) => Err(error.clone().poisoned()),
+            None => Ok(()),
+        }
+    }
+
+    /// Rolls over if it is time. A full disk then is no reason to refuse an edit that the old file can take.
+    fn make_room(&mut self) -> Result<()> {
+        let torn = matches!(self.tail, Tail::Torn);
+        if !torn && self.end <= self.roll_at {
+            return Ok(());
+        }
+        match self.roll() {
+            Err(error) if error.kind() == ErrorKind::StorageFull && !torn => {
+                self.usable()?;
+                self.roll_at = self.end.saturating_mul(2);
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    fn roll(&mut self) -> Result<()> {
+        let number = self.next_number;
+        self.next_number += 1;
+        let mut version = Arc::clone(&self.version);
+        if self.next_number > version.numbers_below().0 {
+            let below = Some(FileNumber(number + NUMBERS_RESERVED));
+            let clean_close = version.clean_close();
+            let edit = VersionEdit { numbers_below: below, clean_close, ..VersionEdit::default() };
+            let reserved = version.apply(&edit);
+            version = Arc::new(reserved.map_err(|p| refused(&self.path(), self.end, p))?);
+        }
+        let header = new_header(FileNumber(number), &mut self.rng);
+        self.begin_file(header, version).map_err(|error| match error {
+            PublishError::Before(error) => {
+                let full = error.kind() == ErrorKind::StorageFull;
+                if full { error } else { self.fail(error) }
+            }
+            PublishError::Unknown(error) => self.fail(error),
+        })
+    }
+
+    /// Writes `version` to a new file and lets CURRENT name it.
+    fn begin_file(&mut self, header: LogHeader, version: Arc<Version>) -> Result<(), PublishError> {
+        let path = self.dir.join(FileName::Manifest(header.number).to_string());
+        let written = self.write_snapshot(&path, header, &version).map_err(PublishError::Before);
+        let published = written.and_then(|(file, end, allocated)| {
+            let current = Current { manifest: header.number, id: header.id, synced_len: end };
+            publish(&*self.fs, &self.dir, current)?;
+            Ok((file, end, allocated))
+        });
+        if let Err(PublishError::Before(_)) = &published {
+            // Nothing names it: on a full disk its space is needed. If it stays, it is an orphan.
+            drop(self.fs.remove(&path));
+        }
+        let (file, end, allocated) = published?;
+        self.version = version;
+        self.header = header;
+        self.end = end;
+        self.roll_at = roll_at(end);
+        self.tail = Tail::Open { file, allocated };
+        Ok(())
+    }
+
+    fn write_snapshot(
+        &self,
+        path: &Path,
+        header: LogHeader,
+        version: &Version,
+    ) -> Result<(LogFile, u64, u64)> {
+        let mut records = snapshot_records(version)?;
+        let at = Position { file: header.number, offset: LogFile::START };
+        seal(&mut records, at, header.id, Position::default());
+        let end = LogFile::START + records.len() as u64;
+        let allocated = end.next_multiple_of(ALLOCATE_BYTES);
+        let file = LogFile::create(&*self.fs, path, header, allocated)?;
+        file.write_at(at.offset, &records)?;
+        file.sync()?;
+        sync_dir(&*self.fs, &self.dir)?;
+        Ok((file, end, allocated))
+    }
+
+    /// Writes one record at the end and syncs it.
+    fn write(&mut self, record: &mut [u8]) -> Result<()> {
+        let at = self.position();
+        let id = self.header.id;
+        let Tail::Open { file, allocated } = &mut self.tail else {
+            return Err(refused(&self.path(), self.end, "nothing follows a torn tail".into()));
+        };
+        // Everything so far is durable: each append is synced before the next.
+        seal(record, at, id, at);
+        let end = at.offset + record.len() as u64;
+        if end > *allocated {
+            let wanted = end.next_multiple_of(ALLOCATE_BYTES);
+            match file.allocate(wanted) {
+                Ok(()) => *allocated = wanted,
+                Err(e) if e.kind() == ErrorKind::StorageFull => return Err(e),
+                Err(e) => return Err(self.fail(e)),
+            }
+        }
+        let written = file.write_at(at.offset, record).and_then(|()| file.sync());
+        written.map_err(|error| self.fail(error))?;
+        self.end = end;
+        Ok(())
+    }
+
+    fn fail(&mut self, error: Error) -> Error {
+        self.failure = Some(error.clone());
+        error
+    }
+}
+
+impl PublishError {
+    fn into_error(self) -> Error {
+        match self {
+            PublishError::Before(error) | PublishError::Unknown(error) => error,
+        }
+    }
+}
+
+/// Applies every record before the first bad one.
+fn replay(reader: &mut LogReader) -> Result<Version> {
+    let path = reader.path().to_owned();
+    let mut version = Version::default();
+    while let Some(record) = reader.next()? {
+        if record.kind != RecordKind::Edit {
+            let problem = format!("a record of kind {:?} in a manifest", record.kind);
+            return Err(Error::corrupt(&path, record.offset, "record header", problem));
+        }
+        let edit = VersionEdit::decode(record.payload)
+            .map_err(|error| error.into_error(&path, record.payload_offset()))?;
+        if let Some(feature) = edit.identity.as_ref().and_then(Identity::unreadable) {
+            let problem = format!("{} needs the feature {feature} to read", path.display());
+            return Err(Error::new(ErrorKind::Unsupported, problem));
+        }
+        let applied = version.apply_in_place(&edit);
+        applied.map_err(|problem| refused(&path, record.offset, problem))?;
+    }
+    Ok(version)
+}
+
+/// Tells a torn tail from corruption, and from an end in order (`None`).
+fn judge_tail(reader: &mut LogReader, current: &Current) -> Result<Option<Torn>> {
+    let at = reader.position();
+    let why = match reader.stop().map(|stop| &stop.reason) {
+        Some(StopReason::Bad(error)) => error.to_string(),
+        _ => "the records end here".to_owned(),
+    };
+    let corrupt = |who: String| {
+        Err(Error::corrupt(reader.path(), at.offset, "record", format!("{why}; {who}")))
+    };
+    if at.offset < current.synced_len {
+        return corrupt(format!("CURRENT vouches up to {}", current.synced_len));
+    }
+    let path = reader.path().to_owned();
+    let rest = reader.rest()?;
+    match rest.promise {
+        Some(promise) if promise > at => {
+            let problem = format!("{why}; a later record vouches up to {promise}");
+            Err(Error::corrupt(&path, at.offset, "record", problem))
+        }
+        _ if rest.zeros => Ok(None),
+        _ => Ok(Some(Torn { at, why })),
+    }
+}
+
+fn read_only(version: &Version, access: Access, path: &Path) -> Result<Option<String>> {
+    let Some(identity) = version.identity() else {
+        return Err(Error::corrupt(path, LogFile::START, "record", "a manifest without records"));
+    };
+    let feature = identity.unwritable();
+    Ok(match (feature, access) {
+        (Some(feature), _) => {
+            Some(format!("{} needs the feature {feature} to write", path.display()))
+        }
+        (None, Access::ReadOnly) => Some("the database was opened to be read only".into()),
+        (None, Access::ReadWrite) => None,
+    })
+}
+
+/// An edit that breaks an invariant: damage when read, our own mistake when it was to be written.
+fn refused(path: &Path, offset: u64, problem: String) -> Error {
+    Error::corrupt(path, offset, "version edit", problem)
+}
+
+fn snapshot_records(version: &Version) -> Result<Vec<u8>> {
+    let mut records = Vec::new();
+    version.snapshot().iter().try_for_each(|edit| put_record(&mut records, edit))?;
+    Ok(records)
+}
+
+fn put_record(out: &mut Vec<u8>, edit: &VersionEdit) -> Result<()> {
+    let start = begin(out, RecordKind::Edit, Seq::ZERO);
+    edit.encode(out);
+    end(out, start)
+}
+
+fn new_header(number: FileNumber, rng: &mut Rng) -> LogHeader {
+    LogHeader { kind: LogKind::Manifest, number, id: FileId(rng.next_u64()) }
+}
+
+fn roll_at(snapshot_len: u64) -> u64 {
+    snapshot_len.saturating_mul(ROLL_FACTOR).max(ROLL_BYTES_MIN)
+}

@@ -1,0 +1,135 @@
+//! Damaged manifests: a prefix that the logs can tell from the whole, or corruption; never anything else.
+
+use super::*;
+use crate::format::record::Position;
+
+/// Three edits after the first; the position after each.
+fn small(fs: &MemFs) -> Vec<Position> {
+    let mut manifest = create(fs).unwrap();
+    let edits = (2..5).map(|seq| {
+        manifest.append(&flushed(seq)).unwrap();
+        manifest.position()
+    });
+    edits.collect()
+}
+
+#[test]
+fn trap_03_trap_24_every_flipped_byte_of_a_manifest_is_seen_or_vouched_for() {
+    let fs = MemFs::new();
+    let positions = small(&fs);
+    let path = Path::new(DIR).join("MANIFEST-000001");
+    let [_, before_last, end] = positions[..] else { panic!("three edits") };
+    for at in 0..end.offset + 16 {
+        for mask in [1, 0x80, 0xff] {
+            fs.flip(&path, at, mask).unwrap();
+            match open(&fs.kill_image()) {
+                Ok(opened) => {
+                    // The last edit alone is vouched for by nobody in here: that is what `require` is for.
+                    assert!(at >= before_last.offset, "byte {at}");
+                    assert!(opened.torn.is_some());
+                    let expected = if at < end.offset { 3 } else { 4 };
+                    assert_eq!(opened.manifest.version().flushed_seq(), Seq(expected));
+                    let required = opened.manifest.require(end);
+                    assert_eq!(required.is_err(), at < end.offset);
+                }
+                Err(error) => {
+                    assert!(at < before_last.offset, "byte {at}: {error}");
+                    assert_eq!(error.kind(), ErrorKind::Corruption, "byte {at}: {error}");
+                    assert_eq!(error.corruption().unwrap().file, path);
+                }
+            }
+            fs.flip(&path, at, mask).unwrap();
+        }
+    }
+}
+
+#[test]
+fn trap_24_every_flipped_byte_of_current_is_corruption() {
+    let fs = MemFs::new();
+    small(&fs);
+    for at in 0..40 {
+        fs.flip("db/CURRENT", at, 4).unwrap();
+        let error = open(&fs).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "byte {at}: {error}");
+        fs.flip("db/CURRENT", at, 4).unwrap();
+    }
+    for len in [0, 39, 41, 1 << 20] {
+        fs.truncate("db/CURRENT", len).unwrap();
+        assert_eq!(open(&fs).unwrap_err().kind(), ErrorKind::Corruption, "length {len}");
+    }
+}
+
+#[test]
+fn trap_51_a_manifest_cut_below_what_current_vouches_for_is_corruption() {
+    let fs = MemFs::new();
+    let mut manifest = create(&fs).unwrap();
+    manifest.append(&padded(2, 70_000)).unwrap();
+    manifest.append(&flushed(3)).unwrap();
+    let rolled = manifest.position().file;
+    assert_ne!(rolled, FileNumber(1));
+    let path = Path::new(DIR).join(FileName::Manifest(rolled).to_string());
+    let good = fs.read(&path).unwrap();
+    let end = manifest.position().offset;
+    // The snapshot reaches to where the last edit, 56 bytes long, begins.
+    for len in [0, 63, 64, 100, end - 57, end - 56, end - 1, end] {
+        fs.write(&path, &good[..len as usize]).unwrap();
+        match open(&fs.kill_image()) {
+            Ok(opened) => {
+                assert!(len >= end - 56);
+                assert_eq!(opened.manifest.require(manifest.position()).is_err(), len < end);
+            }
+            Err(error) => {
+                assert!(len < end - 56);
+                assert_eq!(error.kind(), ErrorKind::Corruption);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_manifest_older_than_a_log_knows_is_corruption() {
+    let fs = MemFs::new();
+    let positions = small(&fs);
+    let manifest = open(&fs).unwrap().manifest;
+    positions.iter().for_each(|position| manifest.require(*position).unwrap());
+    let newer = Position { file: FileNumber(2), offset: 0 };
+    let error = manifest.require(newer).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "record at byte 328 of db/MANIFEST-000001: the records end here; a log vouches up to 000002:0"
+    );
+}
+
+#[test]
+fn trap_05_nothing_is_appended_to_a_torn_manifest() {
+    let fs = MemFs::new();
+    let positions = small(&fs);
+    let path = Path::new(DIR).join("MANIFEST-000001");
+    fs.flip(&path, positions[2].offset - 1, 1).unwrap();
+    let torn = fs.read(&path).unwrap();
+    let mut opened = open(&fs).unwrap();
+    let at = opened.torn.as_ref().unwrap().at;
+    assert_eq!(at, positions[1]);
+    assert_eq!(opened.manifest.version().flushed_seq(), Seq(3));
+    opened.manifest.append(&flushed(9)).unwrap();
+    assert_eq!(fs.read(&path).unwrap(), torn);
+    let again = open(&fs).unwrap();
+    assert_eq!((again.torn, again.manifest.version().flushed_seq()), (None, Seq(9)));
+    assert!(again.manifest.position().file > FileNumber(1));
+}
+
+#[test]
+fn a_manifest_that_is_gone_or_another_is_an_error() {
+    let fs = MemFs::new();
+    small(&fs);
+    let path = Path::new(DIR).join("MANIFEST-000001");
+    let good = fs.read(&path).unwrap();
+    fs.erase(&path).unwrap();
+    assert!(open(&fs).is_err());
+    let other = MemFs::new();
+    drop(create(&other).unwrap());
+    let mut header = good.clone();
+    header[24] ^= 1;
+    fs.write(&path, &header).unwrap();
+    assert_eq!(open(&fs).unwrap_err().kind(), ErrorKind::Corruption);
+}

@@ -1,0 +1,434 @@
+//! A version: the set of live files and how ranges, logs and fences stand to them. Immutable once it is shared.
+//!
+//! Invariants, held by [`Version::apply`]
+//! * everything that `ranges` states about each range;
+//! * a referenced file exists; a file that leaves is referenced by nobody;
+//! * no number names two things, and every number is below the reserved bound;
+//! * the flushed Seq, and nothing else, only grows.
+//!
+//! Not here: durability (`store`), who holds an obsolete file (`lsm`).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use crate::error::Error;
+use crate::format::edit::{
+    CleanClose, Fence, Identity, LogMeta, RangeMeta, ReferenceMeta, VersionEdit,
+};
+use crate::format::file_meta::FileMeta;
+use crate::format::names::{FileNumber, RangeId, TableId};
+use crate::format::span::Span;
+use crate::model::Seq;
+use crate::ranges::{Range, RangeFile, RangeMap, Reference};
+use crate::sst::Sst;
+
+/// How much of a snapshot goes into one record.
+const SNAPSHOT_RECORD_BYTES: usize = 1 << 20;
+
+/// One SST of a version; shared by all versions that it is in.
+pub(crate) struct FileEntry {
+    pub(crate) meta: FileMeta,
+    /// Its reader, opened at the first use.
+    sst: OnceLock<Arc<Sst>>,
+}
+
+/// The set of live files. Cloning copies pointers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Version {
+    identity: Option<Arc<Identity>>,
+    numbers_below: FileNumber,
+    /// Ascending.
+    logs: Vec<LogMeta>,
+    flushed_seq: Seq,
+    files: BTreeMap<FileNumber, Held>,
+    ranges: RangeMap<Arc<FileEntry>>,
+    dropped: BTreeMap<TableId, Seq>,
+    fences: Vec<Fence>,
+    clean_close: Option<CleanClose>,
+    unknown: Vec<u8>,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    entry: Arc<FileEntry>,
+    /// How many ranges reference it.
+    references: usize,
+}
+
+impl FileEntry {
+    pub(crate) fn new(meta: FileMeta) -> Self {
+        Self { meta, sst: OnceLock::new() }
+    }
+
+    /// The file's reader; `open` makes it if nobody has yet.
+    #[inline]
+    pub(crate) fn sst_or_open(
+        &self,
+        open: impl FnOnce() -> Result<Sst, Error>,
+    ) -> Result<&Arc<Sst>, Error> {
+        match self.sst.get() {
+            Some(sst) => Ok(sst),
+            // Two first users may both open it; one reader stays.
+            None => open().map(|sst| self.sst.get_or_init(|| Arc::new(sst))),
+        }
+    }
+}
+
+impl fmt::Debug for FileEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FileEntry").field(&self.meta).finish()
+    }
+}
+
+impl RangeFile for Arc<FileEntry> {
+    fn number(&self) -> FileNumber {
+        self.meta.number
+    }
+
+    fn seqs(&self) -> (Seq, Seq) {
+        (self.meta.seq_min, self.meta.seq_max)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.meta.bytes
+    }
+}
+
+impl Version {
+    /// Which database this is; `None` only before the first edit.
+    pub(crate) fn identity(&self) -> Option<&Arc<Identity>> {
+        self.identity.as_ref()
+    }
+
+    /// Numbers from here on were never given out.
+    pub(crate) fn numbers_below(&self) -> FileNumber {
+        self.numbers_below
+    }
+
+    /// The logs to replay, oldest first.
+    pub(crate) fn logs(&self) -> &[LogMeta] {
+        &self.logs
+    }
+
+    /// Every commit up to here is in files.
+    pub(crate) fn flushed_seq(&self) -> Seq {
+        self.flushed_seq
+    }
+
+    pub(crate) fn file(&self, number: FileNumber) -> Option<&Arc<FileEntry>> {
+        self.files.get(&number).map(|held| &held.entry)
+    }
+
+    /// All files, by number.
+    pub(crate) fn files(&self) -> impl ExactSizeIterator<Item = &Arc<FileEntry>> {
+        self.files.values().map(|held| &held.entry)
+    }
+
+    /// All ranges, in key order.
+    pub(crate) fn ranges(&self) -> &RangeMap<Arc<FileEntry>> {
+        &self.ranges
+    }
+
+    /// The range that a user key belongs to.
+    #[inline]
+    pub(crate) fn range_for(&self, user_key: &[u8]) -> Option<&Arc<Range<Arc<FileEntry>>>> {
+        self.ranges.range_for(user_key)
+    }
+
+    /// The ranges that overlap `span`, in key order.
+    pub(crate) fn ranges_in(&self, span: &Span) -> &[Arc<Range<Arc<FileEntry>>>] {
+        self.ranges.ranges_in(span)
+    }
+
+    /// The references that may hold `user_key`, newest to oldest.
+    #[inline]
+    pub(crate) fn sources<'a>(
+        &'a self,
+        user_key: &'a [u8],
+    ) -> impl Iterator<Item = &'a Reference<Arc<FileEntry>>> + 'a {
+        self.range_for(user_key).into_iter().flat_map(move |range| range.sources(user_key))
+    }
+
+    /// Dropped tables whose files are not all gone, each with the Seq of its drop.
+    pub(crate) fn dropped(&self) -> &BTreeMap<TableId, Seq> {
+        &self.dropped
+    }
+
+    pub(crate) fn fences(&self) -> &[Fence] {
+        &self.fences
+    }
+
+    /// How the database was closed, if that was the last thing that happened to it.
+    pub(crate) fn clean_close(&self) -> Option<CleanClose> {
+        self.clean_close
+    }
+
+    /// The newest Seq that the version knows of.
+    pub(crate) fn seq_max(&self) -> Seq {
+        let files = self.files().map(|file| file.meta.seq_max);
+        let fences = self.fences.iter().map(|fence| fence.seq);
+        let close = self.clean_close.map(|close| close.last_seq);
+        let known = files.chain(fences).chain(self.dropped.values().copied()).chain(close);
+        known.max().unwrap_or_default().max(self.flushed_seq)
+    }
+
+    /// The version after `edit`, or which invariant it would break.
+    pub(crate) fn apply(&self, edit: &VersionEdit) -> Result<Version, String> {
+        let mut next = self.clone();
+        next.apply_in_place(edit)?;
+        Ok(next)
+    }
+
+    /// As [`apply`](Self::apply), without the copy; after an error `self` must not be used.
+    pub(super) fn apply_in_place(&mut self, edit: &VersionEdit) -> Result<(), String> {
+        self.apply_numbers(edit)?;
+        let mut touched = self.remove_references(edit)?;
+        self.apply_ranges(edit)?;
+        self.add_files(edit)?;
+        touched.extend(self.add_references(edit)?);
+        self.remove_files(edit)?;
+        self.apply_logs(edit)?;
+        self.apply_drops(edit)?;
+        if edit.clean_close.is_some() {
+            self.clean_close = edit.clean_close;
+        }
+        // It vouches for its log as long as the log is there: a closed log never changes.
+        self.clean_close = self.clean_close.filter(|c| self.logs.iter().any(|l| l.number == c.log));
+        self.unknown.extend_from_slice(&edit.unknown);
+        touched.sort_unstable();
+        touched.dedup();
+        // A range that left with this edit has nothing to be checked.
+        let touched = touched.into_iter().filter_map(|id| self.ranges.get(id));
+        touched.into_iter().try_for_each(|range| range.check())
+    }
+
+    /// The files that nothing references once the references of `edit` are gone and added.
+    pub(crate) fn unreferenced_after(&self, edit: &VersionEdit) -> Vec<Arc<FileEntry>> {
+        let mut gone: BTreeMap<FileNumber, usize> = BTreeMap::new();
+        for (_, file) in &edit.remove_references {
+            *gone.entry(*file).or_default() += 1;
+        }
+        for reference in &edit.add_references {
+            gone.remove(&reference.file);
+        }
+        let left = |(file, count): (FileNumber, usize)| {
+            self.files.get(&file).filter(|held| held.references == count)
+        };
+        gone.into_iter().filter_map(left).map(|held| Arc::clone(&held.entry)).collect()
+    }
+
+    /// Checks every invariant of every range: what an opened database must pass.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.ranges.check()
+    }
+
+    /// Edits that make this version out of nothing, each well below a record's limit.
+    pub(super) fn snapshot(&self) -> Vec<VersionEdit> {
+        let mut edits = vec![VersionEdit {
+            identity: self.identity.as_deref().cloned(),
+            numbers_below: Some(self.numbers_below),
+            add_logs: self.logs.clone(),
+            flushed_seq: Some(self.flushed_seq),
+            drop_tables: self.dropped.iter().map(|(table, seq)| (*table, *seq)).collect(),
+            unknown: self.unknown.clone(),
+            ..VersionEdit::default()
+        }];
+        let mut parts = Parts { edits: &mut edits, bytes: 0 };
+        for file in self.files() {
+            let bytes = 256 + file.meta.key_min.len() + file.meta.key_max.len();
+            parts.room(bytes).add_files.push(file.meta.clone());
+        }
+        for range in self.ranges.iter() {
+            let meta = RangeMeta { id: range.id, table: range.table, span: range.span.clone() };
+            parts.room(span_bytes(&meta.span)).add_ranges.push(meta);
+            for (placement, reference) in range.references() {
+                let (range, file) = (range.id, reference.file.number());
+                let clip = reference.clip.clone();
+                let edit = parts.room(span_bytes(&clip));
+                edit.add_references.push(ReferenceMeta { range, file, placement, clip });
+            }
+        }
+        for fence in &self.fences {
+            parts.room(span_bytes(&fence.span)).add_fences.push(fence.clone());
+        }
+        if let Some(last) = edits.last_mut() {
+            last.clean_close = self.clean_close;
+        }
+        edits
+    }
+
+    fn apply_numbers(&mut self, edit: &VersionEdit) -> Result<(), String> {
+        if let Some(identity) = &edit.identity {
+            if self.identity.is_some() {
+                return Err("a second identity".into());
+            }
+            self.identity = Some(Arc::new(identity.clone()));
+        }
+        if self.identity.is_none() {
+            return Err("the first edit holds no identity".into());
+        }
+        if let Some(below) = edit.numbers_below {
+            if below < self.numbers_below {
+                return Err(format!("numbers below {below}, {} before", self.numbers_below));
+            }
+            self.numbers_below = below;
+        }
+        if let Some(seq) = edit.flushed_seq {
+            if seq < self.flushed_seq {
+                return Err(format!("flushed up to #{seq}, #{} before", self.flushed_seq));
+            }
+            self.flushed_seq = seq;
+        }
+        Ok(())
+    }
+
+    fn remove_references(&mut self, edit: &VersionEdit) -> Result<Vec<RangeId>, String> {
+        let mut hint = 0;
+        for (id, file) in &edit.remove_references {
+            let gone = self.ranges.position(*id, hint).and_then(|at| {
+                hint = at;
+                self.ranges.at_mut(at)?.remove(*file)
+            });
+            if gone.is_none() {
+                return Err(format!("range r{} does not reference file {file}", id.0));
+            }
+            if let Some(held) = self.files.get_mut(file) {
+                held.references -= 1;
+            }
+        }
+        Ok(edit.remove_references.iter().map(|(id, _)| *id).collect())
+    }
+
+    fn apply_ranges(&mut self, edit: &VersionEdit) -> Result<(), String> {
+        for id in &edit.remove_ranges {
+            match self.ranges.remove(*id) {
+                None => return Err(format!("range r{} does not exist", id.0)),
+                Some(range) if range.references().next().is_some() => {
+                    return Err(format!("range r{} leaves and still has files", id.0));
+                }
+                Some(_) => {}
+            }
+        }
+        for RangeMeta { id, table, span } in &edit.add_ranges {
+            self.ranges.insert(Range::new(*id, *table, span.clone()))?;
+        }
+        Ok(())
+    }
+
+    fn add_files(&mut self, edit: &VersionEdit) -> Result<(), String> {
+        for meta in &edit.add_files {
+            self.claim(meta.number)?;
+            let entry = Arc::new(FileEntry::new(meta.clone()));
+            self.files.insert(meta.number, Held { entry, references: 0 });
+        }
+        Ok(())
+    }
+
+    fn add_references(&mut self, edit: &VersionEdit) -> Result<Vec<RangeId>, String> {
+        let mut hint = 0;
+        for ReferenceMeta { range, file, placement, clip } in &edit.add_references {
+            let Some(held) = self.files.get_mut(file) else {
+                return Err(format!("range r{} references file {file}, which is gone", range.0));
+            };
+            let Some(at) = self.ranges.position(*range, hint) else {
+                return Err(format!("file {file} is for range r{}, which is gone", range.0));
+            };
+            hint = at;
+            held.references += 1;
+            if let Some(range) = self.ranges.at_mut(at) {
+                let reference = Reference { file: Arc::clone(&held.entry), clip: clip.clone() };
+                range.add(*placement, reference);
+            }
+        }
+        Ok(edit.add_references.iter().map(|reference| reference.range).collect())
+    }
+
+    fn remove_files(&mut self, edit: &VersionEdit) -> Result<(), String> {
+        for number in &edit.remove_files {
+            match self.files.remove(number) {
+                None => return Err(format!("file {number} leaves and is not there")),
+                Some(held) if held.references > 0 => {
+                    return Err(format!("file {number} leaves and is still referenced"));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_logs(&mut self, edit: &VersionEdit) -> Result<(), String> {
+        for number in &edit.remove_logs {
+            let Some(at) = self.logs.iter().position(|log| log.number == *number) else {
+                return Err(format!("log {number} leaves and is not there"));
+            };
+            self.logs.remove(at);
+        }
+        for log in &edit.add_logs {
+            self.claim(log.number)?;
+            if self.logs.last().is_some_and(|last| last.number > log.number) {
+                return Err(format!("log {} comes after a newer one", log.number));
+            }
+            self.logs.push(*log);
+        }
+        Ok(())
+    }
+
+    fn apply_drops(&mut self, edit: &VersionEdit) -> Result<(), String> {
+        for (table, seq) in &edit.drop_tables {
+            if self.dropped.insert(*table, *seq).is_some() {
+                return Err(format!("{table} is dropped twice"));
+            }
+        }
+        for table in &edit.forget_tables {
+            if self.dropped.remove(table).is_none() {
+                return Err(format!("{table} is forgotten and was not dropped"));
+            }
+        }
+        for fence in &edit.remove_fences {
+            let Some(at) = self.fences.iter().position(|other| other == fence) else {
+                return Err(format!("fence {} #{} is not there", fence.span, fence.seq));
+            };
+            self.fences.remove(at);
+        }
+        self.fences.extend(edit.add_fences.iter().cloned());
+        Ok(())
+    }
+
+    /// Requires that `number` is reserved and names nothing yet.
+    fn claim(&self, number: FileNumber) -> Result<(), String> {
+        if number >= self.numbers_below {
+            return Err(format!("number {number} is not reserved, below {}", self.numbers_below));
+        }
+        if self.files.contains_key(&number) || self.logs.iter().any(|log| log.number == number) {
+            return Err(format!("number {number} is in use"));
+        }
+        Ok(())
+    }
+}
+
+/// Edits being filled one after the other.
+struct Parts<'a> {
+    edits: &'a mut Vec<VersionEdit>,
+    bytes: usize,
+}
+
+impl Parts<'_> {
+    /// An edit with room for about `bytes` more.
+    fn room(&mut self, bytes: usize) -> &mut VersionEdit {
+        self.bytes += bytes;
+        if self.bytes > SNAPSHOT_RECORD_BYTES || self.edits.is_empty() {
+            self.bytes = bytes;
+            self.edits.push(VersionEdit::default());
+        }
+        let last = self.edits.len() - 1;
+        &mut self.edits[last]
+    }
+}
+
+fn span_bytes(span: &Span) -> usize {
+    32 + span.low.len() + span.high.as_ref().map_or(0, |high| high.len())
+}
+
+#[cfg(test)]
+mod tests;

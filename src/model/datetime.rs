@@ -1,0 +1,359 @@
+//! Points in time: ticks of 100 ns since 1601-01-01 UTC, and their text.
+//!
+//! Invariants
+//! * a [`DateTime`] lies in the years 1601 to 9999;
+//! * the text of a DateTime parses back to it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::seq::Seq;
+use crate::error::{Code, Error, Result};
+
+/// A point in time between 1601-01-01T00:00:00Z and 9999-12-31T23:59:59.9999999Z, in steps of 100 ns.
+///
+/// It is written with trailing zeros of the fraction trimmed, and without a fraction of zero.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DateTime(u64);
+
+/// Why a text is not a [`DateTime`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DateTimeProblem {
+    /// Not of the form `yyyy-MM-ddTHH:mm[:ss[.fff]][Z|±hh:mm]`.
+    Malformed,
+    /// A point in time outside of the range, as `MM/dd/yyyy HH:mm:ss` in UTC.
+    OutOfRange(String),
+}
+
+const TICKS_PER_SECOND: i64 = 10_000_000;
+const TICKS_PER_DAY: i64 = 86_400 * TICKS_PER_SECOND;
+const DAYS_PER_400_YEARS: i64 = 146_097;
+const DAYS_PER_100_YEARS: i64 = 36_524;
+const DAYS_PER_4_YEARS: i64 = 1_461;
+/// Days before each month of a common year.
+const DAYS_BEFORE: [i64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
+
+impl DateTime {
+    /// 1601-01-01T00:00:00Z.
+    pub const MIN: DateTime = DateTime(0);
+    /// 9999-12-31T23:59:59.9999999Z.
+    pub const MAX: DateTime = DateTime(Seq::MAX.0);
+
+    /// The point `ticks` × 100 ns after 1601-01-01 UTC; `None` after the year 9999.
+    pub fn from_ticks(ticks: u64) -> Option<DateTime> {
+        (ticks <= Self::MAX.0).then_some(DateTime(ticks))
+    }
+
+    /// Ticks of 100 ns since 1601-01-01 UTC.
+    pub fn ticks(self) -> u64 {
+        self.0
+    }
+
+    /// Parses what [`FromStr`] parses, and says why it is not a DateTime.
+    pub(crate) fn parse(text: &str) -> Result<DateTime, DateTimeProblem> {
+        let ticks = parse_ticks(text).ok_or(DateTimeProblem::Malformed)?;
+        match u64::try_from(ticks).ok().and_then(DateTime::from_ticks) {
+            Some(time) => Ok(time),
+            None => Err(DateTimeProblem::OutOfRange(american(ticks))),
+        }
+    }
+}
+
+impl From<Seq> for DateTime {
+    fn from(seq: Seq) -> Self {
+        DateTime(seq.0.min(Seq::MAX.0))
+    }
+}
+
+impl FromStr for DateTime {
+    type Err = Error;
+
+    /// Parses `yyyy-MM-ddTHH:mm[:ss[.fff]]` followed by `Z`, an offset `±hh:mm`, or nothing, which means UTC.
+    /// Digits of the fraction after the seventh are dropped.
+    fn from_str(text: &str) -> Result<Self> {
+        DateTime::parse(text).map_err(|problem| match problem {
+            DateTimeProblem::Malformed => Error::refused(Code::InvalidInput),
+            DateTimeProblem::OutOfRange(_) => Error::refused(Code::OutOfRangeInput),
+        })
+    }
+}
+
+impl fmt::Display for DateTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Fields { year, month, day, hour, minute, second, fraction } = fields(self.0 as i64);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")?;
+        if fraction != 0 {
+            let digits = format!("{fraction:07}");
+            write!(f, ".{}", digits.trim_end_matches('0'))?;
+        }
+        f.write_str("Z")
+    }
+}
+
+impl fmt::Debug for DateTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+struct Fields {
+    year: i64,
+    month: i64,
+    day: i64,
+    hour: i64,
+    minute: i64,
+    second: i64,
+    fraction: i64,
+}
+
+/// The calendar's view of `ticks`, which may be negative.
+fn fields(ticks: i64) -> Fields {
+    let days = ticks.div_euclid(TICKS_PER_DAY);
+    let rest = ticks.rem_euclid(TICKS_PER_DAY);
+    let (year, month, day) = civil(days);
+    let seconds = rest / TICKS_PER_SECOND;
+    Fields {
+        year,
+        month,
+        day,
+        hour: seconds / 3600,
+        minute: seconds / 60 % 60,
+        second: seconds % 60,
+        fraction: rest % TICKS_PER_SECOND,
+    }
+}
+
+/// Year, month and day of the day `days` after 1601-01-01, the first day of a 400-year cycle.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let cycles = days.div_euclid(DAYS_PER_400_YEARS);
+    let mut rest = days.rem_euclid(DAYS_PER_400_YEARS);
+    // The last century of a cycle and the last year of four are a day longer.
+    let centuries = (rest / DAYS_PER_100_YEARS).min(3);
+    rest -= centuries * DAYS_PER_100_YEARS;
+    let fours = rest / DAYS_PER_4_YEARS;
+    rest -= fours * DAYS_PER_4_YEARS;
+    let years = (rest / 365).min(3);
+    rest -= years * 365;
+    let year = 1601 + 400 * cycles + 100 * centuries + 4 * fours + years;
+    let month = (1..=12).rev().find(|&month| days_before(year, month) <= rest).unwrap_or(1);
+    (year, month, rest - days_before(year, month) + 1)
+}
+
+/// Days from 1601-01-01 to the given day.
+fn days_since_1601(year: i64, month: i64, day: i64) -> i64 {
+    let y = year - 1601;
+    let leap_days = y.div_euclid(4) - y.div_euclid(100) + y.div_euclid(400);
+    y * 365 + leap_days + days_before(year, month) + day - 1
+}
+
+fn days_before(year: i64, month: i64) -> i64 {
+    let index = usize::try_from(month - 1).unwrap_or(0);
+    DAYS_BEFORE[index] + i64::from(month > 2 && is_leap(year))
+}
+
+fn days_in(year: i64, month: i64) -> i64 {
+    match month {
+        2 => 28 + i64::from(is_leap(year)),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+fn is_leap(year: i64) -> bool {
+    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
+}
+
+fn american(ticks: i64) -> String {
+    let Fields { year, month, day, hour, minute, second, .. } = fields(ticks);
+    format!("{month:02}/{day:02}/{year:04} {hour:02}:{minute:02}:{second:02}")
+}
+
+/// Ticks since 1601 of a well-formed text, whatever its year.
+fn parse_ticks(text: &str) -> Option<i64> {
+    let mut scan = Scan(text.as_bytes());
+    let year = scan.digits(4)?;
+    let month = scan.after(b'-')?.digits(2)?;
+    let day = scan.after(b'-')?.digits(2)?;
+    let hour = scan.after(b'T')?.digits(2)?;
+    let minute = scan.after(b':')?.digits(2)?;
+    let (mut second, mut fraction) = (0, 0);
+    if scan.after(b':').is_some() {
+        second = scan.digits(2)?;
+        if scan.after(b'.').is_some() {
+            fraction = scan.fraction()?;
+        }
+    }
+    let offset_minutes = scan.offset()?;
+    let day_exists =
+        year >= 1 && (1..=12).contains(&month) && (1..=days_in(year, month)).contains(&day);
+    if !day_exists || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let minutes = (days_since_1601(year, month, day) * 24 + hour) * 60 + minute - offset_minutes;
+    Some((minutes * 60 + second) * TICKS_PER_SECOND + fraction)
+}
+
+/// What is left of a text.
+struct Scan<'a>(&'a [u8]);
+
+impl Scan<'_> {
+    fn after(&mut self, byte: u8) -> Option<&mut Self> {
+        self.0 = self.0.strip_prefix(&[byte])?;
+        Some(self)
+    }
+
+    fn digit(&mut self) -> Option<i64> {
+        let (first, rest) = self.0.split_first()?;
+        let digit = first.is_ascii_digit().then(|| i64::from(first - b'0'))?;
+        self.0 = rest;
+        Some(digit)
+    }
+
+    fn digits(&mut self, count: usize) -> Option<i64> {
+        (0..count).try_fold(0, |value, _| Some(value * 10 + self.digit()?))
+    }
+
+    /// One or more digits of a second's fraction, in ticks; digits after the seventh are dropped.
+    fn fraction(&mut self) -> Option<i64> {
+        let mut unit = TICKS_PER_SECOND / 10;
+        let mut ticks = self.digit()? * unit;
+        while let Some(digit) = self.digit() {
+            unit /= 10;
+            ticks += digit * unit;
+        }
+        Some(ticks)
+    }
+
+    /// The rest of the text: `Z`, `±hh:mm` in minutes, or nothing.
+    fn offset(&mut self) -> Option<i64> {
+        let sign = match self.0.split_first() {
+            None | Some((b'Z', [])) => return Some(0),
+            Some((b'+', rest)) => (1, rest),
+            Some((b'-', rest)) => (-1, rest),
+            Some(_) => return None,
+        };
+        self.0 = sign.1;
+        let hours = self.digits(2)?;
+        let minutes = self.after(b':')?.digits(2)?;
+        let plausible = hours <= 14 && minutes <= 59 && self.0.is_empty();
+        plausible.then_some(sign.0 * (hours * 60 + minutes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        assert_eq!(text.parse::<DateTime>().unwrap().to_string(), expected);
+    }
+
+    #[track_caller]
+    fn check_malformed(text: &str) {
+        assert_eq!(DateTime::parse(text), Err(DateTimeProblem::Malformed), "{text}");
+        assert_eq!(text.parse::<DateTime>().unwrap_err().code(), "InvalidInput");
+    }
+
+    #[track_caller]
+    fn check_out_of_range(text: &str, american: &str) {
+        assert_eq!(DateTime::parse(text), Err(DateTimeProblem::OutOfRange(american.to_owned())));
+        assert_eq!(text.parse::<DateTime>().unwrap_err().code(), "OutOfRangeInput");
+    }
+
+    #[test]
+    fn trailing_zeros_of_the_fraction_are_trimmed() {
+        check("2020-10-01T00:38:38.4750600Z", "2020-10-01T00:38:38.47506Z");
+        check("2020-09-17T00:00:00.000Z", "2020-09-17T00:00:00Z");
+        check("2020-09-17T00:00:00.0000001Z", "2020-09-17T00:00:00.0000001Z");
+    }
+
+    #[test]
+    fn no_zone_is_utc_and_offsets_are_converted() {
+        check("2024-01-31T12:00:00", "2024-01-31T12:00:00Z");
+        check("2024-01-31T12:00", "2024-01-31T12:00:00Z");
+        check("2024-01-01T00:30:00+01:00", "2023-12-31T23:30:00Z");
+        check("2024-02-28T20:00:00.5-08:00", "2024-02-29T04:00:00.5Z");
+    }
+
+    #[test]
+    fn digits_after_the_seventh_are_dropped() {
+        check("2024-01-31T00:00:00.12345678999Z", "2024-01-31T00:00:00.1234567Z");
+    }
+
+    #[test]
+    fn the_ends_of_the_range() {
+        check("1601-01-01T00:00:00Z", "1601-01-01T00:00:00Z");
+        check("9999-12-31T23:59:59.9999999Z", "9999-12-31T23:59:59.9999999Z");
+        assert_eq!("1601-01-01T00:00:00Z".parse::<DateTime>().unwrap(), DateTime::MIN);
+        assert_eq!("9999-12-31T23:59:59.9999999".parse::<DateTime>().unwrap(), DateTime::MAX);
+        assert_eq!(DateTime::from_ticks(DateTime::MAX.0 + 1), None);
+    }
+
+    #[test]
+    fn beyond_the_range() {
+        check_out_of_range("1600-12-31T23:59:59.9999999Z", "12/31/1600 23:59:59");
+        check_out_of_range("0001-01-01T00:00:00Z", "01/01/0001 00:00:00");
+        check_out_of_range("1601-01-01T00:00:00+00:01", "12/31/1600 23:59:00");
+        check_out_of_range("9999-12-31T23:59:59-00:01", "01/01/10000 00:00:59");
+    }
+
+    #[test]
+    fn malformed() {
+        for text in [
+            "",
+            "2024",
+            "2024-01-31",
+            "2024-01-31 00:00:00",
+            "2024-13-01T00:00:00Z",
+            "2024-00-01T00:00:00Z",
+            "2023-02-29T00:00:00Z",
+            "2024-01-32T00:00:00Z",
+            "2024-01-00T00:00:00Z",
+            "2024-01-01T24:00:00Z",
+            "2024-01-01T00:60:00Z",
+            "2024-01-01T00:00:60Z",
+            "2024-01-01T00:00:00.Z",
+            "2024-01-01T00:00:00ZZ",
+            "2024-01-01T00:00:00+1:00",
+            "2024-01-01T00:00:00+15:00",
+            "2024-01-01T00:00:00+01:60",
+            "0000-01-01T00:00:00Z",
+            "+024-01-01T00:00:00Z",
+            "2024-01-01T00:00:00Z ",
+            "２024-01-01T00:00:00Z",
+        ] {
+            check_malformed(text);
+        }
+    }
+
+    #[test]
+    fn the_unix_epoch() {
+        let epoch: DateTime = "1970-01-01T00:00:00Z".parse().unwrap();
+        assert_eq!(epoch.ticks(), 11_644_473_600 * 10_000_000);
+    }
+
+    #[test]
+    fn every_day_has_one_name() {
+        let mut days = 0;
+        for year in 1601..=2401 {
+            for month in 1..=12 {
+                for day in 1..=days_in(year, month) {
+                    assert_eq!(civil(days), (year, month, day));
+                    assert_eq!(days_since_1601(year, month, day), days);
+                    days += 1;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn random_times_round_trip() {
+        let mut rng = Rng::from_seed(1);
+        for _ in 0..20_000 {
+            let time = DateTime(rng.below(DateTime::MAX.0 + 1));
+            assert_eq!(time.to_string().parse::<DateTime>().unwrap(), time);
+        }
+    }
+}

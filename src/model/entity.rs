@@ -1,0 +1,341 @@
+//! Entities: two keys, typed properties, and the ETag of the state they were read in.
+//!
+//! Invariants
+//! * properties are distinct and ascend by name, whichever way the entity came to be;
+//! * the bytes of a stored entity were checked when it was made: its accessors cannot fail;
+//! * an entity is validated when it becomes a row, not before.
+//!
+//! Not here: conversions of values (`convert`), projections (`project`), JSON (`wire`).
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::convert::FromValue;
+use super::datetime::DateTime;
+use super::etag::ETag;
+use super::limits::{self, KeyPart};
+use super::row::{Row, RowRef, ShapeRef};
+use super::seq::Seq;
+use super::shape::Shape;
+use super::shapes::Shapes;
+use super::value::{EdmType, Value, ValueRef, utf16_len, utf16_unrank_in_place};
+use crate::codec::DecodeError;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A set of typed properties under a PartitionKey and a RowKey.
+///
+/// Two entities are equal if their keys and properties are, whatever their ETags.
+///
+/// Anything goes into an entity; what breaks a limit of the data model is refused by the write.
+#[derive(Clone)]
+pub struct Entity {
+    repr: Repr,
+    seq: Option<Seq>,
+}
+
+#[derive(Clone)]
+enum Repr {
+    Built(Built),
+    Stored(Stored),
+}
+
+/// Made by a caller: every value by itself.
+#[derive(Clone, Default)]
+struct Built {
+    pk: String,
+    rk: String,
+    properties: Vec<(Arc<str>, Value)>,
+}
+
+/// Read from a row: one allocation with both keys and the body, beside a shared shape.
+#[derive(Clone)]
+struct Stored {
+    shape: Arc<Shape>,
+    /// Where the RowKey starts in `bytes`.
+    pk_end: usize,
+    /// Where the body starts in `bytes`.
+    rk_end: usize,
+    bytes: Box<[u8]>,
+}
+
+impl Entity {
+    /// An entity without properties.
+    pub fn new(partition_key: impl Into<String>, row_key: impl Into<String>) -> Self {
+        let (pk, rk) = (partition_key.into(), row_key.into());
+        Self { repr: Repr::Built(Built { pk, rk, properties: Vec::new() }), seq: None }
+    }
+
+    /// The entity with one more property, or with another value of it.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<Arc<str>>, value: impl Into<Value>) -> Self {
+        self.set(name, value);
+        self
+    }
+
+    /// Sets a property, whatever its type was.
+    pub fn set(&mut self, name: impl Into<Arc<str>>, value: impl Into<Value>) -> &mut Self {
+        let (name, value) = (name.into(), value.into());
+        let properties = &mut self.built().properties;
+        // Names that come in order, as from another entity, need no search.
+        if properties.last().is_none_or(|(last, _)| **last < *name) {
+            properties.push((name, value));
+            return self;
+        }
+        match properties.binary_search_by(|(other, _)| (**other).cmp(&name)) {
+            Ok(found) => properties[found].1 = value,
+            Err(place) => properties.insert(place, (name, value)),
+        }
+        self
+    }
+
+    /// Takes a property out.
+    pub fn remove(&mut self, name: &str) -> Option<Value> {
+        let properties = &mut self.built().properties;
+        let found = properties.binary_search_by(|(other, _)| (**other).cmp(name)).ok()?;
+        Some(properties.remove(found).1)
+    }
+
+    /// The property with this name as a Rust value: `f64`, `String`, `&str`, `Option<bool>`, ….
+    ///
+    /// An Int32 also reads as `i64` and as `f64`.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such property and `T` is no `Option`; `InvalidInput` if its type does not fit.
+    pub fn get<'a, T: FromValue<'a>>(&'a self, name: &str) -> Result<T> {
+        let Some(value) = self.value(name) else {
+            let missing = || Error::new(ErrorKind::NotFound, format!("no property '{name}'"));
+            return T::from_absent().ok_or_else(missing);
+        };
+        T::from_value(value).ok_or_else(|| {
+            let text = format!("property '{name}' is {}, not {}", value.edm_type(), T::EXPECTED);
+            Error::new(ErrorKind::InvalidInput, text)
+        })
+    }
+
+    /// The property with this name.
+    pub fn value(&self, name: &str) -> Option<ValueRef<'_>> {
+        match &self.repr {
+            Repr::Built(built) => {
+                let found = built.properties.binary_search_by(|(other, _)| (**other).cmp(name));
+                Some(built.properties[found.ok()?].1.as_ref())
+            }
+            Repr::Stored(stored) => {
+                stored.shape.value(stored.body(), stored.shape.find(name)?).ok()
+            }
+        }
+    }
+
+    /// Names and values, by name.
+    pub fn properties(&self) -> impl Iterator<Item = (&str, ValueRef<'_>)> {
+        (0..self.len()).filter_map(|index| self.property(index))
+    }
+
+    /// How many properties there are, besides the keys and the Timestamp.
+    pub fn len(&self) -> usize {
+        match &self.repr {
+            Repr::Built(built) => built.properties.len(),
+            Repr::Stored(stored) => stored.shape.len(),
+        }
+    }
+
+    /// True if there are no properties besides the keys and the Timestamp.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The PartitionKey.
+    pub fn partition_key(&self) -> &str {
+        match &self.repr {
+            Repr::Built(built) => &built.pk,
+            Repr::Stored(stored) => stored.text(0, stored.pk_end),
+        }
+    }
+
+    /// The RowKey.
+    pub fn row_key(&self) -> &str {
+        match &self.repr {
+            Repr::Built(built) => &built.rk,
+            Repr::Stored(stored) => stored.text(stored.pk_end, stored.rk_end),
+        }
+    }
+
+    /// The state in which the entity was read; `None` for one that was not read from a table.
+    pub fn etag(&self) -> Option<ETag> {
+        self.seq.map(ETag)
+    }
+
+    /// When the entity was written; `None` for one that was not read from a table.
+    pub fn timestamp(&self) -> Option<DateTime> {
+        self.seq.map(DateTime::from)
+    }
+
+    /// The size that counts against the limits of an entity and of a group.
+    pub fn size(&self) -> usize {
+        if let Repr::Stored(Stored { shape, .. }) = &self.repr {
+            // The shape knows its share: only text and bytes are left to be counted.
+            let varies = |&index: &usize| shape.property(index).1.fixed_width().is_none();
+            let values = (0..shape.len()).filter(varies).filter_map(|index| self.property(index));
+            return limits::entity_size(self.key_units(), shape, values.map(|(_, value)| value));
+        }
+        let bases = self.properties().map(|(name, value)| {
+            let text_or_bytes = match value {
+                ValueRef::String(text) => 2 * utf16_len(text),
+                ValueRef::Binary(bytes) => bytes.len(),
+                _ => 0,
+            };
+            limits::property_size_base(utf16_len(name), value.edm_type()) + text_or_bytes
+        });
+        4 + 2 * self.key_units() + bases.sum::<usize>()
+    }
+
+    fn property(&self, index: usize) -> Option<(&str, ValueRef<'_>)> {
+        match &self.repr {
+            Repr::Built(built) => {
+                built.properties.get(index).map(|(name, value)| (&**name, value.as_ref()))
+            }
+            Repr::Stored(stored) => {
+                let value = stored.shape.value(stored.body(), index).ok()?;
+                Some((stored.shape.property(index).0, value))
+            }
+        }
+    }
+
+    /// The UTF-16 units of both keys.
+    fn key_units(&self) -> usize {
+        utf16_len(self.partition_key()) + utf16_len(self.row_key())
+    }
+
+    fn built(&mut self) -> &mut Built {
+        if let Repr::Stored(_) = self.repr {
+            let properties = self.properties().map(|(name, value)| (name.into(), value.to_value()));
+            self.repr = Repr::Built(Built {
+                properties: properties.collect(),
+                pk: self.partition_key().to_owned(),
+                rk: self.row_key().to_owned(),
+            });
+        }
+        match &mut self.repr {
+            Repr::Built(built) => built,
+            Repr::Stored(_) => unreachable!("replaced above"),
+        }
+    }
+}
+
+/// Between entities and rows.
+impl Entity {
+    /// The entity as a row, after every check of the data model.
+    pub(crate) fn to_row(&self, shapes: &Shapes) -> Result<Row> {
+        limits::check_key(KeyPart::PartitionKey, self.partition_key())?;
+        limits::check_key(KeyPart::RowKey, self.row_key())?;
+        let key_units = self.key_units();
+        match &self.repr {
+            Repr::Stored(stored) => {
+                let row = stored.row();
+                limits::check_row_limits(key_units, &row)?;
+                Ok(row.to_row())
+            }
+            Repr::Built(built) => {
+                let properties = &built.properties;
+                let types = properties.iter().map(|(name, value)| (&**name, value.edm_type()));
+                let shape = shapes.intern_properties(types).shape;
+                let values = properties.iter().map(|(_, value)| value.as_ref());
+                let body_bytes = limits::check_values(key_units, &shape, values.clone())?;
+                let mut body = Vec::with_capacity(body_bytes);
+                shape.encode_body(values, &mut body);
+                Ok(Row { shape, body })
+            }
+        }
+    }
+
+    /// The row of an entity that was read and not changed since: nothing is checked or copied.
+    pub(crate) fn stored_row(&self) -> Option<RowRef<'_>> {
+        match &self.repr {
+            Repr::Built(_) => None,
+            Repr::Stored(stored) => Some(stored.row()),
+        }
+    }
+
+    /// The entity of a row; the keys are encoded as in user keys.
+    pub(crate) fn from_row(
+        pk: &[u8],
+        rk: &[u8],
+        seq: Seq,
+        row: &RowRef<'_>,
+    ) -> Result<Entity, DecodeError> {
+        row.check()?;
+        let mut bytes = Vec::with_capacity(pk.len() + rk.len() + row.body.len());
+        bytes.extend_from_slice(pk);
+        bytes.extend_from_slice(rk);
+        let keys = bytes.len();
+        utf16_unrank_in_place(&mut bytes);
+        bytes.extend_from_slice(row.body);
+        Self::from_parts(Arc::clone(row.shape.arc()), pk.len(), keys, bytes, Some(seq))
+    }
+
+    /// `bytes`: PartitionKey up to `pk_end`, RowKey up to `rk_end`, then a checked body of `shape`.
+    pub(super) fn from_parts(
+        shape: Arc<Shape>,
+        pk_end: usize,
+        rk_end: usize,
+        bytes: Vec<u8>,
+        seq: Option<Seq>,
+    ) -> Result<Entity, DecodeError> {
+        for (start, end) in [(0, pk_end), (pk_end, rk_end)] {
+            if let Err(error) = std::str::from_utf8(&bytes[start..end]) {
+                let at = start + error.valid_up_to();
+                return Err(DecodeError::new("user key", at, "a key is not text"));
+            }
+        }
+        let stored = Stored { shape, pk_end, rk_end, bytes: bytes.into_boxed_slice() };
+        debug_assert_eq!(stored.row().check(), Ok(()));
+        Ok(Entity { repr: Repr::Stored(stored), seq })
+    }
+
+    /// The entity as it was written by commit `seq`.
+    pub(crate) fn at(mut self, seq: Seq) -> Self {
+        self.seq = Some(seq);
+        self
+    }
+
+    /// The name and type of every property, by name.
+    pub(crate) fn types(&self) -> impl Iterator<Item = (&str, EdmType)> {
+        self.properties().map(|(name, value)| (name, value.edm_type()))
+    }
+}
+
+impl Stored {
+    fn body(&self) -> &[u8] {
+        &self.bytes[self.rk_end..]
+    }
+
+    fn row(&self) -> RowRef<'_> {
+        RowRef { shape: ShapeRef::Shared(&self.shape), body: self.body() }
+    }
+
+    /// A key: checked to be text when the entity was made.
+    fn text(&self, start: usize, end: usize) -> &str {
+        std::str::from_utf8(&self.bytes[start..end]).unwrap_or_default()
+    }
+}
+
+impl PartialEq for Entity {
+    fn eq(&self, other: &Entity) -> bool {
+        self.partition_key() == other.partition_key()
+            && self.row_key() == other.row_key()
+            && self.properties().eq(other.properties())
+    }
+}
+
+impl fmt::Debug for Entity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut map = f.debug_map();
+        map.entry(&"PartitionKey", &self.partition_key()).entry(&"RowKey", &self.row_key());
+        if let Some(time) = self.timestamp() {
+            map.entry(&"Timestamp", &time);
+        }
+        map.entries(self.properties()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

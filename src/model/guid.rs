@@ -1,0 +1,109 @@
+//! 128-bit identifiers and their text.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Code, Error, Result};
+
+/// A GUID, held and ordered by its 32 digits as printed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Guid([u8; 16]);
+
+/// The bytes before which a hyphen is printed.
+const HYPHENS: [usize; 4] = [4, 6, 8, 10];
+
+impl Guid {
+    /// The GUID that prints as these bytes in hex, in this order.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes in the order in which they print.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl FromStr for Guid {
+    type Err = Error;
+
+    /// Parses 8-4-4-4-12 hex digits of either case.
+    fn from_str(text: &str) -> Result<Self> {
+        parse(text.as_bytes()).map(Guid).ok_or_else(|| Error::refused(Code::InvalidInput))
+    }
+}
+
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, byte) in self.0.iter().enumerate() {
+            if HYPHENS.contains(&i) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+fn parse(mut text: &[u8]) -> Option<[u8; 16]> {
+    let mut bytes = [0; 16];
+    for (i, byte) in bytes.iter_mut().enumerate() {
+        if HYPHENS.contains(&i) {
+            text = text.strip_prefix(b"-")?;
+        }
+        let ([high, low], rest) = text.split_first_chunk()?;
+        *byte = (digit(*high)? << 4) | digit(*low)?;
+        text = rest;
+    }
+    text.is_empty().then_some(bytes)
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        b'A'..=b'F' => Some(byte - b'A' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "00112233-4455-6677-8899-aabbccddeeff";
+
+    #[test]
+    fn prints_in_lower_case_and_parses_either() {
+        let guid: Guid = TEXT.to_uppercase().parse().unwrap();
+        assert_eq!(guid.to_string(), TEXT);
+        assert_eq!(guid.as_bytes()[..3], [0, 0x11, 0x22]);
+    }
+
+    #[test]
+    fn malformed() {
+        for text in [
+            "",
+            "0",
+            &TEXT.replace('-', ""),
+            &TEXT[1..],
+            &format!("{TEXT}0"),
+            &TEXT.replace('a', "g"),
+        ] {
+            assert_eq!(text.parse::<Guid>().unwrap_err().code(), "InvalidInput", "{text}");
+        }
+    }
+
+    #[test]
+    fn order_is_the_order_of_the_text() {
+        let (low, high): (Guid, Guid) =
+            (TEXT.parse().unwrap(), TEXT.replace("00", "01").parse().unwrap());
+        assert!(low < high);
+    }
+}

@@ -1,0 +1,219 @@
+//! The limits of the data model, and the refusals of what breaks them: SEMANTICS.md §limits.
+//!
+//! Invariant: an error's code and text are the Table service's.
+
+use super::row::RowRef;
+use super::shape::Shape;
+use super::value::{EdmType, ValueRef, utf16_len};
+use crate::codec::DecodeError;
+use crate::error::{Code, Error, Result};
+
+/// An entity's size by the formula of [`entity_size`].
+pub(crate) const ENTITY_SIZE_MAX: usize = 1 << 20;
+/// Properties besides PartitionKey, RowKey and Timestamp.
+pub(crate) const PROPERTIES_MAX: usize = 252;
+/// UTF-16 units of a property's name.
+pub(crate) const NAME_UNITS_MAX: usize = 255;
+/// UTF-16 units of a PartitionKey or RowKey.
+pub(crate) const KEY_UNITS_MAX: usize = 1024;
+/// Operations of a group.
+pub(crate) const GROUP_OPERATIONS_MAX: usize = 100;
+/// The sum of the sizes of the entities of a group.
+pub(crate) const GROUP_SIZE_MAX: usize = 4 << 20;
+/// UTF-16 units of a text.
+pub(crate) const STRING_UNITS_MAX: usize = 32 * 1024;
+/// Bytes of a binary.
+pub(crate) const BINARY_BYTES_MAX: usize = 64 * 1024;
+
+/// The properties that every entity has and no one sets.
+pub(crate) const SYSTEM_PROPERTIES: [&str; 3] = ["PartitionKey", "RowKey", "Timestamp"];
+
+/// One half of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyPart {
+    PartitionKey,
+    RowKey,
+}
+
+impl KeyPart {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            KeyPart::PartitionKey => "PartitionKey",
+            KeyPart::RowKey => "RowKey",
+        }
+    }
+}
+
+/// Checks the name of a table that is to be created.
+///
+/// Case is kept but does not count: look tables up by the lower-cased name.
+pub(crate) fn check_table_name(name: &str) -> Result<()> {
+    let starts_well = name.bytes().next().is_none_or(|byte| byte.is_ascii_alphabetic());
+    if !starts_well || !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(Error::refused(Code::InvalidResourceName));
+    }
+    if !(3..=63).contains(&name.len()) {
+        let text = "The specified resource name length is not within the permissible limits.";
+        return Err(Error::refused_with(Code::OutOfRangeInput, text));
+    }
+    if name.eq_ignore_ascii_case("Tables") {
+        return Err(Error::refused(Code::InvalidInput));
+    }
+    Ok(())
+}
+
+/// Checks a PartitionKey or RowKey.
+pub(crate) fn check_key(part: KeyPart, key: &str) -> Result<()> {
+    let forbidden = match key.is_ascii() {
+        true => key.bytes().any(|byte| is_forbidden_in_keys(char::from(byte))),
+        false => key.chars().any(is_forbidden_in_keys),
+    };
+    if forbidden {
+        return Err(out_of_range(part.name(), key));
+    }
+    if key.len() > KEY_UNITS_MAX && utf16_len(key) > KEY_UNITS_MAX {
+        return Err(Error::refused(Code::PropertyValueTooLarge));
+    }
+    Ok(())
+}
+
+/// The refusal of a value that its property cannot take.
+pub(crate) fn out_of_range(name: &str, value: &str) -> Error {
+    let text = format!("The '{name}' parameter of value '{value}' is out of range.");
+    Error::refused_with(Code::OutOfRangeInput, text)
+}
+
+/// Checks the name of a property.
+pub(crate) fn check_property_name(name: &str) -> Result<()> {
+    if name.len() > NAME_UNITS_MAX && utf16_len(name) > NAME_UNITS_MAX {
+        return Err(Error::refused(Code::PropertyNameTooLong));
+    }
+    let mut chars = name.chars();
+    let well_formed = chars.next().is_some_and(starts_name) && chars.all(continues_name);
+    if !well_formed || SYSTEM_PROPERTIES.contains(&name) {
+        return Err(Error::refused(Code::PropertyNameInvalid));
+    }
+    Ok(())
+}
+
+/// Checks a single value.
+#[inline]
+pub(crate) fn check_value(value: ValueRef<'_>) -> Result<()> {
+    let too_large = match value {
+        ValueRef::String(text) => {
+            text.len() > STRING_UNITS_MAX && utf16_len(text) > STRING_UNITS_MAX
+        }
+        ValueRef::Binary(bytes) => bytes.len() > BINARY_BYTES_MAX,
+        _ => false,
+    };
+    if too_large { Err(Error::refused(Code::PropertyValueTooLarge)) } else { Ok(()) }
+}
+
+/// Checks names, values, their number and the size of a whole row, such as the result of a merge.
+///
+/// `key_units`: the UTF-16 units of PartitionKey and RowKey together. The body must be well-formed.
+pub(crate) fn check_row_limits(key_units: usize, row: &RowRef<'_>) -> Result<()> {
+    let shape = row.shape.arc();
+    check_names(shape)?;
+    // No limit on values or size can be broken by so few bytes; most rows stop here.
+    let size_at_most = 4 + 2 * key_units + shape.size_base() + 2 * row.body.len();
+    if row.body.len() <= STRING_UNITS_MAX && size_at_most <= ENTITY_SIZE_MAX {
+        return Ok(());
+    }
+    check_value_sizes(key_units, shape, shape.values(row.body).filter_map(|value| value.ok()))
+}
+
+/// The same for values that are not yet a row, given in the order of the shape; returns the bytes of its body.
+pub(crate) fn check_values<'v>(
+    key_units: usize,
+    shape: &Shape,
+    values: impl Iterator<Item = ValueRef<'v>> + Clone,
+) -> Result<usize> {
+    check_names(shape)?;
+    let variable_bytes: usize = values.clone().map(|value| value.variable_bytes().len()).sum();
+    let size_at_most = 4 + 2 * key_units + shape.size_base() + 2 * variable_bytes;
+    if variable_bytes > STRING_UNITS_MAX || size_at_most > ENTITY_SIZE_MAX {
+        check_value_sizes(key_units, shape, values)?;
+    }
+    Ok(shape.body_bytes(variable_bytes))
+}
+
+fn check_value_sizes<'v>(
+    key_units: usize,
+    shape: &Shape,
+    values: impl Iterator<Item = ValueRef<'v>> + Clone,
+) -> Result<()> {
+    // A single value that is too large is the better news.
+    values.clone().try_for_each(check_value)?;
+    if entity_size(key_units, shape, values) > ENTITY_SIZE_MAX {
+        return Err(Error::refused(Code::EntityTooLarge));
+    }
+    Ok(())
+}
+
+fn check_names(shape: &Shape) -> Result<()> {
+    if shape.len() > PROPERTIES_MAX {
+        return Err(Error::refused(Code::TooManyProperties));
+    }
+    if shape.is_well_named() {
+        return Ok(());
+    }
+    shape.properties().try_for_each(|(name, _)| check_property_name(name))
+}
+
+/// The size that counts against the limit:
+/// `4 + 2·(units of both keys) + Σ (8 + 2·units of the name + size of the value)`.
+pub(crate) fn entity_size<'v>(
+    key_units: usize,
+    shape: &Shape,
+    values: impl Iterator<Item = ValueRef<'v>>,
+) -> usize {
+    let variable: usize = values
+        .map(|value| match value {
+            ValueRef::String(text) => 2 * utf16_len(text),
+            ValueRef::Binary(bytes) => bytes.len(),
+            _ => 0,
+        })
+        .sum();
+    4 + 2 * key_units + shape.size_base() + variable
+}
+
+/// The size of a row that is stored already.
+pub(crate) fn row_size(key_units: usize, row: &RowRef<'_>) -> Result<usize, DecodeError> {
+    row.check()?;
+    let shape = row.shape.arc();
+    Ok(entity_size(key_units, shape, shape.values(row.body).filter_map(|value| value.ok())))
+}
+
+/// What a property adds to the size of an entity, without its text or bytes.
+pub(crate) fn property_size_base(name_units: usize, edm: EdmType) -> usize {
+    8 + 2 * name_units + edm.fixed_width().unwrap_or(4)
+}
+
+fn is_forbidden_in_keys(c: char) -> bool {
+    matches!(c, '/' | '\\' | '#' | '?' | '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}')
+}
+
+/// A letter that may open both a C# identifier and an XML name.
+fn starts_name(c: char) -> bool {
+    c == '_' || c.is_ascii_alphabetic() || (!c.is_ascii() && c.is_alphabetic() && is_xml_letter(c))
+}
+
+fn continues_name(c: char) -> bool {
+    // Superscripts and fractions count as numeric in Unicode, but are no digits.
+    let digit = c.is_numeric() && is_xml_letter(c) && !matches!(c, '\u{2070}'..='\u{215f}');
+    let joins = matches!(c, '\u{300}'..='\u{36f}' | '\u{203f}'..='\u{2040}');
+    starts_name(c) || c.is_ascii_digit() || digit || joins
+}
+
+/// XML's NameStartChar beyond ASCII.
+fn is_xml_letter(c: char) -> bool {
+    matches!(c,
+        '\u{c0}'..='\u{d6}' | '\u{d8}'..='\u{f6}' | '\u{f8}'..='\u{2ff}' | '\u{370}'..='\u{37d}'
+        | '\u{37f}'..='\u{1fff}' | '\u{200c}'..='\u{200d}' | '\u{2070}'..='\u{218f}'
+        | '\u{2c00}'..='\u{2fef}' | '\u{3001}'..='\u{d7ff}' | '\u{f900}'..='\u{fdcf}'
+        | '\u{fdf0}'..='\u{fffd}' | '\u{10000}'..='\u{effff}')
+}
+
+#[cfg(test)]
+mod tests;

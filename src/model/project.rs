@@ -1,0 +1,158 @@
+//! Entities with some of a row's properties, and rows of many entities with few shapes: both remember the shapes
+//! that they met last, so that an entity costs one allocation.
+
+use std::sync::Arc;
+
+use super::entity::Entity;
+use super::limits;
+use super::row::RowRef;
+use super::seq::Seq;
+use super::shape::Shape;
+use super::value::{ValueRef, utf16_len, utf16_unrank_in_place};
+use crate::codec::DecodeError;
+use crate::error::{Code, Error, Result};
+
+/// Makes entities with selected properties out of rows.
+pub(crate) struct Projector {
+    /// The selected names, in order and distinct.
+    names: Vec<Box<str>>,
+    recent: Recent<Projection>,
+}
+
+/// Makes entities of property lists that repeat their names and types, as an import does.
+#[derive(Default)]
+pub(crate) struct EntityEncoder {
+    recent: Recent<Arc<Shape>>,
+}
+
+struct Projection {
+    from: Arc<Shape>,
+    to: Arc<Shape>,
+    /// For each property of `to` its index in `from`.
+    indices: Vec<usize>,
+}
+
+/// The few that were met last.
+struct Recent<T> {
+    items: Vec<T>,
+    next: usize,
+}
+
+const RECENT_MAX: usize = 16;
+
+impl Projector {
+    /// Selects `names`; a name that a row lacks is absent from the entity.
+    pub(crate) fn new(names: &[impl AsRef<str>]) -> Self {
+        let mut names: Vec<Box<str>> = names.iter().map(|name| name.as_ref().into()).collect();
+        names.sort_unstable();
+        names.dedup();
+        Self { names, recent: Recent::default() }
+    }
+
+    /// True if the property with this name is selected.
+    pub(crate) fn selects(&self, name: &str) -> bool {
+        self.names.binary_search_by(|other| (**other).cmp(name)).is_ok()
+    }
+
+    /// The entity with the selected properties of a row; the keys are encoded as in user keys.
+    pub(crate) fn entity(
+        &mut self,
+        pk: &[u8],
+        rk: &[u8],
+        seq: Seq,
+        row: &RowRef<'_>,
+    ) -> Result<Entity, DecodeError> {
+        let shape = row.shape.arc();
+        let names = &self.names;
+        let projection = self.recent.find_or_add(
+            |known| Arc::ptr_eq(&known.from, shape) || known.from == *shape,
+            || Projection::new(shape, names),
+        );
+        let values = || projection.indices.iter().map(|&index| row.value(index));
+        // One pass to find damage, so that the next can go on without.
+        let mut variable_bytes = 0;
+        for value in values() {
+            variable_bytes += value?.variable_bytes().len();
+        }
+        let room = pk.len() + rk.len() + projection.to.body_bytes(variable_bytes);
+        let mut bytes = Vec::with_capacity(room);
+        bytes.extend_from_slice(pk);
+        bytes.extend_from_slice(rk);
+        let keys = bytes.len();
+        utf16_unrank_in_place(&mut bytes);
+        projection.to.encode_body(values().filter_map(|value| value.ok()), &mut bytes);
+        Entity::from_parts(Arc::clone(&projection.to), pk.len(), keys, bytes, Some(seq))
+    }
+}
+
+impl Projection {
+    fn new(from: &Arc<Shape>, names: &[Box<str>]) -> Self {
+        let indices: Vec<usize> = names.iter().filter_map(|name| from.find(name)).collect();
+        let to = match indices.len() == from.len() {
+            true => Arc::clone(from),
+            false => {
+                Arc::new(Shape::from_sorted(indices.iter().map(|&index| from.property(index))))
+            }
+        };
+        Projection { from: Arc::clone(from), to, indices }
+    }
+}
+
+impl EntityEncoder {
+    /// An entity with these properties, which are sorted by name on the way.
+    ///
+    /// # Errors
+    /// What [`Entity::to_row`] refuses about names, values and size; `DuplicatePropertiesSpecified`.
+    pub(crate) fn entity(
+        &mut self,
+        pk: &str,
+        rk: &str,
+        properties: &mut [(&str, ValueRef<'_>)],
+    ) -> Result<Entity> {
+        let sorted = |list: &[(&str, ValueRef<'_>)]| list.is_sorted_by(|a, b| a.0 < b.0);
+        if !sorted(properties) {
+            properties.sort_by(|a, b| a.0.cmp(b.0));
+            if !sorted(properties) {
+                return Err(Error::refused(Code::DuplicatePropertiesSpecified));
+            }
+        }
+        let types = || properties.iter().map(|(name, value)| (*name, value.edm_type()));
+        let shape = self
+            .recent
+            .find_or_add(|known| known.matches(types()), || Arc::new(Shape::from_sorted(types())));
+        let values = properties.iter().map(|(_, value)| *value);
+        let key_units = utf16_len(pk) + utf16_len(rk);
+        let body_bytes = limits::check_values(key_units, shape, values.clone())?;
+        let mut bytes = Vec::with_capacity(pk.len() + rk.len() + body_bytes);
+        bytes.extend_from_slice(pk.as_bytes());
+        bytes.extend_from_slice(rk.as_bytes());
+        let keys = bytes.len();
+        shape.encode_body(values, &mut bytes);
+        let entity = Entity::from_parts(Arc::clone(shape), pk.len(), keys, bytes, None);
+        entity.map_err(|_| Error::refused(Code::InternalError))
+    }
+}
+
+impl<T> Recent<T> {
+    fn find_or_add(&mut self, is: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &T {
+        let found = self.items.iter().position(is).unwrap_or_else(|| {
+            let place = self.next % RECENT_MAX;
+            self.next = place + 1;
+            match self.items.get_mut(place) {
+                Some(slot) => *slot = make(),
+                None => self.items.push(make()),
+            }
+            place
+        });
+        &self.items[found]
+    }
+}
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), next: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Rows: a shape and a body. What the engine moves around instead of entities.
+//!
+//! Invariant: nobody below `table` looks into a body except through its shape.
+
+use std::sync::Arc;
+
+use super::shape::Shape;
+use super::value::ValueRef;
+use crate::codec::DecodeError;
+
+/// A row, borrowed from a log, a memtable or a block.
+#[derive(Clone, Debug)]
+pub(crate) struct RowRef<'a> {
+    pub(crate) shape: ShapeRef<'a>,
+    pub(crate) body: &'a [u8],
+}
+
+/// A row that owns its body.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) shape: Arc<Shape>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// A row's shape: borrowed from a table of shapes, or the row's own.
+#[derive(Clone, Debug)]
+pub(crate) enum ShapeRef<'a> {
+    Shared(&'a Arc<Shape>),
+    Own(Arc<Shape>),
+}
+
+/// `old` with the properties of `patch` set; a property may change its type.
+///
+/// The result may break limits that both rows keep: check it with [`super::check_row_limits`].
+pub(crate) fn merge_rows(old: &RowRef<'_>, patch: &RowRef<'_>) -> Result<Row, DecodeError> {
+    let (old_shape, patch_shape) = (old.shape.arc(), patch.shape.arc());
+    let same_shape = Arc::ptr_eq(old_shape, patch_shape) || old_shape == patch_shape;
+    if same_shape {
+        return Ok(Row { shape: Arc::clone(old_shape), body: patch.body.to_vec() });
+    }
+    let mut merged = Vec::with_capacity(old_shape.len() + patch_shape.len());
+    let (mut i, mut j) = (0, 0);
+    while i < old_shape.len() || j < patch_shape.len() {
+        let old_name = (i < old_shape.len()).then(|| old_shape.property(i).0);
+        let patch_name = (j < patch_shape.len()).then(|| patch_shape.property(j).0);
+        let keep = match (old_name, patch_name) {
+            (Some(old_name), Some(patch_name)) => {
+                i += usize::from(old_name == patch_name);
+                old_name < patch_name
+            }
+            (old_name, _) => old_name.is_some(),
+        };
+        if keep {
+            merged.push((old_name.unwrap_or_default(), old.value(i)?));
+            i += 1;
+        } else {
+            merged.push((patch_name.unwrap_or_default(), patch.value(j)?));
+            j += 1;
+        }
+    }
+    let keeps_shape =
+        old_shape.matches(merged.iter().map(|(name, value)| (*name, value.edm_type())));
+    let shape = if keeps_shape {
+        Arc::clone(old_shape)
+    } else {
+        Arc::new(Shape::from_sorted(merged.iter().map(|(name, value)| (*name, value.edm_type()))))
+    };
+    let mut body = Vec::with_capacity(old.body.len() + patch.body.len());
+    shape.encode_body(merged.iter().map(|(_, value)| *value), &mut body);
+    Ok(Row { shape, body })
+}
+
+impl<'a> RowRef<'a> {
+    /// The value of property `index` of the shape.
+    #[inline]
+    pub(crate) fn value(&self, index: usize) -> Result<ValueRef<'a>, DecodeError> {
+        self.shape.arc().value(self.body, index)
+    }
+
+    /// The value of the property with this name, if the row has it.
+    pub(crate) fn find(&self, name: &str) -> Result<Option<ValueRef<'a>>, DecodeError> {
+        self.shape.arc().find(name).map(|index| self.value(index)).transpose()
+    }
+
+    /// Checks the whole body against the shape.
+    pub(crate) fn check(&self) -> Result<(), DecodeError> {
+        self.shape.arc().check(self.body)
+    }
+
+    /// A copy that owns its body.
+    pub(crate) fn to_row(&self) -> Row {
+        Row { shape: Arc::clone(self.shape.arc()), body: self.body.to_vec() }
+    }
+}
+
+impl Row {
+    /// The row, borrowed.
+    #[inline]
+    pub(crate) fn as_ref(&self) -> RowRef<'_> {
+        RowRef { shape: ShapeRef::Shared(&self.shape), body: &self.body }
+    }
+}
+
+impl ShapeRef<'_> {
+    /// The shape itself.
+    #[inline]
+    pub(crate) fn arc(&self) -> &Arc<Shape> {
+        match self {
+            ShapeRef::Shared(shape) => shape,
+            ShapeRef::Own(shape) => shape,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,399 @@
+//! Shapes: the names and types of a row's properties, and where each value stands in the row's body.
+//!
+//! Invariants
+//! * names are distinct and ascend by their UTF-8 bytes; a property's index is its rank;
+//! * a shape and a body decide every value; encoding a checked body's values gives the same bytes;
+//! * accessors are bounds-checked: a damaged body is a [`DecodeError`], never a panic.
+//!
+//! Format: FORMAT.md §row (body) and §shape.
+//!
+//! Not here: the bytes of a shape itself (`format::shape`), how a row names its shape (`format::row`).
+
+use std::fmt;
+
+use super::datetime::DateTime;
+use super::guid::Guid;
+use super::limits;
+use super::value::{EdmType, ValueRef, utf16_len};
+use crate::codec::DecodeError;
+
+/// The names and types of the properties of a row.
+#[derive(Clone)]
+pub struct Shape {
+    /// All names, one after the other.
+    names: Box<str>,
+    properties: Box<[Property]>,
+    /// Bytes of all values of fixed width: they open the body.
+    fixed_bytes: usize,
+    /// How many properties have a variable width.
+    variables: usize,
+    /// True if a value of fixed width can be ill-formed.
+    checked_fixed: bool,
+    size_base: usize,
+    well_named: bool,
+    hash: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Property {
+    name_start: u32,
+    name_end: u32,
+    edm: EdmType,
+    /// Offset in the body for a fixed width, rank among the variable ones otherwise.
+    place: u32,
+}
+
+/// What identifies a shape, computed from names and types in order without building it.
+#[derive(Clone, Copy)]
+pub(crate) struct ShapeHash(u64);
+
+const STRUCTURE: &str = "row body";
+
+impl Shape {
+    /// The shape of properties with these names and types, in any order.
+    ///
+    /// Requires: the names are distinct, and shorter than 4 GiB together.
+    pub(crate) fn new(mut properties: Vec<(Box<str>, EdmType)>) -> Shape {
+        properties.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        Shape::from_sorted(properties.iter().map(|(name, edm)| (&**name, *edm)))
+    }
+
+    /// The same, of names in order.
+    pub(crate) fn from_sorted<'n>(properties: impl Iterator<Item = (&'n str, EdmType)>) -> Shape {
+        let mut names = String::new();
+        let mut list = Vec::with_capacity(properties.size_hint().0);
+        let (mut fixed_bytes, mut variables) = (0, 0);
+        let (mut checked_fixed, mut well_named) = (false, true);
+        let mut size_base = 0;
+        let mut hash = ShapeHash::new();
+        for (name, edm) in properties {
+            let name_start = names.len();
+            names.push_str(name);
+            let place;
+            match edm.fixed_width() {
+                Some(width) => (place, fixed_bytes) = (fixed_bytes, fixed_bytes + width),
+                None => (place, variables) = (variables, variables + 1),
+            }
+            checked_fixed |= matches!(edm, EdmType::Boolean | EdmType::DateTime);
+            well_named &= limits::check_property_name(name).is_ok();
+            size_base += limits::property_size_base(utf16_len(name), edm);
+            hash.add(name, edm);
+            list.push(Property {
+                name_start: to_u32(name_start),
+                name_end: to_u32(names.len()),
+                edm,
+                place: to_u32(place),
+            });
+        }
+        let shape = Shape {
+            names: names.into(),
+            properties: list.into(),
+            fixed_bytes,
+            variables,
+            checked_fixed,
+            size_base,
+            well_named,
+            hash: hash.0,
+        };
+        debug_assert!(shape.properties().is_sorted_by(|a, b| a.0 < b.0), "names must be distinct");
+        shape
+    }
+
+    /// How many properties there are.
+    pub fn len(&self) -> usize {
+        self.properties.len()
+    }
+
+    /// True if there are no properties.
+    pub fn is_empty(&self) -> bool {
+        self.properties.is_empty()
+    }
+
+    /// Name and type of property `index`. Requires `index < len()`.
+    #[inline]
+    pub fn property(&self, index: usize) -> (&str, EdmType) {
+        let property = self.properties[index];
+        (self.name(property), property.edm)
+    }
+
+    /// Names and types, by name.
+    pub fn properties(&self) -> impl ExactSizeIterator<Item = (&str, EdmType)> {
+        self.properties.iter().map(|property| (self.name(*property), property.edm))
+    }
+
+    /// The index of the property with this name.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.properties.binary_search_by(|property| self.name(*property).cmp(name)).ok()
+    }
+
+    #[inline]
+    fn name(&self, property: Property) -> &str {
+        &self.names[property.name_start as usize..property.name_end as usize]
+    }
+
+    /// Identifies the shape, up to collisions.
+    pub(crate) fn hash(&self) -> ShapeHash {
+        ShapeHash(self.hash)
+    }
+
+    /// True if every name is one that a user may give to a property.
+    pub(crate) fn is_well_named(&self) -> bool {
+        self.well_named
+    }
+
+    /// What the properties add to the entity's size, without the text and bytes of variable width.
+    pub(crate) fn size_base(&self) -> usize {
+        self.size_base
+    }
+
+    /// The length of a body with this many bytes of variable width.
+    pub(crate) fn body_bytes(&self, variable_bytes: usize) -> usize {
+        match self.variables {
+            0 => self.fixed_bytes,
+            count => self.fixed_bytes + 1 + count * offset_width(variable_bytes) + variable_bytes,
+        }
+    }
+
+    /// The memory that the shape takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of::<Shape>() + self.names.len() + size_of_val(&*self.properties)
+    }
+
+    /// True if the shape has just these names and types, in this order.
+    pub(crate) fn matches<'n>(
+        &self,
+        properties: impl ExactSizeIterator<Item = (&'n str, EdmType)>,
+    ) -> bool {
+        self.len() == properties.len()
+            && self.properties().zip(properties).all(|(mine, other)| mine == other)
+    }
+}
+
+/// The body of a row.
+impl Shape {
+    /// The value of property `index`. Requires `index < len()`.
+    #[inline]
+    pub fn value<'b>(&self, body: &'b [u8], index: usize) -> Result<ValueRef<'b>, DecodeError> {
+        let property = self.properties[index];
+        let place = property.place as usize;
+        Ok(match property.edm {
+            EdmType::String => {
+                let (at, bytes) = self.variable(body, place)?;
+                let text = std::str::from_utf8(bytes);
+                ValueRef::String(
+                    text.map_err(|e| error(at + e.valid_up_to(), "text is not UTF-8"))?,
+                )
+            }
+            EdmType::Binary => ValueRef::Binary(self.variable(body, place)?.1),
+            EdmType::Boolean => match fixed::<1>(body, place)? {
+                [0] => ValueRef::Boolean(false),
+                [1] => ValueRef::Boolean(true),
+                _ => return Err(error(place, "a boolean is neither 0 nor 1")),
+            },
+            EdmType::Int32 => ValueRef::Int32(i32::from_le_bytes(fixed(body, place)?)),
+            EdmType::Int64 => ValueRef::Int64(i64::from_le_bytes(fixed(body, place)?)),
+            EdmType::Double => ValueRef::Double(f64::from_le_bytes(fixed(body, place)?)),
+            EdmType::DateTime => {
+                let time = DateTime::from_ticks(u64::from_le_bytes(fixed(body, place)?));
+                ValueRef::DateTime(
+                    time.ok_or_else(|| error(place, "a time is after the year 9999"))?,
+                )
+            }
+            EdmType::Guid => ValueRef::Guid(Guid::from_bytes(fixed(body, place)?)),
+        })
+    }
+
+    /// The bytes of property `index`, whose width is variable; a text is not checked to be UTF-8.
+    #[inline]
+    pub(crate) fn bytes<'b>(&self, body: &'b [u8], index: usize) -> Result<&'b [u8], DecodeError> {
+        let property = self.properties[index];
+        debug_assert!(property.edm.fixed_width().is_none(), "no variable width");
+        Ok(self.variable(body, property.place as usize)?.1)
+    }
+
+    /// All values, in the order of the names.
+    pub(crate) fn values<'b>(
+        &self,
+        body: &'b [u8],
+    ) -> impl Iterator<Item = Result<ValueRef<'b>, DecodeError>> + Clone {
+        (0..self.len()).map(move |index| self.value(body, index))
+    }
+
+    /// Checks the whole body: after this no accessor fails on it, and it is the only body with its values.
+    pub(crate) fn check(&self, body: &[u8]) -> Result<(), DecodeError> {
+        if self.checked_fixed {
+            for (index, property) in self.properties.iter().enumerate() {
+                if matches!(property.edm, EdmType::Boolean | EdmType::DateTime) {
+                    self.value(body, index)?;
+                }
+            }
+        }
+        if self.variables == 0 {
+            return if body.len() == self.fixed_bytes {
+                Ok(())
+            } else {
+                Err(error(body.len().min(self.fixed_bytes), "length does not fit the shape"))
+            };
+        }
+        let (width, data) = self.variable_area(body)?;
+        let bytes = body.get(data..).ok_or_else(|| too_short(body))?;
+        let mut end = 0;
+        for rank in 0..self.variables {
+            let next = self.end_offset(body, width, rank)?;
+            if next < end {
+                return Err(error(self.fixed_bytes, "end offsets descend"));
+            }
+            end = next;
+        }
+        if end != bytes.len() || width != offset_width(end) {
+            return Err(error(self.fixed_bytes, "end offsets do not fit the body"));
+        }
+        if bytes.is_ascii() {
+            return Ok(()); // Every text among them is UTF-8.
+        }
+        let texts = self.properties.iter().enumerate().filter(|(_, p)| p.edm == EdmType::String);
+        for (index, _) in texts {
+            self.value(body, index)?;
+        }
+        Ok(())
+    }
+
+    /// Appends the body with `values`.
+    ///
+    /// Requires: one value a property, in the order of the names and of its type; less than 4 GiB.
+    pub(crate) fn encode_body<'v>(
+        &self,
+        values: impl Iterator<Item = ValueRef<'v>> + Clone,
+        out: &mut Vec<u8>,
+    ) {
+        let mut variable_bytes = 0;
+        for value in values.clone() {
+            match value {
+                ValueRef::String(text) => variable_bytes += text.len(),
+                ValueRef::Binary(bytes) => variable_bytes += bytes.len(),
+                ValueRef::Boolean(value) => out.push(u8::from(value)),
+                ValueRef::Int32(value) => out.extend_from_slice(&value.to_le_bytes()),
+                ValueRef::Int64(value) => out.extend_from_slice(&value.to_le_bytes()),
+                ValueRef::Double(value) => out.extend_from_slice(&value.to_le_bytes()),
+                ValueRef::DateTime(value) => out.extend_from_slice(&value.ticks().to_le_bytes()),
+                ValueRef::Guid(value) => out.extend_from_slice(value.as_bytes()),
+            }
+        }
+        if self.variables == 0 {
+            return;
+        }
+        let width = offset_width(variable_bytes);
+        out.reserve(1 + self.variables * width + variable_bytes);
+        out.push(width as u8);
+        let variables = values.filter(|value| value.edm_type().fixed_width().is_none());
+        let mut end = 0;
+        for value in variables.clone() {
+            end += value.variable_bytes().len();
+            out.extend_from_slice(&to_u32(end).to_le_bytes()[..width]);
+        }
+        for value in variables {
+            out.extend_from_slice(value.variable_bytes());
+        }
+    }
+
+    /// Offset and bytes of the variable value with this rank.
+    #[inline]
+    fn variable<'b>(&self, body: &'b [u8], rank: usize) -> Result<(usize, &'b [u8]), DecodeError> {
+        let (width, data) = self.variable_area(body)?;
+        let start = match rank.checked_sub(1) {
+            Some(before) => self.end_offset(body, width, before)?,
+            None => 0,
+        };
+        let end = self.end_offset(body, width, rank)?;
+        let bytes = body.get(data..).and_then(|bytes| bytes.get(start..end));
+        let bytes =
+            bytes.ok_or_else(|| error(self.fixed_bytes, "end offsets do not fit the body"))?;
+        Ok((data + start, bytes))
+    }
+
+    /// The width of end offsets, and where the bytes behind them start.
+    #[inline]
+    fn variable_area(&self, body: &[u8]) -> Result<(usize, usize), DecodeError> {
+        let [width @ (1 | 2 | 4)] = fixed::<1>(body, self.fixed_bytes)? else {
+            return Err(error(self.fixed_bytes, "the width of end offsets is not 1, 2 or 4"));
+        };
+        let width = usize::from(width);
+        Ok((width, self.fixed_bytes + 1 + self.variables * width))
+    }
+
+    #[inline]
+    fn end_offset(&self, body: &[u8], width: usize, rank: usize) -> Result<usize, DecodeError> {
+        let at = self.fixed_bytes + 1 + rank * width;
+        Ok(match width {
+            1 => usize::from(u8::from_le_bytes(fixed(body, at)?)),
+            2 => usize::from(u16::from_le_bytes(fixed(body, at)?)),
+            _ => u32::from_le_bytes(fixed(body, at)?) as usize,
+        })
+    }
+}
+
+impl PartialEq for Shape {
+    fn eq(&self, other: &Shape) -> bool {
+        self.hash == other.hash && self.properties == other.properties && self.names == other.names
+    }
+}
+
+impl Eq for Shape {}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.properties()).finish()
+    }
+}
+
+impl ShapeHash {
+    pub(crate) fn new() -> Self {
+        Self(0)
+    }
+
+    /// Takes the next name, in order, into the hash.
+    #[inline]
+    pub(crate) fn add(&mut self, name: &str, edm: EdmType) {
+        let seed = crate::codec::HashSeed(self.0.wrapping_add(edm as u64));
+        self.0 = crate::codec::hash(seed, name.as_bytes());
+    }
+
+    pub(crate) fn value(self) -> u64 {
+        self.0
+    }
+}
+
+#[inline]
+fn fixed<const N: usize>(body: &[u8], at: usize) -> Result<[u8; N], DecodeError> {
+    match body.get(at..).and_then(|rest| rest.first_chunk()) {
+        Some(bytes) => Ok(*bytes),
+        None => Err(too_short(body)),
+    }
+}
+
+/// The least width that holds the end offset `end`.
+fn offset_width(end: usize) -> usize {
+    match end {
+        0..=0xff => 1,
+        0x100..=0xffff => 2,
+        _ => 4,
+    }
+}
+
+fn to_u32(value: usize) -> u32 {
+    debug_assert!(u32::try_from(value).is_ok(), "limits are checked before anything is encoded");
+    value as u32
+}
+
+#[cold]
+fn too_short(body: &[u8]) -> DecodeError {
+    error(body.len(), "shorter than its shape")
+}
+
+#[cold]
+fn error(at: usize, problem: &'static str) -> DecodeError {
+    DecodeError::new(STRUCTURE, at, problem)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! The registry of shapes: every shape once, by number, for a whole database.
+//!
+//! Invariants
+//! * append-only: a number means the same shape for as long as the registry lives;
+//! * the shapes in it take at most the bytes given; beyond that rows describe themselves;
+//! * every shape in it has only names that a user may give, and not too many.
+//!
+//! Locks: `numbers` guards adding; [`Shapes::get`] and look-ups of recent shapes take no lock.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use super::limits::PROPERTIES_MAX;
+use super::shape::{Shape, ShapeHash};
+use super::value::EdmType;
+use crate::sync::{AtomicU64, Mutex, Ordering};
+
+/// The number of a shape in the registry of its database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ShapeId(pub(crate) u32);
+
+/// What the registry makes of a shape.
+#[derive(Clone, Debug)]
+pub(crate) struct Interned {
+    pub(crate) shape: Arc<Shape>,
+    /// `None` if the registry is full or refuses the shape: the row must describe itself.
+    pub(crate) id: Option<ShapeId>,
+}
+
+/// The registry.
+pub(crate) struct Shapes {
+    bytes_max: usize,
+    /// Segment `k` holds `SEGMENT_BASE << k` shapes, so that a shape never moves.
+    segments: [Segment; SEGMENTS],
+    /// Recent look-ups: the high half of a hash and the number plus one; 0 is nothing.
+    recent: Box<[AtomicU64]>,
+    numbers: Mutex<Numbers>,
+}
+
+type Segment = OnceLock<Box<[OnceLock<Arc<Shape>>]>>;
+
+#[derive(Default)]
+struct Numbers {
+    by_hash: HashMap<u64, Vec<ShapeId>>,
+    len: u32,
+    bytes: usize,
+}
+
+const SEGMENT_BASE: u32 = 64;
+/// Together 2^27 shapes: more than any budget holds.
+const SEGMENTS: usize = 21;
+const RECENT: usize = 256;
+/// More shapes of one hash are somebody's attack, not chance.
+const COLLISIONS_MAX: usize = 8;
+/// The share of the registry's own structures in a shape's memory.
+const OVERHEAD_BYTES: usize = 96;
+
+impl Shapes {
+    /// A registry whose shapes take at most `bytes_max`.
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            bytes_max,
+            segments: [const { OnceLock::new() }; SEGMENTS],
+            recent: (0..RECENT).map(|_| AtomicU64::new(0)).collect(),
+            numbers: Mutex::new(Numbers::default()),
+        }
+    }
+
+    /// The registered shape equal to `shape`; it is added if there is room.
+    pub(crate) fn intern(&self, shape: &Shape) -> Interned {
+        self.find_or_add(shape.hash(), |other| **other == *shape, || Arc::new(shape.clone()))
+    }
+
+    /// The number of a shape that is shared already; it is added if there is room.
+    #[inline]
+    pub(crate) fn number(&self, shape: &Arc<Shape>) -> Option<ShapeId> {
+        let recent = self.find_recent(shape.hash().value(), |other| Arc::ptr_eq(other, shape));
+        recent.map(|(id, _)| id).or_else(|| self.intern_arc(shape).id)
+    }
+
+    /// The same as [`Self::intern`] for a shape that is shared already: nothing is copied.
+    pub(crate) fn intern_arc(&self, shape: &Arc<Shape>) -> Interned {
+        let equal = |other: &Arc<Shape>| Arc::ptr_eq(other, shape) || other == shape;
+        self.find_or_add(shape.hash(), equal, || Arc::clone(shape))
+    }
+
+    /// The shape of these names and types, in order of the names; it is built only if it is new.
+    pub(crate) fn intern_properties<'n, I>(&self, properties: I) -> Interned
+    where
+        I: ExactSizeIterator<Item = (&'n str, EdmType)> + Clone,
+    {
+        let mut hash = ShapeHash::new();
+        properties.clone().for_each(|(name, edm)| hash.add(name, edm));
+        let equal = |other: &Arc<Shape>| other.matches(properties.clone());
+        self.find_or_add(hash, equal, || Arc::new(Shape::from_sorted(properties.clone())))
+    }
+
+    /// The shape with this number.
+    #[inline]
+    pub(crate) fn get(&self, id: ShapeId) -> Option<&Arc<Shape>> {
+        let (segment, index) = place(id);
+        self.segments.get(segment)?.get()?.get(index)?.get()
+    }
+
+    /// How many shapes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.numbers.lock().len as usize
+    }
+
+    /// The memory that the shapes take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.numbers.lock().bytes
+    }
+
+    fn find_or_add(
+        &self,
+        hash: ShapeHash,
+        equal: impl Fn(&Arc<Shape>) -> bool,
+        build: impl FnOnce() -> Arc<Shape>,
+    ) -> Interned {
+        let hash = hash.value();
+        if let Some((id, shape)) = self.find_recent(hash, &equal) {
+            return Interned { shape: Arc::clone(shape), id: Some(id) };
+        }
+        let mut numbers = self.numbers.lock();
+        let same_hash = numbers.by_hash.get(&hash).map_or(&[][..], |ids| ids);
+        let found = same_hash.iter().find_map(|&id| Some((id, self.get(id).filter(|s| equal(s))?)));
+        if let Some((id, shape)) = found {
+            self.remember(hash, id);
+            return Interned { shape: Arc::clone(shape), id: Some(id) };
+        }
+        let crowded = same_hash.len() >= COLLISIONS_MAX;
+        let shape = build();
+        // What no valid entity has must not pass for checked later on.
+        let valid = shape.is_well_named() && shape.len() <= PROPERTIES_MAX;
+        let bytes = shape.memory_bytes() + OVERHEAD_BYTES;
+        if crowded || !valid || numbers.bytes.saturating_add(bytes) > self.bytes_max {
+            return Interned { shape, id: None };
+        }
+        let id = ShapeId(numbers.len);
+        if !self.store(id, &shape) {
+            return Interned { shape, id: None };
+        }
+        numbers.len += 1;
+        numbers.bytes += bytes;
+        numbers.by_hash.entry(hash).or_default().push(id);
+        self.remember(hash, id);
+        Interned { shape, id: Some(id) }
+    }
+
+    #[inline]
+    fn find_recent(
+        &self,
+        hash: u64,
+        equal: impl Fn(&Arc<Shape>) -> bool,
+    ) -> Option<(ShapeId, &Arc<Shape>)> {
+        // A stale or torn-looking slot does no harm: the shape itself is compared.
+        let slot = self.recent[hash as usize % RECENT].load(Ordering::Acquire);
+        if slot >> 32 != hash >> 32 {
+            return None;
+        }
+        let id = ShapeId((slot as u32).checked_sub(1)?);
+        Some((id, self.get(id).filter(|shape| equal(shape))?))
+    }
+
+    fn remember(&self, hash: u64, id: ShapeId) {
+        let slot = (hash >> 32 << 32) | u64::from(id.0 + 1);
+        self.recent[hash as usize % RECENT].store(slot, Ordering::Release);
+    }
+
+    /// False if there is no such segment.
+    fn store(&self, id: ShapeId, shape: &Arc<Shape>) -> bool {
+        let (segment, index) = place(id);
+        let Some(slots) = self.segments.get(segment) else {
+            return false;
+        };
+        let len = (SEGMENT_BASE as usize) << segment;
+        let slots = slots.get_or_init(|| (0..len).map(|_| OnceLock::new()).collect());
+        slots[index].set(Arc::clone(shape)).is_ok()
+    }
+}
+
+impl std::fmt::Debug for Shapes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Shapes({} of at most {} bytes)", self.len(), self.bytes_max)
+    }
+}
+
+/// Segment and index of a shape: segment `k` starts at number `SEGMENT_BASE * (2^k - 1)`.
+#[inline]
+fn place(id: ShapeId) -> (usize, usize) {
+    let segment = (id.0 / SEGMENT_BASE + 1).ilog2();
+    let start = SEGMENT_BASE * ((1 << segment) - 1);
+    (segment as usize, (id.0 - start) as usize)
+}
+
+#[cfg(test)]
+mod tests;

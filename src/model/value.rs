@@ -1,0 +1,279 @@
+//! Typed values: the eight EDM types, owned and borrowed.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use super::datetime::DateTime;
+use super::guid::Guid;
+
+/// The type of a property. The numbers are the codes on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum EdmType {
+    /// Text of at most 32,768 UTF-16 units.
+    String = 1,
+    /// At most 65,536 bytes.
+    Binary = 2,
+    /// True or false.
+    Boolean = 3,
+    /// A 32-bit integer.
+    Int32 = 4,
+    /// A 64-bit integer.
+    Int64 = 5,
+    /// An IEEE 754 double.
+    Double = 6,
+    /// A point in time between the years 1601 and 9999.
+    DateTime = 7,
+    /// A 128-bit identifier.
+    Guid = 8,
+}
+
+/// A typed value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Edm.String
+    String(String),
+    /// Edm.Binary
+    Binary(Vec<u8>),
+    /// Edm.Boolean
+    Boolean(bool),
+    /// Edm.Int32
+    Int32(i32),
+    /// Edm.Int64
+    Int64(i64),
+    /// Edm.Double
+    Double(f64),
+    /// Edm.DateTime
+    DateTime(DateTime),
+    /// Edm.Guid
+    Guid(Guid),
+}
+
+/// A typed value that borrows its text or bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ValueRef<'a> {
+    /// Edm.String
+    String(&'a str),
+    /// Edm.Binary
+    Binary(&'a [u8]),
+    /// Edm.Boolean
+    Boolean(bool),
+    /// Edm.Int32
+    Int32(i32),
+    /// Edm.Int64
+    Int64(i64),
+    /// Edm.Double
+    Double(f64),
+    /// Edm.DateTime
+    DateTime(DateTime),
+    /// Edm.Guid
+    Guid(Guid),
+}
+
+impl EdmType {
+    /// All eight, by code.
+    pub const ALL: [EdmType; 8] = [
+        EdmType::String,
+        EdmType::Binary,
+        EdmType::Boolean,
+        EdmType::Int32,
+        EdmType::Int64,
+        EdmType::Double,
+        EdmType::DateTime,
+        EdmType::Guid,
+    ];
+
+    /// The name in payloads: `Edm.Int64`.
+    pub fn name(self) -> &'static str {
+        match self {
+            EdmType::String => "Edm.String",
+            EdmType::Binary => "Edm.Binary",
+            EdmType::Boolean => "Edm.Boolean",
+            EdmType::Int32 => "Edm.Int32",
+            EdmType::Int64 => "Edm.Int64",
+            EdmType::Double => "Edm.Double",
+            EdmType::DateTime => "Edm.DateTime",
+            EdmType::Guid => "Edm.Guid",
+        }
+    }
+
+    /// The type with this name.
+    pub fn from_name(name: &str) -> Option<EdmType> {
+        EdmType::ALL.into_iter().find(|edm| edm.name() == name)
+    }
+
+    /// The type with this code on disk.
+    pub(crate) fn from_code(code: u8) -> Option<EdmType> {
+        EdmType::ALL.get(usize::from(code).checked_sub(1)?).copied()
+    }
+
+    /// The bytes a value takes in a row; `None` if that depends on the value.
+    pub(crate) fn fixed_width(self) -> Option<usize> {
+        match self {
+            EdmType::String | EdmType::Binary => None,
+            EdmType::Boolean => Some(1),
+            EdmType::Int32 => Some(4),
+            EdmType::Int64 | EdmType::Double | EdmType::DateTime => Some(8),
+            EdmType::Guid => Some(16),
+        }
+    }
+}
+
+impl fmt::Display for EdmType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Value {
+    /// The value, borrowed.
+    pub fn as_ref(&self) -> ValueRef<'_> {
+        match self {
+            Value::String(text) => ValueRef::String(text),
+            Value::Binary(bytes) => ValueRef::Binary(bytes),
+            Value::Boolean(value) => ValueRef::Boolean(*value),
+            Value::Int32(value) => ValueRef::Int32(*value),
+            Value::Int64(value) => ValueRef::Int64(*value),
+            Value::Double(value) => ValueRef::Double(*value),
+            Value::DateTime(value) => ValueRef::DateTime(*value),
+            Value::Guid(value) => ValueRef::Guid(*value),
+        }
+    }
+
+    /// The type of the value.
+    pub fn edm_type(&self) -> EdmType {
+        self.as_ref().edm_type()
+    }
+}
+
+impl<'a> ValueRef<'a> {
+    /// The type of the value.
+    #[inline]
+    pub fn edm_type(self) -> EdmType {
+        match self {
+            ValueRef::String(_) => EdmType::String,
+            ValueRef::Binary(_) => EdmType::Binary,
+            ValueRef::Boolean(_) => EdmType::Boolean,
+            ValueRef::Int32(_) => EdmType::Int32,
+            ValueRef::Int64(_) => EdmType::Int64,
+            ValueRef::Double(_) => EdmType::Double,
+            ValueRef::DateTime(_) => EdmType::DateTime,
+            ValueRef::Guid(_) => EdmType::Guid,
+        }
+    }
+
+    /// A copy that owns its text or bytes.
+    pub fn to_value(self) -> Value {
+        match self {
+            ValueRef::String(text) => Value::String(text.to_owned()),
+            ValueRef::Binary(bytes) => Value::Binary(bytes.to_owned()),
+            ValueRef::Boolean(value) => Value::Boolean(value),
+            ValueRef::Int32(value) => Value::Int32(value),
+            ValueRef::Int64(value) => Value::Int64(value),
+            ValueRef::Double(value) => Value::Double(value),
+            ValueRef::DateTime(value) => Value::DateTime(value),
+            ValueRef::Guid(value) => Value::Guid(value),
+        }
+    }
+
+    /// The bytes that a value of variable width puts into a row; nothing for the other types.
+    #[inline]
+    pub(crate) fn variable_bytes(self) -> &'a [u8] {
+        match self {
+            ValueRef::String(text) => text.as_bytes(),
+            ValueRef::Binary(bytes) => bytes,
+            _ => &[],
+        }
+    }
+}
+
+/// How many UTF-16 units `text` has: the unit of every limit on text.
+#[inline]
+pub(crate) fn utf16_len(text: &str) -> usize {
+    // One unit per character, two where UTF-8 takes four bytes.
+    text.bytes().map(|byte| usize::from(byte & 0xc0 != 0x80) + usize::from(byte >= 0xf0)).sum()
+}
+
+/// The order of texts: by UTF-16 unit, as keys and comparisons in filters have it.
+#[inline]
+pub(crate) fn utf16_cmp(a: &str, b: &str) -> Ordering {
+    utf16_cmp_bytes(a.as_bytes(), b.as_bytes())
+}
+
+/// The same of the texts' UTF-8.
+#[inline]
+pub(crate) fn utf16_cmp_bytes(a: &[u8], b: &[u8]) -> Ordering {
+    match a.iter().zip(b).find(|(x, y)| x != y) {
+        // The bytes differ only in the order of surrogates (F0..F4) and U+E000..U+FFFF (EE, EF).
+        Some((&x, &y)) => utf16_rank(x).cmp(&utf16_rank(y)),
+        None => a.len().cmp(&b.len()),
+    }
+}
+
+/// A UTF-8 byte such that texts of such bytes sort as UTF-16 units do: EE and EF move behind F4.
+#[inline]
+pub(crate) fn utf16_rank(byte: u8) -> u8 {
+    if matches!(byte, 0xee | 0xef) { byte + 7 } else { byte }
+}
+
+/// Undoes [`utf16_rank`] in a text that may be damaged: what no text ranks as becomes what no text holds.
+#[inline]
+pub(crate) fn utf16_unrank_in_place(text: &mut [u8]) {
+    if text.is_ascii() {
+        return;
+    }
+    for byte in text {
+        *byte = match *byte {
+            0xf5 | 0xf6 => *byte - 7,
+            0xee | 0xef => 0xff,
+            other => other,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn codes_and_names_are_distinct_and_parse_back() {
+        for (i, edm) in EdmType::ALL.into_iter().enumerate() {
+            assert_eq!(edm as usize, i + 1);
+            assert_eq!(EdmType::from_code(edm as u8), Some(edm));
+            assert_eq!(EdmType::from_name(edm.name()), Some(edm));
+        }
+        assert_eq!((EdmType::from_code(0), EdmType::from_code(9)), (None, None));
+    }
+
+    /// Characters around every boundary of either encoding.
+    const EDGES: [char; 16] = [
+        ' ',
+        'a',
+        '~',
+        '\u{a0}',
+        '\u{7ff}',
+        '\u{800}',
+        '\u{d7ff}',
+        '\u{e000}',
+        '\u{efff}',
+        '\u{f000}',
+        '\u{fffd}',
+        '\u{ffff}',
+        '\u{10000}',
+        '\u{1f600}',
+        '\u{40000}',
+        '\u{10ffff}',
+    ];
+
+    #[test]
+    fn trap_21_order_is_that_of_utf16_units() {
+        let mut rng = Rng::from_seed(21);
+        let mut text = || -> String { (0..rng.below(5)).map(|_| *rng.pick(&EDGES)).collect() };
+        for _ in 0..50_000 {
+            let (a, b) = (text(), text());
+            assert_eq!(utf16_cmp(&a, &b), a.encode_utf16().cmp(b.encode_utf16()), "{a:?} {b:?}");
+            assert_eq!(utf16_len(&a), a.encode_utf16().count());
+        }
+    }
+}

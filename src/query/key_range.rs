@@ -1,0 +1,105 @@
+//! Contiguous spans of keys, as users name them.
+
+use std::ops::{Bound, RangeBounds};
+
+use crate::format::key::{
+    after_partition, after_row, before_partition, before_row, table_end, table_start,
+};
+use crate::format::names::TableId;
+use crate::format::span::Span;
+
+/// A contiguous span of (PartitionKey, RowKey) in ordinal UTF-16 order. Bounds may hold any characters,
+/// also those that keys may not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRange {
+    low: Edge,
+    high: Edge,
+}
+
+/// A place between keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Edge {
+    /// The table's own end on this side.
+    Open,
+    BeforePartition(String),
+    AfterPartition(String),
+    BeforeRow(String, String),
+    AfterRow(String, String),
+}
+
+impl KeyRange {
+    /// The whole table.
+    pub fn all() -> Self {
+        Self { low: Edge::Open, high: Edge::Open }
+    }
+
+    /// One partition.
+    pub fn partition(key: impl Into<String>) -> Self {
+        let key = key.into();
+        Self { low: Edge::BeforePartition(key.clone()), high: Edge::AfterPartition(key) }
+    }
+
+    /// The partitions with keys in `keys`: `"a".."c"`, `"b"..="d"`, `"m"..`.
+    pub fn partitions<'k>(keys: impl RangeBounds<&'k str>) -> Self {
+        let low = match keys.start_bound() {
+            Bound::Included(key) => Edge::BeforePartition((*key).to_owned()),
+            Bound::Excluded(key) => Edge::AfterPartition((*key).to_owned()),
+            Bound::Unbounded => Edge::Open,
+        };
+        let high = match keys.end_bound() {
+            Bound::Included(key) => Edge::AfterPartition((*key).to_owned()),
+            Bound::Excluded(key) => Edge::BeforePartition((*key).to_owned()),
+            Bound::Unbounded => Edge::Open,
+        };
+        Self { low, high }
+    }
+
+    /// The rows of one partition with keys in `rows`: `"a".."c"`, `"b"..="d"`, `"m"..`.
+    pub fn rows<'k>(partition_key: impl Into<String>, rows: impl RangeBounds<&'k str>) -> Self {
+        let partition = partition_key.into();
+        let row = |key: &&str| (partition.clone(), (*key).to_owned());
+        let low = match rows.start_bound() {
+            Bound::Included(key) => Edge::before(row(key)),
+            Bound::Excluded(key) => Edge::after(row(key)),
+            Bound::Unbounded => Edge::BeforePartition(partition.clone()),
+        };
+        let high = match rows.end_bound() {
+            Bound::Included(key) => Edge::after(row(key)),
+            Bound::Excluded(key) => Edge::before(row(key)),
+            Bound::Unbounded => Edge::AfterPartition(partition.clone()),
+        };
+        Self { low, high }
+    }
+
+    /// The one entity with these keys, if it exists.
+    pub fn point(partition_key: impl Into<String>, row_key: impl Into<String>) -> Self {
+        let keys = (partition_key.into(), row_key.into());
+        Self { low: Edge::before(keys.clone()), high: Edge::after(keys) }
+    }
+
+    pub(super) fn span(&self, table: TableId) -> Span {
+        let low = self.low.key(table).unwrap_or_else(|| table_start(table));
+        let high = self.high.key(table).unwrap_or_else(|| table_end(table));
+        Span::new(&low, Some(&high))
+    }
+}
+
+impl Edge {
+    fn before((partition, row): (String, String)) -> Self {
+        Edge::BeforeRow(partition, row)
+    }
+
+    fn after((partition, row): (String, String)) -> Self {
+        Edge::AfterRow(partition, row)
+    }
+
+    fn key(&self, table: TableId) -> Option<Vec<u8>> {
+        Some(match self {
+            Edge::Open => return None,
+            Edge::BeforePartition(key) => before_partition(table, key),
+            Edge::AfterPartition(key) => after_partition(table, key),
+            Edge::BeforeRow(partition, row) => before_row(table, partition, row),
+            Edge::AfterRow(partition, row) => after_row(table, partition, row),
+        })
+    }
+}

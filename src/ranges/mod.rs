@@ -1,0 +1,160 @@
+//! Contiguous key ranges, each with references to the files of its own small tree. Pure, and generic in what a file is.
+//!
+//! Invariants, which [`Range::check`] and [`RangeMap::insert`] hold
+//! * ranges do not overlap; a key belongs to one range at most;
+//! * a reference lies inside its range, and a range references a file once;
+//! * of two references that overlap, all commits of one are older than all of the other's: every pair is compared,
+//!   for neither "sorted by newest" nor "bounds of the whole" proves it;
+//! * young references come newest first; those of the run ascend and do not overlap one another.
+//!
+//! Not here: which files exist (`manifest`), when to compact (`lsm::compaction::picker`).
+
+mod map;
+
+pub(crate) use map::RangeMap;
+
+use crate::format::edit::Placement;
+use crate::format::names::{FileNumber, RangeId, TableId};
+use crate::format::span::Span;
+use crate::model::Seq;
+
+/// What a range must know about a file.
+pub(crate) trait RangeFile {
+    fn number(&self) -> FileNumber;
+    /// The Seqs of its oldest and newest entry.
+    fn seqs(&self) -> (Seq, Seq);
+    /// Its length.
+    fn bytes(&self) -> u64;
+}
+
+/// A file's part in a range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reference<F> {
+    pub(crate) file: F,
+    /// The keys of the file that count here.
+    pub(crate) clip: Span,
+}
+
+/// A contiguous span of keys and the files that hold them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Range<F> {
+    pub(crate) id: RangeId,
+    pub(crate) table: TableId,
+    pub(crate) span: Span,
+    /// Newest first; they may overlap.
+    pub(crate) young: Vec<Reference<F>>,
+    /// Ascending and disjoint, older than any young file they overlap.
+    pub(crate) run: Vec<Reference<F>>,
+}
+
+impl<F: RangeFile> Range<F> {
+    /// An empty range.
+    pub(crate) fn new(id: RangeId, table: TableId, span: Span) -> Self {
+        Self { id, table, span, young: Vec::new(), run: Vec::new() }
+    }
+
+    /// The references that may hold `key`, newest to oldest.
+    pub(crate) fn sources<'a>(
+        &'a self,
+        key: &'a [u8],
+    ) -> impl Iterator<Item = &'a Reference<F>> + 'a {
+        let young = self.young.iter().filter(move |reference| reference.clip.contains(key));
+        young.chain(self.run_at(key))
+    }
+
+    /// The reference of the run that may hold `key`.
+    pub(crate) fn run_at(&self, key: &[u8]) -> Option<&Reference<F>> {
+        let at = self.run.partition_point(|reference| reference.clip.ends_before(key));
+        self.run.get(at).filter(|reference| reference.clip.contains(key))
+    }
+
+    /// The references of the run that overlap `span`.
+    pub(crate) fn run_in(&self, span: &Span) -> &[Reference<F>] {
+        let from = self.run.partition_point(|reference| reference.clip.ends_before(&span.low));
+        let rest = &self.run[from..];
+        let len = rest.partition_point(|reference| !span.ends_before(&reference.clip.low));
+        &rest[..len]
+    }
+
+    /// All references, newest first, then the run.
+    pub(crate) fn references(&self) -> impl Iterator<Item = (Placement, &Reference<F>)> {
+        let young = self.young.iter().map(|reference| (Placement::Young, reference));
+        young.chain(self.run.iter().map(|reference| (Placement::Run, reference)))
+    }
+
+    /// Puts a reference in its place; [`check`](Self::check) says whether it may be there.
+    pub(crate) fn add(&mut self, placement: Placement, reference: Reference<F>) {
+        let age = |reference: &Reference<F>| {
+            let (seq_min, seq_max) = reference.file.seqs();
+            (seq_max, seq_min, reference.file.number())
+        };
+        match placement {
+            Placement::Young => {
+                let new = age(&reference);
+                let at = self.young.partition_point(|other| age(other) > new);
+                self.young.insert(at, reference);
+            }
+            Placement::Run => {
+                let low = &reference.clip.low;
+                let at = self.run.partition_point(|other| other.clip.low < *low);
+                self.run.insert(at, reference);
+            }
+        }
+    }
+
+    /// Takes the reference to `file` out.
+    pub(crate) fn remove(&mut self, file: FileNumber) -> Option<Reference<F>> {
+        for references in [&mut self.young, &mut self.run] {
+            if let Some(at) = references.iter().position(|r| r.file.number() == file) {
+                return Some(references.remove(at));
+            }
+        }
+        None
+    }
+
+    /// Says which invariant is broken.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for (_, reference) in self.references() {
+            if reference.clip.is_empty() || !self.span.covers(&reference.clip) {
+                let (file, clip) = (reference.file.number(), &reference.clip);
+                return Err(self.problem(format!("file {file} {clip} is not inside {}", self.span)));
+            }
+        }
+        for pair in self.run.windows(2) {
+            let [a, b] = pair else { continue };
+            if !a.clip.ends_before(&b.clip.low) {
+                return Err(self.pair("overlap in the run", a, b));
+            }
+        }
+        for (i, newer) in self.young.iter().enumerate() {
+            let older = self.young[i + 1..].iter();
+            let older = older.filter(|older| older.clip.overlaps(&newer.clip));
+            for older in older.chain(self.run_in(&newer.clip)) {
+                if newer.file.seqs().0 <= older.file.seqs().1 {
+                    return Err(self.pair("overlap in keys and Seqs", newer, older));
+                }
+            }
+        }
+        let mut files: Vec<_> = self.references().map(|(_, r)| r.file.number()).collect();
+        files.sort_unstable();
+        match files.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(self.problem(format!("file {} is referenced twice", pair[0]))),
+            None => Ok(()),
+        }
+    }
+
+    fn pair(&self, what: &str, a: &Reference<F>, b: &Reference<F>) -> String {
+        let text = |reference: &Reference<F>| {
+            let (seq_min, seq_max) = reference.file.seqs();
+            format!("{} #{seq_min}..#{seq_max} {}", reference.file.number(), reference.clip)
+        };
+        self.problem(format!("files {} and {} {what}", text(a), text(b)))
+    }
+
+    fn problem(&self, what: String) -> String {
+        format!("range r{}: {what}", self.id.0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! Ranges: boundaries, lookups against brute force, and broken invariants that must be seen.
+
+use super::*;
+use crate::rng::Rng;
+
+/// A file: number and Seq interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct File(u64, u64, u64);
+
+impl RangeFile for File {
+    fn number(&self) -> FileNumber {
+        FileNumber(self.0)
+    }
+
+    fn seqs(&self) -> (Seq, Seq) {
+        (Seq(self.1), Seq(self.2))
+    }
+
+    fn bytes(&self) -> u64 {
+        1
+    }
+}
+
+const KEYS: [&[u8]; 12] = [
+    b"",
+    b"\0",
+    b"\0\0",
+    b"a",
+    b"a\0",
+    b"a\0\0",
+    b"ab",
+    b"a\xff",
+    b"b",
+    b"b\0",
+    b"\xff",
+    b"\xff\xff",
+];
+
+fn range(span: Span) -> Range<File> {
+    Range::new(RangeId(1), TableId(1), span)
+}
+
+fn reference(number: u64, seqs: (u64, u64), low: &str, high: &str) -> Reference<File> {
+    let clip = Span::new(low.as_bytes(), Some(high.as_bytes()));
+    Reference { file: File(number, seqs.0, seqs.1), clip }
+}
+
+#[track_caller]
+fn check(young: &[Reference<File>], run: &[Reference<File>], expected: &str) {
+    let mut range = range(Span::new(b"a", Some(b"z")));
+    range.young = young.to_vec();
+    range.run = run.to_vec();
+    assert_eq!(range.check().err().unwrap_or_default(), expected);
+}
+
+#[test]
+fn a_tree_in_order_passes() {
+    let young = [reference(5, (50, 60), "b", "m"), reference(4, (30, 40), "a", "z")];
+    let run = [reference(1, (1, 29), "a", "h"), reference(2, (5, 20), "h", "z")];
+    check(&young, &run, "");
+}
+
+#[test]
+fn trap_12_overlapping_files_must_have_disjoint_seqs_newest_first() {
+    let old = reference(4, (30, 40), "a", "m");
+    let new = reference(5, (41, 60), "b", "c");
+    check(&[new.clone(), old.clone()], &[], "");
+    check(
+        &[old.clone(), new.clone()],
+        &[],
+        "range r1: files 000004 #30..#40 [a, m) and 000005 #41..#60 [b, c) overlap in keys and Seqs",
+    );
+    check(
+        &[reference(5, (40, 60), "b", "c"), old.clone()],
+        &[],
+        "range r1: files 000005 #40..#60 [b, c) and 000004 #30..#40 [a, m) overlap in keys and Seqs",
+    );
+    check(
+        &[new],
+        &[reference(3, (1, 41), "a", "m")],
+        "range r1: files 000005 #41..#60 [b, c) and 000003 #1..#41 [a, m) overlap in keys and Seqs",
+    );
+    check(&[old], &[reference(3, (1, 99), "m", "z")], "");
+}
+
+#[test]
+fn trap_13_every_pair_is_compared_not_only_neighbours_or_unions() {
+    // The two that clash are apart in the list, and neither clashes with what stands between them.
+    let young = [
+        reference(9, (10, 90), "a", "b"),
+        reference(8, (70, 80), "c", "d"),
+        reference(7, (60, 69), "e", "f"),
+        reference(6, (1, 50), "a", "b"),
+    ];
+    check(
+        &young,
+        &[],
+        "range r1: files 000009 #10..#90 [a, b) and 000006 #1..#50 [a, b) overlap in keys and Seqs",
+    );
+}
+
+#[test]
+fn runs_clips_and_repeats_are_checked() {
+    check(
+        &[],
+        &[reference(1, (1, 2), "a", "c"), reference(2, (3, 4), "b", "d")],
+        "range r1: files 000001 #1..#2 [a, c) and 000002 #3..#4 [b, d) overlap in the run",
+    );
+    check(
+        &[],
+        &[reference(1, (1, 2), "b", "{")],
+        "range r1: file 000001 [b, {) is not inside [a, z)",
+    );
+    check(
+        &[reference(1, (5, 6), "b", "c")],
+        &[reference(1, (5, 6), "d", "e")],
+        "range r1: file 000001 is referenced twice",
+    );
+    check(
+        &[reference(1, (1, 2), "b", "b")],
+        &[],
+        "range r1: file 000001 [b, b) is not inside [a, z)",
+    );
+}
+
+#[test]
+fn trap_20_every_key_belongs_to_exactly_one_range_wherever_the_boundaries_are() {
+    // Every way of cutting all keys at up to three of the boundary keys.
+    for cuts in 0..1u32 << (KEYS.len() - 1) {
+        if cuts.count_ones() > 3 {
+            continue;
+        }
+        let inner = (1..KEYS.len()).filter(|i| cuts >> (i - 1) & 1 == 1).map(|i| KEYS[i]);
+        let lows: Vec<&[u8]> = [&b""[..]].into_iter().chain(inner).collect();
+        let mut map = RangeMap::<File>::default();
+        for (i, low) in lows.iter().enumerate().rev() {
+            let span = Span::new(low, lows.get(i + 1).copied());
+            map.insert(Range::new(RangeId(i as u64), TableId(0), span)).unwrap();
+        }
+        map.check().unwrap();
+        for key in KEYS {
+            let owners: Vec<_> = map.iter().filter(|range| range.span.contains(key)).collect();
+            assert_eq!(owners.len(), 1);
+            assert_eq!(map.range_for(key).unwrap().id, owners[0].id);
+            for high in KEYS.map(Some).into_iter().chain([None]) {
+                let span = Span::new(key, high);
+                let found: Vec<_> = map.ranges_in(&span).iter().map(|range| range.id).collect();
+                let overlapping = map.iter().filter(|range| range.span.overlaps(&span));
+                let expected: Vec<_> = overlapping.map(|range| range.id).collect();
+                if !span.is_empty() {
+                    assert_eq!(found, expected, "{span}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn ranges_may_leave_gaps_and_must_not_overlap() {
+    let mut map = RangeMap::<File>::default();
+    map.insert(Range::new(RangeId(1), TableId(1), Span::new(b"b", Some(b"d")))).unwrap();
+    map.insert(Range::new(RangeId(2), TableId(1), Span::new(b"f", None))).unwrap();
+    assert!(map.range_for(b"a").is_none() && map.range_for(b"d").is_none());
+    assert_eq!(map.range_for(b"c\xff").unwrap().id, RangeId(1));
+    for (id, span) in [
+        (3, Span::new(b"c", Some(b"e"))),
+        (3, Span::all()),
+        (3, Span::new(b"z", None)),
+        (3, Span::new(b"a", Some(b"b\0"))),
+        (2, Span::new(b"d", Some(b"e"))),
+        (3, Span::new(b"d", Some(b"d"))),
+    ] {
+        assert!(map.insert(Range::new(RangeId(id), TableId(1), span)).is_err());
+    }
+    assert!(map.remove(RangeId(1)).is_some() && map.remove(RangeId(1)).is_none());
+}
+
+/// Files of random spans; each newer than all before it.
+fn random_range(rng: &mut Rng) -> Range<File> {
+    let mut range = range(Span::all());
+    let mut seq = 1;
+    let mut number = 1;
+    let mut cuts: Vec<usize> = (0..KEYS.len()).filter(|_| rng.chance(1, 2)).collect();
+    cuts.dedup();
+    for pair in cuts.windows(2) {
+        if rng.chance(3, 4) {
+            let clip = Span::new(KEYS[pair[0]], Some(KEYS[pair[1]]));
+            range.add(Placement::Run, Reference { file: File(number, seq, seq + 5), clip });
+            number += 1;
+        }
+    }
+    seq += 10;
+    let mut young = Vec::new();
+    for _ in 0..rng.below(6) {
+        let (a, b) = (rng.below(12) as usize, rng.below(12) as usize);
+        let clip = Span::inclusive(KEYS[a.min(b)], KEYS[a.max(b)]);
+        young.push(Reference { file: File(number, seq, seq + 5), clip });
+        (seq, number) = (seq + 10, number + 1);
+    }
+    // Files arrive in any order; where they stand follows from their Seqs.
+    while !young.is_empty() {
+        let at = rng.below(young.len() as u64) as usize;
+        range.add(Placement::Young, young.swap_remove(at));
+    }
+    range
+}
+
+#[test]
+fn trap_12_the_newest_file_that_holds_a_key_is_found_first() {
+    let mut rng = Rng::from_seed(5);
+    for _ in 0..2000 {
+        let range = random_range(&mut rng);
+        range.check().unwrap();
+        for key in KEYS {
+            let found: Vec<u64> = range.sources(key).map(|source| source.file.1).collect();
+            let holders = range.references().filter(|(_, r)| r.clip.contains(key));
+            let mut expected: Vec<u64> = holders.map(|(_, r)| r.file.1).collect();
+            expected.sort_unstable_by(|a, b| b.cmp(a));
+            assert_eq!(found, expected);
+            for high in KEYS {
+                let span = Span::new(key, Some(high));
+                if span.is_empty() {
+                    continue;
+                }
+                let found = range.run_in(&span);
+                let expected = range.run.iter().filter(|r| r.clip.overlaps(&span));
+                assert!(found.iter().eq(expected), "{span} in {:?}", range.run);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_removed_is_gone() {
+    let mut rng = Rng::from_seed(6);
+    let mut range = random_range(&mut rng);
+    let numbers: Vec<_> = range.references().map(|(_, r)| r.file.number()).collect();
+    for number in numbers {
+        assert_eq!(range.remove(number).unwrap().file.number(), number);
+        assert!(range.remove(number).is_none());
+    }
+    assert!(range.young.is_empty() && range.run.is_empty());
+}

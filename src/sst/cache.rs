@@ -1,0 +1,256 @@
+//! The cache of blocks and index pages that are not used in place: bounded, sharded, second chance.
+//!
+//! Invariants
+//! * what the cache counts never exceeds the bytes it was given; what was evicted and is still held is
+//!   the reader's;
+//! * a file's number is never reused, so what is cached of it never goes stale.
+//!
+//! Locks: one per shard, held for a look-up or an insertion, never across I/O.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use bytes::Bytes;
+
+use crate::format::names::FileNumber;
+use crate::sync::Mutex;
+
+/// The cache.
+pub(crate) struct BlockCache {
+    /// A power of two of them.
+    shards: Box<[Mutex<Shard>]>,
+}
+
+/// What a cached buffer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CacheKey {
+    pub(crate) file: FileNumber,
+    pub(crate) area: Area,
+    pub(crate) index: u32,
+}
+
+/// The part of a file that an index counts in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub(crate) enum Area {
+    Rows = 0,
+    Hash = 1,
+    Sparse = 2,
+}
+
+/// What an entry costs beside its bytes: key, place in the map, place in the ring.
+const ENTRY_BYTES: usize = 96;
+/// A shard of less would hold too few blocks for its clock to tell the hot from the cold.
+const SHARD_BYTES_MIN: usize = 512 << 10;
+const SHARDS_MAX: usize = 16;
+
+struct Shard {
+    bytes_max: usize,
+    bytes: usize,
+    places: HashMap<CacheKey, usize, BuildHasherDefault<Mix>>,
+    /// The clock: entries in no order.
+    ring: Vec<Cached>,
+    hand: usize,
+}
+
+struct Cached {
+    key: CacheKey,
+    contents: Bytes,
+    /// Used since the hand passed.
+    used: bool,
+}
+
+impl BlockCache {
+    /// A cache of at most `bytes_max`; 0 caches nothing.
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        let wanted = (bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
+        let count = 1 << wanted.ilog2();
+        let shards = (0..count).map(|_| Mutex::new(Shard::new(bytes_max / count)));
+        Self { shards: shards.collect() }
+    }
+
+    /// What is cached under `key`.
+    pub(crate) fn get(&self, key: CacheKey) -> Option<Bytes> {
+        self.shard(key).lock().get(key)
+    }
+
+    /// Caches `contents`, evicting others; not if they are larger than a shard.
+    pub(crate) fn insert(&self, key: CacheKey, contents: &Bytes) {
+        self.shard(key).lock().insert(key, contents);
+    }
+
+    /// Forgets everything of a file.
+    pub(crate) fn remove_file(&self, file: FileNumber) {
+        for shard in &self.shards {
+            shard.lock().remove_file(file);
+        }
+    }
+
+    /// How many bytes are cached.
+    pub(crate) fn bytes(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().bytes).sum()
+    }
+
+    fn shard(&self, key: CacheKey) -> &Mutex<Shard> {
+        // The high bits: the map uses the low ones.
+        let index = (mix(key) >> 48) as usize & (self.shards.len() - 1);
+        &self.shards[index]
+    }
+}
+
+impl fmt::Debug for BlockCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BlockCache({} bytes in {} shards)", self.bytes(), self.shards.len())
+    }
+}
+
+impl Shard {
+    fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, bytes: 0, places: HashMap::default(), ring: Vec::new(), hand: 0 }
+    }
+
+    fn get(&mut self, key: CacheKey) -> Option<Bytes> {
+        let cached = self.ring.get_mut(*self.places.get(&key)?)?;
+        cached.used = true;
+        Some(cached.contents.clone())
+    }
+
+    fn insert(&mut self, key: CacheKey, contents: &Bytes) {
+        let cost = contents.len() + ENTRY_BYTES;
+        if cost > self.bytes_max || self.places.contains_key(&key) {
+            return;
+        }
+        while self.bytes + cost > self.bytes_max {
+            self.evict();
+        }
+        self.bytes += cost;
+        self.places.insert(key, self.ring.len());
+        self.ring.push(Cached { key, contents: contents.clone(), used: false });
+    }
+
+    /// Gives entries used since the last pass another round, and removes the first that was not.
+    fn evict(&mut self) {
+        loop {
+            if self.hand >= self.ring.len() {
+                self.hand = 0;
+            }
+            match self.ring.get_mut(self.hand) {
+                None => return,
+                Some(cached) if cached.used => cached.used = false,
+                Some(_) => return self.remove(self.hand),
+            }
+            self.hand += 1;
+        }
+    }
+
+    fn remove(&mut self, place: usize) {
+        let gone = self.ring.swap_remove(place);
+        self.bytes -= gone.contents.len() + ENTRY_BYTES;
+        self.places.remove(&gone.key);
+        if let Some(moved) = self.ring.get(place) {
+            self.places.insert(moved.key, place);
+        }
+    }
+
+    fn remove_file(&mut self, file: FileNumber) {
+        for place in (0..self.ring.len()).rev() {
+            if self.ring[place].key.file == file {
+                self.remove(place);
+            }
+        }
+    }
+}
+
+/// Spreads a key; file numbers and indexes are ours, nobody can aim at a bucket.
+#[inline]
+fn mix(key: CacheKey) -> u64 {
+    let part = u64::from(key.index) << 8 | u64::from(key.area as u8);
+    let mixed = (part ^ key.file.0.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+/// The map's hasher: [`mix`] over the parts as they come.
+#[derive(Default)]
+struct Mix(u64);
+
+impl Hasher for Mix {
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u32(&mut self, part: u32) {
+        self.write_u64(u64::from(part));
+    }
+
+    fn write_u64(&mut self, part: u64) {
+        self.0 = (self.0.rotate_left(23) ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_isize(&mut self, part: isize) {
+        self.write_u64(part as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    fn key(file: u64, index: u32) -> CacheKey {
+        CacheKey { file: FileNumber(file), area: Area::Rows, index }
+    }
+
+    fn contents(key: CacheKey, len: usize) -> Bytes {
+        Bytes::from(vec![key.index as u8 ^ key.file.0 as u8; len])
+    }
+
+    #[test]
+    fn trap_31_the_cache_is_bounded_whatever_is_put_into_it() {
+        let mut rng = Rng::from_seed(4);
+        for bytes_max in [0, 1000, 100_000, 4 << 20] {
+            let cache = BlockCache::new(bytes_max);
+            for _ in 0..20_000 {
+                let key = key(rng.below(10), rng.below(500) as u32);
+                if let Some(found) = cache.get(key) {
+                    assert!(found.iter().all(|byte| *byte == key.index as u8 ^ key.file.0 as u8));
+                }
+                cache.insert(key, &contents(key, rng.below(5000) as usize));
+                assert!(cache.bytes() <= bytes_max);
+            }
+            assert!(cache.bytes() <= bytes_max);
+        }
+    }
+
+    #[test]
+    fn what_is_used_stays() {
+        let cache = BlockCache::new(100 << 10);
+        let hot = key(1, 0);
+        cache.insert(hot, &contents(hot, 1000));
+        for i in 1..5000 {
+            assert!(cache.get(hot).is_some(), "evicted before {i}");
+            cache.insert(key(1, i), &contents(key(1, i), 1000));
+        }
+    }
+
+    #[test]
+    fn a_removed_file_is_gone_and_the_others_are_not() {
+        let cache = BlockCache::new(8 << 20);
+        for file in 1..4 {
+            for index in 0..100 {
+                cache.insert(key(file, index), &contents(key(file, index), 500));
+            }
+        }
+        let before = cache.bytes();
+        cache.remove_file(FileNumber(2));
+        assert_eq!(cache.bytes(), before / 3 * 2);
+        for index in 0..100 {
+            assert!(cache.get(key(2, index)).is_none());
+            assert!(cache.get(key(1, index)).is_some() && cache.get(key(3, index)).is_some());
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Entries of one file in order.
+//!
+//! Invariants
+//! * order is user key ascending, Seq descending within a key;
+//! * after an error every call answers the same error: a damaged file never looks like a shorter one;
+//! * nothing is allocated per entry: the key is put together in a buffer that is used again.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::Sst;
+use super::cache::Area;
+use crate::error::{Error, Result};
+use crate::format::Kind;
+use crate::format::row_block::{EntryPlace, RowBlock, RowLayout};
+use crate::model::{RowRef, Seq};
+
+/// Walks a file that it keeps open.
+pub(crate) struct SstIter {
+    sst: Arc<Sst>,
+    fill_cache: bool,
+    state: State,
+    /// The current block: its number, its contents, where things are in them.
+    block: usize,
+    contents: Bytes,
+    layout: RowLayout,
+    slot: usize,
+    place: EntryPlace,
+    /// The current key; it begins with the block's prefix.
+    key: Vec<u8>,
+    prefix_len: usize,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    BeforeFirst,
+    Valid,
+    AtEnd,
+    Failed(Error),
+}
+
+impl SstIter {
+    pub(super) fn new(sst: Arc<Sst>, fill_cache: bool) -> Self {
+        let place =
+            EntryPlace { suffix_at: 0, row_at: 0, end: 0, seq: Seq::ZERO, kind: Kind::Delete };
+        Self {
+            sst,
+            fill_cache,
+            state: State::BeforeFirst,
+            block: 0,
+            contents: Bytes::new(),
+            layout: RowLayout::default(),
+            slot: 0,
+            place,
+            key: Vec::new(),
+            prefix_len: 0,
+        }
+    }
+
+    /// True if the iterator stands on an entry.
+    #[inline]
+    pub(crate) fn valid(&self) -> bool {
+        matches!(self.state, State::Valid)
+    }
+
+    /// Goes to the first entry whose key is not below `key`.
+    pub(crate) fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.check()?;
+        let found = self.try_seek(key);
+        self.settle(found)
+    }
+
+    /// Goes to the next entry; from before the first, to the first.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Result<()> {
+        if self.valid() && self.slot + 1 < self.block().len() {
+            self.slot += 1;
+            return match self.block().place(self.slot) {
+                Ok(place) => {
+                    self.stand_on(place);
+                    Ok(())
+                }
+                Err(error) => {
+                    let error = self.sst.bad_block(self.block, error);
+                    self.settle(Err(error))
+                }
+            };
+        }
+        self.next_block()
+    }
+
+    /// The user key. Requires: valid, as all that follow.
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        debug_assert!(self.valid());
+        &self.key
+    }
+
+    #[inline]
+    pub(crate) fn seq(&self) -> Seq {
+        debug_assert!(self.valid());
+        self.place.seq
+    }
+
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        debug_assert!(self.valid());
+        self.place.kind
+    }
+
+    /// The row as it is in the file; empty for a tombstone.
+    #[inline]
+    pub(crate) fn row_bytes(&self) -> &[u8] {
+        debug_assert!(self.valid());
+        self.contents.get(self.place.row_at..self.place.end).unwrap_or_default()
+    }
+
+    /// The row. Requires moreover: not a tombstone.
+    #[inline]
+    pub(crate) fn row(&self) -> Result<RowRef<'_>> {
+        self.sst.row(self.block, self.row_bytes())
+    }
+
+    fn check(&self) -> Result<()> {
+        match &self.state {
+            State::Failed(error) => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Remembers how a move ended: on an entry, at the end, or in an error for ever.
+    fn settle(&mut self, moved: Result<bool>) -> Result<()> {
+        self.state = match moved {
+            Ok(true) => State::Valid,
+            Ok(false) => State::AtEnd,
+            Err(error) => State::Failed(error),
+        };
+        self.check()
+    }
+
+    fn try_seek(&mut self, key: &[u8]) -> Result<bool> {
+        // The bounds save a look at the file for a range that lies beyond it.
+        if key > &*self.sst.meta().key_max {
+            return Ok(false);
+        }
+        let block = self.sst.block_of(key, self.fill_cache)?;
+        self.load(block)?;
+        let slot = self.block().lower_bound(key);
+        let slot = slot.map_err(|error| self.sst.bad_block(self.block, error))?;
+        if slot < self.block().len() {
+            return self.stand_at(slot);
+        }
+        self.load_next()
+    }
+
+    #[cold]
+    fn next_block(&mut self) -> Result<()> {
+        let moved = match self.state {
+            State::Failed(_) => return self.check(),
+            State::AtEnd => Ok(false),
+            State::BeforeFirst => self.load(0).and_then(|()| self.stand_at(0)),
+            State::Valid => self.load_next(),
+        };
+        self.settle(moved)
+    }
+
+    /// Goes to the first entry of the next block; false if there is none.
+    fn load_next(&mut self) -> Result<bool> {
+        if self.block + 1 >= self.sst.handles.len() {
+            self.contents = Bytes::new();
+            return Ok(false);
+        }
+        self.load(self.block + 1)?;
+        self.stand_at(0)
+    }
+
+    fn load(&mut self, block: usize) -> Result<()> {
+        let range = self.sst.block_range(block)?;
+        self.contents = self.sst.source.owned_block(Area::Rows, block, range, self.fill_cache)?;
+        self.block = block;
+        let parsed = RowBlock::parse(&self.contents);
+        let parsed = parsed.map_err(|error| self.sst.bad_block(block, error))?;
+        self.layout = parsed.layout();
+        self.key.clear();
+        self.key.extend_from_slice(parsed.prefix());
+        self.prefix_len = self.key.len();
+        Ok(())
+    }
+
+    fn stand_at(&mut self, slot: usize) -> Result<bool> {
+        self.slot = slot;
+        let place = self.block().place(slot);
+        let place = place.map_err(|error| self.sst.bad_block(self.block, error))?;
+        self.stand_on(place);
+        Ok(true)
+    }
+
+    #[inline]
+    fn stand_on(&mut self, place: EntryPlace) {
+        let suffix = self.contents.get(place.suffix_at..place.row_at).unwrap_or_default();
+        self.key.truncate(self.prefix_len);
+        self.key.extend_from_slice(suffix);
+        self.place = place;
+    }
+
+    #[inline]
+    fn block(&self) -> RowBlock<'_> {
+        RowBlock::with_layout(&self.contents, self.layout)
+    }
+}

@@ -1,0 +1,319 @@
+//! An open SST and its point reads.
+//!
+//! A get: the file's bounds → the key's hash line → each location whose tag matches → the slot → the newest
+//! version that the reader may see. Older versions follow in key order, maybe in the next block.
+//!
+//! Not here: `FileMeta::visible_from`, fences and clips, which decide whether a reader may look at all (`lsm`).
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::cache::Area;
+use super::shapes::decode_table;
+use super::source::{Contents, Source};
+use super::{SstIter, SstShared};
+use crate::codec::{DecodeError, HashSeed};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::Kind;
+use crate::format::block::{BlockKind, HEADER_BYTES as BLOCK_HEADER_BYTES};
+use crate::format::file_meta::{FileMeta, Section};
+use crate::format::hash_index::{HashLayout, HashLine, PAGE_BYTES, tag};
+use crate::format::names::FileName;
+use crate::format::row::decode_row;
+use crate::format::row_block::{EntryPlace, RowBlock};
+use crate::format::sparse_index::{Handles, SparsePage};
+use crate::format::sst::{HEADER_BYTES, TAIL_BYTES, Tail, check_header, section};
+use crate::fs::Fs;
+use crate::model::{RowRef, Seq, Shape};
+use crate::options::IoMode;
+
+/// An open, immutable file.
+#[derive(Debug)]
+pub(crate) struct Sst {
+    pub(super) meta: FileMeta,
+    pub(super) source: Source,
+    pub(super) handles: Handles,
+    /// The sparse index's root, which is small.
+    root: bytes::Bytes,
+    pub(super) shapes: Box<[Arc<Shape>]>,
+    pub(super) hash: HashLayout,
+    hash_start: u64,
+    pub(super) seed: HashSeed,
+}
+
+/// An entry that a get found.
+pub(crate) struct Hit<'a> {
+    pub(crate) seq: Seq,
+    pub(crate) kind: Kind,
+    sst: &'a Sst,
+    contents: Contents<'a>,
+    row: Range<usize>,
+    block: usize,
+}
+
+/// What a location holds for a key.
+enum Located<'a> {
+    OtherKey,
+    NoneVisible,
+    Visible(Hit<'a>),
+}
+
+impl Sst {
+    /// Opens the file that `meta` describes, in `dir`: its length, its id and its directory must be those.
+    ///
+    /// # Errors
+    /// Corruption if the file is not there or not the one described; Unsupported if it is newer than this build.
+    pub(crate) fn open(
+        fs: &dyn Fs,
+        dir: &Path,
+        meta: &FileMeta,
+        shared: &SstShared,
+    ) -> Result<Sst> {
+        let path = dir.join(FileName::Sst(meta.number).to_string());
+        if let Some(tag) = meta.not_understood() {
+            let what = format!("{} needs file entry field {tag}, which is newer", path.display());
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        let mut source = open_source(fs, &path, meta, shared)?;
+        check_ends(&source, meta)?;
+        let handles = read_handles(&source, meta)?;
+        let hash = section_of(&source, meta, section::HASH_INDEX)?;
+        let layout = HashLayout::of_section(hash.len);
+        let layout = layout.map_err(|error| source.decode(hash.offset, error))?;
+        let shapes_at = range(section_of(&source, meta, section::SHAPES)?);
+        let shapes = source.single(BlockKind::Shapes, shapes_at.clone())?;
+        let shapes = decode_table(&shapes, &shared.shapes)
+            .map_err(|error| source.decode(contents_at(&shapes_at), error))?;
+        source.expect(Area::Rows, handles.len());
+        source.expect(Area::Sparse, handles.page_count() + 1);
+        source.expect(Area::Hash, usize::try_from(hash.len).unwrap_or(0) / PAGE_BYTES);
+        let root_at = handles.page(handles.page_count()).unwrap_or_default();
+        let root =
+            source.owned_block(Area::Sparse, handles.page_count(), root_at.clone(), false)?;
+        SparsePage::parse(&root).map_err(|e| source.decode(contents_at(&root_at), e))?;
+        let hash_start = hash.offset;
+        let (meta, seed) = (meta.clone(), shared.seed);
+        Ok(Sst { meta, source, handles, root, shapes, hash: layout, hash_start, seed })
+    }
+
+    /// What the manifest says about the file.
+    pub(crate) fn meta(&self) -> &FileMeta {
+        &self.meta
+    }
+
+    /// The newest version of `key`, whose hash is `hash`, that a reader at `at` may see.
+    #[inline]
+    pub(crate) fn get(&self, hash: u64, key: &[u8], at: Seq) -> Result<Option<Hit<'_>>> {
+        if !self.meta.covers(key) {
+            return Ok(None);
+        }
+        let tag = tag(hash);
+        let mut number = self.hash.home(hash);
+        for _ in 0..self.hash.lines() {
+            let place = self.hash.place(number);
+            let page = self.hash_page(place.page)?;
+            let line = HashLine::of_page(&page, place)
+                .map_err(|error| self.source.decode(self.hash_start, error))?;
+            let mut matches = line.matches(tag);
+            while matches != 0 {
+                match self.locate(line.location(matches.trailing_zeros()), key, at)? {
+                    Located::OtherKey => {}
+                    Located::NoneVisible => return Ok(None),
+                    Located::Visible(hit) => return Ok(Some(hit)),
+                }
+                matches &= matches - 1;
+            }
+            if !line.goes_on(tag) {
+                break;
+            }
+            number = self.hash.next(number);
+        }
+        Ok(None)
+    }
+
+    /// An iterator over all entries, before the first one; `fill_cache` is false for reads that come only once.
+    pub(crate) fn iter(self: &Arc<Sst>, fill_cache: bool) -> SstIter {
+        SstIter::new(Arc::clone(self), fill_cache)
+    }
+
+    /// Where in the file block `index` of rows is.
+    pub(super) fn block_range(&self, index: usize) -> Result<Range<u64>> {
+        self.handles.block(index).ok_or_else(|| {
+            let problem = format!("block {index} of {}", self.handles.len());
+            Error::corrupt(&self.source.path, 0, "location", problem)
+        })
+    }
+
+    /// Page `index` of the hash index.
+    #[inline]
+    pub(super) fn hash_page(&self, index: usize) -> Result<Contents<'_>> {
+        self.source.hash_page(self.hash_start, index)
+    }
+
+    /// A problem with the contents of block `index` of rows.
+    #[cold]
+    pub(super) fn bad_block(&self, index: usize, error: DecodeError) -> Error {
+        let range = self.handles.block(index).unwrap_or_default();
+        self.source.decode(contents_at(&range), error)
+    }
+
+    /// The block of rows in which `key` belongs, and all before it do not have it.
+    pub(super) fn block_of(&self, key: &[u8], fill: bool) -> Result<usize> {
+        let page_count = self.handles.page_count();
+        let bad = |page: usize, error| {
+            let range = self.handles.page(page).unwrap_or_default();
+            self.source.decode(contents_at(&range), error)
+        };
+        let root = SparsePage::parse(&self.root).and_then(|root| root.find(key));
+        let number = root.map_err(|error| bad(page_count, error))?;
+        let range = self.handles.page(number).filter(|_| number < page_count);
+        let Some(range) = range else {
+            let error = DecodeError::new("sparse index root", 0, "more entries than pages");
+            return Err(bad(page_count, error));
+        };
+        let contents = self.source.block(Area::Sparse, number, range, fill)?;
+        let page = SparsePage::parse(&contents).and_then(|page| page.find(key));
+        let index = page.map_err(|error| bad(number, error))?;
+        Ok(number * self.handles.fanout + index)
+    }
+
+    fn locate(&self, location: u32, key: &[u8], at: Seq) -> Result<Located<'_>> {
+        let (mut index, mut slot) = self.handles.split.unpack(location);
+        let mut newest = true;
+        loop {
+            let range = self.block_range(index)?;
+            let contents = self.source.block(Area::Rows, index, range, true)?;
+            let bad = |error| self.bad_block(index, error);
+            let block = RowBlock::parse(&contents).map_err(bad)?;
+            if newest && slot >= block.len() {
+                let problem = format!("slot {slot} of {} in block {index}", block.len());
+                return Err(Error::corrupt(
+                    &self.source.path,
+                    self.hash_start,
+                    "location",
+                    problem,
+                ));
+            }
+            while slot < block.len() {
+                let place = block.place(slot).map_err(bad)?;
+                if !block.is_key_at(&place, key) {
+                    return Ok(if newest { Located::OtherKey } else { Located::NoneVisible });
+                }
+                if place.seq <= at {
+                    let EntryPlace { row_at, end, seq, kind, .. } = place;
+                    let row = row_at..end;
+                    let hit = Hit { seq, kind, sst: self, contents, row, block: index };
+                    return Ok(Located::Visible(hit));
+                }
+                newest = false;
+                slot += 1;
+            }
+            (index, slot) = (index + 1, 0);
+            if index == self.handles.len() {
+                return Ok(Located::NoneVisible);
+            }
+        }
+    }
+
+    /// The row that is all of `bytes`, which block `block` holds.
+    #[inline]
+    pub(super) fn row<'a>(&'a self, block: usize, bytes: &'a [u8]) -> Result<RowRef<'a>> {
+        decode_row(bytes, |number| self.shapes.get(number as usize))
+            .map_err(|error| self.bad_block(block, error))
+    }
+}
+
+impl Hit<'_> {
+    /// The row. Requires: not a tombstone.
+    #[inline]
+    pub(crate) fn row(&self) -> Result<RowRef<'_>> {
+        self.sst.row(self.block, self.contents.get(self.row.clone()).unwrap_or_default())
+    }
+}
+
+/// Where a section is.
+pub(super) fn range(section: &Section) -> Range<u64> {
+    section.offset..section.offset + section.len
+}
+
+/// Where the contents of the block in `range` begin, if they are stored as they are.
+pub(super) fn contents_at(range: &Range<u64>) -> u64 {
+    range.start + BLOCK_HEADER_BYTES as u64
+}
+
+pub(super) fn section_of<'a>(
+    source: &Source,
+    meta: &'a FileMeta,
+    kind: u16,
+) -> Result<&'a Section> {
+    // The directory was checked, so that this cannot happen.
+    let missing = || Error::corrupt(&source.path, 0, "sst footer", format!("no section {kind}"));
+    meta.section(kind).ok_or_else(missing)
+}
+
+fn open_source(fs: &dyn Fs, path: &Path, meta: &FileMeta, shared: &SstShared) -> Result<Source> {
+    let doing = |what: &str| format!("{what} {}", path.display());
+    let file = fs.open_read(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            Error::corrupt(path, 0, "sst", "the manifest names the file and it is not there")
+        }
+        _ => Error::io(doing("open"), error),
+    })?;
+    let len = file.len().map_err(|error| Error::io(doing("ask for the length of"), error))?;
+    let map = match shared.mode {
+        IoMode::Pread => None,
+        // A file shorter than expected is not mapped at all: the length is checked first.
+        IoMode::Mmap if len != meta.bytes => None,
+        IoMode::Mmap => Some(file.map().map_err(|error| Error::io(doing("map"), error))?),
+    };
+    if len != meta.bytes || map.as_ref().is_some_and(|map| map.len() as u64 != len) {
+        let problem = format!("{len} bytes long, {} expected", meta.bytes);
+        return Err(Error::corrupt(path, len.min(meta.bytes), "sst", problem));
+    }
+    let names = (meta.number, meta.id);
+    Ok(Source::new(path.to_owned(), names, file, map, Arc::clone(&shared.cache)))
+}
+
+/// Checks header, tail and directory against `meta`.
+fn check_ends(source: &Source, meta: &FileMeta) -> Result<()> {
+    let ends = (HEADER_BYTES + TAIL_BYTES) as u64;
+    if meta.bytes < ends {
+        let problem = format!("{} bytes are too few for a file", meta.bytes);
+        return Err(Error::corrupt(&source.path, 0, "sst", problem));
+    }
+    let header = source.read(0..HEADER_BYTES as u64)?;
+    check_header(meta.id, &header).map_err(|error| source.unreadable(0, error))?;
+    let (sections, directory_at) = read_directory(source, meta.bytes)?;
+    if sections != meta.sections {
+        let problem = "the directory is not the one that the manifest has";
+        return Err(Error::corrupt(&source.path, directory_at, "sst footer", problem));
+    }
+    Ok(())
+}
+
+/// The file's own directory, and where it is.
+pub(super) fn read_directory(source: &Source, bytes: u64) -> Result<(Vec<Section>, u64)> {
+    let tail_at = bytes.saturating_sub(TAIL_BYTES as u64);
+    let tail = source.read(tail_at..bytes)?;
+    let tail = Tail::decode(&tail).map_err(|error| source.decode(tail_at, error))?;
+    let directory_at = tail_at.checked_sub(tail.directory_len as u64);
+    let wrong = |problem| Error::corrupt(&source.path, tail_at, "sst footer", problem);
+    let directory_at =
+        directory_at.ok_or_else(|| wrong("the directory is longer than the file"))?;
+    let directory = source.read(directory_at..tail_at)?;
+    let sections = tail.sections(source.id, &directory);
+    let sections = sections.map_err(|error| source.unreadable(directory_at, error))?;
+    if tail.file_bytes != bytes {
+        return Err(wrong("the file was longer or shorter when it was written"));
+    }
+    Ok((sections, directory_at))
+}
+
+fn read_handles(source: &Source, meta: &FileMeta) -> Result<Handles> {
+    let at = range(section_of(source, meta, section::HANDLES)?);
+    let rows = range(section_of(source, meta, section::ROWS)?);
+    let sparse = range(section_of(source, meta, section::SPARSE_INDEX)?);
+    let bytes = source.single(BlockKind::Handles, at.clone())?;
+    Handles::decode(&bytes, rows, sparse).map_err(|error| source.decode(contents_at(&at), error))
+}

@@ -1,0 +1,258 @@
+//! Where the bytes of an open file come from: its map, or reads through the cache; checked once either way.
+//!
+//! Invariants
+//! * mapped: a block is checked at first touch, and a bitmap remembers it; nothing unsafe relies on the bitmap;
+//! * read: a block is checked when it is read, before it enters the cache;
+//! * a buffer never grows beyond what the file's length, or the limit of a compressed block, justifies.
+
+use std::ops::{Deref, Range};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::cache::{Area, BlockCache, CacheKey};
+use crate::codec::DecodeError;
+use crate::error::{Error, Result};
+use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, Packing, StoredBlock};
+use crate::format::field::FormatError;
+use crate::format::hash_index::{PAGE_BYTES, check_page};
+use crate::format::names::{FileId, FileNumber};
+use crate::fs::FileRead;
+use crate::sync::{AtomicU64, Ordering};
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) path: PathBuf,
+    pub(super) number: FileNumber,
+    pub(super) id: FileId,
+    file: Arc<dyn FileRead>,
+    /// `None` if the file is read instead.
+    map: Option<Bytes>,
+    cache: Arc<BlockCache>,
+    seen: [Seen; 3],
+}
+
+/// The contents of a block or page.
+pub(super) enum Contents<'a> {
+    /// In the map.
+    Mapped(&'a [u8]),
+    /// In memory; perhaps in the cache too.
+    Owned(Bytes),
+}
+
+/// Which blocks of a section were checked.
+#[derive(Debug, Default)]
+struct Seen(Box<[AtomicU64]>);
+
+impl Source {
+    /// Blocks are counted later, by [`expect`](Self::expect).
+    pub(super) fn new(
+        path: PathBuf,
+        (number, id): (FileNumber, FileId),
+        file: Arc<dyn FileRead>,
+        map: Option<Bytes>,
+        cache: Arc<BlockCache>,
+    ) -> Self {
+        Self { path, number, id, file, map, cache, seen: Default::default() }
+    }
+
+    /// Makes room to remember the checks of `count` blocks of `area`.
+    pub(super) fn expect(&mut self, area: Area, count: usize) {
+        self.seen[area as usize] =
+            Seen((0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect());
+    }
+
+    /// The contents of block `index` of `area`, which fills `range`; `fill` puts them into the cache.
+    #[inline]
+    pub(super) fn block(
+        &self,
+        area: Area,
+        index: usize,
+        range: Range<u64>,
+        fill: bool,
+    ) -> Result<Contents<'_>> {
+        let place = self.place(area, index);
+        let Some(map) = &self.map else {
+            return self.read_block(area, place, range, fill).map(Contents::Owned);
+        };
+        let bytes = self.mapped(map, &range)?;
+        let seen = &self.seen[area as usize];
+        let block = if seen.get(index) {
+            StoredBlock::reopen(place, bytes)
+        } else {
+            StoredBlock::open(place, bytes).inspect(|_| seen.set(index))
+        };
+        let block = block.map_err(|error| self.unreadable(range.start, error))?;
+        if block.packing == Packing::Plain {
+            return Ok(Contents::Mapped(block.stored));
+        }
+        let key = self.cache_key(area, place.number);
+        if let Some(cached) = self.cache.get(key) {
+            return Ok(Contents::Owned(cached));
+        }
+        let raw = block.decompress().map_err(|error| self.unreadable(range.start, error))?;
+        Ok(Contents::Owned(self.keep(key, Bytes::from(raw), fill)))
+    }
+
+    /// The same contents, to be held on to.
+    pub(super) fn owned_block(
+        &self,
+        area: Area,
+        index: usize,
+        range: Range<u64>,
+        fill: bool,
+    ) -> Result<Bytes> {
+        match (self.block(area, index, range, fill)?, &self.map) {
+            (Contents::Owned(bytes), _) => Ok(bytes),
+            (Contents::Mapped(part), Some(map)) => Ok(map.slice_ref(part)),
+            (Contents::Mapped(part), None) => Ok(Bytes::copy_from_slice(part)),
+        }
+    }
+
+    /// Page `index` of the hash index, which begins at `start`.
+    #[inline]
+    pub(super) fn hash_page(&self, start: u64, index: usize) -> Result<Contents<'_>> {
+        let start = start + (index * PAGE_BYTES) as u64;
+        let range = start..start + PAGE_BYTES as u64;
+        let number = u32::try_from(index).unwrap_or(u32::MAX);
+        let check = |page: &[u8]| {
+            let checked = check_page(self.id, number, page);
+            checked.map_err(|error| Error::decode(&self.path, start, error))
+        };
+        if let Some(map) = &self.map {
+            let page = self.mapped(map, &range)?;
+            let seen = &self.seen[Area::Hash as usize];
+            if !seen.get(index) {
+                check(page)?;
+                seen.set(index);
+            }
+            return Ok(Contents::Mapped(page));
+        }
+        let key = self.cache_key(Area::Hash, number);
+        if let Some(cached) = self.cache.get(key) {
+            return Ok(Contents::Owned(cached));
+        }
+        let page = self.read(range)?;
+        check(&page)?;
+        Ok(Contents::Owned(self.keep(key, page, true)))
+    }
+
+    /// A block that is read once and not cached: `kind`, its only one, which fills `range`.
+    pub(super) fn single(&self, kind: BlockKind, range: Range<u64>) -> Result<Bytes> {
+        self.unpack(BlockPlace { kind, file: self.id, number: 0 }, range)
+    }
+
+    /// Block `number` of `kind`, read and checked anew whatever is cached or was checked before.
+    pub(super) fn unpack(&self, place: BlockPlace, range: Range<u64>) -> Result<Bytes> {
+        let start = range.start;
+        let bytes = self.read(range)?;
+        let block = StoredBlock::open(place, &bytes);
+        let block = block.map_err(|error| self.unreadable(start, error))?;
+        if block.packing == Packing::Plain {
+            return Ok(bytes.slice(HEADER_BYTES..));
+        }
+        let raw = block.decompress().map_err(|error| self.unreadable(start, error))?;
+        Ok(Bytes::from(raw))
+    }
+
+    /// Bytes of the file as they are. Requires: a range within the file's length.
+    pub(super) fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        if let Some(map) = &self.map {
+            return self.mapped(map, &range).map(|part| map.slice_ref(part));
+        }
+        let Ok(len) = usize::try_from(range.end - range.start) else {
+            return Err(self.beyond(&range));
+        };
+        let mut buffer = vec![0; len];
+        match self.file.read_at(range.start, &mut buffer) {
+            Ok(()) => Ok(buffer.into()),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                Err(self.beyond(&range))
+            }
+            Err(error) => Err(Error::io(format!("read {}", self.path.display()), error)),
+        }
+    }
+
+    /// A problem of this file's contents at `base`.
+    pub(super) fn decode(&self, base: u64, error: DecodeError) -> Error {
+        Error::decode(&self.path, base, error)
+    }
+
+    pub(super) fn unreadable(&self, base: u64, error: FormatError) -> Error {
+        error.into_error(&self.path, base)
+    }
+
+    fn read_block(
+        &self,
+        area: Area,
+        place: BlockPlace,
+        range: Range<u64>,
+        fill: bool,
+    ) -> Result<Bytes> {
+        let key = self.cache_key(area, place.number);
+        if let Some(cached) = self.cache.get(key) {
+            return Ok(cached);
+        }
+        let contents = self.unpack(place, range)?;
+        Ok(self.keep(key, contents, fill))
+    }
+
+    fn keep(&self, key: CacheKey, contents: Bytes, fill: bool) -> Bytes {
+        if fill {
+            self.cache.insert(key, &contents);
+        }
+        contents
+    }
+
+    #[inline]
+    fn mapped<'a>(&self, map: &'a Bytes, range: &Range<u64>) -> Result<&'a [u8]> {
+        let (start, end) = (usize::try_from(range.start), usize::try_from(range.end));
+        let part = start.ok().zip(end.ok()).and_then(|(start, end)| map.get(start..end));
+        part.ok_or_else(|| self.beyond(range))
+    }
+
+    #[cold]
+    fn beyond(&self, range: &Range<u64>) -> Error {
+        Error::corrupt(&self.path, range.start, "sst", "the file ends before this part of it")
+    }
+
+    #[inline]
+    fn place(&self, area: Area, index: usize) -> BlockPlace {
+        let kind = if area == Area::Rows { BlockKind::Rows } else { BlockKind::Sparse };
+        BlockPlace { kind, file: self.id, number: u32::try_from(index).unwrap_or(u32::MAX) }
+    }
+
+    #[inline]
+    fn cache_key(&self, area: Area, index: u32) -> CacheKey {
+        CacheKey { file: self.number, area, index }
+    }
+}
+
+impl Deref for Contents<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Contents::Mapped(bytes) => bytes,
+            Contents::Owned(bytes) => bytes,
+        }
+    }
+}
+
+impl Seen {
+    #[inline]
+    fn get(&self, index: usize) -> bool {
+        // The bytes never change, so nothing is ordered by the bit.
+        let word = self.0.get(index / 64);
+        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (index % 64) & 1 != 0)
+    }
+
+    fn set(&self, index: usize) {
+        if let Some(word) = self.0.get(index / 64) {
+            word.fetch_or(1 << (index % 64), Ordering::Relaxed);
+        }
+    }
+}

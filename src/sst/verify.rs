@@ -1,0 +1,319 @@
+//! Checks a whole file, rule by rule, and lists what is wrong.
+//!
+//! 1. Every section against its checksum in the directory; zeros between the sections.
+//! 2. Every block: checksum, layout, rows against their shapes, order within and across blocks, separators.
+//! 3. The hash index: page checksums, lines; the newest version of each key is where its entry says, and there
+//!    are as many entries as keys: so each key has exactly one.
+//! 4. Statistics, bounds and Seqs against what was counted and what the manifest says.
+//!
+//! Everything is read anew, whatever was checked before. Damage is listed; only what keeps the file from being
+//! read at all, such as a failing disk, is an error.
+
+use super::Sst;
+use super::reader::{contents_at, range, read_directory};
+use crate::codec::{Checksum, DecodeError, hash};
+use crate::error::{Corruption, Error, ErrorKind, Result};
+use crate::format::Kind;
+use crate::format::block::{BlockKind, BlockPlace};
+use crate::format::hash_index::{HashLine, LinePlace, PAGE_BYTES, check_lines, check_page, tag};
+use crate::format::row_block::RowBlock;
+use crate::format::sparse_index::SparsePage;
+use crate::format::sst::{HEADER_BYTES, check_header, section};
+use crate::format::stats::SstStats;
+use crate::model::Seq;
+
+/// What was found in a file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SstFacts {
+    pub(crate) blocks: u64,
+    pub(crate) hash_pages: u64,
+    /// As counted, entry by entry.
+    pub(crate) stats: SstStats,
+    pub(crate) problems: Vec<Corruption>,
+}
+
+/// A file with more damage than this is not described better by more of it.
+const PROBLEMS_MAX: usize = 100;
+
+struct Check<'a> {
+    sst: &'a Sst,
+    facts: SstFacts,
+    last_key: Vec<u8>,
+    last_seq: Seq,
+}
+
+impl Sst {
+    /// Checks everything in the file; `progress` is told the bytes of each block read.
+    ///
+    /// # Errors
+    /// Only what is not damage: the disk, or a newer format.
+    pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<SstFacts> {
+        let facts = SstFacts::default();
+        let mut check = Check { sst: self, facts, last_key: Vec::new(), last_seq: Seq::MAX };
+        check.ends()?;
+        check.sections()?;
+        for index in 0..self.handles.len() {
+            check.block(index, progress)?;
+        }
+        check.sparse_index()?;
+        check.hash_index(progress)?;
+        check.statistics()?;
+        Ok(check.facts)
+    }
+}
+
+impl Check<'_> {
+    fn ends(&mut self) -> Result<()> {
+        let source = &self.sst.source;
+        let header = source.read(0..HEADER_BYTES as u64).and_then(|header| {
+            check_header(source.id, &header).map_err(|error| source.unreadable(0, error))
+        });
+        self.note(header)?;
+        let directory = read_directory(source, self.sst.meta.bytes);
+        let Some((sections, at)) = self.note(directory)? else { return Ok(()) };
+        if sections != self.sst.meta.sections {
+            self.problem(at, "sst footer", "the directory is not the one that the manifest has");
+        }
+        Ok(())
+    }
+
+    /// Sections against their checksums, and the gaps between them.
+    fn sections(&mut self) -> Result<()> {
+        const STEP: u64 = 1 << 20;
+        let mut end = HEADER_BYTES as u64;
+        for section in &self.sst.meta.sections {
+            let gap = self.sst.source.read(end..section.offset);
+            if let Some(gap) = self.note(gap)?
+                && gap.iter().any(|byte| *byte != 0)
+            {
+                self.problem(end, "sst", "bytes between the sections that are not zero");
+            }
+            end = section.offset + section.len;
+            let mut sum = Checksum::new();
+            let mut at = section.offset;
+            while at < end {
+                let part = self.sst.source.read(at..end.min(at + STEP));
+                let Some(part) = self.note(part)? else { break };
+                sum = sum.bytes(&part);
+                at += STEP;
+            }
+            let sum = sum.finish();
+            if sum != section.checksum {
+                let (kind, stored) = (section.kind, section.checksum);
+                let problem = format!("section {kind}: checksum {sum:08x}, stored {stored:08x}");
+                self.problem(section.offset, "section", problem);
+            }
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, index: usize, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let range = self.sst.block_range(index)?;
+        let contents = self.sst.source.unpack(self.place(BlockKind::Rows, index), range.clone());
+        progress(range.end - range.start);
+        self.facts.blocks += 1;
+        let Some(contents) = self.note(contents)? else { return Ok(()) };
+        let checked = RowBlock::parse(&contents).and_then(|block| block.check().map(|()| block));
+        let checked = checked.map_err(|error| self.sst.bad_block(index, error));
+        let Some(block) = self.note(checked)? else { return Ok(()) };
+        for slot in 0..block.len() {
+            let checked = self.entry(&block, index, slot);
+            if self.note(checked)?.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, block: &RowBlock<'_>, index: usize, slot: usize) -> Result<()> {
+        let sst = self.sst;
+        let bad = |error| sst.bad_block(index, error);
+        let entry = block.entry(slot).map_err(bad)?;
+        let key = [block.prefix(), entry.suffix].concat();
+        let wrong = |problem| Err(bad(DecodeError::new("row block", 0, problem)));
+        let first = self.facts.stats.entries == 0;
+        let newest = first || key != self.last_key;
+        if !first && (key < self.last_key || !newest && entry.seq >= self.last_seq) {
+            return wrong("entries out of order between blocks");
+        }
+        if entry.kind == Kind::Put {
+            sst.row(index, entry.row)?.check().map_err(bad)?;
+        } else if !entry.row.is_empty() {
+            return wrong("a tombstone has a row");
+        }
+        if slot == 0 || newest {
+            self.reachable(&key, newest, index, slot)?;
+        }
+        let stats = &mut self.facts.stats;
+        stats.entries += 1;
+        stats.keys += u64::from(newest);
+        stats.tombstones += u64::from(entry.kind == Kind::Delete);
+        stats.raw_bytes += (key.len() + entry.row.len()) as u64;
+        stats.seq_min = if first { entry.seq } else { stats.seq_min.min(entry.seq) };
+        stats.seq_max = stats.seq_max.max(entry.seq);
+        self.last_seq = entry.seq;
+        if first {
+            stats.key_min = key.as_slice().into();
+        }
+        self.last_key = key;
+        Ok(())
+    }
+
+    /// Checks that look-ups come to this entry: from the hash index, and from the sparse index.
+    fn reachable(&mut self, key: &[u8], newest: bool, index: usize, slot: usize) -> Result<()> {
+        let sst = self.sst;
+        if newest && slot == 0 {
+            let found = sst.block_of(key, false)?;
+            // The key equal to a separator is looked for in the block before, and is the next one.
+            if found != index && found + 1 != index {
+                let problem = format!("the first key of block {index} leads to block {found}");
+                return Err(Error::corrupt(&sst.source.path, 0, "sparse index page", problem));
+            }
+        }
+        if newest && !self.has_location(hash(sst.seed, key), index, slot)? {
+            let problem = format!("no entry for slot {slot} of block {index}");
+            return Err(Error::corrupt(&sst.source.path, 0, "hash index", problem));
+        }
+        Ok(())
+    }
+
+    fn has_location(&self, hash: u64, index: usize, slot: usize) -> Result<bool> {
+        let sst = self.sst;
+        let mut number = sst.hash.home(hash);
+        for _ in 0..sst.hash.lines() {
+            let place = sst.hash.place(number);
+            let page = sst.hash_page(place.page)?;
+            let line = HashLine::of_page(&page, place)
+                .map_err(|error| sst.source.decode(contents_at(&(0..0)), error))?;
+            let mut matches = line.matches(tag(hash));
+            while matches != 0 {
+                let location = line.location(matches.trailing_zeros());
+                if sst.handles.split.unpack(location) == (index, slot) {
+                    return Ok(true);
+                }
+                matches &= matches - 1;
+            }
+            if !line.goes_on(tag(hash)) {
+                break;
+            }
+            number = sst.hash.next(number);
+        }
+        Ok(false)
+    }
+
+    fn sparse_index(&mut self) -> Result<()> {
+        let handles = &self.sst.handles;
+        for number in 0..=handles.page_count() {
+            let root = number == handles.page_count();
+            let range = handles.page(number).unwrap_or_default();
+            let first = number * handles.fanout;
+            let expected = match root {
+                true => handles.page_count(),
+                false => handles.fanout.min(handles.len() - first),
+            };
+            let place = self.place(BlockKind::Sparse, number);
+            let page = self.sst.source.unpack(place, range.clone()).and_then(|page| {
+                let bad = |error| self.sst.source.decode(contents_at(&range), error);
+                let page = SparsePage::parse(&page).map_err(bad)?;
+                page.check().map_err(bad)?;
+                if page.len() != expected {
+                    let problem = format!("{} separators, {expected} expected", page.len());
+                    return Err(bad(DecodeError::new("sparse index page", 0, problem)));
+                }
+                Ok(())
+            });
+            self.note(page)?;
+        }
+        Ok(())
+    }
+
+    fn hash_index(&mut self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let source = &self.sst.source;
+        let Some(section) = self.sst.meta.section(section::HASH_INDEX) else { return Ok(()) };
+        let mut entries = 0;
+        let mut whole = true;
+        for (number, at) in (0u32..).zip(range(section).step_by(PAGE_BYTES)) {
+            let page = source.read(at..at + PAGE_BYTES as u64).and_then(|page| {
+                let checked = check_page(source.id, number, &page);
+                let checked = checked.and_then(|()| check_lines(&page));
+                checked.map(|()| page).map_err(|error| source.decode(at, error))
+            });
+            progress(PAGE_BYTES as u64);
+            self.facts.hash_pages += 1;
+            match self.note(page)? {
+                None => whole = false,
+                Some(page) => {
+                    let lines = (64..PAGE_BYTES).step_by(64);
+                    let lines = lines.map(|offset| LinePlace { page: 0, offset });
+                    let lines = lines.filter_map(|place| HashLine::of_page(&page, place).ok());
+                    entries += lines.map(|line| line.len() as u64).sum::<u64>();
+                }
+            }
+        }
+        let keys = self.facts.stats.keys;
+        if whole && entries != keys && self.facts.problems.is_empty() {
+            let problem = format!("{entries} entries for {keys} keys");
+            self.problem(section.offset, "hash index", problem);
+        }
+        Ok(())
+    }
+
+    fn statistics(&mut self) -> Result<()> {
+        self.facts.stats.key_max = self.last_key.as_slice().into();
+        let meta = &self.sst.meta;
+        let Some(section) = meta.section(section::STATISTICS) else { return Ok(()) };
+        let at = range(section);
+        let stored = self.sst.source.single(BlockKind::Stats, at.clone()).and_then(|bytes| {
+            let decoded = SstStats::decode(&bytes);
+            decoded.map_err(|error| self.sst.source.decode(contents_at(&at), error))
+        });
+        let Some(stored) = self.note(stored)? else { return Ok(()) };
+        if self.facts.problems.is_empty() && stored != self.facts.stats {
+            self.problem(at.start, "statistics", "not what was counted");
+        }
+        let facts = &stored;
+        let same = (facts.entries, facts.tombstones, facts.raw_bytes)
+            == (meta.entries, meta.tombstones, meta.raw_bytes)
+            && (facts.seq_min, facts.seq_max) == (meta.seq_min, meta.seq_max)
+            && (&facts.key_min, &facts.key_max) == (&meta.key_min, &meta.key_max);
+        if !same {
+            self.problem(at.start, "statistics", "not what the manifest says about the file");
+        }
+        Ok(())
+    }
+
+    /// Puts damage on the list; other errors end the check.
+    fn note<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+        let error = match result {
+            Ok(value) => return Ok(Some(value)),
+            Err(error) => error,
+        };
+        match error.corruption() {
+            Some(corruption) if error.kind() == ErrorKind::Corruption => {
+                if self.facts.problems.len() < PROBLEMS_MAX {
+                    self.facts.problems.push(corruption.clone());
+                }
+                Ok(None)
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn problem(
+        &mut self,
+        offset: u64,
+        structure: &'static str,
+        problem: impl Into<std::borrow::Cow<'static, str>>,
+    ) {
+        let file = self.sst.source.path.clone();
+        let problem = Corruption { file, offset, structure, problem: problem.into() };
+        if self.facts.problems.len() < PROBLEMS_MAX {
+            self.facts.problems.push(problem);
+        }
+    }
+
+    fn place(&self, kind: BlockKind, number: usize) -> BlockPlace {
+        let file = self.sst.source.id;
+        BlockPlace { kind, file, number: u32::try_from(number).unwrap_or(u32::MAX) }
+    }
+}

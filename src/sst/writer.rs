@@ -1,0 +1,498 @@
+//! Writes one SST, front to back, in bounded memory.
+//!
+//! 1. Entries fill a block; a full block is sealed and appended, its separator and its handle are remembered.
+//! 2. About every 8 MiB the file is synced: what a commit's sync could have to wait for stays small.
+//! 3. At the end come the hash index, the shapes, the sparse index, the handles, the statistics and the footer.
+//! 4. The file is synced and gets its name. The directory's entry is the caller's to sync.
+//!
+//! Invariants
+//! * until it is complete and synced the file has a temporary name, and an abandoned one is removed;
+//! * an entry out of order is an error, never a file out of order;
+//! * memory: a block and a write buffer, beside 12 bytes per user key, about 10 per block, and the separators.
+//!
+//! Not here: what goes into which file (`lsm`).
+
+use std::cmp::Ordering;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::SstOptions;
+use super::shapes::ShapeTable;
+use crate::codec::{Checksum, hash};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::Kind;
+use crate::format::block::{BlockKind, BlockPlace, Packing, Sealer};
+use crate::format::file_meta::{FileMeta, Section};
+use crate::format::hash_index::{LocationSplit, PAGE_BYTES, encode_pages};
+use crate::format::names::{FileId, FileName, FileNumber};
+use crate::format::row::encode_row;
+use crate::format::row_block::{KEY_BYTES_MAX, RowBlockBuilder};
+use crate::format::sparse_index::{FANOUT, Handles, SparseBuilder, separator};
+use crate::format::sst::{encode_footer, encode_header, section};
+use crate::format::stats::SstStats;
+use crate::fs::{FileWrite, Fs};
+use crate::model::{RowRef, Seq};
+use crate::options::Codec;
+
+/// A file being written.
+pub(crate) struct SstWriter {
+    output: Output,
+    number: FileNumber,
+    id: FileId,
+    options: SstOptions,
+    sealer: Sealer,
+    builder: RowBlockBuilder,
+    /// The contents of the block being sealed; empty between calls.
+    raw: Vec<u8>,
+    shapes: ShapeTable,
+    keys: Keys,
+    index: Index,
+    stats: SstStats,
+    last_key: Vec<u8>,
+    last_seq: Seq,
+}
+
+/// What the hash index will be made of.
+#[derive(Default)]
+struct Keys {
+    hashes: Vec<u64>,
+    /// The running number of each key's newest entry: with the number of entries of each block it is a location.
+    entries: Vec<u32>,
+    /// How many entries each finished block has.
+    block_entries: Vec<u16>,
+}
+
+/// What the sparse index and the handles will be made of.
+#[derive(Default)]
+struct Index {
+    blocks: Vec<u64>,
+    page: SparseBuilder,
+    root: SparseBuilder,
+    /// Finished pages, and where in here each begins.
+    pages: Vec<u8>,
+    page_starts: Vec<u64>,
+}
+
+/// The file under its temporary name.
+struct Output {
+    fs: Arc<dyn Fs>,
+    temporary: PathBuf,
+    path: PathBuf,
+    file: Option<Box<dyn FileWrite>>,
+    buffer: Vec<u8>,
+    /// How many bytes were written, and how many of them synced.
+    written: u64,
+    synced: u64,
+    /// The checksum of the section so far, which begins at `section_start`; it covers the buffer up to `summed`.
+    checksum: Checksum,
+    section_start: u64,
+    summed: usize,
+    sections: Vec<Section>,
+    /// What ended the writing: a failed write or sync is not tried again.
+    failed: Option<Error>,
+}
+
+/// How much is handed to the operating system at once.
+const BUFFER_BYTES: usize = 256 << 10;
+/// How much may be unsynced: at 100 MB/s less than a tenth of a second of writing back.
+const SYNC_BYTES: u64 = 8 << 20;
+
+impl SstWriter {
+    /// Creates the file in `dir` under its temporary name.
+    ///
+    /// # Errors
+    /// Unsupported if this build lacks the codec.
+    pub(crate) fn create(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        number: FileNumber,
+        id: FileId,
+        options: SstOptions,
+    ) -> Result<Self> {
+        let packing = match options.codec {
+            Codec::None => Packing::Plain,
+            Codec::Zstd => Packing::Zstd,
+        };
+        let sealer = Sealer::new(packing)
+            .map_err(|what| Error::new(ErrorKind::Unsupported, what).during("write an sst"))?;
+        let mut output = Output::create(fs, dir, number)?;
+        encode_header(id, &mut output.buffer);
+        output.begin_section();
+        Ok(Self {
+            output,
+            number,
+            id,
+            options,
+            sealer,
+            builder: RowBlockBuilder::default(),
+            raw: Vec::new(),
+            shapes: ShapeTable::default(),
+            keys: Keys::default(),
+            index: Index::default(),
+            stats: SstStats::default(),
+            last_key: Vec::new(),
+            last_seq: Seq::MAX,
+        })
+    }
+
+    /// Adds an entry: `row` for a put, none for a tombstone. Keys ascend; versions of a key descend in Seq.
+    pub(crate) fn add(
+        &mut self,
+        key: &[u8],
+        seq: Seq,
+        kind: Kind,
+        row: Option<&RowRef<'_>>,
+    ) -> Result<()> {
+        let newest = self.check_order(key, seq, kind, row.is_some())?;
+        let number = row.and_then(|row| self.shapes.number(row.shape.arc()));
+        let body_len = row.map_or(0, |row| row.body.len());
+        if self.builder.is_full(key.len() + body_len, self.options.block_bytes) {
+            self.finish_block()?;
+        }
+        if self.builder.is_empty() {
+            self.index.add_block(self.output.position(), separator(&self.last_key, key));
+        }
+        let mut row_len = 0;
+        self.builder.add(key, seq, kind, |out| {
+            let start = out.len();
+            if let Some(row) = row {
+                encode_row(out, number, row);
+            }
+            row_len = out.len() - start;
+        });
+        if newest {
+            self.keys.hashes.push(hash(self.options.seed, key));
+            // Fits: `check_order` bounds the entries.
+            self.keys.entries.push(u32::try_from(self.stats.entries).unwrap_or(u32::MAX));
+        }
+        self.count(key, seq, kind, row_len);
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        self.last_seq = seq;
+        Ok(())
+    }
+
+    /// How long the file is so far, its indexes not counted.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.output.position()
+    }
+
+    /// How much memory the writer holds, and will hold at the end at the most.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for a budget that counts writers"))]
+    pub(crate) fn memory_bytes(&self) -> usize {
+        // A hash, a number, and a place in the index's lines; an offset and a count.
+        let keys = self.keys.hashes.len() * (8 + 4 + 9) + self.keys.block_entries.len() * 10;
+        let index = self.index.page.bytes() + self.index.root.bytes() + self.index.pages.len();
+        keys + index + BUFFER_BYTES + 3 * self.options.block_bytes
+    }
+
+    /// Writes the indexes, syncs the file and gives it its name. Requires: an entry.
+    pub(crate) fn finish(mut self) -> Result<FileMeta> {
+        if self.stats.entries == 0 {
+            return Err(Error::new(ErrorKind::InvalidInput, "an sst needs an entry"));
+        }
+        self.finish_block()?;
+        self.output.end_section(section::ROWS, Section::MUST_UNDERSTAND)?;
+        let blocks_end = self.output.position();
+        let split = self.write_hash_index()?;
+        let mut raw = std::mem::take(&mut self.raw);
+        self.shapes.encode(&mut raw);
+        self.write_single(section::SHAPES, BlockKind::Shapes, &mut raw)?;
+        let pages = self.write_sparse_index()?;
+        let mut blocks = std::mem::take(&mut self.index.blocks);
+        blocks.push(blocks_end);
+        let blocks = blocks.into();
+        Handles { split, fanout: FANOUT, blocks, pages }.encode(&mut raw);
+        self.write_single(section::HANDLES, BlockKind::Handles, &mut raw)?;
+        self.stats.key_max = self.last_key.as_slice().into();
+        self.stats.keys = self.keys.hashes.len() as u64;
+        self.stats.encode(&mut raw);
+        self.write_single(section::STATISTICS, BlockKind::Stats, &mut raw)?;
+        let bytes = self.output.finish(self.id)?;
+        Ok(self.meta(bytes))
+    }
+
+    fn meta(self, bytes: u64) -> FileMeta {
+        let stats = self.stats;
+        FileMeta {
+            number: self.number,
+            id: self.id,
+            bytes,
+            seq_min: stats.seq_min,
+            seq_max: stats.seq_max,
+            visible_from: Seq::ZERO,
+            entries: stats.entries,
+            tombstones: stats.tombstones,
+            raw_bytes: stats.raw_bytes,
+            key_min: stats.key_min,
+            key_max: stats.key_max,
+            sections: self.output.sections.clone(),
+            unknown: Box::default(),
+        }
+    }
+
+    /// True if the entry is the first, newest version of its key.
+    fn check_order(&self, key: &[u8], seq: Seq, kind: Kind, has_row: bool) -> Result<bool> {
+        if let Some(error) = &self.output.failed {
+            return Err(error.clone());
+        }
+        let order = match self.stats.entries {
+            0 => Ordering::Greater,
+            _ => key.cmp(&self.last_key),
+        };
+        let newest = order.is_gt();
+        let ordered = newest || order.is_eq() && seq < self.last_seq;
+        let wrong = |what: &'static str| Err(Error::new(ErrorKind::InvalidInput, what));
+        if !ordered {
+            return wrong("an entry is out of order: the sst is not written");
+        }
+        if has_row != (kind == Kind::Put) {
+            return wrong("a put needs a row, and a tombstone has none");
+        }
+        let full = self.stats.entries >= u64::from(u32::MAX);
+        if full || key.len() > KEY_BYTES_MAX || seq > Seq::MAX {
+            return wrong("a key is too long, a seq too great, or a file too full");
+        }
+        Ok(newest)
+    }
+
+    fn count(&mut self, key: &[u8], seq: Seq, kind: Kind, row_len: usize) {
+        let stats = &mut self.stats;
+        if stats.entries == 0 {
+            stats.key_min = key.into();
+            (stats.seq_min, stats.seq_max) = (seq, seq);
+        }
+        stats.entries += 1;
+        stats.tombstones += u64::from(kind == Kind::Delete);
+        stats.raw_bytes += (key.len() + row_len) as u64;
+        stats.seq_min = stats.seq_min.min(seq);
+        stats.seq_max = stats.seq_max.max(seq);
+    }
+
+    fn finish_block(&mut self) -> Result<()> {
+        self.keys.block_entries.push(u16::try_from(self.builder.len()).unwrap_or(u16::MAX));
+        self.builder.finish(&mut self.raw);
+        let number = self.index.blocks.len() - 1;
+        let place = self.place(BlockKind::Rows, number);
+        self.sealer.seal(place, &self.raw, &mut self.output.buffer);
+        self.raw.clear();
+        if self.index.page.len() == FANOUT {
+            self.finish_page();
+        }
+        self.output.flush_if_full()
+    }
+
+    /// Seals a page of the sparse index; the pages wait in memory for the rows to end.
+    fn finish_page(&mut self) {
+        let number = self.index.page_starts.len();
+        self.index.page_starts.push(self.index.pages.len() as u64);
+        self.index.root.add(self.index.page.first());
+        self.index.page.finish(&mut self.raw);
+        let place = self.place(BlockKind::Sparse, number);
+        self.sealer.seal_plain(place, &self.raw, &mut self.index.pages);
+        self.raw.clear();
+    }
+
+    fn write_sparse_index(&mut self) -> Result<Box<[u64]>> {
+        if self.index.page.len() > 0 {
+            self.finish_page();
+        }
+        let number = self.index.page_starts.len();
+        self.index.page_starts.push(self.index.pages.len() as u64);
+        self.index.root.finish(&mut self.raw);
+        let place = self.place(BlockKind::Sparse, number);
+        self.sealer.seal_plain(place, &self.raw, &mut self.index.pages);
+        self.raw.clear();
+        let start = self.output.position();
+        let mut starts = std::mem::take(&mut self.index.page_starts);
+        starts.push(self.index.pages.len() as u64);
+        starts.iter_mut().for_each(|offset| *offset += start);
+        self.output.begin_section();
+        self.output.buffer.append(&mut self.index.pages);
+        self.output.end_section(section::SPARSE_INDEX, Section::MUST_UNDERSTAND)?;
+        Ok(starts.into())
+    }
+
+    fn write_hash_index(&mut self) -> Result<LocationSplit> {
+        let slots = self.keys.block_entries.iter().copied().max().unwrap_or(0);
+        let blocks = self.keys.block_entries.len();
+        let Some(split) = LocationSplit::new(blocks, usize::from(slots)) else {
+            let what = "an sst has more blocks than its hash index can tell apart";
+            return Err(Error::new(ErrorKind::InvalidInput, what));
+        };
+        let pages = encode_pages(self.id, self.keys.hashes.len(), self.keys.locations(split));
+        self.output.pad(PAGE_BYTES as u64)?;
+        self.output.begin_section();
+        // Page after page, so that also a large index is written and synced in steps.
+        for page in pages.chunks(PAGE_BYTES) {
+            self.output.buffer.extend_from_slice(page);
+            self.output.flush_if_full()?;
+        }
+        self.output.end_section(section::HASH_INDEX, Section::MUST_UNDERSTAND)?;
+        Ok(split)
+    }
+
+    /// Writes a section of one block, and empties `raw`.
+    fn write_single(&mut self, kind: u16, block: BlockKind, raw: &mut Vec<u8>) -> Result<()> {
+        let flags = if kind == section::STATISTICS { 0 } else { Section::MUST_UNDERSTAND };
+        self.output.begin_section();
+        self.sealer.seal_plain(self.place(block, 0), raw, &mut self.output.buffer);
+        raw.clear();
+        self.output.end_section(kind, flags)
+    }
+
+    fn place(&self, kind: BlockKind, number: usize) -> BlockPlace {
+        BlockPlace { kind, file: self.id, number: u32::try_from(number).unwrap_or(u32::MAX) }
+    }
+}
+
+impl Keys {
+    /// Hash and location of each key.
+    fn locations(&self, split: LocationSplit) -> impl Iterator<Item = (u64, u32)> {
+        let (mut block, mut first) = (0, 0);
+        self.hashes.iter().zip(&self.entries).map(move |(hash, entry)| {
+            // Entries were numbered in the order of the blocks.
+            while let Some(len) = self.block_entries.get(block)
+                && entry - first >= u32::from(*len)
+            {
+                first += u32::from(*len);
+                block += 1;
+            }
+            (*hash, split.pack(u32::try_from(block).unwrap_or(u32::MAX), entry - first))
+        })
+    }
+}
+
+impl Index {
+    fn add_block(&mut self, offset: u64, separator: &[u8]) {
+        let first = self.blocks.is_empty();
+        self.blocks.push(offset);
+        self.page.add(if first { &[] } else { separator });
+    }
+}
+
+impl Output {
+    fn create(fs: Arc<dyn Fs>, dir: &Path, number: FileNumber) -> Result<Self> {
+        let name = FileName::Sst(number).to_string();
+        let temporary = dir.join(format!("{name}.tmp"));
+        let file = fs.create(&temporary);
+        let file =
+            file.map_err(|error| Error::io(format!("create {}", temporary.display()), error))?;
+        Ok(Self {
+            fs,
+            path: dir.join(name),
+            temporary,
+            file: Some(file),
+            buffer: Vec::with_capacity(BUFFER_BYTES + (BUFFER_BYTES >> 3)),
+            written: 0,
+            synced: 0,
+            checksum: Checksum::new(),
+            section_start: 0,
+            summed: 0,
+            sections: Vec::new(),
+            failed: None,
+        })
+    }
+
+    /// Where the next byte goes.
+    fn position(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    fn begin_section(&mut self) {
+        self.section_start = self.position();
+        self.summed = self.buffer.len();
+        self.checksum = Checksum::new();
+    }
+
+    fn end_section(&mut self, kind: u16, flags: u8) -> Result<()> {
+        self.sum();
+        let checksum = std::mem::replace(&mut self.checksum, Checksum::new()).finish();
+        let (offset, len) = (self.section_start, self.position() - self.section_start);
+        self.sections.push(Section { kind, flags, offset, len, checksum });
+        self.flush_if_full()
+    }
+
+    /// Zeros up to a multiple of `alignment`.
+    fn pad(&mut self, alignment: u64) -> Result<()> {
+        let len = self.position().next_multiple_of(alignment) - self.position();
+        self.buffer.resize(self.buffer.len() + usize::try_from(len).unwrap_or(0), 0);
+        self.flush_if_full()
+    }
+
+    fn sum(&mut self) {
+        let part = self.buffer.get(self.summed..).unwrap_or_default();
+        self.checksum = std::mem::replace(&mut self.checksum, Checksum::new()).bytes(part);
+        self.summed = self.buffer.len();
+    }
+
+    fn flush_if_full(&mut self) -> Result<()> {
+        if self.buffer.len() < BUFFER_BYTES {
+            return Ok(());
+        }
+        self.flush()?;
+        if self.written - self.synced >= SYNC_BYTES {
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.sum();
+        let written = self.file()?.write_at(self.written, &self.buffer);
+        self.check("write", written)?;
+        let len = self.buffer.len() as u64;
+        self.file()?.start_write_back(self.written, len);
+        self.written += len;
+        self.buffer.clear();
+        self.summed = 0;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        let synced = self.file()?.sync();
+        self.check("sync", synced)?;
+        self.synced = self.written;
+        Ok(())
+    }
+
+    /// Writes the footer, syncs and renames; the result is the file's length.
+    fn finish(&mut self, id: FileId) -> Result<u64> {
+        let before = self.position();
+        let bytes = encode_footer(id, &self.sections, before, &mut self.buffer);
+        self.flush()?;
+        self.sync()?;
+        self.file = None;
+        let renamed = self.fs.rename(&self.temporary, &self.path);
+        self.check("rename", renamed)?;
+        // Nothing is left to remove when the writer is dropped.
+        self.temporary.clear();
+        Ok(bytes)
+    }
+
+    fn file(&self) -> Result<&dyn FileWrite> {
+        match (&self.failed, &self.file) {
+            (Some(error), _) => Err(error.clone()),
+            (None, Some(file)) => Ok(&**file),
+            (None, None) => Err(Error::new(ErrorKind::Io, "the sst is closed")),
+        }
+    }
+
+    fn check(&mut self, doing: &str, result: std::io::Result<()>) -> Result<()> {
+        result.map_err(|error| {
+            let error = Error::io(format!("{doing} {}", self.temporary.display()), error);
+            self.failed = Some(error.clone());
+            error
+        })
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.file = None;
+        if !self.temporary.as_os_str().is_empty() {
+            // What cannot be removed now is an orphan that the next open removes.
+            let _ = self.fs.remove(&self.temporary);
+        }
+    }
+}

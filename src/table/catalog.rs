@@ -1,0 +1,195 @@
+//! The catalog: which tables there are. Rows of table 0, and a copy in memory.
+//!
+//! | PartitionKey | RowKey             | properties                 |
+//! | `table`      | name in lower case | `Name` String, `Id` Int64  |
+//! | `next`       | empty              | `Id` Int64: the next table |
+//!
+//! Invariants
+//! * a table's id is never used again: the row that holds the next one only grows;
+//! * creating and dropping are commits like any other, and take effect with them.
+//!
+//! Locks: `tables` is held over a commit of the catalog, before the commit lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::error::{Code, Error, ErrorKind, Result};
+use crate::executor::Lane;
+use crate::format::key::user_key;
+use crate::format::names::TableId;
+use crate::lsm::{Action, Batch, Condition, Engine, Gate, Op, PackedRow, TableChange};
+use crate::model::{Entity, check_table_name};
+use crate::options::Durability;
+use crate::sync::Mutex;
+
+use super::RowView;
+use super::write::new_batch;
+
+const TABLES: &str = "table";
+const NEXT: &str = "next";
+
+/// The tables of an open database.
+pub(crate) struct Catalog {
+    engine: Arc<Engine>,
+    gate: Arc<Gate>,
+    tables: Mutex<Tables>,
+}
+
+struct Tables {
+    /// By lower-case name.
+    by_name: BTreeMap<String, Arc<TableEntry>>,
+    next: u32,
+}
+
+/// One table.
+#[derive(Debug)]
+pub(crate) struct TableEntry {
+    /// In the case it was created with.
+    pub(crate) name: String,
+    pub(crate) gate: Arc<Gate>,
+}
+
+impl Catalog {
+    /// Reads the catalog.
+    ///
+    /// # Errors
+    /// `Corruption` for a catalog that makes no sense, `Io`.
+    pub(crate) fn open(engine: &Arc<Engine>) -> Result<Catalog> {
+        let mut tables = Tables { by_name: BTreeMap::new(), next: 1 };
+        let mut scan = engine.scan(&crate::lsm::whole_table(TableId::CATALOG), None)?;
+        while scan.advance()? {
+            let found = scan.row()?;
+            let row = RowView::new(found.key, found.seq, found.row).to_entity()?;
+            tables.add(&row)?;
+        }
+        let gate = Arc::new(Gate::new(TableId::CATALOG));
+        Ok(Catalog { engine: Arc::clone(engine), gate, tables: Mutex::new(tables) })
+    }
+
+    /// The table of this name, in any case.
+    ///
+    /// # Errors
+    /// `NotFound` (`TableNotFound`).
+    pub(crate) fn table(&self, name: &str) -> Result<Arc<TableEntry>> {
+        let tables = self.tables.lock();
+        let entry = tables.by_name.get(&name.to_ascii_lowercase()).cloned();
+        entry.ok_or_else(|| Error::refused(Code::TableNotFound))
+    }
+
+    /// The table of this name, created if need be.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create), never `AlreadyExists`.
+    pub(crate) fn table_or_create(&self, name: &str) -> Result<Arc<TableEntry>> {
+        loop {
+            match self.table(name) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                found => return found,
+            }
+            match self.create(name) {
+                // Somebody was faster.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                created => return created,
+            }
+        }
+    }
+
+    /// The ids of all tables.
+    pub(crate) fn ids(&self) -> BTreeSet<TableId> {
+        self.tables.lock().by_name.values().map(|entry| entry.gate.table).collect()
+    }
+
+    /// All names in the case they were created with, ordered by lower-case name.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.tables.lock().by_name.values().map(|entry| entry.name.clone()).collect()
+    }
+
+    /// Creates a table, durably as the database's default says.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `InvalidInput` for a name that is none; as every write.
+    pub(crate) fn create(&self, name: &str) -> Result<Arc<TableEntry>> {
+        check_table_name(name)?;
+        let lower = name.to_ascii_lowercase();
+        let mut tables = self.tables.lock();
+        if tables.by_name.contains_key(&lower) {
+            return Err(Error::refused(Code::TableAlreadyExists));
+        }
+        let id = TableId(tables.next);
+        let row =
+            Entity::new(TABLES, lower.as_str()).with("Name", name).with("Id", i64::from(id.0));
+        let next = Entity::new(NEXT, "").with("Id", i64::from(id.0) + 1);
+        let mut batch = self.batch(vec![self.put(&row)?, self.put(&next)?]);
+        batch.changes.push(TableChange::Created(id));
+        self.engine.commit(&batch, self.durability())?;
+        tables.next = id.0 + 1;
+        let gate = Arc::new(Gate::new(id));
+        let entry = Arc::new(TableEntry { name: name.to_owned(), gate });
+        tables.by_name.insert(lower, Arc::clone(&entry));
+        Ok(entry)
+    }
+
+    /// Drops a table: gone at once, its space is reclaimed in the background.
+    ///
+    /// # Errors
+    /// `NotFound` (`ResourceNotFound`) for a name that no table has; as every write.
+    pub(crate) fn delete(&self, name: &str) -> Result<()> {
+        let lower = name.to_ascii_lowercase();
+        let mut tables = self.tables.lock();
+        let Some(entry) = tables.by_name.get(&lower).cloned() else {
+            return Err(Error::refused(Code::ResourceNotFound));
+        };
+        let key = user_key(TableId::CATALOG, TABLES, &lower);
+        let hash = self.engine.env.hash(&key);
+        let op = Op { key, hash, condition: Condition::Any, action: Action::Delete };
+        let mut batch = self.batch(vec![op]);
+        batch.changes.push(TableChange::Dropped(Arc::clone(&entry.gate)));
+        self.engine.commit(&batch, self.durability())?;
+        tables.by_name.remove(&lower);
+        self.engine.executor.signal(Lane::Flush);
+        Ok(())
+    }
+
+    fn durability(&self) -> Durability {
+        self.engine.env.options.durability
+    }
+
+    fn put(&self, entity: &Entity) -> Result<Op> {
+        let shapes = &self.engine.env.shapes;
+        let row = entity.to_row(shapes)?;
+        let key = user_key(TableId::CATALOG, entity.partition_key(), entity.row_key());
+        let hash = self.engine.env.hash(&key);
+        let action = Action::Put(PackedRow::new(&row.as_ref(), shapes));
+        Ok(Op { key, hash, condition: Condition::Any, action })
+    }
+
+    /// Catalog rows of two partitions may change together.
+    fn batch(&self, ops: Vec<Op>) -> Batch {
+        let mut batch = new_batch(&self.gate, Vec::new(), false);
+        batch.ops = ops;
+        batch
+    }
+}
+
+impl Tables {
+    fn add(&mut self, row: &Entity) -> Result<()> {
+        let id = u32::try_from(row.get::<i64>("Id")?);
+        let id = id.map_err(|_| damaged("a table id that is none"))?;
+        match row.partition_key() {
+            TABLES => {
+                let name: String = row.get("Name")?;
+                let gate = Arc::new(Gate::new(TableId(id)));
+                let entry = Arc::new(TableEntry { name, gate });
+                self.by_name.insert(row.row_key().to_owned(), entry);
+            }
+            NEXT => self.next = self.next.max(id),
+            // A newer build may keep more here.
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn damaged(problem: &'static str) -> Error {
+    Error::corrupt("catalog".as_ref(), 0, "catalog row", problem)
+}

@@ -1,0 +1,66 @@
+//! Tables of entities: reads, writes with their conditions, entity groups, bulk loading, and the catalog of tables.
+//!
+//! Not here: scans and pages (`query`), opening (`db`), how rows are stored (`lsm`).
+
+mod catalog;
+mod group;
+mod loader;
+mod read;
+mod ticket;
+mod write;
+
+pub use group::{EntityGroup, Operation};
+pub use loader::{LoadMode, LoadSummary, Loader, Rejected};
+pub use read::{RowView, Snapshot, TableView};
+pub use ticket::Ticket;
+
+pub(crate) use catalog::{Catalog, TableEntry};
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::lsm::Engine;
+use crate::options::Durability;
+
+/// A table: a schema-less set of entities, each found by (PartitionKey, RowKey). A cheap clone, usable from any thread.
+///
+/// ```
+/// # fn main() -> rowstone::Result<()> {
+/// use rowstone::{Db, Entity};
+/// let parts = Db::open_in_memory()?.create_table("parts")?;
+/// parts.insert(Entity::new("bolts", "m4x20").with("Price", 0.12).with("Stock", 1_200))?;
+/// let bolt = parts.get("bolts", "m4x20")?.expect("just inserted");
+/// assert_eq!(bolt.get::<f64>("Price")?, 0.12);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Table {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) entry: Arc<TableEntry>,
+    durability: Durability,
+}
+
+impl Table {
+    pub(crate) fn new(engine: Arc<Engine>, entry: Arc<TableEntry>) -> Self {
+        let durability = engine.env.options.durability;
+        Self { engine, entry, durability }
+    }
+
+    /// The name, in the case it was created with.
+    pub fn name(&self) -> &str {
+        &self.entry.name
+    }
+
+    /// The same table with another durability for the writes of this handle.
+    pub fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("name", &self.entry.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,229 @@
+//! Point reads: of a table as it is, and of a table at a snapshot.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::error::{Error, Result};
+use crate::format::key::{decode_part, decode_user_key, user_key};
+use crate::lsm::SnapshotGuard;
+use crate::model::{ETag, Entity, Projector, RowRef, Seq, ValueRef};
+
+use super::Table;
+
+/// A moment that stays readable: every read through it sees the commits up to it and none after.
+///
+/// Keeping one keeps the versions it sees: drop it when it is no longer needed.
+pub struct Snapshot {
+    guard: SnapshotGuard,
+}
+
+/// A table at a snapshot. It has no write methods.
+///
+/// ```
+/// # fn main() -> rowstone::Result<()> {
+/// # use rowstone::{Db, Entity};
+/// let db = Db::open_in_memory()?;
+/// let parts = db.create_table("parts")?;
+/// parts.insert(Entity::new("bolts", "m4x20").with("Stock", 1_200))?;
+/// let before = db.snapshot();
+/// parts.delete("bolts", "m4x20")?;
+/// assert!(parts.get("bolts", "m4x20")?.is_none());
+/// assert!(parts.at(&before).get("bolts", "m4x20")?.is_some());
+/// # Ok(())
+/// # }
+/// ```
+pub struct TableView<'s> {
+    pub(crate) table: Table,
+    pub(crate) snapshot: &'s Snapshot,
+}
+
+/// A row where it lies: properties are decoded only when asked for.
+pub struct RowView<'a> {
+    key: &'a [u8],
+    seq: Seq,
+    row: RowRef<'a>,
+}
+
+impl Snapshot {
+    pub(crate) fn new(guard: SnapshotGuard) -> Self {
+        Self { guard }
+    }
+
+    /// The last commit it sees: its Timestamp in ticks of 100 ns since 1601-01-01 UTC.
+    pub fn seq(&self) -> Seq {
+        self.guard.seq()
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Snapshot").field(&self.seq()).finish()
+    }
+}
+
+impl Table {
+    /// The entity with these keys, or `None`. One look at the memtables and at most one hash line a file.
+    ///
+    /// # Errors
+    /// `Corruption` and `Io`; `NotFound` once the table was dropped.
+    pub fn get(&self, partition_key: &str, row_key: &str) -> Result<Option<Entity>> {
+        self.read(partition_key, row_key, None, |row| row.to_entity())
+    }
+
+    /// As [`get`](Self::get), with only the properties named; an entity without any of them has none.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_select(
+        &self,
+        partition_key: &str,
+        row_key: &str,
+        names: &[&str],
+    ) -> Result<Option<Entity>> {
+        self.read(partition_key, row_key, None, |row| row.project(&mut Projector::new(names)))
+    }
+
+    /// Calls `with` with the row where it lies, without copying it; the cheapest read.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), and those of `with`.
+    pub fn with_row<R>(
+        &self,
+        partition_key: &str,
+        row_key: &str,
+        with: impl FnOnce(&RowView<'_>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        self.read(partition_key, row_key, None, with)
+    }
+
+    /// The table as it was at `snapshot`, also if it was dropped since.
+    pub fn at<'s>(&self, snapshot: &'s Snapshot) -> TableView<'s> {
+        TableView { table: self.clone(), snapshot }
+    }
+
+    #[inline]
+    fn read<R>(
+        &self,
+        partition_key: &str,
+        row_key: &str,
+        at: Option<Seq>,
+        with: impl FnOnce(&RowView<'_>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        if at.is_none() {
+            self.entry.gate.check()?;
+        }
+        let key = user_key(self.entry.gate.table, partition_key, row_key);
+        self.engine.get(&key, at, |seq, row| with(&RowView { key: &key, seq, row }))
+    }
+}
+
+impl TableView<'_> {
+    /// The entity with these keys as of the snapshot.
+    ///
+    /// # Errors
+    /// `Corruption` and `Io`.
+    pub fn get(&self, partition_key: &str, row_key: &str) -> Result<Option<Entity>> {
+        let at = Some(self.snapshot.seq());
+        self.table.read(partition_key, row_key, at, |row| row.to_entity())
+    }
+
+    /// As [`get`](Self::get), with only the properties named.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_select(
+        &self,
+        partition_key: &str,
+        row_key: &str,
+        names: &[&str],
+    ) -> Result<Option<Entity>> {
+        let at = Some(self.snapshot.seq());
+        let mut projector = Projector::new(names);
+        self.table.read(partition_key, row_key, at, |row| row.project(&mut projector))
+    }
+}
+
+impl<'a> RowView<'a> {
+    pub(crate) fn new(key: &'a [u8], seq: Seq, row: RowRef<'a>) -> Self {
+        Self { key, seq, row }
+    }
+
+    /// The PartitionKey; copied only if it holds characters above U+DFFF.
+    ///
+    /// # Errors
+    /// `Corruption` for a key that is not UTF-8.
+    pub fn partition_key(&self) -> Result<Cow<'_, str>> {
+        decode_part(self.parts()?.0).map_err(damaged)
+    }
+
+    /// The RowKey; copied only if it holds characters above U+DFFF.
+    ///
+    /// # Errors
+    /// `Corruption` for a key that is not UTF-8.
+    pub fn row_key(&self) -> Result<Cow<'_, str>> {
+        decode_part(self.parts()?.1).map_err(damaged)
+    }
+
+    /// The ETag.
+    pub fn etag(&self) -> ETag {
+        ETag(self.seq)
+    }
+
+    /// The value of a property; `None` if the entity has none of this name.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub fn value(&self, name: &str) -> Result<Option<ValueRef<'_>>> {
+        self.row.find(name).map_err(damaged)
+    }
+
+    /// How many properties there are besides keys and Timestamp.
+    pub fn len(&self) -> usize {
+        self.row.shape.arc().len()
+    }
+
+    /// True if there is no property besides keys and Timestamp.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A copy that owns itself: one allocation.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub fn to_entity(&self) -> Result<Entity> {
+        let (partition_key, row_key) = self.parts()?;
+        Entity::from_row(partition_key, row_key, self.seq, &self.row).map_err(damaged)
+    }
+
+    /// A copy with only what `projector` selects.
+    pub(crate) fn project(&self, projector: &mut Projector) -> Result<Entity> {
+        let (partition_key, row_key) = self.parts()?;
+        projector.entity(partition_key, row_key, self.seq, &self.row).map_err(damaged)
+    }
+
+    /// Encoded PartitionKey and RowKey.
+    pub(crate) fn parts(&self) -> Result<(&'a [u8], &'a [u8])> {
+        decode_user_key(self.key).map(|(_, pk, rk)| (pk, rk)).map_err(damaged)
+    }
+}
+
+/// Checksums held, so this is a fault of whoever wrote the row: still an error and not a panic.
+fn damaged(error: crate::codec::DecodeError) -> Error {
+    Error::decode("row".as_ref(), 0, error)
+}
+
+#[cfg(feature = "serde")]
+impl Table {
+    /// The entity with these keys as an application's struct, or `None`; see `Entity::to`.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); `InvalidInput` if a property does not fit its field.
+    pub fn get_as<T: serde::de::DeserializeOwned>(
+        &self,
+        partition_key: &str,
+        row_key: &str,
+    ) -> Result<Option<T>> {
+        self.get(partition_key, row_key)?.map(|entity| entity.to()).transpose()
+    }
+}

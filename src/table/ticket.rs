@@ -1,0 +1,66 @@
+//! A group under way.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::error::Result;
+use crate::lsm::CommitTicket;
+use crate::model::ETag;
+
+/// A commit that was accepted and is on its way to the disk: wait for it, or await it (no runtime is needed).
+///
+/// Dropping a ticket does not take the commit back.
+///
+/// ```
+/// # fn main() -> rowstone::Result<()> {
+/// # use rowstone::{Db, Entity, EntityGroup};
+/// # let parts = Db::open_in_memory()?.create_table("parts")?;
+/// let mut tickets = Vec::new();
+/// for i in 0..8 {
+///     let mut group = EntityGroup::new("bolts");
+///     group.insert(Entity::new("bolts", format!("{i:04}")).with("Stock", i))?;
+///     tickets.push(parts.commit_async(group)?);
+/// }
+/// for ticket in tickets {
+///     ticket.wait()?; // eight commits, about one sync
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "the commit is not durable until the ticket is waited for"]
+pub struct Ticket {
+    commit: CommitTicket,
+    etags: Vec<Option<ETag>>,
+}
+
+impl Ticket {
+    pub(super) fn new(commit: CommitTicket, etags: Vec<Option<ETag>>) -> Self {
+        Self { commit, etags }
+    }
+
+    /// Blocks until the commit is as durable as it asked, and visible.
+    ///
+    /// # Errors
+    /// `Poisoned`: whether the commit survives is decided when the database is opened anew.
+    pub fn wait(self) -> Result<Vec<Option<ETag>>> {
+        self.commit.wait()?;
+        Ok(self.etags)
+    }
+}
+
+impl Future for Ticket {
+    type Output = Result<Vec<Option<ETag>>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        Pin::new(&mut this.commit).poll(context).map_ok(|()| std::mem::take(&mut this.etags))
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket").field("seq", &self.commit.seq()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,151 @@
+//! Writes of one entity, and how an operation becomes a mutation with a condition.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::key::{decode_part, decode_user_key, user_key};
+use crate::lsm::{Action, Batch, Condition, Gate, Op, PackedRow};
+use crate::model::{ETag, Entity, KeyPart, RowRef, Seq, check_key, check_row_limits, utf16_len};
+use crate::options::Durability;
+
+use super::{Operation, Table};
+
+impl Table {
+    /// Inserts an entity that must not exist. One commit, as durable as the database's default.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `InvalidInput` for what the data model does not allow; `NotFound` once the table was dropped;
+    /// `StorageFull`, `Poisoned`, `Io` as every write.
+    pub fn insert(&self, entity: Entity) -> Result<ETag> {
+        self.write(Operation::Insert(entity))
+    }
+
+    /// Makes an existing entity exactly the one given, whatever it was.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; else as [`insert`](Self::insert).
+    pub fn replace(&self, entity: Entity) -> Result<ETag> {
+        self.write(Operation::Replace(entity, None))
+    }
+
+    /// Makes an existing entity exactly the one given, if nobody wrote it since `etag` was read.
+    ///
+    /// # Errors
+    /// `PreconditionFailed` if somebody did, `NotFound` if there is none; else as [`insert`](Self::insert).
+    pub fn replace_if(&self, entity: Entity, etag: ETag) -> Result<ETag> {
+        self.write(Operation::Replace(entity, Some(etag)))
+    }
+
+    /// Sets the properties given and keeps the others of an existing entity.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none, `InvalidInput` also if the result would be too large; else as [`insert`](Self::insert).
+    pub fn merge(&self, entity: Entity) -> Result<ETag> {
+        self.write(Operation::Merge(entity, None))
+    }
+
+    /// Sets the properties given, if nobody wrote the entity since `etag` was read.
+    ///
+    /// # Errors
+    /// `PreconditionFailed` if somebody did; else as [`merge`](Self::merge).
+    pub fn merge_if(&self, entity: Entity, etag: ETag) -> Result<ETag> {
+        self.write(Operation::Merge(entity, Some(etag)))
+    }
+
+    /// Inserts the entity, or makes the existing one exactly the one given. Reads nothing: the cheapest write.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert), never `AlreadyExists`.
+    pub fn upsert(&self, entity: Entity) -> Result<ETag> {
+        self.write(Operation::Upsert(entity))
+    }
+
+    /// Inserts the entity, or sets the properties given of the existing one.
+    ///
+    /// # Errors
+    /// As [`merge`](Self::merge), never `NotFound` for the entity.
+    pub fn upsert_merge(&self, entity: Entity) -> Result<ETag> {
+        self.write(Operation::UpsertMerge(entity))
+    }
+
+    /// Deletes an existing entity, whatever it is.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; else as every write.
+    pub fn delete(&self, partition_key: &str, row_key: &str) -> Result<()> {
+        self.write(Operation::delete(partition_key, row_key, None)).map(drop)
+    }
+
+    /// Deletes an entity, if nobody wrote it since `etag` was read.
+    ///
+    /// # Errors
+    /// `PreconditionFailed` if somebody did, `NotFound` if there is none; else as every write.
+    pub fn delete_if(&self, partition_key: &str, row_key: &str, etag: ETag) -> Result<()> {
+        self.write(Operation::delete(partition_key, row_key, Some(etag))).map(drop)
+    }
+
+    fn write(&self, operation: Operation) -> Result<ETag> {
+        let op = self.op(&operation)?;
+        let batch = self.batch(vec![op], false);
+        self.engine.commit(&batch, self.durability).map(ETag)
+    }
+
+    pub(super) fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// The mutation that `operation` asks for; checks form and limits of what is given.
+    pub(super) fn op(&self, operation: &Operation) -> Result<Op> {
+        let (partition_key, row_key) = operation.keys();
+        check_key(KeyPart::PartitionKey, partition_key)?;
+        check_key(KeyPart::RowKey, row_key)?;
+        let shapes = &self.engine.env.shapes;
+        let row = operation.entity().map(|entity| entity.to_row(shapes)).transpose()?;
+        let is = |etag: &Option<ETag>| {
+            etag.map_or(Condition::Present, |etag| Condition::Is(Seq(etag.seq().0)))
+        };
+        let condition = match operation {
+            Operation::Insert(_) => Condition::Absent,
+            Operation::Replace(_, etag) | Operation::Merge(_, etag) => is(etag),
+            Operation::Upsert(_) | Operation::UpsertMerge(_) => Condition::Any,
+            Operation::Delete { etag, .. } => is(etag),
+        };
+        let action = match (operation, row) {
+            (Operation::Merge(..) | Operation::UpsertMerge(_), Some(row)) => Action::Merge(row),
+            (_, Some(row)) => Action::Put(PackedRow::new(&row.as_ref(), shapes)),
+            (_, None) => Action::Delete,
+        };
+        let key = user_key(self.entry.gate.table, partition_key, row_key);
+        let hash = self.engine.env.hash(&key);
+        Ok(Op { key, hash, condition, action })
+    }
+
+    /// Requires that all keys are of one partition, and that there is one.
+    pub(super) fn batch(&self, ops: Vec<Op>, is_group: bool) -> Batch {
+        new_batch(&self.entry.gate, ops, is_group)
+    }
+}
+
+/// A batch on one partition of the table behind `gate`.
+pub(super) fn new_batch(gate: &Arc<Gate>, ops: Vec<Op>, is_group: bool) -> Batch {
+    let prefix_len = match ops.as_slice() {
+        // One key is its own prefix: nothing is written twice either way.
+        [] | [_] => 0,
+        [first, ..] => first.key.iter().skip(4).position(|byte| *byte == 0).map_or(4, |at| at + 5),
+    };
+    debug_assert!(
+        ops.iter().all(|op| op.key.get(..prefix_len) == ops[0].key.get(..prefix_len)),
+        "one partition"
+    );
+    let gate = Arc::clone(gate);
+    Batch { gate, ops, prefix_len, is_group, changes: Vec::new(), check_merged }
+}
+
+/// The limits of an entity hold for what a merge makes, too.
+fn check_merged(key: &[u8], row: &RowRef<'_>) -> Result<()> {
+    let damaged = |error| Error::decode("merge".as_ref(), 0, error);
+    let (_, partition_key, row_key) = decode_user_key(key).map_err(damaged)?;
+    let units = utf16_len(&decode_part(partition_key).map_err(damaged)?)
+        + utf16_len(&decode_part(row_key).map_err(damaged)?);
+    check_row_limits(units, row)
+}

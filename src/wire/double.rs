@@ -1,0 +1,107 @@
+//! Doubles as text: read by JSON's number grammar, written as the Table service writes them.
+//!
+//! Invariants
+//! * what is written reads back as the same bits, a NaN's payload excepted;
+//! * a finite Double is always written with a point or an exponent, so that it is not taken for an Int32.
+
+use super::json::number_len;
+
+/// The finite number that `text` spells by JSON's grammar; `None` if it is none or beyond f64.
+pub(crate) fn parse_finite(text: &str) -> Option<f64> {
+    if text.is_empty() || number_len(text.as_bytes()) != text.len() {
+        return None;
+    }
+    text.parse().ok().filter(|value: &f64| value.is_finite())
+}
+
+/// As [`parse_finite`], and `NaN`, `Infinity`, `-Infinity`.
+pub(crate) fn parse(text: &str) -> Option<f64> {
+    match text {
+        "NaN" => Some(f64::NAN),
+        "Infinity" => Some(f64::INFINITY),
+        "-Infinity" => Some(f64::NEG_INFINITY),
+        _ => parse_finite(text),
+    }
+}
+
+/// Appends `5.0`, `0.0001`, `1E-05`, `1.23456789012346E+24`, `NaN`, `-Infinity`: the fewest digits that
+/// give the number back, with an exponent from 1E+15 up and below 0.0001.
+pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
+    if value.is_nan() {
+        return out.extend_from_slice(b"NaN");
+    }
+    if value.is_infinite() {
+        let name: &[u8] = if value > 0.0 { b"Infinity" } else { b"-Infinity" };
+        return out.extend_from_slice(name);
+    }
+    let magnitude = value.abs();
+    if magnitude == 0.0 || (1e-4..1e15).contains(&magnitude) {
+        // `Debug` keeps the point of an integral number.
+        return out.extend_from_slice(format!("{value:?}").as_bytes());
+    }
+    let text = format!("{value:e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let (sign, exponent) = match exponent.strip_prefix('-') {
+        Some(exponent) => ('-', exponent),
+        None => ('+', exponent),
+    };
+    out.extend_from_slice(format!("{digits}E{sign}{exponent:0>2}").as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(value: f64, expected: &str) {
+        let mut out = Vec::new();
+        put(&mut out, value);
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        let back = parse(expected).unwrap();
+        assert!(back.to_bits() == value.to_bits() || (back.is_nan() && value.is_nan()));
+    }
+
+    #[test]
+    fn written_as_the_service_does() {
+        check(5.0, "5.0");
+        check(0.0, "0.0");
+        check(-0.0, "-0.0");
+        check(-1.5, "-1.5");
+        check(0.0001, "0.0001");
+        check(0.000_012, "1.2E-05");
+        check(1e15, "1E+15");
+        check(999_999_999_999_999.0, "999999999999999.0");
+        check(1.23456789012346e24, "1.23456789012346E+24");
+        check(f64::MAX, "1.7976931348623157E+308");
+        check(5e-324, "5E-324");
+        check(f64::NAN, "NaN");
+        check(f64::INFINITY, "Infinity");
+        check(f64::NEG_INFINITY, "-Infinity");
+    }
+
+    #[test]
+    fn any_bits_come_back() {
+        let mut bits = 0x9e37_79b9_7f4a_7c15_u64;
+        for _ in 0..20_000 {
+            bits = bits.wrapping_mul(0xd129_0d3c_a1b5_59d9).wrapping_add(1);
+            let value = f64::from_bits(bits);
+            let mut out = Vec::new();
+            put(&mut out, value);
+            let text = String::from_utf8(out).unwrap();
+            let back = parse(&text).unwrap_or_else(|| panic!("{text}"));
+            assert!(back.to_bits() == bits || (back.is_nan() && value.is_nan()), "{text}");
+            assert!(!value.is_finite() || text.contains(['.', 'E']), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_spellings_are_not_numbers() {
+        for text in
+            ["", "nan", "inf", "+1", ".5", "1.", "0x10", "1_0", " 1", "1e999", "-1e999", "01"]
+        {
+            assert_eq!(parse(text), None, "{text}");
+        }
+        assert_eq!(parse("1e-999"), Some(0.0));
+        assert_eq!(parse_finite("NaN"), None);
+    }
+}

@@ -1,0 +1,403 @@
+//! Requests and responses of `exec`: one JSON object a line, both ways.
+//!
+//! Invariants
+//! * a line is read whole before anything of it counts: malformed JSON anywhere in it refuses all of it;
+//! * a member that its operation does not know is refused, so that a misspelt condition is never ignored;
+//! * a response is one line.
+//!
+//! Not here: carrying requests out (`cli::exec`), entities (`odata`), the bound on lines (`cli::window`).
+
+use std::borrow::Cow;
+
+use super::json::{self, Reader, Scalar};
+use super::keys::KeyFilter;
+use super::odata::{self, Metadata};
+use crate::error::{Code, Error, ErrorKind, Result};
+use crate::model::{ETag, Entity, KeyPart, check_key};
+
+/// Entities in a page, and the most that `top` may ask for.
+pub(crate) const PAGE_ENTITIES_MAX: usize = 1000;
+/// Names in a `select`.
+const SELECT_MAX: usize = 255;
+/// Operations that a group is read up to: one more than any group may have, so that the excess is seen.
+const OPERATIONS_MAX: usize = 101;
+
+/// What a line asks for.
+#[derive(Debug)]
+pub(crate) enum Request {
+    CreateTable { table: String },
+    DeleteTable { table: String },
+    Tables,
+    Write { table: String, write: Write },
+    Get { table: String, key: Key, select: Select },
+    Query { table: String, filter: KeyFilter, select: Select, top: usize, next: Option<Key> },
+    Group { table: String, writes: Vec<Write> },
+    Flush,
+    Compact,
+    Checkpoint { path: String },
+    Stats,
+    Verify,
+}
+
+/// One change of one entity.
+#[derive(Debug)]
+pub(crate) enum Write {
+    Insert(Entity),
+    Upsert(Entity),
+    UpsertMerge(Entity),
+    Replace(Entity, Condition),
+    Merge(Entity, Condition),
+    Delete(Key, Condition),
+}
+
+/// The state that a change requires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// The entity exists.
+    Exists,
+    /// The entity is as it was.
+    Is(ETag),
+}
+
+/// The key of an entity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) pk: String,
+    pub(crate) rk: String,
+}
+
+/// The names of a projection; `None` is all.
+pub(crate) type Select = Option<Vec<String>>;
+
+/// Reads one line.
+///
+/// # Errors
+/// The Table service's codes; the index of the failing operation of a group.
+pub(crate) fn read_request(line: &[u8]) -> Result<Request> {
+    let line = std::str::from_utf8(line)
+        .map_err(|error| invalid(format!("not UTF-8 at byte {}", error.valid_up_to())))?;
+    let mut fields = Fields::read(line)?;
+    let op = fields.string("op")?.ok_or_else(|| invalid("'op' is missing"))?;
+    let request = match &*op {
+        "create_table" => Request::CreateTable { table: fields.table()? },
+        "delete_table" => Request::DeleteTable { table: fields.table()? },
+        "tables" => Request::Tables,
+        "get" => {
+            let table = fields.table()?;
+            Request::Get { table, key: fields.key()?, select: fields.select()? }
+        }
+        "query" => read_query(&mut fields)?,
+        "group" => read_group(&mut fields)?,
+        "flush" => Request::Flush,
+        "compact" => Request::Compact,
+        "checkpoint" => Request::Checkpoint { path: fields.required("path")? },
+        "stats" => Request::Stats,
+        "verify" => Request::Verify,
+        write => {
+            let table = fields.table()?;
+            Request::Write { table, write: fields.write(write)? }
+        }
+    };
+    fields.finish()?;
+    Ok(request)
+}
+
+fn read_query(fields: &mut Fields<'_>) -> Result<Request> {
+    let table = fields.table()?;
+    let select = fields.select()?;
+    let top = fields.top()?;
+    let next = fields.take("next").map(read_next).transpose()?;
+    let explain = fields.take("explain").is_some_and(|explain| explain != "false");
+    let filter = fields.string("filter")?.unwrap_or_default();
+    let filter = KeyFilter::parse(&filter)?;
+    if explain {
+        return Err(Error::refused(Code::NotImplemented));
+    }
+    Ok(Request::Query { table, filter, select, top, next })
+}
+
+fn read_next(next: &str) -> Result<Key> {
+    let mut fields = Fields::read(next)?;
+    let key = fields.key()?;
+    fields.finish()?;
+    Ok(key)
+}
+
+fn read_group(fields: &mut Fields<'_>) -> Result<Request> {
+    let table = fields.table()?;
+    let ops = fields.take("ops").ok_or_else(|| invalid("'ops' is missing"))?;
+    let mut writes = Vec::new();
+    Reader::new(ops).array(|reader| {
+        let op = reader.value_text()?;
+        if writes.len() < OPERATIONS_MAX {
+            writes.push(read_write(op).map_err(|error| error.at_index(writes.len()))?);
+        }
+        Ok(())
+    })?;
+    Ok(Request::Group { table, writes })
+}
+
+/// Reads one operation of a group.
+fn read_write(op: &str) -> Result<Write> {
+    let mut fields = Fields::read(op)?;
+    let op = fields.string("op")?.ok_or_else(|| invalid("'op' is missing"))?;
+    let write = fields.write(&op)?;
+    fields.finish()?;
+    Ok(write)
+}
+
+/// The members of a request, each with the text of its value; nulls count as absent.
+struct Fields<'a> {
+    members: Vec<(Cow<'a, str>, &'a str)>,
+}
+
+/// More members than any request has.
+const MEMBERS_MAX: usize = 16;
+
+impl<'a> Fields<'a> {
+    fn read(text: &'a str) -> Result<Fields<'a>> {
+        let mut members: Vec<(Cow<'a, str>, &'a str)> = Vec::new();
+        let mut reader = Reader::new(text);
+        reader.object(|reader, name| {
+            let value = reader.value_text()?;
+            if members.iter().any(|(other, _)| *other == name) {
+                return Err(invalid(format!("'{name}' is there twice")));
+            }
+            if members.len() == MEMBERS_MAX {
+                return Err(invalid("too many members"));
+            }
+            members.push((name, value));
+            Ok(())
+        })?;
+        reader.end()?;
+        members.retain(|(_, value)| *value != "null");
+        Ok(Fields { members })
+    }
+
+    fn take(&mut self, name: &str) -> Option<&'a str> {
+        let found = self.members.iter().position(|(member, _)| member == name)?;
+        Some(self.members.swap_remove(found).1)
+    }
+
+    fn finish(self) -> Result<()> {
+        match self.members.first() {
+            Some((name, _)) => Err(invalid(format!("'{name}' means nothing here"))),
+            None => Ok(()),
+        }
+    }
+
+    fn string(&mut self, name: &str) -> Result<Option<Cow<'a, str>>> {
+        let Some(text) = self.take(name) else { return Ok(None) };
+        match Reader::new(text).scalar()? {
+            Scalar::String(text) => Ok(Some(text)),
+            _ => Err(invalid(format!("'{name}' is not a string"))),
+        }
+    }
+
+    fn required(&mut self, name: &str) -> Result<String> {
+        let missing = || invalid(format!("'{name}' is missing"));
+        Ok(self.string(name)?.ok_or_else(missing)?.into_owned())
+    }
+
+    fn table(&mut self) -> Result<String> {
+        self.required("table")
+    }
+
+    fn key(&mut self) -> Result<Key> {
+        let key = Key { pk: self.required("pk")?, rk: self.required("rk")? };
+        check_key(KeyPart::PartitionKey, &key.pk)?;
+        check_key(KeyPart::RowKey, &key.rk)?;
+        Ok(key)
+    }
+
+    fn entity(&mut self) -> Result<Entity> {
+        odata::read_entity(self.take("entity").ok_or_else(|| invalid("'entity' is missing"))?)
+    }
+
+    fn condition(&mut self) -> Result<Condition> {
+        let Some(etag) = self.string("etag")? else {
+            return Err(invalid("'etag' is missing: give the entity's, or \"*\" for any"));
+        };
+        read_condition(&etag)
+    }
+
+    fn write(&mut self, op: &str) -> Result<Write> {
+        Ok(match op {
+            "insert" => Write::Insert(self.entity()?),
+            "upsert_replace" => Write::Upsert(self.entity()?),
+            "upsert_merge" => Write::UpsertMerge(self.entity()?),
+            "replace" => Write::Replace(self.entity()?, self.condition()?),
+            "merge" => Write::Merge(self.entity()?, self.condition()?),
+            "delete" => Write::Delete(self.key()?, self.condition()?),
+            _ => return Err(invalid(format!("unknown operation '{op}'"))),
+        })
+    }
+
+    fn select(&mut self) -> Result<Select> {
+        let Some(text) = self.take("select") else { return Ok(None) };
+        let mut names = Vec::new();
+        Reader::new(text).array(|reader| match reader.scalar()? {
+            Scalar::String(_) if names.len() == SELECT_MAX => {
+                Err(invalid(format!("'select' lists more than {SELECT_MAX} names")))
+            }
+            Scalar::String(name) => {
+                names.push(name.into_owned());
+                Ok(())
+            }
+            _ => Err(invalid("'select' is not a list of names")),
+        })?;
+        let all = names.is_empty() || names.iter().any(|name| name == "*");
+        Ok((!all).then_some(names))
+    }
+
+    fn top(&mut self) -> Result<usize> {
+        let Some(text) = self.take("top") else { return Ok(PAGE_ENTITIES_MAX) };
+        let top = text.parse().ok().filter(|top| *top <= PAGE_ENTITIES_MAX);
+        top.ok_or_else(|| invalid(format!("'top' is not a number from 0 to {PAGE_ENTITIES_MAX}")))
+    }
+}
+
+/// A condition from its text: `*` or an ETag.
+pub(crate) fn read_condition(etag: &str) -> Result<Condition> {
+    if etag == "*" {
+        return Ok(Condition::Exists);
+    }
+    let malformed = |_| invalid(format!("The etag value '{etag}' is not valid."));
+    etag.parse().map(Condition::Is).map_err(malformed)
+}
+
+fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
+    Error::refused_with(Code::InvalidInput, message)
+}
+
+/// One response, built up as a line.
+pub(crate) struct Response(Vec<u8>);
+
+impl Response {
+    /// `{"ok":true}`: begin here, add members, take the line.
+    pub(crate) fn ok() -> Self {
+        Self(b"{\"ok\":true".to_vec())
+    }
+
+    /// The response to a request that failed.
+    pub(crate) fn error(error: &Error) -> Self {
+        let mut out = b"{\"ok\":false,\"error\":{\"code\":".to_vec();
+        json::put_string(&mut out, error.code());
+        out.extend_from_slice(format!(",\"status\":{}", error.status()).as_bytes());
+        if error.code() == Code::InternalError.as_str() {
+            out.extend_from_slice(b",\"kind\":");
+            json::put_string(&mut out, &kind_name(error.kind()));
+        }
+        out.extend_from_slice(b",\"message\":");
+        json::put_string(&mut out, &error.chain());
+        if let Some(index) = error.index() {
+            out.extend_from_slice(format!(",\"index\":{index}").as_bytes());
+        }
+        out.push(b'}');
+        Self(out)
+    }
+
+    pub(crate) fn etag(mut self, etag: ETag) -> Self {
+        json::put_string(self.member("etag"), &etag.to_string());
+        self
+    }
+
+    /// The ETags of a group; null for a delete.
+    pub(crate) fn etags(mut self, etags: &[Option<ETag>]) -> Self {
+        put_list(self.member("etags"), etags, |out, etag| match etag {
+            Some(etag) => json::put_string(out, &etag.to_string()),
+            None => out.extend_from_slice(b"null"),
+        });
+        self
+    }
+
+    pub(crate) fn entity(mut self, entity: &Entity, select: &Select) -> Self {
+        odata::put_entity(self.member("entity"), entity, select.as_deref(), Metadata::MINIMAL);
+        self
+    }
+
+    /// A page of a query and where the next one starts.
+    pub(crate) fn page(mut self, entities: &[Entity], select: &Select, next: Option<&Key>) -> Self {
+        put_list(self.member("entities"), entities, |out, entity| {
+            odata::put_entity(out, entity, select.as_deref(), Metadata::MINIMAL);
+        });
+        let out = self.member("next");
+        match next {
+            Some(Key { pk, rk }) => {
+                out.extend_from_slice(b"{\"pk\":");
+                json::put_string(out, pk);
+                out.extend_from_slice(b",\"rk\":");
+                json::put_string(out, rk);
+                out.push(b'}');
+            }
+            None => out.extend_from_slice(b"null"),
+        }
+        self
+    }
+
+    pub(crate) fn tables(mut self, tables: &[String]) -> Self {
+        put_list(self.member("tables"), tables, |out, table| json::put_string(out, table));
+        self
+    }
+
+    /// Counters, each a member of its own.
+    pub(crate) fn counters<'n>(mut self, fields: impl IntoIterator<Item = (&'n str, u64)>) -> Self {
+        for (name, value) in fields {
+            self.member(name).extend_from_slice(value.to_string().as_bytes());
+        }
+        self
+    }
+
+    /// What a verification counted and found; not ok if it found anything.
+    pub(crate) fn verified(checked: &[(&'static str, u64)], problems: &[String]) -> Self {
+        let mut response = match problems.is_empty() {
+            true => Self::ok(),
+            false => Self(b"{\"ok\":false".to_vec()),
+        };
+        let out = response.member("checked");
+        out.push(b'{');
+        for (i, (name, count)) in checked.iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            json::put_string(out, name);
+            out.extend_from_slice(format!(":{count}").as_bytes());
+        }
+        out.push(b'}');
+        put_list(response.member("problems"), problems, |out, p| json::put_string(out, p));
+        response
+    }
+
+    /// The line, its end included.
+    pub(crate) fn into_line(mut self) -> Vec<u8> {
+        self.0.extend_from_slice(b"}\n");
+        self.0
+    }
+
+    fn member(&mut self, name: &str) -> &mut Vec<u8> {
+        self.0.push(b',');
+        json::put_string(&mut self.0, name);
+        self.0.push(b':');
+        &mut self.0
+    }
+}
+
+fn put_list<T>(out: &mut Vec<u8>, items: &[T], mut put: impl FnMut(&mut Vec<u8>, &T)) {
+    out.push(b'[');
+    for (i, item) in items.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        put(out, item);
+    }
+    out.push(b']');
+}
+
+/// The name of an engine error's kind on the wire.
+fn kind_name(kind: ErrorKind) -> String {
+    format!("{kind:?}")
+}
+
+#[cfg(test)]
+#[path = "exec_tests.rs"]
+mod tests;

@@ -1,0 +1,263 @@
+//! Requests: each form, each refusal. Responses: each form.
+
+use super::*;
+use crate::model::Seq;
+
+const ETAG: &str = r#"W/\"datetime'2022-02-01T20%3A52%3A48.011206Z'\""#;
+
+/// `text` is how the request prints for debugging, shortened to what matters.
+#[track_caller]
+fn check(line: &str, text: &str) {
+    let request = read_request(line.as_bytes()).unwrap_or_else(|error| panic!("{line}: {error:?}"));
+    assert_eq!(format!("{request:?}"), text, "{line}");
+}
+
+#[track_caller]
+fn refused(line: &str, code: &str, message: &str) {
+    let error = read_request(line.as_bytes()).map(|request| panic!("{request:?}")).unwrap_err();
+    assert_eq!(error.code(), code, "{line}: {error}");
+    assert!(error.message().contains(message), "{line}: {error}");
+}
+
+#[test]
+fn tables_and_maintenance() {
+    check(r#"{"op":"create_table","table":"T"}"#, r#"CreateTable { table: "T" }"#);
+    check(r#" {"table":"T" , "op":"delete_table"} "#, r#"DeleteTable { table: "T" }"#);
+    check(r#"{"op":"tables"}"#, "Tables");
+    check(r#"{"op":"flush"}"#, "Flush");
+    check(r#"{"op":"compact"}"#, "Compact");
+    check(r#"{"op":"stats"}"#, "Stats");
+    check(r#"{"op":"verify"}"#, "Verify");
+    check(r#"{"op":"checkpoint","path":"a/b"}"#, r#"Checkpoint { path: "a/b" }"#);
+}
+
+#[test]
+fn writes() {
+    let entity = r#"{"PartitionKey":"p","RowKey":"r","A":1}"#;
+    let shown = r#"{"PartitionKey": "p", "RowKey": "r", "A": Int32(1)}"#;
+    for (op, name) in
+        [("insert", "Insert"), ("upsert_replace", "Upsert"), ("upsert_merge", "UpsertMerge")]
+    {
+        check(
+            &format!(r#"{{"op":"{op}","table":"T","entity":{entity}}}"#),
+            &format!(r#"Write {{ table: "T", write: {name}({shown}) }}"#),
+        );
+    }
+    for (op, name) in [("replace", "Replace"), ("merge", "Merge")] {
+        check(
+            &format!(r#"{{"op":"{op}","table":"T","entity":{entity},"etag":"*"}}"#),
+            &format!(r#"Write {{ table: "T", write: {name}({shown}, Exists) }}"#),
+        );
+    }
+    let line = format!(r#"{{"op":"delete","table":"T","pk":"p","rk":"r","etag":"{ETAG}"}}"#);
+    let Ok(Request::Write { write: Write::Delete(key, Condition::Is(etag)), .. }) =
+        read_request(line.as_bytes())
+    else {
+        panic!("{line}");
+    };
+    assert_eq!(key, Key { pk: "p".into(), rk: "r".into() });
+    assert_eq!(etag.to_string(), ETAG.replace('\\', ""));
+}
+
+#[test]
+fn reads() {
+    check(
+        r#"{"op":"get","table":"T","pk":"","rk":"é","select":["A"]}"#,
+        r#"Get { table: "T", key: Key { pk: "", rk: "é" }, select: Some(["A"]) }"#,
+    );
+    check(
+        r#"{"op":"query","table":"T"}"#,
+        r#"Query { table: "T", filter: All, select: None, top: 1000, next: None }"#,
+    );
+    check(
+        r#"{"op":"query","table":"T","filter":"PartitionKey eq 'p'","select":["*","A"],"top":0,"next":{"pk":"a","rk":"b"},"explain":false}"#,
+        r#"Query { table: "T", filter: Partition("p"), select: None, top: 0, next: Some(Key { pk: "a", rk: "b" }) }"#,
+    );
+    check(
+        r#"{"op":"query","table":"T","filter":null,"select":null,"top":null,"next":null,"explain":null}"#,
+        r#"Query { table: "T", filter: All, select: None, top: 1000, next: None }"#,
+    );
+}
+
+#[test]
+fn etag_rules() {
+    let with = |op: &str, etag: &str| match op {
+        "delete" => format!(r#"{{"op":"delete","table":"T","pk":"p","rk":"r"{etag}}}"#),
+        _ => {
+            let entity = r#"{"PartitionKey":"p","RowKey":"r"}"#;
+            format!(r#"{{"op":"{op}","table":"T","entity":{entity}{etag}}}"#)
+        }
+    };
+    for op in ["replace", "merge", "delete"] {
+        refused(&with(op, ""), "InvalidInput", "'etag' is missing");
+        refused(&with(op, r#","etag":null"#), "InvalidInput", "'etag' is missing");
+        refused(&with(op, r#","etag":"test""#), "InvalidInput", "etag value 'test'");
+        refused(&with(op, r#","etag":"""#), "InvalidInput", "etag value ''");
+        refused(&with(op, r#","etag":"W/\"wrong\"""#), "InvalidInput", "not valid");
+        refused(&with(op, r#","etag":5"#), "InvalidInput", "not a string");
+        assert!(read_request(with(op, &format!(r#","etag":"{ETAG}""#)).as_bytes()).is_ok());
+    }
+    refused(&with("insert", r#","etag":"*""#), "InvalidInput", "'etag' means nothing here");
+    assert!(read_request(with("insert", r#","etag":null"#).as_bytes()).is_ok());
+}
+
+#[test]
+fn forbidden_key_characters_are_out_of_range() {
+    for key in ["a/b", "a\\\\b", "a#", "?", "\\u0000", "\\t", "\u{7f}", "\u{9f}"] {
+        for line in [
+            format!(r#"{{"op":"get","table":"T","pk":"{key}","rk":"r"}}"#),
+            format!(r#"{{"op":"delete","table":"T","pk":"p","rk":"{key}","etag":"*"}}"#),
+            format!(r#"{{"op":"query","table":"T","next":{{"pk":"{key}","rk":""}}}}"#),
+        ] {
+            refused(&line, "OutOfRangeInput", "is out of range");
+        }
+    }
+}
+
+#[test]
+fn groups() {
+    let line = r#"{"op":"group","table":"T","ops":[
+        {"op":"insert","entity":{"PartitionKey":"p","RowKey":"r"}},
+        {"op":"delete","pk":"p","rk":"s","etag":"*"}]}"#;
+    check(
+        line,
+        r#"Group { table: "T", writes: [Insert({"PartitionKey": "p", "RowKey": "r"}), Delete(Key { pk: "p", rk: "s" }, Exists)] }"#,
+    );
+    check(r#"{"op":"group","table":"T","ops":[]}"#, r#"Group { table: "T", writes: [] }"#);
+    let delete = r#"{"op":"delete","pk":"p","rk":"s","etag":"*"}"#;
+    for (bad, code) in [
+        (r#"{"op":"delete","pk":"p","rk":"s"}"#, "InvalidInput"),
+        (r#"{"op":"get","pk":"p","rk":"s"}"#, "InvalidInput"),
+        (r#"{"op":"insert","entity":{"PartitionKey":"p"}}"#, "PropertiesNeedValue"),
+        (r#"{"op":"insert","entity":{"a":1,"a":2}}"#, "DuplicatePropertiesSpecified"),
+        (r#"{"op":"delete","pk":"p","rk":"?","etag":"*"}"#, "OutOfRangeInput"),
+        ("5", "InvalidInput"),
+    ] {
+        let line = format!(r#"{{"op":"group","table":"T","ops":[{delete},{bad},{bad}]}}"#);
+        let error = read_request(line.as_bytes()).unwrap_err();
+        assert_eq!((error.code(), error.index()), (code, Some(1)), "{bad}: {error}");
+    }
+    let many = vec![delete; 5000].join(",");
+    let line = format!(r#"{{"op":"group","table":"T","ops":[{many}]}}"#);
+    let Ok(Request::Group { writes, .. }) = read_request(line.as_bytes()) else { panic!() };
+    assert_eq!(writes.len(), OPERATIONS_MAX);
+}
+
+#[test]
+fn what_is_no_request_is_refused() {
+    refused("", "InvalidInput", "not JSON");
+    refused("hello", "InvalidInput", "not JSON");
+    refused("[]", "InvalidInput", "an object is missing");
+    refused("{}", "InvalidInput", "'op' is missing");
+    refused(r#"{"op":5}"#, "InvalidInput", "'op' is not a string");
+    refused(r#"{"op":"drop","table":"T"}"#, "InvalidInput", "unknown operation 'drop'");
+    refused(r#"{"op":"tables"} x"#, "InvalidInput", "text after the value");
+    refused(r#"{"op":"tables","op":"tables"}"#, "InvalidInput", "'op' is there twice");
+    refused(r#"{"op":"tables","fliter":"x"}"#, "InvalidInput", "'fliter' means nothing here");
+    refused(r#"{"op":"create_table"}"#, "InvalidInput", "'table' is missing");
+    refused(r#"{"op":"create_table","table":7}"#, "InvalidInput", "'table' is not a string");
+    refused(r#"{"op":"insert","table":"T"}"#, "InvalidInput", "'entity' is missing");
+    refused(r#"{"op":"insert","table":"T","entity":[]}"#, "InvalidInput", "an object is missing");
+    refused(r#"{"op":"get","table":"T","pk":"p"}"#, "InvalidInput", "'rk' is missing");
+    refused(r#"{"op":"group","table":"T"}"#, "InvalidInput", "'ops' is missing");
+    refused(r#"{"op":"group","table":"T","ops":{}}"#, "InvalidInput", "an array is missing");
+    refused(r#"{"op":"checkpoint"}"#, "InvalidInput", "'path' is missing");
+    let error = read_request(b"{\"op\":\"\xff\"}").unwrap_err();
+    assert_eq!((error.code(), error.message()), ("InvalidInput", "not UTF-8 at byte 7"));
+}
+
+#[test]
+fn queries_that_are_no_queries() {
+    let query = |rest: &str| format!(r#"{{"op":"query","table":"T",{rest}}}"#);
+    for top in ["-1", "1001", "1.5", "\"5\"", "1e2", "[]"] {
+        refused(&query(&format!(r#""top":{top}"#)), "InvalidInput", "'top' is not a number");
+    }
+    refused(&query(r#""select":"A""#), "InvalidInput", "an array is missing");
+    refused(&query(r#""select":[5]"#), "InvalidInput", "not a list of names");
+    refused(&query(r#""next":"a""#), "InvalidInput", "an object is missing");
+    refused(&query(r#""next":{"pk":"a"}"#), "InvalidInput", "'rk' is missing");
+    refused(&query(r#""filter":5"#), "InvalidInput", "'filter' is not a string");
+    refused(&query(r#""filter":"A gt 1""#), "NotImplemented", "not implemented");
+    refused(&query(r#""filter":"A gt""#), "InvalidInput", "Syntax error at position 4");
+    refused(&query(r#""explain":true"#), "NotImplemented", "not implemented");
+    let names = vec!["\"A\""; SELECT_MAX + 1].join(",");
+    refused(&query(&format!(r#""select":[{names}]"#)), "InvalidInput", "more than 255");
+}
+
+#[test]
+fn every_cut_of_a_request_is_refused() {
+    let line = format!(
+        r#"{{"op":"group","table":"T","ops":[{{"op":"delete","pk":"p","rk":"s","etag":"{ETAG}"}}]}}"#
+    );
+    for end in 0..line.len() {
+        assert!(read_request(&line.as_bytes()[..end]).is_err());
+    }
+}
+
+#[track_caller]
+fn answers(response: Response, expected: &str) {
+    let line = String::from_utf8(response.into_line()).unwrap();
+    assert_eq!(line, format!("{expected}\n"));
+}
+
+#[test]
+fn responses() {
+    let etag = ETag(Seq::MAX);
+    let shown = r#"W/\"datetime'9999-12-31T23%3A59%3A59.9999999Z'\""#;
+    answers(Response::ok(), r#"{"ok":true}"#);
+    answers(Response::ok().etag(etag), &format!(r#"{{"ok":true,"etag":"{shown}"}}"#));
+    answers(
+        Response::ok().etags(&[Some(etag), None]),
+        &format!(r#"{{"ok":true,"etags":["{shown}",null]}}"#),
+    );
+    answers(Response::ok().tables(&["B".into(), "a".into()]), r#"{"ok":true,"tables":["B","a"]}"#);
+    answers(Response::ok().counters([("a", 1), ("b", 2)]), r#"{"ok":true,"a":1,"b":2}"#);
+    let entity = Entity::new("p", "r").with("A", 1).at(Seq::MAX);
+    let time = "9999-12-31T23:59:59.9999999Z";
+    let keys =
+        format!(r#""odata.etag":"{shown}","PartitionKey":"p","RowKey":"r","Timestamp":"{time}""#);
+    answers(
+        Response::ok().entity(&entity, &None),
+        &format!(r#"{{"ok":true,"entity":{{{keys},"A":1}}}}"#),
+    );
+    let next = Key { pk: "p".into(), rk: "r\"".into() };
+    answers(
+        Response::ok().page(&[entity], &Some(vec!["A".into(), "B".into()]), Some(&next)),
+        &format!(
+            r#"{{"ok":true,"entities":[{{"odata.etag":"{shown}","A":1,"B":null}}],"next":{{"pk":"p","rk":"r\""}}}}"#
+        ),
+    );
+    answers(Response::ok().page(&[], &None, None), r#"{"ok":true,"entities":[],"next":null}"#);
+}
+
+#[test]
+fn verifications() {
+    let checked = [("files", 2), ("rows", 3)];
+    answers(
+        Response::verified(&checked, &[]),
+        r#"{"ok":true,"checked":{"files":2,"rows":3},"problems":[]}"#,
+    );
+    answers(
+        Response::verified(&[], &["000004.sst: \"bad\"".into()]),
+        r#"{"ok":false,"checked":{},"problems":["000004.sst: \"bad\""]}"#,
+    );
+}
+
+#[test]
+fn errors() {
+    answers(
+        Response::error(&Error::refused(Code::EntityAlreadyExists).at_index(1)),
+        r#"{"ok":false,"error":{"code":"EntityAlreadyExists","status":409,"message":"The specified entity already exists.","index":1}}"#,
+    );
+    let path = std::path::Path::new("000004.wal");
+    let error = Error::corrupt(path, 32, "record", "checksum 1, stored 2").during("replay");
+    answers(
+        Response::error(&error),
+        r#"{"ok":false,"error":{"code":"InternalError","status":500,"kind":"Corruption","message":"replay: record at byte 32 of 000004.wal: checksum 1, stored 2"}}"#,
+    );
+    let full = Error::io("allocate 000004.wal", std::io::ErrorKind::StorageFull.into());
+    let line = Response::error(&full).into_line();
+    assert!(
+        String::from_utf8(line).unwrap().contains(r#""code":"StorageFull","status":507,"message""#)
+    );
+}

@@ -1,0 +1,259 @@
+//! `exec`: a line in, a line out, whatever the line is.
+
+use super::{Place, Run};
+
+/// Runs the requests and gives the responses, ETags and times made equal.
+fn transcript(place: &Place, requests: &[&str]) -> Vec<String> {
+    let out = exec(place, requests.join("\n")).ok();
+    out.lines().map(mask).collect()
+}
+
+fn exec(place: &Place, requests: impl AsRef<[u8]>) -> Run {
+    place.feed("exec db", requests)
+}
+
+/// Makes every ETag and every Timestamp `T`.
+fn mask(line: &str) -> String {
+    let line = replace_between(line, "W/\\\"datetime'", "'\\\"", "T");
+    replace_between(&line, "\"Timestamp\":\"", "\"", "\"Timestamp\":\"T\"")
+}
+
+fn replace_between(text: &str, before: &str, after: &str, with: &str) -> String {
+    let mut parts = text.split(before);
+    let mut replaced = parts.next().unwrap().to_owned();
+    for part in parts {
+        replaced.push_str(with);
+        replaced.push_str(part.split_once(after).unwrap().1);
+    }
+    replaced
+}
+
+#[track_caller]
+fn check(pairs: &[(&str, &str)]) {
+    let place = Place::new();
+    let requests: Vec<_> = pairs.iter().map(|(request, _)| *request).collect();
+    let responses = transcript(&place, &requests);
+    for ((request, expected), response) in pairs.iter().zip(&responses) {
+        assert_eq!(response, expected, "{request}");
+    }
+    assert_eq!(responses.len(), pairs.len());
+}
+
+const OK: &str = r#"{"ok":true}"#;
+const ETAG: &str = r#"{"ok":true,"etag":"T"}"#;
+
+#[test]
+fn entities_are_written_read_and_deleted() {
+    check(&[
+        (r#"{"op":"create_table","table":"Tab"}"#, OK),
+        (
+            r#"{"op":"create_table","table":"tAB"}"#,
+            r#"{"ok":false,"error":{"code":"TableAlreadyExists","status":409,"message":"The table specified already exists."}}"#,
+        ),
+        (r#"{"op":"tables"}"#, r#"{"ok":true,"tables":["Tab"]}"#),
+        (r#"{"op":"insert","table":"tab","entity":{"PartitionKey":"p","RowKey":"r","A":1}}"#, ETAG),
+        (
+            r#"{"op":"insert","table":"Tab","entity":{"PartitionKey":"p","RowKey":"r"}}"#,
+            r#"{"ok":false,"error":{"code":"EntityAlreadyExists","status":409,"message":"The specified entity already exists."}}"#,
+        ),
+        (
+            r#"{"op":"merge","table":"Tab","entity":{"PartitionKey":"p","RowKey":"r","B":2.0},"etag":"*"}"#,
+            ETAG,
+        ),
+        (
+            r#"{"op":"get","table":"Tab","pk":"p","rk":"r"}"#,
+            r#"{"ok":true,"entity":{"odata.etag":"T","PartitionKey":"p","RowKey":"r","Timestamp":"T","A":1,"B":2.0}}"#,
+        ),
+        (
+            r#"{"op":"get","table":"Tab","pk":"p","rk":"r","select":["B","C","RowKey"]}"#,
+            r#"{"ok":true,"entity":{"odata.etag":"T","RowKey":"r","B":2.0,"C":null}}"#,
+        ),
+        (
+            r#"{"op":"replace","table":"Tab","entity":{"PartitionKey":"p","RowKey":"r"},"etag":"W/\"datetime'2020-01-01T00%3A00%3A00Z'\""}"#,
+            r#"{"ok":false,"error":{"code":"UpdateConditionNotSatisfied","status":412,"message":"The update condition specified in the request was not satisfied."}}"#,
+        ),
+        (
+            r#"{"op":"upsert_replace","table":"Tab","entity":{"PartitionKey":"p","RowKey":"r"}}"#,
+            ETAG,
+        ),
+        (r#"{"op":"upsert_merge","table":"Tab","entity":{"PartitionKey":"p","RowKey":"s"}}"#, ETAG),
+        (r#"{"op":"delete","table":"Tab","pk":"p","rk":"r","etag":"*"}"#, OK),
+        (
+            r#"{"op":"get","table":"Tab","pk":"p","rk":"r"}"#,
+            r#"{"ok":false,"error":{"code":"ResourceNotFound","status":404,"message":"The specified resource does not exist."}}"#,
+        ),
+        (r#"{"op":"delete_table","table":"TAB"}"#, OK),
+        (
+            r#"{"op":"query","table":"Tab"}"#,
+            r#"{"ok":false,"error":{"code":"TableNotFound","status":404,"message":"The table specified does not exist."}}"#,
+        ),
+    ]);
+}
+
+#[test]
+fn queries_are_paged() {
+    let insert = |pk: &str, rk: &str| {
+        format!(
+            r#"{{"op":"insert","table":"Tab","entity":{{"PartitionKey":"{pk}","RowKey":"{rk}"}}}}"#
+        )
+    };
+    let inserts: Vec<_> =
+        [("p", "1"), ("p", "2"), ("q", "1")].iter().map(|(pk, rk)| insert(pk, rk)).collect();
+    let row = |pk: &str, rk: &str| {
+        format!(r#"{{"odata.etag":"T","PartitionKey":"{pk}","RowKey":"{rk}"}}"#)
+    };
+    let select = r#""select":["PartitionKey","RowKey"]"#;
+    let query = |rest: &str| format!(r#"{{"op":"query","table":"Tab",{select}{rest}}}"#);
+    let all = format!(
+        r#"{{"ok":true,"entities":[{},{},{}],"next":null}}"#,
+        row("p", "1"),
+        row("p", "2"),
+        row("q", "1")
+    );
+    let two = |next: &str| {
+        format!(r#"{{"ok":true,"entities":[{},{}],"next":{next}}}"#, row("p", "1"), row("p", "2"))
+    };
+    let one =
+        |pk: &str, rk: &str| format!(r#"{{"ok":true,"entities":[{}],"next":null}}"#, row(pk, rk));
+    let none = r#"{"ok":true,"entities":[],"next":null}"#;
+    let not = r#"{"ok":false,"error":{"code":"NotImplemented","status":501,"message":"The requested operation is not implemented on the specified resource."}}"#;
+    check(&[
+        (r#"{"op":"create_table","table":"Tab"}"#, OK),
+        (&inserts[0], ETAG),
+        (&inserts[1], ETAG),
+        (&inserts[2], ETAG),
+        (&query(""), &all),
+        (&query(r#","top":2"#), &two(r#"{"pk":"q","rk":"1"}"#)),
+        (&query(r#","top":2,"next":{"pk":"q","rk":"1"}"#), &one("q", "1")),
+        (&query(r#","top":0"#), none),
+        (&query(r#","filter":"PartitionKey eq 'p'""#), &two("null")),
+        (&query(r#","filter":"(RowKey eq '2') and (PartitionKey eq 'p')""#), &one("p", "2")),
+        (&query(r#","filter":"PartitionKey eq 'p' and RowKey eq '3'""#), none),
+        (&query(r#","filter":"PartitionKey eq 'a/b'""#), none),
+        (&query(r#","filter":"PartitionKey eq '\u0000'""#), none),
+        (&query(r#","filter":"RowKey gt '1'""#), not),
+        (&query(r#","explain":true"#), not),
+    ]);
+}
+
+#[test]
+fn groups_are_all_or_nothing() {
+    check(&[
+        (r#"{"op":"create_table","table":"Tab"}"#, OK),
+        (
+            r#"{"op":"group","table":"Tab","ops":[{"op":"insert","entity":{"PartitionKey":"p","RowKey":"a"}},{"op":"insert","entity":{"PartitionKey":"p","RowKey":"b"}}]}"#,
+            r#"{"ok":true,"etags":["T","T"]}"#,
+        ),
+        (
+            r#"{"op":"group","table":"Tab","ops":[{"op":"delete","pk":"p","rk":"a","etag":"*"},{"op":"insert","entity":{"PartitionKey":"p","RowKey":"b"}}]}"#,
+            r#"{"ok":false,"error":{"code":"EntityAlreadyExists","status":409,"message":"The specified entity already exists.","index":1}}"#,
+        ),
+        (
+            r#"{"op":"group","table":"Tab","ops":[{"op":"delete","pk":"p","rk":"a","etag":"*"},{"op":"upsert_merge","entity":{"PartitionKey":"p","RowKey":"c"}}]}"#,
+            r#"{"ok":true,"etags":[null,"T"]}"#,
+        ),
+        (
+            r#"{"op":"group","table":"Tab","ops":[{"op":"delete","pk":"p","rk":"b","etag":"*"},{"op":"delete","pk":"q","rk":"b","etag":"*"}]}"#,
+            r#"{"ok":false,"error":{"code":"CommandsInBatchActOnDifferentPartitions","status":400,"message":"All commands in a batch must operate on same entity group.","index":1}}"#,
+        ),
+        (
+            r#"{"op":"group","table":"Tab","ops":[{"op":"delete","pk":"p","rk":"b","etag":"*"},{"op":"delete","pk":"p","rk":"b","etag":"*"}]}"#,
+            r#"{"ok":false,"error":{"code":"InvalidDuplicateRow","status":400,"message":"The batch request contains multiple changes with same row key. An entity can appear only once in a batch request.","index":1}}"#,
+        ),
+    ]);
+}
+
+#[test]
+fn a_group_is_bounded_in_count_and_size() {
+    let place = Place::new();
+    let delete = |i: usize| format!(r#"{{"op":"delete","pk":"p","rk":"{i}","etag":"*"}}"#);
+    let group =
+        |ops: &[String]| format!(r#"{{"op":"group","table":"Tab","ops":[{}]}}"#, ops.join(","));
+    let text = "x".repeat(30_000);
+    let large = |i: usize| {
+        let texts: Vec<_> = (0..17).map(|j| format!(r#""T{j}":"{text}""#)).collect();
+        format!(
+            r#"{{"op":"insert","entity":{{"PartitionKey":"p","RowKey":"{i}",{}}}}}"#,
+            texts.join(",")
+        )
+    };
+    let of =
+        |count: usize, op: &dyn Fn(usize) -> String| group(&(0..count).map(op).collect::<Vec<_>>());
+    let requests = [
+        r#"{"op":"create_table","table":"Tab"}"#.to_owned(),
+        of(0, &delete),
+        of(101, &delete),
+        of(4, &large),
+        of(5, &large),
+    ];
+    let out = exec(&place, requests.join("\n")).ok();
+    let codes: Vec<_> = out.lines().map(|line| line.split('"').nth(7).unwrap_or("ok")).collect();
+    assert_eq!(codes[..3], ["ok", "InvalidInput", "InvalidInput"]);
+    assert!(out.lines().nth(3).unwrap().starts_with(r#"{"ok":true,"etags""#), "{out}");
+    assert!(out.lines().nth(4).unwrap().contains(r#""code":"RequestBodyTooLarge","status":413"#));
+}
+
+#[test]
+fn a_line_that_is_no_request_is_answered_and_the_next_is_read() {
+    let place = Place::new();
+    let long = format!(r#"{{"op":"tables","pad":"{}"}}"#, "x".repeat(20 << 20));
+    let lines: [&[u8]; 9] = [
+        b"hello",
+        b"",
+        b"{}",
+        b"\xff\xfe",
+        br#"{"op":"tables"} garbage"#,
+        br#"{"op":"explode"}"#,
+        long.as_bytes(),
+        &b"[".repeat(100_000),
+        br#"{"op":"tables"}"#,
+    ];
+    let out = exec(&place, lines.join(&b'\n')).ok();
+    let responses: Vec<_> = out.lines().collect();
+    assert_eq!(responses.len(), lines.len());
+    for response in &responses[..8] {
+        let expected = r#"{"ok":false,"error":{"code":"InvalidInput","status":400,"message":""#;
+        assert!(response.starts_with(expected), "{response}");
+    }
+    assert_eq!(responses[8], r#"{"ok":true,"tables":[]}"#);
+}
+
+#[test]
+fn maintenance_is_answered() {
+    let place = Place::new();
+    let responses = transcript(
+        &place,
+        &[
+            r#"{"op":"create_table","table":"Tab"}"#,
+            r#"{"op":"insert","table":"Tab","entity":{"PartitionKey":"p","RowKey":"r"}}"#,
+            r#"{"op":"flush"}"#,
+            r#"{"op":"compact"}"#,
+            r#"{"op":"checkpoint","path":"copy"}"#,
+            r#"{"op":"verify"}"#,
+            r#"{"op":"stats"}"#,
+        ],
+    );
+    assert_eq!(responses[2..5], [OK, OK, OK]);
+    assert!(responses[5].starts_with(r#"{"ok":true,"checked":{""#), "{}", responses[5]);
+    assert!(responses[5].ends_with(r#"},"problems":[]}"#), "{}", responses[5]);
+    assert!(responses[6].starts_with(r#"{"ok":true,""#), "{}", responses[6]);
+    assert!(!responses[6].contains('['), "flat: {}", responses[6]);
+    assert_eq!(place.ok("scan copy Tab"), place.ok("scan db Tab"));
+}
+
+#[test]
+fn an_answer_comes_before_the_next_request_is_read() {
+    use std::io::{BufRead, BufReader, Write};
+    let place = Place::new();
+    let mut command = place.command("exec db --durability os");
+    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut requests = child.stdin.take().unwrap();
+    let mut responses = BufReader::new(child.stdout.take().unwrap()).lines();
+    for _ in 0..3 {
+        requests.write_all(b"{\"op\":\"tables\"}\n").unwrap();
+        assert_eq!(responses.next().unwrap().unwrap(), r#"{"ok":true,"tables":[]}"#);
+    }
+    drop(requests);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}

@@ -1,0 +1,270 @@
+//! The binary from outside: what it prints, what it refuses, and its exit status.
+//!
+//! Not here: the options' parsing and the codecs (unit tests beside the code).
+#![expect(clippy::disallowed_methods, reason = "input and reports are files of the user's")]
+
+mod bad_input;
+mod exec;
+mod import;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A directory for one test; the database is `db` in it.
+struct Place(tempfile::TempDir);
+
+/// What a run of the binary came to.
+#[derive(Debug)]
+struct Run {
+    status: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), bytes).unwrap();
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    /// The binary with arguments split at spaces, in this directory.
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rowstone"));
+        command.args(arguments.split_whitespace()).current_dir(self.0.path());
+        command
+    }
+
+    fn run(&self, arguments: &str) -> Run {
+        Run::of(self.command(arguments).output().unwrap())
+    }
+
+    fn feed(&self, arguments: &str, input: impl AsRef<[u8]>) -> Run {
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        std::thread::scope(|scope| {
+            let input = input.as_ref();
+            // The process may end before it has read everything.
+            scope.spawn(move || drop(stdin.write_all(input)));
+            Run::of(child.wait_with_output().unwrap())
+        })
+    }
+
+    /// Runs, and wants status 0 and a silent standard error.
+    #[track_caller]
+    fn ok(&self, arguments: &str) -> String {
+        self.run(arguments).ok()
+    }
+
+    /// Runs, and wants this status and every one of these texts on standard error.
+    #[track_caller]
+    fn fails(&self, arguments: &str, status: i32, texts: &[&str]) {
+        self.run(arguments).fails(status, texts);
+    }
+
+    #[track_caller]
+    fn put(&self, table: &str, entity: &str) {
+        self.feed(&format!("put db {table} -"), entity).ok();
+    }
+}
+
+impl Run {
+    fn of(output: Output) -> Self {
+        Self {
+            status: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    #[track_caller]
+    fn ok(self) -> String {
+        assert_eq!((self.status, &*self.err), (Some(0), ""), "{}", self.out);
+        self.out
+    }
+
+    #[track_caller]
+    fn fails(self, status: i32, texts: &[&str]) {
+        assert_eq!(self.status, Some(status), "{self:?}");
+        for text in texts {
+            assert!(self.err.contains(text), "'{text}' is not in {}", self.err);
+        }
+        assert!(!self.err.contains("panicked"), "{}", self.err);
+    }
+}
+
+/// A file of the sample data that the repository carries.
+fn sample(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data").join(name);
+    path.to_str().unwrap().to_owned()
+}
+
+/// Two entities of different shapes.
+fn parts() -> Place {
+    let place = Place::new();
+    place.put("parts", r#"{"PartitionKey":"bolts","RowKey":"m4x20","Price":0.12}"#);
+    place.put(
+        "parts",
+        r#"{"PartitionKey":"nuts","RowKey":"m4","Stock":5,"Made@odata.type":"Edm.DateTime","Made":"2024-05-01T10:00:00Z"}"#,
+    );
+    place
+}
+
+#[test]
+fn a_first_look() {
+    let place = parts();
+    let table = [
+        "PartitionKey  RowKey  Made                  Price  Stock",
+        "------------  ------  --------------------  -----  -----",
+        "bolts         m4x20                          0.12",
+        "nuts          m4      2024-05-01T10:00:00Z             5",
+        "",
+        "2 entities\n",
+    ];
+    assert_eq!(place.ok("scan db parts"), table.join("\n"));
+    let nut = place.ok("get db parts nuts m4 --format json --select Stock,Made,Nope");
+    let (etag, rest) = nut.split_once(",\"Stock\"").unwrap();
+    assert!(etag.starts_with(r#"{"odata.etag":"W/\"datetime'20"#), "{nut}");
+    let made = r#""Made@odata.type":"Edm.DateTime","Made":"2024-05-01T10:00:00Z""#;
+    assert_eq!(rest, format!(":5,{made},\"Nope\":null}}\n"));
+    assert!(place.ok("get db parts nuts m4").contains("Stock         5  (Edm.Int32)"));
+    assert_eq!(place.ok("tables db"), "parts\n");
+    assert_eq!(place.ok("tables db --format json"), "[\"parts\"]\n");
+    assert!(place.ok("verify db").ends_with("no problems\n"));
+    assert!(place.ok("stats db --format json").starts_with("{\""));
+    assert_eq!(place.ok("delete db parts nuts m4"), "");
+    place.fails("get db parts nuts m4", 1, &["ResourceNotFound", "'nuts' 'm4'"]);
+    place.fails("delete db parts nuts m4", 1, &["ResourceNotFound"]);
+    assert_eq!(place.ok("drop-table db parts"), "");
+    assert_eq!(place.ok("tables db"), "");
+    place.fails("scan db parts", 1, &["TableNotFound", "try: `rowstone tables DB`"]);
+}
+
+#[test]
+fn scans_take_ranges() {
+    let place = Place::new();
+    for (pk, rk) in [("a", "1"), ("b", "1"), ("b", "2"), ("b", "3"), ("c", "1")] {
+        place.put("T1x", &format!(r#"{{"PartitionKey":"{pk}","RowKey":"{rk}","A":1}}"#));
+    }
+    let keys = |arguments: &str| {
+        let csv = place.ok(&format!("scan db T1x --format csv {arguments}"));
+        let rows = csv.lines().skip(1).map(|line| line.replace(",1", "").replace(',', ""));
+        rows.collect::<Vec<_>>().join(" ")
+    };
+    let csv = |arguments: &str| {
+        let text =
+            place.ok(&format!("scan db T1x --format csv --select PartitionKey,RowKey {arguments}"));
+        text.lines().skip(1).map(|line| line.replace(',', "")).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(csv(""), "a1 b1 b2 b3 c1");
+    assert_eq!(csv("--partition b"), "b1 b2 b3");
+    assert_eq!(csv("--partition b --from 2"), "b2 b3");
+    assert_eq!(csv("--partition b --to 2"), "b1");
+    assert_eq!(csv("--partition b --from 2 --to 3"), "b2");
+    assert_eq!(csv("--top 2"), "a1 b1");
+    assert_eq!(csv("--top 0"), "");
+    assert_eq!(csv("--partition nobody"), "");
+    assert_eq!(keys("--top 1"), "a");
+    place.fails("scan db T1x --from 2", 2, &["--partition"]);
+}
+
+#[test]
+fn puts_have_modes_and_conditions() {
+    let place = parts();
+    let bolt = |rest: &str| format!(r#"{{"PartitionKey":"bolts","RowKey":"m4x20"{rest}}}"#);
+    let put = |arguments: &str, rest: &str| {
+        place.feed(&format!("put db parts - {arguments}"), bolt(rest))
+    };
+    put("--mode insert", "").fails(1, &["EntityAlreadyExists", "--mode upsert"]);
+    let etag = put("--mode merge", r#","Stock":1"#).ok();
+    let show = || place.ok("get db parts bolts m4x20 --format ndjson --select Price,Stock");
+    assert!(show().contains(r#""Price":0.12,"Stock":1}"#));
+    let newer = put(&format!("--mode replace --etag {etag}"), r#","Stock":2"#).ok();
+    assert_ne!(newer, etag);
+    assert!(show().contains(r#""Price":null,"Stock":2}"#));
+    put(&format!("--mode merge --etag {etag}"), "").fails(1, &["UpdateConditionNotSatisfied"]);
+    put("--mode merge --etag nonsense", "").fails(1, &["InvalidInput", "nonsense"]);
+    put("--etag *", "").fails(2, &["--mode replace"]);
+    place.fails(&format!("delete db parts bolts m4x20 --etag {etag}"), 1, &["Update"]);
+    place.ok(&format!("delete db parts bolts m4x20 --etag {newer}"));
+    put("--mode replace", "").fails(1, &["ResourceNotFound"]);
+}
+
+#[test]
+fn a_checkpoint_is_a_database() {
+    let place = parts();
+    place.ok("checkpoint db copy");
+    assert_eq!(place.ok("scan copy parts"), place.ok("scan db parts"));
+    place.ok("drop-table copy parts");
+    assert_eq!(place.ok("tables db"), "parts\n");
+    place.run("checkpoint db copy").fails(1, &["copy"]);
+}
+
+#[test]
+fn exports_come_back_as_they_were() {
+    let place = parts();
+    place.put(
+        "parts",
+        r#"{"PartitionKey":"é,\"","RowKey":"","Big@odata.type":"Edm.Int64","Big":"5","Whole":5.0,"Nan@odata.type":"Edm.Double","Nan":"NaN","Text":"two\nlines","Id@odata.type":"Edm.Guid","Id":"0f8fad5b-d9cb-469f-a165-70867728950e","Blob@odata.type":"Edm.Binary","Blob":"AQID","Yes":true}"#,
+    );
+    let exported = place.ok("export db parts");
+    assert_eq!(exported.lines().count(), 3);
+    place.feed("import copy parts -", &exported).ok();
+    let without_times = |text: &str| {
+        let lines = text.lines().map(|line| {
+            let (before, rest) = line.split_once("\"Timestamp\":\"").unwrap();
+            format!("{before}{}\n", rest.split_once('"').unwrap().1)
+        });
+        lines.collect::<String>()
+    };
+    assert_eq!(without_times(&place.ok("export copy parts")), without_times(&exported));
+    let csv = place.ok("export db parts --format csv");
+    assert_eq!(
+        csv.lines().next(),
+        Some("PartitionKey,RowKey,Big,Blob,Id,Made,Nan,Price,Stock,Text,Whole,Yes")
+    );
+    place.feed("import csv parts -", &csv).ok();
+    assert_eq!(place.ok("export csv parts --format csv"), csv);
+    place.ok("export db parts --format csv --output out.csv");
+    assert_eq!(place.read("out.csv"), csv);
+    assert!(!place.ok("export db parts --no-metadata").contains("odata"));
+}
+
+#[test]
+fn help_teaches_by_example() {
+    let place = Place::new();
+    for command in [
+        "create-table",
+        "drop-table",
+        "tables",
+        "import",
+        "export",
+        "put",
+        "get",
+        "delete",
+        "scan",
+        "exec",
+        "stats",
+        "verify",
+        "checkpoint",
+    ] {
+        let help = place.ok(&format!("{command} --help"));
+        assert!(help.contains(&format!("rowstone {command} ")), "{help}");
+        assert!(help.contains("Example"), "{help}");
+    }
+    assert!(place.ok("--help").contains("Exit status"));
+    assert!(place.ok("--version").starts_with("rowstone "));
+}

@@ -1,0 +1,232 @@
+//! Power cuts and deaths of the process at every file operation of small histories, and again
+//! during the recovery from them.
+//!
+//! A recovered database must show the state after some prefix of the commits: no holes, groups
+//! whole, everything there that was acknowledged as durable; and its files must be sound.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use rowstone::fs::{Fs, MemFs};
+
+use crate::harness::engine::Engine;
+use crate::harness::lying;
+use crate::harness::oracle::Oracle;
+use crate::harness::program::{Failure, Mix, Program, panic_text, report};
+use crate::harness::rng::{Rng, mix};
+use crate::harness::runner::Runner;
+use crate::harness::step::{Condition, Config, Step, Verb, Write};
+
+const IMAGES: u64 = 50_000;
+const STEPS: usize = 60;
+const SEEDS_PER_OPERATION: u64 = 2;
+
+/// What stands between the engine and the memory.
+type Wrap = Option<fn(MemFs) -> Arc<dyn Fs>>;
+
+/// What had been promised once so many file operations were done.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    ops: u64,
+    process_floor: usize,
+    power_floor: usize,
+    /// The largest tag that had been handed out.
+    etag_max: u64,
+}
+
+/// A program that ran, with an image of every moment of it.
+struct Recording {
+    config: Config,
+    fs: MemFs,
+    clock: Arc<rowstone::ManualClock>,
+    oracle: Oracle,
+    marks: Vec<Mark>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    programs: u64,
+    operations: u64,
+    images: u64,
+    second_crashes: u64,
+}
+
+impl Recording {
+    fn of(program: &Program, wrap: Wrap, at: &mut usize) -> Result<Recording, String> {
+        let mut runner = Runner::new(program.config.clone());
+        runner.engine.wrap = wrap;
+        runner.engine.fs.record();
+        let mut marks = vec![Mark { ops: 0, process_floor: 0, power_floor: 0, etag_max: 0 }];
+        let open = Step::Open(program.config.clone());
+        for (number, step) in std::iter::once(&open).chain(&program.steps).enumerate() {
+            *at = number.saturating_sub(1);
+            runner.run(step)?;
+            let Oracle { process_floor, power_floor, etag_max, .. } = runner.oracle;
+            let ops = runner.engine.fs.ops();
+            marks.push(Mark { ops, process_floor, power_floor, etag_max });
+        }
+        // The handle's death is not part of the history.
+        let fs = runner.engine.fs.clone();
+        let (clock, oracle) = (runner.engine.clock.clone(), runner.oracle.clone());
+        std::mem::forget(runner);
+        Ok(Recording { config: program.config.clone(), fs, clock, oracle, marks })
+    }
+
+    /// The promises that stood when `op` operations were done.
+    fn promised(&self, op: u64) -> Mark {
+        *self.marks.iter().rev().find(|mark| mark.ops <= op).unwrap()
+    }
+
+    /// The operation just done at a moment, and the one that was to come.
+    fn operation(&self, op: u64) -> String {
+        let log = self.fs.log();
+        let line = |op: u64| log.get(op as usize).map_or("the end", String::as_str);
+        let done = op.checked_sub(1).map_or("nothing", line);
+        format!("operation {op} ({done}; next {})", line(op))
+    }
+
+    /// Opens `image` and checks it; the runner goes on from the prefix that was found.
+    fn recover(&self, image: MemFs, promised: Mark, power: bool) -> Result<Runner, String> {
+        let engine = Engine::on(MemFs::new(), self.clock.clone(), self.config.clone());
+        let mut runner = Runner::on(engine);
+        runner.oracle = self.oracle.clone();
+        runner.oracle.etag_max = promised.etag_max;
+        runner.recover(image, if power { promised.power_floor } else { promised.process_floor })?;
+        Ok(runner)
+    }
+
+    fn check_moment(&self, op: u64, rng: &mut Rng, tally: &mut Tally) -> Result<(), String> {
+        let promised = self.promised(op);
+        let killed = self.fs.kill_image_at(op).expect("recorded");
+        self.recover(killed, promised, false)
+            .map_err(|what| format!("killed after {}: {what}", self.operation(op)))?;
+        tally.images += 1;
+        for _ in 0..SEEDS_PER_OPERATION {
+            let seed = rng.next() >> 32;
+            let cut = self.fs.crash_image_at(op, seed).expect("recorded");
+            self.check_power_cut(cut, promised, rng, tally).map_err(|what| {
+                format!("power cut after {}, seed {seed}: {what}", self.operation(op))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Recovers, cuts the power during the recovery, and after the first commit that follows it.
+    fn check_power_cut(
+        &self,
+        image: MemFs,
+        promised: Mark,
+        rng: &mut Rng,
+        tally: &mut Tally,
+    ) -> Result<(), String> {
+        image.record();
+        let mut runner = self.recover(image.clone(), promised, true)?;
+        tally.images += 1;
+        if rng.chance(1, 4) {
+            let moments: Vec<u64> = image.recorded().collect();
+            let op = *rng.pick(&moments);
+            let seed = rng.next() >> 32;
+            let again = image.crash_image_at(op, seed).expect("recorded");
+            self.recover(again, promised, true).map_err(|what| {
+                format!("again after operation {op} of recovery, seed {seed}: {what}")
+            })?;
+            tally.images += 1;
+            tally.second_crashes += 1;
+        }
+        if rng.chance(1, 4) {
+            go_on(&mut runner, rng).map_err(|what| format!("going on after recovery: {what}"))?;
+            tally.images += 1;
+        }
+        Ok(())
+    }
+}
+
+/// The recovered database takes a commit, which another power cut leaves alone.
+fn go_on(runner: &mut Runner, rng: &mut Rng) -> Result<(), String> {
+    if runner.oracle.tables.is_empty() {
+        runner.run(&Step::CreateTable("After".to_owned()))?;
+        runner.run(&Step::Sync)?;
+    }
+    let table = runner.oracle.tables.values().next().unwrap().name.clone();
+    let (pk, rk) = ("after".to_owned(), format!("r{}", rng.below(3)));
+    let write =
+        Write { verb: Verb::Upsert, pk, rk, properties: Vec::new(), condition: Condition::Any };
+    runner.run(&Step::Write { table, write, durability: Some(rowstone::Durability::Sync) })?;
+    runner.run(&Step::Crash(rng.next() >> 32))?;
+    runner.run(&Step::Verify)?;
+    Ok(())
+}
+
+fn run_program(program: &Program, wrap: Wrap, tally: &mut Tally) -> Result<(), Failure> {
+    let mut at = 0;
+    let run = catch_unwind(AssertUnwindSafe(|| {
+        let recording = Recording::of(program, wrap, &mut at)?;
+        let mut rng = Rng::new(mix(program.seed ^ 0xc4a5));
+        for op in recording.fs.recorded() {
+            recording.check_moment(op, &mut rng, tally)?;
+            tally.operations += 1;
+        }
+        tally.programs += 1;
+        Ok::<(), String>(())
+    }));
+    let what = match run {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(what)) => what,
+        Err(panic) => format!("panic: {}", panic_text(&*panic)),
+    };
+    Err(Failure { step: at.min(program.steps.len().saturating_sub(1)), what })
+}
+
+fn check(program: &Program, tally: &mut Tally) {
+    if let Err(failure) = run_program(program, None, tally) {
+        // Where it fails depends on the whole history: keep all steps, the last one included.
+        let whole = |program: &Program| {
+            let failure = run_program(program, None, &mut Tally::default()).err()?;
+            Some(Failure { step: program.steps.len().saturating_sub(1), ..failure })
+        };
+        report(program, &failure, whole);
+    }
+}
+
+fn images_wanted() -> u64 {
+    let text = std::env::var("IMAGES").ok();
+    text.map_or(IMAGES, |text| text.parse().expect("IMAGES is a number"))
+}
+
+#[test]
+fn every_moment_of_small_histories_recovers() {
+    let mut tally = Tally::default();
+    let mut seed = 0;
+    let wanted = images_wanted();
+    while tally.images < wanted {
+        let mix_of = Mix { crashes: 0, reopens: 12, clock: 2, tables: 20 };
+        check(&Program::random(0xc0_0000 + seed, STEPS, mix_of), &mut tally);
+        seed += 1;
+    }
+    println!("{tally:?}");
+}
+
+/// Nothing but opening: the directory must never be one that cannot be opened again.
+#[test]
+fn trap_46_power_cut_while_the_database_is_created() {
+    let mut tally = Tally::default();
+    let program = Program { seed: 46, config: Config::default(), steps: Vec::new() };
+    for seed in 0..200 {
+        check(&Program { seed, ..program.clone() }, &mut tally);
+    }
+    assert!(tally.images > 1000, "{tally:?}");
+}
+
+/// The suite is worth something only if it notices a disk that lies.
+#[test]
+fn syncs_that_lie_are_noticed() {
+    let liars: [fn(MemFs) -> Arc<dyn Fs>; 2] = [lying::about_files, lying::about_directories];
+    for lie in liars {
+        let noticed = (0..20).filter(|seed| {
+            let mix_of = Mix { crashes: 0, reopens: 12, clock: 2, tables: 20 };
+            let program = Program::random(0xc1_0000 + seed, STEPS, mix_of);
+            run_program(&program, Some(lie), &mut Tally::default()).is_err()
+        });
+        assert!(noticed.count() > 10);
+    }
+}

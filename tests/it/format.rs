@@ -1,0 +1,71 @@
+//! The hex examples of FORMAT.md decode, and encode back to the same bytes.
+//!
+//! An example is a code block that opens with ```` ```hex name=structure ````; bars, spaces and line
+//! ends part the bytes for the reader and mean nothing.
+
+use rowstone::fuzzing::round_trip;
+
+use crate::harness::value::unhex;
+
+/// One example of the document.
+pub struct Example {
+    pub name: String,
+    pub line: usize,
+    pub bytes: Vec<u8>,
+}
+
+/// The examples of FORMAT.md.
+pub fn examples() -> Vec<Example> {
+    parse(include_str!("../../FORMAT.md"))
+}
+
+/// The fuzz target of an example's structure.
+pub fn target(name: &str) -> String {
+    match name {
+        "user-key" => "key".to_owned(),
+        "file-entry" => "file_meta".to_owned(),
+        name => name.split('.').next().unwrap_or_default().replace('-', "_"),
+    }
+}
+
+fn parse(document: &str) -> Vec<Example> {
+    let mut examples = Vec::new();
+    let mut lines = document.lines().enumerate();
+    while let Some((number, line)) = lines.next() {
+        let Some(name) = line.trim_start().strip_prefix("```hex name=") else { continue };
+        let body = lines.by_ref().map(|(_, line)| line);
+        let hex: String = body.take_while(|line| !line.trim_start().starts_with("```")).collect();
+        let hex: String = hex.chars().filter(|c| !matches!(c, ' ' | '|')).collect();
+        let bytes = unhex(&hex).unwrap_or_else(|| panic!("FORMAT.md:{}: no hex", number + 1));
+        examples.push(Example { name: name.trim().to_owned(), line: number + 1, bytes });
+    }
+    examples
+}
+
+#[test]
+fn examples_decode_and_encode_back() {
+    let examples = examples();
+    assert!(examples.len() >= 10, "FORMAT.md has {} examples", examples.len());
+    for Example { name, line, bytes } in &examples {
+        let again = round_trip(name, bytes);
+        assert_eq!(again.as_deref(), Ok(&**bytes), "FORMAT.md:{line}: {name}");
+    }
+}
+
+/// No example can be cut short and still be one, unless what is cut off is optional by its nature.
+#[test]
+fn examples_that_are_cut_short_never_panic() {
+    for Example { name, bytes, .. } in examples() {
+        for len in 0..bytes.len() {
+            let cut = round_trip(&name, &bytes[..len]);
+            assert!(cut.is_err() || cut.as_deref() == Ok(&bytes[..len]), "{name} cut at {len}");
+        }
+    }
+}
+
+#[test]
+fn bars_and_line_ends_mean_nothing() {
+    let document = "x\n```hex name=row\n01 | 02\n| ff\n```\ny\n";
+    let [example] = &parse(document)[..] else { panic!("one example") };
+    assert_eq!((&*example.name, example.line, &*example.bytes), ("row", 2, &[1, 2, 255][..]));
+}

@@ -1,0 +1,50 @@
+//! Every fuzz target over its stored corpus and some thousands of seeded mutations.
+//!
+//! `REWRITE=1` adds the structures that the encoders make, and the examples of FORMAT.md, to the corpora.
+#![expect(clippy::disallowed_methods, reason = "corpora are files of the repository")]
+
+#[path = "../../fuzz/src/replay.rs"]
+mod replay;
+
+use std::path::Path;
+
+use rowstone::fuzzing::{TARGETS, seeds};
+
+use crate::format::{examples, target};
+
+#[test]
+fn targets_survive_their_corpus_and_mutations_of_it() {
+    if std::env::var_os("REWRITE").is_some() {
+        store();
+    }
+    for (name, target) in TARGETS {
+        let done = replay::replay(name, *target, 1, |done| done < 5_000);
+        println!("{name}: {} stored inputs, {} mutations", done.stored, done.mutated);
+    }
+}
+
+fn store() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+    for (name, _) in TARGETS {
+        let dir = root.join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        for (number, bytes) in seeds(name).into_iter().enumerate() {
+            std::fs::write(dir.join(format!("seed-{number}")), bytes).unwrap();
+        }
+        let stored = examples().into_iter().filter(|example| target(&example.name) == *name);
+        for example in stored {
+            let file = format!("format-{}", example.line);
+            std::fs::write(dir.join(file), example.bytes).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_target_that_panics_is_noticed() {
+    fn fragile(data: &[u8]) {
+        assert!(!data.starts_with(&[0xff]), "it broke");
+    }
+    let caught =
+        std::panic::catch_unwind(|| replay::replay("key", fragile, 1, |done| done < 9_000));
+    assert!(caught.is_err());
+}

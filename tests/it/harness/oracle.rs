@@ -1,0 +1,439 @@
+//! The oracle: tables as maps, the documented semantics of every verb, and the history of commits.
+//!
+//! Invariants
+//! * independent of the engine: nothing here calls it;
+//! * `prints[k]` is the fingerprint of the state after k commits, so that a recovered state is found
+//!   among the prefixes without being compared with each;
+//! * the floors count the commits that must survive a crash of the process, and a power cut.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::rc::Rc;
+
+use rowstone::Durability;
+
+use super::step::{Condition, Verb, Write, write_entity};
+use super::value::Val;
+
+/// PartitionKey and RowKey as UTF-16, which is the service's order.
+pub type Key = (Vec<u16>, Vec<u16>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Row {
+    pub pk: String,
+    pub rk: String,
+    pub properties: BTreeMap<String, Val>,
+    pub etag: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    pub name: String,
+    pub rows: Rc<BTreeMap<Key, Rc<Row>>>,
+}
+
+/// By lower-cased name.
+pub type Tables = BTreeMap<String, Table>;
+
+/// An error that the semantics demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub code: &'static str,
+    pub index: Option<usize>,
+}
+
+/// What a step changes once it is committed.
+#[derive(Clone, Debug)]
+pub enum Change {
+    Create(String),
+    Drop(String),
+    Rows { table: String, writes: Vec<Write> },
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Oracle {
+    pub tables: Tables,
+    /// For each commit, what it replaced.
+    undo: Vec<Vec<Undo>>,
+    prints: Vec<u64>,
+    /// The entity tag of each commit; 0 where the commit has none to show.
+    pub etags: Vec<u64>,
+    /// The largest entity tag ever handed out, lost ones included.
+    pub etag_max: u64,
+    /// A change whose commit failed without a word on whether it happened.
+    pub pending: Option<Change>,
+    pub process_floor: usize,
+    pub power_floor: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Undo {
+    Table(String, Option<Table>),
+    Row(String, Key, Option<Rc<Row>>),
+}
+
+pub fn key(pk: &str, rk: &str) -> Key {
+    (pk.encode_utf16().collect(), rk.encode_utf16().collect())
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let properties: Vec<_> =
+            self.properties.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        write_entity(f, (&self.pk, &self.rk), &properties)
+    }
+}
+
+fn print_of(value: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn row_print(table: &str, row: &Row) -> u64 {
+    print_of((table, row))
+}
+
+fn table_print(name: &str) -> u64 {
+    print_of(("table", name))
+}
+
+/// The fingerprint of a whole state.
+pub fn fingerprint(tables: &Tables) -> u64 {
+    let tables = tables.iter().map(|(lower, table)| {
+        let rows = table.rows.values().map(|row| row_print(lower, row));
+        rows.fold(table_print(&table.name), |all, row| all ^ row)
+    });
+    tables.fold(0, |all, table| all ^ table)
+}
+
+impl Oracle {
+    pub fn new() -> Self {
+        Self { prints: vec![0], ..Self::default() }
+    }
+
+    pub fn commits(&self) -> usize {
+        self.undo.len()
+    }
+
+    pub fn row(&self, table: &str, pk: &str, rk: &str) -> Option<&Rc<Row>> {
+        self.tables.get(&table.to_lowercase())?.rows.get(&key(pk, rk))
+    }
+
+    /// The tag that `condition` stands for; `None` for any.
+    pub fn etag(&self, table: &str, write: &Write) -> Option<u64> {
+        let current = self.row(table, &write.pk, &write.rk).map(|row| row.etag);
+        match write.condition {
+            Condition::Any => None,
+            Condition::Current => Some(current.unwrap_or(1)),
+            Condition::Stale => Some(current.unwrap_or(2) - 1),
+            Condition::Commit(number) => {
+                Some(number.checked_sub(1).and_then(|at| self.etags.get(at)).copied().unwrap_or(1))
+            }
+        }
+    }
+
+    /// What the semantics say to `change`.
+    pub fn check(&self, change: &Change) -> Result<(), Refusal> {
+        let refuse = |code| Err(Refusal { code, index: None });
+        match change {
+            Change::Create(name) if self.tables.contains_key(&name.to_lowercase()) => {
+                refuse("TableAlreadyExists")
+            }
+            Change::Drop(name) if !self.tables.contains_key(&name.to_lowercase()) => {
+                refuse("ResourceNotFound")
+            }
+            Change::Create(_) | Change::Drop(_) => Ok(()),
+            Change::Rows { table, .. } if !self.tables.contains_key(&table.to_lowercase()) => {
+                refuse("TableNotFound")
+            }
+            Change::Rows { table, writes } => {
+                let mut checks = writes.iter().enumerate();
+                checks.try_for_each(|(index, write)| {
+                    let checked = self.check_write(table, write);
+                    checked.map_err(|code| Refusal { code, index: Some(index) })
+                })
+            }
+        }
+    }
+
+    fn check_write(&self, table: &str, write: &Write) -> Result<(), &'static str> {
+        let row = self.row(table, &write.pk, &write.rk);
+        match (write.verb, row) {
+            (Verb::Insert, Some(_)) => Err("EntityAlreadyExists"),
+            (Verb::Insert | Verb::Upsert | Verb::UpsertMerge, _) => Ok(()),
+            (Verb::Replace | Verb::Merge | Verb::Delete, None) => Err("ResourceNotFound"),
+            (Verb::Replace | Verb::Merge | Verb::Delete, Some(row)) => {
+                match self.etag(table, write) {
+                    Some(etag) if etag != row.etag => Err("UpdateConditionNotSatisfied"),
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// `change` was acknowledged with this tag and durability.
+    pub fn commit(&mut self, change: &Change, etag: u64, durability: Durability) {
+        let mut print = self.prints[self.commits()];
+        let mut undo = Vec::new();
+        match change {
+            Change::Create(name) => {
+                let table = Table { name: name.clone(), rows: Rc::default() };
+                print ^= table_print(name);
+                let old = self.tables.insert(name.to_lowercase(), table);
+                undo.push(Undo::Table(name.to_lowercase(), old));
+            }
+            Change::Drop(name) => {
+                let old = self.tables.remove(&name.to_lowercase()).unwrap();
+                let one = Tables::from([(name.to_lowercase(), old.clone())]);
+                print ^= fingerprint(&one);
+                undo.push(Undo::Table(name.to_lowercase(), Some(old)));
+            }
+            Change::Rows { table, writes } => {
+                for write in writes {
+                    print ^= self.apply(&table.to_lowercase(), write, etag, &mut undo);
+                }
+            }
+        }
+        self.undo.push(undo);
+        self.prints.push(print);
+        self.etags.push(etag);
+        self.etag_max = self.etag_max.max(etag);
+        self.acknowledged(durability);
+    }
+
+    fn apply(&mut self, lower: &str, write: &Write, etag: u64, undo: &mut Vec<Undo>) -> u64 {
+        let table = self.tables.get_mut(lower).unwrap();
+        let rows = Rc::make_mut(&mut table.rows);
+        let key = key(&write.pk, &write.rk);
+        let old = rows.get(&key).cloned();
+        let mut print = old.as_ref().map_or(0, |row| row_print(lower, row));
+        if write.verb == Verb::Delete {
+            rows.remove(&key);
+        } else {
+            let merges = matches!(write.verb, Verb::Merge | Verb::UpsertMerge);
+            let kept = old.as_ref().filter(|_| merges).map(|row| row.properties.clone());
+            let mut properties = kept.unwrap_or_default();
+            properties.extend(write.properties.iter().cloned());
+            let row = Row { pk: write.pk.clone(), rk: write.rk.clone(), properties, etag };
+            print ^= row_print(lower, &row);
+            rows.insert(key.clone(), Rc::new(row));
+        }
+        undo.push(Undo::Row(lower.to_owned(), key, old));
+        print
+    }
+
+    fn acknowledged(&mut self, durability: Durability) {
+        match durability {
+            Durability::Sync => self.all_durable(),
+            Durability::Os => self.process_floor = self.commits(),
+            Durability::Buffered => {}
+        }
+    }
+
+    /// Everything so far survives a power cut.
+    pub fn all_durable(&mut self) {
+        self.power_floor = self.commits();
+        self.process_floor = self.commits();
+    }
+
+    /// The state after the first `commits` commits; the others never happened.
+    pub fn roll_back(&mut self, commits: usize) {
+        while self.commits() > commits {
+            for undo in self.undo.pop().unwrap().into_iter().rev() {
+                self.undo_one(undo);
+            }
+        }
+        self.prints.truncate(commits + 1);
+        self.etags.truncate(commits);
+        self.power_floor = self.power_floor.min(commits);
+        self.process_floor = self.process_floor.min(commits);
+    }
+
+    fn undo_one(&mut self, undo: Undo) {
+        match undo {
+            Undo::Table(lower, Some(table)) => drop(self.tables.insert(lower, table)),
+            Undo::Table(lower, None) => drop(self.tables.remove(&lower)),
+            Undo::Row(lower, key, old) => {
+                let rows = Rc::make_mut(&mut self.tables.get_mut(&lower).unwrap().rows);
+                match old {
+                    Some(row) => drop(rows.insert(key, row)),
+                    None => drop(rows.remove(&key)),
+                }
+            }
+        }
+    }
+
+    /// Which prefix of at least `floor` commits the recovered `state` is; the pending change, if it
+    /// turns out to have happened, becomes the last commit of it.
+    ///
+    /// # Errors
+    /// The nearest prefix and how the state differs from it.
+    pub fn find(&mut self, state: &Tables, floor: usize) -> Result<usize, String> {
+        let print = fingerprint(state);
+        let prefix = (floor..=self.commits()).rev().find(|&k| self.prints[k] == print);
+        if let Some(prefix) = prefix {
+            return Ok(prefix);
+        }
+        if let Some(with_pending) = self.with_pending(state) {
+            if fingerprint(&with_pending.tables) == print {
+                *self = with_pending;
+                return Ok(self.commits());
+            }
+        }
+        Err(self.nearest(state, floor))
+    }
+
+    /// The oracle had the pending change happened, with the tag that the state shows for it.
+    fn with_pending(&self, state: &Tables) -> Option<Oracle> {
+        let change = self.pending.as_ref()?;
+        self.check(change).ok()?;
+        let etag = match change {
+            Change::Rows { table, writes } => {
+                let rows = &state.get(&table.to_lowercase())?.rows;
+                let written = writes.iter().find(|write| write.verb != Verb::Delete);
+                match written {
+                    Some(write) => rows.get(&key(&write.pk, &write.rk))?.etag,
+                    None => 0,
+                }
+            }
+            Change::Create(_) | Change::Drop(_) => 0,
+        };
+        let mut with = self.clone();
+        with.pending = None;
+        with.commit(change, etag, Durability::Buffered);
+        Some(with)
+    }
+
+    fn nearest(&self, state: &Tables, floor: usize) -> String {
+        let mut at = self.clone();
+        let mut best = (usize::MAX, 0, Vec::new());
+        for commits in (0..=self.commits()).rev() {
+            at.roll_back(commits);
+            let differences = differences(&at.tables, state);
+            if differences.len() < best.0 {
+                best = (differences.len(), commits, differences);
+            }
+        }
+        let (_, commits, differences) = best;
+        format!(
+            "no prefix of {floor}..={} commits; the nearest is {commits}, which differs:\n  {}",
+            self.commits(),
+            differences.join("\n  ")
+        )
+    }
+}
+
+/// What `found` has otherwise than `expected`, a line each.
+pub fn differences(expected: &Tables, found: &Tables) -> Vec<String> {
+    let mut lines = Vec::new();
+    for lower in expected.keys().chain(found.keys().filter(|name| !expected.contains_key(*name))) {
+        let (Some(a), Some(b)) = (expected.get(lower), found.get(lower)) else {
+            let what = if expected.contains_key(lower) { "missing" } else { "there all the same" };
+            lines.push(format!("table {lower} is {what}"));
+            continue;
+        };
+        if a.name != b.name {
+            lines.push(format!("table {} is named {}", a.name, b.name));
+        }
+        for (key, row) in &*a.rows {
+            match b.rows.get(key) {
+                Some(other) if other == row => {}
+                Some(other) => lines.push(format!(
+                    "{lower}: expected {row} @{}, found {other} @{}",
+                    row.etag, other.etag
+                )),
+                None => lines.push(format!("{lower}: missing {row} @{}", row.etag)),
+            }
+        }
+        let extra = b.rows.iter().filter(|(key, _)| !a.rows.contains_key(*key));
+        lines.extend(extra.map(|(_, row)| format!("{lower}: unexpected {row} @{}", row.etag)));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(verb: Verb, rk: &str, value: i32, condition: Condition) -> Change {
+        let properties = vec![(format!("P{value}"), Val::Int32(value))];
+        let write = Write { verb, pk: "p".into(), rk: rk.into(), properties, condition };
+        Change::Rows { table: "T".into(), writes: vec![write] }
+    }
+
+    fn sample() -> Oracle {
+        let mut oracle = Oracle::new();
+        oracle.commit(&Change::Create("T".into()), 0, Durability::Sync);
+        let a = write(Verb::Insert, "a", 1, Condition::Any);
+        oracle.commit(&a, 10, Durability::Sync);
+        oracle.commit(&write(Verb::Merge, "a", 2, Condition::Any), 20, Durability::Os);
+        oracle.commit(&write(Verb::Delete, "a", 0, Condition::Any), 30, Durability::Buffered);
+        oracle
+    }
+
+    #[test]
+    fn refusals_follow_the_documented_rules() {
+        let mut oracle = sample();
+        let check = |oracle: &Oracle, change: Change| oracle.check(&change).map_err(|r| r.code);
+        let any = Condition::Any;
+        assert_eq!(check(&oracle, Change::Create("t".into())), Err("TableAlreadyExists"));
+        assert_eq!(check(&oracle, Change::Drop("U".into())), Err("ResourceNotFound"));
+        assert_eq!(check(&oracle, write(Verb::Merge, "a", 1, any)), Err("ResourceNotFound"));
+        assert_eq!(check(&oracle, write(Verb::Insert, "a", 1, any)), Ok(()));
+        oracle.roll_back(3);
+        let stale = write(Verb::Delete, "a", 0, Condition::Stale);
+        assert_eq!(check(&oracle, stale), Err("UpdateConditionNotSatisfied"));
+        assert_eq!(check(&oracle, write(Verb::Delete, "a", 0, Condition::Commit(3))), Ok(()));
+        assert_eq!(check(&oracle, write(Verb::Insert, "a", 1, any)), Err("EntityAlreadyExists"));
+    }
+
+    #[test]
+    fn recovered_states_are_found_among_the_prefixes() {
+        let mut oracle = sample();
+        assert_eq!((oracle.power_floor, oracle.process_floor), (2, 3));
+        for commits in 0..=4 {
+            let mut at = oracle.clone();
+            at.roll_back(commits);
+            assert_eq!(fingerprint(&at.tables), at.prints[commits]);
+            let expected = if commits == 4 { 4 } else { commits };
+            let found = oracle.find(&at.tables, 0).unwrap();
+            // Table created and everything deleted look alike.
+            assert!(found == expected || (commits, found) == (1, 4), "{commits}: {found}");
+            assert_eq!(
+                oracle.find(&at.tables, 4).is_ok(),
+                fingerprint(&at.tables) == oracle.prints[4]
+            );
+        }
+    }
+
+    #[test]
+    fn a_hole_or_a_torn_group_is_no_prefix() {
+        let mut oracle = Oracle::new();
+        oracle.commit(&Change::Create("T".into()), 0, Durability::Sync);
+        oracle.commit(&write(Verb::Insert, "a", 1, Condition::Any), 10, Durability::Sync);
+        let hole = {
+            let mut other = oracle.clone();
+            other.roll_back(1);
+            other.commit(&write(Verb::Insert, "b", 1, Condition::Any), 20, Durability::Sync);
+            other.tables
+        };
+        oracle.commit(&write(Verb::Insert, "b", 1, Condition::Any), 20, Durability::Buffered);
+        let error = oracle.find(&hole, 0).unwrap_err();
+        assert!(error.contains("missing p a P1=1 @10"), "{error}");
+    }
+
+    #[test]
+    fn a_pending_change_may_have_happened() {
+        let mut oracle = sample();
+        oracle.pending = Some(write(Verb::Insert, "z", 9, Condition::Any));
+        let mut happened = sample();
+        happened.commit(&write(Verb::Insert, "z", 9, Condition::Any), 99, Durability::Sync);
+        assert_eq!(oracle.clone().find(&happened.tables, 4), Ok(5));
+        assert_eq!(oracle.clone().find(&sample().tables, 4), Ok(4));
+        oracle.pending = None;
+        assert!(oracle.find(&happened.tables, 4).is_err());
+    }
+}

@@ -1,0 +1,269 @@
+//! The text of steps, read back: words, options, entities.
+
+use rowstone::{Durability, IoMode};
+
+use super::step::{Condition, Config, Scan, Step, Verb, Write};
+use super::value::Val;
+
+/// A command line taken apart: words and `name=value` options, quotes kept in values.
+pub struct Command {
+    pub name: String,
+    pub words: Vec<String>,
+    options: Vec<(String, String)>,
+}
+
+impl Command {
+    pub fn parse(line: &str) -> Result<Command, String> {
+        let mut command = Command { name: String::new(), words: Vec::new(), options: Vec::new() };
+        for (number, token) in tokens(line)?.into_iter().enumerate() {
+            match token.split_once('=') {
+                _ if number == 0 => command.name = token,
+                Some((name, value)) if !name.contains('\'') => {
+                    command.options.push((name.to_owned(), value.to_owned()));
+                }
+                _ => command.words.push(unquote(&token)?),
+            }
+        }
+        Ok(command)
+    }
+
+    /// Takes the option `name`, unquoted.
+    pub fn take(&mut self, name: &str) -> Result<Option<String>, String> {
+        let at = self.options.iter().position(|(option, _)| option == name);
+        at.map(|at| unquote(&self.options.remove(at).1)).transpose()
+    }
+
+    pub fn take_number<T: std::str::FromStr>(&mut self, name: &str) -> Result<Option<T>, String> {
+        let Some(text) = self.take(name)? else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| format!("{name}={text} is no number"))
+    }
+
+    /// The only word, or the first of several.
+    pub fn word(&self, what: &str) -> Result<String, String> {
+        self.words.first().cloned().ok_or_else(|| format!("`{}` wants {what}", self.name))
+    }
+
+    /// Requires that every option was taken.
+    pub fn finish(self) -> Result<(), String> {
+        match self.options.first() {
+            None => Ok(()),
+            Some((name, _)) => Err(format!("`{}` has no option `{name}`", self.name)),
+        }
+    }
+}
+
+/// The steps that a command and its input stand for; `None` if it is no step.
+pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
+    let mut command = Command::parse(line)?;
+    let step = match command.name.as_str() {
+        "open" => Step::Open(config(&mut command)?),
+        "create-table" => Step::CreateTable(command.word("a name")?),
+        "drop-table" => Step::DropTable(command.word("a name")?),
+        "tables" => Step::Tables,
+        "group" => group(&mut command, input)?,
+        "get" => return gets(command, input).map(Some),
+        "scan" | "query" => scan(&mut command)?,
+        "snapshot" => Step::Snapshot(command.word("a name")?),
+        "release" => Step::Release(command.word("a name")?),
+        "flush" => Step::Flush,
+        "compact" => Step::Compact,
+        "sync" => Step::Sync,
+        "background" => Step::Background(number(&command.word("a count")?)?),
+        "verify" => Step::Verify,
+        "reopen" => Step::Reopen,
+        "kill" => Step::Kill,
+        "crash" => Step::Crash(command.take_number("seed")?.unwrap_or(0)),
+        "clock" => Step::Clock(number(&command.word("milliseconds")?)?),
+        name => match verb(name) {
+            Some(verb) => return writes(verb, command, input).map(Some),
+            None => return Ok(None),
+        },
+    };
+    command.finish()?;
+    Ok(Some(vec![step]))
+}
+
+fn verb(name: &str) -> Option<Verb> {
+    let name = if name == "put" { "upsert" } else { name };
+    Verb::ALL.into_iter().find(|verb| verb.name() == name)
+}
+
+fn writes(verb: Verb, mut command: Command, input: &[&str]) -> Result<Vec<Step>, String> {
+    let table = command.word("a table")?;
+    let condition = condition(&mut command)?;
+    let durability = durability(&mut command)?;
+    command.finish()?;
+    let step = |line: &&str| {
+        let (pk, rk, properties) = entity(&tokens(line)?)?;
+        let write = Write { verb, pk, rk, properties, condition };
+        Ok(Step::Write { table: table.clone(), write, durability })
+    };
+    input.iter().map(step).collect()
+}
+
+fn group(command: &mut Command, input: &[&str]) -> Result<Step, String> {
+    let table = command.word("a table")?;
+    let durability = durability(command)?;
+    let writes = input.iter().map(|line| group_write(line)).collect::<Result<_, _>>()?;
+    Ok(Step::Group { table, writes, durability })
+}
+
+/// `delete if=current pk rk`
+fn group_write(line: &str) -> Result<Write, String> {
+    let mut tokens = tokens(line)?;
+    let name = if tokens.is_empty() { String::new() } else { tokens.remove(0) };
+    let verb = verb(&name).ok_or_else(|| format!("`{line}` opens with no verb"))?;
+    let condition = match tokens.first().and_then(|token| token.strip_prefix("if=")) {
+        Some(text) => {
+            let condition = parse_condition(text)?;
+            tokens.remove(0);
+            condition
+        }
+        None => Condition::Any,
+    };
+    let (pk, rk, properties) = entity(&tokens)?;
+    Ok(Write { verb, pk, rk, properties, condition })
+}
+
+fn gets(mut command: Command, input: &[&str]) -> Result<Vec<Step>, String> {
+    let table = command.word("a table")?;
+    let select = list(&mut command, "select")?;
+    let at = command.take("at")?;
+    command.finish()?;
+    let step = |line: &&str| {
+        let (pk, rk, _) = entity(&tokens(line)?)?;
+        Ok(Step::Get { table: table.clone(), pk, rk, select: select.clone(), at: at.clone() })
+    };
+    input.iter().map(step).collect()
+}
+
+fn scan(command: &mut Command) -> Result<Step, String> {
+    let scan = Scan {
+        pk: command.take("pk")?,
+        from: command.take("from")?,
+        to: command.take("to")?,
+        select: list(command, "select")?,
+        top: command.take_number("top")?,
+        page: command.take_number("page")?,
+        at: command.take("at")?,
+    };
+    Ok(Step::Scan { table: command.word("a table")?, scan })
+}
+
+fn config(command: &mut Command) -> Result<Config, String> {
+    let default = Config::default();
+    let io_mode = match command.take("io")?.as_deref() {
+        None => default.io_mode,
+        Some("mmap") => IoMode::Mmap,
+        Some("pread") => IoMode::Pread,
+        Some(other) => return Err(format!("io={other}")),
+    };
+    Ok(Config {
+        durability: durability(command)?.unwrap_or(default.durability),
+        io_mode,
+        memtable_bytes: command.take_number("memtable")?.unwrap_or(default.memtable_bytes),
+        block_bytes: command.take_number("block")?.unwrap_or(default.block_bytes),
+        run_file_bytes: command.take_number("run-file")?.unwrap_or(default.run_file_bytes),
+        cache_bytes: command.take_number("cache")?.unwrap_or(default.cache_bytes),
+        compress: command.take("compress")?.is_some_and(|text| text == "true"),
+        seed: command.take_number("seed")?.unwrap_or(default.seed),
+    })
+}
+
+fn durability(command: &mut Command) -> Result<Option<Durability>, String> {
+    match command.take("durability")?.as_deref() {
+        None => Ok(None),
+        Some("sync") => Ok(Some(Durability::Sync)),
+        Some("os") => Ok(Some(Durability::Os)),
+        Some("buffered") => Ok(Some(Durability::Buffered)),
+        Some(other) => Err(format!("durability={other}")),
+    }
+}
+
+fn condition(command: &mut Command) -> Result<Condition, String> {
+    command.take("if")?.map_or(Ok(Condition::Any), |text| parse_condition(&text))
+}
+
+fn parse_condition(text: &str) -> Result<Condition, String> {
+    match text {
+        "*" => Ok(Condition::Any),
+        "current" => Ok(Condition::Current),
+        "stale" => Ok(Condition::Stale),
+        _ => number(text.strip_prefix('#').unwrap_or(text)).map(Condition::Commit),
+    }
+}
+
+fn list(command: &mut Command, name: &str) -> Result<Option<Vec<String>>, String> {
+    let split = |text: String| text.split(',').map(str::to_owned).collect();
+    Ok(command.take(name)?.map(split))
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("`{text}` is no number"))
+}
+
+/// `pk rk Name=value …`
+type Entity = (String, String, Vec<(String, Val)>);
+
+fn entity(tokens: &[String]) -> Result<Entity, String> {
+    let [pk, rk, properties @ ..] = tokens else {
+        return Err(format!("`{}` wants a PartitionKey and a RowKey", tokens.join(" ")));
+    };
+    let property = |token: &String| {
+        let (name, value) = token.split_once('=').ok_or_else(|| format!("`{token}` wants `=`"))?;
+        Ok((name.to_owned(), Val::parse(value)?))
+    };
+    let properties = properties.iter().map(property).collect::<Result<_, String>>()?;
+    Ok((unquote(pk)?, unquote(rk)?, properties))
+}
+
+/// Words parted by spaces outside quotes; quotes stay.
+fn tokens(line: &str) -> Result<Vec<String>, String> {
+    let mut tokens = vec![String::new()];
+    let mut quoted = false;
+    for c in line.chars() {
+        quoted ^= c == '\'';
+        match c {
+            ' ' if !quoted => tokens.push(String::new()),
+            c => tokens.last_mut().unwrap().push(c),
+        }
+    }
+    tokens.retain(|token| !token.is_empty());
+    if quoted { Err(format!("a quote is open in `{line}`")) } else { Ok(tokens) }
+}
+
+fn unquote(token: &str) -> Result<String, String> {
+    match token.strip_prefix('\'') {
+        None => Ok(token.to_owned()),
+        Some(rest) => {
+            let inner = rest.strip_suffix('\'').ok_or_else(|| format!("{token} wants a quote"))?;
+            Ok(inner.replace("''", "'"))
+        }
+    }
+}
+
+#[test]
+fn steps_print_and_parse_back() {
+    for text in [
+        "open durability=os io=pread memtable=65536 block=512 run-file=65536 cache=0 compress=true seed=7",
+        "create-table parts",
+        "upsert-merge parts durability=buffered\nbolts '' Price=0.12 Note='it''s = so'",
+        "delete parts if=#3\n'a b' m4",
+        "replace parts if=stale\nbolts m4",
+        "group parts durability=os\ninsert bolts m4 Price=1\ndelete if=current bolts m5",
+        "get parts select=A,B at=s\nbolts m4",
+        "scan parts pk='' from=a to=b select=A top=3 page=2 at=s",
+        "background 3",
+        "crash seed=9",
+        "clock -50",
+        "verify",
+    ] {
+        let mut lines = text.lines();
+        let (line, input) = (lines.next().unwrap(), lines.collect::<Vec<_>>());
+        let steps = steps(line, &input).unwrap().unwrap();
+        let printed: Vec<String> = steps.iter().map(|step| step.to_string()).collect();
+        assert_eq!(printed, [text]);
+    }
+    assert_eq!(steps("files", &[]), Ok(None));
+    assert!(steps("scan parts colour=red", &[]).is_err());
+}

@@ -1,0 +1,19 @@
+//! The suites that see the library as its users do: scripts, random programs, crashes, faults, damage, threads,
+//! and the binary from outside.
+//!
+//! Not here: the source text (`tests/tidy.rs`), what needs internals (unit tests beside the code).
+
+#[cfg(feature = "cli")]
+mod cli;
+mod crash;
+mod faults;
+mod flip;
+#[cfg(feature = "fuzzing")]
+mod format;
+#[cfg(feature = "fuzzing")]
+mod fuzz;
+mod harness;
+mod loader;
+mod model;
+mod script;
+mod threads;

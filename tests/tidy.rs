@@ -1,0 +1,153 @@
+//! The source text itself: floors, lengths, headers, leftovers, the four corners, links and the table of traps.
+//!
+//! Every rule is a function from text to offences, printed as `file:line: rule: what`, and every
+//! rule has a test that shows it fail.
+//!
+//! Not here: what rustfmt, clippy and rustdoc find; `.ci/run` runs those.
+#![expect(clippy::disallowed_methods, reason = "reads the source tree, which no seam covers")]
+
+#[path = "tidy/corners.rs"]
+mod corners;
+#[path = "tidy/documents.rs"]
+mod documents;
+#[path = "tidy/floors.rs"]
+mod floors;
+#[path = "tidy/leftovers.rs"]
+mod leftovers;
+#[path = "tidy/lengths.rs"]
+mod lengths;
+#[path = "tidy/source.rs"]
+mod source;
+#[path = "tidy/traps.rs"]
+mod traps;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use source::Source;
+
+/// One breach of one rule.
+#[derive(Debug, PartialEq, Eq)]
+struct Offence {
+    file: String,
+    line: usize,
+    rule: &'static str,
+    what: String,
+}
+
+/// The text files of the repository, read once.
+struct Tree {
+    /// Every `.rs` file, by path.
+    sources: Vec<Source>,
+    /// Every `.md` file: path and text.
+    documents: Vec<(String, String)>,
+    /// Every path, directories included, relative to the root.
+    paths: Vec<String>,
+}
+
+impl Offence {
+    fn new(file: &str, line: usize, rule: &'static str, what: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), line, rule, what: what.into() }
+    }
+}
+
+impl fmt::Display for Offence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}: {}", self.file, self.line, self.rule, self.what)
+    }
+}
+
+impl Tree {
+    fn read() -> Tree {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut tree = Tree { sources: Vec::new(), documents: Vec::new(), paths: Vec::new() };
+        tree.read_dir(root, root);
+        tree.paths.sort();
+        tree.sources.sort_by(|a, b| a.path.cmp(&b.path));
+        assert!(tree.sources.len() > 10, "the tree was not found");
+        tree
+    }
+
+    fn read_dir(&mut self, root: &Path, dir: &Path) {
+        let entries = std::fs::read_dir(dir).unwrap();
+        for path in entries.map(|entry| entry.unwrap().path()) {
+            let name = relative(root, &path);
+            if matches!(name.as_str(), ".git" | "target" | "fuzz/target" | "fuzz/artifacts") {
+                continue;
+            }
+            if path.is_dir() {
+                self.read_dir(root, &path);
+            } else if name.ends_with(".rs") {
+                self.sources.push(Source::new(&name, &std::fs::read_to_string(&path).unwrap()));
+            } else if name.ends_with(".md") {
+                self.documents.push((name.clone(), std::fs::read_to_string(&path).unwrap()));
+            }
+            self.paths.push(name);
+        }
+    }
+
+    fn document(&self, name: &str) -> &str {
+        let found = self.documents.iter().find(|(path, _)| path == name);
+        &found.unwrap_or_else(|| panic!("{name} is missing")).1
+    }
+}
+
+fn relative(root: &Path, path: &Path) -> String {
+    let relative: PathBuf = path.strip_prefix(root).unwrap().to_owned();
+    relative.to_str().unwrap().replace('\\', "/")
+}
+
+#[track_caller]
+fn expect_none(offences: impl IntoIterator<Item = Offence>) {
+    let lines: Vec<String> = offences.into_iter().map(|offence| offence.to_string()).collect();
+    assert!(lines.is_empty(), "{} offences\n{}", lines.len(), lines.join("\n"));
+}
+
+#[test]
+fn modules_use_lower_floors_only() {
+    let tree = Tree::read();
+    expect_none(tree.sources.iter().flat_map(floors::check));
+    expect_none(floors::check_exceptions(&tree.sources));
+}
+
+#[test]
+fn lines_functions_and_files_are_short() {
+    let tree = Tree::read();
+    expect_none(tree.sources.iter().flat_map(lengths::check));
+    expect_none(lengths::check_exceptions(&tree.sources));
+}
+
+#[test]
+fn nothing_is_left_over() {
+    let tree = Tree::read();
+    expect_none(tree.sources.iter().flat_map(leftovers::check));
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let tree = Tree::read();
+    expect_none(documents::check_links(&tree.documents, &tree.paths));
+}
+
+#[test]
+fn documents_are_short_and_say_what_is_run() {
+    let tree = Tree::read();
+    expect_none(documents::check_map(tree.document("docs/ARCHITECTURE.md")));
+    let ci = Path::new(env!("CARGO_MANIFEST_DIR")).join(".ci/run");
+    let ci = std::fs::read_to_string(ci).unwrap();
+    expect_none(documents::check_commands(tree.document("README.md"), &ci));
+}
+
+#[test]
+fn every_structure_has_its_four_corners() {
+    let tree = Tree::read();
+    let format = tree.document("FORMAT.md");
+    expect_none(corners::check(&tree.sources, &tree.paths, format));
+}
+
+#[test]
+fn every_trap_has_its_test() {
+    let tree = Tree::read();
+    let table = tree.document("docs/TESTING.md");
+    expect_none(traps::check(&tree.sources, &tree.paths, table));
+}

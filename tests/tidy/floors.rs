@@ -1,0 +1,193 @@
+//! Floors: a module uses lower floors only, never its own, never above, never through the crate root.
+//!
+//! The table is the order of docs/ARCHITECTURE.md. Inside one top module anything goes.
+
+use super::Offence;
+use super::source::{Source, is_word};
+
+/// Top modules and their floors.
+const FLOORS: &[(u8, &[&str])] = &[
+    (13, &["main", "fuzzing"]),
+    (12, &["cli"]),
+    (10, &["wire"]),
+    (9, &["db"]),
+    (8, &["query"]),
+    (7, &["table", "check"]),
+    (6, &["lsm"]),
+    (5, &["manifest"]),
+    (4, &["log", "sst", "memtable", "ranges"]),
+    (3, &["format", "options"]),
+    (2, &["model", "fs"]),
+    (1, &["error"]),
+    (0, &["codec", "clock", "rng", "sync", "executor"]),
+];
+
+/// Steps within a floor or up that are taken all the same: from, to, reason.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    ("clock", "sync", "the manual clock is made of atomics, which loom replaces"),
+    ("executor", "sync", "lanes meet at a lock, which loom replaces"),
+];
+
+pub fn check(source: &Source) -> Vec<Offence> {
+    let modules = source.modules();
+    let (Some(&top), true) = (modules.first(), source.is_engine()) else { return Vec::new() };
+    // The front door names everybody.
+    if top == "lib" {
+        return Vec::new();
+    }
+    let mut offences = Vec::new();
+    for (line, name) in uses(source) {
+        if let Some(what) = problem(top, &name) {
+            offences.push(Offence::new(&source.path, line, "floor", what));
+        }
+    }
+    offences.extend(check_climbs(source, modules.len()));
+    offences
+}
+
+/// An exception that no longer excuses anything must go.
+pub fn check_exceptions(sources: &[Source]) -> Vec<Offence> {
+    let taken = |from: &str, to: &str| {
+        let from_there = sources.iter().filter(|source| source.modules().first() == Some(&from));
+        from_there.flat_map(uses).any(|(_, name)| name == to)
+    };
+    let stale = EXCEPTIONS.iter().filter(|(from, to, _)| !taken(from, to));
+    stale
+        .map(|(from, to, _)| {
+            Offence::new("tests/tidy/floors.rs", 1, "stale exception", format!("{from} to {to}"))
+        })
+        .collect()
+}
+
+fn floor(module: &str) -> Option<u8> {
+    FLOORS.iter().find(|(_, modules)| modules.contains(&module)).map(|(floor, _)| *floor)
+}
+
+/// What is wrong with `from` using `crate::name`, if anything is.
+fn problem(from: &str, name: &str) -> Option<String> {
+    if from == name || EXCEPTIONS.iter().any(|(a, b, _)| *a == from && *b == name) {
+        return None;
+    }
+    let Some(own) = floor(from) else { return Some(format!("`{from}` stands on no floor")) };
+    match floor(name) {
+        None if name.starts_with(char::is_uppercase) => {
+            Some(format!("`crate::{name}` goes through the crate root"))
+        }
+        None => Some(format!("`crate::{name}` stands on no floor")),
+        Some(other) if other >= own => {
+            Some(format!("`{from}` (floor {own}) uses `{name}` (floor {other})"))
+        }
+        Some(_) => None,
+    }
+}
+
+/// Every `crate::name`, groups opened: line and first segment.
+fn uses(source: &Source) -> Vec<(usize, String)> {
+    let text = source.code.join("\n");
+    let mut found = Vec::new();
+    for (at, pattern) in text.match_indices("crate::") {
+        if text[..at].ends_with(is_word) {
+            continue;
+        }
+        let line = text[..at].matches('\n').count() + 1;
+        let rest = &text[at + pattern.len()..];
+        found.extend(first_segments(rest).into_iter().map(|name| (line, name)));
+    }
+    found
+}
+
+/// `a::b` gives a; `{a::{b, c}, d}` gives a and d.
+fn first_segments(path: &str) -> Vec<String> {
+    let word = |text: &str| text.trim_start().chars().take_while(|&c| is_word(c)).collect();
+    let Some(group) = path.trim_start().strip_prefix('{') else { return vec![word(path)] };
+    let mut names = vec![word(group)];
+    let mut depth = 0usize;
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => names.push(word(&group[at + 1..])),
+            _ => {}
+        }
+    }
+    names.retain(|name: &String| !name.is_empty());
+    names
+}
+
+/// `super::super::` out of the top module is the crate root by another name.
+fn check_climbs(source: &Source, file_depth: usize) -> Vec<Offence> {
+    let mut offences = Vec::new();
+    let text = source.code.join("\n");
+    for (at, _) in text.match_indices("super::") {
+        let before = &text[..at];
+        if before.ends_with("super::") || before.ends_with(is_word) {
+            continue;
+        }
+        let mut climbs = 0;
+        while text[at..].starts_with(&"super::".repeat(climbs + 1)) {
+            climbs += 1;
+        }
+        if climbs >= file_depth + inline_modules(before) {
+            let line = before.matches('\n').count() + 1;
+            let what = "`super::` climbs to the crate root";
+            offences.push(Offence::new(&source.path, line, "floor", what));
+        }
+    }
+    offences
+}
+
+/// How many `mod name {` are open at the end of `text`.
+fn inline_modules(text: &str) -> usize {
+    let mut open = Vec::new();
+    for (at, c) in text.char_indices() {
+        match c {
+            '{' => {
+                let statement = text[..at].rsplit([';', '{', '}']).next().unwrap_or_default();
+                open.push(statement.split_whitespace().rev().nth(1) == Some("mod"));
+            }
+            '}' => drop(open.pop()),
+            _ => {}
+        }
+    }
+    open.into_iter().filter(|module| *module).count()
+}
+
+#[track_caller]
+fn finds(path: &str, text: &str, expected: &[(usize, &str)]) {
+    let offences = check(&Source::new(path, text));
+    let found: Vec<_> = offences.iter().map(|offence| (offence.line, &*offence.what)).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn lower_floors_are_fine() {
+    finds("src/lsm/read.rs", "use crate::sst::Sst;\nuse crate::lsm::view::View;", &[]);
+    finds("src/db.rs", "use crate::{lsm::{commit, view}, model::Seq};", &[]);
+    finds("src/clock.rs", "use crate::sync::AtomicU64;", &[]);
+    finds("src/lib.rs", "pub use crate::Anything;", &[]);
+    finds("tests/a.rs", "use crate::Anything;", &[]);
+    finds("src/fs/mem.rs", "pub(crate) fn f() {} // crate::db::Db", &[]);
+}
+
+#[test]
+fn the_same_floor_and_higher_ones_are_offences() {
+    finds("src/sst/a.rs", "\nuse crate::log::X;", &[(2, "`sst` (floor 4) uses `log` (floor 4)")]);
+    let upward = "`model` (floor 2) uses `db` (floor 9)";
+    finds("src/model/a.rs", "fn f() { crate::db::g() }", &[(1, upward)]);
+    finds("src/model/a.rs", "use crate::{codec::{A, B}, db::{C}};", &[(1, upward)]);
+}
+
+#[test]
+fn the_crate_root_is_no_way_round() {
+    let through = "`crate::Error` goes through the crate root";
+    finds("src/fs/mod.rs", "use crate::Error;", &[(1, through)]);
+    finds("src/fs/mod.rs", "use crate::{Error, codec::A};", &[(1, through)]);
+    finds("src/fs/mod.rs", "use crate::cellar::A;", &[(1, "`crate::cellar` stands on no floor")]);
+    finds("src/attic.rs", "use crate::fs::A;", &[(1, "`attic` stands on no floor")]);
+    let climbs = "`super::` climbs to the crate root";
+    finds("src/fs/mem.rs", "use super::super::db::Db;", &[(1, climbs)]);
+    finds("src/db.rs", "use super::fs::Fs;", &[(1, climbs)]);
+    finds("src/db.rs", "mod tests {\n use super::*;\n}", &[]);
+    finds("src/db.rs", "mod tests {\n use super::super::fs;\n}", &[(2, climbs)]);
+}

@@ -1,0 +1,90 @@
+//! What must not stay behind: debugging, sleeping, ignored tests, assertions that assert nothing.
+
+use super::Offence;
+use super::source::{Source, word_offsets};
+
+/// Forbidden in code: pattern, rule, where to go instead.
+const PATTERNS: &[(&str, &str, &str)] = &[
+    ("dbg!(", "leftover", "`dbg!`"),
+    ("todo!(", "leftover", "`todo!`"),
+    ("unimplemented!(", "leftover", "`unimplemented!`"),
+    ("#[ignore", "ignored test", "run it or remove it"),
+    ("#[allow(", "allow", "use `#[expect(…, reason = …)]`"),
+    ("#![allow(", "allow", "use `#![expect(…, reason = …)]`"),
+    ("thread::sleep", "sleep", "wait for a condition, or move a manual clock"),
+    ("sleep_ms", "sleep", "wait for a condition, or move a manual clock"),
+];
+const WORDS: [&str; 4] = ["TODO", "FIXME", "XXX", "HACK"];
+
+pub fn check(source: &Source) -> Vec<Offence> {
+    let mut offences = Vec::new();
+    if !source.raw[0].starts_with("//!") {
+        offences.push(Offence::new(&source.path, 1, "header", "the file does not open with `//!`"));
+    }
+    for (number, code) in source.code.iter().enumerate() {
+        for (pattern, rule, what) in PATTERNS {
+            if code.contains(pattern) {
+                offences.push(Offence::new(&source.path, number + 1, rule, *what));
+            }
+        }
+    }
+    for (number, comment) in source.comments.iter().enumerate() {
+        for word in WORDS {
+            if word_offsets(comment, word).next().is_some() {
+                offences.push(Offence::new(&source.path, number + 1, "leftover", word));
+            }
+        }
+    }
+    offences.extend(check_bare_matches(source));
+    offences
+}
+
+/// `matches!(…);` as a statement looks like an assertion and is none.
+fn check_bare_matches(source: &Source) -> Vec<Offence> {
+    let text = source.code.join("\n");
+    let mut offences = Vec::new();
+    for (at, pattern) in text.match_indices("matches!(") {
+        let before = text[..at].trim_end();
+        let mut depth = 1usize;
+        let rest = &text[at + pattern.len()..];
+        let end = rest.find(|c| {
+            depth = match c {
+                '(' => depth + 1,
+                ')' => depth - 1,
+                _ => depth,
+            };
+            depth == 0
+        });
+        let ends = end.is_some_and(|end| rest[end + 1..].trim_start().starts_with(';'));
+        if ends && (before.is_empty() || before.ends_with([';', '{', '}'])) {
+            let line = text[..at].matches('\n').count() + 1;
+            offences.push(Offence::new(&source.path, line, "bare matches", "asserts nothing"));
+        }
+    }
+    offences
+}
+
+#[track_caller]
+fn finds(text: &str, expected: &[(usize, &str)]) {
+    let offences = check(&Source::new("src/a.rs", text));
+    let found: Vec<_> = offences.iter().map(|offence| (offence.line, offence.rule)).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn leftovers_are_found_in_code_and_in_comments() {
+    finds("//! A.\nfn a() {}", &[]);
+    finds("fn a() {}", &[(1, "header")]);
+    finds("//! A.\nlet x = dbg!(1);", &[(2, "leftover")]);
+    finds("//! A.\n// dbg!(1) in a comment, \"#[ignore]\"\nlet s = \"dbg!(1)\";", &[]);
+    finds("//! A.\n\n#[ignore = \"slow\"]\n#[allow(x)]", &[(3, "ignored test"), (4, "allow")]);
+    finds("//! A.\nstd::thread::sleep(d);", &[(2, "sleep")]);
+    finds("//! A.\n// FIXME later\nlet a = TODOS;", &[(2, "leftover")]);
+}
+
+#[test]
+fn a_bare_matches_is_found_over_lines() {
+    finds("//! A.\nf();\nmatches!(\n    a(b),\n    C(_)\n);", &[(3, "bare matches")]);
+    finds("//! A.\nfn f() { matches!(a, b) }", &[]);
+    finds("//! A.\nassert!(matches!(a, b));\nlet x = matches!(a, b);", &[]);
+}

@@ -1,0 +1,235 @@
+//! A Rust file as the rules see it: code without literals and comments, comments without code.
+//!
+//! Invariants
+//! * line numbers are kept; columns are not, because literals are emptied;
+//! * a rule that looks at code can name what it forbids in a string without forbidding itself.
+
+/// One `.rs` file.
+pub struct Source {
+    pub path: String,
+    pub raw: Vec<String>,
+    /// The code of each line: comments removed, string and character literals emptied.
+    pub code: Vec<String>,
+    /// The comments of each line, markers included.
+    pub comments: Vec<String>,
+}
+
+impl Source {
+    pub fn new(path: &str, text: &str) -> Source {
+        let (code, comments) = split(text);
+        let lines = |text: &str| text.split('\n').map(str::to_owned).collect::<Vec<_>>();
+        let raw = lines(text);
+        let (code, comments) = (lines(&code), lines(&comments));
+        assert_eq!((raw.len(), raw.len()), (code.len(), comments.len()), "{path}: lines lost");
+        Source { path: path.to_owned(), raw, code, comments }
+    }
+
+    /// The modules from the crate root to this file: `src/lsm/read.rs` is `lsm`, `read`.
+    pub fn modules(&self) -> Vec<&str> {
+        let Some(path) = self.path.strip_prefix("src/") else { return Vec::new() };
+        let path = path.strip_suffix(".rs").unwrap_or(path);
+        let mut modules: Vec<&str> = path.split('/').collect();
+        if modules.last() == Some(&"mod") {
+            modules.pop();
+        }
+        modules
+    }
+
+    pub fn is_engine(&self) -> bool {
+        self.path.starts_with("src/")
+    }
+
+    /// A file that holds nothing but tests.
+    pub fn is_test(&self) -> bool {
+        !self.is_engine() || self.path.ends_with("/tests.rs") || self.path.contains("/tests/")
+    }
+
+    /// True for each line inside a `#[cfg(test)]` module of the file.
+    pub fn test_lines(&self) -> Vec<bool> {
+        let mut marked = vec![self.is_test(); self.code.len()];
+        let mut line = 0;
+        while line < self.code.len() {
+            let code = self.code[line].trim();
+            if code.starts_with("#[cfg(") && code.contains("test") && !code.contains("not(test") {
+                let end = block_end(&self.code, line);
+                marked[line..=end].fill(true);
+                line = end;
+            }
+            line += 1;
+        }
+        marked
+    }
+}
+
+/// The line on which the first block that opens at or after `line` closes; `line` itself if a
+/// statement ends before any block opens.
+pub fn block_end(code: &[String], line: usize) -> usize {
+    let mut depth = 0usize;
+    for (number, text) in code.iter().enumerate().skip(line) {
+        for c in text.chars() {
+            match c {
+                '{' => depth += 1,
+                '}' => {
+                    depth = depth.saturating_sub(1);
+                    if depth == 0 {
+                        return number;
+                    }
+                }
+                ';' if depth == 0 => return number,
+                _ => {}
+            }
+        }
+    }
+    code.len() - 1
+}
+
+pub fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// The offsets at which `word` stands alone in `text`.
+pub fn word_offsets<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    text.match_indices(word).map(|(at, _)| at).filter(move |&at| {
+        !text[..at].ends_with(is_word) && !text[at + word.len()..].starts_with(is_word)
+    })
+}
+
+struct Splitter<'a> {
+    rest: &'a str,
+    code: String,
+    comments: String,
+}
+
+fn split(text: &str) -> (String, String) {
+    let mut splitter = Splitter { rest: text, code: String::new(), comments: String::new() };
+    while splitter.step() {}
+    (splitter.code, splitter.comments)
+}
+
+impl Splitter<'_> {
+    fn step(&mut self) -> bool {
+        let after_word = self.code.ends_with(is_word);
+        if self.rest.starts_with("//") {
+            let len = self.rest.find('\n').unwrap_or(self.rest.len());
+            self.comment(len);
+        } else if self.rest.starts_with("/*") {
+            self.comment(block_comment_len(self.rest));
+        } else if let Some(len) = raw_string_len(self.rest).filter(|_| !after_word) {
+            self.literal(len);
+        } else if self.rest.starts_with('"') {
+            self.literal(quoted_len(self.rest, '"'));
+        } else if let Some(len) = char_literal_len(self.rest) {
+            self.literal(len);
+        } else if let Some(c) = self.rest.chars().next() {
+            self.code.push(c);
+            if c == '\n' {
+                self.comments.push(c);
+            }
+            self.rest = &self.rest[c.len_utf8()..];
+        } else {
+            return false;
+        }
+        true
+    }
+
+    fn comment(&mut self, len: usize) {
+        let (comment, rest) = self.rest.split_at(len);
+        self.comments.push_str(comment);
+        self.code.extend(comment.chars().filter(|&c| c == '\n'));
+        self.rest = rest;
+    }
+
+    fn literal(&mut self, len: usize) {
+        let (literal, rest) = self.rest.split_at(len);
+        let newlines: String = literal.chars().filter(|&c| c == '\n').collect();
+        self.code.push('"');
+        self.code.push_str(&newlines);
+        self.code.push('"');
+        self.comments.push_str(&newlines);
+        self.rest = rest;
+    }
+}
+
+fn block_comment_len(text: &str) -> usize {
+    let mut depth = 0;
+    let mut at = 0;
+    while at < text.len() {
+        let rest = &text[at..];
+        if rest.starts_with("/*") {
+            depth += 1;
+            at += 2;
+        } else if rest.starts_with("*/") {
+            depth -= 1;
+            at += 2;
+            if depth == 0 {
+                return at;
+            }
+        } else {
+            at += rest.chars().next().map_or(1, char::len_utf8);
+        }
+    }
+    text.len()
+}
+
+fn raw_string_len(text: &str) -> Option<usize> {
+    let prefix = ["br", "cr", "r"].into_iter().find(|prefix| text.starts_with(prefix))?;
+    let after = &text[prefix.len()..];
+    let hashes = after.len() - after.trim_start_matches('#').len();
+    let body = after[hashes..].strip_prefix('"')?;
+    let close = format!("\"{}", "#".repeat(hashes));
+    let end =
+        body.find(&close).map_or(text.len(), |end| prefix.len() + hashes + 1 + end + close.len());
+    Some(end)
+}
+
+fn quoted_len(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            c if c == quote => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// `'a'` is a literal, `'a` a lifetime.
+fn char_literal_len(text: &str) -> Option<usize> {
+    let body = text.strip_prefix('\'')?;
+    let mut chars = body.chars();
+    let first = chars.next()?;
+    (first == '\\' || chars.next() == Some('\'')).then(|| quoted_len(text, '\''))
+}
+
+#[track_caller]
+fn check(text: &str, code: &str, comments: &str) {
+    assert_eq!(split(text), (code.to_owned(), comments.to_owned()));
+}
+
+#[test]
+fn comments_and_literals_leave_the_code() {
+    check("a // b\nc", "a \nc", "// b\n");
+    check("a /* b /* c */ \n */ d", "a \n d", "/* b /* c */ \n */");
+    check(r#"x("a\"//", y)"#, r#"x("", y)"#, "");
+    check("r#\"a\"b\n\"#;", "\"\n\";", "\n");
+    check("fn f<'a>(c: &'a str) { '{' }", "fn f<'a>(c: &'a str) { \"\" }", "");
+    check(r"'\'' '\u{1}'", "\"\" \"\"", "");
+    check("br\"\\\" bar\"x\"", "\"\" bar\"\"", "");
+}
+
+#[test]
+fn test_modules_are_told_apart() {
+    let text =
+        "fn a() {}\n#[cfg(all(test, not(loom)))]\nmod tests {\n x\n}\n#[cfg(test)]\nmod t;\nb";
+    let marked = Source::new("src/a.rs", text).test_lines();
+    assert_eq!(marked, [false, true, true, true, true, true, true, false]);
+    assert_eq!(Source::new("src/a/mod.rs", "").modules(), ["a"]);
+    assert_eq!(Source::new("src/a/b.rs", "").modules(), ["a", "b"]);
+}
+
+#[test]
+fn words_stand_alone() {
+    assert_eq!(word_offsets("fn a, often, fn", "fn").collect::<Vec<_>>(), [0, 13]);
+}
