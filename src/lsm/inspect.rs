@@ -135,9 +135,10 @@ impl Engine {
 impl Handle {
     /// Copies the database as of now into the new or empty directory `target`.
     ///
-    /// 1. Flush, and pin the version: its files stay; a snapshot keeps the rows of a table that is dropped meanwhile,
-    /// whose catalog row the copy may still have. 2. Link or copy them. 3. Write a manifest, and CURRENT last:
-    /// until then the copy does not open.
+    /// 1. Flush, and pin the version: its files stay. A snapshot keeps the rows of a table that is dropped meanwhile,
+    ///    whose catalog row the copy may still have.
+    /// 2. Link or copy the files.
+    /// 3. Write a manifest, and CURRENT last: until then the copy does not open.
     pub(crate) fn checkpoint(self: &Arc<Self>, target: &Path) -> Result<()> {
         let snapshot = self.snapshot();
         self.flush_all()?;
