@@ -1,5 +1,7 @@
 //! Threads of the application and of the database at once. A thread that waits in vain fails the test.
 
+#![expect(clippy::disallowed_methods, reason = "tests have threads of their own")]
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
