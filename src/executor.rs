@@ -69,8 +69,6 @@ impl Executor {
     }
 
     /// One thread a lane. The worker is held weakly, so that dropping the database ends the threads.
-    #[cfg(not(loom))]
-    #[expect(clippy::disallowed_methods, reason = "this is the module that starts threads")]
     pub(crate) fn start(&self, worker: &Arc<impl Worker + 'static>) -> std::io::Result<()> {
         for lane in Lane::ALL {
             let shared = Arc::clone(&self.shared);
@@ -98,6 +96,11 @@ impl Executor {
         }
     }
 
+    /// True once the threads were told to end: long steps should.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.shared.state.lock().stopping
+    }
+
     /// Lets running steps end, and ends the threads.
     pub(crate) fn stop(&self) {
         self.shared.state.lock().stopping = true;
@@ -118,7 +121,6 @@ impl Drop for Executor {
     }
 }
 
-#[cfg(not(loom))]
 fn run_lane(shared: &Shared, worker: &std::sync::Weak<impl Worker>, lane: Lane) {
     let mut state = shared.state.lock();
     loop {

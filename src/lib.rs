@@ -1,8 +1,8 @@
 //! rowstone: an embedded storage engine for schema-less, typed entities keyed by PartitionKey and RowKey.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
-#![warn(missing_docs)]
-#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![warn(missing_docs, unreachable_pub)]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads of their own"))]
 
 #[doc(hidden)]
 pub mod bench_support;

@@ -21,49 +21,76 @@ pub(crate) use self::model::{Condvar, Mutex, MutexGuard};
 /// parking_lot's surface over loom's primitives.
 #[cfg(loom)]
 mod model {
-    pub(crate) use loom::sync::MutexGuard;
+    use std::ops::{Deref, DerefMut};
+    use std::time::Duration;
 
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    /// Empty only inside [`Condvar::wait`]: loom's wait consumes the guard, parking_lot's borrows it.
+    pub(crate) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
+
+    #[derive(Debug, Default)]
+    pub(crate) struct Condvar(loom::sync::Condvar);
 
     impl<T> Mutex<T> {
         pub(crate) fn new(value: T) -> Self {
             Self(loom::sync::Mutex::new(value))
         }
 
+        #[track_caller]
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            self.0.lock().unwrap()
+            MutexGuard(Some(self.0.lock().expect("a panic ends the model")))
         }
     }
 
-    #[derive(Debug, Default)]
-    pub(crate) struct Condvar(loom::sync::Condvar);
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            self.0.as_ref().expect("nobody looks while the guard waits")
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            self.0.as_mut().expect("nobody looks while the guard waits")
+        }
+    }
 
     impl Condvar {
         pub(crate) fn new() -> Self {
             Self(loom::sync::Condvar::new())
         }
 
+        #[track_caller]
         pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-            // loom's wait consumes the guard; parking_lot's borrows it.
-            take_mut(guard, |guard| self.0.wait(guard).unwrap());
+            let held = guard.0.take().expect("one wait at a time");
+            guard.0 = Some(self.0.wait(held).expect("a panic ends the model"));
         }
 
+        /// There is no time in a model: nothing under test may rely on a wait's end but by a signal.
+        pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _time: Duration) {
+            self.wait(guard);
+        }
+
+        #[track_caller]
         pub(crate) fn notify_all(&self) {
             self.0.notify_all();
         }
 
+        #[track_caller]
         pub(crate) fn notify_one(&self) {
             self.0.notify_one();
         }
     }
+}
 
-    #[expect(unsafe_code, reason = "moves a guard through a by-value call, only in models")]
-    fn take_mut<T>(slot: &mut T, f: impl FnOnce(T) -> T) {
-        // SAFETY: the slot is read once and written once; a panic in `f` ends the model run.
-        unsafe {
-            let value = std::ptr::read(slot);
-            std::ptr::write(slot, f(value));
-        }
-    }
+/// Runs `model` in every order of its threads with at most three preemptions, which is what bugs of this kind
+/// have been found to need; `LOOM_MAX_PREEMPTIONS` overrides it.
+#[cfg(all(test, loom))]
+pub(crate) fn check_model(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.check(model);
 }

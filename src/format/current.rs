@@ -71,6 +71,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn example_current() {
+        let current =
+            Current { manifest: FileNumber(7), id: FileId(0x0807_0605_0403_0201), synced_len: 160 };
+        let bytes: Vec<_> = current.encode().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            bytes.concat(),
+            "726f77736375720001000000a69fc17307000000000000000102030405060708a000000000000000"
+        );
+    }
+
+    #[test]
     fn trap_24_every_flipped_byte_is_seen() {
         let current = Current { manifest: FileNumber(7), id: FileId(9), synced_len: 4096 };
         let bytes = current.encode();

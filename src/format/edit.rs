@@ -46,7 +46,7 @@ pub(crate) struct VersionEdit {
     pub(crate) forget_tables: Vec<TableId>,
     pub(crate) add_fences: Vec<Fence>,
     pub(crate) remove_fences: Vec<Fence>,
-    /// Only valid while it is the last edit of the manifest.
+    /// Vouches for its log as long as that is there.
     pub(crate) clean_close: Option<CleanClose>,
     /// Fields of a newer format, as they were encoded.
     pub(crate) unknown: Vec<u8>,

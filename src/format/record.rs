@@ -113,7 +113,7 @@ pub(crate) fn end(out: &mut Vec<u8>, start: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Completes all records of `buffer`, which will be written at `at` of the file with this `id`: ids, promises, checksums.
+/// Completes all records of `buffer`, to be written at `at` of the file with this `id`: ids, promises, checksums.
 /// Done by the leader of a round, outside the lock.
 /// Requires that `buffer` holds whole records made by [`begin`] and [`end`], and that `promise` is not beyond `at`.
 pub(crate) fn seal(buffer: &mut [u8], at: Position, id: FileId, promise: Position) {

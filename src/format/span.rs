@@ -18,6 +18,7 @@ pub(crate) struct Span {
 
 impl Span {
     /// Every key.
+    #[cfg(test)]
     pub(crate) fn all() -> Self {
         Self { low: Box::default(), high: None }
     }
@@ -147,6 +148,17 @@ mod tests {
         assert!(span.contains(b"a") && span.contains(b"b"));
         assert!(!span.contains(b"b\0") && !span.contains(b""));
         assert_eq!(Span::new(b"a\0", Some(b"\xff")).to_string(), "[a\\x00, \\xff)");
+    }
+
+    #[test]
+    fn example_span() {
+        let encoded = |span: Span| {
+            let mut out = Vec::new();
+            span.encode(&mut out);
+            out
+        };
+        assert_eq!(encoded(Span::new(b"a", Some(b"b"))), [1, b'a', 1, b'b']);
+        assert_eq!(encoded(Span::new(b"a", None)), [1, b'a']);
     }
 
     #[test]

@@ -237,6 +237,7 @@ impl<'a> Group<'a> {
     }
 
     /// How many entries there are.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.count
     }

@@ -1,4 +1,4 @@
-//! Record files, the WAL and the MANIFEST alike: writing whole buffers of sealed records, and reading until the first bad one.
+//! Record files, WAL and MANIFEST alike: writing buffers of sealed records, reading until the first bad one.
 //!
 //! Invariants
 //! * a file is never recycled or pre-filled, and nothing is appended behind a record that could not be read;
@@ -9,7 +9,7 @@
 mod reader;
 mod writer;
 
-pub(crate) use reader::{LogReader, RecordView, Rest, Stop, StopReason};
+pub(crate) use reader::{LogReader, RecordView, StopReason};
 pub(crate) use writer::LogFile;
 
 #[cfg(test)]

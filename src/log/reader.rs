@@ -1,4 +1,4 @@
-//! Reading a record file: the records before the first bad one, where and why that is, and what later records vouch for.
+//! Reading a record file: the records before the first bad one, where that is, and what later ones vouch for.
 //!
 //! 1. Verify the file's header; a damaged one is corruption, for it was durable before the file was named.
 //! 2. Give record after record while header and payload verify; stop for good at the first that does not.
@@ -50,8 +50,6 @@ pub(crate) struct RecordView<'a> {
     pub(crate) promise: Position,
     /// Where it starts.
     pub(crate) offset: u64,
-    /// Where the next one starts.
-    pub(crate) end: u64,
     pub(crate) payload: &'a [u8],
 }
 
@@ -181,7 +179,6 @@ impl LogReader {
                         seq: header.seq,
                         promise: header.promise,
                         offset,
-                        end: self.offset,
                         payload: &self.window[start..start + header.payload_len()],
                     }));
                 }
@@ -222,11 +219,6 @@ impl LogReader {
             at += if len == WINDOW_BYTES as u64 { len - overlap } else { len };
         }
         Ok(rest)
-    }
-
-    /// The highest promise behind the stop, if it lies beyond `position`: then what stood there was durable once.
-    pub(crate) fn promise_beyond(&mut self, position: Position) -> Result<Option<Position>> {
-        Ok(self.rest()?.promise.filter(|promise| *promise > position))
     }
 
     /// The record at `self.offset`, loaded whole into the window, or why there is none.

@@ -1,7 +1,7 @@
 //! A record file being written.
 //!
 //! Invariants
-//! * the header is durable before [`LogFile::create`] returns; the entry in the directory only after the caller has synced that;
+//! * the header is durable before [`LogFile::create`] returns; the name only after the caller has synced the directory;
 //! * the first failed write or sync is the file's last: everything later answers `Poisoned`;
 //! * running out of space while allocating, before a byte of a record is written, spoils nothing.
 
@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::names::FileId;
 use crate::format::record::{LOG_HEADER_BYTES, LogHeader};
 use crate::fs::{FileWrite, Fs};
 
@@ -53,16 +52,8 @@ impl LogFile {
         Ok(Self { path: path.to_owned(), header, file, failure: OnceLock::new() })
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     pub(crate) fn header(&self) -> LogHeader {
         self.header
-    }
-
-    pub(crate) fn id(&self) -> FileId {
-        self.header.id
     }
 
     /// Reserves space up to `len` bytes, zero-filled.
@@ -89,11 +80,6 @@ impl LogFile {
         self.usable()?;
         let result = self.file.sync();
         result.map_err(|e| self.fail(Error::io_unknown(format!("sync {}", self.path.display()), e)))
-    }
-
-    /// Starts writing the range back without waiting; a hint.
-    pub(crate) fn start_write_back(&self, offset: u64, len: u64) {
-        self.file.start_write_back(offset, len);
     }
 
     fn usable(&self) -> Result<()> {

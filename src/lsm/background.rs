@@ -12,17 +12,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::executor::{Lane, Step, Worker};
 use crate::format::edit::VersionEdit;
 use crate::format::key::{table_end, table_start};
 use crate::format::names::{FileName, TableId};
 use crate::format::span::Span;
+use crate::manifest::Manifest;
 use crate::model::Seq;
-use crate::options::{Background, Durability};
+use crate::options::Background;
 
 use super::Engine;
 use super::batch::Batch;
+use super::commit::closed;
 
 /// How long background work waits after a failure before it tries again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -55,20 +57,27 @@ impl Engine {
         if self.rounds.lock().failed().is_some() {
             return Step::Idle(None);
         }
-        if self.rounds.is_polled() {
-            // A failure answers those who wait.
-            drop(self.rounds.flush(Durability::Buffered));
+        // A failure answers those who wait.
+        if self.rounds.lead_polled() {
             return Step::Worked;
         }
-        let due = self.weak_sync_due();
+        let due = self.sync_due();
         let worked = match due {
-            Some(Duration::ZERO) => self.raise_ceiling().map(|()| true),
+            Some(Duration::ZERO) => self.settle().map(|()| true),
             _ => self.prepare_ahead(),
         };
         match worked {
             Ok(true) => Step::Worked,
             Ok(false) => Step::Idle(due),
             Err(_) => Step::Idle(Some(RETRY_AFTER)),
+        }
+    }
+
+    /// Syncs what is queued, with a new ceiling for the weak commits to come if there is room for it.
+    fn settle(&self) -> Result<()> {
+        match self.raise_ceiling() {
+            Err(error) if error.kind() == ErrorKind::StorageFull => self.sync(),
+            result => result,
         }
     }
 
@@ -82,12 +91,11 @@ impl Engine {
 
     fn flush_step(&self) -> Step {
         let flushed = self.flush_one();
-        if !matches!(flushed, Ok(false)) {
-            self.upkeep.flush_attempted(flushed.as_ref().map(|_| ()).map_err(Error::clone));
-            self.executor.signal(Lane::Compact);
-        }
         match flushed {
-            Ok(true) => return Step::Worked,
+            Ok(true) => {
+                self.executor.signal(Lane::Compact);
+                return Step::Worked;
+            }
             Ok(false) => {}
             Err(_) => return Step::Idle(Some(RETRY_AFTER)),
         }
@@ -103,7 +111,9 @@ impl Engine {
     }
 
     fn compact_step(&self) -> Step {
-        match self.compact_one() {
+        let compacted = self.compact_one();
+        self.upkeep.compaction_ended(compacted.as_ref().err().cloned());
+        match compacted {
             Ok(true) => {
                 self.executor.signal(Lane::Flush);
                 Step::Worked
@@ -172,7 +182,7 @@ impl Engine {
     /// Why flushing fails, if it does: the writer is answered, not kept waiting.
     pub(super) fn make_room(&self) -> Result<()> {
         loop {
-            // Before looking: a flush that ends in between is an attempt not seen yet.
+            // Before the look: a flush that ends behind it is not missed.
             let seen = self.upkeep.attempts();
             if self.view.load().memtables.len() <= self.env.options.frozen_max {
                 return Ok(());
@@ -224,14 +234,21 @@ impl Engine {
     pub(crate) fn close(&self) -> Result<()> {
         self.executor.stop();
         let Some(lock) = self.lock.lock().take() else { return Ok(()) };
+        self.refuse_commits();
         let failed = self.rounds.lock().failed().cloned();
-        let result = failed.map_or_else(|| self.close_in_order(), Err);
-        self.rounds.fail(Error::new(ErrorKind::InvalidInput, "the database was closed"));
+        let settled = failed.map_or_else(|| self.settle_for_close(), Err);
+        let mut manifest = self.install.lock();
+        let result = settled.and_then(|()| self.mark_closed(&mut manifest));
+        // Without the lock the directory may be somebody else's: nobody here changes it any more.
+        manifest.end(closed());
+        drop(manifest);
+        self.rounds.fail(closed());
+        self.upkeep.flush_attempted(Err(closed()));
         drop(lock);
         result
     }
 
-    fn close_in_order(&self) -> Result<()> {
+    fn settle_for_close(&self) -> Result<()> {
         self.sync()?;
         let view = self.view.load_full();
         let bytes: usize = view.memtables.iter().map(|slot| slot.memtable.payload_bytes()).sum();
@@ -243,14 +260,15 @@ impl Engine {
                 result => result?,
             }
         }
+        drop(view);
         self.remove_unheld();
-        let mut manifest = self.install.lock();
-        self.close_log(manifest.position())?;
-        let (end, last_seq) = self.log_end();
-        let clean_close =
-            Some(crate::format::edit::CleanClose { log: end.file, end: end.offset, last_seq });
+        Ok(())
+    }
+
+    fn mark_closed(&self, manifest: &mut Manifest) -> Result<()> {
+        let clean_close = Some(self.close_log(manifest.position())?);
         let edit = VersionEdit { clean_close, ..VersionEdit::default() };
-        self.append_edit(&mut manifest, &edit).map(drop)
+        self.append_edit(manifest, &edit).map(drop)
     }
 }
 

@@ -24,26 +24,29 @@ use crate::clock::TICKS_PER_SECOND;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Lane;
 use crate::format::Kind;
+use crate::format::edit::CleanClose;
 use crate::format::record::{self, Position, RECORD_HEADER_BYTES, RecordKind};
 use crate::format::wal::{self, Predecessor, ShapeDefinition, WalEntry};
 use crate::log::LogFile;
 use crate::memtable::Memtable;
 use crate::model::{RowRef, Seq, ShapeId};
-use crate::options::Durability;
+use crate::options::{Durability, Options};
 use crate::sync::MutexGuard;
 
 use super::batch::{Action, Batch, Current, Op, PackedRow, TableChange};
 use super::round::{Queue, State};
 use super::view::{Looked, Slot, View};
-use super::{CommitTicket, Engine};
+use super::{CommitTicket, Engine, Handle};
 
 /// A buffer this full is driven by whoever fills it; twice this, the writer waits for the round under way.
 const BUFFER_BYTES: usize = 512 << 10;
-/// Kept free behind every record for the empty record that may follow it.
-const PROMISE_ROOM: u64 = 128;
+/// The most that a record without entries takes.
+const EMPTY_RECORD_BYTES: u64 = 128;
+/// Kept free behind every commit, so that a full disk keeps nobody from syncing and closing.
+const ROOM_BEHIND: u64 = 2 * EMPTY_RECORD_BYTES;
 /// How far the ceiling of weak commits lies ahead.
 const CEILING_TICKS: u64 = 5 * TICKS_PER_SECOND;
-/// Weak commits wait this long for the background sync.
+/// Weak commits, and tickets that were dropped, wait this long for the background sync.
 pub(crate) const WEAK_SYNC_EVERY: Duration = Duration::from_secs(1);
 /// Space is reserved in doubling steps up to this.
 const ALLOCATE_STEP_MAX: u64 = 16 << 20;
@@ -65,8 +68,8 @@ pub(crate) struct LogQueue {
     segments: Vec<Segment>,
     /// Logs with bytes that were written and not synced, oldest first.
     unsynced: Vec<Arc<LogFile>>,
-    /// Bytes of weak commits since the last sync, and since when.
-    weak: Option<(u64, Duration)>,
+    /// Bytes of weak commits since the last sync, and since when any commit was queued.
+    unsettled: Option<(u64, Duration)>,
     /// The log is durable up to here.
     durable: Position,
     /// By number: shapes that the active log defines.
@@ -79,6 +82,7 @@ pub(crate) struct LogQueue {
     promise_due: bool,
     /// An empty buffer to fill next.
     spare: Vec<u8>,
+    closing: Closing,
     /// The Seq of the last commit queued.
     last: Seq,
     /// Bytes handed to the file system for logs, since opening.
@@ -87,6 +91,16 @@ pub(crate) struct LogQueue {
     pub(crate) syncs: u64,
     /// Commits since opening.
     pub(crate) commits: u64,
+}
+
+/// How far closing has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Closing {
+    No,
+    /// No commit enters any more.
+    Commits,
+    /// The closing record is queued: nothing follows it.
+    Log,
 }
 
 /// A log that is named in the manifest and holds no record yet.
@@ -149,17 +163,11 @@ impl Engine {
         Ok(seq)
     }
 
-    /// Commits `batch` without waiting.
-    pub(crate) fn commit_async(
-        self: &Arc<Self>,
-        batch: &Batch,
-        durability: Durability,
-    ) -> Result<CommitTicket> {
-        Ok(CommitTicket::new(Arc::clone(self), self.submit(batch, durability)?))
-    }
-
     fn submit(&self, batch: &Batch, durability: Durability) -> Result<Seq> {
         self.delay(batch);
+        let drops = batch.changes.iter().any(|change| matches!(change, TableChange::Dropped(_)));
+        // Jobs carry a drop out durably as soon as it is published: a power cut must not take it back afterwards.
+        let durability = if drops { Durability::Sync } else { durability };
         loop {
             let looked = self.look_up(batch)?;
             let mut state = self.rounds.lock();
@@ -207,6 +215,7 @@ impl Engine {
         if let Some(error) = state.failed() {
             return Err(error.clone().into());
         }
+        state.queue.check_open(Closing::No)?;
         batch.gate.check()?;
         let seq = Seq(self.env.clock.now().max(state.last().0.saturating_add(1)));
         if seq > Seq::MAX {
@@ -232,7 +241,10 @@ impl Engine {
                 self.upkeep.note_dropped(gate.table, seq);
             }
         }
-        state.queue.note_commit(start, durability, self.env.clock.monotonic());
+        let weak_bytes = if durability < Durability::Sync { start } else { 0 };
+        if state.queue.note_commit(weak_bytes, self.env.clock.monotonic(), &self.env.options) {
+            self.executor.signal(Lane::Log);
+        }
         self.rounds.queued(state, seq, durability);
         Ok(seq)
     }
@@ -299,6 +311,10 @@ impl Engine {
         state: &mut MutexGuard<'_, State<LogQueue>>,
         view: &View,
     ) -> Result<(), Again> {
+        if let Some(error) = state.failed() {
+            return Err(error.clone().into());
+        }
+        state.queue.check_open(Closing::Commits)?;
         if view.memtables.len() > self.env.options.frozen_max {
             return Err(Again::Room);
         }
@@ -353,7 +369,8 @@ impl Engine {
             self.env.options.log_allocate_bytes,
             ALLOCATE_STEP_MAX.max(self.env.options.log_allocate_bytes),
         );
-        let next = self.env.create_log(&mut manifest, bytes, &[]).map_err(|e| self.judge(e))?;
+        let next = self.env.create_log(&mut manifest, bytes, &[]);
+        let next = next.map_err(|error| self.judge(&manifest, error))?;
         self.rounds.lock().queue.next = Some(next);
         Ok(())
     }
@@ -366,7 +383,7 @@ impl Engine {
             if queue.end + queue.allocated / 4 < queue.allocated {
                 return Ok(false);
             }
-            (Arc::clone(&queue.log), next_allocation(queue.allocated, queue.end))
+            (Arc::clone(&queue.log), next_allocation(queue.allocated, queue.allocated))
         };
         log.allocate(want)?;
         let mut state = self.rounds.lock();
@@ -383,6 +400,7 @@ impl Engine {
             if let Some(error) = state.failed() {
                 return Err(error.clone());
             }
+            state.queue.check_open(Closing::Commits)?;
             let last = state.last();
             let ceiling = Seq(self.env.clock.now().max(last.0).saturating_add(CEILING_TICKS));
             state.queue.append_promise(last, ceiling.min(Seq::MAX))?;
@@ -395,9 +413,9 @@ impl Engine {
         self.rounds.lock().queue.next.is_none()
     }
 
-    /// How long until the background sync of weak commits is due; `None` if there are none.
-    pub(crate) fn weak_sync_due(&self) -> Option<Duration> {
-        let (bytes, since) = self.rounds.lock().queue.weak?;
+    /// How long until the background sync is due: of weak commits, and of others that nobody waits for.
+    pub(crate) fn sync_due(&self) -> Option<Duration> {
+        let (bytes, since) = self.rounds.lock().queue.unsettled?;
         if bytes >= self.env.options.weak_sync_bytes {
             return Some(Duration::ZERO);
         }
@@ -413,23 +431,57 @@ impl Engine {
         self.rounds.flush(Durability::Sync)
     }
 
-    /// The active log's position and the last Seq; what a clean close vouches for.
-    pub(crate) fn log_end(&self) -> (Position, Seq) {
-        let state = self.rounds.lock();
-        (state.queue.position(), state.last())
+    /// Makes the ceiling of numbers in use durable in the active log, before a log that names it goes.
+    pub(crate) fn settle_ceiling(&self) -> Result<()> {
+        let is_settled = {
+            let queue = &self.rounds.lock().queue;
+            queue.unsynced.is_empty() && queue.segments.is_empty()
+        };
+        if is_settled { Ok(()) } else { self.rounds.flush(Durability::Sync) }
     }
 
-    /// Appends the record that says the log was closed in order, and syncs it.
-    pub(crate) fn close_log(&self, manifest: Position) -> Result<()> {
-        {
+    /// Where the active log ends.
+    pub(crate) fn log_end(&self) -> Position {
+        self.rounds.lock().queue.position()
+    }
+
+    /// Commits are refused from now on; those that are queued go on.
+    pub(crate) fn refuse_commits(&self) {
+        self.rounds.lock().queue.closing = Closing::Commits;
+    }
+
+    /// Appends the record that says the log was closed in order, and syncs it; what a clean close vouches for.
+    pub(crate) fn close_log(&self, manifest: Position) -> Result<CleanClose> {
+        let close = {
             let mut state = self.rounds.lock();
             let last_seq = state.last();
-            state.queue.append_record(RecordKind::Close, last_seq, |out| {
+            let queue = &mut state.queue;
+            queue.append_empty(RecordKind::Close, last_seq, |out| {
                 wal::Close { manifest, last_seq }.encode(out);
             })?;
-            state.queue.promise_due = false;
-        }
-        self.rounds.flush(Durability::Sync)
+            queue.promise_due = false;
+            queue.closing = Closing::Log;
+            let end = queue.position();
+            CleanClose { log: end.file, end: end.offset, last_seq }
+        };
+        self.rounds.flush(Durability::Sync)?;
+        Ok(close)
+    }
+}
+
+/// What everybody is answered after a close.
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::InvalidInput, "the database was closed")
+}
+
+impl Handle {
+    /// Commits `batch` without waiting.
+    pub(crate) fn commit_async(
+        self: &Arc<Self>,
+        batch: &Batch,
+        durability: Durability,
+    ) -> Result<CommitTicket> {
+        Ok(CommitTicket::new(Arc::clone(self), self.submit(batch, durability)?))
     }
 }
 
@@ -462,14 +514,16 @@ impl LogQueue {
             allocated: next.allocated,
             segments: Vec::new(),
             unsynced: Vec::new(),
-            weak: None,
+            unsettled: None,
             durable,
             shapes: Vec::new(),
             ceiling: Seq::ZERO,
-            ceiling_queued: Seq::ZERO,
+            // Numbers up to here may have been seen although no commit that is left has them.
+            ceiling_queued: last,
             next: None,
             promise_due: false,
             spare: Vec::new(),
+            closing: Closing::No,
             last,
             written: 0,
             syncs: 0,
@@ -477,6 +531,11 @@ impl LogQueue {
         };
         queue.append_open(predecessor, next.manifest, last)?;
         Ok(queue)
+    }
+
+    /// Refuses once closing has come further than `allowed`.
+    fn check_open(&self, allowed: Closing) -> Result<()> {
+        if self.closing > allowed { Err(closed()) } else { Ok(()) }
     }
 
     fn position(&self) -> Position {
@@ -505,7 +564,7 @@ impl LogQueue {
         manifest: Position,
         last: Seq,
     ) -> Result<()> {
-        self.append_record(RecordKind::Open, last, |out| {
+        self.append_empty(RecordKind::Open, last, |out| {
             wal::Open { predecessor, manifest }.encode(out);
         })?;
         // The ceiling must outlive the log that first named it.
@@ -514,7 +573,7 @@ impl LogQueue {
     }
 
     fn append_promise(&mut self, last: Seq, ceiling: Seq) -> Result<()> {
-        self.append_record(RecordKind::Promise, last, |out| {
+        self.append_empty(RecordKind::Promise, last, |out| {
             wal::Promise { ceiling }.encode(out);
         })?;
         self.ceiling_queued = self.ceiling_queued.max(ceiling);
@@ -574,9 +633,12 @@ impl LogQueue {
         new
     }
 
-    /// Makes sure that a record with `payload` bytes, and an empty one behind it, fit what is allocated.
+    /// Makes sure that a commit with `payload` bytes, and empty records behind it, fit what is allocated.
     fn reserve(&mut self, payload: u64) -> Result<()> {
-        let want = self.end + RECORD_HEADER_BYTES as u64 + payload + 8 + PROMISE_ROOM;
+        self.reserve_to(self.end + RECORD_HEADER_BYTES as u64 + payload + 8 + ROOM_BEHIND)
+    }
+
+    fn reserve_to(&mut self, want: u64) -> Result<()> {
         if want > self.allocated {
             let len = next_allocation(self.allocated, want);
             // A nearly full disk may still hold this one record.
@@ -593,13 +655,24 @@ impl LogQueue {
         Ok(())
     }
 
+    /// Queues a record without entries.
+    fn append_empty(
+        &mut self,
+        kind: RecordKind,
+        seq: Seq,
+        payload: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<()> {
+        self.reserve_to(self.end + EMPTY_RECORD_BYTES)?;
+        self.append_record(kind, seq, payload)
+    }
+
+    /// Queues a record that there is room for.
     fn append_record(
         &mut self,
         kind: RecordKind,
         seq: Seq,
         payload: impl FnOnce(&mut Vec<u8>),
     ) -> Result<()> {
-        self.reserve(PROMISE_ROOM)?;
         let offset = self.end;
         let known = self.segments.last().is_some_and(|last| Arc::ptr_eq(&last.log, &self.log));
         if !known {
@@ -614,13 +687,15 @@ impl LogQueue {
         Ok(())
     }
 
-    fn note_commit(&mut self, bytes: u64, durability: Durability, now: Duration) {
+    /// True if the background must learn of it: its sync has something to do from now on, or at once.
+    fn note_commit(&mut self, weak_bytes: u64, now: Duration, options: &Options) -> bool {
         self.commits += 1;
         self.promise_due = true;
-        if durability < Durability::Sync {
-            let (sum, since) = self.weak.unwrap_or((0, now));
-            self.weak = Some((sum + bytes, since));
-        }
+        let (before, since) = self.unsettled.unwrap_or((0, now));
+        let after = before + weak_bytes;
+        self.unsettled = Some((after, since));
+        let is_full = |bytes: u64| bytes >= options.weak_sync_bytes;
+        weak_bytes > 0 && (before == 0 || is_full(after) && !is_full(before))
     }
 }
 
@@ -638,7 +713,7 @@ impl Queue for LogQueue {
         }
         let sync = if is_sync { std::mem::take(&mut self.unsynced) } else { Vec::new() };
         if is_sync {
-            self.weak = None;
+            self.unsettled = None;
         }
         let end = self.position();
         Round { segments, sync, promise: self.durable, end, ceiling: self.ceiling_queued, is_sync }
@@ -683,7 +758,7 @@ impl Queue for LogQueue {
         self.durable = done.end;
         self.ceiling = self.ceiling.max(done.ceiling);
         let idle = self.segments.is_empty() && self.promise_due;
-        if !idle || self.end + PROMISE_ROOM > self.allocated {
+        if !idle || self.end + EMPTY_RECORD_BYTES > self.allocated {
             return false;
         }
         // An unsynced empty record tells recovery that what was just synced must be there.

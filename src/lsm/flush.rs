@@ -2,7 +2,7 @@
 //!
 //! 1. Wait until its last commit is published: files hold nothing that a failed round could take back.
 //! 2. Write its entries, less those that nobody can see, into new files; sync them and their names.
-//! 3. Under the install lock, name the files, the flushed Seq and the logs that are no longer needed in one edit.
+//! 3. Sync the active log, which names the ceiling of numbers in use. Under the install lock, name the files, the flushed Seq and the logs that are no longer needed in one edit.
 //! 4. Publish the view without the memtable and with the files, in one step. Then remove the logs.
 //!
 //! Invariants
@@ -33,6 +33,15 @@ impl Engine {
     /// # Errors
     /// `StorageFull` and `Io`; the memtable stays and can be flushed later.
     pub(crate) fn flush_one(&self) -> Result<bool> {
+        let flushed = self.flush_oldest();
+        if !matches!(flushed, Ok(false)) {
+            // Whoever flushed: writers may wait for it.
+            self.upkeep.flush_attempted(flushed.as_ref().map(|_| ()).map_err(Error::clone));
+        }
+        flushed
+    }
+
+    fn flush_oldest(&self) -> Result<bool> {
         let _job = self.upkeep.flushing.lock();
         let view = self.view.load_full();
         let Some(slot) = view.frozen().last().cloned() else { return Ok(false) };
@@ -45,7 +54,8 @@ impl Engine {
         self.rounds.flush(Durability::Sync)?;
         let files = self.write_memtable(&slot, &view.version)?;
         let removed = self
-            .install_flush(&slot, &files)
+            .settle_ceiling()
+            .and_then(|()| self.install_flush(&slot, &files))
             .inspect_err(|error| self.discard_files(&files, error))?;
         for log in removed {
             self.env.discard(FileName::Wal(log));
@@ -77,7 +87,8 @@ impl Engine {
             ..VersionEdit::default()
         };
         for file in files {
-            place_file(&mut manifest, &version, file, &mut edit)?;
+            let placed = place_file(&mut manifest, &version, file, &mut edit);
+            placed.map_err(|error| self.judge(&manifest, error))?;
         }
         let version = self.append_edit(&mut manifest, &edit)?;
         self.view.rcu(|view| view.with_version(&version, Some(slot.memtable.id())));
@@ -94,24 +105,26 @@ impl Engine {
         edit: &VersionEdit,
     ) -> Result<Arc<Version>> {
         let before = manifest.position().file;
-        let result = manifest.append(edit).map_err(|error| self.judge(error));
+        let result = manifest.append(edit);
+        let result = result.map_err(|error| self.judge(manifest, error));
         if manifest.position().file != before {
             self.env.discard(FileName::Manifest(before));
         }
         result
     }
 
-    /// Ends writing on an error of the manifest that leaves the disk's state unknown.
-    pub(super) fn judge(&self, error: Error) -> Error {
-        if error.kind() != ErrorKind::StorageFull {
+    /// Ends writing if it ended for the manifest: nobody knows then what the disk holds. Other errors may pass.
+    pub(super) fn judge(&self, manifest: &Manifest, error: Error) -> Error {
+        if manifest.has_failed() || error.kind() == ErrorKind::Corruption {
             self.rounds.fail(error.clone().poisoned());
         }
         error
     }
 
-    /// Removes the files of a job that was not installed, if it is known that nothing names them.
+    /// Removes the files of a job that was not installed, if it is known that nothing names them:
+    /// the disk was full, or the database closed.
     pub(super) fn discard_files(&self, files: &[NewFile], error: &Error) {
-        if error.kind() == ErrorKind::StorageFull {
+        if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::InvalidInput) {
             for file in files {
                 self.env.discard(FileName::Sst(file.meta.number));
             }

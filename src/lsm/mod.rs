@@ -10,6 +10,7 @@ mod batch;
 mod commit;
 pub(crate) mod compaction;
 mod flush;
+mod handle;
 mod inspect;
 mod merge;
 mod outputs;
@@ -26,6 +27,7 @@ mod tests;
 
 pub(crate) use background::whole_table;
 pub(crate) use batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
+pub(crate) use handle::Handle;
 pub(crate) use merge::Scan;
 pub(crate) use recover::Recovered;
 pub(crate) use snapshot::SnapshotGuard;
@@ -82,7 +84,7 @@ pub(crate) struct Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // Whoever wants to know what went wrong calls close; here nobody is left to be told.
+        // It was closed with the last handle, unless opening failed halfway.
         drop(self.close());
     }
 }
@@ -134,7 +136,8 @@ impl Engine {
     /// A number and an id for a new table file.
     fn new_file(&self) -> Result<(FileNumber, FileId)> {
         let mut manifest = self.install.lock();
-        let number = manifest.next_number().map_err(|error| self.judge(error))?;
+        let number = manifest.next_number();
+        let number = number.map_err(|error| self.judge(&manifest, error))?;
         Ok((number, manifest.next_id()))
     }
 

@@ -24,7 +24,7 @@ use arc_swap::ArcSwap;
 use crate::codec::HashSeed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Executor, Lane};
-use crate::format::edit::{Identity, LogMeta, VersionEdit};
+use crate::format::edit::{CleanClose, Identity, LogMeta, VersionEdit};
 use crate::format::names::{FileName, FileNumber};
 use crate::format::record::{LogHeader, LogKind, Position};
 use crate::format::wal::Predecessor;
@@ -44,7 +44,7 @@ use super::round::Rounds;
 use super::snapshot::Snapshots;
 use super::upkeep::Upkeep;
 use super::view::{Slot, View};
-use super::{Engine, Env};
+use super::{Engine, Env, Handle};
 
 /// Small logs of short sessions share a memtable; with more than this many it is flushed.
 const LOGS_PER_MEMTABLE_MAX: usize = 8;
@@ -70,10 +70,12 @@ impl Engine {
     /// # Errors
     /// `NotFound` if there is none and none is to be created; `InvalidInput` for a directory that is something else;
     /// `Locked`, `Corruption`, `Unsupported`, `Io`, `StorageFull`.
-    pub(crate) fn open(dir: &Path, options: Options) -> Result<Arc<Engine>> {
+    pub(crate) fn open(dir: &Path, options: Options) -> Result<Arc<Handle>> {
         let fs = Arc::clone(&options.fs);
-        let found = look(&*fs, dir, &options)?;
+        look(&*fs, dir, &options)?;
         let lock = take_lock(&*fs, dir)?;
+        // Anew: somebody else may have made a database there before the lock was ours.
+        let found = probe(&*fs, dir)?;
         let mut rng = options.seed.map_or_else(Rng::from_entropy, Rng::from_seed);
         let mut recovered = Recovered::default();
         let manifest = match found {
@@ -96,7 +98,7 @@ impl Engine {
         let replayed = replay(&env, &manifest)?;
         recovered.commits = replayed.commits;
         recovered.torn.clone_from(&replayed.torn);
-        sync_logs(&env, &replayed)?;
+        sync_logs(&env, manifest.version().clean_close(), &replayed)?;
         recovered.orphans = remove_orphans(&env, &manifest)?;
         let engine = Arc::new(begin(env, manifest, replayed, recovered, lock)?);
         if engine.env.options.background == Background::Threads {
@@ -104,15 +106,14 @@ impl Engine {
             started.map_err(|error| Error::io("start background threads", error))?;
         }
         Lane::ALL.iter().for_each(|lane| engine.executor.signal(*lane));
-        Ok(engine)
+        Ok(Handle::new(engine))
     }
 }
 
-/// What `dir` is; changes nothing.
-fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<Found> {
-    let found = probe(fs, dir)?;
-    if found == Found::Database {
-        return Ok(found);
+/// Refuses a `dir` that is something else, and makes it if it is missing and may be.
+fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<()> {
+    if probe(fs, dir)? == Found::Database {
+        return Ok(());
     }
     let doing = |error| Error::io(format!("look at {}", dir.display()), error);
     if fs.exists(dir).map_err(doing)? {
@@ -129,8 +130,7 @@ fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<Found> {
         let problem = format!("there is no database in {}", dir.display());
         return Err(Error::new(ErrorKind::NotFound, problem));
     }
-    fs.create_dir_all(dir).map_err(|e| Error::io(format!("create {}", dir.display()), e))?;
-    Ok(found)
+    fs.create_dir_all(dir).map_err(|e| Error::io(format!("create {}", dir.display()), e))
 }
 
 fn take_lock(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn FileLock>> {
@@ -186,8 +186,10 @@ fn new_env(dir: &Path, options: Options, manifest: &Manifest) -> Result<Env> {
 }
 
 /// After an unclean end the replayed bytes may be nowhere but in the system's memory.
-fn sync_logs(env: &Env, replayed: &Replayed) -> Result<()> {
-    if replayed.is_clean {
+fn sync_logs(env: &Env, close: Option<CleanClose>, replayed: &Replayed) -> Result<()> {
+    // The edit that ends a close is written when the closing record is durable; the record alone proves nothing.
+    let close = close.map(|close| (close.log, close.end));
+    if replayed.is_clean && replayed.accepted.last().map(|log| (log.number, log.end)) == close {
         return Ok(());
     }
     for log in &replayed.accepted {

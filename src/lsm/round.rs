@@ -4,7 +4,8 @@
 //! 1. under the lock, a commit is put into the queue and [`State::queued`] notes how durable it wants to be;
 //! 2. it waits ([`Rounds::wait`]); the first waiter without a leader leads: it takes the whole queue,
 //!    leaves the lock, carries the round out (write, sync), and meanwhile the next round fills;
-//! 3. back under the lock it publishes the round's last Seq, wakes the round's waiters and one of the next round.
+//! 3. back under the lock it publishes the round's last Seq, wakes the round's waiters, and one of the next round's
+//!    to lead it. Nobody else hands on: whoever is woken so finds a leader or leads.
 //!
 //! Invariants
 //! * one leader at a time, so rounds are written in order and publication is in Seq order;
@@ -56,8 +57,9 @@ pub(crate) struct State<Q> {
     need: Durability,
     /// The last Seq queued.
     last: Seq,
-    /// The last Seq before the first commit of the filling round that wants more than `Buffered`.
-    soft: Seq,
+    /// What the end of the round under way publishes: all it took, and what follows up to the first commit that
+    /// wants more than `Buffered`.
+    ending: Seq,
     failed: Option<Error>,
     wakers: Vec<(Seq, Waker)>,
 }
@@ -71,7 +73,7 @@ impl<Q: Queue> Rounds<Q> {
             leading: false,
             need: Durability::Buffered,
             last,
-            soft: Seq::ZERO,
+            ending: last,
             failed: None,
             wakers: Vec::new(),
         };
@@ -95,7 +97,7 @@ impl<Q: Queue> Rounds<Q> {
     pub(crate) fn queued(&self, state: &mut State<Q>, seq: Seq, durability: Durability) {
         state.last = seq;
         if durability == Durability::Buffered && state.need == Durability::Buffered {
-            state.soft = seq;
+            state.ending = seq;
             if !state.leading {
                 self.publish(seq);
             }
@@ -109,15 +111,13 @@ impl<Q: Queue> Rounds<Q> {
         let mut state = self.lock();
         loop {
             if self.published() >= seq {
-                self.hand_over(&state);
                 return Ok(());
             }
             if let Some(error) = &state.failed {
                 return Err(error.clone());
             }
             if state.leading {
-                let round = state.filling;
-                self.ended[(round % 2) as usize].wait(&mut state);
+                self.ended_of(state.round_of(seq)).wait(&mut state);
             } else {
                 state = self.lead(state, Durability::Buffered);
             }
@@ -128,20 +128,28 @@ impl<Q: Queue> Rounds<Q> {
     pub(crate) fn flush(&self, need: Durability) -> Result<(), Error> {
         let mut state = self.lock();
         while state.leading {
-            let under_way = state.filling + 1;
-            self.ended[(under_way % 2) as usize].wait(&mut state);
+            self.ended_of(state.filling - 1).wait(&mut state);
         }
         if state.failed.is_none() {
             state = self.lead(state, need);
         }
-        self.hand_over(&state);
         state.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// True if somebody polls for a commit that nobody leads a round for.
-    pub(crate) fn is_polled(&self) -> bool {
-        let state = self.lock();
-        !state.leading && state.failed.is_none() && !state.wakers.is_empty()
+    /// Leads a round if somebody polls for a commit; one that is under way may leave somebody for the next.
+    pub(crate) fn lead_polled(&self) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.failed.is_some() || state.wakers.is_empty() {
+                return false;
+            }
+            if !state.leading {
+                break;
+            }
+            self.ended_of(state.filling - 1).wait(&mut state);
+        }
+        drop(self.lead(state, Durability::Buffered));
+        true
     }
 
     /// True if no round is under way.
@@ -169,7 +177,7 @@ impl<Q: Queue> Rounds<Q> {
     pub(crate) fn fail(&self, error: Error) {
         let mut state = self.lock();
         state.fail(error);
-        self.wake_all(&mut state);
+        drop(self.answer(state));
     }
 
     /// Requires: nobody leads.
@@ -182,9 +190,8 @@ impl<Q: Queue> Rounds<Q> {
         state.filling += 1;
         state.leading = true;
         let need = state.need.max(need);
-        let last = state.last;
         state.need = Durability::Buffered;
-        state.soft = Seq::ZERO;
+        state.ending = state.last;
         let taken = state.queue.take(need);
         drop(state);
         let result = Q::carry_out(taken);
@@ -193,20 +200,27 @@ impl<Q: Queue> Rounds<Q> {
         match result {
             Ok(done) => {
                 let more = state.queue.finished(done);
-                self.publish(last.max(state.soft));
-                self.ended[(round % 2) as usize].notify_all();
-                self.hand_over(&state);
-                self.wake_published(&mut state);
-                if more && state.failed.is_none() {
+                self.publish(state.ending);
+                self.ended_of(round).notify_all();
+                if state.last > self.published() {
+                    // One of those who wait for the next round leads it.
+                    self.ended_of(state.filling).notify_one();
+                }
+                state = self.wake(state);
+                if more && !state.leading && state.failed.is_none() {
                     state = self.lead(state, Durability::Os);
                 }
+                state
             }
             Err(error) => {
                 state.fail(error.poisoned());
-                self.wake_all(&mut state);
+                self.answer(state)
             }
         }
-        state
+    }
+
+    fn ended_of(&self, round: u64) -> &Condvar {
+        &self.ended[(round % 2) as usize]
     }
 
     fn publish(&self, seq: Seq) {
@@ -215,31 +229,27 @@ impl<Q: Queue> Rounds<Q> {
         }
     }
 
-    /// Whoever returns or ends a round makes sure that somebody leads the next one.
-    fn hand_over(&self, state: &State<Q>) {
-        if !state.leading && state.last > self.published() {
-            self.ended[(state.filling % 2) as usize].notify_one();
-        }
-    }
-
-    fn wake_published(&self, state: &mut State<Q>) {
-        let published = self.published();
-        let mut i = 0;
-        while i < state.wakers.len() {
-            if state.wakers[i].0 <= published {
-                state.wakers.swap_remove(i).1.wake();
-            } else {
-                i += 1;
-            }
-        }
-    }
-
-    fn wake_all(&self, state: &mut State<Q>) {
-        for (_, waker) in state.wakers.drain(..) {
-            waker.wake();
-        }
+    /// After a failure: everybody is answered.
+    fn answer<'a>(&'a self, state: MutexGuard<'a, State<Q>>) -> MutexGuard<'a, State<Q>> {
         self.ended[0].notify_all();
         self.ended[1].notify_all();
+        self.wake(state)
+    }
+
+    /// Calls the wakers of all that is decided; without the lock, for a waker may poll at once.
+    fn wake<'a>(&'a self, mut state: MutexGuard<'a, State<Q>>) -> MutexGuard<'a, State<Q>> {
+        let published = self.published();
+        let failed = state.failed.is_some();
+        let decided: Vec<_> =
+            state.wakers.extract_if(.., |(seq, _)| failed || *seq <= published).collect();
+        if decided.is_empty() {
+            return state;
+        }
+        drop(state);
+        for (_, waker) in decided {
+            waker.wake();
+        }
+        self.lock()
     }
 }
 
@@ -254,8 +264,18 @@ impl<Q> State<Q> {
         self.failed.as_ref()
     }
 
+    /// The round whose end decides `seq`. Requires: a round is under way.
+    fn round_of(&self, seq: Seq) -> u64 {
+        if seq <= self.ending { self.filling - 1 } else { self.filling }
+    }
+
     fn fail(&mut self, error: Error) {
         // The first failure is the cause of all later ones.
         self.failed.get_or_insert(error);
     }
 }
+
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::executor::Lane;
 use crate::model::Seq;
 use crate::sync::Mutex;
 
-use super::Engine;
+use super::{Engine, Handle};
 
 /// The snapshots in use: how many hold each Seq.
 #[derive(Default)]
@@ -18,7 +19,7 @@ pub(crate) struct Snapshots(Mutex<BTreeMap<Seq, usize>>);
 
 /// Keeps a Seq readable until it is dropped.
 pub(crate) struct SnapshotGuard {
-    engine: Arc<Engine>,
+    engine: Arc<Handle>,
     seq: Seq,
 }
 
@@ -31,7 +32,7 @@ pub(crate) struct Horizon {
     published: Seq,
 }
 
-impl Engine {
+impl Handle {
     /// Registers the published Seq.
     pub(crate) fn snapshot(self: &Arc<Self>) -> SnapshotGuard {
         let mut held = self.snapshots.0.lock();
@@ -39,7 +40,9 @@ impl Engine {
         *held.entry(seq).or_insert(0) += 1;
         SnapshotGuard { engine: Arc::clone(self), seq }
     }
+}
 
+impl Engine {
     /// What a job that starts now must keep.
     pub(crate) fn horizon(&self) -> Horizon {
         let held = self.snapshots.0.lock();
@@ -60,6 +63,10 @@ impl Drop for SnapshotGuard {
             *count -= 1;
             if *count == 0 {
                 held.remove(&self.seq);
+                drop(held);
+                if self.engine.upkeep.has_dropped() {
+                    self.engine.executor.signal(Lane::Flush);
+                }
             }
         }
     }

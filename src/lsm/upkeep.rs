@@ -33,6 +33,8 @@ struct State {
     obsolete: Vec<Arc<FileEntry>>,
     /// Why the last flush failed.
     flush_error: Option<Error>,
+    /// Why the last compaction failed.
+    compact_error: Option<Error>,
     /// How many flushes were tried.
     attempts: u64,
     /// Ranges with a damaged file: compacting them again would fail again.
@@ -71,6 +73,11 @@ impl Upkeep {
     /// True if the table was dropped and its space may not be reclaimed yet.
     pub(super) fn is_dropped(&self, table: TableId) -> bool {
         self.state.lock().dropped.contains_key(&table)
+    }
+
+    /// True if the space of any table waits to be reclaimed.
+    pub(super) fn has_dropped(&self) -> bool {
+        !self.state.lock().dropped.is_empty()
     }
 
     /// Dropped tables that nobody can read any more.
@@ -132,13 +139,17 @@ impl Upkeep {
         self.attempted.notify_all();
     }
 
+    /// A compaction was tried, or there was none to do.
+    pub(super) fn compaction_ended(&self, error: Option<Error>) {
+        self.state.lock().compact_error = error;
+    }
+
     /// How many flushes were tried so far.
     pub(super) fn attempts(&self) -> u64 {
         self.state.lock().attempts
     }
 
     /// Waits until more than `seen` flushes were tried; the error of the last, if it failed.
-    #[cfg(not(loom))]
     pub(super) fn wait_for_flush(&self, seen: u64) -> Result<()> {
         let mut state = self.state.lock();
         while state.attempts == seen {
@@ -148,7 +159,6 @@ impl Upkeep {
     }
 
     /// Waits for a flush to end, at most for `time`.
-    #[cfg(not(loom))]
     pub(super) fn pause(&self, time: std::time::Duration) {
         let mut state = self.state.lock();
         self.attempted.wait_for(&mut state, time);
@@ -157,7 +167,8 @@ impl Upkeep {
     /// Why background work does not get on, if it does not.
     pub(super) fn trouble(&self) -> Option<Error> {
         let state = self.state.lock();
-        state.flush_error.clone().or_else(|| state.quarantined.values().next().cloned())
+        let errors = state.flush_error.iter().chain(&state.compact_error);
+        errors.chain(state.quarantined.values()).next().cloned()
     }
 
     pub(super) fn quarantine(&self, range: RangeId, error: Error) {

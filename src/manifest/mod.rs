@@ -7,7 +7,7 @@ mod store;
 mod version;
 
 pub(crate) use publish::{Found, probe};
-pub(crate) use store::{Access, Manifest, Opened, Torn};
+pub(crate) use store::{Access, Manifest};
 pub(crate) use version::{FileEntry, Version};
 
 #[cfg(test)]

@@ -47,6 +47,7 @@ const ROLL_FACTOR: u64 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Nothing on disk changes.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for readers beside the one writer, to come"))]
     ReadOnly,
     ReadWrite,
 }
@@ -68,6 +69,8 @@ pub(crate) struct Manifest {
     roll_at: u64,
     /// What ended writing.
     failure: Option<Error>,
+    /// The database was closed.
+    ended: Option<Error>,
     /// Why edits are refused.
     read_only: Option<String>,
 }
@@ -110,7 +113,9 @@ impl Manifest {
         first: &VersionEdit,
         mut rng: Rng,
     ) -> Result<Manifest> {
-        let number = number_after_all(&*fs, dir)?;
+        // Ranges take their numbers from the same sequence, and no file bears them.
+        let named = first.add_ranges.iter().map(|range| range.id.0 + 1).max().unwrap_or(0);
+        let number = number_after_all(&*fs, dir)?.max(named);
         let reserved = VersionEdit {
             identity: Some(identity),
             numbers_below: Some(FileNumber(number + NUMBERS_RESERVED)),
@@ -130,6 +135,7 @@ impl Manifest {
             next_number: number + 1,
             roll_at: 0,
             failure: None,
+            ended: None,
             read_only: None,
         };
         sync_parent(&*manifest.fs, dir)?;
@@ -164,6 +170,7 @@ impl Manifest {
             tail: Tail::Torn,
             next_number,
             failure: None,
+            ended: None,
             read_only: read_only.clone(),
             fs,
         };
@@ -220,6 +227,9 @@ impl Manifest {
 
     /// A number that names nothing yet and never named anything.
     pub(crate) fn next_number(&mut self) -> Result<FileNumber> {
+        if let Some(error) = &self.ended {
+            return Err(error.clone());
+        }
         // The last number of a block is kept for the next manifest, which cannot reserve one for itself.
         if self.next_number + 1 >= self.version.numbers_below().0 {
             self.usable()?;
@@ -238,11 +248,24 @@ impl Manifest {
         FileId(self.rng.next_u64())
     }
 
+    /// True after a failure that leaves it unknown what the disk holds.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// Every edit is answered with `error` from now on, and the disk is left alone.
+    pub(crate) fn end(&mut self, error: Error) {
+        self.ended.get_or_insert(error);
+    }
+
     fn path(&self) -> PathBuf {
         self.dir.join(FileName::Manifest(self.header.number).to_string())
     }
 
     fn usable(&self) -> Result<()> {
+        if let Some(error) = &self.ended {
+            return Err(error.clone());
+        }
         if let Some(why) = &self.read_only {
             return Err(Error::new(ErrorKind::Unsupported, why.clone()));
         }

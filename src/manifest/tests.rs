@@ -6,6 +6,7 @@ mod damage;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::store::Opened;
 use super::*;
 use crate::codec::HashSeed;
 use crate::error::{Error, ErrorKind, Result};
@@ -182,15 +183,20 @@ fn trap_36_numbers_are_given_out_once() {
 }
 
 #[test]
-fn trap_51_a_clean_close_is_the_last_word_until_the_next_edit() {
+fn trap_51_a_clean_close_vouches_for_its_log_as_long_as_that_is_there() {
     let fs = MemFs::new();
     let mut manifest = create(&fs).unwrap();
-    let close = CleanClose { log: FileNumber(2), end: 4096, last_seq: Seq(9) };
-    let edit = VersionEdit { clean_close: Some(close), ..VersionEdit::default() };
+    let log = LogMeta { number: manifest.next_number().unwrap(), id: FileId(1) };
+    let close = CleanClose { log: log.number, end: 4096, last_seq: Seq(9) };
+    let add_logs = vec![log];
+    let edit = VersionEdit { add_logs, clean_close: Some(close), ..VersionEdit::default() };
     manifest.append(&edit).unwrap();
+    manifest.append(&padded(5, 70_000)).unwrap();
+    manifest.append(&flushed(6)).unwrap();
     let mut manifest = open(&fs).unwrap().manifest;
     assert_eq!(manifest.version().clean_close(), Some(close));
-    manifest.append(&flushed(5)).unwrap();
+    let edit = VersionEdit { remove_logs: vec![log.number], ..VersionEdit::default() };
+    manifest.append(&edit).unwrap();
     assert_eq!(open(&fs).unwrap().manifest.version().clean_close(), None);
 }
 

@@ -1,13 +1,54 @@
 //! A model of publication: what a reader finds in every order of the threads' steps.
 //!
-//! loom also watches the nodes themselves: one that is looked at before it is complete fails the model.
+//! loom also watches the nodes themselves: one that is looked at before it is complete fails the model. Writer
+//! and reader are both threads of their own: loom does not preempt the one that starts them as thoroughly.
 
 use loom::thread;
 
 use super::*;
 
-fn put(memtable: &Memtable, n: u64) {
-    memtable.insert(hash_of(n), &n.to_le_bytes(), Seq(n), Kind::Put, b"row");
+/// A memtable, and the newest Seq that was told to readers.
+struct Shared {
+    memtable: Arc<Memtable>,
+    published: AtomicU64,
+}
+
+impl Shared {
+    fn put(&self, n: u64) {
+        self.memtable.insert(hash_of(n), &n.to_le_bytes(), Seq(n), Kind::Put, b"row");
+    }
+
+    fn publish(&self, n: u64) {
+        self.put(n);
+        self.published.store(n, Ordering::Release);
+    }
+
+    /// Checks points: what is published is found; the next may be or not, but is whole.
+    fn read(&self) {
+        let at = self.published.load(Ordering::Acquire);
+        for n in [1, at] {
+            let entry = self.memtable.get(hash_of(n), &n.to_le_bytes(), Seq(at));
+            let entry = entry.expect("published");
+            assert_eq!((entry.seq, entry.row), (Seq(n), &b"row"[..]));
+        }
+        let next = at + 1;
+        if let Some(entry) = self.memtable.newest(hash_of(next), &next.to_le_bytes()) {
+            assert_eq!((entry.seq, entry.row), (Seq(next), &b"row"[..]));
+        }
+    }
+
+    fn scan(&self) {
+        let at = self.published.load(Ordering::Acquire);
+        let mut iter = self.memtable.iter();
+        iter.seek(b"");
+        let mut count = 0;
+        while iter.valid() {
+            assert_eq!(iter.row(), b"row");
+            count += 1;
+            iter.next();
+        }
+        assert!(count >= at, "{count} of {at}");
+    }
 }
 
 /// Few hashes, so that lines overflow.
@@ -15,86 +56,62 @@ fn hash_of(n: u64) -> u64 {
     (n % 3) << 32
 }
 
-fn check(before: u64, writes: impl Fn(&Memtable, &AtomicU64) + Send + Sync + Copy + 'static) {
+/// Runs `threads` beside one another on a memtable with `before` entries, in every order.
+fn check(before: u64, threads: &'static [fn(&Shared)]) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(move || {
         let memtable = Arc::new(Memtable::new(1, 1 << 20));
-        let published = Arc::new(AtomicU64::new(before));
-        (1..=before).for_each(|n| put(&memtable, n));
-        let writer = {
-            let (memtable, published) = (Arc::clone(&memtable), Arc::clone(&published));
-            thread::spawn(move || writes(&memtable, &published))
+        let shared = Arc::new(Shared { memtable, published: AtomicU64::new(before) });
+        (1..=before).for_each(|n| shared.put(n));
+        let run = |body: &fn(&Shared)| {
+            let (body, shared) = (*body, Arc::clone(&shared));
+            thread::spawn(move || body(&shared))
         };
-        let at = published.load(Ordering::Acquire);
-        for n in [1, at] {
-            let entry = memtable.get(hash_of(n), &n.to_le_bytes(), Seq(at)).expect("published");
-            assert_eq!((entry.seq, entry.row), (Seq(n), &b"row"[..]));
-        }
-        // What is not published may be found or not, but not half.
-        let next = at + 1;
-        if let Some(entry) = memtable.newest(hash_of(next), &next.to_le_bytes()) {
-            assert_eq!((entry.seq, entry.row), (Seq(next), &b"row"[..]));
-        }
-        writer.join().expect("no panic");
+        let threads: Vec<_> = threads.iter().map(run).collect();
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        shared.scan();
     });
 }
 
 #[test]
-fn a_point_read_beside_inserts() {
-    check(1, |memtable, published| {
-        for n in 2..=3 {
-            put(memtable, n);
-            published.store(n, Ordering::Release);
-        }
-    });
+fn points_beside_inserts() {
+    check(1, &[|s| (2..=3).for_each(|n| s.publish(n)), Shared::read]);
 }
 
 #[test]
-fn a_point_read_while_the_table_doubles() {
-    // The fifth key fills the first table; the sixth finishes the move.
-    check(4, |memtable, published| {
-        for n in 5..=6 {
-            put(memtable, n);
-            published.store(n, Ordering::Release);
-        }
-    });
+fn points_while_the_table_doubles() {
+    // The fifth key begins the second table and moves the only line there is.
+    check(4, &[|s| s.publish(5), Shared::read]);
 }
 
 #[test]
-fn a_scan_beside_an_insert_and_a_scan() {
+fn points_beside_a_second_version() {
+    let write: fn(&Shared) =
+        |s| s.memtable.insert(hash_of(1), &1_u64.to_le_bytes(), Seq(2), Kind::Put, b"new");
+    let read: fn(&Shared) = |s| {
+        let key = 1_u64.to_le_bytes();
+        let newest = s.memtable.newest(hash_of(1), &key).expect("published");
+        let expected = if newest.seq == Seq(1) { b"row" } else { b"new" };
+        assert_eq!(newest.row, expected);
+        let first = s.memtable.get(hash_of(1), &key, Seq(1)).expect("published");
+        assert_eq!((first.seq, first.row), (Seq(1), &b"row"[..]));
+    };
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
-    model.check(|| {
+    model.check(move || {
         let memtable = Arc::new(Memtable::new(1, 1 << 20));
-        let published = Arc::new(AtomicU64::new(1));
-        put(&memtable, 1);
-        let count = |memtable: &Arc<Memtable>| {
-            let mut iter = memtable.iter();
-            iter.seek(b"");
-            let mut count = 0;
-            while iter.valid() {
-                assert_eq!(iter.row(), b"row");
-                count += 1;
-                iter.next();
-            }
-            count
-        };
-        let writer = {
-            let (memtable, published) = (Arc::clone(&memtable), Arc::clone(&published));
-            thread::spawn(move || {
-                put(&memtable, 2);
-                published.store(2, Ordering::Release);
-            })
-        };
-        let scan = {
-            let memtable = Arc::clone(&memtable);
-            thread::spawn(move || assert!((1..=2).contains(&count(&memtable))))
-        };
-        let at = published.load(Ordering::Acquire);
-        assert!((at..=2).contains(&count(&memtable)));
-        writer.join().expect("no panic");
-        scan.join().expect("no panic");
-        assert_eq!(count(&memtable), 2);
+        let shared = Arc::new(Shared { memtable, published: AtomicU64::new(1) });
+        shared.put(1);
+        let threads = [write, read].map(|body| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || body(&shared))
+        });
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
     });
+}
+
+#[test]
+fn scans_beside_an_insert() {
+    check(1, &[|s| s.publish(2), Shared::scan, Shared::scan]);
 }

@@ -223,8 +223,9 @@ impl Iterator for Entities {
                 None
             }
             Err(error) => {
-                // Answered again at every call: a scan in error never looks complete.
+                // Answered again at every call: a scan in error never looks complete, nor goes on behind a bad row.
                 self.left += 1;
+                self.scan = Err(error.clone());
                 Some(Err(error))
             }
         }

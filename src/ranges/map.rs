@@ -45,10 +45,6 @@ impl<F: RangeFile + Clone> RangeMap<F> {
         self.ranges.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
-    }
-
     /// The range with this id; linear.
     pub(crate) fn get(&self, id: RangeId) -> Option<&Arc<Range<F>>> {
         self.ranges.iter().find(|range| range.id == id)

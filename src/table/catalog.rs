@@ -14,9 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::error::{Code, Error, ErrorKind, Result};
+use crate::executor::Lane;
 use crate::format::key::user_key;
 use crate::format::names::TableId;
-use crate::lsm::{Action, Batch, Condition, Engine, Gate, Op, PackedRow, TableChange};
+use crate::lsm::{Action, Batch, Condition, Gate, Handle, Op, PackedRow, TableChange};
 use crate::model::{Entity, check_table_name};
 use crate::options::Durability;
 use crate::sync::Mutex;
@@ -29,7 +30,7 @@ const NEXT: &str = "next";
 
 /// The tables of an open database.
 pub(crate) struct Catalog {
-    engine: Arc<Engine>,
+    engine: Arc<Handle>,
     gate: Arc<Gate>,
     tables: Mutex<Tables>,
 }
@@ -53,7 +54,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `Corruption` for a catalog that makes no sense, `Io`.
-    pub(crate) fn open(engine: &Arc<Engine>) -> Result<Catalog> {
+    pub(crate) fn open(engine: &Arc<Handle>) -> Result<Catalog> {
         let mut tables = Tables { by_name: BTreeMap::new(), next: 1 };
         let mut scan = engine.scan(&crate::lsm::whole_table(TableId::CATALOG), None)?;
         while scan.advance()? {
@@ -145,6 +146,7 @@ impl Catalog {
         batch.changes.push(TableChange::Dropped(Arc::clone(&entry.gate)));
         self.engine.commit(&batch, self.durability())?;
         tables.by_name.remove(&lower);
+        self.engine.executor.signal(Lane::Flush);
         Ok(())
     }
 

@@ -141,8 +141,8 @@ impl Loader {
         self
     }
 
-    /// Calls `with` with the last line of each group, in ascending order, once that group and every row of an earlier
-    /// line is as durable as asked, or rejected. Requires that lines ascend.
+    /// Calls `with` with the last line of each group, in ascending order, once that group and all rows of
+    /// earlier lines are as durable as asked, or rejected. Requires that lines ascend.
     pub fn on_acknowledged(mut self, with: impl FnMut(u64) + Send + 'static) -> Self {
         self.acknowledged = Some(Box::new(with));
         self
@@ -151,7 +151,7 @@ impl Loader {
     /// Takes a row; `line` names it in [`Rejected`] and acknowledgements.
     ///
     /// # Errors
-    /// What ends the load: `Io`, `StorageFull`, `Poisoned`, a table that was dropped. A row that is refused is no error.
+    /// What ends the load: `Io`, `StorageFull`, `Poisoned`, a table that was dropped. A refused row is no error.
     pub fn push(&mut self, line: u64, entity: Entity) -> Result<()> {
         let size = entity.size();
         let operation = match self.mode {
@@ -319,50 +319,5 @@ fn is_refusal(error: &Error) -> bool {
 impl fmt::Debug for Loader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loader").field("summary", &self.summary).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use super::*;
-    use crate::db::Db;
-
-    /// Loads rows of these partitions, lines counted from 1, and gives the acknowledged lines after each push.
-    fn load(partitions: &[&str]) -> Vec<Vec<u64>> {
-        let db = Db::open_in_memory().unwrap();
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let hear = Arc::clone(&heard);
-        let table = db.create_table("rows").unwrap();
-        let mut loader =
-            table.loader().on_acknowledged(move |line| hear.lock().unwrap().push(line));
-        let mut after = Vec::new();
-        for (line, partition) in (1..).zip(partitions) {
-            loader.push(line, Entity::new(*partition, format!("{line:06}"))).unwrap();
-            after.push(heard.lock().unwrap().clone());
-        }
-        loader.finish().unwrap();
-        after.push(heard.lock().unwrap().clone());
-        after
-    }
-
-    #[test]
-    fn a_line_is_acknowledged_after_all_lines_before_it() {
-        let mut rows = vec!["straggler"];
-        rows.extend(["busy"; 1000]);
-        let after = load(&rows);
-        assert!(after[1000].is_empty(), "line 1 holds all others back: {:?}", after[1000]);
-        let lines = after.last().unwrap();
-        assert!(lines.is_sorted() && lines.len() == 11, "a line a group: {lines:?}");
-        assert_eq!((lines.first(), lines.last()), (Some(&1), Some(&1001)));
-    }
-
-    #[test]
-    fn no_row_waits_for_ever() {
-        let mut rows = vec!["straggler"];
-        rows.extend(vec!["busy"; 2 * WAITING_ROWS_MAX]);
-        let after = load(&rows);
-        assert!(after[2 * WAITING_ROWS_MAX].len() > 100);
     }
 }

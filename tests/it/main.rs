@@ -1,7 +1,10 @@
-//! The suites that see the library as its users do: scripts, random programs, crashes, faults, damage, threads.
+//! The suites that see the library as its users do: scripts, random programs, crashes, faults, damage, threads,
+//! and the binary from outside.
 //!
 //! Not here: the source text (`tests/tidy.rs`), what needs internals (unit tests beside the code).
 
+#[cfg(feature = "cli")]
+mod cli;
 mod crash;
 mod faults;
 mod flip;
@@ -10,6 +13,7 @@ mod format;
 #[cfg(feature = "fuzzing")]
 mod fuzz;
 mod harness;
+mod loader;
 mod model;
 mod script;
 mod threads;

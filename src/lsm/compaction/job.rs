@@ -3,7 +3,7 @@
 //! 1. Claim the range, so that no two jobs change it at once.
 //! 2. Merge the inputs, each in its clip, into new files; a join writes nothing.
 //! 3. Under the install lock, see that the current version still has every input where it was; if a drop took one,
-//!    decline: remove the outputs and forget the job. Else one edit takes the inputs out and puts the outputs in.
+//!    or a flush put one between them, decline: remove the outputs and forget the job. Else one edit takes the inputs out and puts the outputs in.
 //!
 //! Invariants
 //! * a tombstone goes only if no source of the range that is older than the inputs can hold its key;
@@ -20,6 +20,7 @@ use crate::options::Codec;
 use crate::ranges::{Range, Reference};
 
 use super::super::Engine;
+use super::super::commit::closed;
 use super::super::merge::Merge;
 use super::super::outputs::{Cut, NewFile, Outputs, Retention};
 use super::picker::{Job, Limits, pick};
@@ -49,8 +50,11 @@ impl Engine {
                 .and_then(|range| Some((range, pick(range, |_| false, &limits)?)));
             let done = job.map(|(range, job)| self.run_job(&version, range, &job));
             self.upkeep.release(id);
-            if let Some(done) = done {
-                return done;
+            match done {
+                None => {}
+                // The range is left alone from now on, and the others go on.
+                Some(Err(error)) if error.kind() == ErrorKind::Corruption => return Ok(true),
+                Some(done) => return done.map(|_| true),
             }
         }
         Ok(false)
@@ -63,16 +67,22 @@ impl Engine {
     pub(crate) fn compact_all(&self) -> Result<()> {
         let ids: Vec<RangeId> = self.view.load().version.ranges().iter().map(|r| r.id).collect();
         for id in ids {
-            self.upkeep.claim_waiting(id);
-            let version = Arc::clone(&self.view.load().version);
-            let range = version.ranges().get(id).filter(|range| is_unmerged(range));
-            let job = range.and_then(|range| Some((range, Job::whole(range)?)));
-            let done = job.map_or(Ok(true), |(range, job)| self.run_job(&version, range, &job));
-            self.upkeep.release(id);
-            done?;
+            // An install is declined when a drop or a flush was faster: at most a few times in a row.
+            while !self.compact_range(id)? {}
         }
         self.remove_unheld();
         Ok(())
+    }
+
+    /// Merges all files of a range; false if that was declined.
+    fn compact_range(&self, id: RangeId) -> Result<bool> {
+        self.upkeep.claim_waiting(id);
+        let version = Arc::clone(&self.view.load().version);
+        let range = version.ranges().get(id).filter(|range| is_unmerged(range));
+        let job = range.and_then(|range| Some((range, Job::whole(range)?)));
+        let done = job.map_or(Ok(true), |(range, job)| self.run_job(&version, range, &job));
+        self.upkeep.release(id);
+        done
     }
 
     fn limits(&self) -> Limits {
@@ -80,30 +90,25 @@ impl Engine {
         Limits { run_file_bytes_min: bytes / 4, run_file_bytes_max: bytes, ..Limits::default() }
     }
 
+    /// False if the job was declined.
     fn run_job(&self, version: &Version, range: &FileRange, job: &Job) -> Result<bool> {
         let written = if job.is_join() { Ok(Vec::new()) } else { self.merge(version, range, job) };
-        let files = match written {
-            Ok(files) => files,
-            Err(error) if error.kind() == ErrorKind::Corruption => {
-                self.upkeep.quarantine(range.id, error);
-                return Ok(true);
+        let files = written.inspect_err(|error| {
+            if error.kind() == ErrorKind::Corruption {
+                self.upkeep.quarantine(range.id, error.clone());
             }
-            Err(error) => return Err(error),
-        };
+        })?;
         let installed = self.install_job(range, job, &files);
-        match installed {
+        match &installed {
             Ok(true) => {
                 let read = inputs(range, job).map(|file| file.file.meta.bytes).sum();
                 self.upkeep.note_compaction(read, &files);
             }
             // Nothing names the outputs.
             Ok(false) => self.discard_outputs(&files),
-            Err(error) => {
-                self.discard_files(&files, &error);
-                return Err(error);
-            }
+            Err(error) => self.discard_files(&files, error),
         }
-        Ok(true)
+        installed
     }
 }
 
@@ -127,8 +132,11 @@ impl Engine {
         Outputs::new(self, cut, codec).write(entries, retention, || self.make_way())
     }
 
-    /// Between steps of a long job, what cannot wait goes first: with nobody else to run it, a flush.
+    /// A long job ends early when the database is closed, or when nothing can be installed any more.
     fn make_way(&self) -> Result<()> {
+        if self.executor.is_stopping() {
+            return Err(closed());
+        }
         match self.rounds.lock().failed() {
             Some(error) => Err(error.clone()),
             None => Ok(()),
@@ -149,7 +157,7 @@ impl Engine {
         };
         let young = young_inputs(range, job).map(|input| (Placement::Young, input));
         let run = run_inputs(range, job).map(|input| (Placement::Run, input));
-        if !young.chain(run).all(stands) {
+        if !young.chain(run).all(stands) || joined_meanwhile(range, now, job, files) {
             return Ok(false);
         }
         let mut edit = VersionEdit::default();
@@ -181,6 +189,16 @@ impl Engine {
             self.env.discard(crate::format::names::FileName::Sst(file.meta.number));
         }
     }
+}
+
+/// True if a file joined the run since the job was picked, between keys of its inputs that no young file covers.
+fn joined_meanwhile(picked: &FileRange, now: &FileRange, job: &Job, files: &[NewFile]) -> bool {
+    let is_new = |file: &FileReference| {
+        !picked.references().any(|(_, known)| Arc::ptr_eq(&known.file, &file.file))
+    };
+    let outputs = files.iter().map(|file| Span::inclusive(&file.meta.key_min, &file.meta.key_max));
+    let joins = inputs(picked, job).filter(|_| job.is_join()).map(|input| input.clip.clone());
+    outputs.chain(joins).any(|span| now.run_in(&span).iter().any(is_new))
 }
 
 /// True if merging everything would make less of it: young files, or files of which only a part counts here.

@@ -84,7 +84,7 @@ pub(crate) fn pick<F: RangeFile>(
     if busy.is_some() {
         return None;
     }
-    let into_run = picker.into_run_candidates();
+    let into_run = picker.run_candidates();
     let by_four = picker.windows(MERGE_WIDTH..=MERGE_WIDTH);
     let worthwhile = into_run.iter().filter(|c| picker.is_worthwhile(c));
     if let Some(candidate) = worthwhile.max_by_key(|candidate| candidate.young.len()) {
@@ -187,7 +187,7 @@ impl<'r, F: RangeFile> Picker<'r, F> {
     }
 
     /// What could go into the run: the oldest young files and each alone, with all that must go with them.
-    fn into_run_candidates(&self) -> Vec<Candidate> {
+    fn run_candidates(&self) -> Vec<Candidate> {
         let count = self.range.young.len();
         let suffixes = (0..count).map(|from| (from..count).collect());
         let singles = (0..count).map(|i| vec![i]);
@@ -203,8 +203,7 @@ impl<'r, F: RangeFile> Picker<'r, F> {
 
     /// Adds whatever the output would overlap and that is not newer as a whole, until nothing is missing.
     fn close(&self, mut young: Vec<usize>, mut run: std::ops::Range<usize>) -> Candidate {
-        loop {
-            let Some(bounds) = bounds(self.inputs(&young, &run)) else { break };
+        while let Some(bounds) = bounds(self.inputs(&young, &run)) {
             let overlapped = self.run_positions(&bounds.span);
             let missing: Vec<usize> = (0..self.range.young.len())
                 .filter(|i| !young.contains(i))
@@ -323,7 +322,8 @@ impl<'r, F: RangeFile> Picker<'r, F> {
             } else if i + 1 - from == SMALL_NEIGHBOURS {
                 let candidate = self.close(Vec::new(), from..i + 1);
                 // They are merged for themselves, not to drag young files in.
-                return candidate.young.is_empty().then_some(candidate);
+                let becomes_one = self.bytes(&candidate) <= limits.run_file_bytes_max;
+                return (candidate.young.is_empty() && becomes_one).then_some(candidate);
             }
         }
         None

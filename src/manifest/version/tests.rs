@@ -232,11 +232,13 @@ fn ranges_are_split_by_an_edit_and_share_a_file() {
 }
 
 #[test]
-fn a_clean_close_counts_only_while_it_is_the_last_word() {
+fn a_clean_close_counts_as_long_as_its_log_is_there() {
     let close = CleanClose { log: FileNumber(3), end: 4096, last_seq: Seq(30) };
     let closed = sample().apply(&VersionEdit { clean_close: Some(close), ..edit() }).unwrap();
     assert_eq!((closed.clean_close(), closed.seq_max()), (Some(close), Seq(30)));
-    assert_eq!(closed.apply(&edit()).unwrap().clean_close(), None);
+    assert_eq!(closed.apply(&edit()).unwrap().clean_close(), Some(close));
+    let gone = VersionEdit { remove_logs: vec![FileNumber(3)], ..edit() };
+    assert_eq!(closed.apply(&gone).unwrap().clean_close(), None);
 }
 
 #[track_caller]

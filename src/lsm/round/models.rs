@@ -1,0 +1,415 @@
+//! The commit round in every order of its threads, with a queue that notes what was carried out.
+//!
+//! What is noted lies in relaxed atomics: a reader sees it only through the orderings of the rounds themselves.
+//! A thread that nobody wakes is found by loom as a deadlock.
+
+use std::sync::Arc;
+use std::task::Wake;
+
+use loom::thread;
+
+use super::*;
+use crate::error::ErrorKind;
+use crate::sync::check_model;
+
+/// What leaders did, and what was asked of them.
+#[derive(Default)]
+struct Disk {
+    written: AtomicU64,
+    synced: AtomicU64,
+    /// Never blocks: no thread is interrupted while it holds this.
+    asked: std::sync::Mutex<Vec<(Seq, Durability)>>,
+}
+
+struct Recorder {
+    disk: Arc<Disk>,
+    last: Seq,
+    /// Rounds that succeed before one fails.
+    good: usize,
+    /// A sync with nothing queued behind it queues something that should be written.
+    promises: bool,
+}
+
+struct Taken {
+    disk: Arc<Disk>,
+    last: Seq,
+    is_sync: bool,
+    fails: bool,
+}
+
+impl Queue for Recorder {
+    type Round = Taken;
+    type Done = Taken;
+
+    fn take(&mut self, need: Durability) -> Taken {
+        let fails = self.good == 0;
+        self.good = self.good.saturating_sub(1);
+        let is_sync = need == Durability::Sync;
+        Taken { disk: Arc::clone(&self.disk), last: self.last, is_sync, fails }
+    }
+
+    fn carry_out(round: Taken) -> Result<Taken, Error> {
+        let before = round.disk.written.load(Ordering::Relaxed);
+        assert!(before <= round.last.0, "rounds are written in order");
+        if round.fails {
+            return Err(Error::new(ErrorKind::Io, "write a round"));
+        }
+        round.disk.written.store(round.last.0, Ordering::Relaxed);
+        if round.is_sync {
+            round.disk.synced.store(round.last.0, Ordering::Relaxed);
+        }
+        Ok(round)
+    }
+
+    fn finished(&mut self, done: Taken) -> bool {
+        self.promises && done.is_sync && self.last == done.last
+    }
+}
+
+/// The rounds and their disk, as every thread of a model holds them.
+#[derive(Clone)]
+struct Model {
+    rounds: Arc<Rounds<Recorder>>,
+    disk: Arc<Disk>,
+}
+
+impl Model {
+    fn new() -> Self {
+        Self::failing_after(usize::MAX)
+    }
+
+    fn failing_after(good: usize) -> Self {
+        let disk = Arc::new(Disk::default());
+        let queue = Recorder { disk: Arc::clone(&disk), last: Seq::ZERO, good, promises: false };
+        Self { rounds: Arc::new(Rounds::new(queue, Seq::ZERO)), disk }
+    }
+
+    fn promising() -> Self {
+        let model = Self::new();
+        model.rounds.lock().queue.promises = true;
+        model
+    }
+
+    fn spawn(&self, run: impl FnOnce(Model) + 'static) -> thread::JoinHandle<()> {
+        let model = self.clone();
+        thread::spawn(move || run(model))
+    }
+
+    /// Queues a commit, as `Engine::submit` does.
+    fn submit(&self, durability: Durability) -> Result<Seq, Error> {
+        let mut state = self.rounds.lock();
+        if let Some(error) = state.failed() {
+            return Err(error.clone());
+        }
+        let seq = Seq(state.last().0 + 1);
+        state.queue.last = seq;
+        self.disk.asked.lock().unwrap().push((seq, durability));
+        self.rounds.queued(&mut state, seq, durability);
+        Ok(seq)
+    }
+
+    fn commit(&self, durability: Durability) -> Result<Seq, Error> {
+        let seq = self.submit(durability)?;
+        self.rounds.wait(seq)?;
+        assert!(self.published() >= seq, "a commit returns when it is visible");
+        Ok(seq)
+    }
+
+    /// The published Seq; all up to it is as durable as it asked.
+    fn published(&self) -> Seq {
+        let published = self.rounds.published();
+        let written = Seq(self.disk.written.load(Ordering::Relaxed));
+        let synced = Seq(self.disk.synced.load(Ordering::Relaxed));
+        for (seq, durability) in self.disk.asked.lock().unwrap().iter() {
+            let durable = match durability {
+                Durability::Buffered => Seq::MAX,
+                Durability::Os => written,
+                Durability::Sync => synced,
+            };
+            assert!(
+                *seq > published || *seq <= durable,
+                "{seq} published before its {durability:?}"
+            );
+        }
+        published
+    }
+}
+
+/// Each of `wishes` is one thread's commits.
+#[track_caller]
+fn check_commits(promises: bool, wishes: &'static [&'static [Durability]]) {
+    check_model(move || {
+        let model = if promises { Model::promising() } else { Model::new() };
+        let run = |model: &Model, wishes: &[Durability]| {
+            for durability in wishes {
+                model.commit(*durability).unwrap();
+            }
+        };
+        let (mine, others) = wishes.split_last().unwrap();
+        let spawned: Vec<_> =
+            others.iter().map(|wishes| model.spawn(move |model| run(&model, wishes))).collect();
+        run(&model, mine);
+        for thread in spawned {
+            thread.join().unwrap();
+        }
+        let all = wishes.iter().map(|wishes| wishes.len() as u64).sum();
+        assert_eq!(model.published(), Seq(all));
+    });
+}
+
+const BUFFERED: Durability = Durability::Buffered;
+const OS: Durability = Durability::Os;
+const SYNC: Durability = Durability::Sync;
+
+#[test]
+fn loom_two_threads_share_rounds() {
+    check_commits(false, &[&[SYNC, SYNC], &[SYNC, SYNC]]);
+}
+
+#[test]
+fn loom_three_threads_share_rounds() {
+    check_commits(false, &[&[SYNC], &[SYNC], &[SYNC]]);
+}
+
+#[test]
+fn loom_every_durability_at_once() {
+    check_commits(false, &[&[SYNC], &[OS], &[BUFFERED]]);
+}
+
+#[test]
+fn loom_soft_commits_wait_for_what_is_before_them() {
+    check_commits(false, &[&[BUFFERED, SYNC], &[BUFFERED, BUFFERED]]);
+    check_commits(false, &[&[BUFFERED], &[BUFFERED], &[OS]]);
+}
+
+#[test]
+fn loom_an_empty_record_follows_a_sync() {
+    check_commits(true, &[&[SYNC, BUFFERED], &[OS]]);
+}
+
+#[test]
+fn trap_23_loom_what_is_published_is_durable_and_only_grows() {
+    check_model(|| {
+        let model = Model::new();
+        let sync = model.spawn(|model| drop(model.commit(SYNC).unwrap()));
+        let soft = model.spawn(|model| {
+            model.commit(OS).unwrap();
+            model.commit(BUFFERED).unwrap();
+        });
+        let first = model.published();
+        assert!(first <= model.published());
+        sync.join().unwrap();
+        soft.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_ticket_nobody_waits_for_is_driven_by_the_next_committer() {
+    check_model(|| {
+        let model = Model::new();
+        let ticket = model.spawn(|model| drop(model.submit(SYNC).unwrap()));
+        let other = model.spawn(|model| drop(model.commit(OS).unwrap()));
+        ticket.join().unwrap();
+        let seq = model.commit(SYNC).unwrap();
+        assert!(model.published() >= seq);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_flush_beside_waiters() {
+    check_model(|| {
+        let model = Model::new();
+        let committer = model.spawn(|model| {
+            model.commit(BUFFERED).unwrap();
+            model.commit(SYNC).unwrap();
+        });
+        let other = model.spawn(|model| drop(model.commit(OS).unwrap()));
+        let before = model.rounds.lock().last();
+        model.rounds.flush(SYNC).unwrap();
+        assert!(
+            model.disk.synced.load(Ordering::Relaxed) >= before.0,
+            "a flush covers all before it"
+        );
+        assert!(model.published() >= before);
+        committer.join().unwrap();
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_two_flushes_beside_a_waiter() {
+    check_model(|| {
+        let model = Model::promising();
+        let committer = model.spawn(|model| drop(model.commit(SYNC).unwrap()));
+        let flusher = model.spawn(|model| model.rounds.flush(BUFFERED).unwrap());
+        model.rounds.flush(SYNC).unwrap();
+        committer.join().unwrap();
+        flusher.join().unwrap();
+    });
+}
+
+/// The first `good` rounds succeed.
+#[track_caller]
+fn check_failure(good: usize, wishes: &'static [Durability]) {
+    check_model(move || {
+        let model = Model::failing_after(good);
+        let spawned: Vec<_> = wishes
+            .iter()
+            .map(|wish| {
+                model.spawn(|model| match model.commit(*wish) {
+                    Ok(seq) => assert!(seq <= model.published()),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Poisoned),
+                })
+            })
+            .collect();
+        let flushed = model.rounds.flush(SYNC);
+        let known = model.rounds.lock().failed().is_some();
+        let published = model.published();
+        assert!(flushed.is_ok() || known);
+        for thread in spawned {
+            thread.join().unwrap();
+        }
+        if known {
+            assert_eq!(model.published(), published, "nothing is published after a failure");
+            assert!(model.commit(BUFFERED).is_err() && model.rounds.flush(OS).is_err());
+        }
+    });
+}
+
+#[test]
+fn loom_a_failed_round_answers_everybody() {
+    check_failure(0, &[SYNC, SYNC]);
+    check_failure(0, &[OS, BUFFERED]);
+    check_failure(1, &[SYNC, OS]);
+}
+
+#[test]
+fn loom_a_failure_from_outside_answers_everybody() {
+    check_model(|| {
+        let model = Model::new();
+        let committers = [SYNC, OS].map(|wish| {
+            model.spawn(move |model| match model.commit(wish) {
+                Ok(seq) => assert!(seq <= model.published()),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Poisoned),
+            })
+        });
+        model.rounds.fail(Error::new(ErrorKind::Poisoned, "append to the manifest"));
+        assert!(model.commit(BUFFERED).is_err());
+        for thread in committers {
+            thread.join().unwrap();
+        }
+    });
+}
+
+/// A sleeper that is woken once, and keeps being awake.
+#[derive(Default)]
+struct Signal {
+    given: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Signal {
+    fn give(&self) {
+        *self.given.lock() = true;
+        self.wake.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut given = self.given.lock();
+        while !*given {
+            self.wake.wait(&mut given);
+        }
+    }
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.give();
+    }
+}
+
+/// Polls for `seq` until it is decided; `lane` is signalled as a ticket signals the lane of the log.
+fn await_commit(model: &Model, seq: Seq, lane: &Signal) -> Result<(), Error> {
+    loop {
+        let woken = Arc::new(Signal::default());
+        let polled = model.rounds.poll(seq, &Waker::from(Arc::clone(&woken)));
+        lane.give();
+        match polled {
+            Some(result) => return result,
+            None => woken.wait(),
+        }
+    }
+}
+
+/// A ticket polled by one thread, led by the lane that it signals, beside a committer.
+#[track_caller]
+fn check_polled(good: usize, committers: &'static [Durability]) {
+    check_model(move || {
+        let model = Model::failing_after(good);
+        let lane = Arc::new(Signal::default());
+        let step = model.spawn({
+            let lane = Arc::clone(&lane);
+            move |model| {
+                lane.wait();
+                model.rounds.lead_polled();
+            }
+        });
+        let spawned: Vec<_> =
+            committers.iter().map(|wish| model.spawn(|model| drop(model.commit(*wish)))).collect();
+        match model.submit(SYNC) {
+            Ok(seq) => {
+                let result = await_commit(&model, seq, &lane);
+                assert_eq!(result.is_ok(), model.published() >= seq);
+            }
+            Err(_) => lane.give(),
+        }
+        step.join().unwrap();
+        for thread in spawned {
+            thread.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn loom_a_polled_ticket_is_led_in_the_background() {
+    check_polled(usize::MAX, &[]);
+    check_polled(usize::MAX, &[SYNC]);
+}
+
+#[test]
+fn loom_a_polled_ticket_hears_of_a_failure() {
+    check_polled(0, &[OS]);
+    check_polled(1, &[OS]);
+}
+
+/// Polls from within its own wake-up, as an executor that runs everything in place does.
+struct PollsAgain {
+    model: Model,
+    seq: Seq,
+    decided: std::sync::Mutex<Option<bool>>,
+}
+
+impl Wake for PollsAgain {
+    fn wake(self: Arc<Self>) {
+        let polled = self.model.rounds.poll(self.seq, Waker::noop());
+        *self.decided.lock().unwrap() = polled.map(|result| result.is_ok());
+    }
+}
+
+#[test]
+fn loom_a_waker_may_poll_at_once() {
+    for good in [0, 1] {
+        check_model(move || {
+            let model = Model::failing_after(good);
+            let seq = model.submit(SYNC).unwrap();
+            let decided = std::sync::Mutex::default();
+            let polls = Arc::new(PollsAgain { model: model.clone(), seq, decided });
+            assert!(model.rounds.poll(seq, &Waker::from(Arc::clone(&polls))).is_none());
+            let other = model.spawn(|model| drop(model.commit(OS)));
+            drop(model.commit(OS));
+            other.join().unwrap();
+            assert_eq!(*polls.decided.lock().unwrap(), Some(good > 0));
+        });
+    }
+}

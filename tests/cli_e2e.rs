@@ -1,2 +1,0 @@
-#[path = "it/cli/mod.rs"]
-mod cli;
