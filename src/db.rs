@@ -244,6 +244,7 @@ impl Stats {
     /// | --- | --- |
     /// | `tables` | tables there are |
     /// | `files`, `file_bytes` | table files in use, and their size |
+    /// | `raw_bytes` | bytes of keys and rows in them, as encoded |
     /// | `entries`, `tombstones` | entries in table files, all versions; and how many of them delete |
     /// | `sources_max` | files that a point read may have to look at, for the worst key |
     /// | `memtables`, `memtable_bytes` | write buffers in memory, and what they take |

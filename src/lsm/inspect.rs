@@ -111,6 +111,7 @@ impl Engine {
         vec![
             ("files", files().count() as u64),
             ("file_bytes", files().map(|meta| meta.bytes).sum()),
+            ("raw_bytes", files().map(|meta| meta.raw_bytes).sum()),
             ("entries", files().map(|meta| meta.entries).sum()),
             ("tombstones", files().map(|meta| meta.tombstones).sum()),
             ("sources_max", deepest.unwrap_or(0) as u64),
