@@ -72,7 +72,8 @@ impl LogFile {
     pub(crate) fn write_at(&self, offset: u64, records: &[u8]) -> Result<()> {
         self.usable()?;
         let result = self.file.write_at(offset, records);
-        result.map_err(|e| self.fail(Error::io_unknown(format!("write {}", self.path.display()), e)))
+        result
+            .map_err(|e| self.fail(Error::io_unknown(format!("write {}", self.path.display()), e)))
     }
 
     /// Makes everything written durable. A failure ends writing, for what the disk dropped cannot be known.
