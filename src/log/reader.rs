@@ -102,7 +102,12 @@ impl LogReader {
         id: Option<FileId>,
     ) -> Result<LogReader> {
         let doing = |error| Error::io(format!("open {}", path.display()), error);
-        let file = fs.open_read(path).map_err(doing)?;
+        let file = fs.open_read(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                Error::corrupt(path, 0, "log", "another file names it, and it is missing")
+            }
+            _ => doing(error),
+        })?;
         let file_len = file.len().map_err(doing)?;
         let mut bytes = [0; LOG_HEADER_BYTES];
         if file_len < LOG_HEADER_BYTES as u64 {

@@ -20,7 +20,7 @@ use crate::format::record::{LogKind, Position, RecordKind};
 use crate::format::row::{decode_row, encode_row};
 use crate::format::shape::decode_shape;
 use crate::format::wal::{Change, Group, Open, WalRecord};
-use crate::log::{LogReader, RecordView, StopReason};
+use crate::log::{LogFile, LogReader, RecordView, StopReason};
 use crate::manifest::Manifest;
 use crate::memtable::Memtable;
 use crate::model::{Seq, Shape, ShapeId};
@@ -127,7 +127,7 @@ impl Replay<'_> {
                 continue;
             }
             let dropped = &logs[i + 1..];
-            self.judge(reader, dropped)?;
+            self.judge(reader, dropped, successor.is_none())?;
             self.out.unused.extend(dropped.iter().map(|log| log.number));
             break;
         }
@@ -235,7 +235,12 @@ impl Replay<'_> {
     }
 
     /// `reader` stopped at X where no successor says that records end: corruption if anybody vouches for more.
-    fn judge(&mut self, mut reader: LogReader, later: &[LogMeta]) -> Result<()> {
+    fn judge(
+        &mut self,
+        mut reader: LogReader,
+        later: &[LogMeta],
+        successor_is_silent: bool,
+    ) -> Result<()> {
         let Some(stop) = reader.stop().cloned() else { return Ok(()) };
         let at = stop.position;
         let why = match &stop.reason {
@@ -245,6 +250,7 @@ impl Replay<'_> {
         let rest = reader.rest()?;
         let mut highest = rest.promise;
         let mut is_torn = !rest.zeros;
+        let ends_in_order = rest.zeros && !matches!(stop.reason, StopReason::Bad(_));
         for log in later {
             let mut reader = self.reader(log)?;
             while let Some(record) = reader.next()? {
@@ -256,8 +262,13 @@ impl Replay<'_> {
             is_torn |= !rest.zeros;
         }
         if let Some(promise) = highest.filter(|promise| *promise > at) {
+            // A log that ends in order may well be whole: its successor, which would say so, is not.
+            let suspect = later.first().filter(|_| ends_in_order && successor_is_silent);
+            let (file, offset, why) = suspect.map_or((at.file, at.offset, why), |log| {
+                (log.number, LogFile::START, "the first record is damaged".to_owned())
+            });
             let problem = format!("{why}; a later record vouches for everything up to {promise}");
-            return Err(Error::corrupt(&self.path(at.file), at.offset, "record", problem));
+            return Err(Error::corrupt(&self.path(file), offset, "record", problem));
         }
         if is_torn {
             let name = FileName::Wal(at.file);
