@@ -49,6 +49,8 @@ impl Engine {
             self.rounds.flush(Durability::Buffered)?;
             self.rounds.wait(last)?;
         }
+        // On a full disk theirs may be the space that the flush needs.
+        self.remove_unheld();
         let files = self.write_memtable(&slot, &view.version)?;
         let removed = self
             .settle_ceiling()

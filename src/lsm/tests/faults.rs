@@ -129,8 +129,7 @@ fn run(fault: Fault, full: bool, what: &str) -> bool {
     for seed in 0..3 {
         let image = memory.crash_image(seed);
         let third = options(&image).open("db");
-        let third =
-            third.unwrap_or_else(|error| panic!("{what}, again {seed}: {}", error.chain()));
+        let third = third.unwrap_or_else(|error| panic!("{what}, again {seed}: {}", error.chain()));
         run.check(&third, &format!("{what}, again {seed}"));
         assert!(third.table("things").unwrap().get("p2", "000002").unwrap().is_some(), "{what}");
     }
