@@ -2,6 +2,9 @@
 //!
 //! Not here: entities (`table`), scans (`query`), how it works (`lsm`).
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -193,7 +196,7 @@ impl Db {
     /// # Errors
     /// As [`verify`](Self::verify).
     pub fn verify_with(&self, mut progress: impl FnMut(u64)) -> Result<VerifyReport> {
-        verify(&self.engine, &self.catalog, &mut progress)
+        verify(&self.engine, &self.catalog.ids(), &mut progress)
     }
 
     /// Counters since opening, and sizes now.

@@ -111,6 +111,13 @@ impl Error {
         Self::build(kind, Code::of(kind), doing.into(), Some(Cause::Io(Arc::new(cause))))
     }
 
+    /// The operating system refused `doing`, and what it did of it is not known: never [`ErrorKind::StorageFull`],
+    /// which says that nothing was written.
+    pub(crate) fn io_unknown(doing: impl Into<Cow<'static, str>>, cause: io::Error) -> Self {
+        let kind = ErrorKind::Io;
+        Self::build(kind, Code::of(kind), doing.into(), Some(Cause::Io(Arc::new(cause))))
+    }
+
     /// `structure` at `offset` of `file` is not what was written.
     pub(crate) fn corrupt(
         file: &Path,

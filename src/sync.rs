@@ -1,6 +1,7 @@
 //! The primitives that threads meet at: parking_lot and std, or loom's under `cfg(loom)`.
 //!
-//! Not here: `ArcSwap`, which loom cannot model; what loom models is the commit round.
+//! Not here: `ArcSwap`, which loom cannot model; in models the view lies in a lock. The whole library compiles under
+//! `cfg(loom)`, but only tests named `loom_…` run there: nothing else may touch these primitives outside a model.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{

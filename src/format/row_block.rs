@@ -153,7 +153,7 @@ impl<'a> RowBlock<'a> {
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let mut expected = self.layout.prefix_end;
         let mut previous: Option<BlockEntry<'_>> = None;
-        let mut seq_max = 0;
+        let (mut seq_min, mut seq_max) = (u64::MAX, 0);
         for slot in 0..self.len() {
             let entry = self.entry(slot)?;
             let at = self.span(slot).map_or(0, |(start, _)| start);
@@ -169,9 +169,13 @@ impl<'a> RowBlock<'a> {
             if order.is_gt() || order.is_eq() && !newest_first {
                 return wrong("entries out of order");
             }
+            seq_min = seq_min.min(entry.seq.0);
             seq_max = seq_max.max(entry.seq.0);
             previous = Some(entry);
             expected = self.span(slot).map_or(0, |(_, end)| end);
+        }
+        if seq_min != self.layout.seq_min {
+            return Err(DecodeError::new(STRUCTURE, 8, "the smallest Seq is that of no entry"));
         }
         self.check_widths(seq_max, previous)
     }

@@ -75,14 +75,15 @@ impl LogFile {
     pub(crate) fn write_at(&self, offset: u64, records: &[u8]) -> Result<()> {
         self.usable()?;
         let result = self.file.write_at(offset, records);
-        result.map_err(|e| self.fail(Error::io(format!("write {}", self.path.display()), e)))
+        result
+            .map_err(|e| self.fail(Error::io_unknown(format!("write {}", self.path.display()), e)))
     }
 
     /// Makes everything written durable. A failure ends writing, for what the disk dropped cannot be known.
     pub(crate) fn sync(&self) -> Result<()> {
         self.usable()?;
         let result = self.file.sync();
-        result.map_err(|e| self.fail(Error::io(format!("sync {}", self.path.display()), e)))
+        result.map_err(|e| self.fail(Error::io_unknown(format!("sync {}", self.path.display()), e)))
     }
 
     /// Writes what stands in `from..end` again. After a failed sync the system may show bytes that it no longer means

@@ -22,9 +22,6 @@ mod ticket;
 mod upkeep;
 mod view;
 
-#[cfg(all(test, not(loom)))]
-mod tests;
-
 pub(crate) use background::whole_table;
 pub(crate) use batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
 pub(crate) use handle::Handle;

@@ -105,6 +105,7 @@ pub(super) fn replay(env: &Env, manifest: &Manifest) -> Result<Replayed> {
         shapes: HashMap::new(),
         row: Vec::new(),
     };
+    replay.vouch_for_manifest()?;
     replay.logs(version.logs())?;
     if !replay.out.is_clean {
         replay.out.last = replay.out.last.max(replay.ceiling);
@@ -136,6 +137,30 @@ impl Replay<'_> {
         Ok(())
     }
 
+    /// Each log in the directory says how long the manifest was; also one that a manifest which was cut
+    /// short no longer names, and which would pass for an orphan.
+    fn vouch_for_manifest(&self) -> Result<()> {
+        let dir = &self.env.dir;
+        let doing = |error| Error::io(format!("list {}", dir.display()), error);
+        for name in self.env.fs.list(dir).map_err(doing)? {
+            let Some(FileName::Wal(_)) = FileName::parse(&name) else { continue };
+            let first = LogReader::open(&*self.env.fs, &dir.join(name), LogKind::Wal, None)
+                .and_then(|mut reader| {
+                    let payload =
+                        reader.next()?.map(|record| (record.kind, Open::decode(record.payload)));
+                    Ok(payload)
+                });
+            match first {
+                Ok(Some((RecordKind::Open, Ok(open)))) => self.manifest.require(open.manifest)?,
+                // Whether it must be whole is judged where it is replayed.
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Io => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// The first record of a log; `None` if it holds no record.
     fn open_record(&self, log: &LogMeta) -> Result<Option<Open>> {
         let mut reader = self.reader(log)?;
@@ -155,12 +180,13 @@ impl Replay<'_> {
         let path = self.path(log.number);
         let exists = self.env.fs.exists(&path);
         if !exists.map_err(|e| Error::io(format!("look at {}", path.display()), e))? {
-            return Err(Error::corrupt(
-                &path,
-                0,
-                "log",
-                "the manifest names it, and it is missing",
-            ));
+            let position = self.manifest.position();
+            let manifest = FileName::Manifest(position.file);
+            let problem = format!(
+                "{manifest}, which ends at byte {}, names it, and it is missing",
+                position.offset
+            );
+            return Err(Error::corrupt(&path, 0, "log", problem));
         }
         LogReader::open(&*self.env.fs, &path, LogKind::Wal, Some(log.id))
     }

@@ -11,6 +11,7 @@ use crate::executor::Lane;
 use crate::model::Seq;
 use crate::sync::Mutex;
 
+use super::round::{Queue, Rounds};
 use super::{Engine, Handle};
 
 /// The snapshots in use: how many hold each Seq.
@@ -35,18 +36,41 @@ pub(crate) struct Horizon {
 impl Handle {
     /// Registers the published Seq.
     pub(crate) fn snapshot(self: &Arc<Self>) -> SnapshotGuard {
-        let mut held = self.snapshots.0.lock();
-        let seq = self.rounds.published();
-        *held.entry(seq).or_insert(0) += 1;
-        SnapshotGuard { engine: Arc::clone(self), seq }
+        SnapshotGuard { engine: Arc::clone(self), seq: self.snapshots.register(&self.rounds) }
     }
 }
 
 impl Engine {
     /// What a job that starts now must keep.
     pub(crate) fn horizon(&self) -> Horizon {
-        let held = self.snapshots.0.lock();
-        Horizon { snapshots: held.keys().copied().collect(), published: self.rounds.published() }
+        self.snapshots.horizon(&self.rounds)
+    }
+}
+
+impl Snapshots {
+    /// Keeps the published Seq readable until it is released.
+    pub(super) fn register<Q: Queue>(&self, rounds: &Rounds<Q>) -> Seq {
+        let mut held = self.0.lock();
+        let seq = rounds.published();
+        *held.entry(seq).or_insert(0) += 1;
+        seq
+    }
+
+    /// True if nobody holds `seq` any more.
+    fn release(&self, seq: Seq) -> bool {
+        let mut held = self.0.lock();
+        let Some(count) = held.get_mut(&seq) else { return false };
+        *count -= 1;
+        if *count == 0 {
+            held.remove(&seq);
+        }
+        !held.contains_key(&seq)
+    }
+
+    /// What a job that starts now must keep.
+    pub(super) fn horizon<Q: Queue>(&self, rounds: &Rounds<Q>) -> Horizon {
+        let held = self.0.lock();
+        Horizon { snapshots: held.keys().copied().collect(), published: rounds.published() }
     }
 }
 
@@ -58,16 +82,8 @@ impl SnapshotGuard {
 
 impl Drop for SnapshotGuard {
     fn drop(&mut self) {
-        let mut held = self.engine.snapshots.0.lock();
-        if let Some(count) = held.get_mut(&self.seq) {
-            *count -= 1;
-            if *count == 0 {
-                held.remove(&self.seq);
-                drop(held);
-                if self.engine.upkeep.has_dropped() {
-                    self.engine.executor.signal(Lane::Flush);
-                }
-            }
+        if self.engine.snapshots.release(self.seq) && self.engine.upkeep.has_dropped() {
+            self.engine.executor.signal(Lane::Flush);
         }
     }
 }

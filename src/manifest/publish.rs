@@ -98,7 +98,8 @@ pub(super) fn publish(fs: &dyn Fs, dir: &Path, current: Current) -> Result<(), P
     };
     write().map_err(|e| PublishError::Before(doing(e)))?;
     let swap = fs.rename(&from, &to).and_then(|()| fs.sync_dir(dir));
-    swap.map_err(|e| PublishError::Unknown(Error::io(format!("replace {}", to.display()), e)))
+    let doing = || format!("replace {}", to.display());
+    swap.map_err(|e| PublishError::Unknown(Error::io_unknown(doing(), e)))
 }
 
 /// Makes the names in `dir` durable.

@@ -75,18 +75,18 @@ fn check(before: u64, threads: &'static [fn(&Shared)]) {
 }
 
 #[test]
-fn points_beside_inserts() {
+fn loom_points_beside_inserts() {
     check(1, &[|s| (2..=3).for_each(|n| s.publish(n)), Shared::read]);
 }
 
 #[test]
-fn points_while_the_table_doubles() {
+fn loom_points_while_the_table_doubles() {
     // The fifth key begins the second table and moves the only line there is.
     check(4, &[|s| s.publish(5), Shared::read]);
 }
 
 #[test]
-fn points_beside_a_second_version() {
+fn loom_points_beside_a_second_version() {
     let write: fn(&Shared) =
         |s| s.memtable.insert(hash_of(1), &1_u64.to_le_bytes(), Seq(2), Kind::Put, b"new");
     let read: fn(&Shared) = |s| {
@@ -112,6 +112,6 @@ fn points_beside_a_second_version() {
 }
 
 #[test]
-fn scans_beside_an_insert() {
+fn loom_scans_beside_an_insert() {
     check(1, &[|s| s.publish(2), Shared::scan, Shared::scan]);
 }

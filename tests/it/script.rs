@@ -63,6 +63,10 @@ impl Script {
                 lines.push(opened.map_or_else(|error| error.chain(), |()| "opened".to_owned()));
                 continue;
             }
+            let opens = matches!(step, Step::Open(_) | Step::Crash(_) | Step::Kill);
+            if !opens && !self.runner.engine.is_open() {
+                return Err("the database is not open".to_owned());
+            }
             let crashed = matches!(step, Step::Crash(_) | Step::Kill);
             lines.extend(self.runner.run(step)?);
             if crashed {

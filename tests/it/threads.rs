@@ -12,6 +12,14 @@ use crate::harness::rng::Rng;
 
 const THREADS: u64 = 8;
 
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 fn open(fs: &MemFs, clock: &Arc<ManualClock>) -> Db {
     let options = Db::options().fs(Arc::new(fs.clone())).clock(clock.clone());
     options.memtable_bytes(64 << 10).open("db").unwrap()
@@ -83,6 +91,8 @@ fn trap_17_groups_are_seen_whole_by_readers() {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let writer = scope.spawn(|| {
+            // Also if the writer panics, or the readers would read for ever.
+            let _done = SetOnDrop(&done);
             for round in 0..400i64 {
                 let mut group = EntityGroup::new("p");
                 for row in 0..10 {
@@ -93,7 +103,6 @@ fn trap_17_groups_are_seen_whole_by_readers() {
                 let durability = [Durability::Sync, Durability::Os, Durability::Buffered];
                 table.commit_with(group, durability[round as usize % 3]).unwrap();
             }
-            done.store(true, Ordering::Release);
         });
         for _ in 0..2 {
             scope.spawn(|| {

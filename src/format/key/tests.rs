@@ -1,3 +1,5 @@
+//! Tests of user keys: order, bounds and hostile bytes.
+
 use super::*;
 use crate::rng::Rng;
 

@@ -1,3 +1,5 @@
+//! Tests of rows: framing, round trips and hostile bytes.
+
 use super::super::shape::decode_shape;
 use super::*;
 use crate::model::{EdmType, Entity, Row, ShapeId, Shapes};

@@ -9,6 +9,9 @@
 //! * a tombstone goes only if no source of the range that is older than the inputs can hold its key;
 //! * an input with damage quarantines its range: the job is not repeated, and everything else goes on.
 
+#[cfg(all(test, loom))]
+mod models;
+
 use std::sync::Arc;
 
 use crate::error::{ErrorKind, Result};
@@ -150,37 +153,7 @@ impl Engine {
     fn install_job(&self, range: &FileRange, job: &Job, files: &[NewFile]) -> Result<bool> {
         let mut manifest = self.install.lock();
         let version = Arc::clone(manifest.version());
-        let Some(now) = version.ranges().get(range.id) else { return Ok(false) };
-        let stands = |(placement, input): (Placement, &FileReference)| {
-            now.references().any(|(at, reference)| {
-                at == placement
-                    && reference.clip == input.clip
-                    && Arc::ptr_eq(&reference.file, &input.file)
-            })
-        };
-        let young = young_inputs(range, job).map(|input| (Placement::Young, input));
-        let run = run_inputs(range, job).map(|input| (Placement::Run, input));
-        if !young.chain(run).all(stands) || joined_meanwhile(range, now, job, files) {
-            return Ok(false);
-        }
-        let mut edit = VersionEdit::default();
-        for input in inputs(range, job) {
-            edit.remove_references.push((range.id, input.file.meta.number));
-            if job.is_join() {
-                let (file, clip) = (input.file.meta.number, input.clip.clone());
-                let placement = Placement::Run;
-                edit.add_references.push(ReferenceMeta { range: range.id, file, placement, clip });
-            }
-        }
-        for file in files {
-            let keys = Span::inclusive(&file.meta.key_min, &file.meta.key_max);
-            let Some(clip) = range.span.intersect(&keys) else { continue };
-            let (file, placement) = (file.meta.number, job.placement);
-            edit.add_references.push(ReferenceMeta { range: range.id, file, placement, clip });
-        }
-        edit.add_files = files.iter().map(|file| file.meta.clone()).collect();
-        let gone = version.unreferenced_after(&edit);
-        edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
+        let Some((edit, gone)) = exchange(&version, range, job, files) else { return Ok(false) };
         let version = self.append_edit(&mut manifest, &edit)?;
         self.view.rcu(|view| view.with_version(&version, None));
         self.upkeep.retire(gone);
@@ -212,6 +185,48 @@ fn is_unmerged(range: &FileRange) -> bool {
     };
     let has_spent = |file: &FileReference| file.file.meta.tombstones > 0;
     !range.young.is_empty() || range.run.iter().any(|file| is_part(file) || has_spent(file))
+}
+
+/// The edit that takes the inputs out and puts the outputs in, and the files that nothing references after it;
+/// `None` if `version` no longer has every input where the job found it, or something new lies where the outputs go.
+fn exchange(
+    version: &Version,
+    range: &FileRange,
+    job: &Job,
+    files: &[NewFile],
+) -> Option<(VersionEdit, Vec<Arc<FileEntry>>)> {
+    let now = version.ranges().get(range.id)?;
+    let stands = |(placement, input): (Placement, &FileReference)| {
+        now.references().any(|(at, reference)| {
+            at == placement
+                && reference.clip == input.clip
+                && Arc::ptr_eq(&reference.file, &input.file)
+        })
+    };
+    let young = young_inputs(range, job).map(|input| (Placement::Young, input));
+    let run = run_inputs(range, job).map(|input| (Placement::Run, input));
+    if !young.chain(run).all(stands) || joined_meanwhile(range, now, job, files) {
+        return None;
+    }
+    let mut edit = VersionEdit::default();
+    for input in inputs(range, job) {
+        edit.remove_references.push((range.id, input.file.meta.number));
+        if job.is_join() {
+            let (file, clip) = (input.file.meta.number, input.clip.clone());
+            let placement = Placement::Run;
+            edit.add_references.push(ReferenceMeta { range: range.id, file, placement, clip });
+        }
+    }
+    for file in files {
+        let keys = Span::inclusive(&file.meta.key_min, &file.meta.key_max);
+        let Some(clip) = range.span.intersect(&keys) else { continue };
+        let (file, placement) = (file.meta.number, job.placement);
+        edit.add_references.push(ReferenceMeta { range: range.id, file, placement, clip });
+    }
+    edit.add_files = files.iter().map(|file| file.meta.clone()).collect();
+    let gone = version.unreferenced_after(&edit);
+    edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
+    Some((edit, gone))
 }
 
 fn young_inputs<'a>(range: &'a FileRange, job: &'a Job) -> impl Iterator<Item = &'a FileReference> {

@@ -78,6 +78,7 @@ impl Model {
         Self::failing_after(usize::MAX)
     }
 
+    /// The round after `good` fails.
     fn failing_after(good: usize) -> Self {
         let disk = Arc::new(Disk::default());
         let queue = Recorder { disk: Arc::clone(&disk), last: Seq::ZERO, good, promises: false };
@@ -162,22 +163,22 @@ const OS: Durability = Durability::Os;
 const SYNC: Durability = Durability::Sync;
 
 #[test]
-fn loom_two_threads_share_rounds() {
+fn trap_29_loom_two_threads_share_rounds() {
     check_commits(false, &[&[SYNC, SYNC], &[SYNC, SYNC]]);
 }
 
 #[test]
-fn loom_three_threads_share_rounds() {
+fn trap_29_loom_three_threads_share_rounds() {
     check_commits(false, &[&[SYNC], &[SYNC], &[SYNC]]);
 }
 
 #[test]
-fn loom_every_durability_at_once() {
+fn trap_29_loom_every_durability_at_once() {
     check_commits(false, &[&[SYNC], &[OS], &[BUFFERED]]);
 }
 
 #[test]
-fn loom_soft_commits_wait_for_what_is_before_them() {
+fn trap_29_loom_soft_commits_wait_for_what_is_before_them() {
     check_commits(false, &[&[BUFFERED, SYNC], &[BUFFERED, BUFFERED]]);
     check_commits(false, &[&[BUFFERED], &[BUFFERED], &[OS]]);
 }
@@ -188,10 +189,12 @@ fn loom_an_empty_record_follows_a_sync() {
 }
 
 #[test]
-fn trap_23_loom_what_is_published_is_durable_and_only_grows() {
+fn trap_17_loom_what_is_published_is_durable_and_only_grows() {
     check_model(|| {
         let model = Model::new();
-        let sync = model.spawn(|model| drop(model.commit(SYNC).unwrap()));
+        let sync = model.spawn(|model| {
+            model.commit(SYNC).unwrap();
+        });
         let soft = model.spawn(|model| {
             model.commit(OS).unwrap();
             model.commit(BUFFERED).unwrap();
@@ -207,8 +210,12 @@ fn trap_23_loom_what_is_published_is_durable_and_only_grows() {
 fn loom_a_ticket_nobody_waits_for_is_driven_by_the_next_committer() {
     check_model(|| {
         let model = Model::new();
-        let ticket = model.spawn(|model| drop(model.submit(SYNC).unwrap()));
-        let other = model.spawn(|model| drop(model.commit(OS).unwrap()));
+        let ticket = model.spawn(|model| {
+            model.submit(SYNC).unwrap();
+        });
+        let other = model.spawn(|model| {
+            model.commit(OS).unwrap();
+        });
         ticket.join().unwrap();
         let seq = model.commit(SYNC).unwrap();
         assert!(model.published() >= seq);
@@ -224,7 +231,9 @@ fn loom_a_flush_beside_waiters() {
             model.commit(BUFFERED).unwrap();
             model.commit(SYNC).unwrap();
         });
-        let other = model.spawn(|model| drop(model.commit(OS).unwrap()));
+        let other = model.spawn(|model| {
+            model.commit(OS).unwrap();
+        });
         let before = model.rounds.lock().last();
         model.rounds.flush(SYNC).unwrap();
         assert!(
@@ -241,7 +250,9 @@ fn loom_a_flush_beside_waiters() {
 fn loom_two_flushes_beside_a_waiter() {
     check_model(|| {
         let model = Model::promising();
-        let committer = model.spawn(|model| drop(model.commit(SYNC).unwrap()));
+        let committer = model.spawn(|model| {
+            model.commit(SYNC).unwrap();
+        });
         let flusher = model.spawn(|model| model.rounds.flush(BUFFERED).unwrap());
         model.rounds.flush(SYNC).unwrap();
         committer.join().unwrap();
@@ -372,7 +383,7 @@ fn check_polled(good: usize, committers: &'static [Durability]) {
 }
 
 #[test]
-fn loom_a_polled_ticket_is_led_in_the_background() {
+fn trap_29_loom_a_polled_ticket_is_led_in_the_background() {
     check_polled(usize::MAX, &[]);
     check_polled(usize::MAX, &[SYNC]);
 }

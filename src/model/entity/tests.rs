@@ -1,3 +1,5 @@
+//! Tests of entities, built and stored.
+
 use super::*;
 use crate::model::Guid;
 

@@ -1,3 +1,5 @@
+//! Tests of every limit at its boundary and one beyond.
+
 use super::*;
 use crate::model::{Entity, Shapes, Value};
 

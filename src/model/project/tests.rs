@@ -1,3 +1,5 @@
+//! Tests of projections and the encoder of many rows.
+
 use super::*;
 use crate::model::{Row, Shapes};
 

@@ -1,3 +1,5 @@
+//! Tests of rows and what merges make of them.
+
 use super::*;
 use crate::model::{Entity, Seq, Shapes};
 

@@ -1,3 +1,5 @@
+//! Tests of structs in and out.
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};

@@ -1,3 +1,5 @@
+//! Tests of shapes: places, values and hostile bodies.
+
 use super::*;
 use crate::model::Value;
 use crate::rng::Rng;

@@ -1,3 +1,5 @@
+//! Tests of the registry of shapes.
+
 use super::*;
 
 fn shape(name: &str) -> Shape {
