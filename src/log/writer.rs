@@ -12,6 +12,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::record::{LOG_HEADER_BYTES, LogHeader};
 use crate::fs::{FileWrite, Fs};
 
+/// What is written again at a time.
+const COPY_BYTES: u64 = 1 << 20;
+
 /// A record file being written; whoever owns it decides where records go.
 #[derive(Debug)]
 pub(crate) struct LogFile {
@@ -81,6 +84,23 @@ impl LogFile {
         self.usable()?;
         let result = self.file.sync();
         result.map_err(|e| self.fail(Error::io_unknown(format!("sync {}", self.path.display()), e)))
+    }
+
+    /// Writes what stands in `from..end` again. After a failed sync the system may show bytes that it no longer means
+    /// to write: no later sync would make them durable.
+    pub(crate) fn write_again(&self, fs: &dyn Fs, from: u64, end: u64) -> Result<()> {
+        let doing = |error| Error::io(format!("read {}", self.path.display()), error);
+        let source = fs.open_read(&self.path).map_err(doing)?;
+        let mut at = from;
+        let mut buffer = Vec::new();
+        while at < end {
+            let len = (end - at).min(COPY_BYTES);
+            buffer.resize(usize::try_from(len).unwrap_or_default(), 0);
+            source.read_at(at, &mut buffer).map_err(doing)?;
+            self.write_at(at, &buffer)?;
+            at += len;
+        }
+        Ok(())
     }
 
     fn usable(&self) -> Result<()> {

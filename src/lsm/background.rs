@@ -97,6 +97,8 @@ impl Engine {
                 return Step::Worked;
             }
             Ok(false) => {}
+            // The space of a dropped table may be what it lacks.
+            Err(_) if matches!(self.reclaim(), Ok(true)) => return Step::Worked,
             Err(_) => return Step::Idle(Some(RETRY_AFTER)),
         }
         match self.reclaim() {

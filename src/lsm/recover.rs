@@ -6,7 +6,7 @@
 //! 4. At the first place X where a record should be and is not, ask whether anybody vouches for more: a promise
 //!    beyond X in this log or a later one, the clean-close edit, a manifest that is shorter than a log says.
 //!    If so, refuse: acknowledged data is damaged. If not, X is a torn tail: all behind it, in all logs, is dropped.
-//! 5. Sync what was accepted, so that nothing new can rest on what is only in the system's memory.
+//! 5. Write again what nobody vouches for, and sync what was accepted, so that nothing new can rest on what is only in the system's memory.
 //! 6. Remove files that nothing names, begin a new log that names where the last one ended, start background work.
 //!
 //! Invariants
@@ -185,7 +185,8 @@ fn new_env(dir: &Path, options: Options, manifest: &Manifest) -> Result<Env> {
     })
 }
 
-/// After an unclean end the replayed bytes may be nowhere but in the system's memory.
+/// After an unclean end the replayed bytes may be nowhere but in the system's memory, and after a failed sync
+/// even a sync leaves them there: what nobody vouches for is written again first.
 fn sync_logs(env: &Env, close: Option<CleanClose>, replayed: &Replayed) -> Result<()> {
     // The edit that ends a close is written when the closing record is durable; the record alone proves nothing.
     let close = close.map(|close| (close.log, close.end));
@@ -194,8 +195,14 @@ fn sync_logs(env: &Env, close: Option<CleanClose>, replayed: &Replayed) -> Resul
     }
     for log in &replayed.accepted {
         let path = env.dir.join(FileName::Wal(log.number).to_string());
-        let synced = env.fs.open_write(&path).and_then(|file| file.sync());
-        synced.map_err(|error| Error::io(format!("sync {}", path.display()), error))?;
+        let header = LogHeader { kind: LogKind::Wal, number: log.number, id: log.id };
+        let file = LogFile::reopen(&*env.fs, &path, header)?;
+        let start = Position { file: log.number, offset: LogFile::START };
+        let from = replayed.vouched.max(start);
+        if from.file == log.number {
+            file.write_again(&*env.fs, from.offset, log.end)?;
+        }
+        file.sync()?;
     }
     env.sync_dir()
 }

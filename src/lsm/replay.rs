@@ -39,6 +39,8 @@ pub(super) struct Replayed {
     pub(super) dropped: BTreeMap<TableId, Seq>,
     pub(super) last: Seq,
     pub(super) commits: u64,
+    /// Some record vouches for everything up to here.
+    pub(super) vouched: Position,
     /// The last log was closed in order.
     pub(super) is_clean: bool,
     pub(super) torn: Option<String>,
@@ -89,6 +91,7 @@ pub(super) fn replay(env: &Env, manifest: &Manifest) -> Result<Replayed> {
         dropped: BTreeMap::new(),
         last: version.seq_max(),
         commits: 0,
+        vouched: Position::default(),
         is_clean: false,
         torn: None,
     };
@@ -293,6 +296,7 @@ impl Replay<'_> {
         let decoded = WalRecord::decode(record.kind, record.payload)
             .map_err(|error| error.into_error(path, record.payload_offset()))?;
         self.out.is_clean = false;
+        self.out.vouched = self.out.vouched.max(record.promise);
         match decoded {
             WalRecord::Open(open) => self.manifest.require(open.manifest),
             WalRecord::Promise(promise) => {

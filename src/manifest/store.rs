@@ -154,7 +154,7 @@ impl Manifest {
         if reader.header().number != current.manifest {
             return Err(Error::corrupt(&path, 16, "log header", "another file's number"));
         }
-        let version = replay(&mut reader)?;
+        let (version, last) = replay(&mut reader)?;
         let torn = judge_tail(&mut reader, &current)?;
         let end = reader.position().offset;
         version.check().map_err(|problem| refused(&path, end, problem))?;
@@ -177,6 +177,8 @@ impl Manifest {
         if manifest.read_only.is_none() {
             // What was accepted may be in the system's memory only; nothing may rest on it before it is durable.
             let file = LogFile::reopen(&*manifest.fs, &path, manifest.header)?;
+            // After a failed sync not even a sync saves it; all but the last record is vouched for.
+            file.write_again(&*manifest.fs, last.max(current.synced_len), end)?;
             file.sync()?;
             sync_dir(&*manifest.fs, dir)?;
             if torn.is_none() {
@@ -390,11 +392,12 @@ impl PublishError {
     }
 }
 
-/// Applies every record before the first bad one.
-fn replay(reader: &mut LogReader) -> Result<Version> {
+/// Applies every record before the first bad one; also where the last one stands.
+fn replay(reader: &mut LogReader) -> Result<(Version, u64)> {
     let path = reader.path().to_owned();
-    let mut version = Version::default();
+    let (mut version, mut last) = (Version::default(), LogFile::START);
     while let Some(record) = reader.next()? {
+        last = record.offset;
         if record.kind != RecordKind::Edit {
             let problem = format!("a record of kind {:?} in a manifest", record.kind);
             return Err(Error::corrupt(&path, record.offset, "record header", problem));
@@ -408,7 +411,7 @@ fn replay(reader: &mut LogReader) -> Result<Version> {
         let applied = version.apply_in_place(&edit);
         applied.map_err(|problem| refused(&path, record.offset, problem))?;
     }
-    Ok(version)
+    Ok((version, last))
 }
 
 /// Tells a torn tail from corruption, and from an end in order (`None`).

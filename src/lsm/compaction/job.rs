@@ -41,6 +41,7 @@ impl Engine {
                 view.version.ranges().iter().filter(|r| pick(r, |_| false, &limits).is_some());
             wanting.map(|range| range.id).collect()
         };
+        let mut failure = None;
         for id in candidates {
             if self.upkeep.is_quarantined(id) || !self.upkeep.claim(id) {
                 continue;
@@ -57,10 +58,12 @@ impl Engine {
                 None => {}
                 // The range is left alone from now on, and the others go on.
                 Some(Err(error)) if error.kind() == ErrorKind::Corruption => return Ok(true),
-                Some(done) => return done.map(|_| true),
+                // The others have their turn, too.
+                Some(Err(error)) => failure = failure.or(Some(error)),
+                Some(Ok(_)) => return Ok(true),
             }
         }
-        Ok(false)
+        failure.map_or(Ok(false), Err)
     }
 
     /// Merges all files of every range into its run.
