@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::check::{VerifyReport, verify};
 use crate::error::Result;
 use crate::fs::MemFs;
-use crate::lsm::Engine;
+use crate::lsm::{Engine, Handle};
 use crate::options::Options;
 use crate::table::{Catalog, Snapshot, Table};
 
@@ -29,7 +29,7 @@ use crate::table::{Catalog, Snapshot, Table};
 /// ```
 #[derive(Clone)]
 pub struct Db {
-    engine: Arc<Engine>,
+    engine: Arc<Handle>,
     catalog: Arc<Catalog>,
 }
 

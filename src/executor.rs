@@ -69,7 +69,6 @@ impl Executor {
     }
 
     /// One thread a lane. The worker is held weakly, so that dropping the database ends the threads.
-    #[expect(clippy::disallowed_methods, reason = "this is the module that starts threads")]
     pub(crate) fn start(&self, worker: &Arc<impl Worker + 'static>) -> std::io::Result<()> {
         for lane in Lane::ALL {
             let shared = Arc::clone(&self.shared);

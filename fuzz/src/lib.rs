@@ -8,6 +8,15 @@ pub mod replay;
 #[cfg(fuzzing)]
 pub use libfuzzer_sys;
 
+use std::time::{Duration, Instant};
+
+/// Replays one target for about `time` and prints what was done.
+pub fn run(name: &str, target: replay::Target, time: Duration) {
+    let start = Instant::now();
+    let done = replay::replay(name, target, 1, |_| start.elapsed() < time);
+    println!("{name}: {} stored inputs, {} mutations", done.stored, done.mutated);
+}
+
 /// The whole of a target's file: `rowstone_fuzz::target!(block);`.
 #[cfg(fuzzing)]
 #[macro_export]
@@ -24,7 +33,7 @@ macro_rules! target {
     ($name:ident) => {
         fn main() {
             let seconds = std::time::Duration::from_secs(10);
-            $crate::replay::run(stringify!($name), rowstone::fuzzing::$name, seconds);
+            $crate::run(stringify!($name), rowstone::fuzzing::$name, seconds);
         }
     };
 }

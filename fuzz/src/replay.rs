@@ -5,7 +5,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// A target: it must neither panic nor run away on any input.
 pub type Target = fn(&[u8]);
@@ -14,13 +13,6 @@ pub type Target = fn(&[u8]);
 pub struct Replayed {
     pub stored: u64,
     pub mutated: u64,
-}
-
-/// Replays one target for about `time` and prints what was done.
-pub fn run(name: &str, target: Target, time: Duration) {
-    let start = Instant::now();
-    let done = replay(name, target, 1, |_| start.elapsed() < time);
-    println!("{name}: {} stored inputs, {} mutations", done.stored, done.mutated);
 }
 
 /// Replays the corpus of `name`, then mutations of it decided by `seed`, while `more(done)` holds.

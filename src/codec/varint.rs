@@ -7,11 +7,9 @@ pub(crate) const VARINT_BYTES_MAX: usize = 10;
 #[inline]
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
-        #[expect(clippy::cast_possible_truncation, reason = "masked to seven bits")]
         out.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;
     }
-    #[expect(clippy::cast_possible_truncation, reason = "below 0x80")]
     out.push(value as u8);
 }
 

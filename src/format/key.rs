@@ -87,12 +87,6 @@ pub(crate) fn table_end(table: TableId) -> Vec<u8> {
     }
 }
 
-/// What every key of the partition starts with, and no other key does. Requires: no U+0000.
-pub(crate) fn partition_prefix(table: TableId, pk: &str) -> Vec<u8> {
-    debug_assert!(!pk.contains('\0'), "keys are checked before");
-    before_partition(table, pk)
-}
-
 /// The least bound with all keys of PartitionKeys ≥ `pk` at or behind it. `pk` may hold any character.
 pub(crate) fn before_partition(table: TableId, pk: &str) -> Vec<u8> {
     partition_bound(table, pk, SEPARATOR)

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::shape::{encode_shape, read_shape};
-use crate::codec::{Cursor, DecodeError, put_varint, varint_len};
+use crate::codec::{Cursor, DecodeError, put_varint};
 use crate::model::{RowRef, Shape, ShapeRef};
 
 const STRUCTURE: &str = "row";
@@ -25,11 +25,6 @@ pub(crate) fn encode_row(out: &mut Vec<u8>, number: Option<u32>, row: &RowRef<'_
         }
     }
     out.extend_from_slice(row.body);
-}
-
-/// How many bytes [`encode_row`] appends for a row with a numbered shape.
-pub(crate) fn encoded_row_len(number: u32, row: &RowRef<'_>) -> usize {
-    varint_len(u64::from(number) + 1) + row.body.len()
 }
 
 /// The row that is all of `bytes`; `lookup` knows the shapes by number.

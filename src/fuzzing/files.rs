@@ -67,7 +67,7 @@ pub fn hash_index(data: &[u8]) {
             read_line(&page, layout, line, data.len() as u64);
         }
     }
-    let hashes: Vec<u64> = data.chunks_exact(8).map(|bytes| le_u64(bytes)).take(2000).collect();
+    let hashes: Vec<u64> = data.chunks_exact(8).map(le_u64).take(2000).collect();
     find_all(&hashes);
 }
 

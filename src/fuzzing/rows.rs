@@ -12,10 +12,10 @@ use crate::model::{DateTime, ETag, EdmType, Entity, Guid, RowRef, Seq, Shape, Sh
 pub fn key(data: &[u8]) {
     let _text = DisplayKey(data).to_string();
     let Ok((table, pk, rk)) = decode_user_key(data) else { return };
-    if let (Ok(pk), Ok(rk)) = (decode_part(pk), decode_part(rk)) {
-        if !rk.contains('\0') {
-            assert_eq!(user_key(table, &pk, &rk), data, "a key has one encoding");
-        }
+    if let (Ok(pk), Ok(rk)) = (decode_part(pk), decode_part(rk))
+        && !rk.contains('\0')
+    {
+        assert_eq!(user_key(table, &pk, &rk), data, "a key has one encoding");
     }
 }
 

@@ -36,7 +36,7 @@ use crate::sync::MutexGuard;
 use super::batch::{Action, Batch, Current, Op, PackedRow, TableChange};
 use super::round::{Queue, State};
 use super::view::{Looked, Slot, View};
-use super::{CommitTicket, Engine};
+use super::{CommitTicket, Engine, Handle};
 
 /// A buffer this full is driven by whoever fills it; twice this, the writer waits for the round under way.
 const BUFFER_BYTES: usize = 512 << 10;
@@ -161,15 +161,6 @@ impl Engine {
         let seq = self.submit(batch, durability)?;
         self.rounds.wait(seq)?;
         Ok(seq)
-    }
-
-    /// Commits `batch` without waiting.
-    pub(crate) fn commit_async(
-        self: &Arc<Self>,
-        batch: &Batch,
-        durability: Durability,
-    ) -> Result<CommitTicket> {
-        Ok(CommitTicket::new(Arc::clone(self), self.submit(batch, durability)?))
     }
 
     fn submit(&self, batch: &Batch, durability: Durability) -> Result<Seq> {
@@ -481,6 +472,17 @@ impl Engine {
 /// What everybody is answered after a close.
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::InvalidInput, "the database was closed")
+}
+
+impl Handle {
+    /// Commits `batch` without waiting.
+    pub(crate) fn commit_async(
+        self: &Arc<Self>,
+        batch: &Batch,
+        durability: Durability,
+    ) -> Result<CommitTicket> {
+        Ok(CommitTicket::new(Arc::clone(self), self.submit(batch, durability)?))
+    }
 }
 
 /// A row to be written: the caller's, or one that a merge made.

@@ -10,6 +10,7 @@ mod batch;
 mod commit;
 pub(crate) mod compaction;
 mod flush;
+mod handle;
 mod inspect;
 mod merge;
 mod outputs;
@@ -26,6 +27,7 @@ mod tests;
 
 pub(crate) use background::whole_table;
 pub(crate) use batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
+pub(crate) use handle::Handle;
 pub(crate) use merge::Scan;
 pub(crate) use recover::Recovered;
 pub(crate) use snapshot::SnapshotGuard;
@@ -82,7 +84,7 @@ pub(crate) struct Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // Whoever wants to know what went wrong calls close; here nobody is left to be told.
+        // It was closed with the last handle, unless opening failed halfway.
         drop(self.close());
     }
 }

@@ -49,13 +49,16 @@ pub(crate) struct Outputs<'e> {
     handed_over: bool,
 }
 
+/// Whether a key may be held.
+type MayHold<'e> = dyn Fn(&[u8]) -> bool + 'e;
+
 /// Decides which entries of a sorted sequence are kept.
 pub(crate) struct Retention<'e> {
     horizon: Horizon,
     /// Tables whose rows nobody can see any more.
     dead: Vec<TableId>,
     /// True if an older source may hold the key.
-    older: Box<dyn Fn(&[u8]) -> bool + 'e>,
+    older: Box<MayHold<'e>>,
     key: Vec<u8>,
     newer: Option<Seq>,
     is_dead: bool,

@@ -44,7 +44,7 @@ use super::round::Rounds;
 use super::snapshot::Snapshots;
 use super::upkeep::Upkeep;
 use super::view::{Slot, View};
-use super::{Engine, Env};
+use super::{Engine, Env, Handle};
 
 /// Small logs of short sessions share a memtable; with more than this many it is flushed.
 const LOGS_PER_MEMTABLE_MAX: usize = 8;
@@ -70,7 +70,7 @@ impl Engine {
     /// # Errors
     /// `NotFound` if there is none and none is to be created; `InvalidInput` for a directory that is something else;
     /// `Locked`, `Corruption`, `Unsupported`, `Io`, `StorageFull`.
-    pub(crate) fn open(dir: &Path, options: Options) -> Result<Arc<Engine>> {
+    pub(crate) fn open(dir: &Path, options: Options) -> Result<Arc<Handle>> {
         let fs = Arc::clone(&options.fs);
         look(&*fs, dir, &options)?;
         let lock = take_lock(&*fs, dir)?;
@@ -106,7 +106,7 @@ impl Engine {
             started.map_err(|error| Error::io("start background threads", error))?;
         }
         Lane::ALL.iter().for_each(|lane| engine.executor.signal(*lane));
-        Ok(engine)
+        Ok(Handle::new(engine))
     }
 }
 

@@ -181,12 +181,10 @@ impl Replay<'_> {
             self.record(&path, &record)?;
         }
         let end = reader.position().offset;
-        if let Some(close) = self.manifest.version().clean_close() {
-            if close.log == log.number && end < close.end {
-                let problem =
-                    format!("the records end here; the database was closed at {}", close.end);
-                return Err(Error::corrupt(&path, end, "record", problem));
-            }
+        let close = self.manifest.version().clean_close().filter(|c| c.log == log.number);
+        if let Some(close) = close.filter(|close| end < close.end) {
+            let problem = format!("the records end here; the database was closed at {}", close.end);
+            return Err(Error::corrupt(&path, end, "record", problem));
         }
         if is_empty {
             self.out.unused.push(log.number);
@@ -259,7 +257,7 @@ impl Replay<'_> {
             .map_err(|error| error.into_error(path, record.payload_offset()))?;
         self.out.is_clean = false;
         match decoded {
-            WalRecord::Open(_) => Ok(()),
+            WalRecord::Open(open) => self.manifest.require(open.manifest),
             WalRecord::Promise(promise) => {
                 self.ceiling = self.ceiling.max(promise.ceiling);
                 Ok(())

@@ -11,8 +11,8 @@ use crate::executor::Lane;
 use crate::model::Seq;
 use crate::sync::Mutex;
 
-use super::Engine;
 use super::round::{Queue, Rounds};
+use super::{Engine, Handle};
 
 /// The snapshots in use: how many hold each Seq.
 #[derive(Default)]
@@ -20,7 +20,7 @@ pub(crate) struct Snapshots(Mutex<BTreeMap<Seq, usize>>);
 
 /// Keeps a Seq readable until it is dropped.
 pub(crate) struct SnapshotGuard {
-    engine: Arc<Engine>,
+    engine: Arc<Handle>,
     seq: Seq,
 }
 
@@ -33,12 +33,14 @@ pub(crate) struct Horizon {
     published: Seq,
 }
 
-impl Engine {
+impl Handle {
     /// Registers the published Seq.
     pub(crate) fn snapshot(self: &Arc<Self>) -> SnapshotGuard {
         SnapshotGuard { engine: Arc::clone(self), seq: self.snapshots.register(&self.rounds) }
     }
+}
 
+impl Engine {
     /// What a job that starts now must keep.
     pub(crate) fn horizon(&self) -> Horizon {
         self.snapshots.horizon(&self.rounds)

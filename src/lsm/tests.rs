@@ -129,3 +129,8 @@ fn a_second_opening_is_refused() {
     drop(db);
     open(&fs);
 }
+
+mod close;
+mod crashes;
+mod faults;
+mod threads;

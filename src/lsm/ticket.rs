@@ -9,19 +9,19 @@ use crate::error::Result;
 use crate::executor::Lane;
 use crate::model::Seq;
 
-use super::Engine;
+use super::Handle;
 
 /// A commit that was accepted and is not yet known to be as durable as it asked.
 ///
 /// Dropping a ticket does not take the commit back: it is driven by the next committer or in the background.
 #[must_use = "the commit is not durable until the ticket is waited for"]
 pub(crate) struct CommitTicket {
-    engine: Arc<Engine>,
+    engine: Arc<Handle>,
     seq: Seq,
 }
 
 impl CommitTicket {
-    pub(crate) fn new(engine: Arc<Engine>, seq: Seq) -> Self {
+    pub(crate) fn new(engine: Arc<Handle>, seq: Seq) -> Self {
         Self { engine, seq }
     }
 

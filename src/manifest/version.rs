@@ -155,10 +155,6 @@ impl Version {
         &self.dropped
     }
 
-    pub(crate) fn fences(&self) -> &[Fence] {
-        &self.fences
-    }
-
     /// How the database was closed, if that was the last thing that happened to it.
     pub(crate) fn clean_close(&self) -> Option<CleanClose> {
         self.clean_close

@@ -28,7 +28,7 @@ const CHUNK_BYTES_MIN: usize = 4 << 10;
 const CHUNK_BYTES_MAX: usize = 1 << 20;
 const ALIGN: usize = 8;
 const _: () = assert!(align_of::<Header>() <= ALIGN && align_of::<History>() <= ALIGN);
-const _: () = assert!(size_of::<Header>() % align_of::<History>() == 0);
+const _: () = assert!(size_of::<Header>().is_multiple_of(align_of::<History>()));
 
 /// How many nodes a [`Line`] links to: with their hashes they fill a cache line of 64 bytes.
 pub(super) const LINE_SLOTS: usize = 5;

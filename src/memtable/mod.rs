@@ -120,16 +120,6 @@ impl Memtable {
         MemtableIter::new(self, runs)
     }
 
-    /// True if some entry, of whatever Seq, has a key of `low` or above and below `high` (`None`: no bound).
-    pub(crate) fn overlaps(&self, low: &[u8], high: Option<&[u8]>) -> bool {
-        let runs = self.order.runs(&self.arena, &self.newest);
-        runs.iter().any(|run| {
-            let at = run.lower_bound(&self.arena, low, Seq::MAX);
-            let first = run.item(&self.arena, at, 0).map(|item| self.arena.node(item.node).key());
-            first.is_some_and(|key| high.is_none_or(|high| key < high))
-        })
-    }
-
     /// Background work: sorts what was inserted lately if it is much, and merges runs of like length, until
     /// about `budget` entries were moved. True if any was: there may be more to do.
     pub(crate) fn sort_step(&self, budget: usize) -> bool {
@@ -157,10 +147,6 @@ impl Memtable {
     /// Bytes of all keys and rows.
     pub(crate) fn payload_bytes(&self) -> usize {
         self.payload_bytes.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn seq_min(&self) -> Option<Seq> {
-        (!self.is_empty()).then(|| Seq(self.seq_min.load(Ordering::Relaxed)))
     }
 
     pub(crate) fn seq_max(&self) -> Option<Seq> {

@@ -73,7 +73,7 @@ impl Table {
     pub(super) fn find<'a>(&self, arena: &'a Arena, hash: u32, key: &[u8]) -> Option<Node<'a>> {
         let state = self.state.load(Ordering::Acquire);
         let found = find(self.lines(state / 2), arena, hash, key);
-        if found.is_some() || state % 2 == 0 {
+        if found.is_some() || state.is_multiple_of(2) {
             return found;
         }
         // Not moved yet, perhaps. If it was moved just now, it is here all the same: nothing leaves.
@@ -92,7 +92,7 @@ impl Table {
         let keys = self.keys.load(Ordering::Relaxed) + usize::from(older.is_none());
         self.keys.store(keys, Ordering::Relaxed);
         let mut state = self.state.load(Ordering::Relaxed);
-        if state % 2 == 0 && keys > self.lines(state / 2).len() * LOAD_MAX {
+        if state.is_multiple_of(2) && keys > self.lines(state / 2).len() * LOAD_MAX {
             // The larger table, empty, answers together with the smaller one from here on.
             state += 3;
             self.lines(state / 2);

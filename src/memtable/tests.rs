@@ -38,11 +38,10 @@ fn all(memtable: &Arc<Memtable>) -> Model {
 #[test]
 fn an_empty_memtable() {
     let memtable = Arc::new(Memtable::new(3, 64 << 20));
-    assert_eq!((memtable.id(), memtable.len(), memtable.seq_min()), (3, 0, None));
+    assert_eq!((memtable.id(), memtable.len(), memtable.seq_max()), (3, 0, None));
     assert!(memtable.bytes() < 64 << 10);
     assert_eq!(memtable.newest(hash_of(b"a"), b"a"), None);
     assert!(all(&memtable).is_empty());
-    assert!(!memtable.overlaps(b"", None));
     assert!(!memtable.sort_step(1));
 }
 
@@ -59,7 +58,7 @@ fn versions_of_a_key() {
         assert_eq!(found, (expected > 0).then_some(expected), "at {at}");
     }
     assert_eq!(memtable.newest(hash_of(key), key).unwrap().row, 10_000_u64.to_le_bytes());
-    assert_eq!((memtable.seq_min(), memtable.seq_max()), (Some(Seq(10)), Some(Seq(10_000))));
+    assert_eq!(memtable.seq_max(), Some(Seq(10_000)));
 }
 
 /// A memtable and its model, filled alike.
@@ -156,12 +155,6 @@ fn random_program(seed: u64) {
                 pair.check_seek(&mut pair.memtable.iter(), &key, at);
                 iter.seek(&key);
                 assert!(!iter.valid() || *iter.key() >= *key);
-            }
-            40..50 => {
-                let (low, high) = (random_key(&mut rng), random_key(&mut rng));
-                let from = (low.clone(), Reverse(Seq::MAX));
-                let expected = pair.model.range(from..).next().is_some_and(|e| e.0.0 < high);
-                assert_eq!(pair.memtable.overlaps(&low, Some(&high)), expected);
             }
             _ => {
                 pair.seq += rng.below(2);
@@ -273,7 +266,7 @@ fn a_group_shares_its_seq() {
         assert!(pair.insert(key, Kind::Put, b"row"));
     }
     pair.check_all();
-    assert_eq!(pair.memtable.seq_min(), pair.memtable.seq_max());
+    assert_eq!(pair.memtable.seq_max(), Some(Seq(pair.seq)));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use super::row::{Row, RowRef, ShapeRef};
 use super::seq::Seq;
 use super::shape::Shape;
 use super::shapes::Shapes;
-use super::value::{EdmType, Value, ValueRef, utf16_len, utf16_unrank_in_place};
+use super::value::{Value, ValueRef, utf16_len, utf16_unrank_in_place};
 use crate::codec::DecodeError;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -247,14 +247,6 @@ impl Entity {
         }
     }
 
-    /// The row of an entity that was read and not changed since: nothing is checked or copied.
-    pub(crate) fn stored_row(&self) -> Option<RowRef<'_>> {
-        match &self.repr {
-            Repr::Built(_) => None,
-            Repr::Stored(stored) => Some(stored.row()),
-        }
-    }
-
     /// The entity of a row; the keys are encoded as in user keys.
     pub(crate) fn from_row(
         pk: &[u8],
@@ -292,14 +284,10 @@ impl Entity {
     }
 
     /// The entity as it was written by commit `seq`.
+    #[cfg(test)]
     pub(crate) fn at(mut self, seq: Seq) -> Self {
         self.seq = Some(seq);
         self
-    }
-
-    /// The name and type of every property, by name.
-    pub(crate) fn types(&self) -> impl Iterator<Item = (&str, EdmType)> {
-        self.properties().map(|(name, value)| (name, value.edm_type()))
     }
 }
 

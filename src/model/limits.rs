@@ -5,7 +5,6 @@
 use super::row::RowRef;
 use super::shape::Shape;
 use super::value::{EdmType, ValueRef, utf16_len};
-use crate::codec::DecodeError;
 use crate::error::{Code, Error, Result};
 
 /// An entity's size by the formula of [`entity_size`].
@@ -176,13 +175,6 @@ pub(crate) fn entity_size<'v>(
         })
         .sum();
     4 + 2 * key_units + shape.size_base() + variable
-}
-
-/// The size of a row that is stored already.
-pub(crate) fn row_size(key_units: usize, row: &RowRef<'_>) -> Result<usize, DecodeError> {
-    row.check()?;
-    let shape = row.shape.arc();
-    Ok(entity_size(key_units, shape, shape.values(row.body).filter_map(|value| value.ok())))
 }
 
 /// What a property adds to the size of an entity, without its text or bytes.

@@ -28,12 +28,10 @@ pub use value::{EdmType, Value, ValueRef};
 
 pub(crate) use datetime::DateTimeProblem;
 pub(crate) use limits::{
-    BINARY_BYTES_MAX, ENTITY_SIZE_MAX, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KEY_UNITS_MAX,
-    KeyPart, NAME_UNITS_MAX, PROPERTIES_MAX, STRING_UNITS_MAX, SYSTEM_PROPERTIES, check_key,
-    check_property_name, check_row_limits, check_table_name, check_value, entity_size,
-    out_of_range, row_size,
+    GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KeyPart, PROPERTIES_MAX, SYSTEM_PROPERTIES, check_key,
+    check_property_name, check_row_limits, check_table_name, out_of_range,
 };
 pub(crate) use project::{EntityEncoder, Projector};
 pub(crate) use row::{Row, RowRef, ShapeRef, merge_rows};
-pub(crate) use shapes::{Interned, ShapeId, Shapes};
-pub(crate) use value::{utf16_cmp, utf16_cmp_bytes, utf16_len, utf16_rank, utf16_unrank_in_place};
+pub(crate) use shapes::{ShapeId, Shapes};
+pub(crate) use value::{utf16_len, utf16_rank, utf16_unrank_in_place};

@@ -49,11 +49,6 @@ impl Projector {
         Self { names, recent: Recent::default() }
     }
 
-    /// True if the property with this name is selected.
-    pub(crate) fn selects(&self, name: &str) -> bool {
-        self.names.binary_search_by(|other| (**other).cmp(name)).is_ok()
-    }
-
     /// The entity with the selected properties of a row; the keys are encoded as in user keys.
     pub(crate) fn entity(
         &mut self,

@@ -203,14 +203,6 @@ impl Shape {
         })
     }
 
-    /// The bytes of property `index`, whose width is variable; a text is not checked to be UTF-8.
-    #[inline]
-    pub(crate) fn bytes<'b>(&self, body: &'b [u8], index: usize) -> Result<&'b [u8], DecodeError> {
-        let property = self.properties[index];
-        debug_assert!(property.edm.fixed_width().is_none(), "no variable width");
-        Ok(self.variable(body, property.place as usize)?.1)
-    }
-
     /// All values, in the order of the names.
     pub(crate) fn values<'b>(
         &self,

@@ -107,11 +107,6 @@ impl Shapes {
         self.numbers.lock().len as usize
     }
 
-    /// The memory that the shapes take.
-    pub(crate) fn bytes(&self) -> usize {
-        self.numbers.lock().bytes
-    }
-
     fn find_or_add(
         &self,
         hash: ShapeHash,

@@ -24,6 +24,7 @@ use crate::format::Kind;
 use crate::format::block::{BlockKind, BlockPlace, Packing, Sealer};
 use crate::format::file_meta::{FileMeta, Section};
 use crate::format::hash_index::{LocationSplit, PAGE_BYTES, encode_pages};
+use crate::format::key::DisplayEntry;
 use crate::format::names::{FileId, FileName, FileNumber};
 use crate::format::row::encode_row;
 use crate::format::row_block::{KEY_BYTES_MAX, RowBlockBuilder};
@@ -242,9 +243,12 @@ impl SstWriter {
         };
         let newest = order.is_gt();
         let ordered = newest || order.is_eq() && seq < self.last_seq;
-        let wrong = |what: &'static str| Err(Error::new(ErrorKind::InvalidInput, what));
+        let wrong = |what: &str| {
+            let entry = DisplayEntry { key, seq, kind };
+            Err(Error::new(ErrorKind::InvalidInput, format!("{entry}: {what}")))
+        };
         if !ordered {
-            return wrong("an entry is out of order: the sst is not written");
+            return wrong("out of order, the sst is not written");
         }
         if has_row != (kind == Kind::Put) {
             return wrong("a put needs a row, and a tombstone has none");

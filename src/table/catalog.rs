@@ -17,7 +17,7 @@ use crate::error::{Code, Error, ErrorKind, Result};
 use crate::executor::Lane;
 use crate::format::key::user_key;
 use crate::format::names::TableId;
-use crate::lsm::{Action, Batch, Condition, Engine, Gate, Op, PackedRow, TableChange};
+use crate::lsm::{Action, Batch, Condition, Gate, Handle, Op, PackedRow, TableChange};
 use crate::model::{Entity, check_table_name};
 use crate::options::Durability;
 use crate::sync::Mutex;
@@ -30,7 +30,7 @@ const NEXT: &str = "next";
 
 /// The tables of an open database.
 pub(crate) struct Catalog {
-    engine: Arc<Engine>,
+    engine: Arc<Handle>,
     gate: Arc<Gate>,
     tables: Mutex<Tables>,
 }
@@ -54,7 +54,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `Corruption` for a catalog that makes no sense, `Io`.
-    pub(crate) fn open(engine: &Arc<Engine>) -> Result<Catalog> {
+    pub(crate) fn open(engine: &Arc<Handle>) -> Result<Catalog> {
         let mut tables = Tables { by_name: BTreeMap::new(), next: 1 };
         let mut scan = engine.scan(&crate::lsm::whole_table(TableId::CATALOG), None)?;
         while scan.advance()? {

@@ -17,11 +17,11 @@ pub fn check_links(documents: &[(String, String)], paths: &[String]) -> Vec<Offe
                 continue;
             }
             let document = documents.iter().find(|(name, _)| *name == path);
-            if let (Some((_, text)), false) = (document, anchor.is_empty()) {
-                if !headings(text).any(|(_, heading)| slug(heading) == anchor) {
-                    let what = format!("`{target}` names no heading");
-                    offences.push(Offence::new(file, line, "dead link", what));
-                }
+            if let (Some((_, text)), false) = (document, anchor.is_empty())
+                && !headings(text).any(|(_, heading)| slug(heading) == anchor)
+            {
+                let what = format!("`{target}` names no heading");
+                offences.push(Offence::new(file, line, "dead link", what));
             }
         }
     }

@@ -17,7 +17,7 @@ fn main() {
     }
     for (name, target) in rowstone::fuzzing::TARGETS {
         if names.is_empty() || names.iter().any(|wanted| wanted == name) {
-            rowstone_fuzz::replay::run(name, *target, Duration::from_secs(seconds));
+            rowstone_fuzz::run(name, *target, Duration::from_secs(seconds));
         }
     }
 }

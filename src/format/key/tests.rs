@@ -60,7 +60,7 @@ fn random_keys_round_trip_and_sort() {
         assert_eq!(left.cmp(&right), expected);
         let (table, pk, rk) = decode_user_key(&left).unwrap();
         assert_eq!((table, &*decode_part(pk).unwrap(), &*decode_part(rk).unwrap()), (T, &*a, &*b));
-        assert_eq!(partition_of(&left), Some(&*partition_prefix(T, &a)));
+        assert_eq!(partition_of(&left), Some(&*before_partition(T, &a)));
     }
 }
 

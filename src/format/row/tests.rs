@@ -1,6 +1,6 @@
 use super::super::shape::decode_shape;
 use super::*;
-use crate::model::{EdmType, Entity, Interned, Row, ShapeId, Shapes};
+use crate::model::{EdmType, Entity, Row, ShapeId, Shapes};
 use crate::rng::Rng;
 
 fn any_row(rng: &mut Rng, shapes: &Shapes) -> Row {
@@ -22,16 +22,13 @@ fn rows_round_trip_with_a_number_and_without() {
     let (mut rng, shapes) = (Rng::from_seed(1), Shapes::new(1 << 20));
     for _ in 0..2_000 {
         let row = any_row(&mut rng, &shapes);
-        let Interned { id, .. } = shapes.intern_arc(&row.shape);
+        let id = shapes.intern_arc(&row.shape).id;
         for number in [id.map(|id| id.0), None] {
             let mut bytes = Vec::new();
             encode_row(&mut bytes, number, &row.as_ref());
             let back = decode_row(&bytes, |number| shapes.get(ShapeId(number))).unwrap();
             assert_eq!(back.to_row(), row);
             assert_eq!(row_shape_number(&bytes), Ok(number));
-            if let Some(number) = number {
-                assert_eq!(encoded_row_len(number, &row.as_ref()), bytes.len());
-            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Rounds over a queue that writes nothing: who waits is woken.
 
+#![expect(clippy::disallowed_methods, reason = "tests have threads of their own")]
+
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::task::{Wake, Waker};

@@ -36,7 +36,6 @@ fn a_full_registry_numbers_no_more_but_knows_what_it_has() {
     let shapes = Shapes::new(10_000);
     let ids: Vec<_> = (0..1000).map(|i| shapes.intern(&shape(&format!("P{i}"))).id).collect();
     assert!(ids[0].is_some() && ids[999].is_none());
-    assert!(shapes.bytes() <= 10_000);
     let beyond = shapes.intern_arc(&Arc::new(shape("P999")));
     assert_eq!((beyond.id, &*beyond.shape), (None, &shape("P999")));
     assert_eq!(shapes.intern(&shape("P0")).id, Some(ShapeId(0)));

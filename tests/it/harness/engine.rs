@@ -104,10 +104,6 @@ impl Engine {
         Ok(())
     }
 
-    pub fn is_open(&self) -> bool {
-        self.db.is_some()
-    }
-
     pub fn db(&self) -> &Db {
         self.db.as_ref().expect("the database is open")
     }

@@ -277,11 +277,11 @@ impl Oracle {
         if let Some(prefix) = prefix {
             return Ok(prefix);
         }
-        if let Some(with_pending) = self.with_pending(state) {
-            if fingerprint(&with_pending.tables) == print {
-                *self = with_pending;
-                return Ok(self.commits());
-            }
+        if let Some(with_pending) = self.with_pending(state)
+            && fingerprint(&with_pending.tables) == print
+        {
+            *self = with_pending;
+            return Ok(self.commits());
         }
         Err(self.nearest(state, floor))
     }

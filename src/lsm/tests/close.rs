@@ -1,0 +1,150 @@
+//! Closing, and what other handles and threads do meanwhile and afterwards.
+
+use super::*;
+use crate::error::Error;
+use crate::fs::{Fault, FaultFs, FaultKind, OpKind};
+use crate::options::IoMode;
+
+#[test]
+fn after_a_close_other_handles_leave_the_directory_alone() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    let table = db.create_table("things").unwrap();
+    for i in 0..3 {
+        table.upsert(row(i, 0)).unwrap();
+        db.flush().unwrap();
+        table.upsert(row(i, 1)).unwrap();
+    }
+    let other = db.clone();
+    db.close().unwrap();
+    let somebody = open(&fs);
+    let before = fs.ops();
+    assert_eq!(table.upsert(row(1, 2)).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(other.flush().map_err(|error| error.kind()), Err(ErrorKind::InvalidInput));
+    drop(other.compact());
+    while other.step() {}
+    other.close().unwrap();
+    let named = fs.log();
+    assert_eq!(fs.ops(), before, "{named:?}");
+    somebody.close().unwrap();
+}
+
+#[test]
+fn trap_51_a_death_during_a_close_leaves_a_log_that_the_next_opening_syncs() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    let table = db.create_table("things").unwrap();
+    table.insert(row(1, 0)).unwrap();
+    fs.record();
+    db.close().unwrap();
+    for op in fs.recorded() {
+        let image = fs.kill_image_at(op).unwrap();
+        let db = open(&image);
+        db.table("things").unwrap().insert(row(2, 0)).unwrap();
+        for seed in 0..20 {
+            let db = open(&image.crash_image(seed));
+            let table = db.table("things").unwrap();
+            assert!(table.get("p2", "000002").unwrap().is_some(), "operation {op}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_dropped_database_can_be_opened_again_at_once() {
+    let fs = MemFs::new();
+    for i in 0..200 {
+        let db = options(&fs).background(Background::Threads).open("db").unwrap();
+        db.table_or_create("things").unwrap().upsert(row(i, 0)).unwrap();
+    }
+}
+
+#[test]
+fn a_checkpoint_goes_on_with_numbers_of_its_own() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    for i in 0..8 {
+        let table = db.create_table(&format!("table{i}")).unwrap();
+        table.insert(row(i, 0)).unwrap();
+    }
+    db.checkpoint("copy").unwrap();
+    let copy = options(&fs).open("copy").unwrap();
+    for i in 0..30 {
+        let table = copy.create_table(&format!("more{i}")).unwrap();
+        table.insert(row(i, 0)).unwrap();
+        copy.flush().unwrap();
+    }
+    assert_eq!(copy.tables().unwrap().len(), 38);
+    copy.close().unwrap();
+    db.close().unwrap();
+}
+
+#[test]
+fn trap_30_a_log_that_is_nearly_full_does_not_keep_the_background_busy() {
+    let fs = MemFs::new();
+    let db = options(&fs).memtable_bytes(1 << 20).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    for i in 0..250 {
+        table.upsert(row(i, 0).with("Filler", vec![7; 1000])).unwrap();
+        let steps = (0..1000).take_while(|_| db.step()).count();
+        assert!(steps < 1000, "no end of steps after {i} rows");
+    }
+}
+
+#[test]
+fn trap_27_a_full_disk_keeps_nobody_from_syncing_and_closing() {
+    let fs = MemFs::new();
+    let db = options(&fs).memtable_bytes(1 << 20).open("db").unwrap();
+    let table = db.create_table("things").unwrap().with_durability(Durability::Os);
+    table.insert(row(0, 0)).unwrap();
+    db.step();
+    fs.set_quota(Some(fs.used()));
+    let full = (1..10_000).find_map(|i| table.insert(row(i, 0)).err().map(|error| (i, error)));
+    let (rows, error) = full.unwrap();
+    assert_eq!(error.kind(), ErrorKind::StorageFull);
+    db.sync().unwrap();
+    assert!(table.get("p0", "000000").unwrap().is_some());
+    db.close().unwrap();
+    fs.set_quota(None);
+    let db = open(&fs);
+    assert_eq!(db.opened().torn, None);
+    let table = db.table("things").unwrap();
+    assert_eq!(table.scan(KeyRange::all()).into_iter().count(), rows as usize);
+    table.insert(row(rows, 0)).unwrap();
+}
+
+#[test]
+fn trap_49_a_log_that_cannot_be_created_is_answered_and_may_pass() {
+    let memory = MemFs::new();
+    let fs = FaultFs::new(Arc::new(memory.clone()));
+    let db = options(&memory).fs(Arc::new(fs.clone())).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    fs.arm(Fault::new(FaultKind::Eio).on(OpKind::Create).on_path(".wal").sticky());
+    let write = |i: u32| table.upsert(row(i, 0).with("Filler", vec![7; 9000]));
+    let error: Error = (0..100).find_map(|i| write(i).err()).unwrap();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    fs.disarm();
+    for i in 0..30 {
+        write(i).unwrap();
+    }
+    db.close().unwrap();
+}
+
+#[test]
+fn trap_28_compacting_a_damaged_file_is_an_error() {
+    let fs = MemFs::new();
+    let db = options(&fs).io_mode(IoMode::Pread).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    for version in 0..2 {
+        for i in 0..100 {
+            table.upsert(row(i, version)).unwrap();
+        }
+        db.flush().unwrap();
+    }
+    let largest = fs.paths().into_iter().filter(|path| path.ends_with(".sst"));
+    let largest = largest.max_by_key(|path| fs.len(path).unwrap()).unwrap();
+    fs.flip(&largest, 700, 1).unwrap();
+    assert_eq!(db.compact().map_err(|error| error.kind()), Err(ErrorKind::Corruption));
+    assert_eq!(db.stats().get("trouble"), Some(1));
+    let steps = (0..1000).take_while(|_| db.step()).count();
+    assert!(steps < 1000, "a damaged file is compacted again and again");
+}

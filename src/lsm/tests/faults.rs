@@ -1,0 +1,203 @@
+//! The n-th file operation fails, for every n and every kind of failure.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::error::Result;
+use crate::fs::{Fault, FaultFs, FaultKind, OpKind};
+
+/// What was acknowledged, by row key; `None` where the last write was refused after it may have happened.
+type Acknowledged = BTreeMap<u32, Vec<i32>>;
+
+struct Run {
+    memory: MemFs,
+    fs: FaultFs,
+    /// Which values a key may have: the last acknowledged, and any that was tried later and answered with an error.
+    allowed: Acknowledged,
+    created: bool,
+    failed: u32,
+}
+
+impl Run {
+    fn options(&self) -> Options {
+        options(&self.memory).fs(Arc::new(self.fs.clone()))
+    }
+
+    fn write(&mut self, db: &Db, key: u32, value: i32) -> Result<()> {
+        let table = db.table_or_create("things")?;
+        self.created = true;
+        let entity = Entity::new("p", format!("{key:04}"))
+            .with("V", value)
+            .with("Filler", vec![value as u8; 9000]);
+        let result = table.upsert(entity);
+        let allowed = self.allowed.entry(key).or_insert_with(|| vec![-1]);
+        match &result {
+            Ok(_) => *allowed = vec![value],
+            Err(_) => {
+                allowed.push(value);
+                self.failed += 1;
+            }
+        }
+        result.map(drop)
+    }
+
+    /// Writes, flushes, compacts; errors are counted and the work goes on.
+    fn work(&mut self, db: &Db) {
+        for i in 0..32u32 {
+            drop(self.write(db, i % 11, i as i32));
+            if i % 3 == 2 {
+                // A failing background step must not be repeated for ever without a pause.
+                let steps = (0..200).take_while(|_| db.step()).count();
+                assert!(steps < 200, "the background never rests");
+            }
+            if i % 16 == 15 {
+                drop(db.flush());
+                drop(db.compact());
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check(&self, db: &Db, what: &str) {
+        if self.allowed.values().all(|allowed| allowed.contains(&-1))
+            && db.tables().unwrap().is_empty()
+        {
+            return;
+        }
+        let table = db.table("things").unwrap_or_else(|error| panic!("{what}: {}", error.chain()));
+        for (key, allowed) in &self.allowed {
+            let got = table.get("p", &format!("{key:04}"));
+            let got = got.unwrap_or_else(|error| panic!("{what}: {}", error.chain()));
+            let got = got.map_or(-1, |entity| entity.get::<i32>("V").unwrap());
+            assert!(allowed.contains(&got), "{what}: key {key} is {got}, not of {allowed:?}");
+        }
+        let report = db.verify().unwrap();
+        assert_eq!(report.problems, Vec::<String>::new(), "{what}");
+    }
+}
+
+/// Runs the history with one fault; false if it was not met.
+fn run(fault: Fault, full: bool, what: &str) -> bool {
+    let memory = MemFs::new();
+    let fs = FaultFs::new(Arc::new(memory.clone()));
+    let mut run =
+        Run { memory: memory.clone(), fs, allowed: BTreeMap::new(), created: false, failed: 0 };
+    run.fs.arm(fault);
+    let opened = run.options().open("db");
+    if let Ok(db) = &opened {
+        run.work(db);
+        // Reading goes on, whatever happened; disarmed, for the fault may be one of reads.
+        run.fs.disarm();
+        run.check(db, &format!("{what}, still open"));
+        if full {
+            // A full disk ends nothing: without reopening, everything works again.
+            run.failed = 0;
+            run.work(db);
+            assert_eq!(run.failed, 0, "{what}: the disk has space again");
+            db.flush().unwrap_or_else(|error| panic!("{what}: {}", error.chain()));
+            db.compact().unwrap_or_else(|error| panic!("{what}: {}", error.chain()));
+            run.check(db, &format!("{what}, after relief"));
+        }
+    }
+    run.fs.disarm();
+    let delivered = run.fs.delivered() > 0;
+    for seed in 0..3 {
+        let image = memory.crash_image(seed);
+        let again = options(&image).open("db");
+        let again = again.unwrap_or_else(|error| panic!("{what}, seed {seed}: {}", error.chain()));
+        run.check(&again, &format!("{what}, seed {seed}"));
+        again.table_or_create("things").unwrap().upsert(row(1, 1)).unwrap();
+    }
+    if let Ok(db) = opened {
+        drop(db.close());
+    }
+    let again = options(&memory).open("db");
+    let again = again.unwrap_or_else(|error| panic!("{what}, reopened: {}", error.chain()));
+    run.check(&again, &format!("{what}, reopened"));
+    again.compact().unwrap();
+    again.close().unwrap();
+    // Nothing that failed left anything behind.
+    let files = memory.paths();
+    let leftovers: Vec<_> = files.iter().filter(|path| path.ends_with(".tmp")).collect();
+    assert!(leftovers.is_empty(), "{what}: {leftovers:?}");
+    delivered
+}
+
+/// Every `stride`-th operation that changes or reads something, until the history has no more.
+fn sweep(kind: FaultKind, ops: &[OpKind], stride: u64, full: bool) {
+    for op in ops {
+        for n in (0..).step_by(usize::try_from(stride).unwrap()) {
+            let what = format!("{kind:?} at {op:?} {n}");
+            if !run(Fault::new(kind).on(*op).nth(n), full, &what) {
+                break;
+            }
+        }
+    }
+}
+
+const WRITES: [OpKind; 9] = [
+    OpKind::CreateDir,
+    OpKind::Create,
+    OpKind::OpenWrite,
+    OpKind::Rename,
+    OpKind::Remove,
+    OpKind::SyncDir,
+    OpKind::Write,
+    OpKind::Sync,
+    OpKind::Allocate,
+];
+
+#[test]
+fn trap_01_trap_02_trap_48_after_any_failed_operation_what_was_acknowledged_is_there() {
+    sweep(FaultKind::Eio, &WRITES, 1, false);
+}
+
+#[test]
+fn trap_27_a_disk_that_was_full_once_goes_on_without_reopening() {
+    sweep(FaultKind::Enospc, &[OpKind::Create, OpKind::Allocate], 1, true);
+}
+
+#[test]
+fn trap_26_failing_reads_are_answered_and_lose_nothing() {
+    sweep(
+        FaultKind::Eio,
+        &[OpKind::OpenRead, OpKind::Read, OpKind::Map, OpKind::Len, OpKind::List],
+        3,
+        false,
+    );
+}
+
+#[test]
+fn short_and_interrupted_writes_lose_nothing() {
+    sweep(FaultKind::ShortWrite, &[OpKind::Write], 1, false);
+    sweep(FaultKind::Eintr, &[OpKind::Write, OpKind::Sync], 5, false);
+}
+
+#[test]
+fn trap_27_space_that_runs_out_by_and_by_refuses_writes_and_loses_nothing() {
+    for quota in (0..3_000_000u64).step_by(100_000) {
+        let memory = MemFs::new();
+        let fs = FaultFs::new(Arc::new(memory.clone()));
+        let mut run =
+            Run { memory: memory.clone(), fs, allowed: BTreeMap::new(), created: false, failed: 0 };
+        let what = format!("quota {quota}");
+        let db = run.options().open("db").unwrap();
+        memory.set_quota(Some(memory.used() + quota));
+        run.work(&db);
+        run.check(&db, &what);
+        for seed in 0..3 {
+            let image = memory.crash_image(seed);
+            image.set_quota(None);
+            let again = open(&image);
+            run.check(&again, &format!("{what}, seed {seed}"));
+        }
+        memory.set_quota(None);
+        run.failed = 0;
+        run.work(&db);
+        assert_eq!(run.failed, 0, "{what}: the disk has space again");
+        db.compact().unwrap();
+        run.check(&db, &what);
+        db.close().unwrap();
+        run.check(&open(&memory), &what);
+    }
+}
