@@ -1,4 +1,53 @@
-//! rowstone: an embedded storage engine for schema-less, typed entities keyed by PartitionKey and RowKey.
+//! An embedded storage engine for schema-less, typed entities keyed by PartitionKey and RowKey: the data model,
+//! limits, errors, ETags and continuation tokens of a hosted Table service, in a directory of your own.
+//!
+//! ```
+//! use rowstone::{Db, Entity, KeyRange};
+//!
+//! # fn main() -> rowstone::Result<()> {
+//! let db = Db::open_in_memory()?; // Db::open("inventory") for a directory
+//! let parts = db.table_or_create("parts")?;
+//! parts.insert(Entity::new("bolts", "m4x20").with("Price", 0.12).with("Stock", 1_200))?;
+//! for entity in parts.scan(KeyRange::partition("bolts")).top(10) {
+//!     println!("{}", entity?.row_key());
+//! }
+//! # db.close()
+//! # }
+//! ```
+//!
+//! **Database.** [`Db`] is a directory that one process at a time has open; a cheap clone, `Send + Sync`. [`Options`] say
+//! how durable commits are, how much memory to take, and where time and files come from.
+//!
+//! **Table.** [`Table`] is a set of entities. Creating, deleting and listing are methods of [`Db`].
+//!
+//! **Entity.** [`Entity`] has two keys and up to 252 properties, at most 1 MiB in all. Two entities of a table need have
+//! nothing in common. The pair of keys is the only index; order is ordinal in UTF-16 units.
+//!
+//! **Value.** [`Value`] is one of eight types; [`ValueRef`] borrows one. There are no nested values and no null.
+//!
+//! **Write.** `insert`, `replace`, `merge`, `upsert`, `upsert_merge`, `delete`, and the forms ending in `_if`, which take
+//! the [`ETag`] that was read: if somebody was faster, the write is refused. [`Table::loader`] takes many rows in any order.
+//!
+//! **Group.** [`EntityGroup`] holds up to 100 operations on one partition: all of them take effect, or none.
+//! [`Table::commit_async`] gives a [`Ticket`], also a `Future`: many commits of one thread share a sync.
+//!
+//! **Read.** [`Table::get`] finds one entity, [`Table::scan`] reads a [`KeyRange`], one by one or in [`Page`]s whose
+//! [`Token`]s stay valid for ever. [`RowView`] reads a row where it lies.
+//!
+//! **Snapshot.** [`Snapshot`] is a moment of all tables that stays readable, through [`Table::at`].
+//!
+//! **Durability.** [`Durability`] of each commit: `Sync` survives a power cut, `Os` a crash of the process, `Buffered`
+//! neither until [`Db::sync`]. What survives is always a prefix of the commits, without holes.
+//!
+//! **Errors.** [`Error`] has a [`kind`](Error::kind) to act on, and the service's code and status. Absence is `None`, not an
+//! error. Damage on disk is [`ErrorKind::Corruption`], with file and offset; it is never a panic and never wrong data.
+//!
+//! **Features.** `cli` (default): the binary. `zstd` (default): compressed files. `serde`: application structs in and out.
+//!
+//! **Limits.** Keys 1,024 characters, texts 32,768, binaries 64 KiB, groups 100 operations and 4 MiB, pages 1,000 entities.
+//!
+//! **What it is not.** No secondary index, no joins, no transaction over several partitions, no replication, no server.
+//! Filters over properties come with a later version; today scans go by keys.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 #![warn(missing_docs, unreachable_pub)]
@@ -50,3 +99,8 @@ pub use table::{
     EntityGroup, LoadMode, LoadSummary, Loader, Operation, Rejected, RowView, Snapshot, Table,
     TableView, Ticket,
 };
+
+/// The examples of README.md run with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
