@@ -281,7 +281,7 @@ fn another_file_or_kind_of_file_is_corruption() {
         assert_eq!(error.kind(), ErrorKind::Corruption);
     }
     let gone = LogReader::open(&fs, Path::new("000004.wal"), LogKind::Wal, None).unwrap_err();
-    assert_eq!(gone.kind(), ErrorKind::Io);
+    assert_eq!(gone.kind(), ErrorKind::Corruption);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The way of a write: decided, logged and put into the memtable under a short lock; written, synced and published by its round.
+//! The way of a write: decided, logged and put into the memtable under a short lock; written, synced and published by
+//! its round.
 //!
 //! 1. Outside the lock, the current entries of keys that have a condition are looked up in a pinned view.
 //! 2. Under the commit lock the batch gets its Seq. The newest entry of each key in the memtables, published or
@@ -15,7 +16,10 @@
 //!
 //! Locks: `Engine::install` (manifest) before the commit lock before nothing.
 //!
-//! Not here: rounds and publication (`round`), what a condition means (`batch`).
+//! Not here: rounds and publication (`round`), what a condition means (`batch`),
+//! the next log and the last record (`logs`).
+
+mod logs;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +28,6 @@ use crate::clock::TICKS_PER_SECOND;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Lane;
 use crate::format::Kind;
-use crate::format::edit::CleanClose;
 use crate::format::record::{self, Position, RECORD_HEADER_BYTES, RecordKind};
 use crate::format::wal::{self, Predecessor, ShapeDefinition, WalEntry};
 use crate::log::LogFile;
@@ -353,119 +356,6 @@ impl Engine {
                 Again::LookUp | Again::Ceiling => {}
             }
         }
-    }
-
-    /// Creates the next log, unless there is one: file, directory entry, and its name in the manifest.
-    pub(crate) fn prepare_log(&self) -> Result<()> {
-        let mut manifest = self.install.lock();
-        let (want, bytes) = {
-            let state = self.rounds.lock();
-            (state.queue.next.is_none(), state.queue.allocated)
-        };
-        if !want {
-            return Ok(());
-        }
-        let bytes = bytes.clamp(
-            self.env.options.log_allocate_bytes,
-            ALLOCATE_STEP_MAX.max(self.env.options.log_allocate_bytes),
-        );
-        let next = self.env.create_log(&mut manifest, bytes, &[]);
-        let next = next.map_err(|error| self.judge(&manifest, error))?;
-        self.rounds.lock().queue.next = Some(next);
-        Ok(())
-    }
-
-    /// Reserves space in the active log before it is needed.
-    pub(crate) fn allocate_ahead(&self) -> Result<bool> {
-        let (log, want) = {
-            let state = self.rounds.lock();
-            let queue = &state.queue;
-            if queue.end + queue.allocated / 4 < queue.allocated {
-                return Ok(false);
-            }
-            (Arc::clone(&queue.log), next_allocation(queue.allocated, queue.allocated))
-        };
-        log.allocate(want)?;
-        let mut state = self.rounds.lock();
-        if Arc::ptr_eq(&state.queue.log, &log) {
-            state.queue.allocated = state.queue.allocated.max(want);
-        }
-        Ok(true)
-    }
-
-    /// Makes a higher ceiling durable, so that weak commits can take numbers below it.
-    pub(crate) fn raise_ceiling(&self) -> Result<()> {
-        {
-            let mut state = self.rounds.lock();
-            if let Some(error) = state.failed() {
-                return Err(error.clone());
-            }
-            state.queue.check_open(Closing::Commits)?;
-            let last = state.last();
-            let ceiling = Seq(self.env.clock.now().max(last.0).saturating_add(CEILING_TICKS));
-            state.queue.append_promise(last, ceiling.min(Seq::MAX))?;
-        }
-        self.rounds.flush(Durability::Sync)
-    }
-
-    /// True if no next log is prepared.
-    pub(crate) fn wants_log(&self) -> bool {
-        self.rounds.lock().queue.next.is_none()
-    }
-
-    /// How long until the background sync is due: of weak commits, and of others that nobody waits for.
-    pub(crate) fn sync_due(&self) -> Option<Duration> {
-        let (bytes, since) = self.rounds.lock().queue.unsettled?;
-        if bytes >= self.env.options.weak_sync_bytes {
-            return Some(Duration::ZERO);
-        }
-        let waited = self.env.clock.monotonic().saturating_sub(since);
-        Some(WEAK_SYNC_EVERY.saturating_sub(waited))
-    }
-
-    /// Makes everything committed so far durable.
-    pub(crate) fn sync(&self) -> Result<()> {
-        if let Some(error) = self.rounds.lock().failed() {
-            return Err(error.clone());
-        }
-        self.rounds.flush(Durability::Sync)
-    }
-
-    /// Makes the ceiling of numbers in use durable in the active log, before a log that names it goes.
-    pub(crate) fn settle_ceiling(&self) -> Result<()> {
-        let is_settled = {
-            let queue = &self.rounds.lock().queue;
-            queue.unsynced.is_empty() && queue.segments.is_empty()
-        };
-        if is_settled { Ok(()) } else { self.rounds.flush(Durability::Sync) }
-    }
-
-    /// Where the active log ends.
-    pub(crate) fn log_end(&self) -> Position {
-        self.rounds.lock().queue.position()
-    }
-
-    /// Commits are refused from now on; those that are queued go on.
-    pub(crate) fn refuse_commits(&self) {
-        self.rounds.lock().queue.closing = Closing::Commits;
-    }
-
-    /// Appends the record that says the log was closed in order, and syncs it; what a clean close vouches for.
-    pub(crate) fn close_log(&self, manifest: Position) -> Result<CleanClose> {
-        let close = {
-            let mut state = self.rounds.lock();
-            let last_seq = state.last();
-            let queue = &mut state.queue;
-            queue.append_empty(RecordKind::Close, last_seq, |out| {
-                wal::Close { manifest, last_seq }.encode(out);
-            })?;
-            queue.promise_due = false;
-            queue.closing = Closing::Log;
-            let end = queue.position();
-            CleanClose { log: end.file, end: end.offset, last_seq }
-        };
-        self.rounds.flush(Durability::Sync)?;
-        Ok(close)
     }
 }
 

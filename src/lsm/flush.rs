@@ -2,7 +2,8 @@
 //!
 //! 1. Wait until its last commit is published: files hold nothing that a failed round could take back.
 //! 2. Write its entries, less those that nobody can see, into new files; sync them and their names.
-//! 3. Sync the active log, which names the ceiling of numbers in use. Under the install lock, name the files, the flushed Seq and the logs that are no longer needed in one edit.
+//! 3. Sync the active log, which names the ceiling of numbers in use. Under the install lock, name the files, the
+//!    flushed Seq and the logs that are no longer needed in one edit.
 //! 4. Publish the view without the memtable and with the files, in one step. Then remove the logs.
 //!
 //! Invariants

@@ -58,12 +58,7 @@ impl Engine {
         };
         match read_to(&self.env, &path, LogKind::Manifest, end) {
             // It may have been rolled over since, and then it is nobody's.
-            Err(error)
-                if error.kind() == ErrorKind::Io
-                    && self.install.lock().position().file != end.file =>
-            {
-                Ok(0)
-            }
+            Err(_) if self.install.lock().position().file != end.file => Ok(0),
             result => result,
         }
     }
@@ -87,7 +82,7 @@ impl Engine {
             ) {
                 Ok(count) => records += count,
                 // Flushed meanwhile.
-                Err(error) if error.kind() == ErrorKind::Io && is_gone() => {}
+                Err(_) if is_gone() => {}
                 Err(error) => return Err(error),
             }
         }

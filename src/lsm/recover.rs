@@ -6,7 +6,8 @@
 //! 4. At the first place X where a record should be and is not, ask whether anybody vouches for more: a promise
 //!    beyond X in this log or a later one, the clean-close edit, a manifest that is shorter than a log says.
 //!    If so, refuse: acknowledged data is damaged. If not, X is a torn tail: all behind it, in all logs, is dropped.
-//! 5. Write again what nobody vouches for, and sync what was accepted, so that nothing new can rest on what is only in the system's memory.
+//! 5. Write again what nobody vouches for, and sync what was accepted, so that nothing new can rest on what is only
+//!    in the system's memory.
 //! 6. Remove files that nothing names, begin a new log that names where the last one ended, start background work.
 //!
 //! Invariants

@@ -7,6 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use rowstone::Durability;
 use rowstone::fs::{Fs, MemFs};
 
 use crate::harness::engine::Engine;
@@ -16,6 +17,7 @@ use crate::harness::program::{Failure, Mix, Program, panic_text, report};
 use crate::harness::rng::{Rng, mix};
 use crate::harness::runner::Runner;
 use crate::harness::step::{Condition, Config, Step, Verb, Write};
+use crate::harness::value::Val;
 
 const IMAGES: u64 = 50_000;
 const STEPS: usize = 60;
@@ -215,6 +217,77 @@ fn trap_46_power_cut_while_the_database_is_created() {
         check(&Program { seed, ..program.clone() }, &mut tally);
     }
     assert!(tally.images > 1000, "{tally:?}");
+}
+
+/// Whatever the default durability, what was synced is there, at every moment after it.
+#[test]
+fn trap_04_what_was_synced_stays_whatever_the_durability() {
+    let mut tally = Tally::default();
+    for durability in [Durability::Buffered, Durability::Os, Durability::Sync] {
+        for seed in 0..3 {
+            let mix_of = Mix { crashes: 0, reopens: 4, clock: 8, tables: 4 };
+            let mut program = Program::random(0x04_0000 + seed, STEPS / 2, mix_of);
+            program.config.durability = durability;
+            program.steps.push(Step::Sync);
+            program.steps.extend(Program::random(0x04_1000 + seed, 10, mix_of).steps);
+            check(&program, &mut tally);
+        }
+    }
+    println!("{tally:?}");
+}
+
+/// Several memtables and logs at once: a log goes only after everything in it is durable elsewhere.
+#[test]
+fn trap_08_logs_go_after_what_replaces_them_is_durable() {
+    let mut tally = Tally::default();
+    for seed in 0..3 {
+        let mut rng = Rng::new(mix(seed));
+        let mut program = Program::random(0x08_0000 + seed, 4, Mix::QUIET);
+        program.config.memtable_bytes = 4 << 10;
+        program.config.durability = *rng.pick(&[Durability::Os, Durability::Sync]);
+        for number in 0..60 {
+            let properties = vec![("N".to_owned(), Val::String("x".repeat(400)))];
+            let (pk, rk) = ("p".to_owned(), format!("r{:02}", number % 25));
+            let write = Write { verb: Verb::Upsert, pk, rk, properties, condition: Condition::Any };
+            let table = "Alpha".to_owned();
+            program.steps.push(Step::Write { table, write, durability: None });
+            if rng.chance(1, 4) {
+                program.steps.push(Step::Background(1));
+            }
+        }
+        check(&program, &mut tally);
+    }
+    println!("{tally:?}");
+}
+
+/// Deaths at any moment leave files behind; opening removes what nothing names.
+#[test]
+fn trap_52_leftovers_do_not_pile_up() {
+    let mut rng = Rng::new(52);
+    let program = Program::random(0x52_0000, 400, Mix { crashes: 25, ..Mix::QUIET });
+    let mut runner = Runner::new(program.config.clone());
+    runner.run(&Step::Open(program.config.clone())).unwrap();
+    for step in &program.steps {
+        runner.engine.fs.record();
+        let etag_max = runner.oracle.etag_max;
+        runner.run(step).unwrap();
+        let moments: Vec<u64> = runner.engine.fs.recorded().collect();
+        if moments.len() > 3 && rng.chance(1, 3) {
+            // The death of the process in the middle of the step.
+            let image = runner.engine.fs.kill_image_at(*rng.pick(&moments)).expect("recorded");
+            runner.recover(image, 0).unwrap();
+            runner.oracle.etag_max = etag_max;
+            let files = runner.engine.fs.paths().len() as u64;
+            let stats = runner.engine.db().stats();
+            let named = stats.get("files").unwrap() + stats.get("logs").unwrap();
+            // Beside them: LOCK, CURRENT, the manifest, the log to come.
+            assert!(
+                files <= named + 4,
+                "{files} files, {named} named: {:?}",
+                runner.engine.fs.paths()
+            );
+        }
+    }
 }
 
 /// The suite is worth something only if it notices a disk that lies.

@@ -12,8 +12,10 @@ mod flip;
 mod format;
 #[cfg(feature = "fuzzing")]
 mod fuzz;
+mod golden;
 mod harness;
 mod loader;
 mod model;
+mod reads;
 mod script;
 mod threads;

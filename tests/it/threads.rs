@@ -128,7 +128,7 @@ fn trap_17_groups_are_seen_whole_by_readers() {
 
 /// The clock jumps both ways between openings; some end cleanly, some by a kill, some by a power cut.
 #[test]
-fn trap_18_tags_grow_over_reopenings_under_a_clock_that_jumps() {
+fn trap_18_trap_35_tags_grow_over_reopenings_under_a_clock_that_jumps() {
     let clock = Arc::new(ManualClock::new(START));
     let mut fs = MemFs::new();
     let mut newest = 0;

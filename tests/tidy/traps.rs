@@ -46,11 +46,12 @@ pub fn check(sources: &[Source], paths: &[String], document: &str) -> Vec<Offenc
         }
     }
     for (name, (path, line)) in &functions {
-        let Some(number) = trap_number(name) else { continue };
-        let listed = rows.iter().any(|row| row.number == number && row.tests.contains(&&**name));
-        if !listed {
-            let what = format!("`{name}` is not in the row of trap {number}");
-            offences.push(Offence::new(path, *line, RULE, what));
+        for number in trap_numbers(name) {
+            let is_row = |row: &&Row<'_>| row.number == number && row.tests.contains(&&**name);
+            if rows.iter().find(is_row).is_none() {
+                let what = format!("`{name}` is not in the row of trap {number}");
+                offences.push(Offence::new(path, *line, RULE, what));
+            }
         }
     }
     offences
@@ -84,9 +85,16 @@ fn functions(sources: &[Source]) -> BTreeMap<String, (String, usize)> {
     found
 }
 
-/// `trap_07_…` is 7.
-fn trap_number(name: &str) -> Option<u32> {
-    name.strip_prefix("trap_")?.split('_').next()?.parse().ok()
+/// `trap_07_trap_08_…` is 7 and 8.
+fn trap_numbers(name: &str) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    let mut rest = name;
+    while let Some((digits, more)) = rest.strip_prefix("trap_").and_then(|r| r.split_once('_')) {
+        let Ok(number) = digits.parse() else { break };
+        numbers.push(number);
+        rest = more;
+    }
+    numbers
 }
 
 #[track_caller]

@@ -3,7 +3,8 @@
 //! 1. Claim the range, so that no two jobs change it at once.
 //! 2. Merge the inputs, each in its clip, into new files; a join writes nothing.
 //! 3. Under the install lock, see that the current version still has every input where it was; if a drop took one,
-//!    or a flush put one between them, decline: remove the outputs and forget the job. Else one edit takes the inputs out and puts the outputs in.
+//!    or a flush put one between them, decline: remove the outputs and forget the job. Else one edit takes the inputs
+//!    out and puts the outputs in.
 //!
 //! Invariants
 //! * a tombstone goes only if no source of the range that is older than the inputs can hold its key;

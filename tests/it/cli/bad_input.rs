@@ -126,7 +126,7 @@ fn files_that_cannot_be_read() {
 }
 
 #[test]
-fn a_second_process_is_refused() {
+fn trap_34_a_second_process_is_refused() {
     let place = parts();
     let mut command = place.command("exec db");
     command.stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -89,9 +89,12 @@ fn commits(version: &Version) -> Vec<u64> {
     all
 }
 
-/// Both jobs are picked from the version at the start; `install` puts one into the current version, or declines.
+/// Puts a job into the current version, or declines; the second version is the one it was picked from.
+type Install = fn(&Mutex<Arc<Version>>, &Version, &Job, &[NewFile]) -> bool;
+
+/// Both jobs are picked from the version at the start.
 #[track_caller]
-fn check_race(install: fn(&Mutex<Arc<Version>>, &Arc<Version>, &Job, &[NewFile]) -> bool) {
+fn check_race(install: Install) {
     check_model(move || {
         let start = start();
         let current = Arc::new(Mutex::new(Arc::clone(&start)));

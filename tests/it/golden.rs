@@ -1,0 +1,120 @@
+//! A database of every format version, byte by byte: `tests/golden/v1` is what version 1 writes.
+//!
+//! Record files are stored without the zeros at their ends, which is space that was only allocated.
+//! `REWRITE=1` writes them anew; once a version was released that is never right.
+#![expect(clippy::disallowed_methods, reason = "golden files are files of the repository")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rowstone::fs::{Fs, MemFs};
+use rowstone::{Durability, ManualClock};
+
+use crate::harness::engine::{Engine, PATH, START};
+use crate::harness::parse::steps;
+use crate::harness::runner::Runner;
+use crate::harness::step::{Config, Step};
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// Every type, two tables and a dropped one, tombstones, a flushed file, a run and a log with a tail.
+const PROGRAM: &[(&str, &[&str])] = &[
+    ("create-table Parts", &[]),
+    ("create-table Gone", &[]),
+    ("create-table Notes", &[]),
+    (
+        "insert Parts",
+        &[
+            "bolts m4x20 Price=0.12 Stock=1200 Name='bolt' Coated=true",
+            "bolts m4x25 Price=0.14 Seen=datetime'2024-01-31T00:00:00Z' Big=-5L",
+            "'' '' Id=guid'00112233-4455-6677-8899-aabbccddeeff' Raw=X'0102ff'",
+            "'😀' '～' Text='é' Empty=''",
+        ],
+    ),
+    ("insert Gone", &["a b C=1"]),
+    ("compact", &[]),
+    ("delete Parts", &["bolts m4x25"]),
+    ("merge Parts", &["bolts m4x20 Stock=900"]),
+    ("flush", &[]),
+    ("drop-table Gone", &[]),
+    ("group Notes", &["insert p a N=1", "insert p b N=2", "upsert p c N=3"]),
+];
+
+fn run() -> Runner {
+    let config = Config { durability: Durability::Sync, seed: 1, ..Config::default() };
+    let mut runner = Runner::new(config.clone());
+    runner.run(&Step::Open(config)).unwrap();
+    for (command, input) in PROGRAM {
+        for step in steps(command, input).unwrap().unwrap() {
+            runner.run(&step).unwrap();
+        }
+    }
+    runner
+}
+
+fn dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1")
+}
+
+fn is_record_file(name: &str) -> bool {
+    name.ends_with(".wal") || name.starts_with("MANIFEST")
+}
+
+fn trimmed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+    bytes.truncate(end);
+    bytes
+}
+
+fn written(fs: &MemFs) -> Files {
+    let file = |path: String| {
+        let (name, bytes) = (path.trim_start_matches("db/"), fs.read(&path).unwrap());
+        let bytes = if is_record_file(name) { trimmed(bytes) } else { bytes };
+        (name.to_owned(), bytes)
+    };
+    fs.paths().into_iter().map(file).collect()
+}
+
+fn stored() -> Files {
+    let entries = std::fs::read_dir(dir()).unwrap().map(|entry| entry.unwrap().path());
+    let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+    entries.map(|path| (name(&path), std::fs::read(&path).unwrap())).collect()
+}
+
+#[test]
+fn trap_38_the_same_bytes_are_written_on_every_machine() {
+    let mut runner = run();
+    runner.engine.close().unwrap();
+    let files = written(&runner.engine.fs);
+    if std::env::var_os("REWRITE").is_some() {
+        drop(std::fs::remove_dir_all(dir()));
+        std::fs::create_dir_all(dir()).unwrap();
+        files.iter().for_each(|(name, bytes)| std::fs::write(dir().join(name), bytes).unwrap());
+    }
+    let stored = stored();
+    assert_eq!(files.keys().collect::<Vec<_>>(), stored.keys().collect::<Vec<_>>());
+    for (name, bytes) in &files {
+        let differs = bytes.iter().zip(&stored[name]).position(|(a, b)| a != b);
+        assert_eq!((differs, bytes.len()), (None, stored[name].len()), "{name}");
+    }
+}
+
+#[test]
+fn trap_38_trap_44_a_database_of_version_1_opens() {
+    let fs = MemFs::new();
+    fs.create_dir_all(Path::new(PATH)).unwrap();
+    for (name, mut bytes) in stored() {
+        if is_record_file(&name) {
+            bytes.resize(bytes.len().next_multiple_of(4096), 0);
+        }
+        fs.write(Path::new(PATH).join(name), &bytes).unwrap();
+    }
+    let expected = run();
+    let clock = Arc::new(ManualClock::new(START));
+    let mut engine = Engine::on(fs, clock, expected.engine.config.clone());
+    engine.open().unwrap();
+    assert_eq!(engine.state().unwrap(), expected.oracle.tables);
+    assert_eq!(engine.db().verify().unwrap().problems, [""; 0]);
+    engine.close().unwrap();
+}

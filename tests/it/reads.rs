@@ -1,0 +1,162 @@
+//! Reading while everything underneath changes: tokens, iterators, queues; and who may open what.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rowstone::fs::{DiskFs, FaultFs, Fs, MemFs, OpKind};
+use rowstone::{
+    Background, Db, Durability, Entity, ErrorKind, IoMode, KeyRange, ManualClock, Table,
+};
+
+use crate::harness::engine::START;
+use crate::harness::rng::Rng;
+
+fn open(fs: Arc<dyn Fs>) -> Db {
+    let options = Db::options().fs(fs).clock(Arc::new(ManualClock::new(START)));
+    let options = options.background(Background::Manual).durability(Durability::Os);
+    let options = options.io_mode(IoMode::Pread).cache_bytes(0).seed(1);
+    options.memtable_bytes(16 << 10).block_bytes(1 << 10).open("db").unwrap()
+}
+
+fn note(number: u64) -> Entity {
+    Entity::new(format!("p{}", number % 3), format!("r{number:05}")).with("Note", "x".repeat(80))
+}
+
+/// Flushes, compacts, runs steps, as chance has it.
+fn maintain(db: &Db, rng: &mut Rng) {
+    match rng.below(4) {
+        0 => db.flush().unwrap(),
+        1 => db.compact().unwrap(),
+        _ => drop((0..3).map(|_| db.step()).last()),
+    }
+}
+
+#[test]
+fn trap_22_tokens_survive_deletes_flushes_and_compactions() {
+    let db = open(Arc::new(MemFs::new()));
+    let table = db.create_table("Pages").unwrap();
+    let mut rng = Rng::new(22);
+    for number in 0..600 {
+        table.insert(note(number)).unwrap();
+    }
+    for round in 0..20u64 {
+        // What is deleted or inserted meanwhile may be seen or not; what stays is seen once.
+        let stays: BTreeSet<u64> = (0..600).filter(|number| number % 20 != round).collect();
+        let mut seen = Vec::new();
+        let mut token = None;
+        loop {
+            let query = table.scan(KeyRange::all());
+            let query = match token.take() {
+                Some(token) => query.after(token),
+                None => query,
+            };
+            let page = query.page(1 + rng.below(60)).unwrap();
+            seen.extend(page.entities().iter().map(|entity| entity.row_key().to_owned()));
+            let gone = 20 * rng.below(30) as u64 + round;
+            drop(table.delete(note(gone).partition_key(), note(gone).row_key()));
+            maintain(&db, &mut rng);
+            match page.next() {
+                Some(next) => token = Some(next.clone()),
+                None => break,
+            }
+        }
+        let expected: Vec<String> = (0..3u64)
+            .flat_map(|p| stays.iter().filter(move |n| **n % 3 == p).map(|n| format!("r{n:05}")))
+            .collect();
+        let of_those: Vec<String> = seen.into_iter().filter(|rk| expected.contains(rk)).collect();
+        assert_eq!(of_those, expected, "round {round}");
+        for number in (0..600).filter(|number| number % 20 == round) {
+            table.upsert(note(number)).unwrap();
+        }
+    }
+    db.close().unwrap();
+}
+
+/// A queue: pushed at one end, popped at the other. The pop must not read all that was ever popped.
+#[test]
+fn trap_32_the_head_of_a_queue_is_found_past_its_tombstones() {
+    let faults = FaultFs::new(Arc::new(MemFs::new()));
+    let db = open(Arc::new(faults.clone()));
+    let table = db.create_table("Queue").unwrap();
+    let push = |number: u64| table.insert(Entity::new("q", format!("r{number:08}"))).unwrap();
+    let pop = || {
+        let head = table.scan(KeyRange::partition("q")).top(1).into_iter().next();
+        let head = head.expect("the queue is not empty").unwrap();
+        table.delete("q", head.row_key()).unwrap();
+    };
+    (0..50).for_each(|number| drop(push(number)));
+    let mut costliest = 0;
+    for number in 50..20_000 {
+        push(number);
+        let before = faults.count(OpKind::Read);
+        pop();
+        costliest = costliest.max(faults.count(OpKind::Read) - before);
+        while db.step() {}
+    }
+    assert!(costliest < 200, "a pop read {costliest} blocks");
+    db.close().unwrap();
+}
+
+fn rewrite(table: &Table, rng: &mut Rng) {
+    for number in 0..600 {
+        let note = "y".repeat(rng.below(90));
+        let entity = Entity::new(format!("p{}", number % 3), format!("r{number:05}"));
+        table.upsert(entity.with("Note", note)).unwrap();
+    }
+}
+
+#[test]
+fn trap_33_files_stay_while_somebody_reads_them_and_go_afterwards() {
+    let fs = MemFs::new();
+    let db = open(Arc::new(fs.clone()));
+    let table = db.create_table("Held").unwrap();
+    let mut rng = Rng::new(33);
+    (0..600).for_each(|number| drop(table.insert(note(number)).unwrap()));
+    db.compact().unwrap();
+    let snapshot = db.snapshot();
+    let mut reading = table.scan(KeyRange::all()).into_iter();
+    let first = reading.next().unwrap().unwrap();
+    for _ in 0..4 {
+        rewrite(&table, &mut rng);
+        db.compact().unwrap();
+        while db.step() {}
+    }
+    let rest: Vec<Entity> = reading.map(|entity| entity.unwrap()).collect();
+    let notes = |entity: &Entity| entity.get::<String>("Note").unwrap();
+    assert!(rest.iter().chain([&first]).all(|entity| notes(entity) == "x".repeat(80)));
+    assert_eq!(rest.len(), 599);
+    let then = table.at(&snapshot).scan(KeyRange::all()).into_iter();
+    assert!(then.map(|entity| entity.unwrap()).all(|entity| notes(&entity) == "x".repeat(80)));
+    drop(snapshot);
+    db.compact().unwrap();
+    while db.step() {}
+    let live = db.stats().get("files").unwrap();
+    let files = fs.paths().iter().filter(|path| path.ends_with(".sst")).count() as u64;
+    assert_eq!(files, live, "{:?}", fs.paths());
+    db.close().unwrap();
+}
+
+#[test]
+fn trap_33_trap_34_whoever_does_not_hold_the_lock_changes_nothing() {
+    let fs = MemFs::new();
+    let db = open(Arc::new(fs.clone()));
+    db.create_table("Mine").unwrap();
+    let state = || fs.paths().iter().map(|path| fs.read(path).unwrap()).collect::<Vec<_>>();
+    let before = (fs.paths(), state());
+    let error = Db::options().fs(Arc::new(fs.clone())).open("db").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Locked, "{error:?}");
+    assert_eq!((fs.paths(), state()), before);
+    db.close().unwrap();
+    open(Arc::new(fs)).close().unwrap();
+}
+
+#[test]
+fn trap_34_a_lock_on_a_disk_is_exclusive_and_ends_with_its_holder() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let options = || Db::options().fs(Arc::new(DiskFs::new()));
+    let db = options().open(&path).unwrap();
+    assert_eq!(options().open(&path).unwrap_err().kind(), ErrorKind::Locked);
+    drop(db);
+    options().open(&path).unwrap().close().unwrap();
+}
