@@ -1,4 +1,4 @@
-//! User keys: table, PartitionKey and RowKey as bytes that sort as the service sorts entities. FORMAT.md §user key.
+//! User keys: table, PartitionKey and RowKey as bytes that sort as the service sorts entities. FORMAT.md §key.
 //!
 //! Invariants
 //! * keys of valid entities hold no U+0000, so the first 00 after the table id ends the PartitionKey;
