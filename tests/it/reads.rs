@@ -27,7 +27,11 @@ fn maintain(db: &Db, rng: &mut Rng) {
     match rng.below(4) {
         0 => db.flush().unwrap(),
         1 => db.compact().unwrap(),
-        _ => (0..3).for_each(|_| drop(db.step())),
+        _ => {
+            for _ in 0..3 {
+                db.step();
+            }
+        }
     }
 }
 
