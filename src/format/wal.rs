@@ -151,14 +151,14 @@ impl Promise {
 
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, FormatError> {
         let mut cursor = Cursor::new(PROMISE, payload);
-        let mut ceiling = Seq::ZERO;
+        let mut ceiling = None;
         while let Some(field) = next_field(&mut cursor)? {
             match field.tag {
-                TAG_CEILING => ceiling = Seq(number(PROMISE, &field)?),
+                TAG_CEILING => ceiling = Some(Seq(number(PROMISE, &field)?)),
                 _ => field.unknown(PROMISE)?,
             }
         }
-        Ok(Self { ceiling })
+        Ok(Self { ceiling: ceiling.ok_or_else(|| missing(PROMISE, "ceiling"))? })
     }
 }
 

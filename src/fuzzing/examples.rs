@@ -1,16 +1,31 @@
 //! The hex examples of FORMAT.md: decoded, and encoded back to the same bytes.
 
-mod logs;
-mod tables;
-
+use super::files::{rebuild, separators};
 use super::rows::{numbered, split_shape};
-use crate::codec::Cursor;
+use crate::codec::{Cursor, put_bytes, put_varint};
+use crate::format::block::{BlockKind, BlockPlace, Packing, Sealer, StoredBlock};
 use crate::format::current::Current;
+use crate::format::edit::VersionEdit;
+use crate::format::field::{next_field, put_field};
 use crate::format::file_meta::FileMeta;
+use crate::format::hash_index::{HashLayout, HashLine, PAGE_BYTES, encode_pages};
 use crate::format::key::{decode_part, decode_user_key, user_key};
+use crate::format::names::{FileId, FileNumber};
+use crate::format::record::{self, LogHeader, Position, RECORD_HEADER_BYTES, RecordKind};
 use crate::format::row::{decode_row, encode_row, row_shape_number};
+use crate::format::row_block::RowBlock;
 use crate::format::shape::{decode_shape, encode_shape};
 use crate::format::span::Span;
+use crate::format::sparse_index::{Handles, SparseBuilder, SparsePage};
+use crate::format::sst::{TAIL_BYTES, Tail, check_header, encode_footer, encode_header};
+use crate::format::stats::SstStats;
+use crate::format::wal::{Close, Open, Promise, WalRecord, put_group};
+
+/// The SST of the examples.
+const SST: FileId = FileId(0x1122_3344_5566_7788);
+/// The WAL of the examples, and where the example record stands.
+const WAL: FileId = FileId(0x0807_0605_0403_0201);
+const RECORD_AT: Position = Position { file: FileNumber(3), offset: 64 };
 
 /// Decodes an example of the structure `name` and encodes it again.
 ///
@@ -19,22 +34,83 @@ use crate::format::span::Span;
 pub fn round_trip(name: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut out = Vec::new();
     match name {
+        "field" => field(bytes, &mut out)?,
         "user-key" => {
             let (table, pk, rk) = decode_user_key(bytes).map_err(text)?;
             let (pk, rk) = (decode_part(pk).map_err(text)?, decode_part(rk).map_err(text)?);
             out = user_key(table, &pk, &rk);
         }
+        "span" => Span::decode(&mut Cursor::new("span", bytes)).map_err(text)?.encode(&mut out),
         "shape" => encode_shape(&mut out, &decode_shape(bytes).map_err(text)?),
         "row" => row(bytes, &mut out)?,
+        "log-header" => out.extend(LogHeader::decode(bytes).map_err(debug)?.encode()),
+        "record" => log_record(bytes, &mut out)?,
+        "wal-open" => Open::decode(bytes).map_err(debug)?.encode(&mut out),
+        "wal-promise" => Promise::decode(bytes).map_err(debug)?.encode(&mut out),
+        "wal-close" => Close::decode(bytes).map_err(debug)?.encode(&mut out),
+        "wal-group" => group(RecordKind::Group, bytes, &mut out)?,
+        "wal-catalog" => group(RecordKind::Catalog, bytes, &mut out)?,
+        "edit" | "identity" => VersionEdit::decode(bytes).map_err(debug)?.encode(&mut out),
         "current" => out.extend(Current::decode(bytes).map_err(debug)?.encode()),
         "file-entry" => FileMeta::decode(bytes).map_err(text)?.encode(&mut out),
-        "span" => Span::decode(&mut Cursor::new("span", bytes)).map_err(text)?.encode(&mut out),
-        _ => {
-            let known = logs::round_trip(name, bytes).or_else(|| tables::round_trip(name, bytes));
-            out = known.ok_or_else(|| format!("no structure is called `{name}`"))??;
-        }
+        "statistics" => SstStats::decode(bytes).map_err(text)?.encode(&mut out),
+        _ => sst_part(name, bytes, &mut out)?,
     }
     Ok(out)
+}
+
+fn sst_part(name: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+    match name {
+        "sst-header" => {
+            check_header(SST, bytes).map_err(debug)?;
+            encode_header(SST, out);
+        }
+        "sst-footer" => {
+            let at = bytes.len().checked_sub(TAIL_BYTES).ok_or("shorter than a tail")?;
+            let (directory, tail) = bytes.split_at(at);
+            let tail = Tail::decode(tail).map_err(text)?;
+            let sections = tail.sections(SST, directory).map_err(debug)?;
+            encode_footer(SST, &sections, tail.file_bytes - bytes.len() as u64, out);
+        }
+        "block" => {
+            let place = BlockPlace { kind: BlockKind::Rows, file: SST, number: 0 };
+            let raw = StoredBlock::open(place, bytes).and_then(|block| block.decompress());
+            let sealer = Sealer::new(Packing::Plain)?;
+            sealer.seal_plain(place, &raw.map_err(debug)?, out);
+        }
+        "row-block" => {
+            let block = RowBlock::parse(bytes).map_err(text)?;
+            block.check().map_err(text)?;
+            *out = rebuild(&block).map_err(text)?;
+        }
+        "hash-line" => hash_line(bytes, out)?,
+        "sparse-index-page" => {
+            let page = SparsePage::parse(bytes).map_err(text)?;
+            page.check().map_err(text)?;
+            let mut builder = SparseBuilder::default();
+            separators(&page).map_err(text)?.iter().for_each(|key| builder.add(key));
+            builder.finish(out);
+        }
+        "block-handles" => {
+            // Two blocks and a page: the bounds of the two sections stand in the handles.
+            let offset = |i: usize| Cursor::new("offset", bytes.get(16 + 8 * i..)?).u64().ok();
+            let span = |from, to| Some(offset(from)?..offset(to)?);
+            let (rows, pages) = (span(0, 2), span(3, 5));
+            let handles = Handles::decode(bytes, rows.ok_or("short")?, pages.ok_or("short")?);
+            handles.map_err(text)?.encode(out);
+        }
+        "shapes-section" => shapes(bytes, out)?,
+        _ => return Err(format!("no structure is called `{name}`")),
+    }
+    Ok(())
+}
+
+fn field(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+    let mut cursor = Cursor::new("field", bytes);
+    let field = next_field(&mut cursor).map_err(text)?.ok_or("no field")?;
+    cursor.finish().map_err(text)?;
+    put_field(out, field.tag, field.content);
+    Ok(())
 }
 
 /// A row that describes itself, or one of the shape in the first example.
@@ -50,6 +126,62 @@ fn row(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
         None => encode_row(out, None, &row),
     }
     Ok(())
+}
+
+fn log_record(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+    let (header, stored) = bytes.split_first_chunk::<RECORD_HEADER_BYTES>().ok_or("cut short")?;
+    let header = record::decode_header(header, RECORD_AT, WAL).map_err(text)?;
+    let payload = header.payload(stored).map_err(text)?;
+    let kind = header.kind().map_err(|code| format!("kind {code}"))?;
+    let start = record::begin(out, kind, header.seq);
+    out.extend_from_slice(payload);
+    record::end(out, start).map_err(text)?;
+    record::seal(out, RECORD_AT, WAL, header.promise);
+    Ok(())
+}
+
+fn group(kind: RecordKind, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+    let decoded = WalRecord::decode(kind, bytes).map_err(debug)?;
+    let (WalRecord::Group(group) | WalRecord::Catalog(group)) = decoded else {
+        return Err("another kind".to_owned());
+    };
+    let shapes: Vec<_> = group.shapes().collect();
+    let entries: Vec<_> = group.entries().collect();
+    let changes: Vec<_> = group.changes().collect();
+    put_group(out, shapes.into_iter(), group.key_prefix, entries.into_iter(), &changes);
+    Ok(())
+}
+
+/// A line whose entries have hashes below 2^16: tag and hash are the same, and home is line 0.
+fn hash_line(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+    let layout = HashLayout::of_section(PAGE_BYTES as u64).map_err(text)?;
+    let place = layout.place(0);
+    if bytes.len() != 64 {
+        return Err("a line has 64 bytes".to_owned());
+    }
+    let mut page = vec![0; place.offset];
+    page.extend_from_slice(bytes);
+    let line = HashLine::of_page(&page, place).map_err(text)?;
+    let tag = |i: usize| bytes.get(2 * i..).and_then(<[u8]>::first_chunk);
+    let entries = (0u32..).take(line.len()).map(|i| {
+        let tag = tag(i as usize).map_or(0, |tag| u16::from_le_bytes(*tag));
+        (u64::from(tag), line.location(i))
+    });
+    let pages = encode_pages(SST, line.len(), entries);
+    out.extend_from_slice(pages.get(place.offset..place.offset + 64).unwrap_or_default());
+    Ok(())
+}
+
+fn shapes(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+    let mut cursor = Cursor::new("shapes section", bytes);
+    let count = cursor.varint().map_err(text)?;
+    put_varint(out, count);
+    for _ in 0..count {
+        let mut encoded = Vec::new();
+        encode_shape(&mut encoded, &decode_shape(cursor.bytes().map_err(text)?).map_err(text)?);
+        put_bytes(out, &encoded);
+    }
+    cursor.finish().map_err(text)
 }
 
 fn text(error: impl ToString) -> String {

@@ -43,7 +43,8 @@ pub fn row_block(data: &[u8]) {
     }
 }
 
-fn rebuild(block: &RowBlock<'_>) -> Result<Vec<u8>, DecodeError> {
+/// The block that the entries of a checked one make.
+pub(super) fn rebuild(block: &RowBlock<'_>) -> Result<Vec<u8>, DecodeError> {
     let mut builder = RowBlockBuilder::default();
     for slot in 0..block.len() {
         let entry = block.entry(slot)?;
@@ -138,17 +139,17 @@ pub fn sparse_index(data: &[u8]) {
 
 /// What was checked means the same when it is built again; another prefix may have been chosen.
 fn rebuild_page(page: &SparsePage<'_>) {
-    let whole = |page: &SparsePage<'_>| -> Result<Vec<Vec<u8>>, DecodeError> {
-        let keys = (0..page.len()).map(|i| page.separator(i).map(|(a, b)| [a, b].concat()));
-        keys.collect()
-    };
-    let Ok(keys) = whole(page) else { panic!("a checked page has its separators") };
+    let Ok(keys) = separators(page) else { panic!("a checked page has its separators") };
     let mut builder = SparseBuilder::default();
     keys.iter().for_each(|key| builder.add(key));
     let mut encoded = Vec::new();
     builder.finish(&mut encoded);
-    let again = SparsePage::parse(&encoded).and_then(|page| page.check().and(whole(&page)));
+    let again = SparsePage::parse(&encoded).and_then(|page| page.check().and(separators(&page)));
     assert_eq!(again, Ok(keys));
+}
+
+pub(super) fn separators(page: &SparsePage<'_>) -> Result<Vec<Vec<u8>>, DecodeError> {
+    (0..page.len()).map(|i| page.separator(i).map(|(a, b)| [a, b].concat())).collect()
 }
 
 /// Header, directory and tail of an SST.

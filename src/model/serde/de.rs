@@ -68,7 +68,8 @@ impl<'de> Deserializer<'de> for EntityDeserializer<'de> {
     }
 
     serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit seq tuple
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        seq tuple
         tuple_struct map enum identifier ignored_any
     }
 }
@@ -156,7 +157,8 @@ impl<'de> Deserializer<'de> for ValueDeserializer<'de> {
     }
 
     serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        unit_struct
         tuple tuple_struct map struct identifier ignored_any
     }
 }

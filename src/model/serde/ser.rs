@@ -236,7 +236,8 @@ impl Serializer for ValueSerializer {
     type Ok = Option<Value>;
     type Error = Problem;
     type SerializeSeq = ByteSequence;
-    impossible!(Option<Value>: SerializeTuple, SerializeTupleStruct, SerializeTupleVariant, SerializeMap,
+    impossible!(Option<Value>: SerializeTuple, SerializeTupleStruct, SerializeTupleVariant,
+        SerializeMap,
         SerializeStruct, SerializeStructVariant);
 
     values! {
@@ -312,7 +313,8 @@ impl Serializer for ValueSerializer {
 impl Serializer for ByteSerializer {
     type Ok = u8;
     type Error = Problem;
-    impossible!(u8: SerializeSeq, SerializeTuple, SerializeTupleStruct, SerializeTupleVariant, SerializeMap,
+    impossible!(u8: SerializeSeq, SerializeTuple, SerializeTupleStruct, SerializeTupleVariant,
+        SerializeMap,
         SerializeStruct, SerializeStructVariant);
 
     fn serialize_u8(self, value: u8) -> Result<u8> {
@@ -323,7 +325,8 @@ impl Serializer for ByteSerializer {
         serialize_i32(i32), serialize_i64(i64), serialize_u16(u16), serialize_u32(u32),
         serialize_u64(u64), serialize_f32(f32), serialize_f64(f64), serialize_char(char),
         serialize_str(&str), serialize_bytes(&[u8]), serialize_none(), serialize_unit(),
-        serialize_unit_struct(&'static str), serialize_unit_variant(&'static str, u32, &'static str));
+        serialize_unit_struct(&'static str), serialize_unit_variant(&'static str, u32,
+        &'static str));
     refuse_nested!(NOT_A_BYTE);
     refuse_maps_and_sequences!(NOT_A_BYTE);
 
@@ -343,7 +346,8 @@ impl Serializer for ByteSerializer {
 impl Serializer for KeySerializer {
     type Ok = String;
     type Error = Problem;
-    impossible!(String: SerializeSeq, SerializeTuple, SerializeTupleStruct, SerializeTupleVariant, SerializeMap,
+    impossible!(String: SerializeSeq, SerializeTuple, SerializeTupleStruct,
+        SerializeTupleVariant, SerializeMap,
         SerializeStruct, SerializeStructVariant);
 
     fn serialize_str(self, value: &str) -> Result<String> {
@@ -366,7 +370,8 @@ impl Serializer for KeySerializer {
     refuse!(NOT_A_KEY; serialize_bool(bool), serialize_i8(i8), serialize_i16(i16),
         serialize_i32(i32), serialize_i64(i64), serialize_u8(u8), serialize_u16(u16),
         serialize_u32(u32), serialize_u64(u64), serialize_f32(f32), serialize_f64(f64),
-        serialize_bytes(&[u8]), serialize_none(), serialize_unit(), serialize_unit_struct(&'static str));
+        serialize_bytes(&[u8]), serialize_none(), serialize_unit(),
+        serialize_unit_struct(&'static str));
     refuse_nested!(NOT_A_KEY);
     refuse_maps_and_sequences!(NOT_A_KEY);
 
