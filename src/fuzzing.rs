@@ -10,12 +10,16 @@
 
 mod examples;
 mod files;
+#[cfg(feature = "cli")]
+mod json;
 mod logs;
 mod rows;
 mod seeds;
 
 pub use examples::round_trip;
 pub use files::{block, file_meta, hash_index, row_block, sparse_index, sst, stats};
+#[cfg(feature = "cli")]
+pub use json::{filter, json};
 pub use logs::{current, edit, field, field_set, record, span, wal};
 pub use rows::{key, row, shape, text};
 pub use seeds::seeds;
@@ -31,7 +35,11 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("field", field),
     ("field_set", field_set),
     ("file_meta", file_meta),
+    #[cfg(feature = "cli")]
+    ("filter", filter),
     ("hash_index", hash_index),
+    #[cfg(feature = "cli")]
+    ("json", json),
     ("key", key),
     ("record", record),
     ("row", row),

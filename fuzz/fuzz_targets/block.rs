@@ -1,4 +1,4 @@
 //! Target `block`: see `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
-rowstone_fuzz::target!(block);
+rowstone_fuzz::target!(rowstone::fuzzing::block);

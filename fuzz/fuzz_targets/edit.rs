@@ -1,4 +1,4 @@
 //! Target `edit`: see `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
-rowstone_fuzz::target!(edit);
+rowstone_fuzz::target!(rowstone::fuzzing::edit);

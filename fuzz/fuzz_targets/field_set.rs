@@ -1,4 +1,4 @@
 //! Target `field_set`: see `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
-rowstone_fuzz::target!(field_set);
+rowstone_fuzz::target!(rowstone::fuzzing::field_set);

@@ -1,4 +1,4 @@
 //! Target `file_meta`: see `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
-rowstone_fuzz::target!(file_meta);
+rowstone_fuzz::target!(rowstone::fuzzing::file_meta);

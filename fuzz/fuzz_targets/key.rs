@@ -1,4 +1,4 @@
 //! Target `key`: see `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
-rowstone_fuzz::target!(key);
+rowstone_fuzz::target!(rowstone::fuzzing::key);

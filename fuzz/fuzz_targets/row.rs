@@ -1,4 +1,4 @@
 //! Target `row`: see `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
-rowstone_fuzz::target!(row);
+rowstone_fuzz::target!(rowstone::fuzzing::row);

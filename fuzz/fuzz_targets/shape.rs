@@ -1,4 +1,4 @@
 //! Target `shape`: see `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
-rowstone_fuzz::target!(shape);
+rowstone_fuzz::target!(rowstone::fuzzing::shape);

@@ -1,4 +1,4 @@
 //! Target `span`: see `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
-rowstone_fuzz::target!(span);
+rowstone_fuzz::target!(rowstone::fuzzing::span);

@@ -1,4 +1,4 @@
 //! Target `sst`: see `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
-rowstone_fuzz::target!(sst);
+rowstone_fuzz::target!(rowstone::fuzzing::sst);

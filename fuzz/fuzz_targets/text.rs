@@ -1,4 +1,4 @@
 //! Target `text`: see `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
-rowstone_fuzz::target!(text);
+rowstone_fuzz::target!(rowstone::fuzzing::text);

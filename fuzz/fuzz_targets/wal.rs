@@ -1,4 +1,4 @@
 //! Target `wal`: see `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
-rowstone_fuzz::target!(wal);
+rowstone_fuzz::target!(rowstone::fuzzing::wal);

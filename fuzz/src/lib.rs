@@ -3,12 +3,23 @@
 //!
 //! Not here: what a target does with its bytes (`rowstone::fuzzing`).
 
+#[path = "../../tests/it/harness/mod.rs"]
+pub mod harness;
 pub mod replay;
 
 #[cfg(fuzzing)]
 pub use libfuzzer_sys;
 
 use std::time::{Duration, Instant};
+
+use harness::program::{Mix, Program, check};
+use harness::rng::mix;
+
+/// A program decided by the bytes, run against the oracle, crashes included.
+pub fn program(data: &[u8]) {
+    let seed = data.iter().fold(data.len() as u64, |seed, byte| mix(seed ^ u64::from(*byte)));
+    check(&Program::random(seed, 60, Mix::CRASHING));
+}
 
 /// Replays one target for about `time` and prints what was done.
 pub fn run(name: &str, target: replay::Target, time: Duration) {
@@ -17,23 +28,23 @@ pub fn run(name: &str, target: replay::Target, time: Duration) {
     println!("{name}: {} stored inputs, {} mutations", done.stored, done.mutated);
 }
 
-/// The whole of a target's file: `rowstone_fuzz::target!(block);`.
+/// The whole of a target's file: `rowstone_fuzz::target!(rowstone::fuzzing::block);`.
 #[cfg(fuzzing)]
 #[macro_export]
 macro_rules! target {
-    ($name:ident) => {
-        $crate::libfuzzer_sys::fuzz_target!(|data: &[u8]| rowstone::fuzzing::$name(data));
+    ($target:path) => {
+        $crate::libfuzzer_sys::fuzz_target!(|data: &[u8]| $target(data));
     };
 }
 
-/// The whole of a target's file: `rowstone_fuzz::target!(block);`.
+/// The whole of a target's file: `rowstone_fuzz::target!(rowstone::fuzzing::block);`.
 #[cfg(not(fuzzing))]
 #[macro_export]
 macro_rules! target {
-    ($name:ident) => {
+    ($target:path) => {
         fn main() {
-            let seconds = std::time::Duration::from_secs(10);
-            $crate::run(stringify!($name), rowstone::fuzzing::$name, seconds);
+            let name = stringify!($target).rsplit("::").next().unwrap_or_default();
+            $crate::run(name.trim(), $target, std::time::Duration::from_secs(10));
         }
     };
 }

@@ -30,7 +30,9 @@ pub fn seeds(name: &str) -> Vec<Vec<u8>> {
         "current" => vec![current()],
         "edit" => vec![made(|out| edit().encode(out))],
         "field" | "field_set" | "file_meta" => vec![made(|out| file_meta().encode(out))],
+        "filter" => filters(),
         "hash_index" => vec![(0..=255).collect()],
+        "json" => requests(),
         "key" => {
             vec![user_key(TableId(1), "bolts", "m4x20"), user_key(TableId(7), "😀", "\u{ff5e}")]
         }
@@ -200,6 +202,26 @@ fn texts() -> Vec<Vec<u8>> {
     ]
     .map(|text| text.as_bytes().to_vec())
     .to_vec()
+}
+
+fn filters() -> Vec<Vec<u8>> {
+    let texts = [
+        "PartitionKey eq 'bolts' and RowKey eq 'm4''x'",
+        "('p' eq PartitionKey) and not (Price gt 1.5E+3 or Big ne 5L)",
+        "At ge datetime'2024-01-31T00:00:00Z' or Raw eq X'0a0b'",
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).to_vec()
+}
+
+fn requests() -> Vec<Vec<u8>> {
+    let texts = [
+        r#"{"op":"insert","table":"T","entity":{"PartitionKey":"p","RowKey":"r","A":1}}"#,
+        r#"{"op":"query","table":"T","filter":"A gt 1","select":["A"],"next":{"pk":"p","rk":"r"}}"#,
+        r#"{"op":"group","table":"T","ops":[{"op":"delete","pk":"p","rk":"s","etag":"*"}]}"#,
+        r#"{"PartitionKey":"p","RowKey":"\u00e9","B@odata.type":"Edm.Int64","B":"-5","D":1.5e3}"#,
+        r#"{"PartitionKey":"","RowKey":"r","X":"AQL/","X@odata.type":"Edm.Binary","N":null}"#,
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).to_vec()
 }
 
 fn wal() -> Vec<Vec<u8>> {

@@ -32,8 +32,8 @@ fn store() {
             std::fs::write(dir.join(format!("seed-{number}")), bytes).unwrap();
         }
         let stored = examples().into_iter().filter(|example| target(&example.name) == *name);
-        for example in stored {
-            let file = format!("format-{}", example.line);
+        for (number, example) in stored.enumerate() {
+            let file = format!("format-{}-{number}", example.name);
             std::fs::write(dir.join(file), example.bytes).unwrap();
         }
     }
