@@ -104,12 +104,9 @@ impl Engine {
         manifest: &mut Manifest,
         edit: &VersionEdit,
     ) -> Result<Arc<Version>> {
-        let before = manifest.position().file;
         let result = manifest.append(edit);
         let result = result.map_err(|error| self.judge(manifest, error));
-        if manifest.position().file != before {
-            self.env.discard(FileName::Manifest(before));
-        }
+        self.env.discard_superseded(manifest);
         result
     }
 

@@ -135,6 +135,7 @@ impl Engine {
         let mut manifest = self.install.lock();
         let number = manifest.next_number();
         let number = number.map_err(|error| self.judge(&manifest, error))?;
+        self.env.discard_superseded(&mut manifest);
         Ok((number, manifest.next_id()))
     }
 

@@ -50,6 +50,9 @@ use super::{Engine, Env, Handle};
 /// Small logs of short sessions share a memtable; with more than this many it is flushed.
 const LOGS_PER_MEMTABLE_MAX: usize = 8;
 
+/// What a log reserves where there is no room for more.
+const LOG_BYTES_LEAST: u64 = 16 << 10;
+
 /// What opening found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recovered {
@@ -300,24 +303,37 @@ impl Env {
         let number = manifest.next_number()?;
         let header = LogHeader { kind: LogKind::Wal, number, id: manifest.next_id() };
         let path = self.dir.join(FileName::Wal(number).to_string());
-        let created = LogFile::create(&*self.fs, &path, header, allocate);
-        let log = created.and_then(|log| self.sync_dir().map(|()| log));
-        let log = log.inspect_err(|_| self.discard(FileName::Wal(number)))?;
+        let create = |allocate| {
+            let created = LogFile::create(&*self.fs, &path, header, allocate);
+            let log = created.and_then(|log| self.sync_dir().map(|()| log));
+            log.inspect_err(|_| self.discard(FileName::Wal(number)))
+        };
+        // A nearly full disk must still open: to read, and to delete.
+        let (log, allocate) = match create(allocate) {
+            Err(error) if error.kind() == ErrorKind::StorageFull && allocate > LOG_BYTES_LEAST => {
+                (create(LOG_BYTES_LEAST)?, LOG_BYTES_LEAST)
+            }
+            created => (created?, allocate),
+        };
         let edit = VersionEdit {
             add_logs: vec![LogMeta { number, id: header.id }],
             remove_logs: unused.to_vec(),
             ..VersionEdit::default()
         };
-        let before = manifest.position().file;
         manifest.append(&edit).inspect_err(|error| {
             // Only then is it known that nothing names the log; its space is needed.
             if error.kind() == ErrorKind::StorageFull {
                 self.discard(FileName::Wal(number));
             }
         })?;
-        if manifest.position().file != before {
-            self.discard(FileName::Manifest(before));
-        }
+        self.discard_superseded(manifest);
         Ok(NextLog { log: Arc::new(log), allocated: allocate, manifest: manifest.position() })
+    }
+
+    /// Removes the manifests that rolling over has left behind.
+    pub(super) fn discard_superseded(&self, manifest: &mut Manifest) {
+        for number in manifest.take_superseded() {
+            self.discard(FileName::Manifest(number));
+        }
     }
 }

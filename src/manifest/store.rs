@@ -67,6 +67,8 @@ pub(crate) struct Manifest {
     next_number: u64,
     /// Roll over before appending to a longer file.
     roll_at: u64,
+    /// Files that rolling over has left behind.
+    superseded: Vec<FileNumber>,
     /// What ended writing.
     failure: Option<Error>,
     /// The database was closed.
@@ -134,6 +136,7 @@ impl Manifest {
             tail: Tail::Torn,
             next_number: number + 1,
             roll_at: 0,
+            superseded: Vec::new(),
             failure: None,
             ended: None,
             read_only: None,
@@ -169,6 +172,7 @@ impl Manifest {
             end,
             tail: Tail::Torn,
             next_number,
+            superseded: Vec::new(),
             failure: None,
             ended: None,
             read_only: read_only.clone(),
@@ -243,6 +247,11 @@ impl Manifest {
         let number = FileNumber(self.next_number);
         self.next_number += 1;
         Ok(number)
+    }
+
+    /// The manifests that nothing names any more, to be removed.
+    pub(crate) fn take_superseded(&mut self) -> Vec<FileNumber> {
+        std::mem::take(&mut self.superseded)
     }
 
     /// A random id for a new file.
@@ -328,6 +337,9 @@ impl Manifest {
             drop(self.fs.remove(&path));
         }
         let (file, end, allocated) = published?;
+        if self.header.number != header.number {
+            self.superseded.push(self.header.number);
+        }
         self.version = version;
         self.header = header;
         self.end = end;

@@ -92,7 +92,8 @@ impl Query {
         self
     }
 
-    /// One page of at most `count` entities and about 4 MiB, and where the next one begins.
+    /// One page of at most `count` entities and about 4 MiB, and where the next one begins. A [`top`](Self::top) bounds
+    /// each page, not their sum: a token follows as long as there is more.
     ///
     /// # Errors
     /// `InvalidInput` for more than 1,000; `Corruption`, `Io`; `NotFound` once the table was dropped.
