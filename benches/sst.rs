@@ -3,17 +3,15 @@
 //! `cargo bench --bench sst` measures with criterion. `cargo bench --bench sst -- best` prints the fastest of many
 //! short rounds: on a machine that does other things too, only that is worth comparing.
 //!
-//! Seen on a 2-core x86-64 virtual machine that was busy with other builds: (b) the fastest round at a load of 9 to 10,
-//! (c) criterion's mean at a load of 3, when keys were visited in another shuffled order. Not seen on a quiet machine.
+//! Seen on a 2-core x86-64 virtual machine that did nothing else: the fastest of many short rounds, files in memory.
 //!
 //! | case | mapped | read, all cached |
 //! | --- | --- | --- |
-//! | get, hit | 227 ns (b), 276 ns (c) | 472 ns (b), 748 ns (c) |
-//! | get, miss | 30 ns (b), 36 ns (c) | 58 ns (b), 104 ns (c) |
-//! | scan, an entry | 20 ns (b), 16 ns (c) | 21 ns (b), 22 ns (c) |
-//! | scan with zstd, an entry | 105 ns (c) | |
-//! | seek | 1.3 µs (b), 0.8 µs (c) | 1.4 µs (b) |
-//! | build, a row | 448 ns (b), into a file system in memory | |
+//! | get, hit | 279 ns | 387 ns |
+//! | get, miss | 28 ns | 68 ns |
+//! | scan, an entry | 13 ns | 14 ns |
+//! | seek | 769 ns | 870 ns |
+//! | build, a row | 159 ns, with zstd 154 ns | |
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 

@@ -2,6 +2,8 @@
 //!
 //! The reader is lean because an import reads everything twice, and strict where guessing would lose data:
 //! a stray quote or one that never closes is a malformed row with a line number, and reading goes on.
+//! It is our own because the `csv` crate takes `"a"b` for `ab`, and an unclosed quote with all that follows it
+//! for one row, both without a word.
 //!
 //! Invariants
 //! * a row is at most [`ROW_BYTES_MAX`] long, so memory is bounded whatever the input;

@@ -4,8 +4,6 @@
 //! * what is written reads back as the same bits, a NaN's payload excepted;
 //! * a finite Double is always written with a point or an exponent, so that it is not taken for an Int32.
 
-use super::json::number_len;
-
 /// The finite number that `text` spells by JSON's grammar; `None` if it is none or beyond f64.
 pub(crate) fn parse_finite(text: &str) -> Option<f64> {
     if text.is_empty() || number_len(text.as_bytes()) != text.len() {
@@ -22,6 +20,33 @@ pub(crate) fn parse(text: &str) -> Option<f64> {
         "-Infinity" => Some(f64::NEG_INFINITY),
         _ => parse_finite(text),
     }
+}
+
+/// The length of the JSON number that `bytes` begins with; 0 if there is none.
+pub(crate) fn number_len(bytes: &[u8]) -> usize {
+    let digits = |from: usize| {
+        bytes.get(from..).unwrap_or_default().iter().take_while(|b| b.is_ascii_digit()).count()
+    };
+    let mut len = usize::from(bytes.first() == Some(&b'-'));
+    match bytes.get(len) {
+        Some(b'0') => len += 1,
+        Some(b'1'..=b'9') => len += digits(len),
+        _ => return 0,
+    }
+    if bytes.get(len) == Some(&b'.') {
+        match digits(len + 1) {
+            0 => return len,
+            fraction => len += 1 + fraction,
+        }
+    }
+    if let Some(b'e' | b'E') = bytes.get(len) {
+        let sign = usize::from(matches!(bytes.get(len + 1), Some(b'+' | b'-')));
+        match digits(len + 1 + sign) {
+            0 => return len,
+            exponent => len += 1 + sign + exponent,
+        }
+    }
+    len
 }
 
 /// Appends `5.0`, `0.0001`, `1E-05`, `1.23456789012346E+24`, `NaN`, `-Infinity`: the fewest digits that

@@ -9,7 +9,9 @@
 
 use std::borrow::Cow;
 
-use super::json::{self, Reader, Scalar};
+use serde_json::value::RawValue;
+
+use super::json::{self, Members, Scalar};
 use super::keys::KeyFilter;
 use super::odata::{self, Metadata};
 use crate::error::{Code, Error, ErrorKind, Result};
@@ -107,7 +109,7 @@ fn read_query(fields: &mut Fields<'_>) -> Result<Request> {
     let select = fields.select()?;
     let top = fields.top()?;
     let next = fields.take("next").map(read_next).transpose()?;
-    let explain = fields.take("explain").is_some_and(|explain| explain != "false");
+    let explain = fields.take("explain").is_some_and(|explain| explain.get() != "false");
     let filter = fields.string("filter")?.unwrap_or_default();
     let filter = KeyFilter::parse(&filter)?;
     if explain {
@@ -116,8 +118,8 @@ fn read_query(fields: &mut Fields<'_>) -> Result<Request> {
     Ok(Request::Query { table, filter, select, top, next })
 }
 
-fn read_next(next: &str) -> Result<Key> {
-    let mut fields = Fields::read(next)?;
+fn read_next(next: &RawValue) -> Result<Key> {
+    let mut fields = Fields::read(next.get())?;
     let key = fields.key()?;
     fields.finish()?;
     Ok(key)
@@ -126,29 +128,24 @@ fn read_next(next: &str) -> Result<Key> {
 fn read_group(fields: &mut Fields<'_>) -> Result<Request> {
     let table = fields.table()?;
     let ops = fields.take("ops").ok_or_else(|| invalid("'ops' is missing"))?;
-    let mut writes = Vec::new();
-    Reader::new(ops).array(|reader| {
-        let op = reader.value_text()?;
-        if writes.len() < OPERATIONS_MAX {
-            writes.push(read_write(op).map_err(|error| error.at_index(writes.len()))?);
-        }
-        Ok(())
-    })?;
-    Ok(Request::Group { table, writes })
+    let ops = json::read_array(ops.get(), OPERATIONS_MAX)?;
+    let writes = ops.into_iter().enumerate();
+    let writes = writes.map(|(i, op)| read_write(op).map_err(|error| error.at_index(i)));
+    Ok(Request::Group { table, writes: writes.collect::<Result<_>>()? })
 }
 
 /// Reads one operation of a group.
-fn read_write(op: &str) -> Result<Write> {
-    let mut fields = Fields::read(op)?;
+fn read_write(op: &RawValue) -> Result<Write> {
+    let mut fields = Fields::read(op.get())?;
     let op = fields.string("op")?.ok_or_else(|| invalid("'op' is missing"))?;
     let write = fields.write(&op)?;
     fields.finish()?;
     Ok(write)
 }
 
-/// The members of a request, each with the text of its value; nulls count as absent.
+/// The members of a request, each with its value unread; nulls count as absent.
 struct Fields<'a> {
-    members: Vec<(Cow<'a, str>, &'a str)>,
+    members: Members<'a>,
 }
 
 /// More members than any request has.
@@ -156,25 +153,20 @@ const MEMBERS_MAX: usize = 16;
 
 impl<'a> Fields<'a> {
     fn read(text: &'a str) -> Result<Fields<'a>> {
-        let mut members: Vec<(Cow<'a, str>, &'a str)> = Vec::new();
-        let mut reader = Reader::new(text);
-        reader.object(|reader, name| {
-            let value = reader.value_text()?;
-            if members.iter().any(|(other, _)| *other == name) {
+        let mut members = json::read_object(text, MEMBERS_MAX + 1)?;
+        for (i, (name, _)) in members.iter().enumerate() {
+            if members.iter().take(i).any(|(other, _)| other == name) {
                 return Err(invalid(format!("'{name}' is there twice")));
             }
-            if members.len() == MEMBERS_MAX {
-                return Err(invalid("too many members"));
-            }
-            members.push((name, value));
-            Ok(())
-        })?;
-        reader.end()?;
-        members.retain(|(_, value)| *value != "null");
+        }
+        if members.len() > MEMBERS_MAX {
+            return Err(invalid("too many members"));
+        }
+        members.retain(|(_, value)| value.get() != "null");
         Ok(Fields { members })
     }
 
-    fn take(&mut self, name: &str) -> Option<&'a str> {
+    fn take(&mut self, name: &str) -> Option<&'a RawValue> {
         let found = self.members.iter().position(|(member, _)| member == name)?;
         Some(self.members.swap_remove(found).1)
     }
@@ -187,8 +179,8 @@ impl<'a> Fields<'a> {
     }
 
     fn string(&mut self, name: &str) -> Result<Option<Cow<'a, str>>> {
-        let Some(text) = self.take(name) else { return Ok(None) };
-        match Reader::new(text).scalar()? {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        match Scalar::read(value)? {
             Scalar::String(text) => Ok(Some(text)),
             _ => Err(invalid(format!("'{name}' is not a string"))),
         }
@@ -211,7 +203,8 @@ impl<'a> Fields<'a> {
     }
 
     fn entity(&mut self) -> Result<Entity> {
-        odata::read_entity(self.take("entity").ok_or_else(|| invalid("'entity' is missing"))?)
+        let entity = self.take("entity").ok_or_else(|| invalid("'entity' is missing"))?;
+        odata::read_entity(entity.get())
     }
 
     fn condition(&mut self) -> Result<Condition> {
@@ -234,25 +227,23 @@ impl<'a> Fields<'a> {
     }
 
     fn select(&mut self) -> Result<Select> {
-        let Some(text) = self.take("select") else { return Ok(None) };
-        let mut names = Vec::new();
-        Reader::new(text).array(|reader| match reader.scalar()? {
-            Scalar::String(_) if names.len() == SELECT_MAX => {
-                Err(invalid(format!("'select' lists more than {SELECT_MAX} names")))
-            }
-            Scalar::String(name) => {
-                names.push(name.into_owned());
-                Ok(())
-            }
+        let Some(list) = self.take("select") else { return Ok(None) };
+        let list = json::read_array(list.get(), SELECT_MAX + 1)?;
+        if list.len() > SELECT_MAX {
+            return Err(invalid(format!("'select' lists more than {SELECT_MAX} names")));
+        }
+        let names = list.into_iter().map(|name| match Scalar::read(name)? {
+            Scalar::String(name) => Ok(name.into_owned()),
             _ => Err(invalid("'select' is not a list of names")),
-        })?;
+        });
+        let names = names.collect::<Result<Vec<_>>>()?;
         let all = names.is_empty() || names.iter().any(|name| name == "*");
         Ok((!all).then_some(names))
     }
 
     fn top(&mut self) -> Result<usize> {
-        let Some(text) = self.take("top") else { return Ok(PAGE_ENTITIES_MAX) };
-        let top = text.parse().ok().filter(|top| *top <= PAGE_ENTITIES_MAX);
+        let Some(top) = self.take("top") else { return Ok(PAGE_ENTITIES_MAX) };
+        let top = top.get().parse().ok().filter(|top| *top <= PAGE_ENTITIES_MAX);
         top.ok_or_else(|| invalid(format!("'top' is not a number from 0 to {PAGE_ENTITIES_MAX}")))
     }
 }

@@ -151,7 +151,7 @@ fn what_is_no_request_is_refused() {
     refused("{}", "InvalidInput", "'op' is missing");
     refused(r#"{"op":5}"#, "InvalidInput", "'op' is not a string");
     refused(r#"{"op":"drop","table":"T"}"#, "InvalidInput", "unknown operation 'drop'");
-    refused(r#"{"op":"tables"} x"#, "InvalidInput", "text after the value");
+    refused(r#"{"op":"tables"} x"#, "InvalidInput", "trailing characters at line 1 column 17");
     refused(r#"{"op":"tables","op":"tables"}"#, "InvalidInput", "'op' is there twice");
     refused(r#"{"op":"tables","fliter":"x"}"#, "InvalidInput", "'fliter' means nothing here");
     refused(r#"{"op":"create_table"}"#, "InvalidInput", "'table' is missing");

@@ -186,7 +186,7 @@ impl Parser<'_> {
 
     fn number(&mut self) -> Result<()> {
         let rest = self.filter.as_bytes().get(self.at..).unwrap_or_default();
-        let len = if rest.starts_with(b"-INF") { 4 } else { super::json::number_len(rest) };
+        let len = if rest.starts_with(b"-INF") { 4 } else { super::double::number_len(rest) };
         if len == 0 {
             return Err(self.error());
         }

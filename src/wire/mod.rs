@@ -2,7 +2,6 @@
 //!
 //! Not here: carrying a request out (`cli::exec`), files and streams (`cli`).
 
-pub(crate) mod base64;
 pub(crate) mod double;
 pub(crate) mod exec;
 pub(crate) mod json;

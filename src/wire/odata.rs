@@ -9,8 +9,10 @@
 
 use std::borrow::Cow;
 
-use super::json::{self, Reader, Scalar};
-use super::{base64, double};
+use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
+
+use super::double;
+use super::json::{self, Scalar};
 use crate::error::{Code, Error, Result};
 use crate::model::{
     DateTime, DateTimeProblem, EdmType, Entity, KeyPart, SYSTEM_PROPERTIES, Value, ValueRef,
@@ -102,22 +104,18 @@ impl<'a> Members<'a> {
     /// Reads one JSON object and nothing after it.
     pub(crate) fn read(text: &'a str) -> Result<Members<'a>> {
         let mut members = Members { values: Vec::new(), types: Vec::new() };
-        let mut count = 0;
-        let mut reader = Reader::new(text);
-        reader.object(|reader, name| {
-            count += 1;
-            if count > MEMBERS_MAX {
-                return Err(Error::refused(Code::TooManyProperties));
-            }
-            let value = reader.scalar()?;
+        let read = json::read_object(text, MEMBERS_MAX + 1)?;
+        if read.len() > MEMBERS_MAX {
+            return Err(Error::refused(Code::TooManyProperties));
+        }
+        for (name, value) in read {
+            let value = Scalar::read(value)?;
             if let Some(property) = name.strip_suffix(TYPE_SUFFIX) {
                 members.types.push((property.to_owned().into(), value));
             } else if !name.starts_with("odata.") {
                 members.values.push((name, value));
             }
-            Ok(())
-        })?;
-        reader.end()?;
+        }
         if has_repeats(&members.values) || has_repeats(&members.types) {
             return Err(Error::refused(Code::DuplicatePropertiesSpecified));
         }
@@ -212,7 +210,7 @@ fn interpret(name: &str, value: &Scalar<'_>, annotated: Option<EdmType>) -> Resu
 fn interpret_text(name: &str, text: &str, edm: EdmType) -> Result<Value> {
     let value = match edm {
         EdmType::String => Some(Value::String(text.to_owned())),
-        EdmType::Binary => base64::decode(text).map(Value::Binary),
+        EdmType::Binary => BASE64.decode(text).ok().map(Value::Binary),
         EdmType::Boolean => text.parse().ok().map(Value::Boolean),
         EdmType::Int32 => integer(text).and_then(|text| text.parse().ok()).map(Value::Int32),
         EdmType::Int64 => integer(text).and_then(|text| text.parse().ok()).map(Value::Int64),
@@ -303,7 +301,7 @@ fn put_value(out: &mut Vec<u8>, value: ValueRef<'_>) {
 pub(crate) fn put_text(out: &mut Vec<u8>, value: ValueRef<'_>) {
     match value {
         ValueRef::String(text) => out.extend_from_slice(text.as_bytes()),
-        ValueRef::Binary(bytes) => base64::put(out, bytes),
+        ValueRef::Binary(bytes) => out.extend_from_slice(BASE64.encode(bytes).as_bytes()),
         ValueRef::Boolean(value) => {
             out.extend_from_slice(if value { b"true" } else { b"false" });
         }

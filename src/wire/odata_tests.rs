@@ -123,6 +123,19 @@ fn values_that_do_not_fit_their_type_are_refused() {
 }
 
 #[test]
+fn binaries_are_padded_base64_in_its_one_canonical_form() {
+    for text in ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "//79/A=="] {
+        let text = format!(r#""A@odata.type":"Edm.Binary","A":"{text}""#);
+        check(&text, &text);
+    }
+    for text in ["Z", "Zg", "Zg=", "====", "Zg==Zg==", "Zh==", "Zm9=", "Zm 9", "Zm9v\\n", "é==="] {
+        refused(&format!(r#""A@odata.type":"Edm.Binary","A":"{text}""#), "InvalidInput");
+    }
+    let value = interpret_text("A", "//79/A==", EdmType::Binary).unwrap();
+    assert_eq!(value, Value::Binary(vec![0xff, 0xfe, 0xfd, 0xfc]));
+}
+
+#[test]
 fn times_out_of_range_are_named() {
     let text = keyed(r#""When@odata.type":"Edm.DateTime","When":"1600-12-31T23:59:59Z""#);
     let error = read_entity(&text).unwrap_err();

@@ -4,6 +4,8 @@
 //! * properties are in the order of their names, which is what an entity's row wants;
 //! * a field is absent if it is one of the null texts, or empty in a column that is not text.
 
+use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
+
 use super::infer::{self, Candidates};
 use super::template::Template;
 use crate::cli::csv::Row;
@@ -13,7 +15,6 @@ use crate::model::{
     DateTime, DateTimeProblem, EdmType, Entity, EntityEncoder, PROPERTIES_MAX, SYSTEM_PROPERTIES,
     ValueRef, check_property_name, out_of_range,
 };
-use crate::wire::base64;
 
 /// What the user says about the columns.
 #[derive(Debug, Default)]
@@ -221,8 +222,7 @@ impl<'c> Converter<'c> {
         for column in columns.properties.iter().filter(|column| column.edm == EdmType::Binary) {
             let field = row.field(column.index);
             if !columns.is_null(field, EdmType::Binary) {
-                let text = std::str::from_utf8(field).ok();
-                let bytes = text.and_then(base64::decode).ok_or_else(|| column.refusal(field))?;
+                let bytes = BASE64.decode(field).map_err(|_| column.refusal(field))?;
                 self.binaries.push(bytes);
             }
         }
