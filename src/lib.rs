@@ -90,7 +90,8 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use db::{Db, OpenReport, Stats};
 pub use error::{Code, Corruption, Error, ErrorKind, Result};
 pub use model::{
-    Binary, DateTime, ETag, EdmType, Entity, FromValue, Guid, Seq, Shape, Value, ValueRef,
+    Binary, DateTime, ETag, EdmType, Entity, EntityEncoder, FromValue, Guid, Seq, Shape, Value,
+    ValueRef,
 };
 pub use options::{Background, Codec, Durability, IoMode, Options};
 pub use query::{Entities, KeyRange, Page, Query, QueryView, Token};

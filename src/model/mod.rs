@@ -22,16 +22,22 @@ pub use datetime::DateTime;
 pub use entity::Entity;
 pub use etag::ETag;
 pub use guid::Guid;
+pub use project::EntityEncoder;
 pub use seq::Seq;
 pub use shape::Shape;
 pub use value::{EdmType, Value, ValueRef};
 
+// What only requests in text need.
+#[cfg(feature = "cli")]
 pub(crate) use datetime::DateTimeProblem;
+#[cfg(feature = "cli")]
+pub(crate) use limits::{SYSTEM_PROPERTIES, check_property_name, out_of_range};
+
 pub(crate) use limits::{
-    GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KeyPart, PROPERTIES_MAX, SYSTEM_PROPERTIES, check_key,
-    check_property_name, check_row_limits, check_table_name, out_of_range,
+    GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KeyPart, PROPERTIES_MAX, check_key, check_row_limits,
+    check_table_name,
 };
-pub(crate) use project::{EntityEncoder, Projector};
+pub(crate) use project::Projector;
 pub(crate) use row::{Row, RowRef, ShapeRef, merge_rows};
 pub(crate) use shapes::{ShapeId, Shapes};
 pub(crate) use value::{utf16_len, utf16_rank, utf16_unrank_in_place};

@@ -1,6 +1,7 @@
 //! Entities with some of a row's properties, and rows of many entities with few shapes: both remember the shapes
 //! that they met last, so that an entity costs one allocation.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::entity::Entity;
@@ -19,9 +20,24 @@ pub(crate) struct Projector {
     recent: Recent<Projection>,
 }
 
-/// Makes entities of property lists that repeat their names and types, as an import does.
+/// Makes entities of property lists that repeat their names and types, as a bulk load does: half the cost of
+/// building each one, because the names are looked up once for all.
+///
+/// ```
+/// # fn main() -> rowstone::Result<()> {
+/// use rowstone::{Db, EntityEncoder, ValueRef};
+/// let readings = Db::open_in_memory()?.create_table("readings")?;
+/// let (mut encoder, mut loader) = (EntityEncoder::default(), readings.loader());
+/// for line in 1..=1_000u64 {
+///     let mut row = [("Celsius", ValueRef::Double(20.5)), ("Sensor", ValueRef::Int32(7))];
+///     loader.push(line, encoder.entity("kitchen", &format!("{line:06}"), &mut row)?)?;
+/// }
+/// assert_eq!(loader.finish()?.loaded, 1_000);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Default)]
-pub(crate) struct EntityEncoder {
+pub struct EntityEncoder {
     recent: Recent<Arc<Shape>>,
 }
 
@@ -97,8 +113,8 @@ impl EntityEncoder {
     /// An entity with these properties, which are sorted by name on the way.
     ///
     /// # Errors
-    /// What [`Entity::to_row`] refuses about names, values and size; `DuplicatePropertiesSpecified`.
-    pub(crate) fn entity(
+    /// `InvalidInput` for names, values and sizes that the data model does not allow, or a name given twice.
+    pub fn entity(
         &mut self,
         pk: &str,
         rk: &str,
@@ -140,6 +156,12 @@ impl<T> Recent<T> {
             place
         });
         &self.items[found]
+    }
+}
+
+impl fmt::Debug for EntityEncoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EntityEncoder").finish_non_exhaustive()
     }
 }
 
