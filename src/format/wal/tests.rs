@@ -120,7 +120,8 @@ fn trap_44_fields_of_newer_formats_are_refused_or_skipped() {
     check(RecordKind::Open, &encoded(|out| open().encode(out)), OPEN);
     check(RecordKind::Group, &group(), GROUP);
     check(RecordKind::Catalog, &catalog(), GROUP);
-    check(RecordKind::Promise, &[], PROMISE);
+    let promise = encoded(|out| Promise { ceiling: Seq(300) }.encode(out));
+    check(RecordKind::Promise, &promise, PROMISE);
 }
 
 #[test]
