@@ -16,6 +16,7 @@ use crate::harness::oracle::Oracle;
 use crate::harness::program::{Failure, Mix, Program, panic_text, report};
 use crate::harness::rng::{Rng, mix};
 use crate::harness::runner::Runner;
+use crate::harness::say;
 use crate::harness::step::{Condition, Config, Step, Verb, Write};
 use crate::harness::value::Val;
 
@@ -205,7 +206,7 @@ fn every_moment_of_small_histories_recovers() {
         check(&Program::random(0xc0_0000 + seed, STEPS, mix_of), &mut tally);
         seed += 1;
     }
-    println!("{tally:?}");
+    say(format!("crash images: {tally:?}"));
 }
 
 /// Nothing but opening: the directory must never be one that cannot be opened again.
@@ -233,7 +234,7 @@ fn trap_04_what_was_synced_stays_whatever_the_durability() {
             check(&program, &mut tally);
         }
     }
-    println!("{tally:?}");
+    say(format!("crash images: {tally:?}"));
 }
 
 /// Several memtables and logs at once: a log goes only after everything in it is durable elsewhere.
@@ -257,7 +258,7 @@ fn trap_08_logs_go_after_what_replaces_them_is_durable() {
         }
         check(&program, &mut tally);
     }
-    println!("{tally:?}");
+    say(format!("crash images: {tally:?}"));
 }
 
 /// Deaths at any moment leave files behind; opening removes what nothing names.

@@ -10,6 +10,7 @@ use rowstone::{Durability, IoMode};
 use crate::harness::engine::Engine;
 use crate::harness::program::{Mix, Program};
 use crate::harness::runner::{Runner, is_storage_error};
+use crate::harness::say;
 use crate::harness::step::{Config, Step};
 
 const STEPS: usize = 60;
@@ -131,7 +132,7 @@ fn sweep(plan: Plan, io_mode: IoMode) {
         }
         assert!(nth > 50, "the sweep ended after {nth} operations");
     }
-    println!("{plan:?}, {io_mode:?}: {tally:?}");
+    say(format!("{plan:?}, {io_mode:?}: {tally:?}"));
 }
 
 #[test]

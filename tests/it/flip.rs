@@ -9,6 +9,7 @@ use rowstone::{Durability, Error, ErrorKind, IoMode};
 use crate::harness::engine::{Engine, PATH};
 use crate::harness::program::{Mix, Program};
 use crate::harness::runner::Runner;
+use crate::harness::say;
 use crate::harness::step::{Config, Step};
 
 const STEPS: usize = 40;
@@ -108,7 +109,7 @@ impl Subject {
             let checked = self.check(damaged, &file, &mut tally);
             checked.unwrap_or_else(|why| panic!("{what}: {file} removed: {why}"));
         }
-        println!("{what}: {tally:?}");
+        say(format!("{what}: {tally:?}"));
         assert!(tally.refused > 100, "{tally:?}");
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::harness::program::{Mix, Program, check};
 use crate::harness::runner::Counts;
+use crate::harness::say;
 
 const PROGRAMS: u64 = 1000;
 const STEPS: usize = 500;
@@ -41,10 +42,10 @@ fn run(first: u64, mix: Mix) -> Counts {
 
 fn print(counts: Counts, what: &str) {
     let Counts { steps, commits, refusals, rows_read, recoveries } = counts;
-    println!(
+    say(format!(
         "{what}: {steps} steps, {commits} commits, {refusals} refusals, {rows_read} rows read, \
          {recoveries} recoveries"
-    );
+    ));
 }
 
 fn number(name: &str) -> Option<u64> {

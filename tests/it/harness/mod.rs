@@ -9,3 +9,9 @@ pub mod rng;
 pub mod runner;
 pub mod step;
 pub mod value;
+
+/// Prints a line that a passing test shows too: counts are part of what a run says.
+pub fn say(line: impl std::fmt::Display) {
+    use std::io::Write;
+    drop(writeln!(std::io::stderr().lock(), "{line}"));
+}
