@@ -3,7 +3,7 @@
 //! `cargo bench --bench sst` measures with criterion. `cargo bench --bench sst -- best` prints the fastest of many
 //! short rounds: on a machine that does other things too, only that is worth comparing.
 //!
-//! Seen on a 2-core x86-64 virtual machine that did nothing else: the fastest of many short rounds, files in memory.
+//! Seen on a 2-core x86-64 virtual machine that did little else: the fastest of many short rounds, files in memory.
 //!
 //! | case | mapped | read, all cached |
 //! | --- | --- | --- |
