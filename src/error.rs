@@ -140,9 +140,8 @@ impl Error {
     /// The same error, seen while `doing` something larger: kind and code stay.
     pub(crate) fn during(self, doing: impl Into<Cow<'static, str>>) -> Self {
         let (kind, code, index) = (self.0.kind, self.0.code, self.0.index);
-        let mut error = Self::build(kind, code, doing.into(), Some(Cause::Error(self)));
-        Arc::get_mut(&mut error.0).expect("just built").index = index;
-        error
+        let (message, cause) = (doing.into(), Some(Cause::Error(self)));
+        Self(Arc::new(Inner { kind, code, message, index, cause }))
     }
 
     /// What every write answers after `self` ended writing.

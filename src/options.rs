@@ -139,7 +139,7 @@ impl Options {
     }
 
     /// Bytes a memtable may take before it is flushed; also bounds each log. At most three are in
-    /// memory. At least 64 KiB, default 64 MiB.
+    /// memory. At least 4 KiB, default 64 MiB.
     pub fn memtable_bytes(mut self, bytes: usize) -> Self {
         self.memtable_bytes = bytes.max(4 << 10);
         self
@@ -157,7 +157,7 @@ impl Options {
         self
     }
 
-    /// Target size of a file of a sorted run. At least 64 KiB, default 32 MiB.
+    /// Target size of a file of a sorted run. At least 4 KiB, default 32 MiB.
     pub fn run_file_bytes(mut self, bytes: u64) -> Self {
         self.run_file_bytes = bytes.max(4 << 10);
         self
