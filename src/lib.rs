@@ -72,9 +72,12 @@ mod manifest;
 mod memtable;
 mod model;
 mod options;
+mod planted;
 mod query;
 mod ranges;
 mod rng;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod sst;
 mod sync;
 mod table;

@@ -43,6 +43,11 @@ impl Rng {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
+    /// A position in a list of `len` items; 0 if it is empty.
+    pub fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
+    }
+
     /// True in `numerator` of `denominator` cases.
     pub fn chance(&mut self, numerator: u64, denominator: u64) -> bool {
         self.below(denominator) < numerator
@@ -50,7 +55,7 @@ impl Rng {
 
     /// One of `items`. Requires that there is one.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
-        &items[self.below(items.len() as u64) as usize]
+        &items[self.index(items.len())]
     }
 }
 

@@ -3,8 +3,6 @@
 //!
 //! Not here: what a target does with its bytes (`rowstone::fuzzing`).
 
-#[path = "../../tests/it/harness/mod.rs"]
-pub mod harness;
 pub mod replay;
 
 #[cfg(fuzzing)]
@@ -12,12 +10,14 @@ pub use libfuzzer_sys;
 
 use std::time::{Duration, Instant};
 
-use harness::program::{Mix, Program, check};
-use harness::rng::mix;
+use rowstone::Rng;
+use rowstone::sim::program::{Mix, Program, check};
 
 /// A program decided by the bytes, run against the oracle, crashes included.
 pub fn program(data: &[u8]) {
-    let seed = data.iter().fold(data.len() as u64, |seed, byte| mix(seed ^ u64::from(*byte)));
+    let seed = data
+        .iter()
+        .fold(data.len() as u64, |seed, byte| Rng::from_seed(seed ^ u64::from(*byte)).next_u64());
     check(&Program::random(seed, 60, Mix::CRASHING));
 }
 

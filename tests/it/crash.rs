@@ -10,15 +10,15 @@ use std::sync::Arc;
 use rowstone::Durability;
 use rowstone::fs::{Fs, MemFs};
 
-use crate::harness::engine::Engine;
-use crate::harness::lying;
-use crate::harness::oracle::Oracle;
-use crate::harness::program::{Failure, Mix, Program, panic_text, report};
-use crate::harness::rng::{Rng, mix};
-use crate::harness::runner::Runner;
-use crate::harness::say;
-use crate::harness::step::{Condition, Config, Step, Verb, Write};
-use crate::harness::value::Val;
+use crate::lying;
+use crate::say;
+use rowstone::Rng;
+use rowstone::sim::engine::Engine;
+use rowstone::sim::oracle::Oracle;
+use rowstone::sim::program::{Failure, Mix, Program, panic_text, report};
+use rowstone::sim::runner::Runner;
+use rowstone::sim::step::{Condition, Config, Step, Verb, Write};
+use rowstone::sim::value::Val;
 
 const IMAGES: u64 = 50_000;
 const STEPS: usize = 60;
@@ -105,7 +105,7 @@ impl Recording {
             .map_err(|what| format!("killed after {}: {what}", self.operation(op)))?;
         tally.images += 1;
         for _ in 0..SEEDS_PER_OPERATION {
-            let seed = rng.next() >> 32;
+            let seed = rng.next_u64() >> 32;
             let cut = self.fs.crash_image_at(op, seed).expect("recorded");
             self.check_power_cut(cut, promised, rng, tally).map_err(|what| {
                 format!("power cut after {}, seed {seed}: {what}", self.operation(op))
@@ -128,7 +128,7 @@ impl Recording {
         if rng.chance(1, 4) {
             let moments: Vec<u64> = image.recorded().collect();
             let op = *rng.pick(&moments);
-            let seed = rng.next() >> 32;
+            let seed = rng.next_u64() >> 32;
             let again = image.crash_image_at(op, seed).expect("recorded");
             self.recover(again, promised, true).map_err(|what| {
                 format!("again after operation {op} of recovery, seed {seed}: {what}")
@@ -151,11 +151,11 @@ fn go_on(runner: &mut Runner, rng: &mut Rng) -> Result<(), String> {
         runner.run(&Step::Sync)?;
     }
     let table = runner.oracle.tables.values().next().unwrap().name.clone();
-    let (pk, rk) = ("after".to_owned(), format!("r{}", rng.below(3)));
+    let (pk, rk) = ("after".to_owned(), format!("r{}", rng.index(3)));
     let write =
         Write { verb: Verb::Upsert, pk, rk, properties: Vec::new(), condition: Condition::Any };
     runner.run(&Step::Write { table, write, durability: Some(rowstone::Durability::Sync) })?;
-    runner.run(&Step::Crash(rng.next() >> 32))?;
+    runner.run(&Step::Crash(rng.next_u64() >> 32))?;
     runner.run(&Step::Verify)?;
     Ok(())
 }
@@ -164,7 +164,7 @@ fn run_program(program: &Program, wrap: Wrap, tally: &mut Tally) -> Result<(), F
     let mut at = 0;
     let run = catch_unwind(AssertUnwindSafe(|| {
         let recording = Recording::of(program, wrap, &mut at)?;
-        let mut rng = Rng::new(mix(program.seed ^ 0xc4a5));
+        let mut rng = Rng::from_seed(program.seed ^ 0xc4a5);
         for op in recording.fs.recorded() {
             recording.check_moment(op, &mut rng, tally)?;
             tally.operations += 1;
@@ -242,7 +242,7 @@ fn trap_04_what_was_synced_stays_whatever_the_durability() {
 fn trap_08_logs_go_after_what_replaces_them_is_durable() {
     let mut tally = Tally::default();
     for seed in 0..3 {
-        let mut rng = Rng::new(mix(seed));
+        let mut rng = Rng::from_seed(seed);
         let mut program = Program::random(0x08_0000 + seed, 4, Mix::QUIET);
         program.config.memtable_bytes = 4 << 10;
         program.config.durability = *rng.pick(&[Durability::Os, Durability::Sync]);
@@ -264,7 +264,7 @@ fn trap_08_logs_go_after_what_replaces_them_is_durable() {
 /// Deaths at any moment leave files behind; opening removes what nothing names.
 #[test]
 fn trap_52_leftovers_do_not_pile_up() {
-    let mut rng = Rng::new(52);
+    let mut rng = Rng::from_seed(52);
     let program = Program::random(0x52_0000, 400, Mix { crashes: 25, ..Mix::QUIET });
     let mut runner = Runner::new(program.config.clone());
     runner.run(&Step::Open(program.config.clone())).unwrap();

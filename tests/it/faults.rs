@@ -7,11 +7,11 @@ use std::sync::Arc;
 use rowstone::fs::{Fault, FaultFs, FaultKind, Fs};
 use rowstone::{Durability, IoMode};
 
-use crate::harness::engine::Engine;
-use crate::harness::program::{Mix, Program};
-use crate::harness::runner::{Runner, is_storage_error};
-use crate::harness::say;
-use crate::harness::step::{Config, Step};
+use crate::say;
+use rowstone::sim::engine::Engine;
+use rowstone::sim::program::{Mix, Program};
+use rowstone::sim::runner::{Runner, is_storage_error};
+use rowstone::sim::step::{Config, Step};
 
 const STEPS: usize = 60;
 

@@ -6,11 +6,11 @@
 use rowstone::fs::MemFs;
 use rowstone::{Durability, Error, ErrorKind, IoMode};
 
-use crate::harness::engine::{Engine, PATH};
-use crate::harness::program::{Mix, Program};
-use crate::harness::runner::Runner;
-use crate::harness::say;
-use crate::harness::step::{Config, Step};
+use crate::say;
+use rowstone::sim::engine::{Engine, PATH};
+use rowstone::sim::program::{Mix, Program};
+use rowstone::sim::runner::Runner;
+use rowstone::sim::step::{Config, Step};
 
 const STEPS: usize = 40;
 

@@ -5,7 +5,7 @@
 
 use rowstone::fuzzing::round_trip;
 
-use crate::harness::value::unhex;
+use rowstone::sim::value::unhex;
 
 /// One example of the document.
 pub struct Example {

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use rowstone::fs::{Fs, MemFs};
 use rowstone::{Durability, ManualClock};
 
-use crate::harness::engine::{Engine, PATH, START};
-use crate::harness::parse::steps;
-use crate::harness::runner::Runner;
-use crate::harness::step::{Config, Step};
+use rowstone::sim::engine::{Engine, PATH, START};
+use rowstone::sim::parse::steps;
+use rowstone::sim::runner::Runner;
+use rowstone::sim::step::{Config, Step};
 
 type Files = BTreeMap<String, Vec<u8>>;
 

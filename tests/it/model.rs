@@ -2,9 +2,9 @@
 //!
 //! `PROGRAMS=n` changes how many, `SEED=n` runs one and nothing else.
 
-use crate::harness::program::{Mix, Program, check};
-use crate::harness::runner::Counts;
-use crate::harness::say;
+use crate::say;
+use rowstone::sim::program::{Mix, Program, check};
+use rowstone::sim::runner::Counts;
 
 const PROGRAMS: u64 = 1000;
 const STEPS: usize = 500;

@@ -8,8 +8,8 @@ use rowstone::{
     Background, Db, Durability, Entity, ErrorKind, IoMode, KeyRange, ManualClock, Table,
 };
 
-use crate::harness::engine::START;
-use crate::harness::rng::Rng;
+use rowstone::Rng;
+use rowstone::sim::engine::START;
 
 fn open(fs: Arc<dyn Fs>) -> Db {
     let options = Db::options().fs(fs).clock(Arc::new(ManualClock::new(START)));
@@ -24,7 +24,7 @@ fn note(number: u64) -> Entity {
 
 /// Flushes, compacts, runs steps, as chance has it.
 fn maintain(db: &Db, rng: &mut Rng) {
-    match rng.below(4) {
+    match rng.index(4) {
         0 => db.flush().unwrap(),
         1 => db.compact().unwrap(),
         _ => {
@@ -39,7 +39,7 @@ fn maintain(db: &Db, rng: &mut Rng) {
 fn trap_22_tokens_survive_deletes_flushes_and_compactions() {
     let db = open(Arc::new(MemFs::new()));
     let table = db.create_table("Pages").unwrap();
-    let mut rng = Rng::new(22);
+    let mut rng = Rng::from_seed(22);
     for number in 0..600 {
         table.insert(note(number)).unwrap();
     }
@@ -54,9 +54,9 @@ fn trap_22_tokens_survive_deletes_flushes_and_compactions() {
                 Some(token) => query.after(token),
                 None => query,
             };
-            let page = query.page(1 + rng.below(60)).unwrap();
+            let page = query.page(1 + rng.index(60)).unwrap();
             seen.extend(page.entities().iter().map(|entity| entity.row_key().to_owned()));
-            let gone = 20 * rng.below(30) as u64 + round;
+            let gone = 20 * rng.index(30) as u64 + round;
             drop(table.delete(note(gone).partition_key(), note(gone).row_key()));
             maintain(&db, &mut rng);
             match page.next() {
@@ -105,7 +105,7 @@ fn trap_32_the_head_of_a_queue_is_found_past_its_tombstones() {
 
 fn rewrite(table: &Table, rng: &mut Rng) {
     for number in 0..600 {
-        let note = "y".repeat(rng.below(90));
+        let note = "y".repeat(rng.index(90));
         let entity = Entity::new(format!("p{}", number % 3), format!("r{number:05}"));
         table.upsert(entity.with("Note", note)).unwrap();
     }
@@ -116,7 +116,7 @@ fn trap_33_files_stay_while_somebody_reads_them_and_go_afterwards() {
     let fs = MemFs::new();
     let db = open(Arc::new(fs.clone()));
     let table = db.create_table("Held").unwrap();
-    let mut rng = Rng::new(33);
+    let mut rng = Rng::from_seed(33);
     for number in 0..600 {
         table.insert(note(number)).unwrap();
     }

@@ -1,7 +1,7 @@
 //! Runs `tests/scripts/*.txt`: a command, its input, `----`, what is expected; `REWRITE=1` writes that back.
 //!
 //! A script starts with an empty memory file system, a clock that stands still and no background
-//! threads. Besides the steps of `harness::step` it has commands that look at files and spoil them:
+//! threads. Besides the steps of `rowstone::sim::step` it has commands that look at files and spoil them:
 //!
 //! * `files`: names and sizes; `ops`: the file operations since the last `ops`;
 //! * `close`; `stats [prefix]`; `quota BYTES|none`;
@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use rowstone::fs::{Fault, FaultFs, FaultKind, Fs, OpKind};
 
-use crate::harness::engine::{Engine, PATH};
-use crate::harness::parse::{Command, steps};
-use crate::harness::runner::Runner;
-use crate::harness::step::{Config, Step};
+use rowstone::sim::engine::{Engine, PATH};
+use rowstone::sim::parse::{Command, steps};
+use rowstone::sim::runner::Runner;
+use rowstone::sim::step::{Config, Step};
 
 /// One command of a script, with the text around it.
 struct Case {

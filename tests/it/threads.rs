@@ -7,8 +7,8 @@ use std::thread;
 use rowstone::fs::MemFs;
 use rowstone::{Db, Durability, Entity, EntityGroup, ErrorKind, KeyRange, ManualClock};
 
-use crate::harness::engine::{START, ticks};
-use crate::harness::rng::Rng;
+use rowstone::Rng;
+use rowstone::sim::engine::{START, ticks};
 
 const THREADS: u64 = 8;
 
@@ -35,10 +35,10 @@ fn trap_19_inserts_of_the_same_keys_have_one_winner_each() {
         for thread in 0..THREADS {
             let (table, won) = (table.clone(), &won);
             scope.spawn(move || {
-                let mut rng = Rng::new(thread);
+                let mut rng = Rng::from_seed(thread);
                 let mut keys: Vec<u64> = (0..KEYS).collect();
                 for at in (1..keys.len()).rev() {
-                    keys.swap(at, rng.below(at + 1));
+                    keys.swap(at, rng.index(at + 1));
                 }
                 for key in keys {
                     let entity = Entity::new(format!("p{}", key % 5), format!("r{key:04}"));
@@ -132,9 +132,9 @@ fn trap_18_trap_35_tags_grow_over_reopenings_under_a_clock_that_jumps() {
     let clock = Arc::new(ManualClock::new(START));
     let mut fs = MemFs::new();
     let mut newest = 0;
-    let mut rng = Rng::new(18);
+    let mut rng = Rng::from_seed(18);
     for round in 0..200u64 {
-        clock.jump(START / 2 + rng.next() % START);
+        clock.jump(START / 2 + rng.next_u64() % START);
         let db = open(&fs, &clock);
         let table = db.table_or_create("Tags").unwrap();
         for write in 0..5 {
@@ -146,9 +146,9 @@ fn trap_18_trap_35_tags_grow_over_reopenings_under_a_clock_that_jumps() {
             let etag = table.commit_with(group, durability).unwrap()[0].unwrap();
             assert!(ticks(etag) > newest, "round {round}: {} after {newest}", ticks(etag));
             newest = ticks(etag);
-            clock.jump(START / 2 + rng.next() % START);
+            clock.jump(START / 2 + rng.next_u64() % START);
         }
-        match rng.below(3) {
+        match rng.index(3) {
             0 => db.close().unwrap(),
             1 => fs = fs.kill_image(),
             _ => fs = fs.crash_image(round),

@@ -9,7 +9,7 @@ use super::source::{Source, is_word};
 const FLOORS: &[(u8, &[&str])] = &[
     (13, &["main", "fuzzing", "bench_support"]),
     (12, &["cli"]),
-    (10, &["wire"]),
+    (10, &["wire", "sim"]),
     (9, &["db"]),
     (8, &["query"]),
     (7, &["table", "check"]),
@@ -19,7 +19,7 @@ const FLOORS: &[(u8, &[&str])] = &[
     (3, &["format", "options"]),
     (2, &["model", "fs"]),
     (1, &["error"]),
-    (0, &["codec", "clock", "rng", "sync", "executor"]),
+    (0, &["codec", "clock", "rng", "sync", "executor", "planted"]),
 ];
 
 /// Steps within a floor or up that are taken all the same: from, to, reason.

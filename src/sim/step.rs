@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use rowstone::{Durability, IoMode};
+use crate::options::{Durability, IoMode};
 
 use super::value::Val;
 

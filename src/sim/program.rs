@@ -2,12 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rowstone::{Durability, IoMode};
+use crate::options::{Durability, IoMode};
 
-use super::rng::{Rng, mix};
 use super::runner::{Counts, Runner};
 use super::step::{Condition, Config, Scan, Step, Verb, Write};
 use super::value::Val;
+use crate::rng::Rng;
 
 /// A database's options, and what is done to it.
 #[derive(Clone, Debug)]
@@ -45,14 +45,14 @@ const NAMES: [&str; 6] = ["A", "B", "Count", "Note", "At", "_x"];
 
 impl Program {
     pub fn random(seed: u64, length: usize, mix_of: Mix) -> Program {
-        let mut rng = Rng::new(mix(seed));
+        let mut rng = Rng::from_seed(seed);
         let mut generator = Generator { rng: rng.clone(), mix_of, snapshots: Vec::new(), names: 0 };
         let config = generator.config();
         let mut steps = vec![Step::CreateTable(TABLES[0].to_owned())];
         while steps.len() < length {
             steps.push(generator.step());
         }
-        rng.next();
+        rng.next_u64();
         Program { seed, config, steps }
     }
 
@@ -179,14 +179,14 @@ impl Generator {
             run_file_bytes: *rng.pick(&[4 << 10, 64 << 10]),
             cache_bytes: *rng.pick(&[0, 8 << 10, 1 << 20]),
             compress: cfg!(feature = "zstd") && rng.chance(1, 4),
-            seed: rng.next(),
+            seed: rng.next_u64(),
         }
     }
 
     fn step(&mut self) -> Step {
         let Mix { crashes, reopens, clock, tables } = self.mix_of;
         let weights = [360, 90, 120, 70, 30, 60, 90, 25, 8, crashes, reopens, clock, tables];
-        let mut roll = self.rng.below(weights.iter().sum());
+        let mut roll = self.rng.index(weights.iter().sum());
         let kind = weights.iter().position(|weight| {
             let hit = roll < *weight;
             roll = roll.saturating_sub(*weight);
@@ -199,7 +199,7 @@ impl Generator {
             Some(3) => self.scan_step(),
             Some(4) => self.snapshot_step(),
             Some(5) => Step::Flush,
-            Some(6) => Step::Background(1 + self.rng.below(4)),
+            Some(6) => Step::Background(1 + self.rng.index(4)),
             Some(7) => Step::Compact,
             Some(8) => {
                 if self.rng.chance(1, 4) {
@@ -210,11 +210,11 @@ impl Generator {
             }
             Some(9) if self.rng.chance(1, 3) => self.forgetting(Step::Kill),
             Some(9) => {
-                let seed = self.rng.next() >> 32;
+                let seed = self.rng.next_u64() >> 32;
                 self.forgetting(Step::Crash(seed))
             }
             Some(10) => self.forgetting(Step::Reopen),
-            Some(11) => Step::Clock(self.rng.below(4000) as i64 - 2000),
+            Some(11) => Step::Clock(self.rng.index(4000) as i64 - 2000),
             _ => self.table_step(),
         }
     }
@@ -227,13 +227,13 @@ impl Generator {
 
     fn table(&mut self) -> String {
         // Mostly the first, which is there from the start.
-        let pick = self.rng.below(8).saturating_sub(5);
+        let pick = self.rng.index(8).saturating_sub(5);
         TABLES[pick].to_owned()
     }
 
     fn table_step(&mut self) -> Step {
         let table = (*self.rng.pick(&TABLES)).to_owned();
-        match self.rng.below(8) {
+        match self.rng.index(8) {
             0 => Step::DropTable(table),
             1 => Step::Tables,
             2 => Step::CreateTable(table.to_uppercase()),
@@ -246,11 +246,11 @@ impl Generator {
     }
 
     fn rk(&mut self) -> String {
-        match self.rng.below(12) {
+        match self.rng.index(12) {
             0 => String::new(),
-            1 => "r".repeat(1 + self.rng.below(3)),
-            2 => format!("r{}", "x".repeat(self.rng.below(200))),
-            _ => format!("r{:02}", self.rng.below(24)),
+            1 => "r".repeat(1 + self.rng.index(3)),
+            2 => format!("r{}", "x".repeat(self.rng.index(200))),
+            _ => format!("r{:02}", self.rng.index(24)),
         }
     }
 
@@ -278,7 +278,7 @@ impl Generator {
 
     fn properties(&mut self) -> Vec<(String, Val)> {
         let mut properties: Vec<(String, Val)> = Vec::new();
-        for _ in 0..self.rng.below(5) {
+        for _ in 0..self.rng.index(5) {
             let name = (*self.rng.pick(&NAMES)).to_owned();
             let value = self.value();
             properties.retain(|(other, _)| *other != name);
@@ -289,22 +289,22 @@ impl Generator {
 
     fn value(&mut self) -> Val {
         let rng = &mut self.rng;
-        match rng.below(8) {
-            0 => Val::String("é x'".repeat(rng.below(40))),
-            1 => Val::Binary(vec![rng.below(256) as u8; rng.below(300)]),
+        match rng.index(8) {
+            0 => Val::String("é x'".repeat(rng.index(40))),
+            1 => Val::Binary(vec![rng.index(256) as u8; rng.index(300)]),
             2 => Val::Boolean(rng.chance(1, 2)),
-            3 => Val::Int32(rng.next() as i32),
-            4 => Val::Int64(rng.next() as i64),
+            3 => Val::Int32(rng.next_u64() as i32),
+            4 => Val::Int64(rng.next_u64() as i64),
             5 => Val::Double(rng.pick(&[0.0f64, -0.0, 1.5, f64::INFINITY, f64::NAN]).to_bits()),
-            6 => Val::DateTime(rng.next() % 2_650_467_744_000_000_000),
-            _ => Val::Guid(std::array::from_fn(|_| rng.below(256) as u8)),
+            6 => Val::DateTime(rng.next_u64() % 2_650_467_744_000_000_000),
+            _ => Val::Guid(std::array::from_fn(|_| rng.index(256) as u8)),
         }
     }
 
     fn group_step(&mut self) -> Step {
         let pk = self.pk();
         let mut writes: Vec<Write> = Vec::new();
-        for _ in 0..1 + self.rng.below(6) {
+        for _ in 0..1 + self.rng.index(6) {
             let write = self.write(pk.clone());
             if writes.iter().all(|other| other.rk != write.rk) {
                 writes.push(write);
@@ -338,15 +338,15 @@ impl Generator {
         // A span the wrong way round is a question of its own.
         let ordered = !matches!((&from, &to), (Some(from), Some(to)) if from > to);
         let to = to.filter(|_| ordered);
-        let top = self.rng.chance(1, 4).then(|| self.rng.below(20));
-        let page = self.rng.chance(1, 4).then(|| 1 + self.rng.below(10));
+        let top = self.rng.chance(1, 4).then(|| self.rng.index(20));
+        let page = self.rng.chance(1, 4).then(|| 1 + self.rng.index(10));
         let scan = Scan { pk, from, to, select: self.select(), top, page, at: self.at() };
         Step::Scan { table: self.table(), scan }
     }
 
     fn snapshot_step(&mut self) -> Step {
         if self.snapshots.len() > 2 || (!self.snapshots.is_empty() && self.rng.chance(1, 2)) {
-            let at = self.rng.below(self.snapshots.len());
+            let at = self.rng.index(self.snapshots.len());
             return Step::Release(self.snapshots.remove(at));
         }
         self.names += 1;

@@ -12,7 +12,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
-use rowstone::Durability;
+use crate::options::Durability;
 
 use super::step::{Condition, Verb, Write, write_entity};
 use super::value::Val;

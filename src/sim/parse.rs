@@ -1,6 +1,6 @@
 //! The text of steps, read back: words, options, entities.
 
-use rowstone::{Durability, IoMode};
+use crate::options::{Durability, IoMode};
 
 use super::step::{Condition, Config, Scan, Step, Verb, Write};
 use super::value::Val;

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rowstone::{Error, ErrorKind};
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind};
 
 use super::engine::{Engine, Pinned, START, code};
 use super::oracle::{Change, Oracle, Refusal, Row, Tables, differences};
@@ -243,7 +244,7 @@ impl Runner {
         tables.contains_key(&table.to_lowercase()).then_some((Some(pinned), tables))
     }
 
-    fn maintain(&mut self, work: impl FnOnce(&Engine) -> rowstone::Result<()>) -> Outcome {
+    fn maintain(&mut self, work: impl FnOnce(&Engine) -> crate::error::Result<()>) -> Outcome {
         match work(&self.engine) {
             Ok(()) => Ok(Vec::new()),
             Err(error) => self.read_refused(&error, false),
@@ -288,7 +289,7 @@ impl Runner {
     }
 
     /// Goes on with what a crash left; at least `floor` commits must be there.
-    pub fn recover(&mut self, image: rowstone::fs::MemFs, floor: usize) -> Outcome {
+    pub fn recover(&mut self, image: crate::fs::MemFs, floor: usize) -> Outcome {
         self.snapshots.clear();
         self.counts.recoveries += 1;
         self.engine.abandon(image);
@@ -321,7 +322,7 @@ impl Runner {
         if millis >= 0 {
             self.engine.clock.advance(Duration::from_millis(millis.unsigned_abs()));
         } else {
-            let now = rowstone::Clock::now(&*self.engine.clock);
+            let now = self.engine.clock.now();
             let back = millis.unsigned_abs() * 10_000;
             self.engine.clock.jump(now.saturating_sub(back).max(START / 2));
         }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use rowstone::{DateTime, Guid, Value, ValueRef};
+use crate::model::{DateTime, Guid, Value, ValueRef};
 
 /// A value; doubles by their bits, so that NaN equals itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

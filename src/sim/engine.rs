@@ -7,11 +7,14 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rowstone::fs::{Fs, MemFs};
-use rowstone::{
-    Background, DateTime, Db, Durability, ETag, Entity, EntityGroup, Error, KeyRange, ManualClock,
-    Operation, Options, Page, Result, Snapshot, Table, Token,
-};
+use crate::clock::ManualClock;
+use crate::db::Db;
+use crate::error::{Error, Result};
+use crate::fs::{Fs, MemFs};
+use crate::model::{DateTime, ETag, Entity};
+use crate::options::{Background, Durability, Options};
+use crate::query::{KeyRange, Page, Token};
+use crate::table::{EntityGroup, Operation, Snapshot, Table};
 
 use super::oracle::{self, Row, Tables, key};
 use super::step::{Config, Scan, Verb, Write};
@@ -241,7 +244,8 @@ pub fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
         .clock(clock.clone())
         .seed(config.seed);
     #[cfg(feature = "zstd")]
-    let options = if config.compress { options.codec(rowstone::Codec::Zstd) } else { options };
+    let options =
+        if config.compress { options.codec(crate::options::Codec::Zstd) } else { options };
     options
 }
 
