@@ -217,6 +217,12 @@ impl Db {
         }
     }
 
+    /// The engine, for simulations.
+    #[cfg(feature = "sim")]
+    pub(crate) fn engine(&self) -> &Arc<Handle> {
+        &self.engine
+    }
+
     /// Runs one step of background work, for [`Background::Manual`](crate::Background::Manual); false if there is nothing to do.
     pub fn step(&self) -> bool {
         self.engine.step_any()

@@ -7,6 +7,12 @@ use std::sync::Arc;
 use crate::clock::{Clock, SystemClock};
 use crate::fs::{DiskFs, Fs};
 
+/// A manifest shorter than this is not rolled over: it is read in a moment.
+pub(crate) const MANIFEST_ROLL_BYTES: u64 = 64 << 10;
+
+/// A buffer of commits this full is written: a larger write costs as much a byte.
+pub(crate) const LOG_BUFFER_BYTES: usize = 512 << 10;
+
 /// How durable a commit is when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
@@ -70,6 +76,8 @@ pub struct Options {
     pub(crate) run_file_bytes: u64,
     pub(crate) log_allocate_bytes: u64,
     pub(crate) weak_sync_bytes: u64,
+    pub(crate) log_buffer_bytes: usize,
+    pub(crate) manifest_roll_bytes: u64,
     pub(crate) seed: Option<u64>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) fs: Arc<dyn Fs>,
@@ -95,6 +103,8 @@ impl Default for Options {
             run_file_bytes: 32 << 20,
             log_allocate_bytes: 256 << 10,
             weak_sync_bytes: 8 << 20,
+            log_buffer_bytes: LOG_BUFFER_BYTES,
+            manifest_roll_bytes: MANIFEST_ROLL_BYTES,
             seed: None,
             clock: Arc::new(SystemClock::new()),
             fs: Arc::new(DiskFs::new()),

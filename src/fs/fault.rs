@@ -120,7 +120,7 @@ pub struct FaultFs {
 struct Plan {
     faults: Vec<Fault>,
     counts: [u64; OpKind::ALL.len()],
-    delivered: u64,
+    delivered: [u64; FaultKind::ALL.len()],
 }
 
 /// An open file and the plan that its operations are subject to.
@@ -223,6 +223,20 @@ impl Fault {
 }
 
 impl FaultKind {
+    /// Every kind.
+    pub const ALL: [FaultKind; 5] = [
+        FaultKind::Eio,
+        FaultKind::Enospc,
+        FaultKind::Eintr,
+        FaultKind::ShortWrite,
+        FaultKind::ShortTransfer,
+    ];
+
+    /// True if the caller sees no error: the seam repeats or completes the call.
+    pub fn is_hidden(self) -> bool {
+        matches!(self, FaultKind::Eintr | FaultKind::ShortTransfer)
+    }
+
     /// The error that the caller sees, if it sees one.
     fn error(self, op: OpKind, path: &Path) -> Option<io::Error> {
         let (kind, problem) = match self {
@@ -250,6 +264,11 @@ impl FaultFs {
         self.plan.lock().faults.clear();
     }
 
+    /// True while a fault is still to come.
+    pub fn is_armed(&self) -> bool {
+        self.plan.lock().faults.iter().any(|fault| !fault.spent)
+    }
+
     /// How many operations of this kind there were, failed ones included.
     pub fn count(&self, op: OpKind) -> u64 {
         self.plan.lock().counts[op as usize]
@@ -262,7 +281,18 @@ impl FaultFs {
 
     /// How many faults were met: 0 says that a sweep has passed the last operation.
     pub fn delivered(&self) -> u64 {
-        self.plan.lock().delivered
+        self.plan.lock().delivered.iter().sum()
+    }
+
+    /// How many faults of this kind were met.
+    pub fn delivered_of(&self, kind: FaultKind) -> u64 {
+        self.plan.lock().delivered[kind as usize]
+    }
+
+    /// The same plan and the same counts over another file system: that of the machine after a restart.
+    #[must_use]
+    pub fn over(&self, inner: Arc<dyn Fs>) -> Self {
+        Self { inner, plan: Arc::clone(&self.plan) }
     }
 
     /// Counts an operation and says how it is to fail.
@@ -278,7 +308,9 @@ impl FaultFs {
                 met = Some(fault.kind);
             }
         }
-        plan.delivered += u64::from(met.is_some());
+        if let Some(kind) = met {
+            plan.delivered[kind as usize] += 1;
+        }
         met
     }
 

@@ -33,7 +33,7 @@ use crate::format::wal::{self, Predecessor, ShapeDefinition, WalEntry};
 use crate::log::LogFile;
 use crate::memtable::Memtable;
 use crate::model::{RowRef, Seq, ShapeId};
-use crate::options::{Durability, Options};
+use crate::options::{Durability, LOG_BUFFER_BYTES, Options};
 use crate::sync::MutexGuard;
 
 use super::batch::{Action, Batch, Current, Op, PackedRow, TableChange};
@@ -41,8 +41,6 @@ use super::round::{Queue, State};
 use super::view::{Looked, Slot, View};
 use super::{CommitTicket, Engine, Handle};
 
-/// A buffer this full is driven by whoever fills it; twice this, the writer waits for the round under way.
-const BUFFER_BYTES: usize = 512 << 10;
 /// The most that a record without entries takes.
 const EMPTY_RECORD_BYTES: u64 = 128;
 /// Kept free behind every commit, so that a full disk keeps nobody from syncing and closing.
@@ -178,7 +176,7 @@ impl Engine {
                 Ok(seq) => {
                     let queued = state.queue.queued_bytes();
                     drop(state);
-                    if queued >= BUFFER_BYTES {
+                    if queued >= self.env.options.log_buffer_bytes {
                         self.drive(queued)?;
                     }
                     return Ok(seq);
@@ -200,9 +198,9 @@ impl Engine {
         }
     }
 
-    /// A buffer that fills faster than rounds take it is written by the one who filled it.
+    /// A full buffer is driven by the one who filled it; if it is twice as full, he waits for the round under way.
     fn drive(&self, queued: usize) -> Result<()> {
-        if queued >= 2 * BUFFER_BYTES || self.rounds.is_idle() {
+        if queued >= 2 * self.env.options.log_buffer_bytes || self.rounds.is_idle() {
             self.rounds.flush(Durability::Buffered)?;
         }
         Ok(())
@@ -638,7 +636,7 @@ impl Queue for LogQueue {
         self.written += done.written;
         self.syncs += done.syncs;
         if done.spare.capacity() > self.spare.capacity()
-            && done.spare.capacity() <= 4 * BUFFER_BYTES
+            && done.spare.capacity() <= 4 * LOG_BUFFER_BYTES
         {
             self.spare = done.spare;
         }

@@ -28,6 +28,26 @@ use super::view::Slot;
 /// A flush begins a new file at a new table once a file is this long: no tiny file for each of many tables.
 const TABLE_CUT_BYTES: u64 = 1 << 20;
 
+/// A flush between its two halves: files that are written, and that nothing names yet.
+pub(crate) struct Flush {
+    slot: Arc<Slot>,
+    files: Vec<NewFile>,
+}
+
+/// A flush in two halves, for simulations: anything but another flush may happen in between.
+#[cfg(feature = "sim")]
+impl Engine {
+    pub(crate) fn begin_flush(&self) -> Result<Option<Flush>> {
+        let _job = self.upkeep.flushing.lock();
+        self.write_oldest()
+    }
+
+    pub(crate) fn finish_flush(&self, flush: Flush) -> Result<()> {
+        let _job = self.upkeep.flushing.lock();
+        self.end_flush(flush)
+    }
+}
+
 impl Engine {
     /// Flushes the oldest frozen memtable; false if there is none.
     ///
@@ -44,8 +64,15 @@ impl Engine {
 
     fn flush_oldest(&self) -> Result<bool> {
         let _job = self.upkeep.flushing.lock();
+        let Some(flush) = self.write_oldest()? else { return Ok(false) };
+        self.end_flush(flush)?;
+        Ok(true)
+    }
+
+    /// Steps 1 and 2: the files, which nothing names yet; `None` if there is no frozen memtable.
+    fn write_oldest(&self) -> Result<Option<Flush>> {
         let view = self.view.load_full();
-        let Some(slot) = view.frozen().last().cloned() else { return Ok(false) };
+        let Some(slot) = view.frozen().last().cloned() else { return Ok(None) };
         if let Some(last) = slot.memtable.seq_max().filter(|last| *last > self.published()) {
             self.rounds.flush(Durability::Buffered)?;
             self.rounds.wait(last)?;
@@ -53,6 +80,12 @@ impl Engine {
         // On a full disk theirs may be the space that the flush needs.
         self.remove_unheld();
         let files = self.write_memtable(&slot, &view.version)?;
+        Ok(Some(Flush { slot, files }))
+    }
+
+    /// Steps 3 and 4.
+    fn end_flush(&self, flush: Flush) -> Result<()> {
+        let Flush { slot, files } = flush;
         let removed = self
             .settle_ceiling()
             .and_then(|()| self.install_flush(&slot, &files))
@@ -61,7 +94,7 @@ impl Engine {
             self.env.discard(FileName::Wal(log));
         }
         self.upkeep.note_flush(&files);
-        Ok(true)
+        Ok(())
     }
 
     fn write_memtable(&self, slot: &Slot, version: &Version) -> Result<Vec<NewFile>> {

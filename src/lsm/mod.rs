@@ -24,6 +24,10 @@ mod view;
 
 pub(crate) use background::whole_table;
 pub(crate) use batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
+#[cfg(feature = "sim")]
+pub(crate) use compaction::job::Compaction;
+#[cfg(feature = "sim")]
+pub(crate) use flush::Flush;
 pub(crate) use handle::Handle;
 pub(crate) use merge::Scan;
 pub(crate) use recover::Recovered;

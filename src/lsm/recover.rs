@@ -242,6 +242,7 @@ fn begin(
     recovered: Recovered,
     lock: Box<dyn FileLock>,
 ) -> Result<Engine> {
+    manifest.set_roll_bytes_min(env.options.manifest_roll_bytes);
     let next = env.create_log(&mut manifest, env.options.log_allocate_bytes, &replayed.unused)?;
     for log in &replayed.unused {
         env.discard(FileName::Wal(*log));

@@ -27,6 +27,7 @@ use crate::format::record::{LogHeader, LogKind, Position, RecordKind, begin, end
 use crate::fs::Fs;
 use crate::log::{LogFile, LogReader, StopReason};
 use crate::model::Seq;
+use crate::options::MANIFEST_ROLL_BYTES;
 use crate::rng::Rng;
 
 use super::publish::{
@@ -38,8 +39,6 @@ use super::version::Version;
 const NUMBERS_RESERVED: u64 = 64;
 /// Space is allocated in steps of this.
 const ALLOCATE_BYTES: u64 = 64 << 10;
-/// A manifest shorter than this is never rolled over.
-const ROLL_BYTES_MIN: u64 = 64 << 10;
 /// A manifest is rolled over when it is this many times as long as a snapshot.
 const ROLL_FACTOR: u64 = 4;
 
@@ -67,6 +66,8 @@ pub(crate) struct Manifest {
     next_number: u64,
     /// Roll over before appending to a longer file.
     roll_at: u64,
+    /// A shorter file is never rolled over.
+    roll_bytes_min: u64,
     /// Files that rolling over has left behind.
     superseded: Vec<FileNumber>,
     /// What ended writing.
@@ -136,6 +137,7 @@ impl Manifest {
             tail: Tail::Torn,
             next_number: number + 1,
             roll_at: 0,
+            roll_bytes_min: MANIFEST_ROLL_BYTES,
             superseded: Vec::new(),
             failure: None,
             ended: None,
@@ -166,7 +168,8 @@ impl Manifest {
         let mut manifest = Manifest {
             dir: dir.to_owned(),
             rng,
-            roll_at: roll_at(snapshot_records(&version)?.len() as u64),
+            roll_at: roll_at(snapshot_records(&version)?.len() as u64, MANIFEST_ROLL_BYTES),
+            roll_bytes_min: MANIFEST_ROLL_BYTES,
             version: Arc::new(version),
             header: reader.header(),
             end,
@@ -286,6 +289,11 @@ impl Manifest {
         }
     }
 
+    /// From the next roll-over on, a file shorter than `bytes` is not rolled over.
+    pub(crate) fn set_roll_bytes_min(&mut self, bytes: u64) {
+        self.roll_bytes_min = bytes;
+    }
+
     /// Rolls over if it is time. A full disk then is no reason to refuse an edit that the old file can take.
     fn make_room(&mut self) -> Result<()> {
         let torn = matches!(self.tail, Tail::Torn);
@@ -343,7 +351,7 @@ impl Manifest {
         self.version = version;
         self.header = header;
         self.end = end;
-        self.roll_at = roll_at(end);
+        self.roll_at = roll_at(end, self.roll_bytes_min);
         self.tail = Tail::Open { file, allocated };
         Ok(())
     }
@@ -486,6 +494,6 @@ fn new_header(number: FileNumber, rng: &mut Rng) -> LogHeader {
     LogHeader { kind: LogKind::Manifest, number, id: FileId(rng.next_u64()) }
 }
 
-fn roll_at(snapshot_len: u64) -> u64 {
-    snapshot_len.saturating_mul(ROLL_FACTOR).max(ROLL_BYTES_MIN)
+fn roll_at(snapshot_len: u64, least: u64) -> u64 {
+    snapshot_len.saturating_mul(ROLL_FACTOR).max(least)
 }

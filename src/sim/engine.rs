@@ -1,4 +1,5 @@
-//! The engine behind one door: opening on a memory file system, writes and reads in the oracle's terms.
+//! The engine behind one door: opening on a memory file system that may fail, lose its power or rot; writes and
+//! reads in the oracle's terms.
 //!
 //! Not here: what the answers should be (`oracle`).
 
@@ -10,14 +11,17 @@ use std::sync::Arc;
 use crate::clock::ManualClock;
 use crate::db::Db;
 use crate::error::{Error, Result};
-use crate::fs::{Fs, MemFs};
+use crate::executor::{self, Worker};
+use crate::fs::{FaultFs, FaultKind, Fs, MemFs};
+use crate::lsm::{Compaction, Flush};
 use crate::model::{DateTime, ETag, Entity};
 use crate::options::{Background, Durability, Options};
-use crate::query::{KeyRange, Page, Token};
-use crate::table::{EntityGroup, Operation, Snapshot, Table};
+use crate::query::{Entities, KeyRange, Page, Token};
+use crate::table::{EntityGroup, Operation, Snapshot, Table, Ticket};
 
 use super::oracle::{self, Row, Tables, key};
-use super::step::{Config, Scan, Verb, Write};
+use super::power::{End, PowerFs};
+use super::step::{Config, Lane, Scan, Verb, Write};
 use super::value::Val;
 
 /// Where the database lives.
@@ -36,10 +40,17 @@ pub struct Engine {
     pub fs: MemFs,
     pub clock: Arc<ManualClock>,
     pub config: Config,
-    /// What stands between the engine and the memory, if anything.
-    pub wrap: Option<fn(MemFs) -> Arc<dyn Fs>>,
+    /// Between the engine and the memory: operations that fail, over a power that may go.
+    pub faults: FaultFs,
+    pub power: PowerFs,
+    wrap: Option<Wrap>,
     db: Option<Db>,
+    flush: Option<Flush>,
+    compaction: Option<Compaction>,
 }
+
+/// What stands between the engine and the memory beside faults.
+pub type Wrap = fn(MemFs) -> Arc<dyn Fs>;
 
 /// The rows of a query, or of a query at a snapshot: two types with the same methods.
 macro_rules! read_all {
@@ -90,19 +101,36 @@ impl Engine {
     }
 
     pub fn on(fs: MemFs, clock: Arc<ManualClock>, config: Config) -> Self {
-        Self { fs, clock, config, wrap: None, db: None }
+        let power = PowerFs::new(Arc::new(fs.clone()), fs.clone());
+        let faults = FaultFs::new(Arc::new(power.clone()));
+        let (flush, compaction) = (None, None);
+        Self { fs, clock, config, faults, power, wrap: None, db: None, flush, compaction }
+    }
+
+    /// Puts `wrap` between the engine and the memory, from the next opening on.
+    pub fn wrap(&mut self, wrap: Wrap) {
+        self.wrap = Some(wrap);
+        self.restack();
+    }
+
+    /// The faults that are armed, over a new power, over the memory.
+    fn restack(&mut self) {
+        let fs = self.fs.clone();
+        let inner: Arc<dyn Fs> = match self.wrap {
+            Some(wrap) => wrap(fs.clone()),
+            None => Arc::new(fs.clone()),
+        };
+        self.power = PowerFs::new(inner, fs);
+        self.faults = self.faults.over(Arc::new(self.power.clone()));
     }
 
     pub fn open(&mut self) -> Result<()> {
-        let fs = self.fs.clone();
-        self.open_on(
-            self.wrap.map_or_else(|| Arc::new(fs.clone()) as Arc<dyn Fs>, |wrap| wrap(fs.clone())),
-        )
+        self.open_on(Arc::new(self.faults.clone()))
     }
 
     /// Opens through another file system over the same bytes.
     pub fn open_on(&mut self, fs: Arc<dyn Fs>) -> Result<()> {
-        self.db = None;
+        self.let_go();
         self.db = Some(options(&self.config, &self.clock).fs(fs).open(Path::new(PATH))?);
         Ok(())
     }
@@ -116,14 +144,99 @@ impl Engine {
     }
 
     pub fn close(&mut self) -> Result<()> {
+        (self.flush, self.compaction) = (None, None);
         self.db.take().map_or(Ok(()), |db| db.close())
     }
 
     /// Drops the handle as a dying process would, and goes on with what is on `fs`.
     pub fn abandon(&mut self, fs: MemFs) {
-        // The handle still writes to the old file system when it is dropped; nobody reads that again.
-        self.db = None;
+        // The handle must not go on writing while it is dropped: that would only take time.
+        drop(self.power.cut(End::Kill));
+        self.let_go();
         self.fs = fs;
+        self.restack();
+    }
+
+    fn let_go(&mut self) {
+        (self.flush, self.compaction, self.db) = (None, None, None);
+    }
+
+    /// How many operations failed so that the engine could see it.
+    pub fn faults_met(&self) -> u64 {
+        let seen = FaultKind::ALL.into_iter().filter(|kind| !kind.is_hidden());
+        seen.map(|kind| self.faults.delivered_of(kind)).sum()
+    }
+
+    /// The number of the last commit that readers see, in ticks.
+    pub fn published(&self) -> u64 {
+        self.db().engine().published().ticks()
+    }
+
+    /// A group that is not waited for.
+    pub fn submit(
+        &self,
+        table: &str,
+        writes: &[Write],
+        etags: &[Option<u64>],
+        durability: Option<Durability>,
+    ) -> Result<Ticket> {
+        let operations = writes.iter().zip(etags).map(|(write, etag)| operation(write, *etag));
+        let group = EntityGroup::from_operations(operations)?;
+        let table = self.db().table(table)?;
+        match durability {
+            Some(durability) => table.with_durability(durability).commit_async(group),
+            None => table.commit_async(group),
+        }
+    }
+
+    /// One background step of a lane; false if there was nothing to do.
+    pub fn step(&self, lane: Lane) -> bool {
+        let lane = match lane {
+            Lane::Log => executor::Lane::Log,
+            Lane::Flush => executor::Lane::Flush,
+            Lane::Compact => executor::Lane::Compact,
+        };
+        self.db().engine().step(lane) == executor::Step::Worked
+    }
+
+    /// Writes the files of a flush; false if there is nothing to flush.
+    pub fn begin_flush(&mut self) -> Result<bool> {
+        self.end_flush()?;
+        self.flush = self.db().engine().begin_flush()?;
+        Ok(self.flush.is_some())
+    }
+
+    /// Installs what [`Engine::begin_flush`] wrote; false if nothing was begun.
+    pub fn end_flush(&mut self) -> Result<bool> {
+        let Some(flush) = self.flush.take() else { return Ok(false) };
+        self.db().engine().finish_flush(flush).map(|()| true)
+    }
+
+    /// True between the two halves of a flush: no other flush may run.
+    pub fn is_flushing(&self) -> bool {
+        self.flush.is_some()
+    }
+
+    /// Writes the files of a compaction; false if there is nothing to do.
+    pub fn begin_compaction(&mut self) -> Result<bool> {
+        self.end_compaction()?;
+        self.compaction = self.db().engine().begin_compaction()?;
+        Ok(self.compaction.is_some())
+    }
+
+    /// Installs what [`Engine::begin_compaction`] wrote; `None` if nothing was begun, false if it was declined.
+    pub fn end_compaction(&mut self) -> Result<Option<bool>> {
+        let Some(compaction) = self.compaction.take() else { return Ok(None) };
+        self.db().engine().finish_compaction(&compaction).map(Some)
+    }
+
+    pub fn iterate(&self, table: &str, scan: &Scan) -> Result<Entities> {
+        let query = self.db().table(table)?.scan(range(scan));
+        let query = match &scan.select {
+            Some(names) => query.select(&names.iter().map(|name| &**name).collect::<Vec<_>>()),
+            None => query,
+        };
+        Ok(query.top(scan.top.unwrap_or(usize::MAX)).into_iter())
     }
 
     /// One write; its tag, `None` for a delete.
@@ -217,19 +330,33 @@ impl Engine {
         Ok((pinned.tables[&name.to_lowercase()].clone(), Some(&pinned.snapshot)))
     }
 
+    /// What a copy of the database holds, and what `verify` says of it. The copy is opened past all faults.
+    pub fn look_at(&self, path: &str) -> Result<(Tables, Vec<String>)> {
+        let options = options(&self.config, &self.clock).create_if_missing(false);
+        let db = options.fs(Arc::new(self.fs.clone())).open(Path::new(path))?;
+        let (state, report) = (state_of(&db)?, db.verify()?);
+        db.close()?;
+        Ok((state, report.problems))
+    }
+
     /// Everything that the database shows.
     pub fn state(&self) -> Result<Tables> {
-        let mut tables = BTreeMap::new();
-        for name in self.db().tables()? {
-            let rows = self.scan(&name, &Scan::default(), None)?;
-            let count = rows.len();
-            let rows: BTreeMap<_, _> =
-                rows.into_iter().map(|row| (key(&row.pk, &row.rk), Rc::new(row))).collect();
-            assert_eq!(count, rows.len(), "a scan of {name} shows an entity twice");
-            tables.insert(name.to_lowercase(), oracle::Table { name, rows: Rc::new(rows) });
-        }
-        Ok(tables)
+        state_of(self.db())
     }
+}
+
+fn state_of(db: &Db) -> Result<Tables> {
+    let mut tables = BTreeMap::new();
+    for name in db.tables()? {
+        let rows = db.table(&name)?.scan(KeyRange::all()).into_iter();
+        let rows: Vec<Row> = rows.map(|entity| entity.map(|e| row(&e))).collect::<Result<_>>()?;
+        let count = rows.len();
+        let rows: BTreeMap<_, _> =
+            rows.into_iter().map(|row| (key(&row.pk, &row.rk), Rc::new(row))).collect();
+        assert_eq!(count, rows.len(), "a scan of {name} shows an entity twice");
+        tables.insert(name.to_lowercase(), oracle::Table { name, rows: Rc::new(rows) });
+    }
+    Ok(tables)
 }
 
 pub fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
@@ -243,6 +370,13 @@ pub fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
         .background(Background::Manual)
         .clock(clock.clone())
         .seed(config.seed);
+    // Smaller than an application may ask for: what takes long to come must come often.
+    let options = Options {
+        memtable_bytes: config.memtable_bytes,
+        log_buffer_bytes: config.log_buffer_bytes,
+        manifest_roll_bytes: config.manifest_roll_bytes,
+        ..options
+    };
     #[cfg(feature = "zstd")]
     let options =
         if config.compress { options.codec(crate::options::Codec::Zstd) } else { options };
@@ -287,7 +421,8 @@ fn operation(write: &Write, etag: Option<u64>) -> Operation {
     }
 }
 
-fn row(entity: &Entity) -> Row {
+/// A row as the oracle holds it.
+pub fn row(entity: &Entity) -> Row {
     let properties = entity.properties();
     let properties =
         properties.map(|(name, value)| (name.to_owned(), Val::from_ref(value))).collect();

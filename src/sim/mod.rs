@@ -1,10 +1,16 @@
-//! The simulation.
+//! Seeded simulation of the engine against an oracle, for everybody who wants to break it.
 pub use crate::planted::{Planting, plant};
 
+pub mod counts;
 pub mod engine;
+pub mod explore;
+mod generate;
 pub mod oracle;
 pub mod parse;
+pub mod power;
 pub mod program;
 pub mod runner;
+mod settle;
 pub mod step;
+mod trouble;
 pub mod value;

@@ -4,8 +4,11 @@
 //! * independent of the engine: nothing here calls it;
 //! * `prints[k]` is the fingerprint of the state after k commits, so that a recovered state is found
 //!   among the prefixes without being compared with each;
-//! * the floors count the commits that must survive a crash of the process, and a power cut.
+//! * a commit enters with its number when it is submitted; what is visible is a prefix of what was submitted;
+//! * the floors count the commits that must survive a crash of the process, and a power cut: a commit that somebody
+//!   was shown is as durable as it asked to be.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::fmt;
@@ -60,8 +63,15 @@ pub struct Oracle {
     prints: Vec<u64>,
     /// The entity tag of each commit; 0 where the commit has none to show.
     pub etags: Vec<u64>,
+    /// The number of each commit, in ticks.
+    seqs: Vec<u64>,
+    asked: Vec<Durability>,
+    /// So many commits have been shown to somebody.
+    shown: usize,
     /// The largest entity tag ever handed out, lost ones included.
     pub etag_max: u64,
+    /// The largest number given since the process began.
+    seq_max: u64,
     /// A change whose commit failed without a word on whether it happened.
     pub pending: Option<Change>,
     pub process_floor: usize,
@@ -72,6 +82,23 @@ pub struct Oracle {
 enum Undo {
     Table(String, Option<Table>),
     Row(String, Key, Option<Rc<Row>>),
+}
+
+impl Undo {
+    fn apply(&self, tables: &mut Tables) {
+        match self {
+            Undo::Table(lower, Some(table)) => drop(tables.insert(lower.clone(), table.clone())),
+            Undo::Table(lower, None) => drop(tables.remove(lower)),
+            Undo::Row(lower, key, old) => {
+                let Some(table) = tables.get_mut(lower) else { return };
+                let rows = Rc::make_mut(&mut table.rows);
+                match old {
+                    Some(row) => drop(rows.insert(key.clone(), Rc::clone(row))),
+                    None => drop(rows.remove(key)),
+                }
+            }
+        }
+    }
 }
 
 pub fn key(pk: &str, rk: &str) -> Key {
@@ -176,6 +203,13 @@ impl Oracle {
 
     /// `change` was acknowledged with this tag and durability.
     pub fn commit(&mut self, change: &Change, etag: u64, durability: Durability) {
+        let seq = etag.max(self.seq_max);
+        self.submit(change, etag, seq, durability);
+        self.show(self.commits());
+    }
+
+    /// `change` was accepted with this number, and is not yet shown to anybody. `etag` is 0 if it writes no entity.
+    pub fn submit(&mut self, change: &Change, etag: u64, seq: u64, durability: Durability) {
         let mut print = self.prints[self.commits()];
         let mut undo = Vec::new();
         match change {
@@ -200,8 +234,53 @@ impl Oracle {
         self.undo.push(undo);
         self.prints.push(print);
         self.etags.push(etag);
-        self.etag_max = self.etag_max.max(etag);
-        self.acknowledged(durability);
+        self.seqs.push(seq);
+        self.asked.push(durability);
+        self.seq_max = self.seq_max.max(seq);
+    }
+
+    /// Why a new commit may not have the number `seq`, if so.
+    pub fn check_seq(&self, seq: u64) -> Result<(), String> {
+        let last = self.seq_max.max(self.etag_max);
+        if seq > last { Ok(()) } else { Err(format!("number {seq} after {last}")) }
+    }
+
+    /// How many commits have a number up to `seq`.
+    pub fn count_up_to(&self, seq: u64) -> usize {
+        self.seqs.partition_point(|other| *other <= seq)
+    }
+
+    /// The first `commits` commits were acknowledged or read: they are as durable as they asked to be.
+    pub fn show(&mut self, commits: usize) {
+        for at in self.shown..commits {
+            self.etag_max = self.etag_max.max(self.etags[at]);
+            match self.asked[at] {
+                Durability::Sync => {
+                    self.power_floor = at + 1;
+                    self.process_floor = at + 1;
+                }
+                Durability::Os => self.process_floor = at + 1,
+                Durability::Buffered => {}
+            }
+        }
+        self.shown = self.shown.max(commits);
+    }
+
+    /// How many commits have been shown to somebody.
+    pub fn shown(&self) -> usize {
+        self.shown
+    }
+
+    /// The state after the first `commits` commits.
+    pub fn at(&self, commits: usize) -> Cow<'_, Tables> {
+        if commits == self.commits() {
+            return Cow::Borrowed(&self.tables);
+        }
+        let mut tables = self.tables.clone();
+        for undo in self.undo[commits..].iter().rev().flat_map(|undo| undo.iter().rev()) {
+            undo.apply(&mut tables);
+        }
+        Cow::Owned(tables)
     }
 
     fn apply(&mut self, lower: &str, write: &Write, etag: u64, undo: &mut Vec<Undo>) -> u64 {
@@ -225,16 +304,9 @@ impl Oracle {
         print
     }
 
-    fn acknowledged(&mut self, durability: Durability) {
-        match durability {
-            Durability::Sync => self.all_durable(),
-            Durability::Os => self.process_floor = self.commits(),
-            Durability::Buffered => {}
-        }
-    }
-
     /// Everything so far survives a power cut.
     pub fn all_durable(&mut self) {
+        self.show(self.commits());
         self.power_floor = self.commits();
         self.process_floor = self.commits();
     }
@@ -242,28 +314,23 @@ impl Oracle {
     /// The state after the first `commits` commits; the others never happened.
     pub fn roll_back(&mut self, commits: usize) {
         while self.commits() > commits {
-            for undo in self.undo.pop().unwrap().into_iter().rev() {
-                self.undo_one(undo);
+            for undo in self.undo.pop().unwrap_or_default().into_iter().rev() {
+                undo.apply(&mut self.tables);
             }
         }
         self.prints.truncate(commits + 1);
         self.etags.truncate(commits);
+        self.seqs.truncate(commits);
+        self.asked.truncate(commits);
         self.power_floor = self.power_floor.min(commits);
         self.process_floor = self.process_floor.min(commits);
+        self.shown = self.shown.min(commits);
     }
 
-    fn undo_one(&mut self, undo: Undo) {
-        match undo {
-            Undo::Table(lower, Some(table)) => drop(self.tables.insert(lower, table)),
-            Undo::Table(lower, None) => drop(self.tables.remove(&lower)),
-            Undo::Row(lower, key, old) => {
-                let rows = Rc::make_mut(&mut self.tables.get_mut(&lower).unwrap().rows);
-                match old {
-                    Some(row) => drop(rows.insert(key, row)),
-                    None => drop(rows.remove(&key)),
-                }
-            }
-        }
+    /// The process was begun anew and shows what is left: numbers that nobody was shown may be given again.
+    pub fn restarted(&mut self) {
+        self.show(self.commits());
+        self.seq_max = self.etag_max;
     }
 
     /// Which prefix of at least `floor` commits the recovered `state` is; the pending change, if it

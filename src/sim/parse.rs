@@ -2,7 +2,9 @@
 
 use crate::options::{Durability, IoMode};
 
-use super::step::{Condition, Config, Scan, Step, Verb, Write};
+use super::step::{
+    Condition, Config, FaultAt, PLAIN, Scan, Step, Verb, Write, fault_named, lane_named, op_named,
+};
 use super::value::Val;
 
 /// A command line taken apart: words and `name=value` options, quotes kept in values.
@@ -43,6 +45,10 @@ impl Command {
         self.words.first().cloned().ok_or_else(|| format!("`{}` wants {what}", self.name))
     }
 
+    fn second_word(&self, what: &str) -> Result<String, String> {
+        self.words.get(1).cloned().ok_or_else(|| format!("`{}` wants {what}", self.name))
+    }
+
     /// Requires that every option was taken.
     pub fn finish(self) -> Result<(), String> {
         match self.options.first() {
@@ -61,22 +67,42 @@ pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
         "drop-table" => Step::DropTable(command.word("a name")?),
         "tables" => Step::Tables,
         "group" => group(&mut command, input)?,
+        "submit" => submit(&mut command, input)?,
+        "await" => Step::Await(command.word("a ticket")?),
+        "poll" => Step::Poll(command.word("a ticket")?),
+        "forget" => Step::Forget(command.word("a ticket")?),
         "get" => return gets(command, input).map(Some),
-        "scan" | "query" => scan(&mut command)?,
+        "scan" | "query" => {
+            let scan = scan(&mut command)?;
+            Step::Scan { table: command.word("a table")?, scan }
+        }
+        "iterate" => {
+            let scan = scan(&mut command)?;
+            let (name, table) = (command.word("a name")?, command.second_word("a table")?);
+            Step::Iterate { name, table, scan }
+        }
+        "next" => {
+            let count = number(&command.second_word("a count")?)?;
+            Step::Next { name: command.word("a name")?, count }
+        }
         "snapshot" => Step::Snapshot(command.word("a name")?),
         "release" => Step::Release(command.word("a name")?),
-        "flush" => Step::Flush,
-        "compact" => Step::Compact,
-        "sync" => Step::Sync,
-        "background" => Step::Background(number(&command.word("a count")?)?),
-        "verify" => Step::Verify,
-        "reopen" => Step::Reopen,
-        "kill" => Step::Kill,
-        "crash" => Step::Crash(command.take_number("seed")?.unwrap_or(0)),
+        "background" => background(&mut command)?,
+        "kill" => command.take_number("in")?.map_or(Step::Kill, Step::KillIn),
+        "crash" => {
+            let seed = command.take_number("seed")?.unwrap_or(0);
+            let ops = command.take_number("in")?;
+            ops.map_or(Step::Crash(seed), |ops| Step::CrashIn { ops, seed })
+        }
+        "fault" => Step::Fault(fault(&mut command)?),
+        "quota" => Step::Quota(command.word("bytes or none")?.parse().ok()),
+        "rot" => Step::Rot(command.take_number("seed")?.unwrap_or(0)),
+        "damage" => Step::Damage(command.take_number("seed")?.unwrap_or(0)),
         "clock" => Step::Clock(number(&command.word("milliseconds")?)?),
-        name => match verb(name) {
-            Some(verb) => return writes(verb, command, input).map(Some),
-            None => return Ok(None),
+        name => match (verb(name), PLAIN.iter().find(|(_, other)| *other == name)) {
+            (Some(verb), _) => return writes(verb, command, input).map(Some),
+            (None, Some((step, _))) => step.clone(),
+            (None, None) => return Ok(None),
         },
     };
     command.finish()?;
@@ -137,8 +163,8 @@ fn gets(mut command: Command, input: &[&str]) -> Result<Vec<Step>, String> {
     input.iter().map(step).collect()
 }
 
-fn scan(command: &mut Command) -> Result<Step, String> {
-    let scan = Scan {
+fn scan(command: &mut Command) -> Result<Scan, String> {
+    Ok(Scan {
         pk: command.take("pk")?,
         from: command.take("from")?,
         to: command.take("to")?,
@@ -146,8 +172,34 @@ fn scan(command: &mut Command) -> Result<Step, String> {
         top: command.take_number("top")?,
         page: command.take_number("page")?,
         at: command.take("at")?,
+    })
+}
+
+fn submit(command: &mut Command, input: &[&str]) -> Result<Step, String> {
+    let durability = durability(command)?;
+    let (ticket, table) = (command.word("a ticket")?, command.second_word("a table")?);
+    let writes = input.iter().map(|line| group_write(line)).collect::<Result<_, _>>()?;
+    Ok(Step::Submit { ticket, table, writes, durability })
+}
+
+fn background(command: &mut Command) -> Result<Step, String> {
+    let steps = number(&command.word("a count")?)?;
+    let Some(name) = command.take("lane")? else { return Ok(Step::Background(steps)) };
+    let lane = lane_named(&name).ok_or_else(|| format!("`{name}` is no lane"))?;
+    Ok(Step::Lane(lane, steps))
+}
+
+fn fault(command: &mut Command) -> Result<FaultAt, String> {
+    let kind = command.word("a kind")?;
+    let kind = fault_named(&kind).ok_or_else(|| format!("`{kind}` is no kind of fault"))?;
+    let op = match command.take("op")? {
+        Some(name) => Some(op_named(&name).ok_or_else(|| format!("`{name}` is no operation"))?),
+        None => None,
     };
-    Ok(Step::Scan { table: command.word("a table")?, scan })
+    let path = command.take("path")?;
+    let nth = command.take_number("nth")?.unwrap_or(0);
+    let sticky = command.take("sticky")?.is_some_and(|text| text == "true");
+    Ok(FaultAt { kind, op, path, nth, sticky })
 }
 
 fn config(command: &mut Command) -> Result<Config, String> {
@@ -165,6 +217,8 @@ fn config(command: &mut Command) -> Result<Config, String> {
         block_bytes: command.take_number("block")?.unwrap_or(default.block_bytes),
         run_file_bytes: command.take_number("run-file")?.unwrap_or(default.run_file_bytes),
         cache_bytes: command.take_number("cache")?.unwrap_or(default.cache_bytes),
+        log_buffer_bytes: command.take_number("buffer")?.unwrap_or(default.log_buffer_bytes),
+        manifest_roll_bytes: command.take_number("roll")?.unwrap_or(default.manifest_roll_bytes),
         compress: command.take("compress")?.is_some_and(|text| text == "true"),
         seed: command.take_number("seed")?.unwrap_or(default.seed),
     })
@@ -245,7 +299,7 @@ fn unquote(token: &str) -> Result<String, String> {
 #[test]
 fn steps_print_and_parse_back() {
     for text in [
-        "open durability=os io=pread memtable=65536 block=512 run-file=65536 cache=0 compress=true seed=7",
+        "open durability=os io=pread memtable=65536 block=512 run-file=65536 cache=0 buffer=4096 roll=512 compress=true seed=7",
         "create-table parts",
         "upsert-merge parts durability=buffered\nbolts '' Price=0.12 Note='it''s = so'",
         "delete parts if=#3\n'a b' m4",
@@ -254,6 +308,25 @@ fn steps_print_and_parse_back() {
         "get parts select=A,B at=s\nbolts m4",
         "scan parts pk='' from=a to=b select=A top=3 page=2 at=s",
         "background 3",
+        "background 2 lane=compact",
+        "submit t1 parts durability=os\ninsert bolts m4 Price=1\ndelete if=current bolts m5",
+        "await t1",
+        "poll t1",
+        "forget t1",
+        "iterate i1 parts pk=bolts select=A top=4",
+        "next i1 3",
+        "begin-flush",
+        "end-compaction",
+        "settle",
+        "checkpoint",
+        "kill in=4",
+        "crash seed=9 in=12",
+        "fault eio op=sync path=.wal nth=3 sticky=true",
+        "quota 4096",
+        "quota none",
+        "mend",
+        "rot seed=5",
+        "damage seed=6",
         "crash seed=9",
         "clock -50",
         "verify",

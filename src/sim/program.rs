@@ -1,13 +1,22 @@
-//! Random programs: generated from a seed, run against the oracle, shrunk when they fail.
+//! Programs: generated from a seed, run against the oracle, shrunk when they fail, printed as scripts.
+//!
+//! Invariants
+//! * the seed, or the bytes, decide everything: options, steps, faults, and what a power cut leaves;
+//! * a step stands for itself, so that a program stays one when steps are taken out.
+//!
+//! Not here: the choice of steps (`generate`), what a step does and what is compared (`runner`).
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::options::{Durability, IoMode};
+use crate::codec::{HashSeed, hash};
 
-use super::runner::{Counts, Runner};
-use super::step::{Condition, Config, Scan, Step, Verb, Write};
-use super::value::Val;
-use crate::rng::Rng;
+use super::counts::Counts;
+use super::generate::{Generator, Source};
+use super::runner::Runner;
+use super::step::{Config, Step};
+
+pub use super::generate::Mix;
 
 /// A database's options, and what is done to it.
 #[derive(Clone, Debug)]
@@ -18,67 +27,107 @@ pub struct Program {
 }
 
 /// A program's failure: which step, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub step: usize,
     pub what: String,
 }
 
-/// How often each kind of step comes up, in parts of their sum.
-#[derive(Clone, Copy, Debug)]
-pub struct Mix {
-    pub crashes: usize,
-    pub reopens: usize,
-    pub clock: usize,
-    pub tables: usize,
+/// What a program came to.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub counts: Counts,
+    /// The lines of every step, and at the end the bytes of every file: equal if the runs were.
+    pub digest: u64,
+    pub failure: Option<Failure>,
 }
 
-impl Mix {
-    pub const QUIET: Mix = Mix { crashes: 0, reopens: 2, clock: 2, tables: 4 };
-    pub const CRASHING: Mix = Mix { crashes: 12, reopens: 4, clock: 2, tables: 4 };
+/// A failing program, and the smallest one found that fails in the same way.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub seed: u64,
+    pub failure: Failure,
+    pub small: Program,
+    pub small_failure: Failure,
 }
-
-const TABLES: [&str; 3] = ["Alpha", "beta", "Gamma"];
-/// Keys that are prefixes of one another, empty, long, and beyond the basic plane.
-const PARTITIONS: [&str; 6] = ["", "a", "ab", "b", "\u{ff5e}", "\u{1f600}"];
-const NAMES: [&str; 6] = ["A", "B", "Count", "Note", "At", "_x"];
 
 impl Program {
-    pub fn random(seed: u64, length: usize, mix_of: Mix) -> Program {
-        let mut rng = Rng::from_seed(seed);
-        let mut generator = Generator { rng: rng.clone(), mix_of, snapshots: Vec::new(), names: 0 };
+    /// The program that `seed` decides: a table, and steps as `mix` weighs them, `length` in all.
+    pub fn random(seed: u64, length: usize, mix: Mix) -> Program {
+        Self::generate(seed, Source::seeded(seed), length, mix)
+    }
+
+    /// The program that `bytes` decide, of at most `length` steps; it ends with the bytes.
+    pub fn from_bytes(bytes: &[u8], length: usize, mix: Mix) -> Program {
+        Self::generate(0, Source::bytes(bytes), length, mix)
+    }
+
+    fn generate(seed: u64, source: Source<'_>, length: usize, mix: Mix) -> Program {
+        let mut generator = Generator::new(source, mix);
         let config = generator.config();
-        let mut steps = vec![Step::CreateTable(TABLES[0].to_owned())];
-        while steps.len() < length {
-            steps.push(generator.step());
+        let mut steps = vec![generator.first()];
+        while steps.len() < length && !generator.is_spent() {
+            generator.push_step(&mut steps);
         }
-        rng.next_u64();
+        steps.truncate(length);
         Program { seed, config, steps }
     }
 
-    /// Runs the program; panics of the engine are failures too.
-    pub fn run(&self) -> Result<Counts, Failure> {
-        let mut at = 0;
-        let run = catch_unwind(AssertUnwindSafe(|| self.run_steps(&mut at)));
-        let what = match run {
-            Ok(Ok(counts)) => return Ok(counts),
-            Ok(Err(what)) => what,
-            Err(panic) => format!("panic: {}", panic_text(&*panic)),
-        };
-        Err(Failure { step: at, what })
+    /// Runs the program; a panic of the engine is a failure too.
+    pub fn run(&self) -> Report {
+        self.run_with(|_, _| {})
     }
 
-    fn run_steps(&self, at: &mut usize) -> Result<Counts, String> {
+    /// Runs the program, showing each step's number and lines.
+    pub fn run_with(&self, mut show: impl FnMut(usize, &[String])) -> Report {
         let mut runner = Runner::new(self.config.clone());
-        runner.run(&Step::Open(self.config.clone()))?;
+        let mut digest = Digest::default();
+        let mut at = 0;
+        let run = catch_unwind(AssertUnwindSafe(|| {
+            self.run_steps(&mut runner, &mut at, |at, lines| {
+                lines.iter().for_each(|line| digest.add(line.as_bytes()));
+                show(at, lines);
+            })
+        }));
+        let what = match run {
+            Ok(Ok(())) => None,
+            Ok(Err(what)) => Some(what),
+            Err(panic) => Some(format!("panic: {}", panic_text(&*panic))),
+        };
+        let counts = runner.counts;
+        for path in runner.engine.fs.paths() {
+            digest.add(path.as_bytes());
+            digest.add(&runner.engine.fs.read(&path).unwrap_or_default());
+        }
+        if what.as_ref().is_some_and(|what| what.starts_with("panic")) {
+            // What panicked once may do so again while it is put away.
+            std::mem::forget(runner);
+        }
+        let failure = what.map(|what| Failure { step: at, what });
+        Report { counts, digest: digest.0, failure }
+    }
+
+    fn run_steps(
+        &self,
+        runner: &mut Runner,
+        at: &mut usize,
+        mut show: impl FnMut(usize, &[String]),
+    ) -> Result<(), String> {
+        let open = Step::Open(self.config.clone());
+        runner.run(&open)?;
         for (number, step) in self.steps.iter().enumerate() {
             *at = number;
-            runner.run(step)?;
+            let lines = runner.run(step)?;
+            show(number, &lines);
+        }
+        for step in [Step::Mend, Step::Settle] {
+            runner.run(&step)?;
         }
         runner.compare()?;
         runner.run(&Step::Reopen)?;
         runner.compare()?;
-        Ok(runner.counts)
+        runner.run(&Step::Kill)?;
+        Ok(())
     }
 
     /// The smallest program found that still fails.
@@ -112,6 +161,16 @@ impl Program {
         (best, failure)
     }
 
+    /// Shrinks the program to one that fails in the same way; panics are kept quiet meanwhile.
+    pub fn shrunk(&self, failure: &Failure) -> Found {
+        // Another failure met on the way is another story.
+        let wanted = failure.kind();
+        let fails =
+            |program: &Program| program.run().failure.filter(|failure| failure.kind() == wanted);
+        let (small, small_failure) = quietly(|| self.shrink(fails));
+        Found { seed: self.seed, failure: failure.clone(), small, small_failure }
+    }
+
     /// The program as a script to paste under `tests/scripts`.
     pub fn script(&self) -> String {
         let mut text = format!("open {}\n----\nall there\n", self.config);
@@ -122,237 +181,78 @@ impl Program {
     }
 }
 
-/// Panics with the shrunk program if `program` fails.
-pub fn check(program: &Program) -> Counts {
-    match program.run() {
-        Ok(counts) => counts,
-        Err(failure) => report(program, &failure, |program| program.run().err()),
+impl Failure {
+    /// What fails in the same way has the same kind.
+    pub fn kind(&self) -> String {
+        self.what.split(':').next().unwrap_or_default().to_owned()
     }
 }
 
-/// Shrinks and panics, with everything that is needed to see it again.
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Found { seed, failure, small, small_failure } = self;
+        writeln!(f, "seed {seed}, step {}: {}", failure.step, failure.what)?;
+        writeln!(
+            f,
+            "shrunk to {} steps, failing at step {}: {}\n",
+            small.steps.len(),
+            small_failure.step,
+            small_failure.what
+        )?;
+        f.write_str(&small.script())
+    }
+}
+
+/// What was seen so far, in a number.
+#[derive(Default)]
+struct Digest(u64);
+
+impl Digest {
+    fn add(&mut self, bytes: &[u8]) {
+        self.0 = hash(HashSeed(self.0), bytes);
+    }
+}
+
+/// Panics with the shrunk program if `program` fails.
+///
+/// # Panics
+/// With everything that is needed to see the failure again.
+pub fn check(program: &Program) -> Counts {
+    let report = program.run();
+    if let Some(failure) = report.failure {
+        panic!("{}", program.shrunk(&failure));
+    }
+    report.counts
+}
+
+/// Shrinks with a judge of one's own, and panics with everything that is needed to see the failure again.
+///
+/// # Panics
+/// Always.
 pub fn report(
     program: &Program,
     failure: &Failure,
     fails: impl Fn(&Program) -> Option<Failure>,
 ) -> ! {
-    let first = format!("seed {}, step {}: {}", program.seed, failure.step, failure.what);
-    eprintln!("{first}\nshrinking …");
-    // Another failure met on the way is another story.
-    let kind = |failure: &Failure| failure.what.split(':').next().unwrap_or_default().to_owned();
-    let wanted = kind(failure);
-    let fails = |program: &Program| fails(program).filter(|failure| kind(failure) == wanted);
-    let quiet = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let (small, failure) = program.shrink(fails);
-    std::panic::set_hook(quiet);
-    panic!(
-        "{first}\nshrunk to {} steps, failing at step {}: {}\n\n{}",
-        small.steps.len(),
-        failure.step,
-        failure.what,
-        small.script()
-    );
+    let wanted = failure.kind();
+    let fails = |program: &Program| fails(program).filter(|failure| failure.kind() == wanted);
+    let (small, small_failure) = quietly(|| program.shrink(fails));
+    panic!("{}", Found { seed: program.seed, failure: failure.clone(), small, small_failure });
 }
 
+/// Without the message of every panic on the way.
+pub fn quietly<T>(work: impl FnOnce() -> T) -> T {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let done = work();
+    std::panic::set_hook(hook);
+    done
+}
+
+/// What a panic said.
 pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
-}
-
-struct Generator {
-    rng: Rng,
-    mix_of: Mix,
-    snapshots: Vec<String>,
-    names: usize,
-}
-
-impl Generator {
-    fn config(&mut self) -> Config {
-        let rng = &mut self.rng;
-        let durabilities = [Durability::Sync, Durability::Os, Durability::Buffered];
-        Config {
-            durability: *rng.pick(&durabilities),
-            io_mode: *rng.pick(&[IoMode::Mmap, IoMode::Pread]),
-            memtable_bytes: *rng.pick(&[4 << 10, 16 << 10, 64 << 10]),
-            block_bytes: *rng.pick(&[512, 1 << 10, 4 << 10]),
-            run_file_bytes: *rng.pick(&[4 << 10, 64 << 10]),
-            cache_bytes: *rng.pick(&[0, 8 << 10, 1 << 20]),
-            compress: cfg!(feature = "zstd") && rng.chance(1, 4),
-            seed: rng.next_u64(),
-        }
-    }
-
-    fn step(&mut self) -> Step {
-        let Mix { crashes, reopens, clock, tables } = self.mix_of;
-        let weights = [360, 90, 120, 70, 30, 60, 90, 25, 8, crashes, reopens, clock, tables];
-        let mut roll = self.rng.index(weights.iter().sum());
-        let kind = weights.iter().position(|weight| {
-            let hit = roll < *weight;
-            roll = roll.saturating_sub(*weight);
-            hit
-        });
-        match kind {
-            Some(0) => self.write_step(),
-            Some(1) => self.group_step(),
-            Some(2) => self.get_step(),
-            Some(3) => self.scan_step(),
-            Some(4) => self.snapshot_step(),
-            Some(5) => Step::Flush,
-            Some(6) => Step::Background(1 + self.rng.index(4)),
-            Some(7) => Step::Compact,
-            Some(8) => {
-                if self.rng.chance(1, 4) {
-                    Step::Verify
-                } else {
-                    Step::Sync
-                }
-            }
-            Some(9) if self.rng.chance(1, 3) => self.forgetting(Step::Kill),
-            Some(9) => {
-                let seed = self.rng.next_u64() >> 32;
-                self.forgetting(Step::Crash(seed))
-            }
-            Some(10) => self.forgetting(Step::Reopen),
-            Some(11) => Step::Clock(self.rng.index(4000) as i64 - 2000),
-            _ => self.table_step(),
-        }
-    }
-
-    /// Snapshots do not outlive the handle.
-    fn forgetting(&mut self, step: Step) -> Step {
-        self.snapshots.clear();
-        step
-    }
-
-    fn table(&mut self) -> String {
-        // Mostly the first, which is there from the start.
-        let pick = self.rng.index(8).saturating_sub(5);
-        TABLES[pick].to_owned()
-    }
-
-    fn table_step(&mut self) -> Step {
-        let table = (*self.rng.pick(&TABLES)).to_owned();
-        match self.rng.index(8) {
-            0 => Step::DropTable(table),
-            1 => Step::Tables,
-            2 => Step::CreateTable(table.to_uppercase()),
-            _ => Step::CreateTable(table),
-        }
-    }
-
-    fn pk(&mut self) -> String {
-        (*self.rng.pick(&PARTITIONS)).to_owned()
-    }
-
-    fn rk(&mut self) -> String {
-        match self.rng.index(12) {
-            0 => String::new(),
-            1 => "r".repeat(1 + self.rng.index(3)),
-            2 => format!("r{}", "x".repeat(self.rng.index(200))),
-            _ => format!("r{:02}", self.rng.index(24)),
-        }
-    }
-
-    fn durability(&mut self) -> Option<Durability> {
-        let choices = [Durability::Sync, Durability::Os, Durability::Buffered];
-        self.rng.chance(1, 3).then(|| *self.rng.pick(&choices))
-    }
-
-    fn write_step(&mut self) -> Step {
-        let pk = self.pk();
-        let write = self.write(pk);
-        Step::Write { table: self.table(), write, durability: self.durability() }
-    }
-
-    fn write(&mut self, pk: String) -> Write {
-        let verbs = [Verb::Upsert, Verb::Insert, Verb::UpsertMerge, Verb::Insert, Verb::Upsert];
-        let verb =
-            if self.rng.chance(1, 2) { *self.rng.pick(&verbs) } else { *self.rng.pick(&Verb::ALL) };
-        let conditions = [Condition::Any, Condition::Current, Condition::Current, Condition::Stale];
-        let conditional = verb.is_conditional() && self.rng.chance(1, 2);
-        let condition = if conditional { *self.rng.pick(&conditions) } else { Condition::Any };
-        let properties = if verb == Verb::Delete { Vec::new() } else { self.properties() };
-        Write { verb, pk, rk: self.rk(), properties, condition }
-    }
-
-    fn properties(&mut self) -> Vec<(String, Val)> {
-        let mut properties: Vec<(String, Val)> = Vec::new();
-        for _ in 0..self.rng.index(5) {
-            let name = (*self.rng.pick(&NAMES)).to_owned();
-            let value = self.value();
-            properties.retain(|(other, _)| *other != name);
-            properties.push((name, value));
-        }
-        properties
-    }
-
-    fn value(&mut self) -> Val {
-        let rng = &mut self.rng;
-        match rng.index(8) {
-            0 => Val::String("é x'".repeat(rng.index(40))),
-            1 => Val::Binary(vec![rng.index(256) as u8; rng.index(300)]),
-            2 => Val::Boolean(rng.chance(1, 2)),
-            3 => Val::Int32(rng.next_u64() as i32),
-            4 => Val::Int64(rng.next_u64() as i64),
-            5 => Val::Double(rng.pick(&[0.0f64, -0.0, 1.5, f64::INFINITY, f64::NAN]).to_bits()),
-            6 => Val::DateTime(rng.next_u64() % 2_650_467_744_000_000_000),
-            _ => Val::Guid(std::array::from_fn(|_| rng.index(256) as u8)),
-        }
-    }
-
-    fn group_step(&mut self) -> Step {
-        let pk = self.pk();
-        let mut writes: Vec<Write> = Vec::new();
-        for _ in 0..1 + self.rng.index(6) {
-            let write = self.write(pk.clone());
-            if writes.iter().all(|other| other.rk != write.rk) {
-                writes.push(write);
-            }
-        }
-        Step::Group { table: self.table(), writes, durability: self.durability() }
-    }
-
-    fn select(&mut self) -> Option<Vec<String>> {
-        let names = NAMES.iter().filter(|_| self.rng.chance(1, 3));
-        let names: Vec<String> = names.map(|name| (*name).to_owned()).collect();
-        (!names.is_empty() && self.rng.chance(1, 3)).then_some(names)
-    }
-
-    fn at(&mut self) -> Option<String> {
-        let some = !self.snapshots.is_empty() && self.rng.chance(1, 2);
-        some.then(|| self.rng.pick(&self.snapshots).clone())
-    }
-
-    fn get_step(&mut self) -> Step {
-        let (table, pk, rk) = (self.table(), self.pk(), self.rk());
-        Step::Get { table, pk, rk, select: self.select(), at: self.at() }
-    }
-
-    fn scan_step(&mut self) -> Step {
-        let pk = self.rng.chance(2, 3).then(|| self.pk());
-        let bounded = pk.is_some();
-        let bound =
-            |generator: &mut Self| (bounded && generator.rng.chance(1, 3)).then(|| generator.rk());
-        let (from, to) = (bound(self), bound(self));
-        // A span the wrong way round is a question of its own.
-        let ordered = !matches!((&from, &to), (Some(from), Some(to)) if from > to);
-        let to = to.filter(|_| ordered);
-        let top = self.rng.chance(1, 4).then(|| self.rng.index(20));
-        let page = self.rng.chance(1, 4).then(|| 1 + self.rng.index(10));
-        let scan = Scan { pk, from, to, select: self.select(), top, page, at: self.at() };
-        Step::Scan { table: self.table(), scan }
-    }
-
-    fn snapshot_step(&mut self) -> Step {
-        if self.snapshots.len() > 2 || (!self.snapshots.is_empty() && self.rng.chance(1, 2)) {
-            let at = self.rng.index(self.snapshots.len());
-            return Step::Release(self.snapshots.remove(at));
-        }
-        self.names += 1;
-        self.snapshots.push(format!("s{}", self.names));
-        Step::Snapshot(format!("s{}", self.names))
-    }
 }
 
 #[cfg(test)]

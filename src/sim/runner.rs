@@ -2,36 +2,56 @@
 //!
 //! Invariants
 //! * every answer of the engine is compared: results, error codes and indexes, order, tags;
-//! * entity tags only grow, over crashes and jumps of the clock too.
+//! * a read shows exactly the commits up to the number that is published, which never goes back and includes
+//!   everything that was acknowledged: operations are linearizable;
+//! * entity tags only grow, over crashes and jumps of the clock too;
+//! * an error of the disk, or of damage, is accepted only while something was done to the disk.
+//!
+//! Not here: crashes, faults and damage (`trouble`), what time and background work must come to (`settle`).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result as EngineResult};
+use crate::options::Durability;
+use crate::query::Entities;
+use crate::table::Ticket;
 
-use super::engine::{Engine, Pinned, START, code};
+use super::counts::{Counts, Event};
+use super::engine::{self, Engine, Pinned, START, code};
 use super::oracle::{Change, Oracle, Refusal, Row, Tables, differences};
-use super::step::{Config, Scan, Step, durability_name};
+use super::step::{Config, Scan, Step, Verb, Write, durability_name};
+use super::trouble::Trouble;
 
-/// An engine, an oracle and the snapshots open on both.
+/// An engine, an oracle, and what is open on both.
 pub struct Runner {
     pub engine: Engine,
     pub oracle: Oracle,
-    snapshots: BTreeMap<String, (Pinned, Tables)>,
-    /// Storage errors end the step, not the run: the change that met one is pending.
+    pub(super) snapshots: BTreeMap<String, (Pinned, Tables)>,
+    pub(super) iterators: BTreeMap<String, Iteration>,
+    pub(super) tickets: BTreeMap<String, Waiting>,
+    pub(super) trouble: Trouble,
+    /// Storage errors end the step, not the run, whatever this runner knows of faults.
     pub faults_expected: bool,
     pub counts: Counts,
+    /// Copies made so far.
+    pub(super) copies: u64,
 }
 
-/// What was compared, so that a run can say so.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counts {
-    pub steps: u64,
-    pub commits: u64,
-    pub refusals: u64,
-    pub rows_read: u64,
-    pub recoveries: u64,
+/// A commit that was submitted.
+pub(super) struct Waiting {
+    ticket: Ticket,
+    seq: u64,
+    has_tag: Vec<bool>,
+}
+
+/// An open iterator, and the rows it has to give.
+pub(super) struct Iteration {
+    entities: Entities,
+    expected: Vec<Row>,
+    given: usize,
 }
 
 /// The lines a step prints, or how engine and oracle disagree.
@@ -43,14 +63,41 @@ impl Runner {
     }
 
     pub fn on(engine: Engine) -> Self {
-        let (snapshots, counts) = (BTreeMap::new(), Counts::default());
-        Self { engine, oracle: Oracle::new(), snapshots, faults_expected: false, counts }
+        Self {
+            engine,
+            oracle: Oracle::new(),
+            snapshots: BTreeMap::new(),
+            iterators: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+            trouble: Trouble::default(),
+            faults_expected: false,
+            counts: Counts::default(),
+            copies: 0,
+        }
     }
 
+    /// Runs a step; if the run of the engine ends in it, recovers.
     pub fn run(&mut self, step: &Step) -> Outcome {
-        self.counts.steps += 1;
+        self.counts.note(Event::Step);
+        let mut lines = self.run_alive(step)?;
+        if let Some((left, end)) = self.engine.power.take_left() {
+            lines.push("the run ended".to_owned());
+            lines.extend(self.recover_after(left, end)?);
+        }
+        Ok(lines)
+    }
+
+    fn run_alive(&mut self, step: &Step) -> Outcome {
+        if let Some(outcome) = self.run_unopened(step) {
+            return outcome;
+        }
+        if !self.engine.is_open() {
+            return line("not open");
+        }
+        if needs_no_flush_under_way(step) || self.is_out_of_memtables() {
+            self.end_halves()?;
+        }
         match step {
-            Step::Open(config) => self.open(config),
             Step::CreateTable(name) => self.change(Change::Create(name.clone()), step),
             Step::DropTable(name) => self.change(Change::Drop(name.clone()), step),
             Step::Tables => self.tables(),
@@ -62,42 +109,79 @@ impl Runner {
                 let change = Change::Rows { table: table.clone(), writes: writes.clone() };
                 self.change(change, step)
             }
+            Step::Submit { ticket, table, writes, durability } => {
+                self.submit(ticket, table, writes, *durability)
+            }
+            Step::Await(ticket) => self.wait(ticket),
+            Step::Poll(ticket) => self.poll(ticket),
+            Step::Forget(ticket) => {
+                self.tickets.remove(ticket);
+                Ok(Vec::new())
+            }
             Step::Get { table, pk, rk, select, at } => self.get(table, (pk, rk), select, at),
             Step::Scan { table, scan } => self.scan(table, scan),
-            Step::Snapshot(name) => {
-                let pinned = self.engine.pin().map_err(|error| format!("snapshot: {error:?}"))?;
-                self.snapshots.insert(name.clone(), (pinned, self.oracle.tables.clone()));
-                Ok(Vec::new())
-            }
+            Step::Iterate { name, table, scan } => self.iterate(name, table, scan),
+            Step::Next { name, count } => self.next(name, *count),
+            Step::Snapshot(name) => self.snapshot(name),
             Step::Release(name) => {
                 self.snapshots.remove(name);
+                self.iterators.remove(name);
                 Ok(Vec::new())
             }
+            other => self.run_maintenance(other),
+        }
+    }
+
+    fn run_maintenance(&mut self, step: &Step) -> Outcome {
+        match step {
             Step::Flush => self.maintain(|engine| engine.db().flush()),
             Step::Compact => self.maintain(|engine| engine.db().compact()),
             Step::Sync => self.sync(),
-            Step::Background(steps) => {
-                let done = (0..*steps).take_while(|_| self.engine.db().step()).count();
-                Ok(vec![format!("{done} steps")])
+            Step::Background(steps) => self.background(*steps, |engine| engine.db().step()),
+            Step::Lane(lane, steps) => self.background(*steps, |engine| engine.step(*lane)),
+            Step::BeginFlush => {
+                let begun = self.engine.begin_flush();
+                self.half(Event::FlushPaused, begun)
             }
+            Step::EndFlush => {
+                let ended = self.engine.end_flush();
+                self.excuse(ended.map(drop))
+            }
+            Step::BeginCompaction => {
+                let begun = self.engine.begin_compaction();
+                self.half(Event::CompactionPaused, begun)
+            }
+            Step::EndCompaction => self.end_compaction(),
             Step::Verify => self.verify(),
+            Step::Settle => self.settle(),
+            Step::Checkpoint => self.checkpoint(),
+            other => Err(format!("`{other}` is no step of an open database")),
+        }
+    }
+
+    /// Steps that need no open database.
+    fn run_unopened(&mut self, step: &Step) -> Option<Outcome> {
+        Some(match step {
+            Step::Open(config) => self.open(config),
             Step::Reopen => self.reopen(),
             Step::Kill => self.kill(),
             Step::Crash(seed) => self.crash(*seed),
             Step::Clock(millis) => self.clock(*millis),
-        }
+            other => return self.run_trouble(other),
+        })
     }
 
     fn open(&mut self, config: &Config) -> Outcome {
         self.engine.config = config.clone();
-        self.engine.open().map_err(|error| format!("open: {error:?}"))?;
-        self.compare_with_floor(self.oracle.commits())
+        self.reopened(self.oracle.commits())
     }
 
     fn change(&mut self, change: Change, step: &Step) -> Outcome {
         let expected = self.oracle.check(&change);
         let durability = match step {
             Step::Write { durability, .. } | Step::Group { durability, .. } => *durability,
+            // Drops are always synced.
+            Step::DropTable(_) => Some(Durability::Sync),
             _ => None,
         };
         let result = match (step, &change) {
@@ -108,8 +192,7 @@ impl Runner {
                 self.engine.write(table, write, etag, durability).map(|etag| vec![etag])
             }
             (_, Change::Rows { table, writes }) => {
-                let etags: Vec<_> =
-                    writes.iter().map(|write| self.oracle.etag(table, write)).collect();
+                let etags = self.etags(table, writes);
                 self.engine.group(table, writes, &etags, durability)
             }
             _ => unreachable!("a change comes from one of the steps above"),
@@ -117,16 +200,116 @@ impl Runner {
         match (result, expected) {
             (Ok(etags), Ok(())) => {
                 let durability = durability.unwrap_or(self.engine.config.durability);
-                let etag = self.check_etags(&etags)?;
-                // Whatever failed before did not happen, or this one would have been refused.
-                self.oracle.pending = None;
-                self.oracle.commit(&change, etag, durability);
-                self.counts.commits += 1;
+                let etag = tag_of(&etags)?;
+                let seq = self.engine.published();
+                if etag != 0 && etag != seq {
+                    return Err(format!("acknowledged: number {etag}, published up to {seq}"));
+                }
+                self.accepted(&change, etag, seq, durability)?;
+                self.oracle.show(self.oracle.commits());
                 let number = self.oracle.commits();
-                Ok(vec![format!("#{number} {}", durability_name(durability))])
+                line(format!("#{number} {}", durability_name(durability)))
             }
-            (Err(error), expected) => self.refused(&error, expected, change, step),
-            (Ok(_), Err(refusal)) => Err(format!("done, where {refusal:?} was due")),
+            (Err(error), expected) => {
+                let is_group = matches!(step, Step::Group { .. });
+                self.refused(&error, expected, change, is_group)
+            }
+            (Ok(_), Err(refusal)) => Err(format!("done: where {refusal:?} was due")),
+        }
+    }
+
+    fn etags(&self, table: &str, writes: &[Write]) -> Vec<Option<u64>> {
+        writes.iter().map(|write| self.oracle.etag(table, write)).collect()
+    }
+
+    fn accepted(
+        &mut self,
+        change: &Change,
+        etag: u64,
+        seq: u64,
+        durability: Durability,
+    ) -> Result<(), String> {
+        self.oracle.check_seq(seq)?;
+        // Whatever failed before did not happen, or this one would have been refused.
+        self.oracle.pending = None;
+        self.oracle.submit(change, etag, seq, durability);
+        self.counts.note(Event::Commit);
+        Ok(())
+    }
+
+    fn submit(
+        &mut self,
+        name: &str,
+        table: &str,
+        writes: &[Write],
+        durability: Option<Durability>,
+    ) -> Outcome {
+        if self.tickets.contains_key(name) {
+            return line("taken");
+        }
+        let change = Change::Rows { table: table.to_owned(), writes: writes.to_vec() };
+        let expected = self.oracle.check(&change);
+        let etags = self.etags(table, writes);
+        match (self.engine.submit(table, writes, &etags, durability), expected) {
+            (Ok(ticket), Ok(())) => {
+                let seq = ticket.seq().ticks();
+                let has_tag: Vec<bool> =
+                    writes.iter().map(|write| write.verb != Verb::Delete).collect();
+                let etag = if has_tag.contains(&true) { seq } else { 0 };
+                let durability = durability.unwrap_or(self.engine.config.durability);
+                self.accepted(&change, etag, seq, durability)?;
+                self.tickets.insert(name.to_owned(), Waiting { ticket, seq, has_tag });
+                self.counts.note(Event::Ticket);
+                line(format!("#{} submitted", self.oracle.commits()))
+            }
+            (Err(error), expected) => self.refused(&error, expected, change, true),
+            (Ok(_), Err(refusal)) => Err(format!("accepted: where {refusal:?} was due")),
+        }
+    }
+
+    fn wait(&mut self, name: &str) -> Outcome {
+        let Some(waiting) = self.tickets.remove(name) else { return line("no such ticket") };
+        let Waiting { ticket, seq, has_tag } = waiting;
+        let result = ticket.wait();
+        self.acknowledged(result, seq, &has_tag)
+    }
+
+    fn poll(&mut self, name: &str) -> Outcome {
+        use std::pin::Pin;
+        use std::task::{Context, Poll, Waker};
+        let Some(waiting) = self.tickets.get_mut(name) else { return line("no such ticket") };
+        let mut context = Context::from_waker(Waker::noop());
+        match Pin::new(&mut waiting.ticket).poll(&mut context) {
+            Poll::Pending => line("pending"),
+            Poll::Ready(result) => match self.tickets.remove(name) {
+                Some(Waiting { seq, has_tag, .. }) => self.acknowledged(result, seq, &has_tag),
+                None => Ok(Vec::new()),
+            },
+        }
+    }
+
+    /// A ticket was answered.
+    fn acknowledged(
+        &mut self,
+        result: EngineResult<Vec<Option<crate::model::ETag>>>,
+        seq: u64,
+        has_tag: &[bool],
+    ) -> Outcome {
+        match result {
+            Ok(etags) => {
+                let found: Vec<_> = etags.iter().map(|etag| etag.map(engine::ticks)).collect();
+                let expected: Vec<_> = has_tag.iter().map(|tag| tag.then_some(seq)).collect();
+                if found != expected {
+                    return Err(format!("tags: {found:?}, expected {expected:?}"));
+                }
+                if self.engine.is_open() && self.engine.published() < seq {
+                    return Err(format!("acknowledged: number {seq} before it is published"));
+                }
+                let number = self.oracle.count_up_to(seq);
+                self.oracle.show(number);
+                line(format!("#{number} acknowledged"))
+            }
+            Err(error) => self.excuse(Err(error)),
         }
     }
 
@@ -135,48 +318,48 @@ impl Runner {
         error: &Error,
         expected: Result<(), Refusal>,
         change: Change,
-        step: &Step,
+        is_group: bool,
     ) -> Outcome {
-        if self.faults_expected && is_storage_error(error) {
+        if self.is_excused(error) {
             if self.oracle.pending.is_none() && error.kind() != ErrorKind::StorageFull {
                 self.oracle.pending = Some(change);
             }
-            return Ok(vec![format!("{}: {}", error.code(), error.chain())]);
+            return line(format!("{}: {}", error.code(), error.chain()));
         }
         let Err(refusal) = expected else { return Err(format!("refused: {error:?}")) };
         let (found, index) = code(error);
         // A write alone has no index to speak of.
-        let index_due = if matches!(step, Step::Group { .. }) { refusal.index } else { index };
+        let index_due = if is_group { refusal.index } else { index };
         if (found, index) != (refusal.code, index_due) {
-            return Err(format!("{error:?}, where {refusal:?} was due"));
+            return Err(format!("refused: {error:?}, where {refusal:?} was due"));
         }
-        self.counts.refusals += 1;
-        Ok(vec![match index_due {
-            Some(index) if matches!(step, Step::Group { .. }) => format!("{found} at {index}"),
-            _ => found.to_owned(),
-        }])
-    }
-
-    /// The one tag of a commit: the same for all its entities, larger than any before.
-    fn check_etags(&self, etags: &[Option<u64>]) -> Result<u64, String> {
-        let mut tags = etags.iter().flatten();
-        let Some(&first) = tags.next() else { return Ok(0) };
-        if tags.any(|tag| *tag != first) {
-            return Err(format!("one commit, several tags: {etags:?}"));
+        self.counts.note(Event::Refusal);
+        match index_due.filter(|_| is_group) {
+            Some(index) => line(format!("{found} at {index}")),
+            None => line(found),
         }
-        if first <= self.oracle.etag_max {
-            return Err(format!("tag {first} after {}", self.oracle.etag_max));
-        }
-        Ok(first)
     }
 
     fn tables(&mut self) -> Outcome {
-        let found = self.engine.db().tables().map_err(|error| format!("{error:?}"))?;
+        let found = self.engine.db().tables().map_err(|error| format!("tables: {error:?}"))?;
         let expected: Vec<_> = self.oracle.tables.values().map(|t| t.name.clone()).collect();
         if found != expected {
-            return Err(format!("tables {found:?}, expected {expected:?}"));
+            return Err(format!("tables: {found:?}, expected {expected:?}"));
         }
         Ok(found)
+    }
+
+    /// How many commits a reader sees now: no fewer than anybody saw before.
+    pub(super) fn visible(&mut self) -> Result<usize, String> {
+        let visible = self.oracle.count_up_to(self.engine.published());
+        if visible < self.oracle.shown() {
+            return Err(format!("went back: {visible} commits of {} shown", self.oracle.shown()));
+        }
+        if visible < self.oracle.commits() {
+            self.counts.note(Event::BehindRead);
+        }
+        self.oracle.show(visible);
+        Ok(visible)
     }
 
     fn get(
@@ -186,7 +369,10 @@ impl Runner {
         select: &Option<Vec<String>>,
         at: &Option<String>,
     ) -> Outcome {
-        let Some((snapshot, tables)) = self.state_at(at, table) else { return no_snapshot() };
+        let visible = self.visible()?;
+        let Some((snapshot, tables)) = self.state_at(at, table, visible) else {
+            return no_snapshot();
+        };
         let expected = tables.get(&table.to_lowercase()).map(|table| {
             let row = table.rows.get(&super::oracle::key(pk, rk));
             row.map(|row| project(row, select.as_deref()))
@@ -194,126 +380,191 @@ impl Runner {
         let found = self.engine.get(table, (pk, rk), select.as_deref(), snapshot);
         match (found, expected) {
             (Ok(found), Some(expected)) if found == expected => {
-                self.counts.rows_read += 1;
-                Ok(vec![found.map_or("none".to_owned(), |row| row.to_string())])
+                self.counts.note(Event::Row);
+                line(found.map_or("none".to_owned(), |row| row.to_string()))
             }
-            (Ok(found), expected) => Err(format!("found {found:?}, expected {expected:?}")),
+            (Ok(found), expected) => Err(format!("get: {found:?}, expected {expected:?}")),
             (Err(error), expected) => self.read_refused(&error, expected.is_none()),
         }
     }
 
     fn scan(&mut self, table: &str, scan: &Scan) -> Outcome {
-        let Some((snapshot, tables)) = self.state_at(&scan.at, table) else { return no_snapshot() };
-        let table_there = tables.get(&table.to_lowercase());
-        let rows = table_there.map(|table| table.rows.values().map(|row| &**row));
-        let expected: Option<Vec<Row>> = rows.map(|rows| {
-            let covered = rows.filter(|row| covers(scan, row));
-            let top = if scan.page.is_some() { None } else { scan.top };
-            covered
-                .take(top.unwrap_or(usize::MAX))
-                .map(|row| project(row, scan.select.as_deref()))
-                .collect()
-        });
+        let visible = self.visible()?;
+        let Some((snapshot, tables)) = self.state_at(&scan.at, table, visible) else {
+            return no_snapshot();
+        };
+        let expected = expected_rows(&tables, table, scan);
         match (self.engine.scan(table, scan, snapshot), expected) {
             (Ok(found), Some(expected)) => {
                 if let Some(at) = first_difference(&found, &expected) {
                     let (found, expected) = (found.get(at), expected.get(at));
-                    return Err(format!("row {at}: found {found:?}, expected {expected:?}"));
+                    return Err(format!("scan: row {at}: {found:?}, expected {expected:?}"));
                 }
-                self.counts.rows_read += found.len() as u64;
+                self.counts.add(Event::Row, found.len() as u64);
                 Ok(found.iter().map(Row::to_string).collect())
             }
-            (Ok(_), None) => Err("a table that is not there was read".to_owned()),
+            (Ok(_), None) => Err("scan: a table that is not there was read".to_owned()),
             (Err(error), expected) => self.read_refused(&error, expected.is_none()),
         }
     }
 
-    fn read_refused(&self, error: &Error, table_missing: bool) -> Outcome {
-        let fault = self.faults_expected && is_storage_error(error);
-        if fault || (table_missing && error.code() == "TableNotFound") {
-            return Ok(vec![error.code().to_owned()]);
+    fn iterate(&mut self, name: &str, table: &str, scan: &Scan) -> Outcome {
+        let visible = self.visible()?;
+        let expected = expected_rows(&self.oracle.at(visible), table, scan);
+        match (self.engine.iterate(table, scan), expected) {
+            (Ok(entities), Some(expected)) => {
+                self.counts.note(Event::Iterator);
+                let iteration = Iteration { entities, expected, given: 0 };
+                self.iterators.insert(name.to_owned(), iteration);
+                Ok(Vec::new())
+            }
+            (Ok(_), None) => Err("iterate: a table that is not there was read".to_owned()),
+            (Err(error), expected) => self.read_refused(&error, expected.is_none()),
         }
-        Err(format!("refused: {error:?}"))
+    }
+
+    fn next(&mut self, name: &str, count: usize) -> Outcome {
+        let Some(mut iteration) = self.iterators.remove(name) else {
+            return line("no such iterator");
+        };
+        let mut lines = Vec::new();
+        for _ in 0..count {
+            let expected = iteration.expected.get(iteration.given);
+            match (iteration.entities.next(), expected) {
+                (None, None) => break,
+                (Some(Ok(entity)), Some(expected)) if engine::row(&entity) == *expected => {
+                    iteration.given += 1;
+                    self.counts.note(Event::Row);
+                    lines.push(expected.to_string());
+                }
+                (Some(Err(error)), _) => {
+                    lines.extend(self.excuse(Err(error))?);
+                    // An iterator in error stays in error, and is put away here.
+                    return match iteration.entities.next() {
+                        Some(Err(_)) => Ok(lines),
+                        other => Err(format!("next: {other:?} behind an error")),
+                    };
+                }
+                (found, expected) => {
+                    return Err(format!("next: {found:?}, expected {expected:?}"));
+                }
+            }
+        }
+        self.iterators.insert(name.to_owned(), iteration);
+        Ok(lines)
+    }
+
+    fn snapshot(&mut self, name: &str) -> Outcome {
+        let visible = self.visible()?;
+        match self.engine.pin() {
+            Ok(pinned) => {
+                let tables = self.oracle.at(visible).into_owned();
+                self.snapshots.insert(name.to_owned(), (pinned, tables));
+                self.counts.note(Event::Snapshot);
+                Ok(Vec::new())
+            }
+            Err(error) => self.excuse(Err(error)),
+        }
+    }
+
+    fn read_refused(&mut self, error: &Error, table_missing: bool) -> Outcome {
+        if table_missing && error.code() == "TableNotFound" {
+            return line(error.code());
+        }
+        self.excuse(Err(error.clone()))
     }
 
     /// `None` if there is no such snapshot, or no such table in it: steps are taken out of programs
     /// that fail.
-    fn state_at(&self, at: &Option<String>, table: &str) -> Option<(Option<&Pinned>, &Tables)> {
-        let Some(name) = at else { return Some((None, &self.oracle.tables)) };
+    fn state_at(
+        &self,
+        at: &Option<String>,
+        table: &str,
+        visible: usize,
+    ) -> Option<(Option<&Pinned>, Cow<'_, Tables>)> {
+        let Some(name) = at else { return Some((None, self.oracle.at(visible))) };
         let (pinned, tables) = self.snapshots.get(name)?;
-        tables.contains_key(&table.to_lowercase()).then_some((Some(pinned), tables))
+        let is_there = tables.contains_key(&table.to_lowercase());
+        is_there.then_some((Some(pinned), Cow::Borrowed(tables)))
     }
 
-    fn maintain(&mut self, work: impl FnOnce(&Engine) -> crate::error::Result<()>) -> Outcome {
-        match work(&self.engine) {
-            Ok(()) => Ok(Vec::new()),
-            Err(error) => self.read_refused(&error, false),
+    fn maintain(&mut self, work: impl FnOnce(&Engine) -> EngineResult<()>) -> Outcome {
+        let done = work(&self.engine);
+        self.excuse(done)
+    }
+
+    fn background(&mut self, steps: usize, step: impl Fn(&Engine) -> bool) -> Outcome {
+        let done = (0..steps).take_while(|_| step(&self.engine)).count();
+        line(format!("{done} steps"))
+    }
+
+    fn half(&mut self, event: Event, begun: EngineResult<bool>) -> Outcome {
+        match begun {
+            Ok(true) => {
+                self.counts.note(event);
+                line("begun")
+            }
+            Ok(false) => line("nothing to do"),
+            Err(error) => self.excuse(Err(error)),
         }
+    }
+
+    fn end_compaction(&mut self) -> Outcome {
+        match self.engine.end_compaction() {
+            Ok(Some(false)) => {
+                self.counts.note(Event::CompactionDeclined);
+                line("declined")
+            }
+            Ok(_) => Ok(Vec::new()),
+            Err(error) => self.excuse(Err(error)),
+        }
+    }
+
+    /// Installs what was begun, for nobody may wait for it.
+    pub(super) fn end_halves(&mut self) -> Outcome {
+        let flushed = self.engine.end_flush().map(drop);
+        let mut lines = self.excuse(flushed)?;
+        lines.extend(self.end_compaction()?);
+        Ok(lines)
+    }
+
+    /// The next write might have to flush, while another flush is under way.
+    fn is_out_of_memtables(&self) -> bool {
+        const MEMTABLES_MAX: u64 = 2;
+        self.engine.is_flushing()
+            && self.engine.db().stats().get("memtables").is_some_and(|n| n > MEMTABLES_MAX)
     }
 
     fn sync(&mut self) -> Outcome {
-        let done = self.maintain(|engine| engine.db().sync())?;
-        if done.is_empty() {
+        let synced = self.engine.db().sync();
+        if synced.is_ok() {
             self.oracle.all_durable();
         }
-        Ok(done)
+        self.excuse(synced)
     }
 
-    fn verify(&mut self) -> Outcome {
+    pub(super) fn verify(&mut self) -> Outcome {
+        self.counts.note(Event::Verified);
         match self.engine.db().verify() {
-            Ok(report) if report.problems.is_empty() => Ok(vec!["sound".to_owned()]),
-            Ok(report) => Err(format!("verify: {}", report.problems.join("\n"))),
-            Err(error) => self.read_refused(&error, false),
+            Ok(report) => {
+                let unexcused = |problem: &&String| !self.is_excused_problem(problem);
+                let problems: Vec<_> = report.problems.iter().filter(unexcused).cloned().collect();
+                match problems.is_empty() {
+                    true => line(if report.problems.is_empty() { "sound" } else { "damaged" }),
+                    false => Err(format!("verify: {}", problems.join("\n"))),
+                }
+            }
+            Err(error) => self.excuse(Err(error)),
         }
-    }
-
-    fn reopen(&mut self) -> Outcome {
-        self.snapshots.clear();
-        match self.engine.close() {
-            Ok(()) => self.oracle.all_durable(),
-            Err(error) if self.faults_expected && is_storage_error(&error) => {}
-            Err(error) => return Err(format!("close: {error:?}")),
-        }
-        self.engine.open().map_err(|error| format!("open: {error:?}"))?;
-        self.compare_with_floor(self.oracle.process_floor)
-    }
-
-    fn kill(&mut self) -> Outcome {
-        let image = self.engine.fs.kill_image();
-        self.recover(image, self.oracle.process_floor)
-    }
-
-    fn crash(&mut self, seed: u64) -> Outcome {
-        let image = self.engine.fs.crash_image(seed);
-        self.recover(image, self.oracle.power_floor)
-    }
-
-    /// Goes on with what a crash left; at least `floor` commits must be there.
-    pub fn recover(&mut self, image: crate::fs::MemFs, floor: usize) -> Outcome {
-        self.snapshots.clear();
-        self.counts.recoveries += 1;
-        self.engine.abandon(image);
-        self.engine.open().map_err(|error| format!("open after a crash: {error:?}"))?;
-        self.compare_with_floor(floor)
-    }
-
-    /// The state found must be that after at least `floor` commits; the rest never happened.
-    fn compare_with_floor(&mut self, floor: usize) -> Outcome {
-        let state = self.engine.state().map_err(|error| format!("read back: {error:?}"))?;
-        let commits = self.oracle.commits();
-        let prefix = self.oracle.find(&state, floor)?;
-        self.oracle.roll_back(prefix);
-        self.oracle.pending = None;
-        let lost = commits.saturating_sub(prefix);
-        Ok(vec![if lost == 0 { "all there".to_owned() } else { format!("{lost} commits lost") }])
     }
 
     /// Compares the whole state, and has the engine check its files.
     pub fn compare(&mut self) -> Outcome {
+        let visible = self.visible()?;
         let state = self.engine.state().map_err(|error| format!("read back: {error:?}"))?;
-        let differences = differences(&self.oracle.tables, &state);
+        let differences = differences(&self.oracle.at(visible), &state);
         if !differences.is_empty() {
-            return Err(differences.join("\n"));
+            return Err(format!("read back: {}", differences.join("\n")));
         }
         self.verify()
     }
@@ -322,16 +573,44 @@ impl Runner {
         if millis >= 0 {
             self.engine.clock.advance(Duration::from_millis(millis.unsigned_abs()));
         } else {
-            let now = self.engine.clock.now();
+            self.counts.note(Event::ClockBack);
             let back = millis.unsigned_abs() * 10_000;
+            let now = self.engine.clock.now();
             self.engine.clock.jump(now.saturating_sub(back).max(START / 2));
         }
         Ok(Vec::new())
     }
 }
 
+/// Steps that may flush, or that end the handle.
+fn needs_no_flush_under_way(step: &Step) -> bool {
+    matches!(
+        step,
+        Step::Flush
+            | Step::Compact
+            | Step::Checkpoint
+            | Step::Settle
+            | Step::Background(_)
+            | Step::Lane(super::step::Lane::Flush, _)
+    )
+}
+
+pub(super) fn line(text: impl Into<String>) -> Outcome {
+    Ok(vec![text.into()])
+}
+
 fn no_snapshot() -> Outcome {
-    Ok(vec!["not in the snapshot".to_owned()])
+    line("not in the snapshot")
+}
+
+/// The one tag of a commit: the same for all its entities; 0 if it wrote none.
+fn tag_of(etags: &[Option<u64>]) -> Result<u64, String> {
+    let mut tags = etags.iter().flatten();
+    let Some(&first) = tags.next() else { return Ok(0) };
+    match tags.any(|tag| *tag != first) {
+        true => Err(format!("tags: one commit, several: {etags:?}")),
+        false => Ok(first),
+    }
 }
 
 /// The disk's fault, or its consequence.
@@ -339,12 +618,20 @@ pub fn is_storage_error(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned | ErrorKind::StorageFull)
 }
 
+/// What a scan has to give; `None` if there is no such table.
+fn expected_rows(tables: &Tables, table: &str, scan: &Scan) -> Option<Vec<Row>> {
+    let rows = tables.get(&table.to_lowercase())?.rows.values().map(|row| &**row);
+    let covered = rows.filter(|row| covers(scan, row));
+    let top = if scan.page.is_some() { None } else { scan.top };
+    let taken = covered.take(top.unwrap_or(usize::MAX));
+    Some(taken.map(|row| project(row, scan.select.as_deref())).collect())
+}
+
 fn covers(scan: &Scan, row: &Row) -> bool {
-    let units = |text: &str| text.encode_utf16().collect::<Vec<u16>>();
-    let rk = units(&row.rk);
+    let is_before = |a: &str, b: &str| a.encode_utf16().lt(b.encode_utf16());
     scan.pk.as_ref().is_none_or(|pk| *pk == row.pk)
-        && scan.from.as_ref().is_none_or(|from| units(from) <= rk)
-        && scan.to.as_ref().is_none_or(|to| rk < units(to))
+        && scan.from.as_ref().is_none_or(|from| !is_before(&row.rk, from))
+        && scan.to.as_ref().is_none_or(|to| is_before(&row.rk, to))
 }
 
 /// The row with the named properties only; the tag always comes along.

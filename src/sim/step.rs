@@ -7,6 +7,7 @@
 
 use std::fmt;
 
+use crate::fs::{Fault, FaultKind, OpKind};
 use crate::options::{Durability, IoMode};
 
 use super::value::Val;
@@ -43,6 +44,16 @@ pub struct Write {
     pub condition: Condition,
 }
 
+/// A kind of background work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Rounds that somebody polls for, the next log, the sync of weak commits.
+    Log,
+    /// Flush, removal of files, sorting.
+    Flush,
+    Compact,
+}
+
 /// What a scan covers and how it is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
@@ -66,8 +77,26 @@ pub struct Config {
     pub block_bytes: usize,
     pub run_file_bytes: u64,
     pub cache_bytes: usize,
+    /// A log buffer this full is written by whoever filled it.
+    pub log_buffer_bytes: usize,
+    /// A manifest this long is rolled over.
+    pub manifest_roll_bytes: u64,
     pub compress: bool,
     pub seed: u64,
+}
+
+/// A file operation to fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultAt {
+    pub kind: FaultKind,
+    /// Any operation counts if there is none.
+    pub op: Option<OpKind>,
+    /// How the path ends.
+    pub path: Option<String>,
+    /// So many such operations pass first.
+    pub nth: u64,
+    /// From then on every such operation fails.
+    pub sticky: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +115,19 @@ pub enum Step {
         writes: Vec<Write>,
         durability: Option<Durability>,
     },
+    /// A group whose commit is not waited for yet, under a name for its ticket.
+    Submit {
+        ticket: String,
+        table: String,
+        writes: Vec<Write>,
+        durability: Option<Durability>,
+    },
+    /// Waits for a ticket.
+    Await(String),
+    /// Polls a ticket once.
+    Poll(String),
+    /// Drops a ticket: nobody waits for the commit.
+    Forget(String),
     Get {
         table: String,
         pk: String,
@@ -97,13 +139,38 @@ pub enum Step {
         table: String,
         scan: Scan,
     },
+    /// An iterator that stays open over other steps.
+    Iterate {
+        name: String,
+        table: String,
+        scan: Scan,
+    },
+    /// So many rows of an open iterator.
+    Next {
+        name: String,
+        count: usize,
+    },
     Snapshot(String),
+    /// Lets go of a snapshot or an iterator.
     Release(String),
     Flush,
     Compact,
     Sync,
     /// So many background steps.
     Background(usize),
+    /// So many background steps of one lane.
+    Lane(Lane, usize),
+    /// The first half of a flush: the files are written.
+    BeginFlush,
+    /// The second half: the files are installed.
+    EndFlush,
+    /// The first half of a compaction.
+    BeginCompaction,
+    EndCompaction,
+    /// A copy of the database beside it, which is opened, compared and removed.
+    Checkpoint,
+    /// Time passes and background work runs until there is none: then everything is durable and in order.
+    Settle,
     Verify,
     /// A clean close and an open.
     Reopen,
@@ -111,6 +178,26 @@ pub enum Step {
     Kill,
     /// The power fails; the seed decides what stays of what was not synced.
     Crash(u64),
+    /// The process dies after so many further file operations.
+    KillIn(u64),
+    /// The power fails after so many further file operations.
+    CrashIn {
+        ops: u64,
+        seed: u64,
+    },
+    Fault(FaultAt),
+    /// Armed faults are forgotten.
+    FaultsOff,
+    /// At most so many bytes more than now, or no limit.
+    Quota(Option<u64>),
+    /// Faults end; a database that writing ended for is opened anew; then it must get on.
+    Mend,
+    /// A bit of a table file at rest flips.
+    Rot(u64),
+    /// The bit is as before; the database is opened anew.
+    Heal,
+    /// The database is closed, a byte of a copy of its files is damaged, and the copy opened.
+    Damage(u64),
     /// The wall clock jumps by so many milliseconds; forward, time passes too.
     Clock(i64),
 }
@@ -124,6 +211,8 @@ impl Default for Config {
             block_bytes: 16 << 10,
             run_file_bytes: 64 << 10,
             cache_bytes: 1 << 20,
+            log_buffer_bytes: 512 << 10,
+            manifest_roll_bytes: 64 << 10,
             compress: false,
             seed: 1,
         }
@@ -151,6 +240,89 @@ impl Verb {
             Verb::Replace | Verb::Merge | Verb::Delete => true,
             Verb::Insert | Verb::Upsert | Verb::UpsertMerge => false,
         }
+    }
+}
+
+/// The names of file operations in the text of steps.
+const OPS: [(OpKind, &str); 12] = [
+    (OpKind::Create, "create"),
+    (OpKind::OpenWrite, "open-write"),
+    (OpKind::OpenRead, "open-read"),
+    (OpKind::Rename, "rename"),
+    (OpKind::Remove, "remove"),
+    (OpKind::Link, "link"),
+    (OpKind::SyncDir, "sync-dir"),
+    (OpKind::Write, "write"),
+    (OpKind::Sync, "sync"),
+    (OpKind::Allocate, "allocate"),
+    (OpKind::Read, "read"),
+    (OpKind::Map, "map"),
+];
+
+const FAULTS: [(FaultKind, &str); 5] = [
+    (FaultKind::Eio, "eio"),
+    (FaultKind::Enospc, "enospc"),
+    (FaultKind::Eintr, "eintr"),
+    (FaultKind::ShortWrite, "short-write"),
+    (FaultKind::ShortTransfer, "short-transfer"),
+];
+
+/// Steps of one word.
+pub(super) const PLAIN: [(Step, &str); 15] = [
+    (Step::Flush, "flush"),
+    (Step::Compact, "compact"),
+    (Step::Sync, "sync"),
+    (Step::BeginFlush, "begin-flush"),
+    (Step::EndFlush, "end-flush"),
+    (Step::BeginCompaction, "begin-compaction"),
+    (Step::EndCompaction, "end-compaction"),
+    (Step::Checkpoint, "checkpoint"),
+    (Step::Settle, "settle"),
+    (Step::Verify, "verify"),
+    (Step::Reopen, "reopen"),
+    (Step::Kill, "kill"),
+    (Step::FaultsOff, "faults-off"),
+    (Step::Mend, "mend"),
+    (Step::Heal, "heal"),
+];
+
+const LANES: [(Lane, &str); 3] =
+    [(Lane::Log, "log"), (Lane::Flush, "flush"), (Lane::Compact, "compact")];
+
+fn name_in<T: PartialEq>(names: &[(T, &'static str)], item: &T) -> &'static str {
+    names.iter().find(|(other, _)| other == item).map_or("other", |(_, name)| name)
+}
+
+fn find_in<T: Copy>(names: &[(T, &str)], name: &str) -> Option<T> {
+    names.iter().find(|(_, other)| *other == name).map(|(item, _)| *item)
+}
+
+pub fn fault_name(kind: FaultKind) -> &'static str {
+    name_in(&FAULTS, &kind)
+}
+
+pub fn fault_named(name: &str) -> Option<FaultKind> {
+    find_in(&FAULTS, name)
+}
+
+pub fn op_named(name: &str) -> Option<OpKind> {
+    find_in(&OPS, name)
+}
+
+pub fn lane_named(name: &str) -> Option<Lane> {
+    find_in(&LANES, name)
+}
+
+impl FaultAt {
+    pub fn fault(&self) -> Fault {
+        let mut fault = Fault::new(self.kind).nth(self.nth);
+        if let Some(op) = self.op {
+            fault = fault.on(op);
+        }
+        if let Some(path) = &self.path {
+            fault = fault.on_path(path);
+        }
+        if self.sticky { fault.sticky() } else { fault }
     }
 }
 
@@ -224,7 +396,18 @@ impl fmt::Display for Config {
         write!(f, "durability={} io={io_mode}", durability_name(self.durability))?;
         write!(f, " memtable={} block={}", self.memtable_bytes, self.block_bytes)?;
         write!(f, " run-file={} cache={}", self.run_file_bytes, self.cache_bytes)?;
+        write!(f, " buffer={} roll={}", self.log_buffer_bytes, self.manifest_roll_bytes)?;
         write!(f, " compress={} seed={}", self.compress, self.seed)
+    }
+}
+
+impl fmt::Display for FaultAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(fault_name(self.kind))?;
+        option(f, "op", self.op.map(|op| name_in(&OPS, &op)))?;
+        option(f, "path", self.path.as_deref())?;
+        option(f, "nth", (self.nth > 0).then_some(self.nth))?;
+        option(f, "sticky", self.sticky.then_some(true))
     }
 }
 
@@ -246,6 +429,14 @@ impl fmt::Display for Step {
                 option(f, "durability", durability.map(durability_name))?;
                 writes.iter().try_for_each(|write| write!(f, "\n{write}"))
             }
+            Step::Submit { ticket, table, writes, durability } => {
+                write!(f, "submit {ticket} {table}")?;
+                option(f, "durability", durability.map(durability_name))?;
+                writes.iter().try_for_each(|write| write!(f, "\n{write}"))
+            }
+            Step::Await(ticket) => write!(f, "await {ticket}"),
+            Step::Poll(ticket) => write!(f, "poll {ticket}"),
+            Step::Forget(ticket) => write!(f, "forget {ticket}"),
             Step::Get { table, pk, rk, select, at } => {
                 write!(f, "get {table}")?;
                 option(f, "select", words(select))?;
@@ -253,17 +444,37 @@ impl fmt::Display for Step {
                 write!(f, "\n{} {}", word(pk), word(rk))
             }
             Step::Scan { table, scan } => write!(f, "scan {table}{scan}"),
+            Step::Iterate { name, table, scan } => write!(f, "iterate {name} {table}{scan}"),
+            Step::Next { name, count } => write!(f, "next {name} {count}"),
             Step::Snapshot(name) => write!(f, "snapshot {name}"),
             Step::Release(name) => write!(f, "release {name}"),
-            Step::Flush => f.write_str("flush"),
-            Step::Compact => f.write_str("compact"),
-            Step::Sync => f.write_str("sync"),
-            Step::Background(steps) => write!(f, "background {steps}"),
-            Step::Verify => f.write_str("verify"),
-            Step::Reopen => f.write_str("reopen"),
-            Step::Kill => f.write_str("kill"),
-            Step::Crash(seed) => write!(f, "crash seed={seed}"),
-            Step::Clock(millis) => write!(f, "clock {millis}"),
+            other => other.fmt_maintenance(f),
         }
+    }
+}
+
+impl Step {
+    fn fmt_maintenance(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::Background(steps) => write!(f, "background {steps}"),
+            Step::Lane(lane, steps) => {
+                write!(f, "background {steps} lane={}", name_in(&LANES, lane))
+            }
+            Step::Crash(seed) => write!(f, "crash seed={seed}"),
+            Step::CrashIn { ops, seed } => write!(f, "crash seed={seed} in={ops}"),
+            Step::KillIn(ops) => write!(f, "kill in={ops}"),
+            Step::Fault(fault) => write!(f, "fault {fault}"),
+            Step::Quota(None) => f.write_str("quota none"),
+            Step::Quota(Some(bytes)) => write!(f, "quota {bytes}"),
+            Step::Rot(seed) => write!(f, "rot seed={seed}"),
+            Step::Damage(seed) => write!(f, "damage seed={seed}"),
+            Step::Clock(millis) => write!(f, "clock {millis}"),
+            other => f.write_str(other.plain_name()),
+        }
+    }
+
+    /// The text of a step that is one word.
+    fn plain_name(&self) -> &'static str {
+        PLAIN.iter().find(|(step, _)| step == self).map_or("", |(_, name)| name)
     }
 }

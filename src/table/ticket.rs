@@ -40,6 +40,12 @@ impl Ticket {
         Self { commit, etags }
     }
 
+    /// The commit's number, which is known before it is durable.
+    #[cfg(feature = "sim")]
+    pub(crate) fn seq(&self) -> crate::model::Seq {
+        self.commit.seq()
+    }
+
     /// Blocks until the commit is as durable as it asked, and visible.
     ///
     /// # Errors

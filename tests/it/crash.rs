@@ -57,7 +57,9 @@ struct Tally {
 impl Recording {
     fn of(program: &Program, wrap: Wrap, at: &mut usize) -> Result<Recording, String> {
         let mut runner = Runner::new(program.config.clone());
-        runner.engine.wrap = wrap;
+        if let Some(wrap) = wrap {
+            runner.engine.wrap(wrap);
+        }
         runner.engine.fs.record();
         let mut marks = vec![Mark { ops: 0, process_floor: 0, power_floor: 0, etag_max: 0 }];
         let open = Step::Open(program.config.clone());
@@ -202,7 +204,7 @@ fn every_moment_of_small_histories_recovers() {
     let mut seed = 0;
     let wanted = images_wanted();
     while tally.images < wanted {
-        let mix_of = Mix { crashes: 0, reopens: 12, clock: 2, tables: 20 };
+        let mix_of = Mix { crashes: 0, reopens: 12, clock: 2, tables: 20, ..Mix::PLAIN };
         check(&Program::random(0xc0_0000 + seed, STEPS, mix_of), &mut tally);
         seed += 1;
     }
@@ -226,7 +228,7 @@ fn trap_04_what_was_synced_stays_whatever_the_durability() {
     let mut tally = Tally::default();
     for durability in [Durability::Buffered, Durability::Os, Durability::Sync] {
         for seed in 0..3 {
-            let mix_of = Mix { crashes: 0, reopens: 4, clock: 8, tables: 4 };
+            let mix_of = Mix { crashes: 0, reopens: 4, clock: 8, tables: 4, ..Mix::PLAIN };
             let mut program = Program::random(0x04_0000 + seed, STEPS / 2, mix_of);
             program.config.durability = durability;
             program.steps.push(Step::Sync);
@@ -265,7 +267,7 @@ fn trap_08_logs_go_after_what_replaces_them_is_durable() {
 #[test]
 fn trap_52_leftovers_do_not_pile_up() {
     let mut rng = Rng::from_seed(52);
-    let program = Program::random(0x52_0000, 400, Mix { crashes: 25, ..Mix::QUIET });
+    let program = Program::random(0x52_0000, 400, Mix { crashes: 25, ..Mix::PLAIN });
     let mut runner = Runner::new(program.config.clone());
     runner.run(&Step::Open(program.config.clone())).unwrap();
     for step in &program.steps {
@@ -297,7 +299,7 @@ fn syncs_that_lie_are_noticed() {
     let liars: [fn(MemFs) -> Arc<dyn Fs>; 2] = [lying::about_files, lying::about_directories];
     for lie in liars {
         let noticed = (0..20).filter(|seed| {
-            let mix_of = Mix { crashes: 0, reopens: 12, clock: 2, tables: 20 };
+            let mix_of = Mix { crashes: 0, reopens: 12, clock: 2, tables: 20, ..Mix::PLAIN };
             let program = Program::random(0xc1_0000 + seed, STEPS, mix_of);
             run_program(&program, Some(lie), &mut Tally::default()).is_err()
         });

@@ -30,7 +30,7 @@ struct Tally {
 }
 
 fn program(seed: u64, io_mode: IoMode) -> Program {
-    let mix_of = Mix { crashes: 0, reopens: 10, clock: 2, tables: 15 };
+    let mix_of = Mix { crashes: 0, reopens: 10, clock: 2, tables: 15, ..Mix::PLAIN };
     let mut program = Program::random(0xfa_0000 + seed, STEPS, mix_of);
     program.config = Config { io_mode, durability: Durability::Sync, ..program.config };
     program

@@ -30,7 +30,7 @@ struct Subject {
 
 impl Subject {
     fn new(seed: u64, io_mode: IoMode, clean: bool) -> Subject {
-        let mix = Mix { crashes: 0, reopens: 0, clock: 0, tables: 6 };
+        let mix = Mix { crashes: 0, reopens: 0, clock: 0, tables: 6, ..Mix::PLAIN };
         let mut program = Program::random(0xf1_0000 + seed, STEPS, mix);
         program.config =
             Config { io_mode, durability: Durability::Sync, block_bytes: 512, ..program.config };

@@ -3,8 +3,8 @@
 //! `PROGRAMS=n` changes how many, `SEED=n` runs one and nothing else.
 
 use crate::say;
+use rowstone::sim::counts::{Counts, Event};
 use rowstone::sim::program::{Mix, Program, check};
-use rowstone::sim::runner::Counts;
 
 const PROGRAMS: u64 = 1000;
 const STEPS: usize = 500;
@@ -29,23 +29,16 @@ fn run(first: u64, mix: Mix) -> Counts {
     let programs = number("PROGRAMS").unwrap_or(PROGRAMS) / 2;
     let mut all = Counts::default();
     for seed in first..first + programs {
-        let counts = check(&Program::random(seed, STEPS, mix));
-        all.steps += counts.steps;
-        all.commits += counts.commits;
-        all.refusals += counts.refusals;
-        all.rows_read += counts.rows_read;
-        all.recoveries += counts.recoveries;
+        all.merge(&check(&Program::random(seed, STEPS, mix)));
     }
-    assert!(all.commits * 5 > all.steps && all.refusals > programs, "the programs do too little");
+    let [steps, commits, refusals] =
+        [Event::Step, Event::Commit, Event::Refusal].map(|event| all.get(event));
+    assert!(commits * 5 > steps && refusals > programs, "the programs do too little");
     all
 }
 
 fn print(counts: Counts, what: &str) {
-    let Counts { steps, commits, refusals, rows_read, recoveries } = counts;
-    say(format!(
-        "{what}: {steps} steps, {commits} commits, {refusals} refusals, {rows_read} rows read, \
-         {recoveries} recoveries"
-    ));
+    say(format!("{what}:\n{counts}"));
 }
 
 fn number(name: &str) -> Option<u64> {

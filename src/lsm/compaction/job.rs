@@ -99,23 +99,70 @@ impl Engine {
 
     /// False if the job was declined.
     fn run_job(&self, version: &Version, range: &FileRange, job: &Job) -> Result<bool> {
+        let files = self.write_job(version, range, job)?;
+        self.end_job(range, job, &files)
+    }
+
+    /// Steps 1 and 2: the outputs, which nothing names yet.
+    fn write_job(&self, version: &Version, range: &FileRange, job: &Job) -> Result<Vec<NewFile>> {
         let written = if job.is_join() { Ok(Vec::new()) } else { self.merge(version, range, job) };
-        let files = written.inspect_err(|error| {
+        written.inspect_err(|error| {
             if error.kind() == ErrorKind::Corruption {
                 self.upkeep.quarantine(range.id, error.clone());
             }
-        })?;
-        let installed = self.install_job(range, job, &files);
+        })
+    }
+
+    /// Step 3: false if the job is declined.
+    fn end_job(&self, range: &FileRange, job: &Job, files: &[NewFile]) -> Result<bool> {
+        let installed = self.install_job(range, job, files);
         match &installed {
             Ok(true) => {
                 let read = inputs(range, job).map(|file| file.file.meta.bytes).sum();
-                self.upkeep.note_compaction(read, &files);
+                self.upkeep.note_compaction(read, files);
             }
             // Nothing names the outputs.
-            Ok(false) => self.discard_outputs(&files),
-            Err(error) => self.discard_files(&files, error),
+            Ok(false) => self.discard_outputs(files),
+            Err(error) => self.discard_files(files, error),
         }
         installed
+    }
+}
+
+/// A job between its two halves: outputs that are written, and that nothing names yet.
+#[cfg(feature = "sim")]
+pub(crate) struct Compaction {
+    range: Arc<FileRange>,
+    job: Job,
+    files: Vec<NewFile>,
+}
+
+/// A job in two halves, for simulations: anything but another job of the range may happen in between.
+#[cfg(feature = "sim")]
+impl Engine {
+    /// Picks and claims the most urgent job, and writes its outputs.
+    pub(crate) fn begin_compaction(&self) -> Result<Option<Compaction>> {
+        let limits = self.limits();
+        let version = Arc::clone(&self.view.load().version);
+        let picked = version.ranges().iter().find_map(|range| {
+            let is_free = !self.upkeep.is_quarantined(range.id);
+            Some((range, pick(range, |_| false, &limits).filter(|_| is_free)?))
+        });
+        let Some((range, job)) = picked else { return Ok(None) };
+        if !self.upkeep.claim(range.id) {
+            return Ok(None);
+        }
+        let written = self.write_job(&version, range, &job);
+        let files = written.inspect_err(|_| self.upkeep.release(range.id))?;
+        Ok(Some(Compaction { range: Arc::clone(range), job, files }))
+    }
+
+    /// False if it was declined.
+    pub(crate) fn finish_compaction(&self, compaction: &Compaction) -> Result<bool> {
+        let Compaction { range, job, files } = compaction;
+        let ended = self.end_job(range, job, files);
+        self.upkeep.release(range.id);
+        ended
     }
 }
 

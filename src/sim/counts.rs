@@ -1,0 +1,119 @@
+//! What a run met: how often each kind of event came up.
+
+use std::fmt;
+
+macro_rules! events {
+    ($($event:ident $name:literal,)*) => {
+        /// Something that a run should meet.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Event {
+            $(#[doc = $name] $event,)*
+        }
+
+        impl Event {
+            /// Every event.
+            pub const ALL: [Event; [$(Event::$event),*].len()] = [$(Event::$event),*];
+
+            /// What it is called.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Event::$event => $name,)*
+                }
+            }
+        }
+    };
+}
+
+events! {
+    Step "steps",
+    Commit "commits",
+    Refusal "refusals",
+    Row "rows read",
+    Ticket "tickets",
+    BehindRead "reads beside unpublished commits",
+    Snapshot "snapshots",
+    Iterator "iterators",
+    Flush "flushes",
+    Compaction "compactions",
+    FlushPaused "flushes in two halves",
+    CompactionPaused "compactions in two halves",
+    CompactionDeclined "compactions declined",
+    ManifestRoll "manifests",
+    Checkpoint "checkpoints",
+    Close "clean closes",
+    Kill "kills",
+    PowerCut "power cuts",
+    EndInRecovery "ends during recovery",
+    CommitLost "weak commits lost",
+    Poisoned "ends of writing",
+    DiskFull "refusals by a full disk",
+    Eio "input/output errors",
+    Enospc "no space",
+    Eintr "interruptions",
+    ShortWrite "writes cut short",
+    ShortTransfer "short transfers",
+    FailedOpen "openings that failed",
+    Rot "bits rotten at rest",
+    RotMet "answers of corruption",
+    DamageRefused "damaged copies refused",
+    DamageHarmless "damaged copies read right",
+    ClockBack "clock set back",
+    Settled "settled",
+    Verified "verified",
+}
+
+/// A count of each event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts([u64; Event::ALL.len()]);
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self([0; Event::ALL.len()])
+    }
+}
+
+impl Counts {
+    /// One more.
+    pub fn note(&mut self, event: Event) {
+        self.add(event, 1);
+    }
+
+    /// `count` more.
+    pub fn add(&mut self, event: Event, count: u64) {
+        self.0[event as usize] += count;
+    }
+
+    /// How often it came up.
+    pub fn get(&self, event: Event) -> u64 {
+        self.0[event as usize]
+    }
+
+    /// Those of another run, too.
+    pub fn merge(&mut self, other: &Counts) {
+        self.0.iter_mut().zip(other.0).for_each(|(count, more)| *count += more);
+    }
+
+    /// The events that never came up.
+    pub fn missing(&self) -> Vec<Event> {
+        Event::ALL.into_iter().filter(|event| self.get(*event) == 0).collect()
+    }
+}
+
+/// A line each.
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = Event::ALL.into_iter();
+        lines.try_for_each(|event| writeln!(f, "{:>12}  {}", self.get(event), event.name()))
+    }
+}
+
+#[test]
+fn counts_add_up_and_say_what_is_missing() {
+    let (mut one, mut other) = (Counts::default(), Counts::default());
+    one.add(Event::Step, 3);
+    other.note(Event::Step);
+    one.merge(&other);
+    assert_eq!(one.get(Event::Step), 4);
+    assert_eq!(one.missing().len(), Event::ALL.len() - 1);
+    assert!(one.to_string().starts_with("           4  steps\n"));
+}

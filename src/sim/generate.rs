@@ -1,0 +1,503 @@
+//! The choice of options and steps, from a seed or from bytes.
+//!
+//! Invariants
+//! * sizes are such that flushes, compactions and roll-overs happen every few steps;
+//! * trouble comes in episodes: what was armed or damaged is ended some steps later, so that runs get on.
+//!
+//! Not here: what steps do (`runner`).
+
+use crate::fs::{FaultKind, OpKind};
+use crate::options::{Durability, IoMode};
+use crate::rng::Rng;
+
+use super::step::{Condition, Config, FaultAt, Lane, Scan, Step, Verb, Write};
+use super::value::Val;
+
+/// How often each kind of step comes up, in parts of their sum; a thousand go to reads and writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Mix {
+    /// Deaths of the process and power cuts.
+    pub crashes: u64,
+    pub reopens: u64,
+    pub clock: u64,
+    pub tables: u64,
+    /// Commits that are not waited for at once.
+    pub tickets: u64,
+    /// Iterators, and background work, that other steps come between.
+    pub overlaps: u64,
+    /// Operations that fail, and limits on space.
+    pub faults: u64,
+    /// Bits that flip, in use and in closed copies.
+    pub rot: u64,
+    pub checkpoints: u64,
+}
+
+impl Mix {
+    /// One client after the other, and a disk that does no harm.
+    pub const PLAIN: Mix = Mix {
+        crashes: 0,
+        reopens: 2,
+        clock: 2,
+        tables: 4,
+        tickets: 0,
+        overlaps: 0,
+        faults: 0,
+        rot: 0,
+        checkpoints: 0,
+    };
+    /// No end but clean ones.
+    pub const QUIET: Mix = Mix { tickets: 200, overlaps: 100, checkpoints: 2, ..Mix::PLAIN };
+    /// Kills and power cuts, and nothing else that harms.
+    pub const CRASHING: Mix = Mix { crashes: 25, reopens: 6, ..Mix::QUIET };
+    /// Everything.
+    pub const ALL: Mix = Mix { clock: 12, tables: 12, faults: 25, rot: 12, ..Mix::CRASHING };
+}
+
+const TABLES: [&str; 3] = ["Alpha", "beta", "Gamma"];
+/// Keys that are prefixes of one another, empty, long, and beyond the basic plane.
+const PARTITIONS: [&str; 6] = ["", "a", "ab", "b", "\u{ff5e}", "\u{1f600}"];
+const NAMES: [&str; 6] = ["A", "B", "Count", "Note", "At", "_x"];
+
+/// Where choices come from: a seed, or bytes that a fuzzer mutates.
+pub(super) enum Source<'a> {
+    Seed(Rng),
+    Bytes(&'a [u8]),
+}
+
+pub(super) struct Generator<'a> {
+    source: Source<'a>,
+    mix: Mix,
+    snapshots: Vec<String>,
+    iterators: Vec<String>,
+    tickets: Vec<String>,
+    names: usize,
+    /// What ends the trouble that was begun, after so many more steps.
+    remedy: Option<(u64, Step)>,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn seeded(seed: u64) -> Self {
+        Source::Seed(Rng::from_seed(seed))
+    }
+
+    pub(super) fn bytes(bytes: &'a [u8]) -> Self {
+        Source::Bytes(bytes)
+    }
+
+    /// A number below `bound`; 0 when the bytes are spent.
+    fn below(&mut self, bound: u64) -> u64 {
+        match self {
+            Source::Seed(rng) => rng.below(bound),
+            Source::Bytes(bytes) => {
+                let width = if bound <= 256 { 1 } else { 3 };
+                let (front, rest) = bytes.split_at(bytes.len().min(width));
+                *bytes = rest;
+                front.iter().fold(0, |n, byte| n << 8 | u64::from(*byte)) % bound.max(1)
+            }
+        }
+    }
+
+    fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
+    }
+
+    fn chance(&mut self, numerator: u64, denominator: u64) -> bool {
+        self.below(denominator) < numerator
+    }
+
+    fn pick<'i, T>(&mut self, items: &'i [T]) -> &'i T {
+        &items[self.index(items.len())]
+    }
+
+    /// Any number: short when it comes from bytes.
+    fn number(&mut self) -> u64 {
+        match self {
+            Source::Seed(rng) => rng.next_u64(),
+            Source::Bytes(_) => self.below(1 << 24).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        }
+    }
+
+    /// A seed that is short to read.
+    fn seed(&mut self) -> u64 {
+        self.below(1 << 24)
+    }
+}
+
+impl<'a> Generator<'a> {
+    pub(super) fn new(source: Source<'a>, mix: Mix) -> Self {
+        let (snapshots, iterators, tickets) = (Vec::new(), Vec::new(), Vec::new());
+        Self { source, mix, snapshots, iterators, tickets, names: 0, remedy: None }
+    }
+
+    /// True if the bytes are spent.
+    pub(super) fn is_spent(&self) -> bool {
+        matches!(self.source, Source::Bytes([]))
+    }
+
+    pub(super) fn config(&mut self) -> Config {
+        let source = &mut self.source;
+        let durabilities = [Durability::Sync, Durability::Os, Durability::Buffered];
+        Config {
+            durability: *source.pick(&durabilities),
+            io_mode: *source.pick(&[IoMode::Mmap, IoMode::Pread]),
+            memtable_bytes: *source.pick(&[10 << 10, 12 << 10, 24 << 10]),
+            block_bytes: *source.pick(&[512, 1 << 10, 4 << 10]),
+            run_file_bytes: *source.pick(&[4 << 10, 64 << 10]),
+            cache_bytes: *source.pick(&[0, 8 << 10, 1 << 20]),
+            log_buffer_bytes: *source.pick(&[512, 2 << 10, 64 << 10]),
+            manifest_roll_bytes: *source.pick(&[256, 1 << 10, 64 << 10]),
+            compress: cfg!(feature = "zstd") && source.chance(1, 4),
+            seed: source.seed(),
+        }
+    }
+
+    /// The table that most steps are about.
+    pub(super) fn first(&self) -> Step {
+        Step::CreateTable(TABLES[0].to_owned())
+    }
+
+    /// Adds a step, and what is due with it.
+    pub(super) fn push_step(&mut self, steps: &mut Vec<Step>) {
+        if let Some((left, _)) = &mut self.remedy {
+            *left = left.saturating_sub(1);
+        }
+        if self.remedy.as_ref().is_some_and(|(left, _)| *left == 0)
+            && let Some((_, remedy)) = self.remedy.take()
+        {
+            self.forget_handles();
+            steps.push(remedy);
+            return;
+        }
+        let step = self.step();
+        steps.push(step);
+    }
+
+    fn step(&mut self) -> Step {
+        let Mix { crashes, reopens, clock, tables, tickets, overlaps, faults, rot, checkpoints } =
+            self.mix;
+        let weights = [
+            370,
+            90,
+            120,
+            90,
+            35,
+            60,
+            100,
+            30,
+            12,
+            crashes,
+            reopens,
+            clock,
+            tables,
+            tickets,
+            overlaps,
+            faults,
+            rot,
+            checkpoints,
+        ];
+        let mut roll = self.source.below(weights.iter().sum());
+        let kind = weights.iter().position(|weight| {
+            let hit = roll < *weight;
+            roll = roll.wrapping_sub(*weight);
+            hit
+        });
+        match kind {
+            Some(0) => self.write_step(),
+            Some(1) => self.group_step(),
+            Some(2) => self.get_step(),
+            Some(3) => self.scan_step(),
+            Some(4) => self.snapshot_step(),
+            Some(5) => Step::Flush,
+            Some(6) => self.background_step(),
+            Some(7) => Step::Compact,
+            Some(8) => self.upkeep_step(),
+            Some(9) => self.end_step(),
+            Some(10) => self.forgetting(Step::Reopen),
+            Some(11) => Step::Clock(self.source.below(4000) as i64 - 2000),
+            Some(12) => self.table_step(),
+            Some(13) => self.ticket_step(),
+            Some(14) => self.overlap_step(),
+            Some(15) => self.fault_step(),
+            Some(16) => self.rot_step(),
+            _ => Step::Checkpoint,
+        }
+    }
+
+    fn forget_handles(&mut self) {
+        (self.snapshots.clear(), self.iterators.clear(), self.tickets.clear());
+    }
+
+    /// Nothing that is open outlives the handle.
+    fn forgetting(&mut self, step: Step) -> Step {
+        self.forget_handles();
+        step
+    }
+
+    fn name(&mut self, kind: char) -> String {
+        self.names += 1;
+        format!("{kind}{}", self.names)
+    }
+
+    fn table(&mut self) -> String {
+        // Mostly the first, which is there from the start.
+        let pick = self.source.below(8).saturating_sub(5) as usize;
+        TABLES[pick].to_owned()
+    }
+
+    fn table_step(&mut self) -> Step {
+        let table = (*self.source.pick(&TABLES)).to_owned();
+        match self.source.below(8) {
+            0 | 1 => Step::DropTable(table),
+            2 => Step::Tables,
+            3 => Step::CreateTable(table.to_uppercase()),
+            _ => Step::CreateTable(table),
+        }
+    }
+
+    fn background_step(&mut self) -> Step {
+        let steps = 1 + self.source.index(4);
+        match self.source.below(5) {
+            0 => Step::Lane(Lane::Log, steps),
+            1 => Step::Lane(Lane::Flush, steps),
+            2 => Step::Lane(Lane::Compact, steps),
+            _ => Step::Background(steps),
+        }
+    }
+
+    fn upkeep_step(&mut self) -> Step {
+        match self.source.below(6) {
+            0 => Step::Verify,
+            1 => Step::Settle,
+            _ => Step::Sync,
+        }
+    }
+
+    fn end_step(&mut self) -> Step {
+        let ops = self.source.below(40);
+        let seed = self.source.seed();
+        match self.source.below(6) {
+            0 => self.forgetting(Step::Kill),
+            1 => self.forgetting(Step::Crash(seed)),
+            2 => Step::KillIn(ops),
+            _ => Step::CrashIn { ops, seed },
+        }
+    }
+
+    fn pk(&mut self) -> String {
+        (*self.source.pick(&PARTITIONS)).to_owned()
+    }
+
+    fn rk(&mut self) -> String {
+        match self.source.below(12) {
+            0 => String::new(),
+            1 => "r".repeat(1 + self.source.index(3)),
+            2 => format!("r{}", "x".repeat(self.source.index(200))),
+            _ => format!("r{:02}", self.source.below(24)),
+        }
+    }
+
+    fn durability(&mut self) -> Option<Durability> {
+        let choices = [Durability::Sync, Durability::Os, Durability::Buffered];
+        self.source.chance(1, 3).then(|| *self.source.pick(&choices))
+    }
+
+    fn write_step(&mut self) -> Step {
+        let pk = self.pk();
+        let write = self.write(pk);
+        Step::Write { table: self.table(), write, durability: self.durability() }
+    }
+
+    fn write(&mut self, pk: String) -> Write {
+        let verbs = [Verb::Upsert, Verb::Insert, Verb::UpsertMerge, Verb::Insert, Verb::Upsert];
+        let all = self.source.chance(1, 2);
+        let verb = *if all { self.source.pick(&Verb::ALL) } else { self.source.pick(&verbs) };
+        let conditions = [Condition::Any, Condition::Current, Condition::Current, Condition::Stale];
+        let conditional = verb.is_conditional() && self.source.chance(1, 2);
+        let condition = if conditional { *self.source.pick(&conditions) } else { Condition::Any };
+        let properties = if verb == Verb::Delete { Vec::new() } else { self.properties() };
+        Write { verb, pk, rk: self.rk(), properties, condition }
+    }
+
+    fn properties(&mut self) -> Vec<(String, Val)> {
+        let mut properties: Vec<(String, Val)> = Vec::new();
+        for _ in 0..self.source.below(5) {
+            let name = (*self.source.pick(&NAMES)).to_owned();
+            let value = self.value();
+            properties.retain(|(other, _)| *other != name);
+            properties.push((name, value));
+        }
+        properties
+    }
+
+    fn value(&mut self) -> Val {
+        let source = &mut self.source;
+        match source.below(8) {
+            0 => Val::String("é x'".repeat(source.index(40))),
+            1 => Val::Binary(vec![source.below(256) as u8; source.index(300)]),
+            2 => Val::Boolean(source.chance(1, 2)),
+            3 => Val::Int32(source.number() as i32),
+            4 => Val::Int64(source.number() as i64),
+            5 => Val::Double(source.pick(&[0.0f64, -0.0, 1.5, f64::INFINITY, f64::NAN]).to_bits()),
+            6 => Val::DateTime(source.number() % 2_650_467_744_000_000_000),
+            _ => {
+                let byte = source.below(256) as u8;
+                Val::Guid(std::array::from_fn(|at| byte.wrapping_mul(at as u8 | 1)))
+            }
+        }
+    }
+
+    fn writes(&mut self) -> Vec<Write> {
+        let pk = self.pk();
+        let mut writes: Vec<Write> = Vec::new();
+        for _ in 0..=self.source.below(6) {
+            let write = self.write(pk.clone());
+            if writes.iter().all(|other| other.rk != write.rk) {
+                writes.push(write);
+            }
+        }
+        writes
+    }
+
+    fn group_step(&mut self) -> Step {
+        let writes = self.writes();
+        Step::Group { table: self.table(), writes, durability: self.durability() }
+    }
+
+    /// Several tickets are open at a time, and answered in any order or never.
+    fn ticket_step(&mut self) -> Step {
+        if self.tickets.len() < 6 && self.source.chance(3, 5) {
+            let ticket = self.name('t');
+            self.tickets.push(ticket.clone());
+            let (writes, durability) = (self.writes(), self.durability());
+            return Step::Submit { ticket, table: self.table(), writes, durability };
+        }
+        if self.tickets.is_empty() {
+            return Step::Sync;
+        }
+        let ticket = self.tickets.remove(self.source.index(self.tickets.len()));
+        match self.source.below(6) {
+            0 => Step::Forget(ticket),
+            1 => Step::Poll(ticket),
+            _ => Step::Await(ticket),
+        }
+    }
+
+    fn overlap_step(&mut self) -> Step {
+        match self.source.below(10) {
+            0 => Step::BeginFlush,
+            1 => Step::EndFlush,
+            2 | 3 => Step::BeginCompaction,
+            4 => Step::EndCompaction,
+            _ => self.iterator_step(),
+        }
+    }
+
+    fn iterator_step(&mut self) -> Step {
+        if self.iterators.is_empty() || (self.iterators.len() < 3 && self.source.chance(1, 4)) {
+            let name = self.name('i');
+            self.iterators.push(name.clone());
+            let scan = Scan { page: None, at: None, ..self.span() };
+            return Step::Iterate { name, table: self.table(), scan };
+        }
+        if self.source.chance(1, 8) {
+            let at = self.source.index(self.iterators.len());
+            return Step::Release(self.iterators.remove(at));
+        }
+        let name = self.source.pick(&self.iterators).clone();
+        Step::Next { name, count: 1 + self.source.index(8) }
+    }
+
+    /// Something about the disk fails, and is mended some steps later.
+    fn fault_step(&mut self) -> Step {
+        if self.remedy.is_some() {
+            return Step::Sync;
+        }
+        self.remedy = Some((3 + self.source.below(12), Step::Mend));
+        if self.source.chance(1, 5) {
+            return Step::Quota(Some(self.source.below(24 << 10)));
+        }
+        let kinds = [
+            FaultKind::Eio,
+            FaultKind::Eio,
+            FaultKind::Enospc,
+            FaultKind::Eintr,
+            FaultKind::ShortWrite,
+            FaultKind::ShortTransfer,
+        ];
+        let kind = *self.source.pick(&kinds);
+        let ops = [
+            None,
+            None,
+            Some(OpKind::Sync),
+            Some(OpKind::SyncDir),
+            Some(OpKind::Write),
+            Some(OpKind::Read),
+            Some(OpKind::Map),
+            Some(OpKind::Create),
+            Some(OpKind::Rename),
+            Some(OpKind::Remove),
+            Some(OpKind::Allocate),
+            Some(OpKind::OpenRead),
+        ];
+        let op = *self.source.pick(&ops);
+        let paths = [None, None, None, Some(".wal"), Some(".sst"), Some(".tmp"), Some("MANIFEST")];
+        let path = self.source.pick(&paths).map(str::to_owned);
+        let nth = self.source.below(if op.is_none() { 30 } else { 6 });
+        Step::Fault(FaultAt { kind, op, path, nth, sticky: self.source.chance(1, 4) })
+    }
+
+    fn rot_step(&mut self) -> Step {
+        let seed = self.source.seed();
+        if self.remedy.is_some() || self.source.chance(1, 2) {
+            return self.forgetting(Step::Damage(seed));
+        }
+        self.remedy = Some((3 + self.source.below(12), Step::Heal));
+        Step::Rot(seed)
+    }
+
+    fn select(&mut self) -> Option<Vec<String>> {
+        let names = NAMES.iter().filter(|_| self.source.chance(1, 3));
+        let names: Vec<String> = names.map(|name| (*name).to_owned()).collect();
+        (!names.is_empty() && self.source.chance(1, 3)).then_some(names)
+    }
+
+    fn at(&mut self) -> Option<String> {
+        let some = !self.snapshots.is_empty() && self.source.chance(1, 2);
+        some.then(|| self.source.pick(&self.snapshots).clone())
+    }
+
+    fn get_step(&mut self) -> Step {
+        let (table, pk, rk) = (self.table(), self.pk(), self.rk());
+        Step::Get { table, pk, rk, select: self.select(), at: self.at() }
+    }
+
+    fn scan_step(&mut self) -> Step {
+        let scan = Scan { at: self.at(), ..self.span() };
+        Step::Scan { table: self.table(), scan }
+    }
+
+    fn span(&mut self) -> Scan {
+        let pk = self.source.chance(2, 3).then(|| self.pk());
+        let bounded = pk.is_some();
+        let bound = |generator: &mut Self| {
+            (bounded && generator.source.chance(1, 3)).then(|| generator.rk())
+        };
+        let (from, to) = (bound(self), bound(self));
+        // A span the wrong way round is a question of its own.
+        let ordered = !matches!((&from, &to), (Some(from), Some(to)) if from > to);
+        let to = to.filter(|_| ordered);
+        let top = self.source.chance(1, 4).then(|| self.source.index(20));
+        let page = self.source.chance(1, 4).then(|| 1 + self.source.index(10));
+        Scan { pk, from, to, select: self.select(), top, page, at: None }
+    }
+
+    fn snapshot_step(&mut self) -> Step {
+        if self.snapshots.len() > 2 || (!self.snapshots.is_empty() && self.source.chance(1, 2)) {
+            let at = self.source.index(self.snapshots.len());
+            return Step::Release(self.snapshots.remove(at));
+        }
+        let name = self.name('s');
+        self.snapshots.push(name.clone());
+        Step::Snapshot(name)
+    }
+}

@@ -1,0 +1,255 @@
+//! A file system that dies, or loses its power, at a chosen operation.
+//!
+//! Invariants
+//! * operations that change something or make it durable are counted, each once;
+//! * from the chosen one on nothing is done any more: every operation is an error, and [`PowerFs::take_left`] gives
+//!   what was left at that moment.
+//!
+//! Not here: what a power cut leaves (`MemFs`), operations that fail and let the process live (`FaultFs`).
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::fs::{FileLock, FileRead, FileWrite, Fs, MemFs};
+use crate::sync::Mutex;
+
+/// How a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The process dies: what it handed over stays.
+    Kill,
+    /// The power fails: the seed decides what stays of what was not synced.
+    PowerCut(u64),
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct PowerFs {
+    inner: Arc<dyn Fs>,
+    memory: MemFs,
+    fuse: Arc<Mutex<Fuse>>,
+}
+
+#[derive(Debug, Default)]
+struct Fuse {
+    /// After so many further operations.
+    armed: Option<(u64, End)>,
+    /// What was left.
+    left: Option<(MemFs, End)>,
+    blown: bool,
+}
+
+#[derive(Debug)]
+struct Fused<F> {
+    inner: F,
+    fs: PowerFs,
+}
+
+impl PowerFs {
+    /// Passes operations on to `inner`, whose bytes are in `memory`.
+    pub fn new(inner: Arc<dyn Fs>, memory: MemFs) -> Self {
+        Self { inner, memory, fuse: Arc::default() }
+    }
+
+    /// Ends the run when `ops` further operations were done.
+    pub fn arm(&self, ops: u64, end: End) {
+        self.fuse.lock().armed = Some((ops, end));
+    }
+
+    /// True while an end is to come.
+    pub fn is_armed(&self) -> bool {
+        self.fuse.lock().armed.is_some()
+    }
+
+    /// Ends the run now, and gives what is left.
+    pub fn cut(&self, end: End) -> MemFs {
+        let left = self.image(end);
+        let mut fuse = self.fuse.lock();
+        fuse.blown = true;
+        fuse.armed = None;
+        left
+    }
+
+    /// What was left, and how it ended, if the run ended by itself; once.
+    pub fn take_left(&self) -> Option<(MemFs, End)> {
+        self.fuse.lock().left.take()
+    }
+
+    /// True if the run ended: nothing can be done any more.
+    pub fn is_gone(&self) -> bool {
+        self.fuse.lock().blown
+    }
+
+    fn image(&self, end: End) -> MemFs {
+        match end {
+            End::Kill => self.memory.kill_image(),
+            End::PowerCut(seed) => self.memory.crash_image(seed),
+        }
+    }
+
+    /// An operation that changes something is about to be done.
+    fn pass(&self) -> io::Result<()> {
+        let mut fuse = self.fuse.lock();
+        match &mut fuse.armed {
+            Some((0, end)) => {
+                let end = *end;
+                fuse.armed = None;
+                fuse.blown = true;
+                fuse.left = Some((self.image(end), end));
+            }
+            Some((ops, _)) => *ops -= 1,
+            None => {}
+        }
+        if fuse.blown { Err(gone()) } else { Ok(()) }
+    }
+
+    fn alive(&self) -> io::Result<()> {
+        if self.fuse.lock().blown { Err(gone()) } else { Ok(()) }
+    }
+
+    fn write(&self, inner: Box<dyn FileWrite>) -> Box<dyn FileWrite> {
+        Box::new(Fused { inner, fs: self.clone() })
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the power is gone")
+}
+
+impl Fs for PowerFs {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        self.pass()?;
+        self.inner.create_dir_all(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.alive()?;
+        self.inner.list(dir)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.alive()?;
+        self.inner.exists(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        self.pass()?;
+        Ok(self.write(self.inner.create(path)?))
+    }
+
+    fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        self.alive()?;
+        Ok(self.write(self.inner.open_write(path)?))
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>> {
+        self.alive()?;
+        Ok(Arc::new(Fused { inner: self.inner.open_read(path)?, fs: self.clone() }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.pass()?;
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.pass()?;
+        self.inner.remove(path)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.pass()?;
+        self.inner.remove_dir(dir)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.pass()?;
+        self.inner.link(from, to)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.pass()?;
+        self.inner.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        self.alive()?;
+        self.inner.lock(path)
+    }
+
+    fn kind(&self, path: &Path) -> String {
+        self.inner.kind(path)
+    }
+}
+
+impl FileWrite for Fused<Box<dyn FileWrite>> {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.fs.pass()?;
+        self.inner.write_at(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.fs.pass()?;
+        self.inner.sync()
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.fs.pass()?;
+        self.inner.allocate(len)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.fs.pass()?;
+        self.inner.set_len(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.fs.alive()?;
+        self.inner.len()
+    }
+
+    fn start_write_back(&self, offset: u64, len: u64) {
+        self.inner.start_write_back(offset, len);
+    }
+
+    fn forget_dirty(&self) {
+        self.inner.forget_dirty();
+    }
+}
+
+impl FileRead for Fused<Arc<dyn FileRead>> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.fs.alive()?;
+        self.inner.read_at(offset, buffer)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.fs.alive()?;
+        self.inner.len()
+    }
+
+    fn map(&self) -> io::Result<Bytes> {
+        self.fs.alive()?;
+        self.inner.map()
+    }
+}
+
+/// Cuts the power while a file is written, and looks at what is left.
+#[test]
+fn the_run_ends_at_the_chosen_operation() {
+    let memory = MemFs::new();
+    let fs = PowerFs::new(Arc::new(memory.clone()), memory);
+    let path = PathBuf::from("log");
+    let file = fs.create(&path).unwrap();
+    fs.arm(2, End::Kill);
+    file.write_at(0, b"one").unwrap();
+    file.sync().unwrap();
+    assert!(fs.is_armed() && fs.take_left().is_none());
+    assert!(file.write_at(3, b"two").is_err());
+    assert!(fs.list(Path::new(".")).is_err() && file.len().is_err());
+    assert_eq!(fs.take_left().unwrap().0.read(&path).unwrap(), b"one");
+    assert!(fs.take_left().is_none());
+}

@@ -1,0 +1,137 @@
+//! What must hold when faults have ended, time has passed and background work has run.
+//!
+//! Invariants
+//! * background work ends, and leaves nothing that it could not do;
+//! * every commit is visible, and durable, whatever it asked for;
+//! * memory, files and the sources of a read are within their bounds; nothing is left over.
+//!
+//! Not here: what is compared at every step (`runner`).
+
+use std::time::Duration;
+
+use crate::db::Stats;
+
+use super::counts::Event;
+use super::engine::PATH;
+use super::runner::{Outcome, Runner, line};
+
+/// Background steps after which work that still goes on goes round in circles.
+const STEPS_MAX: usize = 2000;
+/// One that takes writes, and those that wait.
+const MEMTABLES_MAX: u64 = 3;
+/// Files that a read looks at: the young ones and the run.
+const SOURCES_MAX: u64 = 8;
+/// Beside tables and logs: LOCK, CURRENT, the manifest and the log to come.
+const OTHER_FILES_MAX: u64 = 4;
+/// What a memtable may take beyond its limit: the group that filled it, and its tables.
+const MEMTABLE_SLACK: u64 = 64 << 10;
+
+impl Runner {
+    /// Lets time pass and background work run, and checks what it came to.
+    pub(super) fn settle(&mut self) -> Outcome {
+        if self.is_troubled() {
+            return line("not beside troubles");
+        }
+        // Beyond the time after which weak commits are synced, and failures tried again.
+        self.engine.clock.advance(Duration::from_secs(3));
+        let steps = (0..STEPS_MAX).take_while(|_| self.engine.db().step()).count();
+        if self.engine.power.is_gone() {
+            return Ok(Vec::new());
+        }
+        if steps == STEPS_MAX {
+            return Err(format!("settle: background work goes on after {STEPS_MAX} steps"));
+        }
+        let visible = self.visible()?;
+        if visible < self.oracle.commits() {
+            let commits = self.oracle.commits();
+            return Err(format!("settle: {visible} of {commits} commits are visible"));
+        }
+        self.oracle.all_durable();
+        self.check_bounds()?;
+        self.counts.note(Event::Settled);
+        Ok(Vec::new())
+    }
+
+    fn check_bounds(&self) -> Result<(), String> {
+        let stats = self.engine.db().stats();
+        let config = &self.engine.config;
+        let stat = |name: &str| stats.get(name).unwrap_or_default();
+        let memtable_bytes = MEMTABLES_MAX * (config.memtable_bytes as u64 + MEMTABLE_SLACK);
+        let bounds = [
+            ("trouble", 0),
+            ("memtables", MEMTABLES_MAX),
+            ("memtable_bytes", memtable_bytes),
+            ("cache_bytes", config.cache_bytes as u64),
+            ("sources_max", SOURCES_MAX),
+        ];
+        for (name, bound) in bounds {
+            if stat(name) > bound {
+                return Err(format!("settle: {name} is {}, at most {bound}", stat(name)));
+            }
+        }
+        self.check_files(&stats)
+    }
+
+    fn check_files(&self, stats: &Stats) -> Result<(), String> {
+        // Whoever reads keeps files.
+        if !self.snapshots.is_empty() || !self.iterators.is_empty() {
+            return Ok(());
+        }
+        let mut paths = self.engine.fs.paths();
+        paths.retain(|path| path.starts_with(PATH));
+        let stat = |name: &str| stats.get(name).unwrap_or_default();
+        let named = stat("files") + stat("logs");
+        if paths.len() as u64 > named + OTHER_FILES_MAX {
+            return Err(format!("settle: {named} tables and logs, and left over: {paths:?}"));
+        }
+        Ok(())
+    }
+
+    /// What the engine did since it was opened goes into the counts.
+    pub(super) fn note_engine(&mut self) {
+        if !self.engine.is_open() {
+            return;
+        }
+        let stats = self.engine.db().stats();
+        let stat = |name: &str| stats.get(name).unwrap_or_default();
+        self.counts.add(Event::Flush, stat("flushes"));
+        self.counts.add(Event::Compaction, stat("compactions"));
+    }
+
+    /// Makes a copy, opens it, compares, and removes it.
+    pub(super) fn checkpoint(&mut self) -> Outcome {
+        self.copies += 1;
+        let path = format!("copy{}", self.copies);
+        let made = self.engine.db().checkpoint(&path);
+        let is_made = made.is_ok();
+        let lines = self.excuse(made)?;
+        if is_made && !self.engine.power.is_gone() {
+            self.compare_copy(&path)?;
+        }
+        let fs = &self.engine.fs;
+        for file in fs.paths().iter().filter(|file| file.starts_with(&path)) {
+            fs.erase(file).map_err(|error| format!("checkpoint: {error}"))?;
+        }
+        Ok(lines)
+    }
+
+    fn compare_copy(&mut self, path: &str) -> Result<(), String> {
+        // The copy holds everything that was submitted: it flushes first.
+        let visible = self.visible()?;
+        let expected = self.oracle.at(visible).into_owned();
+        match self.engine.look_at(path) {
+            Ok((state, problems)) => {
+                let differences = super::oracle::differences(&expected, &state);
+                let problems = problems.into_iter().filter(|p| !self.is_excused_problem(p));
+                let all: Vec<String> = differences.into_iter().chain(problems).collect();
+                self.counts.note(Event::Checkpoint);
+                if all.is_empty() {
+                    return Ok(());
+                }
+                Err(format!("checkpoint: {}", all.join("\n")))
+            }
+            Err(error) if self.is_excused(&error) => Ok(()),
+            Err(error) => Err(format!("checkpoint: {error:?}")),
+        }
+    }
+}

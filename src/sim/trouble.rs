@@ -1,0 +1,356 @@
+//! What is done to the disk and the process, and what may be lost or refused for it.
+//!
+//! Invariants
+//! * a recovered database shows a prefix of the commits: no holes, groups whole, nothing missing that was shown to
+//!   somebody and asked to survive this end;
+//! * what was recovered survives whatever comes next;
+//! * once faults have ended, and damage was undone, everything works;
+//! * damage is refused, naming the file, or makes no difference.
+//!
+//! Not here: the images (`MemFs`), the operations that fail (`FaultFs`), the end of the run (`power`).
+
+use crate::error::{Error, ErrorKind, Result as EngineResult};
+use crate::fs::MemFs;
+use crate::rng::Rng;
+
+use super::counts::Event;
+use super::engine::{Engine, PATH};
+use super::oracle::{Tables, differences};
+use super::power::End;
+use super::runner::{Outcome, Runner, is_storage_error, line};
+use super::step::Step;
+
+/// What was done to the disk and is not undone.
+#[derive(Debug, Default)]
+pub(super) struct Trouble {
+    /// Faults that the engine had met when it was last known to be well.
+    faults_before: u64,
+    /// A limit on space was set since then.
+    quota: bool,
+    rot: Option<Rot>,
+}
+
+/// A flipped bit.
+#[derive(Clone, Debug)]
+struct Rot {
+    path: String,
+    offset: u64,
+    mask: u8,
+    rotten: u8,
+}
+
+impl Runner {
+    /// Steps that need no open database, and do something to the disk; `None` if `step` is another.
+    pub(super) fn run_trouble(&mut self, step: &Step) -> Option<Outcome> {
+        Some(match step {
+            Step::KillIn(ops) => {
+                self.engine.power.arm(*ops, End::Kill);
+                Ok(Vec::new())
+            }
+            Step::CrashIn { ops, seed } => {
+                self.engine.power.arm(*ops, End::PowerCut(*seed));
+                Ok(Vec::new())
+            }
+            Step::Fault(fault) => {
+                self.engine.faults.arm(fault.fault());
+                Ok(Vec::new())
+            }
+            Step::FaultsOff => {
+                self.engine.faults.disarm();
+                Ok(Vec::new())
+            }
+            Step::Quota(headroom) => {
+                let fs = &self.engine.fs;
+                fs.set_quota(headroom.map(|bytes| fs.used() + bytes));
+                self.trouble.quota |= headroom.is_some();
+                Ok(Vec::new())
+            }
+            Step::Mend => self.mend(),
+            Step::Rot(seed) => self.rot(*seed),
+            Step::Heal => self.heal(),
+            Step::Damage(seed) => self.damage(*seed),
+            _ => return None,
+        })
+    }
+
+    /// True if something was done to the disk that explains a storage error.
+    fn is_disk_troubled(&self) -> bool {
+        self.faults_expected
+            || self.trouble.quota
+            || self.engine.power.is_gone()
+            || self.engine.faults_met() > self.trouble.faults_before
+    }
+
+    pub(super) fn is_excused(&mut self, error: &Error) -> bool {
+        if is_storage_error(error) {
+            match error.kind() {
+                ErrorKind::Poisoned => self.counts.note(Event::Poisoned),
+                ErrorKind::StorageFull => self.counts.note(Event::DiskFull),
+                _ => {}
+            }
+            return self.is_disk_troubled();
+        }
+        let names_rotten = |rot: &Rot| {
+            error.corruption().is_some_and(|found| {
+                found
+                    .file
+                    .file_name()
+                    .is_some_and(|name| rot.path.ends_with(&*name.to_string_lossy()))
+            })
+        };
+        let is_met = self.trouble.rot.as_ref().is_some_and(names_rotten);
+        if is_met {
+            self.counts.note(Event::RotMet);
+        }
+        is_met
+    }
+
+    pub(super) fn is_excused_problem(&self, problem: &str) -> bool {
+        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let names_rotten = |rot: &Rot| problem.contains(&name(&rot.path));
+        self.is_disk_troubled() || self.trouble.rot.as_ref().is_some_and(names_rotten)
+    }
+
+    /// What a result without a value comes to.
+    pub(super) fn excuse(&mut self, result: EngineResult<()>) -> Outcome {
+        match result {
+            Ok(()) => Ok(Vec::new()),
+            Err(error) if self.is_excused(&error) => {
+                line(format!("{}: {}", error.code(), error.chain()))
+            }
+            Err(error) => Err(format!("refused: {error:?}")),
+        }
+    }
+
+    /// Nothing fails from now on, nothing is limited, and what rotted is as it was.
+    fn end_troubles(&mut self) {
+        self.engine.faults.disarm();
+        self.engine.fs.set_quota(None);
+        if let Some(rot) = self.trouble.rot.take() {
+            let byte = self.engine.fs.read(&rot.path).ok();
+            let byte = byte.and_then(|bytes| bytes.get(rot.offset as usize).copied());
+            if byte == Some(rot.rotten) {
+                drop(self.engine.fs.flip(&rot.path, rot.offset, rot.mask));
+            }
+        }
+    }
+
+    /// From now on a storage error needs a new reason.
+    fn well_again(&mut self) {
+        self.trouble.faults_before = self.engine.faults_met();
+        self.trouble.quota = false;
+    }
+
+    fn mend(&mut self) -> Outcome {
+        let was_rotten = self.trouble.rot.is_some();
+        self.end_troubles();
+        if self.engine.is_open() && !was_rotten {
+            let lines = self.end_halves()?;
+            if self.engine.db().sync().is_ok() {
+                self.oracle.all_durable();
+                self.well_again();
+                return Ok(lines);
+            }
+        }
+        self.reopen()
+    }
+
+    pub(super) fn reopen(&mut self) -> Outcome {
+        if self.engine.is_open() {
+            self.end_halves()?;
+        }
+        self.close()?;
+        self.reopened(self.oracle.process_floor)
+    }
+
+    fn close(&mut self) -> Result<(), String> {
+        self.note_engine();
+        (self.snapshots.clear(), self.iterators.clear());
+        let was_open = self.engine.is_open();
+        match self.engine.close() {
+            Ok(()) if was_open => {
+                self.counts.note(Event::Close);
+                self.oracle.all_durable();
+            }
+            Ok(()) => {}
+            Err(error) if self.is_excused(&error) => {}
+            Err(error) => return Err(format!("close: {error:?}")),
+        }
+        self.tickets.clear();
+        Ok(())
+    }
+
+    pub(super) fn kill(&mut self) -> Outcome {
+        let image = self.engine.power.cut(End::Kill);
+        self.recover_after(image, End::Kill)
+    }
+
+    pub(super) fn crash(&mut self, seed: u64) -> Outcome {
+        let end = End::PowerCut(seed);
+        let image = self.engine.power.cut(end);
+        self.recover_after(image, end)
+    }
+
+    pub(super) fn recover_after(&mut self, image: MemFs, end: End) -> Outcome {
+        self.counts.note(if end == End::Kill { Event::Kill } else { Event::PowerCut });
+        let floor = self.floor(end);
+        self.recover(image, floor)
+    }
+
+    fn floor(&self, end: End) -> usize {
+        match end {
+            End::Kill => self.oracle.process_floor,
+            End::PowerCut(_) => self.oracle.power_floor,
+        }
+    }
+
+    /// Goes on with what a crash left; at least `floor` commits must be there.
+    pub fn recover(&mut self, image: MemFs, floor: usize) -> Outcome {
+        self.note_engine();
+        (self.snapshots.clear(), self.iterators.clear());
+        self.tickets.clear();
+        self.engine.abandon(image);
+        self.reopened(floor)
+    }
+
+    /// Opens, while faults last and the power holds, and then once more without; compares.
+    pub(super) fn reopened(&mut self, mut floor: usize) -> Outcome {
+        let mut mended = false;
+        loop {
+            let result = match self.engine.open() {
+                Ok(()) => self.engine.state(),
+                Err(error) => Err(error),
+            };
+            let gone = self.engine.power.take_left();
+            match (result, gone) {
+                (Ok(state), None) => return self.settle_on(&state, floor),
+                (_, Some((left, end))) => {
+                    self.counts.note(Event::EndInRecovery);
+                    floor = floor.min(self.floor(end));
+                    self.engine.abandon(left);
+                }
+                (Err(error), None) if !mended && self.is_excused(&error) => {
+                    self.counts.note(Event::FailedOpen);
+                    drop(self.engine.close());
+                    self.end_troubles();
+                    mended = true;
+                }
+                (Err(error), None) => return Err(format!("open: {error:?}")),
+            }
+        }
+    }
+
+    /// The state found must be that after at least `floor` commits; the rest never happened, and these stay.
+    fn settle_on(&mut self, state: &Tables, floor: usize) -> Outcome {
+        let commits = self.oracle.commits();
+        let prefix = self.oracle.find(state, floor).map_err(|what| format!("recovered: {what}"))?;
+        self.oracle.roll_back(prefix);
+        self.oracle.pending = None;
+        self.oracle.restarted();
+        self.oracle.all_durable();
+        if self.engine.faults_met() == self.trouble.faults_before || !self.has_faults_armed() {
+            self.well_again();
+        }
+        let lost = commits.saturating_sub(prefix);
+        self.counts.add(Event::CommitLost, lost as u64);
+        line(if lost == 0 { "all there".to_owned() } else { format!("{lost} commits lost") })
+    }
+
+    fn has_faults_armed(&self) -> bool {
+        self.engine.faults.is_armed()
+    }
+
+    /// True if anything is done to the disk, or may be.
+    pub(super) fn is_troubled(&self) -> bool {
+        self.has_faults_armed() || self.trouble.rot.is_some() || self.is_disk_troubled()
+    }
+
+    /// Flips a bit of a table file.
+    fn rot(&mut self, seed: u64) -> Outcome {
+        let mut rng = Rng::from_seed(seed);
+        let fs = &self.engine.fs;
+        let mut paths = fs.paths();
+        paths.retain(|path| path.starts_with(PATH) && path.ends_with(".sst"));
+        if paths.is_empty() || self.trouble.rot.is_some() {
+            return line("nothing to rot");
+        }
+        let path = rng.pick(&paths).clone();
+        let bytes = fs.read(&path).map_err(|error| format!("rot: {error}"))?;
+        let (at, mask) = (rng.index(bytes.len()), 1 << rng.below(8));
+        fs.flip(&path, at as u64, mask).map_err(|error| format!("rot: {error}"))?;
+        let what = format!("{path} at {at}");
+        let rotten = bytes[at] ^ mask;
+        self.trouble.rot = Some(Rot { path, offset: at as u64, mask, rotten });
+        self.counts.note(Event::Rot);
+        line(what)
+    }
+
+    fn heal(&mut self) -> Outcome {
+        match self.trouble.rot.is_some() {
+            true => self.mend(),
+            false => line("nothing is rotten"),
+        }
+    }
+
+    /// A closed database vouches for every byte: damage to a copy is refused, or makes no difference.
+    fn damage(&mut self, seed: u64) -> Outcome {
+        if self.is_troubled() {
+            return line("not beside other troubles");
+        }
+        if self.engine.is_open() {
+            self.end_halves()?;
+        }
+        self.close()?;
+        if self.engine.power.is_gone() {
+            return Ok(Vec::new());
+        }
+        let image = self.engine.fs.kill_image();
+        let mut lines = self.damaged(&image, seed)?;
+        lines.extend(self.reopened(self.oracle.commits())?);
+        Ok(lines)
+    }
+
+    fn damaged(&mut self, image: &MemFs, seed: u64) -> Outcome {
+        let mut rng = Rng::from_seed(seed);
+        let mut paths = image.paths();
+        paths.retain(|path| path.starts_with(PATH) && image.len(path).is_ok_and(|len| len > 0));
+        if paths.is_empty() {
+            return line("nothing to damage");
+        }
+        let path = rng.pick(&paths).clone();
+        let len = image.len(&path).unwrap_or_default();
+        // The front of a file is where most of what counts is, behind it may be only reserved space.
+        let front = if rng.chance(1, 2) { len } else { len.min(2048) };
+        let at = rng.below(front);
+        let done = match rng.below(4) {
+            0 => image.truncate(&path, at),
+            _ => image.flip(&path, at, 1 << rng.below(8)),
+        };
+        done.map_err(|error| format!("damage: {error}"))?;
+        let clock = self.engine.clock.clone();
+        let mut copy = Engine::on(image.clone(), clock, self.engine.config.clone());
+        let found = copy.open().and_then(|()| copy.state());
+        let what = format!("{path} at {at}");
+        match found {
+            Ok(state) => {
+                let differences = differences(&self.oracle.tables, &state);
+                if !differences.is_empty() {
+                    return Err(format!("damage: {what} gives {}", differences.join("\n")));
+                }
+                self.counts.note(Event::DamageHarmless);
+                line(format!("{what}: harmless"))
+            }
+            Err(error) => {
+                let name = path.rsplit('/').next().unwrap_or_default();
+                let is_said =
+                    matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported)
+                        && error.chain().contains(name);
+                if !is_said {
+                    return Err(format!("damage: {what} is answered by {error:?}"));
+                }
+                self.counts.note(Event::DamageRefused);
+                line(format!("{what}: refused"))
+            }
+        }
+    }
+}
