@@ -38,7 +38,6 @@ events! {
     FlushPaused "flushes in two halves",
     CompactionPaused "compactions in two halves",
     CompactionDeclined "compactions declined",
-    ManifestRoll "manifests",
     Checkpoint "checkpoints",
     Close "clean closes",
     Kill "kills",

@@ -94,12 +94,13 @@ impl Program {
             Ok(Err(what)) => Some(what),
             Err(panic) => Some(format!("panic: {}", panic_text(&*panic))),
         };
-        let counts = runner.counts;
+        let is_panic = what.as_ref().is_some_and(|what| what.starts_with("panic"));
+        let counts = if is_panic { runner.counts } else { runner.counted() };
         for path in runner.engine.fs.paths() {
             digest.add(path.as_bytes());
             digest.add(&runner.engine.fs.read(&path).unwrap_or_default());
         }
-        if what.as_ref().is_some_and(|what| what.starts_with("panic")) {
+        if is_panic {
             // What panicked once may do so again while it is put away.
             std::mem::forget(runner);
         }

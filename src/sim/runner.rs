@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result as EngineResult};
+use crate::fs::FaultKind;
 use crate::options::Durability;
 use crate::query::Entities;
 use crate::table::Ticket;
@@ -85,6 +86,22 @@ impl Runner {
             lines.extend(self.recover_after(left, end)?);
         }
         Ok(lines)
+    }
+
+    /// What was counted, with what the engine and its faults say.
+    pub fn counted(&mut self) -> Counts {
+        self.note_engine();
+        let mut counts = self.counts;
+        for (kind, event) in [
+            (FaultKind::Eio, Event::Eio),
+            (FaultKind::Enospc, Event::Enospc),
+            (FaultKind::Eintr, Event::Eintr),
+            (FaultKind::ShortWrite, Event::ShortWrite),
+            (FaultKind::ShortTransfer, Event::ShortTransfer),
+        ] {
+            counts.add(event, self.engine.faults.delivered_of(kind));
+        }
+        counts
     }
 
     fn run_alive(&mut self, step: &Step) -> Outcome {
@@ -535,7 +552,7 @@ impl Runner {
             && self.engine.db().stats().get("memtables").is_some_and(|n| n > MEMTABLES_MAX)
     }
 
-    fn sync(&mut self) -> Outcome {
+    pub(super) fn sync(&mut self) -> Outcome {
         let synced = self.engine.db().sync();
         if synced.is_ok() {
             self.oracle.all_durable();

@@ -25,8 +25,10 @@ use super::step::Step;
 pub(super) struct Trouble {
     /// Faults that the engine had met when it was last known to be well.
     faults_before: u64,
-    /// A limit on space was set since then.
-    quota: bool,
+    /// There is a limit on space.
+    is_limited: bool,
+    /// There was one since then.
+    was_limited: bool,
     rot: Option<Rot>,
 }
 
@@ -62,7 +64,8 @@ impl Runner {
             Step::Quota(headroom) => {
                 let fs = &self.engine.fs;
                 fs.set_quota(headroom.map(|bytes| fs.used() + bytes));
-                self.trouble.quota |= headroom.is_some();
+                self.trouble.is_limited = headroom.is_some();
+                self.trouble.was_limited |= headroom.is_some();
                 Ok(Vec::new())
             }
             Step::Mend => self.mend(),
@@ -76,7 +79,7 @@ impl Runner {
     /// True if something was done to the disk that explains a storage error.
     fn is_disk_troubled(&self) -> bool {
         self.faults_expected
-            || self.trouble.quota
+            || self.trouble.was_limited
             || self.engine.power.is_gone()
             || self.engine.faults_met() > self.trouble.faults_before
     }
@@ -126,6 +129,7 @@ impl Runner {
     fn end_troubles(&mut self) {
         self.engine.faults.disarm();
         self.engine.fs.set_quota(None);
+        self.trouble.is_limited = false;
         if let Some(rot) = self.trouble.rot.take() {
             let byte = self.engine.fs.read(&rot.path).ok();
             let byte = byte.and_then(|bytes| bytes.get(rot.offset as usize).copied());
@@ -135,24 +139,24 @@ impl Runner {
         }
     }
 
-    /// From now on a storage error needs a new reason.
-    fn well_again(&mut self) {
-        self.trouble.faults_before = self.engine.faults_met();
-        self.trouble.quota = false;
+    /// From now on a storage error needs another reason than the first `faults_met` faults.
+    fn well_again(&mut self, faults_met: u64) {
+        self.trouble.faults_before = faults_met;
+        self.trouble.was_limited = self.trouble.is_limited;
     }
 
     fn mend(&mut self) -> Outcome {
         let was_rotten = self.trouble.rot.is_some();
         self.end_troubles();
-        if self.engine.is_open() && !was_rotten {
-            let lines = self.end_halves()?;
-            if self.engine.db().sync().is_ok() {
-                self.oracle.all_durable();
-                self.well_again();
-                return Ok(lines);
-            }
+        let has_failed = self.engine.faults_met() > self.trouble.faults_before;
+        if !self.engine.is_open() || was_rotten || has_failed {
+            return self.reopen();
         }
-        self.reopen()
+        // A full disk alone ends nothing: space is all that it takes.
+        let mut lines = self.end_halves()?;
+        lines.extend(self.sync()?);
+        self.well_again(self.engine.faults_met());
+        Ok(lines)
     }
 
     pub(super) fn reopen(&mut self) -> Outcome {
@@ -217,13 +221,17 @@ impl Runner {
     pub(super) fn reopened(&mut self, mut floor: usize) -> Outcome {
         let mut mended = false;
         loop {
+            let faults_met = self.engine.faults_met();
             let result = match self.engine.open() {
                 Ok(()) => self.engine.state(),
                 Err(error) => Err(error),
             };
             let gone = self.engine.power.take_left();
             match (result, gone) {
-                (Ok(state), None) => return self.settle_on(&state, floor),
+                (Ok(state), None) => {
+                    self.well_again(faults_met);
+                    return self.settle_on(&state, floor);
+                }
                 (_, Some((left, end))) => {
                     self.counts.note(Event::EndInRecovery);
                     floor = floor.min(self.floor(end));
@@ -248,9 +256,6 @@ impl Runner {
         self.oracle.pending = None;
         self.oracle.restarted();
         self.oracle.all_durable();
-        if self.engine.faults_met() == self.trouble.faults_before || !self.has_faults_armed() {
-            self.well_again();
-        }
         let lost = commits.saturating_sub(prefix);
         self.counts.add(Event::CommitLost, lost as u64);
         line(if lost == 0 { "all there".to_owned() } else { format!("{lost} commits lost") })
