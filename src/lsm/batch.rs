@@ -10,7 +10,7 @@ use crate::format::names::TableId;
 use crate::format::row;
 use crate::format::wal::Change;
 use crate::model::{Row, RowRef, Seq, ShapeId, Shapes, merge_rows};
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// A list of mutations that happen together or not at all.
 pub(crate) struct Batch {
@@ -65,7 +65,8 @@ pub(crate) struct PackedRow {
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) table: TableId,
-    dropped: AtomicBool,
+    /// The commit that drops the table; 0 while there is none.
+    dropped_at: AtomicU64,
 }
 
 /// A table that comes or goes with a commit.
@@ -94,22 +95,29 @@ pub(crate) struct Current<'a> {
 
 impl Gate {
     pub(crate) fn new(table: TableId) -> Self {
-        Self { table, dropped: AtomicBool::new(false) }
+        Self { table, dropped_at: AtomicU64::new(0) }
     }
 
-    pub(crate) fn is_dropped(&self) -> bool {
-        self.dropped.load(Ordering::Acquire)
+    /// The commit that drops the table, published or not.
+    pub(crate) fn dropped_at(&self) -> Option<Seq> {
+        let ticks = self.dropped_at.load(Ordering::Acquire);
+        (ticks > 0).then_some(Seq(ticks))
     }
 
-    /// Requires the commit lock, so that no later commit enters.
-    pub(crate) fn close(&self) {
-        self.dropped.store(true, Ordering::Release);
+    /// No commit after `seq` enters. Requires the commit lock.
+    pub(crate) fn close(&self, seq: Seq) {
+        self.dropped_at.store(seq.0, Ordering::Release);
     }
 
+    /// To be asked when a read has pinned its view: its rows may be gone by then.
+    ///
     /// # Errors
-    /// `TableNotFound` once the table was dropped.
-    pub(crate) fn check(&self) -> Result<()> {
-        if self.is_dropped() { Err(Error::refused(Code::TableNotFound)) } else { Ok(()) }
+    /// `TableNotFound` if the table is dropped as of `published`.
+    pub(crate) fn check(&self, published: Seq) -> Result<()> {
+        match self.dropped_at() {
+            Some(at) if at <= published => Err(Error::refused(Code::TableNotFound)),
+            _ => Ok(()),
+        }
     }
 }
 

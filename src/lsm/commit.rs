@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::TICKS_PER_SECOND;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Code, Error, ErrorKind, Result};
 use crate::executor::Lane;
 use crate::format::Kind;
 use crate::format::record::{self, Position, RECORD_HEADER_BYTES, RecordKind};
@@ -177,7 +177,8 @@ impl Engine {
                     let queued = state.queue.queued_bytes();
                     drop(state);
                     if queued >= self.env.options.log_buffer_bytes {
-                        self.drive(queued)?;
+                        // Its failure answers those who wait for the round: this commit may be visible already.
+                        drop(self.drive(queued));
                     }
                     return Ok(seq);
                 }
@@ -217,7 +218,11 @@ impl Engine {
             return Err(error.clone().into());
         }
         state.queue.check_open(Closing::No)?;
-        batch.gate.check()?;
+        if let Some(at) = batch.gate.dropped_at() {
+            let error = Error::refused(Code::TableNotFound);
+            let is_seen = at <= self.rounds.published();
+            return Err(if is_seen { Again::Refused(error) } else { Again::After(at, error) });
+        }
         let seq = Seq(self.env.clock.now().max(state.last().0.saturating_add(1)));
         if seq > Seq::MAX {
             let problem = "the clock or the last commit is beyond the year 9999";
@@ -238,7 +243,7 @@ impl Engine {
         }
         for change in &batch.changes {
             if let TableChange::Dropped(gate) = change {
-                gate.close();
+                gate.close(seq);
                 self.upkeep.note_dropped(gate.table, seq);
             }
         }

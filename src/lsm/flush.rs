@@ -39,12 +39,16 @@ pub(crate) struct Flush {
 impl Engine {
     pub(crate) fn begin_flush(&self) -> Result<Option<Flush>> {
         let _job = self.upkeep.flushing.lock();
-        self.write_oldest()
+        let written = self.write_oldest();
+        self.upkeep.flush_attempted(written.as_ref().map(|_| ()).map_err(Error::clone));
+        written
     }
 
     pub(crate) fn finish_flush(&self, flush: Flush) -> Result<()> {
         let _job = self.upkeep.flushing.lock();
-        self.end_flush(flush)
+        let ended = self.end_flush(flush);
+        self.upkeep.flush_attempted(ended.clone());
+        ended
     }
 }
 

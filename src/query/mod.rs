@@ -122,10 +122,11 @@ impl Query {
     }
 
     fn begin(&self) -> Result<Scan> {
+        let scan = self.table.engine.scan(&self.span(), self.at)?;
         if self.at.is_none() {
-            self.table.entry.gate.check()?;
+            self.table.entry.gate.check(self.table.engine.published())?;
         }
-        self.table.engine.scan(&self.span(), self.at)
+        Ok(scan)
     }
 
     fn span(&self) -> Span {

@@ -72,8 +72,9 @@ pub struct Oracle {
     pub etag_max: u64,
     /// The largest number given since the process began.
     seq_max: u64,
-    /// A change whose commit failed without a word on whether it happened.
-    pub pending: Option<Change>,
+    /// Changes whose commits failed without a word on whether they happened: at most one of them did, for the
+    /// first failure that leaves this open ends writing.
+    pub pending: Vec<Change>,
     pub process_floor: usize,
     pub power_floor: usize,
 }
@@ -344,18 +345,17 @@ impl Oracle {
         if let Some(prefix) = prefix {
             return Ok(prefix);
         }
-        if let Some(with_pending) = self.with_pending(state)
-            && fingerprint(&with_pending.tables) == print
-        {
-            *self = with_pending;
+        let with_pending = self.pending.iter().filter_map(|change| self.with(change, state));
+        let happened = with_pending.into_iter().find(|with| fingerprint(&with.tables) == print);
+        if let Some(with) = happened {
+            *self = with;
             return Ok(self.commits());
         }
         Err(self.nearest(state, floor))
     }
 
     /// The oracle had the pending change happened, with the tag that the state shows for it.
-    fn with_pending(&self, state: &Tables) -> Option<Oracle> {
-        let change = self.pending.as_ref()?;
+    fn with(&self, change: &Change, state: &Tables) -> Option<Oracle> {
         self.check(change).ok()?;
         let etag = match change {
             Change::Rows { table, writes } => {
@@ -369,7 +369,7 @@ impl Oracle {
             Change::Create(_) | Change::Drop(_) => 0,
         };
         let mut with = self.clone();
-        with.pending = None;
+        with.pending.clear();
         with.commit(change, etag, Durability::Buffered);
         Some(with)
     }
@@ -495,12 +495,13 @@ mod tests {
     #[test]
     fn a_pending_change_may_have_happened() {
         let mut oracle = sample();
-        oracle.pending = Some(write(Verb::Insert, "z", 9, Condition::Any));
+        oracle.pending.push(write(Verb::Insert, "y", 9, Condition::Any));
+        oracle.pending.push(write(Verb::Insert, "z", 9, Condition::Any));
         let mut happened = sample();
         happened.commit(&write(Verb::Insert, "z", 9, Condition::Any), 99, Durability::Sync);
         assert_eq!(oracle.clone().find(&happened.tables, 4), Ok(5));
         assert_eq!(oracle.clone().find(&sample().tables, 4), Ok(4));
-        oracle.pending = None;
+        oracle.pending.clear();
         assert!(oracle.find(&happened.tables, 4).is_err());
     }
 }

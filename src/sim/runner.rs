@@ -248,7 +248,7 @@ impl Runner {
     ) -> Result<(), String> {
         self.oracle.check_seq(seq)?;
         // Whatever failed before did not happen, or this one would have been refused.
-        self.oracle.pending = None;
+        self.oracle.pending.clear();
         self.oracle.submit(change, etag, seq, durability);
         self.counts.note(Event::Commit);
         Ok(())
@@ -338,8 +338,9 @@ impl Runner {
         is_group: bool,
     ) -> Outcome {
         if self.is_excused(error) {
-            if self.oracle.pending.is_none() && error.kind() != ErrorKind::StorageFull {
-                self.oracle.pending = Some(change);
+            // A full disk refuses, and damage is met before anything is written.
+            if !matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::Corruption) {
+                self.oracle.pending.push(change);
             }
             return line(format!("{}: {}", error.code(), error.chain()));
         }

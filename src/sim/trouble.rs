@@ -240,8 +240,11 @@ impl Runner {
                 (Err(error), None) if !mended && self.is_excused(&error) => {
                     self.counts.note(Event::FailedOpen);
                     drop(self.engine.close());
-                    self.end_troubles();
-                    mended = true;
+                    // The run may have ended just now; what was left then is as troubled as before.
+                    if !self.engine.power.is_gone() {
+                        self.end_troubles();
+                        mended = true;
+                    }
                 }
                 (Err(error), None) => return Err(format!("open: {error:?}")),
             }
@@ -253,7 +256,7 @@ impl Runner {
         let commits = self.oracle.commits();
         let prefix = self.oracle.find(state, floor).map_err(|what| format!("recovered: {what}"))?;
         self.oracle.roll_back(prefix);
-        self.oracle.pending = None;
+        self.oracle.pending.clear();
         self.oracle.restarted();
         self.oracle.all_durable();
         let lost = commits.saturating_sub(prefix);

@@ -109,11 +109,12 @@ impl Table {
         at: Option<Seq>,
         with: impl FnOnce(&RowView<'_>) -> Result<R>,
     ) -> Result<Option<R>> {
-        if at.is_none() {
-            self.entry.gate.check()?;
-        }
         let key = user_key(self.entry.gate.table, partition_key, row_key);
-        self.engine.get(&key, at, |seq, row| with(&RowView { key: &key, seq, row }))
+        let found = self.engine.get(&key, at, |seq, row| with(&RowView { key: &key, seq, row }))?;
+        if at.is_none() {
+            self.entry.gate.check(self.engine.published())?;
+        }
+        Ok(found)
     }
 }
 
