@@ -5,6 +5,7 @@ pub mod counts;
 pub mod engine;
 pub mod explore;
 mod generate;
+pub mod history;
 pub mod oracle;
 pub mod parse;
 pub mod power;

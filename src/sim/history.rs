@@ -1,0 +1,479 @@
+//! Histories of calls that overlap, and whether some order of them explains every answer (linearizability).
+//!
+//! Threads log each call before it is made and after it was answered, at moments of one shared counter: no time is
+//! involved. Keys are independent, so a history is linearizable if and only if the calls of each key are. [`check`]
+//! searches for an order key by key, in the manner of Wing and Gong with Lowe's memory of what was tried:
+//!
+//! 1. The moments are walked in order. A configuration is a state of the key and the set of open calls that took
+//!    effect already; at first there is one, of an absent row.
+//! 2. When a call is answered, every configuration must come to one in which it took effect: open calls are
+//!    applied in all orders whose answers fit, and equal configurations are one.
+//! 3. If none is left, no order explains the answers up to this moment. The calls since the last moment at
+//!    which nothing was open are the explanation, less those without effect that it does not need.
+//!
+//! Tags are compared, never ordered, by this search: [`check_tags`] is what says that they grow.
+//!
+//! Limits: a key with more than 64 open calls, or with too many configurations, is answered [`Fault::Undecided`].
+//!
+//! Not here: making the calls (the suites do), several keys at one moment (groups: log them as one key).
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How many configurations a key may have at one moment.
+const CONFIGURATIONS_MAX: usize = 100_000;
+/// How many calls of a key may be open at one moment: the bits of a set.
+const OPEN_MAX: usize = 64;
+/// An explanation of more calls than this is not shortened: each trial is a search.
+const SHRINK_MAX: usize = 2_000;
+/// The answer to a call at this moment never came.
+const NEVER: u64 = u64::MAX;
+
+/// What a row holds: two numbers, so that a merge can change one and keep the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pair(pub i64, pub i64);
+
+/// A call on one key. An `Option<u64>` is the tag that it demands, if it demands one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Reads the row.
+    Get,
+    /// Writes a row that must not exist.
+    Insert(Pair),
+    /// Writes the row, whatever was there.
+    Upsert(Pair),
+    /// Makes an existing row the one given.
+    Replace(Pair, Option<u64>),
+    /// Sets the second number of an existing row.
+    Merge(i64, Option<u64>),
+    /// Deletes an existing row.
+    Delete(Option<u64>),
+}
+
+/// What a call was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// To a read: the tag and the row, if there is one.
+    Found(Option<(u64, Pair)>),
+    /// To a write: it took effect; its tag, unless it was a delete or nobody asked.
+    Written(Option<u64>),
+    /// To a write: why it did not take effect.
+    Refused(Refusal),
+}
+
+/// Why a write was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is a row.
+    Exists,
+    /// There is none.
+    Missing,
+    /// It has another tag.
+    Condition,
+}
+
+/// One call from when it was made to when it was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Who made it; for people.
+    pub thread: usize,
+    /// What it was about.
+    pub key: u32,
+    /// What was asked.
+    pub op: Op,
+    /// What was answered. If it never was, [`Answer::Written`] says that it may have taken effect or not.
+    pub answer: Answer,
+    /// The moment before it was made.
+    pub invoked: u64,
+    /// The moment after it was answered, or `u64::MAX`.
+    pub returned: u64,
+}
+
+/// The counter that threads take their moments from.
+#[derive(Debug, Default)]
+pub struct Moments(AtomicU64);
+
+/// The calls of one thread, logged while they are made.
+#[derive(Debug)]
+pub struct Log<'m> {
+    moments: &'m Moments,
+    thread: usize,
+    calls: Vec<Call>,
+}
+
+/// A call that was logged and not answered yet; forgotten, it stays unanswered.
+#[derive(Debug)]
+pub struct Open(usize);
+
+/// Why a history is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// No order of the calls explains the answers: why, as lines of text.
+    NotLinearizable(String),
+    /// The search was given up: too much was open at once.
+    Undecided(String),
+}
+
+/// The tag and the row; the tag is not known yet if the writer was not told.
+type State = Option<(Option<u64>, Pair)>;
+
+/// A state that the key may be in, with the set of open calls that took effect on the way.
+type Configuration = (State, u64);
+
+/// The search over the calls of one key.
+struct Search<'c> {
+    calls: &'c [Call],
+    /// By slot: the open call that has it.
+    open: Vec<Option<usize>>,
+    configurations: HashSet<Configuration>,
+}
+
+/// How far a search came.
+enum Outcome {
+    Explained,
+    TooMuch,
+    /// The call whose answer nothing explains, the moment before which nothing was open, and the states then.
+    Stuck(usize, u64, Vec<State>),
+}
+
+impl Moments {
+    /// A counter that starts at 0.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The next moment. Whatever was done before an earlier one is seen after a later one.
+    pub fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// An empty log for `thread`.
+    pub fn log(&self, thread: usize) -> Log<'_> {
+        Log { moments: self, thread, calls: Vec::new() }
+    }
+}
+
+impl Log<'_> {
+    /// Notes that a call is about to be made.
+    pub fn invoke(&mut self, key: u32, op: Op) -> Open {
+        let invoked = self.moments.next();
+        self.invoke_at(invoked, key, op)
+    }
+
+    /// As [`invoke`](Self::invoke), at a moment taken before: several keys read at once share theirs.
+    pub fn invoke_at(&mut self, invoked: u64, key: u32, op: Op) -> Open {
+        let (thread, answer) = (self.thread, Answer::Written(None));
+        self.calls.push(Call { thread, key, op, answer, invoked, returned: NEVER });
+        Open(self.calls.len() - 1)
+    }
+
+    /// Notes what a call was answered just now.
+    pub fn answer(&mut self, call: Open, answer: Answer) {
+        let returned = self.moments.next();
+        self.answer_at(returned, call, answer);
+    }
+
+    /// As [`answer`](Self::answer), at a moment taken before.
+    pub fn answer_at(&mut self, returned: u64, call: Open, answer: Answer) {
+        let call = &mut self.calls[call.0];
+        (call.answer, call.returned) = (answer, returned);
+    }
+
+    /// What was logged.
+    pub fn into_calls(self) -> Vec<Call> {
+        self.calls
+    }
+}
+
+/// Whether some order of `calls` explains every answer: each takes effect at one moment between its two.
+///
+/// # Errors
+/// The first key of which that is not so, with an explanation.
+pub fn check(calls: &[Call]) -> Result<(), Fault> {
+    let mut keys: BTreeMap<u32, Vec<Call>> = BTreeMap::new();
+    for call in calls {
+        keys.entry(call.key).or_default().push(*call);
+    }
+    for (key, calls) in keys {
+        match search(&calls, &[None]) {
+            Outcome::Explained => {}
+            Outcome::TooMuch => {
+                let problem = format!("key {key}: too many calls are open at once");
+                return Err(Fault::Undecided(problem));
+            }
+            Outcome::Stuck(call, since, states) => {
+                return Err(Fault::NotLinearizable(explain(&calls, call, since, &states)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether tags grow: no two commits have the same, and a write that was made after another had been answered, of
+/// whatever key, has the larger one. Writes that were made at one moment are one commit.
+///
+/// # Errors
+/// The two writes of which that is not so.
+pub fn check_tags(calls: &[Call]) -> Result<(), Fault> {
+    let tagged = |call: &Call| match call.answer {
+        Answer::Written(Some(tag)) => Some((tag, *call)),
+        _ => None,
+    };
+    let mut invoked: Vec<(u64, Call)> = calls.iter().filter_map(tagged).collect();
+    let mut returned = invoked.clone();
+    invoked.sort_by_key(|(_, call)| call.invoked);
+    returned.sort_by_key(|(_, call)| call.returned);
+    let fault = |older: &Call, newer: &Call| {
+        Err(Fault::NotLinearizable(format!("tags do not grow\n  {older}\n  {newer}")))
+    };
+    let mut largest: Option<(u64, Call)> = None;
+    let mut answered = returned.iter().peekable();
+    for (tag, call) in &invoked {
+        while let Some(before) = answered.next_if(|(_, before)| before.returned < call.invoked) {
+            largest = largest.filter(|(tag, _)| *tag > before.0).or(Some(*before));
+        }
+        if let Some((largest, before)) = &largest
+            && largest >= tag
+        {
+            return fault(before, call);
+        }
+    }
+    invoked.sort_by_key(|(tag, call)| (*tag, call.invoked));
+    let same = |pair: &&[(u64, Call)]| {
+        pair[0].0 == pair[1].0 && pair[0].1.invoked != pair[1].1.invoked
+    };
+    invoked.windows(2).find(same).map_or(Ok(()), |pair| fault(&pair[0].1, &pair[1].1))
+}
+
+/// What the state becomes if the call takes effect now; `None` if its answer does not fit.
+fn apply(state: State, call: &Call) -> Option<State> {
+    let holds = |demand: Option<u64>, tag: Option<u64>| match (demand, tag) {
+        (Some(demand), Some(tag)) => demand == tag,
+        // Nobody was told the tag of this row: it may be the one demanded, or not.
+        _ => true,
+    };
+    let (demand, row) = match (call.op, state) {
+        (Op::Get, _) => {
+            let Answer::Found(found) = call.answer else { return None };
+            let fits = match (found, state) {
+                (None, None) => true,
+                (Some((tag, row)), Some((of, held))) => row == held && holds(Some(tag), of),
+                _ => false,
+            };
+            return fits.then(|| found.map(|(tag, row)| (Some(tag), row)));
+        }
+        (Op::Insert(_), Some(_)) => {
+            return (call.answer == Answer::Refused(Refusal::Exists)).then_some(state);
+        }
+        (Op::Insert(row) | Op::Upsert(row), _) => (None, Some(row)),
+        (_, None) => return (call.answer == Answer::Refused(Refusal::Missing)).then_some(state),
+        (Op::Replace(row, demand), Some(_)) => (demand, Some(row)),
+        (Op::Merge(second, demand), Some((_, held))) => (demand, Some(Pair(held.0, second))),
+        (Op::Delete(demand), Some(_)) => (demand, None),
+    };
+    match call.answer {
+        Answer::Written(tag) => {
+            let held = state.and_then(|(tag, _)| tag);
+            holds(demand, held).then(|| row.map(|row| (tag, row)))
+        }
+        Answer::Refused(Refusal::Condition) => {
+            let (demand, (held, _)) = (demand?, state?);
+            held.is_none_or(|held| held != demand).then_some(state)
+        }
+        _ => None,
+    }
+}
+
+/// Searches for an order of the calls of one key that begins in one of `states`.
+fn search(calls: &[Call], states: &[State]) -> Outcome {
+    let mut moments: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * calls.len());
+    for (index, call) in calls.iter().enumerate() {
+        moments.push((call.invoked, false, index));
+        if call.returned != NEVER {
+            moments.push((call.returned, true, index));
+        }
+    }
+    // Reads of one snapshot share moments: all are made before any is answered.
+    moments.sort_unstable();
+    let configurations = states.iter().map(|state| (*state, 0)).collect();
+    let mut search = Search { calls, open: Vec::new(), configurations };
+    let (mut quiet, mut quiet_states) = (0, states.to_vec());
+    for (moment, is_answer, index) in moments {
+        if !is_answer {
+            if search.open.iter().all(Option::is_none) {
+                quiet = moment;
+                quiet_states = search.configurations.iter().map(|(state, _)| *state).collect();
+            }
+            if !search.begin(index) {
+                return Outcome::TooMuch;
+            }
+        } else if !search.finish(index) {
+            return Outcome::TooMuch;
+        }
+        if search.configurations.is_empty() {
+            quiet_states.sort_unstable();
+            return Outcome::Stuck(index, quiet, quiet_states);
+        }
+    }
+    Outcome::Explained
+}
+
+impl Search<'_> {
+    /// The call is open from here on; false if that is one too many.
+    fn begin(&mut self, index: usize) -> bool {
+        match self.open.iter().position(Option::is_none) {
+            Some(slot) => self.open[slot] = Some(index),
+            None => self.open.push(Some(index)),
+        }
+        self.open.len() <= OPEN_MAX
+    }
+
+    /// Keeps and makes the configurations in which the call took effect; false if they are too many.
+    fn finish(&mut self, index: usize) -> bool {
+        let Some(slot) = self.open.iter().position(|open| *open == Some(index)) else {
+            return false;
+        };
+        let bit = 1 << slot;
+        let mut todo: Vec<Configuration> = self.configurations.drain().collect();
+        let mut tried: HashSet<Configuration> = todo.iter().copied().collect();
+        while let Some((state, done)) = todo.pop() {
+            if done & bit != 0 {
+                // The slot is free again: what it meant is the same in all that is left.
+                self.configurations.insert((state, done & !bit));
+                continue;
+            }
+            for (other, call) in self.open.iter().enumerate() {
+                let Some(call) = call.filter(|_| done & (1 << other) == 0) else { continue };
+                if let Some(state) = apply(state, &self.calls[call]) {
+                    let next = (state, done | 1 << other);
+                    if tried.insert(next) {
+                        todo.push(next);
+                    }
+                }
+            }
+            if tried.len() > CONFIGURATIONS_MAX {
+                return false;
+            }
+        }
+        self.open[slot] = None;
+        true
+    }
+}
+
+/// Says why no order explains the answer of call `stuck`, given the `states` possible at the moment `since`.
+fn explain(calls: &[Call], stuck: usize, since: u64, states: &[State]) -> String {
+    let end = calls[stuck].returned;
+    let mut core: Vec<Call> = calls.iter().filter(|call| call.invoked >= since).copied().collect();
+    // Of what was open at the end, writes may have taken effect; what else was answered later has no part in it.
+    core.retain(|call| call.invoked < end && (call.returned <= end || call.is_effective()));
+    for call in core.iter_mut().filter(|call| call.returned > end) {
+        call.returned = NEVER;
+    }
+    let fails = |calls: &[Call]| matches!(search(calls, states), Outcome::Stuck(..));
+    // A call without an effect can go unless it is part of the contradiction.
+    let tried = if core.len() <= SHRINK_MAX { core.len() } else { 0 };
+    for index in (0..tried).rev() {
+        let call = core.remove(index);
+        if call.is_effective() || !fails(&core) {
+            core.insert(index, call);
+        }
+    }
+    core.sort_by_key(|call| call.invoked);
+    let mut mentioned: HashSet<u64> = core.iter().flat_map(Call::tags).collect();
+    mentioned.extend(states.iter().flatten().filter_map(|(tag, _)| *tag));
+    let context = calls.iter().filter(|call| {
+        let is_writer = matches!(call.answer, Answer::Written(Some(tag)) if mentioned.contains(&tag));
+        is_writer && !core.iter().any(|c| (c.thread, c.invoked) == (call.thread, call.invoked))
+    });
+    let mut lines = vec![format!("key {}: no order explains the answers", calls[stuck].key)];
+    lines.extend(context.map(|call| format!("  {call}  (context)")));
+    let states: Vec<String> = states.iter().map(|state| state_text(*state)).collect();
+    lines.push(format!("  at {since} it was {}", states.join(" or ")));
+    lines.extend(core.iter().map(|call| format!("  {call}")));
+    lines.join("\n")
+}
+
+fn state_text(state: State) -> String {
+    match state {
+        None => "absent".to_owned(),
+        Some((Some(tag), row)) => format!("{row} with tag {tag}"),
+        Some((None, row)) => format!("{row} with a tag that nobody was told"),
+    }
+}
+
+impl Call {
+    /// True if it changed the row, or may have.
+    fn is_effective(&self) -> bool {
+        matches!(self.answer, Answer::Written(_))
+    }
+
+    /// The tags that it speaks of.
+    fn tags(&self) -> impl Iterator<Item = u64> {
+        let demanded = match self.op {
+            Op::Replace(_, demand) | Op::Merge(_, demand) | Op::Delete(demand) => demand,
+            _ => None,
+        };
+        let answered = match self.answer {
+            Answer::Found(found) => found.map(|(tag, _)| tag),
+            Answer::Written(tag) => tag,
+            Answer::Refused(_) => None,
+        };
+        demanded.into_iter().chain(answered)
+    }
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({}, {})", self.0, self.1)
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let demand = match self {
+            Op::Get => return write!(f, "get"),
+            Op::Insert(row) => return write!(f, "insert {row}"),
+            Op::Upsert(row) => return write!(f, "upsert {row}"),
+            Op::Replace(row, demand) => write!(f, "replace {row}").map(|()| demand)?,
+            Op::Merge(second, demand) => write!(f, "merge (_, {second})").map(|()| demand)?,
+            Op::Delete(demand) => write!(f, "delete").map(|()| demand)?,
+        };
+        demand.map_or(Ok(()), |tag| write!(f, " if {tag}"))
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Answer::Found(None) => write!(f, "absent"),
+            Answer::Found(Some((tag, row))) => write!(f, "{row} with tag {tag}"),
+            Answer::Written(None) => write!(f, "done"),
+            Answer::Written(Some(tag)) => write!(f, "tag {tag}"),
+            Answer::Refused(Refusal::Exists) => write!(f, "refused: exists"),
+            Answer::Refused(Refusal::Missing) => write!(f, "refused: missing"),
+            Answer::Refused(Refusal::Condition) => write!(f, "refused: another tag"),
+        }
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { thread, invoked, returned, op, answer, .. } = self;
+        match *returned {
+            NEVER => write!(f, "{invoked}..  thread {thread}: {op} -> not answered yet"),
+            _ => write!(f, "{invoked}..{returned}  thread {thread}: {op} -> {answer}"),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::NotLinearizable(why) | Fault::Undecided(why) => f.write_str(why),
+        }
+    }
+}
