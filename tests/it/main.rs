@@ -13,6 +13,7 @@ mod format;
 #[cfg(feature = "fuzzing")]
 mod fuzz;
 mod golden;
+mod linear;
 mod loader;
 mod lying;
 mod model;
