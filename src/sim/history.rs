@@ -243,9 +243,8 @@ pub fn check_tags(calls: &[Call]) -> Result<(), Fault> {
         }
     }
     invoked.sort_by_key(|(tag, call)| (*tag, call.invoked));
-    let same = |pair: &&[(u64, Call)]| {
-        pair[0].0 == pair[1].0 && pair[0].1.invoked != pair[1].1.invoked
-    };
+    let same =
+        |pair: &&[(u64, Call)]| pair[0].0 == pair[1].0 && pair[0].1.invoked != pair[1].1.invoked;
     invoked.windows(2).find(same).map_or(Ok(()), |pair| fault(&pair[0].1, &pair[1].1))
 }
 
@@ -386,7 +385,8 @@ fn explain(calls: &[Call], stuck: usize, since: u64, states: &[State]) -> String
     let mut mentioned: HashSet<u64> = core.iter().flat_map(Call::tags).collect();
     mentioned.extend(states.iter().flatten().filter_map(|(tag, _)| *tag));
     let context = calls.iter().filter(|call| {
-        let is_writer = matches!(call.answer, Answer::Written(Some(tag)) if mentioned.contains(&tag));
+        let is_writer =
+            matches!(call.answer, Answer::Written(Some(tag)) if mentioned.contains(&tag));
         is_writer && !core.iter().any(|c| (c.thread, c.invoked) == (call.thread, call.invoked))
     });
     let mut lines = vec![format!("key {}: no order explains the answers", calls[stuck].key)];

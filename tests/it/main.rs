@@ -19,6 +19,7 @@ mod lying;
 mod model;
 mod reads;
 mod script;
+mod soak;
 mod threads;
 
 /// Prints a line that a passing test shows too: counts are part of what a run says.

@@ -175,7 +175,10 @@ fn what_was_never_answered_may_have_happened_or_not() {
     let seen = Found(Some((10, ONE)));
     good(&[write, call(1, (1, 2), Op::Get, Found(None))]);
     good(&[write, call(1, (1, 2), Op::Get, Found(None)), call(1, (3, 4), Op::Get, seen)]);
-    bad(&[write, call(1, (1, 2), Op::Get, seen), call(1, (3, 4), Op::Get, Found(None))], &[0, 1, 1]);
+    bad(
+        &[write, call(1, (1, 2), Op::Get, seen), call(1, (3, 4), Op::Get, Found(None))],
+        &[0, 1, 1],
+    );
     // The first to see its tag decides what it is.
     let other = Found(Some((11, ONE)));
     bad(&[write, call(1, (1, 2), Op::Get, seen), call(1, (3, 4), Op::Get, other)], &[0, 1, 1]);
@@ -229,8 +232,7 @@ fn naive(state: State, left: &[Call]) -> bool {
     (0..left.len()).any(|index| {
         let mut rest = left.to_vec();
         let call = rest.remove(index);
-        call.invoked < first_answer
-            && apply(state, &call).is_some_and(|state| naive(state, &rest))
+        call.invoked < first_answer && apply(state, &call).is_some_and(|state| naive(state, &rest))
     })
 }
 
