@@ -19,6 +19,57 @@ pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 #[cfg(loom)]
 pub(crate) use self::model::{Condvar, Mutex, MutexGuard};
 
+#[cfg(not(tsan))]
+pub(crate) use std::sync::OnceLock;
+
+#[cfg(tsan)]
+pub(crate) use self::sanitized::OnceLock;
+
+/// For a thread sanitizer without a standard library of its own (`.ci/tsan`), which cannot see what std's `OnceLock`
+/// orders. Here it can: who finds the lock filled has acquired what filling it released, and nothing more.
+#[cfg(tsan)]
+mod sanitized {
+    use super::{AtomicBool, Mutex, Ordering};
+
+    #[derive(Debug)]
+    pub(crate) struct OnceLock<T> {
+        inner: std::sync::OnceLock<T>,
+        filling: Mutex<()>,
+        is_filled: AtomicBool,
+    }
+
+    impl<T> OnceLock<T> {
+        pub(crate) const fn new() -> Self {
+            Self {
+                inner: std::sync::OnceLock::new(),
+                filling: Mutex::new(()),
+                is_filled: AtomicBool::new(false),
+            }
+        }
+
+        pub(crate) fn get(&self) -> Option<&T> {
+            self.is_filled.load(Ordering::Acquire).then(|| self.inner.get()).flatten()
+        }
+
+        pub(crate) fn set(&self, value: T) -> Result<(), T> {
+            let _filling = self.filling.lock();
+            let set = self.inner.set(value);
+            self.is_filled.store(true, Ordering::Release);
+            set
+        }
+
+        pub(crate) fn get_or_init(&self, init: impl FnOnce() -> T) -> &T {
+            if let Some(value) = self.get() {
+                return value;
+            }
+            let _filling = self.filling.lock();
+            let value = self.inner.get_or_init(init);
+            self.is_filled.store(true, Ordering::Release);
+            value
+        }
+    }
+}
+
 /// parking_lot's surface over loom's primitives.
 #[cfg(loom)]
 mod model {

@@ -6,11 +6,11 @@
 //! * running out of space while allocating, before a byte of a record is written, spoils nothing.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::record::{LOG_HEADER_BYTES, LogHeader};
 use crate::fs::{FileWrite, Fs};
+use crate::sync::OnceLock;
 
 /// What is written again at a time.
 const COPY_BYTES: u64 = 1 << 20;

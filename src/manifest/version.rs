@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::error::Error;
 use crate::format::edit::{
@@ -22,6 +22,7 @@ use crate::format::span::Span;
 use crate::model::Seq;
 use crate::ranges::{Range, RangeFile, RangeMap, Reference};
 use crate::sst::Sst;
+use crate::sync::OnceLock;
 
 /// How much of a snapshot goes into one record.
 const SNAPSHOT_RECORD_BYTES: usize = 1 << 20;

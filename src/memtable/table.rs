@@ -15,10 +15,8 @@
 //!
 //! Locks: writers hold the arena's; readers take none.
 
-use std::sync::OnceLock;
-
 use super::arena::{Arena, ArenaWriter, LINE_SLOTS, Line, Node};
-use crate::sync::{AtomicUsize, Ordering};
+use crate::sync::{AtomicUsize, OnceLock, Ordering};
 
 /// Lines of the first table: 4 KiB.
 const LINES_MIN: usize = if cfg!(loom) { 1 } else { 64 };

@@ -8,12 +8,12 @@
 //! Locks: `numbers` guards adding; [`Shapes::get`] and look-ups of recent shapes take no lock.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::limits::PROPERTIES_MAX;
 use super::shape::{Shape, ShapeHash};
 use super::value::EdmType;
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicU64, Mutex, OnceLock, Ordering};
 
 /// The number of a shape in the registry of its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
