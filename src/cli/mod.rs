@@ -1,6 +1,6 @@
 //! The binary: arguments, progress, tables for people, JSON for programs.
 //!
-//! One file per group of commands: `catalog` (tables), `data` (entities), `exec`, `import`, `export`, `maintain`.
+//! One file per group of commands: `catalog` (tables), `data` (entities), `exec`, `import`, `export`, `maintain`, `sim`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows were rejected.
 //!
@@ -16,6 +16,8 @@ mod files;
 mod import;
 mod maintain;
 mod output;
+#[cfg(feature = "sim")]
+mod sim;
 mod window;
 
 use std::path::PathBuf;
@@ -65,6 +67,8 @@ enum Command {
     Stats(maintain::Stats),
     Verify(maintain::Verify),
     Checkpoint(maintain::Checkpoint),
+    #[cfg(feature = "sim")]
+    Sim(sim::Sim),
 }
 
 /// What a write survives once it is acknowledged.
@@ -111,6 +115,8 @@ pub fn run() -> ExitCode {
         Command::Stats(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Checkpoint(command) => command.run(),
+        #[cfg(feature = "sim")]
+        Command::Sim(command) => command.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

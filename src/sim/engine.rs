@@ -26,6 +26,8 @@ use super::value::Val;
 
 /// Where the database lives.
 pub const PATH: &str = "db";
+/// Logs are short.
+const LOG_ALLOCATE_BYTES: u64 = 4 << 10;
 /// 2024-01-01, in ticks of 100 ns since 1601.
 pub const START: u64 = 133_485_408_000_000_000;
 
@@ -375,6 +377,7 @@ pub fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
         memtable_bytes: config.memtable_bytes,
         log_buffer_bytes: config.log_buffer_bytes,
         manifest_roll_bytes: config.manifest_roll_bytes,
+        log_allocate_bytes: LOG_ALLOCATE_BYTES,
         ..options
     };
     #[cfg(feature = "zstd")]

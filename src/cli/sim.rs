@@ -1,0 +1,181 @@
+//! `rowstone sim`: replays a seed, explores many, tells planted bugs, and prints the corruption ledger.
+//!
+//! Invariants
+//! * what replaying a seed prints depends on the seed alone: no times, no rates;
+//! * a failure is printed with all that is needed to see it again.
+//!
+//! Not here: what a seed does (`sim`).
+
+use std::io::Write;
+use std::num::NonZero;
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::failure::{Failure, Outcome};
+use super::output::{Output, with_thousands};
+use crate::clock::{Clock, SystemClock};
+use crate::sim::counts::Event;
+use crate::sim::explore::{Explored, explore, program};
+use crate::sim::program::{Program, quietly};
+use crate::sim::{BUGS, Planting, plant};
+
+/// Run the database against a model of itself, on a simulated disk that fails, loses its power and rots.
+///
+/// A seed decides everything: options, clients, faults, the clock, and what a power cut leaves. The same seed prints
+/// the same on every machine.
+#[derive(Args)]
+#[command(after_long_help = "\
+A seed that fails prints the first step at which database and model differ, and a shrunk program in the form of a \
+script, to be pasted under tests/scripts.\n\n\
+Exits with status 1 if a seed failed.\n\n\
+Examples:\n  \
+rowstone sim --seed 42\n  \
+rowstone sim --seed 42 --trace\n  \
+rowstone sim --seeds 100000 --jobs 2\n  \
+rowstone sim --minutes 10\n  \
+rowstone sim --planted list\n  \
+rowstone sim --planted publish-before-durable")]
+pub(super) struct Sim {
+    /// Replay this seed
+    #[arg(long, conflicts_with_all = ["seeds", "minutes"])]
+    seed: Option<u64>,
+    /// Print every step of the seed, and what it came to
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// Explore this many seeds
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// The first seed to explore
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// Explore for this long
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Threads, each with a seed of its own; as many as there are processors if not given
+    #[arg(long)]
+    jobs: Option<NonZero<usize>>,
+    /// Go on until so many seeds have failed
+    #[arg(long, default_value_t = 1)]
+    failures: usize,
+    /// Plant a bug, which the simulation should find; `list` names them
+    #[arg(long, value_name = "BUG")]
+    planted: Option<String>,
+}
+
+/// Seeds explored if neither their number nor a time is given.
+const SEEDS: u64 = 1000;
+
+impl Sim {
+    pub(super) fn run(self) -> Outcome {
+        if self.planted.as_deref() == Some("list") {
+            return list_bugs();
+        }
+        let bug = self.planted.as_deref().map(find_bug).transpose()?;
+        match self.seed {
+            Some(seed) => self.replay(&program(seed), bug),
+            None => self.explore(bug),
+        }
+    }
+
+    fn replay(&self, program: &Program, bug: Option<&'static str>) -> Outcome {
+        let _planting = bug.map(plant);
+        let mut output = Output::standard();
+        let mut trace = Vec::new();
+        let report = quietly(|| {
+            program.run_with(|at, lines| {
+                if self.trace {
+                    trace.push((at, lines.to_vec()));
+                }
+            })
+        });
+        let mut print = || {
+            writeln!(output, "seed {}\noptions {}", program.seed, program.config)?;
+            for (at, lines) in &trace {
+                let step = program.steps.get(*at).map(ToString::to_string).unwrap_or_default();
+                writeln!(output, "\n# {at}\n{step}\n----")?;
+                lines.iter().try_for_each(|line| writeln!(output, "{line}"))?;
+            }
+            write!(output, "{}digest {:016x}\n", report.counts, report.digest)
+        };
+        print().map_err(Failure::output)?;
+        let Some(failure) = report.failure else { return output.finish() };
+        write!(output, "\n{}", program.shrunk(&failure)).map_err(Failure::output)?;
+        output.finish()?;
+        Err(Failure::Problems)
+    }
+
+    fn explore(&self, bug: Option<&'static str>) -> Outcome {
+        let clock = SystemClock::new();
+        let time = self.minutes.map(|minutes| Duration::from_secs_f64(minutes.max(0.0) * 60.0));
+        let count = self.seeds.unwrap_or(if time.is_some() { u64::MAX } else { SEEDS });
+        let jobs = self.jobs.or(std::thread::available_parallelism().ok());
+        let bar = progress(self.seeds);
+        let explored = quietly(|| {
+            explore(self.first, count, jobs.map_or(1, NonZero::get), bug, |explored| {
+                show(&bar, explored, clock.monotonic());
+                explored.failures.len() < self.failures
+                    && time.is_none_or(|time| clock.monotonic() < time)
+            })
+        });
+        bar.finish_and_clear();
+        let mut output = Output::standard();
+        write!(output, "{}", explored.counts).map_err(Failure::output)?;
+        let seconds = clock.monotonic().as_secs_f64();
+        let rate = with_thousands((explored.seeds as f64 / seconds) as u64);
+        let seeds = with_thousands(explored.seeds);
+        writeln!(output, "{seeds} seeds from {} on, {rate} a second", self.first)
+            .map_err(Failure::output)?;
+        let _planting: Option<Planting> = bug.map(plant);
+        for (seed, failure) in &explored.failures {
+            let found = program(*seed).shrunk(failure);
+            writeln!(output, "\n{found}").map_err(Failure::output)?;
+        }
+        output.finish()?;
+        if explored.failures.is_empty() { Ok(()) } else { Err(Failure::Problems) }
+    }
+}
+
+fn find_bug(name: &str) -> Outcome<&'static str> {
+    let bug = BUGS.iter().find(|bug| bug.name == name);
+    bug.map(|bug| bug.name).ok_or_else(|| {
+        Failure::Usage(format!("there is no planted bug `{name}`: see `rowstone sim --planted list`"))
+    })
+}
+
+fn list_bugs() -> Outcome {
+    let mut output = Output::standard();
+    let width = BUGS.iter().map(|bug| bug.name.len()).max().unwrap_or_default();
+    for bug in BUGS {
+        writeln!(output, "{:width$}  {}", bug.name, bug.what).map_err(Failure::output)?;
+    }
+    output.finish()
+}
+
+fn progress(seeds: Option<u64>) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(seeds, ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// The live line: how fast, how much of what there is to meet was met, and what failed.
+fn show(bar: &ProgressBar, explored: &Explored, time: Duration) {
+    // A line for every seed would cost as much as the seed.
+    if explored.seeds % 16 != 0 {
+        return;
+    }
+    let rate = explored.seeds as f64 / time.as_secs_f64().max(0.001);
+    let missing = explored.counts.missing();
+    let met = Event::ALL.len() - missing.len();
+    let first = missing.first().map(|event| format!(", no {} yet", event.name()));
+    bar.set_message(format!(
+        "{} seeds, {rate:.0} a second; {met} of {} kinds of events{}; {} failures",
+        with_thousands(explored.seeds),
+        Event::ALL.len(),
+        first.unwrap_or_default(),
+        explored.failures.len()
+    ));
+}
