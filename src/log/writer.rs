@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::record::{LOG_HEADER_BYTES, LogHeader};
 use crate::fs::{FileWrite, Fs};
+use crate::planted::planted;
 use crate::sync::OnceLock;
 
 /// What is written again at a time.
@@ -67,7 +68,9 @@ impl LogFile {
         self.usable()?;
         self.file.allocate(len).map_err(|error| {
             let error = Error::io(format!("allocate {}", self.path.display()), error);
-            if error.kind() == ErrorKind::StorageFull { error } else { self.fail(error) }
+            let may_pass =
+                error.kind() == ErrorKind::StorageFull && !planted!("full-disk-is-final");
+            if may_pass { error } else { self.fail(error) }
         })
     }
 
@@ -82,7 +85,10 @@ impl LogFile {
     /// Makes everything written durable. A failure ends writing, for what the disk dropped cannot be known.
     pub(crate) fn sync(&self) -> Result<()> {
         self.usable()?;
-        let result = self.file.sync();
+        let mut result = self.file.sync();
+        if planted!("retry-failed-sync") {
+            result = result.or_else(|_| self.file.sync());
+        }
         result.map_err(|e| self.fail(Error::io_unknown(format!("sync {}", self.path.display()), e)))
     }
 

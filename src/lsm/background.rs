@@ -21,6 +21,7 @@ use crate::format::span::Span;
 use crate::manifest::Manifest;
 use crate::model::Seq;
 use crate::options::Background;
+use crate::planted::planted;
 
 use super::Engine;
 use super::batch::Batch;
@@ -172,7 +173,9 @@ impl Engine {
     pub(super) fn remove_unheld(&self) -> bool {
         let numbers = self.upkeep.take_unheld();
         for number in &numbers {
-            self.env.forget_cached(*number);
+            if !planted!("reuse-file-numbers") {
+                self.env.forget_cached(*number);
+            }
             self.env.discard(FileName::Sst(*number));
         }
         !numbers.is_empty()

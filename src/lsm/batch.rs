@@ -10,6 +10,7 @@ use crate::format::names::TableId;
 use crate::format::row;
 use crate::format::wal::Change;
 use crate::model::{Row, RowRef, Seq, ShapeId, Shapes, merge_rows};
+use crate::planted::planted;
 use crate::sync::{AtomicU64, Ordering};
 
 /// A list of mutations that happen together or not at all.
@@ -139,13 +140,13 @@ impl Op {
 
     /// Whether the newest entry's row matters, not only that it exists.
     pub(crate) fn needs_row(&self) -> bool {
-        matches!(self.action, Action::Merge(_))
+        matches!(self.action, Action::Merge(_)) && !planted!("merge-loses-flushed-row")
     }
 
     /// # Errors
     /// The service's code for a condition that `current` does not meet.
     pub(crate) fn check(&self, current: Option<&Current<'_>>) -> Result<(), Code> {
-        let existing = current.filter(|c| c.kind == Kind::Put);
+        let existing = current.filter(|c| c.kind == Kind::Put || planted!("tombstone-exists"));
         match (self.condition, existing) {
             (Condition::Any, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => {
                 Ok(())
@@ -153,6 +154,7 @@ impl Op {
             (Condition::Absent, Some(_)) => Err(Code::EntityAlreadyExists),
             (Condition::Present | Condition::Is(_), None) => Err(Code::ResourceNotFound),
             (Condition::Is(seq), Some(c)) if c.seq == seq => Ok(()),
+            (Condition::Is(seq), Some(c)) if c.seq > seq && planted!("older-tag-passes") => Ok(()),
             (Condition::Is(_), Some(_)) => Err(Code::UpdateConditionNotSatisfied),
         }
     }

@@ -34,6 +34,7 @@ use crate::log::LogFile;
 use crate::memtable::Memtable;
 use crate::model::{RowRef, Seq, ShapeId};
 use crate::options::{Durability, LOG_BUFFER_BYTES, Options};
+use crate::planted::planted;
 use crate::sync::MutexGuard;
 
 use super::batch::{Action, Batch, Current, Op, PackedRow, TableChange};
@@ -168,7 +169,8 @@ impl Engine {
         self.delay(batch);
         let drops = batch.changes.iter().any(|change| matches!(change, TableChange::Dropped(_)));
         // Jobs carry a drop out durably as soon as it is published: a power cut must not take it back afterwards.
-        let durability = if drops { Durability::Sync } else { durability };
+        let is_weak = !drops || planted!("weak-drop");
+        let durability = if is_weak { durability } else { Durability::Sync };
         loop {
             let looked = self.look_up(batch)?;
             let mut state = self.rounds.lock();
@@ -228,7 +230,8 @@ impl Engine {
             let problem = "the clock or the last commit is beyond the year 9999";
             return Err(Error::new(ErrorKind::Unsupported, problem).into());
         }
-        if durability < Durability::Sync && seq > state.queue.ceiling {
+        let is_above = seq > state.queue.ceiling && !planted!("ignore-ceiling");
+        if durability < Durability::Sync && is_above {
             return Err(Again::Ceiling);
         }
         self.switch_if_full(state)?;
@@ -269,7 +272,8 @@ impl Engine {
                 if in_memory.is_none() && !looked.stands(view) {
                     return Err(Again::LookUp);
                 }
-                let current = in_memory.or_else(|| looked.current(index));
+                let looked = || looked.current(index).filter(|_| !planted!("check-memtables-only"));
+                let current = in_memory.or_else(looked);
                 self.decide_one(batch, op, current.as_ref()).map_err(|error| {
                     let error = if batch.is_group { error.at_index(index) } else { error };
                     match current {
@@ -447,7 +451,9 @@ impl LogQueue {
         self.log = next.log;
         self.end = LogFile::START;
         self.allocated = next.allocated;
-        self.shapes.clear();
+        if !planted!("shapes-of-another-log") {
+            self.shapes.clear();
+        }
         self.append_open(Some(predecessor), next.manifest, last)
     }
 
@@ -604,7 +610,10 @@ impl Queue for LogQueue {
                 self.unsynced.push(Arc::clone(&segment.log));
             }
         }
-        let sync = if is_sync { std::mem::take(&mut self.unsynced) } else { Vec::new() };
+        let mut sync = if is_sync { std::mem::take(&mut self.unsynced) } else { Vec::new() };
+        if planted!("older-logs-unsynced") {
+            sync.retain(|log| Arc::ptr_eq(log, &self.log));
+        }
         if is_sync {
             self.unsettled = None;
         }
@@ -630,7 +639,7 @@ impl Queue for LogQueue {
             segment.bytes.clear();
             done.spare = segment.bytes;
         }
-        for log in &round.sync {
+        for log in round.sync.iter().filter(|_| !planted!("skip-log-sync")) {
             log.sync()?;
             done.syncs += 1;
         }
@@ -645,7 +654,7 @@ impl Queue for LogQueue {
         {
             self.spare = done.spare;
         }
-        if !done.is_sync {
+        if !done.is_sync && !planted!("promise-unsynced-bytes") {
             return false;
         }
         self.durable = done.end;

@@ -19,6 +19,7 @@ use crate::format::names::{FileName, FileNumber, RangeId};
 use crate::format::span::Span;
 use crate::manifest::{Manifest, Version};
 use crate::options::{Codec, Durability};
+use crate::planted::planted;
 
 use super::Engine;
 use super::merge::Merge;
@@ -83,13 +84,20 @@ impl Engine {
         }
         // On a full disk theirs may be the space that the flush needs.
         self.remove_unheld();
-        let files = self.write_memtable(&slot, &view.version)?;
+        let files = self.write_memtable(&slot, &view.version).inspect_err(|_| {
+            if planted!("failed-flush-drops-memtable") {
+                self.view.rcu(|now| now.with_version(&now.version, Some(slot.memtable.id())));
+            }
+        })?;
         Ok(Some(Flush { slot, files }))
     }
 
     /// Steps 3 and 4.
     fn end_flush(&self, flush: Flush) -> Result<()> {
         let Flush { slot, files } = flush;
+        if planted!("log-goes-before-edit") {
+            slot.logs.iter().for_each(|log| self.env.discard(FileName::Wal(*log)));
+        }
         let removed = self
             .settle_ceiling()
             .and_then(|()| self.install_flush(&slot, &files))
@@ -106,7 +114,9 @@ impl Engine {
         let horizon = self.horizon();
         let dead = self.upkeep.dead_tables(&horizon);
         // Nothing older than the oldest memtable but files.
-        let older = |key: &[u8]| version.sources(key).next().is_some();
+        let older = |key: &[u8]| {
+            version.sources(key).next().is_some() && !planted!("flush-drops-tombstones")
+        };
         let retention = Retention::new(horizon, dead, older);
         let cut = Cut { file_bytes: u64::MAX, table_bytes: TABLE_CUT_BYTES };
         Outputs::new(self, cut, Codec::None).write(entries, retention, || Ok(()))
@@ -117,6 +127,7 @@ impl Engine {
         let mut manifest = self.install.lock();
         let version = Arc::clone(manifest.version());
         let flushed = slot.memtable.seq_max().unwrap_or_default().max(version.flushed_seq());
+        let flushed = if planted!("flushed-seq-too-high") { self.published() } else { flushed };
         let mut edit = VersionEdit {
             flushed_seq: Some(flushed),
             remove_logs: slot.logs.clone(),

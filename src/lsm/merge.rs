@@ -16,6 +16,7 @@ use crate::format::span::Span;
 use crate::manifest::{FileEntry, Version};
 use crate::memtable::MemtableIter;
 use crate::model::{RowRef, Seq};
+use crate::planted::planted;
 use crate::ranges::Reference;
 use crate::sst::SstIter;
 
@@ -135,6 +136,10 @@ impl Merge {
         }
         let Some(top) = self.heap.first().copied() else { return Ok(()) };
         if let Err(error) = self.sources[top].advance(&self.env) {
+            if planted!("swallow-iterator-error") {
+                self.heap.clear();
+                return Ok(());
+            }
             self.failed = Some(error.clone());
             return Err(error);
         }
@@ -358,6 +363,7 @@ impl Engine {
     pub(crate) fn scan(&self, span: &Span, at: Option<Seq>) -> Result<Scan> {
         // The view before the Seq: see `view`.
         let view = self.view.load_full();
+        let at = at.filter(|_| !planted!("scan-ignores-snapshot"));
         let at = at.unwrap_or_else(|| self.rounds.published());
         let merge = Merge::over_view(&self.env, &view, span)?;
         Ok(Scan { merge, at, decided: Vec::new(), is_first: true })

@@ -17,6 +17,7 @@ use crate::format::key::table_of;
 use crate::format::names::{FileName, TableId};
 use crate::model::Seq;
 use crate::options::Codec;
+use crate::planted::planted;
 use crate::sst::{SstOptions, SstWriter};
 
 use super::merge::Merge;
@@ -87,7 +88,8 @@ impl<'e> Retention<'e> {
             return false;
         }
         // Everyone sees the tombstone, so older versions here are hidden; elsewhere there are none.
-        let is_spent = kind == Kind::Delete && self.horizon.all_see(seq) && !(self.older)(key);
+        let is_seen = || self.horizon.all_see(seq) || planted!("drop-unseen-tombstone");
+        let is_spent = kind == Kind::Delete && is_seen() && !(self.older)(key);
         !is_spent
     }
 }
@@ -121,7 +123,7 @@ impl<'e> Outputs<'e> {
             }
         }
         self.end_file()?;
-        if !self.files.is_empty() {
+        if !self.files.is_empty() && !planted!("sst-name-unsynced") {
             self.engine.env.sync_dir()?;
         }
         self.handed_over = true;
@@ -176,7 +178,11 @@ impl Env {
     /// Makes the names in the database's directory durable.
     pub(crate) fn sync_dir(&self) -> Result<()> {
         let doing = |error| crate::error::Error::io(format!("sync {}", self.dir.display()), error);
-        self.fs.sync_dir(&self.dir).map_err(doing)
+        let synced = self.fs.sync_dir(&self.dir);
+        if planted!("ignore-failed-dir-sync") {
+            return Ok(());
+        }
+        synced.map_err(doing)
     }
 
     /// Removes a file that nothing names. A failure is no harm: opening removes what is left over.

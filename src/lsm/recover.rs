@@ -35,6 +35,7 @@ use crate::manifest::{Access, Found, Manifest, probe};
 use crate::memtable::Memtable;
 use crate::model::Shapes;
 use crate::options::{Background, Options};
+use crate::planted::planted;
 use crate::rng::Rng;
 use crate::sst::{BlockCache, SstShared};
 use crate::sync::Mutex;
@@ -197,13 +198,16 @@ fn sync_logs(env: &Env, close: Option<CleanClose>, replayed: &Replayed) -> Resul
     if replayed.is_clean && replayed.accepted.last().map(|log| (log.number, log.end)) == close {
         return Ok(());
     }
+    if planted!("recovered-log-unsynced") {
+        return Ok(());
+    }
     for log in &replayed.accepted {
         let path = env.dir.join(FileName::Wal(log.number).to_string());
         let header = LogHeader { kind: LogKind::Wal, number: log.number, id: log.id };
         let file = LogFile::reopen(&*env.fs, &path, header)?;
         let start = Position { file: log.number, offset: LogFile::START };
         let from = replayed.vouched.max(start);
-        if from.file == log.number {
+        if from.file == log.number && !planted!("recovered-log-not-rewritten") {
             file.write_again(&*env.fs, from.offset, log.end)?;
         }
         file.sync()?;
@@ -224,7 +228,7 @@ fn remove_orphans(env: &Env, manifest: &Manifest) -> Result<u64> {
             Some(FileName::Temporary) => true,
             Some(FileName::Lock | FileName::Current) | None => false,
         };
-        if is_orphan {
+        if is_orphan && !planted!("orphans-stay") {
             let path = env.dir.join(&name);
             let removed = env.fs.remove(&path);
             removed.map_err(|error| Error::io(format!("remove {}", path.display()), error))?;
@@ -306,7 +310,8 @@ impl Env {
         let path = self.dir.join(FileName::Wal(number).to_string());
         let create = |allocate| {
             let created = LogFile::create(&*self.fs, &path, header, allocate);
-            let log = created.and_then(|log| self.sync_dir().map(|()| log));
+            let sync_dir = || if planted!("log-name-unsynced") { Ok(()) } else { self.sync_dir() };
+            let log = created.and_then(|log| sync_dir().map(|()| log));
             log.inspect_err(|_| self.discard(FileName::Wal(number)))
         };
         // A nearly full disk must still open: to read, and to delete.

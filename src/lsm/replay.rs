@@ -24,6 +24,7 @@ use crate::log::{LogFile, LogReader, RecordView, StopReason};
 use crate::manifest::Manifest;
 use crate::memtable::Memtable;
 use crate::model::{Seq, Shape, ShapeId};
+use crate::planted::planted;
 
 use super::Env;
 use super::view::Slot;
@@ -107,7 +108,7 @@ pub(super) fn replay(env: &Env, manifest: &Manifest) -> Result<Replayed> {
     };
     replay.vouch_for_manifest()?;
     replay.logs(version.logs())?;
-    if !replay.out.is_clean {
+    if !replay.out.is_clean && !planted!("forget-ceiling") {
         replay.out.last = replay.out.last.max(replay.ceiling);
     }
     Ok(replay.out)
@@ -131,6 +132,9 @@ impl Replay<'_> {
             }
             let dropped = &logs[i + 1..];
             self.judge(reader, dropped, successor.is_none())?;
+            if planted!("replay-behind-torn-log") {
+                continue;
+            }
             self.out.unused.extend(dropped.iter().map(|log| log.number));
             break;
         }
@@ -264,7 +268,7 @@ impl Replay<'_> {
             highest = highest.max(rest.promise);
             is_torn |= !rest.zeros;
         }
-        if let Some(promise) = highest.filter(|promise| *promise > at) {
+        if let Some(promise) = highest.filter(|p| *p > at && !planted!("ignore-promises")) {
             // A log that ends in order may well be whole: its successor, which would say so, is not.
             let suspect = later.first().filter(|_| ends_in_order && successor_is_silent);
             let (file, offset, why) = suspect.map_or((at.file, at.offset, why), |log| {
@@ -337,6 +341,7 @@ impl Replay<'_> {
         }
         self.previous = record.seq;
         let mut key = group.key_prefix.to_vec();
+        let is_half = planted!("half-group-at-replay");
         for entry in group.entries() {
             key.truncate(group.key_prefix.len());
             key.extend_from_slice(entry.key_suffix);
@@ -348,10 +353,14 @@ impl Replay<'_> {
             let Some(slot) = self.out.slots.last() else { return Ok(()) };
             let hash = self.env.hash(&key);
             slot.memtable.insert(hash, &key, record.seq, entry.kind, &self.row);
+            if is_half {
+                break;
+            }
         }
         for change in group.changes() {
             match change {
                 Change::Created(_) => {}
+                Change::Dropped(_) if planted!("forget-drop-at-replay") => {}
                 Change::Dropped(table) => {
                     self.out.dropped.insert(table, record.seq);
                 }

@@ -21,6 +21,7 @@ use std::task::Waker;
 use crate::error::Error;
 use crate::model::Seq;
 use crate::options::Durability;
+use crate::planted::planted;
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 
 /// What rounds are made of.
@@ -103,6 +104,9 @@ impl<Q: Queue> Rounds<Q> {
             }
         } else {
             state.need = state.need.max(durability);
+            if planted!("publish-before-durable") {
+                self.publish(seq);
+            }
         }
     }
 
@@ -212,6 +216,7 @@ impl<Q: Queue> Rounds<Q> {
                 }
                 state
             }
+            Err(_) if planted!("forget-failed-round") => state,
             Err(error) => {
                 state.fail(error.poisoned());
                 self.answer(state)

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::executor::Lane;
 use crate::model::Seq;
+use crate::planted::planted;
 use crate::sync::Mutex;
 
 use super::round::{Queue, Rounds};
@@ -70,7 +71,11 @@ impl Snapshots {
     /// What a job that starts now must keep.
     pub(super) fn horizon<Q: Queue>(&self, rounds: &Rounds<Q>) -> Horizon {
         let held = self.0.lock();
-        Horizon { snapshots: held.keys().copied().collect(), published: rounds.published() }
+        let mut snapshots: Vec<Seq> = held.keys().copied().collect();
+        if planted!("horizon-of-newest-snapshot") {
+            snapshots.drain(..snapshots.len().saturating_sub(1));
+        }
+        Horizon { snapshots, published: rounds.published() }
     }
 }
 
@@ -98,6 +103,7 @@ impl Horizon {
     /// True if `newer` hides `older` of the same key from everyone.
     pub(crate) fn hides(&self, newer: Seq, older: Seq) -> bool {
         debug_assert!(newer > older, "versions come newest first");
+        let older = if planted!("snapshot-off-by-one") { Seq(older.0 + 1) } else { older };
         newer <= self.published && !self.snapshots.iter().any(|at| *at >= older && *at < newer)
     }
 

@@ -19,6 +19,7 @@ use crate::format::row::decode_row;
 use crate::manifest::Version;
 use crate::memtable::{Entry, Memtable};
 use crate::model::{Row, RowRef, Seq, ShapeId, Shapes};
+use crate::planted::planted;
 
 use super::batch::{Batch, Current};
 use super::{Engine, Env};
@@ -61,6 +62,9 @@ impl View {
         let mut memtables = Vec::with_capacity(self.memtables.len() + 1);
         memtables.push(Arc::clone(slot));
         memtables.extend(self.memtables.iter().cloned());
+        if planted!("frozen-memtables-oldest-first") {
+            memtables[1..].reverse();
+        }
         View { memtables, version: Arc::clone(&self.version) }
     }
 
@@ -99,7 +103,9 @@ impl View {
                 return with(current(entry, &env.shapes)?).map(Some);
             }
         }
-        for file in self.version.sources(key) {
+        let run = || self.version.range_for(key).and_then(|range| range.run_at(key));
+        let first = if planted!("run-before-young-files") { run() } else { None };
+        for file in first.into_iter().chain(self.version.sources(key)) {
             let sst = env.open_sst(&file.file)?;
             if let Some(hit) = sst.get(hash, key, at)? {
                 let row = match hit.kind {

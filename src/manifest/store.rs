@@ -28,6 +28,7 @@ use crate::fs::Fs;
 use crate::log::{LogFile, LogReader, StopReason};
 use crate::model::Seq;
 use crate::options::MANIFEST_ROLL_BYTES;
+use crate::planted::planted;
 use crate::rng::Rng;
 
 use super::publish::{
@@ -392,7 +393,8 @@ impl Manifest {
                 Err(e) => return Err(self.fail(e)),
             }
         }
-        let written = file.write_at(at.offset, record).and_then(|()| file.sync());
+        let sync = || if planted!("edit-unsynced") { Ok(()) } else { file.sync() };
+        let written = file.write_at(at.offset, record).and_then(|()| sync());
         written.map_err(|error| self.fail(error))?;
         self.end = end;
         Ok(())

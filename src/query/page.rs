@@ -5,6 +5,7 @@
 
 use crate::error::Result;
 use crate::model::Entity;
+use crate::planted::planted;
 
 use super::{Query, advance, token, too_many};
 
@@ -64,6 +65,9 @@ pub(super) fn read(query: Query, count: usize) -> Result<Page> {
         page.entities.push(entity);
     }
     if scan.advance()? {
+        if planted!("page-skips-a-row") && !scan.advance()? {
+            return Ok(page);
+        }
         page.next = Some(token(scan.row()?.key)?);
     }
     Ok(page)

@@ -1,5 +1,6 @@
 //! Seeded simulation of the engine against an oracle, for everybody who wants to break it.
 pub use crate::planted::{Planting, plant};
+pub use planted::{BUGS, Bug};
 
 pub mod counts;
 pub mod engine;
@@ -8,6 +9,7 @@ mod generate;
 pub mod history;
 pub mod oracle;
 pub mod parse;
+mod planted;
 pub mod power;
 pub mod program;
 pub mod runner;

@@ -19,6 +19,7 @@ use crate::format::field::FormatError;
 use crate::format::hash_index::{PAGE_BYTES, check_page};
 use crate::format::names::{FileId, FileNumber};
 use crate::fs::FileRead;
+use crate::planted::planted;
 use crate::sync::{AtomicU64, Ordering};
 
 /// An open file.
@@ -148,7 +149,11 @@ impl Source {
     pub(super) fn unpack(&self, place: BlockPlace, range: Range<u64>) -> Result<Bytes> {
         let start = range.start;
         let bytes = self.read(range)?;
-        let block = StoredBlock::open(place, &bytes);
+        let block = if planted!("block-unchecked") {
+            StoredBlock::reopen(place, &bytes)
+        } else {
+            StoredBlock::open(place, &bytes)
+        };
         let block = block.map_err(|error| self.unreadable(start, error))?;
         if block.packing == Packing::Plain {
             return Ok(bytes.slice(HEADER_BYTES..));
@@ -226,7 +231,8 @@ impl Source {
 
     #[inline]
     fn cache_key(&self, area: Area, index: u32) -> CacheKey {
-        CacheKey { file: self.number, area, index }
+        let bits = if planted!("short-cache-key") { 7 } else { u64::MAX };
+        CacheKey { file: FileNumber(self.number.0 & bits), area, index }
     }
 }
 

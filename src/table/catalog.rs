@@ -20,6 +20,7 @@ use crate::format::names::TableId;
 use crate::lsm::{Action, Batch, Condition, Gate, Handle, Op, PackedRow, TableChange};
 use crate::model::{Entity, check_table_name};
 use crate::options::Durability;
+use crate::planted::planted;
 use crate::sync::Mutex;
 
 use super::RowView;
@@ -181,7 +182,11 @@ impl Tables {
                 let gate = Arc::new(Gate::new(TableId(id)));
                 let entry = Arc::new(TableEntry { name, gate });
                 self.by_name.insert(row.row_key().to_owned(), entry);
+                if planted!("reuse-table-id") {
+                    self.next = self.next.max(id + 1);
+                }
             }
+            NEXT if planted!("reuse-table-id") => {}
             NEXT => self.next = self.next.max(id),
             // A newer build may keep more here.
             _ => {}

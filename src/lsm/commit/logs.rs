@@ -17,6 +17,7 @@ use crate::format::record::{Position, RecordKind};
 use crate::format::wal;
 use crate::model::Seq;
 use crate::options::Durability;
+use crate::planted::planted;
 
 use super::super::Engine;
 use super::{ALLOCATE_STEP_MAX, CEILING_TICKS, Closing, WEAK_SYNC_EVERY, next_allocation};
@@ -104,6 +105,7 @@ impl Engine {
             let queue = &self.rounds.lock().queue;
             queue.unsynced.is_empty() && queue.segments.is_empty()
         };
+        let is_settled = is_settled || planted!("ceiling-goes-with-its-log");
         if is_settled { Ok(()) } else { self.rounds.flush(Durability::Sync) }
     }
 
@@ -131,7 +133,8 @@ impl Engine {
             let end = queue.position();
             CleanClose { log: end.file, end: end.offset, last_seq }
         };
-        self.rounds.flush(Durability::Sync)?;
+        let is_unsynced = planted!("close-before-sync");
+        self.rounds.flush(if is_unsynced { Durability::Os } else { Durability::Sync })?;
         Ok(close)
     }
 }

@@ -19,6 +19,7 @@ use crate::format::edit::Placement;
 use crate::format::names::{FileNumber, RangeId};
 use crate::format::span::Span;
 use crate::model::Seq;
+use crate::planted::planted;
 use crate::ranges::{Range, RangeFile, Reference};
 
 /// What bounds a range's tree.
@@ -205,6 +206,7 @@ impl<'r, F: RangeFile> Picker<'r, F> {
     fn close(&self, mut young: Vec<usize>, mut run: std::ops::Range<usize>) -> Candidate {
         while let Some(bounds) = bounds(self.inputs(&young, &run)) {
             let overlapped = self.run_positions(&bounds.span);
+            let overlapped = if planted!("merge-leaves-run-files") { 0..0 } else { overlapped };
             let missing: Vec<usize> = (0..self.range.young.len())
                 .filter(|i| !young.contains(i))
                 .filter(|i| {

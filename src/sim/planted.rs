@@ -1,0 +1,276 @@
+//! The planted bugs: mistakes that engines have made, each behind a switch on the path where it was made.
+//!
+//! [`plant`](crate::sim::plant) turns one on. `tests/tidy.rs` holds this list against the switches in the code.
+//!
+//! Not here: the switches' mechanism (`crate::planted`), bugs that only a loom model can show (beside the models).
+
+/// A mistake that can be planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bug {
+    /// What [`plant`](crate::sim::plant) calls it.
+    pub name: &'static str,
+    /// What goes wrong.
+    pub what: &'static str,
+    /// What must happen, besides writes, flushes, compactions and reads, before anybody can notice.
+    pub needs: &'static str,
+    /// Its row in the table of traps in docs/TESTING.md.
+    pub trap: Option<u8>,
+}
+
+const fn bug(name: &'static str, trap: u8, needs: &'static str, what: &'static str) -> Bug {
+    Bug { name, what, needs, trap: if trap == 0 { None } else { Some(trap) } }
+}
+
+/// Every bug that a simulation can notice, by the place where it sits.
+pub const BUGS: &[Bug] = &[
+    // Commits and rounds.
+    bug(
+        "publish-before-durable",
+        17,
+        "kill or power cut",
+        "a commit is published when it is queued",
+    ),
+    bug(
+        "forget-failed-round",
+        1,
+        "failing write or sync",
+        "a failed round is followed by others as if nothing was",
+    ),
+    bug("skip-log-sync", 4, "power cut", "a round that should sync its logs does not"),
+    bug("older-logs-unsynced", 54, "weak commits, power cut", "a round syncs the active log only"),
+    bug(
+        "promise-unsynced-bytes",
+        4,
+        "weak commits, power cut",
+        "a record vouches for bytes that were written and not synced",
+    ),
+    bug(
+        "ignore-ceiling",
+        18,
+        "weak commits, power cut",
+        "a weak commit takes a number above the durable ceiling",
+    ),
+    bug(
+        "ceiling-goes-with-its-log",
+        18,
+        "weak commits, power cut",
+        "a flush removes the only log that names the ceiling",
+    ),
+    bug(
+        "check-memtables-only",
+        19,
+        "nothing",
+        "a condition is checked against the memtables and no file",
+    ),
+    bug(
+        "merge-loses-flushed-row",
+        0,
+        "nothing",
+        "a merge into a row that only files hold forgets the old properties",
+    ),
+    bug("tombstone-exists", 0, "nothing", "a condition takes a tombstone for a row"),
+    bug("older-tag-passes", 0, "nothing", "a condition on a tag passes if the row is newer"),
+    bug(
+        "shapes-of-another-log",
+        0,
+        "reopening",
+        "a log uses shapes that only its predecessor defines",
+    ),
+    bug("weak-drop", 9, "dropped table, power cut", "a drop is carried out before it is durable"),
+    bug(
+        "close-before-sync",
+        51,
+        "closing, power cut",
+        "the mark of a clean close is durable before what it vouches for",
+    ),
+    bug(
+        "full-disk-is-final",
+        27,
+        "full disk with relief",
+        "running out of space once ends writing",
+    ),
+    // Recovery.
+    bug("half-group-at-replay", 17, "reopening", "replay applies the first entry of a group only"),
+    bug("trust-torn-tail", 24, "power cut", "a record with a wrong payload checksum is believed"),
+    bug(
+        "replay-behind-torn-log",
+        54,
+        "weak commits, power cut",
+        "replay goes on in the next log behind a torn tail",
+    ),
+    bug(
+        "ignore-promises",
+        3,
+        "bit rot in a log",
+        "damage in the middle of a log is taken for a torn tail",
+    ),
+    bug(
+        "forget-ceiling",
+        18,
+        "weak commits, power cut",
+        "after a crash numbers go on above the last commit found",
+    ),
+    bug(
+        "forget-drop-at-replay",
+        9,
+        "dropped table, reopening, verify",
+        "replay does not note that a table was dropped",
+    ),
+    bug(
+        "recovered-log-unsynced",
+        54,
+        "kill, then power cut",
+        "what was replayed is not synced before new commits",
+    ),
+    bug(
+        "recovered-log-not-rewritten",
+        2,
+        "failing sync, kill, power cut",
+        "what a failed sync left in memory is synced without being written again",
+    ),
+    bug(
+        "orphans-stay",
+        52,
+        "kill or power cut, count of files",
+        "opening leaves files that nothing names",
+    ),
+    bug(
+        "reuse-table-id",
+        9,
+        "dropped table, reopening, new table",
+        "a table gets the id of one that was dropped",
+    ),
+    // Names and syncs.
+    bug(
+        "retry-failed-sync",
+        2,
+        "failing sync, kill or power cut",
+        "a failed sync is tried again and believed",
+    ),
+    bug("short-write-is-whole", 1, "short write", "the rest of a short write is not written"),
+    bug("log-name-unsynced", 6, "power cut", "the directory is not synced after a log was created"),
+    bug(
+        "sst-name-unsynced",
+        6,
+        "power cut",
+        "the directory is not synced after table files were renamed",
+    ),
+    bug(
+        "current-name-unsynced",
+        6,
+        "new manifest, power cut",
+        "the directory is not synced after CURRENT was replaced",
+    ),
+    bug(
+        "ignore-failed-dir-sync",
+        48,
+        "failing directory sync, power cut",
+        "a failed sync of the directory is ignored",
+    ),
+    bug("sst-unsynced", 7, "power cut", "the manifest names a table file that was not synced"),
+    bug("edit-unsynced", 8, "power cut", "a version edit is carried out before it is durable"),
+    // Flush and compaction.
+    bug(
+        "log-goes-before-edit",
+        8,
+        "kill, power cut or failure within a flush",
+        "a flush removes logs before the edit that replaces them",
+    ),
+    bug(
+        "flushed-seq-too-high",
+        8,
+        "reopening",
+        "a flush says that commits of younger memtables are in files",
+    ),
+    bug(
+        "failed-flush-drops-memtable",
+        26,
+        "failing flush",
+        "a memtable goes although its flush failed",
+    ),
+    bug(
+        "flush-drops-tombstones",
+        14,
+        "nothing",
+        "a flush drops tombstones of rows that older files hold",
+    ),
+    bug(
+        "drop-unseen-tombstone",
+        14,
+        "snapshot",
+        "a tombstone goes although a snapshot keeps an older version",
+    ),
+    bug(
+        "snapshot-off-by-one",
+        15,
+        "snapshot",
+        "the version written last before a snapshot is dropped",
+    ),
+    bug(
+        "horizon-of-newest-snapshot",
+        15,
+        "several snapshots",
+        "jobs keep what the newest snapshot needs only",
+    ),
+    bug(
+        "drop-ignores-snapshots",
+        16,
+        "dropped table, snapshot",
+        "a dropped table's rows go although a snapshot reads them",
+    ),
+    bug(
+        "merge-leaves-run-files",
+        12,
+        "nothing",
+        "a merge into the run leaves out the files of the run that it overlaps",
+    ),
+    bug(
+        "install-without-looking",
+        10,
+        "a flush within a merge",
+        "a merge is installed although a file has come where its outputs go",
+    ),
+    bug(
+        "reuse-file-numbers",
+        36,
+        "reads without maps",
+        "a new table file gets the number of one that was removed, and its cached blocks",
+    ),
+    bug("merged-files-stay", 52, "count of files", "the inputs of a merge are not removed"),
+    // Reads.
+    bug(
+        "frozen-memtables-oldest-first",
+        12,
+        "nothing",
+        "a read looks into the oldest frozen memtable first",
+    ),
+    bug("run-before-young-files", 12, "nothing", "a read looks into the run before younger files"),
+    bug("scan-ignores-snapshot", 15, "snapshot", "a scan at a snapshot reads what is newest"),
+    bug(
+        "swallow-iterator-error",
+        25,
+        "failing read or bit rot",
+        "an error ends a scan or a merge as if nothing followed",
+    ),
+    bug("page-skips-a-row", 22, "nothing", "a token leads behind the next row"),
+    bug("scan-end-inclusive", 20, "nothing", "an exclusive end of a span counts as inclusive"),
+    bug("block-unchecked", 24, "bit rot in a table file", "a block that is read is not checked"),
+    bug(
+        "short-cache-key",
+        36,
+        "reads without maps",
+        "blocks of two files share a place in the cache",
+    ),
+    bug(
+        "versions-end-with-block",
+        39,
+        "snapshot",
+        "an older version in the next block is not found",
+    ),
+    bug(
+        "checkpoint-without-memtables",
+        0,
+        "checkpoint",
+        "a checkpoint lacks what is only in memory",
+    ),
+];
