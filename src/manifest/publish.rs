@@ -12,7 +12,6 @@ use crate::error::{Error, Result};
 use crate::format::current::{CURRENT_BYTES, Current};
 use crate::format::names::{FileName, FileNumber};
 use crate::fs::{Fs, parent, read_small};
-use crate::planted::planted;
 
 const TEMPORARY: &str = "CURRENT.tmp";
 
@@ -98,8 +97,7 @@ pub(super) fn publish(fs: &dyn Fs, dir: &Path, current: Current) -> Result<(), P
         file.sync()
     };
     write().map_err(|e| PublishError::Before(doing(e)))?;
-    let sync_dir = || if planted!("current-name-unsynced") { Ok(()) } else { fs.sync_dir(dir) };
-    let swap = fs.rename(&from, &to).and_then(|()| sync_dir());
+    let swap = fs.rename(&from, &to).and_then(|()| fs.sync_dir(dir));
     let doing = || format!("replace {}", to.display());
     swap.map_err(|e| PublishError::Unknown(Error::io_unknown(doing(), e)))
 }

@@ -83,12 +83,6 @@ pub const BUGS: &[Bug] = &[
         "closing, power cut",
         "the mark of a clean close is durable before what it vouches for",
     ),
-    bug(
-        "full-disk-is-final",
-        27,
-        "full disk with relief",
-        "running out of space once ends writing",
-    ),
     // Recovery.
     bug("half-group-at-replay", 17, "reopening", "replay applies the first entry of a group only"),
     bug("trust-torn-tail", 24, "power cut", "a record with a wrong payload checksum is believed"),
@@ -156,12 +150,6 @@ pub const BUGS: &[Bug] = &[
         "the directory is not synced after table files were renamed",
     ),
     bug(
-        "current-name-unsynced",
-        6,
-        "new manifest, power cut",
-        "the directory is not synced after CURRENT was replaced",
-    ),
-    bug(
         "ignore-failed-dir-sync",
         48,
         "failing directory sync, power cut",
@@ -225,12 +213,6 @@ pub const BUGS: &[Bug] = &[
         "a merge into the run leaves out the files of the run that it overlaps",
     ),
     bug(
-        "install-without-looking",
-        10,
-        "a flush within a merge",
-        "a merge is installed although a file has come where its outputs go",
-    ),
-    bug(
         "reuse-file-numbers",
         36,
         "reads without maps",
@@ -260,12 +242,6 @@ pub const BUGS: &[Bug] = &[
         36,
         "reads without maps",
         "blocks of two files share a place in the cache",
-    ),
-    bug(
-        "versions-end-with-block",
-        39,
-        "snapshot",
-        "an older version in the next block is not found",
     ),
     bug(
         "checkpoint-without-memtables",
