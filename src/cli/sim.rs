@@ -6,7 +6,7 @@
 //!
 //! Not here: what a seed does (`sim`).
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::num::NonZero;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::failure::{Failure, Outcome};
+use super::files::open_input;
 use super::output::{Output, with_thousands};
 use crate::clock::{Clock, SystemClock};
 use crate::sim::counts::Event;
@@ -41,8 +42,11 @@ pub(super) struct Sim {
     /// Replay this seed
     #[arg(long, conflicts_with_all = ["seeds", "minutes"])]
     seed: Option<u64>,
-    /// Print every step of the seed, and what it came to
-    #[arg(long, requires = "seed")]
+    /// Replay the program of this script, as a failure prints it; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "seeds", "minutes"])]
+    script: Option<String>,
+    /// Print every step, and what it came to, when one program is replayed
+    #[arg(long)]
     trace: bool,
     /// Explore this many seeds
     #[arg(long)]
@@ -73,9 +77,10 @@ impl Sim {
             return list_bugs();
         }
         let bug = self.planted.as_deref().map(find_bug).transpose()?;
-        match self.seed {
-            Some(seed) => self.replay(&program(seed), bug),
-            None => self.explore(bug),
+        match (&self.script, self.seed) {
+            (Some(path), _) => self.replay(&read_script(path)?, bug),
+            (None, Some(seed)) => self.replay(&program(seed), bug),
+            (None, None) => self.explore(bug),
         }
     }
 
@@ -137,10 +142,21 @@ impl Sim {
     }
 }
 
+fn read_script(path: &str) -> Outcome<Program> {
+    let mut text = String::new();
+    let read = open_input(path)?.reader.read_to_string(&mut text);
+    read.map_err(|error| Failure::Other(format!("cannot read {path}: {error}")))?;
+    Program::from_script(&text).map_err(|problem| {
+        Failure::Usage(format!("{path} is no script of a simulation: {problem}"))
+    })
+}
+
 fn find_bug(name: &str) -> Outcome<&'static str> {
     let bug = BUGS.iter().find(|bug| bug.name == name);
     bug.map(|bug| bug.name).ok_or_else(|| {
-        Failure::Usage(format!("there is no planted bug `{name}`: see `rowstone sim --planted list`"))
+        Failure::Usage(format!(
+            "there is no planted bug `{name}`: see `rowstone sim --planted list`"
+        ))
     })
 }
 

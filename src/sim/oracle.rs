@@ -243,7 +243,7 @@ impl Oracle {
     /// Why a new commit may not have the number `seq`, if so.
     pub fn check_seq(&self, seq: u64) -> Result<(), String> {
         let last = self.seq_max.max(self.etag_max);
-        if seq > last { Ok(()) } else { Err(format!("number {seq} after {last}")) }
+        if seq > last { Ok(()) } else { Err(format!("number: {seq} after {last}")) }
     }
 
     /// How many commits have a number up to `seq`.

@@ -8,7 +8,7 @@
 //! Not here: what a power cut leaves (`MemFs`), operations that fail and let the process live (`FaultFs`).
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -242,7 +242,7 @@ impl FileRead for Fused<Arc<dyn FileRead>> {
 fn the_run_ends_at_the_chosen_operation() {
     let memory = MemFs::new();
     let fs = PowerFs::new(Arc::new(memory.clone()), memory);
-    let path = PathBuf::from("log");
+    let path = std::path::PathBuf::from("log");
     let file = fs.create(&path).unwrap();
     fs.arm(2, End::Kill);
     file.write_at(0, b"one").unwrap();

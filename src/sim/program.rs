@@ -13,6 +13,7 @@ use crate::codec::{HashSeed, hash};
 
 use super::counts::Counts;
 use super::generate::{Generator, Source};
+use super::parse;
 use super::runner::Runner;
 use super::step::{Config, Step};
 
@@ -172,6 +173,28 @@ impl Program {
         Found { seed: self.seed, failure: failure.clone(), small, small_failure }
     }
 
+    /// The program that a script stands for, as [`Program::script`] prints it; what it expects is not looked at.
+    ///
+    /// # Errors
+    /// The line that is no step.
+    pub fn from_script(text: &str) -> Result<Program, String> {
+        let mut program = Program { seed: 0, config: Config::default(), steps: Vec::new() };
+        let mut lines = text.lines().filter(|line| !line.starts_with('#')).peekable();
+        while let Some(line) = lines.next() {
+            if line.is_empty() {
+                continue;
+            }
+            let input: Vec<&str> = lines.by_ref().take_while(|line| *line != "----").collect();
+            let steps = parse::steps(line, &input)?.ok_or(format!("`{line}` is no step"))?;
+            match steps.as_slice() {
+                [Step::Open(config)] if program.steps.is_empty() => program.config = config.clone(),
+                _ => program.steps.extend(steps),
+            }
+            lines.by_ref().take_while(|line| !line.is_empty()).for_each(drop);
+        }
+        Ok(program)
+    }
+
     /// The program as a script to paste under `tests/scripts`.
     pub fn script(&self) -> String {
         let mut text = format!("open {}\n----\nall there\n", self.config);
@@ -268,7 +291,7 @@ mod tests {
             let text = step.to_string();
             let mut lines = text.split('\n');
             let (line, input) = (lines.next().unwrap(), lines.collect::<Vec<_>>());
-            let read = super::super::parse::steps(line, &input).unwrap();
+            let read = parse::steps(line, &input).unwrap();
             assert_eq!(read, Some(vec![step.clone()]), "{text}");
         }
     }

@@ -23,7 +23,7 @@ use crate::table::Ticket;
 use super::counts::{Counts, Event};
 use super::engine::{self, Engine, Pinned, START, code};
 use super::oracle::{Change, Oracle, Refusal, Row, Tables, differences};
-use super::step::{Config, Scan, Step, Verb, Write, durability_name};
+use super::step::{Config, Lane, Scan, Step, Verb, Write, durability_name};
 use super::trouble::Trouble;
 
 /// An engine, an oracle, and what is open on both.
@@ -111,8 +111,11 @@ impl Runner {
         if !self.engine.is_open() {
             return line("not open");
         }
-        if needs_no_flush_under_way(step) || self.is_out_of_memtables() {
+        if merges_all(step) {
             self.end_halves()?;
+        } else if may_flush(step) || self.is_out_of_memtables() {
+            let ended = self.engine.end_flush().map(drop);
+            self.excuse(ended)?;
         }
         match step {
             Step::CreateTable(name) => self.change(Change::Create(name.clone()), step),
@@ -600,16 +603,16 @@ impl Runner {
     }
 }
 
-/// Steps that may flush, or that end the handle.
-fn needs_no_flush_under_way(step: &Step) -> bool {
+/// Steps that would wait for a job that is under way.
+fn merges_all(step: &Step) -> bool {
+    matches!(step, Step::Compact | Step::Settle)
+}
+
+/// Steps that may flush: one flush at a time.
+fn may_flush(step: &Step) -> bool {
     matches!(
         step,
-        Step::Flush
-            | Step::Compact
-            | Step::Checkpoint
-            | Step::Settle
-            | Step::Background(_)
-            | Step::Lane(super::step::Lane::Flush, _)
+        Step::Flush | Step::Checkpoint | Step::Background(_) | Step::Lane(Lane::Flush, _)
     )
 }
 

@@ -4,14 +4,10 @@
 //! threads. Besides the steps of `rowstone::sim::step` it has commands that look at files and spoil them:
 //!
 //! * `files`: names and sizes; `ops`: the file operations since the last `ops`;
-//! * `close`; `stats [prefix]`; `quota BYTES|none`;
-//! * `fault KIND [op=…] [path=…] [nth=…] [sticky=true]`, `faults-off`;
+//! * `close`; `stats [prefix]`;
 //! * `flip FILE at=… [mask=…]`, `cut FILE to=…`, `erase FILE`.
 
 use std::path::Path;
-use std::sync::Arc;
-
-use rowstone::fs::{Fault, FaultFs, FaultKind, Fs, OpKind};
 
 use rowstone::sim::engine::{Engine, PATH};
 use rowstone::sim::parse::{Command, steps};
@@ -30,7 +26,6 @@ struct Case {
 
 struct Script {
     runner: Runner,
-    faults: Option<FaultFs>,
     ops_seen: usize,
 }
 
@@ -39,7 +34,7 @@ impl Script {
         let mut runner = Runner::on(Engine::new(Config::default()));
         runner.faults_expected = true;
         runner.engine.fs.record();
-        Script { runner, faults: None, ops_seen: 0 }
+        Script { runner, ops_seen: 0 }
     }
 
     /// The lines that the command prints; what goes wrong is printed too.
@@ -56,17 +51,6 @@ impl Script {
     fn run_steps(&mut self, steps: &[Step]) -> Result<Vec<String>, String> {
         let mut lines = Vec::new();
         for step in steps {
-            if let (Step::Open(config), Some(faults)) = (step, &self.faults) {
-                self.runner.engine.config = config.clone();
-                let fs: Arc<dyn Fs> = Arc::new(faults.clone());
-                let opened = self.runner.engine.open_on(fs);
-                lines.push(opened.map_or_else(|error| error.chain(), |()| "opened".to_owned()));
-                continue;
-            }
-            let opens = matches!(step, Step::Open(_) | Step::Crash(_) | Step::Kill);
-            if !opens && !self.runner.engine.is_open() {
-                return Err("the database is not open".to_owned());
-            }
             let crashed = matches!(step, Step::Crash(_) | Step::Kill);
             lines.extend(self.runner.run(step)?);
             if crashed {
@@ -101,20 +85,6 @@ impl Script {
                 let fields = stats.fields().iter().filter(|(name, _)| name.starts_with(&prefix));
                 fields.map(|(name, value)| format!("{name} {value}")).collect()
             }
-            "quota" => {
-                fs.set_quota(command.word("bytes or none")?.parse().ok());
-                Vec::new()
-            }
-            "fault" => {
-                let fault = fault(&mut command)?;
-                let fs: Arc<dyn Fs> = Arc::new(fs);
-                self.faults.get_or_insert_with(|| FaultFs::new(fs)).arm(fault);
-                Vec::new()
-            }
-            "faults-off" => {
-                self.faults.iter().for_each(FaultFs::disarm);
-                Vec::new()
-            }
             "flip" => {
                 let at = command.take_number("at")?.unwrap_or(0);
                 let mask = command.take_number("mask")?.unwrap_or(1);
@@ -143,41 +113,6 @@ fn files(fs: &rowstone::fs::MemFs) -> Result<Vec<String>, String> {
         Ok(format!("{path} {len}"))
     };
     fs.paths().into_iter().map(size).collect()
-}
-
-fn fault(command: &mut Command) -> Result<Fault, String> {
-    let kind = match command.word("a kind")?.as_str() {
-        "eio" => FaultKind::Eio,
-        "enospc" => FaultKind::Enospc,
-        "eintr" => FaultKind::Eintr,
-        "short-write" => FaultKind::ShortWrite,
-        other => return Err(format!("`{other}` is no kind of fault")),
-    };
-    let mut fault = Fault::new(kind).nth(command.take_number("nth")?.unwrap_or(0));
-    if let Some(op) = command.take("op")? {
-        fault = fault.on(op_kind(&op)?);
-    }
-    if let Some(path) = command.take("path")? {
-        fault = fault.on_path(&path);
-    }
-    let sticky = command.take("sticky")?.is_some_and(|text| text == "true");
-    Ok(if sticky { fault.sticky() } else { fault })
-}
-
-fn op_kind(name: &str) -> Result<OpKind, String> {
-    Ok(match name {
-        "create" => OpKind::Create,
-        "rename" => OpKind::Rename,
-        "remove" => OpKind::Remove,
-        "sync-dir" => OpKind::SyncDir,
-        "write" => OpKind::Write,
-        "sync" => OpKind::Sync,
-        "allocate" => OpKind::Allocate,
-        "read" => OpKind::Read,
-        "map" => OpKind::Map,
-        "open-read" => OpKind::OpenRead,
-        other => return Err(format!("`{other}` is no operation")),
-    })
 }
 
 /// Cases are parted by blank lines; the input ends at `----`, the expectation at a blank line.

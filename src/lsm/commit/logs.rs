@@ -102,8 +102,12 @@ impl Engine {
     /// Makes the ceiling of numbers in use durable in the active log, before a log that names it goes.
     pub(crate) fn settle_ceiling(&self) -> Result<()> {
         let is_settled = {
-            let queue = &self.rounds.lock().queue;
-            queue.unsynced.is_empty() && queue.segments.is_empty()
+            let state = self.rounds.lock();
+            // A failed round has emptied the queue, and nobody knows what of it is on the disk.
+            if let Some(error) = state.failed() {
+                return Err(error.clone());
+            }
+            state.queue.unsynced.is_empty() && state.queue.segments.is_empty()
         };
         let is_settled = is_settled || planted!("ceiling-goes-with-its-log");
         if is_settled { Ok(()) } else { self.rounds.flush(Durability::Sync) }
