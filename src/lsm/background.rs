@@ -171,6 +171,7 @@ impl Engine {
 
     /// Unlinks files that no version has and nobody reads.
     pub(super) fn remove_unheld(&self) -> bool {
+        let Ok(_work) = self.upkeep.work() else { return false };
         let numbers = self.upkeep.take_unheld();
         for number in &numbers {
             if !planted!("reuse-file-numbers") {
@@ -242,6 +243,7 @@ impl Engine {
         self.refuse_commits();
         let failed = self.rounds.lock().failed().cloned();
         let settled = failed.map_or_else(|| self.settle_for_close(), Err);
+        self.upkeep.end_work();
         let mut manifest = self.install.lock();
         let result = settled.and_then(|()| self.mark_closed(&mut manifest));
         // Without the lock the directory may be somebody else's: nobody here changes it any more.

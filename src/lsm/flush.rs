@@ -69,6 +69,7 @@ impl Engine {
 
     fn flush_oldest(&self) -> Result<bool> {
         let _job = self.upkeep.flushing.lock();
+        let _work = self.upkeep.work()?;
         let Some(flush) = self.write_oldest()? else { return Ok(false) };
         self.end_flush(flush)?;
         Ok(true)

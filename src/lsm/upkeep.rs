@@ -12,6 +12,7 @@ use crate::model::Seq;
 use crate::planted::planted;
 use crate::sync::{Condvar, Mutex};
 
+use super::commit::closed;
 use super::outputs::NewFile;
 use super::snapshot::Horizon;
 
@@ -24,7 +25,12 @@ pub(crate) struct Upkeep {
     attempted: Condvar,
     /// Signalled when a range is free again.
     released: Condvar,
+    /// Signalled when nobody changes files any more.
+    rested: Condvar,
 }
+
+/// The right to change files, which a close waits for.
+pub(super) struct Work<'a>(&'a Upkeep);
 
 #[derive(Default)]
 struct State {
@@ -42,6 +48,10 @@ struct State {
     quarantined: BTreeMap<RangeId, Error>,
     /// Ranges that a job is changing.
     busy: BTreeSet<RangeId>,
+    /// How many are changing files.
+    working: usize,
+    /// Nobody begins to any more.
+    is_closing: bool,
     counters: Counters,
 }
 
@@ -63,6 +73,29 @@ impl Upkeep {
             state: Mutex::new(State { dropped, ..State::default() }),
             attempted: Condvar::new(),
             released: Condvar::new(),
+            rested: Condvar::new(),
+        }
+    }
+
+    /// Begins to change files: a flush, a merge, a removal. It must not wait for another to begin.
+    ///
+    /// # Errors
+    /// `InvalidInput` once the database is being closed.
+    pub(super) fn work(&self) -> Result<Work<'_>> {
+        let mut state = self.state.lock();
+        if state.is_closing {
+            return Err(closed());
+        }
+        state.working += 1;
+        Ok(Work(self))
+    }
+
+    /// Waits for the work under way, of whatever thread, and lets none begin.
+    pub(super) fn end_work(&self) {
+        let mut state = self.state.lock();
+        state.is_closing = true;
+        while state.working > 0 && !planted!("close-beside-work") {
+            self.rested.wait(&mut state);
         }
     }
 
@@ -201,5 +234,15 @@ impl Upkeep {
 
     pub(crate) fn counters(&self) -> Counters {
         self.state.lock().counters
+    }
+}
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.working -= 1;
+        if state.working == 0 {
+            self.0.rested.notify_all();
+        }
     }
 }

@@ -45,6 +45,7 @@ impl Engine {
 
     /// Reserves space in the active log before it is needed.
     pub(crate) fn allocate_ahead(&self) -> Result<bool> {
+        let _work = self.upkeep.work()?;
         let (log, want) = {
             let state = self.rounds.lock();
             let queue = &state.queue;

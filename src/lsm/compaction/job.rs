@@ -100,6 +100,7 @@ impl Engine {
 
     /// False if the job was declined.
     fn run_job(&self, version: &Version, range: &FileRange, job: &Job) -> Result<bool> {
+        let _work = self.upkeep.work()?;
         let files = self.write_job(version, range, job)?;
         self.end_job(range, job, &files)
     }
