@@ -1,7 +1,7 @@
-//! The primitives that threads meet at: parking_lot and std, or loom's under `cfg(loom)`.
+//! The primitives that threads meet at: parking_lot, arc-swap and std, or loom's under `cfg(loom)`.
 //!
-//! Not here: `ArcSwap`, which loom cannot model; in models the view lies in a lock. The whole library compiles under
-//! `cfg(loom)`, but only tests named `loom_…` run there: nothing else may touch these primitives outside a model.
+//! The whole library compiles under `cfg(loom)`, but only tests named `loom_…` run there: nothing else may touch
+//! these primitives outside a model.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{
@@ -16,8 +16,9 @@ pub(crate) use loom::sync::atomic::{
 #[cfg(not(loom))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 
-#[cfg(loom)]
-pub(crate) use self::model::{Condvar, Mutex, MutexGuard};
+/// What many read and few replace.
+#[cfg(not(loom))]
+pub(crate) use arc_swap::ArcSwap;
 
 #[cfg(not(tsan))]
 pub(crate) use std::sync::OnceLock;
@@ -70,11 +71,76 @@ mod sanitized {
     }
 }
 
-/// parking_lot's surface over loom's primitives.
+/// What is made once, by whoever needs it first, where models look at that.
+#[cfg(not(loom))]
+pub(crate) use self::OnceLock as ModelledOnce;
+
+#[cfg(loom)]
+pub(crate) use self::model::{ArcSwap, Condvar, ModelledOnce, Mutex, MutexGuard};
+
+/// The surface of parking_lot, arc-swap and std's `OnceLock` over loom's primitives.
 #[cfg(loom)]
 mod model {
     use std::ops::{Deref, DerefMut};
+    use std::sync::Arc;
     use std::time::Duration;
+
+    /// std's, in an order that loom sees.
+    #[derive(Debug)]
+    pub(crate) struct ModelledOnce<T> {
+        cell: std::sync::OnceLock<T>,
+        order: Mutex<()>,
+    }
+
+    impl<T> ModelledOnce<T> {
+        pub(crate) fn new() -> Self {
+            Self { cell: std::sync::OnceLock::new(), order: Mutex::new(()) }
+        }
+
+        #[track_caller]
+        pub(crate) fn get(&self) -> Option<&T> {
+            let _order = self.order.lock();
+            self.cell.get()
+        }
+
+        #[track_caller]
+        pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+            let _order = self.order.lock();
+            self.cell.get_or_init(make)
+        }
+    }
+
+    /// A pointer in a lock: arc-swap itself, which loom cannot look into, is taken to work.
+    #[derive(Debug)]
+    pub(crate) struct ArcSwap<T>(Mutex<Arc<T>>);
+
+    impl<T> ArcSwap<T> {
+        pub(crate) fn from_pointee(value: T) -> Self {
+            Self(Mutex::new(Arc::new(value)))
+        }
+
+        #[track_caller]
+        pub(crate) fn load(&self) -> Arc<T> {
+            Arc::clone(&self.0.lock())
+        }
+
+        #[track_caller]
+        pub(crate) fn load_full(&self) -> Arc<T> {
+            self.load()
+        }
+
+        #[track_caller]
+        pub(crate) fn store(&self, value: Arc<T>) {
+            *self.0.lock() = value;
+        }
+
+        /// arc-swap loads, makes and exchanges, and begins again if it was not the first: as if under a lock.
+        #[track_caller]
+        pub(crate) fn rcu<R: Into<Arc<T>>>(&self, make: impl Fn(&Arc<T>) -> R) {
+            let mut value = self.0.lock();
+            *value = make(&value).into();
+        }
+    }
 
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);

@@ -155,7 +155,7 @@ impl Engine {
         let gone = version.unreferenced_after(&edit);
         edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
         let version = self.append_edit(&mut manifest, &edit)?;
-        self.view.rcu(|view| view.with_version(&version, None));
+        self.change_view(|view| view.with_version(&version, None));
         self.upkeep.retire(gone);
         Ok(true)
     }

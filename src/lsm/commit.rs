@@ -219,7 +219,9 @@ impl Engine {
         if let Some(error) = state.failed() {
             return Err(error.clone().into());
         }
-        state.queue.check_open(Closing::No)?;
+        if !planted!("commit-after-close") {
+            state.queue.check_open(Closing::No)?;
+        }
         if let Some(at) = batch.gate.dropped_at() {
             let error = Error::refused(Code::TableNotFound);
             let is_seen = at <= self.rounds.published();
@@ -337,7 +339,7 @@ impl Engine {
             memtable: Arc::new(Memtable::new(id, self.env.options.memtable_bytes)),
             logs: vec![number],
         });
-        self.view.rcu(|view| view.with_active(&slot));
+        self.change_view(|view| view.with_active(&slot));
         self.executor.signal(Lane::Flush);
         self.executor.signal(Lane::Log);
         Ok(())

@@ -140,7 +140,11 @@ impl Engine {
             placed.map_err(|error| self.judge(&manifest, error))?;
         }
         let version = self.append_edit(&mut manifest, &edit)?;
-        self.view.rcu(|view| view.with_version(&version, Some(slot.memtable.id())));
+        let flushed = Some(slot.memtable.id());
+        if planted!("view-in-two-steps") {
+            self.change_view(|view| view.with_version(&view.version, flushed));
+        }
+        self.change_view(|view| view.with_version(&version, flushed));
         Ok(edit.remove_logs)
     }
 

@@ -22,6 +22,9 @@ mod ticket;
 mod upkeep;
 mod view;
 
+#[cfg(all(test, loom))]
+mod models;
+
 pub(crate) use background::whole_table;
 pub(crate) use batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
 #[cfg(feature = "sim")]
@@ -37,8 +40,6 @@ pub(crate) use ticket::CommitTicket;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-
 use crate::clock::Clock;
 use crate::codec::{HashSeed, hash};
 use crate::error::Result;
@@ -50,7 +51,7 @@ use crate::model::{Seq, ShapeId, Shapes};
 use crate::options::Options;
 use crate::planted::planted;
 use crate::sst::{Sst, SstShared};
-use crate::sync::Mutex;
+use crate::sync::{ArcSwap, Mutex};
 
 use commit::LogQueue;
 use round::Rounds;
@@ -121,8 +122,9 @@ impl Engine {
     ) -> Result<Option<R>> {
         let hash = self.env.hash(key);
         // The view before the Seq: see `view`.
+        let early = planted!("seq-before-view").then(|| self.rounds.published());
         let view = self.view.load();
-        let at = at.unwrap_or_else(|| self.rounds.published());
+        let at = at.or(early).unwrap_or_else(|| self.rounds.published());
         let found = view.read(&self.env, hash, key, at, |current| match current.row {
             Some(row) => with(current.seq, row).map(Some),
             None => Ok(None),
@@ -133,6 +135,15 @@ impl Engine {
     /// Readers see every commit up to this one.
     pub(crate) fn published(&self) -> Seq {
         self.rounds.published()
+    }
+
+    /// Puts what `next` makes of the current view in its place; what others put there meanwhile stays.
+    fn change_view(&self, next: impl Fn(&View) -> View) {
+        if planted!("view-overwritten") {
+            let next = next(&self.view.load());
+            return self.view.store(Arc::new(next));
+        }
+        self.view.rcu(|view| next(view));
     }
 
     /// A number and an id for a new table file.

@@ -20,8 +20,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-
 use crate::codec::HashSeed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Executor, Lane};
@@ -38,7 +36,7 @@ use crate::options::{Background, Options};
 use crate::planted::planted;
 use crate::rng::Rng;
 use crate::sst::{BlockCache, SstShared};
-use crate::sync::Mutex;
+use crate::sync::{ArcSwap, Mutex};
 
 use super::commit::{LogQueue, NextLog};
 use super::replay::{Replayed, replay};

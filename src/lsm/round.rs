@@ -131,7 +131,7 @@ impl<Q: Queue> Rounds<Q> {
     /// Carries out one round with all that is queued, at least as durable as `need`; waits for a round under way.
     pub(crate) fn flush(&self, need: Durability) -> Result<(), Error> {
         let mut state = self.lock();
-        while state.leading {
+        while state.leading && !planted!("lead-beside-a-leader") {
             self.ended_of(state.filling - 1).wait(&mut state);
         }
         if state.failed.is_none() {
@@ -204,9 +204,13 @@ impl<Q: Queue> Rounds<Q> {
         match result {
             Ok(done) => {
                 let more = state.queue.finished(done);
-                self.publish(state.ending);
+                self.publish(if planted!("publish-what-waits") {
+                    state.last
+                } else {
+                    state.ending
+                });
                 self.ended_of(round).notify_all();
-                if state.last > self.published() {
+                if state.last > self.published() && !planted!("wake-no-leader") {
                     // One of those who wait for the next round leads it.
                     self.ended_of(state.filling).notify_one();
                 }
@@ -218,6 +222,9 @@ impl<Q: Queue> Rounds<Q> {
             }
             Err(_) if planted!("forget-failed-round") => state,
             Err(error) => {
+                if planted!("publish-a-failure") {
+                    self.publish(state.ending);
+                }
                 state.fail(error.poisoned());
                 self.answer(state)
             }
@@ -230,14 +237,18 @@ impl<Q: Queue> Rounds<Q> {
 
     fn publish(&self, seq: Seq) {
         if seq > self.published() {
-            self.published.store(seq.0, Ordering::Release);
+            let relaxed = planted!("relaxed-publish");
+            let order = if relaxed { Ordering::Relaxed } else { Ordering::Release };
+            self.published.store(seq.0, order);
         }
     }
 
     /// After a failure: everybody is answered.
     fn answer<'a>(&'a self, state: MutexGuard<'a, State<Q>>) -> MutexGuard<'a, State<Q>> {
         self.ended[0].notify_all();
-        self.ended[1].notify_all();
+        if !planted!("answer-half") {
+            self.ended[1].notify_all();
+        }
         self.wake(state)
     }
 
@@ -247,7 +258,7 @@ impl<Q: Queue> Rounds<Q> {
         let failed = state.failed.is_some();
         let decided: Vec<_> =
             state.wakers.extract_if(.., |(seq, _)| failed || *seq <= published).collect();
-        if decided.is_empty() {
+        if decided.is_empty() || planted!("forget-tickets") {
             return state;
         }
         drop(state);
@@ -271,7 +282,8 @@ impl<Q> State<Q> {
 
     /// The round whose end decides `seq`. Requires: a round is under way.
     fn round_of(&self, seq: Seq) -> u64 {
-        if seq <= self.ending { self.filling - 1 } else { self.filling }
+        let is_taken = seq <= self.ending && !planted!("wait-for-the-next");
+        if is_taken { self.filling - 1 } else { self.filling }
     }
 
     fn fail(&mut self, error: Error) {

@@ -145,8 +145,9 @@ impl Upkeep {
     /// Takes out the retired files that nobody holds.
     pub(super) fn take_unheld(&self) -> Vec<FileNumber> {
         let mut state = self.state.lock();
-        let (unheld, held): (Vec<_>, Vec<_>) =
-            state.obsolete.drain(..).partition(|file| Arc::strong_count(file) == 1);
+        let is_unheld =
+            |file: &Arc<FileEntry>| Arc::strong_count(file) == 1 || planted!("unpin-early");
+        let (unheld, held): (Vec<_>, Vec<_>) = state.obsolete.drain(..).partition(is_unheld);
         state.obsolete = held;
         state.counters.files_removed += unheld.len() as u64;
         unheld.into_iter().map(|file| file.meta.number).collect()

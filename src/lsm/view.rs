@@ -7,9 +7,6 @@
 //!
 //! Not here: scans (`merge`), the current view (`Engine::view`).
 
-#[cfg(all(test, loom))]
-mod models;
-
 use std::sync::Arc;
 
 use crate::error::{Error, Result};

@@ -22,7 +22,7 @@ use crate::format::span::Span;
 use crate::model::Seq;
 use crate::ranges::{Range, RangeFile, RangeMap, Reference};
 use crate::sst::Sst;
-use crate::sync::OnceLock;
+use crate::sync::ModelledOnce;
 
 /// How much of a snapshot goes into one record.
 const SNAPSHOT_RECORD_BYTES: usize = 1 << 20;
@@ -31,7 +31,7 @@ const SNAPSHOT_RECORD_BYTES: usize = 1 << 20;
 pub(crate) struct FileEntry {
     pub(crate) meta: FileMeta,
     /// Its reader, opened at the first use.
-    sst: OnceLock<Arc<Sst>>,
+    sst: ModelledOnce<Arc<Sst>>,
 }
 
 /// The set of live files. Cloning copies pointers.
@@ -59,7 +59,7 @@ struct Held {
 
 impl FileEntry {
     pub(crate) fn new(meta: FileMeta) -> Self {
-        Self { meta, sst: OnceLock::new() }
+        Self { meta, sst: ModelledOnce::new() }
     }
 
     /// The file's reader; `open` makes it if nobody has yet.

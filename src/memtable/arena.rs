@@ -20,6 +20,7 @@ use std::ptr::NonNull;
 
 use crate::format::Kind;
 use crate::model::Seq;
+use crate::planted::planted;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicUsize, Mutex, MutexGuard, Ordering};
 
 /// What the chunks grow from.
@@ -350,7 +351,9 @@ impl Link {
     /// Shows `node`, and all that was written before, to those who load it.
     #[inline]
     pub(super) fn store(&self, node: Node<'_>) {
-        self.0.store(node.header.as_ptr(), Ordering::Release);
+        let relaxed = planted!("relaxed-link");
+        let order = if relaxed { Ordering::Relaxed } else { Ordering::Release };
+        self.0.store(node.header.as_ptr(), order);
     }
 
     /// The node last stored. Requires that `arena` made it.

@@ -6,6 +6,7 @@
 use loom::thread;
 
 use super::*;
+use crate::sync::check_model;
 
 /// A memtable, and the newest Seq that was told to readers.
 struct Shared {
@@ -58,9 +59,7 @@ fn hash_of(n: u64) -> u64 {
 
 /// Runs `threads` beside one another on a memtable with `before` entries, in every order.
 fn check(before: u64, threads: &'static [fn(&Shared)]) {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    model.check(move || {
+    check_model(move || {
         let memtable = Arc::new(Memtable::new(1, 1 << 20));
         let shared = Arc::new(Shared { memtable, published: AtomicU64::new(before) });
         (1..=before).for_each(|n| shared.put(n));
@@ -74,17 +73,20 @@ fn check(before: u64, threads: &'static [fn(&Shared)]) {
     });
 }
 
+/// A published key is found whole while others are inserted; the next one whole or not at all.
 #[test]
 fn loom_points_beside_inserts() {
     check(1, &[|s| (2..=3).for_each(|n| s.publish(n)), Shared::read]);
 }
 
+/// No key is missed while the keys move to a larger table.
 #[test]
 fn loom_points_while_the_table_doubles() {
     // The fifth key begins the second table and moves the only line there is.
     check(4, &[|s| s.publish(5), Shared::read]);
 }
 
+/// A second version of a key hides the first from nobody who reads below it.
 #[test]
 fn loom_points_beside_a_second_version() {
     let write: fn(&Shared) =
@@ -97,9 +99,7 @@ fn loom_points_beside_a_second_version() {
         let first = s.memtable.get(hash_of(1), &key, Seq(1)).expect("published");
         assert_eq!((first.seq, first.row), (Seq(1), &b"row"[..]));
     };
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    model.check(move || {
+    check_model(move || {
         let memtable = Arc::new(Memtable::new(1, 1 << 20));
         let shared = Arc::new(Shared { memtable, published: AtomicU64::new(1) });
         shared.put(1);
@@ -111,6 +111,7 @@ fn loom_points_beside_a_second_version() {
     });
 }
 
+/// A scan sees every published key, whole; two scans sort the tail for one another.
 #[test]
 fn loom_scans_beside_an_insert() {
     check(1, &[|s| s.publish(2), Shared::scan, Shared::scan]);

@@ -49,7 +49,7 @@ struct Numbers {
 const SEGMENT_BASE: u32 = 64;
 /// Together 2^27 shapes: more than any budget holds.
 const SEGMENTS: usize = 21;
-const RECENT: usize = 256;
+const RECENT: usize = if cfg!(loom) { 1 } else { 256 };
 /// More shapes of one hash are somebody's attack, not chance.
 const COLLISIONS_MAX: usize = 8;
 /// The share of the registry's own structures in a shape's memory.

@@ -22,6 +22,9 @@ use crate::fs::FileRead;
 use crate::planted::planted;
 use crate::sync::{AtomicU64, Ordering};
 
+#[cfg(all(test, loom))]
+mod models;
+
 /// An open file.
 #[derive(Debug)]
 pub(super) struct Source {
@@ -83,6 +86,9 @@ impl Source {
         let block = if seen.get(index) {
             StoredBlock::reopen(place, bytes)
         } else {
+            if planted!("checked-before-the-check") {
+                seen.set(index);
+            }
             StoredBlock::open(place, bytes).inspect(|_| seen.set(index))
         };
         let block = block.map_err(|error| self.unreadable(range.start, error))?;
@@ -258,6 +264,10 @@ impl Seen {
 
     fn set(&self, index: usize) {
         if let Some(word) = self.0.get(index / 64) {
+            if planted!("overwrite-marks") {
+                let old = word.load(Ordering::Relaxed);
+                return word.store(old | 1 << (index % 64), Ordering::Relaxed);
+            }
             word.fetch_or(1 << (index % 64), Ordering::Relaxed);
         }
     }

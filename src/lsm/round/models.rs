@@ -162,32 +162,38 @@ const BUFFERED: Durability = Durability::Buffered;
 const OS: Durability = Durability::Os;
 const SYNC: Durability = Durability::Sync;
 
+/// Every commit returns, visible: whoever waits for a round is woken at its end, and hands on to the next.
 #[test]
 fn trap_29_loom_two_threads_share_rounds() {
     check_commits(false, &[&[SYNC, SYNC], &[SYNC, SYNC]]);
 }
 
+/// The same with three: of those who wait for the next round one is woken to lead it.
 #[test]
 fn trap_29_loom_three_threads_share_rounds() {
     check_commits(false, &[&[SYNC], &[SYNC], &[SYNC]]);
 }
 
+/// The same whatever each of them asked for.
 #[test]
 fn trap_29_loom_every_durability_at_once() {
     check_commits(false, &[&[SYNC], &[OS], &[BUFFERED]]);
 }
 
+/// A weak commit behind a stricter one is published with it and woken with it.
 #[test]
 fn trap_29_loom_soft_commits_wait_for_what_is_before_them() {
     check_commits(false, &[&[BUFFERED, SYNC], &[BUFFERED, BUFFERED]]);
     check_commits(false, &[&[BUFFERED], &[BUFFERED], &[OS]]);
 }
 
+/// What a sync with nobody behind it queues is written at once, and keeps nobody from leading.
 #[test]
 fn loom_an_empty_record_follows_a_sync() {
     check_commits(true, &[&[SYNC, BUFFERED], &[OS]]);
 }
 
+/// What a reader sees as published is as durable as it asked, and so is all before it.
 #[test]
 fn trap_17_loom_what_is_published_is_durable_and_only_grows() {
     check_model(|| {
@@ -206,6 +212,7 @@ fn trap_17_loom_what_is_published_is_durable_and_only_grows() {
     });
 }
 
+/// A dropped ticket is neither lost nor in the way.
 #[test]
 fn loom_a_ticket_nobody_waits_for_is_driven_by_the_next_committer() {
     check_model(|| {
@@ -223,6 +230,7 @@ fn loom_a_ticket_nobody_waits_for_is_driven_by_the_next_committer() {
     });
 }
 
+/// A flush covers all that was queued before it, and rounds stay in order: one leader at a time.
 #[test]
 fn loom_a_flush_beside_waiters() {
     check_model(|| {
@@ -246,6 +254,7 @@ fn loom_a_flush_beside_waiters() {
     });
 }
 
+/// Two who want to lead without a commit of their own, and one who waits: all return.
 #[test]
 fn loom_two_flushes_beside_a_waiter() {
     check_model(|| {
@@ -288,6 +297,7 @@ fn check_failure(good: usize, wishes: &'static [Durability]) {
     });
 }
 
+/// After a failed round everybody is answered, nothing is published, and nothing is taken.
 #[test]
 fn loom_a_failed_round_answers_everybody() {
     check_failure(0, &[SYNC, SYNC]);
@@ -295,6 +305,7 @@ fn loom_a_failed_round_answers_everybody() {
     check_failure(1, &[SYNC, OS]);
 }
 
+/// The same for a failure that no leader met: the manifest's, or a close.
 #[test]
 fn loom_a_failure_from_outside_answers_everybody() {
     check_model(|| {
@@ -382,12 +393,14 @@ fn check_polled(good: usize, committers: &'static [Durability]) {
     });
 }
 
+/// A ticket that is polled is decided, and its waker is called.
 #[test]
 fn trap_29_loom_a_polled_ticket_is_led_in_the_background() {
     check_polled(usize::MAX, &[]);
     check_polled(usize::MAX, &[SYNC]);
 }
 
+/// Its waker is called for a failure, too.
 #[test]
 fn loom_a_polled_ticket_hears_of_a_failure() {
     check_polled(0, &[OS]);
@@ -408,6 +421,7 @@ impl Wake for PollsAgain {
     }
 }
 
+/// Wakers are called without the lock.
 #[test]
 fn loom_a_waker_may_poll_at_once() {
     for good in [0, 1] {

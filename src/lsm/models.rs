@@ -1,0 +1,254 @@
+//! The engine itself under loom: a database in memory, two or three threads, every order of their steps.
+//!
+//! The view lies in a lock (`sync::ArcSwap`), a file operation is one step, and nobody runs background work but the
+//! threads of a model. Everything else is what users run.
+
+use std::path::Path;
+
+use loom::thread;
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::error::ErrorKind;
+use crate::format::key::user_key;
+use crate::format::names::TableId;
+use crate::fs::MemFs;
+use crate::model::{EdmType, Row, Shape, ValueRef};
+use crate::options::{Background, Durability};
+
+const TABLE: TableId = TableId(7);
+const DIR: &str = "db";
+const STACK: usize = 1 << 20;
+
+/// A database that every thread of a model holds.
+#[derive(Clone)]
+struct Model {
+    fs: MemFs,
+    engine: Arc<Handle>,
+}
+
+impl Model {
+    fn new() -> Self {
+        Self::on(MemFs::new())
+    }
+
+    fn on(fs: MemFs) -> Self {
+        let options = Options {
+            durability: Durability::Sync,
+            background: Background::Manual,
+            cache_bytes: 0,
+            log_allocate_bytes: 4096,
+            memtable_bytes: 1 << 20,
+            seed: Some(1),
+            ..Options::default()
+        };
+        let clock = Arc::new(ManualClock::new(1));
+        let options = options.fs(Arc::new(fs.clone())).clock(clock);
+        Self { fs, engine: Engine::open(Path::new(DIR), options).unwrap() }
+    }
+
+    fn spawn<R: Send + 'static>(
+        &self,
+        run: impl FnOnce(Model) -> R + Send + 'static,
+    ) -> thread::JoinHandle<R> {
+        let model = self.clone();
+        spawn(move || run(model))
+    }
+
+    fn key(name: &str) -> Vec<u8> {
+        user_key(TABLE, "p", name)
+    }
+
+    /// Writes a row that holds `value`.
+    fn put(&self, name: &str, value: i64) -> Result<Seq> {
+        let shape = Shape::new(vec![("Value".into(), EdmType::Int64)]);
+        let mut body = Vec::new();
+        shape.encode_body([ValueRef::Int64(value)].into_iter(), &mut body);
+        let row = Row { shape: Arc::new(shape), body };
+        let key = Self::key(name);
+        let batch = Batch {
+            gate: Arc::new(Gate::new(TABLE)),
+            prefix_len: 0,
+            is_group: false,
+            changes: Vec::new(),
+            check_merged: |_, _| Ok(()),
+            ops: vec![Op {
+                hash: self.engine.env.hash(&key),
+                key,
+                condition: Condition::Any,
+                action: Action::Put(PackedRow::new(&row.as_ref(), &self.engine.env.shapes)),
+            }],
+        };
+        self.engine.commit(&batch, Durability::Sync)
+    }
+
+    /// The value of a row as of `at`, or as of now.
+    fn get(&self, name: &str, at: Option<Seq>) -> Option<i64> {
+        let got = self.engine.get(&Self::key(name), at, |_, row| match row.value(0).unwrap() {
+            ValueRef::Int64(value) => Ok(value),
+            other => panic!("not what was put: {other:?}"),
+        });
+        got.unwrap()
+    }
+
+    fn flush(&self) {
+        self.engine.flush_all().unwrap();
+    }
+
+    /// Names of the table files on the disk.
+    fn files(&self) -> Vec<String> {
+        let names = self.fs.list(Path::new(DIR)).unwrap();
+        names.into_iter().filter(|name| name.ends_with(".sst")).collect()
+    }
+}
+
+/// loom's threads have a small stack, and its first thread always has.
+fn spawn<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> thread::JoinHandle<R> {
+    thread::Builder::new().stack_size(STACK).spawn(run).unwrap()
+}
+
+/// Runs `model` in every order of its threads with at most `preemptions`.
+#[track_caller]
+fn check(preemptions: usize, model: impl Fn(Model) + Copy + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+    builder.max_branches = 100_000;
+    builder.check(move || spawn(move || model(Model::new())).join().unwrap());
+}
+
+/// `read` finds a row that exists throughout, beside a commit of another version and a flush of both.
+#[track_caller]
+fn check_read(read: fn(&Model) -> Option<i64>) {
+    check(2, move |model| {
+        model.put("k", 1).unwrap();
+        let writer = model.spawn(|model| model.put("k", 2).unwrap());
+        let flusher = model.spawn(|model| model.flush());
+        assert!(read(&model).is_some(), "the row exists throughout");
+        writer.join().unwrap();
+        flusher.join().unwrap();
+        assert_eq!(model.get("k", None), Some(2));
+    });
+}
+
+/// A read pins the view before it takes the Seq: what it may see is in that view.
+#[test]
+fn trap_55_loom_a_read_beside_a_commit_and_a_flush() {
+    check_read(|model| model.get("k", None));
+}
+
+/// What a snapshot sees is kept by every flush that begins after it was taken.
+#[test]
+fn trap_55_loom_a_snapshot_beside_a_commit_and_a_flush() {
+    check_read(|model| {
+        let snapshot = model.engine.snapshot();
+        let first = model.get("k", Some(snapshot.seq()));
+        assert_eq!(first, model.get("k", Some(snapshot.seq())), "a snapshot reads the same twice");
+        first
+    });
+}
+
+/// Two changes of the view at once are both there afterwards: a flush and a new memtable.
+#[test]
+fn loom_a_view_keeps_what_two_threads_put_into_it() {
+    check(2, |model| {
+        model.put("a", 1).unwrap();
+        model.engine.freeze().unwrap();
+        // Or the second freeze would wait for the end of the flush.
+        model.engine.prepare_log().unwrap();
+        let other = model.spawn(|model| {
+            model.put("b", 1).unwrap();
+            model.engine.freeze().unwrap();
+            model.put("c", 1).unwrap();
+        });
+        model.engine.flush_one().unwrap();
+        other.join().unwrap();
+        for name in ["a", "b", "c"] {
+            assert_eq!(model.get(name, None), Some(1), "row {name} was committed");
+        }
+    });
+}
+
+/// A row is in the memtable or in the file of every view, never in none.
+#[test]
+fn loom_a_row_is_seen_throughout_its_flush() {
+    check(2, |model| {
+        model.put("a", 1).unwrap();
+        let other = model.spawn(|model| model.flush());
+        assert_eq!(model.get("a", None), Some(1), "the row exists throughout");
+        other.join().unwrap();
+    });
+}
+
+/// A file stays on the disk while a view that names it is held, and goes when none is.
+#[test]
+fn trap_33_loom_files_stay_while_a_view_holds_them() {
+    check(2, |model| {
+        for value in [1, 2] {
+            model.put("a", value).unwrap();
+            model.flush();
+        }
+        let other = model.spawn(|model| {
+            let view = model.engine.view.load_full();
+            let there = model.files();
+            for file in view.version.files() {
+                let name = crate::format::names::FileName::Sst(file.meta.number).to_string();
+                assert!(there.contains(&name), "{name} is in a view");
+            }
+            drop(view);
+            assert_eq!(model.get("a", None), Some(2));
+        });
+        model.engine.compact_all().unwrap();
+        other.join().unwrap();
+        model.engine.remove_unheld();
+        assert_eq!(model.files().len(), 1, "what nobody holds goes");
+    });
+}
+
+/// A commit that was acknowledged beside a close was on the disk when the close returned, and one that was refused
+/// was not; nobody waits for ever, and nothing on the disk changes after a close.
+#[test]
+fn trap_43_loom_a_commit_beside_a_close() {
+    check(2, |model| {
+        let other = model.spawn(|model| {
+            let first = model.put("a", 1).is_ok();
+            (first, model.put("b", 1).is_ok())
+        });
+        model.engine.close().unwrap();
+        let (operations, image) = (model.fs.ops(), model.fs.crash_image(1));
+        assert_eq!(model.put("c", 1).unwrap_err().kind(), ErrorKind::InvalidInput);
+        let acknowledged = other.join().unwrap();
+        assert_eq!(model.fs.ops(), operations, "nothing changes after a close");
+        let again = Model::on(image);
+        assert_eq!(again.engine.recovered.torn, None, "it was closed in order");
+        let found = (again.get("a", None).is_some(), again.get("b", None).is_some());
+        assert_eq!(found, acknowledged, "what was acknowledged is there, and nothing else");
+    });
+}
+
+/// What `work` changes on the disk beside a close is done when the close returns, and nothing is lost by it.
+#[track_caller]
+fn check_work_beside_a_close(work: fn(&Engine) -> Result<()>) {
+    check(2, move |model| {
+        for value in [1, 2] {
+            model.put("a", value).unwrap();
+            model.flush();
+        }
+        model.put("a", 3).unwrap();
+        let other = model.spawn(move |model| drop(work(&model.engine)));
+        model.engine.close().unwrap();
+        let (operations, image) = (model.fs.ops(), model.fs.crash_image(1));
+        other.join().unwrap();
+        assert_eq!(model.fs.ops(), operations, "nothing changes after a close");
+        assert_eq!(Model::on(image).get("a", None), Some(3));
+    });
+}
+
+#[test]
+fn trap_43_loom_a_flush_beside_a_close() {
+    check_work_beside_a_close(|engine| engine.flush_all());
+}
+
+#[test]
+fn trap_43_loom_a_merge_beside_a_close() {
+    check_work_beside_a_close(|engine| engine.compact_all());
+}

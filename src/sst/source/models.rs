@@ -1,0 +1,66 @@
+//! First reads of a mapped file by two threads, in every order.
+
+use std::path::Path;
+
+use loom::thread;
+
+use super::*;
+use crate::format::block::Sealer;
+use crate::fs::{Fs, MemFs};
+use crate::sync::check_model;
+
+const ID: FileId = FileId(5);
+
+/// A mapped file of two equally long blocks of rows, and how long each is. The second is damaged.
+fn source() -> (Arc<Source>, u64) {
+    let mut bytes = Vec::new();
+    for number in [0, 1] {
+        let place = BlockPlace { kind: BlockKind::Rows, file: ID, number };
+        Sealer::new(Packing::Plain).unwrap().seal_plain(place, b"rows", &mut bytes);
+    }
+    *bytes.last_mut().unwrap() ^= 1;
+    let block_bytes = bytes.len() as u64 / 2;
+    let (fs, path) = (MemFs::new(), Path::new("file"));
+    fs.write(path, &bytes).unwrap();
+    let file = fs.open_read(path).unwrap();
+    let cache = Arc::new(BlockCache::new(0));
+    let map = Some(Bytes::from(bytes));
+    let mut source = Source::new(path.into(), (FileNumber(1), ID), file, map, cache);
+    source.expect(Area::Rows, 2);
+    (Arc::new(source), block_bytes)
+}
+
+fn reads(source: &Source, block_bytes: u64, index: usize) -> bool {
+    let start = index as u64 * block_bytes;
+    source.block(Area::Rows, index, start..start + block_bytes, false).is_ok()
+}
+
+/// Nobody is handed a block that was not found sound, however many look at it at once for the first time.
+#[test]
+fn trap_24_loom_a_damaged_block_is_refused_to_all_its_first_readers() {
+    check_model(|| {
+        let (source, block_bytes) = source();
+        let other = thread::spawn({
+            let source = Arc::clone(&source);
+            move || reads(&source, block_bytes, 1)
+        });
+        assert!(!reads(&source, block_bytes, 1), "damaged");
+        assert!(!other.join().unwrap(), "damaged");
+    });
+}
+
+/// A block is checked once: what two threads note at once in one word is noted of both.
+#[test]
+fn loom_marks_of_neighbours_stay() {
+    check_model(|| {
+        let (source, _) = source();
+        let other = thread::spawn({
+            let source = Arc::clone(&source);
+            move || source.seen[Area::Rows as usize].set(0)
+        });
+        source.seen[Area::Rows as usize].set(1);
+        other.join().unwrap();
+        let seen = &source.seen[Area::Rows as usize];
+        assert!(seen.get(0) && seen.get(1), "both were checked");
+    });
+}
