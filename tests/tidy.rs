@@ -16,6 +16,8 @@ mod floors;
 mod leftovers;
 #[path = "tidy/lengths.rs"]
 mod lengths;
+#[path = "tidy/oracle.rs"]
+mod oracle;
 #[path = "tidy/planted.rs"]
 mod planted;
 #[path = "tidy/source.rs"]
@@ -110,6 +112,11 @@ fn modules_use_lower_floors_only() {
     let tree = Tree::read();
     expect_none(tree.sources.iter().flat_map(floors::check));
     expect_none(floors::check_exceptions(&tree.sources));
+}
+
+#[test]
+fn the_oracle_is_independent_of_the_engine() {
+    expect_none(Tree::read().sources.iter().flat_map(oracle::check));
 }
 
 #[test]

@@ -37,7 +37,8 @@ rowstone sim --seed 42 --trace\n  \
 rowstone sim --seeds 100000 --jobs 2\n  \
 rowstone sim --minutes 10\n  \
 rowstone sim --planted list\n  \
-rowstone sim --planted publish-before-durable")]
+rowstone sim --planted publish-before-durable\n  \
+rowstone sim --planted all")]
 pub(super) struct Sim {
     /// Replay this seed
     #[arg(long, conflicts_with_all = ["seeds", "minutes"])]
@@ -63,18 +64,22 @@ pub(super) struct Sim {
     /// Go on until so many seeds have failed
     #[arg(long, default_value_t = 1)]
     failures: usize,
-    /// Plant a bug, which the simulation should find; `list` names them
+    /// Plant a bug, which the simulation should find; `list` names them, `all` looks for each of them
     #[arg(long, value_name = "BUG")]
     planted: Option<String>,
 }
 
 /// Seeds explored if neither their number nor a time is given.
 const SEEDS: u64 = 1000;
+/// A planted bug should be found within so many.
+const HUNT_SEEDS: u64 = 2000;
 
 impl Sim {
     pub(super) fn run(self) -> Outcome {
-        if self.planted.as_deref() == Some("list") {
-            return list_bugs();
+        match self.planted.as_deref() {
+            Some("list") => return list_bugs(),
+            Some("all") => return self.hunt(),
+            _ => {}
         }
         let bug = self.planted.as_deref().map(find_bug).transpose()?;
         match (&self.script, self.seed) {
@@ -111,11 +116,43 @@ impl Sim {
         Err(Failure::Problems)
     }
 
+    /// Looks for each planted bug, and says which seed was the first to notice.
+    fn hunt(&self) -> Outcome {
+        let jobs = self.jobs().map_or(1, NonZero::get);
+        let count = self.seeds.unwrap_or(HUNT_SEEDS);
+        let mut output = Output::standard();
+        let width = BUGS.iter().map(|bug| bug.name.len()).max().unwrap_or_default();
+        let mut missed = 0;
+        for bug in BUGS {
+            let explored = quietly(|| {
+                let name = Some(bug.name);
+                explore(self.first, count, jobs, name, |explored| explored.failures.is_empty())
+            });
+            let found = match explored.failures.first() {
+                Some((seed, failure)) => {
+                    format!("seed {seed:>4}, step {:>3}: {}", failure.step, failure.kind())
+                }
+                None => format!("NOT FOUND by {} seeds", explored.seeds),
+            };
+            missed += usize::from(explored.failures.is_empty());
+            writeln!(output, "{:width$}  {found}", bug.name).map_err(Failure::output)?;
+            output.flush().map_err(Failure::output)?;
+        }
+        writeln!(output, "{} bugs planted, {missed} not found", BUGS.len())
+            .map_err(Failure::output)?;
+        output.finish()?;
+        if missed == 0 { Ok(()) } else { Err(Failure::Problems) }
+    }
+
+    fn jobs(&self) -> Option<NonZero<usize>> {
+        self.jobs.or(std::thread::available_parallelism().ok())
+    }
+
     fn explore(&self, bug: Option<&'static str>) -> Outcome {
         let clock = SystemClock::new();
         let time = self.minutes.map(|minutes| Duration::from_secs_f64(minutes.max(0.0) * 60.0));
         let count = self.seeds.unwrap_or(if time.is_some() { u64::MAX } else { SEEDS });
-        let jobs = self.jobs.or(std::thread::available_parallelism().ok());
+        let jobs = self.jobs();
         let bar = progress(self.seeds);
         let explored = quietly(|| {
             explore(self.first, count, jobs.map_or(1, NonZero::get), bug, |explored| {

@@ -19,6 +19,7 @@ mod lying;
 mod model;
 mod reads;
 mod script;
+mod sim;
 mod soak;
 mod threads;
 

@@ -1,0 +1,70 @@
+//! The simulation: seeds that find nothing, replays that are equal, planted bugs that are found.
+//!
+//! `SEEDS=n` changes how many seeds are explored. All planted bugs are looked for by
+//! `rowstone sim --planted all`, which `.ci/run` runs with an optimised build.
+
+use rowstone::sim::counts::Event;
+use rowstone::sim::explore::{STEPS, explore, program};
+use rowstone::sim::program::{Mix, Program, quietly};
+use rowstone::sim::{BUGS, plant};
+
+use crate::say;
+
+const SEEDS: u64 = 400;
+
+#[test]
+fn seeds_find_nothing_and_meet_everything() {
+    let seeds = std::env::var("SEEDS").map_or(SEEDS, |n| n.parse().expect("SEEDS is a number"));
+    let explored = quietly(|| explore(1 << 32, seeds, 2, None, |found| found.failures.is_empty()));
+    if let Some((seed, failure)) = explored.failures.first() {
+        panic!("{}", program(*seed).shrunk(failure));
+    }
+    say(&explored.counts);
+    // Rarer than the others: a job that is declined, because its inputs went while it ran.
+    let rare = [Event::CompactionDeclined];
+    let missing: Vec<_> =
+        explored.counts.missing().into_iter().filter(|event| !rare.contains(event)).collect();
+    assert!(seeds < SEEDS || missing.is_empty(), "never met: {missing:?}");
+}
+
+#[test]
+fn a_seed_replays_bit_for_bit() {
+    for seed in 0..20 {
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        let one = program(seed).run_with(|at, lines| first.push((at, lines.to_vec())));
+        let other = program(seed).run_with(|at, lines| second.push((at, lines.to_vec())));
+        assert_eq!(first, second);
+        assert_eq!((one.digest, one.counts), (other.digest, other.counts));
+        assert_eq!(first.len(), STEPS);
+    }
+    assert_ne!(program(0).run().digest, program(1).run().digest);
+}
+
+/// The first seed that notices, its program made short, printed, read back and run again.
+#[test]
+fn a_planted_bug_is_found_and_its_script_shows_it_again() {
+    for name in ["publish-before-durable", "half-group-at-replay", "skip-log-sync"] {
+        let bug = BUGS.iter().find(|bug| bug.name == name).expect("in the list");
+        let found =
+            quietly(|| explore(0, 100, 1, Some(bug.name), |found| found.failures.is_empty()));
+        let (seed, failure) = found.failures.first().expect("noticed within 100 seeds");
+        let planting = plant(bug.name);
+        let small = program(*seed).shrunk(failure);
+        assert!(small.small.steps.len() < STEPS / 4, "{small}");
+        let again = Program::from_script(&small.small.script()).unwrap();
+        assert_eq!(again.run().failure.map(|f| f.kind()), Some(failure.kind()));
+        drop(planting);
+        assert_eq!(again.run().failure, None, "without {name}");
+    }
+}
+
+#[test]
+fn bytes_make_programs_and_every_program_has_an_end() {
+    let mut rng = rowstone::Rng::from_seed(7);
+    for length in [0usize, 1, 10, 1000] {
+        let bytes: Vec<u8> = (0..length).map(|_| rng.next_u64() as u8).collect();
+        let program = Program::from_bytes(&bytes, 100, Mix::ALL);
+        assert!(program.steps.len() <= 100.min(length + 1));
+        assert_eq!(program.run().failure, None);
+    }
+}

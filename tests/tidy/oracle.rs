@@ -1,0 +1,35 @@
+//! The oracle is independent of the engine: it may use what values are, and nothing that stores them.
+
+use super::Offence;
+use super::source::Source;
+
+/// The modules of the oracle, and of what it is made of.
+const ORACLE: [&str; 2] = ["src/sim/oracle.rs", "src/sim/value.rs"];
+/// What they may name of the crate.
+const ALLOWED: [&str; 2] = ["crate::model::", "crate::options::Durability"];
+
+pub fn check(source: &Source) -> Vec<Offence> {
+    if !ORACLE.contains(&source.path.as_str()) {
+        return Vec::new();
+    }
+    let mut offences = Vec::new();
+    for (number, code) in source.code.iter().enumerate() {
+        for (at, _) in code.match_indices("crate::") {
+            let rest = &code[at..];
+            if !ALLOWED.iter().any(|allowed| rest.starts_with(allowed)) {
+                let what = format!("the oracle uses `{}`", rest.trim_end());
+                offences.push(Offence::new(&source.path, number + 1, "oracle", what));
+            }
+        }
+    }
+    offences
+}
+
+#[test]
+fn the_oracle_uses_values_only() {
+    let check = |text: &str| check(&Source::new("src/sim/oracle.rs", text)).len();
+    assert_eq!(check("use crate::model::Value;\nuse crate::options::Durability;"), 0);
+    assert_eq!(check("use crate::lsm::Engine;"), 1);
+    assert_eq!(check("use crate::options::Options;"), 1);
+    assert_eq!(check("fn f() { crate::table::Table::new() }"), 1);
+}
