@@ -35,8 +35,8 @@ pub struct Explored {
     pub failures: Vec<(u64, Failure)>,
 }
 
-/// Runs seeds from `first` on with `jobs` threads, on each of them with `bug` planted if there is one, until `count` were run or `go_on` says no; `go_on` is asked
-/// after every seed and sees what was found.
+/// Runs seeds from `first` on with `jobs` threads, on each of them with `bug` planted if there is one, until `count`
+/// were run or `go_on` says no; it is asked after every seed and sees what was found.
 pub fn explore(
     first: u64,
     count: u64,

@@ -32,7 +32,6 @@ struct Script {
 impl Script {
     fn new() -> Self {
         let mut runner = Runner::on(Engine::new(Config::default()));
-        runner.faults_expected = true;
         runner.engine.fs.record();
         Script { runner, ops_seen: 0 }
     }
