@@ -196,7 +196,7 @@ impl Db {
     /// # Errors
     /// As [`verify`](Self::verify).
     pub fn verify_with(&self, mut progress: impl FnMut(u64)) -> Result<VerifyReport> {
-        verify(&self.engine, &self.catalog.ids(), &mut progress)
+        verify(&self.engine, || self.catalog.ids(), &mut progress)
     }
 
     /// Counters since opening, and sizes now.
