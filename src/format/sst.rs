@@ -130,7 +130,8 @@ impl Tail {
         Ok(tail)
     }
 
-    /// Checks tail and directory of `file`, and reads the latter.
+    /// Checks tail and directory of `file`, and reads the latter. Errors count from where `directory` begins; until
+    /// it is believed that is only what the tail says, and the place to name is the tail.
     pub(crate) fn sections(
         &self,
         file: FileId,
@@ -139,10 +140,10 @@ impl Tail {
         let sum = self.sum(directory);
         if sum != self.checksum {
             let problem = format!("checksum {sum:08x}, stored {:08x}", self.checksum);
-            return Err(DecodeError::new(STRUCTURE_TAIL, 0, problem).into());
+            return Err(DecodeError::new(STRUCTURE_TAIL, directory.len() + 4, problem).into());
         }
         check_version(self.version, self.features)?;
-        check_id(STRUCTURE_TAIL, 0, self.file, file)?;
+        check_id(STRUCTURE_TAIL, directory.len() + 8, self.file, file)?;
         let mut cursor = Cursor::new(STRUCTURE_TAIL, directory);
         let sections = Section::decode_all(&mut cursor, self.file_bytes)?;
         cursor.finish()?;
@@ -269,6 +270,24 @@ mod tests {
                 footer[at] ^= 1 << bit;
                 corrupt(read(&footer).map(|_| ()));
             }
+        }
+    }
+
+    /// The directory's place is what the tail says: a tail that lies about it names itself.
+    #[test]
+    fn a_wrong_checksum_is_named_where_it_stands() {
+        let footer = footer(&sections());
+        for (at, bit) in [(0, 1), (footer.len() - TAIL_BYTES, 1), (footer.len() - TAIL_BYTES, 8)] {
+            let mut footer = footer.clone();
+            footer[at] ^= bit;
+            let tail_at = footer.len() - TAIL_BYTES;
+            let tail = Tail::decode(&footer[tail_at..]).unwrap();
+            let directory_at = tail_at.saturating_sub(tail.directory_len);
+            let directory = &footer[directory_at..tail_at];
+            let Err(FormatError::Damaged(error)) = tail.sections(FILE, directory) else {
+                panic!("the damage is not seen");
+            };
+            assert_eq!(directory_at + error.at, tail_at + 4, "{error}");
         }
     }
 

@@ -184,15 +184,37 @@ impl Replay<'_> {
         let path = self.path(log.number);
         let exists = self.env.fs.exists(&path);
         if !exists.map_err(|e| Error::io(format!("look at {}", path.display()), e))? {
-            let position = self.manifest.position();
-            let manifest = FileName::Manifest(position.file);
-            let problem = format!(
-                "{manifest}, which ends at byte {}, names it, and it is missing",
-                position.offset
-            );
-            return Err(Error::corrupt(&path, 0, "log", problem));
+            return Err(self.missing(&path));
         }
         LogReader::open(&*self.env.fs, &path, LogKind::Wal, Some(log.id))
+    }
+
+    /// A log is missing, or the manifest has lost the edit that forgets it; any record of the others may tell.
+    fn missing(&self, path: &std::path::Path) -> Error {
+        let position = self.manifest.position();
+        let manifest = FileName::Manifest(position.file);
+        let end = position.offset;
+        let problem = format!("{manifest}, which ends at byte {end}, names it, and it is missing");
+        let missing = Error::corrupt(path, 0, "log", problem);
+        self.vouch_for_manifest_throughout().err().unwrap_or(missing)
+    }
+
+    /// As [`vouch_for_manifest`](Self::vouch_for_manifest), by all records of the logs, for where that is in doubt.
+    fn vouch_for_manifest_throughout(&self) -> Result<()> {
+        let dir = &self.env.dir;
+        for name in self.env.fs.list(dir).unwrap_or_default() {
+            let Some(FileName::Wal(_)) = FileName::parse(&name) else { continue };
+            let opened = LogReader::open(&*self.env.fs, &dir.join(name), LogKind::Wal, None);
+            let Ok(mut reader) = opened else { continue };
+            while let Ok(Some(record)) = reader.next() {
+                match WalRecord::decode(record.kind, record.payload) {
+                    Ok(WalRecord::Open(open)) => self.manifest.require(open.manifest)?,
+                    Ok(WalRecord::Close(close)) => self.manifest.require(close.manifest)?,
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
     }
 
     fn path(&self, number: FileNumber) -> PathBuf {
@@ -290,7 +312,7 @@ impl Replay<'_> {
         match self.manifest.version().clean_close() {
             Some(close) if close.log == log.number => {
                 let problem = format!("no record; the database was closed at {}", close.end);
-                Err(Error::corrupt(&self.path(log.number), 0, "record", problem))
+                Err(Error::corrupt(&self.path(log.number), LogFile::START, "record", problem))
             }
             _ => Ok(()),
         }

@@ -167,12 +167,14 @@ impl Check<'_> {
             // The key equal to a separator is looked for in the block before, and is the next one.
             if found != index && found + 1 != index {
                 let problem = format!("the first key of block {index} leads to block {found}");
-                return Err(Error::corrupt(&sst.source.path, 0, "sparse index page", problem));
+                let at = self.section_at(section::SPARSE_INDEX);
+                return Err(Error::corrupt(&sst.source.path, at, "sparse index page", problem));
             }
         }
         if newest && !self.has_location(hash(sst.seed, key), index, slot)? {
             let problem = format!("no entry for slot {slot} of block {index}");
-            return Err(Error::corrupt(&sst.source.path, 0, "hash index", problem));
+            let at = self.section_at(section::HASH_INDEX);
+            return Err(Error::corrupt(&sst.source.path, at, "hash index", problem));
         }
         Ok(())
     }
@@ -183,8 +185,9 @@ impl Check<'_> {
         for _ in 0..sst.hash.lines() {
             let place = sst.hash.place(number);
             let page = sst.hash_page(place.page)?;
-            let line = HashLine::of_page(&page, place)
-                .map_err(|error| sst.source.decode(contents_at(&(0..0)), error))?;
+            let at = self.section_at(section::HASH_INDEX) + (place.page * PAGE_BYTES) as u64;
+            let line = HashLine::of_page(&page, place);
+            let line = line.map_err(|error| sst.source.decode(at, error))?;
             let mut matches = line.matches(tag(hash));
             while matches != 0 {
                 let location = line.location(matches.trailing_zeros());
@@ -199,6 +202,10 @@ impl Check<'_> {
             number = sst.hash.next(number);
         }
         Ok(false)
+    }
+
+    fn section_at(&self, kind: u16) -> u64 {
+        self.sst.meta.section(kind).map_or(0, |section| section.offset)
     }
 
     fn sparse_index(&mut self) -> Result<()> {

@@ -49,6 +49,40 @@ fn trap_51_a_death_during_a_close_leaves_a_log_that_the_next_opening_syncs() {
     }
 }
 
+/// The file that an opening of `fs` names as damaged, and where.
+fn damage(fs: &MemFs) -> (String, u64) {
+    let error = options(fs).open("db").unwrap_err();
+    let corruption = error.corruption().expect("damage");
+    (corruption.file.display().to_string(), corruption.offset)
+}
+
+#[test]
+fn damage_behind_a_clean_close_is_named_where_it_is() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    db.create_table("things").unwrap().insert(row(1, 0)).unwrap();
+    db.flush().unwrap();
+    db.close().unwrap();
+    let log = fs.paths().into_iter().find(|path| path.ends_with(".wal")).unwrap();
+    // The first record of the only log.
+    let image = fs.kill_image();
+    image.flip(&log, 70, 1).unwrap();
+    assert_eq!(damage(&image), (log, 64));
+    // A manifest cut back to where it names a log that is gone: the last record of the other one says so.
+    let manifest = fs.paths().into_iter().find(|path| path.contains("MANIFEST")).unwrap();
+    let named = (64..fs.len(&manifest).unwrap()).step_by(8).map(|len| {
+        let image = fs.kill_image();
+        image.truncate(&manifest, len).unwrap();
+        options(&image).open("db").map_or_else(
+            |error| error.corruption().map(|damage| damage.file.display().to_string()),
+            |_| None,
+        )
+    });
+    for name in named.flatten() {
+        assert_eq!(name, manifest);
+    }
+}
+
 #[test]
 fn a_dropped_database_can_be_opened_again_at_once() {
     let fs = MemFs::new();
