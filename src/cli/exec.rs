@@ -14,7 +14,7 @@ use clap::Args;
 
 use super::failure::{Failure, Outcome};
 use super::window::Lines;
-use super::{Create, DurabilityName, open_durable};
+use super::{Create, DurabilityName, IoName, open_with};
 use crate::db::Db;
 use crate::error::{Code, Error, Result};
 use crate::model::{KeyPart, check_key};
@@ -35,6 +35,12 @@ pub(super) struct Exec {
     /// What a write survives once its answer is there
     #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
     durability: DurabilityName,
+    /// How the files of tables are read [default: mapped where addresses have 64 bits]
+    #[arg(long, value_enum)]
+    io: Option<IoName>,
+    /// What a memtable may take before it is flushed [default: 64 MiB]
+    #[arg(long, value_name = "BYTES")]
+    memtable_bytes: Option<usize>,
 }
 
 const EXEC_HELP: &str = r#"Requests:
@@ -59,7 +65,14 @@ Example:
 
 impl Exec {
     pub(super) fn run(self) -> Outcome {
-        let db = open_durable(&self.db, Create::IfMissing, self.durability)?;
+        let mut options = Db::options();
+        if let Some(io) = self.io {
+            options = options.io_mode(io.into());
+        }
+        if let Some(bytes) = self.memtable_bytes {
+            options = options.memtable_bytes(bytes);
+        }
+        let db = open_with(options, &self.db, Create::IfMissing, self.durability)?;
         let mut lines = Lines::new(io::stdin(), LINE_BYTES_MAX);
         let mut output = io::stdout().lock();
         loop {

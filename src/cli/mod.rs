@@ -18,6 +18,8 @@ mod maintain;
 mod output;
 #[cfg(feature = "sim")]
 mod sim;
+#[cfg(all(unix, feature = "sim"))]
+mod stress;
 mod window;
 
 use std::path::PathBuf;
@@ -27,7 +29,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use self::failure::{Failure, Outcome};
 use crate::db::Db;
-use crate::options::Durability;
+use crate::options::{Durability, IoMode, Options};
 
 /// An embedded store of typed entities, keyed by PartitionKey and RowKey.
 ///
@@ -69,6 +71,8 @@ enum Command {
     Checkpoint(maintain::Checkpoint),
     #[cfg(feature = "sim")]
     Sim(sim::Sim),
+    #[cfg(all(unix, feature = "sim"))]
+    Stress(stress::Stress),
 }
 
 /// What a write survives once it is acknowledged.
@@ -88,6 +92,24 @@ impl From<DurabilityName> for Durability {
             DurabilityName::Sync => Durability::Sync,
             DurabilityName::Os => Durability::Os,
             DurabilityName::Buffered => Durability::Buffered,
+        }
+    }
+}
+
+/// How the files of tables are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum IoName {
+    /// Mapped into memory
+    Mmap,
+    /// Read through a cache
+    Pread,
+}
+
+impl From<IoName> for IoMode {
+    fn from(name: IoName) -> Self {
+        match name {
+            IoName::Mmap => IoMode::Mmap,
+            IoName::Pread => IoMode::Pread,
         }
     }
 }
@@ -117,6 +139,8 @@ pub fn run() -> ExitCode {
         Command::Checkpoint(command) => command.run(),
         #[cfg(feature = "sim")]
         Command::Sim(command) => command.run(),
+        #[cfg(all(unix, feature = "sim"))]
+        Command::Stress(command) => command.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -129,7 +153,16 @@ fn open(path: &PathBuf, create: Create) -> Outcome<Db> {
 }
 
 fn open_durable(path: &PathBuf, create: Create, durability: DurabilityName) -> Outcome<Db> {
-    Db::options()
+    open_with(Db::options(), path, create, durability)
+}
+
+fn open_with(
+    options: Options,
+    path: &PathBuf,
+    create: Create,
+    durability: DurabilityName,
+) -> Outcome<Db> {
+    options
         .durability(durability.into())
         .create_if_missing(create == Create::IfMissing)
         .open(path)

@@ -6,6 +6,8 @@
 mod bad_input;
 mod exec;
 mod import;
+#[cfg(unix)]
+mod stress;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -260,6 +262,8 @@ fn help_teaches_by_example() {
         "stats",
         "verify",
         "checkpoint",
+        #[cfg(unix)]
+        "stress",
     ] {
         let help = place.ok(&format!("{command} --help"));
         assert!(help.contains(&format!("rowstone {command} ")), "{help}");

@@ -1,0 +1,186 @@
+//! What the process answered: a line of JSON in the oracle's terms.
+//!
+//! Not here: what it should have answered (`soak`).
+
+use crate::model::{DateTime, ETag};
+use crate::sim::oracle::Row;
+use crate::sim::value::Val;
+use crate::wire::json::{self, Members, Scalar};
+use crate::wire::odata;
+
+/// The members of one answer.
+pub(super) struct Answer<'a> {
+    members: Members<'a>,
+}
+
+/// An answer that is not ok.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) code: String,
+    /// The engine's kind of error, where the code is the service's for all of them.
+    pub(super) kind: Option<String>,
+    pub(super) index: Option<usize>,
+    pub(super) message: String,
+}
+
+/// The members of an entity that are looked at: ample for what the traffic writes.
+const MEMBERS_MAX: usize = 64;
+
+impl Refused {
+    /// The system refused: by a full disk, an error, or what followed one.
+    pub(super) fn is_storage(&self) -> bool {
+        let engine = matches!(self.kind.as_deref(), Some("Io" | "Poisoned"));
+        self.code == "StorageFull" || engine
+    }
+
+    /// What a verification finds where files cannot be opened: errors, but no damage, which has a place.
+    pub(super) fn is_limit(&self) -> bool {
+        self.is_storage() || (self.code.is_empty() && !self.message.contains(" at byte "))
+    }
+
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.kind.as_deref() == Some("Poisoned")
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.kind.as_deref().unwrap_or(&self.code)
+    }
+}
+
+impl<'a> Answer<'a> {
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// How it is no answer.
+    pub(super) fn read(line: &'a [u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(line).map_err(|error| format!("no text: {error}"))?;
+        let members = json::read_object(text, MEMBERS_MAX).map_err(|error| error.chain())?;
+        Ok(Self { members })
+    }
+
+    /// What was refused, if it was.
+    pub(super) fn refused(&self) -> Result<Option<Refused>, String> {
+        match self.scalar("ok")? {
+            Some(Scalar::Boolean(true)) => Ok(None),
+            Some(Scalar::Boolean(false)) => {
+                let Some(error) = self.find("error") else {
+                    // A verification that found something.
+                    let message = self.find("problems").unwrap_or("no reason").to_owned();
+                    return Ok(Some(Refused {
+                        code: String::new(),
+                        kind: None,
+                        index: None,
+                        message,
+                    }));
+                };
+                let error = Answer::read(error.as_bytes())?;
+                let index = match error.scalar("index")? {
+                    Some(Scalar::Number(text)) => text.parse().ok(),
+                    _ => None,
+                };
+                Ok(Some(Refused {
+                    code: error.text("code")?.ok_or("an error without a code")?,
+                    kind: error.text("kind")?,
+                    index,
+                    message: error.text("message")?.unwrap_or_default(),
+                }))
+            }
+            _ => Err("an answer without 'ok'".to_owned()),
+        }
+    }
+
+    /// The one tag of a commit; 0 if it has none, for deletes and tables.
+    pub(super) fn tag(&self) -> Result<u64, String> {
+        let mut tags = Vec::new();
+        if let Some(etag) = self.text("etag")? {
+            tags.push(ticks(&etag)?);
+        }
+        for etag in self.list("etags")? {
+            if let Scalar::String(etag) = etag {
+                tags.push(ticks(&etag)?);
+            }
+        }
+        let first = tags.first().copied().unwrap_or(0);
+        match tags.iter().all(|tag| *tag == first) {
+            true => Ok(first),
+            false => Err(format!("one commit, several tags: {tags:?}")),
+        }
+    }
+
+    pub(super) fn tables(&self) -> Result<Vec<String>, String> {
+        let names = self.list("tables")?.into_iter();
+        let names = names.map(|name| match name {
+            Scalar::String(name) => Ok(name.into_owned()),
+            _ => Err("a table's name is no string".to_owned()),
+        });
+        names.collect()
+    }
+
+    pub(super) fn entity(&self) -> Result<Row, String> {
+        row(self.find("entity").ok_or("no entity")?)
+    }
+
+    pub(super) fn entities(&self) -> Result<Vec<Row>, String> {
+        let list = self.find("entities").ok_or("no entities")?;
+        let list = json::read_array(list, usize::MAX).map_err(|error| error.chain())?;
+        list.into_iter().map(|entity| row(entity.get())).collect()
+    }
+
+    /// Where the next page begins.
+    pub(super) fn next(&self) -> Result<Option<(String, String)>, String> {
+        let next = self.find("next").filter(|next| *next != "null");
+        let Some(next) = next else { return Ok(None) };
+        let next = Answer::read(next.as_bytes())?;
+        match (next.text("pk")?, next.text("rk")?) {
+            (Some(pk), Some(rk)) => Ok(Some((pk, rk))),
+            _ => Err("a next page without its key".to_owned()),
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<&'a str> {
+        self.members.iter().find(|(member, _)| member == name).map(|(_, value)| value.get())
+    }
+
+    fn scalar(&self, name: &str) -> Result<Option<Scalar<'a>>, String> {
+        let found = self.members.iter().find(|(member, _)| member == name);
+        let scalar = found.map(|(_, value)| Scalar::read(value));
+        scalar.transpose().map_err(|error| error.chain())
+    }
+
+    fn text(&self, name: &str) -> Result<Option<String>, String> {
+        match self.scalar(name)? {
+            Some(Scalar::String(text)) => Ok(Some(text.into_owned())),
+            None | Some(Scalar::Null) => Ok(None),
+            Some(_) => Err(format!("'{name}' is no string")),
+        }
+    }
+
+    /// The items of a list; none if it is not there.
+    fn list(&self, name: &str) -> Result<Vec<Scalar<'a>>, String> {
+        let Some(list) = self.find(name) else { return Ok(Vec::new()) };
+        let items = json::read_array(list, usize::MAX).map_err(|error| error.chain())?;
+        let items = items.into_iter().map(Scalar::read).collect::<Result<_, _>>();
+        items.map_err(|error| error.chain())
+    }
+}
+
+/// An entity; its Timestamp must be the time of its tag.
+fn row(text: &str) -> Result<Row, String> {
+    let entity = odata::read_entity(text).map_err(|error| error.chain())?;
+    let members = Answer::read(text.as_bytes())?;
+    let etag = ticks(&members.text("odata.etag")?.ok_or("an entity without a tag")?)?;
+    let time = members.text("Timestamp")?.unwrap_or_default();
+    if time.parse::<DateTime>().map(DateTime::ticks).ok() != Some(etag) {
+        return Err(format!("Timestamp {time} of an entity with tag {etag}"));
+    }
+    let properties = entity.properties();
+    let properties =
+        properties.map(|(name, value)| (name.to_owned(), Val::from_ref(value))).collect();
+    let (pk, rk) = (entity.partition_key().to_string(), entity.row_key().to_string());
+    Ok(Row { pk, rk, properties, etag })
+}
+
+fn ticks(etag: &str) -> Result<u64, String> {
+    let etag: ETag = etag.parse().map_err(|_| format!("`{etag}` is no tag"))?;
+    Ok(etag.seq().ticks())
+}

@@ -1,0 +1,179 @@
+//! `stress`: kills this very program at random moments, and compares what is left with a model.
+//!
+//! The parent is the model; the child is the same executable as `exec`. A seed decides requests, options and
+//! plans; when exactly a kill strikes, and what the system makes of a limit, is real and not replayed.
+//!
+//! Files: `soak` (lives of the process and what must be found), `plan` (what a life is like), `traffic`
+//! (requests), `answer`, `session` and `child` (the process), `disk` (a small file system), `tally` (counts).
+//!
+//! Not here: the model itself (`sim::oracle`).
+
+mod answer;
+mod child;
+mod disk;
+mod plan;
+mod session;
+mod soak;
+mod tally;
+mod traffic;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+
+use self::disk::Disk;
+use self::plan::Scenario;
+use self::soak::{Soak, Until};
+use super::DurabilityName;
+use super::failure::{Failure, Outcome, eprint_line};
+use super::output::Output;
+use crate::clock::{Clock, SystemClock};
+use crate::fs::{DiskFs, Fs};
+use crate::rng::Rng;
+
+/// Kill this program at random moments, restart it, and compare what it kept with a model.
+#[derive(Args)]
+#[command(after_long_help = STRESS_HELP)]
+pub(super) struct Stress {
+    /// A directory that is missing or empty; it is kept
+    dir: PathBuf,
+    /// How long each scenario runs [default: 60, without --kills]
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+    /// Ends a scenario after so many lives of the process
+    #[arg(long, value_name = "N")]
+    kills: Option<u64>,
+    /// Decides the requests and the options; the moments of the kills are real [default: random]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// What a write survives [default: another one at each start]
+    #[arg(long, value_enum)]
+    durability: Option<DurabilityName>,
+    /// On a file system of so many bytes, which fills up; for the superuser, who may mount one
+    #[arg(long, value_name = "BYTES", value_parser = at_least::<{ 1 << 20 }>)]
+    fill: Option<u64>,
+    /// With at most so many open files
+    #[arg(long, value_name = "N", value_parser = at_least::<8>)]
+    open_files: Option<u64>,
+    /// With files of at most so many bytes
+    #[arg(long, value_name = "BYTES", value_parser = at_least::<{ 64 << 10 }>)]
+    file_bytes: Option<u64>,
+    /// Every scenario, one after the other, with limits of their own where none is given
+    #[arg(long)]
+    full: bool,
+    /// One JSON object a scenario
+    #[arg(long)]
+    json: bool,
+}
+
+const STRESS_HELP: &str = "\
+Without a limit, each life of the process ends by signal 9 at a random moment: while it
+opens, works on several requests that wait, or closes; now and then by a close in order.
+Then the state found must be that after all commits that were acknowledged as durable
+enough, and at most the one request that was not answered yet; groups are whole, tags only
+grow, and `verify` finds nothing.
+
+With a limit, every other life runs under it: on a full disk writes are refused with
+StorageFull and go on when there is space again; without descriptors, or with a file grown
+to its limit, requests fail but nothing acknowledged is lost. A file grown to its limit
+ends the process by SIGXFSZ, which is a kill like any other, unless it ignores the signal;
+both are tried.
+
+The first difference ends the run with status 1 and a description; the directory stays.
+
+Examples:
+  rowstone stress /tmp/soak --seconds 60
+  rowstone stress /tmp/soak --kills 100 --durability buffered --seed 7
+  rowstone stress /tmp/soak --full --seconds 20";
+
+/// Limits of `--full` where none is given.
+const FILL_BYTES: u64 = 8 << 20;
+const OPEN_FILES: u64 = 24;
+const FILE_BYTES: u64 = 1 << 20;
+const SECONDS: u64 = 60;
+
+fn at_least<const LEAST: u64>(text: &str) -> Result<u64, String> {
+    let number: u64 = text.parse().map_err(|error| format!("{error}"))?;
+    if number < LEAST { Err(format!("at least {LEAST} is needed")) } else { Ok(number) }
+}
+
+impl Stress {
+    pub(super) fn run(self) -> Outcome {
+        let seed = self.seed.unwrap_or_else(|| Rng::from_entropy().next_u64() >> 32);
+        let mut scenarios = Vec::new();
+        let limit = |given: Option<u64>, usual| given.or(self.full.then_some(usual));
+        if self.full || (self.fill, self.open_files, self.file_bytes) == (None, None, None) {
+            scenarios.push(Scenario::Kills);
+        }
+        scenarios.extend(limit(self.fill, FILL_BYTES).map(Scenario::Fill));
+        scenarios.extend(limit(self.open_files, OPEN_FILES).map(Scenario::OpenFiles));
+        scenarios.extend(limit(self.file_bytes, FILE_BYTES).map(Scenario::FileBytes));
+        check_empty(&self.dir)?;
+        scenarios.into_iter().try_for_each(|scenario| self.scenario(scenario, seed))
+    }
+
+    fn scenario(&self, scenario: Scenario, seed: u64) -> Outcome {
+        let name = scenario.name();
+        let dir = self.dir.join(name);
+        make_dir(&dir)?;
+        let mut disk = None;
+        let mut scenario = scenario;
+        if let Scenario::Fill(bytes) = scenario {
+            match Disk::mount(&dir, bytes) {
+                Ok(mounted) => disk = Some(mounted),
+                Err(why) => {
+                    eprint_line(&format!(
+                        "skipped: no file system of {bytes} bytes can be mounted here ({why}); \
+                         files of at most that many bytes instead"
+                    ));
+                    scenario = Scenario::FileBytes(bytes);
+                }
+            }
+        }
+        let clock = SystemClock::new();
+        let seconds = self.seconds.or(self.kills.is_none().then_some(SECONDS));
+        let until = Until {
+            time: seconds.map(|seconds| clock.monotonic() + Duration::from_secs(seconds)),
+            lives: self.kills,
+        };
+        let durability = self.durability.map(Into::into);
+        let mut soak = Soak::new(dir.join("db"), scenario, disk, durability, seed, clock);
+        let result = soak.run(&until);
+        let tally = soak.end(result.is_err());
+        if let Err(what) = result {
+            let dir = dir.display();
+            let text = format!("{name}, seed {seed}: {what}\n  the database is in {dir}");
+            return Err(Failure::Other(text));
+        }
+        self.print(name, seed, &tally)
+    }
+
+    fn print(&self, name: &str, seed: u64, tally: &tally::Tally) -> Outcome {
+        use std::io::Write;
+        let mut output = Output::standard();
+        let written = if self.json {
+            let counts = tally.json();
+            writeln!(output, "{{\"scenario\":\"{name}\",\"seed\":{seed},\"counts\":{counts}}}")
+        } else {
+            writeln!(output, "{name}, seed {seed}: no difference\n{}", tally.text())
+        };
+        written.map_err(Failure::output)?;
+        output.finish()
+    }
+}
+
+/// A directory with something in it may be somebody's.
+fn check_empty(dir: &Path) -> Outcome {
+    let fs = DiskFs::new();
+    let cannot = |error| Failure::Other(format!("cannot read {}: {error}", dir.display()));
+    if fs.exists(dir).map_err(cannot)? && !fs.list(dir).map_err(cannot)?.is_empty() {
+        return Err(Failure::Usage(format!("{} is not empty", dir.display())));
+    }
+    Ok(())
+}
+
+fn make_dir(dir: &Path) -> Outcome {
+    let cannot = |error| Failure::Other(format!("cannot create {}: {error}", dir.display()));
+    DiskFs::new().create_dir_all(dir).map_err(cannot)
+}

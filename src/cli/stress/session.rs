@@ -1,0 +1,108 @@
+//! A process that answers: requests sent, answers awaited.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::answer::{Answer, Refused};
+use super::child::{Child, Heard, Limits};
+use super::traffic::{Ask, rest_of_table};
+use crate::sim::oracle::{Oracle, Table, Tables, key};
+
+/// A process and the requests it has not answered.
+pub(super) struct Session {
+    pub(super) child: Child,
+    pub(super) waiting: VecDeque<(Ask, usize)>,
+    pub(super) waiting_bytes: usize,
+    /// To be asked before anything random.
+    pub(super) first: VecDeque<Ask>,
+    /// Requests that the storage refused.
+    pub(super) refused: u64,
+    pub(super) poisoned: bool,
+    /// Whether it has answered anything.
+    pub(super) heard: bool,
+    pub(super) last_commit: Duration,
+    /// When a full disk got space, until the first commit after that.
+    pub(super) relieved: Option<Duration>,
+}
+
+/// Why the state cannot be read.
+pub(super) enum Halt {
+    Refused(Refused),
+    Ended,
+    Wrong(String),
+}
+
+/// Longer than anything takes; an answer that has not come then never will.
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+impl From<String> for Halt {
+    fn from(what: String) -> Self {
+        Halt::Wrong(what)
+    }
+}
+
+impl Session {
+    pub(super) fn start(arguments: &[OsString], limits: &Limits) -> Result<Session, String> {
+        Ok(Session {
+            child: Child::start(arguments, limits)?,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            first: VecDeque::new(),
+            refused: 0,
+            poisoned: false,
+            heard: false,
+            last_commit: Duration::ZERO,
+            relieved: None,
+        })
+    }
+
+    /// One request, and its answer if that is ok.
+    pub(super) fn ask(&mut self, line: &[u8]) -> Result<Vec<u8>, Halt> {
+        self.child.send(line);
+        match self.child.hear(ANSWER_WITHIN) {
+            Heard::Answer(answer) => {
+                self.heard = true;
+                match Answer::read(&answer)?.refused()? {
+                    Some(refused) => Err(Halt::Refused(refused)),
+                    None => Ok(answer),
+                }
+            }
+            Heard::Nothing => Err(Halt::Wrong(self.silent())),
+            Heard::End => Err(Halt::Ended),
+        }
+    }
+
+    /// Everything that the database shows.
+    pub(super) fn state(&mut self) -> Result<Tables, Halt> {
+        let answer = self.ask(&Ask::Tables.line(&Oracle::new()))?;
+        let mut tables = Tables::new();
+        for name in Answer::read(&answer)?.tables()? {
+            let mut rows = BTreeMap::new();
+            let mut from: Option<(String, String)> = None;
+            loop {
+                let from_key = from.as_ref().map(|(pk, rk)| (&**pk, &**rk));
+                let answer = self.ask(&rest_of_table(&name, from_key))?;
+                let answer = Answer::read(&answer)?;
+                for row in answer.entities()? {
+                    let key = key(&row.pk, &row.rk);
+                    if rows.last_key_value().is_some_and(|(last, _)| *last >= key) {
+                        return Err(Halt::Wrong(format!("{name}: out of order: {row}")));
+                    }
+                    rows.insert(key, Rc::new(row));
+                }
+                from = answer.next()?;
+                if from.is_none() {
+                    break;
+                }
+            }
+            tables.insert(name.to_lowercase(), Table { name, rows: Rc::new(rows) });
+        }
+        Ok(tables)
+    }
+
+    pub(super) fn silent(&self) -> String {
+        format!("no answer within {ANSWER_WITHIN:?}, with {} requests waiting", self.waiting.len())
+    }
+}

@@ -1,0 +1,593 @@
+//! Lives of the process, one after the other, and what each must find of those before it.
+//!
+//! 1. Start the process; now and then kill it while it opens.
+//! 2. Read the whole state back. It must be that after all commits acknowledged as durable enough, or after
+//!    more of them, or after all and one change that was not answered; then `verify` must find nothing.
+//! 3. Send requests, several at a time, and compare each answer with the model, in order.
+//! 4. End it: by signal 9 with requests waiting, while it closes, or in order. What it had answered counts.
+//!
+//! Invariants
+//! * nothing is written to a database whose state was not compared;
+//! * `exec` carries out one request at a time: of those without an answer only the first may have happened;
+//! * without a limit no request is refused but for the reasons of the model, and no process ends by itself.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::answer::{Answer, Refused};
+use super::child::{Ended, Heard, Limits};
+use super::disk::Disk;
+use super::plan::{Ending, Plan, Scenario};
+use super::session::{ANSWER_WITHIN, Halt, Session};
+use super::tally::{Progress, Tally};
+use super::traffic::{Ask, TABLES, Traffic};
+use crate::clock::{Clock, SystemClock};
+use crate::options::Durability;
+use crate::rng::Rng;
+use crate::sim::oracle::{Change, Oracle, Row, Tables, key};
+use crate::sim::step::{Condition, Verb, Write};
+
+/// When to stop.
+pub(super) struct Until {
+    /// By the clock's monotonic time.
+    pub(super) time: Option<Duration>,
+    pub(super) lives: Option<u64>,
+}
+
+/// The model, and the process that is compared with it.
+pub(super) struct Soak {
+    db: PathBuf,
+    scenario: Scenario,
+    disk: Option<Disk>,
+    durability: Option<Durability>,
+    rng: Rng,
+    traffic: Traffic,
+    oracle: Oracle,
+    /// Changes of which one may have happened: no answer says whether.
+    doubts: Vec<Change>,
+    /// How long opening takes.
+    opening: Duration,
+    clock: SystemClock,
+    progress: Progress,
+    tally: Tally,
+}
+
+/// Requests that wait are no more than a pipe holds, so that sending never blocks.
+const WAITING_BYTES_MAX: usize = 60 << 10;
+/// So many refusals by the storage end a life's requests.
+const REFUSED_MAX: u64 = 40;
+/// What a relieved file system has, in terms of the small one.
+const RELIEF: u64 = 8;
+/// Space for a full disk must be made use of within this time.
+const GOES_ON_WITHIN: Duration = Duration::from_secs(30);
+
+impl Soak {
+    pub(super) fn new(
+        db: PathBuf,
+        scenario: Scenario,
+        disk: Option<Disk>,
+        durability: Option<Durability>,
+        seed: u64,
+        clock: SystemClock,
+    ) -> Self {
+        let mut rng = Rng::from_seed(seed);
+        let traffic = Traffic::new(Rng::from_seed(rng.next_u64()));
+        Self {
+            db,
+            scenario,
+            disk,
+            durability,
+            rng,
+            traffic,
+            oracle: Oracle::new(),
+            doubts: Vec::new(),
+            opening: Duration::from_millis(5),
+            clock,
+            progress: Progress::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// Runs lives until it is time, and then two more in peace.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub(super) fn run(&mut self, until: &Until) -> Result<(), String> {
+        let over = |soak: &Self| {
+            until.time.is_some_and(|time| soak.clock.monotonic() >= time)
+                || until.lives.is_some_and(|lives| soak.tally.starts >= lives)
+        };
+        while !over(self) {
+            let plan = self.plan();
+            self.life(plan)?;
+        }
+        for requests in [50, 0] {
+            let plan = self.plan();
+            let (limits, ending) = (Limits::default(), Ending::Close);
+            self.life(Plan { limited: false, limits, ending, requests, ..plan })?;
+        }
+        Ok(())
+    }
+
+    /// What came of it; the small file system stays mounted after a failure, for a look.
+    pub(super) fn end(mut self, failed: bool) -> Tally {
+        if let Some(disk) = &mut self.disk {
+            disk.keep = failed;
+        }
+        self.tally
+    }
+
+    fn plan(&mut self) -> Plan {
+        Plan::random(&mut self.rng, self.scenario, self.durability, self.opening)
+    }
+
+    fn life(&mut self, mut plan: Plan) -> Result<(), String> {
+        self.set_disk(&mut plan);
+        self.set_traffic(&plan);
+        let number = self.tally.starts;
+        self.tally.starts += 1;
+        self.progress.show(self.scenario.name(), &self.tally);
+        let mut session = Session::start(&plan.arguments(&self.db), &plan.limits)?;
+        let lived = self.live(&mut session, &plan);
+        lived.map_err(|what| format!("life {number} ({}): {what}", plan.describe()))
+    }
+
+    fn live(&mut self, session: &mut Session, plan: &Plan) -> Result<(), String> {
+        if plan.ending == Ending::KillOpening {
+            session.child.hear(plan.delay);
+            self.tally.kills_opening += 1;
+            return self.kill(session, plan);
+        }
+        match self.compare(session, plan) {
+            Ok(()) => {}
+            Err(Halt::Wrong(what)) => return Err(what),
+            Err(Halt::Ended) => return self.ended(session, plan),
+            Err(Halt::Refused(refused)) if plan.limited && refused.is_storage() => {
+                // Too little to be sure of what is there: nothing is written in this life.
+                *self.tally.refusals.entry(refused.name().to_owned()).or_default() += 1;
+                return self.kill(session, plan);
+            }
+            Err(Halt::Refused(refused)) => return Err(format!("read back: {refused:?}")),
+        }
+        if self.disk.is_some() && !plan.limited {
+            self.make_space(session);
+        }
+        if !self.work(session, plan)? {
+            return self.ended(session, plan);
+        }
+        match plan.ending {
+            Ending::Kill | Ending::KillOpening => {
+                self.hear_for(session, plan, plan.delay)?;
+                self.kill(session, plan)
+            }
+            Ending::KillClosing => {
+                session.child.end_requests();
+                self.tally.kills_closing += 1;
+                self.hear_for(session, plan, plan.delay)?;
+                self.kill(session, plan)
+            }
+            Ending::Close => {
+                session.child.end_requests();
+                self.ended(session, plan)
+            }
+        }
+    }
+
+    /// What fills files and disks, where that is the point.
+    fn set_traffic(&mut self, plan: &Plan) {
+        let heavy =
+            plan.limited && matches!(self.scenario, Scenario::Fill(_) | Scenario::FileBytes(_));
+        let (large, catalog) = if heavy { ((30_000, 40), false) } else { ((20_000, 2), true) };
+        (self.traffic.large, self.traffic.catalog) = (large, catalog);
+    }
+
+    /// The file system's size for this life; one too full to be made small is left as it is.
+    fn set_disk(&mut self, plan: &mut Plan) {
+        let (Scenario::Fill(bytes), Some(disk)) = (self.scenario, &self.disk) else { return };
+        if plan.limited {
+            let least = bytes / 2;
+            plan.limited = disk.resize(least + self.rng.below(bytes - least)).is_ok();
+        }
+        if !plan.limited {
+            // Larger than what is there: never refused.
+            drop(disk.resize(bytes.saturating_mul(RELIEF)));
+        }
+    }
+
+    /// Drops what is there, so that the next full disk is filled anew.
+    fn make_space(&self, session: &mut Session) {
+        let drops = TABLES.map(|table| Ask::Change(Change::Drop(table.to_owned())));
+        session.first.extend(drops);
+        session.first.extend([Ask::Flush, Ask::Compact]);
+    }
+
+    /// Reads the state back and has it verified; from then on the model is what was found.
+    fn compare(&mut self, session: &mut Session, plan: &Plan) -> Result<(), Halt> {
+        let began = self.clock.monotonic();
+        let first = session.ask(&Ask::Stats.line(&self.oracle))?;
+        let took = self.clock.monotonic().saturating_sub(began);
+        self.opening = (self.opening.saturating_mul(3) + took) / 4;
+        drop(first);
+        let state = session.state()?;
+        self.find(state)?;
+        self.tally.compared += 1;
+        match session.ask(&Ask::Verify.line(&self.oracle)) {
+            Err(Halt::Refused(refused)) if plan.limited && refused.is_limit() => Ok(()),
+            Err(Halt::Refused(refused)) => Err(Halt::Wrong(format!("verify: {}", refused.message))),
+            verified => verified.map(drop),
+        }
+    }
+
+    /// The state found must be one of those that may be.
+    fn find(&mut self, state: Tables) -> Result<(), String> {
+        let (commits, floor) = (self.oracle.commits(), self.oracle.process_floor);
+        if state != self.oracle.tables {
+            let happened = self.doubts.iter().find_map(|change| self.happened(change, &state));
+            if let Some(tag) = happened {
+                if tag > 0 && tag <= self.oracle.etag_max {
+                    return Err(format!("tag {tag} after {}", self.oracle.etag_max));
+                }
+                self.oracle.etag_max = self.oracle.etag_max.max(tag);
+                self.tally.unanswered_found += 1;
+            } else {
+                let prefix = self.oracle.find(&state, floor)?;
+                self.tally.commits_lost += (commits - prefix) as u64;
+            }
+        }
+        self.oracle = model_of(&state, self.oracle.etag_max);
+        self.traffic.renumber(&self.oracle);
+        self.doubts.clear();
+        Ok(())
+    }
+
+    /// The tag of `change` if all commits and it make `state`.
+    fn happened(&self, change: &Change, state: &Tables) -> Option<u64> {
+        self.oracle.check(change).ok()?;
+        let tag = match change {
+            Change::Create(_) | Change::Drop(_) => 0,
+            Change::Rows { table, writes } => {
+                let rows = &state.get(&table.to_lowercase())?.rows;
+                match writes.iter().find(|write| write.verb != Verb::Delete) {
+                    Some(write) => rows.get(&key(&write.pk, &write.rk))?.etag,
+                    None => 0,
+                }
+            }
+        };
+        let mut with = model_of(&self.oracle.tables, 0);
+        with.commit(change, tag, Durability::Sync);
+        (with.tables == *state).then_some(tag)
+    }
+
+    /// Sends requests and compares the answers; false if the process ended.
+    fn work(&mut self, session: &mut Session, plan: &Plan) -> Result<bool, String> {
+        let mut answered = 0;
+        while answered < plan.requests.max(session.first.len() as u64)
+            && session.refused < REFUSED_MAX
+        {
+            self.fill_window(session, plan);
+            match session.child.hear(ANSWER_WITHIN) {
+                Heard::Answer(line) => self.settle(session, plan, &line)?,
+                Heard::Nothing => return Err(session.silent()),
+                Heard::End => return Ok(false),
+            }
+            answered += 1;
+            self.relieve(session, plan)?;
+        }
+        Ok(true)
+    }
+
+    fn fill_window(&mut self, session: &mut Session, plan: &Plan) {
+        while session.waiting.len() < plan.window
+            && (session.waiting.is_empty() || session.waiting_bytes < WAITING_BYTES_MAX / 2)
+        {
+            let first = session.first.pop_front();
+            let ask = first.unwrap_or_else(|| self.traffic.next(&self.oracle));
+            let line = ask.line(&self.oracle);
+            let lone = line.len() > WAITING_BYTES_MAX / 2;
+            if lone && !session.waiting.is_empty() {
+                session.first.push_front(ask);
+                return;
+            }
+            session.waiting_bytes += line.len();
+            session.waiting.push_back((ask, line.len()));
+            // Whoever does not read any more has ended, which is heard of.
+            session.child.send(&line);
+        }
+    }
+
+    /// Gives a full disk space, and sees that it is made use of.
+    fn relieve(&mut self, session: &mut Session, plan: &Plan) -> Result<(), String> {
+        let (Scenario::Fill(bytes), Some(disk)) = (self.scenario, &self.disk) else {
+            return Ok(());
+        };
+        let now = self.clock.monotonic();
+        if let Some(since) = session.relieved {
+            // A poisoned database takes nothing more by right.
+            if session.poisoned {
+                session.refused = REFUSED_MAX;
+            } else if session.last_commit > since {
+                self.tally.relieved += 1;
+                (session.relieved, session.refused) = (None, REFUSED_MAX);
+            } else if now > since + GOES_ON_WITHIN {
+                return Err(format!("no write is taken {GOES_ON_WITHIN:?} after there was space"));
+            } else {
+                session.refused = 0;
+            }
+        } else if plan.limited && plan.relieve && session.refused >= REFUSED_MAX / 2 {
+            disk.resize(bytes.saturating_mul(RELIEF))?;
+            session.relieved = Some(now);
+        }
+        Ok(())
+    }
+
+    /// Compares one answer with what the model says to the request that has waited longest.
+    fn settle(&mut self, session: &mut Session, plan: &Plan, line: &[u8]) -> Result<(), String> {
+        let Some((ask, bytes)) = session.waiting.pop_front() else {
+            return Err(format!("an answer that nobody asked for: {}", shown(line)));
+        };
+        session.waiting_bytes -= bytes;
+        session.heard = true;
+        self.tally.requests += 1;
+        let request = ask.line(&self.oracle);
+        let settled = self.settle_one(session, plan, &ask, line);
+        settled.map_err(|what| {
+            format!("{what}\n  request: {}\n  answer:  {}", shown(&request), shown(line))
+        })
+    }
+
+    fn settle_one(
+        &mut self,
+        session: &mut Session,
+        plan: &Plan,
+        ask: &Ask,
+        line: &[u8],
+    ) -> Result<(), String> {
+        let answer = Answer::read(line)?;
+        let refused = answer.refused()?;
+        if let Some(refused) = refused.as_ref().filter(|refused| refused.is_storage()) {
+            return self.storage_refused(session, plan, ask, refused);
+        }
+        match ask {
+            Ask::Change(change) => self.changed(session, plan, change, &answer, refused),
+            _ => self.read(plan, ask, &answer, refused),
+        }
+    }
+
+    fn storage_refused(
+        &mut self,
+        session: &mut Session,
+        plan: &Plan,
+        ask: &Ask,
+        refused: &Refused,
+    ) -> Result<(), String> {
+        if !plan.limited {
+            return Err("refused by the storage, which is well".to_owned());
+        }
+        session.refused += 1;
+        *self.tally.refusals.entry(refused.name().to_owned()).or_default() += 1;
+        if let Ask::Change(change) = ask
+            && refused.code != "StorageFull"
+            && !session.poisoned
+        {
+            self.doubts.push(change.clone());
+        }
+        session.poisoned |= refused.is_poisoned();
+        Ok(())
+    }
+
+    fn changed(
+        &mut self,
+        session: &mut Session,
+        plan: &Plan,
+        change: &Change,
+        answer: &Answer<'_>,
+        refused: Option<Refused>,
+    ) -> Result<(), String> {
+        match (refused, self.oracle.check(change)) {
+            (None, Ok(())) => {
+                let tag = answer.tag()?;
+                if (tag == 0) == has_tag(change) || (tag > 0 && tag <= self.oracle.etag_max) {
+                    return Err(format!("tag {tag} after {}", self.oracle.etag_max));
+                }
+                if session.poisoned {
+                    return Err("committed by a poisoned database".to_owned());
+                }
+                self.oracle.commit(change, tag, plan.durability);
+                self.traffic.note(&self.oracle);
+                // Whatever failed before did not happen, or this one would have been refused.
+                self.doubts.clear();
+                self.tally.commits += 1;
+                session.last_commit = self.clock.monotonic();
+                Ok(())
+            }
+            (None, Err(due)) => Err(format!("done, where {due:?} was due")),
+            (Some(refused), Err(due)) => {
+                // A write alone has no index to speak of.
+                let group = matches!(change, Change::Rows { writes, .. } if writes.len() > 1);
+                if refused.code != due.code || (group && refused.index != due.index) {
+                    return Err(format!("refused, where {due:?} was due"));
+                }
+                *self.tally.refusals.entry(refused.code).or_default() += 1;
+                Ok(())
+            }
+            (Some(_), Ok(())) => Err("refused, where it was due to be done".to_owned()),
+        }
+    }
+
+    fn read(
+        &self,
+        plan: &Plan,
+        ask: &Ask,
+        answer: &Answer<'_>,
+        refused: Option<Refused>,
+    ) -> Result<(), String> {
+        let code = refused.as_ref().map(|refused| &*refused.code);
+        let rows = |table: &str| self.oracle.tables.get(&table.to_lowercase()).map(|t| &*t.rows);
+        match ask {
+            Ask::Get { table, pk, rk } => {
+                let row = rows(table).map(|rows| rows.get(&key(pk, rk)));
+                match (row, code) {
+                    (None, Some("TableNotFound")) | (Some(None), Some("ResourceNotFound")) => {
+                        Ok(())
+                    }
+                    (Some(Some(row)), None) => same(&answer.entity()?, row),
+                    (due, _) => Err(format!("{due:?} was due")),
+                }
+            }
+            Ask::Query { table, pk, top } => match (rows(table), code) {
+                (None, Some("TableNotFound")) => Ok(()),
+                (Some(rows), None) => {
+                    let rows =
+                        rows.values().filter(|row| pk.as_ref().is_none_or(|pk| *pk == row.pk));
+                    same_page(&rows.collect::<Vec<_>>(), *top, answer)
+                }
+                _ => Err("not what was due".to_owned()),
+            },
+            Ask::Tables if code.is_none() => {
+                let due: Vec<_> = self.oracle.tables.values().map(|t| t.name.clone()).collect();
+                let found = answer.tables()?;
+                if found == due { Ok(()) } else { Err(format!("{due:?} was due")) }
+            }
+            Ask::Verify if plan.limited && refused.as_ref().is_some_and(Refused::is_limit) => {
+                Ok(())
+            }
+            _ if code.is_none() => Ok(()),
+            _ => Err("refused".to_owned()),
+        }
+    }
+
+    /// Takes answers for at most `wait`.
+    fn hear_for(
+        &mut self,
+        session: &mut Session,
+        plan: &Plan,
+        wait: Duration,
+    ) -> Result<(), String> {
+        let until = self.clock.monotonic() + wait;
+        loop {
+            let left = until.saturating_sub(self.clock.monotonic());
+            match session.child.hear(left) {
+                Heard::Answer(line) => self.settle(session, plan, &line)?,
+                Heard::Nothing | Heard::End => return Ok(()),
+            }
+        }
+    }
+
+    /// Signal 9; what was answered before it counts.
+    fn kill(&mut self, session: &mut Session, plan: &Plan) -> Result<(), String> {
+        session.child.kill();
+        self.tally.kills += 1;
+        let ended = self.last_words(session, plan)?;
+        if ended.text.contains("panicked") {
+            return Err(format!("killed after it {}", ended.describe()));
+        }
+        Ok(())
+    }
+
+    /// The process has ended by itself or will: was it entitled to?
+    fn ended(&mut self, session: &mut Session, plan: &Plan) -> Result<(), String> {
+        let told = plan.ending == Ending::Close && session.child.is_told();
+        let ended = self.last_words(session, plan)?;
+        if told && ended.is_success() {
+            if !session.waiting.is_empty() {
+                return Err(format!("closed with {} requests unanswered", session.waiting.len()));
+            }
+            self.tally.closes += 1;
+            self.oracle.all_durable();
+            self.doubts.clear();
+            return Ok(());
+        }
+        let signalled = plan.limits.file_bytes.is_some() && !plan.limits.ignore_signal;
+        if signalled && ended.is_file_limit() {
+            self.tally.ends_by_limit += 1;
+            return Ok(());
+        }
+        // Damage is never the fault of a limit.
+        if plan.limited
+            && (told || !session.heard)
+            && ended.is_refusal()
+            && !ended.text.contains("lists all damage")
+        {
+            self.tally.refused_starts += u64::from(!told);
+            return Ok(());
+        }
+        Err(format!("the process ended: {}", ended.describe()))
+    }
+
+    /// Takes the answers that are left; the first request without one may have happened.
+    fn last_words(&mut self, session: &mut Session, plan: &Plan) -> Result<Ended, String> {
+        loop {
+            match session.child.hear(ANSWER_WITHIN) {
+                Heard::Answer(line) => self.settle(session, plan, &line)?,
+                Heard::Nothing => return Err(session.silent()),
+                Heard::End => break,
+            }
+        }
+        self.tally.unanswered += session.waiting.len() as u64;
+        if let Some((Ask::Change(change), _)) = session.waiting.front() {
+            self.doubts.push(change.clone());
+        }
+        session.child.wait()
+    }
+}
+
+/// A model that holds `tables` and has forgotten how they came about.
+fn model_of(tables: &Tables, etag_max: u64) -> Oracle {
+    let mut oracle = Oracle::new();
+    for table in tables.values() {
+        oracle.commit(&Change::Create(table.name.clone()), 0, Durability::Sync);
+        for row in table.rows.values() {
+            let properties = row.properties.clone().into_iter().collect();
+            let (pk, rk) = (row.pk.clone(), row.rk.clone());
+            let write = Write { verb: Verb::Upsert, pk, rk, properties, condition: Condition::Any };
+            let change = Change::Rows { table: table.name.clone(), writes: vec![write] };
+            oracle.commit(&change, row.etag, Durability::Sync);
+        }
+    }
+    oracle.etag_max = oracle.etag_max.max(etag_max);
+    oracle
+}
+
+fn has_tag(change: &Change) -> bool {
+    match change {
+        Change::Create(_) | Change::Drop(_) => false,
+        Change::Rows { writes, .. } => writes.iter().any(|write| write.verb != Verb::Delete),
+    }
+}
+
+fn same(found: &Row, due: &Row) -> Result<(), String> {
+    if found == due { Ok(()) } else { Err(format!("{due} @{} was due", due.etag)) }
+}
+
+/// The page may end early, but what it holds is what comes first, and an end is the end.
+fn same_page(due: &[&Rc<Row>], top: usize, answer: &Answer<'_>) -> Result<(), String> {
+    let found = answer.entities()?;
+    let next = answer.next()?;
+    if found.len() > top || found.len() > due.len() {
+        return Err(format!("{} entities, where at most {top} of {}", found.len(), due.len()));
+    }
+    found.iter().zip(due).try_for_each(|(found, due)| same(found, due))?;
+    match (due.get(found.len()), next) {
+        (Some(row), Some((pk, rk))) if (&row.pk, &row.rk) == (&pk, &rk) && !found.is_empty() => {
+            Ok(())
+        }
+        (None, None) => Ok(()),
+        (due, next) => Err(format!("the page ends before {due:?} and names {next:?}")),
+    }
+}
+
+/// As much of a line as a person wants to see.
+fn shown(line: &[u8]) -> String {
+    const SHOWN: usize = 2000;
+    let text = String::from_utf8_lossy(line);
+    let text = text.trim_end();
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}… ({} bytes)", &text[..end], line.len()),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[path = "soak_tests.rs"]
+mod tests;

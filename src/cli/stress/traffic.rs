@@ -1,0 +1,329 @@
+//! What is asked of the process: requests that a seed decides, and their text.
+//!
+//! Invariants
+//! * a condition is a tag that was seen, or any: what the request means does not depend on those in flight;
+//! * every written entity holds a number that no other write has, so that no two states are alike.
+
+use std::collections::HashMap;
+
+use crate::model::{DateTime, ETag, Entity};
+use crate::rng::Rng;
+use crate::sim::oracle::{Change, Oracle};
+use crate::sim::step::{Condition, Verb, Write};
+use crate::sim::value::Val;
+use crate::wire::json;
+use crate::wire::odata::{self, Metadata};
+
+/// One request.
+#[derive(Clone, Debug)]
+pub(super) enum Ask {
+    Change(Change),
+    Get { table: String, pk: String, rk: String },
+    Query { table: String, pk: Option<String>, top: usize },
+    Tables,
+    Flush,
+    Compact,
+    Stats,
+    Verify,
+}
+
+/// Where requests come from.
+pub(super) struct Traffic {
+    rng: Rng,
+    /// Numbers of entities written.
+    written: i64,
+    /// Commits by their tags, as the oracle numbers them.
+    numbers: HashMap<u64, usize>,
+    /// Bytes of the larger values, and how many in a hundred are large.
+    pub(super) large: (usize, u64),
+    /// Whether tables come and go.
+    pub(super) catalog: bool,
+}
+
+pub(super) const TABLES: [&str; 3] = ["Alpha", "beta", "Gamma"];
+/// Keys that are prefixes of one another, empty, and beyond the basic plane.
+const PARTITIONS: [&str; 6] = ["", "a", "ab", "it's", "\u{ff5e}", "\u{1f600}"];
+const ROWS: usize = 60;
+/// The property whose value no other write has.
+const NUMBER: &str = "N";
+
+impl Traffic {
+    pub(super) fn new(rng: Rng) -> Self {
+        let numbers = HashMap::new();
+        Self { rng, written: 0, numbers, large: (20_000, 2), catalog: true }
+    }
+
+    /// The commits of `oracle` are numbered anew.
+    pub(super) fn renumber(&mut self, oracle: &Oracle) {
+        self.numbers = (1..).zip(&oracle.etags).map(|(number, etag)| (*etag, number)).collect();
+    }
+
+    /// The last commit of `oracle` is new.
+    pub(super) fn note(&mut self, oracle: &Oracle) {
+        if let Some(etag) = oracle.etags.last() {
+            self.numbers.insert(*etag, oracle.commits());
+        }
+    }
+
+    /// The next request, given what is known to be committed.
+    pub(super) fn next(&mut self, oracle: &Oracle) -> Ask {
+        let table = self.table();
+        match self.rng.index(100) {
+            0..=54 => {
+                let pk = self.pk();
+                let writes = vec![self.write(oracle, &table, pk)];
+                Ask::Change(Change::Rows { table, writes })
+            }
+            55..=71 => self.group(oracle, table),
+            72..=81 => Ask::Get { table, pk: self.pk(), rk: self.rk() },
+            82..=88 => {
+                let pk = self.rng.chance(3, 4).then(|| self.pk());
+                Ask::Query { table, pk, top: 1 + self.rng.index(50) }
+            }
+            89 if self.rng.chance(1, 2) => Ask::Compact,
+            89 | 90 => Ask::Flush,
+            91 => Ask::Verify,
+            92..=94 => Ask::Stats,
+            95 | 96 => Ask::Tables,
+            97 if self.catalog && self.rng.chance(1, 4) => Ask::Change(Change::Drop(table)),
+            _ => Ask::Change(Change::Create(table)),
+        }
+    }
+
+    fn table(&mut self) -> String {
+        // Mostly the first, so that it grows.
+        let pick = self.rng.index(6).saturating_sub(3);
+        TABLES[pick].to_owned()
+    }
+
+    fn pk(&mut self) -> String {
+        (*self.rng.pick(&PARTITIONS)).to_owned()
+    }
+
+    fn rk(&mut self) -> String {
+        match self.rng.index(ROWS) {
+            0 => String::new(),
+            row => format!("r{row:02}"),
+        }
+    }
+
+    fn group(&mut self, oracle: &Oracle, table: String) -> Ask {
+        let pk = self.pk();
+        let mut writes: Vec<Write> = Vec::new();
+        for _ in 0..1 + self.rng.index(6) {
+            let write = self.write(oracle, &table, pk.clone());
+            if writes.iter().all(|other| other.rk != write.rk) {
+                writes.push(write);
+            }
+        }
+        Ask::Change(Change::Rows { table, writes })
+    }
+
+    fn write(&mut self, oracle: &Oracle, table: &str, pk: String) -> Write {
+        let verbs = [Verb::Upsert, Verb::UpsertMerge, Verb::Insert];
+        let any = self.rng.chance(1, 2);
+        let verb = if any { *self.rng.pick(&Verb::ALL) } else { *self.rng.pick(&verbs) };
+        let rk = self.rk();
+        let condition = if verb.is_conditional() {
+            self.condition(oracle, table, &pk, &rk)
+        } else {
+            Condition::Any
+        };
+        let properties = if verb == Verb::Delete { Vec::new() } else { self.properties() };
+        Write { verb, pk, rk, properties, condition }
+    }
+
+    fn condition(&mut self, oracle: &Oracle, table: &str, pk: &str, rk: &str) -> Condition {
+        let current = oracle.row(table, pk, rk).and_then(|row| self.numbers.get(&row.etag));
+        let number = match self.rng.index(4) {
+            0 | 1 => return Condition::Any,
+            2 => current.copied(),
+            _ => Some(1 + self.rng.index(oracle.commits())),
+        };
+        // Deletes and tables have no tag to demand.
+        let tagged = number.filter(|number| oracle.etags.get(number - 1).is_some_and(|e| *e > 0));
+        tagged.map_or(Condition::Any, Condition::Commit)
+    }
+
+    fn properties(&mut self) -> Vec<(String, Val)> {
+        self.written += 1;
+        let mut properties = vec![(NUMBER.to_owned(), Val::Int64(self.written))];
+        for name in ["A", "B", "Note", "At", "_x"] {
+            if self.rng.chance(1, 3) {
+                properties.push((name.to_owned(), self.value()));
+            }
+        }
+        properties
+    }
+
+    fn value(&mut self) -> Val {
+        let (large, often) = self.large;
+        let rng = &mut self.rng;
+        if rng.chance(often, 100) {
+            return Val::Binary(vec![rng.index(256) as u8; 1 + rng.index(large)]);
+        }
+        match rng.index(8) {
+            0 => Val::String("é x'\"\\\n".repeat(rng.index(40))),
+            1 => Val::Binary((0..rng.index(300)).map(|_| rng.index(256) as u8).collect()),
+            2 => Val::Boolean(rng.chance(1, 2)),
+            3 => Val::Int32(rng.next_u64() as i32),
+            4 => Val::Int64(rng.next_u64() as i64),
+            5 => Val::Double(rng.pick(&[0.0f64, -0.0, 1.5, f64::INFINITY, f64::NAN]).to_bits()),
+            6 => Val::DateTime(rng.next_u64() % 2_650_467_744_000_000_000),
+            _ => Val::Guid(std::array::from_fn(|_| rng.index(256) as u8)),
+        }
+    }
+}
+
+impl Ask {
+    /// The line, its end included; tags of conditions are looked up in `oracle`.
+    pub(super) fn line(&self, oracle: &Oracle) -> Vec<u8> {
+        let mut line = Line::new();
+        match self {
+            Ask::Change(Change::Create(table)) => line.op("create_table").text("table", table),
+            Ask::Change(Change::Drop(table)) => line.op("delete_table").text("table", table),
+            Ask::Change(Change::Rows { table, writes }) => match writes.as_slice() {
+                [write] => line.write(write, oracle.etag(table, write)).text("table", table),
+                writes => {
+                    line.op("group").text("table", table).raw("ops", b"[");
+                    for (i, write) in writes.iter().enumerate() {
+                        let mut one = Line::new();
+                        one.write(write, oracle.etag(table, write)).0.push(b'}');
+                        line.0.extend_from_slice(if i > 0 { b"," } else { b"" });
+                        line.0.extend_from_slice(&one.0);
+                    }
+                    line.0.push(b']');
+                    &mut line
+                }
+            },
+            Ask::Get { table, pk, rk } => {
+                line.op("get").text("table", table).text("pk", pk).text("rk", rk)
+            }
+            Ask::Query { table, pk, top } => {
+                line.op("query").text("table", table).raw("top", top.to_string().as_bytes());
+                if let Some(pk) = pk {
+                    let filter = format!("PartitionKey eq '{}'", pk.replace('\'', "''"));
+                    line.text("filter", &filter);
+                }
+                &mut line
+            }
+            Ask::Tables => line.op("tables"),
+            Ask::Flush => line.op("flush"),
+            Ask::Compact => line.op("compact"),
+            Ask::Stats => line.op("stats"),
+            Ask::Verify => line.op("verify"),
+        };
+        line.end()
+    }
+}
+
+/// A query for all of a table, from the key on at which a page ended.
+pub(super) fn rest_of_table(table: &str, from: Option<(&str, &str)>) -> Vec<u8> {
+    let mut line = Line::new();
+    line.op("query").text("table", table);
+    if let Some((pk, rk)) = from {
+        let mut next = Line::new();
+        next.text("pk", pk).text("rk", rk).0.push(b'}');
+        line.raw("next", &next.0);
+    }
+    line.end()
+}
+
+/// A request being written.
+struct Line(Vec<u8>);
+
+impl Line {
+    fn new() -> Self {
+        Self(b"{".to_vec())
+    }
+
+    fn op(&mut self, op: &str) -> &mut Self {
+        self.text("op", op)
+    }
+
+    fn text(&mut self, name: &str, text: &str) -> &mut Self {
+        json::put_string(self.member(name), text);
+        self
+    }
+
+    fn raw(&mut self, name: &str, value: &[u8]) -> &mut Self {
+        self.member(name).extend_from_slice(value);
+        self
+    }
+
+    fn member(&mut self, name: &str) -> &mut Vec<u8> {
+        if self.0.len() > 1 {
+            self.0.push(b',');
+        }
+        json::put_string(&mut self.0, name);
+        self.0.push(b':');
+        &mut self.0
+    }
+
+    /// One write; without a tag the condition is that the entity exists.
+    fn write(&mut self, write: &Write, etag: Option<u64>) -> &mut Self {
+        let op = match write.verb {
+            Verb::Insert => "insert",
+            Verb::Upsert => "upsert_replace",
+            Verb::UpsertMerge => "upsert_merge",
+            Verb::Replace => "replace",
+            Verb::Merge => "merge",
+            Verb::Delete => "delete",
+        };
+        self.op(op);
+        if write.verb == Verb::Delete {
+            self.text("pk", &write.pk).text("rk", &write.rk);
+        } else {
+            let mut entity = Entity::new(&*write.pk, &*write.rk);
+            for (name, value) in &write.properties {
+                entity.set(&**name, value.to_value());
+            }
+            odata::put_entity(self.member("entity"), &entity, None, Metadata::TYPES);
+        }
+        if write.verb.is_conditional() {
+            let etag = etag.and_then(tag_text).unwrap_or_else(|| "*".to_owned());
+            self.text("etag", &etag);
+        }
+        self
+    }
+
+    fn end(mut self) -> Vec<u8> {
+        self.0.extend_from_slice(b"}\n");
+        self.0
+    }
+}
+
+fn tag_text(ticks: u64) -> Option<String> {
+    let time = DateTime::from_ticks(ticks)?;
+    let etag: ETag = format!("W/\"datetime'{time}'\"").parse().ok()?;
+    Some(etag.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::exec::{Request, read_request};
+
+    #[test]
+    fn the_seed_decides_the_requests_and_each_is_one() {
+        let oracle = Oracle::new();
+        let mut traffic = Traffic::new(Rng::from_seed(7));
+        let lines: Vec<_> = (0..500).map(|_| traffic.next(&oracle).line(&oracle)).collect();
+        let mut again = Traffic::new(Rng::from_seed(7));
+        assert!(lines.iter().all(|line| *line == again.next(&oracle).line(&oracle)));
+        for line in &lines {
+            let text = String::from_utf8_lossy(line);
+            read_request(line.trim_ascii_end()).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        }
+    }
+
+    #[test]
+    fn a_page_goes_on_at_a_key() {
+        let line = rest_of_table("T", Some(("a\"b", "")));
+        let Ok(Request::Query { next: Some(next), .. }) = read_request(line.trim_ascii_end())
+        else {
+            panic!("{}", String::from_utf8_lossy(&line))
+        };
+        assert_eq!((&*next.pk, &*next.rk), ("a\"b", ""));
+    }
+}
