@@ -7,6 +7,7 @@ pub mod engine;
 pub mod explore;
 mod generate;
 pub mod history;
+pub mod ledger;
 pub mod oracle;
 pub mod parse;
 mod planted;

@@ -1,0 +1,299 @@
+//! The corruption ledger: every byte of small databases flipped, every file cut at every length and erased,
+//! and what each damage came to.
+//!
+//! | class     | means                                                                                  |
+//! | corrected | all is there and sound, though the damaged structure counts                             |
+//! | refused   | an error names the file, and an offset in the damaged structure                         |
+//! | harmless  | all is there and sound, and the damaged byte means nothing, by where it stands           |
+//! | torn tail | a killed database lost commits from the damaged record on, which nobody vouches for      |
+//! | wrong     | anything else: lost or changed data, another file or place named, damage not noticed     |
+//! | crashed   | a panic                                                                                 |
+//!
+//! Files: `subject` (the databases), `place` (structures by position), `judge` (which class, and whether rightly).
+
+mod judge;
+mod place;
+mod subject;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use self::judge::{Case, Harm, Verdict};
+use self::subject::Subject;
+use crate::options::IoMode;
+use crate::rng::Rng;
+
+pub use self::place::FileKind;
+pub use self::subject::Origin;
+
+/// What was done to files, and what it came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// The seed of the databases.
+    pub seed: u64,
+    /// One entry for each structure and way of damage, in the order of files.
+    pub entries: BTreeMap<Heading, Counts>,
+    /// Why bytes were harmless or damage was made good, and how often.
+    pub reasons: BTreeMap<&'static str, u64>,
+    /// What is wrong, of which the first are described.
+    pub findings: Vec<String>,
+}
+
+/// What an entry is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Heading {
+    /// The kind of file.
+    pub file: FileKind,
+    /// The structure in it, as FORMAT.md names it.
+    pub structure: &'static str,
+    /// `flip`, `cut` or `erase`.
+    pub damage: &'static str,
+}
+
+/// How often each class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// All is there, though the structure counts.
+    pub corrected: u64,
+    /// Refused with file and offset.
+    pub refused: u64,
+    /// All is there: the byte means nothing.
+    pub harmless: u64,
+    /// Unvouched commits at the end of a killed database are gone.
+    pub torn: u64,
+    /// Must be 0.
+    pub wrong: u64,
+    /// Must be 0.
+    pub crashed: u64,
+}
+
+/// Findings that are described of each entry.
+const FINDINGS_MAX: u64 = 3;
+
+/// Damages databases of all origins, read both ways, and keeps the ledger. `progress` is told how many cases
+/// are done, and of how many.
+pub fn ledger(seed: u64, progress: &mut dyn FnMut(u64, u64)) -> Ledger {
+    let modes = [IoMode::Mmap, IoMode::Pread];
+    let subjects = Origin::ALL.iter().flat_map(|origin| modes.map(|mode| (*origin, mode)));
+    ledger_of(&subjects.collect::<Vec<_>>(), seed, progress)
+}
+
+/// As [`ledger`], of these databases.
+pub fn ledger_of(
+    subjects: &[(Origin, IoMode)],
+    seed: u64,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Ledger {
+    let mut ledger = Ledger { seed, ..Ledger::default() };
+    let mut rng = Rng::from_seed(seed);
+    let mut written = Vec::new();
+    for (origin, mode) in subjects {
+        match Subject::new(*origin, *mode, rng.next_u64()) {
+            Ok(subject) => written.push(subject),
+            Err(error) => ledger.find(format!("{}: cannot be written: {error:?}", origin.name())),
+        }
+    }
+    let mut cases = Vec::new();
+    for subject in &written {
+        match Case::new(subject) {
+            Ok(case) => cases.push(case),
+            Err(what) => ledger.find(format!("{}: {what}", subject.origin.name())),
+        }
+    }
+    let plans: Vec<_> = cases.iter().map(|case| (case, harms(case))).collect();
+    let all = plans.iter().map(|(_, harms)| harms.len() as u64).sum();
+    let mut done = 0;
+    for (case, harms) in &plans {
+        for (name, harm) in harms {
+            ledger.enter(case, name, *harm);
+            done += 1;
+            if done % 512 == 0 || done == all {
+                progress(done, all);
+            }
+        }
+    }
+    ledger
+}
+
+/// All damage that is done to a database.
+fn harms<'c>(case: &'c Case<'_>) -> Vec<(&'c str, Harm)> {
+    let mut harms = Vec::new();
+    for (name, file) in &case.files {
+        for at in interesting(&file.bytes) {
+            let byte = file.bytes.get(usize::try_from(at).unwrap_or(usize::MAX)).copied();
+            // One bit, all bits, and the byte made zero.
+            let one = 1 << (at % 8);
+            let masks = [Some(one), Some(0xff), byte.filter(|b| ![0, one, 0xff].contains(b))];
+            harms
+                .extend(masks.into_iter().flatten().map(|mask| (&**name, Harm::Flip { at, mask })));
+            harms.push((&**name, Harm::Cut { to: at }));
+        }
+        harms.push((&**name, Harm::Erase));
+    }
+    harms
+}
+
+/// Every offset, but of a long run of zeros only the first, the last and every 512th.
+fn interesting(bytes: &[u8]) -> Vec<u64> {
+    let zero = |at: usize| bytes.get(at).is_none_or(|byte| *byte == 0);
+    let run = |at: usize| (at.saturating_sub(16)..=at + 16).all(zero);
+    let chosen = |at: &usize| !run(*at) || at.is_multiple_of(512);
+    (0..bytes.len()).filter(chosen).map(|at| at as u64).collect()
+}
+
+impl Ledger {
+    /// Wrong and crashed cases: none, if all is well.
+    pub fn faults(&self) -> u64 {
+        let faults = self.entries.values().map(|counts| counts.wrong + counts.crashed);
+        faults.sum::<u64>().max(self.findings.len() as u64)
+    }
+
+    /// The counts of a kind of file together.
+    pub fn of(&self, file: FileKind) -> Counts {
+        let entries = self.entries.iter().filter(|(heading, _)| heading.file == file);
+        entries.fold(Counts::default(), |sum, (_, counts)| sum.plus(counts))
+    }
+
+    /// All counts together.
+    pub fn total(&self) -> Counts {
+        self.entries.values().fold(Counts::default(), Counts::plus)
+    }
+
+    fn find(&mut self, what: String) {
+        self.findings.push(what);
+    }
+
+    fn enter(&mut self, case: &Case<'_>, name: &str, harm: Harm) {
+        let Some(file) = case.files.get(name) else { return };
+        let (damage, at) = match harm {
+            Harm::Flip { at, .. } => ("flip", at),
+            Harm::Cut { to } => ("cut", to),
+            Harm::Erase => ("erase", 0),
+        };
+        let structure = match harm {
+            Harm::Erase => "whole file",
+            _ => file.unit(at).map_or("end of file", |unit| unit.structure),
+        };
+        let verdict = case.judge(name, harm);
+        let counts =
+            self.entries.entry(Heading { file: file.kind, structure, damage }).or_default();
+        match &verdict {
+            Verdict::Corrected(_) => counts.corrected += 1,
+            Verdict::Refused => counts.refused += 1,
+            Verdict::Harmless(_) => counts.harmless += 1,
+            Verdict::Torn => counts.torn += 1,
+            Verdict::Wrong(_) => counts.wrong += 1,
+            Verdict::Crashed(_) => counts.crashed += 1,
+        }
+        let known = counts.wrong + counts.crashed > FINDINGS_MAX;
+        match verdict {
+            Verdict::Corrected(why) | Verdict::Harmless(why) => {
+                *self.reasons.entry(why).or_default() += 1;
+            }
+            Verdict::Wrong(what) | Verdict::Crashed(what) if !known => {
+                let origin = case.subject.origin.name();
+                let len = file.bytes.len();
+                self.find(format!(
+                    "{origin}: {name} of {len} bytes, {structure}, {harm:?}: {what}"
+                ));
+            }
+            _ => {}
+        }
+    }
+
+    /// For programs: one object.
+    pub fn to_json(&self) -> String {
+        let entries = self.entries.iter().map(|(heading, counts)| {
+            format!(
+                "{{\"file\":\"{}\",\"structure\":\"{}\",\"damage\":\"{}\",{}}}",
+                heading.file.name(),
+                heading.structure,
+                heading.damage,
+                counts.json()
+            )
+        });
+        let entries: Vec<_> = entries.collect();
+        let reasons = self.reasons.iter().map(|(why, count)| format!("\"{why}\":{count}"));
+        let reasons: Vec<_> = reasons.collect();
+        format!(
+            "{{\"seed\":{},{},\"entries\":[{}],\"reasons\":{{{}}}}}",
+            self.seed,
+            self.total().json(),
+            entries.join(","),
+            reasons.join(",")
+        )
+    }
+}
+
+impl Counts {
+    fn plus(self, other: &Counts) -> Counts {
+        Counts {
+            corrected: self.corrected + other.corrected,
+            refused: self.refused + other.refused,
+            harmless: self.harmless + other.harmless,
+            torn: self.torn + other.torn,
+            wrong: self.wrong + other.wrong,
+            crashed: self.crashed + other.crashed,
+        }
+    }
+
+    fn columns(&self) -> [u64; 6] {
+        [self.corrected, self.refused, self.harmless, self.torn, self.wrong, self.crashed]
+    }
+
+    fn json(&self) -> String {
+        let named = COLUMNS.iter().zip(self.columns());
+        let named = named.map(|(name, count)| format!("\"{}\":{count}", name.replace(' ', "_")));
+        named.collect::<Vec<_>>().join(",")
+    }
+}
+
+const COLUMNS: [&str; 6] = ["corrected", "refused", "harmless", "torn tail", "wrong", "crashed"];
+
+impl fmt::Display for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:9}{:19}{:6}", "file", "structure", "damage")?;
+        COLUMNS.iter().try_for_each(|name| write!(f, "{name:>11}"))?;
+        let mut line = |names: [&str; 3], counts: &Counts| {
+            let [file, structure, damage] = names;
+            write!(f, "\n{file:9}{structure:19}{damage:6}")?;
+            counts.columns().iter().try_for_each(|count| write!(f, "{count:>11}"))
+        };
+        for (heading, counts) in &self.entries {
+            line([heading.file.name(), heading.structure, heading.damage], counts)?;
+        }
+        line(["all", "", ""], &self.total())?;
+        for (why, count) in &self.reasons {
+            write!(f, "\n{count:>10}  {why}")?;
+        }
+        self.findings.iter().try_for_each(|what| write!(f, "\nwrong: {what}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_told_to_people_and_programs() {
+        let mut ledger = Ledger { seed: 3, ..Ledger::default() };
+        assert_eq!((ledger.faults(), ledger.total()), (0, Counts::default()));
+        let heading = Heading { file: FileKind::Wal, structure: "open record", damage: "cut" };
+        let counts = Counts { refused: 7, wrong: 1, ..Counts::default() };
+        ledger.entries.insert(heading, counts);
+        ledger.reasons.insert("space", 2);
+        ledger.find("lost".to_owned());
+        assert_eq!((ledger.faults(), ledger.of(FileKind::Wal)), (1, counts));
+        assert_eq!(ledger.of(FileKind::Sst), Counts::default());
+        let text = ledger.to_string();
+        assert!(text.contains("wal      open record        cut"), "{text}");
+        assert!(text.ends_with("2  space\nwrong: lost"), "{text}");
+        let json = ledger.to_json();
+        assert!(json.starts_with("{\"seed\":3,\"corrected\":0,\"refused\":7,"), "{json}");
+        assert!(
+            json.ends_with(
+                "\"torn_tail\":0,\"wrong\":1,\"crashed\":0}],\"reasons\":{\"space\":2}}"
+            )
+        );
+    }
+}

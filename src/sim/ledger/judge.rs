@@ -1,0 +1,363 @@
+//! What one damage came to, and whether that is right.
+//!
+//! Not here: doing the damage, and counting (`ledger`).
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::error::{Error, ErrorKind};
+use crate::format::names::FileNumber;
+use crate::format::record::{Position, RecordKind};
+use crate::sim::oracle::Tables;
+
+use super::place::{END, FileKind, Record, SPACE_AHEAD, Unit, highest_promise, records, units};
+use super::subject::{DIR, Subject};
+
+/// What is done to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Harm {
+    /// Bits of one byte turned over.
+    Flip {
+        at: u64,
+        mask: u8,
+    },
+    /// Cut short to so many bytes.
+    Cut {
+        to: u64,
+    },
+    Erase,
+}
+
+/// What it came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// All is there, though the damaged structure counts: why nothing is missing.
+    Corrected(&'static str),
+    /// An error that names the file, and the place.
+    Refused,
+    /// All is there, for the byte means nothing: why not.
+    Harmless(&'static str),
+    /// Taken for a torn tail: commits that nobody vouches for are gone.
+    Torn,
+    Wrong(String),
+    Crashed(String),
+}
+
+/// A whole database and where everything in it is.
+pub(super) struct Case<'a> {
+    pub(super) subject: &'a Subject,
+    pub(super) files: BTreeMap<String, File>,
+    /// Commits in the logs, in order: where each record lies.
+    commits: Vec<Position>,
+}
+
+/// A file of it.
+pub(super) struct File {
+    pub(super) kind: FileKind,
+    number: FileNumber,
+    pub(super) bytes: Vec<u8>,
+    units: Vec<Unit>,
+}
+
+/// Something that an error or a verification names.
+#[derive(Clone, Debug)]
+struct Complaint {
+    file: String,
+    offset: Option<u64>,
+    text: String,
+}
+
+impl File {
+    /// The unit that holds a byte.
+    pub(super) fn unit(&self, at: u64) -> Option<&Unit> {
+        self.units.iter().find(|unit| unit.range.contains(&at))
+    }
+}
+
+impl<'a> Case<'a> {
+    /// # Errors
+    /// How the whole database does not show what it should.
+    pub(super) fn new(subject: &'a Subject) -> Result<Case<'a>, String> {
+        let (state, problems) = subject
+            .read(&subject.fs.kill_image())
+            .map_err(|error| format!("whole, it does not open: {error:?}"))?;
+        if Some(&state) != subject.history.last() || !problems.is_empty() {
+            return Err(format!("whole, it shows something else, or has problems: {problems:?}"));
+        }
+        let mut files = BTreeMap::new();
+        let mut commits = Vec::new();
+        for name in subject.files() {
+            let Some((kind, number)) = FileKind::of(&name) else { continue };
+            let bytes = subject.fs.read(format!("{DIR}/{name}")).map_err(|e| e.to_string())?;
+            let units = units(kind, number, &bytes);
+            if kind == FileKind::Wal {
+                let is_commit = |record: &Record| {
+                    matches!(record.header.kind(), Ok(RecordKind::Group | RecordKind::Catalog))
+                };
+                let found = records(number, &bytes).into_iter().filter(is_commit);
+                commits.extend(found.map(|record| Position { file: number, offset: record.at }));
+            }
+            files.insert(name, File { kind, number, bytes, units });
+        }
+        commits.sort_unstable();
+        Ok(Case { subject, files, commits })
+    }
+
+    /// Does `harm` to a copy, opens, reads and verifies that, and says whether the outcome is right.
+    pub(super) fn judge(&self, name: &str, harm: Harm) -> Verdict {
+        let Some(file) = self.files.get(name) else {
+            return Verdict::Wrong("no such file".to_owned());
+        };
+        let copy = self.subject.fs.kill_image();
+        let path = format!("{DIR}/{name}");
+        let done = match harm {
+            Harm::Flip { at, mask } => copy.flip(&path, at, mask),
+            Harm::Cut { to } => copy.truncate(&path, to),
+            Harm::Erase => copy.erase(&path),
+        };
+        if let Err(error) = done {
+            return Verdict::Wrong(format!("the damage cannot be done: {error}"));
+        }
+        let bytes = copy.read(&path).unwrap_or_default();
+        let read = catch_unwind(AssertUnwindSafe(|| self.subject.read(&copy)));
+        match read {
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|t| (*t).to_owned()));
+                Verdict::Crashed(text.unwrap_or_default())
+            }
+            Ok(Err(error)) => self.refused(name, file, harm, &[complaint(&error)]),
+            Ok(Ok((_, problems))) if !problems.is_empty() => {
+                let complaints: Vec<_> = problems.iter().map(|text| parse(text)).collect();
+                self.refused(name, file, harm, &complaints)
+            }
+            Ok(Ok((state, _))) => self.shown(name, file, harm, &bytes, &state),
+        }
+    }
+
+    /// Every complaint must be about this file, and one of them about this place.
+    fn refused(&self, name: &str, file: &File, harm: Harm, complaints: &[Complaint]) -> Verdict {
+        let near = |complaint: &Complaint| match complaint.file == name {
+            true => is_near(file, harm, complaint.offset.unwrap_or(u64::MAX)),
+            // Where two files disagree both are suspects: this one then by where it ends.
+            false => ends_at(&complaint.text, name).is_some_and(|end| is_near(file, harm, end)),
+        };
+        let about = |complaint: &Complaint| complaint.file == name || complaint.text.contains(name);
+        match complaints.iter().find(|complaint| !about(complaint)) {
+            Some(other) => Verdict::Wrong(format!("another file is named: {}", other.text)),
+            None if complaints.iter().any(near) => Verdict::Refused,
+            None => {
+                let texts: Vec<_> = complaints.iter().map(|c| &*c.text).collect();
+                Verdict::Wrong(format!("another place is named: {}", texts.join("; ")))
+            }
+        }
+    }
+
+    /// It opened, and everything is sound: was anything lost that somebody vouches for?
+    fn shown(&self, name: &str, file: &File, harm: Harm, bytes: &[u8], state: &Tables) -> Verdict {
+        let history = &self.subject.history;
+        let all = history.len() - 1;
+        if history.last() == Some(state) {
+            return self.nothing_lost(file, harm);
+        }
+        let at = Position { file: file.number, offset: self.stop(file, harm) };
+        let left = all - self.commits.iter().filter(|commit| **commit >= at).count();
+        if self.subject.origin.is_closed() || file.kind != FileKind::Wal {
+            let found = history.iter().rposition(|tables| tables == state);
+            return Verdict::Wrong(format!("a sound database of {found:?} of {all} commits"));
+        }
+        if let Some(promise) = self.vouched(name, bytes).filter(|promise| *promise > at) {
+            return Verdict::Wrong(format!("lost from {at} on, though {promise} is vouched for"));
+        }
+        match history.get(left) == Some(state) {
+            true => Verdict::Torn,
+            false => Verdict::Wrong(format!("not the state of {left} of {all} commits")),
+        }
+    }
+
+    /// Where replay must stop: at the damaged record.
+    fn stop(&self, file: &File, harm: Harm) -> u64 {
+        let at = match harm {
+            Harm::Flip { at, .. } => at,
+            Harm::Cut { to } => to,
+            Harm::Erase => 0,
+        };
+        file.unit(at).map_or(at, |unit| unit.range.start)
+    }
+
+    /// How far the logs vouch for themselves, with this one as it is now.
+    fn vouched(&self, name: &str, bytes: &[u8]) -> Option<Position> {
+        let logs = self.files.iter().filter(|(_, file)| file.kind == FileKind::Wal);
+        let promises = logs.map(|(other, file)| {
+            highest_promise(file.number, if other == name { bytes } else { &file.bytes })
+        });
+        promises.max().flatten()
+    }
+
+    fn nothing_lost(&self, file: &File, harm: Harm) -> Verdict {
+        let at = match harm {
+            Harm::Flip { at, .. } => at,
+            Harm::Cut { to } => to,
+            Harm::Erase => 0,
+        };
+        let structure = file.unit(at).map_or(END, |unit| unit.structure);
+        let is_last = file.units.iter().rfind(|unit| ![SPACE_AHEAD, END].contains(&unit.structure));
+        let is_last = is_last.is_some_and(|unit| unit.range.contains(&at));
+        match (file.kind, structure) {
+            (FileKind::Lock, _) => Verdict::Harmless("the lock counts, not what the file holds"),
+            (_, SPACE_AHEAD | END) if file.kind != FileKind::Sst => {
+                Verdict::Harmless("behind the last record: space ahead, dropped when opened")
+            }
+            (FileKind::Wal, "promise record") if is_last => {
+                Verdict::Corrected("the last record, which commits nothing")
+            }
+            (FileKind::Manifest, "edit record") if is_last => {
+                Verdict::Corrected("the last edit, which nobody vouches for and nothing needs")
+            }
+            _ => Verdict::Wrong(format!("unnoticed in {structure}")),
+        }
+    }
+}
+
+/// How far from the damage an error may point: into the same unit; for what is cut off, to where it begins.
+fn is_near(file: &File, harm: Harm, offset: u64) -> bool {
+    let around = |at: u64| {
+        let unit = file.unit(at).map(|unit| unit.range.clone());
+        unit.is_some_and(|unit| (unit.start..=unit.end).contains(&offset))
+    };
+    match harm {
+        Harm::Flip { at, .. } => around(at),
+        Harm::Cut { to } => offset <= to && around(to),
+        Harm::Erase => offset == 0,
+    }
+}
+
+/// `… MANIFEST-000001, which ends at byte 808, names it …`
+fn ends_at(text: &str, name: &str) -> Option<u64> {
+    let (_, rest) = text.split_once(&format!("{name}, which ends at byte "))?;
+    rest.split_once(',')?.0.parse().ok()
+}
+
+fn complaint(error: &Error) -> Complaint {
+    let text = error.chain();
+    match error.corruption() {
+        Some(corruption) if error.kind() == ErrorKind::Corruption => {
+            let file = corruption.file.strip_prefix(DIR).unwrap_or(&corruption.file);
+            let file = file.to_string_lossy().into_owned();
+            Complaint { file, offset: Some(corruption.offset), text }
+        }
+        _ => parse(&text),
+    }
+}
+
+/// `… at byte 12 of db/000003.wal: …`
+fn parse(text: &str) -> Complaint {
+    let place = text.split_once(" at byte ").and_then(|(_, rest)| {
+        let (offset, rest) = rest.split_once(" of ")?;
+        let (path, _) = rest.split_once(':')?;
+        let file = path.strip_prefix("db/").unwrap_or(path);
+        Some((file.to_owned(), offset.parse().ok()))
+    });
+    let (file, offset) = place.unwrap_or_default();
+    Complaint { file, offset, text: text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::IoMode;
+    use crate::sim::ledger::subject::Origin;
+
+    fn with(origin: Origin, check: impl FnOnce(&Case<'_>)) {
+        let subject = Subject::new(origin, IoMode::Pread, 5).unwrap();
+        check(&Case::new(&subject).unwrap());
+    }
+
+    fn find<'c>(case: &'c Case<'_>, structure: &str) -> (&'c str, &'c File, u64) {
+        let mut all = case
+            .files
+            .iter()
+            .flat_map(|(name, file)| file.units.iter().map(move |unit| (&**name, file, unit)));
+        let (name, file, unit) = all.find(|(_, _, unit)| unit.structure == structure).unwrap();
+        (name, file, unit.range.start)
+    }
+
+    fn wrong(verdict: &Verdict, text: &str) {
+        assert!(matches!(verdict, Verdict::Wrong(what) if what.contains(text)), "{verdict:?}");
+    }
+
+    #[test]
+    fn errors_must_name_the_file_and_the_place() {
+        with(Origin::Closed, |case| {
+            let (name, file, at) = find(case, "group record");
+            let harm = Harm::Flip { at: at + 9, mask: 1 };
+            let judge = |text: &str| case.refused(name, file, harm, &[parse(text)]);
+            let right = format!("record at byte {at} of db/{name}: bad");
+            assert_eq!(judge(&right), Verdict::Refused);
+            wrong(&judge(&format!("record at byte {at} of db/000099.wal: bad")), "another file");
+            wrong(&judge(&format!("record at byte 0 of db/{name}: bad")), "another place");
+            wrong(&judge("something is wrong"), "another file");
+            let both =
+                format!("log at byte 0 of db/9.wal: {name}, which ends at byte {at}, names it");
+            assert_eq!(judge(&both), Verdict::Refused);
+            wrong(&judge(&both.replace(&format!("byte {at},"), "byte 1,")), "another place");
+            let cut = Harm::Cut { to: at + 9 };
+            let behind = format!("record at byte {} of db/{name}: bad", at + 10);
+            wrong(&case.refused(name, file, cut, &[parse(&behind)]), "another place");
+        });
+    }
+
+    #[test]
+    fn what_is_lost_must_not_be_vouched_for() {
+        let lost = |case: &Case<'_>, left: usize| case.subject.history[left].clone();
+        with(Origin::Closed, |case| {
+            let (name, file, at) = find(case, "group record");
+            let state = lost(case, case.subject.history.len() - 2);
+            let verdict = case.shown(name, file, Harm::Cut { to: at }, &file.bytes, &state);
+            wrong(&verdict, "a sound database of");
+        });
+        with(Origin::Killed, |case| {
+            let (name, file, _) = find(case, "group record");
+            let (last, all) = (*case.commits.last().unwrap(), case.subject.history.len() - 1);
+            let harm = Harm::Cut { to: last.offset };
+            let cut = &file.bytes[..last.offset as usize];
+            let judge = |bytes: &[u8], left| case.shown(name, file, harm, bytes, &lost(case, left));
+            assert_eq!(judge(cut, all - 1), Verdict::Torn);
+            wrong(&judge(cut, all - 2), "not the state of");
+            // With what followed still there, a promise vouches for the record.
+            wrong(&judge(&file.bytes, all - 1), "is vouched for");
+        });
+    }
+
+    #[test]
+    fn unnoticed_damage_must_be_explained_by_its_place() {
+        with(Origin::Closed, |case| {
+            let judge = |structure: &str| {
+                let (_, file, at) = find(case, structure);
+                case.nothing_lost(file, Harm::Flip { at, mask: 1 })
+            };
+            for structure in
+                ["row block", "gap", "footer", "group record", "file header", "current"]
+            {
+                wrong(&judge(structure), "unnoticed in");
+            }
+            assert!(matches!(judge(SPACE_AHEAD), Verdict::Harmless(_)));
+        });
+    }
+
+    #[test]
+    fn units_leave_no_byte_out() {
+        with(Origin::Compacted, |case| {
+            for (name, file) in &case.files {
+                let mut end = 0;
+                for unit in &file.units {
+                    assert_eq!(unit.range.start, end, "{name}: {unit:?}");
+                    assert!(unit.range.end > end || unit.structure == END, "{name}: {unit:?}");
+                    end = unit.range.end;
+                }
+                assert_eq!(end, file.bytes.len() as u64 + 1, "{name}");
+            }
+            assert!(case.files.values().filter(|file| file.kind == FileKind::Sst).count() > 1);
+        });
+    }
+}
