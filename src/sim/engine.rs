@@ -32,19 +32,23 @@ const LOG_ALLOCATE_BYTES: u64 = 4 << 10;
 pub const START: u64 = 133_485_408_000_000_000;
 
 /// A snapshot with handles of the tables of its time, which may be dropped since.
-pub struct Pinned {
+pub(super) struct Pinned {
     snapshot: Snapshot,
     tables: BTreeMap<String, Table>,
 }
 
 /// A file system, a clock and a database that is open or not.
 pub struct Engine {
+    /// The memory that holds the database's files.
     pub fs: MemFs,
+    /// The time of the database; nothing else moves it.
     pub clock: Arc<ManualClock>,
+    /// The options of the next opening.
     pub config: Config,
     /// Between the engine and the memory: operations that fail, over a power that may go.
-    pub faults: FaultFs,
-    pub power: PowerFs,
+    pub(super) faults: FaultFs,
+    /// Under the faults: the end of the run, when it comes.
+    pub(super) power: PowerFs,
     wrap: Option<Wrap>,
     db: Option<Db>,
     flush: Option<Flush>,
@@ -98,10 +102,12 @@ fn pages(size: usize, mut read: impl FnMut(Option<Token>) -> Result<Page>) -> Re
 }
 
 impl Engine {
+    /// An engine over an empty memory, at [`START`]; not open yet.
     pub fn new(config: Config) -> Self {
         Self::on(MemFs::new(), Arc::new(ManualClock::new(START)), config)
     }
 
+    /// An engine over what `fs` holds; not open yet.
     pub fn on(fs: MemFs, clock: Arc<ManualClock>, config: Config) -> Self {
         let power = PowerFs::new(Arc::new(fs.clone()), fs.clone());
         let faults = FaultFs::new(Arc::new(power.clone()));
@@ -126,6 +132,10 @@ impl Engine {
         self.faults = self.faults.over(Arc::new(self.power.clone()));
     }
 
+    /// Opens the database, through faults and power; one that was open is dropped first.
+    ///
+    /// # Errors
+    /// Those of [`Options::open`].
     pub fn open(&mut self) -> Result<()> {
         self.open_on(Arc::new(self.faults.clone()))
     }
@@ -137,21 +147,30 @@ impl Engine {
         Ok(())
     }
 
-    pub fn is_open(&self) -> bool {
+    /// True from an opening that succeeded until the database is closed or abandoned.
+    pub(super) fn is_open(&self) -> bool {
         self.db.is_some()
     }
 
+    /// The open database.
+    ///
+    /// # Panics
+    /// If it is not open.
     pub fn db(&self) -> &Db {
         self.db.as_ref().expect("the database is open")
     }
 
+    /// Closes the database, if it is open; a flush or compaction begun by halves is given up.
+    ///
+    /// # Errors
+    /// Those of [`Db::close`]; the database is not open afterwards.
     pub fn close(&mut self) -> Result<()> {
         (self.flush, self.compaction) = (None, None);
         self.db.take().map_or(Ok(()), |db| db.close())
     }
 
     /// Drops the handle as a dying process would, and goes on with what is on `fs`.
-    pub fn abandon(&mut self, fs: MemFs) {
+    pub(super) fn abandon(&mut self, fs: MemFs) {
         // The handle must not go on writing while it is dropped: that would only take time.
         drop(self.power.cut(End::Kill));
         self.let_go();
@@ -164,18 +183,18 @@ impl Engine {
     }
 
     /// How many operations failed so that the engine could see it.
-    pub fn faults_met(&self) -> u64 {
+    pub(super) fn faults_met(&self) -> u64 {
         let seen = FaultKind::ALL.into_iter().filter(|kind| !kind.is_hidden());
         seen.map(|kind| self.faults.delivered_of(kind)).sum()
     }
 
     /// The number of the last commit that readers see, in ticks.
-    pub fn published(&self) -> u64 {
+    pub(super) fn published(&self) -> u64 {
         self.db().engine().published().ticks()
     }
 
     /// A group that is not waited for.
-    pub fn submit(
+    pub(super) fn submit(
         &self,
         table: &str,
         writes: &[Write],
@@ -192,7 +211,7 @@ impl Engine {
     }
 
     /// One background step of a lane; false if there was nothing to do.
-    pub fn step(&self, lane: Lane) -> bool {
+    pub(super) fn step(&self, lane: Lane) -> bool {
         let lane = match lane {
             Lane::Log => executor::Lane::Log,
             Lane::Flush => executor::Lane::Flush,
@@ -202,37 +221,38 @@ impl Engine {
     }
 
     /// Writes the files of a flush; false if there is nothing to flush.
-    pub fn begin_flush(&mut self) -> Result<bool> {
+    pub(super) fn begin_flush(&mut self) -> Result<bool> {
         self.end_flush()?;
         self.flush = self.db().engine().begin_flush()?;
         Ok(self.flush.is_some())
     }
 
     /// Installs what [`Engine::begin_flush`] wrote; false if nothing was begun.
-    pub fn end_flush(&mut self) -> Result<bool> {
+    pub(super) fn end_flush(&mut self) -> Result<bool> {
         let Some(flush) = self.flush.take() else { return Ok(false) };
         self.db().engine().finish_flush(flush).map(|()| true)
     }
 
     /// True between the two halves of a flush: no other flush may run.
-    pub fn is_flushing(&self) -> bool {
+    pub(super) fn is_flushing(&self) -> bool {
         self.flush.is_some()
     }
 
     /// Writes the files of a compaction; false if there is nothing to do.
-    pub fn begin_compaction(&mut self) -> Result<bool> {
+    pub(super) fn begin_compaction(&mut self) -> Result<bool> {
         self.end_compaction()?;
         self.compaction = self.db().engine().begin_compaction()?;
         Ok(self.compaction.is_some())
     }
 
     /// Installs what [`Engine::begin_compaction`] wrote; `None` if nothing was begun, false if it was declined.
-    pub fn end_compaction(&mut self) -> Result<Option<bool>> {
+    pub(super) fn end_compaction(&mut self) -> Result<Option<bool>> {
         let Some(compaction) = self.compaction.take() else { return Ok(None) };
         self.db().engine().finish_compaction(&compaction).map(Some)
     }
 
-    pub fn iterate(&self, table: &str, scan: &Scan) -> Result<Entities> {
+    /// An iterator over what is visible now, whatever the scan says of pages and snapshots.
+    pub(super) fn iterate(&self, table: &str, scan: &Scan) -> Result<Entities> {
         let query = self.db().table(table)?.scan(range(scan));
         let query = match &scan.select {
             Some(names) => query.select(&names.iter().map(|name| &**name).collect::<Vec<_>>()),
@@ -242,7 +262,7 @@ impl Engine {
     }
 
     /// One write; its tag, `None` for a delete.
-    pub fn write(
+    pub(super) fn write(
         &self,
         table: &str,
         write: &Write,
@@ -272,7 +292,8 @@ impl Engine {
         Ok(Some(ticks(written)))
     }
 
-    pub fn group(
+    /// One commit of several writes; the tag of each, `None` for a delete.
+    pub(super) fn group(
         &self,
         table: &str,
         writes: &[Write],
@@ -289,7 +310,8 @@ impl Engine {
         Ok(etags.into_iter().map(|etag| etag.map(ticks)).collect())
     }
 
-    pub fn get(
+    /// One row, now or at a snapshot.
+    pub(super) fn get(
         &self,
         table: &str,
         (pk, rk): (&str, &str),
@@ -307,7 +329,8 @@ impl Engine {
         Ok(found.as_ref().map(row))
     }
 
-    pub fn scan(&self, table: &str, scan: &Scan, at: Option<&Pinned>) -> Result<Vec<Row>> {
+    /// The rows of a scan, now or at a snapshot; page by page if it says so.
+    pub(super) fn scan(&self, table: &str, scan: &Scan, at: Option<&Pinned>) -> Result<Vec<Row>> {
         let (table, at) = self.table_at(table, at)?;
         match at {
             None => read_all!(|| table.scan(range(scan)), scan),
@@ -316,7 +339,7 @@ impl Engine {
     }
 
     /// A snapshot, and the tables that there are.
-    pub fn pin(&self) -> Result<Pinned> {
+    pub(super) fn pin(&self) -> Result<Pinned> {
         let snapshot = self.db().snapshot();
         let names = self.db().tables()?;
         let table = |name: String| Ok((name.to_lowercase(), self.db().table(&name)?));
@@ -333,7 +356,7 @@ impl Engine {
     }
 
     /// What a copy of the database holds, and what `verify` says of it. The copy is opened past all faults.
-    pub fn look_at(&self, path: &str) -> Result<(Tables, Vec<String>)> {
+    pub(super) fn look_at(&self, path: &str) -> Result<(Tables, Vec<String>)> {
         let options = options(&self.config, &self.clock).create_if_missing(false);
         let db = options.fs(Arc::new(self.fs.clone())).open(Path::new(path))?;
         let (state, report) = (state_of(&db)?, db.verify()?);
@@ -361,7 +384,8 @@ fn state_of(db: &Db) -> Result<Tables> {
     Ok(tables)
 }
 
-pub fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
+/// The options that `config` stands for, with background work by steps and the given clock.
+pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
     let options = Db::options()
         .durability(config.durability)
         .io_mode(config.io_mode)
@@ -386,17 +410,22 @@ pub fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
     options
 }
 
-pub fn tag(ticks: u64) -> ETag {
+/// The entity tag of a commit number.
+///
+/// # Panics
+/// If `ticks` is beyond the year 9999: the oracle has no such number.
+pub(super) fn tag(ticks: u64) -> ETag {
     let time = DateTime::from_ticks(ticks).expect("a tag of the oracle");
     format!("W/\"datetime'{time}'\"").parse().expect("a tag by its text")
 }
 
+/// The commit number in an entity tag.
 pub fn ticks(etag: ETag) -> u64 {
     etag.seq().ticks()
 }
 
 /// The code of an error, with the index of the failing operation.
-pub fn code(error: &Error) -> (&'static str, Option<usize>) {
+pub(super) fn code(error: &Error) -> (&'static str, Option<usize>) {
     (error.code(), error.index())
 }
 
@@ -425,7 +454,7 @@ fn operation(write: &Write, etag: Option<u64>) -> Operation {
 }
 
 /// A row as the oracle holds it.
-pub fn row(entity: &Entity) -> Row {
+pub(super) fn row(entity: &Entity) -> Row {
     let properties = entity.properties();
     let properties =
         properties.map(|(name, value)| (name.to_owned(), Val::from_ref(value))).collect();

@@ -18,8 +18,11 @@ use super::value::Val;
 pub struct Mix {
     /// Deaths of the process and power cuts.
     pub crashes: u64,
+    /// Clean closes, each followed by an opening.
     pub reopens: u64,
+    /// Jumps of the wall clock, in both directions.
     pub clock: u64,
+    /// Tables created, dropped and listed.
     pub tables: u64,
     /// Commits that are not waited for at once.
     pub tickets: u64,
@@ -29,6 +32,7 @@ pub struct Mix {
     pub faults: u64,
     /// Bits that flip, in use and in closed copies.
     pub rot: u64,
+    /// Copies of the whole database, opened and compared.
     pub checkpoints: u64,
 }
 
@@ -224,7 +228,9 @@ impl<'a> Generator<'a> {
     }
 
     fn forget_handles(&mut self) {
-        (self.snapshots.clear(), self.iterators.clear(), self.tickets.clear());
+        self.snapshots.clear();
+        self.iterators.clear();
+        self.tickets.clear();
     }
 
     /// Nothing that is open outlives the handle.

@@ -23,17 +23,25 @@ use super::value::Val;
 /// PartitionKey and RowKey as UTF-16, which is the service's order.
 pub type Key = (Vec<u16>, Vec<u16>);
 
+/// An entity, as every read must show it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
+    /// PartitionKey.
     pub pk: String,
+    /// RowKey.
     pub rk: String,
+    /// By name.
     pub properties: BTreeMap<String, Val>,
+    /// The number of the commit that wrote it.
     pub etag: u64,
 }
 
+/// A user's table; shared between states until one of them changes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
+    /// As it was spelled when the table was created.
     pub name: String,
+    /// In the order of scans.
     pub rows: Rc<BTreeMap<Key, Rc<Row>>>,
 }
 
@@ -42,27 +50,34 @@ pub type Tables = BTreeMap<String, Table>;
 
 /// An error that the semantics demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    pub code: &'static str,
-    pub index: Option<usize>,
+pub(crate) struct Refusal {
+    /// The code of the service that the error must have.
+    pub(crate) code: &'static str,
+    /// Which write of a group it is about, counted from 0.
+    pub(crate) index: Option<usize>,
 }
 
 /// What a step changes once it is committed.
 #[derive(Clone, Debug)]
-pub enum Change {
+pub(crate) enum Change {
+    /// A new table, of this name.
     Create(String),
+    /// The table of this name goes, with its rows.
     Drop(String),
+    /// One write, or a group.
     Rows { table: String, writes: Vec<Write> },
 }
 
+/// What the database must show, and how it came to that.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
+    /// The state after every commit so far, visible or not.
     pub tables: Tables,
     /// For each commit, what it replaced.
     undo: Vec<Vec<Undo>>,
     prints: Vec<u64>,
     /// The entity tag of each commit; 0 where the commit has none to show.
-    pub etags: Vec<u64>,
+    pub(super) etags: Vec<u64>,
     /// The number of each commit, in ticks.
     seqs: Vec<u64>,
     asked: Vec<Durability>,
@@ -74,8 +89,10 @@ pub struct Oracle {
     seq_max: u64,
     /// Changes whose commits failed without a word on whether they happened: at most one of them did, for the
     /// first failure that leaves this open ends writing.
-    pub pending: Vec<Change>,
+    pub(super) pending: Vec<Change>,
+    /// So many commits must survive the death of the process.
     pub process_floor: usize,
+    /// So many commits must survive a power cut.
     pub power_floor: usize,
 }
 
@@ -102,7 +119,8 @@ impl Undo {
     }
 }
 
-pub fn key(pk: &str, rk: &str) -> Key {
+/// Where the entity with these keys is among the rows of its table.
+pub(crate) fn key(pk: &str, rk: &str) -> Key {
     (pk.encode_utf16().collect(), rk.encode_utf16().collect())
 }
 
@@ -129,7 +147,7 @@ fn table_print(name: &str) -> u64 {
 }
 
 /// The fingerprint of a whole state.
-pub fn fingerprint(tables: &Tables) -> u64 {
+pub(crate) fn fingerprint(tables: &Tables) -> u64 {
     let tables = tables.iter().map(|(lower, table)| {
         let rows = table.rows.values().map(|row| row_print(lower, row));
         rows.fold(table_print(&table.name), |all, row| all ^ row)
@@ -138,20 +156,23 @@ pub fn fingerprint(tables: &Tables) -> u64 {
 }
 
 impl Oracle {
+    /// No table and no commit.
     pub fn new() -> Self {
         Self { prints: vec![0], ..Self::default() }
     }
 
+    /// How many commits there are, visible or not.
     pub fn commits(&self) -> usize {
         self.undo.len()
     }
 
-    pub fn row(&self, table: &str, pk: &str, rk: &str) -> Option<&Rc<Row>> {
+    /// The newest version of an entity, visible or not.
+    pub(crate) fn row(&self, table: &str, pk: &str, rk: &str) -> Option<&Rc<Row>> {
         self.tables.get(&table.to_lowercase())?.rows.get(&key(pk, rk))
     }
 
     /// The tag that `condition` stands for; `None` for any.
-    pub fn etag(&self, table: &str, write: &Write) -> Option<u64> {
+    pub(crate) fn etag(&self, table: &str, write: &Write) -> Option<u64> {
         let current = self.row(table, &write.pk, &write.rk).map(|row| row.etag);
         match write.condition {
             Condition::Any => None,
@@ -164,7 +185,10 @@ impl Oracle {
     }
 
     /// What the semantics say to `change`.
-    pub fn check(&self, change: &Change) -> Result<(), Refusal> {
+    ///
+    /// # Errors
+    /// The error that the engine must answer it with.
+    pub(crate) fn check(&self, change: &Change) -> Result<(), Refusal> {
         let refuse = |code| Err(Refusal { code, index: None });
         match change {
             Change::Create(name) if self.tables.contains_key(&name.to_lowercase()) => {
@@ -203,14 +227,18 @@ impl Oracle {
     }
 
     /// `change` was acknowledged with this tag and durability.
-    pub fn commit(&mut self, change: &Change, etag: u64, durability: Durability) {
+    ///
+    /// Requires: [`check`](Self::check) allows the change.
+    pub(crate) fn commit(&mut self, change: &Change, etag: u64, durability: Durability) {
         let seq = etag.max(self.seq_max);
         self.submit(change, etag, seq, durability);
         self.show(self.commits());
     }
 
     /// `change` was accepted with this number, and is not yet shown to anybody. `etag` is 0 if it writes no entity.
-    pub fn submit(&mut self, change: &Change, etag: u64, seq: u64, durability: Durability) {
+    ///
+    /// Requires: [`check`](Self::check) allows the change.
+    pub(crate) fn submit(&mut self, change: &Change, etag: u64, seq: u64, durability: Durability) {
         let mut print = self.prints[self.commits()];
         let mut undo = Vec::new();
         match change {
@@ -221,7 +249,9 @@ impl Oracle {
                 undo.push(Undo::Table(name.to_lowercase(), old));
             }
             Change::Drop(name) => {
-                let old = self.tables.remove(&name.to_lowercase()).unwrap();
+                let Some(old) = self.tables.remove(&name.to_lowercase()) else {
+                    unreachable!("a table that is dropped was found by `check`");
+                };
                 let one = Tables::from([(name.to_lowercase(), old.clone())]);
                 print ^= fingerprint(&one);
                 undo.push(Undo::Table(name.to_lowercase(), Some(old)));
@@ -240,19 +270,22 @@ impl Oracle {
         self.seq_max = self.seq_max.max(seq);
     }
 
-    /// Why a new commit may not have the number `seq`, if so.
-    pub fn check_seq(&self, seq: u64) -> Result<(), String> {
+    /// Numbers grow: a new commit may have `seq` only if none that counts had one as large.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub(crate) fn check_seq(&self, seq: u64) -> Result<(), String> {
         let last = self.seq_max.max(self.etag_max);
         if seq > last { Ok(()) } else { Err(format!("number: {seq} after {last}")) }
     }
 
     /// How many commits have a number up to `seq`.
-    pub fn count_up_to(&self, seq: u64) -> usize {
+    pub(crate) fn count_up_to(&self, seq: u64) -> usize {
         self.seqs.partition_point(|other| *other <= seq)
     }
 
     /// The first `commits` commits were acknowledged or read: they are as durable as they asked to be.
-    pub fn show(&mut self, commits: usize) {
+    pub(crate) fn show(&mut self, commits: usize) {
         for at in self.shown..commits {
             self.etag_max = self.etag_max.max(self.etags[at]);
             match self.asked[at] {
@@ -268,12 +301,12 @@ impl Oracle {
     }
 
     /// How many commits have been shown to somebody.
-    pub fn shown(&self) -> usize {
+    pub(crate) fn shown(&self) -> usize {
         self.shown
     }
 
     /// The state after the first `commits` commits.
-    pub fn at(&self, commits: usize) -> Cow<'_, Tables> {
+    pub(crate) fn at(&self, commits: usize) -> Cow<'_, Tables> {
         if commits == self.commits() {
             return Cow::Borrowed(&self.tables);
         }
@@ -285,7 +318,9 @@ impl Oracle {
     }
 
     fn apply(&mut self, lower: &str, write: &Write, etag: u64, undo: &mut Vec<Undo>) -> u64 {
-        let table = self.tables.get_mut(lower).unwrap();
+        let Some(table) = self.tables.get_mut(lower) else {
+            unreachable!("a table that is written to was found by `check`");
+        };
         let rows = Rc::make_mut(&mut table.rows);
         let key = key(&write.pk, &write.rk);
         let old = rows.get(&key).cloned();
@@ -329,7 +364,7 @@ impl Oracle {
     }
 
     /// The process was begun anew and shows what is left: numbers that nobody was shown may be given again.
-    pub fn restarted(&mut self) {
+    pub(crate) fn restarted(&mut self) {
         self.show(self.commits());
         self.seq_max = self.etag_max;
     }
@@ -394,7 +429,7 @@ impl Oracle {
 }
 
 /// What `found` has otherwise than `expected`, a line each.
-pub fn differences(expected: &Tables, found: &Tables) -> Vec<String> {
+pub(crate) fn differences(expected: &Tables, found: &Tables) -> Vec<String> {
     let mut lines = Vec::new();
     for lower in expected.keys().chain(found.keys().filter(|name| !expected.contains_key(*name))) {
         let (Some(a), Some(b)) = (expected.get(lower), found.get(lower)) else {

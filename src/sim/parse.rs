@@ -9,12 +9,18 @@ use super::value::Val;
 
 /// A command line taken apart: words and `name=value` options, quotes kept in values.
 pub struct Command {
+    /// The first word of the line.
     pub name: String,
+    /// The other words in their order, unquoted.
     pub words: Vec<String>,
     options: Vec<(String, String)>,
 }
 
 impl Command {
+    /// Takes a line apart.
+    ///
+    /// # Errors
+    /// A quote that is left open.
     pub fn parse(line: &str) -> Result<Command, String> {
         let mut command = Command { name: String::new(), words: Vec::new(), options: Vec::new() };
         for (number, token) in tokens(line)?.into_iter().enumerate() {
@@ -30,17 +36,27 @@ impl Command {
     }
 
     /// Takes the option `name`, unquoted.
+    ///
+    /// # Errors
+    /// A quote that is left open.
     pub fn take(&mut self, name: &str) -> Result<Option<String>, String> {
         let at = self.options.iter().position(|(option, _)| option == name);
         at.map(|at| unquote(&self.options.remove(at).1)).transpose()
     }
 
+    /// Takes the option `name` and reads its value as a number.
+    ///
+    /// # Errors
+    /// A value that is no number, or is out of range.
     pub fn take_number<T: std::str::FromStr>(&mut self, name: &str) -> Result<Option<T>, String> {
         let Some(text) = self.take(name)? else { return Ok(None) };
         text.parse().map(Some).map_err(|_| format!("{name}={text} is no number"))
     }
 
     /// The only word, or the first of several.
+    ///
+    /// # Errors
+    /// There is none: the command wants `what`.
     pub fn word(&self, what: &str) -> Result<String, String> {
         self.words.first().cloned().ok_or_else(|| format!("`{}` wants {what}", self.name))
     }
@@ -50,6 +66,9 @@ impl Command {
     }
 
     /// Requires that every option was taken.
+    ///
+    /// # Errors
+    /// One that was not: the command has none of that name.
     pub fn finish(self) -> Result<(), String> {
         match self.options.first() {
             None => Ok(()),
@@ -59,6 +78,9 @@ impl Command {
 }
 
 /// The steps that a command and its input stand for; `None` if it is no step.
+///
+/// # Errors
+/// What the command lacks, or has too much of, or what cannot be read.
 pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
     let mut command = Command::parse(line)?;
     let step = match command.name.as_str() {
@@ -273,15 +295,16 @@ fn entity(tokens: &[String]) -> Result<Entity, String> {
 
 /// Words parted by spaces outside quotes; quotes stay.
 fn tokens(line: &str) -> Result<Vec<String>, String> {
-    let mut tokens = vec![String::new()];
+    let (mut tokens, mut token) = (Vec::new(), String::new());
     let mut quoted = false;
     for c in line.chars() {
         quoted ^= c == '\'';
         match c {
-            ' ' if !quoted => tokens.push(String::new()),
-            c => tokens.last_mut().unwrap().push(c),
+            ' ' if !quoted => tokens.push(std::mem::take(&mut token)),
+            c => token.push(c),
         }
     }
+    tokens.push(token);
     tokens.retain(|token| !token.is_empty());
     if quoted { Err(format!("a quote is open in `{line}`")) } else { Ok(tokens) }
 }

@@ -22,33 +22,44 @@ pub use super::generate::Mix;
 /// A database's options, and what is done to it.
 #[derive(Clone, Debug)]
 pub struct Program {
+    /// What the program was made from; 0 if that was bytes or a script.
     pub seed: u64,
+    /// The options of the first opening.
     pub config: Config,
+    /// What is done after it, in order.
     pub steps: Vec<Step>,
 }
 
 /// A program's failure: which step, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
+    /// The number of the step, counted from 0: 0 for the opening too, the last for the checks at the end.
     pub step: usize,
+    /// The [kind](Self::kind), a colon, and how engine and oracle part.
     pub what: String,
 }
 
 /// What a program came to.
 #[derive(Clone, Debug)]
 pub struct Report {
+    /// What the run met.
     pub counts: Counts,
     /// The lines of every step, and at the end the bytes of every file: equal if the runs were.
     pub digest: u64,
+    /// Where the run ended early, and why, if it did.
     pub failure: Option<Failure>,
 }
 
 /// A failing program, and the smallest one found that fails in the same way.
 #[derive(Clone, Debug)]
 pub struct Found {
+    /// The seed of the program as it was made.
     pub seed: u64,
+    /// How that failed.
     pub failure: Failure,
+    /// The program with the fewest steps.
     pub small: Program,
+    /// How that fails.
     pub small_failure: Failure,
 }
 

@@ -28,7 +28,9 @@ use super::trouble::Trouble;
 
 /// An engine, an oracle, and what is open on both.
 pub struct Runner {
+    /// What is tested.
     pub engine: Engine,
+    /// What it is compared with.
     pub oracle: Oracle,
     pub(super) snapshots: BTreeMap<String, (Pinned, Tables)>,
     pub(super) iterators: BTreeMap<String, Iteration>,
@@ -36,6 +38,7 @@ pub struct Runner {
     pub(super) trouble: Trouble,
     /// Storage errors end the step, not the run, whatever this runner knows of faults.
     pub faults_expected: bool,
+    /// What was met so far, without what engine and faults count: see [`Runner::counted`].
     pub counts: Counts,
     /// Copies made so far.
     pub(super) copies: u64,
@@ -59,10 +62,12 @@ pub(super) struct Iteration {
 pub type Outcome = Result<Vec<String>, String>;
 
 impl Runner {
+    /// A runner over an empty memory; [`Step::Open`] comes first.
     pub fn new(config: Config) -> Self {
         Self::on(Engine::new(config))
     }
 
+    /// A runner with an empty oracle, over an engine of one's own.
     pub fn on(engine: Engine) -> Self {
         Self {
             engine,

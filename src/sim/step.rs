@@ -12,13 +12,20 @@ use crate::options::{Durability, IoMode};
 
 use super::value::Val;
 
+/// The verb of a write, as the methods of `Table` are called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
+    /// Refused if the entity exists.
     Insert,
+    /// Replaces or inserts.
     Upsert,
+    /// Merges or inserts.
     UpsertMerge,
+    /// Refused if the entity does not exist.
     Replace,
+    /// Keeps the properties that are not named; refused if the entity does not exist.
     Merge,
+    /// Refused if the entity does not exist.
     Delete,
 }
 
@@ -35,12 +42,18 @@ pub enum Condition {
     Commit(usize),
 }
 
+/// One operation on one entity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
+    /// What is done.
     pub verb: Verb,
+    /// PartitionKey.
     pub pk: String,
+    /// RowKey.
     pub rk: String,
+    /// Names and values; none for a delete.
     pub properties: Vec<(String, Val)>,
+    /// Only some verbs have one: see [`Verb::is_conditional`].
     pub condition: Condition,
 }
 
@@ -51,43 +64,58 @@ pub enum Lane {
     Log,
     /// Flush, removal of files, sorting.
     Flush,
+    /// Merges of files, and what follows them.
     Compact,
 }
 
 /// What a scan covers and how it is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
+    /// The partition; the whole table if there is none, and then no row keys either.
     pub pk: Option<String>,
     /// Row keys from (inclusive) and to (exclusive), within the partition.
     pub from: Option<String>,
+    /// See `from`.
     pub to: Option<String>,
+    /// The properties to read; all if there are none.
     pub select: Option<Vec<String>>,
+    /// How many rows at most; pages do not look at it.
     pub top: Option<usize>,
     /// Page by page of this size, each page from the token of the one before.
     pub page: Option<usize>,
+    /// The name of a snapshot; what is visible now if there is none.
     pub at: Option<String>,
 }
 
 /// The options of a database under test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// Of commits that do not say.
     pub durability: Durability,
+    /// How table files are read.
     pub io_mode: IoMode,
+    /// A memtable this full is frozen.
     pub memtable_bytes: usize,
+    /// How long a block of a table file should be.
     pub block_bytes: usize,
+    /// How long a file of the run should be.
     pub run_file_bytes: u64,
+    /// What the block cache may hold.
     pub cache_bytes: usize,
     /// A log buffer this full is written by whoever filled it.
     pub log_buffer_bytes: usize,
     /// A manifest this long is rolled over.
     pub manifest_roll_bytes: u64,
+    /// Whether table files are compressed; without the feature `zstd` this says nothing.
     pub compress: bool,
+    /// Decides what the engine draws: ids and hash seeds.
     pub seed: u64,
 }
 
 /// A file operation to fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultAt {
+    /// What happens to it.
     pub kind: FaultKind,
     /// Any operation counts if there is none.
     pub op: Option<OpKind>,
@@ -99,27 +127,44 @@ pub struct FaultAt {
     pub sticky: bool,
 }
 
+/// One thing done to the database, its disk, its process or its clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
+    /// Opens the database with these options; one that is open is dropped first.
     Open(Config),
+    /// Creates the table of this name.
     CreateTable(String),
+    /// Drops the table of this name.
     DropTable(String),
+    /// Lists the tables.
     Tables,
+    /// One write, waited for.
     Write {
+        /// The table's name.
         table: String,
+        /// What is written.
         write: Write,
+        /// That of the options if there is none.
         durability: Option<Durability>,
     },
+    /// Several writes of one partition, waited for.
     Group {
+        /// The table's name.
         table: String,
+        /// All of them happen, or none.
         writes: Vec<Write>,
+        /// That of the options if there is none.
         durability: Option<Durability>,
     },
     /// A group whose commit is not waited for yet, under a name for its ticket.
     Submit {
+        /// What other steps call the ticket.
         ticket: String,
+        /// The table's name.
         table: String,
+        /// All of them happen, or none.
         writes: Vec<Write>,
+        /// That of the options if there is none.
         durability: Option<Durability>,
     },
     /// Waits for a ticket.
@@ -128,33 +173,51 @@ pub enum Step {
     Poll(String),
     /// Drops a ticket: nobody waits for the commit.
     Forget(String),
+    /// Reads one entity.
     Get {
+        /// The table's name.
         table: String,
+        /// PartitionKey.
         pk: String,
+        /// RowKey.
         rk: String,
+        /// The properties to read; all if there are none.
         select: Option<Vec<String>>,
+        /// The name of a snapshot; what is visible now if there is none.
         at: Option<String>,
     },
+    /// Reads the rows of a scan to its end.
     Scan {
+        /// The table's name.
         table: String,
+        /// What is read, and how.
         scan: Scan,
     },
     /// An iterator that stays open over other steps.
     Iterate {
+        /// What other steps call the iterator.
         name: String,
+        /// The table's name.
         table: String,
+        /// What is read: now, and not by pages.
         scan: Scan,
     },
     /// So many rows of an open iterator.
     Next {
+        /// The iterator's name.
         name: String,
+        /// How many rows at most.
         count: usize,
     },
+    /// Takes a snapshot under this name.
     Snapshot(String),
     /// Lets go of a snapshot or an iterator.
     Release(String),
+    /// Flushes every memtable.
     Flush,
+    /// Merges everything into the run.
     Compact,
+    /// Makes every commit durable.
     Sync,
     /// So many background steps.
     Background(usize),
@@ -166,11 +229,13 @@ pub enum Step {
     EndFlush,
     /// The first half of a compaction.
     BeginCompaction,
+    /// The second half: the files are installed, or declined if what they replace has changed.
     EndCompaction,
     /// A copy of the database beside it, which is opened, compared and removed.
     Checkpoint,
     /// Time passes and background work runs until there is none: then everything is durable and in order.
     Settle,
+    /// The engine checks its files, and must find nothing.
     Verify,
     /// A clean close and an open.
     Reopen,
@@ -182,9 +247,12 @@ pub enum Step {
     KillIn(u64),
     /// The power fails after so many further file operations.
     CrashIn {
+        /// So many file operations are still done.
         ops: u64,
+        /// Decides what stays of what was not synced.
         seed: u64,
     },
+    /// An operation fails, now or later.
     Fault(FaultAt),
     /// Armed faults are forgotten.
     FaultsOff,
@@ -220,9 +288,11 @@ impl Default for Config {
 }
 
 impl Verb {
+    /// Every verb.
     pub const ALL: [Verb; 6] =
         [Verb::Insert, Verb::Upsert, Verb::UpsertMerge, Verb::Replace, Verb::Merge, Verb::Delete];
 
+    /// The word for it in the text of steps.
     pub fn name(self) -> &'static str {
         match self {
             Verb::Insert => "insert",
@@ -297,24 +367,29 @@ fn find_in<T: Copy>(names: &[(T, &str)], name: &str) -> Option<T> {
     names.iter().find(|(_, other)| *other == name).map(|(item, _)| *item)
 }
 
-pub fn fault_name(kind: FaultKind) -> &'static str {
+/// The word for a kind of fault in the text of steps.
+pub(super) fn fault_name(kind: FaultKind) -> &'static str {
     name_in(&FAULTS, &kind)
 }
 
-pub fn fault_named(name: &str) -> Option<FaultKind> {
+/// The kind of fault that a word stands for.
+pub(super) fn fault_named(name: &str) -> Option<FaultKind> {
     find_in(&FAULTS, name)
 }
 
-pub fn op_named(name: &str) -> Option<OpKind> {
+/// The file operation that a word stands for.
+pub(super) fn op_named(name: &str) -> Option<OpKind> {
     find_in(&OPS, name)
 }
 
-pub fn lane_named(name: &str) -> Option<Lane> {
+/// The lane that a word stands for.
+pub(super) fn lane_named(name: &str) -> Option<Lane> {
     find_in(&LANES, name)
 }
 
 impl FaultAt {
-    pub fn fault(&self) -> Fault {
+    /// The fault as the file system takes it.
+    pub(super) fn fault(&self) -> Fault {
         let mut fault = Fault::new(self.kind).nth(self.nth);
         if let Some(op) = self.op {
             fault = fault.on(op);
@@ -326,7 +401,8 @@ impl FaultAt {
     }
 }
 
-pub fn durability_name(durability: Durability) -> &'static str {
+/// The word for a durability in the text of steps.
+pub(super) fn durability_name(durability: Durability) -> &'static str {
     match durability {
         Durability::Sync => "sync",
         Durability::Os => "os",
@@ -335,7 +411,7 @@ pub fn durability_name(durability: Durability) -> &'static str {
 }
 
 /// A key or name as a script writes it: quoted where it would not read back as one word.
-pub fn word(text: &str) -> String {
+pub(super) fn word(text: &str) -> String {
     let plain =
         !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     if plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "''")) }
@@ -362,7 +438,7 @@ impl fmt::Display for Condition {
 }
 
 /// `pk rk Name=value …`
-pub fn write_entity(
+pub(super) fn write_entity(
     f: &mut fmt::Formatter<'_>,
     (pk, rk): (&str, &str),
     properties: &[(String, Val)],

@@ -169,7 +169,8 @@ impl Runner {
 
     fn close(&mut self) -> Result<(), String> {
         self.note_engine();
-        (self.snapshots.clear(), self.iterators.clear());
+        self.snapshots.clear();
+        self.iterators.clear();
         let was_open = self.engine.is_open();
         match self.engine.close() {
             Ok(()) if was_open => {
@@ -211,7 +212,8 @@ impl Runner {
     /// Goes on with what a crash left; at least `floor` commits must be there.
     pub fn recover(&mut self, image: MemFs, floor: usize) -> Outcome {
         self.note_engine();
-        (self.snapshots.clear(), self.iterators.clear());
+        self.snapshots.clear();
+        self.iterators.clear();
         self.tickets.clear();
         self.engine.abandon(image);
         self.reopened(floor)

@@ -10,18 +10,27 @@ use crate::model::{DateTime, Guid, Value, ValueRef};
 /// A value; doubles by their bits, so that NaN equals itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Val {
+    /// Edm.String.
     String(String),
+    /// Edm.Binary.
     Binary(Vec<u8>),
+    /// Edm.Boolean.
     Boolean(bool),
+    /// Edm.Int32.
     Int32(i32),
+    /// Edm.Int64.
     Int64(i64),
+    /// Edm.Double, as `f64::to_bits` gives it.
     Double(u64),
+    /// Edm.DateTime in ticks of 100 ns since 1601; beyond the year 9999 it is written as the last moment of that year.
     DateTime(u64),
+    /// Edm.Guid, in the order of its text.
     Guid([u8; 16]),
 }
 
 impl Val {
-    pub fn to_value(&self) -> Value {
+    /// The value as entities take it.
+    pub(super) fn to_value(&self) -> Value {
         match self {
             Val::String(text) => Value::String(text.clone()),
             Val::Binary(bytes) => Value::Binary(bytes.clone()),
@@ -29,12 +38,13 @@ impl Val {
             Val::Int32(value) => Value::Int32(*value),
             Val::Int64(value) => Value::Int64(*value),
             Val::Double(bits) => Value::Double(f64::from_bits(*bits)),
-            Val::DateTime(ticks) => Value::DateTime(DateTime::from_ticks(*ticks).unwrap()),
+            Val::DateTime(ticks) => Value::DateTime(moment(*ticks)),
             Val::Guid(bytes) => Value::Guid(Guid::from_bytes(*bytes)),
         }
     }
 
-    pub fn from_ref(value: ValueRef<'_>) -> Val {
+    /// The value as entities show it.
+    pub(super) fn from_ref(value: ValueRef<'_>) -> Val {
         match value {
             ValueRef::String(text) => Val::String(text.to_owned()),
             ValueRef::Binary(bytes) => Val::Binary(bytes.to_owned()),
@@ -47,6 +57,10 @@ impl Val {
         }
     }
 
+    /// Reads the text of a value.
+    ///
+    /// # Errors
+    /// Text that is no value.
     pub fn parse(text: &str) -> Result<Val, String> {
         let bad = || format!("`{text}` is no value");
         if let Some((prefix, quoted)) = text.split_once('\'') {
@@ -80,6 +94,11 @@ impl Val {
     }
 }
 
+/// An engine that is given the last moment for a later one does not give the ticks back: nothing is hidden.
+fn moment(ticks: u64) -> DateTime {
+    DateTime::from_ticks(ticks).unwrap_or(DateTime::MAX)
+}
+
 impl fmt::Display for Val {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -89,18 +108,17 @@ impl fmt::Display for Val {
             Val::Int32(value) => write!(f, "{value}"),
             Val::Int64(value) => write!(f, "{value}L"),
             Val::Double(bits) => write!(f, "{:?}", f64::from_bits(*bits)),
-            Val::DateTime(ticks) => {
-                write!(f, "datetime'{}'", DateTime::from_ticks(*ticks).unwrap())
-            }
+            Val::DateTime(ticks) => write!(f, "datetime'{}'", moment(*ticks)),
             Val::Guid(bytes) => write!(f, "guid'{}'", Guid::from_bytes(*bytes)),
         }
     }
 }
 
-pub fn hex(bytes: &[u8]) -> String {
+fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The bytes of [`hex`] digits in either case; `None` for an odd number of them or another character.
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> =
         text.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect::<Option<_>>()?;
