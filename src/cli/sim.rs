@@ -19,6 +19,7 @@ use super::output::{Output, with_thousands};
 use crate::clock::{Clock, SystemClock};
 use crate::sim::counts::Event;
 use crate::sim::explore::{Explored, explore, program};
+use crate::sim::ledger::ledger;
 use crate::sim::program::{Program, quietly};
 use crate::sim::{BUGS, Planting, plant};
 
@@ -38,7 +39,8 @@ rowstone sim --seeds 100000 --jobs 2\n  \
 rowstone sim --minutes 10\n  \
 rowstone sim --planted list\n  \
 rowstone sim --planted publish-before-durable\n  \
-rowstone sim --planted all")]
+rowstone sim --planted all\n  \
+rowstone sim --ledger")]
 pub(super) struct Sim {
     /// Replay this seed
     #[arg(long, conflicts_with_all = ["seeds", "minutes"])]
@@ -64,6 +66,12 @@ pub(super) struct Sim {
     /// Go on until so many seeds have failed
     #[arg(long, default_value_t = 1)]
     failures: usize,
+    /// Damage every byte and length of small databases, and print what it came to
+    #[arg(long, conflicts_with_all = ["seeds", "minutes", "script", "trace", "planted"])]
+    ledger: bool,
+    /// Print the ledger as JSON
+    #[arg(long, requires = "ledger")]
+    json: bool,
     /// Plant a bug, which the simulation should find; `list` names them, `all` looks for each of them
     #[arg(long, value_name = "BUG")]
     planted: Option<String>,
@@ -80,6 +88,9 @@ impl Sim {
             Some("list") => return list_bugs(),
             Some("all") => return self.hunt(),
             _ => {}
+        }
+        if self.ledger {
+            return self.damage_all();
         }
         let bug = self.planted.as_deref().map(find_bug).transpose()?;
         match (&self.script, self.seed) {
@@ -142,6 +153,26 @@ impl Sim {
             .map_err(Failure::output)?;
         output.finish()?;
         if missed == 0 { Ok(()) } else { Err(Failure::Problems) }
+    }
+
+    /// The corruption ledger of `--seed`, or of seed 1.
+    fn damage_all(&self) -> Outcome {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let ledger = quietly(|| {
+            ledger(self.seed.unwrap_or(1), &mut |done, all| {
+                bar.set_length(all);
+                bar.set_position(done);
+            })
+        });
+        bar.finish_and_clear();
+        let mut output = Output::standard();
+        let written = match self.json {
+            true => writeln!(output, "{}", ledger.to_json()),
+            false => write!(output, "{ledger}"),
+        };
+        written.map_err(Failure::output)?;
+        output.finish()?;
+        if ledger.faults() == 0 { Ok(()) } else { Err(Failure::Problems) }
     }
 
     fn jobs(&self) -> Option<NonZero<usize>> {

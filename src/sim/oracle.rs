@@ -77,7 +77,7 @@ pub struct Oracle {
     undo: Vec<Vec<Undo>>,
     prints: Vec<u64>,
     /// The entity tag of each commit; 0 where the commit has none to show.
-    pub(super) etags: Vec<u64>,
+    pub(crate) etags: Vec<u64>,
     /// The number of each commit, in ticks.
     seqs: Vec<u64>,
     asked: Vec<Durability>,

@@ -402,7 +402,7 @@ impl FaultAt {
 }
 
 /// The word for a durability in the text of steps.
-pub(super) fn durability_name(durability: Durability) -> &'static str {
+pub(crate) fn durability_name(durability: Durability) -> &'static str {
     match durability {
         Durability::Sync => "sync",
         Durability::Os => "os",

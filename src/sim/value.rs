@@ -30,7 +30,7 @@ pub enum Val {
 
 impl Val {
     /// The value as entities take it.
-    pub(super) fn to_value(&self) -> Value {
+    pub(crate) fn to_value(&self) -> Value {
         match self {
             Val::String(text) => Value::String(text.clone()),
             Val::Binary(bytes) => Value::Binary(bytes.clone()),
@@ -44,7 +44,7 @@ impl Val {
     }
 
     /// The value as entities show it.
-    pub(super) fn from_ref(value: ValueRef<'_>) -> Val {
+    pub(crate) fn from_ref(value: ValueRef<'_>) -> Val {
         match value {
             ValueRef::String(text) => Val::String(text.to_owned()),
             ValueRef::Binary(bytes) => Val::Binary(bytes.to_owned()),
