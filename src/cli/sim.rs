@@ -118,7 +118,7 @@ impl Sim {
                 writeln!(output, "\n# {at}\n{step}\n----")?;
                 lines.iter().try_for_each(|line| writeln!(output, "{line}"))?;
             }
-            write!(output, "{}digest {:016x}\n", report.counts, report.digest)
+            writeln!(output, "{}digest {:016x}", report.counts, report.digest)
         };
         print().map_err(Failure::output)?;
         let Some(failure) = report.failure else { return output.finish() };
@@ -248,7 +248,7 @@ fn progress(seeds: Option<u64>) -> ProgressBar {
 /// The live line: how fast, how much of what there is to meet was met, and what failed.
 fn show(bar: &ProgressBar, explored: &Explored, time: Duration) {
     // A line for every seed would cost as much as the seed.
-    if explored.seeds % 16 != 0 {
+    if !explored.seeds.is_multiple_of(16) {
         return;
     }
     let rate = explored.seeds as f64 / time.as_secs_f64().max(0.001);
