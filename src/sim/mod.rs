@@ -1,4 +1,47 @@
 //! Seeded simulation of the engine against an oracle, for everybody who wants to break it.
+//!
+//! One seed decides a run: options, clients and how their calls and the background work interleave, the clock, faults,
+//! power cuts and rot. A run is one thread; it has no real time and no real disk, so the same seed gives the same run
+//! on every machine, and a failure is seen again. What a step answers is compared with what the oracle says, and what
+//! survives an end of the run with what was promised.
+//!
+//! ```
+//! use rowstone::sim::{explore, plant};
+//!
+//! let report = explore::program(42).run();
+//! assert!(report.failure.is_none());
+//! let bug = plant("page-skips-a-row"); // on this thread, until it is dropped
+//! let failure = (0..50).find_map(|seed| explore::program(seed).run().failure);
+//! assert!(failure.is_some());
+//! ```
+//!
+//! # Parts
+//!
+//! * [`explore`]: what a seed stands for, and many seeds on several threads, each on one;
+//! * [`program`]: options and steps; running, shrinking and printing them;
+//! * `generate`: which steps come up, from a seed or from bytes, weighed by a [`program::Mix`];
+//! * [`step`], [`value`], [`parse`]: the steps, what rows hold, and the text of both;
+//! * [`runner`]: a step on engine and oracle side by side; `trouble` is what is done to disk and process, `settle`
+//!   what must hold when troubles are over and background work has run;
+//! * [`oracle`]: tables as maps, the semantics of every verb, and which commits must survive what;
+//! * [`engine`]: the database behind one door, on a file system in memory that can fail;
+//! * [`power`]: ends of the process or of the power at a chosen file operation;
+//! * [`counts`]: what a run met, so that what never comes up is noticed;
+//! * [`plant`] and [`BUGS`]: mistakes that can be switched on, to show that a simulation would find them;
+//! * [`history`]: whether calls that real threads logged can be put in an order that explains every answer. It
+//!   belongs to the suites with threads; no seed decides those.
+//!
+//! # Seeing a failure again
+//!
+//! A failure names its seed: [`explore::program`] gives the program, and `rowstone sim --seed n` runs it. A seed means
+//! another program once the generator changes. [`Program::shrunk`](program::Program::shrunk) looks for fewer steps that
+//! fail in the same way and prints them as a script, which does not change: paste it into a file under
+//! `tests/scripts`, run it with `rowstone sim --script`, or read it with
+//! [`Program::from_script`](program::Program::from_script).
+//!
+//! Not here: orders of the steps of threads (the loom models, and the suites with threads), real disks and file
+//! systems, decoders under hostile bytes (`fuzz/`), how long anything takes.
+
 pub use crate::planted::{Planting, plant};
 pub use planted::{BUGS, Bug};
 
