@@ -28,6 +28,7 @@
 //! * [`power`]: ends of the process or of the power at a chosen file operation;
 //! * [`counts`]: what a run met, so that what never comes up is noticed;
 //! * [`plant`] and [`BUGS`]: mistakes that can be switched on, to show that a simulation would find them;
+//! * [`ledger`]: every damage to a byte or a length of small databases, and what it comes to;
 //! * [`history`]: whether calls that real threads logged can be put in an order that explains every answer. It
 //!   belongs to the suites with threads; no seed decides those.
 //!
