@@ -31,7 +31,7 @@ struct Script {
 
 impl Script {
     fn new() -> Self {
-        let mut runner = Runner::on(Engine::new(Config::default()));
+        let runner = Runner::on(Engine::new(Config::default()));
         runner.engine.fs.record();
         Script { runner, ops_seen: 0 }
     }

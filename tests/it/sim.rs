@@ -19,7 +19,7 @@ fn seeds_find_nothing_and_meet_everything() {
     if let Some((seed, failure)) = explored.failures.first() {
         panic!("{}", program(*seed).shrunk(failure));
     }
-    say(&explored.counts);
+    say(explored.counts);
     // Rarer than the others: a job that is declined, because its inputs went while it ran.
     let rare = [Event::CompactionDeclined];
     let missing: Vec<_> =
