@@ -118,7 +118,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes of [`hex`] digits in either case; `None` for an odd number of them or another character.
+/// The bytes of hex digits in either case, two each; `None` for an odd number of them or another character.
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> =
         text.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect::<Option<_>>()?;
