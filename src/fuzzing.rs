@@ -1,26 +1,38 @@
-//! One function per decoder, for the fuzz targets, and one per example of FORMAT.md, for the test that
-//! holds the document to the code. No promise of stability: the feature `fuzzing` is for this repository.
+//! One function per decoder, command that takes bytes, and whole database, for the fuzz targets; and one per example of
+//! FORMAT.md, for the test that holds the document to the code. No promise of stability: the feature `fuzzing` is for
+//! this repository.
 //!
 //! Invariants
-//! * a target panics only if a decoder breaks a promise: it panicked itself, ran away, or what it
+//! * a target panics only if what it runs breaks a promise: it panicked itself, answered wrongly, or what it
 //!   accepted does not encode back to what it means;
-//! * targets below a checksum take the bytes behind it, so that mutations reach the decoder.
+//! * bytes below a checksum are also tried with the checksum made right, so that mutations reach what is behind it;
+//! * a target needs memory in proportion to its input: the drivers count what it holds and set the limit.
 //!
 //! Not here: drivers and corpora (`fuzz/`), the document (FORMAT.md).
 
+#[cfg(feature = "cli")]
+mod commands;
+mod directory;
 mod examples;
 mod files;
 #[cfg(feature = "cli")]
 mod json;
 mod logs;
+#[cfg(feature = "sim")]
+mod program;
 mod rows;
 mod seeds;
 
+#[cfg(feature = "cli")]
+pub use commands::{csv, exec, ndjson};
+pub use directory::directory;
 pub use examples::round_trip;
 pub use files::{block, file_meta, hash_index, row_block, sparse_index, sst, stats};
 #[cfg(feature = "cli")]
 pub use json::{filter, json};
 pub use logs::{current, edit, field, field_set, record, span, wal};
+#[cfg(feature = "sim")]
+pub use program::program;
 pub use rows::{key, row, shape, text};
 pub use seeds::seeds;
 
@@ -30,8 +42,13 @@ pub type Target = fn(&[u8]);
 /// Every target by name; each file of `src/format` has one of its name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("block", block),
+    #[cfg(feature = "cli")]
+    ("csv", csv),
     ("current", current),
+    ("directory", directory),
     ("edit", edit),
+    #[cfg(feature = "cli")]
+    ("exec", exec),
     ("field", field),
     ("field_set", field_set),
     ("file_meta", file_meta),
@@ -41,6 +58,10 @@ pub const TARGETS: &[(&str, Target)] = &[
     #[cfg(feature = "cli")]
     ("json", json),
     ("key", key),
+    #[cfg(feature = "cli")]
+    ("ndjson", ndjson),
+    #[cfg(feature = "sim")]
+    ("program", program),
     ("record", record),
     ("row", row),
     ("row_block", row_block),

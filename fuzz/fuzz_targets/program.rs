@@ -1,4 +1,4 @@
-//! Target `program`: the model's programs, decided by the bytes.
+//! Target `program`: see `rowstone::fuzzing`.
 #![cfg_attr(fuzzing, no_main)]
 
-rowstone_fuzz::target!(rowstone_fuzz::program);
+rowstone_fuzz::target!(rowstone::fuzzing::program);

@@ -1,8 +1,11 @@
 //! Fuzz targets under two drivers: libFuzzer where cargo-fuzz sets `cfg(fuzzing)`, and on stable a
 //! replay of the stored corpus with seeded mutations.
 //!
+//! Both hold a target to a limit of memory, see `memory`; libFuzzer also to a limit of time.
+//!
 //! Not here: what a target does with its bytes (`rowstone::fuzzing`).
 
+pub mod memory;
 pub mod replay;
 
 #[cfg(fuzzing)]
@@ -10,22 +13,17 @@ pub use libfuzzer_sys;
 
 use std::time::{Duration, Instant};
 
-use rowstone::Rng;
-use rowstone::sim::program::{Mix, Program, check};
-
-/// A program decided by the bytes, run against the oracle, crashes included.
-pub fn program(data: &[u8]) {
-    let seed = data
-        .iter()
-        .fold(data.len() as u64, |seed, byte| Rng::from_seed(seed ^ u64::from(*byte)).next_u64());
-    check(&Program::random(seed, 60, Mix::CRASHING));
-}
-
 /// Replays one target for about `time` and prints what was done.
 pub fn run(name: &str, target: replay::Target, time: Duration) {
     let start = Instant::now();
-    let done = replay::replay(name, target, 1, |_| start.elapsed() < time);
+    let bounded = |data: &[u8]| memory::bounded(name, target, data);
+    let done = replay::replay(name, bounded, 1, |_| start.elapsed() < time);
     println!("{name}: {} stored inputs, {} mutations", done.stored, done.mutated);
+}
+
+/// The name of a target by the path of its function.
+pub fn name(path: &str) -> &str {
+    path.rsplit("::").next().unwrap_or_default().trim()
 }
 
 /// The whole of a target's file: `rowstone_fuzz::target!(rowstone::fuzzing::block);`.
@@ -33,7 +31,9 @@ pub fn run(name: &str, target: replay::Target, time: Duration) {
 #[macro_export]
 macro_rules! target {
     ($target:path) => {
-        $crate::libfuzzer_sys::fuzz_target!(|data: &[u8]| $target(data));
+        $crate::libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+            $crate::memory::bounded($crate::name(stringify!($target)), $target, data);
+        });
     };
 }
 
@@ -43,8 +43,8 @@ macro_rules! target {
 macro_rules! target {
     ($target:path) => {
         fn main() {
-            let name = stringify!($target).rsplit("::").next().unwrap_or_default();
-            $crate::run(name.trim(), $target, std::time::Duration::from_secs(10));
+            let name = $crate::name(stringify!($target));
+            $crate::run(name, $target, std::time::Duration::from_secs(10));
         }
     };
 }

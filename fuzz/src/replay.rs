@@ -16,23 +16,28 @@ pub struct Replayed {
 }
 
 /// Replays the corpus of `name`, then mutations of it decided by `seed`, while `more(done)` holds.
-pub fn replay(name: &str, target: Target, seed: u64, more: impl Fn(u64) -> bool) -> Replayed {
+pub fn replay(
+    name: &str,
+    target: impl Fn(&[u8]),
+    seed: u64,
+    more: impl Fn(u64) -> bool,
+) -> Replayed {
     let corpus = corpus(name);
     assert!(!corpus.is_empty(), "fuzz/corpus/{name} is empty");
     for input in &corpus {
-        run_one(name, target, seed, input);
+        run_one(name, &target, seed, input);
     }
     let mut rng = Rng(seed);
     let mut mutated = 0;
     while more(mutated) {
         let input = mutate(&mut rng, &corpus);
-        run_one(name, target, seed, &input);
+        run_one(name, &target, seed, &input);
         mutated += 1;
     }
     Replayed { stored: corpus.len() as u64, mutated }
 }
 
-fn run_one(name: &str, target: Target, seed: u64, input: &[u8]) {
+fn run_one(name: &str, target: impl Fn(&[u8]), seed: u64, input: &[u8]) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| target(input))) {
         let hex: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
         eprintln!("target {name}, seed {seed}: {hex}");

@@ -7,7 +7,7 @@
 //!
 //! Not here: the form of requests and responses (`wire::exec`).
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -73,23 +73,27 @@ impl Exec {
             options = options.memtable_bytes(bytes);
         }
         let db = open_with(options, &self.db, Create::IfMissing, self.durability)?;
-        let mut lines = Lines::new(io::stdin(), LINE_BYTES_MAX);
-        let mut output = io::stdout().lock();
-        loop {
-            let line = match lines.next() {
-                Ok(Some(line)) => line,
-                Ok(None) => break,
-                Err(error) => {
-                    return Err(Failure::Other(format!("cannot read standard input: {error}")));
-                }
-            };
-            let answer = line.bytes.map_or_else(|| Err(too_long()), read_request);
-            let answer = answer.and_then(|request| answer_to(&db, request));
-            let response = answer.unwrap_or_else(|error| Response::error(&error));
-            output.write_all(&response.into_line()).map_err(Failure::output)?;
-            output.flush().map_err(Failure::output)?;
-        }
+        serve(&db, io::stdin(), io::stdout().lock())?;
         Ok(db.close()?)
+    }
+}
+
+/// Answers every line of `requests`, until they end.
+pub(super) fn serve(db: &Db, requests: impl Read, mut responses: impl Write) -> Outcome {
+    let mut lines = Lines::new(requests, LINE_BYTES_MAX);
+    loop {
+        let line = match lines.next() {
+            Ok(Some(line)) => line,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                return Err(Failure::Other(format!("cannot read standard input: {error}")));
+            }
+        };
+        let answer = line.bytes.map_or_else(|| Err(too_long()), read_request);
+        let answer = answer.and_then(|request| answer_to(db, request));
+        let response = answer.unwrap_or_else(|error| Response::error(&error));
+        responses.write_all(&response.into_line()).map_err(Failure::output)?;
+        responses.flush().map_err(Failure::output)?;
     }
 }
 

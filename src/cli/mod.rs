@@ -9,6 +9,8 @@
 mod catalog;
 mod csv;
 mod data;
+#[cfg(any(fuzzing, feature = "fuzzing"))]
+pub(crate) mod direct;
 mod exec;
 mod export;
 mod failure;

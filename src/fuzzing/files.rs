@@ -1,13 +1,13 @@
 //! Targets: the structures of an SST.
 
-use crate::codec::DecodeError;
+use crate::codec::{Checksum, DecodeError};
 use crate::format::block::{BlockKind, BlockPlace, Packing, RAW_BYTES_MAX, Sealer, StoredBlock};
 use crate::format::file_meta::FileMeta;
 use crate::format::hash_index::{self as index, HashLayout, HashLine, PAGE_BYTES};
 use crate::format::names::FileId;
 use crate::format::row_block::{RowBlock, RowBlockBuilder};
 use crate::format::sparse_index::{Handles, SparseBuilder, SparsePage};
-use crate::format::sst::{Tail, check_header};
+use crate::format::sst::{self as ends, Tail, check_header, encode_footer, encode_header};
 use crate::format::stats::SstStats;
 
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
@@ -162,14 +162,45 @@ pub(super) fn separators(page: &SparsePage<'_>) -> Result<Vec<Vec<u8>>, DecodeEr
     (0..page.len()).map(|i| page.separator(i).map(|(a, b)| [a, b].concat())).collect()
 }
 
-/// Header, directory and tail of an SST.
+/// Header, directory and tail of an SST: as found, and with the checksum made right.
 pub fn sst(data: &[u8]) {
     drop(check_header(FILE, data));
-    let at = data.len().saturating_sub(crate::format::sst::TAIL_BYTES);
-    let (directory, tail) = data.split_at(at);
-    if let Ok(tail) = Tail::decode(tail) {
-        drop(tail.sections(tail.file, directory));
+    if let Some(header) = data.get(..ends::HEADER_BYTES) {
+        let mut header = header.to_vec();
+        let sum = Checksum::new().bytes(&header[..24]).bytes(&header[28..]).finish();
+        header[24..28].copy_from_slice(&sum.to_le_bytes());
+        if check_header(FILE, &header).is_ok() {
+            let mut encoded = Vec::new();
+            encode_header(FILE, &mut encoded);
+            let reserved = header[28..] != [0; 4];
+            assert!(reserved || encoded == header, "a header has one encoding");
+        }
     }
+    check_footer(data);
+    let at = data.len().saturating_sub(ends::TAIL_BYTES);
+    let mut summed = data.to_vec();
+    let (directory, tail) = summed.split_at_mut(at);
+    if let Ok(read) = Tail::decode(tail) {
+        let sum = Checksum::new().bytes(directory).u64(read.directory_len as u64);
+        let sum = sum.u64(read.file.0).u64(read.file_bytes).bytes(&tail[24..32]);
+        tail[4..8].copy_from_slice(&sum.finish().to_le_bytes());
+        check_footer(&summed);
+    }
+}
+
+/// Sections that are believed are those that they encode to.
+fn check_footer(data: &[u8]) {
+    let at = data.len().saturating_sub(ends::TAIL_BYTES);
+    let (directory, tail) = data.split_at(at);
+    let Ok(tail) = Tail::decode(tail) else { return };
+    let Ok(sections) = tail.sections(tail.file, directory) else { return };
+    // The length of the directory is the reader's to hold against the tail.
+    let Some(before) = tail.file_bytes.checked_sub(data.len() as u64) else { return };
+    let mut encoded = Vec::new();
+    encode_footer(tail.file, &sections, before, &mut encoded);
+    let (directory, tail) = encoded.split_at(encoded.len() - ends::TAIL_BYTES);
+    let again = Tail::decode(tail).map(|again| (again.file, again.sections(again.file, directory)));
+    assert!(matches!(again, Ok((_, Ok(again))) if again == sections), "a footer of ours");
 }
 
 /// Statistics of an SST.

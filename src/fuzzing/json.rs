@@ -16,9 +16,17 @@ pub fn json(data: &[u8]) {
     assert_eq!(again, Some(format!("{entity:?}")), "{}", String::from_utf8_lossy(&written));
 }
 
-/// Filters by key.
+/// Filters by key: what is understood is written so that it is understood as the same.
 pub fn filter(data: &[u8]) {
-    if let Ok(text) = std::str::from_utf8(data) {
-        drop(KeyFilter::parse(text));
-    }
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(filter) = KeyFilter::parse(text) else { return };
+    let quoted = |key: &str| key.replace('\'', "''");
+    let written = match &filter {
+        KeyFilter::All => " ".to_owned(),
+        KeyFilter::Partition(pk) => format!("PartitionKey eq '{}'", quoted(pk)),
+        KeyFilter::Row(pk, rk) => {
+            format!("('{}' eq RowKey) and PartitionKey eq '{}'", quoted(rk), quoted(pk))
+        }
+    };
+    assert_eq!(KeyFilter::parse(&written).ok(), Some(filter), "{written}");
 }

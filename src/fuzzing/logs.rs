@@ -1,13 +1,14 @@
 //! Targets: the structures of record files, of the manifest, and CURRENT.
 
-use crate::codec::Cursor;
-use crate::format::current::Current;
+use crate::codec::{Checksum, Cursor, checksum, put_bytes, put_varint};
+use crate::format::current::{CURRENT_BYTES, Current};
 use crate::format::edit::VersionEdit;
-use crate::format::field::next_field;
+use crate::format::field::{Field, next_field, put_field};
 use crate::format::field_set::{FieldSet, not_understood};
 use crate::format::names::{FileId, FileNumber};
 use crate::format::record::{
-    self as frame, LOG_HEADER_BYTES, LogHeader, Position, RECORD_HEADER_BYTES, RecordKind,
+    self as frame, LOG_HEADER_BYTES, LogHeader, Position, RECORD_HEADER_BYTES,
+    RecordHeader as Header, RecordKind,
 };
 use crate::format::span::Span;
 use crate::format::wal::{Change, Close, Open, Promise, WalRecord, put_group};
@@ -16,19 +17,65 @@ use crate::model::Seq;
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
 const AT: Position = Position { file: FileNumber(7), offset: LOG_HEADER_BYTES as u64 };
 
-/// Headers of record files and of records: as found, and around the data.
+/// Headers of record files and of records: as found, with their checksums made right, and around the data.
 pub fn record(data: &[u8]) {
+    check_log_header(data);
+    check_log_header(&summed(data, 12, LOG_HEADER_BYTES));
+    if let Some((header, stored)) = data.split_first_chunk::<RECORD_HEADER_BYTES>() {
+        let _ours = frame::may_be_header(header, FILE);
+        check_record(header, stored);
+        let mut header = *header;
+        header[4..8].copy_from_slice(&checksum(stored).to_le_bytes());
+        header[16..24].copy_from_slice(&FILE.0.to_le_bytes());
+        let sum = Checksum::new().u64(AT.offset).bytes(&header[4..]).finish();
+        header[..4].copy_from_slice(&sum.to_le_bytes());
+        check_record(&header, stored);
+    }
+    check_sealed(data);
+}
+
+fn check_log_header(data: &[u8]) {
     if let Ok(header) = LogHeader::decode(data) {
         assert_eq!(LogHeader::decode(&header.encode()), Ok(header));
     }
-    if let Some((header, stored)) = data.split_first_chunk::<RECORD_HEADER_BYTES>() {
-        let _ours = frame::may_be_header(header, FILE);
-        if let Ok(header) = frame::decode_header(header, AT, FILE) {
-            drop(header.payload(stored));
-            let _kind = (header.kind(), header.must_understand(), header.stored_len());
-        }
+}
+
+/// A record that is believed is one that can be written: framed again it is read as it was.
+fn check_record(header: &[u8; RECORD_HEADER_BYTES], stored: &[u8]) {
+    let Ok(header) = frame::decode_header(header, AT, FILE) else { return };
+    let Ok(payload) = header.payload(stored) else { return };
+    assert!(payload.len() <= stored.len().min(frame::PAYLOAD_BYTES_MAX));
+    assert!(header.stored_len() >= payload.len());
+    let Ok(kind) = header.kind() else { return };
+    let (again, read) = framed(kind, header.seq, payload, header.promise);
+    assert_eq!((again.kind(), again.seq, again.promise), (Ok(kind), header.seq, header.promise));
+    assert_eq!(read, payload);
+}
+
+/// The record of a payload, written and read.
+fn framed(kind: RecordKind, seq: Seq, payload: &[u8], promise: Position) -> (Header, Vec<u8>) {
+    let mut buffer = Vec::new();
+    let start = frame::begin(&mut buffer, kind, seq);
+    buffer.extend_from_slice(payload);
+    let ended = frame::end(&mut buffer, start);
+    assert!(ended.is_ok(), "a payload that was read can be written");
+    frame::seal(&mut buffer, AT, FILE, promise);
+    let split = buffer.split_first_chunk::<RECORD_HEADER_BYTES>();
+    let read = split.map(|(header, stored)| (frame::decode_header(header, AT, FILE), stored));
+    match read {
+        Some((Ok(header), stored)) => (header, header.payload(stored).unwrap_or_default().to_vec()),
+        other => panic!("a record of ours: {other:?}"),
     }
-    check_sealed(data);
+}
+
+/// The data with the checksum at `at` made that of the `len` bytes it begins with.
+fn summed(data: &[u8], at: usize, len: usize) -> Vec<u8> {
+    let mut data = data.to_vec();
+    if let Some(covered) = data.get(..len) {
+        let sum = Checksum::new().bytes(&covered[..at]).bytes(&covered[at + 4..]).finish();
+        data[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+    }
+    data
 }
 
 /// What was framed is read back at its place, and nowhere else.
@@ -67,15 +114,23 @@ pub fn wal(data: &[u8]) {
         close.encode(&mut encoded);
         assert_eq!(Close::decode(&encoded), Ok(close));
     }
-    if let Ok(WalRecord::Group(group)) = WalRecord::decode(RecordKind::Group, data) {
+    for kind in [RecordKind::Group, RecordKind::Catalog] {
+        check_group(kind, data);
+    }
+}
+
+fn check_group(kind: RecordKind, data: &[u8]) {
+    let group = WalRecord::decode(kind, data);
+    if let Ok(WalRecord::Group(group) | WalRecord::Catalog(group)) = group {
         let shapes: Vec<_> = group.shapes().collect();
         let entries: Vec<_> = group.entries().collect();
         let changes: Vec<Change<'_>> = group.changes().collect();
         let mut encoded = Vec::new();
         let prefix = group.key_prefix;
         put_group(&mut encoded, shapes.iter().copied(), prefix, entries.iter().copied(), &changes);
-        let Ok(WalRecord::Group(again)) = WalRecord::decode(RecordKind::Group, &encoded) else {
-            panic!("what was encoded decodes");
+        let again = WalRecord::decode(kind, &encoded);
+        let Ok(WalRecord::Group(again) | WalRecord::Catalog(again)) = again else {
+            panic!("what was encoded decodes: {again:?}");
         };
         assert!(again.shapes().eq(shapes) && again.entries().eq(entries));
         assert!(again.changes().eq(changes) && again.key_prefix == prefix);
@@ -93,10 +148,13 @@ pub fn edit(data: &[u8]) {
     assert_eq!(VersionEdit::decode(&encoded), Ok(edit));
 }
 
-/// CURRENT.
+/// CURRENT: as found, and with its checksum made right.
 pub fn current(data: &[u8]) {
-    let Ok(current) = Current::decode(data) else { return };
-    assert_eq!(Current::decode(&current.encode()), Ok(current));
+    for data in [data, &summed(data, 12, CURRENT_BYTES)] {
+        if let Ok(current) = Current::decode(data) {
+            assert_eq!(current.encode(), data, "CURRENT has one encoding");
+        }
+    }
 }
 
 /// Spans of keys.
@@ -114,7 +172,16 @@ pub fn field(data: &[u8]) {
     let mut cursor = Cursor::new("fields", data);
     while let Ok(Some(field)) = next_field(&mut cursor) {
         assert_eq!(data.get(field.at..field.at + field.content.len()), Some(field.content));
-        drop(field.unknown("fields"));
+        assert_eq!(field.unknown("fields").is_err(), field.must_understand);
+        let mut encoded = Vec::new();
+        put_varint(&mut encoded, field.tag << 1 | u64::from(field.must_understand));
+        put_bytes(&mut encoded, field.content);
+        let again = next_field(&mut Cursor::new("fields", &encoded));
+        let at = encoded.len() - field.content.len();
+        assert_eq!(again, Ok(Some(Field { at, ..field })));
+        let mut ours = Vec::new();
+        put_field(&mut ours, field.tag, field.content);
+        assert!(!field.must_understand || ours == encoded, "fields of ours must be understood");
     }
 }
 
@@ -122,7 +189,17 @@ pub fn field(data: &[u8]) {
 pub fn field_set(data: &[u8]) {
     let Ok(fields) = FieldSet::<8>::decode("fields", data) else { return };
     let _newer = not_understood(fields.unknown);
+    let mut encoded = Vec::new();
     for tag in 0..16 {
-        drop((fields.bytes(tag), fields.number(tag), fields.number_or_zero(tag)));
+        drop((fields.number(tag), fields.number_or_zero(tag)));
+        if let Ok(content) = fields.bytes(tag) {
+            put_field(&mut encoded, tag, content);
+        }
     }
+    encoded.extend_from_slice(fields.unknown);
+    let Ok(again) = FieldSet::<8>::decode("fields", &encoded) else {
+        panic!("what was encoded decodes");
+    };
+    assert_eq!(again.unknown, fields.unknown);
+    assert!((0..16).all(|tag| again.bytes(tag).ok() == fields.bytes(tag).ok()));
 }

@@ -27,15 +27,19 @@ const FILE: FileId = FileId(0x0102_0304_0506_0708);
 pub fn seeds(name: &str) -> Vec<Vec<u8>> {
     let mut seeds = match name {
         "block" => vec![block(Packing::Plain), block(Packing::Zstd)],
+        "csv" => texts(&CSV),
         "current" => vec![current()],
+        "directory" => edits(),
+        "exec" => texts(&EXEC),
         "edit" => vec![made(|out| edit().encode(out))],
         "field" | "field_set" | "file_meta" => vec![made(|out| file_meta().encode(out))],
-        "filter" => filters(),
+        "filter" => texts(&FILTERS),
         "hash_index" => vec![(0..=255).collect()],
-        "json" => requests(),
+        "json" => texts(&REQUESTS),
         "key" => {
             vec![user_key(TableId(1), "bolts", "m4x20"), user_key(TableId(7), "😀", "\u{ff5e}")]
         }
+        "ndjson" => texts(&NDJSON),
         "record" => vec![log_header()],
         "row" => rows(),
         "row_block" => vec![row_block()],
@@ -47,7 +51,7 @@ pub fn seeds(name: &str) -> Vec<Vec<u8>> {
         "sparse_index" => vec![sparse_page(), handles()],
         "sst" => vec![made(|out| encode_header(FILE, out)), footer()],
         "stats" => vec![made(|out| stats().encode(out))],
-        "text" => texts(),
+        "text" => texts(&TEXTS),
         "wal" => wal(),
         _ => Vec::new(),
     };
@@ -193,35 +197,92 @@ fn edit() -> VersionEdit {
     }
 }
 
-fn texts() -> Vec<Vec<u8>> {
-    [
-        "2020-10-01T00:38:38.47506Z",
-        "2024-02-29T23:59:59+02:00",
-        "0f8fad5b-d9cb-469f-a165-70867728950e",
-        "W/\"datetime'2022-02-01T20%3A52%3A48.011206Z'\"",
-    ]
-    .map(|text| text.as_bytes().to_vec())
-    .to_vec()
+fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
-fn filters() -> Vec<Vec<u8>> {
-    let texts = [
-        "PartitionKey eq 'bolts' and RowKey eq 'm4''x'",
-        "('p' eq PartitionKey) and not (Price gt 1.5E+3 or Big ne 5L)",
-        "At ge datetime'2024-01-31T00:00:00Z' or Raw eq X'0a0b'",
-    ];
-    texts.map(|text| text.as_bytes().to_vec()).to_vec()
-}
+const TEXTS: [&str; 4] = [
+    "2020-10-01T00:38:38.47506Z",
+    "2024-02-29T23:59:59+02:00",
+    "0f8fad5b-d9cb-469f-a165-70867728950e",
+    "W/\"datetime'2022-02-01T20%3A52%3A48.011206Z'\"",
+];
 
-fn requests() -> Vec<Vec<u8>> {
-    let texts = [
-        r#"{"op":"insert","table":"T","entity":{"PartitionKey":"p","RowKey":"r","A":1}}"#,
-        r#"{"op":"query","table":"T","filter":"A gt 1","select":["A"],"next":{"pk":"p","rk":"r"}}"#,
-        r#"{"op":"group","table":"T","ops":[{"op":"delete","pk":"p","rk":"s","etag":"*"}]}"#,
-        r#"{"PartitionKey":"p","RowKey":"\u00e9","B@odata.type":"Edm.Int64","B":"-5","D":1.5e3}"#,
-        r#"{"PartitionKey":"","RowKey":"r","X":"AQL/","X@odata.type":"Edm.Binary","N":null}"#,
+const FILTERS: [&str; 3] = [
+    "PartitionKey eq 'bolts' and RowKey eq 'm4''x'",
+    "('p' eq PartitionKey) and not (Price gt 1.5E+3 or Big ne 5L)",
+    "At ge datetime'2024-01-31T00:00:00Z' or Raw eq X'0a0b'",
+];
+
+const REQUESTS: [&str; 5] = [
+    r#"{"op":"insert","table":"T","entity":{"PartitionKey":"p","RowKey":"r","A":1}}"#,
+    r#"{"op":"query","table":"T","filter":"A gt 1","select":["A"],"next":{"pk":"p","rk":"r"}}"#,
+    r#"{"op":"group","table":"T","ops":[{"op":"delete","pk":"p","rk":"s","etag":"*"}]}"#,
+    r#"{"PartitionKey":"p","RowKey":"\u00e9","B@odata.type":"Edm.Int64","B":"-5","D":1.5e3}"#,
+    r#"{"PartitionKey":"","RowKey":"r","X":"AQL/","X@odata.type":"Edm.Binary","N":null}"#,
+];
+
+/// Options of the command in the first byte, then the file.
+const CSV: [&str; 5] = [
+    "0PartitionKey,RowKey,A,B,C\np,r1,1,true,x\np,r2,-7,false,\"a \"\"b\"\", c\"\nq,r1,,,\n",
+    "1a,b,c\n1,2020-01-01T00:00:00Z,1.5\n2,2021-02-03T04:05:06.789Z,NaN\nbad\n\"x\"y,1,2\n",
+    "4a;b;RowKey\n1;2;0f8fad5b-d9cb-469f-a165-70867728950e\n1;2;\n",
+    "3PartitionKey\tRowKey\tA\np\tr\tnull\np\tr\t9223372036854775807\n",
+    "2a,b,c\nx,1,NA\nx,1,\"two\nlines\"\r\ny,\u{e9},5\n",
+];
+
+const NDJSON: [&str; 4] = [
+    "0{\"PartitionKey\":\"p\",\"RowKey\":\"r\",\"A\":1}\n{\"PartitionKey\":\"p\",\"RowKey\":\"s\"}\n",
+    "1{\"a\":\"x\",\"D\":1.5e3,\"B@odata.type\":\"Edm.Int64\",\"B\":\"-5\"}\n\n{\"a\":2}\n",
+    "2{\"a\":\"p\",\"b\":1.50,\"c\":true}\r\n{\"a\":\"p\",\"b\":1.50,\"c\":true}",
+    "0{\"PartitionKey\":\"\",\"RowKey\":\"r\",\"X\":\"AQL/\",\"X@odata.type\":\"Edm.Binary\",\"N\":null}\nno\n",
+];
+
+const EXEC: [&str; 3] = [
+    r#"{"op":"create_table","table":"Parts"}
+{"op":"insert","table":"parts","entity":{"PartitionKey":"p","RowKey":"r","A":1}}
+{"op":"merge","table":"parts","entity":{"PartitionKey":"p","RowKey":"r","B":"x"},"etag":"*"}
+{"op":"get","table":"parts","pk":"p","rk":"r","select":["A"]}
+{"op":"query","table":"parts","filter":"PartitionKey eq 'p'","top":1}
+"#,
+    r#"{"op":"create_table","table":"Parts"}
+{"op":"group","table":"Parts","ops":[{"op":"insert","entity":{"PartitionKey":"p","RowKey":"r"}}]}
+{"op":"group","table":"Parts","ops":[{"op":"delete","pk":"p","rk":"r","etag":"*"}]}
+{"op":"flush"}
+{"op":"compact"}
+{"op":"verify"}
+{"op":"stats"}
+{"op":"tables"}
+{"op":"delete_table","table":"parts"}
+"#,
+    r#"{"op":"create_table","table":"Parts"}
+{"op":"upsert_replace","table":"Parts","entity":{"PartitionKey":"p","RowKey":"a","D":1.5}}
+{"op":"query","table":"Parts","next":{"pk":"p","rk":"a"},"select":["D"]}
+{"op":"checkpoint","path":"copy"}
+{"op":"delete","table":"Parts","pk":"p","rk":"a","etag":"*"}
+not a request
+"#,
+];
+
+/// A database, then edits: nine times the file and what to do, an offset of two bytes, and what it is done with.
+fn edits() -> Vec<Vec<u8>> {
+    let edit = |file: u8, what: u8, offset: u8, with: &[u8]| {
+        [&[file * 9 + what, offset, 0], with].concat()
+    };
+    let edits = [
+        (b'0', vec![]),
+        (b'1', vec![]),
+        (b'2', vec![]),
+        (b'0', edit(0, 0, 20, &[1])),
+        (b'1', edit(1, 2, 100, &[])),
+        (b'1', edit(2, 3, 200, &[])),
+        (b'0', edit(3, 5, 0, &[3, 1, 2, 3])),
+        (b'2', [edit(4, 6, 30, &[2, 255, 255]), edit(5, 1, 64, &[0])].concat()),
+        (b'0', edit(2, 4, 0, &[])),
+        (b'1', edit(1, 7, 64, &[2, 32])),
+        (b'0', edit(3, 8, 0, &[4])),
     ];
-    texts.map(|text| text.as_bytes().to_vec()).to_vec()
+    edits.map(|(database, edits)| [vec![database], edits].concat()).to_vec()
 }
 
 fn wal() -> Vec<Vec<u8>> {

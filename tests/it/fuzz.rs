@@ -1,8 +1,10 @@
-//! Every fuzz target over its stored corpus and some thousands of seeded mutations.
+//! Every fuzz target over its stored corpus and some thousands of seeded mutations, within its limit of memory.
 //!
 //! `REWRITE=1` adds the structures that the encoders make, and the examples of FORMAT.md, to the corpora.
 #![expect(clippy::disallowed_methods, reason = "corpora are files of the repository")]
 
+#[path = "../../fuzz/src/memory.rs"]
+mod memory;
 #[path = "../../fuzz/src/replay.rs"]
 mod replay;
 
@@ -12,15 +14,31 @@ use rowstone::fuzzing::{TARGETS, seeds};
 
 use crate::format::{examples, target};
 
+/// Targets that open databases, which takes some hundred times as long as a decoder.
+const WHOLE_DATABASES: [&str; 5] = ["csv", "directory", "exec", "ndjson", "program"];
+
 #[test]
 fn targets_survive_their_corpus_and_mutations_of_it() {
     if std::env::var_os("REWRITE").is_some() {
         store();
     }
     for (name, target) in TARGETS {
-        let done = replay::replay(name, *target, 1, |done| done < 5_000);
+        let mutations = if WHOLE_DATABASES.contains(name) { 100 } else { 5_000 };
+        let bounded = |data: &[u8]| memory::bounded(name, *target, data);
+        let done = replay::replay(name, bounded, 1, |done| done < mutations);
         println!("{name}: {} stored inputs, {} mutations", done.stored, done.mutated);
     }
+}
+
+#[test]
+fn every_target_is_replayed() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/fuzz_targets");
+    let mut names: Vec<String> = std::fs::read_dir(sources)
+        .unwrap()
+        .map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    assert!(names.iter().eq(TARGETS.iter().map(|(name, _)| name)), "{names:?}");
 }
 
 fn store() {

@@ -15,8 +15,7 @@ fn main() {
             _ => names.push(arg),
         }
     }
-    let program: (&str, rowstone::fuzzing::Target) = ("program", rowstone_fuzz::program);
-    for (name, target) in rowstone::fuzzing::TARGETS.iter().chain([&program]) {
+    for (name, target) in rowstone::fuzzing::TARGETS {
         if names.is_empty() || names.iter().any(|wanted| wanted == name) {
             rowstone_fuzz::run(name, *target, Duration::from_secs(seconds));
         }

@@ -8,6 +8,8 @@
 //! Not here: groups and their durability (`table`), JSON (`wire`).
 
 mod columns;
+#[cfg(any(fuzzing, feature = "fuzzing"))]
+pub(crate) mod direct;
 mod infer;
 mod pipeline;
 mod report;
@@ -159,43 +161,17 @@ impl Import {
     fn load_csv(&self, input: Input) -> Outcome<Summary> {
         let mut spool = if input.repeatable { None } else { Some(Spool::create()?) };
         let (columns, rows) = read_ahead(input.reader, spool.as_mut(), |source| {
-            self.infer(CsvReader::new(source, self.delimiter))
+            infer(CsvReader::new(source, self.delimiter), &self.choices(), &self.input)
         })?;
         let again: Box<dyn Read + Send> = match spool {
             Some(spool) => Box::new(spool.rewind().map_err(|error| self.unreadable(&error))?),
             None => files::open_input(&self.input)?.reader,
         };
         let parse = |batches: &mut Batches| {
-            let mut reader = CsvReader::new(again, self.delimiter);
-            let mut converter = Converter::new(&columns);
-            reader.next()?;
-            while let Some(row) = reader.next()? {
-                if !batches.push(row.line, converter.entity(&row)) {
-                    break;
-                }
-            }
-            Ok(())
+            let reader = CsvReader::new(again, self.delimiter);
+            parse_csv(reader, &columns, |line, row| batches.push(line, row))
         };
         parse_beside(parse, |batches| self.load(batches, Some(rows)))
-    }
-
-    /// Reads all of a CSV file for its columns; also counts its rows.
-    fn infer(&self, mut reader: CsvReader<&mut dyn Read>) -> Outcome<(Columns, u64)> {
-        let header = reader.next().map_err(|error| self.unreadable(&error))?;
-        let header = header.ok_or_else(|| {
-            Failure::Other(format!(
-                "{} is empty: CSV begins with a line of column names",
-                self.input
-            ))
-        })?;
-        let mut columns = Columns::new(&header, &self.choices())?;
-        let mut rows = 0;
-        while let Some(row) = reader.next().map_err(|error| self.unreadable(&error))? {
-            columns.see(&row);
-            rows += 1;
-        }
-        columns.decide();
-        Ok((columns, rows))
     }
 
     fn choices(&self) -> Choices {
@@ -223,19 +199,7 @@ impl Import {
         }
         let keys = MemberKeys::new(self.partition_key.as_deref(), self.row_key.as_deref())?;
         let parse = |batches: &mut Batches| {
-            let mut lines = Lines::new(input.reader, LINE_BYTES_MAX);
-            while let Some(line) = lines.next()? {
-                let Some(bytes) = line.bytes else {
-                    let text = format!("the line is longer than {LINE_BYTES_MAX} bytes");
-                    batches.push(line.number, Err(Error::refused_with(Code::InvalidInput, text)));
-                    continue;
-                };
-                if !bytes.trim_ascii().is_empty() && !batches.push(line.number, keys.entity(bytes))
-                {
-                    break;
-                }
-            }
-            Ok(())
+            parse_ndjson(input.reader, &keys, |line, row| batches.push(line, row))
         };
         parse_beside(parse, |batches| self.load(batches, None))
     }
@@ -284,8 +248,71 @@ impl Import {
     }
 
     fn unreadable(&self, error: &io::Error) -> Failure {
-        Failure::Other(format!("cannot read {}: {error}", self.input))
+        unreadable(&self.input, error)
     }
+}
+
+fn unreadable(input: &str, error: &io::Error) -> Failure {
+    Failure::Other(format!("cannot read {input}: {error}"))
+}
+
+/// Reads all of a CSV file, called `input`, for its columns; also counts its rows.
+fn infer<R: Read>(
+    mut reader: CsvReader<R>,
+    choices: &Choices,
+    input: &str,
+) -> Outcome<(Columns, u64)> {
+    let header = reader.next().map_err(|error| unreadable(input, &error))?;
+    let header = header.ok_or_else(|| {
+        Failure::Other(format!("{input} is empty: CSV begins with a line of column names"))
+    })?;
+    let mut columns = Columns::new(&header, choices)?;
+    let mut rows = 0;
+    while let Some(row) = reader.next().map_err(|error| unreadable(input, &error))? {
+        columns.see(&row);
+        rows += 1;
+    }
+    columns.decide();
+    Ok((columns, rows))
+}
+
+/// Hands each row behind the header, and its line, to `push`, until that has enough.
+fn parse_csv<R: Read>(
+    mut reader: CsvReader<R>,
+    columns: &Columns,
+    mut push: impl FnMut(u64, Result<Entity>) -> bool,
+) -> io::Result<()> {
+    let mut converter = Converter::new(columns);
+    reader.next()?;
+    while let Some(row) = reader.next()? {
+        if !push(row.line, converter.entity(&row)) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Hands the entity of each line that is not empty to `push`, until that has enough.
+fn parse_ndjson(
+    source: impl Read,
+    keys: &MemberKeys,
+    mut push: impl FnMut(u64, Result<Entity>) -> bool,
+) -> io::Result<()> {
+    let mut lines = Lines::new(source, LINE_BYTES_MAX);
+    while let Some(line) = lines.next()? {
+        let row = match line.bytes {
+            Some(bytes) if bytes.trim_ascii().is_empty() => continue,
+            Some(bytes) => keys.entity(bytes),
+            None => {
+                let text = format!("the line is longer than {LINE_BYTES_MAX} bytes");
+                Err(Error::refused_with(Code::InvalidInput, text))
+            }
+        };
+        if !push(line.number, row) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Hands on what the loader has refused by now.

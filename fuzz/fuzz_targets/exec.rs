@@ -1,0 +1,4 @@
+//! Target `exec`: see `rowstone::fuzzing`.
+#![cfg_attr(fuzzing, no_main)]
+
+rowstone_fuzz::target!(rowstone::fuzzing::exec);

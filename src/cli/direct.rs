@@ -1,0 +1,64 @@
+//! The commands that take bytes from elsewhere, without files, threads and a terminal: for the fuzz targets.
+//!
+//! Invariant: everything between the bytes and the database is the command's own code.
+
+use std::io::{self, Read};
+
+use super::csv::{CsvReader, put_field};
+use super::exec::serve;
+pub(crate) use super::import::direct::{Given, Loaded, csv, export, ndjson};
+use crate::db::Db;
+
+/// A row of CSV: its line, what is wrong with it, its fields.
+pub(crate) type Row = (u64, Option<&'static str>, Vec<Vec<u8>>);
+
+/// The responses to all of `requests`.
+pub(crate) fn exec(db: &Db, requests: &[u8]) -> Vec<u8> {
+    let mut responses = Vec::new();
+    let served = serve(db, requests, &mut responses);
+    assert!(served.is_ok(), "neither a slice nor a buffer fails: {served:?}");
+    responses
+}
+
+/// The rows of `bytes`, read `step` bytes at a time.
+pub(crate) fn csv_rows(bytes: &[u8], delimiter: u8, step: usize) -> Vec<Row> {
+    let mut reader = CsvReader::new(Steps { bytes, step }, delimiter);
+    let mut rows = Vec::new();
+    loop {
+        match reader.next() {
+            Ok(Some(row)) => {
+                let fields = row.fields().map(<[u8]>::to_vec).collect();
+                rows.push((row.line, row.problem, fields));
+            }
+            Ok(None) => return rows,
+            Err(error) => panic!("a slice is read without errors: {error}"),
+        }
+    }
+}
+
+/// A row as `export` writes it.
+pub(crate) fn put_csv_row(out: &mut Vec<u8>, fields: &[Vec<u8>], delimiter: u8) {
+    for (i, field) in fields.iter().enumerate() {
+        if i > 0 {
+            out.push(delimiter);
+        }
+        put_field(out, field, delimiter);
+    }
+    out.push(b'\n');
+}
+
+/// Hands out a few bytes at a time.
+struct Steps<'a> {
+    bytes: &'a [u8],
+    step: usize,
+}
+
+impl Read for Steps<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.step.min(self.bytes.len()).min(buffer.len());
+        let (now, later) = self.bytes.split_at(len);
+        buffer[..len].copy_from_slice(now);
+        self.bytes = later;
+        Ok(len)
+    }
+}

@@ -1,0 +1,199 @@
+//! Targets: the commands that take bytes from elsewhere, each on a database in memory.
+
+use std::sync::Arc;
+
+use crate::clock::ManualClock;
+use crate::db::Db;
+use crate::error::Result;
+use crate::fs::MemFs;
+use crate::options::{Background, Options};
+use crate::query::KeyRange;
+use crate::table::{LoadMode, Table};
+
+use crate::cli::direct::{self, Given, Loaded};
+
+/// How the first byte of an input for `csv` and `ndjson` sets the command's options.
+const GIVEN: [Given<'static>; 6] = [
+    Given {
+        partition_key: None,
+        row_key: None,
+        nulls: &[""],
+        delimiter: b',',
+        mode: LoadMode::Insert,
+    },
+    Given {
+        partition_key: Some("all"),
+        row_key: Some("{a}"),
+        nulls: &[""],
+        delimiter: b',',
+        mode: LoadMode::Insert,
+    },
+    Given {
+        partition_key: Some("{a}"),
+        row_key: Some("{b}-{c}"),
+        nulls: &["NA"],
+        delimiter: b',',
+        mode: LoadMode::Upsert,
+    },
+    Given {
+        partition_key: None,
+        row_key: Some("{{{RowKey}"),
+        nulls: &["", "null"],
+        delimiter: b'\t',
+        mode: LoadMode::UpsertMerge,
+    },
+    Given {
+        partition_key: Some("{a}{b}"),
+        row_key: None,
+        nulls: &[],
+        delimiter: b';',
+        mode: LoadMode::Upsert,
+    },
+    Given {
+        partition_key: Some("p"),
+        row_key: Some("r"),
+        nulls: &[],
+        delimiter: b'|',
+        mode: LoadMode::UpsertMerge,
+    },
+];
+/// Inputs up to this length are also read a few bytes at a time, which takes their square.
+const SLOWLY_MAX: usize = 1024;
+
+/// Requests of `exec`: each line has one response, and the database is sound afterwards.
+pub fn exec(data: &[u8]) {
+    let fs = MemFs::new();
+    let db = memory(&fs);
+    let responses = direct::exec(&db, data);
+    let lines = data.split(|&byte| byte == b'\n').count() - usize::from(data.ends_with(b"\n"));
+    let lines = if data.is_empty() { 0 } else { lines };
+    let answers: Vec<&[u8]> = responses.split_inclusive(|&byte| byte == b'\n').collect();
+    assert_eq!(answers.len(), lines, "a response a line");
+    answers.iter().for_each(|answer| check_answer(answer));
+    let before = contents(&db);
+    close(db);
+    let db = memory(&fs);
+    assert_eq!(contents(&db), before, "closed and opened again");
+    sound(&db);
+}
+
+fn check_answer(answer: &[u8]) {
+    let text = String::from_utf8_lossy(answer);
+    let parsed = serde_json::from_slice::<serde::de::IgnoredAny>(answer);
+    assert!(parsed.is_ok() && answer.ends_with(b"}\n"), "{text}");
+    let broken = ["Corruption", "Poisoned"].map(|kind| {
+        format!("{{\"ok\":false,\"error\":{{\"code\":\"InternalError\",\"status\":500,\"kind\":\"{kind}\"")
+    });
+    assert!(!broken.iter().any(|broken| text.starts_with(broken.as_str())), "{text}");
+    assert!(!text.starts_with("{\"ok\":false,\"checked\""), "{text}");
+}
+
+/// An import of CSV by the options that the first byte chooses, and the table's way through NDJSON.
+pub fn csv(data: &[u8]) {
+    let Some((options, bytes)) = data.split_first() else { return };
+    let given = given(*options);
+    check_rows(bytes, given.delimiter);
+    let db = memory(&MemFs::new());
+    let table = table(&db, "Imported");
+    let loaded = direct::csv(&table, bytes, given);
+    let loaded = loaded.unwrap_or_else(|error| panic!("loading: {error:?}"));
+    check_loaded(&db, &table, loaded, given.mode);
+}
+
+/// An import of NDJSON by the options that the first byte chooses, and the table's way through NDJSON.
+pub fn ndjson(data: &[u8]) {
+    let Some((options, bytes)) = data.split_first() else { return };
+    let given = given(*options);
+    let db = memory(&MemFs::new());
+    let table = table(&db, "Imported");
+    let loaded = direct::ndjson(&table, bytes, given);
+    let loaded = loaded.unwrap_or_else(|error| panic!("loading: {error:?}"));
+    check_loaded(&db, &table, loaded, given.mode);
+}
+
+fn given(options: u8) -> Given<'static> {
+    GIVEN[usize::from(options) % GIVEN.len()]
+}
+
+/// Rows are the same wherever reads end, and what is written of them reads back.
+fn check_rows(bytes: &[u8], delimiter: u8) {
+    let rows = direct::csv_rows(bytes, delimiter, usize::MAX);
+    if bytes.len() <= SLOWLY_MAX {
+        assert_eq!(direct::csv_rows(bytes, delimiter, 1 + bytes.len() % 7), rows);
+    }
+    // A single empty field is an empty line, which is no row; no export has fewer than two columns.
+    let whole = rows.into_iter().filter(|(_, problem, fields)| {
+        problem.is_none() && !(fields.len() == 1 && fields.iter().all(Vec::is_empty))
+    });
+    let fields: Vec<Vec<Vec<u8>>> = whole.map(|(_, _, fields)| fields).collect();
+    let mut written = Vec::new();
+    fields.iter().for_each(|fields| direct::put_csv_row(&mut written, fields, delimiter));
+    let again = direct::csv_rows(&written, delimiter, usize::MAX);
+    assert!(again.iter().all(|(_, problem, _)| problem.is_none()), "written rows are well-formed");
+    assert!(again.into_iter().map(|(_, _, fields)| fields).eq(fields), "rows read back");
+}
+
+/// Every row was loaded or rejected, and the table comes through NDJSON as it is.
+fn check_loaded(db: &Db, table: &Table, loaded: Option<Loaded>, mode: LoadMode) {
+    let loaded = loaded.unwrap_or_default();
+    assert_eq!(loaded.loaded + loaded.rejected, loaded.rows, "no row is lost");
+    let entities = entities(table);
+    let found = entities.len() as u64;
+    assert!(found <= loaded.loaded, "an entity came from nowhere");
+    assert!(mode != LoadMode::Insert || found == loaded.loaded, "inserts do not replace");
+    let text = export(table);
+    let copy = self::table(db, "Copy");
+    let again = direct::ndjson(&copy, &*text, GIVEN[0]);
+    let again = again.unwrap_or_else(|error| panic!("loading the export: {error:?}"));
+    assert_eq!(again, Some(Loaded { rows: found, loaded: found, rejected: 0 }));
+    assert_eq!(self::entities(&copy), entities, "the copy is the table");
+    sound(db);
+}
+
+fn memory(fs: &MemFs) -> Db {
+    // 2024-01-01, in ticks of 100 ns since 1601.
+    let clock = Arc::new(ManualClock::new(133_485_408_000_000_000));
+    let mut options = Options::new().background(Background::Manual).memtable_bytes(16 << 10);
+    // Less to read when it is opened again.
+    options.log_allocate_bytes = 4 << 10;
+    let opened = options.seed(1).clock(clock).fs(Arc::new(fs.clone())).open("memory");
+    opened.unwrap_or_else(|error| panic!("a database in memory opens: {error:?}"))
+}
+
+fn close(db: Db) {
+    db.close().unwrap_or_else(|error| panic!("a database in memory closes: {error:?}"));
+}
+
+fn table(db: &Db, name: &str) -> Table {
+    db.table_or_create(name).unwrap_or_else(|error| panic!("a table in memory: {error:?}"))
+}
+
+fn export(table: &Table) -> Vec<u8> {
+    direct::export(table).unwrap_or_else(|error| panic!("an export from memory: {error:?}"))
+}
+
+/// Keys and properties as text, which tells any two values apart.
+fn entities(table: &Table) -> Vec<String> {
+    let entities = table.scan(KeyRange::all()).into_iter().map(|entity| {
+        let entity = entity?;
+        let properties: Vec<_> = entity.properties().collect();
+        Ok(format!("{:?} {:?} {properties:?}", entity.partition_key(), entity.row_key()))
+    });
+    let entities: Result<Vec<_>> = entities.collect();
+    entities.unwrap_or_else(|error| panic!("a scan of memory: {error:?}"))
+}
+
+/// Every table by name, as NDJSON.
+fn contents(db: &Db) -> Vec<(String, Vec<u8>)> {
+    let names = db.tables().unwrap_or_else(|error| panic!("tables: {error:?}"));
+    let export = |name: String| {
+        let exported = export(&table(db, &name));
+        (name, exported)
+    };
+    names.into_iter().map(export).collect()
+}
+
+fn sound(db: &Db) {
+    let report = db.verify().unwrap_or_else(|error| panic!("verify: {error:?}"));
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+}

@@ -1,0 +1,319 @@
+//! Target: a small stored database whose files were edited, opened and read with both ways of reading files.
+//!
+//! The first byte chooses the database, the rest is a list of edits. What may come of it: rows as they were
+//! after one of the commits, or an error that names a file that was edited. One file that was edited after a clean
+//! close leaves all commits or an error: a torn tail is legal after the death of the process only.
+//!
+//! Invariant: the databases are the same in every run, so that a stored input keeps its meaning while the formats do.
+//!
+//! Not here: damage that carries right checksums, which each structure's own target has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use crate::clock::ManualClock;
+use crate::db::Db;
+use crate::error::{Error, ErrorKind, Result};
+use crate::fs::MemFs;
+use crate::model::{Entity, Value};
+use crate::options::{Background, Codec, IoMode, Options};
+use crate::query::KeyRange;
+
+const PATH: &str = "db";
+/// Later edits are ignored: a few are enough to meet, and many only take time.
+const EDITS_MAX: usize = 16;
+
+/// Entities by table and keys, each with its values and ETag as text.
+type State = BTreeMap<(String, String, String), String>;
+
+/// A database at rest, and what it showed after each commit.
+struct Subject {
+    fs: MemFs,
+    files: Vec<String>,
+    states: Vec<State>,
+    closed: bool,
+}
+
+/// What may be done to a file.
+enum Edit {
+    Flip(u8),
+    Set(u8),
+    Cut,
+    /// Zeros from here on.
+    Blank,
+    Erase,
+    Append(Vec<u8>),
+    Overwrite(Vec<u8>),
+    /// So many bytes from the same place of another file.
+    Splice(usize, usize),
+    /// All of another file.
+    Replace(usize),
+}
+
+/// Edits a stored database, opens it and reads all of it.
+pub fn directory(data: &[u8]) {
+    static SUBJECTS: OnceLock<Vec<Subject>> = OnceLock::new();
+    let subjects = SUBJECTS.get_or_init(|| {
+        let all = [(true, Codec::None), (false, Codec::None), (true, Codec::Zstd)];
+        all.into_iter().map(|(closed, codec)| Subject::new(closed, codec)).collect()
+    });
+    let Some((choice, edits)) = data.split_first() else { return };
+    let subject = &subjects[usize::from(*choice) % subjects.len()];
+    let edited = subject.fs.kill_image();
+    let mut input = Input(edits);
+    for _ in 0..EDITS_MAX {
+        let Some((file, offset, edit)) = input.edit(subject.files.len()) else { break };
+        subject.apply(&edited, file, offset, edit);
+    }
+    let changed = subject.changed(&edited);
+    for mode in [IoMode::Mmap, IoMode::Pread] {
+        subject.check(&edited.kill_image(), mode, &changed);
+    }
+}
+
+impl Subject {
+    fn new(closed: bool, codec: Codec) -> Subject {
+        let fs = MemFs::new();
+        let mut states = vec![State::new()];
+        let written = open(&fs, IoMode::Pread, codec).and_then(|db| {
+            write(&db, |db| {
+                states.push(read(db)?);
+                Ok(())
+            })?;
+            if closed { db.close().map(|()| fs.clone()) } else { Ok(fs.kill_image()) }
+        });
+        let fs = written.unwrap_or_else(|error| panic!("a sound file system: {error:?}"));
+        let files = fs.paths().into_iter().filter(|path| !path.ends_with("LOCK")).collect();
+        Subject { fs, files, states, closed }
+    }
+
+    fn apply(&self, edited: &MemFs, file: usize, offset: usize, edit: Edit) {
+        let path = &self.files[file];
+        // An erased file stays erased.
+        let Ok(mut bytes) = edited.read(path) else { return };
+        let at = offset % (bytes.len() + 1);
+        let other = |file: usize| self.fs.read(&self.files[file]).unwrap_or_default();
+        match edit {
+            Edit::Flip(mask) => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= mask),
+            Edit::Set(value) => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte = value),
+            Edit::Cut => bytes.truncate(at),
+            Edit::Blank => bytes.iter_mut().skip(at).for_each(|byte| *byte = 0),
+            Edit::Append(more) => bytes.extend(more),
+            Edit::Overwrite(with) => put(&mut bytes, at, &with),
+            Edit::Splice(from, len) => {
+                let from = other(from);
+                let end = from.len().min(at + len);
+                put(&mut bytes, at, from.get(at..end).unwrap_or_default());
+            }
+            Edit::Replace(with) => bytes = other(with),
+            Edit::Erase => {
+                let erased = edited.erase(path);
+                return erased.unwrap_or_else(|error| panic!("erasing {path}: {error}"));
+            }
+        }
+        edited.write(path, &bytes).unwrap_or_else(|error| panic!("writing {path}: {error}"));
+    }
+
+    /// The names of the files that are not what they were.
+    fn changed(&self, edited: &MemFs) -> BTreeSet<&str> {
+        let differs = |path: &&String| edited.read(path).ok() != self.fs.read(path).ok();
+        self.files.iter().filter(differs).map(|path| name(path)).collect()
+    }
+
+    fn check(&self, fs: &MemFs, mode: IoMode, changed: &BTreeSet<&str>) {
+        let found = open(fs, mode, Codec::None).and_then(|db| {
+            let state = read(&db)?;
+            self.check_points(&db, &state)?;
+            Ok((db.verify()?.problems, state, db))
+        });
+        let (problems, state, db) = match found {
+            Ok(found) => found,
+            Err(error) => return assert!(names(&error, changed), "{changed:?}: {error:?}"),
+        };
+        for problem in &problems {
+            assert!(changed.iter().any(|file| problem.contains(file)), "{changed:?}: {problem}");
+        }
+        let last = self.states.len() - 1;
+        let Some(prefix) = self.states.iter().rposition(|known| *known == state) else {
+            panic!("{changed:?}: rows as after no commit: {state:?}");
+        };
+        // Two files can agree on an older state; one alone cannot, if it was closed in order.
+        let all = changed.is_empty() || self.closed && changed.len() == 1;
+        assert!(!all || prefix == last, "{changed:?}: {prefix} of {last} commits");
+        if problems.is_empty() && mode == IoMode::Mmap {
+            go_on(fs, db, state);
+        }
+    }
+
+    /// Every key ever written is found one by one as the scan found it.
+    fn check_points(&self, db: &Db, state: &State) -> Result<()> {
+        let keys: BTreeSet<_> = self.states.iter().flat_map(BTreeMap::keys).collect();
+        let there = db.tables()?;
+        for key in keys.into_iter().filter(|(table, ..)| there.contains(table)) {
+            let (table, pk, rk) = key;
+            let found = db.table(table)?.get(pk, rk)?;
+            assert_eq!(found.as_ref().map(text).as_ref(), state.get(key), "{table} {pk} {rk}");
+        }
+        Ok(())
+    }
+}
+
+/// What opened without a complaint takes writes, and has them when it is opened again.
+fn go_on(fs: &MemFs, db: Db, mut state: State) {
+    let gone_on = (|| {
+        let table = db.table_or_create("Later")?;
+        table.upsert(Entity::new("p", "r").with("A", 1))?;
+        table.scan(KeyRange::all()).into_iter().try_for_each(|entity| {
+            state.insert(("Later".into(), "p".into(), "r".into()), text(&entity?));
+            Ok::<_, Error>(())
+        })?;
+        db.flush()?;
+        db.close()?;
+        let db = open(fs, IoMode::Pread, Codec::None)?;
+        let (again, problems) = (read(&db)?, db.verify()?.problems);
+        Ok::<_, Error>((again, problems))
+    })();
+    match gone_on {
+        Ok((again, problems)) => assert_eq!((again, problems), (state, Vec::new())),
+        Err(error) => panic!("a database that opened and read well: {error:?}"),
+    }
+}
+
+/// Damage, a newer format, or a file that is gone: by the name of an edited file. Without CURRENT the directory is
+/// named, and a manifest that lost its last edits may name a file that is gone: both of them are suspects then.
+fn names(error: &Error, changed: &BTreeSet<&str>) -> bool {
+    let text = error.chain();
+    let current = changed.contains("CURRENT") && text.contains(PATH);
+    let manifest = changed.iter().any(|file| file.starts_with("MANIFEST"));
+    let kind = match error.kind() {
+        ErrorKind::Corruption | ErrorKind::Unsupported => true,
+        ErrorKind::NotFound => current,
+        _ => false,
+    };
+    let named = changed.iter().any(|file| text.contains(file));
+    kind && (named || current || manifest && text.contains("the manifest names"))
+}
+
+fn open(fs: &MemFs, mode: IoMode, codec: Codec) -> Result<Db> {
+    // 2024-01-01, in ticks of 100 ns since 1601.
+    let clock = Arc::new(ManualClock::new(133_485_408_000_000_000));
+    let mut options = Options::new().background(Background::Manual).seed(7).io_mode(mode);
+    // So that most places that an edit can hit mean something.
+    options.log_allocate_bytes = 1 << 10;
+    let options = options.codec(codec);
+    let options = options.memtable_bytes(4 << 10).block_bytes(512).run_file_bytes(4 << 10);
+    let create = fs.paths().is_empty();
+    options.create_if_missing(create).clock(clock).fs(Arc::new(fs.clone())).open(Path::new(PATH))
+}
+
+/// The commits of every subject; `committed` sees the database after each.
+fn write(db: &Db, mut committed: impl FnMut(&Db) -> Result<()>) -> Result<()> {
+    let mut alpha = db.create_table("Alpha")?;
+    committed(db)?;
+    for i in 0..24 {
+        alpha.insert(entity(["a", "b"][i % 2], i))?;
+        committed(db)?;
+    }
+    db.flush()?;
+    for i in (0..24).step_by(5) {
+        alpha.delete(["a", "b"][i % 2], &format!("r{i:02}"))?;
+        committed(db)?;
+    }
+    db.compact()?;
+    while db.step() {}
+    alpha = db.table("Alpha")?;
+    for i in 4..9 {
+        alpha.upsert_merge(Entity::new("a", format!("r{i:02}")).with("More", i64::MAX))?;
+        committed(db)?;
+    }
+    db.flush()?;
+    let beta = db.create_table("Beta")?;
+    committed(db)?;
+    for i in 0..4 {
+        beta.insert(entity("\u{ff5e}", i))?;
+        committed(db)?;
+        alpha.delete("a", &format!("r{:02}", 2 + 2 * i)).or_else(absent)?;
+        committed(db)?;
+    }
+    Ok(())
+}
+
+fn absent(error: Error) -> Result<()> {
+    if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+/// One property of each type, and a different selection of them in every other row.
+fn entity(pk: &str, i: usize) -> Entity {
+    let number = i as i32;
+    let entity = Entity::new(pk, format!("r{i:02}")).with("Number", number);
+    let entity = entity.with("Text", "é and more text ".repeat(i % 5));
+    if i % 2 == 0 {
+        return entity.with("Flag", i % 4 == 0).with("Big", i64::from(number) << 40);
+    }
+    entity.with("Ratio", f64::from(number) / 8.0).with("Bytes", Value::Binary(vec![7; i].into()))
+}
+
+fn read(db: &Db) -> Result<State> {
+    let mut state = State::new();
+    for name in db.tables()? {
+        for entity in db.table(&name)?.scan(KeyRange::all()) {
+            let entity = entity?;
+            let (pk, rk) = (entity.partition_key().to_string(), entity.row_key().to_string());
+            let earlier = state.insert((name.clone(), pk, rk), text(&entity));
+            assert_eq!(earlier, None, "a scan of {name} shows an entity twice");
+        }
+    }
+    Ok(state)
+}
+
+fn text(entity: &Entity) -> String {
+    format!("{entity:?} {:?}", entity.etag())
+}
+
+fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Overwrites, and grows as far as is needed.
+fn put(bytes: &mut Vec<u8>, at: usize, with: &[u8]) {
+    let kept = bytes.len().min(at + with.len());
+    bytes.splice(at..kept, with.iter().copied());
+}
+
+/// Reads edits off the bytes of an input.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    /// File, offset and edit; `None` at the end.
+    fn edit(&mut self, files: usize) -> Option<(usize, usize, Edit)> {
+        let head = usize::from(self.byte()?);
+        let offset = usize::from(self.byte()?) | usize::from(self.byte()?) << 8;
+        let edit = match head % 9 {
+            0 => Edit::Flip(self.byte()?),
+            1 => Edit::Set(self.byte()?),
+            2 => Edit::Cut,
+            3 => Edit::Blank,
+            4 => Edit::Erase,
+            5 => Edit::Append(self.bytes()?),
+            6 => Edit::Overwrite(self.bytes()?),
+            7 => Edit::Splice(usize::from(self.byte()?) % files, usize::from(self.byte()?) + 1),
+            _ => Edit::Replace(usize::from(self.byte()?) % files),
+        };
+        Some((head / 9 % files, offset, edit))
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    /// Up to 63 bytes, their number first.
+    fn bytes(&mut self) -> Option<Vec<u8>> {
+        let len = usize::from(self.byte()? % 64).min(self.0.len());
+        let (bytes, rest) = self.0.split_at(len);
+        self.0 = rest;
+        Some(bytes.to_vec())
+    }
+}
