@@ -14,7 +14,7 @@ pub use libfuzzer_sys;
 use std::time::{Duration, Instant};
 
 /// Replays one target for about `time` and prints what was done.
-pub fn run(name: &str, target: replay::Target, time: Duration) {
+pub fn run(name: &str, target: rowstone::fuzzing::Target, time: Duration) {
     let start = Instant::now();
     let bounded = |data: &[u8]| memory::bounded(name, target, data);
     let done = replay::replay(name, bounded, 1, |_| start.elapsed() < time);

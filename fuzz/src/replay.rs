@@ -6,9 +6,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 
-/// A target: it must neither panic nor run away on any input.
-pub type Target = fn(&[u8]);
-
 /// What one target was run over.
 pub struct Replayed {
     pub stored: u64,
@@ -16,6 +13,7 @@ pub struct Replayed {
 }
 
 /// Replays the corpus of `name`, then mutations of it decided by `seed`, while `more(done)` holds.
+/// The target must neither panic nor run away on any input.
 pub fn replay(
     name: &str,
     target: impl Fn(&[u8]),
@@ -49,7 +47,8 @@ fn run_one(name: &str, target: impl Fn(&[u8]), seed: u64, input: &[u8]) {
 fn corpus(name: &str) -> Vec<Vec<u8>> {
     // Compiled into the fuzz package and into the tests of the library alike.
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = if root.ends_with("fuzz") { root.to_owned() } else { root.join("fuzz") };
+    let beside = root.join("corpus");
+    let root = if beside.is_dir() { root.to_owned() } else { root.join("fuzz") };
     let Ok(entries) = std::fs::read_dir(root.join("corpus").join(name)) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();

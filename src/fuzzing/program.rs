@@ -1,14 +1,13 @@
-//! Target: programs against the oracle, crashes included.
+//! Target: programs against the oracle, with every kind of trouble.
 //!
 //! Not here: how programs are made and run (`sim`).
 
-use crate::rng::Rng;
 use crate::sim::program::{Mix, Program, check};
 
-/// A program decided by the bytes.
+/// More steps than an input of the default length can ask for.
+const STEPS_MAX: usize = 1000;
+
+/// The program that the bytes decide: one choice after the other, until they are spent.
 pub fn program(data: &[u8]) {
-    let seed = data
-        .iter()
-        .fold(data.len() as u64, |seed, byte| Rng::from_seed(seed ^ u64::from(*byte)).next_u64());
-    check(&Program::random(seed, 60, Mix::CRASHING));
+    check(&Program::from_bytes(data, STEPS_MAX, Mix::ALL));
 }

@@ -20,6 +20,7 @@ use crate::format::stats::SstStats;
 use crate::format::wal::{Change, Close, Open, Predecessor, Promise, put_group};
 use crate::format::wal::{ShapeDefinition, WalEntry};
 use crate::model::{EdmType, Seq, Shape};
+use crate::rng::Rng;
 
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
 
@@ -40,6 +41,7 @@ pub fn seeds(name: &str) -> Vec<Vec<u8>> {
             vec![user_key(TableId(1), "bolts", "m4x20"), user_key(TableId(7), "😀", "\u{ff5e}")]
         }
         "ndjson" => texts(&NDJSON),
+        "program" => [64, 256, 1024].map(noise).to_vec(),
         "record" => vec![log_header()],
         "row" => rows(),
         "row_block" => vec![row_block()],
@@ -63,6 +65,12 @@ fn made(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::new();
     encode(&mut out);
     out
+}
+
+/// Bytes without a meaning: choices of every kind.
+fn noise(len: usize) -> Vec<u8> {
+    let mut rng = Rng::from_seed(len as u64);
+    (0..len).map(|_| rng.below(256).to_le_bytes()[0]).collect()
 }
 
 fn block(packing: Packing) -> Vec<u8> {
