@@ -23,7 +23,7 @@ fn targets_survive_their_corpus_and_mutations_of_it() {
         store();
     }
     for (name, target) in TARGETS {
-        let mutations = if WHOLE_DATABASES.contains(name) { 100 } else { 5_000 };
+        let mutations = if WHOLE_DATABASES.contains(name) { 1_000 } else { 5_000 };
         let bounded = |data: &[u8]| memory::bounded(name, *target, data);
         let done = replay::replay(name, bounded, 1, |done| done < mutations);
         println!("{name}: {} stored inputs, {} mutations", done.stored, done.mutated);
