@@ -15,6 +15,7 @@ mod commands;
 mod directory;
 mod examples;
 mod files;
+mod forge;
 #[cfg(feature = "cli")]
 mod json;
 mod logs;

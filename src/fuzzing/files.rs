@@ -1,6 +1,7 @@
 //! Targets: the structures of an SST.
 
-use crate::codec::{Checksum, DecodeError};
+use super::forge::{sum_header, sum_tail};
+use crate::codec::DecodeError;
 use crate::format::block::{BlockKind, BlockPlace, Packing, RAW_BYTES_MAX, Sealer, StoredBlock};
 use crate::format::file_meta::FileMeta;
 use crate::format::hash_index::{self as index, HashLayout, HashLine, PAGE_BYTES};
@@ -167,8 +168,7 @@ pub fn sst(data: &[u8]) {
     drop(check_header(FILE, data));
     if let Some(header) = data.get(..ends::HEADER_BYTES) {
         let mut header = header.to_vec();
-        let sum = Checksum::new().bytes(&header[..24]).bytes(&header[28..]).finish();
-        header[24..28].copy_from_slice(&sum.to_le_bytes());
+        sum_header(&mut header);
         if check_header(FILE, &header).is_ok() {
             let mut encoded = Vec::new();
             encode_header(FILE, &mut encoded);
@@ -177,15 +177,9 @@ pub fn sst(data: &[u8]) {
         }
     }
     check_footer(data);
-    let at = data.len().saturating_sub(ends::TAIL_BYTES);
     let mut summed = data.to_vec();
-    let (directory, tail) = summed.split_at_mut(at);
-    if let Ok(read) = Tail::decode(tail) {
-        let sum = Checksum::new().bytes(directory).u64(read.directory_len as u64);
-        let sum = sum.u64(read.file.0).u64(read.file_bytes).bytes(&tail[24..32]);
-        tail[4..8].copy_from_slice(&sum.finish().to_le_bytes());
-        check_footer(&summed);
-    }
+    sum_tail(&mut summed);
+    check_footer(&summed);
 }
 
 /// Sections that are believed are those that they encode to.
@@ -194,9 +188,11 @@ fn check_footer(data: &[u8]) {
     let (directory, tail) = data.split_at(at);
     let Ok(tail) = Tail::decode(tail) else { return };
     let Ok(sections) = tail.sections(tail.file, directory) else { return };
-    // The length of the directory is the reader's to hold against the tail.
-    let Some(before) = tail.file_bytes.checked_sub(data.len() as u64) else { return };
+    // The length of the directory is the reader's to hold against the tail. Ours may be shorter: the file is not.
     let mut encoded = Vec::new();
+    let len = encode_footer(tail.file, &sections, 0, &mut encoded);
+    let Some(before) = tail.file_bytes.checked_sub(len) else { return };
+    encoded.clear();
     encode_footer(tail.file, &sections, before, &mut encoded);
     let (directory, tail) = encoded.split_at(encoded.len() - ends::TAIL_BYTES);
     let again = Tail::decode(tail).map(|again| (again.file, again.sections(again.file, directory)));

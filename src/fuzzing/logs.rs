@@ -1,6 +1,7 @@
 //! Targets: the structures of record files, of the manifest, and CURRENT.
 
-use crate::codec::{Checksum, Cursor, checksum, put_bytes, put_varint};
+use super::forge::{seal_record, sum};
+use crate::codec::{Cursor, put_bytes, put_varint};
 use crate::format::current::{CURRENT_BYTES, Current};
 use crate::format::edit::VersionEdit;
 use crate::format::field::{Field, next_field, put_field};
@@ -25,10 +26,7 @@ pub fn record(data: &[u8]) {
         let _ours = frame::may_be_header(header, FILE);
         check_record(header, stored);
         let mut header = *header;
-        header[4..8].copy_from_slice(&checksum(stored).to_le_bytes());
-        header[16..24].copy_from_slice(&FILE.0.to_le_bytes());
-        let sum = Checksum::new().u64(AT.offset).bytes(&header[4..]).finish();
-        header[..4].copy_from_slice(&sum.to_le_bytes());
+        seal_record(&mut header, stored, AT.offset, FILE);
         check_record(&header, stored);
     }
     check_sealed(data);
@@ -71,10 +69,7 @@ fn framed(kind: RecordKind, seq: Seq, payload: &[u8], promise: Position) -> (Hea
 /// The data with the checksum at `at` made that of the `len` bytes it begins with.
 fn summed(data: &[u8], at: usize, len: usize) -> Vec<u8> {
     let mut data = data.to_vec();
-    if let Some(covered) = data.get(..len) {
-        let sum = Checksum::new().bytes(&covered[..at]).bytes(&covered[at + 4..]).finish();
-        data[at..at + 4].copy_from_slice(&sum.to_le_bytes());
-    }
+    sum(&mut data, at, len);
     data
 }
 

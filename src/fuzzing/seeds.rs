@@ -289,6 +289,9 @@ fn edits() -> Vec<Vec<u8>> {
         (b'0', edit(2, 4, 0, &[])),
         (b'1', edit(1, 7, 64, &[2, 32])),
         (b'0', edit(3, 8, 0, &[4])),
+        (b'3', edit(1, 0, 150, &[1])),
+        (b'4', edit(2, 1, 130, &[9])),
+        (b'5', edit(3, 6, 60, &[2, 0, 1])),
     ];
     edits.map(|(database, edits)| [vec![database], edits].concat()).to_vec()
 }

@@ -1,0 +1,129 @@
+//! Right checksums for wrong files, so that edits of a directory reach what is behind the checksums.
+//!
+//! Not here: the checksums of whole sections of an SST, which nothing but a verification compares.
+
+use crate::codec::{Checksum, checksum};
+use crate::format::block::HEADER_BYTES as BLOCK_HEADER_BYTES;
+use crate::format::current::CURRENT_BYTES;
+use crate::format::file_meta::Section;
+use crate::format::hash_index::PAGE_BYTES;
+use crate::format::names::{FileId, FileName};
+use crate::format::record::{LOG_HEADER_BYTES, RECORD_ALIGN, RECORD_HEADER_BYTES};
+use crate::format::sst::{HEADER_BYTES, TAIL_BYTES, Tail, section};
+
+/// What stands for the kind in the checksum of a page of the hash index.
+const PAGE_KIND: u8 = 6;
+
+/// Makes the checksums of the file `name` right as far as its structures can be told.
+pub(super) fn forge(name: &str, bytes: &mut [u8]) {
+    match FileName::parse(name) {
+        Some(FileName::Current) => sum(bytes, 12, CURRENT_BYTES),
+        Some(FileName::Manifest(_) | FileName::Wal(_)) => forge_log(bytes),
+        Some(FileName::Sst(_)) => forge_sst(bytes),
+        Some(FileName::Lock | FileName::Temporary) | None => {}
+    }
+}
+
+/// The checksum at `at` made that of the first `len` bytes without itself.
+pub(super) fn sum(bytes: &mut [u8], at: usize, len: usize) {
+    if let Some(covered) = bytes.get_mut(..len) {
+        let sum = Checksum::new().bytes(&covered[..at]).bytes(&covered[at + 4..]).finish();
+        covered[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+/// The checksums of the record that begins with `header`, goes on with `stored`, and stands at `offset`.
+pub(super) fn seal_record(
+    header: &mut [u8; RECORD_HEADER_BYTES],
+    stored: &[u8],
+    offset: u64,
+    id: FileId,
+) {
+    header[4..8].copy_from_slice(&checksum(stored).to_le_bytes());
+    header[16..24].copy_from_slice(&id.0.to_le_bytes());
+    let sum = Checksum::new().u64(offset).bytes(&header[4..]).finish();
+    header[..4].copy_from_slice(&sum.to_le_bytes());
+}
+
+fn forge_log(bytes: &mut [u8]) {
+    sum(bytes, 12, LOG_HEADER_BYTES);
+    let id = FileId(le_u64(bytes, 24));
+    let mut at = LOG_HEADER_BYTES;
+    while let Some(rest) = bytes.get_mut(at..)
+        && let Some((header, tail)) = rest.split_first_chunk_mut::<RECORD_HEADER_BYTES>()
+    {
+        let len = (le_u32(header, 8) as usize).next_multiple_of(RECORD_ALIGN);
+        let Some(stored) = tail.get(..len).filter(|_| *header != [0; RECORD_HEADER_BYTES]) else {
+            break;
+        };
+        seal_record(header, stored, at as u64, id);
+        at += RECORD_HEADER_BYTES + len;
+    }
+}
+
+fn forge_sst(bytes: &mut [u8]) {
+    sum_header(bytes);
+    let Some(tail_at) = bytes.len().checked_sub(TAIL_BYTES) else { return };
+    let Ok(tail) = Tail::decode(&bytes[tail_at..]) else { return };
+    let Some(directory_at) = tail_at.checked_sub(tail.directory_len) else { return };
+    sum_tail(&mut bytes[directory_at..]);
+    let Ok(tail) = Tail::decode(&bytes[tail_at..]) else { return };
+    let sections = tail.sections(tail.file, &bytes[directory_at..tail_at]);
+    for Section { kind, offset, len, .. } in sections.unwrap_or_default() {
+        let range = usize::try_from(offset).ok().zip(usize::try_from(offset + len).ok());
+        let Some(part) = range.and_then(|(start, end)| bytes.get_mut(start..end)) else { continue };
+        match kind {
+            section::HASH_INDEX => forge_pages(part, tail.file),
+            _ => forge_blocks(part, tail.file),
+        }
+    }
+}
+
+/// The header that the bytes begin with.
+pub(super) fn sum_header(bytes: &mut [u8]) {
+    if let Some(header) = bytes.get_mut(..HEADER_BYTES) {
+        let sum = Checksum::new().bytes(&header[..24]).bytes(&header[28..]).finish();
+        header[24..28].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+/// The tail that the bytes end with, whose directory is all that precedes it.
+pub(super) fn sum_tail(bytes: &mut [u8]) {
+    let Some(at) = bytes.len().checked_sub(TAIL_BYTES) else { return };
+    let (directory, tail) = bytes.split_at_mut(at);
+    let sum = Checksum::new().bytes(directory).u64(u64::from(le_u32(tail, 0)));
+    let sum = sum.bytes(&tail[8..32]).finish();
+    tail[4..8].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Blocks that follow one another; the first that has no sense ends it.
+fn forge_blocks(mut section: &mut [u8], file: FileId) {
+    for number in 0.. {
+        let Some((header, rest)) = section.split_first_chunk_mut::<BLOCK_HEADER_BYTES>() else {
+            return;
+        };
+        let Some((stored, rest)) = rest.split_at_mut_checked(le_u32(header, 16) as usize) else {
+            return;
+        };
+        let sum = Checksum::new().u64(file.0).u32(number).bytes(&header[..20]).bytes(stored);
+        header[20..].copy_from_slice(&sum.finish().to_le_bytes());
+        section = rest;
+    }
+}
+
+fn forge_pages(section: &mut [u8], file: FileId) {
+    for (number, page) in (0..).zip(section.chunks_exact_mut(PAGE_BYTES)) {
+        let sum = Checksum::new().u64(file.0).u32(number).bytes(&[PAGE_KIND]).bytes(&page[4..]);
+        page[..4].copy_from_slice(&sum.finish().to_le_bytes());
+    }
+}
+
+fn le_u32(bytes: &[u8], at: usize) -> u32 {
+    let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+fn le_u64(bytes: &[u8], at: usize) -> u64 {
+    let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
