@@ -2,6 +2,8 @@
 //!
 //! Not here: the checksums of whole sections of an SST, which nothing but a verification compares.
 
+use std::ops::Range;
+
 use crate::codec::{Checksum, checksum};
 use crate::format::block::HEADER_BYTES as BLOCK_HEADER_BYTES;
 use crate::format::current::CURRENT_BYTES;
@@ -48,17 +50,28 @@ pub(super) fn seal_record(
 fn forge_log(bytes: &mut [u8]) {
     sum(bytes, 12, LOG_HEADER_BYTES);
     let id = FileId(le_u64(bytes, 24));
-    let mut at = LOG_HEADER_BYTES;
-    while let Some(rest) = bytes.get_mut(at..)
-        && let Some((header, tail)) = rest.split_first_chunk_mut::<RECORD_HEADER_BYTES>()
-    {
-        let len = (le_u32(header, 8) as usize).next_multiple_of(RECORD_ALIGN);
-        let Some(stored) = tail.get(..len).filter(|_| *header != [0; RECORD_HEADER_BYTES]) else {
-            break;
-        };
-        seal_record(header, stored, at as u64, id);
-        at += RECORD_HEADER_BYTES + len;
+    for Range { start, end } in records(bytes) {
+        let record = bytes.get_mut(start..end).and_then(<[u8]>::split_first_chunk_mut);
+        if let Some((header, stored)) = record {
+            seal_record(header, stored, start as u64, id);
+        }
     }
+}
+
+/// Where the records of a log stand, by their lengths alone.
+pub(super) fn records(bytes: &[u8]) -> Vec<Range<usize>> {
+    let mut records = Vec::new();
+    let mut start = LOG_HEADER_BYTES;
+    while let Some(header) = bytes.get(start..start + RECORD_HEADER_BYTES) {
+        let len = (le_u32(header, 8) as usize).next_multiple_of(RECORD_ALIGN);
+        let end = start + RECORD_HEADER_BYTES + len;
+        if end > bytes.len() || header == [0; RECORD_HEADER_BYTES] {
+            break;
+        }
+        records.push(start..end);
+        start = end;
+    }
+    records
 }
 
 fn forge_sst(bytes: &mut [u8]) {
