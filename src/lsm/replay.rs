@@ -277,7 +277,10 @@ impl Replay<'_> {
             _ => "the records end here".to_owned(),
         };
         let rest = reader.rest()?;
-        let mut highest = rest.promise;
+        // A close vouches too, also for a log that is not read because of what is in front of it.
+        let close = self.manifest.version().clean_close();
+        let close = close.map(|close| Position { file: close.log, offset: close.end });
+        let mut highest = rest.promise.max(close);
         let mut is_torn = !rest.zeros;
         let ends_in_order = rest.zeros && !matches!(stop.reason, StopReason::Bad(_));
         for log in later {
@@ -291,12 +294,15 @@ impl Replay<'_> {
             is_torn |= !rest.zeros;
         }
         if let Some(promise) = highest.filter(|p| *p > at && !planted!("ignore-promises")) {
-            // A log that ends in order may well be whole: its successor, which would say so, is not.
-            let suspect = later.first().filter(|_| ends_in_order && successor_is_silent);
+            // A log that ends in order, or in front of one that was closed, may well be whole: its successor, which
+            // would say so, is not.
+            let may_be_whole = ends_in_order || close.is_some_and(|close| close.file > at.file);
+            let suspect = later.first().filter(|_| may_be_whole && successor_is_silent);
             let (file, offset, why) = suspect.map_or((at.file, at.offset, why), |log| {
                 (log.number, LogFile::START, "the first record is damaged".to_owned())
             });
-            let problem = format!("{why}; a later record vouches for everything up to {promise}");
+            let who = if close == Some(promise) { "a close in order" } else { "a later record" };
+            let problem = format!("{why}; {who} vouches for everything up to {promise}");
             return Err(Error::corrupt(&self.path(file), offset, "record", problem));
         }
         if is_torn {

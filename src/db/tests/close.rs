@@ -84,6 +84,32 @@ fn damage_behind_a_clean_close_is_named_where_it_is() {
 }
 
 #[test]
+fn trap_51_a_closed_log_that_was_cut_is_missed_behind_the_log_of_a_session_that_died() {
+    let fs = MemFs::new();
+    open(&fs).create_table("things").unwrap();
+    let fs = fs.kill_image();
+    let db = open(&fs);
+    db.table("things").unwrap().insert(row(1, 0)).unwrap();
+    db.close().unwrap();
+    let log = fs.paths().into_iter().filter(|path| path.ends_with(".wal")).max().unwrap();
+    let mut cut = 0;
+    // Behind its records there is only reserved space.
+    for len in 0..1024 {
+        let image = fs.kill_image();
+        image.truncate(&log, len).unwrap();
+        match options(&image).open("db") {
+            Ok(db) => assert!(db.table("things").unwrap().get("p1", "000001").unwrap().is_some()),
+            Err(error) => {
+                let damage = error.corruption().expect("damage");
+                assert_eq!(damage.file.display().to_string(), log, "{len}: {error:?}");
+                cut += 1;
+            }
+        }
+    }
+    assert!(cut > 100, "{cut}");
+}
+
+#[test]
 fn a_dropped_database_can_be_opened_again_at_once() {
     let fs = MemFs::new();
     for i in 0..200 {
