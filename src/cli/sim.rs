@@ -181,14 +181,17 @@ impl Sim {
 
     fn explore(&self, bug: Option<&'static str>) -> Outcome {
         let clock = SystemClock::new();
-        let time = self.minutes.map(|minutes| Duration::from_secs_f64(minutes.max(0.0) * 60.0));
+        // More than a duration holds is without end.
+        let time = self.minutes.map(|minutes| {
+            Duration::try_from_secs_f64(minutes.max(0.0) * 60.0).unwrap_or(Duration::MAX)
+        });
         let count = self.seeds.unwrap_or(if time.is_some() { u64::MAX } else { SEEDS });
         let jobs = self.jobs();
         let bar = progress(self.seeds);
         let explored = quietly(|| {
             explore(self.first, count, jobs.map_or(1, NonZero::get), bug, |explored| {
                 show(&bar, explored, clock.monotonic());
-                explored.failures.len() < self.failures
+                explored.failures.len() < self.failures.max(1)
                     && time.is_none_or(|time| clock.monotonic() < time)
             })
         });
