@@ -150,7 +150,8 @@ impl<'a> Generator<'a> {
             cache_bytes: *source.pick(&[0, 8 << 10, 1 << 20]),
             log_buffer_bytes: *source.pick(&[512, 2 << 10, 64 << 10]),
             manifest_roll_bytes: *source.pick(&[256, 1 << 10, 64 << 10]),
-            compress: cfg!(feature = "zstd") && source.chance(1, 4),
+            // Drawn in every build: what follows must not depend on its features.
+            compress: source.chance(1, 4) && cfg!(feature = "zstd"),
             seed: source.seed(),
         }
     }
