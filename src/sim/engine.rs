@@ -193,6 +193,20 @@ impl Engine {
         self.db().engine().published().ticks()
     }
 
+    /// Drops a table; also what a handle from before answers to a read and a write, if that is done.
+    pub(super) fn drop_table(&self, name: &str) -> (Result<()>, Vec<Result<()>>) {
+        let handle = self.db().table(name);
+        let dropped = self.db().delete_table(name);
+        let answers = match (&dropped, handle) {
+            (Ok(()), Ok(handle)) => {
+                let entity = Entity::new("a", "r00");
+                vec![handle.get("a", "r00").map(drop), handle.insert(entity).map(drop)]
+            }
+            _ => Vec::new(),
+        };
+        (dropped, answers)
+    }
+
     /// A group that is not waited for.
     pub(super) fn submit(
         &self,
@@ -356,9 +370,9 @@ impl Engine {
     }
 
     /// What a copy of the database holds, and what `verify` says of it. The copy is opened past all faults.
-    pub(super) fn look_at(&self, path: &str) -> Result<(Tables, Vec<String>)> {
+    pub(super) fn look_at(&self, fs: &MemFs, path: &str) -> Result<(Tables, Vec<String>)> {
         let options = options(&self.config, &self.clock).create_if_missing(false);
-        let db = options.fs(Arc::new(self.fs.clone())).open(Path::new(path))?;
+        let db = options.fs(Arc::new(fs.clone())).open(Path::new(path))?;
         let (state, report) = (state_of(&db)?, db.verify()?);
         db.close()?;
         Ok((state, report.problems))

@@ -211,7 +211,7 @@ impl Runner {
         };
         let result = match (step, &change) {
             (Step::CreateTable(name), _) => self.engine.db().create_table(name).map(|_| Vec::new()),
-            (Step::DropTable(name), _) => self.engine.db().delete_table(name).map(|()| Vec::new()),
+            (Step::DropTable(name), _) => self.drop_table(name)?.map(|()| Vec::new()),
             (Step::Write { table, write, .. }, _) => {
                 let etag = self.oracle.etag(table, write);
                 self.engine.write(table, write, etag, durability).map(|etag| vec![etag])
@@ -243,6 +243,18 @@ impl Runner {
         }
     }
 
+    /// Drops a table; its handles from before find none, whatever is called so afterwards.
+    fn drop_table(&mut self, name: &str) -> Result<EngineResult<()>, String> {
+        let (dropped, answers) = self.engine.drop_table(name);
+        for answer in answers {
+            match answer {
+                Err(error) if error.code() == "TableNotFound" || self.is_excused(&error) => {}
+                found => return Err(format!("dropped: its old handle is answered {found:?}")),
+            }
+        }
+        Ok(dropped)
+    }
+
     fn etags(&self, table: &str, writes: &[Write]) -> Vec<Option<u64>> {
         writes.iter().map(|write| self.oracle.etag(table, write)).collect()
     }
@@ -255,6 +267,10 @@ impl Runner {
         durability: Durability,
     ) -> Result<(), String> {
         self.oracle.check_seq(seq)?;
+        let now = self.engine.clock.now();
+        if seq < now {
+            return Err(format!("number: {seq} is below the clock, {now}"));
+        }
         // Whatever failed before did not happen, or this one would have been refused.
         self.oracle.pending.clear();
         self.oracle.submit(change, etag, seq, durability);

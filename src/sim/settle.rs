@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use crate::db::Stats;
+use crate::fs::MemFs;
 
 use super::counts::Event;
 use super::engine::PATH;
@@ -72,6 +73,14 @@ impl Runner {
         self.check_files(&stats)
     }
 
+    /// When all is merged and nobody reads what was, nothing is left of what was deleted.
+    pub(super) fn check_compacted(&self) -> Result<(), String> {
+        match self.engine.db().stats().get("tombstones").unwrap_or_default() {
+            0 => Ok(()),
+            left => Err(format!("settle: {left} tombstones are left when all is merged")),
+        }
+    }
+
     fn check_files(&self, stats: &Stats) -> Result<(), String> {
         // Whoever reads keeps files.
         if !self.snapshots.is_empty() || !self.iterators.is_empty() {
@@ -106,7 +115,9 @@ impl Runner {
         let is_made = made.is_ok();
         let lines = self.excuse(made)?;
         if is_made && !self.engine.power.is_gone() {
-            self.compare_copy(&path)?;
+            // Once it is said to be made, a power cut leaves it whole.
+            self.compare_copy(&self.engine.fs.crash_image(self.copies), &path)?;
+            self.compare_copy(&self.engine.fs.clone(), &path)?;
         }
         let fs = &self.engine.fs;
         for file in fs.paths().iter().filter(|file| file.starts_with(&path)) {
@@ -115,11 +126,11 @@ impl Runner {
         Ok(lines)
     }
 
-    fn compare_copy(&mut self, path: &str) -> Result<(), String> {
+    fn compare_copy(&mut self, fs: &MemFs, path: &str) -> Result<(), String> {
         // The copy holds everything that was submitted: it flushes first.
         let visible = self.visible()?;
         let expected = self.oracle.at(visible).into_owned();
-        match self.engine.look_at(path) {
+        match self.engine.look_at(fs, path) {
             Ok((state, problems)) => {
                 let differences = super::oracle::differences(&expected, &state);
                 let problems = problems.into_iter().filter(|p| !self.is_excused_problem(p));
