@@ -278,8 +278,9 @@ fn trap_52_leftovers_do_not_pile_up() {
         if moments.len() > 3 && rng.chance(1, 3) {
             // The death of the process in the middle of the step.
             let image = runner.engine.fs.kill_image_at(*rng.pick(&moments)).expect("recorded");
-            runner.recover(image, 0).unwrap();
+            // What the step handed out went with the process.
             runner.oracle.etag_max = etag_max;
+            runner.recover(image, 0).unwrap();
             let files = runner.engine.fs.paths().len() as u64;
             let stats = runner.engine.db().stats();
             let named = stats.get("files").unwrap() + stats.get("logs").unwrap();
