@@ -9,11 +9,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
+// std's waits inside the standard library, where the sanitizer does not see what it orders.
+use parking_lot::Mutex;
 use rowstone::fs::MemFs;
 use rowstone::sim::history::{Answer, Call, Fault, Log, Moments, Op, Open, Pair, Refusal};
 use rowstone::sim::history::{check, check_tags};
@@ -209,7 +211,7 @@ impl Store {
         };
         let found = together(key, &found)?;
         if self.wrong == Wrong::StaleReads {
-            let before = self.answered.lock().unwrap().insert(key, found);
+            let before = self.answered.lock().insert(key, found);
             return Ok(before.filter(|_| self.errs(Wrong::StaleReads)).unwrap_or(found));
         }
         Ok(found)
