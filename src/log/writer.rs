@@ -107,6 +107,11 @@ impl LogFile {
         Ok(())
     }
 
+    /// What ended writing, if anything did.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.failure.get()
+    }
+
     fn usable(&self) -> Result<()> {
         match self.failure.get() {
             Some(error) => Err(error.clone().poisoned()),

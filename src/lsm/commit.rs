@@ -196,9 +196,21 @@ impl Engine {
                     self.rounds.wait(seq)?;
                     return Err(error);
                 }
-                Again::Refused(error) => return Err(error),
+                Again::Refused(error) => return Err(self.judge_log(error)),
             }
         }
+    }
+
+    /// Ends writing if it ended for the active log, be it only that no space could be reserved: what is
+    /// queued then never gets there, and nothing more may be acknowledged. Other errors may pass.
+    pub(super) fn judge_log(&self, error: Error) -> Error {
+        if matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned) {
+            let failure = self.rounds.lock().queue.log.failure().cloned();
+            if let Some(failure) = failure {
+                self.rounds.fail(failure.poisoned());
+            }
+        }
+        error
     }
 
     /// A full buffer is driven by the one who filled it; if it is twice as full, he waits for the round under way.

@@ -173,6 +173,34 @@ fn trap_27_a_full_disk_keeps_nobody_from_syncing_and_closing() {
     table.insert(row(rows, 0)).unwrap();
 }
 
+/// A log that no space can be reserved in takes no more records: also none that would fit what is reserved.
+#[test]
+fn trap_01_a_failed_reservation_ends_writing_for_weak_commits_too() {
+    for in_the_background in [false, true] {
+        let memory = MemFs::new();
+        let fs = FaultFs::new(Arc::new(memory.clone()));
+        let options = options(&memory).memtable_bytes(1 << 20).fs(Arc::new(fs.clone()));
+        let db = options.open("db").unwrap();
+        let table = db.create_table("things").unwrap().with_durability(Durability::Buffered);
+        table.insert(row(0, 0)).unwrap();
+        // The next log is there, so that the only reservation to come is one in this log.
+        while db.step() {}
+        fs.arm(Fault::new(FaultKind::Eio).on(OpKind::Allocate).on_path(".wal"));
+        let large = |i: u32| table.insert(row(i, 0).with("Filler", vec![7; 20_000]));
+        let failed = (1..1000).find_map(|i| {
+            if in_the_background {
+                db.step();
+            }
+            large(i).err()
+        });
+        let kind = failed.unwrap().kind();
+        assert!(matches!(kind, ErrorKind::Io | ErrorKind::Poisoned), "{kind:?}");
+        let small = table.insert(row(2000, 0)).map_err(|error| error.kind());
+        assert_eq!(small.unwrap_err(), ErrorKind::Poisoned);
+        assert!(table.get("p0", "000000").unwrap().is_some(), "reads go on");
+    }
+}
+
 #[test]
 fn trap_49_a_log_that_cannot_be_created_is_answered_and_may_pass() {
     let memory = MemFs::new();

@@ -54,7 +54,7 @@ impl Engine {
             }
             (Arc::clone(&queue.log), next_allocation(queue.allocated, queue.allocated))
         };
-        log.allocate(want)?;
+        log.allocate(want).map_err(|error| self.judge_log(error))?;
         let mut state = self.rounds.lock();
         if Arc::ptr_eq(&state.queue.log, &log) {
             state.queue.allocated = state.queue.allocated.max(want);
@@ -72,7 +72,9 @@ impl Engine {
             state.queue.check_open(Closing::Commits)?;
             let last = state.last();
             let ceiling = Seq(self.env.clock.now().max(last.0).saturating_add(CEILING_TICKS));
-            state.queue.append_promise(last, ceiling.min(Seq::MAX))?;
+            let appended = state.queue.append_promise(last, ceiling.min(Seq::MAX));
+            drop(state);
+            appended.map_err(|error| self.judge_log(error))?;
         }
         self.rounds.flush(Durability::Sync)
     }
