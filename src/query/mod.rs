@@ -2,9 +2,11 @@
 //!
 //! Not here: filters over properties, which a later version brings; points (`table`).
 
+mod filter;
 mod key_range;
 mod page;
 
+pub use filter::Filter;
 pub use key_range::KeyRange;
 pub use page::{Page, Token};
 
