@@ -187,11 +187,11 @@ fn is_forbidden_in_keys(c: char) -> bool {
 }
 
 /// A letter that may open both a C# identifier and an XML name.
-fn starts_name(c: char) -> bool {
+pub(crate) fn starts_name(c: char) -> bool {
     c == '_' || c.is_ascii_alphabetic() || (!c.is_ascii() && c.is_alphabetic() && is_xml_letter(c))
 }
 
-fn continues_name(c: char) -> bool {
+pub(crate) fn continues_name(c: char) -> bool {
     // Superscripts and fractions count as numeric in Unicode, but are no digits.
     let digit = c.is_numeric() && is_xml_letter(c) && !matches!(c, '\u{2070}'..='\u{215f}');
     let joins = matches!(c, '\u{300}'..='\u{36f}' | '\u{203f}'..='\u{2040}');
