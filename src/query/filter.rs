@@ -3,20 +3,62 @@
 //! Invariants
 //! * every comparison has a property on its left and a literal on its right;
 //! * `And` and `Or` hold two or more, and none of their own kind directly; [`Filter::and`] and [`Filter::or`] see to it;
+//! * `All` stands alone: nothing is above it;
 //! * a tree is at most [`DEPTH_MAX`] deep, so that recursion over it is bounded: a deeper one becomes
-//!   `TooDeep`, which every query refuses.
+//!   `TooDeep`, which stands alone too and which every query refuses;
+//! * a filter's text, if it has one, parses back to it; a text that means something else is never written.
 //!
-//! Not here: the text form (`parse`), what a comparison means (`compare`), key intervals (`plan`).
+//! Not here: how the text is read (`parse`), what a comparison means (`compare`), key intervals (`plan`).
 
-use crate::model::Value;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Code, Error, Result};
+use crate::model::{Entity, Value, ValueRef};
+
+use super::{compare, parse};
 
 /// How deep a tree may be.
 pub(crate) const DEPTH_MAX: usize = 128;
 
 /// A condition on entities; the empty filter is met by all.
+///
+/// It comes from the service's filter language or from [`prop`], and prints as that language. Values given to
+/// [`prop`] are bound as they are: quotes in them are no danger.
+///
+/// ```
+/// # fn main() -> rowstone::Result<()> {
+/// use rowstone::{Entity, Filter, prop};
+///
+/// let parsed: Filter = "PartitionKey eq 'bolts' and (Price lt 0.5 or not Coated)".parse()?;
+/// let built = Filter::partition("bolts").and(prop("Price").lt(0.5).or(!prop("Coated").eq(true)));
+/// assert_eq!(parsed, built);
+/// assert_eq!(
+///     built.to_string(),
+///     "PartitionKey eq 'bolts' and (Price lt 0.5 or not (Coated eq true))"
+/// );
+/// assert!(built.matches(&Entity::new("bolts", "m4x20").with("Price", 0.12)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
     node: Node,
+}
+
+/// A property, to be compared with a value.
+#[derive(Clone, Debug)]
+pub struct Prop(Property);
+
+/// The property of this name; `PartitionKey`, `RowKey` and `Timestamp` are those of the system.
+///
+/// ```
+/// use rowstone::prop;
+/// assert_eq!(prop("Stock").ge(1_200).to_string(), "Stock ge 1200");
+/// assert_eq!(prop("Maker").eq("O'Brien").to_string(), "Maker eq 'O''Brien'");
+/// ```
+pub fn prop(name: &str) -> Prop {
+    Prop(Property::from(name))
 }
 
 /// A part of a filter.
@@ -62,10 +104,386 @@ pub(crate) enum CompareOp {
 }
 
 impl Filter {
+    /// The condition that every entity meets.
+    pub fn all() -> Filter {
+        Filter { node: Node::All }
+    }
+
+    /// The entities of one partition.
+    pub fn partition(key: impl Into<String>) -> Filter {
+        Prop(Property::PartitionKey).eq(key.into())
+    }
+
+    /// The one entity with these keys.
+    pub fn row(partition_key: impl Into<String>, row_key: impl Into<String>) -> Filter {
+        Filter::partition(partition_key).and(Prop(Property::RowKey).eq(row_key.into()))
+    }
+
+    /// The entities of one partition whose RowKeys start with `prefix`.
+    ///
+    /// ```
+    /// use rowstone::Filter;
+    /// assert_eq!(
+    ///     Filter::row_prefix("bolts", "m4").to_string(),
+    ///     "PartitionKey eq 'bolts' and RowKey ge 'm4' and RowKey lt 'm5'"
+    /// );
+    /// ```
+    pub fn row_prefix(partition_key: impl Into<String>, prefix: &str) -> Filter {
+        let from = Filter::partition(partition_key).and(Prop(Property::RowKey).ge(prefix));
+        match behind_prefix(prefix) {
+            Some(end) => from.and(Prop(Property::RowKey).lt(end)),
+            None => from,
+        }
+    }
+
+    /// The entities that meet at least one of `filters`: none, if there are none.
+    ///
+    /// ```
+    /// use rowstone::Filter;
+    /// let points = ["m4", "m5"].map(|size| Filter::row("bolts", size));
+    /// assert_eq!(Filter::any(points).to_string().matches(" or ").count(), 1);
+    /// ```
+    pub fn any(filters: impl IntoIterator<Item = Filter>) -> Filter {
+        filters.into_iter().reduce(Filter::or).unwrap_or(Filter { node: Node::none() })
+    }
+
+    /// The entities that meet all of `filters`: every entity, if there are none.
+    pub fn every(filters: impl IntoIterator<Item = Filter>) -> Filter {
+        filters.into_iter().fold(Filter::all(), Filter::and)
+    }
+
+    /// The entities that meet both.
+    #[must_use]
+    pub fn and(self, other: Filter) -> Filter {
+        Filter { node: self.node.and(other.node) }
+    }
+
+    /// The entities that meet one or both.
+    #[must_use]
+    pub fn or(self, other: Filter) -> Filter {
+        Filter { node: self.node.or(other.node) }
+    }
+
+    /// The entities that do not meet it, among them those that lack what it compares. The same as `!filter`.
+    #[expect(clippy::should_implement_trait, reason = "it is implemented; this needs no import")]
+    #[must_use]
+    pub fn not(self) -> Filter {
+        Filter { node: self.node.negated() }
+    }
+
+    /// True if `entity` meets the condition. An entity that was not read from a table has no Timestamp.
+    pub fn matches(&self, entity: &Entity) -> bool {
+        compare::holds(&self.node, &|property| match property {
+            Property::PartitionKey => Some(ValueRef::String(entity.partition_key())),
+            Property::RowKey => Some(ValueRef::String(entity.row_key())),
+            Property::Timestamp => entity.timestamp().map(ValueRef::DateTime),
+            Property::Named(name) => entity.value(name),
+        })
+    }
+
     /// The tree.
     pub(crate) fn node(&self) -> &Node {
         &self.node
     }
+
+    /// Refuses a filter that was nested too deeply, of which nothing is left.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.node {
+            Node::TooDeep => {
+                let message = format!("the filter is nested more than {DEPTH_MAX} deep");
+                Err(Error::refused_with(Code::InvalidInput, message))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Prop {
+    /// Equal to `value`, and of a type that fits.
+    pub fn eq(self, value: impl Into<Value>) -> Filter {
+        self.compare(CompareOp::Eq, value.into())
+    }
+
+    /// There, and not equal to `value`, or of a type that does not fit.
+    pub fn ne(self, value: impl Into<Value>) -> Filter {
+        self.compare(CompareOp::Ne, value.into())
+    }
+
+    /// There, and less than `value`, or of a type that does not fit.
+    pub fn lt(self, value: impl Into<Value>) -> Filter {
+        self.compare(CompareOp::Lt, value.into())
+    }
+
+    /// There, and at most `value`, or of a type that does not fit.
+    pub fn le(self, value: impl Into<Value>) -> Filter {
+        self.compare(CompareOp::Le, value.into())
+    }
+
+    /// Greater than `value`, and of a type that fits.
+    pub fn gt(self, value: impl Into<Value>) -> Filter {
+        self.compare(CompareOp::Gt, value.into())
+    }
+
+    /// At least `value`, and of a type that fits.
+    pub fn ge(self, value: impl Into<Value>) -> Filter {
+        self.compare(CompareOp::Ge, value.into())
+    }
+
+    fn compare(self, op: CompareOp, value: Value) -> Filter {
+        Filter { node: Node::compare(self.0, op, value) }
+    }
+}
+
+impl Node {
+    /// `property op value`.
+    pub(crate) fn compare(property: Property, op: CompareOp, value: Value) -> Node {
+        let value = match value {
+            // All NaNs compare alike and print alike: one of them stands for all.
+            Value::Double(number) if number.is_nan() => Value::Double(f64::NAN),
+            value => value,
+        };
+        Node::Compare(Comparison { property, op, value })
+    }
+
+    /// Met by no entity: a key is a text and never equals a Boolean. It has a text form, as `not` of nothing has none.
+    pub(crate) fn none() -> Node {
+        Node::compare(Property::PartitionKey, CompareOp::Eq, Value::Boolean(false))
+    }
+
+    pub(crate) fn and(self, other: Node) -> Node {
+        match (self, other) {
+            (Node::TooDeep, _) | (_, Node::TooDeep) => Node::TooDeep,
+            (Node::All, node) | (node, Node::All) => node,
+            (Node::And(mut nodes), Node::And(more)) => {
+                nodes.extend(more);
+                Node::And(nodes)
+            }
+            (Node::And(mut nodes), node) if node.has_room_above() => {
+                nodes.push(node);
+                Node::And(nodes)
+            }
+            (node, Node::And(mut nodes)) if node.has_room_above() => {
+                nodes.insert(0, node);
+                Node::And(nodes)
+            }
+            (a, b) if a.has_room_above() && b.has_room_above() => Node::And(vec![a, b]),
+            _ => Node::TooDeep,
+        }
+    }
+
+    pub(crate) fn or(self, other: Node) -> Node {
+        match (self, other) {
+            (Node::TooDeep, _) | (_, Node::TooDeep) => Node::TooDeep,
+            (Node::All, _) | (_, Node::All) => Node::All,
+            (Node::Or(mut nodes), Node::Or(more)) => {
+                nodes.extend(more);
+                Node::Or(nodes)
+            }
+            (Node::Or(mut nodes), node) if node.has_room_above() => {
+                nodes.push(node);
+                Node::Or(nodes)
+            }
+            (node, Node::Or(mut nodes)) if node.has_room_above() => {
+                nodes.insert(0, node);
+                Node::Or(nodes)
+            }
+            (a, b) if a.has_room_above() && b.has_room_above() => Node::Or(vec![a, b]),
+            _ => Node::TooDeep,
+        }
+    }
+
+    pub(crate) fn negated(self) -> Node {
+        match self {
+            Node::All => Node::none(),
+            node if node.has_room_above() => Node::Not(Box::new(node)),
+            _ => Node::TooDeep,
+        }
+    }
+
+    /// True if a tree with this node below its root is not too deep.
+    ///
+    /// Looks at the whole node; what is added to an `And` or `Or` leaves that one alone, so that building
+    /// a list costs no more than its parts.
+    fn has_room_above(&self) -> bool {
+        !matches!(self, Node::TooDeep) && self.depth() < DEPTH_MAX
+    }
+
+    fn depth(&self) -> usize {
+        match self {
+            Node::All | Node::Compare(_) | Node::TooDeep => 1,
+            Node::And(nodes) | Node::Or(nodes) => {
+                1 + nodes.iter().map(Node::depth).max().unwrap_or(0)
+            }
+            Node::Not(node) => 1 + node.depth(),
+        }
+    }
+}
+
+impl std::ops::Not for Filter {
+    type Output = Filter;
+
+    fn not(self) -> Filter {
+        Filter::not(self)
+    }
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Filter::all()
+    }
+}
+
+impl FromStr for Filter {
+    type Err = Error;
+
+    /// Parses a filter; blank text is the one that all entities meet.
+    fn from_str(text: &str) -> Result<Filter> {
+        parse::parse(text).map(|node| Filter { node })
+    }
+}
+
+impl TryFrom<&str> for Filter {
+    type Error = Error;
+
+    fn try_from(text: &str) -> Result<Filter> {
+        text.parse()
+    }
+}
+
+impl TryFrom<String> for Filter {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Filter> {
+        text.parse()
+    }
+}
+
+impl TryFrom<&String> for Filter {
+    type Error = Error;
+
+    fn try_from(text: &String) -> Result<Filter> {
+        text.parse()
+    }
+}
+
+impl From<&str> for Property {
+    fn from(name: &str) -> Self {
+        match name {
+            "PartitionKey" => Property::PartitionKey,
+            "RowKey" => Property::RowKey,
+            "Timestamp" => Property::Timestamp,
+            _ => Property::Named(name.into()),
+        }
+    }
+}
+
+/// The text that parses back to the filter; nothing for the one that all entities meet.
+///
+/// A property whose name the language cannot express, because it is no name or is one of the language's words, stands in
+/// braces, and the text does not parse.
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.node, f)
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Node::All => Ok(()),
+            Node::Compare(Comparison { property, op, value }) => {
+                write!(f, "{property} {op} ")?;
+                write_literal(f, value)
+            }
+            Node::And(nodes) => write_list(f, nodes, " and ", |node| matches!(node, Node::Or(_))),
+            Node::Or(nodes) => write_list(f, nodes, " or ", |_| false),
+            Node::Not(node) => write!(f, "not ({node})"),
+            Node::TooDeep => f.write_str("{nested too deeply}"),
+        }
+    }
+}
+
+impl fmt::Display for Property {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Property::PartitionKey => f.write_str("PartitionKey"),
+            Property::RowKey => f.write_str("RowKey"),
+            Property::Timestamp => f.write_str("Timestamp"),
+            Property::Named(name) if parse::is_name(name) => f.write_str(name),
+            Property::Named(name) => write!(f, "{{{name}}}"),
+        }
+    }
+}
+
+impl fmt::Display for CompareOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CompareOp::Eq => "eq",
+            CompareOp::Ne => "ne",
+            CompareOp::Lt => "lt",
+            CompareOp::Le => "le",
+            CompareOp::Gt => "gt",
+            CompareOp::Ge => "ge",
+        })
+    }
+}
+
+fn write_list(
+    f: &mut fmt::Formatter<'_>,
+    nodes: &[Node],
+    between: &str,
+    needs_parentheses: impl Fn(&Node) -> bool,
+) -> fmt::Result {
+    for (i, node) in nodes.iter().enumerate() {
+        if i > 0 {
+            f.write_str(between)?;
+        }
+        if needs_parentheses(node) {
+            write!(f, "({node})")?;
+        } else {
+            fmt::Display::fmt(node, f)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_literal(f: &mut fmt::Formatter<'_>, value: &Value) -> fmt::Result {
+    match value {
+        Value::String(text) => write!(f, "'{}'", text.replace('\'', "''")),
+        Value::Binary(bytes) => {
+            f.write_str("X'")?;
+            bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+            f.write_str("'")
+        }
+        Value::Boolean(value) => write!(f, "{value}"),
+        Value::Int32(value) => write!(f, "{value}"),
+        Value::Int64(value) => write!(f, "{value}L"),
+        Value::Double(value) if *value == f64::INFINITY => f.write_str("INF"),
+        Value::Double(value) if *value == f64::NEG_INFINITY => f.write_str("-INF"),
+        // `Debug` always has a point or an exponent, and the fewest digits that give the number back.
+        Value::Double(value) => write!(f, "{value:?}"),
+        Value::DateTime(time) => write!(f, "datetime'{time}'"),
+        Value::Guid(guid) => write!(f, "guid'{guid}'"),
+    }
+}
+
+/// The least text, by UTF-16 unit, that is greater than all that start with `prefix`; `None` if there is none.
+fn behind_prefix(prefix: &str) -> Option<String> {
+    let mut chars: Vec<char> = prefix.chars().collect();
+    while let Some(last) = chars.pop() {
+        // Characters of two units sort between D7FF and E000.
+        let next = match last {
+            '\u{d7ff}' => Some('\u{10000}'),
+            '\u{10ffff}' => Some('\u{e000}'),
+            '\u{ffff}' => None,
+            _ => char::from_u32(u32::from(last) + 1),
+        };
+        if let Some(next) = next {
+            chars.push(next);
+            return Some(chars.into_iter().collect());
+        }
+    }
+    None
 }
 
 impl PartialEq for Comparison {

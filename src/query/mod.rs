@@ -2,11 +2,13 @@
 //!
 //! Not here: filters over properties, which a later version brings; points (`table`).
 
+mod compare;
 mod filter;
 mod key_range;
 mod page;
+mod parse;
 
-pub use filter::Filter;
+pub use filter::{Filter, Prop, prop};
 pub use key_range::KeyRange;
 pub use page::{Page, Token};
 

@@ -1,0 +1,482 @@
+//! From a filter's text to its tree. The grammar is in docs/SEMANTICS.md §9.
+//!
+//! The whole language is read, with functions, arithmetic and comparisons of two properties, so that broken text
+//! (`InvalidInput`, with a position) and what is merely not supported (`NotImplemented`) are told apart; if a text is
+//! both, it is broken.
+//!
+//! Invariants
+//! * recursion is bounded by the parentheses that are open, at most [`DEPTH_MAX`]; `and`, `or` and `not` are loops;
+//! * a position is the index from 0 of a character, where the offending word or literal starts.
+
+use crate::error::{Code, Error, Result};
+use crate::model::{DateTime, Guid, Value, continues_name, starts_name};
+
+use super::filter::{CompareOp, DEPTH_MAX, Node, Property};
+
+/// How long a filter's text may be.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+/// How many characters of a filter its errors show.
+const SHOWN_CHARS_MAX: usize = 1_000;
+
+/// The tree of `text`; that of blank text is `All`.
+///
+/// # Errors
+/// `InvalidInput` and `NotImplemented`, with the service's texts.
+pub(super) fn parse(text: &str) -> Result<Node> {
+    let mut parser = Parser { text, at: 0, refusal: None };
+    if text.len() > TEXT_BYTES_MAX {
+        let last = (0..=TEXT_BYTES_MAX).rev().find(|&at| text.is_char_boundary(at));
+        return Err(parser.error(last.unwrap_or(0), "Filter longer than 1 MiB"));
+    }
+    if parser.skip_space() == text.len() {
+        return Ok(Node::All);
+    }
+    let term = parser.or(0)?;
+    let end = parser.skip_space();
+    if end < text.len() {
+        return Err(parser.syntax_error(end));
+    }
+    let node = parser.condition(term);
+    match (parser.refusal, node) {
+        (None, Some(node)) => Ok(node),
+        (Some(refusal), _) => Err(refusal),
+        (None, None) => Err(Error::refused(Code::NotImplemented)),
+    }
+}
+
+/// True if `text` is read as the name of a property.
+pub(super) fn is_name(text: &str) -> bool {
+    let mut chars = text.chars();
+    chars.next().is_some_and(starts_name)
+        && chars.all(continues_name)
+        && !is_reserved(text)
+        && word_literal(text).is_none()
+}
+
+/// What a part of a filter came to.
+enum Term<'a> {
+    Condition(Node),
+    Property(&'a str),
+    Literal(Value),
+    Null,
+    /// Something well-formed that was refused; so is whatever contains it.
+    Refused,
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    /// In bytes.
+    at: usize,
+    /// The first thing that is well-formed and refused.
+    refusal: Option<Error>,
+}
+
+/// From the outside in: `or`, `and`, `not`, comparison, arithmetic, operand.
+impl<'a> Parser<'a> {
+    fn or(&mut self, depth: usize) -> Result<Term<'a>> {
+        let mut left = self.and(depth)?;
+        loop {
+            let at = self.skip_space();
+            if !self.keyword("or") {
+                return Ok(left);
+            }
+            let right = self.and(depth)?;
+            left = self.join(at, left, right, Node::or)?;
+        }
+    }
+
+    fn and(&mut self, depth: usize) -> Result<Term<'a>> {
+        let mut left = self.not(depth)?;
+        loop {
+            let at = self.skip_space();
+            if !self.keyword("and") {
+                return Ok(left);
+            }
+            let right = self.not(depth)?;
+            left = self.join(at, left, right, Node::and)?;
+        }
+    }
+
+    fn join(
+        &mut self,
+        at: usize,
+        left: Term<'a>,
+        right: Term<'a>,
+        join: fn(Node, Node) -> Node,
+    ) -> Result<Term<'a>> {
+        let (left, right) = (self.condition(left), self.condition(right));
+        let (Some(left), Some(right)) = (left, right) else { return Ok(Term::Refused) };
+        self.bounded(at, join(left, right))
+    }
+
+    fn not(&mut self, depth: usize) -> Result<Term<'a>> {
+        let first = self.skip_space();
+        let mut nots = 0;
+        loop {
+            let at = self.skip_space();
+            if !self.keyword("not") {
+                break;
+            }
+            nots += 1;
+            if nots == DEPTH_MAX {
+                return Err(self.too_deep(at));
+            }
+        }
+        let term = self.comparison(depth)?;
+        if nots == 0 {
+            return Ok(term);
+        }
+        let Some(node) = self.condition(term) else { return Ok(Term::Refused) };
+        self.bounded(first, (0..nots).fold(node, |node, _| node.negated()))
+    }
+
+    fn comparison(&mut self, depth: usize) -> Result<Term<'a>> {
+        let left_at = self.skip_space();
+        let left = self.arithmetic(depth)?;
+        let Some(op) = self.operator() else { return Ok(left) };
+        let right_at = self.skip_space();
+        let right = self.arithmetic(depth)?;
+        let (property, op, value) = match (left, right) {
+            (Term::Property(name), Term::Literal(value)) => (name, op, value),
+            (Term::Literal(value), Term::Property(name)) => (name, op.flipped(), value),
+            (Term::Null, _) | (_, Term::Null) => return Ok(self.refuse(null_error(op))),
+            (Term::Property(left), Term::Property(right)) => {
+                // Spelled so they are names, but hardly meant as such beside another.
+                for (name, at) in [(right, right_at), (left, left_at)] {
+                    if word_literal(&name.to_ascii_lowercase()).is_some() {
+                        return Err(self.syntax_error(at));
+                    }
+                }
+                return Ok(self.refuse(Error::refused(Code::NotImplemented)));
+            }
+            _ => return Ok(self.refuse(Error::refused(Code::NotImplemented))),
+        };
+        Ok(Term::Condition(Node::compare(Property::from(property), op, value)))
+    }
+
+    /// Operands between words of arithmetic, which is refused whatever its precedence.
+    fn arithmetic(&mut self, depth: usize) -> Result<Term<'a>> {
+        let mut left = self.operand(depth)?;
+        while ["add", "sub", "mul", "div", "mod"].into_iter().any(|word| self.keyword(word)) {
+            self.operand(depth)?;
+            left = self.refuse(Error::refused(Code::NotImplemented));
+        }
+        Ok(left)
+    }
+
+    fn operand(&mut self, depth: usize) -> Result<Term<'a>> {
+        let start = self.skip_space();
+        match self.peek() {
+            Some('(') => {
+                self.open(depth)?;
+                let term = self.or(depth + 1)?;
+                if self.symbol(')') { Ok(term) } else { Err(self.syntax_error(self.at)) }
+            }
+            Some('\'') => Ok(Term::Literal(Value::String(self.quoted(start)?))),
+            Some('-' | '0'..='9') => self.number().map(Term::Literal),
+            Some(c) if starts_name(c) => self.word(depth),
+            _ => Err(self.syntax_error(start)),
+        }
+    }
+
+    /// A literal that starts with a word, a function, or a property.
+    fn word(&mut self, depth: usize) -> Result<Term<'a>> {
+        let start = self.at;
+        let rest = self.text.get(start..).unwrap_or_default();
+        let len = rest.find(|c| !continues_name(c) && c != '.').unwrap_or(rest.len());
+        let word = rest.get(..len).unwrap_or_default();
+        self.at += len;
+        if self.peek() == Some('\'') && matches!(word, "datetime" | "guid" | "binary" | "X") {
+            let text = self.quoted(start)?;
+            let value = typed_literal(word, &text).ok_or_else(|| self.syntax_error(start))?;
+            return Ok(Term::Literal(value));
+        }
+        match word_literal(word) {
+            Some(Some(value)) => return Ok(Term::Literal(value)),
+            Some(None) => return Ok(Term::Null),
+            None if is_reserved(word) => return Err(self.syntax_error(start)),
+            None => {}
+        }
+        self.skip_space();
+        match self.peek() {
+            Some('(') => self.call(depth),
+            _ if word.contains('.') => Err(self.syntax_error(start)),
+            _ => Ok(Term::Property(word)),
+        }
+    }
+
+    /// The arguments of a function; all functions are refused.
+    fn call(&mut self, depth: usize) -> Result<Term<'a>> {
+        self.open(depth)?;
+        if !self.symbol(')') {
+            loop {
+                self.or(depth + 1)?;
+                if self.symbol(')') {
+                    break;
+                }
+                if !self.symbol(',') {
+                    return Err(self.syntax_error(self.at));
+                }
+            }
+        }
+        Ok(self.refuse(Error::refused(Code::NotImplemented)))
+    }
+
+    fn open(&mut self, depth: usize) -> Result<()> {
+        if depth == DEPTH_MAX {
+            return Err(self.too_deep(self.at));
+        }
+        self.at += 1;
+        Ok(())
+    }
+}
+
+/// Terms to nodes.
+impl<'a> Parser<'a> {
+    /// The condition that a term is; a property by itself is compared with true. `None` if it was refused.
+    fn condition(&mut self, term: Term<'a>) -> Option<Node> {
+        match term {
+            Term::Condition(node) => return Some(node),
+            Term::Property(name) => {
+                let (property, value) = (Property::from(name), Value::Boolean(true));
+                return Some(Node::compare(property, CompareOp::Eq, value));
+            }
+            Term::Refused => {}
+            // A condition without a property, as the comparison of two literals is.
+            Term::Literal(Value::Boolean(_)) => {
+                self.refuse(Error::refused(Code::NotImplemented));
+            }
+            Term::Literal(_) | Term::Null => {
+                self.refuse(Error::refused_with(
+                    Code::InvalidInput,
+                    "The $filter expression must evaluate to a single boolean value.",
+                ));
+            }
+        }
+        None
+    }
+
+    fn refuse(&mut self, error: Error) -> Term<'a> {
+        self.refusal.get_or_insert(error);
+        Term::Refused
+    }
+
+    fn bounded(&self, at: usize, node: Node) -> Result<Term<'a>> {
+        match node {
+            Node::TooDeep => Err(self.too_deep(at)),
+            node => Ok(Term::Condition(node)),
+        }
+    }
+}
+
+/// Words, symbols and literals.
+impl Parser<'_> {
+    /// A string in quotes, inner quotes doubled. `start`: where the literal does.
+    fn quoted(&mut self, start: usize) -> Result<String> {
+        let mut value = String::new();
+        loop {
+            // At a quote: the opening one, or the second of two.
+            let rest = self.text.get(self.at + 1..).unwrap_or_default();
+            let Some(len) = rest.find('\'') else { return Err(self.syntax_error(start)) };
+            value.push_str(rest.get(..len).unwrap_or_default());
+            self.at += 1 + len + 1;
+            if self.peek() != Some('\'') {
+                return Ok(value);
+            }
+            value.push('\'');
+        }
+    }
+
+    fn number(&mut self) -> Result<Value> {
+        let start = self.at;
+        let rest = self.text.get(start..).unwrap_or_default();
+        let (len, is_double) = match number_len(rest.as_bytes()) {
+            None if rest.starts_with("-INF") => (4, true),
+            None => return Err(self.syntax_error(start)),
+            Some(found) => found,
+        };
+        let digits = rest.get(..len).unwrap_or_default();
+        let (edm, suffix) = match rest.as_bytes().get(len) {
+            Some(b'L' | b'l') if !is_double => ("Edm.Int64", 1),
+            Some(b'D' | b'd') if digits != "-INF" => ("Edm.Double", 1),
+            _ if is_double => ("Edm.Double", 0),
+            _ => ("Edm.Int32", 0),
+        };
+        self.at += len + suffix;
+        if self.peek().is_some_and(|c| continues_name(c) || c == '.') {
+            return Err(self.syntax_error(start));
+        }
+        let value = match edm {
+            "Edm.Int64" => digits.parse().ok().map(Value::Int64),
+            "Edm.Int32" => digits.parse().ok().map(Value::Int32),
+            _ if digits == "-INF" => Some(Value::Double(f64::NEG_INFINITY)),
+            _ => digits.parse().ok().filter(|value: &f64| value.is_finite()).map(Value::Double),
+        };
+        value.ok_or_else(|| {
+            let literal = self.text.get(start..self.at).unwrap_or_default();
+            let (at, shown) = (self.position(start), self.shown(start));
+            let text = format!(
+                "Unrecognized '{edm}' literal '{}' at '{at}' in '{shown}'.",
+                excerpt(literal, 0)
+            );
+            Error::refused_with(Code::InvalidInput, text)
+        })
+    }
+
+    fn operator(&mut self) -> Option<CompareOp> {
+        const OPS: [(&str, CompareOp); 6] = [
+            ("eq", CompareOp::Eq),
+            ("ne", CompareOp::Ne),
+            ("gt", CompareOp::Gt),
+            ("ge", CompareOp::Ge),
+            ("lt", CompareOp::Lt),
+            ("le", CompareOp::Le),
+        ];
+        OPS.into_iter().find(|(word, _)| self.keyword(word)).map(|(_, op)| op)
+    }
+
+    /// Skips space and then `word`, if it stands there by itself.
+    fn keyword(&mut self, word: &str) -> bool {
+        let start = self.skip_space();
+        let Some(rest) = self.text.get(start..).and_then(|rest| rest.strip_prefix(word)) else {
+            return false;
+        };
+        let ends = !rest.starts_with(|c| continues_name(c) || c == '.');
+        self.at += if ends { word.len() } else { 0 };
+        ends
+    }
+
+    fn symbol(&mut self, symbol: char) -> bool {
+        self.skip_space();
+        let found = self.peek() == Some(symbol);
+        self.at += usize::from(found);
+        found
+    }
+
+    /// Where the next thing starts.
+    fn skip_space(&mut self) -> usize {
+        while let Some(' ' | '\t' | '\n' | '\r') = self.peek() {
+            self.at += 1;
+        }
+        self.at
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.text.get(self.at..)?.chars().next()
+    }
+}
+
+/// Errors at a place in the text.
+impl Parser<'_> {
+    fn syntax_error(&self, at: usize) -> Error {
+        self.error(at, "Syntax error")
+    }
+
+    fn too_deep(&self, at: usize) -> Error {
+        self.error(at, &format!("Nesting deeper than {DEPTH_MAX}"))
+    }
+
+    fn error(&self, at: usize, problem: &str) -> Error {
+        let message =
+            format!("{problem} at position {} in '{}'.", self.position(at), self.shown(at));
+        Error::refused_with(Code::InvalidInput, message)
+    }
+
+    fn position(&self, at: usize) -> usize {
+        self.text.get(..at).unwrap_or_default().chars().count()
+    }
+
+    fn shown(&self, at: usize) -> String {
+        excerpt(self.text, self.position(at))
+    }
+}
+
+/// `text`, or what is around the character `position` if it is long.
+fn excerpt(text: &str, position: usize) -> String {
+    if text.chars().nth(SHOWN_CHARS_MAX).is_none() {
+        return text.to_owned();
+    }
+    let from = position.saturating_sub(SHOWN_CHARS_MAX / 2);
+    let mut rest = text.chars().skip(from);
+    let mut shown = String::from(if from > 0 { "…" } else { "" });
+    shown.extend(rest.by_ref().take(SHOWN_CHARS_MAX));
+    if rest.next().is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// Words that are neither properties nor literals.
+fn is_reserved(word: &str) -> bool {
+    matches!(word, "and" | "or" | "not" | "eq" | "ne" | "gt" | "ge" | "lt" | "le")
+}
+
+/// The literal that a word by itself is; that of `null` has no value.
+fn word_literal(word: &str) -> Option<Option<Value>> {
+    Some(match word {
+        "true" => Some(Value::Boolean(true)),
+        "false" => Some(Value::Boolean(false)),
+        "NaN" => Some(Value::Double(f64::NAN)),
+        "INF" => Some(Value::Double(f64::INFINITY)),
+        "null" => None,
+        _ => return None,
+    })
+}
+
+/// The literal of a word and the quoted text behind it.
+fn typed_literal(word: &str, text: &str) -> Option<Value> {
+    Some(match word {
+        "datetime" => Value::DateTime(text.parse::<DateTime>().ok()?),
+        "guid" => Value::Guid(text.parse::<Guid>().ok()?),
+        _ => Value::Binary(bytes_of_hex(text)?),
+    })
+}
+
+fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let bytes = pairs.iter().map(|[high, low]| Some((digit(*high)? << 4) | digit(*low)?));
+    if rest.is_empty() { bytes.collect() } else { None }
+}
+
+/// The length of the number that `bytes` start with, without a suffix, and whether it is a Double.
+fn number_len(bytes: &[u8]) -> Option<(usize, bool)> {
+    let digits = |from: usize| {
+        bytes.get(from..).unwrap_or_default().iter().take_while(|b| b.is_ascii_digit()).count()
+    };
+    let sign = usize::from(bytes.first() == Some(&b'-'));
+    let whole = sign + digits(sign);
+    if whole == sign {
+        return None;
+    }
+    let mut len = whole;
+    if bytes.get(len) == Some(&b'.') && digits(len + 1) > 0 {
+        len += 1 + digits(len + 1);
+    }
+    if let Some(b'e' | b'E') = bytes.get(len) {
+        let sign = usize::from(matches!(bytes.get(len + 1), Some(b'+' | b'-')));
+        match digits(len + 1 + sign) {
+            0 => {}
+            exponent => len += 1 + sign + exponent,
+        }
+    }
+    Some((len, len > whole))
+}
+
+/// What the service says of a comparison with `null`; the operator is the one written.
+fn null_error(op: CompareOp) -> Error {
+    let name = match op {
+        CompareOp::Eq | CompareOp::Ne => return Error::refused(Code::InvalidInput),
+        CompareOp::Lt => "LessThan",
+        CompareOp::Le => "LessThanOrEqual",
+        CompareOp::Gt => "GreaterThan",
+        CompareOp::Ge => "GreaterThanOrEqual",
+    };
+    let message = format!(
+        "The operator '{name}' is not supported for the 'null' literal; only equality checks are supported."
+    );
+    Error::refused_with(Code::InvalidInput, message)
+}
+
+#[cfg(test)]
+mod tests;
