@@ -19,7 +19,7 @@ pub struct KeyRange {
 
 /// A place between keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Edge {
+pub(super) enum Edge {
     /// The table's own end on this side.
     Open,
     BeforePartition(String),
@@ -79,6 +79,28 @@ impl KeyRange {
         Self { low: Edge::before(keys.clone()), high: Edge::after(keys) }
     }
 
+    pub(super) fn between(low: Edge, high: Edge) -> Self {
+        Self { low, high }
+    }
+
+    pub(super) fn edges(&self) -> (&Edge, &Edge) {
+        (&self.low, &self.high)
+    }
+
+    /// The keys of the one entity that can be in it, if it was made for one.
+    pub(super) fn as_point(&self) -> Option<(&str, &str)> {
+        match (&self.low, &self.high) {
+            (Edge::BeforeRow(pk, rk), Edge::AfterRow(pk_end, rk_end)) => {
+                (pk == pk_end && rk == rk_end).then_some((pk, rk))
+            }
+            // The empty text is the least, so a partition begins with it.
+            (Edge::BeforePartition(pk), Edge::AfterRow(pk_end, rk)) => {
+                (pk == pk_end && rk.is_empty()).then_some((pk, rk))
+            }
+            _ => None,
+        }
+    }
+
     pub(super) fn span(&self, table: TableId) -> Span {
         let low = self.low.key(table).unwrap_or_else(|| table_start(table));
         let high = self.high.key(table).unwrap_or_else(|| table_end(table));
@@ -93,6 +115,15 @@ impl Edge {
 
     fn after((partition, row): (String, String)) -> Self {
         Edge::AfterRow(partition, row)
+    }
+
+    /// The partition that it lies in or beside.
+    pub(super) fn partition(&self) -> Option<&str> {
+        match self {
+            Edge::Open => None,
+            Edge::BeforePartition(key) | Edge::AfterPartition(key) => Some(key),
+            Edge::BeforeRow(key, _) | Edge::AfterRow(key, _) => Some(key),
+        }
     }
 
     fn key(&self, table: TableId) -> Option<Vec<u8>> {

@@ -5,8 +5,10 @@
 mod compare;
 mod filter;
 mod key_range;
+mod key_set;
 mod page;
 mod parse;
+mod plan;
 
 pub use filter::{Filter, Prop, prop};
 pub use key_range::KeyRange;

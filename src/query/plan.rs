@@ -1,0 +1,403 @@
+//! From a filter to the keys that need to be read, and to what is left to ask of their rows.
+//!
+//! 1. Bounds of every part of the tree, bottom up: the keys for which it may be true, and those for which it must be.
+//! 2. The keys for which the whole may be true, as few intervals.
+//! 3. The rest, top down: a part that must be true within the intervals, or cannot be, becomes a constant.
+//!
+//! Invariants
+//! * a key outside the intervals belongs to no entity that meets the filter; inside them, rest and filter agree;
+//! * bounds may be wider than need be, never narrower: large products of keys are widened (`CUTS_MIN`);
+//! * time and memory grow with the number of comparisons times its logarithm.
+//!
+//! Not here: what a comparison of properties means (`compare`), reading (`exec`).
+
+use std::sync::Arc;
+
+use super::filter::{CompareOp, Comparison, Node, Property};
+use super::key_range::{Edge, KeyRange};
+use super::key_set::{Cut, KeySet, Op, Piece, Texts};
+use crate::model::Value;
+
+/// How many cuts, or intervals, any filter may have; one of many comparisons has [`CUTS_PER_COMPARISON`]
+/// for each. Points and ranges that are written out stay below; 1,000 partitions times 1,000 rows do not.
+const CUTS_MIN: usize = 1 << 16;
+const CUTS_PER_COMPARISON: usize = 8;
+/// How many steps, for each comparison, the search for constants may take.
+const FUEL: usize = 64;
+
+/// How a filter is answered.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Plan {
+    /// Ascending, disjoint, never touching one another; empty: nothing can match, and nothing is read.
+    pub(crate) intervals: Vec<KeyRange>,
+    /// What rows inside the intervals must still be asked; `None`: nothing.
+    pub(crate) rest: Option<Node>,
+    /// The widest class of the intervals.
+    pub(crate) class: Class,
+    /// What the hosted service does with this filter.
+    pub(crate) service_class: Class,
+}
+
+/// How widely a query reads, from best to worst. docs/SEMANTICS.md §9.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Class {
+    /// No key can match.
+    Empty,
+    /// One key, or some.
+    Point,
+    /// A range of rows within a partition.
+    RowRange,
+    /// A whole partition.
+    Partition,
+    /// More than one partition.
+    PartitionRange,
+    /// The whole table.
+    Table,
+}
+
+/// A part of the tree and its bounds.
+struct Part<'a> {
+    node: &'a Node,
+    bounds: Bounds<'a>,
+    parts: Vec<Part<'a>>,
+}
+
+/// For which keys something may be true, and for which it is true whatever the properties are.
+#[derive(Clone)]
+struct Bounds<'a> {
+    may: Arc<KeySet<'a>>,
+    must: Arc<KeySet<'a>>,
+}
+
+/// What is left of a part.
+enum Rest {
+    True,
+    False,
+    Node(Node),
+}
+
+/// Plans the filter of this tree.
+pub(crate) fn plan(node: &Node) -> Plan {
+    let comparisons = count(node);
+    let cuts_max = CUTS_MIN.max(comparisons.saturating_mul(CUTS_PER_COMPARISON));
+    plan_within(node, cuts_max, comparisons.saturating_mul(FUEL).max(CUTS_MIN))
+}
+
+/// With at most about `cuts_max` cuts in a set, and `fuel` steps for the search for constants.
+fn plan_within(node: &Node, cuts_max: usize, mut fuel: usize) -> Plan {
+    let whole = Part::new(node, cuts_max);
+    let covered = cover(&whole.bounds.may, cuts_max);
+    let (intervals, rest) = match whole.rest(&covered, &mut fuel) {
+        Rest::False => (Vec::new(), None),
+        _ if covered.is_none() => (Vec::new(), None),
+        Rest::True => (intervals(&covered), None),
+        Rest::Node(node) => (intervals(&covered), Some(node)),
+    };
+    let class = intervals.iter().map(class_of).max().unwrap_or(Class::Empty);
+    Plan { intervals, rest, class, service_class: service_class(node) }
+}
+
+impl Class {
+    /// Its name.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Class::Empty => "Empty plan",
+            Class::Point => "Point query",
+            Class::RowRange => "Row range scan",
+            Class::Partition => "Partition scan",
+            Class::PartitionRange => "Partition range scan",
+            Class::Table => "Full table scan",
+        }
+    }
+
+    /// How good it is, and what it costs.
+    pub(crate) fn rating(self) -> &'static str {
+        match self {
+            Class::Empty => "nothing is read",
+            Class::Point => "best: one index lookup for each key",
+            Class::RowRange => "good: cost is the rows in the range",
+            Class::Partition => "cost is the whole partition",
+            Class::PartitionRange => "good if few partitions are in the range, worse with more",
+            Class::Table => "worst: cost is the whole table",
+        }
+    }
+}
+
+impl std::fmt::Display for Class {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl<'a> Part<'a> {
+    fn new(node: &'a Node, cuts_max: usize) -> Self {
+        let parts: Vec<Part<'a>> =
+            children(node).iter().map(|child| Part::new(child, cuts_max)).collect();
+        let bounds = match node {
+            Node::All => Bounds::exact(KeySet::all()),
+            Node::TooDeep => Bounds::unknown(),
+            Node::Compare(comparison) => Bounds::of(comparison),
+            Node::And(_) => Bounds::fold(&parts, Op::And, cuts_max),
+            Node::Or(_) => Bounds::fold(&parts, Op::Or, cuts_max),
+            Node::Not(_) => {
+                parts.first().map_or_else(Bounds::unknown, |part| part.bounds.complement())
+            }
+        };
+        Self { node, bounds, parts }
+    }
+
+    /// The part, given that the key is one of `keys`.
+    fn rest(&self, keys: &KeySet<'_>, fuel: &mut usize) -> Rest {
+        if self.parts.is_empty() && self.bounds.is_unknown() || *fuel == 0 {
+            return Rest::Node(self.node.clone());
+        }
+        if self.bounds.may.meets(keys, fuel) == Some(false) {
+            return Rest::False;
+        }
+        if self.bounds.must.complement().meets(keys, fuel) == Some(false) {
+            return Rest::True;
+        }
+        match self.node {
+            Node::And(_) => self.rest_of_list(keys, fuel, Op::And),
+            Node::Or(_) => self.rest_of_list(keys, fuel, Op::Or),
+            Node::Not(_) => match self.parts.first().map(|part| part.rest(keys, fuel)) {
+                Some(Rest::True) => Rest::False,
+                Some(Rest::False) => Rest::True,
+                Some(Rest::Node(node)) => Rest::Node(Node::Not(Box::new(node))),
+                None => Rest::Node(self.node.clone()),
+            },
+            Node::All | Node::Compare(_) | Node::TooDeep => Rest::Node(self.node.clone()),
+        }
+    }
+
+    fn rest_of_list(&self, keys: &KeySet<'_>, fuel: &mut usize, op: Op) -> Rest {
+        let mut list = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            match (part.rest(keys, fuel), op) {
+                (Rest::True, Op::And) | (Rest::False, Op::Or) => {}
+                (Rest::False, Op::And) => return Rest::False,
+                (Rest::True, Op::Or) => return Rest::True,
+                // A list that shrank to one may be of this list's kind.
+                (Rest::Node(Node::And(nodes)), Op::And) | (Rest::Node(Node::Or(nodes)), Op::Or) => {
+                    list.extend(nodes);
+                }
+                (Rest::Node(node), _) => list.push(node),
+            }
+        }
+        match (list.pop(), op) {
+            (None, Op::And) => Rest::True,
+            (None, Op::Or) => Rest::False,
+            (Some(only), _) if list.is_empty() => Rest::Node(only),
+            (Some(last), _) => {
+                list.push(last);
+                Rest::Node(if op == Op::And { Node::And(list) } else { Node::Or(list) })
+            }
+        }
+    }
+}
+
+impl<'a> Bounds<'a> {
+    fn exact(set: KeySet<'a>) -> Self {
+        let set = Arc::new(set);
+        Self { may: Arc::clone(&set), must: set }
+    }
+
+    fn unknown() -> Self {
+        Self { may: Arc::new(KeySet::all()), must: Arc::new(KeySet::none()) }
+    }
+
+    fn of(comparison: &'a Comparison) -> Self {
+        let texts = match &comparison.value {
+            Value::String(text) => Texts::compared(comparison.op, text),
+            // A key is less than every literal of another type.
+            _ => match comparison.op {
+                CompareOp::Ne | CompareOp::Lt | CompareOp::Le => Texts::all(),
+                CompareOp::Eq | CompareOp::Gt | CompareOp::Ge => Texts::none(),
+            },
+        };
+        match comparison.property {
+            Property::PartitionKey => Self::exact(KeySet::partitions(&texts)),
+            Property::RowKey => Self::exact(KeySet::rows(texts)),
+            Property::Timestamp | Property::Named(_) => Self::unknown(),
+        }
+    }
+
+    fn is_exact(&self) -> bool {
+        Arc::ptr_eq(&self.may, &self.must)
+    }
+
+    fn is_unknown(&self) -> bool {
+        *self.may == KeySet::all() && self.must.is_none()
+    }
+
+    fn complement(&self) -> Self {
+        if self.is_exact() {
+            return Self::exact(self.may.complement());
+        }
+        Self { may: Arc::new(self.must.complement()), must: Arc::new(self.may.complement()) }
+    }
+
+    /// Halves of halves: a sweep from the left over a growing result would be quadratic.
+    fn fold(parts: &[Part<'a>], op: Op, cuts_max: usize) -> Self {
+        match parts {
+            [] if op == Op::And => Self::exact(KeySet::all()),
+            [] => Self::exact(KeySet::none()),
+            [part] => part.bounds.clone(),
+            _ => {
+                let (left, right) = parts.split_at(parts.len() / 2);
+                Self::fold(left, op, cuts_max).combine(
+                    &Self::fold(right, op, cuts_max),
+                    op,
+                    cuts_max,
+                )
+            }
+        }
+    }
+
+    fn combine(&self, other: &Self, op: Op, cuts_max: usize) -> Self {
+        let may = self.may.combine(&other.may, op, cuts_max);
+        if self.is_exact() && other.is_exact() && may.is_some() {
+            return may.map_or_else(Self::unknown, Self::exact);
+        }
+        let must = self.must.combine(&other.must, op, cuts_max);
+        let may = may.or_else(|| self.may.widened().combine(&other.may.widened(), op, usize::MAX));
+        let must =
+            must.or_else(|| self.must.narrowed().combine(&other.must.narrowed(), op, usize::MAX));
+        Self {
+            may: Arc::new(may.unwrap_or_else(KeySet::all)),
+            must: Arc::new(must.unwrap_or_else(KeySet::none)),
+        }
+    }
+}
+
+/// The keys to read: those of `may`, and as many more as make few intervals of them.
+fn cover<'a>(may: &KeySet<'a>, intervals_max: usize) -> KeySet<'a> {
+    let exact = may.contiguous();
+    let count: usize = exact.pieces().map(|piece| piece.rows.segments().count()).sum();
+    if count <= intervals_max { exact } else { may.widened().contiguous() }
+}
+
+/// Requires: `set` is contiguous.
+fn intervals(set: &KeySet<'_>) -> Vec<KeyRange> {
+    let mut intervals = Vec::new();
+    let mut open: Option<(Edge, Edge)> = None;
+    for piece in set.pieces() {
+        for (low, high) in piece.rows.segments() {
+            let (low, high) = (low_edge(&piece, low), high_edge(&piece, high));
+            open = match open {
+                Some((first, end)) if end == low => Some((first, high)),
+                Some((first, end)) => {
+                    intervals.push(interval(first, end));
+                    Some((low, high))
+                }
+                None => Some((low, high)),
+            };
+        }
+    }
+    intervals.extend(open.map(|(low, high)| interval(low, high)));
+    intervals
+}
+
+fn low_edge(piece: &Piece<'_, '_>, row: Cut<'_>) -> Edge {
+    match piece.partition() {
+        Some(partition) if row == Cut::START => Edge::BeforePartition(partition.to_owned()),
+        Some(partition) => row_edge(partition, row),
+        None if piece.low == Cut::START => Edge::Open,
+        None => partition_edge(piece.low),
+    }
+}
+
+fn high_edge(piece: &Piece<'_, '_>, row: Option<Cut<'_>>) -> Edge {
+    match (piece.partition(), row) {
+        (Some(partition), Some(row)) => row_edge(partition, row),
+        _ => piece.high.map_or(Edge::Open, partition_edge),
+    }
+}
+
+fn row_edge(partition: &str, row: Cut<'_>) -> Edge {
+    let edge = if row.after { Edge::AfterRow } else { Edge::BeforeRow };
+    edge(partition.to_owned(), row.text.to_owned())
+}
+
+fn partition_edge(cut: Cut<'_>) -> Edge {
+    let edge = if cut.after { Edge::AfterPartition } else { Edge::BeforePartition };
+    edge(cut.text.to_owned())
+}
+
+fn interval(low: Edge, high: Edge) -> KeyRange {
+    let range = KeyRange::between(low, high);
+    // The first row of a partition has the empty key; as a point it is looked up, not sought.
+    match range.as_point() {
+        Some((partition, row)) => KeyRange::point(partition, row),
+        None => range,
+    }
+}
+
+fn class_of(interval: &KeyRange) -> Class {
+    let (low, high) = interval.edges();
+    let inside =
+        !matches!(low, Edge::AfterPartition(_)) && !matches!(high, Edge::BeforePartition(_));
+    let whole = matches!((low, high), (Edge::BeforePartition(_), Edge::AfterPartition(_)));
+    match (low.partition(), high.partition()) {
+        _ if interval.as_point().is_some() => Class::Point,
+        (None, None) => Class::Table,
+        (Some(low), Some(high)) if low == high && inside => {
+            if whole {
+                Class::Partition
+            } else {
+                Class::RowRange
+            }
+        }
+        _ => Class::PartitionRange,
+    }
+}
+
+/// The service looks at the terms that `and` joins at the top; `or`, `ne`, `not` tell it nothing.
+fn service_class(node: &Node) -> Class {
+    let terms = match node {
+        Node::And(terms) => terms.as_slice(),
+        term => std::slice::from_ref(term),
+    };
+    // Nothing known, a range, one key.
+    let (mut partition, mut row) = (0, 0);
+    for term in terms {
+        let Node::Compare(Comparison { property, op, value: Value::String(_) }) = term else {
+            continue;
+        };
+        let known = match op {
+            CompareOp::Eq => 2,
+            CompareOp::Ne => 0,
+            CompareOp::Lt | CompareOp::Le | CompareOp::Gt | CompareOp::Ge => 1,
+        };
+        match property {
+            Property::PartitionKey => partition = known.max(partition),
+            Property::RowKey => row = known.max(row),
+            Property::Timestamp | Property::Named(_) => {}
+        }
+    }
+    match (partition, row) {
+        (0, _) => Class::Table,
+        (1, _) => Class::PartitionRange,
+        (_, 0) => Class::Partition,
+        (_, 1) => Class::RowRange,
+        _ => Class::Point,
+    }
+}
+
+fn children(node: &Node) -> &[Node] {
+    match node {
+        Node::And(nodes) | Node::Or(nodes) => nodes,
+        Node::Not(node) => std::slice::from_ref(node),
+        Node::All | Node::Compare(_) | Node::TooDeep => &[],
+    }
+}
+
+fn count(node: &Node) -> usize {
+    match node {
+        Node::Compare(_) => 1,
+        _ => children(node).iter().map(count).sum(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
