@@ -33,9 +33,9 @@ fn combined(a: &Example, b: &Example, op: Op) -> Example {
 }
 
 fn random(rng: &mut Rng) -> Example {
-    let mut set = compared(*rng.pick(&OPS), rng.pick(&LITERALS));
+    let mut set = compared(*rng.pick(&OPS), *rng.pick(LITERALS.as_slice()));
     for _ in 0..rng.index(5) {
-        let other = compared(*rng.pick(&OPS), rng.pick(&LITERALS));
+        let other = compared(*rng.pick(&OPS), *rng.pick(LITERALS.as_slice()));
         set = combined(&set, &other, if rng.chance(1, 2) { Op::And } else { Op::Or });
     }
     if rng.chance(1, 4) {
