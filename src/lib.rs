@@ -97,7 +97,9 @@ pub use model::{
     ValueRef,
 };
 pub use options::{Background, Codec, Durability, IoMode, Options};
-pub use query::{Entities, Filter, KeyRange, Page, Prop, Query, QueryView, Token, prop};
+pub use query::{
+    Aggregate, Entities, Explain, Filter, KeyRange, Number, Page, Prop, Query, Token, prop,
+};
 pub use rng::Rng;
 pub use table::{
     EntityGroup, LoadMode, LoadSummary, Loader, Operation, Rejected, RowView, Snapshot, Table,

@@ -71,6 +71,13 @@ pub(crate) fn decode_part(part: &[u8]) -> Result<Cow<'_, str>, DecodeError> {
     text.map_err(|at| DecodeError::new(STRUCTURE, at, "a key is not text"))
 }
 
+/// A text as keys hold it; also one with characters that keys may not have.
+pub(crate) fn ranked_text(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    put_text(&mut bytes, text);
+    bytes
+}
+
 /// Where the keys of `table` start.
 pub(crate) fn table_start(table: TableId) -> Vec<u8> {
     let mut bound = Vec::with_capacity(TABLE_ID_BYTES);

@@ -140,6 +140,16 @@ impl<'a> RowBlock<'a> {
         Ok(low)
     }
 
+    /// True if the last key is below `key`.
+    pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
+        let prefix = self.prefix();
+        match (key.strip_prefix(prefix), self.entry(self.len() - 1)) {
+            (Some(suffix), Ok(last)) => last.suffix < suffix,
+            (None, _) => key > prefix,
+            (Some(_), Err(_)) => false,
+        }
+    }
+
     /// True if `key` is the key of the entry at `place`.
     #[inline]
     pub(crate) fn is_key_at(&self, place: &EntryPlace, key: &[u8]) -> bool {

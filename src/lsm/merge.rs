@@ -1,11 +1,11 @@
-//! Sorted reading over many sources: all entries for jobs, the visible ones for scans.
+//! Sorted reading over many sources: all entries in one order.
 //!
 //! Invariants
 //! * entries come by user key ascending, then Seq descending;
 //! * an error ends the iteration and is answered ever after: a scan never just stops early;
 //! * a file is opened when its turn comes, and read only inside its reference's clip.
 //!
-//! Not here: which sources a key has (`manifest::Version`), points (`view`).
+//! Not here: which sources a key has (`manifest::Version`), points (`view`), which entries a reader sees (`scan`).
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -18,25 +18,37 @@ use crate::memtable::MemtableIter;
 use crate::model::{RowRef, Seq};
 use crate::planted::planted;
 use crate::ranges::Reference;
-use crate::sst::SstIter;
+use crate::sst::{BlockRun, SstIter};
 
+use super::Env;
 use super::view::{View, memory_row};
-use super::{Engine, Env};
 
 /// One sorted sequence of entries.
-enum Source {
+pub(super) enum Source {
     Memory(MemtableIter),
     Files(FilesIter),
 }
 
 /// Files that do not overlap, one after the other.
-struct FilesIter {
+pub(super) struct FilesIter {
     /// Ascending.
     files: Vec<Reference<Arc<FileEntry>>>,
     /// The file being read; all read when it is the count.
     at: usize,
     iter: Option<SstIter>,
     fill_cache: bool,
+    /// Of the files left behind.
+    counts: ReadCounts,
+}
+
+/// What was read of files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReadCounts {
+    pub(crate) files: u64,
+    pub(crate) blocks: u64,
+    /// Because no row in them could match.
+    pub(crate) files_skipped: u64,
+    pub(crate) blocks_skipped: u64,
 }
 
 /// All entries of several sources in one order.
@@ -49,29 +61,19 @@ pub(crate) struct Merge {
     failed: Option<Error>,
 }
 
-/// The rows of a key span as of one Seq.
-pub(crate) struct Scan {
-    merge: Merge,
-    at: Seq,
-    /// The key of the entry that decided last; older versions of it are skipped.
-    decided: Vec<u8>,
-    is_first: bool,
-}
-
-/// A visible row.
-pub(crate) struct ScanRow<'a> {
-    pub(crate) key: &'a [u8],
-    pub(crate) seq: Seq,
-    pub(crate) row: RowRef<'a>,
-}
-
 impl Merge {
-    /// Over the memtables and files of `view` that can hold keys of `span`.
-    fn over_view(env: &Arc<Env>, view: &View, span: &Span) -> Result<Merge> {
+    /// Over the memtables and files of `view` that can hold keys of `whole`, from the first entry of `span` on, which is
+    /// a part of it.
+    pub(super) fn over_view(
+        env: &Arc<Env>,
+        view: &View,
+        whole: &Span,
+        span: &Span,
+    ) -> Result<Merge> {
         let memory = view.memtables.iter().filter(|slot| !slot.memtable.is_empty());
         let mut sources: Vec<Source> =
             memory.map(|slot| Source::Memory(slot.memtable.iter())).collect();
-        sources.extend(file_sources(&view.version, span));
+        sources.extend(file_sources(&view.version, whole));
         Merge::new(env, sources, &span.low, span.high.as_deref())
     }
 
@@ -108,6 +110,77 @@ impl Merge {
         Ok(merge)
     }
 
+    /// Goes to the first entry of another span. Requires: the span lies in the one the merge was made for.
+    pub(super) fn seek_span(&mut self, span: &Span) -> Result<()> {
+        self.high = span.high.as_deref().map(<[u8]>::to_vec);
+        self.seek(&span.low)
+    }
+
+    /// The files of the source that has the current entry, and where its entries stop being the least: at the next
+    /// entry of another source, or at the end of the span. `None` if the entry is in memory.
+    pub(super) fn top_files(&mut self) -> Option<(&mut FilesIter, Option<&[u8]>)> {
+        let top = *self.heap.first()?;
+        let (before, rest) = self.sources.split_at_mut(top);
+        let (Source::Files(files), after) = rest.split_first_mut()? else { return None };
+        let other = |child: usize| -> Option<&[u8]> {
+            let source = *self.heap.get(child)?;
+            let source =
+                if source < top { before.get(source) } else { after.get(source - top - 1) };
+            source.map(Source::key)
+        };
+        // The children of a heap's root: the least of the others is one of them.
+        let bounds = [other(1), other(2), self.high.as_deref()];
+        Some((files, bounds.into_iter().flatten().min()))
+    }
+
+    /// Goes to another entry of the block on top. Requires: it is still the least.
+    #[inline]
+    pub(super) fn go_to_slot(&mut self, slot: usize) -> Result<()> {
+        let Some(Source::Files(files)) = self.heap.first().map(|top| &mut self.sources[*top])
+        else {
+            return Ok(());
+        };
+        files.go_to_slot(slot)
+    }
+
+    /// Leaves the entries before `slot` of the block on top behind.
+    pub(super) fn leave_run(&mut self, slot: usize) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let Some(Source::Files(files)) = self.heap.first().map(|top| &mut self.sources[*top])
+        else {
+            return Ok(());
+        };
+        let moved = files.leave_run(&self.env, slot);
+        self.settle_top(moved)
+    }
+
+    /// Puts the heap in order after the source on top was moved forwards.
+    fn settle_top(&mut self, moved: Result<()>) -> Result<()> {
+        if let Err(error) = moved {
+            self.failed = Some(error.clone());
+            return Err(error);
+        }
+        let Some(top) = self.heap.first().copied() else { return Ok(()) };
+        if !self.sources[top].is_valid() {
+            self.heap.swap_remove(0);
+        }
+        if self.heap.len() > 1 {
+            self.sift_down(0);
+        }
+        Ok(())
+    }
+
+    /// What was read of all files so far.
+    pub(super) fn counts(&self) -> ReadCounts {
+        let files = self.sources.iter().filter_map(|source| match source {
+            Source::Files(files) => Some(files.counts()),
+            Source::Memory(_) => None,
+        });
+        files.fold(ReadCounts::default(), ReadCounts::plus)
+    }
+
     /// Goes to the first entry at or above `low`.
     fn seek(&mut self, low: &[u8]) -> Result<()> {
         for source in &mut self.sources {
@@ -135,21 +208,12 @@ impl Merge {
             return Err(error.clone());
         }
         let Some(top) = self.heap.first().copied() else { return Ok(()) };
-        if let Err(error) = self.sources[top].advance(&self.env) {
-            if planted!("swallow-iterator-error") {
-                self.heap.clear();
-                return Ok(());
-            }
-            self.failed = Some(error.clone());
-            return Err(error);
+        let moved = self.sources[top].advance(&self.env);
+        if moved.is_err() && planted!("swallow-iterator-error") {
+            self.heap.clear();
+            return Ok(());
         }
-        if !self.sources[top].is_valid() {
-            self.heap.swap_remove(0);
-        }
-        if self.heap.len() > 1 {
-            self.sift_down(0);
-        }
-        Ok(())
+        self.settle_top(moved)
     }
 
     pub(crate) fn key(&self) -> &[u8] {
@@ -265,7 +329,43 @@ impl Source {
 
 impl FilesIter {
     fn new(files: Vec<Reference<Arc<FileEntry>>>, fill_cache: bool) -> Self {
-        Self { files, at: 0, iter: None, fill_cache }
+        Self { files, at: 0, iter: None, fill_cache, counts: ReadCounts::default() }
+    }
+
+    /// The entries from the current one to the end of its block, as far as their keys are below `limit` and inside
+    /// the file's clip.
+    pub(super) fn rest_of_block(&self, limit: Option<&[u8]>) -> Result<Option<BlockRun<'_>>> {
+        let Some(iter) = &self.iter else { return Ok(None) };
+        let clip = self.files.get(self.at).and_then(|file| file.clip.high.as_deref());
+        let limit = [limit, clip].into_iter().flatten().min();
+        iter.rest_of_block(limit).map(Some)
+    }
+
+    /// Goes to another entry of the current block.
+    #[inline]
+    pub(super) fn go_to_slot(&mut self, slot: usize) -> Result<()> {
+        self.iter.as_mut().map_or(Ok(()), |iter| iter.go_to_slot(slot))
+    }
+
+    /// Goes to the entry in `slot` of the current block, or to the first of the next block if there is no such slot.
+    pub(super) fn leave_run(&mut self, env: &Env, slot: usize) -> Result<()> {
+        if let Some(iter) = &mut self.iter {
+            iter.leave_run(slot)?;
+            if self.is_inside() {
+                return Ok(());
+            }
+            self.at += 1;
+        }
+        self.open(env, &[])
+    }
+
+    fn counts(&self) -> ReadCounts {
+        let current = self.iter.as_ref().map(|iter| ReadCounts {
+            files: 1,
+            blocks: iter.loads(),
+            ..ReadCounts::default()
+        });
+        self.counts.plus(current.unwrap_or_default())
     }
 
     fn seek(&mut self, env: &Env, low: &[u8]) -> Result<()> {
@@ -286,7 +386,7 @@ impl FilesIter {
 
     /// Opens files from the current one on until one has an entry at or above `low` inside its clip.
     fn open(&mut self, env: &Env, low: &[u8]) -> Result<()> {
-        self.iter = None;
+        self.leave_file();
         while let Some(file) = self.files.get(self.at) {
             let mut iter = env.open_sst(&file.file)?.iter(self.fill_cache);
             iter.seek(low.max(&file.clip.low))?;
@@ -295,9 +395,14 @@ impl FilesIter {
                 return Ok(());
             }
             self.at += 1;
+            self.leave_file();
         }
-        self.iter = None;
         Ok(())
+    }
+
+    fn leave_file(&mut self) {
+        self.counts = self.counts();
+        self.iter = None;
     }
 
     /// True if the current entry lies inside the current file's clip.
@@ -305,6 +410,17 @@ impl FilesIter {
         let Some(iter) = self.iter.as_ref().filter(|iter| iter.valid()) else { return false };
         let high = self.files.get(self.at).and_then(|file| file.clip.high.as_deref());
         high.is_none_or(|high| iter.key() < high)
+    }
+}
+
+impl ReadCounts {
+    pub(crate) fn plus(self, other: ReadCounts) -> ReadCounts {
+        ReadCounts {
+            files: self.files + other.files,
+            blocks: self.blocks + other.blocks,
+            files_skipped: self.files_skipped + other.files_skipped,
+            blocks_skipped: self.blocks_skipped + other.blocks_skipped,
+        }
     }
 }
 
@@ -323,49 +439,4 @@ fn file_sources(version: &Version, span: &Span) -> Vec<Source> {
         sources.push(Source::Files(FilesIter::new(run, true)));
     }
     sources
-}
-
-impl Scan {
-    /// Goes to the next visible row; false at the end.
-    ///
-    /// # Errors
-    /// Damage and disk errors, now and at every later call.
-    #[inline]
-    pub(crate) fn advance(&mut self) -> Result<bool> {
-        if self.is_first {
-            self.is_first = false;
-        } else {
-            self.merge.advance()?;
-        }
-        while self.merge.is_valid() {
-            let key = self.merge.key();
-            if self.merge.seq() <= self.at && key != self.decided.as_slice() {
-                self.decided.clear();
-                self.decided.extend_from_slice(key);
-                if self.merge.kind() == Kind::Put {
-                    return Ok(true);
-                }
-            }
-            self.merge.advance()?;
-        }
-        Ok(false)
-    }
-
-    /// The current row. Requires that the last [`advance`](Self::advance) answered true.
-    #[inline]
-    pub(crate) fn row(&self) -> Result<ScanRow<'_>> {
-        Ok(ScanRow { key: self.merge.key(), seq: self.merge.seq(), row: self.merge.row()? })
-    }
-}
-
-impl Engine {
-    /// The rows of `span` as of `at`, or as of now.
-    pub(crate) fn scan(&self, span: &Span, at: Option<Seq>) -> Result<Scan> {
-        // The view before the Seq: see `view`.
-        let view = self.view.load_full();
-        let at = at.filter(|_| !planted!("scan-ignores-snapshot"));
-        let at = at.unwrap_or_else(|| self.rounds.published());
-        let merge = Merge::over_view(&self.env, &view, span)?;
-        Ok(Scan { merge, at, decided: Vec::new(), is_first: true })
-    }
 }

@@ -16,7 +16,9 @@ mod merge;
 mod outputs;
 mod recover;
 mod replay;
+mod reverse;
 mod round;
+mod scan;
 mod snapshot;
 mod ticket;
 mod upkeep;
@@ -32,8 +34,10 @@ pub(crate) use compaction::job::Compaction;
 #[cfg(feature = "sim")]
 pub(crate) use flush::Flush;
 pub(crate) use handle::Handle;
-pub(crate) use merge::Scan;
+pub(crate) use merge::ReadCounts;
 pub(crate) use recover::Recovered;
+pub(crate) use reverse::ReverseScan;
+pub(crate) use scan::{ReadView, RowFilter, Scan, ScanRow, Step, VisibleRun};
 pub(crate) use snapshot::SnapshotGuard;
 pub(crate) use ticket::CommitTicket;
 

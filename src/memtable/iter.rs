@@ -85,6 +85,49 @@ impl MemtableIter {
         self.sift_down(0);
     }
 
+    /// Moves to the last entry whose key is below `key`, or to the last of all; from there on only
+    /// [`prev`](Self::prev) may move it.
+    pub(crate) fn seek_below(&mut self, key: Option<&[u8]>) {
+        let arena = &self.memtable.arena;
+        for cursor in &mut self.cursors {
+            let bound = key.map(|key| cursor.run.lower_bound(arena, key, Seq::MAX));
+            // One behind the entry it stands at; 0 is before the first.
+            cursor.at = bound.unwrap_or(cursor.run.len());
+        }
+        self.live = self.cursors.len();
+        self.stand_on_greatest();
+    }
+
+    /// Moves to the previous entry. Requires: [`seek_below`](Self::seek_below) came before.
+    pub(crate) fn prev(&mut self) {
+        if let Some(first) = self.cursors.first_mut() {
+            first.at = first.at.saturating_sub(1);
+        }
+        self.stand_on_greatest();
+    }
+
+    /// Puts the cursor with the last entry first, or ends.
+    fn stand_on_greatest(&mut self) {
+        let arena = &self.memtable.arena;
+        let mut greatest: Option<usize> = None;
+        for index in 0..self.cursors.len() {
+            let cursor = &mut self.cursors[index];
+            let before = cursor.at.checked_sub(1);
+            let Some(item) = before.and_then(|at| cursor.run.item(arena, at, self.skip)) else {
+                continue;
+            };
+            cursor.item = item;
+            let best = greatest.map(|best| &self.cursors[best].item);
+            if best.is_none_or(|best| order::compare(arena, &item, best).is_gt()) {
+                greatest = Some(index);
+            }
+        }
+        self.live = usize::from(greatest.is_some());
+        if let Some(greatest) = greatest {
+            self.cursors.swap(0, greatest);
+        }
+    }
+
     #[inline]
     pub(crate) fn entry(&self) -> Entry<'_> {
         debug_assert!(self.valid(), "no entry after the end");

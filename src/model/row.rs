@@ -102,6 +102,12 @@ impl Row {
 }
 
 impl ShapeRef<'_> {
+    /// True for a row that describes itself.
+    #[inline]
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self, ShapeRef::Own(_))
+    }
+
     /// The shape itself.
     #[inline]
     pub(crate) fn arc(&self) -> &Arc<Shape> {

@@ -43,6 +43,14 @@ struct Property {
     place: u32,
 }
 
+/// Where a value of variable width stands in the bodies of a shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VariablePlace {
+    fixed_bytes: usize,
+    variables: usize,
+    rank: usize,
+}
+
 /// What identifies a shape, computed from names and types in order without building it.
 #[derive(Clone, Copy)]
 pub(crate) struct ShapeHash(u64);
@@ -203,6 +211,26 @@ impl Shape {
         })
     }
 
+    /// The offset of property `index` in a body. Requires `index < len()` and a fixed width.
+    pub(crate) fn fixed_offset(&self, index: usize) -> usize {
+        self.properties[index].place as usize
+    }
+
+    /// How to find property `index` in a body. Requires `index < len()` and a variable width.
+    pub(crate) fn variable_place(&self, index: usize) -> VariablePlace {
+        let Shape { fixed_bytes, variables, .. } = *self;
+        VariablePlace { fixed_bytes, variables, rank: self.properties[index].place as usize }
+    }
+
+    /// The `N` bytes of a body at a fixed offset.
+    #[inline]
+    pub(crate) fn fixed_at<const N: usize>(
+        body: &[u8],
+        offset: usize,
+    ) -> Result<[u8; N], DecodeError> {
+        fixed(body, offset)
+    }
+
     /// All values, in the order of the names.
     pub(crate) fn values<'b>(
         &self,
@@ -291,36 +319,42 @@ impl Shape {
     /// Offset and bytes of the variable value with this rank.
     #[inline]
     fn variable<'b>(&self, body: &'b [u8], rank: usize) -> Result<(usize, &'b [u8]), DecodeError> {
-        let (width, data) = self.variable_area(body)?;
-        let start = match rank.checked_sub(1) {
-            Some(before) => self.end_offset(body, width, before)?,
-            None => 0,
-        };
-        let end = self.end_offset(body, width, rank)?;
-        let bytes = body.get(data..).and_then(|bytes| bytes.get(start..end));
-        let bytes =
-            bytes.ok_or_else(|| error(self.fixed_bytes, "end offsets do not fit the body"))?;
-        Ok((data + start, bytes))
+        let Shape { fixed_bytes, variables, .. } = *self;
+        VariablePlace { fixed_bytes, variables, rank }.find(body)
     }
 
     /// The width of end offsets, and where the bytes behind them start.
     #[inline]
     fn variable_area(&self, body: &[u8]) -> Result<(usize, usize), DecodeError> {
-        let [width @ (1 | 2 | 4)] = fixed::<1>(body, self.fixed_bytes)? else {
-            return Err(error(self.fixed_bytes, "the width of end offsets is not 1, 2 or 4"));
-        };
-        let width = usize::from(width);
-        Ok((width, self.fixed_bytes + 1 + self.variables * width))
+        variable_area(body, self.fixed_bytes, self.variables)
     }
 
     #[inline]
     fn end_offset(&self, body: &[u8], width: usize, rank: usize) -> Result<usize, DecodeError> {
-        let at = self.fixed_bytes + 1 + rank * width;
-        Ok(match width {
-            1 => usize::from(u8::from_le_bytes(fixed(body, at)?)),
-            2 => usize::from(u16::from_le_bytes(fixed(body, at)?)),
-            _ => u32::from_le_bytes(fixed(body, at)?) as usize,
-        })
+        end_offset(body, self.fixed_bytes + 1, width, rank)
+    }
+}
+
+impl VariablePlace {
+    /// The bytes of the value; text is not checked to be UTF-8.
+    #[inline]
+    pub(crate) fn read<'b>(&self, body: &'b [u8]) -> Result<&'b [u8], DecodeError> {
+        self.find(body).map(|(_, bytes)| bytes)
+    }
+
+    #[inline]
+    fn find<'b>(&self, body: &'b [u8]) -> Result<(usize, &'b [u8]), DecodeError> {
+        let (width, data) = variable_area(body, self.fixed_bytes, self.variables)?;
+        let offsets_at = self.fixed_bytes + 1;
+        let start = match self.rank.checked_sub(1) {
+            Some(before) => end_offset(body, offsets_at, width, before)?,
+            None => 0,
+        };
+        let end = end_offset(body, offsets_at, width, self.rank)?;
+        let bytes = body.get(data..).and_then(|bytes| bytes.get(start..end));
+        let bytes =
+            bytes.ok_or_else(|| error(self.fixed_bytes, "end offsets do not fit the body"))?;
+        Ok((data + start, bytes))
     }
 }
 
@@ -353,6 +387,35 @@ impl ShapeHash {
     pub(crate) fn value(self) -> u64 {
         self.0
     }
+}
+
+/// The width of end offsets, and where the bytes behind them start.
+#[inline]
+fn variable_area(
+    body: &[u8],
+    fixed_bytes: usize,
+    variables: usize,
+) -> Result<(usize, usize), DecodeError> {
+    let [width @ (1 | 2 | 4)] = fixed::<1>(body, fixed_bytes)? else {
+        return Err(error(fixed_bytes, "the width of end offsets is not 1, 2 or 4"));
+    };
+    let width = usize::from(width);
+    Ok((width, fixed_bytes + 1 + variables * width))
+}
+
+#[inline]
+fn end_offset(
+    body: &[u8],
+    offsets_at: usize,
+    width: usize,
+    rank: usize,
+) -> Result<usize, DecodeError> {
+    let at = offsets_at + rank * width;
+    Ok(match width {
+        1 => usize::from(u8::from_le_bytes(fixed(body, at)?)),
+        2 => usize::from(u16::from_le_bytes(fixed(body, at)?)),
+        _ => u32::from_le_bytes(fixed(body, at)?) as usize,
+    })
 }
 
 #[inline]

@@ -1,5 +1,6 @@
 //! Contiguous spans of keys, as users name them.
 
+use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
 use crate::format::key::{
@@ -134,5 +135,38 @@ impl Edge {
             Edge::BeforeRow(partition, row) => before_row(table, partition, row),
             Edge::AfterRow(partition, row) => after_row(table, partition, row),
         })
+    }
+}
+
+/// `('p','r')` for a point, `['p' … 'q')` for a span; rows as `'p'/'r'`.
+impl fmt::Display for KeyRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((pk, rk)) = self.as_point() {
+            return write!(f, "({}, {})", Quoted(pk), Quoted(rk));
+        }
+        match &self.low {
+            Edge::Open => f.write_str("(start")?,
+            Edge::BeforePartition(pk) => write!(f, "[{}", Quoted(pk))?,
+            Edge::AfterPartition(pk) => write!(f, "({}", Quoted(pk))?,
+            Edge::BeforeRow(pk, rk) => write!(f, "[{}, {}", Quoted(pk), Quoted(rk))?,
+            Edge::AfterRow(pk, rk) => write!(f, "({}, {}", Quoted(pk), Quoted(rk))?,
+        }
+        f.write_str(" … ")?;
+        match &self.high {
+            Edge::Open => f.write_str("end)"),
+            Edge::BeforePartition(pk) => write!(f, "{})", Quoted(pk)),
+            Edge::AfterPartition(pk) => write!(f, "{}]", Quoted(pk)),
+            Edge::BeforeRow(pk, rk) => write!(f, "{}, {})", Quoted(pk), Quoted(rk)),
+            Edge::AfterRow(pk, rk) => write!(f, "{}, {}]", Quoted(pk), Quoted(rk)),
+        }
+    }
+}
+
+/// A key as a literal of the filter language.
+struct Quoted<'k>(&'k str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}'", self.0.replace('\'', "''"))
     }
 }

@@ -1,8 +1,15 @@
-//! Reading many entities: key ranges in order, page by page or one by one.
+//! Reading many entities: filters and key ranges, in order, page by page or one by one.
 //!
-//! Not here: filters over properties, which a later version brings; points (`table`).
+//! A filter's text becomes a tree (`parse`, `filter`); `plan` turns what it says about keys into intervals, and `eval`
+//! compiles the rest for each shape; `exec` carries the plan out in one state of the database.
+//!
+//! Not here: points by their keys (`table`).
 
+mod aggregate;
 mod compare;
+mod eval;
+mod exec;
+mod explain;
 mod filter;
 mod key_range;
 mod key_set;
@@ -10,31 +17,40 @@ mod page;
 mod parse;
 mod plan;
 
+pub use aggregate::{Aggregate, Number};
+pub use explain::Explain;
 pub use filter::{Filter, Prop, prop};
 pub use key_range::KeyRange;
 pub use page::{Page, Token};
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::format::key::{decode_part, decode_user_key, user_key};
-use crate::format::span::Span;
-use crate::lsm::Scan;
-use crate::model::{Entity, Projector, Seq};
-use crate::table::{RowView, Table, TableView};
+use crate::error::{Error, Result};
+use crate::format::key::{decode_part, decode_user_key};
+use crate::lsm::{RowFilter, Step};
+use crate::model::{Entity, Projector};
+use crate::table::{RowView, Snapshot, Table, TableView};
 
-/// A scan over a key range, in ascending order of PartitionKey and RowKey (ordinal UTF-16).
+use eval::Evaluator;
+use exec::Cursor;
+use page::Limits;
+use plan::{Plan, plan};
+
+/// Reads the entities that meet a filter, in ascending order of PartitionKey and RowKey (ordinal UTF-16).
 ///
-/// All of one iteration, and all of one page, comes from one state of the table.
+/// All of one iteration, and all of one page, comes from one state of the table. What the filter says about keys
+/// becomes intervals of keys, and nothing else is read; see [`explain`](Self::explain).
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
-/// # use rowstone::{Db, Entity, KeyRange};
+/// # use rowstone::{Db, Entity};
 /// let parts = Db::open_in_memory()?.create_table("parts")?;
-/// parts.insert(Entity::new("bolts", "m4x20"))?;
-/// parts.insert(Entity::new("nuts", "m4"))?;
-/// for entity in parts.scan(KeyRange::partition("bolts")).top(10) {
-///     println!("{}", entity?.row_key());
+/// parts.insert(Entity::new("bolts", "m4x20").with("Price", 0.12))?;
+/// parts.insert(Entity::new("bolts", "m4x25").with("Price", 0.71))?;
+/// let cheap = parts.query("PartitionKey eq 'bolts' and Price lt 0.5")?;
+/// for entity in cheap.top(10) {
+///     assert_eq!(entity?.row_key(), "m4x20");
 /// }
 /// # Ok(())
 /// # }
@@ -43,43 +59,77 @@ use crate::table::{RowView, Table, TableView};
 pub struct Query {
     table: Table,
     range: KeyRange,
-    at: Option<Seq>,
+    filter: Filter,
+    at: Option<Snapshot>,
     select: Option<Vec<String>>,
     top: Option<usize>,
     from: Option<Token>,
-}
-
-/// A query at a snapshot, which it keeps.
-#[derive(Debug)]
-pub struct QueryView<'s> {
-    query: Query,
-    view: std::marker::PhantomData<&'s ()>,
+    reverse: bool,
+    limits: Limits,
 }
 
 /// The entities of a query, one by one.
 pub struct Entities {
-    scan: Result<Scan>,
+    cursor: Result<Cursor<Evaluator>>,
     projector: Option<Projector>,
     left: usize,
 }
 
 impl Table {
+    /// Reads the entities that meet `filter`: its text, or a [`Filter`] with bound values.
+    ///
+    /// # Errors
+    /// `InvalidInput` with the position, `NotImplemented` for functions and arithmetic.
+    pub fn query<F>(&self, filter: F) -> Result<Query>
+    where
+        F: TryInto<Filter>,
+        Error: From<F::Error>,
+    {
+        let filter = filter.try_into()?;
+        filter.check()?;
+        Ok(Query::new(self, KeyRange::all(), filter))
+    }
+
     /// Reads the entities of a key range.
     pub fn scan(&self, range: KeyRange) -> Query {
-        Query { table: self.clone(), range, at: None, select: None, top: None, from: None }
+        Query::new(self, range, Filter::all())
     }
 }
 
-impl<'s> TableView<'s> {
-    /// Reads the entities of a key range as of the snapshot.
-    pub fn scan(&self, range: KeyRange) -> QueryView<'s> {
-        let mut query = self.table.scan(range);
-        query.at = Some(self.snapshot.seq());
-        QueryView { query, view: std::marker::PhantomData }
+impl TableView<'_> {
+    /// Reads the entities that meet `filter` as of the snapshot, which the query keeps.
+    ///
+    /// # Errors
+    /// As [`Table::query`].
+    pub fn query<F>(&self, filter: F) -> Result<Query>
+    where
+        F: TryInto<Filter>,
+        Error: From<F::Error>,
+    {
+        Ok(Query { at: Some(self.snapshot.clone()), ..self.table.query(filter)? })
+    }
+
+    /// Reads the entities of a key range as of the snapshot, which the query keeps.
+    pub fn scan(&self, range: KeyRange) -> Query {
+        Query { at: Some(self.snapshot.clone()), ..self.table.scan(range) }
     }
 }
 
 impl Query {
+    fn new(table: &Table, range: KeyRange, filter: Filter) -> Self {
+        Self {
+            table: table.clone(),
+            range,
+            filter,
+            at: None,
+            select: None,
+            top: None,
+            from: None,
+            reverse: false,
+            limits: Limits::default(),
+        }
+    }
+
     /// Only these properties; keys and Timestamp are always known. An entity without any of them has none.
     pub fn select(mut self, names: &[&str]) -> Self {
         self.select = Some(names.iter().map(|name| (*name).to_owned()).collect());
@@ -92,19 +142,115 @@ impl Query {
         self
     }
 
-    /// Goes on where a page ended: at the key in `token` or, if that is gone, at the next one.
+    /// Goes on where a page ended: at the key in `token` or, if that is gone, at the next one in the direction of
+    /// reading.
     pub fn after(mut self, token: Token) -> Self {
         self.from = Some(token);
         self
     }
 
-    /// One page of at most `count` entities and about 4 MiB, and where the next one begins. A [`top`](Self::top) bounds
-    /// each page, not their sum: a token follows as long as there is more.
+    /// From the last key to the first: beyond the service, which has no descending order. With [`top`](Self::top) it
+    /// gives the newest n of a partition whose RowKeys ascend with time. An entity costs about as much as a
+    /// [`Table::get`], and zones skip nothing.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// # use rowstone::{Db, Entity, Filter};
+    /// let log = Db::open_in_memory()?.create_table("log")?;
+    /// for second in 0..60 {
+    ///     log.insert(Entity::new("door", &format!("{second:04}")).with("Open", second % 7 == 0))?;
+    /// }
+    /// let newest = log.query(Filter::partition("door"))?.reverse().top(2);
+    /// let keys: Vec<_> = newest.into_iter().map(|e| Ok(e?.row_key().to_owned())).collect::<rowstone::Result<_>>()?;
+    /// assert_eq!(keys, ["0059", "0058"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reverse(mut self) -> Self {
+        self.reverse = true;
+        self
+    }
+
+    /// How long reading a page may take before it ends early, with a token; 5 s unless told otherwise. It is looked at
+    /// between stretches of work of some milliseconds.
+    pub fn time_budget(mut self, time: Duration) -> Self {
+        self.limits.time = time;
+        self
+    }
+
+    /// A page ends with the entity that brings it to this many bytes by the size formula; 4 MiB unless told otherwise.
+    pub fn byte_budget(mut self, bytes: usize) -> Self {
+        self.limits.bytes = bytes;
+        self
+    }
+
+    /// Pages as a busy service cuts them, by a seed: short ones, empty ones, and ones that end between two partitions.
+    /// For tests of applications: all that a reader who follows tokens sees is the same. A query for one point is
+    /// answered whole, as there. In reverse this does nothing.
+    pub fn service_like(mut self, seed: u64) -> Self {
+        self.limits.seed = Some(seed);
+        self
+    }
+
+    /// One page of at most `count` entities, and where the next one begins. A [`top`](Self::top) bounds
+    /// each page, not their sum: a token follows as long as there is more. A page may be short, or empty, and have a
+    /// token all the same.
     ///
     /// # Errors
     /// `InvalidInput` for more than 1,000; `Corruption`, `Io`; `NotFound` once the table was dropped.
     pub fn page(self, count: usize) -> Result<Page> {
-        page::read(self, count)
+        page::read(&self, count, None)
+    }
+
+    /// A page, and what it took.
+    ///
+    /// # Errors
+    /// As [`page`](Self::page).
+    pub fn page_explained(self, count: usize) -> Result<(Page, Explain)> {
+        let mut explain = Explain::new(&self);
+        let page = page::read(&self, count, Some(&mut explain))?;
+        Ok((page, explain))
+    }
+
+    /// Reads all that the query would, and says what it took: intervals, files, blocks, rows, time.
+    ///
+    /// # Errors
+    /// As [`page`](Self::page).
+    pub fn explain(self) -> Result<Explain> {
+        explain::run(&self)
+    }
+
+    /// How many entities there are, beyond the service: nothing is copied. [`top`](Self::top) does not count here.
+    ///
+    /// # Errors
+    /// As [`page`](Self::page).
+    pub fn count(self) -> Result<u64> {
+        aggregate::count(&self)
+    }
+
+    /// The same for each PartitionKey that has any, in their order.
+    ///
+    /// # Errors
+    /// As [`page`](Self::page).
+    pub fn count_by_partition(self) -> Result<Vec<(String, u64)>> {
+        aggregate::count_by_partition(&self)
+    }
+
+    /// Least, greatest, sum and average of a numeric property, beyond the service: nothing is copied.
+    /// [`top`](Self::top) does not count here.
+    ///
+    /// # Errors
+    /// As [`page`](Self::page).
+    pub fn aggregate(self, property: &str) -> Result<Aggregate> {
+        aggregate::of_property(&self, property)
+    }
+
+    /// The same for each PartitionKey that has any entity, in their order.
+    ///
+    /// # Errors
+    /// As [`page`](Self::page).
+    pub fn aggregate_by_partition(self, property: &str) -> Result<Vec<(String, Aggregate)>> {
+        aggregate::by_partition(&self, property)
     }
 
     /// Calls `with` with each row where it lies, without copying it, until it breaks.
@@ -115,11 +261,15 @@ impl Query {
         self,
         mut with: impl FnMut(&RowView<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        let mut scan = self.begin()?;
+        let mut cursor = self.begin()?;
         let mut left = self.top.unwrap_or(usize::MAX);
-        while left > 0 && scan.advance()? {
-            left -= 1;
-            let row = scan.row()?;
+        while left > 0 {
+            match cursor.advance()? {
+                Step::End => break,
+                Step::Pause => continue,
+                Step::Row => left -= 1,
+            }
+            let row = cursor.row()?;
             if with(&RowView::new(row.key, row.seq, row.row))?.is_break() {
                 break;
             }
@@ -127,68 +277,28 @@ impl Query {
         Ok(())
     }
 
-    fn begin(&self) -> Result<Scan> {
-        let scan = self.table.engine.scan(&self.span(), self.at)?;
-        if self.at.is_none() {
-            self.table.entry.gate.check(self.table.engine.published())?;
-        }
-        Ok(scan)
+    fn begin(&self) -> Result<Cursor<Evaluator>> {
+        self.begin_with(&plan(self.filter.node()), |evaluator| evaluator)
     }
 
-    fn span(&self) -> Span {
-        let table = self.table.entry.gate.table;
-        let mut span = self.range.span(table);
-        if let Some(token) = &self.from {
-            let from = user_key(table, &token.partition_key, &token.row_key);
-            if from.as_slice() > &*span.low {
-                span.low = from.into();
-            }
+    /// Begins to carry `plan` out; `wrap` makes what is asked of rows out of the rest of the filter.
+    fn begin_with<F: RowFilter>(
+        &self,
+        plan: &Plan,
+        wrap: impl FnOnce(Evaluator) -> F,
+    ) -> Result<Cursor<F>> {
+        let at = self.at.as_ref().map(Snapshot::seq);
+        let view = self.table.engine.read_view(at);
+        if at.is_none() {
+            self.table.entry.gate.check(self.table.engine.published())?;
         }
-        span
+        let filter = wrap(Evaluator::new(plan.rest.clone()));
+        let table = self.table.entry.gate.table;
+        Ok(Cursor::new(view, filter, table, plan, self))
     }
 
     fn projector(&self) -> Option<Projector> {
-        let names = self.select.as_ref()?;
-        Some(Projector::new(&names.iter().map(String::as_str).collect::<Vec<_>>()))
-    }
-}
-
-impl QueryView<'_> {
-    /// As [`Query::select`].
-    pub fn select(mut self, names: &[&str]) -> Self {
-        self.query = self.query.select(names);
-        self
-    }
-
-    /// As [`Query::top`].
-    pub fn top(mut self, count: usize) -> Self {
-        self.query = self.query.top(count);
-        self
-    }
-
-    /// As [`Query::after`].
-    pub fn after(mut self, token: Token) -> Self {
-        self.query = self.query.after(token);
-        self
-    }
-
-    /// As [`Query::page`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn page(self, count: usize) -> Result<Page> {
-        self.query.page(count)
-    }
-
-    /// As [`Query::for_each_row`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn for_each_row(
-        self,
-        with: impl FnMut(&RowView<'_>) -> Result<ControlFlow<()>>,
-    ) -> Result<()> {
-        self.query.for_each_row(with)
+        self.select.as_ref().map(|names| Projector::new(names))
     }
 }
 
@@ -197,18 +307,9 @@ impl IntoIterator for Query {
     type IntoIter = Entities;
 
     fn into_iter(self) -> Entities {
-        let scan = self.begin();
+        let cursor = self.begin();
         let left = self.top.unwrap_or(usize::MAX);
-        Entities { scan, projector: self.projector(), left }
-    }
-}
-
-impl IntoIterator for QueryView<'_> {
-    type Item = Result<Entity>;
-    type IntoIter = Entities;
-
-    fn into_iter(self) -> Entities {
-        self.query.into_iter()
+        Entities { cursor, projector: self.projector(), left }
     }
 }
 
@@ -220,8 +321,8 @@ impl Iterator for Entities {
             return None;
         }
         self.left -= 1;
-        let next = match &mut self.scan {
-            Ok(scan) => advance(scan, &mut self.projector),
+        let next = match &mut self.cursor {
+            Ok(cursor) => advance(cursor, &mut self.projector),
             Err(error) => Err(error.clone()),
         };
         match next {
@@ -233,7 +334,7 @@ impl Iterator for Entities {
             Err(error) => {
                 // Answered again at every call: a scan in error never looks complete, nor goes on behind a bad row.
                 self.left += 1;
-                self.scan = Err(error.clone());
+                self.cursor = Err(error.clone());
                 Some(Err(error))
             }
         }
@@ -246,15 +347,26 @@ impl std::fmt::Debug for Entities {
     }
 }
 
-fn advance(scan: &mut Scan, projector: &mut Option<Projector>) -> Result<Option<Entity>> {
-    if !scan.advance()? {
-        return Ok(None);
+fn advance(
+    cursor: &mut Cursor<Evaluator>,
+    projector: &mut Option<Projector>,
+) -> Result<Option<Entity>> {
+    loop {
+        match cursor.advance()? {
+            Step::Row => return entity(cursor, projector).map(Some),
+            Step::Pause => {}
+            Step::End => return Ok(None),
+        }
     }
-    let row = scan.row()?;
+}
+
+/// The current row as an entity of its own.
+fn entity(cursor: &Cursor<Evaluator>, projector: &mut Option<Projector>) -> Result<Entity> {
+    let row = cursor.row()?;
     let view = RowView::new(row.key, row.seq, row.row);
     match projector {
-        Some(projector) => view.project(projector).map(Some),
-        None => view.to_entity().map(Some),
+        Some(projector) => view.project(projector),
+        None => view.to_entity(),
     }
 }
 
@@ -266,8 +378,4 @@ fn token(key: &[u8]) -> Result<Token> {
         partition_key: decode_part(partition_key).map_err(damaged)?.into_owned(),
         row_key: decode_part(row_key).map_err(damaged)?.into_owned(),
     })
-}
-
-fn too_many() -> Error {
-    Error::new(ErrorKind::InvalidInput, "a page holds at most 1,000 entities")
 }

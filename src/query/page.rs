@@ -1,18 +1,28 @@
 //! Pages and the tokens between them.
 //!
 //! Invariants
-//! * a token is a key, not a state: it stays valid for ever, whatever happens to the table in between.
+//! * a token is a key, not a state: it stays valid for ever, whatever happens to the table in between;
+//! * a page that has a token moved on: whoever follows tokens comes to the end.
 
-use crate::error::Result;
+use std::time::Duration;
+
+use crate::codec::{HashSeed, hash};
+use crate::error::{Error, ErrorKind, Result};
+use crate::lsm::Step;
 use crate::model::Entity;
 use crate::planted::planted;
+use crate::rng::Rng;
 
-use super::{Query, advance, token, too_many};
+use super::eval::Evaluator;
+use super::exec::Cursor;
+use super::explain::{Explain, Watch};
+use super::plan::{Class, plan};
+use super::{Query, entity, token};
 
 /// Entities in a page.
 const PAGE_ENTITIES_MAX: usize = 1_000;
-/// A page ends after the entity that brings it to this many bytes by the size formula.
-const PAGE_BYTES_MAX: usize = 4 << 20;
+/// How many rows go between looks at the clock.
+const CLOCK_ROWS: usize = 64;
 
 /// Where a page ended: the keys of the first entity not yet returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +38,24 @@ pub struct Token {
 pub struct Page {
     entities: Vec<Entity>,
     next: Option<Token>,
+}
+
+/// When a page ends that is not full.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) time: Duration,
+    pub(super) bytes: usize,
+    /// Cut pages as a busy service does.
+    pub(super) seed: Option<u64>,
+}
+
+/// How a service-like page ends early.
+enum Whim {
+    Never,
+    /// Before this entity of the page, counted from 0.
+    Before(usize),
+    /// Where the next partition begins.
+    AtPartition,
 }
 
 impl Page {
@@ -47,28 +75,123 @@ impl Page {
     }
 }
 
-pub(super) fn read(query: Query, count: usize) -> Result<Page> {
+impl Default for Limits {
+    fn default() -> Self {
+        Self { time: Duration::from_secs(5), bytes: 4 << 20, seed: None }
+    }
+}
+
+/// Reads a page, and notes in `explain` what it took.
+pub(super) fn read(query: &Query, count: usize, explain: Option<&mut Explain>) -> Result<Page> {
     if count > PAGE_ENTITIES_MAX {
-        return Err(too_many());
+        return Err(Error::new(ErrorKind::InvalidInput, "a page holds at most 1,000 entities"));
     }
-    let count = count.min(query.top.unwrap_or(count));
-    let mut page = Page { entities: Vec::new(), next: None };
-    let mut scan = query.begin()?;
-    if count == 0 {
-        return Ok(page);
+    let mut watch = Watch::new(query, explain.is_some());
+    let plan = plan(query.filter.node());
+    watch.planned();
+    let mut cursor = query.begin_with(&plan, |evaluator| evaluator)?;
+    let mut reader = Reader {
+        query,
+        count: count.min(query.top.unwrap_or(count)),
+        page: Page { entities: Vec::new(), next: None },
+        whim: whim(query, count, plan.class == Class::Point && plan.intervals.len() == 1),
+        bytes: 0,
+    };
+    if reader.count > 0 {
+        reader.fill(&mut cursor, &mut watch)?;
     }
-    let mut projector = query.projector();
-    let mut bytes = 0;
-    while page.entities.len() < count && bytes < PAGE_BYTES_MAX {
-        let Some(entity) = advance(&mut scan, &mut projector)? else { return Ok(page) };
-        bytes += entity.size();
-        page.entities.push(entity);
+    if let Some(explain) = explain {
+        explain.note(plan, &cursor, &watch, reader.page.entities.len() as u64);
     }
-    if scan.advance()? {
-        if planted!("page-skips-a-row") && !scan.advance()? {
-            return Ok(page);
+    Ok(reader.page)
+}
+
+struct Reader<'q> {
+    query: &'q Query,
+    count: usize,
+    page: Page,
+    whim: Whim,
+    bytes: usize,
+}
+
+impl Reader<'_> {
+    fn fill(&mut self, cursor: &mut Cursor<Evaluator>, watch: &mut Watch<'_>) -> Result<()> {
+        let deadline = watch.now() + self.query.limits.time;
+        let mut projector = self.query.projector();
+        loop {
+            let step = cursor.advance()?;
+            watch.found();
+            let full =
+                self.page.entities.len() >= self.count || self.bytes >= self.query.limits.bytes;
+            let late = || watch.now() >= deadline;
+            match step {
+                Step::End => return Ok(()),
+                Step::Pause if full || late() => return self.end_at(cursor.position()),
+                Step::Pause => {}
+                Step::Row if full || self.is_time_to_look() && late() => {
+                    if planted!("page-skips-a-row") && cursor.advance()? != Step::Row {
+                        return Ok(());
+                    }
+                    return self.end_at(cursor.position());
+                }
+                Step::Row => {
+                    if let Some(next) = self.ends_by_whim(cursor)? {
+                        self.page.next = Some(next);
+                        return Ok(());
+                    }
+                    let entity = entity(cursor, &mut projector)?;
+                    watch.built();
+                    self.bytes += entity.size();
+                    self.page.entities.push(entity);
+                }
+            }
         }
-        page.next = Some(token(scan.row()?.key)?);
     }
-    Ok(page)
+
+    /// Never before the first entity: a page must move on.
+    fn is_time_to_look(&self) -> bool {
+        let len = self.page.entities.len();
+        len > 0 && len.is_multiple_of(CLOCK_ROWS)
+    }
+
+    fn end_at(&mut self, position: Option<&[u8]>) -> Result<()> {
+        self.page.next = position.map(token).transpose()?;
+        Ok(())
+    }
+
+    /// Where the page ends before the current row, if it does for no good reason.
+    fn ends_by_whim(&self, cursor: &Cursor<Evaluator>) -> Result<Option<Token>> {
+        let len = self.page.entities.len();
+        let last = self.page.entities.last();
+        let mut next = match self.whim {
+            Whim::Before(end) if len >= end => token(cursor.row()?.key)?,
+            Whim::AtPartition if last.is_some() => token(cursor.row()?.key)?,
+            _ => return Ok(None),
+        };
+        if matches!(self.whim, Whim::AtPartition) {
+            let same = last.is_some_and(|last| last.partition_key() == next.partition_key);
+            next.row_key.clear();
+            return Ok((!same).then_some(next));
+        }
+        let moved = len > 0 || self.query.from.as_ref() != Some(&next);
+        Ok(moved.then_some(next))
+    }
+}
+
+/// How the page that begins at the query's token ends: by its seed, always the same way.
+fn whim(query: &Query, count: usize, is_one_point: bool) -> Whim {
+    let Some(seed) = query.limits.seed.filter(|_| !query.reverse && !is_one_point) else {
+        return Whim::Never;
+    };
+    let place = query.from.as_ref().map_or(0, |from| {
+        let row = hash(HashSeed(seed), from.row_key.as_bytes());
+        hash(HashSeed(row), from.partition_key.as_bytes())
+    });
+    let mut rng = Rng::from_seed(seed ^ place);
+    match rng.below(4) {
+        0 => Whim::Never,
+        1 => Whim::Before(0),
+        2 => Whim::AtPartition,
+        _ => Whim::Before(1 + rng.below(count.max(1) as u64) as usize),
+    }
 }

@@ -5,15 +5,17 @@
 //! * after an error every call answers the same error: a damaged file never looks like a shorter one;
 //! * nothing is allocated per entry: the key is put together in a buffer that is used again.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::Sst;
 use super::cache::Area;
+use crate::codec::DecodeError;
 use crate::error::{Error, Result};
 use crate::format::Kind;
-use crate::format::row_block::{EntryPlace, RowBlock, RowLayout};
+use crate::format::row_block::{BlockEntry, EntryPlace, RowBlock, RowLayout};
 use crate::model::{RowRef, Seq};
 
 /// Walks a file that it keeps open.
@@ -30,6 +32,26 @@ pub(crate) struct SstIter {
     /// The current key; it begins with the block's prefix.
     key: Vec<u8>,
     prefix_len: usize,
+    /// Blocks read so far.
+    loads: u64,
+}
+
+/// Some entries of one block, in order.
+pub(crate) struct BlockRun<'a> {
+    sst: &'a Sst,
+    number: usize,
+    block: RowBlock<'a>,
+    /// At least one.
+    pub(crate) slots: Range<usize>,
+}
+
+/// An entry of a run; its key is the run's prefix and this suffix.
+#[derive(Clone, Copy)]
+pub(crate) struct RunEntry<'a> {
+    pub(crate) suffix: &'a [u8],
+    pub(crate) seq: Seq,
+    pub(crate) kind: Kind,
+    row: &'a [u8],
 }
 
 #[derive(Clone, Debug)]
@@ -38,6 +60,34 @@ enum State {
     Valid,
     AtEnd,
     Failed(Error),
+}
+
+impl<'a> BlockRun<'a> {
+    /// What every key of the run begins with.
+    pub(crate) fn prefix(&self) -> &'a [u8] {
+        self.block.prefix()
+    }
+
+    /// The entry in `slot`.
+    #[inline]
+    pub(crate) fn entry(&self, slot: usize) -> Result<RunEntry<'a>> {
+        match self.block.entry(slot) {
+            Ok(BlockEntry { suffix, seq, kind, row }) => Ok(RunEntry { suffix, seq, kind, row }),
+            Err(error) => Err(self.sst.bad_block(self.number, error)),
+        }
+    }
+
+    /// The row of an entry. Requires: not a tombstone.
+    #[inline]
+    pub(crate) fn row(&self, entry: &RunEntry<'a>) -> Result<RowRef<'a>> {
+        self.sst.row(self.number, entry.row)
+    }
+
+    /// A problem with what a row of the run holds.
+    #[cold]
+    pub(crate) fn damaged(&self, error: DecodeError) -> Error {
+        self.sst.bad_block(self.number, error)
+    }
 }
 
 impl SstIter {
@@ -55,6 +105,7 @@ impl SstIter {
             place,
             key: Vec::new(),
             prefix_len: 0,
+            loads: 0,
         }
     }
 
@@ -122,6 +173,64 @@ impl SstIter {
         self.sst.row(self.block, self.row_bytes())
     }
 
+    /// The entries from the current one to the end of its block, as far as their keys are below `limit`.
+    pub(crate) fn rest_of_block(&self, limit: Option<&[u8]>) -> Result<BlockRun<'_>> {
+        debug_assert!(self.valid());
+        let block = self.block();
+        let end = match limit {
+            Some(limit) if !block.ends_before(limit) => block.lower_bound(limit),
+            _ => Ok(block.len()),
+        };
+        let end = end.map_err(|error| self.sst.bad_block(self.block, error))?;
+        Ok(BlockRun { sst: &self.sst, number: self.block, block, slots: self.slot..end })
+    }
+
+    /// Goes to another entry of the current block. Requires: a slot of it.
+    #[inline]
+    pub(crate) fn go_to_slot(&mut self, slot: usize) -> Result<()> {
+        let moved = self.stand_at(slot);
+        self.settle(moved)
+    }
+
+    /// Goes to the entry in `slot` of the current block, or to the first of the next block if there is no such slot.
+    pub(crate) fn leave_run(&mut self, slot: usize) -> Result<()> {
+        if slot < self.block().len() {
+            return self.go_to_slot(slot);
+        }
+        let moved = self.load_next();
+        self.settle(moved)
+    }
+
+    /// How many blocks were read.
+    pub(crate) fn loads(&self) -> u64 {
+        self.loads
+    }
+
+    /// Goes to the previous entry; from the end, to the last. At the first it goes to the end.
+    pub(crate) fn prev(&mut self) -> Result<()> {
+        let moved = match self.state {
+            State::Failed(_) => return self.check(),
+            State::Valid if self.slot > 0 => self.stand_at(self.slot - 1),
+            State::Valid => self.load_last(self.block),
+            State::AtEnd | State::BeforeFirst => self.load_last(self.sst.handles.len()),
+        };
+        self.settle(moved)
+    }
+
+    /// Goes to the last entry.
+    pub(crate) fn seek_to_last(&mut self) -> Result<()> {
+        self.check()?;
+        let moved = self.load_last(self.sst.handles.len());
+        self.settle(moved)
+    }
+
+    /// Goes to the last entry of the block before `block`; false if there is none.
+    fn load_last(&mut self, block: usize) -> Result<bool> {
+        let Some(before) = block.checked_sub(1) else { return Ok(false) };
+        self.load(before)?;
+        self.stand_at(self.block().len() - 1)
+    }
+
     fn check(&self) -> Result<()> {
         match &self.state {
             State::Failed(error) => Err(error.clone()),
@@ -179,6 +288,7 @@ impl SstIter {
         let range = self.sst.block_range(block)?;
         self.contents = self.sst.source.owned_block(Area::Rows, block, range, self.fill_cache)?;
         self.block = block;
+        self.loads += 1;
         let parsed = RowBlock::parse(&self.contents);
         let parsed = parsed.map_err(|error| self.sst.bad_block(block, error))?;
         self.layout = parsed.layout();

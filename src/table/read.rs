@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::key::{decode_part, decode_user_key, user_key};
@@ -12,9 +13,10 @@ use super::Table;
 
 /// A moment that stays readable: every read through it sees the commits up to it and none after.
 ///
-/// Keeping one keeps the versions it sees: drop it when it is no longer needed.
+/// Keeping one, or a clone, or a query at it, keeps the versions it sees: drop it when it is no longer needed.
+#[derive(Clone)]
 pub struct Snapshot {
-    guard: SnapshotGuard,
+    guard: Arc<SnapshotGuard>,
 }
 
 /// A table at a snapshot. It has no write methods.
@@ -46,7 +48,7 @@ pub struct RowView<'a> {
 
 impl Snapshot {
     pub(crate) fn new(guard: SnapshotGuard) -> Self {
-        Self { guard }
+        Self { guard: Arc::new(guard) }
     }
 
     /// The last commit it sees: its Timestamp in ticks of 100 ns since 1601-01-01 UTC.

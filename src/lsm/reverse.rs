@@ -1,0 +1,235 @@
+//! Reading a key span backwards.
+//!
+//! Keys are walked from the last to the first, over all sources; the row of each is then looked up as a point. A
+//! source gives the versions of a key oldest first on the way back, so that the newest is known only when the key
+//! is left: looking it up costs less than remembering candidates of every source.
+//!
+//! Invariant: every key of every source in the span is met, from the greatest to the least.
+//!
+//! Not here: forwards (`scan`).
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::span::Span;
+use crate::manifest::FileEntry;
+use crate::memtable::MemtableIter;
+use crate::model::{Row, Seq};
+use crate::ranges::Reference;
+use crate::sst::SstIter;
+
+use super::Env;
+use super::scan::{ReadView, RowFilter, ScanRow, Step};
+
+/// The rows of a key span as of one Seq, last to first.
+pub(crate) struct ReverseScan {
+    view: ReadView,
+    low: Box<[u8]>,
+    sources: Vec<Source>,
+    /// The key that was looked up last; no source stands at it or above.
+    key: Vec<u8>,
+    found: Option<(Seq, Row)>,
+    rows: u64,
+    failed: Option<Error>,
+}
+
+enum Source {
+    Memory(MemtableIter),
+    Files(Files),
+}
+
+/// Files that do not overlap, read from the last.
+struct Files {
+    /// Ascending; the last is being read.
+    files: Vec<Reference<Arc<FileEntry>>>,
+    iter: Option<SstIter>,
+}
+
+/// How many keys are looked up between pauses.
+const PAUSE_ROWS: u64 = 4_096;
+
+impl ReadView {
+    /// The rows of `span`, last to first.
+    pub(crate) fn scan_reverse(&self, span: &Span) -> Result<ReverseScan> {
+        let mut sources: Vec<Source> =
+            self.memtables().map(|memtable| Source::Memory(memtable.iter())).collect();
+        for range in self.version().ranges_in(span) {
+            let young = range.young.iter().filter(|file| file.clip.overlaps(span));
+            sources.extend(young.map(|file| Source::Files(Files::new(vec![file.clone()]))));
+            let run = range.run_in(span).to_vec();
+            sources.push(Source::Files(Files::new(run)));
+        }
+        let high = span.high.as_deref();
+        for source in &mut sources {
+            source.seek_below(self.env(), high)?;
+        }
+        Ok(ReverseScan {
+            view: self.clone(),
+            low: span.low.clone(),
+            sources,
+            key: Vec::new(),
+            found: None,
+            rows: 0,
+            failed: None,
+        })
+    }
+}
+
+impl ReverseScan {
+    /// Goes to the next visible row that matches, downwards.
+    ///
+    /// # Errors
+    /// Damage and disk errors, now and at every later call; those of the filter.
+    pub(crate) fn advance_where(&mut self, filter: &mut impl RowFilter) -> Result<Step> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let step = self.try_advance(filter);
+        self.failed = step.as_ref().err().cloned();
+        step
+    }
+
+    /// The current row. Requires that the scan stands on one.
+    pub(crate) fn row(&self) -> Result<ScanRow<'_>> {
+        match &self.found {
+            Some((seq, row)) => Ok(ScanRow { key: &self.key, seq: *seq, row: row.as_ref() }),
+            None => Err(Error::corrupt("scan".as_ref(), 0, "iterator", "no current row")),
+        }
+    }
+
+    /// The key that was looked at last: everything above it was read.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// True if a key was looked at.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.rows > 0
+    }
+
+    /// How many keys were looked up.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    fn try_advance(&mut self, filter: &mut impl RowFilter) -> Result<Step> {
+        let pause_at = self.rows + PAUSE_ROWS;
+        while self.step()? {
+            self.rows += 1;
+            let key = &self.key;
+            let found = self.view.get(key, |seq, row| {
+                let row = ScanRow { key, seq, row };
+                let matches = filter.matches(&row)?;
+                Ok(matches.then(|| (seq, row.row.to_row())))
+            })?;
+            self.found = found.flatten();
+            if self.found.is_some() {
+                return Ok(Step::Row);
+            }
+            if self.rows >= pause_at {
+                return Ok(Step::Pause);
+            }
+        }
+        self.found = None;
+        Ok(Step::End)
+    }
+
+    /// Takes the greatest key of all sources, and moves those that have it below it; false at the end.
+    fn step(&mut self) -> Result<bool> {
+        let Some(greatest) = self.sources.iter().filter_map(Source::key).max() else {
+            return Ok(false);
+        };
+        if greatest < &*self.low {
+            return Ok(false);
+        }
+        self.key.clear();
+        self.key.extend_from_slice(greatest);
+        for source in &mut self.sources {
+            while source.key() == Some(&self.key) {
+                source.back(self.view.env())?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Source {
+    /// The key it stands at; `None` once all was read.
+    fn key(&self) -> Option<&[u8]> {
+        match self {
+            Source::Memory(iter) => iter.valid().then(|| iter.key()),
+            Source::Files(files) => {
+                files.iter.as_ref().filter(|iter| iter.valid()).map(SstIter::key)
+            }
+        }
+    }
+
+    /// Goes to the last entry below `high`, or to the last of all.
+    fn seek_below(&mut self, env: &Env, high: Option<&[u8]>) -> Result<()> {
+        match self {
+            Source::Memory(iter) => {
+                iter.seek_below(high);
+                Ok(())
+            }
+            Source::Files(files) => files.seek_below(env, high),
+        }
+    }
+
+    fn back(&mut self, env: &Env) -> Result<()> {
+        match self {
+            Source::Memory(iter) => {
+                iter.prev();
+                Ok(())
+            }
+            Source::Files(files) => files.back(env),
+        }
+    }
+}
+
+impl Files {
+    fn new(files: Vec<Reference<Arc<FileEntry>>>) -> Self {
+        Self { files, iter: None }
+    }
+
+    /// Goes to the last entry below `high` inside a clip, in this file or one before.
+    fn seek_below(&mut self, env: &Env, high: Option<&[u8]>) -> Result<()> {
+        while let Some(file) = self.files.last() {
+            let high = [high, file.clip.high.as_deref()].into_iter().flatten().min();
+            let mut iter = env.open_sst(&file.file)?.iter(true);
+            if let Some(high) = high {
+                iter.seek(high)?;
+                iter.prev()?;
+            } else {
+                iter.seek_to_last()?;
+            }
+            self.iter = Some(iter);
+            if self.is_inside() {
+                return Ok(());
+            }
+            self.leave_file();
+        }
+        Ok(())
+    }
+
+    fn back(&mut self, env: &Env) -> Result<()> {
+        if let Some(iter) = &mut self.iter {
+            iter.prev()?;
+            if self.is_inside() {
+                return Ok(());
+            }
+            self.leave_file();
+        }
+        self.seek_below(env, None)
+    }
+
+    fn leave_file(&mut self) {
+        self.files.pop();
+        self.iter = None;
+    }
+
+    /// True if the current entry is not below the current file's clip.
+    fn is_inside(&self) -> bool {
+        let iter = self.iter.as_ref().filter(|iter| iter.valid());
+        iter.zip(self.files.last()).is_some_and(|(iter, file)| iter.key() >= &*file.clip.low)
+    }
+}

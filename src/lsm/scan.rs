@@ -1,0 +1,366 @@
+//! Reading a key span in order: which entries of a merge a reader sees, one by one or a block at a time.
+//!
+//! Invariants
+//! * a reader sees the newest version of a key at or below its Seq, and nothing if that is a tombstone; what decides
+//!   about a key is found before any filter is asked;
+//! * where one file alone has the entries of a stretch of keys, a filter is asked about a whole block at once; the
+//!   answer is the same as row by row.
+//!
+//! Not here: the order of entries (`merge`), points (`view`), what a filter means (`query`).
+
+use std::sync::Arc;
+
+use crate::codec::DecodeError;
+use crate::error::{Error, Result};
+use crate::format::Kind;
+use crate::format::span::Span;
+use crate::manifest::Version;
+use crate::memtable::Memtable;
+use crate::model::{RowRef, Seq};
+use crate::planted::planted;
+use crate::sst::{BlockRun, RunEntry};
+
+use super::merge::{Merge, ReadCounts};
+use super::view::View;
+use super::{Engine, Env};
+
+/// One state of the database, held for as many reads as needed.
+#[derive(Clone)]
+pub(crate) struct ReadView {
+    env: Arc<Env>,
+    view: Arc<View>,
+    at: Seq,
+}
+
+/// The rows of a key span as of one Seq.
+pub(crate) struct Scan {
+    merge: Merge,
+    at: Seq,
+    /// The key of the entry that decided last; older versions of it are skipped.
+    decided: Vec<u8>,
+    /// True if the current entry was not looked at yet.
+    is_fresh: bool,
+    batch: Batch,
+    /// Entries looked at.
+    rows: u64,
+    /// Do not try for a batch before this many more entries.
+    single: u32,
+}
+
+/// What a filter found in a run of entries.
+#[derive(Default)]
+struct Batch {
+    is_open: bool,
+    found: Vec<u16>,
+    /// How many of them were handed out.
+    handed: usize,
+    /// The slot behind the run.
+    end: usize,
+}
+
+/// A visible row.
+pub(crate) struct ScanRow<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) seq: Seq,
+    pub(crate) row: RowRef<'a>,
+}
+
+/// Entries of one block that no other source comes between.
+pub(crate) struct VisibleRun<'a> {
+    run: BlockRun<'a>,
+    at: Seq,
+    decided: &'a [u8],
+}
+
+/// What is asked of rows. Errors end the scan.
+pub(crate) trait RowFilter {
+    /// Appends the slots of the visible rows of `run` that match, ascending.
+    fn select(&mut self, run: &VisibleRun<'_>, found: &mut Vec<u16>) -> Result<()>;
+
+    /// True if every row matches: then nothing need be asked.
+    fn accepts_all(&self) -> bool {
+        false
+    }
+
+    /// True if the row matches.
+    fn matches(&mut self, row: &ScanRow<'_>) -> Result<bool>;
+}
+
+/// Where a filtered scan stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// On a row that matches.
+    Row,
+    /// Nowhere yet, after much work: at an entry not looked at, whose key [`Scan::key`] tells.
+    Pause,
+    End,
+}
+
+/// Runs shorter than this are not worth a batch.
+const RUN_MIN: usize = 4;
+/// How many entries go one by one after such a run.
+const SINGLES: u32 = 16;
+/// How many entries are looked at between pauses.
+const PAUSE_ROWS: u64 = 16_384;
+
+impl ReadView {
+    /// Calls `with` with the newest row of `key`; `None` if there is none.
+    #[inline]
+    pub(crate) fn get<R>(
+        &self,
+        key: &[u8],
+        with: impl FnOnce(Seq, RowRef<'_>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let found = self.view.read(&self.env, self.env.hash(key), key, self.at, |current| {
+            current.row.map(|row| with(current.seq, row)).transpose()
+        })?;
+        Ok(found.flatten())
+    }
+
+    /// How many ranges the spans touch. Requires: ascending, or descending.
+    pub(crate) fn ranges<'s>(&self, spans: impl Iterator<Item = &'s Span>) -> usize {
+        let ranges = spans.flat_map(|span| self.view.version.ranges_in(span));
+        let mut ids: Vec<_> = ranges.map(|range| range.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids.len()
+    }
+
+    pub(super) fn env(&self) -> &Env {
+        &self.env
+    }
+
+    pub(super) fn version(&self) -> &Version {
+        &self.view.version
+    }
+
+    /// Those that hold anything.
+    pub(super) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        let memtables = self.view.memtables.iter().map(|slot| &slot.memtable);
+        memtables.filter(|memtable| !memtable.is_empty())
+    }
+
+    /// The rows of `span`, which is a part of `whole`; [`Scan::seek`] goes on with other parts.
+    pub(crate) fn scan(&self, whole: &Span, span: &Span) -> Result<Scan> {
+        let merge = Merge::over_view(&self.env, &self.view, whole, span)?;
+        Ok(Scan {
+            merge,
+            at: self.at,
+            decided: Vec::new(),
+            is_fresh: true,
+            batch: Batch::default(),
+            rows: 0,
+            single: 0,
+        })
+    }
+}
+
+impl Scan {
+    /// Goes to the next visible row; false at the end.
+    ///
+    /// # Errors
+    /// Damage and disk errors, now and at every later call.
+    #[inline]
+    pub(crate) fn advance(&mut self) -> Result<bool> {
+        self.leave_current()?;
+        while self.merge.is_valid() {
+            self.rows += 1;
+            if self.decide() {
+                self.is_fresh = false;
+                return Ok(true);
+            }
+            self.merge.advance()?;
+        }
+        Ok(false)
+    }
+
+    /// Goes to the next visible row that matches.
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance), and those of the filter.
+    pub(crate) fn advance_where(&mut self, filter: &mut impl RowFilter) -> Result<Step> {
+        let pause_at = self.rows + PAUSE_ROWS;
+        loop {
+            if self.batch.is_open && self.hand_out()? {
+                return Ok(Step::Row);
+            }
+            self.leave_current()?;
+            if !self.merge.is_valid() {
+                return Ok(Step::End);
+            }
+            if self.rows >= pause_at {
+                return Ok(Step::Pause);
+            }
+            if !filter.accepts_all() && self.open_batch(filter)? {
+                continue;
+            }
+            self.rows += 1;
+            self.is_fresh = false;
+            if self.decide() && filter.matches(&self.row()?)? {
+                return Ok(Step::Row);
+            }
+        }
+    }
+
+    /// Goes on with another part of the span that the scan was made for.
+    pub(crate) fn seek(&mut self, span: &Span) -> Result<()> {
+        self.batch.is_open = false;
+        self.is_fresh = true;
+        self.merge.seek_span(span)
+    }
+
+    /// The current row. Requires that the scan stands on one.
+    #[inline]
+    pub(crate) fn row(&self) -> Result<ScanRow<'_>> {
+        Ok(ScanRow { key: self.key(), seq: self.merge.seq(), row: self.merge.row()? })
+    }
+
+    /// True if there is a current entry.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.merge.is_valid()
+    }
+
+    /// The key of the current entry. Requires that there is one.
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        self.merge.key()
+    }
+
+    /// How many entries were looked at.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// What was read of files.
+    pub(crate) fn counts(&self) -> ReadCounts {
+        self.merge.counts()
+    }
+
+    /// Decides about the current entry: true if it is a visible row.
+    #[inline]
+    fn decide(&mut self) -> bool {
+        let key = self.merge.key();
+        if self.merge.seq() > self.at || key == self.decided.as_slice() {
+            return false;
+        }
+        self.decided.clear();
+        self.decided.extend_from_slice(key);
+        self.merge.kind() == Kind::Put
+    }
+
+    #[inline]
+    fn leave_current(&mut self) -> Result<()> {
+        if !self.is_fresh {
+            self.is_fresh = true;
+            self.merge.advance()?;
+        }
+        Ok(())
+    }
+
+    /// Goes to the next row that the filter found; false if it found no more, and the run is left behind.
+    #[inline]
+    fn hand_out(&mut self) -> Result<bool> {
+        let Some(slot) = self.batch.found.get(self.batch.handed) else {
+            return self.close_batch().map(|()| false);
+        };
+        self.batch.handed += 1;
+        self.merge.go_to_slot(usize::from(*slot))?;
+        Ok(true)
+    }
+
+    /// Asks the filter about the entries from the current one on; false if it is better to go one by one.
+    fn open_batch(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
+        if self.single > 0 {
+            self.single -= 1;
+            return Ok(false);
+        }
+        let Some((files, limit)) = self.merge.top_files() else { return Ok(false) };
+        let Some(run) = files.rest_of_block(limit)? else { return Ok(false) };
+        let (len, end) = (run.slots.len(), run.slots.end);
+        if len < RUN_MIN {
+            self.single = SINGLES;
+            return Ok(false);
+        }
+        self.batch.found.clear();
+        let run = VisibleRun { run, at: self.at, decided: &self.decided };
+        filter.select(&run, &mut self.batch.found)?;
+        if let Some(key) = run.last_decided()? {
+            let (prefix, suffix) = (run.prefix().to_owned(), key.to_owned());
+            self.decided.clear();
+            self.decided.extend_from_slice(&prefix);
+            self.decided.extend_from_slice(&suffix);
+        }
+        self.rows += len as u64;
+        self.batch =
+            Batch { is_open: true, found: std::mem::take(&mut self.batch.found), handed: 0, end };
+        Ok(true)
+    }
+
+    fn close_batch(&mut self) -> Result<()> {
+        self.batch.is_open = false;
+        self.is_fresh = true;
+        self.merge.leave_run(self.batch.end)
+    }
+}
+
+impl<'a> VisibleRun<'a> {
+    /// Calls `with` with the slot, the entry and the row of each visible row.
+    #[inline]
+    pub(crate) fn visit(
+        &self,
+        mut with: impl FnMut(u16, &RunEntry<'a>, RowRef<'a>) -> Result<()>,
+    ) -> Result<()> {
+        let mut decided = self.decided.strip_prefix(self.run.prefix());
+        for slot in self.run.slots.clone() {
+            let entry = self.run.entry(slot)?;
+            if entry.seq > self.at || decided == Some(entry.suffix) {
+                continue;
+            }
+            decided = Some(entry.suffix);
+            if entry.kind == Kind::Put {
+                // A block has fewer slots than that.
+                let slot = u16::try_from(slot).unwrap_or(u16::MAX);
+                with(slot, &entry, self.run.row(&entry)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What every key of the run begins with.
+    pub(crate) fn prefix(&self) -> &'a [u8] {
+        self.run.prefix()
+    }
+
+    /// A problem with what a row of the run holds.
+    #[cold]
+    pub(crate) fn damaged(&self, error: DecodeError) -> Error {
+        self.run.damaged(error)
+    }
+
+    /// The end of the last key about which the run decides anything.
+    fn last_decided(&self) -> Result<Option<&'a [u8]>> {
+        for slot in self.run.slots.clone().rev() {
+            let entry = self.run.entry(slot)?;
+            if entry.seq <= self.at {
+                return Ok(Some(entry.suffix));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Engine {
+    /// The state as of `at`, or as of now.
+    pub(crate) fn read_view(&self, at: Option<Seq>) -> ReadView {
+        // The view before the Seq: see `view`.
+        let view = self.view.load_full();
+        let at = at.filter(|_| !planted!("scan-ignores-snapshot"));
+        let at = at.unwrap_or_else(|| self.rounds.published());
+        ReadView { env: Arc::clone(&self.env), view, at }
+    }
+
+    /// The rows of `span` as of `at`, or as of now.
+    pub(crate) fn scan(&self, span: &Span, at: Option<Seq>) -> Result<Scan> {
+        self.read_view(at).scan(span, span)
+    }
+}

@@ -1,0 +1,380 @@
+//! Filters compiled once a shape: each comparison knows its property's offset and its literal's bytes.
+//!
+//! Invariants
+//! * the answer is that of `compare`, which says what comparisons mean;
+//! * nothing is allocated for a row, unless it describes itself;
+//! * what a comparison needs not know is not read: absent and mismatched properties are constants of a shape.
+//!
+//! Not here: which rows there are to ask about (`lsm::scan`), whole blocks (`prune`).
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::codec::DecodeError;
+use crate::error::{Error, Result};
+use crate::format::key::ranked_text;
+use crate::lsm::{RowFilter, ScanRow, VisibleRun};
+use crate::model::{EdmType, RowRef, Seq, Shape, Value, VariablePlace, utf16_cmp};
+
+use super::filter::{CompareOp, Comparison, Node, Property};
+
+/// A filter that remembers what it became for each shape it met.
+pub(crate) struct Evaluator {
+    /// `None`: every row.
+    node: Option<Node>,
+    programs: Vec<Program>,
+    /// Where the program of a shape is, by the shape's address; the programs keep the shapes.
+    by_shape: HashMap<usize, usize>,
+    last: usize,
+}
+
+struct Program {
+    shape: Arc<Shape>,
+    expr: Expr,
+}
+
+/// A filter for rows of one shape.
+#[derive(Debug, PartialEq)]
+enum Expr {
+    Const(bool),
+    Test(Test),
+    All(Box<[Expr]>),
+    Any(Box<[Expr]>),
+    Not(Box<Expr>),
+}
+
+/// A comparison with a property that rows of the shape have, in a type that the literal can be compared with.
+#[derive(Debug, PartialEq)]
+enum Test {
+    Boolean { at: usize, op: CompareOp, value: bool },
+    Int32 { at: usize, range: Within<i32> },
+    Int64 { at: usize, range: Within<i64> },
+    DateTime { at: usize, range: Within<u64> },
+    Double { at: usize, op: CompareOp, value: f64 },
+    Guid { at: usize, op: CompareOp, value: [u8; 16] },
+    String { place: VariablePlace, op: CompareOp, value: Box<[u8]> },
+    Binary { place: VariablePlace, op: CompareOp, value: Box<[u8]> },
+    Timestamp(Within<u64>),
+    PartitionKey { op: CompareOp, value: Box<[u8]> },
+    RowKey { op: CompareOp, value: Box<[u8]> },
+}
+
+/// A comparison of integers as bounds: one form for all operators.
+#[derive(Debug, PartialEq)]
+struct Within<T> {
+    low: T,
+    high: T,
+    inside: bool,
+}
+
+/// What is known of a row; its key is in two parts.
+pub(super) struct Fields<'a> {
+    pub(super) key: (&'a [u8], &'a [u8]),
+    pub(super) seq: Seq,
+    pub(super) body: &'a [u8],
+}
+
+/// More shapes than this are forgotten and compiled again.
+const PROGRAMS_MAX: usize = 1024;
+const TABLE_ID_BYTES: usize = 4;
+
+impl Evaluator {
+    pub(crate) fn new(node: Option<Node>) -> Self {
+        Self { node, programs: Vec::new(), by_shape: HashMap::new(), last: 0 }
+    }
+
+    /// True if the row matches.
+    #[inline]
+    pub(super) fn test(
+        &mut self,
+        fields: &Fields<'_>,
+        row: &RowRef<'_>,
+    ) -> Result<bool, DecodeError> {
+        if self.node.is_none() {
+            return Ok(true);
+        }
+        let shape = row.shape.arc();
+        if let Some(program) = self.programs.get(self.last)
+            && Arc::ptr_eq(&program.shape, shape)
+        {
+            return program.expr.test(fields);
+        }
+        self.test_other(fields, row)
+    }
+
+    #[cold]
+    fn test_other(&mut self, fields: &Fields<'_>, row: &RowRef<'_>) -> Result<bool, DecodeError> {
+        let shape = row.shape.arc();
+        if row.shape.is_own() {
+            return self.compile(shape).test(fields);
+        }
+        let address = Arc::as_ptr(shape).addr();
+        self.last = match self.by_shape.get(&address) {
+            Some(index) => *index,
+            None => self.add(address, shape),
+        };
+        self.programs.get(self.last).map_or(Ok(false), |program| program.expr.test(fields))
+    }
+
+    fn add(&mut self, address: usize, shape: &Arc<Shape>) -> usize {
+        if self.programs.len() == PROGRAMS_MAX {
+            self.programs.clear();
+            self.by_shape.clear();
+        }
+        let index = self.programs.len();
+        let expr = self.compile(shape);
+        self.programs.push(Program { shape: Arc::clone(shape), expr });
+        self.by_shape.insert(address, index);
+        index
+    }
+
+    fn compile(&self, shape: &Shape) -> Expr {
+        self.node.as_ref().map_or(Expr::Const(true), |node| compile(node, shape))
+    }
+}
+
+impl RowFilter for Evaluator {
+    fn select(&mut self, run: &VisibleRun<'_>, found: &mut Vec<u16>) -> Result<()> {
+        let prefix = run.prefix();
+        run.visit(|slot, entry, row| {
+            let fields = Fields { key: (prefix, entry.suffix), seq: entry.seq, body: row.body };
+            if self.test(&fields, &row).map_err(|error| run.damaged(error))? {
+                found.push(slot);
+            }
+            Ok(())
+        })
+    }
+
+    fn accepts_all(&self) -> bool {
+        self.node.is_none()
+    }
+
+    fn matches(&mut self, row: &ScanRow<'_>) -> Result<bool> {
+        let fields = Fields { key: (row.key, &[]), seq: row.seq, body: row.row.body };
+        let found = self.test(&fields, &row.row);
+        found.map_err(|error| Error::decode("row".as_ref(), 0, error))
+    }
+}
+
+impl Expr {
+    fn test(&self, fields: &Fields<'_>) -> Result<bool, DecodeError> {
+        match self {
+            Expr::Const(answer) => Ok(*answer),
+            Expr::Test(test) => test.holds(fields),
+            Expr::All(list) => {
+                for expr in list {
+                    if !expr.test(fields)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            Expr::Any(list) => {
+                for expr in list {
+                    if expr.test(fields)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Expr::Not(inner) => inner.test(fields).map(|answer| !answer),
+        }
+    }
+}
+
+impl Test {
+    #[inline]
+    fn holds(&self, fields: &Fields<'_>) -> Result<bool, DecodeError> {
+        let body = fields.body;
+        Ok(match self {
+            Test::Boolean { at, op, value } => {
+                let [byte] = Shape::fixed_at(body, *at)?;
+                op.admits((byte != 0).cmp(value))
+            }
+            Test::Int32 { at, range } => {
+                range.holds(i32::from_le_bytes(Shape::fixed_at(body, *at)?))
+            }
+            Test::Int64 { at, range } => {
+                range.holds(i64::from_le_bytes(Shape::fixed_at(body, *at)?))
+            }
+            Test::DateTime { at, range } => {
+                range.holds(u64::from_le_bytes(Shape::fixed_at(body, *at)?))
+            }
+            Test::Double { at, op, value } => {
+                op.accepts_partial(f64::from_le_bytes(Shape::fixed_at(body, *at)?), *value)
+            }
+            Test::Guid { at, op, value } => op.admits(Shape::fixed_at(body, *at)?.cmp(value)),
+            Test::String { place, op, value } => op.accepts_text(place.read(body)?, value),
+            Test::Binary { place, op, value } => op.admits(place.read(body)?.cmp(value)),
+            Test::Timestamp(range) => range.holds(fields.seq.ticks()),
+            Test::PartitionKey { op, value } => op.admits(compare_parts(fields.parts().0, value)),
+            Test::RowKey { op, value } => op.admits(compare_parts(fields.parts().1, value)),
+        })
+    }
+}
+
+impl<'a> Fields<'a> {
+    /// PartitionKey and RowKey as encoded, each in two parts.
+    pub(super) fn parts(&self) -> ((&'a [u8], &'a [u8]), (&'a [u8], &'a [u8])) {
+        let (first, second) = self.key;
+        let end = |part: &[u8], from: usize| {
+            let rest = part.get(from..).unwrap_or_default();
+            rest.iter().position(|byte| *byte == 0).map(|at| at + from)
+        };
+        let split = |part: &'a [u8], from: usize, at: usize| {
+            let key = part.get(from..at).unwrap_or_default();
+            (key, part.get(at + 1..).unwrap_or_default())
+        };
+        if let Some(at) = end(first, TABLE_ID_BYTES) {
+            let (partition, row) = split(first, TABLE_ID_BYTES, at);
+            return ((partition, &[]), (row, second));
+        }
+        // The prefix of a block may end inside the table's id.
+        let from = TABLE_ID_BYTES.saturating_sub(first.len());
+        let at = end(second, from).unwrap_or(second.len());
+        let (partition, row) = split(second, from, at);
+        ((first.get(TABLE_ID_BYTES..).unwrap_or_default(), partition), (row, &[]))
+    }
+}
+
+impl<T: PartialOrd + Copy> Within<T> {
+    #[inline]
+    fn holds(&self, value: T) -> bool {
+        (self.low <= value && value <= self.high) == self.inside
+    }
+
+    /// `x op value` for integers between `least` and `greatest`.
+    fn new(op: CompareOp, value: T, least: T, greatest: T) -> Self {
+        let (low, high, inside) = match op {
+            CompareOp::Eq => (value, value, true),
+            CompareOp::Ne => (value, value, false),
+            CompareOp::Le => (least, value, true),
+            CompareOp::Gt => (least, value, false),
+            CompareOp::Ge => (value, greatest, true),
+            CompareOp::Lt => (value, greatest, false),
+        };
+        Self { low, high, inside }
+    }
+}
+
+impl CompareOp {
+    /// As IEEE 754 says: nothing but `ne` holds for a NaN.
+    #[inline]
+    fn accepts_partial(self, a: f64, b: f64) -> bool {
+        match self {
+            CompareOp::Eq => a == b,
+            CompareOp::Ne => a != b,
+            CompareOp::Lt => a < b,
+            CompareOp::Le => a <= b,
+            CompareOp::Gt => a > b,
+            CompareOp::Ge => a >= b,
+        }
+    }
+
+    #[inline]
+    fn accepts_text(self, text: &[u8], literal: &[u8]) -> bool {
+        match self {
+            CompareOp::Eq => text == literal,
+            CompareOp::Ne => text != literal,
+            _ => self.admits(utf16_cmp(text, literal)),
+        }
+    }
+}
+
+/// The filter for rows of `shape`, constants folded.
+fn compile(node: &Node, shape: &Shape) -> Expr {
+    let all = |nodes: &[Node], neutral: bool| {
+        let mut list = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            match compile(node, shape) {
+                Expr::Const(answer) if answer == neutral => {}
+                Expr::Const(answer) => return Expr::Const(answer),
+                expr => list.push(expr),
+            }
+        }
+        match (list.len(), neutral) {
+            (0, _) => Expr::Const(neutral),
+            (1, _) => list.swap_remove(0),
+            (_, true) => Expr::All(list.into()),
+            (_, false) => Expr::Any(list.into()),
+        }
+    };
+    match node {
+        Node::All => Expr::Const(true),
+        // Refused before anything is read.
+        Node::TooDeep => Expr::Const(false),
+        Node::And(nodes) => all(nodes, true),
+        Node::Or(nodes) => all(nodes, false),
+        Node::Not(inner) => match compile(inner, shape) {
+            Expr::Const(answer) => Expr::Const(!answer),
+            expr => Expr::Not(expr.into()),
+        },
+        Node::Compare(comparison) => compile_comparison(comparison, shape),
+    }
+}
+
+fn compile_comparison(comparison: &Comparison, shape: &Shape) -> Expr {
+    let (op, value) = (comparison.op, &comparison.value);
+    let test = match (&comparison.property, value) {
+        (Property::PartitionKey, Value::String(text)) => {
+            Some(Test::PartitionKey { op, value: ranked_text(text).into() })
+        }
+        (Property::RowKey, Value::String(text)) => {
+            Some(Test::RowKey { op, value: ranked_text(text).into() })
+        }
+        (Property::Timestamp, Value::DateTime(time)) => {
+            Some(Test::Timestamp(Within::new(op, time.ticks(), 0, u64::MAX)))
+        }
+        (Property::Named(name), _) => match shape.find(name) {
+            Some(index) => compile_named(op, value, shape, index),
+            None => return Expr::Const(false),
+        },
+        _ => None,
+    };
+    // A property of a type that the literal is not compared with counts as less than it.
+    let mismatch = Expr::Const(matches!(op, CompareOp::Ne | CompareOp::Lt | CompareOp::Le));
+    test.map_or(mismatch, Expr::Test)
+}
+
+/// The test of property `index` of the shape; `None` if its type does not agree with the literal's.
+fn compile_named(op: CompareOp, value: &Value, shape: &Shape, index: usize) -> Option<Test> {
+    let edm = shape.property(index).1;
+    let at = if edm.fixed_width().is_some() { shape.fixed_offset(index) } else { 0 };
+    let place = || shape.variable_place(index);
+    Some(match (edm, value) {
+        (EdmType::Boolean, Value::Boolean(value)) => Test::Boolean { at, op, value: *value },
+        (EdmType::Int32, Value::Int32(value)) => {
+            Test::Int32 { at, range: Within::new(op, *value, i32::MIN, i32::MAX) }
+        }
+        (EdmType::Int64, Value::Int32(value)) => {
+            Test::Int64 { at, range: Within::new(op, i64::from(*value), i64::MIN, i64::MAX) }
+        }
+        (EdmType::Int64, Value::Int64(value)) => {
+            Test::Int64 { at, range: Within::new(op, *value, i64::MIN, i64::MAX) }
+        }
+        (EdmType::Double, Value::Int32(value)) => Test::Double { at, op, value: f64::from(*value) },
+        (EdmType::Double, Value::Int64(value)) => Test::Double { at, op, value: *value as f64 },
+        (EdmType::Double, Value::Double(value)) => Test::Double { at, op, value: *value },
+        (EdmType::DateTime, Value::DateTime(time)) => {
+            Test::DateTime { at, range: Within::new(op, time.ticks(), 0, u64::MAX) }
+        }
+        (EdmType::Guid, Value::Guid(value)) => Test::Guid { at, op, value: *value.as_bytes() },
+        (EdmType::String, Value::String(value)) => {
+            Test::String { place: place(), op, value: value.as_bytes().into() }
+        }
+        (EdmType::Binary, Value::Binary(value)) => {
+            Test::Binary { place: place(), op, value: value.as_slice().into() }
+        }
+        _ => return None,
+    })
+}
+
+/// Compares what is in two parts with a whole.
+fn compare_parts((first, second): (&[u8], &[u8]), whole: &[u8]) -> Ordering {
+    match whole.split_at_checked(first.len()) {
+        Some((start, rest)) => first.cmp(start).then_with(|| second.cmp(rest)),
+        // `first` alone is longer: it cannot be equal.
+        None => first.cmp(whole),
+    }
+}

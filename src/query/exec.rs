@@ -1,0 +1,254 @@
+//! Carrying a plan out: interval after interval, in one state of the database.
+//!
+//! Invariants
+//! * everything that one cursor reads is one state: a view and a Seq, taken when it begins;
+//! * rows come in key order, or in its reverse, and each at most once;
+//! * a cursor that worked long without finding a row says so: whoever has a budget looks at it then.
+//!
+//! Not here: where pages end (`page`), what was found about a plan (`explain`).
+
+use crate::error::{Error, Result};
+use crate::format::key::user_key;
+use crate::format::names::TableId;
+use crate::format::span::Span;
+use crate::lsm::{ReadCounts, ReadView, ReverseScan, RowFilter, Scan, ScanRow, Step};
+use crate::model::{KeyPart, Row, RowRef, Seq, check_key};
+
+use super::Query;
+use super::key_range::KeyRange;
+use super::plan::Plan;
+
+/// A query being carried out.
+pub(super) struct Cursor<F> {
+    view: ReadView,
+    filter: F,
+    intervals: Intervals,
+    /// Made for the first interval that is no point, and for all that follow.
+    scan: Option<Box<Scan>>,
+    /// What the current row is in.
+    place: Place,
+    /// The interval that was looked up last, if it was a point.
+    last_point: Option<usize>,
+    counts: Counts,
+}
+
+/// What a cursor did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    /// Rows and tombstones looked at, whether visible or not.
+    pub(super) rows: u64,
+    pub(super) points: u64,
+    pub(super) read: ReadCounts,
+}
+
+/// The intervals that are still to be read, and whether backwards.
+struct Intervals {
+    spans: Vec<Interval>,
+    /// How many were taken.
+    taken: usize,
+    reverse: bool,
+}
+
+/// Some keys to read, all in one table.
+struct Interval {
+    span: Span,
+    is_point: bool,
+}
+
+enum Place {
+    /// Between intervals.
+    Between,
+    Point(Point),
+    /// In `Cursor::scan`.
+    Scan,
+    Reverse(Box<ReverseScan>),
+}
+
+/// A row found by its key, copied: what it was found in is not held.
+struct Point {
+    key: Box<[u8]>,
+    seq: Seq,
+    row: Row,
+}
+
+/// How many points are looked up between pauses.
+const PAUSE_POINTS: u64 = 4_096;
+
+impl<F: RowFilter> Cursor<F> {
+    /// A cursor over the intervals of `plan` in `table`, as far as they lie in the query's range and not before its
+    /// token.
+    pub(super) fn new(
+        view: ReadView,
+        filter: F,
+        table: TableId,
+        plan: &Plan,
+        query: &Query,
+    ) -> Self {
+        let reverse = query.reverse;
+        let bound = bound(query, table);
+        let cut = |interval: &KeyRange| {
+            let whole = interval.span(table);
+            let span = whole.intersect(bound.as_ref()?)?;
+            let is_point = match interval.as_point() {
+                // No entity can have such keys.
+                Some((pk, rk)) if !is_possible(pk, rk) => return None,
+                Some(_) => span == whole,
+                None => false,
+            };
+            Some(Interval { span, is_point })
+        };
+        let mut spans: Vec<Interval> = plan.intervals.iter().filter_map(cut).collect();
+        if reverse {
+            spans.reverse();
+        }
+        let intervals = Intervals { spans, taken: 0, reverse };
+        let place = Place::Between;
+        let (last_point, counts) = (None, Counts::default());
+        Self { view, filter, intervals, scan: None, place, last_point, counts }
+    }
+
+    /// Goes to the next row that matches.
+    ///
+    /// # Errors
+    /// Damage and disk errors; the cursor must not be used after one.
+    #[inline]
+    pub(super) fn advance(&mut self) -> Result<Step> {
+        let mut points = 0;
+        loop {
+            let step = match (&mut self.place, &mut self.scan) {
+                (Place::Scan, Some(scan)) => scan.advance_where(&mut self.filter)?,
+                (Place::Reverse(scan), _) => scan.advance_where(&mut self.filter)?,
+                _ => Step::End,
+            };
+            if step != Step::End {
+                return Ok(step);
+            }
+            if points == PAUSE_POINTS {
+                return Ok(Step::Pause);
+            }
+            points += 1;
+            if !self.next_interval()? {
+                return Ok(Step::End);
+            }
+            if matches!(self.place, Place::Point(_)) {
+                return Ok(Step::Row);
+            }
+        }
+    }
+
+    /// The current row. Requires that the cursor stands on one.
+    #[inline]
+    pub(super) fn row(&self) -> Result<ScanRow<'_>> {
+        match (&self.place, &self.scan) {
+            (Place::Scan, Some(scan)) => scan.row(),
+            (Place::Reverse(scan), _) => scan.row(),
+            (Place::Point(point), _) => Ok(point.row()),
+            _ => Err(Error::corrupt("query".as_ref(), 0, "cursor", "on no row")),
+        }
+    }
+
+    /// The key at which a reader that stops now goes on; `None` at the end. Everything before it, in the direction of
+    /// reading, was read.
+    pub(super) fn position(&self) -> Option<&[u8]> {
+        match (&self.place, &self.scan) {
+            (Place::Scan, Some(scan)) if scan.is_valid() => Some(scan.key()),
+            (Place::Reverse(scan), _) if scan.is_valid() => Some(scan.key()),
+            (Place::Point(point), _) => Some(&point.key),
+            // It is looked up again, and again in vain.
+            _ => {
+                self.last_point.and_then(|at| self.intervals.spans.get(at)).map(|at| &*at.span.low)
+            }
+        }
+    }
+
+    /// The filter, with what it remembers.
+    pub(super) fn into_filter(self) -> F {
+        self.filter
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = self.counts;
+        if let Some(scan) = &self.scan {
+            counts.rows += scan.rows();
+            counts.read = scan.counts();
+        }
+        if let Place::Reverse(scan) = &self.place {
+            counts.rows += scan.rows();
+        }
+        counts
+    }
+
+    /// The ranges of the table that the intervals touch.
+    pub(super) fn ranges(&self) -> usize {
+        let spans = self.intervals.spans.iter().map(|interval| &interval.span);
+        self.view.ranges(spans)
+    }
+
+    /// Begins the next interval; false if there is none.
+    fn next_interval(&mut self) -> Result<bool> {
+        if let Place::Reverse(scan) = &self.place {
+            self.counts.rows += scan.rows();
+        }
+        self.place = Place::Between;
+        let Some(interval) = self.intervals.spans.get(self.intervals.taken) else {
+            return Ok(false);
+        };
+        self.last_point = interval.is_point.then_some(self.intervals.taken);
+        self.intervals.taken += 1;
+        if interval.is_point {
+            self.counts.points += 1;
+            self.counts.rows += 1;
+            if let Some(point) = look_up(&self.view, &interval.span.low, &mut self.filter)? {
+                self.place = Place::Point(point);
+            }
+        } else if self.intervals.reverse {
+            self.place = Place::Reverse(Box::new(self.view.scan_reverse(&interval.span)?));
+        } else {
+            match &mut self.scan {
+                Some(scan) => scan.seek(&interval.span)?,
+                None => {
+                    let last =
+                        self.intervals.spans.last().and_then(|last| last.span.high.as_deref());
+                    let whole = Span::new(&interval.span.low, last);
+                    self.scan = Some(Box::new(self.view.scan(&whole, &interval.span)?));
+                }
+            }
+            self.place = Place::Scan;
+        }
+        Ok(true)
+    }
+}
+
+impl Point {
+    fn row(&self) -> ScanRow<'_> {
+        ScanRow { key: &self.key, seq: self.seq, row: self.row.as_ref() }
+    }
+}
+
+/// What may be read at all; `None`: nothing.
+fn bound(query: &Query, table: TableId) -> Option<Span> {
+    let span = query.range.span(table);
+    let Some(from) = &query.from else { return Some(span) };
+    let mut key = user_key(table, &from.partition_key, &from.row_key);
+    let part = if query.reverse {
+        // The key itself is still to be read.
+        key.push(0);
+        Span::new(&[], Some(&key))
+    } else {
+        Span::new(&key, None)
+    };
+    span.intersect(&part)
+}
+
+fn is_possible(pk: &str, rk: &str) -> bool {
+    check_key(KeyPart::PartitionKey, pk).is_ok() && check_key(KeyPart::RowKey, rk).is_ok()
+}
+
+fn look_up(view: &ReadView, key: &[u8], filter: &mut impl RowFilter) -> Result<Option<Point>> {
+    let found = view.get(key, |seq, row: RowRef<'_>| {
+        let row = ScanRow { key, seq, row };
+        let matches = filter.matches(&row)?;
+        Ok(matches.then(|| Point { key: key.into(), seq, row: row.row.to_row() }))
+    })?;
+    Ok(found.flatten())
+}

@@ -1,0 +1,266 @@
+//! What a query took: its plan in the service's words, what was read, what was skipped, and the time.
+//!
+//! Not here: the plan itself (`plan`), JSON (`wire`).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::error::Result;
+use crate::lsm::{RowFilter, Step};
+
+use super::Query;
+use super::exec::{Counts, Cursor};
+use super::plan::{Class, Plan, plan};
+
+/// What a query took.
+///
+/// ```
+/// # fn main() -> rowstone::Result<()> {
+/// # use rowstone::{Db, Entity};
+/// let parts = Db::open_in_memory()?.create_table("parts")?;
+/// parts.insert(Entity::new("bolts", "m4x20").with("Price", 0.12))?;
+/// let explain = parts.query("PartitionKey eq 'bolts' and RowKey eq 'm4x20'")?.explain()?;
+/// assert_eq!(explain.class(), "Point query");
+/// assert_eq!((explain.intervals().len(), explain.rows_returned()), (1, 1));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Explain {
+    filter: String,
+    plan: Option<Arc<Plan>>,
+    ranges: usize,
+    counts: Counts,
+    returned: u64,
+    planning: Duration,
+    finding: Duration,
+    building: Duration,
+}
+
+/// Tells the phases of a query apart; does not ask the clock if nobody wants to know.
+pub(super) struct Watch<'q> {
+    clock: &'q dyn Clock,
+    on: bool,
+    last: Duration,
+    planning: Duration,
+    finding: Duration,
+    building: Duration,
+}
+
+/// How many intervals the text form lists.
+const INTERVALS_SHOWN: usize = 8;
+
+impl Explain {
+    pub(super) fn new(query: &Query) -> Self {
+        Self {
+            filter: query.filter.to_string(),
+            plan: None,
+            ranges: 0,
+            counts: Counts::default(),
+            returned: 0,
+            planning: Duration::ZERO,
+            finding: Duration::ZERO,
+            building: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn note<F: RowFilter>(
+        &mut self,
+        plan: Plan,
+        cursor: &Cursor<F>,
+        watch: &Watch<'_>,
+        returned: u64,
+    ) {
+        self.plan = Some(Arc::new(plan));
+        self.ranges = cursor.ranges();
+        self.counts = cursor.counts();
+        self.returned = returned;
+        self.planning = watch.planning;
+        self.finding = watch.finding;
+        self.building = watch.building;
+    }
+
+    /// The filter's text; empty if all entities were asked for.
+    pub fn filter(&self) -> &str {
+        &self.filter
+    }
+
+    /// What was done, in the service's words: `Point query`, `Row range scan`, `Partition scan`, …
+    pub fn class(&self) -> &'static str {
+        self.class_of(|plan| plan.class).0
+    }
+
+    /// How well that does: what it costs, and when it is good.
+    pub fn rating(&self) -> &'static str {
+        self.class_of(|plan| plan.class).1
+    }
+
+    /// What the service would do with the same filter: it reads whole partitions or tables for many an `or`.
+    pub fn service_class(&self) -> &'static str {
+        self.class_of(|plan| plan.service_class).0
+    }
+
+    /// The intervals of keys that were read, in order.
+    pub fn intervals(&self) -> Vec<String> {
+        let plan = self.plan.iter();
+        plan.flat_map(|plan| &plan.intervals).map(ToString::to_string).collect()
+    }
+
+    /// What rows in the intervals were asked; `None` if nothing.
+    pub fn rest(&self) -> Option<String> {
+        self.plan.as_ref()?.rest.as_ref().map(ToString::to_string)
+    }
+
+    /// Ranges of the table that the intervals touch.
+    pub fn ranges(&self) -> u64 {
+        self.ranges as u64
+    }
+
+    /// Table files that were read.
+    pub fn files_read(&self) -> u64 {
+        self.counts.read.files
+    }
+
+    /// Table files in the intervals that were not read because no row in them could match.
+    pub fn files_skipped(&self) -> u64 {
+        self.counts.read.files_skipped
+    }
+
+    /// Blocks of rows that were read.
+    pub fn blocks_read(&self) -> u64 {
+        self.counts.read.blocks
+    }
+
+    /// Blocks of rows that were not read because no row in them could match.
+    pub fn blocks_skipped(&self) -> u64 {
+        self.counts.read.blocks_skipped
+    }
+
+    /// Entities that were looked up by their keys.
+    pub fn points(&self) -> u64 {
+        self.counts.points
+    }
+
+    /// Versions of rows that were looked at, those not visible and tombstones included.
+    pub fn rows_looked_at(&self) -> u64 {
+        self.counts.rows
+    }
+
+    /// Entities returned.
+    pub fn rows_returned(&self) -> u64 {
+        self.returned
+    }
+
+    /// The time for the plan.
+    pub fn planning_time(&self) -> Duration {
+        self.planning
+    }
+
+    /// The time for finding rows: seeking, reading, evaluating.
+    pub fn finding_time(&self) -> Duration {
+        self.finding
+    }
+
+    /// The time for making entities of what was found.
+    pub fn building_time(&self) -> Duration {
+        self.building
+    }
+
+    fn class_of(&self, of: impl Fn(&Plan) -> Class) -> (&'static str, &'static str) {
+        self.plan.as_ref().map_or(("", ""), |plan| (of(plan).word(), of(plan).rating()))
+    }
+}
+
+impl fmt::Display for Explain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let filter = if self.filter.is_empty() { "(all)" } else { &self.filter };
+        writeln!(f, "filter     {filter}")?;
+        writeln!(f, "class      {}: {}", self.class(), self.rating())?;
+        if self.service_class() != self.class() {
+            writeln!(f, "service    {}", self.service_class())?;
+        }
+        let intervals = self.intervals();
+        writeln!(f, "intervals  {}", intervals.len())?;
+        for interval in intervals.iter().take(INTERVALS_SHOWN) {
+            writeln!(f, "           {interval}")?;
+        }
+        if intervals.len() > INTERVALS_SHOWN {
+            writeln!(f, "           … {} more", intervals.len() - INTERVALS_SHOWN)?;
+        }
+        let rest = self.rest();
+        writeln!(f, "evaluated  {}", rest.as_deref().unwrap_or("nothing: the keys decide"))?;
+        writeln!(f, "ranges     {}", self.ranges())?;
+        writeln!(f, "files      {} read, {} skipped", self.files_read(), self.files_skipped())?;
+        writeln!(f, "blocks     {} read, {} skipped", self.blocks_read(), self.blocks_skipped())?;
+        writeln!(
+            f,
+            "rows       {} looked at, {} returned",
+            self.rows_looked_at(),
+            self.rows_returned()
+        )?;
+        write!(
+            f,
+            "time       {:?} planning, {:?} finding, {:?} building",
+            self.planning, self.finding, self.building
+        )
+    }
+}
+
+impl<'q> Watch<'q> {
+    pub(super) fn new(query: &'q Query, on: bool) -> Self {
+        let clock = &*query.table.engine.env.clock;
+        let zero = Duration::ZERO;
+        let last = if on { clock.monotonic() } else { zero };
+        Self { clock, on, last, planning: zero, finding: zero, building: zero }
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    pub(super) fn planned(&mut self) {
+        let lap = self.lap();
+        self.planning += lap;
+    }
+
+    pub(super) fn found(&mut self) {
+        let lap = self.lap();
+        self.finding += lap;
+    }
+
+    pub(super) fn built(&mut self) {
+        let lap = self.lap();
+        self.building += lap;
+    }
+
+    fn lap(&mut self) -> Duration {
+        if !self.on {
+            return Duration::ZERO;
+        }
+        let last = std::mem::replace(&mut self.last, self.clock.monotonic());
+        self.last.saturating_sub(last)
+    }
+}
+
+/// Reads all that `query` would, and keeps nothing.
+pub(super) fn run(query: &Query) -> Result<Explain> {
+    let mut explain = Explain::new(query);
+    let mut watch = Watch::new(query, true);
+    let plan = plan(query.filter.node());
+    watch.planned();
+    let mut cursor = query.begin_with(&plan, |evaluator| evaluator)?;
+    let mut returned = 0;
+    let top = query.top.map_or(u64::MAX, |top| top as u64);
+    while returned < top {
+        match cursor.advance()? {
+            Step::End => break,
+            Step::Pause => {}
+            Step::Row => returned += 1,
+        }
+    }
+    watch.found();
+    explain.note(plan, &cursor, &watch, returned);
+    Ok(explain)
+}
