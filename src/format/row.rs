@@ -33,6 +33,12 @@ pub(crate) fn decode_row<'a>(
     bytes: &'a [u8],
     lookup: impl Fn(u32) -> Option<&'a Arc<Shape>>,
 ) -> Result<RowRef<'a>, DecodeError> {
+    // The common row, at once: a number of one byte.
+    if let Some((&head @ 1..0x80, body)) = bytes.split_first()
+        && let Some(shape) = lookup(u32::from(head) - 1)
+    {
+        return Ok(RowRef { shape: ShapeRef::Shared(shape), body });
+    }
     let mut cursor = Cursor::new(STRUCTURE, bytes);
     let shape = match shape_number(cursor.varint()?) {
         Some(number) => match u32::try_from(number).ok().and_then(lookup) {

@@ -8,6 +8,7 @@
 //! Not here: the frame and its checksum (`block`), what a row says (`row`); rows are bytes here.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use crate::codec::{Cursor, DecodeError, put_varint, varint_len};
 use crate::format::Kind;
@@ -100,6 +101,40 @@ impl<'a> RowBlock<'a> {
         let parts = self.bytes.get(suffix_at..row_at).zip(self.bytes.get(row_at..end));
         let (suffix, row) = parts.ok_or_else(|| bad_entry(suffix_at))?;
         Ok(BlockEntry { suffix, seq, kind, row })
+    }
+
+    /// Calls `with` with each entry of `slots`, in order: what [`entry`](Self::entry) gives, at half its cost.
+    #[inline]
+    pub(crate) fn visit<E: From<DecodeError>>(
+        &self,
+        slots: Range<usize>,
+        mut with: impl FnMut(usize, BlockEntry<'a>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut start = self.offset(slots.start);
+        for slot in slots {
+            let end = match slot + 1 {
+                next if next == self.layout.count => Some(self.bytes.len()),
+                next => self.offset(next),
+            };
+            let span = start.zip(end).and_then(|(start, end)| self.bytes.get(start..end));
+            let entry = match span.and_then(|span| self.short_entry(span)) {
+                Some(entry) => entry,
+                None => self.entry(slot)?,
+            };
+            with(slot, entry)?;
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// The entry that is all of `bytes`, if it has the common form.
+    #[inline]
+    fn short_entry(&self, bytes: &'a [u8]) -> Option<BlockEntry<'a>> {
+        let (&[len @ 0..0x80, kind], rest) = bytes.split_first_chunk()? else { return None };
+        let delta = u64::from_le_bytes(*rest.first_chunk()?) & self.layout.seq_mask;
+        let parts = rest.get(self.layout.seq_width..)?.split_at_checked(usize::from(len))?;
+        let seq = Seq(self.layout.seq_min.wrapping_add(delta));
+        Some(BlockEntry { suffix: parts.0, seq, kind: Kind::from_code(kind)?, row: parts.1 })
     }
 
     /// Where the parts of the entry in `slot` are; all in the block.

@@ -236,6 +236,19 @@ impl Merge {
         }
     }
 
+    /// Key, Seq and row of a put; requires one.
+    #[inline]
+    pub(super) fn current(&self) -> Result<(&[u8], Seq, RowRef<'_>)> {
+        match self.top() {
+            Some(Source::Files(FilesIter { iter: Some(iter), .. })) => {
+                Ok((iter.key(), iter.seq(), iter.row()?))
+            }
+            Some(source) => Ok((source.key(), source.seq(), source.row(&self.env)?)),
+            None => Err(Error::corrupt("merge".as_ref(), 0, "iterator", "no current entry")),
+        }
+    }
+
+    #[inline]
     fn top(&self) -> Option<&Source> {
         self.heap.first().map(|top| &self.sources[*top])
     }

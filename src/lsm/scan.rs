@@ -11,14 +11,15 @@
 use std::sync::Arc;
 
 use crate::codec::DecodeError;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::Kind;
+use crate::format::row_block::BlockEntry;
 use crate::format::span::Span;
 use crate::manifest::Version;
 use crate::memtable::Memtable;
 use crate::model::{RowRef, Seq};
 use crate::planted::planted;
-use crate::sst::{BlockRun, RunEntry};
+use crate::sst::BlockRun;
 
 use super::merge::{Merge, ReadCounts};
 use super::view::View;
@@ -76,11 +77,6 @@ pub(crate) struct VisibleRun<'a> {
 pub(crate) trait RowFilter {
     /// Appends the slots of the visible rows of `run` that match, ascending.
     fn select(&mut self, run: &VisibleRun<'_>, found: &mut Vec<u16>) -> Result<()>;
-
-    /// True if every row matches: then nothing need be asked.
-    fn accepts_all(&self) -> bool {
-        false
-    }
 
     /// True if the row matches.
     fn matches(&mut self, row: &ScanRow<'_>) -> Result<bool>;
@@ -191,7 +187,7 @@ impl Scan {
             if self.rows >= pause_at {
                 return Ok(Step::Pause);
             }
-            if !filter.accepts_all() && self.open_batch(filter)? {
+            if self.open_batch(filter)? {
                 continue;
             }
             self.rows += 1;
@@ -212,7 +208,8 @@ impl Scan {
     /// The current row. Requires that the scan stands on one.
     #[inline]
     pub(crate) fn row(&self) -> Result<ScanRow<'_>> {
-        Ok(ScanRow { key: self.key(), seq: self.merge.seq(), row: self.merge.row()? })
+        let (key, seq, row) = self.merge.current()?;
+        Ok(ScanRow { key, seq, row })
     }
 
     /// True if there is a current entry.
@@ -308,33 +305,26 @@ impl<'a> VisibleRun<'a> {
     #[inline]
     pub(crate) fn visit(
         &self,
-        mut with: impl FnMut(u16, &RunEntry<'a>, RowRef<'a>) -> Result<()>,
+        mut with: impl FnMut(u16, &BlockEntry<'a>, RowRef<'a>) -> Result<(), DecodeError>,
     ) -> Result<()> {
         let mut decided = self.decided.strip_prefix(self.run.prefix());
-        for slot in self.run.slots.clone() {
-            let entry = self.run.entry(slot)?;
-            if entry.seq > self.at || decided == Some(entry.suffix) {
-                continue;
+        self.run.visit(|slot, entry| {
+            if entry.seq > self.at || decided.is_some_and(|key| is_same(key, entry.suffix)) {
+                return Ok(());
             }
             decided = Some(entry.suffix);
-            if entry.kind == Kind::Put {
-                // A block has fewer slots than that.
-                let slot = u16::try_from(slot).unwrap_or(u16::MAX);
-                with(slot, &entry, self.run.row(&entry)?)?;
+            if entry.kind == Kind::Delete {
+                return Ok(());
             }
-        }
-        Ok(())
+            // A block has fewer slots than that.
+            let slot = u16::try_from(slot).unwrap_or(u16::MAX);
+            with(slot, &entry, self.run.row(&entry)?)
+        })
     }
 
     /// What every key of the run begins with.
     pub(crate) fn prefix(&self) -> &'a [u8] {
         self.run.prefix()
-    }
-
-    /// A problem with what a row of the run holds.
-    #[cold]
-    pub(crate) fn damaged(&self, error: DecodeError) -> Error {
-        self.run.damaged(error)
     }
 
     /// The end of the last key about which the run decides anything.
@@ -347,6 +337,12 @@ impl<'a> VisibleRun<'a> {
         }
         Ok(None)
     }
+}
+
+/// True for equal keys. Neighbours mostly differ in their last byte.
+#[inline]
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.last() == b.last() && a == b
 }
 
 impl Engine {

@@ -198,11 +198,10 @@ impl<F: Fold> RowFilter for Folder<F> {
         let prefix = run.prefix();
         run.visit(|_, entry, row| {
             let fields = Fields { key: (prefix, entry.suffix), seq: entry.seq, body: row.body };
-            let added = match self.evaluator.test(&fields, &row) {
-                Ok(true) => self.fold.add(&fields, &row),
-                other => other.map(|_| ()),
-            };
-            added.map_err(|error| run.damaged(error))
+            if self.evaluator.test(&fields, &row)? {
+                self.fold.add(&fields, &row)?;
+            }
+            Ok(())
         })
     }
 

@@ -139,15 +139,11 @@ impl RowFilter for Evaluator {
         let prefix = run.prefix();
         run.visit(|slot, entry, row| {
             let fields = Fields { key: (prefix, entry.suffix), seq: entry.seq, body: row.body };
-            if self.test(&fields, &row).map_err(|error| run.damaged(error))? {
+            if self.test(&fields, &row)? {
                 found.push(slot);
             }
             Ok(())
         })
-    }
-
-    fn accepts_all(&self) -> bool {
-        self.node.is_none()
     }
 
     fn matches(&mut self, row: &ScanRow<'_>) -> Result<bool> {

@@ -15,6 +15,7 @@ use super::cache::Area;
 use crate::codec::DecodeError;
 use crate::error::{Error, Result};
 use crate::format::Kind;
+use crate::format::row::decode_row;
 use crate::format::row_block::{BlockEntry, EntryPlace, RowBlock, RowLayout};
 use crate::model::{RowRef, Seq};
 
@@ -45,15 +46,6 @@ pub(crate) struct BlockRun<'a> {
     pub(crate) slots: Range<usize>,
 }
 
-/// An entry of a run; its key is the run's prefix and this suffix.
-#[derive(Clone, Copy)]
-pub(crate) struct RunEntry<'a> {
-    pub(crate) suffix: &'a [u8],
-    pub(crate) seq: Seq,
-    pub(crate) kind: Kind,
-    row: &'a [u8],
-}
-
 #[derive(Clone, Debug)]
 enum State {
     BeforeFirst,
@@ -68,24 +60,29 @@ impl<'a> BlockRun<'a> {
         self.block.prefix()
     }
 
-    /// The entry in `slot`.
+    /// The entry in `slot`; its key is the run's prefix and its suffix.
+    pub(crate) fn entry(&self, slot: usize) -> Result<BlockEntry<'a>> {
+        self.block.entry(slot).map_err(|error| self.damaged(error))
+    }
+
+    /// Calls `with` with slot and entry of all of the run, in order.
     #[inline]
-    pub(crate) fn entry(&self, slot: usize) -> Result<RunEntry<'a>> {
-        match self.block.entry(slot) {
-            Ok(BlockEntry { suffix, seq, kind, row }) => Ok(RunEntry { suffix, seq, kind, row }),
-            Err(error) => Err(self.sst.bad_block(self.number, error)),
-        }
+    pub(crate) fn visit(
+        &self,
+        with: impl FnMut(usize, BlockEntry<'a>) -> Result<(), DecodeError>,
+    ) -> Result<()> {
+        self.block.visit(self.slots.clone(), with).map_err(|error| self.damaged(error))
     }
 
     /// The row of an entry. Requires: not a tombstone.
     #[inline]
-    pub(crate) fn row(&self, entry: &RunEntry<'a>) -> Result<RowRef<'a>> {
-        self.sst.row(self.number, entry.row)
+    pub(crate) fn row(&self, entry: &BlockEntry<'a>) -> Result<RowRef<'a>, DecodeError> {
+        decode_row(entry.row, |number| self.sst.shapes.get(number as usize))
     }
 
     /// A problem with what a row of the run holds.
     #[cold]
-    pub(crate) fn damaged(&self, error: DecodeError) -> Error {
+    fn damaged(&self, error: DecodeError) -> Error {
         self.sst.bad_block(self.number, error)
     }
 }
@@ -126,17 +123,7 @@ impl SstIter {
     #[inline]
     pub(crate) fn next(&mut self) -> Result<()> {
         if self.valid() && self.slot + 1 < self.block().len() {
-            self.slot += 1;
-            return match self.block().place(self.slot) {
-                Ok(place) => {
-                    self.stand_on(place);
-                    Ok(())
-                }
-                Err(error) => {
-                    let error = self.sst.bad_block(self.block, error);
-                    self.settle(Err(error))
-                }
-            };
+            return self.go_to_slot(self.slot + 1);
         }
         self.next_block()
     }
@@ -188,8 +175,18 @@ impl SstIter {
     /// Goes to another entry of the current block. Requires: a slot of it.
     #[inline]
     pub(crate) fn go_to_slot(&mut self, slot: usize) -> Result<()> {
-        let moved = self.stand_at(slot);
-        self.settle(moved)
+        debug_assert!(self.valid());
+        match self.block().place(slot) {
+            Ok(place) => {
+                self.slot = slot;
+                self.stand_on(place);
+                Ok(())
+            }
+            Err(error) => {
+                let error = self.sst.bad_block(self.block, error);
+                self.settle(Err(error))
+            }
+        }
     }
 
     /// Goes to the entry in `slot` of the current block, or to the first of the next block if there is no such slot.

@@ -22,7 +22,7 @@ mod verify;
 mod writer;
 
 pub(crate) use cache::BlockCache;
-pub(crate) use iter::{BlockRun, RunEntry, SstIter};
+pub(crate) use iter::{BlockRun, SstIter};
 pub(crate) use reader::Sst;
 pub(crate) use verify::SstFacts;
 pub(crate) use writer::SstWriter;
