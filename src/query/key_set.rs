@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::filter::CompareOp;
-use crate::model::utf16_rank;
+use crate::model::utf16_cmp;
 
 /// A place between texts: directly before or directly after one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,11 +69,7 @@ impl<'a> Cut<'a> {
 
 impl Ord for Cut<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        let texts = if self.text.is_ascii() && other.text.is_ascii() {
-            self.text.cmp(other.text)
-        } else {
-            self.text.bytes().map(utf16_rank).cmp(other.text.bytes().map(utf16_rank))
-        };
+        let texts = utf16_cmp(self.text.as_bytes(), other.text.as_bytes());
         texts.then(self.after.cmp(&other.after))
     }
 }

@@ -4,7 +4,8 @@ use super::*;
 use crate::rng::Rng;
 
 const LITERALS: [&str; 7] = ["", "a", "a\0", "a\0b", "b", "😀", "～"];
-const TEXTS: [&str; 9] = ["", " ", "a", "a ", "b", "b ", "😀", "～", "～ "];
+/// The literals that can be keys, and what lies between them.
+const TEXTS: [&str; 10] = ["", " ", "a", "a ", "b", "b ", "😀", "😀 ", "～", "～ "];
 
 const OPS: [CompareOp; 6] =
     [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
@@ -33,9 +34,9 @@ fn combined(a: &Example, b: &Example, op: Op) -> Example {
 }
 
 fn random(rng: &mut Rng) -> Example {
-    let mut set = compared(*rng.pick(&OPS), *rng.pick(LITERALS.as_slice()));
+    let mut set = compared(*rng.pick(&OPS), LITERALS[rng.index(LITERALS.len())]);
     for _ in 0..rng.index(5) {
-        let other = compared(*rng.pick(&OPS), *rng.pick(LITERALS.as_slice()));
+        let other = compared(*rng.pick(&OPS), LITERALS[rng.index(LITERALS.len())]);
         set = combined(&set, &other, if rng.chance(1, 2) { Op::And } else { Op::Or });
     }
     if rng.chance(1, 4) {

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::format::key::user_key;
+use crate::model::ValueRef;
+use crate::query::compare::holds;
 
 const TABLE: TableId = TableId(7);
 
@@ -86,6 +88,26 @@ impl Domain {
             inside |= keys.iter().map(|at| 1 << at).sum::<Keys>();
         }
         inside
+    }
+}
+
+/// The comparisons of the domain, as they are evaluated.
+#[test]
+fn evaluation_and_domain_agree_on_every_comparison() {
+    for leaf in Domain::leaves() {
+        for at in 0..PARTITIONS.len() * ROWS.len() {
+            for a in [false, true] {
+                let found = holds(&leaf, &|property| {
+                    Some(match property {
+                        Property::PartitionKey => ValueRef::String(PARTITIONS[at / ROWS.len()]),
+                        Property::RowKey => ValueRef::String(ROWS[at % ROWS.len()]),
+                        Property::Timestamp | Property::Named(_) => ValueRef::Int32(i32::from(a)),
+                    })
+                });
+                let expected = met(&leaf, Fill { a, b: false }) & (1 << at) != 0;
+                assert_eq!(found, expected, "{leaf:?} at {at}");
+            }
+        }
     }
 }
 
@@ -182,7 +204,7 @@ fn compared(comparison: &Comparison, fill: Fill) -> Keys {
         (Property::RowKey, Value::String(text)) => texts_met(&ROWS, *op, text)
             .flat_map(|j| (0..PARTITIONS.len()).map(move |i| 1 << (i * ROWS.len() + j)))
             .sum(),
-        _ => all_if(ordered(*op, std::cmp::Ordering::Less)),
+        _ => all_if(ordered(*op, Ordering::Less)),
     }
 }
 
@@ -195,7 +217,7 @@ fn texts_met<'t>(
     (0..texts.len()).filter(move |at| met(texts[*at]))
 }
 
-fn ordered(op: CompareOp, order: std::cmp::Ordering) -> bool {
+fn ordered(op: CompareOp, order: Ordering) -> bool {
     match op {
         CompareOp::Eq => order.is_eq(),
         CompareOp::Ne => order.is_ne(),
