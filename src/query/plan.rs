@@ -11,6 +11,7 @@
 //!
 //! Not here: what a comparison of properties means (`compare`), reading (`exec`).
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::filter::{CompareOp, Comparison, Node, Property};
@@ -78,6 +79,10 @@ enum Rest {
 
 /// Plans the filter of this tree.
 pub(crate) fn plan(node: &Node) -> Plan {
+    if let Some((partition, row)) = point(node) {
+        let intervals = vec![KeyRange::point(partition, row)];
+        return Plan { intervals, rest: None, class: Class::Point, service_class: Class::Point };
+    }
     let comparisons = count(node);
     let cuts_max = CUTS_MIN.max(comparisons.saturating_mul(CUTS_PER_COMPARISON));
     plan_within(node, cuts_max, comparisons.saturating_mul(FUEL).max(CUTS_MIN))
@@ -210,10 +215,8 @@ impl<'a> Bounds<'a> {
         let texts = match &comparison.value {
             Value::String(text) => Texts::compared(comparison.op, text),
             // A key is less than every literal of another type.
-            _ => match comparison.op {
-                CompareOp::Ne | CompareOp::Lt | CompareOp::Le => Texts::all(),
-                CompareOp::Eq | CompareOp::Gt | CompareOp::Ge => Texts::none(),
-            },
+            _ if comparison.op.admits(Ordering::Less) => Texts::all(),
+            _ => Texts::none(),
         };
         match comparison.property {
             Property::PartitionKey => Self::exact(KeySet::partitions(&texts)),
@@ -268,6 +271,21 @@ impl<'a> Bounds<'a> {
             must: Arc::new(must.unwrap_or_else(KeySet::none)),
         }
     }
+}
+
+/// The keys of a point query and nothing else, which needs no sets: they cost more than the look-up.
+fn point(node: &Node) -> Option<(&str, &str)> {
+    let Node::And(terms) = node else { return None };
+    let [Node::Compare(a), Node::Compare(b)] = terms.as_slice() else { return None };
+    let (Value::String(a_text), Value::String(b_text)) = (&a.value, &b.value) else { return None };
+    let (partition, row) = match (&a.property, &b.property) {
+        (Property::PartitionKey, Property::RowKey) => (a_text, b_text),
+        (Property::RowKey, Property::PartitionKey) => (b_text, a_text),
+        _ => return None,
+    };
+    let equal = a.op == CompareOp::Eq && b.op == CompareOp::Eq;
+    let can_be_keys = !partition.contains('\0') && !row.contains('\0');
+    (equal && can_be_keys).then_some((partition, row))
 }
 
 /// The keys to read: those of `may`, and as many more as make few intervals of them.

@@ -134,6 +134,20 @@ fn empty_keys_are_keys() {
     check(&pk(Lt, ""), &[], None);
 }
 
+/// What is planned without sets is what sets would give.
+#[test]
+fn the_short_way_to_a_point_is_the_long_way() {
+    let keys = ["", "a", "a/", "a\0", "a\0b", "😀"];
+    for (partition, row) in keys.iter().flat_map(|pk| keys.map(|rk| (*pk, rk))) {
+        for (a, b) in OPS.into_iter().flat_map(|a| OPS.map(|b| (a, b))) {
+            let (first, second) = (pk(a, partition), rk(b, row));
+            let long = plan_within(&and([first.clone(), second.clone()]), 1_000, 1_000);
+            assert_eq!(plan(&and([first.clone(), second.clone()])), long);
+            assert_eq!(plan(&and([second, first])), long);
+        }
+    }
+}
+
 #[test]
 fn texts_are_ordered_by_unit() {
     let filter = and([pk(Ge, "😀"), pk(Le, "～")]);
