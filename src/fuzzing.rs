@@ -28,7 +28,7 @@ mod seeds;
 pub use commands::{csv, exec, ndjson};
 pub use directory::directory;
 pub use examples::round_trip;
-pub use files::{block, file_meta, hash_index, row_block, sparse_index, sst, stats};
+pub use files::{block, file_meta, hash_index, row_block, sparse_index, sst, stats, zones};
 #[cfg(feature = "cli")]
 pub use json::{filter, json};
 pub use logs::{current, edit, field, field_set, record, span, wal};
@@ -73,4 +73,5 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("stats", stats),
     ("text", text),
     ("wal", wal),
+    ("zones", zones),
 ];

@@ -6,7 +6,7 @@
 //! * nothing is interpreted, least of all decompressed, before the checksum matched;
 //! * decompression yields exactly the raw length, and that is bounded by [`RAW_BYTES_MAX`].
 //!
-//! Not here: what a block holds (`row_block`, `sparse_index`, `stats`), pages of the hash index (`hash_index`).
+//! Not here: what a block holds (`row_block`, `sparse_index`, `stats`, `zones`), pages of the hash index (`hash_index`).
 
 use std::borrow::Cow;
 
@@ -29,6 +29,9 @@ pub(crate) enum BlockKind {
     Sparse = 3,
     Handles = 4,
     Stats = 5,
+    // 6 stands for pages of the hash index in their checksums, which are no blocks.
+    Zones = 7,
+    ZoneSummary = 8,
 }
 
 /// How the contents of a block are stored.

@@ -20,6 +20,7 @@ pub(crate) mod sparse_index;
 pub(crate) mod sst;
 pub(crate) mod stats;
 pub(crate) mod wal;
+pub(crate) mod zones;
 
 /// What an entry says about its user key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

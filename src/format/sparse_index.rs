@@ -233,7 +233,7 @@ impl Handles {
 }
 
 /// `count` offsets and an end that divide `span` without gaps into blocks.
-fn offsets(
+pub(super) fn offsets(
     cursor: &mut Cursor<'_>,
     count: usize,
     span: Range<u64>,

@@ -4,7 +4,7 @@
 //! * header and tail keep this form in every format version: a newer file is told apart from a damaged one;
 //! * both carry the file's id; the tail also the file's length.
 //!
-//! Not here: what sections hold (`row_block`, `hash_index`, `sparse_index`, `stats`), the directory's entries
+//! Not here: what sections hold (`row_block`, `hash_index`, `sparse_index`, `stats`, `zones`), the directory's entries
 //! (`file_meta`).
 
 use crate::codec::{Checksum, Cursor, DecodeError};
@@ -26,14 +26,12 @@ pub(crate) mod section {
     pub(crate) const HASH_INDEX: u16 = 3;
     pub(crate) const SPARSE_INDEX: u16 = 4;
     pub(crate) const HANDLES: u16 = 5;
-    /// Reserved.
-    #[expect(dead_code, reason = "a number that must not be given to anything else")]
     pub(crate) const ZONES: u16 = 6;
     pub(crate) const STATISTICS: u16 = 7;
+    pub(crate) const ZONE_SUMMARY: u16 = 8;
 
     pub(super) const NEEDED: [u16; 5] = [ROWS, SHAPES, HASH_INDEX, SPARSE_INDEX, HANDLES];
-    pub(super) const KNOWN: [u16; 6] =
-        [ROWS, SHAPES, HASH_INDEX, SPARSE_INDEX, HANDLES, STATISTICS];
+    pub(super) const OPTIONAL: [u16; 3] = [STATISTICS, ZONES, ZONE_SUMMARY];
 }
 
 const STRUCTURE_HEADER: &str = "sst header";
@@ -166,15 +164,16 @@ impl Tail {
 /// Checks that each needed section is there once, and that none must be understood and is not.
 fn check_sections(sections: &[Section]) -> Result<(), FormatError> {
     for section in sections {
-        let known = section::KNOWN.contains(&section.kind);
+        let known =
+            section::NEEDED.iter().chain(&section::OPTIONAL).any(|kind| *kind == section.kind);
         if !known && section.flags & Section::MUST_UNDERSTAND != 0 {
             let what = format!("sections of kind {}, which are newer", section.kind);
             return Err(FormatError::Unsupported(what.into()));
         }
     }
-    let count = |kind: u16| sections.iter().filter(|section| section.kind == kind).count();
-    let wrong = |kind: u16, most: usize, least: usize| !(least..=most).contains(&count(kind));
-    if section::NEEDED.iter().any(|kind| wrong(*kind, 1, 1)) || wrong(section::STATISTICS, 1, 0) {
+    let count = |kind: &u16| sections.iter().filter(|section| section.kind == *kind).count();
+    let missing = section::NEEDED.iter().any(|kind| count(kind) != 1);
+    if missing || section::OPTIONAL.iter().any(|kind| count(kind) > 1) {
         let problem = "a section is missing or there twice";
         return Err(DecodeError::new(STRUCTURE_TAIL, 0, problem).into());
     }

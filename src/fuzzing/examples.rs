@@ -1,6 +1,6 @@
 //! The hex examples of FORMAT.md: decoded, and encoded back to the same bytes.
 
-use super::files::{rebuild, separators};
+use super::files::{rebuild, rebuild_zones, separators};
 use super::rows::{numbered, split_shape};
 use crate::codec::{Cursor, put_bytes, put_varint};
 use crate::format::block::{BlockKind, BlockPlace, Packing, Sealer, StoredBlock};
@@ -20,6 +20,7 @@ use crate::format::sparse_index::{Handles, SparseBuilder, SparsePage};
 use crate::format::sst::{TAIL_BYTES, Tail, check_header, encode_footer, encode_header};
 use crate::format::stats::SstStats;
 use crate::format::wal::{Close, Open, Promise, WalRecord, put_group};
+use crate::format::zones::{ZoneSet, ZoneSummary};
 
 /// The SST of the examples.
 const SST: FileId = FileId(0x1122_3344_5566_7788);
@@ -100,9 +101,24 @@ fn sst_part(name: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
             handles.map_err(text)?.encode(out);
         }
         "shapes-section" => shapes(bytes, out)?,
+        "zones" => *out = zones(bytes)?,
+        "zone-summary" => {
+            // One page: the bounds of its section stand in the summary.
+            let offset = |at: usize| Cursor::new("offset", bytes.get(at..)?).u64().ok();
+            let pages = offset(8).zip(offset(16)).map(|(start, end)| start..end);
+            let summary = ZoneSummary::decode(bytes, 1, pages.ok_or("short")?).map_err(text)?;
+            let set = zones(bytes.get(summary.set_at..).unwrap_or_default())?;
+            ZoneSummary::encode(&summary.pages, &set, out);
+        }
         _ => return Err(format!("no structure is called `{name}`")),
     }
     Ok(())
+}
+
+fn zones(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let set = ZoneSet::parse(bytes).map_err(text)?;
+    set.check().map_err(text)?;
+    rebuild_zones(&set).ok_or_else(|| "not whole".to_owned())
 }
 
 fn field(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {

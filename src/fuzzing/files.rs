@@ -10,6 +10,7 @@ use crate::format::row_block::{RowBlock, RowBlockBuilder};
 use crate::format::sparse_index::{Handles, SparseBuilder, SparsePage};
 use crate::format::sst::{self as ends, Tail, check_header, encode_footer, encode_header};
 use crate::format::stats::SstStats;
+use crate::format::zones::{self as format, ZoneColumn, ZoneMeta, ZoneSet, ZoneSummary};
 
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
 
@@ -214,4 +215,39 @@ pub fn file_meta(data: &[u8]) {
     let mut encoded = Vec::new();
     meta.encode(&mut encoded);
     assert_eq!(FileMeta::decode(&encoded), Ok(meta));
+}
+
+/// Zones: sets as found, and summaries; a set that is sound encodes back to itself.
+pub fn zones(data: &[u8]) {
+    let len = data.len() as u64;
+    for blocks in [1, 64, 65] {
+        drop(ZoneSummary::decode(data, blocks, 0..len));
+    }
+    let Ok(set) = ZoneSet::parse(data) else { return };
+    for i in 0..=set.len() {
+        assert_eq!(set.meta(i).is_some(), i < set.len());
+        for column in set.columns() {
+            assert_eq!(column.values(i).is_some(), i < set.len());
+        }
+    }
+    if set.check().is_ok() {
+        assert_eq!(rebuild_zones(&set).as_deref(), Some(data));
+    }
+}
+
+/// The set that the parts of a checked one make.
+pub(super) fn rebuild_zones(set: &ZoneSet<'_>) -> Option<Vec<u8>> {
+    let metas: Option<Vec<ZoneMeta>> = (0..set.len()).map(|i| set.meta(i)).collect();
+    let columns = set.columns().map(|column| {
+        Some(ZoneColumn {
+            name: std::str::from_utf8(column.name()).ok()?.into(),
+            edm: column.edm(),
+            prefix: column.prefix().into(),
+            values: (0..set.len()).map(|i| column.values(i)).collect::<Option<_>>()?,
+        })
+    });
+    let columns: Option<Vec<ZoneColumn>> = columns.collect();
+    let mut out = Vec::new();
+    format::encode(&metas?, set.is_complete(), &columns?, &mut out);
+    Some(out)
 }

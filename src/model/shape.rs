@@ -231,6 +231,17 @@ impl Shape {
         fixed(body, offset)
     }
 
+    /// The bytes of property `index` as they are, unchecked; `None` if the body lacks them. Requires `index < len()`.
+    #[inline]
+    pub(crate) fn raw<'b>(&self, body: &'b [u8], index: usize) -> Option<&'b [u8]> {
+        let property = self.properties[index];
+        let place = property.place as usize;
+        match property.edm.fixed_width() {
+            Some(width) => body.get(place..)?.get(..width),
+            None => self.variable(body, place).ok().map(|(_, bytes)| bytes),
+        }
+    }
+
     /// All values, in the order of the names.
     pub(crate) fn values<'b>(
         &self,

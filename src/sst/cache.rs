@@ -37,6 +37,7 @@ pub(crate) enum Area {
     Rows = 0,
     Hash = 1,
     Sparse = 2,
+    Zones = 3,
 }
 
 /// What an entry costs beside its bytes: key, place in the map, place in the ring.

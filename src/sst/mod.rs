@@ -20,6 +20,7 @@ mod source;
 mod tests;
 mod verify;
 mod writer;
+mod zones;
 
 pub(crate) use cache::BlockCache;
 pub(crate) use iter::{BlockRun, SstIter};

@@ -24,9 +24,11 @@ use crate::format::row::decode_row;
 use crate::format::row_block::{EntryPlace, RowBlock};
 use crate::format::sparse_index::{Handles, SparsePage};
 use crate::format::sst::{HEADER_BYTES, TAIL_BYTES, Tail, check_header, section};
+use crate::format::zones::{ZONE_BLOCKS, ZoneSet, ZoneSummary};
 use crate::fs::Fs;
 use crate::model::{RowRef, Seq, Shape};
 use crate::options::IoMode;
+use crate::sync::OnceLock;
 
 /// An open, immutable file.
 #[derive(Debug)]
@@ -40,6 +42,15 @@ pub(crate) struct Sst {
     pub(super) hash: HashLayout,
     hash_start: u64,
     pub(super) seed: HashSeed,
+    /// Read when the first scan asks; `None` for a file without zones.
+    zones: OnceLock<Option<Zones>>,
+}
+
+/// The summary of a file's zones, where its pages are.
+#[derive(Debug)]
+pub(super) struct Zones {
+    pub(super) contents: bytes::Bytes,
+    pub(super) summary: ZoneSummary,
 }
 
 /// An entry that a get found.
@@ -87,6 +98,7 @@ impl Sst {
             .map_err(|error| source.decode(contents_at(&shapes_at), error))?;
         source.expect(Area::Rows, handles.len());
         source.expect(Area::Sparse, handles.page_count() + 1);
+        source.expect(Area::Zones, handles.len().div_ceil(ZONE_BLOCKS));
         source.expect(Area::Hash, usize::try_from(hash.len).unwrap_or(0) / PAGE_BYTES);
         let root_at = handles.page(handles.page_count()).unwrap_or_default();
         let root =
@@ -94,7 +106,8 @@ impl Sst {
         SparsePage::parse(&root).map_err(|e| source.decode(contents_at(&root_at), e))?;
         let hash_start = hash.offset;
         let (meta, seed) = (meta.clone(), shared.seed);
-        Ok(Sst { meta, source, handles, root, shapes, hash: layout, hash_start, seed })
+        let zones = OnceLock::new();
+        Ok(Sst { meta, source, handles, root, shapes, hash: layout, hash_start, seed, zones })
     }
 
     /// What the manifest says about the file.
@@ -135,6 +148,71 @@ impl Sst {
     /// An iterator over all entries, before the first one; `fill_cache` is false for reads that come only once.
     pub(crate) fn iter(self: &Arc<Sst>, fill_cache: bool) -> SstIter {
         SstIter::new(Arc::clone(self), fill_cache)
+    }
+
+    /// How many blocks of rows the file has.
+    pub(crate) fn block_count(&self) -> usize {
+        self.handles.len()
+    }
+
+    /// What `read` makes of the zones of the whole file, a set of one entry; `None` for a file without zones.
+    pub(crate) fn zone_summary<T>(
+        &self,
+        read: impl FnOnce(&ZoneSet<'_>) -> T,
+    ) -> Result<Option<T>> {
+        let Some(zones) = self.zones()? else { return Ok(None) };
+        let set_at = zones.summary.set_at;
+        let at = self.meta.section(section::ZONE_SUMMARY).map_or(0, |it| contents_at(&range(it)));
+        let set = ZoneSet::parse(zones.contents.get(set_at..).unwrap_or_default());
+        let set = set.map_err(|error| self.source.decode(at + set_at as u64, error))?;
+        Ok(Some(read(&set)))
+    }
+
+    /// What `read` makes of page `number` of the zones, which stands for the [`ZONE_BLOCKS`] blocks from `number` times
+    /// that many on, the last one for the rest; `None` for a file without zones. Requires: there is such a block.
+    pub(crate) fn zone_page<T>(
+        &self,
+        number: usize,
+        read: impl FnOnce(&ZoneSet<'_>) -> T,
+    ) -> Result<Option<T>> {
+        let Some(zones) = self.zones()? else { return Ok(None) };
+        let pages = &zones.summary.pages;
+        let (Some(start), Some(end)) = (pages.get(number), pages.get(number + 1)) else {
+            let problem = format!("page {number} of {}", pages.len() - 1);
+            return Err(Error::corrupt(&self.source.path, 0, "zones", problem));
+        };
+        let contents = self.source.block(Area::Zones, number, *start..*end, true)?;
+        let set = ZoneSet::parse(&contents).and_then(|set| {
+            let expected = (self.handles.len() - number * ZONE_BLOCKS).min(ZONE_BLOCKS);
+            let problem = || format!("{} entries, {expected} expected", set.len());
+            match set.len() == expected {
+                true => Ok(set),
+                false => Err(DecodeError::new("zones", 0, problem())),
+            }
+        });
+        let set = set.map_err(|error| self.source.decode(contents_at(&(*start..*end)), error))?;
+        Ok(Some(read(&set)))
+    }
+
+    /// The summary, read at first use.
+    fn zones(&self) -> Result<Option<&Zones>> {
+        if let Some(zones) = self.zones.get() {
+            return Ok(zones.as_ref());
+        }
+        let zones = self.read_zones()?;
+        Ok(self.zones.get_or_init(|| zones).as_ref())
+    }
+
+    /// The summary, read anew.
+    pub(super) fn read_zones(&self) -> Result<Option<Zones>> {
+        let sections =
+            (self.meta.section(section::ZONES), self.meta.section(section::ZONE_SUMMARY));
+        let (Some(pages), Some(summary)) = sections else { return Ok(None) };
+        let at = range(summary);
+        let contents = self.source.single(BlockKind::ZoneSummary, at.clone())?;
+        let summary = ZoneSummary::decode(&contents, self.handles.len(), range(pages));
+        let summary = summary.map_err(|error| self.source.decode(contents_at(&at), error))?;
+        Ok(Some(Zones { contents, summary }))
     }
 
     /// Where in the file block `index` of rows is.

@@ -35,7 +35,7 @@ pub(super) struct Source {
     /// `None` if the file is read instead.
     map: Option<Bytes>,
     cache: Arc<BlockCache>,
-    seen: [Seen; 3],
+    seen: [Seen; 4],
 }
 
 /// The contents of a block or page.
@@ -231,7 +231,12 @@ impl Source {
 
     #[inline]
     fn place(&self, area: Area, index: usize) -> BlockPlace {
-        let kind = if area == Area::Rows { BlockKind::Rows } else { BlockKind::Sparse };
+        let kind = match area {
+            Area::Rows => BlockKind::Rows,
+            // Pages of the hash index have a frame of their own and do not come here.
+            Area::Sparse | Area::Hash => BlockKind::Sparse,
+            Area::Zones => BlockKind::Zones,
+        };
         BlockPlace { kind, file: self.id, number: u32::try_from(index).unwrap_or(u32::MAX) }
     }
 

@@ -5,12 +5,14 @@
 //! 3. The hash index: page checksums, lines; the newest version of each key is where its entry says, and there
 //!    are as many entries as keys: so each key has exactly one.
 //! 4. Statistics, bounds and Seqs against what was counted and what the manifest says.
+//! 5. Zones against those that the entries make.
 //!
 //! Everything is read anew, whatever was checked before. Damage is listed; only what keeps the file from being
 //! read at all, such as a failing disk, is an error.
 
 use super::Sst;
 use super::reader::{contents_at, range, read_directory};
+use super::zones::ZoneBuilder;
 use crate::codec::{Checksum, DecodeError, hash};
 use crate::error::{Corruption, Error, ErrorKind, Result};
 use crate::format::Kind;
@@ -20,6 +22,7 @@ use crate::format::row_block::RowBlock;
 use crate::format::sparse_index::SparsePage;
 use crate::format::sst::{HEADER_BYTES, check_header, section};
 use crate::format::stats::SstStats;
+use crate::format::zones::ZoneSet;
 use crate::model::Seq;
 
 /// What was found in a file.
@@ -40,6 +43,9 @@ struct Check<'a> {
     facts: SstFacts,
     last_key: Vec<u8>,
     last_seq: Seq,
+    zones: ZoneBuilder,
+    /// The pages of zones so far, as they should be.
+    zone_pages: Vec<Vec<u8>>,
 }
 
 impl Sst {
@@ -49,7 +55,9 @@ impl Sst {
     /// Only what is not damage: the disk, or a newer format.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<SstFacts> {
         let facts = SstFacts::default();
-        let mut check = Check { sst: self, facts, last_key: Vec::new(), last_seq: Seq::MAX };
+        let (last_key, last_seq) = (Vec::new(), Seq::MAX);
+        let (zones, zone_pages) = (ZoneBuilder::default(), Vec::new());
+        let mut check = Check { sst: self, facts, last_key, last_seq, zones, zone_pages };
         check.ends()?;
         check.sections()?;
         for index in 0..self.handles.len() {
@@ -58,6 +66,7 @@ impl Sst {
         check.sparse_index()?;
         check.hash_index(progress)?;
         check.statistics()?;
+        check.zones()?;
         Ok(check.facts)
     }
 }
@@ -122,6 +131,7 @@ impl Check<'_> {
                 break;
             }
         }
+        self.zones.finish_block();
         Ok(())
     }
 
@@ -136,10 +146,17 @@ impl Check<'_> {
         if !first && (key < self.last_key || !newest && entry.seq >= self.last_seq) {
             return wrong("entries out of order between blocks");
         }
+        if slot == 0 && self.zones.begin_block(newest) {
+            self.take_zone_page();
+        }
         if entry.kind == Kind::Put {
-            sst.row(index, entry.row)?.check().map_err(bad)?;
+            let row = sst.row(index, entry.row)?;
+            row.check().map_err(bad)?;
+            self.zones.add(newest, entry.seq, entry.kind, Some(&row));
         } else if !entry.row.is_empty() {
             return wrong("a tombstone has a row");
+        } else {
+            self.zones.add(newest, entry.seq, entry.kind, None);
         }
         if slot == 0 || newest {
             self.reachable(&key, newest, index, slot)?;
@@ -285,6 +302,43 @@ impl Check<'_> {
             && (&facts.key_min, &facts.key_max) == (&meta.key_min, &meta.key_max);
         if !same {
             self.problem(at.start, "statistics", "not what the manifest says about the file");
+        }
+        Ok(())
+    }
+
+    fn take_zone_page(&mut self) {
+        let mut page = Vec::new();
+        self.zones.take_page(&mut page);
+        self.zone_pages.push(page);
+    }
+
+    /// Each page, and the summary, against what the entries make; their layout even if those are damaged.
+    fn zones(&mut self) -> Result<()> {
+        let comparable = self.facts.problems.is_empty();
+        if !self.zones.is_empty() {
+            self.take_zone_page();
+        }
+        let summary = self.sst.read_zones();
+        let Some(Some(zones)) = self.note(summary)? else { return Ok(()) };
+        let expected = std::mem::take(&mut self.zone_pages);
+        for (number, pair) in zones.summary.pages.windows(2).enumerate() {
+            let range = pair[0]..pair[1];
+            let page = self.sst.source.unpack(self.place(BlockKind::Zones, number), range.clone());
+            let page = page.and_then(|page| {
+                let checked = ZoneSet::parse(&page).and_then(|set| set.check());
+                let checked = checked.map(|()| page);
+                checked.map_err(|error| self.sst.source.decode(contents_at(&range), error))
+            });
+            let Some(page) = self.note(page)? else { continue };
+            if comparable && expected.get(number).is_none_or(|expected| page != expected) {
+                self.problem(range.start, "zones", "not what the rows of the blocks make");
+            }
+        }
+        let mut expected = Vec::new();
+        self.zones.summary(&mut expected);
+        if comparable && zones.contents.get(zones.summary.set_at..) != Some(&*expected) {
+            let at = self.section_at(section::ZONE_SUMMARY);
+            self.problem(at, "zone summary", "not what the rows of the file make");
         }
         Ok(())
     }

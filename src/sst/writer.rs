@@ -2,13 +2,14 @@
 //!
 //! 1. Entries fill a block; a full block is sealed and appended, its separator and its handle are remembered.
 //! 2. About every 8 MiB the file is synced: what a commit's sync could have to wait for stays small.
-//! 3. At the end come the hash index, the shapes, the sparse index, the handles, the statistics and the footer.
+//! 3. At the end come the hash index, the shapes, the sparse index, the handles, the statistics, the zones and the footer.
 //! 4. The file is synced and gets its name. The directory's entry is the caller's to sync.
 //!
 //! Invariants
 //! * until it is complete and synced the file has a temporary name, and an abandoned one is removed;
 //! * an entry out of order is an error, never a file out of order;
-//! * memory: a block and a write buffer, beside 12 bytes per user key, about 10 per block, and the separators.
+//! * memory: a block and a write buffer, beside 12 bytes per user key, about 10 per block, the separators, and zones:
+//!   21 bytes per block and 17 per block and property, of at most 32 properties.
 //!
 //! Not here: what goes into which file (`lsm`).
 
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use super::SstOptions;
 use super::shapes::ShapeTable;
+use super::zones::ZoneBuilder;
 use crate::codec::{Checksum, hash};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Kind;
@@ -31,6 +33,7 @@ use crate::format::row_block::{KEY_BYTES_MAX, RowBlockBuilder};
 use crate::format::sparse_index::{FANOUT, Handles, SparseBuilder, separator};
 use crate::format::sst::{encode_footer, encode_header, section};
 use crate::format::stats::SstStats;
+use crate::format::zones::ZoneSummary;
 use crate::fs::{FileWrite, Fs};
 use crate::model::{RowRef, Seq};
 use crate::options::Codec;
@@ -49,6 +52,8 @@ pub(crate) struct SstWriter {
     shapes: ShapeTable,
     keys: Keys,
     index: Index,
+    zones: ZoneBuilder,
+    zone_pages: ZonePages,
     stats: SstStats,
     last_key: Vec<u8>,
     last_seq: Seq,
@@ -73,6 +78,13 @@ struct Index {
     /// Finished pages, and where in here each begins.
     pages: Vec<u8>,
     page_starts: Vec<u64>,
+}
+
+/// Finished pages of zones, and where in here each begins.
+#[derive(Default)]
+struct ZonePages {
+    bytes: Vec<u8>,
+    starts: Vec<u64>,
 }
 
 /// The file under its temporary name.
@@ -131,6 +143,8 @@ impl SstWriter {
             shapes: ShapeTable::default(),
             keys: Keys::default(),
             index: Index::default(),
+            zones: ZoneBuilder::default(),
+            zone_pages: ZonePages::default(),
             stats: SstStats::default(),
             last_key: Vec::new(),
             last_seq: Seq::MAX,
@@ -153,7 +167,11 @@ impl SstWriter {
         }
         if self.builder.is_empty() {
             self.index.add_block(self.output.position(), separator(&self.last_key, key));
+            if self.zones.begin_block(newest) {
+                self.finish_zone_page();
+            }
         }
+        self.zones.add(newest, seq, kind, row);
         let mut row_len = 0;
         self.builder.add(key, seq, kind, |out| {
             let start = out.len();
@@ -185,7 +203,8 @@ impl SstWriter {
         // A hash, a number, and a place in the index's lines; an offset and a count.
         let keys = self.keys.hashes.len() * (8 + 4 + 9) + self.keys.block_entries.len() * 10;
         let index = self.index.page.bytes() + self.index.root.bytes() + self.index.pages.len();
-        keys + index + BUFFER_BYTES + 3 * self.options.block_bytes
+        let zones = self.zones.memory_bytes() + self.zone_pages.bytes.len();
+        keys + index + zones + BUFFER_BYTES + 3 * self.options.block_bytes
     }
 
     /// Writes the indexes, syncs the file and gives it its name. Requires: an entry.
@@ -210,6 +229,7 @@ impl SstWriter {
         self.stats.keys = self.keys.hashes.len() as u64;
         self.stats.encode(&mut raw);
         self.write_single(section::STATISTICS, BlockKind::Stats, &mut raw)?;
+        self.write_zones(&mut raw)?;
         let bytes = self.output.finish(self.id)?;
         Ok(self.meta(bytes))
     }
@@ -277,6 +297,7 @@ impl SstWriter {
     fn finish_block(&mut self) -> Result<()> {
         self.keys.block_entries.push(u16::try_from(self.builder.len()).unwrap_or(u16::MAX));
         self.builder.finish(&mut self.raw);
+        self.zones.finish_block();
         let number = self.index.blocks.len() - 1;
         let place = self.place(BlockKind::Rows, number);
         self.sealer.seal(place, &self.raw, &mut self.output.buffer);
@@ -318,6 +339,36 @@ impl SstWriter {
         Ok(starts.into())
     }
 
+    /// Seals a page of zones; the pages wait in memory for the rows to end.
+    fn finish_zone_page(&mut self) {
+        let number = self.zone_pages.starts.len();
+        self.zone_pages.starts.push(self.zone_pages.bytes.len() as u64);
+        let mut raw = Vec::new();
+        self.zones.take_page(&mut raw);
+        let place = self.place(BlockKind::Zones, number);
+        self.sealer.seal_plain(place, &raw, &mut self.zone_pages.bytes);
+    }
+
+    fn write_zones(&mut self, raw: &mut Vec<u8>) -> Result<()> {
+        self.finish_zone_page();
+        let start = self.output.position();
+        let ZonePages { bytes, mut starts } = std::mem::take(&mut self.zone_pages);
+        starts.push(bytes.len() as u64);
+        starts.iter_mut().for_each(|offset| *offset += start);
+        self.output.begin_section();
+        for pair in starts.windows(2) {
+            let at = |offset: u64| usize::try_from(offset - start).unwrap_or(usize::MAX);
+            let page = bytes.get(at(pair[0])..at(pair[1])).unwrap_or_default();
+            self.output.buffer.extend_from_slice(page);
+            self.output.flush_if_full()?;
+        }
+        self.output.end_section(section::ZONES, 0)?;
+        let mut set = Vec::new();
+        self.zones.summary(&mut set);
+        ZoneSummary::encode(&starts, &set, raw);
+        self.write_single(section::ZONE_SUMMARY, BlockKind::ZoneSummary, raw)
+    }
+
     fn write_hash_index(&mut self) -> Result<LocationSplit> {
         let slots = self.keys.block_entries.iter().copied().max().unwrap_or(0);
         let blocks = self.keys.block_entries.len();
@@ -339,7 +390,8 @@ impl SstWriter {
 
     /// Writes a section of one block, and empties `raw`.
     fn write_single(&mut self, kind: u16, block: BlockKind, raw: &mut Vec<u8>) -> Result<()> {
-        let flags = if kind == section::STATISTICS { 0 } else { Section::MUST_UNDERSTAND };
+        let ignorable = matches!(kind, section::STATISTICS | section::ZONE_SUMMARY);
+        let flags = if ignorable { 0 } else { Section::MUST_UNDERSTAND };
         self.output.begin_section();
         self.sealer.seal_plain(self.place(block, 0), raw, &mut self.output.buffer);
         raw.clear();

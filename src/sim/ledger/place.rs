@@ -182,13 +182,15 @@ fn section_units(section: &Section, bytes: &[u8], units: &mut Vec<Unit>) {
         section::SPARSE_INDEX => "sparse index page",
         section::HANDLES => "handles",
         section::STATISTICS => "statistics",
+        section::ZONES => "zones",
+        section::ZONE_SUMMARY => "zone summary",
         _ => "section of a newer kind",
     };
     let mut at = section.offset;
     while at < end {
         let len = match section.kind {
             section::HASH_INDEX => PAGE_BYTES as u64,
-            section::ROWS | section::SPARSE_INDEX => block_len(bytes, at),
+            section::ROWS | section::SPARSE_INDEX | section::ZONES => block_len(bytes, at),
             _ => end - at,
         };
         let next = (at + len.max(1)).min(end);

@@ -1,0 +1,445 @@
+//! Zones: what the rows of each block of an SST can hold, so that a scan may pass over blocks. FORMAT.md §zones.
+//!
+//! A set of zones has one entry for each of up to [`ZONE_BLOCKS`] neighbouring blocks, or one for the whole file,
+//! and columns: a property name with a type, and of each entry the least and the greatest value.
+//!
+//! Invariants
+//! * values become numbers that keep their order ([`order_key`], [`head`]); where a value was cut, bounds on the
+//!   numbers are inclusive and equality of numbers says nothing;
+//! * a set is used where it lies: parsing checks lengths once, accessors are bounds-checked and allocate nothing.
+//!
+//! Not here: how zones are gathered from rows (`sst::zones`), what a filter makes of them (`query::prune`).
+
+use std::ops::Range;
+
+use crate::codec::{Cursor, DecodeError};
+use crate::format::sparse_index::offsets;
+use crate::model::{DateTime, EdmType, Seq, utf16_rank};
+
+/// How many blocks a page stands for: as many as a mask has bits.
+pub(crate) const ZONE_BLOCKS: usize = 64;
+/// The most columns of a set.
+pub(crate) const COLUMNS_MAX: usize = 32;
+/// A property with a longer name gets no column; names that users may give are shorter.
+pub(crate) const NAME_BYTES_MAX: usize = 1024;
+/// The longest prefix that the texts of a column share.
+pub(crate) const PREFIX_BYTES_MAX: usize = 255;
+/// What an order key has of a text behind the prefix.
+pub(crate) const HEAD_BYTES: usize = 8;
+
+/// The least and the greatest order key of no value.
+pub(crate) const NO_VALUES: (u64, u64) = (u64::MAX, 0);
+
+/// What an entry says of its block beside its values.
+pub(crate) mod flag {
+    /// There are tombstones.
+    pub(crate) const TOMBSTONES: u8 = 1;
+    /// A user key has more than one version here.
+    pub(crate) const VERSIONS: u8 = 2;
+    /// The last user key has more versions in the next block.
+    pub(crate) const GOES_ON: u8 = 4;
+    /// The first user key has newer versions in the block before.
+    pub(crate) const BEGAN_BEFORE: u8 = 8;
+}
+
+/// Which rows of a block have a column's property with its type.
+pub(crate) mod presence {
+    /// At least one.
+    pub(crate) const SOME: u8 = 1;
+    /// Every put.
+    pub(crate) const ALL: u8 = 2;
+    /// At least one that is NaN, which the bounds leave out.
+    pub(crate) const NAN: u8 = 4;
+}
+
+/// An entry without its values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ZoneMeta {
+    pub(crate) seq_min: Seq,
+    pub(crate) seq_max: Seq,
+    /// Entries of the block, tombstones and older versions too.
+    pub(crate) entries: u32,
+    /// See [`flag`].
+    pub(crate) flags: u8,
+}
+
+/// The values of one column in one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ZoneValues {
+    /// See [`presence`].
+    pub(crate) presence: u8,
+    pub(crate) min: u64,
+    pub(crate) max: u64,
+}
+
+/// A column to be encoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ZoneColumn {
+    pub(crate) name: Box<str>,
+    pub(crate) edm: EdmType,
+    pub(crate) prefix: Box<[u8]>,
+    /// As many as the set has entries.
+    pub(crate) values: Vec<ZoneValues>,
+}
+
+/// A set of zones where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ZoneSet<'a> {
+    complete: bool,
+    seq_min: &'a [[u8; 8]],
+    seq_max: &'a [[u8; 8]],
+    entries: &'a [[u8; 4]],
+    flags: &'a [u8],
+    /// Types, prefixes and names of the columns.
+    descriptions: &'a [u8],
+    values: &'a [u8],
+}
+
+/// A column where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column<'a> {
+    name: &'a [u8],
+    edm: EdmType,
+    prefix: &'a [u8],
+    presence: &'a [u8],
+    min: &'a [[u8; 8]],
+    max: &'a [[u8; 8]],
+}
+
+/// The contents of the summary's block.
+#[derive(Clone, Debug)]
+pub(crate) struct ZoneSummary {
+    /// Where each page begins, and where the last one ends.
+    pub(crate) pages: Box<[u64]>,
+    /// Where in the contents the set begins.
+    pub(crate) set_at: usize,
+}
+
+const STRUCTURE: &str = "zones";
+const STRUCTURE_SUMMARY: &str = "zone summary";
+const COMPLETE: u8 = 1;
+/// What a column takes of each entry: presence, minimum, maximum.
+const VALUES_BYTES: usize = 1 + 8 + 8;
+
+/// Appends a set. Requires: 1 to 64 entries, at most 32 columns in order of (name, type), names and prefixes not above
+/// their limits.
+pub(crate) fn encode(
+    metas: &[ZoneMeta],
+    complete: bool,
+    columns: &[ZoneColumn],
+    out: &mut Vec<u8>,
+) {
+    let len8 = |len: usize| u8::try_from(len).unwrap_or(u8::MAX);
+    out.extend_from_slice(&[len8(metas.len()), len8(columns.len()), u8::from(complete), 0]);
+    let described = columns.iter().map(|column| 4 + column.name.len() + column.prefix.len());
+    let described = u32::try_from(described.sum::<usize>()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&described.to_le_bytes());
+    for ZoneColumn { name, edm, prefix, .. } in columns {
+        out.extend_from_slice(&[*edm as u8, len8(prefix.len())]);
+        out.extend_from_slice(&u16::try_from(name.len()).unwrap_or(u16::MAX).to_le_bytes());
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(prefix);
+    }
+    metas.iter().for_each(|meta| out.extend_from_slice(&meta.seq_min.0.to_le_bytes()));
+    metas.iter().for_each(|meta| out.extend_from_slice(&meta.seq_max.0.to_le_bytes()));
+    metas.iter().for_each(|meta| out.extend_from_slice(&meta.entries.to_le_bytes()));
+    out.extend(metas.iter().map(|meta| meta.flags));
+    for ZoneColumn { values, .. } in columns {
+        out.extend(values.iter().map(|values| values.presence));
+        values.iter().for_each(|values| out.extend_from_slice(&values.min.to_le_bytes()));
+        values.iter().for_each(|values| out.extend_from_slice(&values.max.to_le_bytes()));
+    }
+}
+
+impl<'a> ZoneSet<'a> {
+    /// The set that is all of `bytes`.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut cursor = Cursor::new(STRUCTURE, bytes);
+        let (len, columns) = (usize::from(cursor.u8()?), usize::from(cursor.u8()?));
+        let (complete, reserved, described) = (cursor.u8()?, cursor.u8()?, cursor.u32()?);
+        if !(1..=ZONE_BLOCKS).contains(&len) || columns > COLUMNS_MAX {
+            return Err(DecodeError::new(
+                STRUCTURE,
+                0,
+                "impossible numbers of entries and columns",
+            ));
+        }
+        if complete > COMPLETE || reserved != 0 {
+            return Err(DecodeError::new(STRUCTURE, 2, "reserved bits in use"));
+        }
+        let descriptions_at = cursor.at();
+        let descriptions = cursor.take(described as usize)?;
+        let set = Self {
+            complete: complete == COMPLETE,
+            descriptions,
+            seq_min: cursor.take(8 * len)?.as_chunks().0,
+            seq_max: cursor.take(8 * len)?.as_chunks().0,
+            entries: cursor.take(4 * len)?.as_chunks().0,
+            flags: cursor.take(len)?,
+            values: cursor.take(VALUES_BYTES * len * columns)?,
+        };
+        cursor.finish()?;
+        check_descriptions(descriptions, columns)
+            .map_err(|error| DecodeError { at: descriptions_at + error.at, ..error })?;
+        Ok(set)
+    }
+
+    /// How many entries.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.flags.len()
+    }
+
+    /// Entry `i`; `None` beyond the last.
+    pub(crate) fn meta(&self, i: usize) -> Option<ZoneMeta> {
+        Some(ZoneMeta {
+            seq_min: Seq(u64::from_le_bytes(*self.seq_min.get(i)?)),
+            seq_max: Seq(u64::from_le_bytes(*self.seq_max.get(i)?)),
+            entries: u32::from_le_bytes(*self.entries.get(i)?),
+            flags: *self.flags.get(i)?,
+        })
+    }
+
+    /// The least Seq of each entry, and the greatest, as little-endian numbers.
+    #[inline]
+    pub(crate) fn seqs(&self) -> (&'a [[u8; 8]], &'a [[u8; 8]]) {
+        (self.seq_min, self.seq_max)
+    }
+
+    /// True if every property of every row has a column. Otherwise a property may be there, also with another type,
+    /// and have none.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// All columns, by name and type.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = Column<'a>> {
+        let (len, values) = (self.len(), self.values);
+        let parts = Descriptions(self.descriptions).zip(values.chunks_exact(VALUES_BYTES * len));
+        parts.map(move |((edm, name, prefix), values)| {
+            let (presence, bounds) = values.split_at_checked(len).unwrap_or_default();
+            let (min, max) = bounds.split_at_checked(8 * len).unwrap_or_default();
+            let (min, max) = (min.as_chunks().0, max.as_chunks().0);
+            Column { name, edm, prefix, presence, min, max }
+        })
+    }
+
+    /// The columns of a property: one for each type it has.
+    pub(crate) fn columns_named(&self, name: &str) -> impl Iterator<Item = Column<'a>> {
+        self.columns().filter(move |column| column.name == name.as_bytes())
+    }
+
+    /// Checks what use does not rely on.
+    pub(crate) fn check(&self) -> Result<(), DecodeError> {
+        let wrong = |problem| Err(DecodeError::new(STRUCTURE, 0, problem));
+        let metas = (0..self.len()).filter_map(|i| self.meta(i));
+        for meta in metas {
+            if meta.seq_min > meta.seq_max || meta.seq_max > Seq::MAX || meta.entries == 0 {
+                return wrong("impossible Seqs, or no entries");
+            }
+            if meta.flags >> 4 != 0 {
+                return wrong("unknown flags");
+            }
+        }
+        for column in self.columns() {
+            if std::str::from_utf8(column.name).is_err() {
+                return wrong("a name is not UTF-8");
+            }
+            if (0..self.len()).any(|i| !column.values(i).is_some_and(|it| it.is_sound(column.edm)))
+            {
+                return wrong("impossible presence or bounds");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Column<'a> {
+    /// The property's name; as stored, which is UTF-8 in a set that was checked.
+    pub(crate) fn name(&self) -> &'a [u8] {
+        self.name
+    }
+
+    #[inline]
+    pub(crate) fn edm(&self) -> EdmType {
+        self.edm
+    }
+
+    /// What all texts or byte strings of the column begin with: order keys are of what follows.
+    #[inline]
+    pub(crate) fn prefix(&self) -> &'a [u8] {
+        self.prefix
+    }
+
+    /// Entry `i`; `None` beyond the last.
+    pub(crate) fn values(&self, i: usize) -> Option<ZoneValues> {
+        Some(ZoneValues {
+            presence: *self.presence.get(i)?,
+            min: u64::from_le_bytes(*self.min.get(i)?),
+            max: u64::from_le_bytes(*self.max.get(i)?),
+        })
+    }
+
+    /// The [`presence`] of each entry.
+    #[inline]
+    pub(crate) fn presences(&self) -> &'a [u8] {
+        self.presence
+    }
+
+    /// The least order key of each entry, and the greatest, as little-endian numbers.
+    #[inline]
+    pub(crate) fn bounds(&self) -> (&'a [[u8; 8]], &'a [[u8; 8]]) {
+        (self.min, self.max)
+    }
+}
+
+impl ZoneValues {
+    /// No row has the property.
+    pub(crate) const NONE: ZoneValues =
+        ZoneValues { presence: 0, min: NO_VALUES.0, max: NO_VALUES.1 };
+
+    fn is_sound(&self, edm: EdmType) -> bool {
+        let has = |bits| self.presence & bits != 0;
+        let known = self.presence >> 3 == 0 && (!has(presence::NAN) || edm == EdmType::Double);
+        let (valued, empty) = (self.min <= self.max, (self.min, self.max) == NO_VALUES);
+        match has(presence::SOME) {
+            true => known && (valued || empty && has(presence::NAN)),
+            false => self.presence == 0 && empty,
+        }
+    }
+}
+
+/// Types, names and prefixes, one after the other.
+struct Descriptions<'a>(&'a [u8]);
+
+impl<'a> Iterator for Descriptions<'a> {
+    type Item = (EdmType, &'a [u8], &'a [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let ([edm, prefix_len, name_len @ ..], rest) = self.0.split_first_chunk::<4>()?;
+        let (name, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*name_len)))?;
+        let (prefix, rest) = rest.split_at_checked(usize::from(*prefix_len))?;
+        self.0 = rest;
+        Some((EdmType::from_code(*edm)?, name, prefix))
+    }
+}
+
+fn check_descriptions(bytes: &[u8], count: usize) -> Result<(), DecodeError> {
+    let mut descriptions = Descriptions(bytes);
+    let mut previous = None;
+    for _ in 0..count {
+        let at = bytes.len() - descriptions.0.len();
+        let wrong = |problem| Err(DecodeError::new(STRUCTURE, at, problem));
+        let Some((edm, name, prefix)) = descriptions.next() else {
+            return wrong("a column of an unknown type, or cut short");
+        };
+        if name.len() > NAME_BYTES_MAX || !prefix.is_empty() && !is_cut_text(edm) {
+            return wrong("a name is too long, or a type has no prefix");
+        }
+        if previous.is_some_and(|previous| previous >= (name, edm)) {
+            return wrong("columns are not in order");
+        }
+        previous = Some((name, edm));
+    }
+    if !descriptions.0.is_empty() {
+        let at = bytes.len() - descriptions.0.len();
+        return Err(DecodeError::new(STRUCTURE, at, "bytes behind the columns"));
+    }
+    Ok(())
+}
+
+impl ZoneSummary {
+    /// Appends the summary of a file; `set` is one encoded entry.
+    pub(crate) fn encode(pages: &[u64], set: &[u8], out: &mut Vec<u8>) {
+        let count = u32::try_from(pages.len() - 1).unwrap_or(u32::MAX);
+        out.extend_from_slice(&count.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        pages.iter().for_each(|offset| out.extend_from_slice(&offset.to_le_bytes()));
+        out.extend_from_slice(set);
+    }
+
+    /// Reads the summary that fills `bytes`, of a file with so many blocks and its pages in `zones`.
+    pub(crate) fn decode(
+        bytes: &[u8],
+        blocks: usize,
+        zones: Range<u64>,
+    ) -> Result<ZoneSummary, DecodeError> {
+        let mut cursor = Cursor::new(STRUCTURE_SUMMARY, bytes);
+        let (count, reserved) = (cursor.u32()? as usize, cursor.u32()?);
+        if count != blocks.div_ceil(ZONE_BLOCKS) || reserved != 0 {
+            return Err(
+                cursor.error("not as many pages as the blocks need, or reserved bytes in use")
+            );
+        }
+        let pages = offsets(&mut cursor, count, zones)?;
+        let set_at = cursor.at();
+        let set = ZoneSet::parse(cursor.rest())
+            .map_err(|error| DecodeError { at: set_at + error.at, ..error })?;
+        if set.len() != 1 {
+            return Err(DecodeError::new(STRUCTURE_SUMMARY, set_at, "more than one entry"));
+        }
+        Ok(ZoneSummary { pages, set_at })
+    }
+}
+
+/// True for the types whose order keys are of what follows a prefix.
+#[inline]
+pub(crate) fn is_cut_text(edm: EdmType) -> bool {
+    matches!(edm, EdmType::String | EdmType::Binary)
+}
+
+/// True if equal order keys of this type mean equal values.
+#[inline]
+pub(crate) fn is_exact(edm: EdmType) -> bool {
+    !matches!(edm, EdmType::String | EdmType::Binary | EdmType::Guid)
+}
+
+/// The order key of an Int32 or Int64.
+#[inline]
+pub(crate) fn int_key(value: i64) -> u64 {
+    value.cast_unsigned() ^ 1 << 63
+}
+
+/// The order key of a Double; NaN has none.
+#[inline]
+pub(crate) fn double_key(value: f64) -> Option<u64> {
+    // Adding zero makes -0.0 the zero that it equals.
+    let bits = (value + 0.0).to_bits();
+    let key = if bits >> 63 == 0 { bits | 1 << 63 } else { !bits };
+    (!value.is_nan()).then_some(key)
+}
+
+/// The order key of what follows a column's prefix in a text or byte string.
+#[inline]
+pub(crate) fn head(edm: EdmType, rest: &[u8]) -> u64 {
+    let mut head = [0; HEAD_BYTES];
+    let len = rest.len().min(HEAD_BYTES);
+    head[..len].copy_from_slice(&rest[..len]);
+    if edm == EdmType::String && !head.is_ascii() {
+        head.iter_mut().for_each(|byte| *byte = utf16_rank(*byte));
+    }
+    u64::from_be_bytes(head)
+}
+
+/// The order key of a value of fixed width as a row has it, Double excepted; `None` if it is damaged.
+#[inline]
+pub(crate) fn order_key(edm: EdmType, bytes: &[u8]) -> Option<u64> {
+    let eight = || bytes.first_chunk().copied();
+    match edm {
+        EdmType::Int32 => Some(int_key(i32::from_le_bytes(bytes.first_chunk().copied()?).into())),
+        EdmType::Int64 => Some(int_key(i64::from_le_bytes(eight()?))),
+        EdmType::DateTime => {
+            DateTime::from_ticks(u64::from_le_bytes(eight()?)).map(DateTime::ticks)
+        }
+        EdmType::Boolean => match bytes {
+            [value @ (0 | 1)] => Some(u64::from(*value)),
+            _ => None,
+        },
+        EdmType::Guid => Some(u64::from_be_bytes(eight()?)),
+        EdmType::Double | EdmType::String | EdmType::Binary => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

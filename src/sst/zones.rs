@@ -1,0 +1,423 @@
+//! Gathers the zones of a file from its entries: for the writer, and again for verification.
+//!
+//! A page has a column for the first 32 (name, type) met in it, in order of entries and, within a row, of names. If it
+//! met more it is not complete. The summary is put together from the pages, in order: a page that is not complete takes
+//! from it the columns that the page lacks; it takes a page's other columns up to 32; once anything was left out it is
+//! not complete and takes no more columns.
+//!
+//! Invariants
+//! * every version in a block counts, not only the newest of a key;
+//! * what cannot be read counts as anything: a damaged row never narrows a zone.
+//!
+//! Not here: the bytes of zones (`format::zones`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::format::Kind;
+use crate::format::row_block::shared_len;
+use crate::format::zones::{
+    COLUMNS_MAX, HEAD_BYTES, NAME_BYTES_MAX, NO_VALUES, PREFIX_BYTES_MAX, ZONE_BLOCKS, ZoneColumn,
+    ZoneMeta, ZoneValues, double_key, encode, flag, head, is_cut_text, order_key, presence,
+};
+use crate::model::{EdmType, RowRef, Seq, Shape, utf16_rank};
+use crate::planted::planted;
+
+/// The zones of a file that is being written or verified.
+#[derive(Default)]
+pub(super) struct ZoneBuilder {
+    /// The current block.
+    block: ZoneMeta,
+    puts: u32,
+    /// The finished blocks of the current page.
+    metas: Vec<ZoneMeta>,
+    columns: Vec<PageColumn>,
+    /// A property of the current page has no column.
+    incomplete: bool,
+    page_puts: u64,
+    slots: Slots,
+    summary: Summary,
+}
+
+/// A column of the current page.
+struct PageColumn {
+    name: Box<str>,
+    edm: EdmType,
+    /// What the current block has.
+    block: Bounds,
+    /// What the finished blocks have, up to the last one that has any.
+    done: Vec<Bounds>,
+}
+
+/// What the whole file has.
+#[derive(Default)]
+struct Summary {
+    meta: ZoneMeta,
+    columns: Vec<(Box<str>, EdmType, Bounds)>,
+    /// A property has no column: none is added any more, since it could be that property's.
+    incomplete: bool,
+    puts: u64,
+}
+
+/// The values of a column in a block, a page or a file.
+#[derive(Clone)]
+struct Bounds {
+    rows: u64,
+    /// Every put of the block has a value.
+    all: bool,
+    nan: bool,
+    min: u64,
+    max: u64,
+    /// The same of texts and byte strings, cut to what prefix and head can take.
+    min_text: Vec<u8>,
+    max_text: Vec<u8>,
+}
+
+/// Which columns of the page the properties of a shape have.
+#[derive(Default)]
+struct Slots {
+    shapes: Vec<(Arc<Shape>, Box<[u8]>)>,
+    by_hash: HashMap<u64, usize>,
+    /// The shape of the row before: most rows have the same.
+    last: usize,
+}
+
+/// A property without a column.
+const NO_COLUMN: u8 = u8::MAX;
+/// How many shapes are remembered within a page.
+const SLOTS_MAX: usize = 256;
+/// What is kept of a text.
+const TEXT_BYTES_MAX: usize = PREFIX_BYTES_MAX + HEAD_BYTES;
+
+impl ZoneBuilder {
+    /// Begins a block, whose first entry is the newest of its key or goes on with that of the block before. True if
+    /// the page before must be taken first.
+    pub(super) fn begin_block(&mut self, newest: bool) -> bool {
+        if !newest && let Some(last) = self.metas.last_mut() {
+            last.flags |= flag::GOES_ON;
+            self.block.flags |= flag::BEGAN_BEFORE;
+        }
+        self.metas.len() == ZONE_BLOCKS
+    }
+
+    /// Counts an entry of the current block; `newest` if it is the first one of its key.
+    pub(super) fn add(&mut self, newest: bool, seq: Seq, kind: Kind, row: Option<&RowRef<'_>>) {
+        let block = &mut self.block;
+        if block.entries == 0 {
+            (block.seq_min, block.seq_max) = (seq, seq);
+        } else if !newest {
+            block.flags |= flag::VERSIONS;
+        }
+        if !newest {
+            self.summary.meta.flags |= flag::VERSIONS;
+        }
+        block.entries += 1;
+        block.seq_min = block.seq_min.min(seq);
+        block.seq_max = block.seq_max.max(seq);
+        if kind == Kind::Delete {
+            block.flags |= flag::TOMBSTONES;
+        }
+        let Some(row) = row else { return };
+        if planted!("zone-ignores-older-versions") && !newest {
+            return;
+        }
+        self.puts += 1;
+        let shape = row.shape.arc();
+        let at = self.slots.of(shape, &mut self.columns, &mut self.incomplete);
+        let Some((_, slots)) = self.slots.shapes.get(at) else { return };
+        for (index, slot) in slots.iter().enumerate() {
+            // What has no column has no slot.
+            if let Some(column) = self.columns.get_mut(usize::from(*slot)) {
+                column.block.add(column.edm, shape.raw(row.body, index));
+            }
+        }
+    }
+
+    /// Ends the current block, which has an entry.
+    pub(super) fn finish_block(&mut self) {
+        let number = self.metas.len();
+        for column in &mut self.columns {
+            if column.block.rows > 0 {
+                column.done.resize(number, Bounds::NONE);
+                column.block.all = column.block.rows == u64::from(self.puts);
+                column.done.push(std::mem::replace(&mut column.block, Bounds::NONE));
+            }
+        }
+        self.page_puts += u64::from(std::mem::take(&mut self.puts));
+        self.metas.push(std::mem::take(&mut self.block));
+    }
+
+    /// True if there is no page to be taken.
+    pub(super) fn is_empty(&self) -> bool {
+        self.metas.is_empty()
+    }
+
+    /// Appends the page of the finished blocks, and begins the next one.
+    pub(super) fn take_page(&mut self, out: &mut Vec<u8>) {
+        let len = self.metas.len();
+        self.columns.sort_unstable_by(|a, b| (&a.name, a.edm).cmp(&(&b.name, b.edm)));
+        let encoded = self.columns.iter_mut().map(|column| {
+            column.done.resize(len, Bounds::NONE);
+            zone_column(&column.name, column.edm, &column.done)
+        });
+        let encoded: Vec<_> = encoded.collect();
+        encode(&self.metas, !self.incomplete, &encoded, out);
+        let columns = std::mem::take(&mut self.columns);
+        self.summary.merge(&self.metas, columns, self.incomplete, self.page_puts);
+        self.metas.clear();
+        self.incomplete = false;
+        self.page_puts = 0;
+        self.slots.clear();
+    }
+
+    /// Appends the set of the whole file, of the pages that were taken.
+    pub(super) fn summary(&self, out: &mut Vec<u8>) {
+        let Summary { meta, columns, incomplete, puts } = &self.summary;
+        let columns = columns.iter().map(|(name, edm, bounds)| {
+            let all = bounds.rows == *puts;
+            zone_column(name, *edm, &[Bounds { all, ..bounds.clone() }])
+        });
+        let mut columns: Vec<_> = columns.collect();
+        columns.sort_unstable_by(|a, b| (&a.name, a.edm).cmp(&(&b.name, b.edm)));
+        encode(&[*meta], !incomplete, &columns, out);
+    }
+
+    /// How much memory a page takes until it is encoded, about.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let column = |column: &PageColumn| {
+            let texts = column.done.iter().map(|it| it.min_text.len() + it.max_text.len());
+            column.done.len() * size_of::<Bounds>() + texts.sum::<usize>()
+        };
+        self.columns.iter().map(column).sum()
+    }
+}
+
+impl Slots {
+    /// Where in the list the columns of `shape` are; columns that it needs are added.
+    #[inline]
+    fn of(
+        &mut self,
+        shape: &Arc<Shape>,
+        columns: &mut Vec<PageColumn>,
+        incomplete: &mut bool,
+    ) -> usize {
+        match self.shapes.get(self.last) {
+            Some((last, _)) if Arc::ptr_eq(last, shape) => {}
+            _ => self.last = self.find(shape, columns, incomplete),
+        }
+        self.last
+    }
+
+    #[cold]
+    fn find(
+        &mut self,
+        shape: &Arc<Shape>,
+        columns: &mut Vec<PageColumn>,
+        incomplete: &mut bool,
+    ) -> usize {
+        let hash = shape.hash().value();
+        if let Some(at) = self.by_hash.get(&hash)
+            && self.shapes.get(*at).is_some_and(|(known, _)| known == shape)
+        {
+            return *at;
+        }
+        if self.shapes.len() == SLOTS_MAX {
+            self.clear();
+        }
+        let slots = shape.properties().map(|(name, edm)| column_of(columns, name, edm));
+        let slots: Box<[u8]> = slots.collect();
+        *incomplete |= slots.contains(&NO_COLUMN);
+        self.shapes.push((Arc::clone(shape), slots));
+        self.by_hash.insert(hash, self.shapes.len() - 1);
+        self.shapes.len() - 1
+    }
+
+    fn clear(&mut self) {
+        self.shapes.clear();
+        self.by_hash.clear();
+        self.last = 0;
+    }
+}
+
+/// The number of a column; a new one if there is room.
+fn column_of(columns: &mut Vec<PageColumn>, name: &str, edm: EdmType) -> u8 {
+    let found = columns.iter().position(|column| column.edm == edm && &*column.name == name);
+    if let Some(at) = found {
+        return u8::try_from(at).unwrap_or(NO_COLUMN);
+    }
+    if columns.len() == COLUMNS_MAX || name.len() > NAME_BYTES_MAX {
+        return NO_COLUMN;
+    }
+    let (block, done) = (Bounds::NONE, Vec::new());
+    columns.push(PageColumn { name: name.into(), edm, block, done });
+    u8::try_from(columns.len() - 1).unwrap_or(NO_COLUMN)
+}
+
+impl Summary {
+    fn merge(&mut self, metas: &[ZoneMeta], columns: Vec<PageColumn>, incomplete: bool, puts: u64) {
+        for meta in metas {
+            let all = &mut self.meta;
+            let first = all.entries == 0;
+            all.seq_min = if first { meta.seq_min } else { all.seq_min.min(meta.seq_min) };
+            all.seq_max = all.seq_max.max(meta.seq_max);
+            all.entries = all.entries.saturating_add(meta.entries);
+            all.flags |= meta.flags & flag::TOMBSTONES;
+        }
+        self.puts += puts;
+        if incomplete {
+            let has = |name: &str, edm| columns.iter().any(|it| &*it.name == name && it.edm == edm);
+            self.columns.retain(|(name, edm, _)| has(name, *edm));
+        }
+        for PageColumn { name, edm, done, .. } in columns {
+            let known = self.columns.iter().position(|it| it.0 == name && it.1 == edm);
+            let at = known.unwrap_or(self.columns.len());
+            if known.is_none() {
+                if self.incomplete || at == COLUMNS_MAX {
+                    self.incomplete = true;
+                    continue;
+                }
+                self.columns.push((name, edm, Bounds::NONE));
+            }
+            let Some((_, _, into)) = self.columns.get_mut(at) else { continue };
+            done.iter().filter(|bounds| bounds.rows > 0).for_each(|it| into.merge(edm, it));
+        }
+        self.incomplete |= incomplete;
+    }
+}
+
+impl Bounds {
+    const NONE: Bounds = Bounds {
+        rows: 0,
+        all: false,
+        nan: false,
+        min: NO_VALUES.0,
+        max: NO_VALUES.1,
+        min_text: Vec::new(),
+        max_text: Vec::new(),
+    };
+
+    /// Takes in the value of a row, or that it cannot be read.
+    #[inline]
+    fn add(&mut self, edm: EdmType, bytes: Option<&[u8]>) {
+        self.rows += 1;
+        let Some(bytes) = bytes else { return self.add_anything(edm) };
+        match edm {
+            EdmType::String | EdmType::Binary => self.add_text(edm, bytes),
+            EdmType::Double => self.add_double(bytes),
+            _ => match order_key(edm, bytes) {
+                Some(key) => self.add_key(key),
+                None => self.add_anything(edm),
+            },
+        }
+    }
+
+    #[inline]
+    fn add_key(&mut self, key: u64) {
+        self.min = self.min.min(key);
+        self.max = self.max.max(key);
+    }
+
+    #[inline]
+    fn add_double(&mut self, bytes: &[u8]) {
+        let Some(bytes) = bytes.first_chunk() else { return self.add_anything(EdmType::Double) };
+        let value = f64::from_le_bytes(*bytes);
+        match double_key(value) {
+            Some(key) => self.add_key(key),
+            None if planted!("zone-nan-as-number") => self.add_key(u64::MAX),
+            None => self.nan = true,
+        }
+    }
+
+    #[inline]
+    fn add_text(&mut self, edm: EdmType, bytes: &[u8]) {
+        let bytes = bytes.get(..TEXT_BYTES_MAX).unwrap_or(bytes);
+        if self.rows == 1 {
+            replace(&mut self.min_text, bytes);
+            replace(&mut self.max_text, bytes);
+        } else if is_less(edm, bytes, &self.min_text) {
+            replace(&mut self.min_text, bytes);
+        } else if is_less(edm, &self.max_text, bytes) {
+            replace(&mut self.max_text, bytes);
+        }
+    }
+
+    /// A value that is anything at all.
+    #[cold]
+    fn add_anything(&mut self, edm: EdmType) {
+        (self.min, self.max) = (0, u64::MAX);
+        self.nan |= edm == EdmType::Double;
+        if is_cut_text(edm) {
+            replace(&mut self.min_text, &[]);
+            replace(&mut self.max_text, &[u8::MAX; HEAD_BYTES]);
+        }
+    }
+
+    fn merge(&mut self, edm: EdmType, other: &Bounds) {
+        let first = self.rows == 0;
+        self.rows += other.rows;
+        self.nan |= other.nan;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        if first || is_less(edm, &other.min_text, &self.min_text) {
+            replace(&mut self.min_text, &other.min_text);
+        }
+        if first || is_less(edm, &self.max_text, &other.max_text) {
+            replace(&mut self.max_text, &other.max_text);
+        }
+    }
+
+    fn presence(&self) -> u8 {
+        let bit = |is: bool, bit: u8| if is { bit } else { 0 };
+        bit(self.rows > 0, presence::SOME)
+            | bit(self.all, presence::ALL)
+            | bit(self.nan, presence::NAN)
+    }
+}
+
+/// A column as it is encoded: texts become a prefix and heads.
+fn zone_column(name: &str, edm: EdmType, blocks: &[Bounds]) -> ZoneColumn {
+    let prefix = if is_cut_text(edm) { shared_prefix(blocks) } else { &[] };
+    let values = blocks.iter().map(|bounds| {
+        let presence = bounds.presence();
+        if bounds.rows == 0 {
+            return ZoneValues::NONE;
+        }
+        if !is_cut_text(edm) {
+            return ZoneValues { presence, min: bounds.min, max: bounds.max };
+        }
+        let head = |text: &[u8]| head(edm, text.get(prefix.len()..).unwrap_or_default());
+        ZoneValues { presence, min: head(&bounds.min_text), max: head(&bounds.max_text) }
+    });
+    ZoneColumn { name: name.into(), edm, values: values.collect(), prefix: prefix.into() }
+}
+
+/// What all texts begin with.
+fn shared_prefix(blocks: &[Bounds]) -> &[u8] {
+    let mut with = blocks.iter().filter(|bounds| bounds.rows > 0);
+    let Some(Bounds { min_text: first, max_text, .. }) = with.next() else { return &[] };
+    let mut len = shared_len(first, max_text).min(PREFIX_BYTES_MAX);
+    for bounds in with {
+        len = len.min(shared_len(first, &bounds.min_text));
+        len = len.min(shared_len(first, &bounds.max_text));
+    }
+    first.get(..len).unwrap_or_default()
+}
+
+/// The order of texts, by UTF-16 units, or of byte strings.
+#[inline]
+fn is_less(edm: EdmType, a: &[u8], b: &[u8]) -> bool {
+    if edm == EdmType::Binary {
+        return a < b;
+    }
+    // Most values differ early or not at all; where they differ, the order is that of the ranks.
+    let at = shared_len(a, b);
+    match (a.get(at), b.get(at)) {
+        (Some(a), Some(b)) => utf16_rank(*a) < utf16_rank(*b),
+        (a, b) => a.is_none() && b.is_some(),
+    }
+}
+
+fn replace(text: &mut Vec<u8>, by: &[u8]) {
+    text.clear();
+    text.extend_from_slice(by);
+}
