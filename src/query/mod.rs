@@ -16,6 +16,7 @@ mod key_set;
 mod page;
 mod parse;
 mod plan;
+mod prune;
 
 pub use aggregate::{Aggregate, Number};
 pub use explain::Explain;

@@ -1,0 +1,199 @@
+//! What zones say about a filter: of which blocks no visible row can meet it, and of which every one does.
+//!
+//! Invariants
+//! * both masks err on one side: a clear bit is certain, a set bit is not; unknown is both bits;
+//! * masks are of all versions in a block, so they hold whichever of them a reader sees.
+//!
+//! Not here: whether a block may be passed over (a newer version elsewhere may matter, `lsm`), how zones are made (`sst`).
+
+use crate::format::row_block::shared_len;
+use crate::format::zones::{
+    Column, ZoneSet, double_key, head, int_key, is_cut_text, is_exact, presence,
+};
+use crate::model::{EdmType, Value, utf16_rank};
+use crate::planted::planted;
+
+use super::filter::{CompareOp, Comparison, Node, Property};
+
+/// Of each entry of a set one bit, the first one the lowest; bits without an entry are clear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Masks {
+    /// Some row may make the filter true.
+    pub(crate) maybe_true: u64,
+    /// Some row may make it false.
+    pub(crate) maybe_false: u64,
+}
+
+/// How all values of a column in a block are to a literal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Against {
+    /// Less; so does a value count whose type does not agree with the literal's.
+    Below,
+    Above,
+    /// Neither less nor greater nor equal.
+    Unordered,
+    /// As their order keys are to this one; equal keys mean equal values, or nothing.
+    Key {
+        key: u64,
+        exact: bool,
+    },
+}
+
+/// What the zones in `set` say about `node`.
+pub(crate) fn masks(node: &Node, set: &ZoneSet<'_>) -> Masks {
+    let all = u64::MAX >> (64 - set.len());
+    match node {
+        Node::All => Masks { maybe_true: all, maybe_false: 0 },
+        Node::TooDeep => Masks { maybe_true: all, maybe_false: all },
+        Node::Compare(comparison) => compare(comparison, set, all),
+        Node::And(parts) => {
+            let start = Masks { maybe_true: all, maybe_false: 0 };
+            parts.iter().map(|part| masks(part, set)).fold(start, |a, b| Masks {
+                maybe_true: a.maybe_true & b.maybe_true,
+                maybe_false: a.maybe_false | b.maybe_false,
+            })
+        }
+        Node::Or(parts) => {
+            let start = Masks { maybe_true: 0, maybe_false: all };
+            parts.iter().map(|part| masks(part, set)).fold(start, |a, b| Masks {
+                maybe_true: a.maybe_true | b.maybe_true,
+                maybe_false: a.maybe_false & b.maybe_false,
+            })
+        }
+        Node::Not(part) => {
+            let Masks { maybe_true, maybe_false } = masks(part, set);
+            Masks { maybe_true: maybe_false, maybe_false: maybe_true }
+        }
+    }
+}
+
+fn compare(comparison: &Comparison, set: &ZoneSet<'_>, all: u64) -> Masks {
+    let Comparison { property, op, value } = comparison;
+    match property {
+        // Which keys there are is the plan's to know.
+        Property::PartitionKey | Property::RowKey => Masks { maybe_true: all, maybe_false: all },
+        Property::Timestamp => {
+            let against = against(EdmType::DateTime, &[], value);
+            meets(*op, against, set.seqs(), all, 0)
+        }
+        Property::Named(name) => {
+            let mut result = Masks { maybe_true: 0, maybe_false: 0 };
+            let mut every = 0;
+            for column in set.columns_named(name) {
+                let of = meets_column(*op, &column, value);
+                result.maybe_true |= of.maybe_true;
+                result.maybe_false |= of.maybe_false;
+                every |= bits(column.presences(), presence::ALL);
+            }
+            // A row without the property makes any comparison false; in a set that is not complete it may also
+            // have it, with a type that found no column.
+            result.maybe_false |= all & !every;
+            if !set.is_complete() {
+                result.maybe_true |= all & !every;
+            }
+            result
+        }
+    }
+}
+
+fn meets_column(op: CompareOp, column: &Column<'_>, value: &Value) -> Masks {
+    let some = bits(column.presences(), presence::SOME);
+    let nan = bits(column.presences(), presence::NAN);
+    meets(op, against(column.edm(), column.prefix(), value), column.bounds(), some, nan)
+}
+
+/// Compares the values within `bounds` in the blocks `some`, and NaN in the blocks `nan`.
+fn meets(
+    op: CompareOp,
+    against: Against,
+    (min, max): (&[[u8; 8]], &[[u8; 8]]),
+    some: u64,
+    nan: u64,
+) -> Masks {
+    let (below, equal, above, unordered) = match against {
+        Against::Below => (some, 0, 0, 0),
+        Against::Above => (0, 0, some, 0),
+        Against::Unordered => (0, 0, 0, some),
+        Against::Key { key, exact } => {
+            let (least, most) = (mask(min, |min| min <= key), mask(max, |max| max >= key));
+            let (below, above) = match exact || planted!("zone-cut-maximum-closed") {
+                true => (mask(min, |min| min < key), mask(max, |max| max > key)),
+                // Values with equal keys may be less, equal or greater.
+                false => (least, most),
+            };
+            // A block of nothing but NaN has a least number above its greatest.
+            let numbers = some & !(nan & mask_pairs(min, max, |min, max| min > max));
+            (below & numbers, least & most & numbers, above & numbers, nan & some)
+        }
+    };
+    let (yes, no) = match op {
+        CompareOp::Eq => (equal, below | above | unordered),
+        CompareOp::Ne => (below | above | unordered, equal),
+        CompareOp::Lt => (below, equal | above | unordered),
+        CompareOp::Le => (below | equal, above | unordered),
+        CompareOp::Gt => (above, below | equal | unordered),
+        CompareOp::Ge => (above | equal, below | unordered),
+    };
+    Masks { maybe_true: yes, maybe_false: no }
+}
+
+/// How values of the type `edm` that begin with `prefix` are to a literal.
+fn against(edm: EdmType, prefix: &[u8], literal: &Value) -> Against {
+    let exact = is_exact(edm);
+    let key = |key| Against::Key { key, exact };
+    let double = |value| double_key(value).map_or(Against::Unordered, key);
+    match (edm, literal) {
+        (EdmType::String, Value::String(text)) => text_against(edm, prefix, text.as_bytes()),
+        (EdmType::Binary, Value::Binary(bytes)) => text_against(edm, prefix, bytes),
+        (EdmType::Boolean, Value::Boolean(value)) => key(u64::from(*value)),
+        (EdmType::Int32 | EdmType::Int64, Value::Int32(value)) => key(int_key((*value).into())),
+        (EdmType::Int64, Value::Int64(value)) => key(int_key(*value)),
+        (EdmType::Double, Value::Int32(value)) => double((*value).into()),
+        (EdmType::Double, Value::Int64(value)) => double(*value as f64),
+        (EdmType::Double, Value::Double(value)) => double(*value),
+        (EdmType::DateTime, Value::DateTime(value)) => key(value.ticks()),
+        (EdmType::Guid, Value::Guid(value)) => {
+            key(u64::from_be_bytes(value.as_bytes().first_chunk().copied().unwrap_or_default()))
+        }
+        _ => Against::Below,
+    }
+}
+
+fn text_against(edm: EdmType, prefix: &[u8], literal: &[u8]) -> Against {
+    debug_assert!(is_cut_text(edm));
+    let shared = shared_len(prefix, literal);
+    let rank = |byte: u8| if edm == EdmType::String { utf16_rank(byte) } else { byte };
+    match (prefix.get(shared), literal.get(shared)) {
+        (None, _) => {
+            let key = head(edm, literal.get(shared..).unwrap_or_default());
+            Against::Key { key, exact: false }
+        }
+        (Some(_), None) => Against::Above,
+        (Some(prefix), Some(literal)) if rank(*prefix) < rank(*literal) => Against::Below,
+        (Some(_), Some(_)) => Against::Above,
+    }
+}
+
+/// The entries of which a byte has `bit`.
+fn bits(bytes: &[u8], bit: u8) -> u64 {
+    let set = bytes.iter().enumerate().map(|(i, byte)| u64::from(byte & bit != 0) << i);
+    set.fold(0, |a, b| a | b)
+}
+
+/// The entries whose number passes `test`.
+#[inline]
+fn mask(numbers: &[[u8; 8]], test: impl Fn(u64) -> bool) -> u64 {
+    let set = numbers.iter().enumerate();
+    set.fold(0, |mask, (i, number)| mask | u64::from(test(u64::from_le_bytes(*number))) << i)
+}
+
+#[inline]
+fn mask_pairs(a: &[[u8; 8]], b: &[[u8; 8]], test: impl Fn(u64, u64) -> bool) -> u64 {
+    let pairs = a.iter().zip(b).enumerate();
+    pairs.fold(0, |mask, (i, (a, b))| {
+        mask | u64::from(test(u64::from_le_bytes(*a), u64::from_le_bytes(*b))) << i
+    })
+}
+
+#[cfg(test)]
+mod tests;
