@@ -2,10 +2,9 @@
 //!
 //! Invariants
 //! * entries come by user key ascending, then Seq descending;
-//! * an error ends the iteration and is answered ever after: a scan never just stops early;
-//! * a file is opened when its turn comes, and read only inside its reference's clip.
+//! * an error ends the iteration and is answered ever after: a scan never just stops early.
 //!
-//! Not here: which sources a key has (`manifest::Version`), points (`view`), which entries a reader sees (`scan`).
+//! Not here: the files of one source (`files`), which sources a key has (`manifest::Version`), points (`view`), which entries a reader sees (`scan`).
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -18,37 +17,16 @@ use crate::memtable::MemtableIter;
 use crate::model::{RowRef, Seq};
 use crate::planted::planted;
 use crate::ranges::Reference;
-use crate::sst::{BlockRun, SstIter};
 
 use super::Env;
+use super::files::{Around, FilesIter, ReadCounts};
+use super::scan::RowFilter;
 use super::view::{View, memory_row};
 
 /// One sorted sequence of entries.
 pub(super) enum Source {
     Memory(MemtableIter),
     Files(FilesIter),
-}
-
-/// Files that do not overlap, one after the other.
-pub(super) struct FilesIter {
-    /// Ascending.
-    files: Vec<Reference<Arc<FileEntry>>>,
-    /// The file being read; all read when it is the count.
-    at: usize,
-    iter: Option<SstIter>,
-    fill_cache: bool,
-    /// Of the files left behind.
-    counts: ReadCounts,
-}
-
-/// What was read of files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ReadCounts {
-    pub(crate) files: u64,
-    pub(crate) blocks: u64,
-    /// Because no row in them could match.
-    pub(crate) files_skipped: u64,
-    pub(crate) blocks_skipped: u64,
 }
 
 /// All entries of several sources in one order.
@@ -143,16 +121,35 @@ impl Merge {
         files.go_to_slot(slot)
     }
 
-    /// Leaves the entries before `slot` of the block on top behind.
-    pub(super) fn leave_run(&mut self, slot: usize) -> Result<()> {
+    /// Leaves the entries before `slot` of the block on top behind, and blocks behind it that `filter` needs not see.
+    pub(super) fn leave_run(
+        &mut self,
+        slot: usize,
+        filter: &mut impl RowFilter,
+        at: Seq,
+    ) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let Some(Source::Files(files)) = self.heap.first().map(|top| &mut self.sources[*top])
-        else {
-            return Ok(());
+        let Some(top) = self.heap.first().copied() else { return Ok(()) };
+        let (newer, rest) = self.sources.split_at_mut(top);
+        let Some((Source::Files(files), older)) = rest.split_first_mut() else { return Ok(()) };
+        let next_key = |sources: &[Source]| -> Option<Vec<u8>> {
+            let valid = sources.iter().filter(|source| source.is_valid());
+            valid.map(Source::key).min().map(<[u8]>::to_vec)
         };
-        let moved = files.leave_run(&self.env, slot);
+        let moved = if files.has_slot(slot) {
+            files.go_to_slot(slot)
+        } else {
+            let (newer, older) = (next_key(newer), next_key(older));
+            let around = Around {
+                newer: newer.as_deref(),
+                older: older.as_deref(),
+                high: self.high.as_deref(),
+                at,
+            };
+            files.leave_block(&self.env, filter, &around)
+        };
         self.settle_top(moved)
     }
 
@@ -240,9 +237,7 @@ impl Merge {
     #[inline]
     pub(super) fn current(&self) -> Result<(&[u8], Seq, RowRef<'_>)> {
         match self.top() {
-            Some(Source::Files(FilesIter { iter: Some(iter), .. })) => {
-                Ok((iter.key(), iter.seq(), iter.row()?))
-            }
+            Some(Source::Files(files)) => files.current(),
             Some(source) => Ok((source.key(), source.seq(), source.row(&self.env)?)),
             None => Err(Error::corrupt("merge".as_ref(), 0, "iterator", "no current entry")),
         }
@@ -301,7 +296,7 @@ impl Source {
     fn is_valid(&self) -> bool {
         match self {
             Source::Memory(iter) => iter.valid(),
-            Source::Files(iter) => iter.iter.as_ref().is_some_and(SstIter::valid),
+            Source::Files(files) => files.valid(),
         }
     }
 
@@ -309,7 +304,7 @@ impl Source {
     fn key(&self) -> &[u8] {
         match self {
             Source::Memory(iter) => iter.key(),
-            Source::Files(iter) => iter.iter.as_ref().map_or(&[], SstIter::key),
+            Source::Files(files) => files.key(),
         }
     }
 
@@ -317,7 +312,7 @@ impl Source {
     fn seq(&self) -> Seq {
         match self {
             Source::Memory(iter) => iter.seq(),
-            Source::Files(iter) => iter.iter.as_ref().map_or(Seq::ZERO, SstIter::seq),
+            Source::Files(files) => files.seq(),
         }
     }
 
@@ -325,114 +320,14 @@ impl Source {
     fn kind(&self) -> Kind {
         match self {
             Source::Memory(iter) => iter.kind(),
-            Source::Files(iter) => iter.iter.as_ref().map_or(Kind::Delete, SstIter::kind),
+            Source::Files(files) => files.kind(),
         }
     }
 
     fn row<'a>(&'a self, env: &'a Env) -> Result<RowRef<'a>> {
         match self {
             Source::Memory(iter) => memory_row(iter.row(), &env.shapes),
-            Source::Files(FilesIter { iter: Some(iter), .. }) => iter.row(),
-            Source::Files(_) => {
-                Err(Error::corrupt("merge".as_ref(), 0, "iterator", "no current entry"))
-            }
-        }
-    }
-}
-
-impl FilesIter {
-    fn new(files: Vec<Reference<Arc<FileEntry>>>, fill_cache: bool) -> Self {
-        Self { files, at: 0, iter: None, fill_cache, counts: ReadCounts::default() }
-    }
-
-    /// The entries from the current one to the end of its block, as far as their keys are below `limit` and inside
-    /// the file's clip.
-    pub(super) fn rest_of_block(&self, limit: Option<&[u8]>) -> Result<Option<BlockRun<'_>>> {
-        let Some(iter) = &self.iter else { return Ok(None) };
-        let clip = self.files.get(self.at).and_then(|file| file.clip.high.as_deref());
-        let limit = [limit, clip].into_iter().flatten().min();
-        iter.rest_of_block(limit).map(Some)
-    }
-
-    /// Goes to another entry of the current block.
-    #[inline]
-    pub(super) fn go_to_slot(&mut self, slot: usize) -> Result<()> {
-        self.iter.as_mut().map_or(Ok(()), |iter| iter.go_to_slot(slot))
-    }
-
-    /// Goes to the entry in `slot` of the current block, or to the first of the next block if there is no such slot.
-    pub(super) fn leave_run(&mut self, env: &Env, slot: usize) -> Result<()> {
-        if let Some(iter) = &mut self.iter {
-            iter.leave_run(slot)?;
-            if self.is_inside() {
-                return Ok(());
-            }
-            self.at += 1;
-        }
-        self.open(env, &[])
-    }
-
-    fn counts(&self) -> ReadCounts {
-        let current = self.iter.as_ref().map(|iter| ReadCounts {
-            files: 1,
-            blocks: iter.loads(),
-            ..ReadCounts::default()
-        });
-        self.counts.plus(current.unwrap_or_default())
-    }
-
-    fn seek(&mut self, env: &Env, low: &[u8]) -> Result<()> {
-        self.at = self.files.partition_point(|file| file.clip.ends_before(low));
-        self.open(env, low)
-    }
-
-    fn advance(&mut self, env: &Env) -> Result<()> {
-        if let Some(iter) = &mut self.iter {
-            iter.next()?;
-            if self.is_inside() {
-                return Ok(());
-            }
-            self.at += 1;
-        }
-        self.open(env, &[])
-    }
-
-    /// Opens files from the current one on until one has an entry at or above `low` inside its clip.
-    fn open(&mut self, env: &Env, low: &[u8]) -> Result<()> {
-        self.leave_file();
-        while let Some(file) = self.files.get(self.at) {
-            let mut iter = env.open_sst(&file.file)?.iter(self.fill_cache);
-            iter.seek(low.max(&file.clip.low))?;
-            self.iter = Some(iter);
-            if self.is_inside() {
-                return Ok(());
-            }
-            self.at += 1;
-            self.leave_file();
-        }
-        Ok(())
-    }
-
-    fn leave_file(&mut self) {
-        self.counts = self.counts();
-        self.iter = None;
-    }
-
-    /// True if the current entry lies inside the current file's clip.
-    fn is_inside(&self) -> bool {
-        let Some(iter) = self.iter.as_ref().filter(|iter| iter.valid()) else { return false };
-        let high = self.files.get(self.at).and_then(|file| file.clip.high.as_deref());
-        high.is_none_or(|high| iter.key() < high)
-    }
-}
-
-impl ReadCounts {
-    pub(crate) fn plus(self, other: ReadCounts) -> ReadCounts {
-        ReadCounts {
-            files: self.files + other.files,
-            blocks: self.blocks + other.blocks,
-            files_skipped: self.files_skipped + other.files_skipped,
-            blocks_skipped: self.blocks_skipped + other.blocks_skipped,
+            Source::Files(files) => files.current().map(|(_, _, row)| row),
         }
     }
 }

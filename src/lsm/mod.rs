@@ -9,6 +9,7 @@ mod background;
 mod batch;
 mod commit;
 pub(crate) mod compaction;
+mod files;
 mod flush;
 mod handle;
 mod inspect;
@@ -31,13 +32,13 @@ pub(crate) use background::whole_table;
 pub(crate) use batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
 #[cfg(feature = "sim")]
 pub(crate) use compaction::job::Compaction;
+pub(crate) use files::ReadCounts;
 #[cfg(feature = "sim")]
 pub(crate) use flush::Flush;
 pub(crate) use handle::Handle;
-pub(crate) use merge::ReadCounts;
 pub(crate) use recover::Recovered;
 pub(crate) use reverse::ReverseScan;
-pub(crate) use scan::{ReadView, RowFilter, Scan, ScanRow, Step, VisibleRun};
+pub(crate) use scan::{Judgement, ReadView, RowFilter, Scan, ScanRow, Step, VisibleRun};
 pub(crate) use snapshot::SnapshotGuard;
 pub(crate) use ticket::CommitTicket;
 

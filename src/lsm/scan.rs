@@ -3,6 +3,7 @@
 //! Invariants
 //! * a reader sees the newest version of a key at or below its Seq, and nothing if that is a tombstone; what decides
 //!   about a key is found before any filter is asked;
+//! * a block is passed over only if no row of it that decides about its key can match (`files`);
 //! * where one file alone has the entries of a stretch of keys, a filter is asked about a whole block at once; the
 //!   answer is the same as row by row.
 //!
@@ -15,13 +16,15 @@ use crate::error::Result;
 use crate::format::Kind;
 use crate::format::row_block::BlockEntry;
 use crate::format::span::Span;
+use crate::format::zones::ZoneSet;
 use crate::manifest::Version;
 use crate::memtable::Memtable;
 use crate::model::{RowRef, Seq};
 use crate::planted::planted;
 use crate::sst::BlockRun;
 
-use super::merge::{Merge, ReadCounts};
+use super::files::ReadCounts;
+use super::merge::Merge;
 use super::view::View;
 use super::{Engine, Env};
 
@@ -80,6 +83,23 @@ pub(crate) trait RowFilter {
 
     /// True if the row matches.
     fn matches(&mut self, row: &ScanRow<'_>) -> Result<bool>;
+
+    /// What zones say about rows; `None` if they say nothing about what is asked.
+    fn judge(&mut self, zones: &ZoneSet<'_>) -> Option<Judgement>;
+
+    /// Takes `rows` rows that match without seeing them; false if it must see them.
+    fn take_unseen(&mut self, _rows: u64) -> bool {
+        false
+    }
+}
+
+/// What zones say of blocks: a bit for each, the first one the lowest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Judgement {
+    /// Some row may match.
+    pub(crate) maybe: u64,
+    /// Every row does.
+    pub(crate) surely: u64,
 }
 
 /// Where a filtered scan stands.
@@ -177,7 +197,7 @@ impl Scan {
     pub(crate) fn advance_where(&mut self, filter: &mut impl RowFilter) -> Result<Step> {
         let pause_at = self.rows + PAUSE_ROWS;
         loop {
-            if self.batch.is_open && self.hand_out()? {
+            if self.batch.is_open && self.hand_out(filter)? {
                 return Ok(Step::Row);
             }
             self.leave_current()?;
@@ -256,9 +276,9 @@ impl Scan {
 
     /// Goes to the next row that the filter found; false if it found no more, and the run is left behind.
     #[inline]
-    fn hand_out(&mut self) -> Result<bool> {
+    fn hand_out(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
         let Some(slot) = self.batch.found.get(self.batch.handed) else {
-            return self.close_batch().map(|()| false);
+            return self.close_batch(filter).map(|()| false);
         };
         self.batch.handed += 1;
         self.merge.go_to_slot(usize::from(*slot))?;
@@ -293,10 +313,10 @@ impl Scan {
         Ok(true)
     }
 
-    fn close_batch(&mut self) -> Result<()> {
+    fn close_batch(&mut self, filter: &mut impl RowFilter) -> Result<()> {
         self.batch.is_open = false;
         self.is_fresh = true;
-        self.merge.leave_run(self.batch.end)
+        self.merge.leave_run(self.batch.end, filter, self.at)
     }
 }
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use crate::codec::DecodeError;
 use crate::error::{Error, Result};
 use crate::format::key::decode_part;
-use crate::lsm::{RowFilter, ScanRow, Step, VisibleRun};
+use crate::format::zones::ZoneSet;
+use crate::lsm::{Judgement, RowFilter, ScanRow, Step, VisibleRun};
 use crate::model::{RowRef, Shape, ValueRef};
 
 use super::Query;
@@ -191,6 +192,16 @@ struct Folder<F> {
 /// What a folder does with a row.
 trait Fold {
     fn add(&mut self, fields: &Fields<'_>, row: &RowRef<'_>) -> Result<(), DecodeError>;
+
+    /// True if rows need only be counted.
+    fn takes_unseen(&self) -> bool {
+        false
+    }
+
+    /// Adds rows that nobody looked at; false if they must be looked at.
+    fn add_unseen(&mut self, _rows: u64) -> bool {
+        false
+    }
 }
 
 impl<F: Fold> RowFilter for Folder<F> {
@@ -203,6 +214,17 @@ impl<F: Fold> RowFilter for Folder<F> {
             }
             Ok(())
         })
+    }
+
+    fn judge(&mut self, zones: &ZoneSet<'_>) -> Option<Judgement> {
+        match self.fold.takes_unseen() {
+            true => self.evaluator.judge_all(zones),
+            false => self.evaluator.judge(zones),
+        }
+    }
+
+    fn take_unseen(&mut self, rows: u64) -> bool {
+        self.fold.add_unseen(rows)
     }
 
     fn matches(&mut self, row: &ScanRow<'_>) -> Result<bool> {
@@ -220,6 +242,15 @@ impl Fold for Count {
     fn add(&mut self, _: &Fields<'_>, _: &RowRef<'_>) -> Result<(), DecodeError> {
         self.0 += 1;
         Ok(())
+    }
+
+    fn takes_unseen(&self) -> bool {
+        true
+    }
+
+    fn add_unseen(&mut self, rows: u64) -> bool {
+        self.0 += rows;
+        true
     }
 }
 

@@ -14,15 +14,19 @@ use std::sync::Arc;
 use crate::codec::DecodeError;
 use crate::error::{Error, Result};
 use crate::format::key::ranked_text;
-use crate::lsm::{RowFilter, ScanRow, VisibleRun};
+use crate::format::zones::ZoneSet;
+use crate::lsm::{Judgement, RowFilter, ScanRow, VisibleRun};
 use crate::model::{EdmType, RowRef, Seq, Shape, Value, VariablePlace, utf16_cmp};
 
 use super::filter::{CompareOp, Comparison, Node, Property};
+use super::prune::{Masks, masks};
 
 /// A filter that remembers what it became for each shape it met.
 pub(crate) struct Evaluator {
     /// `None`: every row.
     node: Option<Node>,
+    /// True if it asks about anything that zones know.
+    asks_zones: bool,
     programs: Vec<Program>,
     /// Where the program of a shape is, by the shape's address; the programs keep the shapes.
     by_shape: HashMap<usize, usize>,
@@ -81,7 +85,16 @@ const TABLE_ID_BYTES: usize = 4;
 
 impl Evaluator {
     pub(crate) fn new(node: Option<Node>) -> Self {
-        Self { node, programs: Vec::new(), by_shape: HashMap::new(), last: 0 }
+        let asks_zones = node.as_ref().is_some_and(asks_zones);
+        Self { node, asks_zones, programs: Vec::new(), by_shape: HashMap::new(), last: 0 }
+    }
+
+    /// What zones say: also where every row matches.
+    pub(super) fn judge_all(&mut self, zones: &ZoneSet<'_>) -> Option<Judgement> {
+        match self.node {
+            Some(_) => self.judge(zones),
+            None => Some(Judgement { maybe: u64::MAX, surely: u64::MAX }),
+        }
     }
 
     /// True if the row matches.
@@ -144,6 +157,12 @@ impl RowFilter for Evaluator {
             }
             Ok(())
         })
+    }
+
+    fn judge(&mut self, zones: &ZoneSet<'_>) -> Option<Judgement> {
+        let node = self.node.as_ref().filter(|_| self.asks_zones)?;
+        let Masks { maybe_true, maybe_false } = masks(node, zones);
+        Some(Judgement { maybe: maybe_true, surely: !maybe_false })
     }
 
     fn matches(&mut self, row: &ScanRow<'_>) -> Result<bool> {
@@ -275,6 +294,17 @@ impl CompareOp {
             CompareOp::Ne => text != literal,
             _ => self.admits(utf16_cmp(text, literal)),
         }
+    }
+}
+
+fn asks_zones(node: &Node) -> bool {
+    match node {
+        Node::All | Node::TooDeep => false,
+        Node::Compare(Comparison { property, .. }) => {
+            matches!(property, Property::Timestamp | Property::Named(_))
+        }
+        Node::And(nodes) | Node::Or(nodes) => nodes.iter().any(asks_zones),
+        Node::Not(inner) => asks_zones(inner),
     }
 }
 

@@ -189,12 +189,24 @@ impl SstIter {
         }
     }
 
-    /// Goes to the entry in `slot` of the current block, or to the first of the next block if there is no such slot.
-    pub(crate) fn leave_run(&mut self, slot: usize) -> Result<()> {
-        if slot < self.block().len() {
-            return self.go_to_slot(slot);
-        }
-        let moved = self.load_next();
+    /// True if the current block has this slot.
+    pub(crate) fn has_slot(&self, slot: usize) -> bool {
+        slot < self.block().len()
+    }
+
+    /// The number of the current block.
+    pub(crate) fn block_number(&self) -> usize {
+        self.block
+    }
+
+    /// The file.
+    pub(crate) fn sst(&self) -> &Arc<Sst> {
+        &self.sst
+    }
+
+    /// Goes to the first entry of another block. Requires: there is one of this number.
+    pub(crate) fn go_to_block(&mut self, block: usize) -> Result<()> {
+        let moved = self.load(block).and_then(|()| self.stand_at(0));
         self.settle(moved)
     }
 

@@ -236,6 +236,25 @@ impl Sst {
         self.source.decode(contents_at(&range), error)
     }
 
+    /// True if every key of block `block` is below `key`; false if that is not known.
+    pub(crate) fn ends_before(&self, block: usize, key: &[u8]) -> Result<bool> {
+        let next = block + 1;
+        if next >= self.handles.len() {
+            return Ok(*self.meta.key_max < *key);
+        }
+        let (number, index) = (next / self.handles.fanout, next % self.handles.fanout);
+        let range = self.handles.page(number).unwrap_or_default();
+        let contents = self.source.block(Area::Sparse, number, range.clone(), true)?;
+        let separator = SparsePage::parse(&contents).and_then(|page| page.separator(index));
+        let (prefix, suffix) =
+            separator.map_err(|error| self.source.decode(contents_at(&range), error))?;
+        // A separator is above the last key before it, or is that key if its versions go on.
+        Ok(match key.strip_prefix(prefix) {
+            Some(rest) => suffix <= rest,
+            None => prefix < key,
+        })
+    }
+
     /// The block of rows in which `key` belongs, and all before it do not have it.
     pub(super) fn block_of(&self, key: &[u8], fill: bool) -> Result<usize> {
         let page_count = self.handles.page_count();

@@ -1,0 +1,328 @@
+//! Files that do not overlap, read one after the other as one source of a merge; and which of their blocks need not
+//! be read for a filter.
+//!
+//! Invariants
+//! * a file is opened when its turn comes, and read only inside its reference's clip;
+//! * a block is passed over only if none of its rows can match, no older source has a key inside its span, and no key
+//!   of it goes on in the next block: else a tombstone or a newer row would be passed over too, and what it hides
+//!   come back;
+//! * a block is counted unread only if every row of it matches and is visible, and no other source, no bound of the
+//!   scan and no clip comes into its span.
+//!
+//! Not here: order over several sources (`merge`), what zones say about a filter (`query`).
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::Kind;
+use crate::format::zones::{ZONE_BLOCKS, ZoneSet, flag};
+use crate::manifest::FileEntry;
+use crate::model::{RowRef, Seq};
+use crate::planted::planted;
+use crate::ranges::Reference;
+use crate::sst::{BlockRun, Sst, SstIter};
+
+use super::Env;
+use super::scan::{Judgement, RowFilter};
+
+/// One source: files in key order.
+pub(super) struct FilesIter {
+    /// Ascending.
+    files: Vec<Reference<Arc<FileEntry>>>,
+    /// The file being read; all read when it is the count.
+    at: usize,
+    iter: Option<SstIter>,
+    fill_cache: bool,
+    zones: Option<JudgedPage>,
+    /// Of the files left behind.
+    counts: ReadCounts,
+}
+
+/// What was read of files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReadCounts {
+    pub(crate) files: u64,
+    pub(crate) blocks: u64,
+    /// Because no row in them could match.
+    pub(crate) files_skipped: u64,
+    pub(crate) blocks_skipped: u64,
+}
+
+/// What else a scan reads at the same time.
+pub(super) struct Around<'k> {
+    /// The next key of the newer sources.
+    pub(super) newer: Option<&'k [u8]>,
+    /// The next key of the older sources.
+    pub(super) older: Option<&'k [u8]>,
+    /// Where the scan ends.
+    pub(super) high: Option<&'k [u8]>,
+    pub(super) at: Seq,
+}
+
+/// A page of the current file's zones and what it means for the filter.
+struct JudgedPage {
+    number: usize,
+    /// Blocks without a row that can match, whose keys end with them.
+    skippable: u64,
+    /// Blocks all of whose entries are visible rows that match, one of each key.
+    countable: u64,
+    entries: [u32; ZONE_BLOCKS],
+}
+
+/// What becomes of a block.
+enum Fate {
+    Read,
+    Skip,
+    Count(u64),
+}
+
+impl FilesIter {
+    pub(super) fn new(files: Vec<Reference<Arc<FileEntry>>>, fill_cache: bool) -> Self {
+        let counts = ReadCounts::default();
+        Self { files, at: 0, iter: None, fill_cache, zones: None, counts }
+    }
+
+    #[inline]
+    pub(super) fn valid(&self) -> bool {
+        self.iter.as_ref().is_some_and(SstIter::valid)
+    }
+
+    #[inline]
+    pub(super) fn key(&self) -> &[u8] {
+        self.iter.as_ref().map_or(&[], SstIter::key)
+    }
+
+    #[inline]
+    pub(super) fn seq(&self) -> Seq {
+        self.iter.as_ref().map_or(Seq::ZERO, SstIter::seq)
+    }
+
+    #[inline]
+    pub(super) fn kind(&self) -> Kind {
+        self.iter.as_ref().map_or(Kind::Delete, SstIter::kind)
+    }
+
+    /// Key, Seq and row of a put; requires one.
+    #[inline]
+    pub(super) fn current(&self) -> Result<(&[u8], Seq, RowRef<'_>)> {
+        match &self.iter {
+            Some(iter) => Ok((iter.key(), iter.seq(), iter.row()?)),
+            None => Err(Error::corrupt("merge".as_ref(), 0, "iterator", "no current entry")),
+        }
+    }
+
+    /// The entries from the current one to the end of its block, as far as their keys are below `limit` and inside
+    /// the file's clip.
+    pub(super) fn rest_of_block(&self, limit: Option<&[u8]>) -> Result<Option<BlockRun<'_>>> {
+        let Some(iter) = &self.iter else { return Ok(None) };
+        let limit = [limit, self.clip_high()].into_iter().flatten().min();
+        iter.rest_of_block(limit).map(Some)
+    }
+
+    /// Goes to another entry of the current block.
+    #[inline]
+    pub(super) fn go_to_slot(&mut self, slot: usize) -> Result<()> {
+        self.iter.as_mut().map_or(Ok(()), |iter| iter.go_to_slot(slot))
+    }
+
+    /// True if the current block has this slot.
+    pub(super) fn has_slot(&self, slot: usize) -> bool {
+        self.iter.as_ref().is_some_and(|iter| iter.has_slot(slot))
+    }
+
+    /// Goes to the first entry behind the current block that must be read for `filter`.
+    pub(super) fn leave_block(
+        &mut self,
+        env: &Env,
+        filter: &mut impl RowFilter,
+        around: &Around<'_>,
+    ) -> Result<()> {
+        if let Some(next) = self.next_block(filter, around)?
+            && let Some(iter) = &mut self.iter
+        {
+            iter.go_to_block(next)?;
+            if self.is_inside() {
+                return Ok(());
+            }
+        }
+        self.at += 1;
+        self.skip_files(env, filter, around)?;
+        self.open(env, &[])
+    }
+
+    pub(super) fn seek(&mut self, env: &Env, low: &[u8]) -> Result<()> {
+        self.at = self.files.partition_point(|file| file.clip.ends_before(low));
+        self.open(env, low)
+    }
+
+    pub(super) fn advance(&mut self, env: &Env) -> Result<()> {
+        if let Some(iter) = &mut self.iter {
+            iter.next()?;
+            if self.is_inside() {
+                return Ok(());
+            }
+            self.at += 1;
+        }
+        self.open(env, &[])
+    }
+
+    pub(super) fn counts(&self) -> ReadCounts {
+        let current = self.iter.as_ref().map(|iter| ReadCounts {
+            files: 1,
+            blocks: iter.loads(),
+            ..ReadCounts::default()
+        });
+        self.counts.plus(current.unwrap_or_default())
+    }
+
+    /// Opens files from the current one on until one has an entry at or above `low` inside its clip.
+    fn open(&mut self, env: &Env, low: &[u8]) -> Result<()> {
+        self.leave_file();
+        while let Some(file) = self.files.get(self.at) {
+            let mut iter = env.open_sst(&file.file)?.iter(self.fill_cache);
+            iter.seek(low.max(&file.clip.low))?;
+            self.iter = Some(iter);
+            if self.is_inside() {
+                return Ok(());
+            }
+            self.at += 1;
+            self.leave_file();
+        }
+        Ok(())
+    }
+
+    fn leave_file(&mut self) {
+        self.counts = self.counts();
+        self.iter = None;
+        self.zones = None;
+    }
+
+    /// True if the current entry lies inside the current file's clip.
+    fn is_inside(&self) -> bool {
+        let Some(iter) = self.iter.as_ref().filter(|iter| iter.valid()) else { return false };
+        self.clip_high().is_none_or(|high| iter.key() < high)
+    }
+
+    fn clip_high(&self) -> Option<&[u8]> {
+        self.files.get(self.at).and_then(|file| file.clip.high.as_deref())
+    }
+
+    /// Passes over files none of whose rows can match. Only where nothing older is left: what these files hide is
+    /// hidden in them, for all versions of a key lie in one.
+    fn skip_files(
+        &mut self,
+        env: &Env,
+        filter: &mut impl RowFilter,
+        around: &Around<'_>,
+    ) -> Result<()> {
+        if around.older.is_some() {
+            return Ok(());
+        }
+        while let Some(file) = self.files.get(self.at) {
+            if around.high.is_some_and(|high| high <= &*file.clip.low) {
+                return Ok(());
+            }
+            let sst = env.open_sst(&file.file)?;
+            let judged = sst.zone_summary(|zones| filter.judge(zones))?.flatten();
+            if judged.is_none_or(|judged| judged.maybe & 1 != 0) {
+                return Ok(());
+            }
+            self.counts.files_skipped += 1;
+            self.counts.blocks_skipped += sst.block_count() as u64;
+            self.at += 1;
+        }
+        Ok(())
+    }
+
+    /// The next block of the current file to be read; `None` if there is none.
+    fn next_block(
+        &mut self,
+        filter: &mut impl RowFilter,
+        around: &Around<'_>,
+    ) -> Result<Option<usize>> {
+        let Some(iter) = &self.iter else { return Ok(None) };
+        let (sst, mut block) = (Arc::clone(iter.sst()), iter.block_number() + 1);
+        while block < sst.block_count() {
+            if !self.judge_page(&sst, block / ZONE_BLOCKS, filter, around)? {
+                return Ok(Some(block));
+            }
+            match self.fate(&sst, block, around)? {
+                Fate::Skip => {}
+                Fate::Count(rows) if filter.take_unseen(rows) => {}
+                Fate::Read | Fate::Count(_) => return Ok(Some(block)),
+            }
+            self.counts.blocks_skipped += 1;
+            block += 1;
+        }
+        Ok(None)
+    }
+
+    /// Has the page of zones judged that block numbers from 64 times `number` on are in; false if nothing is known.
+    fn judge_page(
+        &mut self,
+        sst: &Sst,
+        number: usize,
+        filter: &mut impl RowFilter,
+        around: &Around<'_>,
+    ) -> Result<bool> {
+        if self.zones.as_ref().is_some_and(|zones| zones.number == number) {
+            return Ok(true);
+        }
+        // Where the scan ends before the page, its zones are of no interest.
+        let before = (number * ZONE_BLOCKS).saturating_sub(1);
+        if let Some(high) = around.high
+            && !sst.ends_before(before, high)?
+        {
+            return Ok(false);
+        }
+        let judged = sst.zone_page(number, |zones| {
+            filter.judge(zones).map(|judged| JudgedPage::new(number, zones, judged, around.at))
+        })?;
+        self.zones = judged.flatten();
+        Ok(self.zones.is_some())
+    }
+
+    fn fate(&self, sst: &Sst, block: usize, around: &Around<'_>) -> Result<Fate> {
+        let Some(page) = &self.zones else { return Ok(Fate::Read) };
+        let bit = block % ZONE_BLOCKS;
+        let ends_before =
+            |key: Option<&[u8]>| key.map_or(Ok(true), |key| sst.ends_before(block, key));
+        if page.skippable >> bit & 1 != 0 {
+            let alone = planted!("skip-beside-older") || ends_before(around.older)?;
+            return Ok(if alone { Fate::Skip } else { Fate::Read });
+        }
+        if page.countable >> bit & 1 != 0 {
+            let bounds = [around.newer, around.older, around.high, self.clip_high()];
+            if ends_before(bounds.into_iter().flatten().min())? {
+                return Ok(Fate::Count(page.entries[bit].into()));
+            }
+        }
+        Ok(Fate::Read)
+    }
+}
+
+impl JudgedPage {
+    fn new(number: usize, zones: &ZoneSet<'_>, judged: Judgement, at: Seq) -> Self {
+        let mut page = Self { number, skippable: 0, countable: 0, entries: [0; ZONE_BLOCKS] };
+        for i in 0..zones.len().min(ZONE_BLOCKS) {
+            let Some(meta) = zones.meta(i) else { continue };
+            let ends = meta.flags & flag::GOES_ON == 0 || planted!("skip-goes-on");
+            page.skippable |= u64::from(judged.maybe >> i & 1 == 0 && ends) << i;
+            let plain = meta.flags == 0 && meta.seq_max <= at;
+            page.countable |= u64::from(judged.surely >> i & 1 != 0 && plain) << i;
+            page.entries[i] = meta.entries;
+        }
+        page
+    }
+}
+
+impl ReadCounts {
+    pub(crate) fn plus(self, other: ReadCounts) -> ReadCounts {
+        ReadCounts {
+            files: self.files + other.files,
+            blocks: self.blocks + other.blocks,
+            files_skipped: self.files_skipped + other.files_skipped,
+            blocks_skipped: self.blocks_skipped + other.blocks_skipped,
+        }
+    }
+}
