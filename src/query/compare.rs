@@ -81,3 +81,6 @@ pub(crate) fn holds<'v>(node: &Node, lookup: &dyn Fn(&Property) -> Option<ValueR
         Node::TooDeep => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -496,3 +496,6 @@ impl PartialEq for Comparison {
         same && self.op == other.op && self.property == other.property
     }
 }
+
+#[cfg(test)]
+mod tests;
