@@ -1,3 +1,5 @@
+//! docs/SEMANTICS.md §9.2: one test for each rule, by what it says.
+
 use super::*;
 use crate::model::{DateTime, EdmType, Entity, Guid, Seq};
 use crate::query::filter::{Filter, prop};

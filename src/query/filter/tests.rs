@@ -1,3 +1,5 @@
+//! docs/SEMANTICS.md §9.3.
+
 use super::*;
 use crate::model::{DateTime, Guid, Seq};
 use crate::rng::Rng;
@@ -94,7 +96,8 @@ fn random_filter(rng: &mut Rng, depth: usize) -> Filter {
                 CompareOp::Gt,
                 CompareOp::Ge,
             ]);
-            prop(*rng.pick(&NAMES)).compare(op, random_value(rng))
+            let name: &&str = rng.pick(&NAMES);
+            prop(name).compare(op, random_value(rng))
         }
         3 => Filter::every(parts(rng)),
         4 => Filter::any(parts(rng)),
@@ -289,4 +292,28 @@ fn a_million_calls_of_a_builder_end_in_a_filter() {
         assert_eq!(copy, filter);
         check_shape(filter.node(), true);
     }
+}
+
+/// The document names a test for each rule; here is one of that name.
+#[test]
+fn every_rule_in_the_document_names_tests_that_exist() {
+    const SOURCES: [&str; 3] = [
+        include_str!("tests.rs"),
+        include_str!("../parse/tests.rs"),
+        include_str!("../compare/tests.rs"),
+    ];
+    let document = include_str!("../../../docs/SEMANTICS.md");
+    let section = document.split("\n### 9.1 ").nth(1).unwrap().split("\n## ").next().unwrap();
+    let mut rules = 0;
+    for table in section.split("| rule | tested by |").skip(1) {
+        for row in table.lines().skip(2).take_while(|line| line.starts_with('|')) {
+            let cell = row.trim_end_matches(" |").rsplit("| ").next().unwrap();
+            for name in cell.split(", ").map(|name| name.trim_matches('`')) {
+                let test = format!("\n#[test]\nfn {name}() {{");
+                assert!(SOURCES.iter().any(|source| source.contains(&test)), "{name}");
+            }
+            rules += 1;
+        }
+    }
+    assert!(rules > 20, "{rules}");
 }

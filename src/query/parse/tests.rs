@@ -1,3 +1,5 @@
+//! docs/SEMANTICS.md §9.1: one test for each rule, by what it says.
+
 use super::*;
 use crate::query::filter::{Filter, prop};
 
