@@ -15,6 +15,7 @@ mod commands;
 mod directory;
 mod examples;
 mod files;
+mod filters;
 mod forge;
 #[cfg(feature = "cli")]
 mod json;
@@ -29,6 +30,7 @@ pub use commands::{csv, exec, ndjson};
 pub use directory::directory;
 pub use examples::round_trip;
 pub use files::{block, file_meta, hash_index, row_block, sparse_index, sst, stats, zones};
+pub use filters::filter_text;
 #[cfg(feature = "cli")]
 pub use json::{filter, json};
 pub use logs::{current, edit, field, field_set, record, span, wal};
@@ -55,6 +57,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("file_meta", file_meta),
     #[cfg(feature = "cli")]
     ("filter", filter),
+    ("filter_text", filter_text),
     ("hash_index", hash_index),
     #[cfg(feature = "cli")]
     ("json", json),

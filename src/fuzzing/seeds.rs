@@ -35,6 +35,7 @@ pub fn seeds(name: &str) -> Vec<Vec<u8>> {
         "edit" => vec![made(|out| edit().encode(out))],
         "field" | "field_set" | "file_meta" => vec![made(|out| file_meta().encode(out))],
         "filter" => texts(&FILTERS),
+        "filter_text" => texts(&FILTER_TEXTS),
         "hash_index" => vec![(0..=255).collect()],
         "json" => texts(&REQUESTS),
         "key" => {
@@ -220,6 +221,16 @@ const FILTERS: [&str; 3] = [
     "PartitionKey eq 'bolts' and RowKey eq 'm4''x'",
     "('p' eq PartitionKey) and not (Price gt 1.5E+3 or Big ne 5L)",
     "At ge datetime'2024-01-31T00:00:00Z' or Raw eq X'0a0b'",
+];
+
+/// Every literal, operator and form; then what is refused, and broken.
+const FILTER_TEXTS: [&str; 6] = [
+    "PartitionKey eq 'bolts' and RowKey ge 'm4''x' and RowKey lt '\u{1f600}' or not Coated",
+    "((1.5E+3 le Price)or(Big ne -5L))and not(Stock gt 3D or Stock lt -7 or T eq true)",
+    "At ge datetime'2024-01-31T00:00:00.1234567Z' or Raw eq X'0a0b' or Raw lt binary'FF'",
+    "Id eq guid'0f8fad5b-d9cb-469f-a165-70867728950e' and (A eq NaN or INF gt B or C gt -INF)",
+    "startswith(RowKey, 'a') or A add 1 eq B",
+    "A eq null or B gt 2147483648 or C eq 'open",
 ];
 
 const REQUESTS: [&str; 5] = [

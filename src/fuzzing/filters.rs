@@ -1,0 +1,25 @@
+//! Target: the whole filter language.
+
+use crate::model::Entity;
+use crate::query::Filter;
+
+/// A filter's text: what is understood prints as text that is understood as the same and prints as the same,
+/// and its negation is met by an entity if and only if it is not. What is refused is refused as the caller's fault.
+pub fn filter_text(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let filter: Filter = match text.parse() {
+        Ok(filter) => filter,
+        Err(error) => {
+            assert!(matches!(error.code(), "InvalidInput" | "NotImplemented"), "{error:?}");
+            return;
+        }
+    };
+    let printed = filter.to_string();
+    let again = printed.parse::<Filter>();
+    assert_eq!(again.as_ref().ok(), Some(&filter), "{printed}: {again:?}");
+    drop(again);
+    let entity = Entity::new("bolts", "m4").with("A", 1).with("Price", 1.5).with("T", true);
+    let matches = filter.matches(&entity);
+    let negated = !filter;
+    assert!(negated.check().is_err() || negated.matches(&entity) != matches, "{printed}");
+}
