@@ -59,7 +59,7 @@ fn three(edm: EdmType) -> [Value; 3] {
     }
 }
 
-/// Rows: the type of the property. Columns: that of the literal. `=` where they are compared, `<` where the property counts as less.
+/// Rows: the type of the property. Columns: that of the literal. `=`: they are compared; `<`: the property counts as less.
 const FITS: [(EdmType, &str); 8] = [
     //                  String Binary Boolean Int32 Int64 Double DateTime Guid
     (EdmType::String, "=<<<<<<<"),

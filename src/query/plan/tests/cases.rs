@@ -1,9 +1,9 @@
-//! The tables of docs/SEMANTICS.md §9.1, and examples.
+//! The tables of docs/SEMANTICS.md §9.4, and examples.
 
 use super::CompareOp::*;
 use super::*;
 
-/// docs/SEMANTICS.md §9.1: a filter, what is done, with how many intervals, and what the service does.
+/// docs/SEMANTICS.md §9.4: a filter, what is done, with how many intervals, and what the service does.
 #[test]
 fn classes() {
     use Class::*;
@@ -40,7 +40,7 @@ fn classes() {
     }
 }
 
-/// docs/SEMANTICS.md §9.1: the words of the classes.
+/// docs/SEMANTICS.md §9.4: the words of the classes.
 #[test]
 fn words_are_those_of_the_document() {
     let classes = [
