@@ -19,6 +19,7 @@ use crate::format::sst::{encode_footer, encode_header};
 use crate::format::stats::SstStats;
 use crate::format::wal::{Change, Close, Open, Predecessor, Promise, put_group};
 use crate::format::wal::{ShapeDefinition, WalEntry};
+use crate::format::zones::{self, ZoneColumn, ZoneMeta, ZoneSummary, ZoneValues};
 use crate::model::{EdmType, Seq, Shape};
 use crate::rng::Rng;
 
@@ -56,6 +57,7 @@ pub fn seeds(name: &str) -> Vec<Vec<u8>> {
         "stats" => vec![made(|out| stats().encode(out))],
         "text" => texts(&TEXTS),
         "wal" => wal(),
+        "zones" => zones(),
         _ => Vec::new(),
     };
     seeds.push(Vec::new());
@@ -327,4 +329,18 @@ fn wal() -> Vec<Vec<u8>> {
         made(|out| Promise { ceiling: Seq(400) }.encode(out)),
         made(|out| put_group(out, shapes.into_iter(), &prefix, entries.into_iter(), &changes)),
     ]
+}
+
+/// A page of two blocks with a column of each type, and a summary.
+fn zones() -> Vec<Vec<u8>> {
+    let meta = ZoneMeta { seq_min: Seq(7), seq_max: Seq(300), entries: 3, flags: 3 };
+    let columns = EdmType::ALL.map(|edm| ZoneColumn {
+        name: "P".into(),
+        edm,
+        prefix: if edm == EdmType::String { b"prefix"[..].into() } else { Box::default() },
+        values: vec![ZoneValues { presence: 1, min: 1, max: 1 << 40 }, ZoneValues::NONE],
+    });
+    let page = made(|out| zones::encode(&[meta; 2], true, &columns, out));
+    let set = made(|out| zones::encode(&[meta], false, &[], out));
+    vec![page, made(|out| ZoneSummary::encode(&[0, 64], &set, out))]
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::shapes::ShapeTable;
+use super::zones::ZoneBuilder;
 use crate::format::Kind;
 use crate::format::block::{BlockKind, BlockPlace, Packing, Sealer};
 use crate::format::file_meta::{FileMeta, Section};
@@ -12,7 +13,8 @@ use crate::format::row_block::RowBlockBuilder;
 use crate::format::sparse_index::{FANOUT, Handles, SparseBuilder};
 use crate::format::sst::{encode_footer, encode_header, section};
 use crate::format::stats::SstStats;
-use crate::model::{EdmType, Seq, Shape};
+use crate::format::zones::ZoneSummary;
+use crate::model::{EdmType, Row, Seq, Shape, ValueRef};
 
 const ID: FileId = FileId(0x1122_3344_5566_7788);
 
@@ -135,6 +137,52 @@ fn example_statistics() {
         &built(|out| stats.encode(out)),
         "09 02 80 24 | 0b 02 b4 24 | 0f 01 03 | 11 01 01 | 13 01 1d | 15 08 00 00 00 01 70 00 61 \
          31 | 17 09 00 00 00 01 70 00 61 32 32 | 21 01 02",
+    );
+}
+
+/// Two blocks: of a bolt two versions, then of another one the first, and a tombstone.
+fn zones() -> ZoneBuilder {
+    let bolt = |name, stock| {
+        let names = vec![("Name".into(), EdmType::String), ("Stock".into(), EdmType::Int32)];
+        let shape = Arc::new(Shape::new(names));
+        let values = [ValueRef::String(name), ValueRef::Int32(stock)];
+        Row { body: built(|out| shape.encode_body(values.into_iter(), out)), shape }
+    };
+    let mut zones = ZoneBuilder::default();
+    zones.begin_block(true);
+    zones.add(true, Seq(0x1234), Kind::Put, Some(&bolt("bolt M4", 900).as_ref()));
+    zones.add(false, Seq(0x1200), Kind::Put, Some(&bolt("bolt", -1).as_ref()));
+    zones.finish_block();
+    zones.begin_block(true);
+    zones.add(true, Seq(0x1240), Kind::Put, Some(&bolt("bolt", 7).as_ref()));
+    zones.add(true, Seq(0x1201), Kind::Delete, None);
+    zones.finish_block();
+    zones
+}
+
+#[test]
+fn example_zones() {
+    check(
+        &built(|out| zones().take_page(out)),
+        "02 | 02 | 01 | 00 | 15 00 00 00 | 01 04 04 00 4e 61 6d 65 62 6f 6c 74 | 04 00 05 00 53 74 6f 63 6b \
+         00 12 00 00 00 00 00 00 01 12 00 00 00 00 00 00 | 34 12 00 00 00 00 00 00 40 12 00 00 00 00 00 00 \
+         02 00 00 00 02 00 00 00 | 02 01 \
+         03 03 | 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 | 00 00 00 00 00 34 4d 20 00 00 00 00 00 00 00 00 \
+         03 03 | ff ff ff ff ff ff ff 7f 07 00 00 00 00 00 00 80 | 84 03 00 00 00 00 00 80 07 00 00 00 00 00 00 80",
+    );
+}
+
+#[test]
+fn example_zone_summary() {
+    let mut zones = zones();
+    zones.take_page(&mut Vec::new());
+    let set = built(|out| zones.summary(out));
+    check(
+        &built(|out| ZoneSummary::encode(&[0x3000, 0x3100], &set, out)),
+        "01 00 00 00 | 00 00 00 00 | 00 30 00 00 00 00 00 00 | 00 31 00 00 00 00 00 00 \
+         01 | 02 | 01 | 00 | 15 00 00 00 | 01 04 04 00 4e 61 6d 65 62 6f 6c 74 | 04 00 05 00 53 74 6f 63 6b \
+         00 12 00 00 00 00 00 00 | 40 12 00 00 00 00 00 00 | 04 00 00 00 | 03 \
+         03 | 00 00 00 00 00 00 00 00 | 00 00 00 00 00 34 4d 20 | 03 | ff ff ff ff ff ff ff 7f | 84 03 00 00 00 00 00 80",
     );
 }
 

@@ -46,6 +46,8 @@ struct Check<'a> {
     zones: ZoneBuilder,
     /// The pages of zones so far, as they should be.
     zone_pages: Vec<Vec<u8>>,
+    /// A row or more could not be read: zones cannot be compared.
+    rows_missing: bool,
 }
 
 impl Sst {
@@ -57,7 +59,9 @@ impl Sst {
         let facts = SstFacts::default();
         let (last_key, last_seq) = (Vec::new(), Seq::MAX);
         let (zones, zone_pages) = (ZoneBuilder::default(), Vec::new());
-        let mut check = Check { sst: self, facts, last_key, last_seq, zones, zone_pages };
+        let rows_missing = false;
+        let mut check =
+            Check { sst: self, facts, last_key, last_seq, zones, zone_pages, rows_missing };
         check.ends()?;
         check.sections()?;
         for index in 0..self.handles.len() {
@@ -117,22 +121,31 @@ impl Check<'_> {
     }
 
     fn block(&mut self, index: usize, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let whole = self.entries(index, progress)?;
+        self.rows_missing |= !whole;
+        if whole {
+            self.zones.finish_block();
+        }
+        Ok(())
+    }
+
+    /// True if every entry of the block could be read.
+    fn entries(&mut self, index: usize, progress: &mut dyn FnMut(u64)) -> Result<bool> {
         let range = self.sst.block_range(index)?;
         let contents = self.sst.source.unpack(self.place(BlockKind::Rows, index), range.clone());
         progress(range.end - range.start);
         self.facts.blocks += 1;
-        let Some(contents) = self.note(contents)? else { return Ok(()) };
+        let Some(contents) = self.note(contents)? else { return Ok(false) };
         let checked = RowBlock::parse(&contents).and_then(|block| block.check().map(|()| block));
         let checked = checked.map_err(|error| self.sst.bad_block(index, error));
-        let Some(block) = self.note(checked)? else { return Ok(()) };
+        let Some(block) = self.note(checked)? else { return Ok(false) };
         for slot in 0..block.len() {
             let checked = self.entry(&block, index, slot);
             if self.note(checked)?.is_none() {
-                break;
+                return Ok(false);
             }
         }
-        self.zones.finish_block();
-        Ok(())
+        Ok(true)
     }
 
     fn entry(&mut self, block: &RowBlock<'_>, index: usize, slot: usize) -> Result<()> {
@@ -314,7 +327,7 @@ impl Check<'_> {
 
     /// Each page, and the summary, against what the entries make; their layout even if those are damaged.
     fn zones(&mut self) -> Result<()> {
-        let comparable = self.facts.problems.is_empty();
+        let comparable = !self.rows_missing;
         if !self.zones.is_empty() {
             self.take_zone_page();
         }

@@ -421,3 +421,6 @@ fn replace(text: &mut Vec<u8>, by: &[u8]) {
     text.clear();
     text.extend_from_slice(by);
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,6 +32,7 @@ pub fn target(name: &str) -> &str {
         "shapes-section" => "shape",
         "statistics" => "stats",
         "file-entry" => "file_meta",
+        "zone-summary" => "zones",
         name if name.starts_with("wal-") => "wal",
         name => name,
     }

@@ -1,3 +1,5 @@
+//! Masks against the semantics: random rows and filters, without a thought of zones; and that they prune at all.
+
 use std::cmp::Ordering;
 use std::path::Path;
 use std::sync::Arc;
