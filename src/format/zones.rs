@@ -419,7 +419,14 @@ pub(crate) fn head(edm: EdmType, rest: &[u8]) -> u64 {
     if edm == EdmType::String && !head.is_ascii() {
         head.iter_mut().for_each(|byte| *byte = utf16_rank(*byte));
     }
-    u64::from_be_bytes(head)
+    bytes_key(head)
+}
+
+/// The order key of eight bytes that compare one after the other.
+#[inline]
+#[expect(clippy::big_endian_bytes, reason = "the first byte decides first")]
+pub(crate) fn bytes_key(bytes: [u8; HEAD_BYTES]) -> u64 {
+    u64::from_be_bytes(bytes)
 }
 
 /// The order key of a value of fixed width as a row has it, Double excepted; `None` if it is damaged.
@@ -436,7 +443,7 @@ pub(crate) fn order_key(edm: EdmType, bytes: &[u8]) -> Option<u64> {
             [value @ (0 | 1)] => Some(u64::from(*value)),
             _ => None,
         },
-        EdmType::Guid => Some(u64::from_be_bytes(eight()?)),
+        EdmType::Guid => Some(bytes_key(eight()?)),
         EdmType::Double | EdmType::String | EdmType::Binary => None,
     }
 }

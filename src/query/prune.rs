@@ -8,7 +8,7 @@
 
 use crate::format::row_block::shared_len;
 use crate::format::zones::{
-    Column, ZoneSet, double_key, head, int_key, is_cut_text, is_exact, presence,
+    Column, ZoneSet, bytes_key, double_key, head, int_key, is_cut_text, is_exact, presence,
 };
 use crate::model::{EdmType, Value, utf16_rank};
 use crate::planted::planted;
@@ -153,7 +153,7 @@ fn against(edm: EdmType, prefix: &[u8], literal: &Value) -> Against {
         (EdmType::Double, Value::Double(value)) => double(*value),
         (EdmType::DateTime, Value::DateTime(value)) => key(value.ticks()),
         (EdmType::Guid, Value::Guid(value)) => {
-            key(u64::from_be_bytes(value.as_bytes().first_chunk().copied().unwrap_or_default()))
+            key(bytes_key(value.as_bytes().first_chunk().copied().unwrap_or_default()))
         }
         _ => Against::Below,
     }
