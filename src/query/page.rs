@@ -121,8 +121,7 @@ impl Reader<'_> {
         loop {
             let step = cursor.advance()?;
             watch.found();
-            let full =
-                self.page.entities.len() >= self.count || self.bytes >= self.query.limits.bytes;
+            let full = self.is_full();
             let late = || watch.now() >= deadline;
             match step {
                 Step::End => return Ok(()),
@@ -149,6 +148,12 @@ impl Reader<'_> {
     }
 
     /// Never before the first entity: a page must move on.
+    fn is_full(&self) -> bool {
+        let len = self.page.entities.len();
+        len >= self.count || len > 0 && self.bytes >= self.query.limits.bytes
+    }
+
+    /// Likewise never before the first.
     fn is_time_to_look(&self) -> bool {
         let len = self.page.entities.len();
         len > 0 && len.is_multiple_of(CLOCK_ROWS)

@@ -17,6 +17,7 @@ mod linear;
 mod loader;
 mod lying;
 mod model;
+mod pages;
 mod query;
 mod reads;
 mod script;
