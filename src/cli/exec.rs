@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! * every line gets one response, in order, flushed before the next line is read;
-//! * memory is bounded by the longest line admitted and one page of entities;
+//! * memory is bounded by the longest line admitted, one page of entities, and one result for each partition where
+//!   that is asked for;
 //! * no request ends the process, only the end of input or of output does.
 //!
 //! Not here: the form of requests and responses (`wire::exec`).
@@ -17,11 +18,9 @@ use super::window::Lines;
 use super::{Create, DurabilityName, IoName, open_with};
 use crate::db::Db;
 use crate::error::{Code, Error, Result};
-use crate::model::{KeyPart, check_key};
-use crate::query::{KeyRange, Token};
+use crate::query::Filter;
 use crate::table::{EntityGroup, Operation, Table};
-use crate::wire::exec::{Condition, Key, Request, Response, Select, Write as Change, read_request};
-use crate::wire::keys::KeyFilter;
+use crate::wire::exec::{Condition, Key, Query, Request, Response, Write as Change, read_request};
 
 /// The longest line that is read: ample for the largest group, however its text is escaped.
 const LINE_BYTES_MAX: usize = 16 << 20;
@@ -51,7 +50,13 @@ const EXEC_HELP: &str = r#"Requests:
       also merge; the etag is "*" or one that was returned
   {"op":"delete","table":"T","pk":"p","rk":"r","etag":"*"}
   {"op":"get","table":"T","pk":"p","rk":"r","select":["A"]}
-  {"op":"query","table":"T","filter":"PartitionKey eq 'p'","select":["A"],"top":10,"next":{...}}
+  {"op":"query","table":"T","filter":"PartitionKey eq 'p' and A gt 1","select":["A"],"top":10,
+      "next":{"pk":"p","rk":"r"},"explain":true,"reverse":true}
+      next is what the page before returned; without rk it is the start of the partition;
+      reverse, from the last key to the first, is beyond the service
+  {"op":"count","table":"T","filter":"A gt 1","by_partition":true}
+  {"op":"aggregate","table":"T","filter":"A gt 1","property":"A","by_partition":true}
+      both beyond the service; one result in all unless by_partition is true
   {"op":"group","table":"T","ops":[{"op":"insert","entity":{...}},{"op":"delete",...}]}
   {"op":"flush"}   {"op":"compact"}   {"op":"checkpoint","path":"..."}
   {"op":"stats"}   {"op":"verify"}
@@ -120,8 +125,12 @@ fn answer_to(db: &Db, request: Request) -> Result<Response> {
             let entity = found.ok_or_else(|| Error::refused(Code::ResourceNotFound))?;
             Response::ok().entity(&entity, &select)
         }
-        Request::Query { table, filter, select, top, next } => {
-            query(&db.table(&table)?, filter, &select, top, next)?
+        Request::Query { table, query } => page(&db.table(&table)?, query)?,
+        Request::Count { table, filter, by_partition } => {
+            count(&db.table(&table)?, filter, by_partition)?
+        }
+        Request::Aggregate { table, filter, property, by_partition } => {
+            aggregate(&db.table(&table)?, filter, &property, by_partition)?
         }
         Request::Group { table, writes } => {
             let operations = writes.into_iter().map(operation);
@@ -185,37 +194,46 @@ fn operation(change: Change) -> Operation {
     }
 }
 
-fn query(
-    table: &Table,
-    filter: KeyFilter,
-    select: &Select,
-    top: usize,
-    next: Option<Key>,
-) -> Result<Response> {
-    let Some(range) = range_of(filter).filter(|_| top > 0) else {
-        return Ok(Response::ok().page(&[], select, None));
-    };
-    let mut query = table.scan(range);
-    if let Some(Key { pk, rk }) = next {
-        query = query.after(Token { partition_key: pk, row_key: rk });
+fn page(table: &Table, query: Query) -> Result<Response> {
+    let Query { filter, select, top, next, reverse, explain } = query;
+    let mut found = table.query(filter)?;
+    if let Some(names) = &select {
+        found = found.select(&names.iter().map(String::as_str).collect::<Vec<_>>());
     }
-    let page = query.page(top)?;
-    let key = |token: &Token| Key { pk: token.partition_key.clone(), rk: token.row_key.clone() };
-    let next = page.next().map(key);
-    Ok(Response::ok().page(page.entities(), select, next.as_ref()))
+    if let Some(next) = next {
+        found = found.after(next);
+    }
+    if reverse {
+        found = found.reverse();
+    }
+    let (page, explain) = match explain {
+        true => found.page_explained(top).map(|(page, explain)| (page, Some(explain)))?,
+        false => (found.page(top)?, None),
+    };
+    let response = Response::ok().page(page.entities(), &select, page.next());
+    Ok(match explain {
+        Some(explain) => response.explain(&explain),
+        None => response,
+    })
 }
 
-/// The keys that `filter` names; `None` if no entity can have them.
-fn range_of(filter: KeyFilter) -> Option<KeyRange> {
-    // A literal may hold what a key must not: it is no error, and nothing equals it.
-    let possible = |part, key: &str| check_key(part, key).is_ok();
-    match filter {
-        KeyFilter::All => Some(KeyRange::all()),
-        KeyFilter::Partition(pk) => {
-            possible(KeyPart::PartitionKey, &pk).then(|| KeyRange::partition(&pk))
-        }
-        KeyFilter::Row(pk, rk) => (possible(KeyPart::PartitionKey, &pk)
-            && possible(KeyPart::RowKey, &rk))
-        .then(|| KeyRange::point(&pk, &rk)),
-    }
+fn count(table: &Table, filter: Filter, by_partition: bool) -> Result<Response> {
+    let query = table.query(filter)?;
+    Ok(match by_partition {
+        true => Response::ok().counts(&query.count_by_partition()?),
+        false => Response::ok().counters([("count", query.count()?)]),
+    })
+}
+
+fn aggregate(
+    table: &Table,
+    filter: Filter,
+    property: &str,
+    by_partition: bool,
+) -> Result<Response> {
+    let query = table.query(filter)?;
+    Ok(match by_partition {
+        true => Response::ok().aggregates(&query.aggregate_by_partition(property)?),
+        false => Response::ok().aggregate(&query.aggregate(property)?),
+    })
 }

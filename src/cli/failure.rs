@@ -10,6 +10,8 @@ use crate::error::{Error, ErrorKind};
 pub(super) enum Failure {
     /// The arguments make no sense together, or not with the input.
     Usage(String),
+    /// The text of a filter, and the index of the character that the error points at.
+    Filter { error: Error, text: String, at: Option<usize> },
     /// The database cannot be opened.
     Open(Error),
     /// The operation failed.
@@ -23,6 +25,9 @@ pub(super) enum Failure {
     /// Nobody reads the output any more: the reader has seen enough.
     Closed,
 }
+
+/// Characters of a filter that are shown in front of an error in it, and behind.
+const POINTER_CHARS: usize = 36;
 
 /// The result of a command.
 pub(super) type Outcome<T = ()> = Result<T, Failure>;
@@ -40,6 +45,10 @@ impl Failure {
     pub(super) fn report(&self) -> ExitCode {
         let (status, text) = match self {
             Failure::Usage(text) => (2, text.clone()),
+            Failure::Filter { error, text, at } => {
+                let pointer = at.map(|at| pointer(text, at)).unwrap_or_default();
+                (2, format!("{}{pointer}", with_advice(error)))
+            }
             Failure::Open(error) => (2, with_advice(error)),
             Failure::Operation(error) => (1, with_advice(error)),
             Failure::Other(text) => (1, text.clone()),
@@ -73,9 +82,20 @@ fn with_advice(error: &Error) -> String {
     format!("{}{code}{next}", error.chain())
 }
 
+/// The part of `text` around the character `at`, and a mark below that.
+fn pointer(text: &str, at: usize) -> String {
+    let from = at.saturating_sub(POINTER_CHARS);
+    let shown = text.chars().skip(from).take(2 * POINTER_CHARS);
+    let shown: String = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
+    format!("\n  {shown}\n  {}^", " ".repeat(at - from))
+}
+
 /// What to do next, where there is something to do.
 fn advice(error: &Error) -> Option<&'static str> {
     Some(match (error.kind(), error.code()) {
+        (_, "NotImplemented") => {
+            "the filter language compares a property with a literal, by eq ne lt le gt ge, and joins by and, or, not"
+        }
         (_, "TableNotFound") => {
             "`rowstone tables DB` lists the tables, `rowstone create-table DB NAME` adds one"
         }
@@ -114,6 +134,15 @@ mod tests {
         assert!(text.starts_with("The table specified does not exist. (TableNotFound)\n  try: "));
         let io = Error::io("read a.csv", io::ErrorKind::NotFound.into());
         assert_eq!(with_advice(&io), "read a.csv: entity not found");
+    }
+
+    #[test]
+    fn a_mark_is_below_the_error() {
+        assert_eq!(pointer("A gt", 4), "\n  A gt\n      ^");
+        assert_eq!(pointer("é\nß eq )", 7), "\n  é ß eq )\n         ^");
+        let long = "x".repeat(100) + "!" + &"y".repeat(100);
+        let (x, y) = ("x".repeat(36), "y".repeat(35));
+        assert_eq!(pointer(&long, 100), format!("\n  {x}!{y}\n  {}^", " ".repeat(36)));
     }
 
     #[test]

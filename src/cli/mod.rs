@@ -1,6 +1,7 @@
 //! The binary: arguments, progress, tables for people, JSON for programs.
 //!
-//! One file per group of commands: `catalog` (tables), `data` (entities), `exec`, `import`, `export`, `maintain`, `sim`.
+//! One file per group of commands: `catalog` (tables), `data` (entities), `exec`, `import`, `export`, `maintain`, `query`,
+//! `sim`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows were rejected.
 //!
@@ -18,6 +19,7 @@ mod files;
 mod import;
 mod maintain;
 mod output;
+mod query;
 #[cfg(feature = "sim")]
 mod sim;
 #[cfg(all(unix, feature = "sim"))]
@@ -48,6 +50,7 @@ A first look:
   rowstone put shop parts '{\"PartitionKey\":\"bolts\",\"RowKey\":\"m4x20\",\"Price\":0.12}'
   rowstone scan shop parts
   rowstone get shop parts bolts m4x20 --format json
+  rowstone query shop parts --filter 'Price lt 0.5'
   rowstone verify shop
 
 Exit status:
@@ -67,6 +70,7 @@ enum Command {
     Get(data::Get),
     Delete(data::Delete),
     Scan(data::Scan),
+    Query(query::Query),
     Exec(exec::Exec),
     Stats(maintain::Stats),
     Verify(maintain::Verify),
@@ -135,6 +139,7 @@ pub fn run() -> ExitCode {
         Command::Get(command) => command.run(),
         Command::Delete(command) => command.run(),
         Command::Scan(command) => command.run(),
+        Command::Query(command) => command.run(),
         Command::Exec(command) => command.run(),
         Command::Stats(command) => command.run(),
         Command::Verify(command) => command.run(),

@@ -202,6 +202,25 @@ fn write_table(
     writeln!(output, "{gap}{} {noun}", with_thousands(count)).map_err(Failure::output)
 }
 
+/// Prints rows of text under `columns`, as an aligned table or as CSV.
+pub(super) fn write_cells(
+    output: &mut Output,
+    columns: Vec<String>,
+    rows: Vec<Vec<String>>,
+    right: Vec<bool>,
+    format: Format,
+) -> Outcome {
+    if format == Format::Csv {
+        let mut lines = Vec::new();
+        for row in std::iter::once(&columns).chain(&rows) {
+            put_csv_row(&mut lines, row.iter().map(|text| text.as_bytes().to_vec()));
+        }
+        return output.write_all(&lines).map_err(Failure::output);
+    }
+    let cells = rows.iter().map(|row| row.iter().map(|text| cell(text.as_bytes())).collect());
+    Layout::of(columns, cells.collect(), right, &[]).write(output, &[]).map_err(Failure::output)
+}
+
 /// One page of a table.
 struct Layout {
     columns: Vec<String>,
@@ -217,17 +236,27 @@ impl Layout {
             .iter()
             .map(|entity| columns.iter().map(|name| cell(&text_of(entity, name))).collect())
             .collect();
-        let same = columns == header;
+        let right = columns.iter().map(|name| is_numeric(page, name)).collect();
+        let widths = if columns == header { widths } else { &[] };
+        Self::of(columns, cells, right, widths)
+    }
+
+    /// No column is narrower than its width in `widths`.
+    fn of(
+        columns: Vec<String>,
+        cells: Vec<Vec<String>>,
+        right: Vec<bool>,
+        widths: &[usize],
+    ) -> Self {
         let widths = (0..columns.len())
             .map(|i| {
                 let lens =
                     cells.iter().filter_map(|row| row.get(i)).map(|text| text.chars().count());
                 let name = columns.get(i).map_or(0, |name| name.chars().count());
-                let before = widths.get(i).copied().filter(|_| same).unwrap_or(0);
+                let before = widths.get(i).copied().unwrap_or(0);
                 lens.max().unwrap_or(0).max(name).max(before)
             })
             .collect();
-        let right = columns.iter().map(|name| is_numeric(page, name)).collect();
         Self { columns, widths, right, cells }
     }
 

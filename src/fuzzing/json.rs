@@ -1,7 +1,7 @@
 //! Targets: requests and entities as JSON, and the text of filters.
 
+use crate::query::Filter;
 use crate::wire::exec::read_request;
-use crate::wire::keys::KeyFilter;
 use crate::wire::odata::{Metadata, put_entity, read_entity};
 
 /// One line of `exec`, and an entity: what is read is written so that it reads back equal.
@@ -16,17 +16,10 @@ pub fn json(data: &[u8]) {
     assert_eq!(again, Some(format!("{entity:?}")), "{}", String::from_utf8_lossy(&written));
 }
 
-/// Filters by key: what is understood is written so that it is understood as the same.
+/// Filters: what is understood is written so that it is understood as the same.
 pub fn filter(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let Ok(filter) = KeyFilter::parse(text) else { return };
-    let quoted = |key: &str| key.replace('\'', "''");
-    let written = match &filter {
-        KeyFilter::All => " ".to_owned(),
-        KeyFilter::Partition(pk) => format!("PartitionKey eq '{}'", quoted(pk)),
-        KeyFilter::Row(pk, rk) => {
-            format!("('{}' eq RowKey) and PartitionKey eq '{}'", quoted(rk), quoted(pk))
-        }
-    };
-    assert_eq!(KeyFilter::parse(&written).ok(), Some(filter), "{written}");
+    let Ok(filter) = text.parse::<Filter>() else { return };
+    let written = filter.to_string();
+    assert_eq!(written.parse().ok(), Some(filter), "{written}");
 }

@@ -181,6 +181,12 @@ impl Filter {
         })
     }
 
+    /// Parses a filter; beside an error the index of the character that it points at, if it points at one.
+    #[cfg(feature = "cli")]
+    pub(crate) fn parse_placed(text: &str) -> Result<Filter, (Error, Option<usize>)> {
+        parse::parse_placed(text).map(|node| Filter { node })
+    }
+
     /// The tree.
     pub(crate) fn node(&self) -> &Node {
         &self.node

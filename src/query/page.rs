@@ -116,7 +116,7 @@ struct Reader<'q> {
 
 impl Reader<'_> {
     fn fill(&mut self, cursor: &mut Cursor<Evaluator>, watch: &mut Watch<'_>) -> Result<()> {
-        let deadline = watch.now() + self.query.limits.time;
+        let deadline = watch.now().saturating_add(self.query.limits.time);
         let mut projector = self.query.projector();
         loop {
             let step = cursor.advance()?;

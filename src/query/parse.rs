@@ -8,6 +8,8 @@
 //! * recursion is bounded by the parentheses that are open, at most [`DEPTH_MAX`]; `and`, `or` and `not` are loops;
 //! * a position is the index from 0 of a character, where the offending word or literal starts.
 
+use std::cell::Cell;
+
 use crate::error::{Code, Error, Result};
 use crate::model::{DateTime, Guid, Value, continues_name, starts_name};
 
@@ -23,25 +25,14 @@ const SHOWN_CHARS_MAX: usize = 1_000;
 /// # Errors
 /// `InvalidInput` and `NotImplemented`, with the service's texts.
 pub(super) fn parse(text: &str) -> Result<Node> {
-    let mut parser = Parser { text, at: 0, refusal: None };
-    if text.len() > TEXT_BYTES_MAX {
-        let last = (0..=TEXT_BYTES_MAX).rev().find(|&at| text.is_char_boundary(at));
-        return Err(parser.error(last.unwrap_or(0), "Filter longer than 1 MiB"));
-    }
-    if parser.skip_space() == text.len() {
-        return Ok(Node::All);
-    }
-    let term = parser.or(0)?;
-    let end = parser.skip_space();
-    if end < text.len() {
-        return Err(parser.syntax_error(end));
-    }
-    let node = parser.condition(term);
-    match (parser.refusal, node) {
-        (None, Some(node)) => Ok(node),
-        (Some(refusal), _) => Err(refusal),
-        (None, None) => Err(Error::refused(Code::NotImplemented)),
-    }
+    parse_placed(text).map_err(|(error, _)| error)
+}
+
+/// The same; beside an error the position that it names, if it names one.
+pub(super) fn parse_placed(text: &str) -> Result<Node, (Error, Option<usize>)> {
+    let mut parser = Parser { text, at: 0, refusal: None, place: Cell::new(None) };
+    let node = parser.whole();
+    node.map_err(|error| (error, parser.place.get()))
 }
 
 /// True if `text` is read as the name of a property.
@@ -69,10 +60,33 @@ struct Parser<'a> {
     at: usize,
     /// The first thing that is well-formed and refused.
     refusal: Option<Error>,
+    /// The position in the error that ended the parse.
+    place: Cell<Option<usize>>,
 }
 
 /// From the outside in: `or`, `and`, `not`, comparison, arithmetic, operand.
 impl<'a> Parser<'a> {
+    fn whole(&mut self) -> Result<Node> {
+        if self.text.len() > TEXT_BYTES_MAX {
+            let last = (0..=TEXT_BYTES_MAX).rev().find(|&at| self.text.is_char_boundary(at));
+            return Err(self.error(last.unwrap_or(0), "Filter longer than 1 MiB"));
+        }
+        if self.skip_space() == self.text.len() {
+            return Ok(Node::All);
+        }
+        let term = self.or(0)?;
+        let end = self.skip_space();
+        if end < self.text.len() {
+            return Err(self.syntax_error(end));
+        }
+        let node = self.condition(term);
+        match (self.refusal.take(), node) {
+            (None, Some(node)) => Ok(node),
+            (Some(refusal), _) => Err(refusal),
+            (None, None) => Err(Error::refused(Code::NotImplemented)),
+        }
+    }
+
     fn or(&mut self, depth: usize) -> Result<Term<'a>> {
         let mut left = self.and(depth)?;
         loop {
@@ -314,7 +328,7 @@ impl Parser<'_> {
         };
         value.ok_or_else(|| {
             let literal = self.text.get(start..self.at).unwrap_or_default();
-            let (at, shown) = (self.position(start), self.shown(start));
+            let (at, shown) = (self.place(start), self.shown(start));
             let text = format!(
                 "Unrecognized '{edm}' literal '{}' at '{at}' in '{shown}'.",
                 excerpt(literal, 0)
@@ -377,9 +391,15 @@ impl Parser<'_> {
     }
 
     fn error(&self, at: usize, problem: &str) -> Error {
-        let message =
-            format!("{problem} at position {} in '{}'.", self.position(at), self.shown(at));
+        let message = format!("{problem} at position {} in '{}'.", self.place(at), self.shown(at));
         Error::refused_with(Code::InvalidInput, message)
+    }
+
+    /// The position of `at`, noted as that of the error.
+    fn place(&self, at: usize) -> usize {
+        let position = self.position(at);
+        self.place.set(Some(position));
+        position
     }
 
     fn position(&self, at: usize) -> usize {

@@ -23,7 +23,7 @@ pub(crate) fn parse(text: &str) -> Option<f64> {
 }
 
 /// The length of the JSON number that `bytes` begins with; 0 if there is none.
-pub(crate) fn number_len(bytes: &[u8]) -> usize {
+fn number_len(bytes: &[u8]) -> usize {
     let digits = |from: usize| {
         bytes.get(from..).unwrap_or_default().iter().take_while(|b| b.is_ascii_digit()).count()
     };

@@ -11,11 +11,12 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
+use super::explain;
 use super::json::{self, Members, Scalar};
-use super::keys::KeyFilter;
 use super::odata::{self, Metadata};
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::model::{ETag, Entity, KeyPart, check_key};
+use crate::query::{Aggregate, Explain, Filter, Token};
 
 /// Entities in a page, and the most that `top` may ask for.
 pub(crate) const PAGE_ENTITIES_MAX: usize = 1000;
@@ -32,13 +33,26 @@ pub(crate) enum Request {
     Tables,
     Write { table: String, write: Write },
     Get { table: String, key: Key, select: Select },
-    Query { table: String, filter: KeyFilter, select: Select, top: usize, next: Option<Key> },
+    Query { table: String, query: Query },
+    Count { table: String, filter: Filter, by_partition: bool },
+    Aggregate { table: String, filter: Filter, property: String, by_partition: bool },
     Group { table: String, writes: Vec<Write> },
     Flush,
     Compact,
     Checkpoint { path: String },
     Stats,
     Verify,
+}
+
+/// One page of entities.
+#[derive(Debug)]
+pub(crate) struct Query {
+    pub(crate) filter: Filter,
+    pub(crate) select: Select,
+    pub(crate) top: usize,
+    pub(crate) next: Option<Token>,
+    pub(crate) reverse: bool,
+    pub(crate) explain: bool,
 }
 
 /// One change of one entity.
@@ -88,7 +102,18 @@ pub(crate) fn read_request(line: &[u8]) -> Result<Request> {
             let table = fields.table()?;
             Request::Get { table, key: fields.key()?, select: fields.select()? }
         }
-        "query" => read_query(&mut fields)?,
+        "query" => Request::Query { table: fields.table()?, query: read_query(&mut fields)? },
+        "count" => Request::Count {
+            table: fields.table()?,
+            filter: fields.filter()?,
+            by_partition: fields.flag("by_partition")?,
+        },
+        "aggregate" => Request::Aggregate {
+            table: fields.table()?,
+            filter: fields.filter()?,
+            property: fields.required("property")?,
+            by_partition: fields.flag("by_partition")?,
+        },
         "group" => read_group(&mut fields)?,
         "flush" => Request::Flush,
         "compact" => Request::Compact,
@@ -104,25 +129,26 @@ pub(crate) fn read_request(line: &[u8]) -> Result<Request> {
     Ok(request)
 }
 
-fn read_query(fields: &mut Fields<'_>) -> Result<Request> {
-    let table = fields.table()?;
-    let select = fields.select()?;
-    let top = fields.top()?;
-    let next = fields.take("next").map(read_next).transpose()?;
-    let explain = fields.take("explain").is_some_and(|explain| explain.get() != "false");
-    let filter = fields.string("filter")?.unwrap_or_default();
-    let filter = KeyFilter::parse(&filter)?;
-    if explain {
-        return Err(Error::refused(Code::NotImplemented));
-    }
-    Ok(Request::Query { table, filter, select, top, next })
+fn read_query(fields: &mut Fields<'_>) -> Result<Query> {
+    Ok(Query {
+        select: fields.select()?,
+        top: fields.top()?,
+        next: fields.take("next").map(read_next).transpose()?,
+        reverse: fields.flag("reverse")?,
+        explain: fields.flag("explain")?,
+        filter: fields.filter()?,
+    })
 }
 
-fn read_next(next: &RawValue) -> Result<Key> {
+/// A place to go on at; without a RowKey it is the start of the partition.
+fn read_next(next: &RawValue) -> Result<Token> {
     let mut fields = Fields::read(next.get())?;
-    let key = fields.key()?;
+    let partition_key = fields.required("pk")?;
+    let row_key = fields.string("rk")?.unwrap_or_default().into_owned();
     fields.finish()?;
-    Ok(key)
+    check_key(KeyPart::PartitionKey, &partition_key)?;
+    check_key(KeyPart::RowKey, &row_key)?;
+    Ok(Token { partition_key, row_key })
 }
 
 fn read_group(fields: &mut Fields<'_>) -> Result<Request> {
@@ -184,6 +210,20 @@ impl<'a> Fields<'a> {
             Scalar::String(text) => Ok(Some(text)),
             _ => Err(invalid(format!("'{name}' is not a string"))),
         }
+    }
+
+    /// True or false; false if it is absent.
+    fn flag(&mut self, name: &str) -> Result<bool> {
+        let Some(value) = self.take(name) else { return Ok(false) };
+        match Scalar::read(value)? {
+            Scalar::Boolean(flag) => Ok(flag),
+            _ => Err(invalid(format!("'{name}' is neither true nor false"))),
+        }
+    }
+
+    /// The filter; absent and blank are the one that all entities meet.
+    fn filter(&mut self) -> Result<Filter> {
+        self.string("filter")?.unwrap_or_default().parse()
     }
 
     fn required(&mut self, name: &str) -> Result<String> {
@@ -308,21 +348,55 @@ impl Response {
     }
 
     /// A page of a query and where the next one starts.
-    pub(crate) fn page(mut self, entities: &[Entity], select: &Select, next: Option<&Key>) -> Self {
+    pub(crate) fn page(
+        mut self,
+        entities: &[Entity],
+        select: &Select,
+        next: Option<&Token>,
+    ) -> Self {
         put_list(self.member("entities"), entities, |out, entity| {
             odata::put_entity(out, entity, select.as_deref(), Metadata::MINIMAL);
         });
         let out = self.member("next");
         match next {
-            Some(Key { pk, rk }) => {
+            Some(Token { partition_key, row_key }) => {
                 out.extend_from_slice(b"{\"pk\":");
-                json::put_string(out, pk);
+                json::put_string(out, partition_key);
                 out.extend_from_slice(b",\"rk\":");
-                json::put_string(out, rk);
+                json::put_string(out, row_key);
                 out.push(b'}');
             }
             None => out.extend_from_slice(b"null"),
         }
+        self
+    }
+
+    /// What a query took.
+    pub(crate) fn explain(mut self, explain: &Explain) -> Self {
+        explain::put_explain(self.member("explain"), explain);
+        self
+    }
+
+    /// Counts by partition.
+    pub(crate) fn counts(mut self, counts: &[(String, u64)]) -> Self {
+        put_list(self.member("counts"), counts, |out, (pk, count)| {
+            out.extend_from_slice(b"{\"pk\":");
+            json::put_string(out, pk);
+            out.extend_from_slice(format!(",\"count\":{count}}}").as_bytes());
+        });
+        self
+    }
+
+    pub(crate) fn aggregate(mut self, aggregate: &Aggregate) -> Self {
+        explain::put_aggregate(self.member("aggregate"), None, aggregate);
+        self
+    }
+
+    /// Aggregates by partition.
+    pub(crate) fn aggregates(mut self, aggregates: &[(String, Aggregate)]) -> Self {
+        put_list(self.member("aggregates"), aggregates, |out, (pk, aggregate)| {
+            explain::put_aggregate(out, Some(("pk", pk)), aggregate);
+        });
         self
     }
 

@@ -65,17 +65,58 @@ fn reads() {
         r#"{"op":"get","table":"T","pk":"","rk":"é","select":["A"]}"#,
         r#"Get { table: "T", key: Key { pk: "", rk: "é" }, select: Some(["A"]) }"#,
     );
+    let query = |filter: &str, rest: &str| {
+        let filter: Filter = filter.parse().unwrap();
+        format!(r#"Query {{ table: "T", query: Query {{ filter: {filter:?}, {rest} }} }}"#)
+    };
+    let plain = "select: None, top: 1000, next: None, reverse: false, explain: false";
+    check(r#"{"op":"query","table":"T"}"#, &query("", plain));
     check(
-        r#"{"op":"query","table":"T"}"#,
-        r#"Query { table: "T", filter: All, select: None, top: 1000, next: None }"#,
+        r#"{"op":"query","table":"T","filter":" ","select":null,"top":null,"next":null,"reverse":null,"explain":null}"#,
+        &query("", plain),
     );
     check(
-        r#"{"op":"query","table":"T","filter":"PartitionKey eq 'p'","select":["*","A"],"top":0,"next":{"pk":"a","rk":"b"},"explain":false}"#,
-        r#"Query { table: "T", filter: Partition("p"), select: None, top: 0, next: Some(Key { pk: "a", rk: "b" }) }"#,
+        r#"{"op":"query","table":"T","filter":"A gt 1","select":["*","A"],"top":0,"next":{"pk":"a","rk":"b"},"reverse":true,"explain":true}"#,
+        &query(
+            "A gt 1",
+            r#"select: None, top: 0, next: Some(Token { partition_key: "a", row_key: "b" }), reverse: true, explain: true"#,
+        ),
+    );
+    for next in [r#"{"pk":"a"}"#, r#"{"pk":"a","rk":null}"#, r#"{"pk":"a","rk":""}"#] {
+        check(
+            &format!(
+                r#"{{"op":"query","table":"T","reverse":false,"explain":false,"next":{next}}}"#
+            ),
+            &query(
+                "",
+                &plain.replace(
+                    "next: None",
+                    r#"next: Some(Token { partition_key: "a", row_key: "" })"#,
+                ),
+            ),
+        );
+    }
+}
+
+#[test]
+fn aggregates() {
+    let filter: Filter = "A gt 1".parse().unwrap();
+    check(
+        r#"{"op":"count","table":"T"}"#,
+        &format!(r#"Count {{ table: "T", filter: {:?}, by_partition: false }}"#, Filter::all()),
     );
     check(
-        r#"{"op":"query","table":"T","filter":null,"select":null,"top":null,"next":null,"explain":null}"#,
-        r#"Query { table: "T", filter: All, select: None, top: 1000, next: None }"#,
+        r#"{"op":"aggregate","table":"T","filter":"A gt 1","property":"B","by_partition":true}"#,
+        &format!(
+            r#"Aggregate {{ table: "T", filter: {filter:?}, property: "B", by_partition: true }}"#
+        ),
+    );
+    refused(r#"{"op":"aggregate","table":"T"}"#, "InvalidInput", "'property' is missing");
+    refused(r#"{"op":"count","table":"T","top":5}"#, "InvalidInput", "'top' means nothing here");
+    refused(
+        r#"{"op":"count","table":"T","by_partition":1}"#,
+        "InvalidInput",
+        "'by_partition' is neither true nor false",
     );
 }
 
@@ -175,11 +216,16 @@ fn queries_that_are_no_queries() {
     refused(&query(r#""select":"A""#), "InvalidInput", "an array is missing");
     refused(&query(r#""select":[5]"#), "InvalidInput", "not a list of names");
     refused(&query(r#""next":"a""#), "InvalidInput", "an object is missing");
-    refused(&query(r#""next":{"pk":"a"}"#), "InvalidInput", "'rk' is missing");
+    refused(&query(r#""next":{"rk":"a"}"#), "InvalidInput", "'pk' is missing");
+    refused(&query(r#""next":{"pk":"a","rk":5}"#), "InvalidInput", "'rk' is not a string");
+    refused(&query(r#""next":{"pk":"a","x":""}"#), "InvalidInput", "'x' means nothing here");
     refused(&query(r#""filter":5"#), "InvalidInput", "'filter' is not a string");
-    refused(&query(r#""filter":"A gt 1""#), "NotImplemented", "not implemented");
+    refused(&query(r#""filter":"startswith(A, 'x')""#), "NotImplemented", "not implemented");
     refused(&query(r#""filter":"A gt""#), "InvalidInput", "Syntax error at position 4");
-    refused(&query(r#""explain":true"#), "NotImplemented", "not implemented");
+    for name in ["explain", "reverse"] {
+        let text = format!("'{name}' is neither true nor false");
+        refused(&query(&format!(r#""{name}":"true""#)), "InvalidInput", &text);
+    }
     let names = vec!["\"A\""; SELECT_MAX + 1].join(",");
     refused(&query(&format!(r#""select":[{names}]"#)), "InvalidInput", "more than 255");
 }
@@ -220,7 +266,7 @@ fn responses() {
         Response::ok().entity(&entity, &None),
         &format!(r#"{{"ok":true,"entity":{{{keys},"A":1}}}}"#),
     );
-    let next = Key { pk: "p".into(), rk: "r\"".into() };
+    let next = Token { partition_key: "p".into(), row_key: "r\"".into() };
     answers(
         Response::ok().page(&[entity], &Some(vec!["A".into(), "B".into()]), Some(&next)),
         &format!(
@@ -228,6 +274,11 @@ fn responses() {
         ),
     );
     answers(Response::ok().page(&[], &None, None), r#"{"ok":true,"entities":[],"next":null}"#);
+    answers(Response::ok().counts(&[]), r#"{"ok":true,"counts":[]}"#);
+    answers(
+        Response::ok().counts(&[("a".into(), 1), ("\"".into(), 2)]),
+        r#"{"ok":true,"counts":[{"pk":"a","count":1},{"pk":"\"","count":2}]}"#,
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@
 //! Not here: what the members mean (`odata`, `exec`).
 
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Display};
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
@@ -71,6 +71,53 @@ impl<'a> Scalar<'a> {
 pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {
     let written = serde_json::to_writer(out, text);
     debug_assert!(written.is_ok(), "any text is a JSON string, and a vector takes any bytes");
+}
+
+/// An object that is being written.
+pub(crate) struct Object<'o> {
+    out: &'o mut Vec<u8>,
+    is_empty: bool,
+}
+
+impl<'o> Object<'o> {
+    pub(crate) fn begin(out: &'o mut Vec<u8>) -> Self {
+        out.push(b'{');
+        Self { out, is_empty: true }
+    }
+
+    /// A member whose value is JSON already.
+    pub(crate) fn raw(&mut self, name: &str, json: impl Display) {
+        self.name(name).extend_from_slice(json.to_string().as_bytes());
+    }
+
+    pub(crate) fn text(&mut self, name: &str, text: &str) {
+        put_string(self.name(name), text);
+    }
+
+    pub(crate) fn texts<'t>(&mut self, name: &str, texts: impl Iterator<Item = &'t String>) {
+        let out = self.name(name);
+        out.push(b'[');
+        for (i, text) in texts.enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            put_string(out, text);
+        }
+        out.push(b']');
+    }
+
+    pub(crate) fn end(self) {
+        self.out.push(b'}');
+    }
+
+    fn name(&mut self, name: &str) -> &mut Vec<u8> {
+        if !std::mem::replace(&mut self.is_empty, false) {
+            self.out.push(b',');
+        }
+        put_string(self.out, name);
+        self.out.push(b':');
+        self.out
+    }
 }
 
 fn refused(error: &serde_json::Error, expected: &str) -> Error {

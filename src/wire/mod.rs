@@ -4,6 +4,6 @@
 
 pub(crate) mod double;
 pub(crate) mod exec;
+pub(crate) mod explain;
 pub(crate) mod json;
-pub(crate) mod keys;
 pub(crate) mod odata;

@@ -320,10 +320,10 @@ mod tests {
     #[test]
     fn a_page_goes_on_at_a_key() {
         let line = rest_of_table("T", Some(("a\"b", "")));
-        let Ok(Request::Query { next: Some(next), .. }) = read_request(line.trim_ascii_end())
-        else {
+        let Ok(Request::Query { query, .. }) = read_request(line.trim_ascii_end()) else {
             panic!("{}", String::from_utf8_lossy(&line))
         };
-        assert_eq!((&*next.pk, &*next.rk), ("a\"b", ""));
+        let next = query.next.unwrap();
+        assert_eq!((&*next.partition_key, &*next.row_key), ("a\"b", ""));
     }
 }

@@ -22,6 +22,7 @@ fn invalid(text: &str, expected: &str) {
 #[track_caller]
 fn broken(text: &str, position: usize) {
     invalid(text, &format!("Syntax error at position {position} in '{text}'."));
+    assert_eq!(parse_placed(text).unwrap_err().1, Some(position), "{text}");
 }
 
 #[track_caller]
@@ -30,6 +31,7 @@ fn unsupported(text: &str) {
     assert_eq!((error.code(), error.status()), ("NotImplemented", 501), "{text}: {error}");
     let message = "The requested operation is not implemented on the specified resource.";
     assert_eq!(error.message(), message, "{text}");
+    assert_eq!(parse_placed(text).unwrap_err().1, None, "{text}");
 }
 
 fn a() -> Filter {

@@ -116,6 +116,9 @@ fn queries_are_paged() {
     let one =
         |pk: &str, rk: &str| format!(r#"{{"ok":true,"entities":[{}],"next":null}}"#, row(pk, rk));
     let none = r#"{"ok":true,"entities":[],"next":null}"#;
+    let last =
+        format!(r#"{{"ok":true,"entities":[{}],"next":{{"pk":"p","rk":"2"}}}}"#, row("q", "1"));
+    let broken = r#"{"ok":false,"error":{"code":"InvalidInput","status":400,"message":"Syntax error at position 10 in 'RowKey gt '."}}"#;
     let not = r#"{"ok":false,"error":{"code":"NotImplemented","status":501,"message":"The requested operation is not implemented on the specified resource."}}"#;
     check(&[
         (r#"{"op":"create_table","table":"Tab"}"#, OK),
@@ -131,9 +134,153 @@ fn queries_are_paged() {
         (&query(r#","filter":"PartitionKey eq 'p' and RowKey eq '3'""#), none),
         (&query(r#","filter":"PartitionKey eq 'a/b'""#), none),
         (&query(r#","filter":"PartitionKey eq '\u0000'""#), none),
-        (&query(r#","filter":"RowKey gt '1'""#), not),
-        (&query(r#","explain":true"#), not),
+        (&query(r#","filter":"RowKey gt '1'""#), &one("p", "2")),
+        (&query(r#","filter":"PartitionKey ne 'p' or RowKey ge '3'""#), &one("q", "1")),
+        (&query(r#","filter":"A eq 1""#), none),
+        (&query(r#","filter":"not (A eq 1)""#), &all),
+        (&query(r#","next":{"pk":"q"}"#), &one("q", "1")),
+        (&query(r#","next":{"pk":"q","rk":""}"#), &one("q", "1")),
+        (&query(r#","next":{"pk":"q","rk":"2"}"#), none),
+        (&query(r#","reverse":true,"top":1"#), &last),
+        (&query(r#","reverse":true,"next":{"pk":"p","rk":"1"}"#), &one("p", "1")),
+        (&query(r#","filter":"startswith(RowKey, '1')""#), not),
+        (&query(r#","filter":"RowKey gt ""#), broken),
     ]);
+}
+
+#[test]
+fn a_filter_is_read_before_its_table_is_looked_for() {
+    let query =
+        |filter: &str| format!(r#"{{"op":"query","table":"Nope","filter":"{filter}","top":0}}"#);
+    let place = Place::new();
+    let requests = [query("A gt"), query("f(A)"), query("A gt 1")];
+    let responses = transcript(&place, &requests.each_ref().map(String::as_str));
+    let codes: Vec<_> = responses.iter().map(|line| line.split('"').nth(7).unwrap()).collect();
+    assert_eq!(codes, ["InvalidInput", "NotImplemented", "TableNotFound"]);
+}
+
+/// Requests that fill table `Tab` with 3 partitions of 40 rows.
+fn filled() -> Vec<String> {
+    let mut requests = vec![r#"{"op":"create_table","table":"Tab"}"#.to_owned()];
+    for pk in ["a", "bé", "c"] {
+        let row = |i: u32| {
+            let value = if i.is_multiple_of(10) { "\"x\"".to_owned() } else { i.to_string() };
+            format!(
+                r#"{{"op":"insert","entity":{{"PartitionKey":"{pk}","RowKey":"{i:02}","A":{value}}}}}"#
+            )
+        };
+        let rows: Vec<_> = (0..40).map(row).collect();
+        requests.push(format!(r#"{{"op":"group","table":"Tab","ops":[{}]}}"#, rows.join(",")));
+    }
+    requests
+}
+
+#[test]
+fn the_pages_of_a_filter_are_the_whole() {
+    let place = Place::new();
+    let filled = filled();
+    transcript(&place, &filled.iter().map(String::as_str).collect::<Vec<_>>());
+    let filter = r#""filter":"(A gt 5 or A eq 'x') and PartitionKey ne 'c' or RowKey eq '39'""#;
+    for (count, direction) in [(7, ""), (7, r#","reverse":true"#), (1, ""), (1000, "")] {
+        let query = |rest: &str| {
+            let line = format!(
+                r#"{{"op":"query","table":"Tab","select":["PartitionKey","RowKey"],{filter}{direction}{rest}}}"#
+            );
+            let [response] = &transcript(&place, &[&line])[..] else { panic!() };
+            let list = response.strip_prefix(r#"{"ok":true,"entities":["#).unwrap();
+            let (list, next) = list.split_once(r#"],"next":"#).unwrap();
+            (list.to_owned(), next.strip_suffix('}').unwrap().to_owned())
+        };
+        let (whole, end) = query("");
+        assert_eq!(end, "null");
+        assert_eq!(whole.matches("PartitionKey").count(), 35 + 35 + 1);
+        let (mut pages, mut next) = (Vec::new(), String::new());
+        loop {
+            let (list, following) = query(&format!(r#","top":{count}{next}"#));
+            assert!(list.matches("PartitionKey").count() <= count);
+            pages.push(list);
+            if following == "null" {
+                break;
+            }
+            next = format!(r#","next":{following}"#);
+        }
+        assert_eq!(pages.join(","), whole, "{count} {direction}");
+        assert_eq!(pages.len(), 71usize.div_ceil(count), "{count} {direction}");
+    }
+}
+
+#[test]
+fn numbers_over_a_filter() {
+    let place = Place::new();
+    let mut requests = filled();
+    let filter = r#""table":"Tab","filter":"RowKey lt '11' and PartitionKey lt 'c'""#;
+    requests.extend([
+        format!(r#"{{"op":"count",{filter}}}"#),
+        format!(r#"{{"op":"count",{filter},"by_partition":true}}"#),
+        format!(r#"{{"op":"aggregate",{filter},"property":"A"}}"#),
+        format!(r#"{{"op":"aggregate",{filter},"property":"A","by_partition":true}}"#),
+        r#"{"op":"count","table":"Nope"}"#.to_owned(),
+        r#"{"op":"count","table":"Tab","filter":"A gt"}"#.to_owned(),
+    ]);
+    let responses = transcript(&place, &requests.iter().map(String::as_str).collect::<Vec<_>>());
+    let of = |pk: &str, n: u32| {
+        let (rows, integers, others, sum) = (11 * n, 9 * n, 2 * n, 45 * n);
+        format!(
+            r#"{{{pk}"rows":{rows},"integers":{integers},"doubles":0,"nans":0,"missing":0,"others":{others},"min":1,"max":9,"sum":{sum},"avg":5.0}}"#
+        )
+    };
+    let (a, b) = (of(r#""pk":"a","#, 1), of(r#""pk":"bé","#, 1));
+    assert_eq!(
+        responses[4..8],
+        [
+            r#"{"ok":true,"count":22}"#.to_owned(),
+            r#"{"ok":true,"counts":[{"pk":"a","count":11},{"pk":"bé","count":11}]}"#.to_owned(),
+            format!(r#"{{"ok":true,"aggregate":{}}}"#, of("", 2)),
+            format!(r#"{{"ok":true,"aggregates":[{a},{b}]}}"#),
+        ]
+    );
+    assert!(responses[8].contains("TableNotFound"), "{}", responses[8]);
+    assert!(responses[9].contains("Syntax error at position 4 in 'A gt'."), "{}", responses[9]);
+}
+
+#[test]
+fn an_explanation_has_every_member() {
+    let place = Place::new();
+    let mut requests = filled();
+    let filter = "PartitionKey eq 'a' and (RowKey ge '30' or RowKey lt '05') and A gt 3";
+    for top in ["", r#","top":2"#, r#","top":0"#] {
+        requests.push(format!(
+            r#"{{"op":"query","table":"Tab","select":["RowKey"],"filter":"{filter}","explain":true{top}}}"#
+        ));
+    }
+    let responses = transcript(&place, &requests.iter().map(String::as_str).collect::<Vec<_>>());
+    let explained = |at: usize| {
+        let (page, explain) = responses[at].split_once(r#","explain":"#).unwrap();
+        let (counted, times) = explain.split_once(r#","planning_us":"#).unwrap();
+        let names: Vec<_> = times.split('"').skip(1).step_by(2).collect();
+        assert_eq!(names, ["finding_us", "building_us"], "{times}");
+        (page.to_owned(), counted.to_owned())
+    };
+    let (page, counted) = explained(4);
+    assert!(page.ends_with(r#"],"next":null"#), "{page}");
+    let expected = [
+        format!(
+            r#"{{"filter":"{filter}","class":"Row range scan","rating":"good: cost is the rows in the range""#
+        ),
+        r#""service_class":"Partition scan","intervals":2"#.to_owned(),
+        r#""interval_list":["['a' … 'a', '05')","['a', '30' … 'a']"],"rest":"A gt 3","ranges":0"#
+            .to_owned(),
+        r#""files_read":0,"files_skipped":0,"blocks_read":0,"blocks_skipped":0,"points":0"#
+            .to_owned(),
+        r#""rows_looked_at":15,"rows_returned":10"#.to_owned(),
+    ];
+    assert_eq!(counted, expected.join(","));
+    let (page, counted) = explained(5);
+    assert!(page.ends_with(r#""next":{"pk":"a","rk":"31"}"#), "{page}");
+    assert!(counted.ends_with(r#""rows_returned":2"#), "{counted}");
+    let (page, counted) = explained(6);
+    assert_eq!(page, r#"{"ok":true,"entities":[],"next":null"#);
+    assert!(counted.ends_with(r#""rows_looked_at":0,"rows_returned":0"#), "{counted}");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 mod bad_input;
 mod exec;
 mod import;
+mod query;
 #[cfg(unix)]
 mod stress;
 
@@ -258,6 +259,7 @@ fn help_teaches_by_example() {
         "get",
         "delete",
         "scan",
+        "query",
         "exec",
         "stats",
         "verify",

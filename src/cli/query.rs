@@ -1,0 +1,298 @@
+//! `query`: what a filter finds, how it is found, and numbers over it.
+//!
+//! Invariants
+//! * rows are printed as they are read; only a page for people is held, and one line for each partition where that is
+//!   asked for;
+//! * the filter is read before the database is opened.
+//!
+//! Not here: what a filter means (`query`), layout (`output`).
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::failure::{Failure, Outcome, eprint_line};
+use super::output::{Format, Output, with_thousands, write_cells, write_entities};
+use super::{Create, open};
+use crate::error::Result;
+use crate::query::{self, Aggregate, Filter, Token};
+use crate::table::Table;
+use crate::wire::explain::{counts, number_text, numbers, put_aggregate, put_explain};
+use crate::wire::json::Object;
+
+/// Entities that people see at once.
+const PAGE_ENTITIES: usize = 1_000;
+
+/// Print the entities that meet a filter, in key order.
+#[derive(Args)]
+#[command(after_long_help = QUERY_HELP)]
+pub(super) struct Query {
+    /// The database
+    db: PathBuf,
+    /// The table
+    table: String,
+    /// What the entities must be like; all of them by default
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    filter: String,
+    /// Properties to print, separated by commas; all by default
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["count", "aggregate"])]
+    select: Option<Vec<String>>,
+    /// At most so many entities
+    #[arg(long, value_name = "N", conflicts_with_all = ["count", "aggregate"])]
+    top: Option<usize>,
+    /// At most 1,000 entities, and how to go on; the default for a table on a terminal without --top
+    #[arg(long, conflicts_with_all = ["top", "explain", "count", "aggregate"])]
+    page: bool,
+    /// Go on at this PartitionKey, which a page named as its end
+    #[arg(long, value_name = "PARTITION_KEY", allow_hyphen_values = true)]
+    next_pk: Option<String>,
+    /// Go on at this RowKey of it; at its first by default
+    #[arg(long, value_name = "ROW_KEY", requires = "next_pk", allow_hyphen_values = true)]
+    next_rk: Option<String>,
+    /// From the last key to the first
+    #[arg(long)]
+    reverse: bool,
+    /// Read everything, print no entity, and say what it took
+    #[arg(long, conflicts_with_all = ["count", "aggregate"])]
+    explain: bool,
+    /// Print how many entities there are
+    #[arg(long, conflicts_with = "aggregate")]
+    count: bool,
+    /// Print least, greatest, sum and average of a numeric property
+    #[arg(long, value_name = "PROPERTY")]
+    aggregate: Option<String>,
+    /// With --count or --aggregate: for each PartitionKey
+    #[arg(long)]
+    by_partition: bool,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+const QUERY_HELP: &str = "\
+A filter compares properties with literals, by eq ne lt le gt ge, joined by and, or, not and
+parentheses. What it says about PartitionKey and RowKey decides what is read.
+  texts 'JFK' ('' is a quote in one)   integers 120, of 64 bits 120L   doubles 0.5   true, false
+  datetime'2013-01-01T10:00:00Z'   guid'...'   X'0fa0'
+A comparison with a property that an entity lacks is false. An Int32 never equals 5.0 or 5L.
+
+On a terminal a table ends after 1,000 entities, and standard error says how to go on. Otherwise,
+and with --top, nothing is cut. With --explain there are no rows: text, or one JSON object with
+--format json or ndjson.
+
+Examples:
+  rowstone query flights Flights --filter \"dep_delay gt 120 and origin eq 'JFK'\"
+  rowstone query flights Flights --filter \"dep_delay gt 120 and origin eq 'JFK'\" --explain
+  rowstone query flights Flights --filter \"PartitionKey eq 'UA-EWR' and RowKey lt '2013-01-02'\" \\
+      --select dest,dep_delay --format csv
+  rowstone query flights Flights --filter \"PartitionKey eq 'B6-JFK'\" --reverse --top 5
+  rowstone query flights Flights --filter \"dest eq 'LAX'\" --aggregate dep_delay --by-partition";
+
+impl Query {
+    pub(super) fn run(self) -> Outcome {
+        let filter = Filter::parse_placed(&self.filter).map_err(|(error, at)| Failure::Filter {
+            error,
+            text: self.filter.clone(),
+            at,
+        })?;
+        if self.explain && self.format == Format::Csv {
+            return Err(Failure::Usage("--explain is text or JSON, not CSV".into()));
+        }
+        if self.by_partition && !self.count && self.aggregate.is_none() {
+            return Err(Failure::Usage("--by-partition goes with --count or --aggregate".into()));
+        }
+        let db = open(&self.db, Create::Never)?;
+        let query = self.query(&db.table(&self.table)?, filter)?;
+        let mut output = Output::standard();
+        let mut more = None;
+        if self.explain {
+            self.write_explain(&mut output, query)?;
+        } else if self.count {
+            self.write_count(&mut output, query)?;
+        } else if let Some(property) = &self.aggregate {
+            self.write_aggregate(&mut output, query, property)?;
+        } else if self.is_paged() {
+            more = self.write_page(&mut output, query)?;
+        } else {
+            let entities = || Ok(query.clone().into_iter());
+            write_entities(&mut output, entities, self.names(), self.format)?;
+        }
+        output.finish()?;
+        if let Some(more) = more {
+            eprint_line(&more);
+        }
+        Ok(db.close()?)
+    }
+
+    fn query(&self, table: &Table, filter: Filter) -> Result<query::Query> {
+        let mut query = table.query(filter)?;
+        if let Some(names) = self.names() {
+            query = query.select(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        if let Some(top) = self.top {
+            query = query.top(top);
+        }
+        if let Some(partition_key) = self.next_pk.clone() {
+            let row_key = self.next_rk.clone().unwrap_or_default();
+            query = query.after(Token { partition_key, row_key });
+        }
+        Ok(if self.reverse { query.reverse() } else { query })
+    }
+
+    /// The selected names; `None` is all.
+    fn names(&self) -> Option<&[String]> {
+        self.select.as_deref().filter(|names| names.iter().all(|name| name != "*"))
+    }
+
+    fn is_paged(&self) -> bool {
+        let for_people = self.format == Format::Table && io::stdout().is_terminal();
+        self.page || for_people && self.top.is_none()
+    }
+
+    /// Prints a page, and returns how to go on if there is more.
+    fn write_page(&self, output: &mut Output, query: query::Query) -> Outcome<Option<String>> {
+        // Who sits in front of it waits for rows, not for an empty page.
+        let page = query.time_budget(Duration::MAX).page(PAGE_ENTITIES)?;
+        let entities = || Ok(page.entities().iter().cloned().map(Ok));
+        write_entities(output, entities, self.names(), self.format)?;
+        let shown = with_thousands(page.entities().len() as u64);
+        Ok(page.next().map(|Token { partition_key, row_key }| {
+            let (pk, rk) = (quoted(partition_key), quoted(row_key));
+            format!("{shown} shown, there are more: go on with --next-pk={pk} --next-rk={rk}")
+        }))
+    }
+
+    fn write_explain(&self, output: &mut Output, query: query::Query) -> Outcome {
+        let explain = query.explain()?;
+        let mut text = Vec::new();
+        match self.format {
+            Format::Json | Format::Ndjson => put_explain(&mut text, &explain),
+            Format::Table | Format::Csv => text.extend_from_slice(explain.to_string().as_bytes()),
+        }
+        text.push(b'\n');
+        output.write_all(&text).map_err(Failure::output)
+    }
+
+    fn write_count(&self, output: &mut Output, query: query::Query) -> Outcome {
+        match self.by_partition {
+            true => self.write_groups(output, &query.count_by_partition()?),
+            false => self.write_one(output, &query.count()?),
+        }
+    }
+
+    fn write_aggregate(&self, output: &mut Output, query: query::Query, property: &str) -> Outcome {
+        match self.by_partition {
+            true => self.write_groups(output, &query.aggregate_by_partition(property)?),
+            false => self.write_one(output, &query.aggregate(property)?),
+        }
+    }
+
+    /// Prints the result for all entities.
+    fn write_one<M: Measure>(&self, output: &mut Output, result: &M) -> Outcome {
+        let mut text = Vec::new();
+        match self.format {
+            Format::Table => text.extend_from_slice(result.for_people().as_bytes()),
+            Format::Json | Format::Ndjson => {
+                result.put_json(&mut text, None);
+                text.push(b'\n');
+            }
+            Format::Csv => {
+                let (columns, row) = unzip(result.cells());
+                return write_cells(output, columns, vec![row], Vec::new(), Format::Csv);
+            }
+        }
+        output.write_all(&text).map_err(Failure::output)
+    }
+
+    /// Prints a result for each partition.
+    fn write_groups<M: Measure>(&self, output: &mut Output, groups: &[(String, M)]) -> Outcome {
+        if matches!(self.format, Format::Table | Format::Csv) {
+            let (mut columns, _) = unzip(M::default().cells());
+            columns.insert(0, "PartitionKey".to_owned());
+            let rows = groups.iter().map(|(key, result)| {
+                let cells = result.cells().into_iter().map(|(_, text)| text);
+                std::iter::once(key.clone()).chain(cells).collect()
+            });
+            let right = (0..columns.len()).map(|i| i > 0).collect();
+            return write_cells(output, columns, rows.collect(), right, self.format);
+        }
+        let (first, between, last) = match self.format {
+            Format::Json => ("[\n", ",\n", "\n]\n"),
+            _ => ("", "\n", if groups.is_empty() { "" } else { "\n" }),
+        };
+        let mut text = first.as_bytes().to_vec();
+        for (i, (key, result)) in groups.iter().enumerate() {
+            if i > 0 {
+                text.extend_from_slice(between.as_bytes());
+            }
+            result.put_json(&mut text, Some(("PartitionKey", key)));
+        }
+        text.extend_from_slice(last.as_bytes());
+        output.write_all(&text).map_err(Failure::output)
+    }
+}
+
+/// Numbers over many entities.
+trait Measure: Default {
+    /// Each number by its name.
+    fn cells(&self) -> Vec<(&'static str, String)>;
+    /// Appends a JSON object, with the member `of` in front.
+    fn put_json(&self, out: &mut Vec<u8>, of: Option<(&str, &str)>);
+    /// Lines of text.
+    fn for_people(&self) -> String;
+}
+
+impl Measure for u64 {
+    fn cells(&self) -> Vec<(&'static str, String)> {
+        vec![("count", self.to_string())]
+    }
+
+    fn put_json(&self, out: &mut Vec<u8>, of: Option<(&str, &str)>) {
+        let mut object = Object::begin(out);
+        if let Some((name, text)) = of {
+            object.text(name, text);
+        }
+        object.raw("count", self);
+        object.end();
+    }
+
+    fn for_people(&self) -> String {
+        format!("{self}\n")
+    }
+}
+
+impl Measure for Aggregate {
+    fn cells(&self) -> Vec<(&'static str, String)> {
+        let counts = counts(self).into_iter().map(|(name, count)| (name, count.to_string()));
+        let numbers = numbers(self)
+            .into_iter()
+            .map(|(name, number)| (name, number.map(number_text).unwrap_or_default()));
+        counts.chain(numbers).collect()
+    }
+
+    fn put_json(&self, out: &mut Vec<u8>, of: Option<(&str, &str)>) {
+        put_aggregate(out, of, self);
+    }
+
+    fn for_people(&self) -> String {
+        let lines = self.cells().into_iter().map(|(name, text)| format!("{name:<9} {text}"));
+        lines.map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+}
+
+fn unzip(cells: Vec<(&'static str, String)>) -> (Vec<String>, Vec<String>) {
+    cells.into_iter().map(|(name, text)| (name.to_owned(), text)).unzip()
+}
+
+/// `text` as a word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}

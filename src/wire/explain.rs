@@ -1,0 +1,160 @@
+//! Explanations and aggregates as JSON objects.
+//!
+//! Invariants
+//! * an object is flat but for the list of intervals, which is cut;
+//! * an integer keeps all its digits; a Double that JSON has no number for is a text, as in entities.
+//!
+//! Not here: their text for people (`query`), tables of them (`cli`).
+
+use std::time::Duration;
+
+use super::double;
+use super::json::Object;
+use crate::query::{Aggregate, Explain, Number};
+
+/// Intervals that an explanation lists; the others are only counted.
+const INTERVALS_LISTED: usize = 16;
+
+/// Appends `explain` as an object; times are in microseconds.
+pub(crate) fn put_explain(out: &mut Vec<u8>, explain: &Explain) {
+    let intervals = explain.intervals();
+    let mut object = Object::begin(out);
+    object.text("filter", explain.filter());
+    object.text("class", explain.class());
+    object.text("rating", explain.rating());
+    object.text("service_class", explain.service_class());
+    object.raw("intervals", intervals.len() as u64);
+    object.texts("interval_list", intervals.iter().take(INTERVALS_LISTED));
+    match explain.rest() {
+        Some(rest) => object.text("rest", &rest),
+        None => object.raw("rest", "null"),
+    }
+    object.raw("ranges", explain.ranges());
+    object.raw("files_read", explain.files_read());
+    object.raw("files_skipped", explain.files_skipped());
+    object.raw("blocks_read", explain.blocks_read());
+    object.raw("blocks_skipped", explain.blocks_skipped());
+    object.raw("points", explain.points());
+    object.raw("rows_looked_at", explain.rows_looked_at());
+    object.raw("rows_returned", explain.rows_returned());
+    object.raw("planning_us", micros(explain.planning_time()));
+    object.raw("finding_us", micros(explain.finding_time()));
+    object.raw("building_us", micros(explain.building_time()));
+    object.end();
+}
+
+/// Appends `aggregate` as an object, with the member `of` in front.
+pub(crate) fn put_aggregate(out: &mut Vec<u8>, of: Option<(&str, &str)>, aggregate: &Aggregate) {
+    let mut object = Object::begin(out);
+    if let Some((name, text)) = of {
+        object.text(name, text);
+    }
+    for (name, count) in counts(aggregate) {
+        object.raw(name, count);
+    }
+    for (name, value) in numbers(aggregate) {
+        match value {
+            None => object.raw(name, "null"),
+            Some(Number::Double(value)) if !value.is_finite() => {
+                object.text(name, &number_text(Number::Double(value)));
+            }
+            Some(value) => object.raw(name, number_text(value)),
+        }
+    }
+    object.end();
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The counts of an aggregate, by name.
+pub(crate) fn counts(aggregate: &Aggregate) -> [(&'static str, u64); 6] {
+    [
+        ("rows", aggregate.rows()),
+        ("integers", aggregate.integers()),
+        ("doubles", aggregate.doubles()),
+        ("nans", aggregate.nans()),
+        ("missing", aggregate.missing()),
+        ("others", aggregate.others()),
+    ]
+}
+
+/// The results of an aggregate, by name.
+pub(crate) fn numbers(aggregate: &Aggregate) -> [(&'static str, Option<Number>); 4] {
+    [
+        ("min", aggregate.min()),
+        ("max", aggregate.max()),
+        ("sum", aggregate.sum()),
+        ("avg", aggregate.avg().map(Number::Double)),
+    ]
+}
+
+/// A number as entities have it.
+pub(crate) fn number_text(number: Number) -> String {
+    match number {
+        Number::Integer(value) => value.to_string(),
+        Number::Double(value) => {
+            let mut text = Vec::new();
+            double::put(&mut text, value);
+            String::from_utf8_lossy(&text).into_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::Db;
+    use crate::model::{Entity, Value};
+    use crate::table::Table;
+
+    fn table(values: &[Value]) -> Table {
+        let table = Db::open_in_memory().unwrap().create_table("Tab").unwrap();
+        for (i, value) in values.iter().enumerate() {
+            table.insert(Entity::new("p", &i.to_string()).with("A", value.clone())).unwrap();
+        }
+        table
+    }
+
+    #[track_caller]
+    fn aggregates(values: &[Value], expected: &str) {
+        let aggregate = table(values).query("").unwrap().aggregate("A").unwrap();
+        let mut out = Vec::new();
+        put_aggregate(&mut out, None, &aggregate);
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn aggregates_keep_their_digits() {
+        aggregates(
+            &[],
+            r#"{"rows":0,"integers":0,"doubles":0,"nans":0,"missing":0,"others":0,"min":null,"max":null,"sum":null,"avg":null}"#,
+        );
+        aggregates(
+            &[i64::MAX.into(), i64::MAX.into(), "x".into()],
+            r#"{"rows":3,"integers":2,"doubles":0,"nans":0,"missing":0,"others":1,"min":9223372036854775807,"max":9223372036854775807,"sum":18446744073709551614,"avg":9.223372036854776E+18}"#,
+        );
+        aggregates(
+            &[1.0.into(), f64::INFINITY.into(), f64::NAN.into()],
+            r#"{"rows":3,"integers":0,"doubles":2,"nans":1,"missing":0,"others":0,"min":1.0,"max":"Infinity","sum":"Infinity","avg":"Infinity"}"#,
+        );
+    }
+
+    #[test]
+    fn intervals_are_counted_and_some_of_them_listed() {
+        let points: Vec<_> = (10..30).map(|i| format!("RowKey eq '{i}'")).collect();
+        let filter = format!("PartitionKey eq 'p' and ({}) and A gt 1", points.join(" or "));
+        let explain = table(&[]).query(&filter).unwrap().explain().unwrap();
+        let mut out = Vec::new();
+        put_explain(&mut out, &explain);
+        let text = String::from_utf8(out).unwrap();
+        let listed: Vec<_> =
+            explain.intervals().iter().take(16).map(|text| format!("\"{text}\"")).collect();
+        assert!(
+            text.contains(&format!(r#""intervals":20,"interval_list":[{}],"#, listed.join(","))),
+            "{text}"
+        );
+        assert!(text.contains(r#""rest":"A gt 1","#), "{text}");
+    }
+}

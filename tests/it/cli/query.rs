@@ -1,0 +1,242 @@
+//! `query`: what it prints in each format, pages, numbers, explanations, refusals.
+
+use super::{Place, Run};
+
+const NAMES: &str = "--select PartitionKey,RowKey";
+
+/// 3 partitions of 12 rows, of which some have a number and some a text.
+fn grid() -> Place {
+    let place = Place::new();
+    let mut lines = String::new();
+    for pk in ["a", "b", "it's -"] {
+        for i in 0..12 {
+            let value = if i % 4 == 3 { "\"x\"".to_owned() } else { (i * 10).to_string() };
+            lines +=
+                &format!(r#"{{"PartitionKey":"{pk}","RowKey":"{i:02}","A":{value},"B":{i}.5}}"#);
+            lines.push('\n');
+        }
+    }
+    place.feed("import db Tab -", lines).ok();
+    place
+}
+
+/// `query` with a filter, which holds spaces, and other arguments, which hold none.
+fn query(place: &Place, filter: &str, arguments: &str) -> Run {
+    let mut command = place.command(&format!("query db Tab {arguments}"));
+    Run::of(command.args(["--filter", filter]).output().unwrap())
+}
+
+/// The keys that are found, as CSV.
+fn keys(place: &Place, filter: &str, arguments: &str) -> Vec<String> {
+    let out = query(place, filter, &format!("--format csv {NAMES} {arguments}")).ok();
+    out.lines().skip(1).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_format_shows_what_was_found() {
+    let place = grid();
+    let filter = "A gt 80 and PartitionKey lt 'b' or A lt 1 and PartitionKey eq 'b'";
+    let table = [
+        "PartitionKey  RowKey    A     B",
+        "------------  ------  ---  ----",
+        "a             09       90   9.5",
+        "a             10      100  10.5",
+        "b             00        0   0.5",
+        "",
+        "3 entities\n",
+    ];
+    // The texts of `A` are of another type, for which `lt` holds.
+    let numbers = format!("({filter}) and (RowKey ne '03' and RowKey ne '07' and RowKey ne '11')");
+    assert_eq!(query(&place, &numbers, "").ok(), table.join("\n"));
+    assert_eq!(
+        query(&place, &numbers, "--format csv").ok(),
+        "PartitionKey,RowKey,A,B\na,09,90,9.5\na,10,100,10.5\nb,00,0,0.5\n"
+    );
+    let select = "--select A,RowKey,Nope";
+    assert_eq!(
+        query(&place, &numbers, &format!("--format csv {select}")).ok(),
+        "A,RowKey,Nope\n90,09,\n100,10,\n0,00,\n"
+    );
+    let json = query(&place, &numbers, &format!("--format ndjson {select}")).ok();
+    let lines: Vec<_> = json.lines().map(|line| line.split_once("\",").unwrap().1).collect();
+    let row = |rk: &str, a: &str| format!(r#""RowKey":"{rk}","A":{a},"Nope":null}}"#);
+    assert_eq!(lines, [row("09", "90"), row("10", "100"), row("00", "0")]);
+    let array = query(&place, &numbers, &format!("--format json {select}")).ok();
+    assert_eq!(array, format!("[\n{}\n]\n", json.trim_end().replace('\n', ",\n")));
+    let all = query(&place, &numbers, "--format ndjson --select *").ok();
+    assert_eq!(all, query(&place, &numbers, "--format ndjson").ok());
+}
+
+#[test]
+fn nothing_found_is_no_failure() {
+    let place = grid();
+    for (format, expected) in [
+        ("table", "0 entities\n"),
+        ("csv", "PartitionKey,RowKey\n"),
+        ("json", "[\n]\n"),
+        ("ndjson", ""),
+    ] {
+        let arguments = format!("--format {format}");
+        assert_eq!(query(&place, "A gt 1000", &arguments).ok(), expected);
+        assert_eq!(query(&place, "", &format!("{arguments} --top 0")).ok(), expected);
+    }
+}
+
+#[test]
+fn top_reverse_and_next_choose_among_the_found() {
+    let place = grid();
+    assert_eq!(keys(&place, "", "").len(), 36);
+    assert_eq!(
+        keys(&place, "A ge 90", ""),
+        ["a,09", "a,10", "b,09", "b,10", "it's -,09", "it's -,10"]
+    );
+    assert_eq!(keys(&place, "A ge 90", "--top 3"), ["a,09", "a,10", "b,09"]);
+    assert_eq!(keys(&place, "A ge 90", "--reverse --top 2"), ["it's -,10", "it's -,09"]);
+    assert_eq!(keys(&place, "A ge 90", "--next-pk b --next-rk 10 --top 2"), ["b,10", "it's -,09"]);
+    assert_eq!(keys(&place, "A ge 90", "--next-pk b --top 1"), ["b,09"]);
+    assert_eq!(
+        keys(&place, "A ge 90", "--next-pk b --next-rk 09 --reverse"),
+        ["b,09", "a,10", "a,09"]
+    );
+    assert_eq!(keys(&place, "-1 lt A and PartitionKey eq 'b'", "--top 1"), ["b,00"]);
+    let blank = place.ok(&format!("query db Tab --format csv {NAMES}"));
+    assert_eq!(blank, query(&place, " ", &format!("--format csv {NAMES}")).ok());
+}
+
+#[test]
+fn pages_say_how_to_go_on_and_are_the_whole() {
+    let place = Place::new();
+    let rows = |pk: &str| -> String {
+        let row = |i| format!("{{\"PartitionKey\":\"{pk}\",\"RowKey\":\"{i:04}\",\"A\":{i}}}\n");
+        (0..1500).map(row).collect()
+    };
+    place.feed("import db Tab - --durability os", rows("it's -") + &rows("z")).ok();
+    for (filter, direction) in [("A ge 250", ""), ("A ge 250", "--reverse"), ("A lt 10", "")] {
+        let whole = keys(&place, filter, direction);
+        let (mut all, mut next, mut pages) = (Vec::new(), Vec::new(), 0);
+        loop {
+            let arguments = format!("query db Tab --page --format csv {NAMES} {direction}");
+            let mut command = place.command(&arguments);
+            let run = Run::of(command.args(["--filter", filter]).args(&next).output().unwrap());
+            assert_eq!(run.status, Some(0), "{run:?}");
+            all.extend(run.out.lines().skip(1).map(str::to_owned));
+            pages += 1;
+            let Some((shown, how)) = run.err.split_once(" shown, there are more: go on with ")
+            else {
+                assert_eq!(run.err, "");
+                break;
+            };
+            assert_eq!(shown, "1,000");
+            // As a shell reads it.
+            let (pk, rk) = how.trim_end().split_once(" --next-rk=").unwrap();
+            next = [pk.to_owned(), format!("--next-rk={rk}")]
+                .map(|word| word.replace(r"'\''", "\0").replace('\'', "").replace('\0', "'"))
+                .to_vec();
+        }
+        assert_eq!(all, whole, "{filter} {direction}");
+        assert_eq!(pages, if whole.len() > 1000 { 3 } else { 1 }, "{filter} {direction}");
+    }
+    // Standard output is no terminal here: nothing is cut.
+    assert!(query(&place, "", "").ok().ends_with("\n3,000 entities\n"));
+}
+
+#[test]
+fn counts_and_aggregates_have_every_format() {
+    let place = grid();
+    let filter = "PartitionKey le 'b' and RowKey lt '04'";
+    let run = |arguments: &str| query(&place, filter, arguments).ok();
+    assert_eq!(run("--count"), "8\n");
+    assert_eq!(run("--count --format json"), "{\"count\":8}\n");
+    assert_eq!(run("--count --format ndjson"), "{\"count\":8}\n");
+    assert_eq!(run("--count --format csv"), "count\n8\n");
+    assert_eq!(run("--count --next-pk b --next-rk 02"), "2\n");
+    let groups =
+        "PartitionKey  count\n------------  -----\na                 4\nb                 4\n";
+    assert_eq!(run("--count --by-partition"), groups);
+    let (a, b) = (r#"{"PartitionKey":"a","count":4}"#, r#"{"PartitionKey":"b","count":4}"#);
+    assert_eq!(run("--count --by-partition --format json"), format!("[\n{a},\n{b}\n]\n"));
+    assert_eq!(run("--count --by-partition --format ndjson"), format!("{a}\n{b}\n"));
+    assert_eq!(run("--count --by-partition --format csv"), "PartitionKey,count\na,4\nb,4\n");
+
+    let lines = "rows      8\nintegers  6\ndoubles   0\nnans      0\nmissing   0\nothers    2\n\
+        min       0\nmax       20\nsum       60\navg       10.0\n";
+    assert_eq!(run("--aggregate A"), lines);
+    let numbers = r#""nans":0,"missing":0,"others":1,"min":0,"max":20,"sum":30,"avg":10.0}"#;
+    let group = |pk: &str| {
+        format!(r#"{{"PartitionKey":"{pk}","rows":4,"integers":3,"doubles":0,{numbers}"#)
+    };
+    assert_eq!(
+        run("--aggregate A --by-partition --format ndjson"),
+        format!("{}\n{}\n", group("a"), group("b"))
+    );
+    assert_eq!(
+        run("--aggregate B --format json"),
+        "{\"rows\":8,\"integers\":0,\"doubles\":8,\"nans\":0,\"missing\":0,\"others\":0,\
+         \"min\":0.5,\"max\":3.5,\"sum\":16.0,\"avg\":2.0}\n"
+    );
+    let header = "rows,integers,doubles,nans,missing,others,min,max,sum,avg";
+    assert_eq!(run("--aggregate Nope --format csv"), format!("{header}\n8,0,0,0,8,0,,,,\n"));
+    assert!(run("--aggregate A --by-partition").lines().nth(2).unwrap().starts_with("a     "));
+    let none = query(&place, "PartitionKey eq 'x'", "--count --by-partition --format ndjson");
+    assert_eq!(none.ok(), "");
+}
+
+#[test]
+fn explanations_are_text_or_json() {
+    let place = grid();
+    let filter = "PartitionKey eq 'a' and (RowKey eq '01' or RowKey eq '02') and A gt 10";
+    let text = query(&place, filter, "--explain").ok();
+    for line in
+        ["class      Point query: best", "service    Partition scan", "intervals  2", "1 returned"]
+    {
+        assert!(text.contains(line), "{text}");
+    }
+    for format in ["json", "ndjson"] {
+        let json = query(&place, filter, &format!("--explain --format {format}")).ok();
+        assert_eq!(json.lines().count(), 1, "{json}");
+        for member in [
+            r#"{"filter":"PartitionKey eq 'a' and (RowKey"#,
+            r#""class":"Point query","rating":"best"#,
+            r#""service_class":"Partition scan","intervals":2,"interval_list":["#,
+            r#""rest":"A gt 10","ranges":"#,
+            r#""points":2,"rows_looked_at":2,"rows_returned":1,"planning_us":"#,
+        ] {
+            assert!(json.contains(member), "'{member}' is not in {json}");
+        }
+    }
+    let top = query(&place, "", "--explain --top 5").ok();
+    assert!(top.contains("5 returned"), "{top}");
+    assert!(top.contains("evaluated  nothing: the keys decide"), "{top}");
+}
+
+#[test]
+fn what_is_refused_says_why() {
+    let place = grid();
+    let mark = "\n  A gt 1x and B eq 2\n       ^\n";
+    query(&place, "A gt 1x and B eq 2", "").fails(2, &["at position 5 in", "InvalidInput", mark]);
+    query(&place, "(A gt 1", "").fails(2, &["\n  (A gt 1\n         ^\n"]);
+    query(&place, "A eq 99999999999", "").fails(2, &["Edm.Int32", "\n       ^\n"]);
+    query(&place, "startswith(A,'x')", "")
+        .fails(2, &["NotImplemented", "try: the filter language"]);
+    let one = query(&place, "'a'", "");
+    assert!(!one.err.contains('^'), "{one:?}");
+    one.fails(2, &["must evaluate to a single boolean value"]);
+    query(&place, "A gt 1", "--explain --format csv").fails(2, &["not CSV"]);
+    query(&place, "A gt 1", "--by-partition").fails(2, &["--count or --aggregate"]);
+    for arguments in [
+        "--count --aggregate A",
+        "--count --top 1",
+        "--count --explain",
+        "--aggregate A --select A",
+        "--page --top 5",
+        "--next-rk 5",
+        "--top -1",
+        "--format xml",
+    ] {
+        query(&place, "", arguments).fails(2, &["error: "]);
+    }
+    // The filter comes before the database, and the database before the table.
+    place.fails("query nowhere Tab --filter )", 2, &["Syntax error at position 0"]);
+    place.fails("query nowhere Tab", 2, &["nowhere"]);
+    place.fails("query db Nope", 1, &["TableNotFound", "try: "]);
+}
