@@ -2,13 +2,13 @@
 //! limits, errors, ETags and continuation tokens of a hosted Table service, in a directory of your own.
 //!
 //! ```
-//! use rowstone::{Db, Entity, KeyRange};
+//! use rowstone::{Db, Entity};
 //!
 //! # fn main() -> rowstone::Result<()> {
 //! let db = Db::open_in_memory()?; // Db::open("inventory") for a directory
 //! let parts = db.table_or_create("parts")?;
 //! parts.insert(Entity::new("bolts", "m4x20").with("Price", 0.12).with("Stock", 1_200))?;
-//! for entity in parts.scan(KeyRange::partition("bolts")).top(10) {
+//! for entity in parts.query("PartitionKey eq 'bolts' and Price lt 0.5")? {
 //!     println!("{}", entity?.row_key());
 //! }
 //! # db.close()
@@ -31,8 +31,13 @@
 //! **Group.** [`EntityGroup`] holds up to 100 operations on one partition: all of them take effect, or none.
 //! [`Table::commit_async`] gives a [`Ticket`], also a `Future`: many commits of one thread share a sync.
 //!
-//! **Read.** [`Table::get`] finds one entity, [`Table::scan`] reads a [`KeyRange`], one by one or in [`Page`]s whose
-//! [`Token`]s stay valid for ever. [`RowView`] reads a row where it lies.
+//! **Read.** [`Table::get`] finds one entity, [`Table::get_many`] many, [`Table::scan`] reads a [`KeyRange`]. [`RowView`]
+//! reads a row where it lies.
+//!
+//! **Query.** [`Table::query`] takes the service's filter language, or a [`Filter`] of bound values from [`prop`]. What it says
+//! about keys becomes intervals of keys, and nothing else is read. Results come one by one or in [`Page`]s whose
+//! [`Token`]s stay valid for ever; [`Query::explain`] says what was read. Beyond the service: [`Query::reverse`],
+//! [`Query::count`], [`Query::aggregate`].
 //!
 //! **Snapshot.** [`Snapshot`] is a moment of all tables that stays readable, through [`Table::at`].
 //!
@@ -47,7 +52,7 @@
 //! **Limits.** Keys 1,024 characters, texts 32,768, binaries 64 KiB, groups 100 operations and 4 MiB, pages 1,000 entities.
 //!
 //! **What it is not.** No secondary index, no joins, no transaction over several partitions, no replication, no server.
-//! Filters over properties come with a later version; today scans go by keys.
+//! No order but that of the keys, no functions and no arithmetic in filters.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 #![warn(missing_docs, unreachable_pub)]

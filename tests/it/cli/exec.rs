@@ -276,7 +276,7 @@ fn an_explanation_has_every_member() {
     ];
     assert_eq!(counted, expected.join(","));
     let (page, counted) = explained(5);
-    assert!(page.ends_with(r#""next":{"pk":"a","rk":"31"}"#), "{page}");
+    assert!(page.ends_with(r#""next":{"pk":"a","rk":"32"}"#), "{page}");
     assert!(counted.ends_with(r#""rows_returned":2"#), "{counted}");
     let (page, counted) = explained(6);
     assert_eq!(page, r#"{"ok":true,"entities":[],"next":null"#);
