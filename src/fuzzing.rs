@@ -32,7 +32,7 @@ pub use examples::round_trip;
 pub use files::{block, file_meta, hash_index, row_block, sparse_index, sst, stats, zones};
 pub use filters::filter_text;
 #[cfg(feature = "cli")]
-pub use json::{filter, json};
+pub use json::json;
 pub use logs::{current, edit, field, field_set, record, span, wal};
 #[cfg(feature = "sim")]
 pub use program::program;
@@ -55,8 +55,6 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("field", field),
     ("field_set", field_set),
     ("file_meta", file_meta),
-    #[cfg(feature = "cli")]
-    ("filter", filter),
     ("filter_text", filter_text),
     ("hash_index", hash_index),
     #[cfg(feature = "cli")]

@@ -1,6 +1,5 @@
-//! Targets: requests and entities as JSON, and the text of filters.
+//! Targets: requests and entities as JSON.
 
-use crate::query::Filter;
 use crate::wire::exec::read_request;
 use crate::wire::odata::{Metadata, put_entity, read_entity};
 
@@ -14,12 +13,4 @@ pub fn json(data: &[u8]) {
     let again = std::str::from_utf8(&written).ok().map(read_entity);
     let again = again.and_then(Result::ok).map(|entity| format!("{entity:?}"));
     assert_eq!(again, Some(format!("{entity:?}")), "{}", String::from_utf8_lossy(&written));
-}
-
-/// Filters: what is understood is written so that it is understood as the same.
-pub fn filter(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
-    let Ok(filter) = text.parse::<Filter>() else { return };
-    let written = filter.to_string();
-    assert_eq!(written.parse().ok(), Some(filter), "{written}");
 }

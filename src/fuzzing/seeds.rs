@@ -35,7 +35,6 @@ pub fn seeds(name: &str) -> Vec<Vec<u8>> {
         "exec" => texts(&EXEC),
         "edit" => vec![made(|out| edit().encode(out))],
         "field" | "field_set" | "file_meta" => vec![made(|out| file_meta().encode(out))],
-        "filter" => texts(&FILTERS),
         "filter_text" => texts(&FILTER_TEXTS),
         "hash_index" => vec![(0..=255).collect()],
         "json" => texts(&REQUESTS),
@@ -217,12 +216,6 @@ const TEXTS: [&str; 4] = [
     "2024-02-29T23:59:59+02:00",
     "0f8fad5b-d9cb-469f-a165-70867728950e",
     "W/\"datetime'2022-02-01T20%3A52%3A48.011206Z'\"",
-];
-
-const FILTERS: [&str; 3] = [
-    "PartitionKey eq 'bolts' and RowKey eq 'm4''x'",
-    "('p' eq PartitionKey) and not (Price gt 1.5E+3 or Big ne 5L)",
-    "At ge datetime'2024-01-31T00:00:00Z' or Raw eq X'0a0b'",
 ];
 
 /// Every literal, operator and form; then what is refused, and broken.

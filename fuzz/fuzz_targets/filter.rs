@@ -1,4 +1,0 @@
-//! Target `filter`: see `rowstone::fuzzing`.
-#![cfg_attr(fuzzing, no_main)]
-
-rowstone_fuzz::target!(rowstone::fuzzing::filter);
