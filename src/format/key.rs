@@ -41,6 +41,13 @@ pub(crate) fn user_key(table: TableId, pk: &str, rk: &str) -> Vec<u8> {
     key
 }
 
+/// The key that an entity with these texts would have; `None` if none can, for one of them holds U+0000.
+#[inline]
+pub(crate) fn possible_user_key(table: TableId, pk: &str, rk: &str) -> Option<Vec<u8>> {
+    let possible = !pk.contains('\0') && !rk.contains('\0');
+    possible.then(|| user_key(table, pk, rk))
+}
+
 /// Table, and PartitionKey and RowKey as encoded.
 #[inline]
 pub(crate) fn decode_user_key(key: &[u8]) -> Result<(TableId, &[u8], &[u8]), DecodeError> {

@@ -8,7 +8,7 @@
 //! Not here: where pages end (`page`), what was found about a plan (`explain`).
 
 use crate::error::{Error, Result};
-use crate::format::key::user_key;
+use crate::format::key::{after_row, before_row};
 use crate::format::names::TableId;
 use crate::format::span::Span;
 use crate::lsm::{ReadCounts, ReadView, ReverseScan, RowFilter, Scan, ScanRow, Step};
@@ -229,13 +229,11 @@ impl Point {
 fn bound(query: &Query, table: TableId) -> Option<Span> {
     let span = query.range.span(table);
     let Some(from) = &query.from else { return Some(span) };
-    let mut key = user_key(table, &from.partition_key, &from.row_key);
-    let part = if query.reverse {
-        // The key itself is still to be read.
-        key.push(0);
-        Span::new(&[], Some(&key))
-    } else {
-        Span::new(&key, None)
+    let (pk, rk) = (&from.partition_key, &from.row_key);
+    // The key itself is still to be read.
+    let part = match query.reverse {
+        true => Span::new(&[], Some(&after_row(table, pk, rk))),
+        false => Span::new(&before_row(table, pk, rk), None),
     };
     span.intersect(&part)
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::key::{decode_part, decode_user_key, user_key};
+use crate::format::key::{decode_part, decode_user_key, possible_user_key};
 use crate::lsm::SnapshotGuard;
 use crate::model::{ETag, Entity, Projector, RowRef, Seq, ValueRef};
 
@@ -117,7 +117,7 @@ impl Table {
         let mut sorted: Vec<(Vec<u8>, usize)> = Vec::with_capacity(keys.len());
         let mut found = vec![None; keys.len()];
         for (index, (pk, rk)) in keys.iter().enumerate() {
-            sorted.push((user_key(table, pk, rk), index));
+            sorted.extend(possible_user_key(table, pk, rk).map(|key| (key, index)));
         }
         sorted.sort_unstable();
         let view = self.engine.read_view(at);
@@ -138,8 +138,12 @@ impl Table {
         at: Option<Seq>,
         with: impl FnOnce(&RowView<'_>) -> Result<R>,
     ) -> Result<Option<R>> {
-        let key = user_key(self.entry.gate.table, partition_key, row_key);
-        let found = self.engine.get(&key, at, |seq, row| with(&RowView { key: &key, seq, row }))?;
+        let found = match possible_user_key(self.entry.gate.table, partition_key, row_key) {
+            Some(key) => {
+                self.engine.get(&key, at, |seq, row| with(&RowView { key: &key, seq, row }))?
+            }
+            None => None,
+        };
         if at.is_none() {
             self.entry.gate.check(self.engine.published())?;
         }

@@ -283,3 +283,25 @@ fn binaries_are_bound_as_values() {
     let query = |text: &str| world.table.query(text).unwrap().count().unwrap();
     assert_eq!((query("A eq X'0102'"), query("A lt X'0102'"), query("A gt X'01'")), (1, 0, 1));
 }
+
+/// Keys that no entity can have are asked for like others, and found nowhere.
+#[test]
+fn keys_with_forbidden_characters_are_absent() {
+    let world = World::new(1);
+    for (pk, rk) in [("a", "b"), ("a", ""), ("", "a")] {
+        world.table.insert(Entity::new(pk, rk)).unwrap();
+    }
+    let odd = [("a\0", "b"), ("a", "\0"), ("a", "b\0"), ("\0", ""), ("a/", "b"), ("a", "b")];
+    let found = world.table.get_many(&odd).unwrap();
+    assert_eq!(
+        found.iter().map(Option::is_some).collect::<Vec<_>>(),
+        [false, false, false, false, false, true]
+    );
+    assert!(world.table.get("a\0b", "").unwrap().is_none());
+    let from = |pk: &str, rk: &str| Token { partition_key: pk.into(), row_key: rk.into() };
+    let count = |query: Query| query.page(10).unwrap().entities().len();
+    let all = || world.table.scan(KeyRange::all());
+    assert_eq!(count(all().after(from("a\0b", ""))), 0);
+    assert_eq!(count(all().after(from("a", "a\0c"))), 1);
+    assert_eq!(count(all().after(from("a", "a\0c")).reverse()), 2);
+}
