@@ -19,6 +19,9 @@ use super::step::{Config, Step};
 
 pub use super::generate::Mix;
 
+/// How often all is merged at the end until no power cut comes between.
+const MERGES_MAX: usize = 4;
+
 /// A database's options, and what is done to it.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -139,6 +142,7 @@ impl Program {
         runner.compare()?;
         runner.run(&Step::Reopen)?;
         runner.compare()?;
+        merge_all(runner)?;
         runner.run(&Step::Kill)?;
         Ok(())
     }
@@ -246,6 +250,19 @@ impl Digest {
     fn add(&mut self, bytes: &[u8]) {
         self.0 = hash(HashSeed(self.0), bytes);
     }
+}
+
+/// Merges everything, after which nothing is left of what was deleted.
+fn merge_all(runner: &mut Runner) -> Result<(), String> {
+    // An end that is still to come may come on the way: then the session after it merges anew.
+    for _ in 0..MERGES_MAX {
+        let merged = runner.run(&Step::Compact)?;
+        let settled = runner.run(&Step::Settle)?;
+        if merged.is_empty() && settled.is_empty() {
+            return runner.check_compacted();
+        }
+    }
+    Err(format!("all was to be merged {MERGES_MAX} times, and never was"))
 }
 
 /// Panics with the shrunk program if `program` fails.

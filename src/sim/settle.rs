@@ -73,6 +73,14 @@ impl Runner {
         self.check_files(&stats)
     }
 
+    /// When all is merged and nobody reads what was, nothing is left of what was deleted.
+    pub(super) fn check_compacted(&self) -> Result<(), String> {
+        match self.engine.db().stats().get("tombstones").unwrap_or_default() {
+            0 => Ok(()),
+            left => Err(format!("settle: {left} tombstones are left when all is merged")),
+        }
+    }
+
     fn check_files(&self, stats: &Stats) -> Result<(), String> {
         // Whoever reads keeps files.
         if !self.snapshots.is_empty() || !self.iterators.is_empty() {
