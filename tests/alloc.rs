@@ -1,0 +1,256 @@
+//! What queries allocate: nothing for a row that is looked at, little for one that is handed out.
+//!
+//! Counted is what the test's own thread asks of the allocator of Rust, while a query runs over N rows and over twice
+//! as many of the same kind. What a query needs once is in both; the difference is what rows cost, and blocks, of
+//! which each has about a hundred.
+//!
+//! Not covered: files that are not mapped or compressed, of which every block is a buffer; rows that describe
+//! themselves because their file has no room for another shape, for each of which the filter is compiled.
+
+#![expect(
+    unsafe_code,
+    reason = "an allocator is unsafe to implement; this one hands on to the system's"
+)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ops::ControlFlow;
+
+use rowstone::{
+    Background, Binary, Codec, DateTime, Db, Durability, Entity, Guid, KeyRange, Query, Rng, Table,
+};
+
+struct Counting;
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+thread_local! {
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // A thread that ends has no counter any more.
+    let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
+}
+
+// SAFETY: every call is handed on as it came, and counting neither allocates nor unwinds: the counter is a
+// plain cell without a destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+/// Rows of partition `few`; partition `many` has twice as many.
+const ROWS: u64 = 10_000;
+/// The rows for which one allocation more is let pass. A block has about a hundred.
+const ROWS_PER_ALLOCATION: u64 = 200;
+
+/// Filters beside the partition: every kind of comparison, of which some rows meet each.
+const FILTERS: [&str; 13] = [
+    "Number eq 7",
+    "Large ge 500L and Large lt 600L",
+    "Real gt 3.5",
+    "Flag eq true",
+    "Time lt datetime'2024-01-01T01:00:00Z'",
+    "Id ge guid'80000000-0000-0000-0000-000000000000'",
+    "Text eq 'text-000007'",
+    "Text gt 'text-000500'",
+    "Bytes gt X'8000'",
+    "RowKey gt '000000500' and RowKey ne '000000501' and Number lt 900",
+    "Timestamp gt datetime'1970-01-01T00:00:00Z' and Odd lt 10",
+    "not (Number lt 500 or Flag eq true) or (Text ge 'text-000990' and not (Real lt 1.0))",
+    "Absent eq 1 or Number eq 'text' or Text ne 'text-000001'",
+];
+
+/// Where the rows are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    Memory,
+    Files,
+    /// One row of ten was written again after a flush.
+    Both,
+}
+
+fn entity(partition: &str, row: u64, rng: &mut Rng) -> Entity {
+    let text = format!("text-{:06}", rng.below(1_000));
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&rng.next_u64().to_le_bytes());
+    let ticks = 133_485_408_000_000_000 + rng.below(2 * 36_000_000_000);
+    let entity = Entity::new(partition, format!("{row:09}"))
+        .with("Number", rng.below(1_000) as i32)
+        .with("Large", rng.below(1_000) as i64)
+        .with("Real", rng.below(1_000) as f64 / 100.0)
+        .with("Flag", rng.chance(1, 10))
+        .with("Time", DateTime::from_ticks(ticks).unwrap())
+        .with("Id", Guid::from_bytes(id))
+        .with("Text", text)
+        .with("Bytes", Binary(rng.next_u64().to_le_bytes().to_vec()));
+    // A second shape, and a third.
+    match row % 3 {
+        0 => entity,
+        1 => entity.with("Odd", row as i32 % 20),
+        _ => entity.with("Odd", "a text"),
+    }
+}
+
+fn filled(dir: &std::path::Path, place: Place) -> (Db, Table) {
+    let options = Db::options().codec(Codec::None).durability(Durability::Buffered);
+    let options = options.background(Background::Manual).memtable_bytes(256 << 20).seed(1);
+    let db = options.open(dir.join("db")).unwrap();
+    let table = db.create_table("Rows").unwrap();
+    let (mut rng, mut loader) = (Rng::from_seed(1), table.loader());
+    for (partition, rows) in [("few", ROWS), ("many", 2 * ROWS)] {
+        for row in 0..rows {
+            loader.push(row, entity(partition, row, &mut rng)).unwrap();
+        }
+    }
+    loader.finish().unwrap();
+    if place != Place::Memory {
+        db.compact().unwrap();
+    }
+    if place == Place::Both {
+        for (partition, rows) in [("few", ROWS), ("many", 2 * ROWS)] {
+            for row in (0..rows).filter(|row| row % 1_000 < 100) {
+                table.upsert(entity(partition, row, &mut rng)).unwrap();
+            }
+        }
+    }
+    (db, table)
+}
+
+/// How often `run` allocates, and its answer. It runs twice: the first time fills what is kept.
+fn allocations(mut run: impl FnMut() -> u64) -> (u64, u64) {
+    run();
+    let before = CALLS.get();
+    let answer = run();
+    (CALLS.get() - before, answer)
+}
+
+fn views(query: Query) -> u64 {
+    let mut rows = 0;
+    let done = query.for_each_row(|_| {
+        rows += 1;
+        Ok(ControlFlow::Continue(()))
+    });
+    done.unwrap();
+    rows
+}
+
+fn filtered(table: &Table, partition: &str, filter: &str) -> Query {
+    table.query(format!("PartitionKey eq '{partition}' and ({filter})").as_str()).unwrap()
+}
+
+/// Holds that twice the rows take no more allocations than blocks may.
+#[track_caller]
+fn check(name: &str, run: impl Fn(&str) -> u64) {
+    let (few, found) = allocations(|| run("few"));
+    let (many, _) = allocations(|| run("many"));
+    assert!(found > 0, "{name}: finds nothing");
+    let rows = many.saturating_sub(few) * ROWS_PER_ALLOCATION;
+    assert!(rows <= ROWS, "{name}: {few} allocations over {ROWS} rows, {many} over twice as many");
+}
+
+fn check_place(place: Place) {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = filled(dir.path(), place);
+    for filter in FILTERS {
+        check(&format!("{place:?}, views of {filter}"), |partition| {
+            views(filtered(&table, partition, filter))
+        });
+        check(&format!("{place:?}, count of {filter}"), |partition| {
+            filtered(&table, partition, filter).count().unwrap()
+        });
+        check(&format!("{place:?}, aggregate over {filter}"), |partition| {
+            filtered(&table, partition, filter).aggregate("Real").unwrap().rows()
+        });
+    }
+    let all = |partition: &str| table.scan(KeyRange::partition(partition));
+    check(&format!("{place:?}, views of all"), |partition| views(all(partition)));
+    check(&format!("{place:?}, count of all"), |partition| all(partition).count().unwrap());
+    check(&format!("{place:?}, aggregate of all"), |partition| {
+        all(partition).aggregate("Number").unwrap().rows()
+    });
+    db.close().unwrap();
+}
+
+#[test]
+fn rows_in_files_are_looked_at_without_allocating() {
+    check_place(Place::Files);
+}
+
+#[test]
+fn rows_in_memory_are_looked_at_without_allocating() {
+    check_place(Place::Memory);
+}
+
+#[test]
+fn rows_in_files_and_in_memory_are_looked_at_without_allocating() {
+    check_place(Place::Both);
+}
+
+/// Allocations for each entity beyond those of half as many.
+fn for_an_entity(table: &Table, query: impl Fn(&Table, &str) -> Query) -> f64 {
+    let entities = |partition| {
+        allocations(|| {
+            query(table, partition).into_iter().map(|entity| entity.unwrap()).count() as u64
+        })
+    };
+    let ((few, rows), (many, all)) = (entities("few"), entities("many"));
+    assert!(all > rows && rows > ROWS / 3);
+    (many - few) as f64 / (all - rows) as f64
+}
+
+#[test]
+fn an_entity_is_one_allocation_and_a_projected_one_two_at_most() {
+    for place in [Place::Memory, Place::Files, Place::Both] {
+        let dir = tempfile::tempdir().unwrap();
+        let (db, table) = filled(dir.path(), place);
+        let whole = |table: &Table, partition: &str| filtered(table, partition, "Number lt 500");
+        let each = for_an_entity(&table, whole);
+        assert!(each < 1.02, "{place:?}: {each} for an entity");
+        let projected = |table: &Table, partition: &str| {
+            whole(table, partition).select(&["Text", "Number", "Absent"])
+        };
+        let each = for_an_entity(&table, projected);
+        assert!(each < 2.02, "{place:?}: {each} for a projected entity");
+        db.close().unwrap();
+    }
+}
+
+/// The test of the test: a row that costs an allocation is noticed.
+#[test]
+#[should_panic = "allocations over"]
+fn an_allocation_for_a_row_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, table) = filled(dir.path(), Place::Memory);
+    check("copies", |partition| {
+        let mut bytes = 0;
+        let done = table.scan(KeyRange::partition(partition)).for_each_row(|row| {
+            bytes += row.etag().to_string().len() as u64;
+            Ok(ControlFlow::Continue(()))
+        });
+        done.unwrap();
+        bytes
+    });
+}
