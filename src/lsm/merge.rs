@@ -134,20 +134,11 @@ impl Merge {
         let Some(top) = self.heap.first().copied() else { return Ok(()) };
         let (newer, rest) = self.sources.split_at_mut(top);
         let Some((Source::Files(files), older)) = rest.split_first_mut() else { return Ok(()) };
-        let next_key = |sources: &[Source]| -> Option<Vec<u8>> {
-            let valid = sources.iter().filter(|source| source.is_valid());
-            valid.map(Source::key).min().map(<[u8]>::to_vec)
-        };
         let moved = if files.has_slot(slot) {
             files.go_to_slot(slot)
         } else {
-            let (newer, older) = (next_key(newer), next_key(older));
-            let around = Around {
-                newer: newer.as_deref(),
-                older: older.as_deref(),
-                high: self.high.as_deref(),
-                at,
-            };
+            let high = self.high.as_deref();
+            let around = Around { newer: next_key(newer), older: next_key(older), high, at };
             files.leave_block(&self.env, filter, &around)
         };
         self.settle_top(moved)
@@ -330,6 +321,11 @@ impl Source {
             Source::Files(files) => files.current().map(|(_, _, row)| row),
         }
     }
+}
+
+/// The least of the keys that some sources stand on.
+fn next_key(sources: &[Source]) -> Option<&[u8]> {
+    sources.iter().filter(|source| source.is_valid()).map(Source::key).min()
 }
 
 /// The files that can hold keys of a span: each young one, and the runs one after the other.
