@@ -50,6 +50,13 @@ pub(crate) fn decode_row<'a>(
     Ok(RowRef { shape, body: cursor.rest() })
 }
 
+/// True for a first byte that is all of a row's head: rows of one file that begin with it have one shape, and what
+/// follows is the body.
+#[inline]
+pub(crate) fn is_shared_head(head: u8) -> bool {
+    (1..0x80).contains(&head)
+}
+
 /// The number of the row's shape without looking it up; `None` for a row that describes itself.
 pub(crate) fn row_shape_number(bytes: &[u8]) -> Result<Option<u32>, DecodeError> {
     let mut cursor = Cursor::new(STRUCTURE, bytes);

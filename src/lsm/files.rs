@@ -215,7 +215,7 @@ impl FilesIter {
         filter: &mut impl RowFilter,
         around: &Around<'_>,
     ) -> Result<()> {
-        if around.older.is_some() {
+        if around.older.is_some() || !filter.asks_zones() {
             return Ok(());
         }
         while let Some(file) = self.files.get(self.at) {
@@ -241,7 +241,11 @@ impl FilesIter {
         around: &Around<'_>,
     ) -> Result<Option<usize>> {
         let Some(iter) = &self.iter else { return Ok(None) };
-        let (sst, mut block) = (Arc::clone(iter.sst()), iter.block_number() + 1);
+        let mut block = iter.block_number() + 1;
+        if !filter.asks_zones() {
+            return Ok((block < iter.sst().block_count()).then_some(block));
+        }
+        let sst = Arc::clone(iter.sst());
         while block < sst.block_count() {
             if !self.judge_page(&sst, block / ZONE_BLOCKS, filter, around)? {
                 return Ok(Some(block));

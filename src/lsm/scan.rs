@@ -71,7 +71,7 @@ pub(crate) struct ScanRow<'a> {
 
 /// Entries of one block that no other source comes between.
 pub(crate) struct VisibleRun<'a> {
-    run: BlockRun<'a>,
+    run: &'a BlockRun<'a>,
     at: Seq,
     decided: &'a [u8],
 }
@@ -83,6 +83,9 @@ pub(crate) trait RowFilter {
 
     /// True if the row matches.
     fn matches(&mut self, row: &ScanRow<'_>) -> Result<bool>;
+
+    /// False if zones say nothing about what is asked: they are not read then.
+    fn asks_zones(&self) -> bool;
 
     /// What zones say about rows; `None` if they say nothing about what is asked.
     fn judge(&mut self, zones: &ZoneSet<'_>) -> Option<Judgement>;
@@ -299,17 +302,15 @@ impl Scan {
             return Ok(false);
         }
         self.batch.found.clear();
-        let run = VisibleRun { run, at: self.at, decided: &self.decided };
-        filter.select(&run, &mut self.batch.found)?;
-        if let Some(key) = run.last_decided()? {
-            let (prefix, suffix) = (run.prefix().to_owned(), key.to_owned());
+        let visible = VisibleRun { run: &run, at: self.at, decided: &self.decided };
+        filter.select(&visible, &mut self.batch.found)?;
+        if let Some(suffix) = last_decided(&run, self.at)? {
             self.decided.clear();
-            self.decided.extend_from_slice(&prefix);
-            self.decided.extend_from_slice(&suffix);
+            self.decided.extend_from_slice(run.prefix());
+            self.decided.extend_from_slice(suffix);
         }
         self.rows += len as u64;
-        self.batch =
-            Batch { is_open: true, found: std::mem::take(&mut self.batch.found), handed: 0, end };
+        (self.batch.is_open, self.batch.handed, self.batch.end) = (true, 0, end);
         Ok(true)
     }
 
@@ -321,11 +322,11 @@ impl Scan {
 }
 
 impl<'a> VisibleRun<'a> {
-    /// Calls `with` with the slot, the entry and the row of each visible row.
+    /// Calls `with` with the slot and the entry of each visible row.
     #[inline]
     pub(crate) fn visit(
         &self,
-        mut with: impl FnMut(u16, &BlockEntry<'a>, RowRef<'a>) -> Result<(), DecodeError>,
+        mut with: impl FnMut(u16, &BlockEntry<'a>) -> Result<(), DecodeError>,
     ) -> Result<()> {
         let mut decided = self.decided.strip_prefix(self.run.prefix());
         self.run.visit(|slot, entry| {
@@ -338,25 +339,31 @@ impl<'a> VisibleRun<'a> {
             }
             // A block has fewer slots than that.
             let slot = u16::try_from(slot).unwrap_or(u16::MAX);
-            with(slot, &entry, self.run.row(&entry)?)
+            with(slot, &entry)
         })
+    }
+
+    /// The row of an entry. Requires: not a tombstone.
+    #[inline]
+    pub(crate) fn row(&self, entry: &BlockEntry<'a>) -> Result<RowRef<'a>, DecodeError> {
+        self.run.row(entry)
     }
 
     /// What every key of the run begins with.
     pub(crate) fn prefix(&self) -> &'a [u8] {
         self.run.prefix()
     }
+}
 
-    /// The end of the last key about which the run decides anything.
-    fn last_decided(&self) -> Result<Option<&'a [u8]>> {
-        for slot in self.run.slots.clone().rev() {
-            let entry = self.run.entry(slot)?;
-            if entry.seq <= self.at {
-                return Ok(Some(entry.suffix));
-            }
+/// The end of the last key about which the run decides anything.
+fn last_decided<'a>(run: &BlockRun<'a>, at: Seq) -> Result<Option<&'a [u8]>> {
+    for slot in run.slots.clone().rev() {
+        let entry = run.entry(slot)?;
+        if entry.seq <= at {
+            return Ok(Some(entry.suffix));
         }
-        Ok(None)
     }
+    Ok(None)
 }
 
 /// True for equal keys. Neighbours mostly differ in their last byte.

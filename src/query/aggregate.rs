@@ -206,14 +206,12 @@ trait Fold {
 
 impl<F: Fold> RowFilter for Folder<F> {
     fn select(&mut self, run: &VisibleRun<'_>, _found: &mut Vec<u16>) -> Result<()> {
-        let prefix = run.prefix();
-        run.visit(|_, entry, row| {
-            let fields = Fields { key: (prefix, entry.suffix), seq: entry.seq, body: row.body };
-            if self.evaluator.test(&fields, &row)? {
-                self.fold.add(&fields, &row)?;
-            }
-            Ok(())
-        })
+        let fold = &mut self.fold;
+        self.evaluator.visit(run, |_, fields, entry| fold.add(fields, &run.row(entry)?))
+    }
+
+    fn asks_zones(&self) -> bool {
+        self.evaluator.asks_zones() || self.evaluator.takes_all() && self.fold.takes_unseen()
     }
 
     fn judge(&mut self, zones: &ZoneSet<'_>) -> Option<Judgement> {

@@ -14,6 +14,8 @@ use std::sync::Arc;
 use crate::codec::DecodeError;
 use crate::error::{Error, Result};
 use crate::format::key::ranked_text;
+use crate::format::row::is_shared_head;
+use crate::format::row_block::BlockEntry;
 use crate::format::zones::ZoneSet;
 use crate::lsm::{Judgement, RowFilter, ScanRow, VisibleRun};
 use crate::model::{EdmType, RowRef, Seq, Shape, Value, VariablePlace, utf16_cmp};
@@ -89,6 +91,11 @@ impl Evaluator {
         Self { node, asks_zones, programs: Vec::new(), by_shape: HashMap::new(), last: 0 }
     }
 
+    /// True if every row matches.
+    pub(super) fn takes_all(&self) -> bool {
+        self.node.is_none()
+    }
+
     /// What zones say: also where every row matches.
     pub(super) fn judge_all(&mut self, zones: &ZoneSet<'_>) -> Option<Judgement> {
         match self.node {
@@ -111,9 +118,45 @@ impl Evaluator {
         if let Some(program) = self.programs.get(self.last)
             && Arc::ptr_eq(&program.shape, shape)
         {
-            return program.expr.test(fields);
+            return program.test(fields);
         }
         self.test_other(fields, row)
+    }
+
+    /// Calls `with` with slot, fields and entry of each visible row of `run` that matches. The body among the fields
+    /// is the row's only if there is anything to test.
+    #[inline]
+    pub(super) fn visit<'a>(
+        &mut self,
+        run: &VisibleRun<'a>,
+        mut with: impl FnMut(u16, &Fields<'a>, &BlockEntry<'a>) -> Result<(), DecodeError>,
+    ) -> Result<()> {
+        let prefix = run.prefix();
+        let filters = self.node.is_some();
+        // The head of rows whose program is the last one: one byte tells, and the shape is not looked up.
+        let mut known = None;
+        run.visit(|slot, entry| {
+            let head = entry.row.split_first();
+            let body = head.map(|(_, body)| body).unwrap_or_default();
+            let head = head.map(|(head, _)| *head);
+            let mut fields = Fields { key: (prefix, entry.suffix), seq: entry.seq, body };
+            if filters {
+                let matches = match self.programs.get(self.last) {
+                    Some(program) if head.is_some() && head == known => program.test(&fields)?,
+                    _ => {
+                        let row = run.row(entry)?;
+                        fields.body = row.body;
+                        let matches = self.test(&fields, &row)?;
+                        known = head.filter(|head| is_shared_head(*head));
+                        matches
+                    }
+                };
+                if !matches {
+                    return Ok(());
+                }
+            }
+            with(slot, &fields, entry)
+        })
     }
 
     #[cold]
@@ -149,14 +192,14 @@ impl Evaluator {
 
 impl RowFilter for Evaluator {
     fn select(&mut self, run: &VisibleRun<'_>, found: &mut Vec<u16>) -> Result<()> {
-        let prefix = run.prefix();
-        run.visit(|slot, entry, row| {
-            let fields = Fields { key: (prefix, entry.suffix), seq: entry.seq, body: row.body };
-            if self.test(&fields, &row)? {
-                found.push(slot);
-            }
+        self.visit(run, |slot, _, _| {
+            found.push(slot);
             Ok(())
         })
+    }
+
+    fn asks_zones(&self) -> bool {
+        self.asks_zones
     }
 
     fn judge(&mut self, zones: &ZoneSet<'_>) -> Option<Judgement> {
@@ -169,6 +212,16 @@ impl RowFilter for Evaluator {
         let fields = Fields { key: (row.key, &[]), seq: row.seq, body: row.row.body };
         let found = self.test(&fields, &row.row);
         found.map_err(|error| Error::decode("row".as_ref(), 0, error))
+    }
+}
+
+impl Program {
+    #[inline]
+    fn test(&self, fields: &Fields<'_>) -> Result<bool, DecodeError> {
+        match &self.expr {
+            Expr::Test(test) => test.holds(fields),
+            expr => expr.test(fields),
+        }
     }
 }
 
