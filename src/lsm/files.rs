@@ -33,7 +33,7 @@ pub(super) struct FilesIter {
     at: usize,
     iter: Option<SstIter>,
     fill_cache: bool,
-    zones: Option<JudgedPage>,
+    zones: Option<Box<JudgedPage>>,
     /// Of the files left behind.
     counts: ReadCounts,
 }
@@ -282,7 +282,7 @@ impl FilesIter {
         let judged = sst.zone_page(number, |zones| {
             filter.judge(zones).map(|judged| JudgedPage::new(number, zones, judged, around.at))
         })?;
-        self.zones = judged.flatten();
+        self.zones = judged.flatten().map(Box::new);
         Ok(self.zones.is_some())
     }
 

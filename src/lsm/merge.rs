@@ -4,7 +4,8 @@
 //! * entries come by user key ascending, then Seq descending;
 //! * an error ends the iteration and is answered ever after: a scan never just stops early.
 //!
-//! Not here: the files of one source (`files`), which sources a key has (`manifest::Version`), points (`view`), which entries a reader sees (`scan`).
+//! Not here: the files of one source (`files`), which sources a key has (`manifest::Version`), points (`view`), which
+//! entries a reader sees (`scan`).
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use super::scan::RowFilter;
 use super::view::{View, memory_row};
 
 /// One sorted sequence of entries.
+#[expect(clippy::large_enum_variant, reason = "few, and each row of a scan goes through one")]
 pub(super) enum Source {
     Memory(MemtableIter),
     Files(FilesIter),

@@ -74,9 +74,12 @@ struct Within<T> {
     inside: bool,
 }
 
+/// Bytes in two pieces, one after the other.
+pub(super) type TwoParts<'a> = (&'a [u8], &'a [u8]);
+
 /// What is known of a row; its key is in two parts.
 pub(super) struct Fields<'a> {
-    pub(super) key: (&'a [u8], &'a [u8]),
+    pub(super) key: TwoParts<'a>,
     pub(super) seq: Seq,
     pub(super) body: &'a [u8],
 }
@@ -284,7 +287,7 @@ impl Test {
 
 impl<'a> Fields<'a> {
     /// PartitionKey and RowKey as encoded, each in two parts.
-    pub(super) fn parts(&self) -> ((&'a [u8], &'a [u8]), (&'a [u8], &'a [u8])) {
+    pub(super) fn parts(&self) -> (TwoParts<'a>, TwoParts<'a>) {
         let (first, second) = self.key;
         let end = |part: &[u8], from: usize| {
             let rest = part.get(from..).unwrap_or_default();

@@ -112,7 +112,7 @@ mod tests {
     fn table(values: &[Value]) -> Table {
         let table = Db::open_in_memory().unwrap().create_table("Tab").unwrap();
         for (i, value) in values.iter().enumerate() {
-            table.insert(Entity::new("p", &i.to_string()).with("A", value.clone())).unwrap();
+            table.insert(Entity::new("p", i.to_string()).with("A", value.clone())).unwrap();
         }
         table
     }
