@@ -296,7 +296,8 @@ impl FilesIter {
             return Ok(if alone { Fate::Skip } else { Fate::Read });
         }
         if page.countable >> bit & 1 != 0 {
-            let bounds = [around.newer, around.older, around.high, self.clip_high()];
+            let newer = around.newer.filter(|_| !planted!("count-beside-newer"));
+            let bounds = [newer, around.older, around.high, self.clip_high()];
             if ends_before(bounds.into_iter().flatten().min())? {
                 return Ok(Fate::Count(page.entries[bit].into()));
             }

@@ -304,7 +304,9 @@ impl Scan {
         self.batch.found.clear();
         let visible = VisibleRun { run: &run, at: self.at, decided: &self.decided };
         filter.select(&visible, &mut self.batch.found)?;
-        if let Some(suffix) = last_decided(&run, self.at)? {
+        if let Some(suffix) = last_decided(&run, self.at)?
+            && !planted!("batch-forgets-decided")
+        {
             self.decided.clear();
             self.decided.extend_from_slice(run.prefix());
             self.decided.extend_from_slice(suffix);

@@ -15,6 +15,7 @@ use crate::model::{RowRef, Shape, ValueRef};
 
 use super::Query;
 use super::eval::{Evaluator, Fields};
+use super::exec::Counts;
 use super::plan::plan;
 
 /// A numeric property over the rows of a query.
@@ -321,7 +322,13 @@ where
 }
 
 pub(super) fn count(query: &Query) -> Result<u64> {
-    run(query, Count(0)).map(|count| count.0)
+    count_explained(query).map(|(count, _)| count)
+}
+
+/// The count, and how many blocks were not read for it.
+pub(super) fn count_explained(query: &Query) -> Result<(u64, u64)> {
+    let (count, counts) = run_counted(query, Count(0))?;
+    Ok((count.0, counts.read.blocks_skipped))
 }
 
 pub(super) fn count_by_partition(query: &Query) -> Result<Vec<(String, u64)>> {
@@ -349,10 +356,15 @@ pub(super) fn by_partition(query: &Query, property: &str) -> Result<Vec<(String,
 
 /// Folds all rows of the query.
 fn run<F: Fold>(query: &Query, fold: F) -> Result<F> {
+    run_counted(query, fold).map(|(fold, _)| fold)
+}
+
+fn run_counted<F: Fold>(query: &Query, fold: F) -> Result<(F, Counts)> {
     let plan = plan(query.filter.node());
     let mut cursor = query.begin_with(&plan, |evaluator| Folder { evaluator, fold })?;
     while cursor.advance()? != Step::End {}
-    Ok(cursor.into_filter().fold)
+    let counts = cursor.counts();
+    Ok((cursor.into_filter().fold, counts))
 }
 
 fn damaged(error: DecodeError) -> Error {

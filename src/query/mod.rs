@@ -229,6 +229,12 @@ impl Query {
         aggregate::count(&self)
     }
 
+    /// The count, and how many blocks of rows were not read for it.
+    #[cfg(feature = "sim")]
+    pub(crate) fn count_explained(self) -> Result<(u64, u64)> {
+        aggregate::count_explained(&self)
+    }
+
     /// The same for each PartitionKey that has any, in their order.
     ///
     /// # Errors

@@ -360,7 +360,8 @@ impl Engine {
         Ok(Pinned { snapshot, tables: names.into_iter().map(table).collect::<Result<_>>()? })
     }
 
-    fn table_at<'a>(
+    /// A table, and the snapshot to read it at.
+    pub(super) fn table_at<'a>(
         &self,
         name: &str,
         at: Option<&'a Pinned>,

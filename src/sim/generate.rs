@@ -6,6 +6,8 @@
 //!
 //! Not here: what steps do (`runner`).
 
+mod query;
+
 use crate::fs::{FaultKind, OpKind};
 use crate::options::{Durability, IoMode};
 use crate::rng::Rng;
@@ -74,6 +76,7 @@ pub(super) struct Generator<'a> {
     snapshots: Vec<String>,
     iterators: Vec<String>,
     tickets: Vec<String>,
+    pagings: Vec<String>,
     names: usize,
     /// What ends the trouble that was begun, after so many more steps.
     remedy: Option<(u64, Step)>,
@@ -129,8 +132,16 @@ impl<'a> Source<'a> {
 
 impl<'a> Generator<'a> {
     pub(super) fn new(source: Source<'a>, mix: Mix) -> Self {
-        let (snapshots, iterators, tickets) = (Vec::new(), Vec::new(), Vec::new());
-        Self { source, mix, snapshots, iterators, tickets, names: 0, remedy: None }
+        Self {
+            source,
+            mix,
+            snapshots: Vec::new(),
+            iterators: Vec::new(),
+            tickets: Vec::new(),
+            pagings: Vec::new(),
+            names: 0,
+            remedy: None,
+        }
     }
 
     /// True if the bytes are spent.
@@ -183,8 +194,8 @@ impl<'a> Generator<'a> {
         let weights = [
             370,
             90,
-            120,
-            90,
+            100,
+            70,
             35,
             60,
             100,
@@ -199,6 +210,7 @@ impl<'a> Generator<'a> {
             faults,
             rot,
             checkpoints,
+            70,
         ];
         let mut roll = self.source.below(weights.iter().sum());
         let kind = weights.iter().position(|weight| {
@@ -224,7 +236,8 @@ impl<'a> Generator<'a> {
             Some(14) => self.overlap_step(),
             Some(15) => self.fault_step(),
             Some(16) => self.rot_step(),
-            _ => Step::Checkpoint,
+            Some(17) => Step::Checkpoint,
+            _ => self.query_step(),
         }
     }
 
@@ -321,15 +334,17 @@ impl<'a> Generator<'a> {
         let conditions = [Condition::Any, Condition::Current, Condition::Current, Condition::Stale];
         let conditional = verb.is_conditional() && self.source.chance(1, 2);
         let condition = if conditional { *self.source.pick(&conditions) } else { Condition::Any };
-        let properties = if verb == Verb::Delete { Vec::new() } else { self.properties() };
-        Write { verb, pk, rk: self.rk(), properties, condition }
+        let mut properties = if verb == Verb::Delete { Vec::new() } else { self.properties() };
+        let rk = self.rk();
+        self.number_rows(&rk, &mut properties);
+        Write { verb, pk, rk, properties, condition }
     }
 
     fn properties(&mut self) -> Vec<(String, Val)> {
         let mut properties: Vec<(String, Val)> = Vec::new();
         for _ in 0..self.source.below(5) {
             let name = (*self.source.pick(&NAMES)).to_owned();
-            let value = self.value();
+            let value = self.value_of(&name);
             properties.retain(|(other, _)| *other != name);
             properties.push((name, value));
         }

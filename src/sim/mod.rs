@@ -23,6 +23,7 @@
 //! * [`step`], [`value`], [`parse`]: the steps, what rows hold, and the text of both;
 //! * [`runner`]: a step on engine and oracle side by side; `trouble` is what is done to disk and process, `settle`
 //!   what must hold when troubles are over and background work has run;
+//! * [`query`], [`expr`]: queries, and the filters as the oracle has them;
 //! * [`oracle`]: tables as maps, the semantics of every verb, and which commits must survive what;
 //! * [`engine`]: the database behind one door, on a file system in memory that can fail;
 //! * [`power`]: ends of the process or of the power at a chosen file operation;
@@ -49,6 +50,7 @@ pub use planted::{BUGS, Bug};
 pub mod counts;
 pub mod engine;
 pub mod explore;
+pub mod expr;
 mod generate;
 pub mod history;
 pub mod ledger;
@@ -57,6 +59,7 @@ pub mod parse;
 mod planted;
 pub mod power;
 pub mod program;
+pub mod query;
 pub mod runner;
 mod settle;
 pub mod step;

@@ -2,6 +2,8 @@
 
 use crate::options::{Durability, IoMode};
 
+use super::expr::Expr;
+use super::query::{Query, Want};
 use super::step::{
     Condition, Config, FaultAt, PLAIN, Scan, Step, Verb, Write, fault_named, lane_named, op_named,
 };
@@ -94,10 +96,20 @@ pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
         "poll" => Step::Poll(command.word("a ticket")?),
         "forget" => Step::Forget(command.word("a ticket")?),
         "get" => return gets(command, input).map(Some),
-        "scan" | "query" => {
+        "scan" => {
             let scan = scan(&mut command)?;
             Step::Scan { table: command.word("a table")?, scan }
         }
+        "query" => {
+            let query = query(&mut command, input)?.into();
+            Step::Query { table: command.word("a table")?, query }
+        }
+        "pages" => {
+            let query = query(&mut command, input)?.into();
+            let (name, table) = (command.word("a name")?, command.second_word("a table")?);
+            Step::Pages { name, table, query }
+        }
+        "resume" => Step::Resume(command.word("a name")?),
         "iterate" => {
             let scan = scan(&mut command)?;
             let (name, table) = (command.word("a name")?, command.second_word("a table")?);
@@ -193,6 +205,27 @@ fn scan(command: &mut Command) -> Result<Scan, String> {
         select: list(command, "select")?,
         top: command.take_number("top")?,
         page: command.take_number("page")?,
+        at: command.take("at")?,
+    })
+}
+
+fn query(command: &mut Command, input: &[&str]) -> Result<Query, String> {
+    let want = match (command.take("want")?.as_deref(), command.take("of")?) {
+        (None, None) => Want::Rows,
+        (None, Some(name)) => Want::Aggregate(name),
+        (Some("count"), None) => Want::Count,
+        (Some("counts"), None) => Want::CountByPartition,
+        (Some("explain"), None) => Want::Explain,
+        (want, of) => return Err(format!("want={want:?} of={of:?}")),
+    };
+    Ok(Query {
+        filter: input.first().map(|line| Expr::parse(line)).transpose()?,
+        want,
+        select: list(command, "select")?,
+        top: command.take_number("top")?,
+        page: command.take_number("page")?,
+        reverse: command.take("reverse")?.is_some_and(|text| text == "true"),
+        busy: command.take_number("busy")?,
         at: command.take("at")?,
     })
 }
@@ -330,6 +363,12 @@ fn steps_print_and_parse_back() {
         "group parts durability=os\ninsert bolts m4 Price=1\ndelete if=current bolts m5",
         "get parts select=A,B at=s\nbolts m4",
         "scan parts pk='' from=a to=b select=A top=3 page=2 at=s",
+        "query parts",
+        "query parts want=explain\nPrice lt 0.5",
+        "query parts of=Price reverse=true at=s\n(Note eq 'it''s ( so' or not (A eq 5L))",
+        "query parts want=counts\nA ne NaN",
+        "pages p1 parts select=A,B top=3 page=2 busy=5\nPartitionKey ge ''",
+        "resume p1",
         "background 3",
         "background 2 lane=compact",
         "submit t1 parts durability=os\ninsert bolts m4 Price=1\ndelete if=current bolts m5",

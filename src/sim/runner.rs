@@ -23,6 +23,7 @@ use crate::table::Ticket;
 use super::counts::{Counts, Event};
 use super::engine::{self, Engine, Pinned, START, code};
 use super::oracle::{Change, Oracle, Refusal, Row, Tables, differences};
+use super::query::Paging;
 use super::step::{Config, Lane, Scan, Step, Verb, Write, durability_name};
 use super::trouble::Trouble;
 
@@ -34,6 +35,8 @@ pub struct Runner {
     pub oracle: Oracle,
     pub(super) snapshots: BTreeMap<String, (Pinned, Tables)>,
     pub(super) iterators: BTreeMap<String, Iteration>,
+    /// Tokens are keys: they outlive snapshots, iterators and runs.
+    pub(super) pagings: BTreeMap<String, Paging>,
     pub(super) tickets: BTreeMap<String, Waiting>,
     pub(super) trouble: Trouble,
     /// Storage errors end the step, not the run, whatever this runner knows of faults.
@@ -74,6 +77,7 @@ impl Runner {
             oracle: Oracle::new(),
             snapshots: BTreeMap::new(),
             iterators: BTreeMap::new(),
+            pagings: BTreeMap::new(),
             tickets: BTreeMap::new(),
             trouble: Trouble::default(),
             faults_expected: false,
@@ -145,6 +149,9 @@ impl Runner {
             }
             Step::Get { table, pk, rk, select, at } => self.get(table, (pk, rk), select, at),
             Step::Scan { table, scan } => self.scan(table, scan),
+            Step::Query { table, query } => self.query(table, query),
+            Step::Pages { name, table, query } => self.pages(name, table, query),
+            Step::Resume(name) => self.resume(name),
             Step::Iterate { name, table, scan } => self.iterate(name, table, scan),
             Step::Next { name, count } => self.next(name, *count),
             Step::Snapshot(name) => self.snapshot(name),
@@ -509,7 +516,7 @@ impl Runner {
         }
     }
 
-    fn read_refused(&mut self, error: &Error, table_missing: bool) -> Outcome {
+    pub(super) fn read_refused(&mut self, error: &Error, table_missing: bool) -> Outcome {
         if table_missing && error.code() == "TableNotFound" {
             return line(error.code());
         }
@@ -518,7 +525,7 @@ impl Runner {
 
     /// `None` if there is no such snapshot, or no such table in it: steps are taken out of programs
     /// that fail.
-    fn state_at(
+    pub(super) fn state_at(
         &self,
         at: &Option<String>,
         table: &str,
@@ -641,7 +648,7 @@ pub(super) fn line(text: impl Into<String>) -> Outcome {
     Ok(vec![text.into()])
 }
 
-fn no_snapshot() -> Outcome {
+pub(super) fn no_snapshot() -> Outcome {
     line("not in the snapshot")
 }
 
@@ -677,7 +684,7 @@ fn covers(scan: &Scan, row: &Row) -> bool {
 }
 
 /// The row with the named properties only; the tag always comes along.
-fn project(row: &Row, select: Option<&[String]>) -> Row {
+pub(super) fn project(row: &Row, select: Option<&[String]>) -> Row {
     let mut row = row.clone();
     if let Some(names) = select {
         row.properties.retain(|name, _| names.contains(name));
@@ -685,7 +692,8 @@ fn project(row: &Row, select: Option<&[String]>) -> Row {
     row
 }
 
-fn first_difference(found: &[Row], expected: &[Row]) -> Option<usize> {
+/// Where two lists of rows part.
+pub(super) fn first_difference(found: &[Row], expected: &[Row]) -> Option<usize> {
     let len = found.len().max(expected.len());
     (0..len).find(|&at| found.get(at) != expected.get(at))
 }

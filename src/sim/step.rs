@@ -10,6 +10,7 @@ use std::fmt;
 use crate::fs::{Fault, FaultKind, OpKind};
 use crate::options::{Durability, IoMode};
 
+use super::query::Query;
 use super::value::Val;
 
 /// The verb of a write, as the methods of `Table` are called.
@@ -193,6 +194,24 @@ pub enum Step {
         /// What is read, and how.
         scan: Scan,
     },
+    /// Asks for the rows that meet a filter.
+    Query {
+        /// The table's name.
+        table: String,
+        /// What is asked, and how it is read.
+        query: Box<Query>,
+    },
+    /// The first page of a query whose other pages come later.
+    Pages {
+        /// What other steps call the pages.
+        name: String,
+        /// The table's name.
+        table: String,
+        /// What is asked: rows, by pages.
+        query: Box<Query>,
+    },
+    /// The next page, of what is there by now.
+    Resume(String),
     /// An iterator that stays open over other steps.
     Iterate {
         /// What other steps call the iterator.
@@ -418,11 +437,16 @@ pub(super) fn word(text: &str) -> String {
 }
 
 /// ` name=value`, or nothing.
-fn option(f: &mut fmt::Formatter<'_>, name: &str, value: Option<impl fmt::Display>) -> fmt::Result {
+pub(super) fn option(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    value: Option<impl fmt::Display>,
+) -> fmt::Result {
     value.map_or(Ok(()), |value| write!(f, " {name}={value}"))
 }
 
-fn words(names: &Option<Vec<String>>) -> Option<String> {
+/// The names of a projection in one word.
+pub(super) fn words(names: &Option<Vec<String>>) -> Option<String> {
     names.as_ref().map(|names| names.join(","))
 }
 
@@ -520,6 +544,9 @@ impl fmt::Display for Step {
                 write!(f, "\n{} {}", word(pk), word(rk))
             }
             Step::Scan { table, scan } => write!(f, "scan {table}{scan}"),
+            Step::Query { table, query } => write!(f, "query {table}{query}"),
+            Step::Pages { name, table, query } => write!(f, "pages {name} {table}{query}"),
+            Step::Resume(name) => write!(f, "resume {name}"),
             Step::Iterate { name, table, scan } => write!(f, "iterate {name} {table}{scan}"),
             Step::Next { name, count } => write!(f, "next {name} {count}"),
             Step::Snapshot(name) => write!(f, "snapshot {name}"),

@@ -4,7 +4,7 @@ use super::Offence;
 use super::source::Source;
 
 /// The modules of the oracle, and of what it is made of.
-const ORACLE: [&str; 2] = ["src/sim/oracle.rs", "src/sim/value.rs"];
+const ORACLE: [&str; 3] = ["src/sim/expr.rs", "src/sim/oracle.rs", "src/sim/value.rs"];
 /// What they may name of the crate.
 const ALLOWED: [&str; 2] = ["crate::model::", "crate::options::Durability"];
 

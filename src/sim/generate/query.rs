@@ -1,0 +1,149 @@
+//! The choice of queries, of their filters, and of values that filters tell apart.
+//!
+//! Invariant: literals are drawn from where the values of rows are drawn from, so that they meet.
+//!
+//! Not here: what a query means (`sim::query`, `sim::expr`).
+
+use crate::sim::engine::START;
+use crate::sim::expr::{Expr, Op};
+use crate::sim::query::{Query, Want};
+use crate::sim::step::Step;
+use crate::sim::value::Val;
+
+use super::{Generator, NAMES, PARTITIONS};
+
+/// Names that some rows have, and one that none has.
+const ASKED: [&str; 7] = ["A", "B", "Count", "Note", "At", "_x", "None"];
+/// How deep a filter is nested.
+const DEPTH_MAX: u64 = 3;
+/// How many commits a run has that nothing moved the clock between.
+const COMMITS: u64 = 200;
+
+impl Generator<'_> {
+    pub(super) fn query_step(&mut self) -> Step {
+        let roll = self.source.below(8);
+        if roll < 3 && !self.pagings.is_empty() {
+            let at = self.source.index(self.pagings.len());
+            let is_last = self.source.chance(1, 6);
+            let name = self.pagings[at].clone();
+            if is_last {
+                self.pagings.remove(at);
+            }
+            return Step::Resume(name);
+        }
+        let table = self.table();
+        let mut query = Query { at: self.at(), ..self.query() };
+        if roll < 4 && self.pagings.len() < 3 {
+            let name = self.name('p');
+            self.pagings.push(name.clone());
+            (query.want, query.at) = (Want::Rows, None);
+            query.page = query.page.or(Some(3));
+            return Step::Pages { name, table, query: query.into() };
+        }
+        Step::Query { table, query: query.into() }
+    }
+
+    fn query(&mut self) -> Query {
+        let filter = self.source.chance(7, 8).then(|| self.expr(DEPTH_MAX));
+        let want = match self.source.below(8) {
+            0 | 1 => Want::Count,
+            2 => Want::CountByPartition,
+            3 => Want::Explain,
+            4 => Want::Aggregate((*self.source.pick(&NAMES)).to_owned()),
+            _ => Want::Rows,
+        };
+        // A count of all is where blocks are counted unread.
+        let filter = filter.filter(|_| want != Want::Count || self.source.chance(1, 2));
+        let reverse = !matches!(want, Want::Aggregate(_) | Want::CountByPartition);
+        Query {
+            filter,
+            want,
+            select: self.select(),
+            top: self.source.chance(1, 5).then(|| self.source.index(20)),
+            page: self.source.chance(1, 3).then(|| 1 + self.source.index(10)),
+            reverse: reverse && self.source.chance(1, 5),
+            busy: self.source.chance(1, 4).then(|| self.source.below(256)),
+            at: None,
+        }
+    }
+
+    fn expr(&mut self, depth: u64) -> Expr {
+        if depth == 0 || self.source.chance(2, 5) {
+            return self.comparison();
+        }
+        match self.source.below(7) {
+            0 => Expr::Not(self.expr(depth - 1).into()),
+            1..4 => Expr::All(self.exprs(depth - 1)),
+            _ => Expr::Any(self.exprs(depth - 1)),
+        }
+    }
+
+    fn exprs(&mut self, depth: u64) -> Vec<Expr> {
+        (0..2 + self.source.below(2)).map(|_| self.expr(depth)).collect()
+    }
+
+    fn comparison(&mut self) -> Expr {
+        let op = *self.source.pick(&Op::ALL);
+        let (name, literal) = match self.source.below(16) {
+            0..3 => ("PartitionKey", Val::String((*self.source.pick(&PARTITIONS)).to_owned())),
+            3 | 4 => ("RowKey", Val::String(self.rk())),
+            5 => ("Timestamp", self.moment()),
+            6 => (*self.source.pick(&["PartitionKey", "RowKey", "Timestamp"]), self.value()),
+            _ => {
+                let name = *self.source.pick(&ASKED);
+                (name, self.value_of(name))
+            }
+        };
+        let keeps = name == "PartitionKey" && self.source.chance(1, 2);
+        Expr::Compare(name.to_owned(), if keeps { Op::Eq } else { op }, literal)
+    }
+
+    /// A value that a row may have under a name: mostly one of few, of the type that is usual there.
+    pub(super) fn value_of(&mut self, name: &str) -> Val {
+        let source = &mut self.source;
+        if source.chance(1, 3) {
+            return self.value();
+        }
+        match name {
+            "A" => match source.below(6) {
+                small @ 0..4 => Val::Int64(small as i64),
+                _ => Val::Int32(source.below(4) as i32),
+            },
+            "B" => {
+                let few = [0.0, -0.0, 1.0, 1.5, -2.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+                Val::Double(source.pick(&few).to_bits())
+            }
+            "Count" => Val::Int32(source.below(24) as i32),
+            "Note" => {
+                let few = ["", "a", "\u{ff5e}", "\u{1f600}", "z"];
+                match source.below(8) {
+                    at @ 0..5 => Val::String(few[at as usize].to_owned()),
+                    // Bounds of zones are cut before these differ.
+                    at => Val::String(format!("{}{at}", "long texts begin alike ".repeat(4))),
+                }
+            }
+            "At" => self.moment(),
+            _ => match source.below(3) {
+                0 => Val::Guid([source.below(3) as u8; 16]),
+                1 => Val::Binary(vec![1; source.index(4)]),
+                _ => Val::Boolean(source.chance(1, 2)),
+            },
+        }
+    }
+
+    /// Counts some rows by their keys: neighbours have values that are near, as they often are.
+    pub(super) fn number_rows(&mut self, rk: &str, properties: &mut [(String, Val)]) {
+        let number = rk.strip_prefix('r').and_then(|digits| digits.parse().ok());
+        let count = properties.iter_mut().find(|(name, _)| name == "Count");
+        if let (Some(number), Some((_, value))) = (number, count)
+            && self.source.chance(2, 3)
+        {
+            *value = Val::Int32(number);
+        }
+    }
+
+    /// A time at which a row may have been written.
+    fn moment(&mut self) -> Val {
+        Val::DateTime(START + self.source.below(COMMITS))
+    }
+}
