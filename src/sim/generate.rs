@@ -156,7 +156,7 @@ impl<'a> Generator<'a> {
             durability: *source.pick(&durabilities),
             io_mode: *source.pick(&[IoMode::Mmap, IoMode::Pread]),
             memtable_bytes: *source.pick(&[10 << 10, 12 << 10, 24 << 10]),
-            block_bytes: *source.pick(&[512, 1 << 10, 4 << 10]),
+            block_bytes: *source.pick(&[512, 512, 1 << 10, 4 << 10]),
             run_file_bytes: *source.pick(&[4 << 10, 64 << 10]),
             cache_bytes: *source.pick(&[0, 8 << 10, 1 << 20]),
             log_buffer_bytes: *source.pick(&[512, 2 << 10, 64 << 10]),
@@ -184,6 +184,10 @@ impl<'a> Generator<'a> {
             steps.push(remedy);
             return;
         }
+        if self.source.chance(1, 96) {
+            self.episode(steps);
+            return;
+        }
         let step = self.step();
         steps.push(step);
     }
@@ -195,7 +199,7 @@ impl<'a> Generator<'a> {
             370,
             90,
             100,
-            70,
+            65,
             35,
             60,
             100,
@@ -210,7 +214,7 @@ impl<'a> Generator<'a> {
             faults,
             rot,
             checkpoints,
-            70,
+            35,
         ];
         let mut roll = self.source.below(weights.iter().sum());
         let kind = weights.iter().position(|weight| {
@@ -464,6 +468,11 @@ impl<'a> Generator<'a> {
         let op = *self.source.pick(&ops);
         let paths = [None, None, None, Some(".wal"), Some(".sst"), Some(".tmp"), Some("MANIFEST")];
         let path = self.source.pick(&paths).map(str::to_owned);
+        if matches!(op, Some(OpKind::Sync | OpKind::SyncDir)) && self.source.chance(1, 2) {
+            // What was not synced must not be relied on: a power cut tells.
+            let seed = self.source.seed();
+            self.remedy = Some((2 + self.source.below(6), Step::Crash(seed)));
+        }
         let nth = self.source.below(if op.is_none() { 30 } else { 6 });
         Step::Fault(FaultAt { kind, op, path, nth, sticky: self.source.chance(1, 4) })
     }

@@ -27,6 +27,23 @@ fn seeds_find_nothing_and_meet_everything() {
     assert!(seeds < SEEDS || missing.is_empty(), "never met: {missing:?}");
 }
 
+/// What zones are for comes up, beside everything that they could be wrong about.
+#[test]
+fn trap_40_trap_53_queries_pass_blocks_over_and_find_what_they_should() {
+    let explored = quietly(|| explore(0, 300, 2, None, |found| found.failures.is_empty()));
+    assert_eq!(explored.failures.first(), None);
+    for (event, least) in [
+        (Event::Query, 1_000),
+        (Event::QueryReverse, 100),
+        (Event::PageResumed, 100),
+        (Event::BlockSkipped, 100),
+        (Event::BlockUnread, 50),
+    ] {
+        let count = explored.counts.get(event);
+        assert!(count >= least, "{}: {count}", event.name());
+    }
+}
+
 #[test]
 fn a_seed_replays_bit_for_bit() {
     for seed in 0..20 {
@@ -43,7 +60,9 @@ fn a_seed_replays_bit_for_bit() {
 /// The first seed that notices, its program made short, printed, read back and run again.
 #[test]
 fn a_planted_bug_is_found_and_its_script_shows_it_again() {
-    for name in ["publish-before-durable", "half-group-at-replay", "skip-log-sync"] {
+    for name in
+        ["publish-before-durable", "half-group-at-replay", "skip-log-sync", "eval-texts-by-bytes"]
+    {
         let bug = BUGS.iter().find(|bug| bug.name == name).expect("in the list");
         let found =
             quietly(|| explore(0, 100, 1, Some(bug.name), |found| found.failures.is_empty()));

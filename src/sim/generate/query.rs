@@ -7,7 +7,7 @@
 use crate::sim::engine::START;
 use crate::sim::expr::{Expr, Op};
 use crate::sim::query::{Query, Want};
-use crate::sim::step::Step;
+use crate::sim::step::{Condition, Step, Verb, Write};
 use crate::sim::value::Val;
 
 use super::{Generator, NAMES, PARTITIONS};
@@ -129,6 +129,74 @@ impl Generator<'_> {
                 _ => Val::Boolean(source.chance(1, 2)),
             },
         }
+    }
+
+    /// Rows are written and written again with other values, lie in one file or in several, and are asked for.
+    pub(super) fn episode(&mut self, steps: &mut Vec<Step>) {
+        let table = self.table();
+        let pk = (*self.source.pick(&PARTITIONS[..2])).to_owned();
+        let name = *self.source.pick(&NAMES);
+        let mut values = Vec::new();
+        for round in 0..2 + self.source.below(2) {
+            let two = [self.value_of(name), self.value_of(name)];
+            // A younger stretch begins before an older one: by itself, and then beside that.
+            let first = if round == 0 { 12 } else { 0 } + self.source.below(12);
+            let writes = self.stretch(&pk, first, name, &two);
+            steps.push(Step::Group { table: table.clone(), writes, durability: None });
+            values.extend(two);
+            if self.snapshots.len() < 3 && self.source.chance(1, 2) {
+                let snapshot = self.name('s');
+                self.snapshots.push(snapshot.clone());
+                steps.push(Step::Snapshot(snapshot));
+            }
+            match self.source.below(6) {
+                0 => {}
+                1..4 => steps.push(Step::Flush),
+                _ => steps.push(Step::Compact),
+            }
+        }
+        for _ in 0..3 {
+            let mut query = Query { at: self.at(), ..self.query() };
+            let op = *self.source.pick(&[Op::Eq, Op::Eq, Op::Lt, Op::Ge, Op::Gt, Op::Ne]);
+            let aim = match self.source.below(3) {
+                0 => Expr::Compare("Count".to_owned(), op, Val::Int32(self.number())),
+                _ => Expr::Compare(name.to_owned(), op, self.source.pick(&values).clone()),
+            };
+            let not = self.source.chance(1, 4);
+            let aim = if not { Expr::Not(aim.into()) } else { aim };
+            let within = self.source.chance(1, 2);
+            let pk = Expr::Compare("PartitionKey".to_owned(), Op::Eq, Val::String(pk.clone()));
+            let aim = if within { Expr::All(vec![pk, aim]) } else { aim };
+            query.filter = match query.filter {
+                Some(filter) if self.source.chance(1, 4) => Some(Expr::All(vec![aim, filter])),
+                Some(_) => Some(aim),
+                None => None,
+            };
+            steps.push(Step::Query { table: table.clone(), query: query.into() });
+        }
+    }
+
+    /// Rows beside one another, alike in some properties: blocks that zones tell from others.
+    fn stretch(&mut self, pk: &str, first: u64, name: &str, values: &[Val; 2]) -> Vec<Write> {
+        let verb = *self.source.pick(&[Verb::Upsert, Verb::Upsert, Verb::UpsertMerge]);
+        let change = self.source.below(40);
+        let rows = first..first + 12 + self.source.below(20);
+        let write = |number: u64| {
+            let value = values[usize::from(number > change)].clone();
+            let mut properties = vec![("Count".to_owned(), Val::Int32(number as i32))];
+            // Groups of long values would be larger than anything else.
+            if name != "Count" && value.to_string().len() < 120 {
+                properties.push((name.to_owned(), value));
+            }
+            let (pk, rk) = (pk.to_owned(), format!("r{number:02}"));
+            Write { verb, pk, rk, properties, condition: Condition::Any }
+        };
+        rows.map(write).collect()
+    }
+
+    /// The number of a row of a stretch, more or less.
+    fn number(&mut self) -> i32 {
+        self.source.below(50) as i32
     }
 
     /// Counts some rows by their keys: neighbours have values that are near, as they often are.
