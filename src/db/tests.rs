@@ -5,7 +5,11 @@ use std::sync::Arc;
 use crate::clock::ManualClock;
 use crate::db::Db;
 use crate::error::ErrorKind;
+use crate::format::key::{table_end, table_start, user_key};
+use crate::format::span::Span;
+use crate::format::zones::ZoneSet;
 use crate::fs::MemFs;
+use crate::lsm::{Judgement, RowFilter, ScanRow, Step, VisibleRun};
 use crate::model::Entity;
 use crate::options::{Background, Durability, Options};
 use crate::query::KeyRange;
@@ -149,3 +153,59 @@ mod close;
 mod crashes;
 mod faults;
 mod threads;
+
+/// What every row meets.
+struct Everything;
+
+impl RowFilter for Everything {
+    fn select(&mut self, run: &VisibleRun<'_>, found: &mut Vec<u16>) -> crate::error::Result<()> {
+        run.visit(|slot, _| {
+            found.push(slot);
+            Ok(())
+        })
+    }
+
+    fn matches(&mut self, _: &ScanRow<'_>) -> crate::error::Result<bool> {
+        Ok(true)
+    }
+
+    fn asks_zones(&self) -> bool {
+        false
+    }
+
+    fn judge(&mut self, _: &ZoneSet<'_>) -> Option<Judgement> {
+        None
+    }
+
+    fn stretch(&self) -> u64 {
+        u64::MAX
+    }
+}
+
+/// A reference may end, and begin, in the middle of a block.
+#[test]
+fn trap_20_a_filtered_scan_stays_inside_a_clip() {
+    let fs = MemFs::new();
+    let db = options(&fs).block_bytes(16 << 10).open("db").unwrap();
+    let table = db.create_table("Clipped").unwrap();
+    for i in 0..100 {
+        table.insert(Entity::new("p", format!("{i:03}"))).unwrap();
+    }
+    db.flush().unwrap();
+    let id = table.entry.gate.table;
+    let view = table.engine.read_view(None);
+    let key = |rk: &str| user_key(id, "p", rk);
+    let mut references = view.references(&Span::new(&table_start(id), Some(&table_end(id))));
+    assert_eq!(references.len(), 1);
+    references[0].clip = Span::new(&key("020"), Some(&key("050")));
+    let mut plain = view.scan_references(&references).unwrap();
+    let mut filtered = view.scan_references(&references).unwrap();
+    for i in 20..50 {
+        assert!(plain.advance().unwrap());
+        assert_eq!(filtered.advance_where(&mut Everything, u64::MAX).unwrap(), Step::Row);
+        let expected = key(&format!("{i:03}"));
+        assert_eq!((plain.key(), filtered.key()), (&*expected, &*expected));
+    }
+    assert!(!plain.advance().unwrap());
+    assert_eq!(filtered.advance_where(&mut Everything, u64::MAX).unwrap(), Step::End);
+}

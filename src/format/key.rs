@@ -16,7 +16,8 @@ use crate::codec::{Cursor, DecodeError};
 use crate::model::{Seq, utf16_rank, utf16_unrank_in_place};
 
 const STRUCTURE: &str = "user key";
-const TABLE_ID_BYTES: usize = 4;
+/// How many bytes of a key are the table's.
+pub(crate) const TABLE_ID_BYTES: usize = 4;
 /// Ends a PartitionKey; no encoded text holds it.
 const SEPARATOR: u8 = 0;
 /// Directly after [`SEPARATOR`], before every character that a key may hold.

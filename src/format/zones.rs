@@ -256,6 +256,10 @@ impl<'a> ZoneSet<'a> {
 
 impl<'a> Column<'a> {
     /// The property's name; as stored, which is UTF-8 in a set that was checked.
+    #[cfg_attr(
+        not(any(test, fuzzing, feature = "fuzzing")),
+        expect(dead_code, reason = "for tests of the format")
+    )]
     pub(crate) fn name(&self) -> &'a [u8] {
         self.name
     }

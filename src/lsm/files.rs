@@ -43,7 +43,7 @@ pub(super) struct FilesIter {
 pub(crate) struct ReadCounts {
     pub(crate) files: u64,
     pub(crate) blocks: u64,
-    /// Because no row in them could match.
+    /// Because no row in them could match; blocks also because all that was asked is how many match.
     pub(crate) files_skipped: u64,
     pub(crate) blocks_skipped: u64,
 }
@@ -75,6 +75,11 @@ enum Fate {
     Skip,
     Count(u64),
 }
+
+/// How many blocks are passed over before one is read all the same, so that a reader gets to look at its clock.
+const PASS_BLOCKS: usize = 4_096;
+/// Likewise files.
+const PASS_FILES: usize = 64;
 
 impl FilesIter {
     pub(super) fn new(files: Vec<Reference<Arc<FileEntry>>>, fill_cache: bool) -> Self {
@@ -125,13 +130,29 @@ impl FilesIter {
         self.iter.as_mut().map_or(Ok(()), |iter| iter.go_to_slot(slot))
     }
 
-    /// True if the current block has this slot.
-    pub(super) fn has_slot(&self, slot: usize) -> bool {
-        self.iter.as_ref().is_some_and(|iter| iter.has_slot(slot))
+    /// Goes to the entry in `slot` of the current block, or to the first one behind the block that must be read for
+    /// `filter`.
+    pub(super) fn leave_run<'k>(
+        &mut self,
+        env: &Env,
+        slot: usize,
+        filter: &mut impl RowFilter,
+        around: impl FnOnce() -> Around<'k>,
+    ) -> Result<()> {
+        let Some(iter) = &mut self.iter else { return Ok(()) };
+        if iter.has_slot(slot) {
+            iter.go_to_slot(slot)?;
+            if self.is_inside() {
+                return Ok(());
+            }
+            // The clip ends inside the block.
+            self.at += 1;
+            return self.open(env, &[]);
+        }
+        self.leave_block(env, filter, &around())
     }
 
-    /// Goes to the first entry behind the current block that must be read for `filter`.
-    pub(super) fn leave_block(
+    fn leave_block(
         &mut self,
         env: &Env,
         filter: &mut impl RowFilter,
@@ -218,7 +239,8 @@ impl FilesIter {
         if around.older.is_some() || !filter.asks_zones() {
             return Ok(());
         }
-        while let Some(file) = self.files.get(self.at) {
+        for _ in 0..PASS_FILES {
+            let Some(file) = self.files.get(self.at) else { return Ok(()) };
             if around.high.is_some_and(|high| high <= &*file.clip.low) {
                 return Ok(());
             }
@@ -231,6 +253,7 @@ impl FilesIter {
             self.counts.blocks_skipped += sst.block_count() as u64;
             self.at += 1;
         }
+        // Then one is read for all that: who watches the clock gets to see it.
         Ok(())
     }
 
@@ -246,7 +269,11 @@ impl FilesIter {
             return Ok((block < iter.sst().block_count()).then_some(block));
         }
         let sst = Arc::clone(iter.sst());
+        let pass_max = block + PASS_BLOCKS;
         while block < sst.block_count() {
+            if block == pass_max {
+                return Ok(Some(block));
+            }
             if !self.judge_page(&sst, block / ZONE_BLOCKS, filter, around)? {
                 return Ok(Some(block));
             }

@@ -136,13 +136,9 @@ impl Merge {
         let Some(top) = self.heap.first().copied() else { return Ok(()) };
         let (newer, rest) = self.sources.split_at_mut(top);
         let Some((Source::Files(files), older)) = rest.split_first_mut() else { return Ok(()) };
-        let moved = if files.has_slot(slot) {
-            files.go_to_slot(slot)
-        } else {
-            let high = self.high.as_deref();
-            let around = Around { newer: next_key(newer), older: next_key(older), high, at };
-            files.leave_block(&self.env, filter, &around)
-        };
+        let high = self.high.as_deref();
+        let around = || Around { newer: next_key(newer), older: next_key(older), high, at };
+        let moved = files.leave_run(&self.env, slot, filter, around);
         self.settle_top(moved)
     }
 

@@ -46,9 +46,6 @@ struct Files {
     iter: Option<SstIter>,
 }
 
-/// How many keys are looked up between pauses.
-const PAUSE_ROWS: u64 = 4_096;
-
 impl ReadView {
     /// The rows of `span`, last to first.
     pub(crate) fn scan_reverse(&self, span: &Span) -> Result<ReverseScan> {
@@ -77,15 +74,19 @@ impl ReadView {
 }
 
 impl ReverseScan {
-    /// Goes to the next visible row that matches, downwards.
+    /// Goes to the next visible row that matches, downwards, or pauses after `rows_max` keys.
     ///
     /// # Errors
     /// Damage and disk errors, now and at every later call; those of the filter.
-    pub(crate) fn advance_where(&mut self, filter: &mut impl RowFilter) -> Result<Step> {
+    pub(crate) fn advance_where(
+        &mut self,
+        filter: &mut impl RowFilter,
+        rows_max: u64,
+    ) -> Result<Step> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let step = self.try_advance(filter);
+        let step = self.try_advance(filter, rows_max);
         self.failed = step.as_ref().err().cloned();
         step
     }
@@ -113,8 +114,8 @@ impl ReverseScan {
         self.rows
     }
 
-    fn try_advance(&mut self, filter: &mut impl RowFilter) -> Result<Step> {
-        let pause_at = self.rows + PAUSE_ROWS;
+    fn try_advance(&mut self, filter: &mut impl RowFilter, rows_max: u64) -> Result<Step> {
+        let pause_at = self.rows.saturating_add(rows_max);
         while self.step()? {
             self.rows += 1;
             let key = &self.key;

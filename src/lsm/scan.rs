@@ -17,10 +17,14 @@ use crate::format::Kind;
 use crate::format::row_block::BlockEntry;
 use crate::format::span::Span;
 use crate::format::zones::ZoneSet;
+#[cfg(test)]
+use crate::manifest::FileEntry;
 use crate::manifest::Version;
 use crate::memtable::Memtable;
 use crate::model::{RowRef, Seq};
 use crate::planted::planted;
+#[cfg(test)]
+use crate::ranges::Reference;
 use crate::sst::BlockRun;
 
 use super::files::ReadCounts;
@@ -90,6 +94,9 @@ pub(crate) trait RowFilter {
     /// What zones say about rows; `None` if they say nothing about what is asked.
     fn judge(&mut self, zones: &ZoneSet<'_>) -> Option<Judgement>;
 
+    /// After about how many rows a reader with a time budget wants to look at its clock.
+    fn stretch(&self) -> u64;
+
     /// Takes `rows` rows that match without seeing them; false if it must see them.
     fn take_unseen(&mut self, _rows: u64) -> bool {
         false
@@ -119,8 +126,6 @@ pub(crate) enum Step {
 const RUN_MIN: usize = 4;
 /// How many entries go one by one after such a run.
 const SINGLES: u32 = 16;
-/// How many entries are looked at between pauses.
-const PAUSE_ROWS: u64 = 16_384;
 
 impl ReadView {
     /// Calls `with` with the newest row of `key`; `None` if there is none.
@@ -162,19 +167,32 @@ impl ReadView {
     /// The rows of `span`, which is a part of `whole`; [`Scan::seek`] goes on with other parts.
     pub(crate) fn scan(&self, whole: &Span, span: &Span) -> Result<Scan> {
         let merge = Merge::over_view(&self.env, &self.view, whole, span)?;
-        Ok(Scan {
-            merge,
-            at: self.at,
-            decided: Vec::new(),
-            is_fresh: true,
-            batch: Batch::default(),
-            rows: 0,
-            single: 0,
-        })
+        Ok(Scan::new(merge, self.at))
+    }
+}
+
+#[cfg(test)]
+impl ReadView {
+    /// The rows of these references, whatever ranges they belong to.
+    pub(crate) fn scan_references(&self, files: &[Reference<Arc<FileEntry>>]) -> Result<Scan> {
+        Ok(Scan::new(Merge::over_files(&self.env, &[], files)?, self.at))
+    }
+
+    /// All references of the ranges in `span`.
+    pub(crate) fn references(&self, span: &Span) -> Vec<Reference<Arc<FileEntry>>> {
+        let ranges = self.version().ranges_in(span).iter();
+        ranges
+            .flat_map(|range| range.references().map(|(_, reference)| reference.clone()))
+            .collect()
     }
 }
 
 impl Scan {
+    fn new(merge: Merge, at: Seq) -> Self {
+        let (decided, batch) = (Vec::new(), Batch::default());
+        Self { merge, at, decided, is_fresh: true, batch, rows: 0, single: 0 }
+    }
+
     /// Goes to the next visible row; false at the end.
     ///
     /// # Errors
@@ -193,12 +211,16 @@ impl Scan {
         Ok(false)
     }
 
-    /// Goes to the next visible row that matches.
+    /// Goes to the next visible row that matches, or pauses after about `rows_max` entries.
     ///
     /// # Errors
     /// As [`advance`](Self::advance), and those of the filter.
-    pub(crate) fn advance_where(&mut self, filter: &mut impl RowFilter) -> Result<Step> {
-        let pause_at = self.rows + PAUSE_ROWS;
+    pub(crate) fn advance_where(
+        &mut self,
+        filter: &mut impl RowFilter,
+        rows_max: u64,
+    ) -> Result<Step> {
+        let pause_at = self.rows.saturating_add(rows_max);
         loop {
             if self.batch.is_open && self.hand_out(filter)? {
                 return Ok(Step::Row);
@@ -207,7 +229,8 @@ impl Scan {
             if !self.merge.is_valid() {
                 return Ok(Step::End);
             }
-            if self.rows >= pause_at {
+            // Not among the older versions of a row that was seen: who goes on from its key would see it again.
+            if self.rows >= pause_at && self.merge.key() != self.decided.as_slice() {
                 return Ok(Step::Pause);
             }
             if self.open_batch(filter)? {

@@ -16,7 +16,6 @@ use crate::model::{RowRef, Shape, ValueRef};
 use super::Query;
 use super::eval::{Evaluator, Fields};
 use super::exec::Counts;
-use super::plan::plan;
 
 /// A numeric property over the rows of a query.
 ///
@@ -222,6 +221,10 @@ impl<F: Fold> RowFilter for Folder<F> {
         }
     }
 
+    fn stretch(&self) -> u64 {
+        self.evaluator.stretch()
+    }
+
     fn take_unseen(&mut self, rows: u64) -> bool {
         self.fold.add_unseen(rows)
     }
@@ -360,7 +363,7 @@ fn run<F: Fold>(query: &Query, fold: F) -> Result<F> {
 }
 
 fn run_counted<F: Fold>(query: &Query, fold: F) -> Result<(F, Counts)> {
-    let plan = plan(query.filter.node());
+    let plan = query.plan();
     let mut cursor = query.begin_with(&plan, |evaluator| Folder { evaluator, fold })?;
     while cursor.advance()? != Step::End {}
     let counts = cursor.counts();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::codec::DecodeError;
 use crate::error::{Error, Result};
-use crate::format::key::ranked_text;
+use crate::format::key::{TABLE_ID_BYTES, ranked_text};
 use crate::format::row::is_shared_head;
 use crate::format::row_block::BlockEntry;
 use crate::format::zones::ZoneSet;
@@ -28,6 +28,8 @@ use super::prune::{Masks, masks};
 pub(crate) struct Evaluator {
     /// `None`: every row.
     node: Option<Node>,
+    /// How many comparisons it has.
+    comparisons: usize,
     /// True if it asks about anything that zones know.
     asks_zones: bool,
     programs: Vec<Program>,
@@ -85,14 +87,19 @@ pub(super) struct Fields<'a> {
     pub(super) body: &'a [u8],
 }
 
-/// More shapes than this are forgotten and compiled again.
-const PROGRAMS_MAX: usize = 1024;
-const TABLE_ID_BYTES: usize = 4;
+/// Programs are forgotten, and compiled again, beyond this many comparisons in all of them.
+const COMPARISONS_MAX: usize = 128 << 10;
+/// How many comparisons are made between two looks at a clock.
+const STRETCH_COMPARISONS: u64 = 128 << 10;
+/// How many rows at the most, and at the least.
+const STRETCH_ROWS: (u64, u64) = (64, 16 << 10);
 
 impl Evaluator {
     pub(crate) fn new(node: Option<Node>) -> Self {
         let asks_zones = node.as_ref().is_some_and(asks_zones);
-        Self { node, asks_zones, programs: Vec::new(), by_shape: HashMap::new(), last: 0 }
+        let comparisons = node.as_ref().map_or(0, Node::comparisons);
+        let (programs, by_shape) = (Vec::new(), HashMap::new());
+        Self { node, comparisons, asks_zones, programs, by_shape, last: 0 }
     }
 
     /// True if every row matches.
@@ -178,7 +185,7 @@ impl Evaluator {
     }
 
     fn add(&mut self, address: usize, shape: &Arc<Shape>) -> usize {
-        if self.programs.len() == PROGRAMS_MAX {
+        if self.programs.len() * self.comparisons.max(1) >= COMPARISONS_MAX {
             self.programs.clear();
             self.by_shape.clear();
         }
@@ -204,6 +211,11 @@ impl RowFilter for Evaluator {
 
     fn asks_zones(&self) -> bool {
         self.asks_zones
+    }
+
+    fn stretch(&self) -> u64 {
+        let rows = STRETCH_COMPARISONS / (self.comparisons as u64).max(1);
+        rows.clamp(STRETCH_ROWS.0, STRETCH_ROWS.1)
     }
 
     fn judge(&mut self, zones: &ZoneSet<'_>) -> Option<Judgement> {

@@ -27,8 +27,6 @@ pub(super) struct Cursor<F> {
     scan: Option<Box<Scan>>,
     /// What the current row is in.
     place: Place,
-    /// The interval that was looked up last, if it was a point.
-    last_point: Option<usize>,
     counts: Counts,
 }
 
@@ -71,8 +69,10 @@ struct Point {
     row: Row,
 }
 
-/// How many points are looked up between pauses.
-const PAUSE_POINTS: u64 = 4_096;
+/// What a look-up costs, in rows looked at.
+const POINT_COST: u64 = 4;
+/// What beginning an interval costs, in rows looked at.
+const SEEK_COST: u64 = 32;
 
 impl<F: RowFilter> Cursor<F> {
     /// A cursor over the intervals of `plan` in `table`, as far as they lie in the query's range and not before its
@@ -103,8 +103,8 @@ impl<F: RowFilter> Cursor<F> {
         }
         let intervals = Intervals { spans, taken: 0, reverse };
         let place = Place::Between;
-        let (last_point, counts) = (None, Counts::default());
-        Self { view, filter, intervals, scan: None, place, last_point, counts }
+        let counts = Counts::default();
+        Self { view, filter, intervals, scan: None, place, counts }
     }
 
     /// Goes to the next row that matches.
@@ -113,27 +113,43 @@ impl<F: RowFilter> Cursor<F> {
     /// Damage and disk errors; the cursor must not be used after one.
     #[inline]
     pub(super) fn advance(&mut self) -> Result<Step> {
-        let mut points = 0;
+        let mut left = self.filter.stretch();
         loop {
-            let step = match (&mut self.place, &mut self.scan) {
-                (Place::Scan, Some(scan)) => scan.advance_where(&mut self.filter)?,
-                (Place::Reverse(scan), _) => scan.advance_where(&mut self.filter)?,
-                _ => Step::End,
-            };
+            let step = self.advance_in_place(&mut left)?;
             if step != Step::End {
                 return Ok(step);
             }
-            if points == PAUSE_POINTS {
-                return Ok(Step::Pause);
-            }
-            points += 1;
-            if !self.next_interval()? {
+            if self.intervals.is_at_end() {
+                self.leave_place();
                 return Ok(Step::End);
             }
+            if left == 0 {
+                self.leave_place();
+                return Ok(Step::Pause);
+            }
+            left = left.saturating_sub(self.next_interval()?);
             if matches!(self.place, Place::Point(_)) {
                 return Ok(Step::Row);
             }
         }
+    }
+
+    /// Goes on in the current interval, and takes what it looked at from `left`.
+    #[inline]
+    fn advance_in_place(&mut self, left: &mut u64) -> Result<Step> {
+        let (step, looked) = match (&mut self.place, &mut self.scan) {
+            (Place::Scan, Some(scan)) => {
+                let before = scan.rows();
+                (scan.advance_where(&mut self.filter, *left)?, scan.rows() - before)
+            }
+            (Place::Reverse(scan), _) => {
+                let before = scan.rows();
+                (scan.advance_where(&mut self.filter, *left)?, scan.rows() - before)
+            }
+            _ => (Step::End, 0),
+        };
+        *left = left.saturating_sub(looked);
+        Ok(step)
     }
 
     /// The current row. Requires that the cursor stands on one.
@@ -147,17 +163,14 @@ impl<F: RowFilter> Cursor<F> {
         }
     }
 
-    /// The key at which a reader that stops now goes on; `None` at the end. Everything before it, in the direction of
-    /// reading, was read.
+    /// The key, or a bound, at which a reader that stops now goes on; `None` at the end. In the direction of reading,
+    /// all rows before it that match were handed out, and none at it or behind it, but for the current row.
     pub(super) fn position(&self) -> Option<&[u8]> {
         match (&self.place, &self.scan) {
             (Place::Scan, Some(scan)) if scan.is_valid() => Some(scan.key()),
             (Place::Reverse(scan), _) if scan.is_valid() => Some(scan.key()),
             (Place::Point(point), _) => Some(&point.key),
-            // It is looked up again, and again in vain.
-            _ => {
-                self.last_point.and_then(|at| self.intervals.spans.get(at)).map(|at| &*at.span.low)
-            }
+            _ => self.intervals.position(),
         }
     }
 
@@ -184,16 +197,10 @@ impl<F: RowFilter> Cursor<F> {
         self.view.ranges(spans)
     }
 
-    /// Begins the next interval; false if there is none.
-    fn next_interval(&mut self) -> Result<bool> {
-        if let Place::Reverse(scan) = &self.place {
-            self.counts.rows += scan.rows();
-        }
-        self.place = Place::Between;
-        let Some(interval) = self.intervals.spans.get(self.intervals.taken) else {
-            return Ok(false);
-        };
-        self.last_point = interval.is_point.then_some(self.intervals.taken);
+    /// Begins the next interval, which there is; the result is its cost in rows.
+    fn next_interval(&mut self) -> Result<u64> {
+        self.leave_place();
+        let Some(interval) = self.intervals.spans.get(self.intervals.taken) else { return Ok(0) };
         self.intervals.taken += 1;
         if interval.is_point {
             self.counts.points += 1;
@@ -201,21 +208,47 @@ impl<F: RowFilter> Cursor<F> {
             if let Some(point) = look_up(&self.view, &interval.span.low, &mut self.filter)? {
                 self.place = Place::Point(point);
             }
-        } else if self.intervals.reverse {
-            self.place = Place::Reverse(Box::new(self.view.scan_reverse(&interval.span)?));
-        } else {
-            match &mut self.scan {
-                Some(scan) => scan.seek(&interval.span)?,
-                None => {
-                    let last =
-                        self.intervals.spans.last().and_then(|last| last.span.high.as_deref());
-                    let whole = Span::new(&interval.span.low, last);
-                    self.scan = Some(Box::new(self.view.scan(&whole, &interval.span)?));
-                }
-            }
-            self.place = Place::Scan;
+            return Ok(POINT_COST);
         }
-        Ok(true)
+        if self.intervals.reverse {
+            self.place = Place::Reverse(Box::new(self.view.scan_reverse(&interval.span)?));
+            return Ok(SEEK_COST);
+        }
+        match &mut self.scan {
+            Some(scan) => scan.seek(&interval.span)?,
+            None => {
+                let last = self.intervals.spans.last().and_then(|last| last.span.high.as_deref());
+                let whole = Span::new(&interval.span.low, last);
+                self.scan = Some(Box::new(self.view.scan(&whole, &interval.span)?));
+            }
+        }
+        self.place = Place::Scan;
+        Ok(SEEK_COST)
+    }
+
+    fn leave_place(&mut self) {
+        if let Place::Reverse(scan) = &self.place {
+            self.counts.rows += scan.rows();
+        }
+        self.place = Place::Between;
+    }
+}
+
+impl Intervals {
+    fn is_at_end(&self) -> bool {
+        self.taken >= self.spans.len()
+    }
+
+    /// Where to go on between two intervals; `None` at the end.
+    fn position(&self) -> Option<&[u8]> {
+        let next = self.spans.get(self.taken)?;
+        if !self.reverse {
+            return Some(&next.span.low);
+        }
+        // A position backwards includes its key, and so cannot lie right below one. At the low end of the interval that
+        // was left nothing is handed out twice, for nothing of it was handed out at all.
+        let left = self.taken.checked_sub(1).and_then(|left| self.spans.get(left));
+        left.map(|left| &*left.span.low)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::lsm::{RowFilter, Step};
 
 use super::Query;
 use super::exec::{Counts, Cursor};
-use super::plan::{Class, Plan, plan};
+use super::plan::{Class, Plan};
 
 /// What a query took.
 ///
@@ -102,7 +102,7 @@ impl Explain {
         self.class_of(|plan| plan.service_class).0
     }
 
-    /// The intervals of keys that were read, in order.
+    /// The intervals of keys that the plan reads, in order; with a token, what lies before it in them was not read.
     pub fn intervals(&self) -> Vec<String> {
         let plan = self.plan.iter();
         plan.flat_map(|plan| &plan.intervals).map(ToString::to_string).collect()
@@ -118,7 +118,8 @@ impl Explain {
         self.ranges as u64
     }
 
-    /// Table files that were read.
+    /// Table files that were read forwards. Look-ups of points, and reading backwards, go through the index of each file
+    /// and are not counted here.
     pub fn files_read(&self) -> u64 {
         self.counts.read.files
     }
@@ -128,12 +129,12 @@ impl Explain {
         self.counts.read.files_skipped
     }
 
-    /// Blocks of rows that were read.
+    /// Blocks of rows that were read, likewise.
     pub fn blocks_read(&self) -> u64 {
         self.counts.read.blocks
     }
 
-    /// Blocks of rows that were not read because no row in them could match.
+    /// Blocks of rows that were not read because no row in them could match; for counts also because every row does.
     pub fn blocks_skipped(&self) -> u64 {
         self.counts.read.blocks_skipped
     }
@@ -248,7 +249,7 @@ impl<'q> Watch<'q> {
 pub(super) fn run(query: &Query) -> Result<Explain> {
     let mut explain = Explain::new(query);
     let mut watch = Watch::new(query, true);
-    let plan = plan(query.filter.node());
+    let plan = query.plan();
     watch.planned();
     let mut cursor = query.begin_with(&plan, |evaluator| evaluator)?;
     let mut returned = 0;

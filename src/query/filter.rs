@@ -241,6 +241,16 @@ impl Prop {
 }
 
 impl Node {
+    /// How many comparisons there are in the tree.
+    pub(crate) fn comparisons(&self) -> usize {
+        match self {
+            Node::All | Node::TooDeep => 0,
+            Node::Compare(_) => 1,
+            Node::And(nodes) | Node::Or(nodes) => nodes.iter().map(Node::comparisons).sum(),
+            Node::Not(inner) => inner.comparisons(),
+        }
+    }
+
     /// `property op value`.
     pub(crate) fn compare(property: Property, op: CompareOp, value: Value) -> Node {
         let value = match value {

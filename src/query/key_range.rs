@@ -102,6 +102,11 @@ impl KeyRange {
         }
     }
 
+    /// True if no key can be in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.span(TableId(1)).is_empty()
+    }
+
     pub(super) fn span(&self, table: TableId) -> Span {
         let low = self.low.key(table).unwrap_or_else(|| table_start(table));
         let high = self.high.key(table).unwrap_or_else(|| table_end(table));

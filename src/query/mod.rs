@@ -28,13 +28,14 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::format::key::{decode_part, decode_user_key};
+use crate::format::key::{TABLE_ID_BYTES, decode_part};
 use crate::lsm::{RowFilter, Step};
 use crate::model::{Entity, Projector};
 use crate::table::{RowView, Snapshot, Table, TableView};
 
 use eval::Evaluator;
 use exec::Cursor;
+use filter::Node;
 use page::Limits;
 use plan::{Plan, plan};
 
@@ -131,9 +132,10 @@ impl Query {
         }
     }
 
-    /// Only these properties; keys and Timestamp are always known. An entity without any of them has none.
+    /// Only these properties; `*` is all. Keys and Timestamp are always known. An entity without any of them has none.
     pub fn select(mut self, names: &[&str]) -> Self {
-        self.select = Some(names.iter().map(|name| (*name).to_owned()).collect());
+        let all = names.contains(&"*");
+        self.select = (!all).then(|| names.iter().map(|name| (*name).to_owned()).collect());
         self
     }
 
@@ -144,7 +146,7 @@ impl Query {
     }
 
     /// Goes on where a page ended: at the key in `token` or, if that is gone, at the next one in the direction of
-    /// reading.
+    /// reading. Any texts will do, also such as no key can be.
     pub fn after(mut self, token: Token) -> Self {
         self.from = Some(token);
         self
@@ -172,8 +174,9 @@ impl Query {
         self
     }
 
-    /// How long reading a page may take before it ends early, with a token; 5 s unless told otherwise. It is looked at
-    /// between stretches of work of some milliseconds.
+    /// How long reading a page may take before it ends early, with a token; 5 s unless told otherwise. The clock is
+    /// looked at between stretches of some thousands of rows, of fewer if the filter is long. Counts, aggregates and
+    /// iteration have no such budget, and planning is outside of it.
     pub fn time_budget(mut self, time: Duration) -> Self {
         self.limits.time = time;
         self
@@ -221,7 +224,8 @@ impl Query {
         explain::run(&self)
     }
 
-    /// How many entities there are, beyond the service: nothing is copied. [`top`](Self::top) does not count here.
+    /// How many entities there are, beyond the service: nothing is copied, and blocks all of whose rows match are not
+    /// read. [`top`](Self::top) and the budgets of pages do not count here.
     ///
     /// # Errors
     /// As [`page`](Self::page).
@@ -235,7 +239,7 @@ impl Query {
         aggregate::count_explained(&self)
     }
 
-    /// The same for each PartitionKey that has any, in their order.
+    /// The same for each PartitionKey that has any, in the order of reading; all of them are in the answer at once.
     ///
     /// # Errors
     /// As [`page`](Self::page).
@@ -243,8 +247,8 @@ impl Query {
         aggregate::count_by_partition(&self)
     }
 
-    /// Least, greatest, sum and average of a numeric property, beyond the service: nothing is copied.
-    /// [`top`](Self::top) does not count here.
+    /// Least, greatest, sum and average of a numeric property, beyond the service: nothing is copied. Keys and Timestamp
+    /// are no properties here. [`top`](Self::top) and the budgets of pages do not count here.
     ///
     /// # Errors
     /// As [`page`](Self::page).
@@ -252,7 +256,8 @@ impl Query {
         aggregate::of_property(&self, property)
     }
 
-    /// The same for each PartitionKey that has any entity, in their order.
+    /// The same for each PartitionKey that has any entity, in the order of reading; all of them are in the answer at
+    /// once.
     ///
     /// # Errors
     /// As [`page`](Self::page).
@@ -285,7 +290,14 @@ impl Query {
     }
 
     fn begin(&self) -> Result<Cursor<Evaluator>> {
-        self.begin_with(&plan(self.filter.node()), |evaluator| evaluator)
+        self.begin_with(&self.plan(), |evaluator| evaluator)
+    }
+
+    fn plan(&self) -> Plan {
+        match self.filter.node() {
+            Node::All => Plan::of_range(&self.range),
+            node => plan(node),
+        }
     }
 
     /// Begins to carry `plan` out; `wrap` makes what is asked of rows out of the rest of the filter.
@@ -377,12 +389,15 @@ fn entity(cursor: &Cursor<Evaluator>, projector: &mut Option<Projector>) -> Resu
     }
 }
 
-/// The keys of a row as a token.
-fn token(key: &[u8]) -> Result<Token> {
+/// A row's key, or a bound, as a token. What follows the whole of a key in a bound, U+0001, no key holds: there it is
+/// the last character of the token.
+fn token(bound: &[u8]) -> Result<Token> {
     let damaged = |error| Error::decode("row".as_ref(), 0, error);
-    let (_, partition_key, row_key) = decode_user_key(key).map_err(damaged)?;
-    Ok(Token {
-        partition_key: decode_part(partition_key).map_err(damaged)?.into_owned(),
-        row_key: decode_part(row_key).map_err(damaged)?.into_owned(),
-    })
+    let texts = bound.get(TABLE_ID_BYTES..).unwrap_or_default();
+    let end = texts.iter().position(|byte| *byte == 0).unwrap_or(texts.len());
+    let text = |part: Option<&[u8]>| {
+        let text = decode_part(part.unwrap_or_default()).map_err(damaged);
+        text.map(std::borrow::Cow::into_owned)
+    };
+    Ok(Token { partition_key: text(texts.get(..end))?, row_key: text(texts.get(end + 1..))? })
 }

@@ -17,7 +17,7 @@ use super::eval::Evaluator;
 use super::exec::Cursor;
 use super::explain::{Explain, Watch};
 use super::filter::Node;
-use super::plan::{Class, plan};
+use super::plan::Class;
 use super::{Query, entity, token};
 
 /// Entities in a page.
@@ -88,7 +88,7 @@ pub(super) fn read(query: &Query, count: usize, explain: Option<&mut Explain>) -
         return Err(Error::new(ErrorKind::InvalidInput, "a page holds at most 1,000 entities"));
     }
     let mut watch = Watch::new(query, explain.is_some());
-    let plan = plan(query.filter.node());
+    let plan = query.plan();
     watch.planned();
     let mut cursor = query.begin_with(&plan, |evaluator| evaluator)?;
     let mut reader = Reader {

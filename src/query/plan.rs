@@ -84,7 +84,7 @@ pub(crate) fn plan(node: &Node) -> Plan {
         let intervals = vec![KeyRange::point(partition, row)];
         return Plan { intervals, rest: None, class: Class::Point, service_class: Class::Point };
     }
-    let comparisons = count(node);
+    let comparisons = node.comparisons();
     let cuts_max = CUTS_MIN.max(comparisons.saturating_mul(CUTS_PER_COMPARISON));
     plan_within(node, cuts_max, comparisons.saturating_mul(FUEL).max(CUTS_MIN))
 }
@@ -104,6 +104,15 @@ fn plan_within(node: &Node, cuts_max: usize, mut fuel: usize) -> Plan {
     }
     let class = intervals.iter().map(class_of).max().unwrap_or(Class::Empty);
     Plan { intervals, rest, class, service_class: service_class(node) }
+}
+
+impl Plan {
+    /// The plan that reads `range` and asks nothing.
+    pub(crate) fn of_range(range: &KeyRange) -> Plan {
+        let intervals = if range.is_empty() { Vec::new() } else { vec![range.clone()] };
+        let class = intervals.first().map_or(Class::Empty, class_of);
+        Plan { intervals, rest: None, class, service_class: class }
+    }
 }
 
 impl Class {
@@ -411,13 +420,6 @@ fn children(node: &Node) -> &[Node] {
         Node::And(nodes) | Node::Or(nodes) => nodes,
         Node::Not(node) => std::slice::from_ref(node),
         Node::All | Node::Compare(_) | Node::TooDeep => &[],
-    }
-}
-
-fn count(node: &Node) -> usize {
-    match node {
-        Node::Compare(_) => 1,
-        _ => children(node).iter().map(count).sum(),
     }
 }
 

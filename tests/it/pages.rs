@@ -6,7 +6,7 @@ use std::time::Duration;
 use rowstone::fs::MemFs;
 use rowstone::{
     Background, Clock, Db, Durability, Entity, ErrorKind, Filter, KeyRange, ManualClock, Number,
-    Page, Query, Rng, Table, Token,
+    Page, Query, Rng, Table, Token, prop,
 };
 
 use rowstone::sim::engine::START;
@@ -137,6 +137,94 @@ fn thousands_of_points_that_are_not_there_end_a_page_too() {
     assert_eq!(found, ["p0/r000003"]);
     assert!(lengths.len() > 3, "{lengths:?}");
     assert_eq!(follow(&query.reverse(), 10, |_| {}).0, ["p0/r000003"]);
+}
+
+/// Empty intervals between the rows, so many that a page ends among them.
+#[test]
+fn a_page_that_ends_between_intervals_has_a_token() {
+    let db = open(&MemFs::new(), still());
+    let table = db.create_table("Pages").unwrap();
+    for pk in ["a", "z"] {
+        table.insert(Entity::new(pk, "row")).unwrap();
+    }
+    let middle = |make: fn(String) -> Filter| {
+        let absent = (0..6_000).map(|i| make(format!("m{i:05}")));
+        Filter::any(
+            [Filter::partition("a")].into_iter().chain(absent).chain([Filter::partition("z")]),
+        )
+    };
+    let filters = [
+        middle(Filter::partition),
+        middle(|pk| Filter::row_prefix(pk, "r")),
+        middle(|pk| Filter::row(pk, "row")),
+        // Intervals that begin behind a partition, or behind a row.
+        Filter::every((0..6_000).map(|i| prop("PartitionKey").ne(format!("m{i:05}")))),
+        Filter::every((0..6_000).map(|i| prop("RowKey").ne(format!("m{i:05}"))))
+            .and(Filter::any(["a", "b", "z"].map(Filter::partition))),
+    ];
+    for filter in filters {
+        let query = table.query(filter.clone()).unwrap();
+        for budget in [Duration::ZERO, Duration::from_secs(5)] {
+            let query = query.clone().time_budget(budget);
+            assert_eq!(follow(&query, 1, |_| {}).0, ["a/row", "z/row"]);
+            assert_eq!(follow(&query, 10, |_| {}).0, ["a/row", "z/row"]);
+            let back = query.reverse();
+            assert_eq!(follow(&back, 1, |_| {}).0, ["z/row", "a/row"]);
+            assert_eq!(follow(&back, 10, |_| {}).0, ["z/row", "a/row"]);
+        }
+    }
+}
+
+/// A page that ends among the older versions of its last row must not give that row again.
+#[test]
+fn a_row_with_many_versions_is_seen_once() {
+    let fs = MemFs::new();
+    let options = Db::options().fs(Arc::new(fs)).clock(still()).background(Background::Manual);
+    let options = options.durability(Durability::Buffered).memtable_bytes(64 << 20);
+    let db = options.open("db").unwrap();
+    let table = db.create_table("Hot").unwrap();
+    table.insert(Entity::new("p", "z")).unwrap();
+    for i in 0..40_000 {
+        table.upsert(Entity::new("p", "hot").with("N", i)).unwrap();
+    }
+    for query in [table.scan(KeyRange::all()), table.query("N ge 0 or RowKey eq 'z'").unwrap()] {
+        for budget in [Duration::ZERO, Duration::from_secs(5)] {
+            let query = query.clone().time_budget(budget);
+            assert_eq!(follow(&query, 1, |_| {}).0, ["p/hot", "p/z"]);
+            assert_eq!(follow(&query.reverse(), 1, |_| {}).0, ["p/z", "p/hot"]);
+        }
+    }
+}
+
+#[test]
+fn the_clock_is_looked_at_more_often_for_a_long_filter_and_over_all_intervals() {
+    let db = open(&MemFs::new(), still());
+    let table = db.create_table("Pages").unwrap();
+    fill(&table, 200, 100);
+    let long = Filter::any((0..5_000).map(|i| prop("Number").eq(format!("never {i}"))));
+    let explained = |query: Query| query.time_budget(Duration::ZERO).page_explained(10).unwrap();
+    let (page, explain) = explained(table.query(long).unwrap());
+    assert!(page.next().is_some() && explain.rows_looked_at() < 1_000, "{explain}");
+    let partitions = Filter::any((0..200).map(|p| Filter::partition(format!("p{p}"))));
+    // Every block has both, so that zones know nothing.
+    let none = partitions.and(prop("Mark").eq(true).and(prop("Mark").eq(false)));
+    let (page, explain) = explained(table.query(none).unwrap());
+    assert!(page.next().is_some() && explain.rows_looked_at() < 17_000, "{explain}");
+}
+
+#[test]
+fn a_scan_of_a_range_is_explained_as_what_it_is() {
+    let db = open(&MemFs::new(), still());
+    let table = db.create_table("Pages").unwrap();
+    fill(&table, 2, 50);
+    let class = |range: KeyRange| table.scan(range).explain().unwrap().class();
+    assert_eq!(class(KeyRange::all()), "Full table scan");
+    assert_eq!(class(KeyRange::partition("p0")), "Partition scan");
+    assert_eq!(class(KeyRange::rows("p0", "r000007".."r000009")), "Row range scan");
+    assert_eq!(class(KeyRange::point("p0", "r000007")), "Point query");
+    assert_eq!(class(KeyRange::rows("p0", "c".."a")), "Empty plan");
+    let explain = table.scan(KeyRange::rows("p0", "r000007".."r000009")).explain().unwrap();
+    assert_eq!(explain.intervals(), ["['p0', 'r000007' … 'p0', 'r000009')"]);
 }
 
 #[test]
