@@ -184,7 +184,7 @@ impl<'a> Generator<'a> {
             steps.push(remedy);
             return;
         }
-        if self.source.chance(1, 96) {
+        if self.source.chance(1, 128) {
             self.episode(steps);
             return;
         }
@@ -199,7 +199,7 @@ impl<'a> Generator<'a> {
             370,
             90,
             100,
-            65,
+            60,
             35,
             60,
             100,
@@ -214,7 +214,7 @@ impl<'a> Generator<'a> {
             faults,
             rot,
             checkpoints,
-            35,
+            30,
         ];
         let mut roll = self.source.below(weights.iter().sum());
         let kind = weights.iter().position(|weight| {

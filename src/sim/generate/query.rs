@@ -16,6 +16,8 @@ use super::{Generator, NAMES, PARTITIONS};
 const ASKED: [&str; 7] = ["A", "B", "Count", "Note", "At", "_x", "None"];
 /// How deep a filter is nested.
 const DEPTH_MAX: u64 = 3;
+/// What makes rows of a stretch longer.
+const FILL_BYTES: usize = 24;
 /// How many commits a run has that nothing moved the clock between.
 const COMMITS: u64 = 200;
 
@@ -110,7 +112,8 @@ impl Generator<'_> {
                 _ => Val::Int32(source.below(4) as i32),
             },
             "B" => {
-                let few = [0.0, -0.0, 1.0, 1.5, -2.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+                let nan = f64::NAN;
+                let few = [0.0, -0.0, 1.5, -2.0, nan, nan, nan, f64::INFINITY, f64::NEG_INFINITY];
                 Val::Double(source.pick(&few).to_bits())
             }
             "Count" => Val::Int32(source.below(24) as i32),
@@ -135,7 +138,8 @@ impl Generator<'_> {
     pub(super) fn episode(&mut self, steps: &mut Vec<Step>) {
         let table = self.table();
         let pk = (*self.source.pick(&PARTITIONS[..2])).to_owned();
-        let name = *self.source.pick(&NAMES);
+        // Doubles twice: NaN is where bounds of zones are easily wrong.
+        let name = *self.source.pick(&["A", "B", "B", "Count", "Note", "At", "_x"]);
         let mut values = Vec::new();
         for round in 0..2 + self.source.below(2) {
             let two = [self.value_of(name), self.value_of(name)];
@@ -155,35 +159,52 @@ impl Generator<'_> {
                 _ => steps.push(Step::Compact),
             }
         }
-        for _ in 0..3 {
-            let mut query = Query { at: self.at(), ..self.query() };
-            let op = *self.source.pick(&[Op::Eq, Op::Eq, Op::Lt, Op::Ge, Op::Gt, Op::Ne]);
-            let aim = match self.source.below(3) {
-                0 => Expr::Compare("Count".to_owned(), op, Val::Int32(self.number())),
-                _ => Expr::Compare(name.to_owned(), op, self.source.pick(&values).clone()),
-            };
-            let not = self.source.chance(1, 4);
-            let aim = if not { Expr::Not(aim.into()) } else { aim };
-            let within = self.source.chance(1, 2);
-            let pk = Expr::Compare("PartitionKey".to_owned(), Op::Eq, Val::String(pk.clone()));
-            let aim = if within { Expr::All(vec![pk, aim]) } else { aim };
-            query.filter = match query.filter {
-                Some(filter) if self.source.chance(1, 4) => Some(Expr::All(vec![aim, filter])),
-                Some(_) => Some(aim),
-                None => None,
-            };
+        for _ in 0..2 {
+            let query = self.aimed(&pk, name, &values);
             steps.push(Step::Query { table: table.clone(), query: query.into() });
         }
+    }
+
+    /// A query for what one of `values` tells apart.
+    fn aimed(&mut self, pk: &str, name: &str, values: &[Val]) -> Query {
+        let mut query = Query { at: self.at(), ..self.query() };
+        if self.source.chance(2, 3) {
+            // To the end, and forwards: there are blocks to pass over.
+            (query.top, query.page, query.reverse) = (None, None, false);
+        }
+        let op = *self.source.pick(&[Op::Eq, Op::Eq, Op::Lt, Op::Ge, Op::Gt, Op::Ne]);
+        let aim = match self.source.below(3) {
+            // Of NaN this is true, whatever the numbers beside it are.
+            _ if name == "B" && self.source.chance(1, 3) => {
+                let least = Val::Double((-2.5f64).to_bits());
+                Expr::Not(Expr::Compare(name.to_owned(), Op::Ge, least).into())
+            }
+            0 => Expr::Compare("Count".to_owned(), op, Val::Int32(self.number())),
+            _ => Expr::Compare(name.to_owned(), op, self.source.pick(values).clone()),
+        };
+        let aim = if self.source.chance(1, 4) { Expr::Not(aim.into()) } else { aim };
+        let pk = Expr::Compare("PartitionKey".to_owned(), Op::Eq, Val::String(pk.to_owned()));
+        let aim = if self.source.chance(1, 2) { Expr::All(vec![pk, aim]) } else { aim };
+        query.filter = match query.filter {
+            Some(filter) if self.source.chance(1, 5) => Some(Expr::All(vec![aim, filter])),
+            Some(_) => Some(aim),
+            None => None,
+        };
+        query
     }
 
     /// Rows beside one another, alike in some properties: blocks that zones tell from others.
     fn stretch(&mut self, pk: &str, first: u64, name: &str, values: &[Val; 2]) -> Vec<Write> {
         let verb = *self.source.pick(&[Verb::Upsert, Verb::Upsert, Verb::UpsertMerge]);
         let change = self.source.below(40);
-        let rows = first..first + 12 + self.source.below(20);
+        let rows = first..first + 12 + self.source.below(16);
         let write = |number: u64| {
             let value = values[usize::from(number > change)].clone();
-            let mut properties = vec![("Count".to_owned(), Val::Int32(number as i32))];
+            let mut properties = vec![
+                ("Count".to_owned(), Val::Int32(number as i32)),
+                // A block should have several such rows, and a stretch several blocks.
+                ("Fill".to_owned(), Val::Binary(vec![0; FILL_BYTES])),
+            ];
             // Groups of long values would be larger than anything else.
             if name != "Count" && value.to_string().len() < 120 {
                 properties.push((name.to_owned(), value));
