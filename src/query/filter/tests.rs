@@ -297,10 +297,11 @@ fn a_million_calls_of_a_builder_end_in_a_filter() {
 /// The document names a test for each rule; here is one of that name.
 #[test]
 fn every_rule_in_the_document_names_tests_that_exist() {
-    const SOURCES: [&str; 3] = [
+    const SOURCES: [&str; 4] = [
         include_str!("tests.rs"),
         include_str!("../parse/tests.rs"),
         include_str!("../compare/tests.rs"),
+        include_str!("../../../tests/it/pages.rs"),
     ];
     let document = include_str!("../../../docs/SEMANTICS.md");
     let section = document.split("\n### 9.1 ").nth(1).unwrap().split("\n## ").next().unwrap();
