@@ -456,6 +456,12 @@ pub(crate) fn differences(expected: &Tables, found: &Tables) -> Vec<String> {
     lines
 }
 
+/// Where two lists of rows part.
+pub(crate) fn first_difference(found: &[Row], expected: &[Row]) -> Option<usize> {
+    let len = found.len().max(expected.len());
+    (0..len).find(|&at| found.get(at) != expected.get(at))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

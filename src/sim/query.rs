@@ -14,8 +14,8 @@ use crate::query::{Aggregate, Number, Query as EngineQuery, Token};
 use super::counts::Event;
 use super::engine::{self, Engine, Pinned};
 use super::expr::Expr;
-use super::oracle::{Key, Row, Tables, key};
-use super::runner::{Outcome, Runner, first_difference, line, no_snapshot, project};
+use super::oracle::{Key, Row, Tables, first_difference, key};
+use super::runner::{Outcome, Runner, line, no_snapshot, project};
 use super::step::{option, words};
 use super::value::Val;
 

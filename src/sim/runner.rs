@@ -22,7 +22,7 @@ use crate::table::Ticket;
 
 use super::counts::{Counts, Event};
 use super::engine::{self, Engine, Pinned, START, code};
-use super::oracle::{Change, Oracle, Refusal, Row, Tables, differences};
+use super::oracle::{Change, Oracle, Refusal, Row, Tables, differences, first_difference};
 use super::query::Paging;
 use super::step::{Config, Lane, Scan, Step, Verb, Write, durability_name};
 use super::trouble::Trouble;
@@ -690,10 +690,4 @@ pub(super) fn project(row: &Row, select: Option<&[String]>) -> Row {
         row.properties.retain(|name, _| names.contains(name));
     }
     row
-}
-
-/// Where two lists of rows part.
-pub(super) fn first_difference(found: &[Row], expected: &[Row]) -> Option<usize> {
-    let len = found.len().max(expected.len());
-    (0..len).find(|&at| found.get(at) != expected.get(at))
 }
