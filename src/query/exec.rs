@@ -14,9 +14,9 @@ use crate::format::span::Span;
 use crate::lsm::{ReadCounts, ReadView, ReverseScan, RowFilter, Scan, ScanRow, Step};
 use crate::model::{KeyPart, Row, RowRef, Seq, check_key};
 
-use super::Query;
 use super::key_range::KeyRange;
 use super::plan::Plan;
+use super::{Query, token};
 
 /// A query being carried out.
 pub(super) struct Cursor<F> {
@@ -123,7 +123,7 @@ impl<F: RowFilter> Cursor<F> {
                 self.leave_place();
                 return Ok(Step::End);
             }
-            if left == 0 {
+            if left == 0 && self.intervals.position().is_some_and(is_nameable) {
                 self.leave_place();
                 return Ok(Step::Pause);
             }
@@ -273,6 +273,12 @@ fn bound(query: &Query, table: TableId) -> Option<Span> {
 
 fn is_possible(pk: &str, rk: &str) -> bool {
     check_key(KeyPart::PartitionKey, pk).is_ok() && check_key(KeyPart::RowKey, rk).is_ok()
+}
+
+/// True if a token may name the bound: a literal of the filter may hold what tokens, like keys, must not.
+fn is_nameable(bound: &[u8]) -> bool {
+    let key = |text: &str| text.strip_suffix('\u{1}').unwrap_or(text).to_owned();
+    token(bound).is_ok_and(|at| is_possible(&key(&at.partition_key), &key(&at.row_key)))
 }
 
 fn look_up(view: &ReadView, key: &[u8], filter: &mut impl RowFilter) -> Result<Option<Point>> {

@@ -140,13 +140,16 @@ fn read_query(fields: &mut Fields<'_>) -> Result<Query> {
     })
 }
 
-/// A place to go on at; without a RowKey it is the start of the partition. Any texts will do: a place may lie between
-/// keys.
+/// A place to go on at: keys, of which either may end in U+0001 for a place right behind it; without a RowKey the start
+/// of the partition.
 fn read_next(next: &RawValue) -> Result<Token> {
     let mut fields = Fields::read(next.get())?;
     let partition_key = fields.required("pk")?;
     let row_key = fields.string("rk")?.unwrap_or_default().into_owned();
     fields.finish()?;
+    let key = |text: &str| text.strip_suffix('\u{1}').unwrap_or(text).to_owned();
+    check_key(KeyPart::PartitionKey, &key(&partition_key))?;
+    check_key(KeyPart::RowKey, &key(&row_key))?;
     Ok(Token { partition_key, row_key })
 }
 
