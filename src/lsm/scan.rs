@@ -325,6 +325,7 @@ impl Scan {
             return Ok(false);
         }
         self.batch.found.clear();
+        self.batch.found.reserve(len);
         let visible = VisibleRun { run: &run, at: self.at, decided: &self.decided };
         filter.select(&visible, &mut self.batch.found)?;
         if let Some(suffix) = last_decided(&run, self.at)?

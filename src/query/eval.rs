@@ -28,8 +28,9 @@ use super::prune::{Masks, masks};
 pub(crate) struct Evaluator {
     /// `None`: every row.
     node: Option<Node>,
-    /// How many comparisons it has.
+    /// How many comparisons it has, and after how many rows that is work enough to look at a clock.
     comparisons: usize,
+    stretch: u64,
     /// True if it asks about anything that zones know.
     asks_zones: bool,
     programs: Vec<Program>,
@@ -98,8 +99,16 @@ impl Evaluator {
     pub(crate) fn new(node: Option<Node>) -> Self {
         let asks_zones = node.as_ref().is_some_and(asks_zones);
         let comparisons = node.as_ref().map_or(0, Node::comparisons);
-        let (programs, by_shape) = (Vec::new(), HashMap::new());
-        Self { node, comparisons, asks_zones, programs, by_shape, last: 0 }
+        let rows = STRETCH_COMPARISONS / (comparisons as u64).max(1);
+        Self {
+            node,
+            comparisons,
+            stretch: rows.clamp(STRETCH_ROWS.0, STRETCH_ROWS.1),
+            asks_zones,
+            programs: Vec::new(),
+            by_shape: HashMap::new(),
+            last: 0,
+        }
     }
 
     /// True if every row matches.
@@ -213,9 +222,9 @@ impl RowFilter for Evaluator {
         self.asks_zones
     }
 
+    #[inline]
     fn stretch(&self) -> u64 {
-        let rows = STRETCH_COMPARISONS / (self.comparisons as u64).max(1);
-        rows.clamp(STRETCH_ROWS.0, STRETCH_ROWS.1)
+        self.stretch
     }
 
     fn judge(&mut self, zones: &ZoneSet<'_>) -> Option<Judgement> {
