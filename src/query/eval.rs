@@ -484,3 +484,30 @@ fn compare_parts((first, second): (&[u8], &[u8]), whole: &[u8]) -> Ordering {
         None => first.cmp(whole),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ShapeRef, ValueRef};
+    use crate::query::filter::{Filter, prop};
+
+    /// Many shapes times a long filter: what is kept is bounded by both together.
+    #[test]
+    fn compiled_filters_are_bounded_by_their_comparisons() {
+        let filter = Filter::any((0..1_000).map(|i| prop("A").eq(i)));
+        let mut evaluator = Evaluator::new(Some(filter.node().clone()));
+        let mut most = 0;
+        for i in 0..300 {
+            let properties =
+                vec![("A".into(), EdmType::Int32), (format!("P{i}").into(), EdmType::Int32)];
+            let shape = Arc::new(Shape::new(properties));
+            let mut body = Vec::new();
+            shape.encode_body([ValueRef::Int32(i), ValueRef::Int32(0)].into_iter(), &mut body);
+            let row = RowRef { shape: ShapeRef::Shared(&shape), body: &body };
+            let fields = Fields { key: (b"", b""), seq: Seq::ZERO, body: &body };
+            assert_eq!(evaluator.test(&fields, &row), Ok(true));
+            most = most.max(evaluator.programs.len());
+        }
+        assert!((2..=COMPARISONS_MAX / 1_000 + 1).contains(&most), "{most}");
+    }
+}
