@@ -90,6 +90,17 @@ impl Page {
 }
 
 impl Content {
+    /// A copy that shares no page.
+    fn detached(&self) -> Self {
+        let copy = |page: &Option<Page>| {
+            page.as_ref().map(|page| match page {
+                Page::Own(page) => Page::Own(Arc::new(**page)),
+                Page::Mapped(page) => Page::Mapped(page.clone()),
+            })
+        };
+        Self { len: self.len, pages: self.pages.iter().map(copy).collect() }
+    }
+
     fn page(&self, index: usize) -> Option<&Page> {
         self.pages.get(index)?.as_ref()
     }
@@ -193,6 +204,12 @@ impl File {
             content.write(0, bytes);
         });
         file
+    }
+
+    /// A copy that shares nothing that either may change in place.
+    pub(super) fn detached(&self) -> Self {
+        let (current, durable) = (self.current.detached(), self.durable.detached());
+        Self { current, durable, ..self.clone() }
     }
 
     pub(super) fn len(&self) -> u64 {

@@ -64,6 +64,15 @@ impl Tree {
         Self { nodes: [(ROOT, Node::Dir(Arc::default()))].into(), next: ROOT + 1, stamp: 0 }
     }
 
+    /// A copy that shares nothing that either may change in place.
+    pub(super) fn detached(&self) -> Self {
+        let copy = |node: &Node| match node {
+            Node::File(file) => Node::File(Arc::new(file.detached())),
+            Node::Dir(dir) => Node::Dir(Arc::new((**dir).clone())),
+        };
+        self.with_nodes(self.nodes.iter().map(|(id, node)| (*id, copy(node))).collect())
+    }
+
     /// A tree of the same numbering with other nodes.
     pub(super) fn with_nodes(&self, nodes: BTreeMap<NodeId, Node>) -> Self {
         Self { nodes, ..*self }
