@@ -44,9 +44,9 @@ pub enum ErrorKind {
     Io,
     /// A failed write or sync ended all writing through this handle: open the database anew.
     Poisoned,
-    /// Try again later.
+    /// Held back by a gate or a target; nothing was done: try again later.
     Busy,
-    /// Time ran out.
+    /// Time ran out; nothing was done.
     Timeout,
     /// The disk is full, and nothing was written: free space and go on.
     StorageFull,
@@ -197,9 +197,40 @@ impl Error {
         &self.0.message
     }
 
-    /// True if the same request may succeed later without any change.
+    /// True if the same request may succeed later without anybody doing anything: the service's rule, by which its clients
+    /// retry 503 and timeouts (500 or 504), and never another 4xx, 501 or 505.
+    ///
+    /// | kind | | why |
+    /// | --- | --- | --- |
+    /// | `Busy`, `ServerBusy` 503 | yes | a gate or a target held it back, and nothing was done |
+    /// | `Busy`, `TableBeingDeleted` 409 | no | a 4xx; this library never answers it |
+    /// | `Timeout` | yes | nothing was done |
+    /// | `NotFound`, `AlreadyExists`, `PreconditionFailed`, `InvalidInput` | no | 4xx: the same request gets the same answer |
+    /// | `NotImplemented` | no | 501 |
+    /// | `StorageFull`, 507 | no | somebody must free space first |
+    /// | `Locked` | no | somebody must close the database first |
+    /// | `Io`, `Poisoned` | no | open the database anew: what the disk holds is not known until then |
+    /// | `Corruption`, `Unsupported`, `ChangesLost` | no | no later try finds anything else |
+    ///
+    /// A lost connection counts as a timeout, but a library has none to lose; see [`RetryPolicy`](crate::RetryPolicy)
+    /// for what a retry may meet after one.
     pub fn is_transient(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Busy | ErrorKind::Timeout | ErrorKind::StorageFull)
+        match self.kind() {
+            ErrorKind::Busy => self.status() == 503,
+            ErrorKind::Timeout => true,
+            ErrorKind::NotFound
+            | ErrorKind::AlreadyExists
+            | ErrorKind::PreconditionFailed
+            | ErrorKind::InvalidInput
+            | ErrorKind::Locked
+            | ErrorKind::Unsupported
+            | ErrorKind::Corruption
+            | ErrorKind::Io
+            | ErrorKind::Poisoned
+            | ErrorKind::StorageFull
+            | ErrorKind::NotImplemented
+            | ErrorKind::ChangesLost => false,
+        }
     }
 
     /// The damage, if this error or one of its causes is damage.
@@ -289,7 +320,20 @@ mod tests {
     fn a_full_disk_is_its_own_kind() {
         let error = Error::io("allocate 000004.wal", io::ErrorKind::StorageFull.into());
         assert_eq!((error.kind(), error.code()), (ErrorKind::StorageFull, "StorageFull"));
-        assert!(error.is_transient());
+    }
+
+    #[test]
+    fn what_passes_is_what_clients_of_the_service_retry() {
+        let passes = |code| Error::refused(code).is_transient();
+        assert!(passes(Code::ServerBusy) && passes(Code::OperationTimedOut));
+        for code in Code::ALL.iter().filter(|code| matches!(code.status(), 400..=499 | 501 | 507)) {
+            assert!(!passes(*code), "{code:?}");
+        }
+        let new = |kind| Error::new(kind, "").is_transient();
+        assert!(new(ErrorKind::Busy) && new(ErrorKind::Timeout));
+        let never = [ErrorKind::Io, ErrorKind::Poisoned, ErrorKind::Locked, ErrorKind::Corruption];
+        assert!(!never.into_iter().any(new));
+        assert!(Error::refused(Code::ServerBusy).during("put").is_transient());
     }
 
     #[test]

@@ -47,6 +47,8 @@
 //! **Errors.** [`Error`] has a [`kind`](Error::kind) to act on, and the service's code and status. Absence is `None`, not an
 //! error. Damage on disk is [`ErrorKind::Corruption`], with file and offset; it is never a panic and never wrong data.
 //!
+//! **Retry.** [`RetryPolicy`] tries again what [`Error::is_transient`] says may pass, after the pauses of the service's clients.
+//!
 //! **Features.** `cli` (default): the binary. `zstd` (default): compressed files. `serde`: application structs in and out.
 //!
 //! **Limits.** Keys 1,024 characters, texts 32,768, binaries 64 KiB, groups 100 operations and 4 MiB, pages 1,000 entities.
@@ -80,6 +82,7 @@ mod options;
 mod planted;
 mod query;
 mod ranges;
+mod retry;
 mod rng;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -105,6 +108,7 @@ pub use options::{Background, Codec, Durability, IoMode, Options};
 pub use query::{
     Aggregate, Entities, Explain, Filter, KeyRange, Number, Page, Prop, Query, Token, prop,
 };
+pub use retry::{RetryPauses, RetryPolicy};
 pub use rng::Rng;
 pub use table::{
     EntityGroup, LoadMode, LoadSummary, Loader, Operation, Rejected, RowView, Snapshot, Table,

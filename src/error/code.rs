@@ -12,6 +12,9 @@ macro_rules! codes {
         }
 
         impl Code {
+            #[cfg(test)]
+            pub(super) const ALL: &[Code] = &[$(Code::$code,)*];
+
             /// The code as it stands on the wire.
             pub fn as_str(self) -> &'static str {
                 match self { $(Code::$code => stringify!($code),)* }

@@ -17,7 +17,7 @@ const FLOORS: &[(u8, &[&str])] = &[
     (5, &["manifest"]),
     (4, &["log", "sst", "memtable", "ranges"]),
     (3, &["format", "options"]),
-    (2, &["model", "fs"]),
+    (2, &["model", "fs", "retry"]),
     (1, &["error"]),
     (0, &["codec", "clock", "rng", "sync", "executor", "planted"]),
 ];

@@ -1,0 +1,355 @@
+//! When to try again, and after which pause: the policies of the Table service's clients.
+//!
+//! | policy | pause before retry x = 1, 2, … |
+//! | --- | --- |
+//! | none | – |
+//! | fixed | always the same: clients that failed together come back together |
+//! | exponential | `min(zmin + y, zmax)` with `y = rand(0.8 z, 1.2 z) (2^x - 1)` |
+//! | of 2010 | 3, 27 and 81 s, each ± 20 %, 90 s at most |
+//!
+//! Invariants
+//! * a pause follows from the policy, the number of the retry and the generator: nothing here knows the time or waits.
+//!
+//! Not here: which errors pass ([`Error::is_transient`]).
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::rng::Rng;
+
+/// Parts of a second that a random factor is drawn in.
+const MICROS: u64 = 1_000_000;
+/// A pause is spread over this many hundredths of itself, either way.
+const SPREAD_PERCENT: u64 = 20;
+/// The pauses of the client library of 2010.
+const STEPS_2010: [Duration; 3] =
+    [Duration::from_secs(3), Duration::from_secs(27), Duration::from_secs(81)];
+/// Three retries is what the service's client library made of its own accord.
+const RETRIES: u32 = 3;
+
+/// How often a failed operation is tried again, and after which pauses.
+///
+/// The pauses are numbers; [`run`](Self::run) waits through a function that the caller gives, such as
+/// `std::thread::sleep`. Only errors that pass are retried: [`Error::is_transient`].
+///
+/// ```
+/// use std::time::Duration;
+/// use rowstone::{Db, Entity, RetryPolicy, Rng};
+/// # fn main() -> rowstone::Result<()> {
+/// let parts = Db::open_in_memory()?.create_table("parts")?;
+/// let policy = RetryPolicy::exponential().with_retries(5);
+/// let bolt = Entity::new("bolts", "m4x20").with("Stock", 1_200);
+/// policy.run(&mut Rng::from_entropy(), std::thread::sleep, || parts.insert(bolt.clone()))?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # The answer that was lost
+///
+/// In one process an answer is never lost: an error that [is transient](Error::is_transient) says that nothing was
+/// done. As soon as there is a connection between an application and the table, one may break after the commit
+/// and before the answer. The retry then meets the first try's own work: an insert that succeeded is answered
+/// `EntityAlreadyExists` (409), a delete `ResourceNotFound` (404), a write with an ETag `UpdateConditionNotSatisfied`
+/// (412). None of them says whose work it was. Two remedies:
+///
+/// 1. The operation may happen twice without harm (a delete of what must go, an insert of what is the same whoever
+///    wrote it): take the answer for success.
+/// 2. Otherwise store the id of the request with the entity, and compare.
+///
+/// ```
+/// use rowstone::{Db, Entity, Error, ErrorKind, RetryPolicy, Rng};
+///
+/// /// What a client sees: an answer, or none.
+/// enum Failed {
+///     NoAnswer,
+///     Refused(Error),
+/// }
+///
+/// # fn main() -> rowstone::Result<()> {
+/// let orders = Db::open_in_memory()?.create_table("orders")?;
+/// let (policy, mut rng) = (RetryPolicy::client_2010(), Rng::from_seed(1));
+/// let passes = |failed: &Failed| match failed {
+///     Failed::NoAnswer => true,
+///     Failed::Refused(error) => error.is_transient(),
+/// };
+///
+/// // The first answer to each request is lost on its way, after the commit.
+/// let order = Entity::new("2024-05", "1001").with("RequestId", "f2b1").with("Total", 12.5);
+/// let (mut tries, mut pauses) = (0, 0);
+/// let answer = policy.run_while(&mut rng, |_| pauses += 1, passes, || {
+///     tries += 1;
+///     let answer = orders.insert(order.clone()).map_err(Failed::Refused);
+///     if tries == 1 { Err(Failed::NoAnswer) } else { answer }
+/// });
+/// assert_eq!((tries, pauses), (2, 1));
+///
+/// // The retry met an entity. Is it ours?
+/// let Err(Failed::Refused(error)) = answer else { panic!("the first try was committed") };
+/// assert_eq!((error.kind(), error.status()), (ErrorKind::AlreadyExists, 409));
+/// let found = orders.get("2024-05", "1001")?.expect("somebody inserted it");
+/// assert_eq!(found.get::<String>("RequestId")?, "f2b1"); // Yes: the insert succeeded.
+///
+/// // A delete may happen twice: what is not there is deleted.
+/// let mut tries = 0;
+/// let answer = policy.run_while(&mut rng, |_| (), passes, || {
+///     tries += 1;
+///     let answer = orders.delete("2024-05", "1001").map_err(Failed::Refused);
+///     if tries == 1 { Err(Failed::NoAnswer) } else { answer }
+/// });
+/// assert!(matches!(answer, Err(Failed::Refused(error)) if error.kind() == ErrorKind::NotFound));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    retries: u32,
+    pauses: Pauses,
+}
+
+/// The pauses of one operation, in order; made by [`RetryPolicy::pauses`].
+#[derive(Clone, Debug)]
+pub struct RetryPauses {
+    policy: RetryPolicy,
+    rng: Rng,
+    retry: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Pauses {
+    Fixed(Duration),
+    Exponential {
+        z: Duration,
+        min: Duration,
+        max: Duration,
+    },
+    /// The last one repeats.
+    Steps {
+        steps: [Duration; 3],
+        max: Duration,
+    },
+}
+
+impl RetryPolicy {
+    /// Fails at once.
+    pub fn none() -> Self {
+        Self::fixed(0, Duration::ZERO)
+    }
+
+    /// `retries` retries, each after the same `pause`.
+    pub fn fixed(retries: u32, pause: Duration) -> Self {
+        Self { retries, pauses: Pauses::Fixed(pause) }
+    }
+
+    /// The service's formula with its defaults: z = 30 s, pauses of 3 s to 90 s. Three retries.
+    ///
+    /// The first pause is 27 to 39 s, the second 75 to 90 s, all others 90 s.
+    pub fn exponential() -> Self {
+        let seconds = Duration::from_secs;
+        Self::exponential_within(seconds(30), seconds(3), seconds(90))
+    }
+
+    /// The service's formula: before retry x, `min + rand(0.8 z, 1.2 z) (2^x - 1)`, and `max` at most. Three retries.
+    pub fn exponential_within(z: Duration, min: Duration, max: Duration) -> Self {
+        Self { retries: RETRIES, pauses: Pauses::Exponential { z, min, max } }
+    }
+
+    /// As the client library of 2010: three retries after 3, 27 and 81 s, each ± 20 %, and 90 s at most.
+    pub fn client_2010() -> Self {
+        let pauses = Pauses::Steps { steps: STEPS_2010, max: Duration::from_secs(90) };
+        Self { retries: RETRIES, pauses }
+    }
+
+    /// The same pauses, and another number of retries; the policy of 2010 repeats its last pause.
+    pub fn with_retries(mut self, retries: u32) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// How often an operation that keeps failing is tried again.
+    pub fn retries(&self) -> u32 {
+        self.retries
+    }
+
+    /// The pause before retry number `retry`, from 1 on; `None` if there is no such retry.
+    pub fn pause(&self, retry: u32, rng: &mut Rng) -> Option<Duration> {
+        if retry == 0 || retry > self.retries {
+            return None;
+        }
+        Some(match self.pauses {
+            Pauses::Fixed(pause) => pause,
+            Pauses::Exponential { z, min, max } => {
+                let factor = 1u32.checked_shl(retry).unwrap_or(u32::MAX).saturating_sub(1).max(1);
+                min.saturating_add(spread(z, rng).saturating_mul(factor)).min(max)
+            }
+            Pauses::Steps { steps, max } => {
+                let at = (retry as usize - 1).min(steps.len() - 1);
+                spread(steps[at], rng).min(max)
+            }
+        })
+    }
+
+    /// All pauses of one operation, as `seed` decides.
+    pub fn pauses(&self, seed: u64) -> RetryPauses {
+        RetryPauses { policy: self.clone(), rng: Rng::from_seed(seed), retry: 0 }
+    }
+
+    /// Runs `operation` until it succeeds, fails for good, or no retry is left; between two tries `wait` is called with
+    /// the pause.
+    ///
+    /// # Errors
+    /// The last one of `operation`.
+    pub fn run<T>(
+        &self,
+        rng: &mut Rng,
+        wait: impl FnMut(Duration),
+        operation: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        self.run_while(rng, wait, Error::is_transient, operation)
+    }
+
+    /// As [`run`](Self::run), for errors of any type: those that `passes` says pass are retried.
+    ///
+    /// # Errors
+    /// The last one of `operation`.
+    pub fn run_while<T, E>(
+        &self,
+        rng: &mut Rng,
+        mut wait: impl FnMut(Duration),
+        mut passes: impl FnMut(&E) -> bool,
+        mut operation: impl FnMut() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut retry = 0u32;
+        loop {
+            let error = match operation() {
+                Err(error) if passes(&error) => error,
+                ended => return ended,
+            };
+            retry = retry.saturating_add(1);
+            match self.pause(retry, rng) {
+                Some(pause) => wait(pause),
+                None => return Err(error),
+            }
+        }
+    }
+}
+
+impl Iterator for RetryPauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.retry = self.retry.saturating_add(1);
+        self.policy.pause(self.retry, &mut self.rng)
+    }
+}
+
+/// A random time between 80 % and 120 % of `time`, to the microsecond of a second.
+fn spread(time: Duration, rng: &mut Rng) -> Duration {
+    let width = 2 * SPREAD_PERCENT * MICROS / 100;
+    let factor = MICROS - SPREAD_PERCENT * MICROS / 100 + rng.below(width + 1);
+    let nanos = time.as_nanos().saturating_mul(u128::from(factor)) / u128::from(MICROS);
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Code, ErrorKind};
+
+    fn seconds(pauses: RetryPauses) -> Vec<f64> {
+        pauses.map(|pause| pause.as_secs_f64()).collect()
+    }
+
+    #[track_caller]
+    fn check_within(policy: &RetryPolicy, expected: &[(f64, f64)]) {
+        let mut seen = vec![(f64::MAX, f64::MIN); expected.len()];
+        for seed in 0..2_000 {
+            let pauses = seconds(policy.pauses(seed));
+            assert_eq!(pauses.len(), expected.len());
+            for (pause, (least, most)) in pauses.into_iter().zip(&mut seen) {
+                (*least, *most) = (least.min(pause), most.max(pause));
+            }
+        }
+        for ((least, most), (low, high)) in seen.into_iter().zip(expected) {
+            // All of the interval is used, and nothing beside it.
+            assert!(least >= *low && least <= low + (high - low) / 50.0, "{least}, not {low}");
+            assert!(most <= *high && most >= high - (high - low) / 50.0, "{most}, not {high}");
+        }
+    }
+
+    #[test]
+    fn the_formula_of_the_service() {
+        let policy = RetryPolicy::exponential().with_retries(4);
+        check_within(&policy, &[(27.0, 39.0), (75.0, 90.0), (90.0, 90.0), (90.0, 90.0)]);
+    }
+
+    #[test]
+    fn the_client_library_of_2010() {
+        check_within(&RetryPolicy::client_2010(), &[(2.4, 3.6), (21.6, 32.4), (64.8, 90.0)]);
+    }
+
+    #[test]
+    fn fixed_pauses_and_none() {
+        let pause = Duration::from_millis(250);
+        assert_eq!(seconds(RetryPolicy::fixed(2, pause).pauses(7)), [0.25, 0.25]);
+        assert_eq!(RetryPolicy::none().pauses(7).next(), None);
+    }
+
+    #[test]
+    fn the_seed_decides_the_pauses() {
+        let policy = RetryPolicy::exponential();
+        assert_eq!(seconds(policy.pauses(3)), seconds(policy.pauses(3)));
+        assert_ne!(seconds(policy.pauses(3)), seconds(policy.pauses(4)));
+    }
+
+    #[test]
+    fn no_number_of_retries_overflows() {
+        let long = Duration::MAX;
+        let policy = RetryPolicy::exponential_within(long, long, long).with_retries(u32::MAX);
+        let mut rng = Rng::from_seed(1);
+        for retry in [1, 31, 32, 33, 64, u32::MAX] {
+            assert_eq!(policy.pause(retry, &mut rng), Some(long));
+        }
+        assert_eq!(policy.pause(0, &mut rng), None);
+    }
+
+    #[track_caller]
+    fn check_run(policy: &RetryPolicy, answers: &[Result<(), Code>], tries: usize, waits: usize) {
+        let (mut tried, mut waited) = (0, 0);
+        let answer = policy.run(
+            &mut Rng::from_seed(1),
+            |_| waited += 1,
+            || {
+                tried += 1;
+                answers[tried - 1].map_err(Error::refused)
+            },
+        );
+        assert_eq!((tried, waited), (tries, waits));
+        let code = |error: Error| error.code();
+        assert_eq!(answer.map_err(code), answers[tries - 1].map_err(|code| code.as_str()));
+    }
+
+    #[test]
+    fn what_passes_is_tried_again_and_nothing_else() {
+        let policy = RetryPolicy::exponential();
+        let busy = Err(Code::ServerBusy);
+        check_run(&policy, &[Ok(())], 1, 0);
+        check_run(&policy, &[busy, Err(Code::OperationTimedOut), Ok(())], 3, 2);
+        check_run(&policy, &[busy, Err(Code::EntityAlreadyExists), Ok(())], 2, 1);
+        check_run(&policy, &[busy, busy, busy, busy, Ok(())], 4, 3);
+        check_run(&RetryPolicy::none(), &[busy, Ok(())], 1, 0);
+    }
+
+    #[test]
+    fn the_callers_own_errors_pass_as_he_says() {
+        let policy = RetryPolicy::fixed(9, Duration::ZERO);
+        let mut left = [ErrorKind::Io, ErrorKind::Io, ErrorKind::Locked].into_iter();
+        let mut rng = Rng::from_seed(1);
+        let answer: Result<(), ErrorKind> = policy.run_while(
+            &mut rng,
+            drop,
+            |kind| *kind == ErrorKind::Io,
+            || left.next().map_or(Ok(()), Err),
+        );
+        assert_eq!((answer, left.next()), (Err(ErrorKind::Locked), None));
+    }
+}
