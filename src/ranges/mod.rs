@@ -9,7 +9,12 @@
 //!
 //! Not here: which files exist (`manifest`), when to compact (`lsm::compaction::picker`).
 
+#[cfg_attr(not(test), expect(dead_code, reason = "the engine does not ask yet"))]
+pub(crate) mod decide;
+#[cfg_attr(not(test), expect(dead_code, reason = "the engine does not feed it yet"))]
+pub(crate) mod load;
 mod map;
+pub(crate) mod sketch;
 
 pub(crate) use map::RangeMap;
 

@@ -1,0 +1,459 @@
+//! The load of one range: rates, their last hour, shape, and a sample of the keys asked for. Pure: time is a number passed in.
+//!
+//! It is fed with sampled operations: one call stands for `weight` of them, so that the way of a read or a write pays
+//! almost nothing.
+//!
+//! Invariants
+//! * time goes in steps of [`STEP_SECONDS`]; whatever is asked, the answer depends on the calls and their times only;
+//! * everything has a fixed size: about 8 KiB for a busy range, a few hundred bytes for a quiet one;
+//! * what fades does so with time, not with further operations, and all of it at one pace ([`HALF_LIFE_SECONDS`]),
+//!   but distinct partitions, which are those of the last one to two [`GENERATION_SECONDS`].
+//!
+//! Not here: which operations are sampled (`lsm::load`), what follows from a load (`decide`).
+
+use crate::format::key::partition_of;
+use crate::rng::Rng;
+
+use super::sketch::{Distinct, Heaviest, Heavy, partition_hash};
+
+/// Averages move in steps of this: fine enough beside a half-life, and no exponential function, whose last bit
+/// differs from machine to machine, is needed.
+pub(crate) const STEP_SECONDS: f64 = 5.0;
+/// Of averages and weights: a load that changed shows within a minute or two, one second's burst does not.
+pub(crate) const HALF_LIFE_SECONDS: f64 = 60.0;
+/// 2^(-STEP_SECONDS / HALF_LIFE_SECONDS).
+const FADE: f64 = 0.943_874_312_681_693_5;
+/// After so many steps nothing is left.
+const FADED_STEPS: u64 = 1_000;
+/// Minutes that are remembered: as long as `decide` wants a range to be cold.
+pub(crate) const HISTORY_MINUTES: usize = 60;
+const STEPS_PER_MINUTE: u64 = 12;
+/// Distinct partitions are counted anew after this.
+pub(crate) const GENERATION_SECONDS: f64 = 600.0;
+/// Keys kept: a share of 20 % is told from one of 35 % at three standard deviations.
+pub(crate) const SAMPLES: usize = 64;
+/// A write above (below) all of the last so many sampled writes is ascending (descending): by chance 1 in 16.
+const RECENT_WRITES: usize = 15;
+
+/// What is known of the load of one range.
+#[derive(Clone, Debug)]
+pub(crate) struct RangeLoad {
+    /// Steps since the clock's start; everything is as of the beginning of this one.
+    step: u64,
+    reads: Average,
+    writes: Average,
+    ascending: Average,
+    descending: Average,
+    history: History,
+    heaviest: Heaviest,
+    /// The generation under way and the one before.
+    distinct: [Distinct; 2],
+    generation: u64,
+    /// Partitions that a load had which this one is a part of; until the next generation but one.
+    inherited: [f64; 2],
+    samples: Vec<Sample>,
+    /// Faded weight of what the samples stand for.
+    sampled: f64,
+    recent: Vec<Box<[u8]>>,
+    next_recent: usize,
+    /// The largest size in the hour under way and in the one before.
+    peaks: [u64; 2],
+    hour: u64,
+    rng: Rng,
+}
+
+/// A key that was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Sample {
+    pub(crate) key: Box<[u8]>,
+    pub(crate) access: Access,
+}
+
+/// How a key was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    /// Among the keys written before.
+    Write,
+    /// Above all keys written lately: the next one will be higher still.
+    Ascending,
+    /// Below all keys written lately.
+    Descending,
+}
+
+/// A load at a moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LoadSummary {
+    /// Operations a second, as decaying averages; a row that a scan passes is a read.
+    pub(crate) reads: f64,
+    pub(crate) writes: f64,
+    /// Of the writes, 0 to 1.
+    pub(crate) ascending: f64,
+    pub(crate) descending: f64,
+    /// Partitions asked for in the last ten to twenty minutes, of the sampled operations.
+    pub(crate) distinct: f64,
+    /// Heaviest first, with their share of all operations, 0 to 1.
+    pub(crate) heaviest: Vec<(Heavy, f64)>,
+    /// By key.
+    pub(crate) samples: Vec<Sample>,
+    /// Reads and writes a second in each of the last [`HISTORY_MINUTES`] full minutes, the newest first; zeros for those
+    /// before the first operation. Empty stands for zeros.
+    pub(crate) minutes: Vec<f64>,
+    /// The largest size that was noted in the last one to two hours.
+    pub(crate) bytes_peak: u64,
+}
+
+/// Operations a second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Average {
+    faded: f64,
+    /// In the step under way.
+    now: f64,
+}
+
+/// Operations in each of the last minutes.
+#[derive(Clone, Debug)]
+struct History {
+    minutes: [f32; HISTORY_MINUTES],
+    /// In the minute under way.
+    now: f64,
+    minute: u64,
+}
+
+impl RangeLoad {
+    /// The load of a range that nobody asked for yet. `seed` decides which keys are kept.
+    pub(crate) fn new(seed: u64, now: f64) -> Self {
+        let step = step_at(now);
+        Self {
+            step,
+            reads: Average::default(),
+            writes: Average::default(),
+            ascending: Average::default(),
+            descending: Average::default(),
+            history: History {
+                minutes: [0.0; HISTORY_MINUTES],
+                now: 0.0,
+                minute: step / STEPS_PER_MINUTE,
+            },
+            heaviest: Heaviest::default(),
+            distinct: [Distinct::default(), Distinct::default()],
+            generation: generation_at(now),
+            inherited: [0.0; 2],
+            samples: Vec::new(),
+            sampled: 0.0,
+            recent: Vec::new(),
+            next_recent: 0,
+            peaks: [0; 2],
+            hour: hour_at(now),
+            rng: Rng::from_seed(seed),
+        }
+    }
+
+    /// `weight` reads, one of them of `key`.
+    pub(crate) fn read(&mut self, key: &[u8], weight: f64, now: f64) {
+        self.advance(now);
+        self.reads.now += weight;
+        self.note(key, Access::Read, weight);
+    }
+
+    /// `weight` writes, one of them of `key`.
+    pub(crate) fn write(&mut self, key: &[u8], weight: f64, now: f64) {
+        self.advance(now);
+        self.writes.now += weight;
+        let access = self.direction(key);
+        match access {
+            Access::Ascending => self.ascending.now += weight,
+            Access::Descending => self.descending.now += weight,
+            Access::Read | Access::Write => {}
+        }
+        self.note(key, access, weight);
+    }
+
+    /// How large the range is now.
+    pub(crate) fn note_bytes(&mut self, bytes: u64, now: f64) {
+        self.advance(now);
+        self.peaks[0] = self.peaks[0].max(bytes);
+    }
+
+    /// The load as of `now`.
+    pub(crate) fn summary(&self, now: f64) -> LoadSummary {
+        let mut load = self.clone();
+        load.advance(now);
+        let (reads, writes) = (load.reads.rate(), load.writes.rate());
+        let share = |part: Average| if writes > 0.0 { part.rate() / writes } else { 0.0 };
+        let total = load.heaviest.total().max(f64::MIN_POSITIVE);
+        let ranked = load.heaviest.ranked().into_iter();
+        let heaviest = ranked.map(|heavy| {
+            let share = ((heavy.weight - heavy.over) / total).clamp(0.0, 1.0);
+            (heavy, share)
+        });
+        let mut distinct = load.distinct[0].clone();
+        distinct.join(&load.distinct[1]);
+        let inherited = load.inherited[0].max(load.inherited[1]);
+        let mut samples = load.samples.clone();
+        samples.sort_by(|a, b| a.key.cmp(&b.key));
+        LoadSummary {
+            reads,
+            writes,
+            ascending: share(load.ascending),
+            descending: share(load.descending),
+            distinct: distinct.count().max(inherited),
+            heaviest: heaviest.collect(),
+            samples,
+            minutes: load.history.rates().collect(),
+            bytes_peak: load.peaks[0].max(load.peaks[1]),
+        }
+    }
+
+    /// Divides the load as a range is divided at a key: what is known of single keys goes where they belong, the rest
+    /// by the shares of the sampled keys.
+    pub(crate) fn split(mut self, at: &[u8], now: f64) -> (RangeLoad, RangeLoad) {
+        self.advance(now);
+        let is_left = |key: &[u8]| key < at;
+        let on_left = self.samples.iter().filter(|sample| is_left(&sample.key)).count();
+        let share = match self.samples.len() {
+            0 => 0.5,
+            all => on_left as f64 / all as f64,
+        };
+        let (mut left, mut right) = (self.clone(), self.clone());
+        (left.heaviest, right.heaviest) = self.heaviest.split(at, share);
+        let partitions = {
+            let mut both = self.distinct[0].clone();
+            both.join(&self.distinct[1]);
+            both.count().max(self.inherited[0]).max(self.inherited[1])
+        };
+        left.take_part(share, partitions, is_left);
+        right.take_part(1.0 - share, partitions, |key| !is_left(key));
+        right.rng = Rng::from_seed(self.rng.next_u64());
+        (left, right)
+    }
+
+    /// The load of two neighbours that become one range, `self` being the lower one.
+    pub(crate) fn join(mut self, mut upper: RangeLoad, now: f64) -> RangeLoad {
+        self.advance(now);
+        upper.advance(now);
+        for (own, other) in self.averages().into_iter().zip(upper.averages()) {
+            own.faded += other.faded;
+            own.now += other.now;
+        }
+        self.history.join(&upper.history);
+        self.heaviest.join(&upper.heaviest);
+        for (own, other) in self.distinct.iter_mut().zip(&upper.distinct) {
+            own.join(other);
+        }
+        for (own, other) in self.inherited.iter_mut().zip(upper.inherited) {
+            *own += other;
+        }
+        for (own, other) in self.peaks.iter_mut().zip(upper.peaks) {
+            *own = own.saturating_add(other);
+        }
+        // Each side has room in proportion to what its samples stand for.
+        let all = self.sampled + upper.sampled;
+        let room = SAMPLES.min(self.samples.len() + upper.samples.len());
+        let share = if all > 0.0 { self.sampled / all } else { 0.5 };
+        let own = ((room as f64 * share).round() as usize).min(self.samples.len());
+        let theirs = (room - own).min(upper.samples.len());
+        self.samples.truncate(own);
+        self.samples.extend(upper.samples.into_iter().take(theirs));
+        self.sampled = all;
+        // What was written lately is the upper one's if it ascends, the lower one's if it descends.
+        if upper.writes.rate() > self.writes.rate() {
+            (self.recent, self.next_recent) = (upper.recent, upper.next_recent);
+        }
+        self
+    }
+
+    /// True if forgetting it loses nothing but zeros.
+    pub(crate) fn is_idle(&mut self, now: f64) -> bool {
+        self.advance(now);
+        let is_cold = self.reads.rate() + self.writes.rate() < 1e-3;
+        is_cold && self.history.rates().all(|rate| rate < 1e-3)
+    }
+
+    /// The part of a divided load on one side.
+    fn take_part(&mut self, share: f64, partitions: f64, is_here: impl Fn(&[u8]) -> bool) {
+        for average in self.averages() {
+            average.faded *= share;
+            average.now *= share;
+        }
+        self.history.scale(share);
+        self.samples.retain(|sample| is_here(&sample.key));
+        self.sampled *= share;
+        self.recent.retain(|key| is_here(key));
+        self.next_recent = 0;
+        // How large each part was is not known; it is young, and young ranges are not joined.
+        self.peaks = [0; 2];
+        self.distinct = [Distinct::default(), Distinct::default()];
+        for sample in &self.samples {
+            self.distinct[0].add(partition_hash(partition(&sample.key)));
+        }
+        self.inherited = [(partitions * share).max(self.distinct[0].count()), 0.0];
+    }
+
+    fn averages(&mut self) -> [&mut Average; 4] {
+        [&mut self.reads, &mut self.writes, &mut self.ascending, &mut self.descending]
+    }
+
+    /// Lets everything fade up to `now`. A clock that stands still, or a caller that is late, changes nothing.
+    fn advance(&mut self, now: f64) {
+        let step = step_at(now);
+        if step <= self.step {
+            return;
+        }
+        let steps = step - self.step;
+        self.step = step;
+        let fade = fade(steps);
+        for average in self.averages() {
+            average.advance(fade);
+        }
+        self.history.advance(step / STEPS_PER_MINUTE);
+        self.heaviest.scale(fade);
+        self.sampled *= fade;
+        let generation = generation_at(now);
+        if generation > self.generation {
+            let ended = std::mem::take(&mut self.distinct[0]);
+            let inherited = std::mem::take(&mut self.inherited[0]);
+            let is_next = generation == self.generation + 1;
+            self.distinct[1] = if is_next { ended } else { Distinct::default() };
+            self.inherited[1] = if is_next { inherited } else { 0.0 };
+            self.generation = generation;
+        }
+        let hour = hour_at(now);
+        if hour > self.hour {
+            self.peaks = [0, if hour == self.hour + 1 { self.peaks[0] } else { 0 }];
+            self.hour = hour;
+        }
+    }
+
+    /// Whether a written key goes on where the last ones ended.
+    fn direction(&mut self, key: &[u8]) -> Access {
+        let is_known = self.recent.len() == RECENT_WRITES;
+        let access = if is_known && self.recent.iter().all(|other| key > &**other) {
+            Access::Ascending
+        } else if is_known && self.recent.iter().all(|other| key < &**other) {
+            Access::Descending
+        } else {
+            Access::Write
+        };
+        if !is_known {
+            self.recent.push(key.into());
+        } else if let Some(slot) = self.recent.get_mut(self.next_recent) {
+            *slot = key.into();
+            self.next_recent = (self.next_recent + 1) % RECENT_WRITES;
+        }
+        access
+    }
+
+    /// Counts the key's partition, and keeps the key with the probability that makes all faded weight equally likely
+    /// to be in the sample.
+    fn note(&mut self, key: &[u8], access: Access, weight: f64) {
+        self.history.now += weight;
+        let partition = partition(key);
+        let hash = partition_hash(partition);
+        self.distinct[0].add(hash);
+        self.heaviest.add(partition, hash, weight);
+        self.sampled += weight;
+        let sample = || Sample { key: key.into(), access };
+        if self.samples.len() < SAMPLES {
+            return self.samples.push(sample());
+        }
+        // 53 bits of the number: a fraction that is exact everywhere.
+        let chance = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        if chance * self.sampled < SAMPLES as f64 * weight {
+            let at = self.rng.index(SAMPLES);
+            self.samples[at] = sample();
+        }
+    }
+}
+
+impl LoadSummary {
+    /// Reads and writes a second.
+    pub(crate) fn ops(&self) -> f64 {
+        self.reads + self.writes
+    }
+}
+
+impl Average {
+    /// Ends the step under way, and the empty ones behind it.
+    fn advance(&mut self, fade: f64) {
+        self.faded = self.faded * fade + self.now / STEP_SECONDS * (1.0 - FADE) * (fade / FADE);
+        self.now = 0.0;
+    }
+
+    fn rate(&self) -> f64 {
+        self.faded
+    }
+}
+
+impl History {
+    fn advance(&mut self, minute: u64) {
+        if minute <= self.minute {
+            return;
+        }
+        let passed = usize::try_from(minute - self.minute).unwrap_or(usize::MAX);
+        let passed = passed.min(HISTORY_MINUTES);
+        self.minutes.rotate_right(passed);
+        self.minutes[..passed].fill(0.0);
+        // After a gap the minute that ended is not the last one.
+        let ended = (minute - self.minute - 1) as usize;
+        if ended < HISTORY_MINUTES {
+            self.minutes[ended] = (self.now / 60.0) as f32;
+        }
+        self.now = 0.0;
+        self.minute = minute;
+    }
+
+    /// Of each full minute, the newest first.
+    fn rates(&self) -> impl Iterator<Item = f64> {
+        self.minutes.iter().map(|rate| f64::from(*rate))
+    }
+
+    fn scale(&mut self, share: f64) {
+        self.now *= share;
+        self.minutes.iter_mut().for_each(|rate| *rate *= share as f32);
+    }
+
+    fn join(&mut self, other: &History) {
+        self.now += other.now;
+        for (own, other) in self.minutes.iter_mut().zip(other.minutes) {
+            *own += other;
+        }
+    }
+}
+
+/// What the keys of one partition begin with; of a key that is none, all of it.
+fn partition(key: &[u8]) -> &[u8] {
+    partition_of(key).unwrap_or(key)
+}
+
+fn step_at(now: f64) -> u64 {
+    // Saturates: time before the clock's start is its start.
+    (now / STEP_SECONDS) as u64
+}
+
+fn hour_at(now: f64) -> u64 {
+    (now / (HISTORY_MINUTES as f64 * 60.0)) as u64
+}
+
+fn generation_at(now: f64) -> u64 {
+    (now / GENERATION_SECONDS) as u64
+}
+
+/// [`FADE`] to the power of `steps`, by multiplications alone.
+fn fade(steps: u64) -> f64 {
+    if steps > FADED_STEPS {
+        return 0.0;
+    }
+    let (mut rest, mut square, mut fade) = (steps, FADE, 1.0);
+    while rest > 0 {
+        if rest % 2 == 1 {
+            fade *= square;
+        }
+        square *= square;
+        rest /= 2;
+    }
+    fade
+}
+
+#[cfg(test)]
+mod tests;
