@@ -13,6 +13,7 @@ use crate::planted::planted;
 use crate::sync::{Condvar, Mutex};
 
 use super::commit::closed;
+use super::compaction::picker::Job;
 use super::outputs::NewFile;
 use super::snapshot::Horizon;
 
@@ -159,10 +160,10 @@ impl Upkeep {
         state.counters.flush_bytes += files.iter().map(|file| file.meta.bytes).sum::<u64>();
     }
 
-    pub(super) fn note_compaction(&self, read: u64, files: &[NewFile]) {
+    pub(super) fn note_compaction(&self, job: &Job, files: &[NewFile]) {
         let mut state = self.state.lock();
         state.counters.compactions += 1;
-        state.counters.compaction_bytes_read += read;
+        state.counters.compaction_bytes_read += job.bytes;
         state.counters.compaction_bytes += files.iter().map(|file| file.meta.bytes).sum::<u64>();
     }
 

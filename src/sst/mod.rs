@@ -13,6 +13,7 @@ mod cache;
 #[cfg(test)]
 mod examples;
 mod iter;
+mod part;
 mod reader;
 mod shapes;
 mod source;
@@ -24,6 +25,7 @@ mod zones;
 
 pub(crate) use cache::BlockCache;
 pub(crate) use iter::{BlockRun, SstIter};
+pub(crate) use part::SstPart;
 pub(crate) use reader::Sst;
 pub(crate) use verify::SstFacts;
 pub(crate) use writer::SstWriter;

@@ -1,10 +1,10 @@
 //! Carrying out what the picker decided.
 //!
 //! 1. Claim the range, so that no two jobs change it at once.
-//! 2. Merge the inputs, each in its clip, into new files; a join writes nothing.
+//! 2. Merge the inputs, each in its clip and below the job's cut, into new files; a join writes nothing.
 //! 3. Under the install lock, see that the current version still has every input where it was; if a drop took one,
 //!    or a flush put one between them, decline: remove the outputs and forget the job. Else one edit takes the inputs
-//!    out and puts the outputs in.
+//!    out, or clips them to what they have above the cut, and puts the outputs in.
 //!
 //! Invariants
 //! * a tombstone goes only if no source of the range that is older than the inputs can hold its key;
@@ -28,7 +28,8 @@ use super::super::Engine;
 use super::super::commit::closed;
 use super::super::merge::Merge;
 use super::super::outputs::{Cut, NewFile, Outputs, Retention};
-use super::picker::{Job, Limits, pick};
+use super::facts::FileFacts;
+use super::picker::{JOB_RUN_FILES, Job, Limits, pick};
 
 type FileRange = Range<Arc<FileEntry>>;
 type FileReference = Reference<Arc<FileEntry>>;
@@ -36,11 +37,11 @@ type FileReference = Reference<Arc<FileEntry>>;
 impl Engine {
     /// Runs the most urgent job; false if there is none.
     pub(crate) fn compact_one(&self) -> Result<bool> {
-        let limits = self.limits();
+        let (limits, facts) = (self.limits(), FileFacts::new(&self.env));
         let candidates: Vec<RangeId> = {
             let view = self.view.load();
             let wanting =
-                view.version.ranges().iter().filter(|r| pick(r, |_| false, &limits).is_some());
+                view.version.ranges().iter().filter(|r| pick(r, &facts, &limits).is_some());
             wanting.map(|range| range.id).collect()
         };
         let mut failure = None;
@@ -53,7 +54,7 @@ impl Engine {
             let job = version
                 .ranges()
                 .get(id)
-                .and_then(|range| Some((range, pick(range, |_| false, &limits)?)));
+                .and_then(|range| Some((range, pick(range, &facts, &limits)?)));
             let done = job.map(|(range, job)| self.run_job(&version, range, &job));
             self.upkeep.release(id);
             match done {
@@ -75,27 +76,52 @@ impl Engine {
     pub(crate) fn compact_all(&self) -> Result<()> {
         let ids: Vec<RangeId> = self.view.load().version.ranges().iter().map(|r| r.id).collect();
         for id in ids {
-            // An install is declined when a drop or a flush was faster: at most a few times in a row.
-            while !self.compact_range(id)? {}
+            self.compact_range(id)?;
         }
         self.remove_unheld();
         Ok(())
     }
 
-    /// Merges all files of a range; false if that was declined.
-    fn compact_range(&self, id: RangeId) -> Result<bool> {
+    /// Merges all files that a range has now into its run, from left to right.
+    fn compact_range(&self, id: RangeId) -> Result<()> {
         self.upkeep.claim_waiting(id);
-        let version = Arc::clone(&self.view.load().version);
-        let range = version.ranges().get(id).filter(|range| is_unmerged(range));
-        let job = range.and_then(|range| Some((range, Job::whole(range)?)));
-        let done = job.map_or(Ok(true), |(range, job)| self.run_job(&version, range, &job));
+        let done = self.compact_claimed(id);
         self.upkeep.release(id);
         done
     }
 
+    fn compact_claimed(&self, id: RangeId) -> Result<()> {
+        let (limits, facts) = (self.limits(), FileFacts::new(&self.env));
+        let version = Arc::clone(&self.view.load().version);
+        let range = version.ranges().get(id).filter(|range| is_unmerged(range));
+        let Some(range) = range else { return Ok(()) };
+        let young: Vec<FileNumber> = range.young.iter().map(|r| r.file.meta.number).collect();
+        let mut from: Box<[u8]> = Box::default();
+        loop {
+            let version = Arc::clone(&self.view.load().version);
+            let range = version.ranges().get(id);
+            let job = range.and_then(|range| {
+                Some((range, Job::whole(range, &facts, &limits, &young, &from)?))
+            });
+            let Some((range, job)) = job else { return Ok(()) };
+            // It is declined when a drop or a flush was faster: at most a few times in a row.
+            if self.run_job(&version, range, &job)? {
+                match job.below {
+                    Some(below) => from = below,
+                    None => return Ok(()),
+                }
+            }
+        }
+    }
+
     fn limits(&self) -> Limits {
         let bytes = self.env.options.run_file_bytes;
-        Limits { run_file_bytes_min: bytes / 4, run_file_bytes_max: bytes, ..Limits::default() }
+        Limits {
+            run_file_bytes_min: bytes / 4,
+            run_file_bytes_max: bytes,
+            job_bytes_max: bytes.saturating_mul(JOB_RUN_FILES),
+            ..Limits::default()
+        }
     }
 
     /// False if the job was declined.
@@ -120,8 +146,7 @@ impl Engine {
         let installed = self.install_job(range, job, files);
         match &installed {
             Ok(true) => {
-                let read = inputs(range, job).map(|file| file.file.meta.bytes).sum();
-                self.upkeep.note_compaction(read, files);
+                self.upkeep.note_compaction(job, files);
             }
             // Nothing names the outputs.
             Ok(false) => self.discard_outputs(files),
@@ -144,11 +169,11 @@ pub(crate) struct Compaction {
 impl Engine {
     /// Picks and claims the most urgent job, and writes its outputs.
     pub(crate) fn begin_compaction(&self) -> Result<Option<Compaction>> {
-        let limits = self.limits();
+        let (limits, facts) = (self.limits(), FileFacts::new(&self.env));
         let version = Arc::clone(&self.view.load().version);
         let picked = version.ranges().iter().find_map(|range| {
             let is_free = !self.upkeep.is_quarantined(range.id);
-            Some((range, pick(range, |_| false, &limits).filter(|_| is_free)?))
+            Some((range, pick(range, &facts, &limits).filter(|_| is_free)?))
         });
         let Some((range, job)) = picked else { return Ok(None) };
         if !self.upkeep.claim(range.id) {
@@ -170,8 +195,13 @@ impl Engine {
 
 impl Engine {
     fn merge(&self, version: &Version, range: &FileRange, job: &Job) -> Result<Vec<NewFile>> {
-        let young: Vec<FileReference> = young_inputs(range, job).cloned().collect();
-        let run: Vec<FileReference> = run_inputs(range, job).cloned().collect();
+        let below = Span::new(&[], job.below.as_deref());
+        let taken = |input: &FileReference| {
+            let clip = input.clip.intersect(&below)?;
+            Some(FileReference { file: Arc::clone(&input.file), clip })
+        };
+        let young: Vec<FileReference> = young_inputs(range, job).filter_map(taken).collect();
+        let run: Vec<FileReference> = run_inputs(range, job).filter_map(taken).collect();
         let entries = Merge::over_files(&self.env, &young, &run)?;
         let older = older_sources(range, job);
         let holds_older = move |key: &[u8]| older.iter().any(|clip| clip.contains(key));
@@ -270,6 +300,7 @@ fn exchange(
             edit.add_references.push(ReferenceMeta { range: range.id, file, placement, clip });
         }
     }
+    edit.add_references.extend(rests(range, job));
     for file in files {
         let keys = Span::inclusive(&file.meta.key_min, &file.meta.key_max);
         let Some(clip) = range.span.intersect(&keys) else { continue };
@@ -280,6 +311,20 @@ fn exchange(
     let gone = version.unreferenced_after(&edit);
     edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
     Some((edit, gone))
+}
+
+/// What is left of inputs that the job took only below its cut: the same files where they were, clipped.
+fn rests(range: &FileRange, job: &Job) -> Vec<ReferenceMeta> {
+    let Some(below) = &job.below else { return Vec::new() };
+    let above = Span::new(below, None);
+    let rest = |placement: Placement, input: &FileReference| {
+        let meta = &input.file.meta;
+        let keys = Span::inclusive(&meta.key_min, &meta.key_max);
+        let clip = input.clip.intersect(&above)?.intersect(&keys)?;
+        Some(ReferenceMeta { range: range.id, file: meta.number, placement, clip })
+    };
+    let young = young_inputs(range, job).filter_map(|input| rest(Placement::Young, input));
+    young.chain(run_inputs(range, job).filter_map(|input| rest(Placement::Run, input))).collect()
 }
 
 fn young_inputs<'a>(range: &'a FileRange, job: &'a Job) -> impl Iterator<Item = &'a FileReference> {

@@ -1,4 +1,5 @@
 //! Compaction: which files to merge, and merging them.
 
+mod facts;
 pub(crate) mod job;
-mod picker;
+pub(super) mod picker;

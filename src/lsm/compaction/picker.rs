@@ -1,26 +1,38 @@
-//! Which files of a range to merge next: a pure function of the range and the limits.
+//! Which files of a range to merge next: a pure function of the range, facts about its files, and limits.
 //!
-//! 1. A young file above the run that overlaps no other young file joins the run: an edit, no bytes.
+//! 1. Young files that overlap no other file of the range join the run: an edit, no bytes. Ascending and descending
+//!    data is never rewritten.
 //! 2. Young files whose bytes are at least half of what they overlap in the run merge into it, the more the better.
 //! 3. Four generations of young files of similar size that are neighbours in age merge into one.
 //! 4. Where a key would have more sources than the limit, the merge that is cheapest per source removed is forced.
-//! 5. Many small neighbours in the run, which joins leave behind, become one file.
+//! 5. Files that hold many tombstones, tombstones older than the limit, or what a fence hides, go into the run, which
+//!    drops them.
+//! 6. Many small neighbours in the run, which joins leave behind, become one file.
+//! 7. A run that has come to rest is written again, compressed.
+//!
+//! No job is long: one that would read more than `job_bytes_max` takes the part of its inputs below a key (`cut`). The
+//! references keep the rest by a clip that begins there, and the next job goes on with them.
 //!
 //! Invariants
 //! * a job's output is older or newer than every file it will overlap, as a whole;
 //! * what goes into the run takes everything older that it overlaps with it, so that tombstones may go;
+//! * a cut is a bound of clips, so that all versions of a user key are on one side of it;
+//! * a job is picked for tombstones only if everybody sees them: it drops them, and is not picked again;
 //! * while a job of the range runs, its inputs count as what they are, and only joins clear of it are picked.
 //!
 //! Why half, and why by four: `simulated_write_amplification_is_sane` below measures both.
 //!
-//! Not here: running a job (`job`), which range goes first (`background`).
+//! Not here: running a job (`job`), which range goes first (`order`), facts about real files (`facts`).
+
+mod candidate;
+mod cut;
 
 use crate::format::edit::Placement;
 use crate::format::names::{FileNumber, RangeId};
-use crate::format::span::Span;
 use crate::model::Seq;
-use crate::planted::planted;
 use crate::ranges::{Range, RangeFile, Reference};
+
+use candidate::{Bounds, Candidate, Picker, bounds};
 
 /// What bounds a range's tree.
 #[derive(Clone, Copy, Debug)]
@@ -31,16 +43,40 @@ pub(crate) struct Limits {
     pub(crate) run_file_bytes_min: u64,
     /// The length at which a job begins its next output file.
     pub(crate) run_file_bytes_max: u64,
+    /// What a job may read, as far as its inputs can be cut.
+    pub(crate) job_bytes_max: u64,
+    /// Tombstones go once all commits of their file are at or below this, if they can; zero: never for their age.
+    pub(crate) aged_below: Seq,
+    /// Everybody sees the commits up to here.
+    pub(crate) seen_below: Seq,
+    /// A run whose newest commit is at or below this rests, if nothing young lies over it; zero: none does.
+    pub(crate) rests_below: Seq,
 }
 
+/// A job reads at most about so many full files of the run: long enough that the parts of files around a cut, which are
+/// read twice, are few; short enough to be over in a second on a slow disk.
+pub(crate) const JOB_RUN_FILES: u64 = 4;
 /// Young files merge among themselves this many at a time.
 const MERGE_WIDTH: usize = 4;
 /// So many small neighbours in the run become one.
 const SMALL_NEIGHBOURS: usize = 8;
+/// From one tombstone in so many entries on a file is dense with them: a scan steps over as many dead entries as it
+/// returns live ones, or a good part of that.
+const DENSE_SHARE: u64 = 4;
+/// Fewer tombstones than this cost a scan less than opening a file: not worth a job.
+const DENSE_MIN: u64 = 256;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { sources_max: 8, run_file_bytes_min: 8 << 20, run_file_bytes_max: 64 << 20 }
+        Self {
+            sources_max: 8,
+            run_file_bytes_min: 8 << 20,
+            run_file_bytes_max: 64 << 20,
+            job_bytes_max: JOB_RUN_FILES * (64 << 20),
+            aged_below: Seq::ZERO,
+            seen_below: Seq::ZERO,
+            rests_below: Seq::ZERO,
+        }
     }
 }
 
@@ -49,36 +85,97 @@ impl Default for Limits {
 pub(crate) struct Job {
     pub(crate) range: RangeId,
     pub(crate) action: Action,
+    pub(crate) reason: Reason,
     /// Young inputs, newest first.
     pub(crate) young: Vec<FileNumber>,
     /// Inputs from the run, ascending.
     pub(crate) run: Vec<FileNumber>,
+    /// The inputs are taken below this key only, and what is left of them stays; `None`: whole.
+    pub(crate) below: Option<Box<[u8]>>,
     /// Where the output goes.
     pub(crate) placement: Placement,
-    /// No older source holds any key of the output: tombstones may go, as far as snapshots allow.
-    pub(crate) drops_tombstones: bool,
-    /// What is read.
+    /// About what is read.
     pub(crate) bytes: u64,
-    /// Reads suffer until it is done.
-    pub(crate) forced: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// The one young input moves to the run by an edit.
+    /// The young inputs move to the run by an edit.
     Join,
     /// Inputs are read and merged into new files.
     Merge,
 }
 
-/// What to do to `range` next; `busy` tells the inputs of running jobs.
-pub(crate) fn pick<F: RangeFile>(
+/// Why a job is worth doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reason {
+    /// Nothing else lies where the files are.
+    Clear,
+    /// Reads suffer until it is done.
+    Sources,
+    /// A file holds what a fence hides.
+    Fence,
+    /// Tombstones are old.
+    Age,
+    /// A file is dense with tombstones.
+    Tombstones,
+    /// Young files are large enough, against the run or against each other.
+    Size,
+    /// Neighbours in the run are small.
+    Small,
+    /// Nothing happens to the range: it is compressed.
+    Rest,
+    /// Somebody asked for it.
+    Asked,
+}
+
+/// How much of a file counts in a range, or about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) bytes: u64,
+    pub(crate) entries: u64,
+    /// At most this many delete.
+    pub(crate) tombstones: u64,
+}
+
+/// What the picker asks about files. The answers are estimates, and the same each time as long as the clip is.
+pub(crate) trait Facts<F: RangeFile> {
+    /// True for inputs of running jobs.
+    fn is_busy(&self, _file: FileNumber) -> bool {
+        false
+    }
+
+    /// What lies in the clip.
+    fn part(&self, reference: &Reference<F>) -> Part;
+
+    /// A key inside the clip that has about `bytes` of the file's part below it.
+    fn key_at(&self, reference: &Reference<F>, bytes: u64) -> Option<Box<[u8]>>;
+
+    /// A key that no tombstone of the clip is above; `None` if that is not known.
+    fn tombstones_end(&self, _reference: &Reference<F>) -> Option<Box<[u8]>> {
+        None
+    }
+
+    /// True if a fence hides entries of the part, which a merge would drop.
+    fn wants_rewrite(&self, _reference: &Reference<F>) -> bool {
+        false
+    }
+
+    /// True if the file could be stored smaller.
+    fn is_compressible(&self, _reference: &Reference<F>) -> bool {
+        false
+    }
+}
+
+/// What to do to `range` next.
+pub(crate) fn pick<F: RangeFile + Clone>(
     range: &Range<F>,
-    busy: impl Fn(FileNumber) -> bool,
+    facts: &impl Facts<F>,
     limits: &Limits,
 ) -> Option<Job> {
-    let busy = bounds(range.references().map(|(_, r)| r).filter(|r| busy(r.file.number())));
-    let picker = Picker::new(range);
+    let busy =
+        bounds(range.references().map(|(_, r)| r).filter(|r| facts.is_busy(r.file.number())));
+    let picker = Picker::new(range, facts, limits);
     if let Some(job) = picker.join(busy.as_ref()) {
         return Some(job);
     }
@@ -86,22 +183,29 @@ pub(crate) fn pick<F: RangeFile>(
         return None;
     }
     let into_run = picker.run_candidates();
-    let by_four = picker.windows(MERGE_WIDTH..=MERGE_WIDTH);
     let worthwhile = into_run.iter().filter(|c| picker.is_worthwhile(c));
     if let Some(candidate) = worthwhile.max_by_key(|candidate| candidate.young.len()) {
-        return Some(picker.job(candidate, false));
+        return Some(picker.job(candidate, Reason::Size));
     }
+    let by_four = picker.windows(MERGE_WIDTH..=MERGE_WIDTH);
     let similar = by_four.iter().filter(|candidate| picker.is_similar(candidate));
     if let Some(candidate) = similar.min_by_key(|candidate| picker.bytes(candidate)) {
-        return Some(picker.job(candidate, false));
+        return Some(picker.job(candidate, Reason::Size));
     }
-    if picker.depth() + usize::from(!range.run.is_empty()) > limits.sources_max {
+    if sources(range) > limits.sources_max {
         let windows = picker.windows(2..=range.young.len());
         let all = into_run.iter().chain(&windows);
         let cheapest = all.min_by_key(|candidate| picker.cost_per_source(candidate));
-        return cheapest.map(|candidate| picker.job(candidate, true));
+        return cheapest.map(|candidate| picker.job(candidate, Reason::Sources));
     }
-    picker.small_neighbours(limits).map(|candidate| picker.job(&candidate, false))
+    picker.spent().or_else(|| picker.small_neighbours()).or_else(|| picker.rest())
+}
+
+/// How many files a point read looks at, for the worst key.
+pub(crate) fn sources<F: RangeFile>(range: &Range<F>) -> usize {
+    let at = |key: &[u8]| range.young.iter().filter(|r| r.clip.contains(key)).count();
+    let depth = range.young.iter().map(|r| at(&r.clip.low)).max().unwrap_or_default();
+    depth + usize::from(!range.run.is_empty())
 }
 
 impl Job {
@@ -110,290 +214,138 @@ impl Job {
         self.action == Action::Join
     }
 
-    /// Everything of `range` into its run; `None` if that is so already.
-    pub(crate) fn whole<F: RangeFile>(range: &Range<F>) -> Option<Job> {
-        if range.young.is_empty() && range.run.is_empty() {
-            return None;
-        }
-        let numbers = |files: &[Reference<F>]| files.iter().map(|r| r.file.number()).collect();
-        Some(Job {
-            range: range.id,
-            action: Action::Merge,
-            young: numbers(&range.young),
-            run: numbers(&range.run),
+    /// The young files `young`, and the run from key `from` on, into the run; as much of that as a job may read.
+    /// `None` if there is nothing. Requires: `young` are the oldest young files.
+    pub(crate) fn whole<F: RangeFile + Clone>(
+        range: &Range<F>,
+        facts: &impl Facts<F>,
+        limits: &Limits,
+        young: &[FileNumber],
+        from: &[u8],
+    ) -> Option<Job> {
+        let picker = Picker::new(range, facts, limits);
+        let first = range.run.partition_point(|reference| *reference.clip.low < *from);
+        let is_meant = |i: &usize| young.contains(&range.young[*i].file.number());
+        let candidate = Candidate {
+            young: (0..range.young.len()).filter(is_meant).collect(),
+            run: first..range.run.len(),
             placement: Placement::Run,
-            drops_tombstones: true,
-            bytes: range.references().map(|(_, r)| r.file.bytes()).sum(),
-            forced: false,
-        })
+        };
+        let is_empty = candidate.young.is_empty() && candidate.run.is_empty();
+        (!is_empty).then(|| picker.job(&candidate, Reason::Asked))
     }
 }
 
-/// Files that could be merged: positions in the range's lists.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Candidate {
-    /// Ascending: newest first.
-    young: Vec<usize>,
-    run: std::ops::Range<usize>,
-    placement: Placement,
-}
-
-struct Picker<'a, F> {
-    range: &'a Range<F>,
-    /// Of each young file: files whose Seqs interlace, such as the outputs of one job, are one generation.
-    generations: Vec<usize>,
-}
-
-impl<'r, F: RangeFile> Picker<'r, F> {
-    fn new(range: &'r Range<F>) -> Self {
-        let mut generations = Vec::with_capacity(range.young.len());
-        let (mut generation, mut oldest) = (0, Seq::MAX);
-        for reference in &range.young {
-            let (seq_min, seq_max) = reference.file.seqs();
-            if seq_max < oldest {
-                generation += 1;
-            }
-            oldest = oldest.min(seq_min);
-            generations.push(generation);
-        }
-        Self { range, generations }
-    }
-
-    /// A young file wholly above the run, clear of all other young files and of running jobs.
+impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
+    /// Young files that overlap nothing, clear of running jobs: all of them at once.
     fn join(&self, busy: Option<&Bounds>) -> Option<Job> {
         let young = &self.range.young;
-        let above = |r: &Reference<F>| {
-            self.range.run.last().is_none_or(|last| last.clip.ends_before(&r.clip.low))
-        };
         let alone = |i: usize, r: &Reference<F>| {
-            let others = young.iter().enumerate().filter(|(j, _)| *j != i);
-            others.into_iter().all(|(_, other)| !other.clip.overlaps(&r.clip))
+            let mut others = young.iter().enumerate().filter(|(j, _)| *j != i);
+            others.all(|(_, other)| !other.clip.overlaps(&r.clip))
         };
         let clear = |r: &Reference<F>| busy.is_none_or(|busy| !busy.span.overlaps(&r.clip));
-        // The oldest first: the others may follow.
-        let found = (0..young.len()).rev().find(|i| {
-            let reference = &young[*i];
-            above(reference) && clear(reference) && alone(*i, reference)
-        })?;
-        Some(Job {
+        let joins = |i: usize, r: &Reference<F>| {
+            self.range.run_in(&r.clip).is_empty() && clear(r) && alone(i, r)
+        };
+        let found = young.iter().enumerate().filter(|(i, r)| joins(*i, r));
+        let young: Vec<_> = found.map(|(_, r)| r.file.number()).collect();
+        (!young.is_empty()).then(|| Job {
             range: self.range.id,
             action: Action::Join,
-            young: vec![young[found].file.number()],
+            reason: Reason::Clear,
+            young,
             run: Vec::new(),
+            below: None,
             placement: Placement::Run,
-            drops_tombstones: false,
             bytes: 0,
-            forced: false,
         })
     }
 
-    /// What could go into the run: the oldest young files and each alone, with all that must go with them.
-    fn run_candidates(&self) -> Vec<Candidate> {
-        let count = self.range.young.len();
-        let suffixes = (0..count).map(|from| (from..count).collect());
-        let singles = (0..count).map(|i| vec![i]);
-        let mut candidates: Vec<Candidate> = Vec::new();
-        for young in suffixes.chain(singles) {
-            let candidate = self.close(young, 0..0);
-            if !candidates.contains(&candidate) {
-                candidates.push(candidate);
-            }
+    /// The file with the most tombstones that a merge into the run would drop for good, or one that a fence reaches.
+    fn spent(&self) -> Option<Job> {
+        let limits = self.limits;
+        let references = || self.range.references().map(|(_, reference)| reference);
+        let of_fence = references().find(|r| self.facts.wants_rewrite(r));
+        if let Some(reference) = of_fence {
+            return self.rewrite(reference, Reason::Fence);
         }
-        candidates
-    }
-
-    /// Adds whatever the output would overlap and that is not newer as a whole, until nothing is missing.
-    fn close(&self, mut young: Vec<usize>, mut run: std::ops::Range<usize>) -> Candidate {
-        while let Some(bounds) = bounds(self.inputs(&young, &run)) {
-            let overlapped = self.run_positions(&bounds.span);
-            let overlapped = if planted!("merge-leaves-run-files") { 0..0 } else { overlapped };
-            let missing: Vec<usize> = (0..self.range.young.len())
-                .filter(|i| !young.contains(i))
-                .filter(|i| {
-                    let other = &self.range.young[*i];
-                    other.clip.overlaps(&bounds.span) && other.file.seqs().0 <= bounds.seq_max
-                })
-                .collect();
-            if missing.is_empty() && overlapped == run {
-                break;
-            }
-            young.extend(missing);
-            run = overlapped;
-        }
-        young.sort_unstable();
-        Candidate { young, run, placement: Placement::Run }
-    }
-
-    /// Young files that overlap one another and are neighbours in age, `widths` generations at a time.
-    fn windows(&self, widths: std::ops::RangeInclusive<usize>) -> Vec<Candidate> {
-        let young = &self.range.young;
-        let mut candidates: Vec<Candidate> = Vec::new();
-        for seed in young {
-            let overlapping: Vec<usize> =
-                (0..young.len()).filter(|i| young[*i].clip.overlaps(&seed.clip)).collect();
-            let mut generations: Vec<usize> =
-                overlapping.iter().map(|i| self.generations[*i]).collect();
-            generations.dedup();
-            for width in widths.clone() {
-                for window in generations.windows(width) {
-                    let chosen = overlapping.iter().copied();
-                    let chosen = chosen.filter(|i| window.contains(&self.generations[*i]));
-                    let candidate = self.close_young(chosen.collect());
-                    if self.stays_ordered(&candidate) && !candidates.contains(&candidate) {
-                        candidates.push(candidate);
-                    }
-                }
-            }
-        }
-        candidates
-    }
-
-    /// Adds the young files that the output would overlap in keys and Seqs, until none is missing.
-    fn close_young(&self, mut young: Vec<usize>) -> Candidate {
-        while let Some(bounds) = bounds(self.inputs(&young, &(0..0))) {
-            let before = young.len();
-            for (i, other) in self.range.young.iter().enumerate() {
-                let (seq_min, seq_max) = other.file.seqs();
-                let between = seq_min <= bounds.seq_max && bounds.seq_min <= seq_max;
-                if between && other.clip.overlaps(&bounds.span) && !young.contains(&i) {
-                    young.push(i);
-                }
-            }
-            if young.len() == before {
-                break;
-            }
-        }
-        young.sort_unstable();
-        Candidate { young, run: 0..0, placement: Placement::Young }
-    }
-
-    /// True if the one output is older or newer than every other file it overlaps.
-    fn stays_ordered(&self, candidate: &Candidate) -> bool {
-        let Some(bounds) = bounds(self.inputs(&candidate.young, &candidate.run)) else {
-            return false;
+        let parts = || references().zip(self.young_parts.iter().chain(&self.run_parts));
+        // What somebody may not see yet would stay, and be picked again and again.
+        let droppable = || {
+            parts().filter(|(r, part)| part.tombstones > 0 && r.file.seqs().1 <= limits.seen_below)
         };
-        let young = self.range.young.iter().enumerate();
-        let others = young
-            .filter(|(i, other)| !candidate.young.contains(i) && other.clip.overlaps(&bounds.span));
-        let disjoint = |other: &Reference<F>| {
-            let (seq_min, seq_max) = other.file.seqs();
-            seq_max < bounds.seq_min || seq_min > bounds.seq_max
+        let aged = droppable().filter(|(r, _)| r.file.seqs().1 <= limits.aged_below);
+        let oldest = aged.min_by_key(|(r, _)| r.file.seqs().1);
+        if let Some((reference, _)) = oldest {
+            return self.rewrite(reference, Reason::Age);
+        }
+        let is_dense = |tombstones: u64, entries: u64| {
+            tombstones >= DENSE_MIN && tombstones.saturating_mul(DENSE_SHARE) >= entries
         };
-        let above_run = |run: &Reference<F>| run.file.seqs().1 < bounds.seq_min;
-        let run = self.range.run_in(&bounds.span);
-        others.into_iter().all(|(_, other)| disjoint(other)) && run.iter().all(above_run)
+        let all = droppable().map(|(_, part)| part.tombstones).sum();
+        let whole_range = is_dense(all, parts().map(|(_, part)| part.entries).sum());
+        let dense = droppable().filter(|(_, p)| whole_range || is_dense(p.tombstones, p.entries));
+        let (reference, _) = dense.max_by_key(|(_, part)| part.tombstones)?;
+        self.rewrite(reference, Reason::Tombstones)
     }
 
-    /// At least half as large as what it overlaps.
-    fn is_worthwhile(&self, candidate: &Candidate) -> bool {
-        let overlapped = self.range.run[candidate.run.clone()].iter();
-        let overlapped: u64 = overlapped.map(|r| r.file.bytes()).sum();
-        (self.bytes(candidate) - overlapped).saturating_mul(2) >= overlapped
-    }
-
-    /// No generation makes up more than half.
-    fn is_similar(&self, candidate: &Candidate) -> bool {
-        let bytes_of = |generation: usize| -> u64 {
-            let members = candidate.young.iter().filter(|i| self.generations[**i] == generation);
-            members.map(|i| self.range.young[*i].file.bytes()).sum()
-        };
-        let generations = candidate.young.iter().map(|i| self.generations[*i]);
-        let largest = generations.map(bytes_of).max().unwrap_or_default();
-        largest.saturating_mul(2) <= self.bytes(candidate)
-    }
-
-    fn cost_per_source(&self, candidate: &Candidate) -> u64 {
-        let sources = candidate.young.len() + usize::from(!candidate.run.is_empty());
-        self.bytes(candidate) / (sources as u64).saturating_sub(1).max(1)
-    }
-
-    /// The most young files that hold one key.
-    fn depth(&self) -> usize {
-        let young = &self.range.young;
-        let at = |key: &[u8]| young.iter().filter(|r| r.clip.contains(key)).count();
-        young.iter().map(|r| at(&r.clip.low)).max().unwrap_or_default()
+    /// `reference` goes into the run, up to its last tombstone if that is what counts.
+    fn rewrite(&self, reference: &Reference<F>, reason: Reason) -> Option<Job> {
+        let number = reference.file.number();
+        let young = self.range.young.iter().position(|r| r.file.number() == number);
+        let run = self.range.run.iter().position(|r| r.file.number() == number);
+        let run = run.map_or(0..0, |at| at..at + 1);
+        let candidate = self.close(young.into_iter().collect(), run);
+        let mut job = self.job(&candidate, reason);
+        let end = self.facts.tombstones_end(reference).filter(|_| reason != Reason::Fence);
+        if let Some(end) = end
+            && job.below.as_ref().is_none_or(|below| end < *below)
+            && self.is_inside(&candidate, &end)
+        {
+            job = self.cut_job(&candidate, reason, Some(end));
+        }
+        Some(job)
     }
 
     /// The first stretch of the run that consists of small files.
-    fn small_neighbours(&self, limits: &Limits) -> Option<Candidate> {
-        let is_small = |r: &Reference<F>| r.file.bytes() < limits.run_file_bytes_min / 2;
+    fn small_neighbours(&self) -> Option<Job> {
+        let limits = self.limits;
         let mut from = 0;
-        for (i, reference) in self.range.run.iter().enumerate() {
-            if !is_small(reference) {
+        for (i, part) in self.run_parts.iter().enumerate() {
+            if part.bytes >= limits.run_file_bytes_min / 2 {
                 from = i + 1;
             } else if i + 1 - from == SMALL_NEIGHBOURS {
                 let candidate = self.close(Vec::new(), from..i + 1);
                 // They are merged for themselves, not to drag young files in.
                 let becomes_one = self.bytes(&candidate) <= limits.run_file_bytes_max;
-                return (candidate.young.is_empty() && becomes_one).then_some(candidate);
+                let is_meant = candidate.young.is_empty() && becomes_one;
+                return is_meant.then(|| self.job(&candidate, Reason::Small));
             }
         }
         None
     }
 
-    fn inputs<'a>(
-        &'a self,
-        young: &'a [usize],
-        run: &'a std::ops::Range<usize>,
-    ) -> impl Iterator<Item = &'a Reference<F>> {
-        let young = young.iter().map(|i| &self.range.young[*i]);
-        young.chain(&self.range.run[run.clone()])
-    }
-
-    fn bytes(&self, candidate: &Candidate) -> u64 {
-        self.inputs(&candidate.young, &candidate.run).map(|r| r.file.bytes()).sum()
-    }
-
-    fn run_positions(&self, span: &Span) -> std::ops::Range<usize> {
-        let run = &self.range.run;
-        let from = run.partition_point(|reference| reference.clip.ends_before(&span.low));
-        let len = self.range.run_in(span).len();
-        if len == 0 { 0..0 } else { from..from + len }
-    }
-
-    fn job(&self, candidate: &Candidate, forced: bool) -> Job {
-        let number = |reference: &Reference<F>| reference.file.number();
-        Job {
-            range: self.range.id,
-            action: Action::Merge,
-            young: candidate.young.iter().map(|i| number(&self.range.young[*i])).collect(),
-            run: self.range.run[candidate.run.clone()].iter().map(number).collect(),
-            placement: candidate.placement,
-            drops_tombstones: candidate.placement == Placement::Run,
-            bytes: self.bytes(candidate),
-            forced,
+    /// The first files of a run that rests and could be smaller.
+    fn rest(&self) -> Option<Job> {
+        let limits = self.limits;
+        let is_at_rest = |r: &Reference<F>| r.file.seqs().1 <= limits.rests_below;
+        if !self.range.young.is_empty() || !self.range.run.iter().all(is_at_rest) {
+            return None;
         }
+        let is_large = |r: &&Reference<F>| self.facts.is_compressible(r);
+        let first = self.range.run.iter().position(|r| is_large(&r))?;
+        let rest = &self.range.run[first..];
+        let mut bytes = 0;
+        let mut fits = |(i, r): &(usize, &Reference<F>)| {
+            bytes += self.run_parts[first + i].bytes;
+            is_large(r) && (*i == 0 || bytes <= limits.job_bytes_max)
+        };
+        let count = rest.iter().enumerate().take_while(|file| fits(file)).count();
+        let candidate =
+            Candidate { young: Vec::new(), run: first..first + count, placement: Placement::Run };
+        Some(self.job(&candidate, Reason::Rest))
     }
-}
-
-/// What files cover together.
-struct Bounds {
-    span: Span,
-    seq_min: Seq,
-    seq_max: Seq,
-}
-
-fn bounds<'a, F: RangeFile + 'a>(
-    references: impl Iterator<Item = &'a Reference<F>>,
-) -> Option<Bounds> {
-    references.fold(None, |bounds: Option<Bounds>, reference| {
-        let (seq_min, seq_max) = reference.file.seqs();
-        let clip = &reference.clip;
-        Some(match bounds {
-            None => Bounds { span: clip.clone(), seq_min, seq_max },
-            Some(mut b) => {
-                b.seq_min = b.seq_min.min(seq_min);
-                b.seq_max = b.seq_max.max(seq_max);
-                if clip.low < b.span.low {
-                    b.span.low = clip.low.clone();
-                }
-                if b.span.high.is_some() && !b.span.covers(clip) {
-                    b.span.high.clone_from(&clip.high);
-                }
-                b
-            }
-        })
-    })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use loom::thread;
 
-use super::super::picker::Action;
+use super::super::picker::{Action, Reason};
 use super::*;
 use crate::codec::HashSeed;
 use crate::format::edit::{Identity, RangeMeta};
@@ -71,12 +71,12 @@ fn merge_of(young: [u64; 2], placement: Placement, output: u64) -> (Job, NewFile
     let job = Job {
         range: RANGE,
         action: Action::Merge,
+        reason: Reason::Size,
         young: young.map(FileNumber).to_vec(),
         run: Vec::new(),
         placement,
-        drops_tombstones: false,
+        below: None,
         bytes: 2000,
-        forced: false,
     };
     (job, NewFile { meta: file(output, (older, newer)), tables: vec![TableId(1)] })
 }

@@ -1,0 +1,262 @@
+//! Sets of files that may be merged: what must go together so that order is kept, and what it costs.
+
+use crate::format::edit::Placement;
+use crate::format::span::Span;
+use crate::model::Seq;
+use crate::planted::planted;
+use crate::ranges::{Range, RangeFile, Reference};
+
+use super::{Action, Facts, Job, Limits, Part, Reason};
+
+/// Files that could be merged: positions in the range's lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    /// Ascending: newest first.
+    pub(super) young: Vec<usize>,
+    pub(super) run: std::ops::Range<usize>,
+    pub(super) placement: Placement,
+}
+
+/// A range and what is known about its files.
+pub(super) struct Picker<'a, F, A> {
+    pub(super) range: &'a Range<F>,
+    pub(super) facts: &'a A,
+    pub(super) limits: &'a Limits,
+    pub(super) young_parts: Vec<Part>,
+    pub(super) run_parts: Vec<Part>,
+}
+
+/// What files cover together.
+pub(super) struct Bounds {
+    pub(super) span: Span,
+    seq_min: Seq,
+    seq_max: Seq,
+}
+
+impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
+    pub(super) fn new(range: &'r Range<F>, facts: &'r A, limits: &'r Limits) -> Self {
+        let part = |r: &Reference<F>| {
+            let part = facts.part(r);
+            Part { bytes: part.bytes.min(r.file.bytes()), ..part }
+        };
+        let parts = |files: &[Reference<F>]| files.iter().map(part).collect();
+        let (young_parts, run_parts) = (parts(&range.young), parts(&range.run));
+        Self { range, facts, limits, young_parts, run_parts }
+    }
+
+    /// What could go into the run: the oldest young files and each alone, with all that must go with them.
+    pub(super) fn run_candidates(&self) -> Vec<Candidate> {
+        let count = self.range.young.len();
+        let suffixes = (0..count).map(|from| (from..count).collect());
+        let singles = (0..count).map(|i| vec![i]);
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for young in suffixes.chain(singles) {
+            let candidate = self.close(young, 0..0);
+            if !candidates.contains(&candidate) {
+                candidates.push(candidate);
+            }
+        }
+        candidates
+    }
+
+    /// Adds whatever the output would overlap and that is not newer as a whole, until nothing is missing.
+    pub(super) fn close(
+        &self,
+        mut young: Vec<usize>,
+        mut run: std::ops::Range<usize>,
+    ) -> Candidate {
+        while let Some(bounds) = bounds(self.inputs(&young, &run)) {
+            let overlapped = self.run_positions(&bounds.span);
+            let overlapped = if planted!("merge-leaves-run-files") { 0..0 } else { overlapped };
+            let missing: Vec<usize> = (0..self.range.young.len())
+                .filter(|i| !young.contains(i))
+                .filter(|i| {
+                    let other = &self.range.young[*i];
+                    other.clip.overlaps(&bounds.span) && other.file.seqs().0 <= bounds.seq_max
+                })
+                .collect();
+            if missing.is_empty() && overlapped == run {
+                break;
+            }
+            young.extend(missing);
+            run = overlapped;
+        }
+        young.sort_unstable();
+        Candidate { young, run, placement: Placement::Run }
+    }
+
+    /// Young files that overlap one another and are neighbours in age, `widths` generations at a time.
+    pub(super) fn windows(&self, widths: std::ops::RangeInclusive<usize>) -> Vec<Candidate> {
+        let young = &self.range.young;
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for seed in young {
+            let overlapping: Vec<usize> =
+                (0..young.len()).filter(|i| young[*i].clip.overlaps(&seed.clip)).collect();
+            let of_each = self.generations(&overlapping);
+            let mut generations = of_each.clone();
+            generations.dedup();
+            for width in widths.clone() {
+                for window in generations.windows(width) {
+                    let chosen = overlapping.iter().zip(&of_each);
+                    let chosen = chosen.filter(|(_, generation)| window.contains(generation));
+                    let candidate = self.close_young(chosen.map(|(i, _)| *i).collect());
+                    if self.stays_ordered(&candidate) && !candidates.contains(&candidate) {
+                        candidates.push(candidate);
+                    }
+                }
+            }
+        }
+        candidates
+    }
+
+    /// The generation of each young file: those whose Seqs interlace, such as the outputs of one job, are one. What
+    /// does not overlap is not asked: a part that was merged, and the rest of its inputs, are not of one age.
+    fn generations(&self, young: &[usize]) -> Vec<usize> {
+        let (mut generation, mut oldest) = (0, Seq::MAX);
+        let next = |i: &usize| {
+            let (seq_min, seq_max) = self.range.young[*i].file.seqs();
+            if seq_max < oldest {
+                generation += 1;
+            }
+            oldest = oldest.min(seq_min);
+            generation
+        };
+        young.iter().map(next).collect()
+    }
+
+    /// Adds the young files that the output would overlap in keys and Seqs, until none is missing.
+    fn close_young(&self, mut young: Vec<usize>) -> Candidate {
+        while let Some(bounds) = bounds(self.inputs(&young, &(0..0))) {
+            let before = young.len();
+            for (i, other) in self.range.young.iter().enumerate() {
+                let (seq_min, seq_max) = other.file.seqs();
+                let between = seq_min <= bounds.seq_max && bounds.seq_min <= seq_max;
+                if between && other.clip.overlaps(&bounds.span) && !young.contains(&i) {
+                    young.push(i);
+                }
+            }
+            if young.len() == before {
+                break;
+            }
+        }
+        young.sort_unstable();
+        Candidate { young, run: 0..0, placement: Placement::Young }
+    }
+
+    /// True if the one output is older or newer than every other file it overlaps.
+    fn stays_ordered(&self, candidate: &Candidate) -> bool {
+        let Some(bounds) = bounds(self.inputs(&candidate.young, &candidate.run)) else {
+            return false;
+        };
+        let young = self.range.young.iter().enumerate();
+        let mut others = young
+            .filter(|(i, other)| !candidate.young.contains(i) && other.clip.overlaps(&bounds.span));
+        let disjoint = |other: &Reference<F>| {
+            let (seq_min, seq_max) = other.file.seqs();
+            seq_max < bounds.seq_min || seq_min > bounds.seq_max
+        };
+        let above_run = |run: &Reference<F>| run.file.seqs().1 < bounds.seq_min;
+        let run = self.range.run_in(&bounds.span);
+        others.all(|(_, other)| disjoint(other)) && run.iter().all(above_run)
+    }
+
+    /// At least half as large as what it overlaps.
+    pub(super) fn is_worthwhile(&self, candidate: &Candidate) -> bool {
+        let overlapped = self.run_bytes(candidate);
+        (self.bytes(candidate) - overlapped).saturating_mul(2) >= overlapped
+    }
+
+    /// No generation makes up more than half.
+    pub(super) fn is_similar(&self, candidate: &Candidate) -> bool {
+        let generations = self.generations(&candidate.young);
+        let bytes_of = |generation: usize| -> u64 {
+            let members = candidate.young.iter().zip(&generations);
+            let members = members.filter(|(_, of)| **of == generation);
+            members.map(|(i, _)| self.young_parts[*i].bytes).sum()
+        };
+        let largest = generations.iter().map(|of| bytes_of(*of)).max().unwrap_or_default();
+        largest.saturating_mul(2) <= self.bytes(candidate)
+    }
+
+    pub(super) fn cost_per_source(&self, candidate: &Candidate) -> u64 {
+        let sources = candidate.young.len() + usize::from(!candidate.run.is_empty());
+        self.bytes(candidate) / (sources as u64).saturating_sub(1).max(1)
+    }
+
+    pub(super) fn inputs<'a>(
+        &'a self,
+        young: &'a [usize],
+        run: &'a std::ops::Range<usize>,
+    ) -> impl Iterator<Item = &'a Reference<F>> {
+        let young = young.iter().map(|i| &self.range.young[*i]);
+        young.chain(&self.range.run[run.clone()])
+    }
+
+    pub(super) fn bytes(&self, candidate: &Candidate) -> u64 {
+        let young: u64 = candidate.young.iter().map(|i| self.young_parts[*i].bytes).sum();
+        young + self.run_bytes(candidate)
+    }
+
+    fn run_bytes(&self, candidate: &Candidate) -> u64 {
+        self.run_parts[candidate.run.clone()].iter().map(|part| part.bytes).sum()
+    }
+
+    fn run_positions(&self, span: &Span) -> std::ops::Range<usize> {
+        let run = &self.range.run;
+        let from = run.partition_point(|reference| reference.clip.ends_before(&span.low));
+        let len = self.range.run_in(span).len();
+        if len == 0 { 0..0 } else { from..from + len }
+    }
+
+    /// The job that merges `candidate`, or as much of it as a job may read.
+    pub(super) fn job(&self, candidate: &Candidate, reason: Reason) -> Job {
+        self.cut_job(candidate, reason, self.cut(candidate))
+    }
+
+    /// The job that merges what `candidate` has below a key.
+    pub(super) fn cut_job(
+        &self,
+        candidate: &Candidate,
+        reason: Reason,
+        below: Option<Box<[u8]>>,
+    ) -> Job {
+        let is_below = |r: &&Reference<F>| below.as_ref().is_none_or(|key| r.clip.low < *key);
+        let number = |reference: &Reference<F>| reference.file.number();
+        let young = candidate.young.iter().map(|i| &self.range.young[*i]).filter(is_below);
+        let run = self.range.run[candidate.run.clone()].iter().filter(is_below);
+        let bytes = below.as_ref().map(|key| self.bytes_below(candidate, key));
+        Job {
+            range: self.range.id,
+            action: Action::Merge,
+            reason,
+            young: young.map(number).collect(),
+            run: run.map(number).collect(),
+            bytes: bytes.unwrap_or_else(|| self.bytes(candidate)),
+            below,
+            placement: candidate.placement,
+        }
+    }
+}
+
+pub(super) fn bounds<'a, F: RangeFile + 'a>(
+    references: impl Iterator<Item = &'a Reference<F>>,
+) -> Option<Bounds> {
+    references.fold(None, |bounds: Option<Bounds>, reference| {
+        let (seq_min, seq_max) = reference.file.seqs();
+        let clip = &reference.clip;
+        Some(match bounds {
+            None => Bounds { span: clip.clone(), seq_min, seq_max },
+            Some(mut b) => {
+                b.seq_min = b.seq_min.min(seq_min);
+                b.seq_max = b.seq_max.max(seq_max);
+                if clip.low < b.span.low {
+                    b.span.low = clip.low.clone();
+                }
+                if b.span.high.is_some() && !b.span.covers(clip) {
+                    b.span.high.clone_from(&clip.high);
+                }
+                b
+            }
+        })
+    })
+}

@@ -1,0 +1,75 @@
+//! Where a job that would be too long ends: at a key, below which it takes its inputs.
+//!
+//! Invariants
+//! * something lies below the cut, and something at or above it: every job gets on, and none is cut for nothing.
+
+use crate::format::span::Span;
+use crate::ranges::{RangeFile, Reference};
+
+use super::Facts;
+use super::candidate::{Candidate, Picker, bounds};
+
+impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
+    /// The key at which a merge of `candidate` ends, if it would read too much otherwise.
+    ///
+    /// 1. The last boundary between files of the run up to which the job reads no more than it may: nothing is left
+    ///    of the files below it.
+    /// 2. Else, if there is one, the first boundary, unless the job would read twice as much.
+    /// 3. Else a key from the index of the largest input.
+    pub(super) fn cut(&self, candidate: &Candidate) -> Option<Box<[u8]>> {
+        let (bytes, most) = (self.bytes(candidate), self.limits.job_bytes_max);
+        if bytes <= most {
+            return None;
+        }
+        let run = &self.range.run[candidate.run.clone()];
+        let boundaries =
+            run.iter().map(|r| &r.clip.low).filter(|key| self.is_inside(candidate, key));
+        let mut found = None;
+        for key in boundaries {
+            let below = self.bytes_below(candidate, key);
+            let is_first = found.is_none();
+            if below > most && !(is_first && below <= most.saturating_mul(2)) {
+                break;
+            }
+            found = Some(key.clone());
+            if below > most {
+                break;
+            }
+        }
+        found.or_else(|| self.key_of_index(candidate, bytes))
+    }
+
+    /// A key that has as much of the largest input below it as the job may read of the whole.
+    fn key_of_index(&self, candidate: &Candidate, bytes: u64) -> Option<Box<[u8]>> {
+        let young = candidate.young.iter().map(|i| (&self.range.young[*i], &self.young_parts[*i]));
+        let run = candidate.run.clone().map(|i| (&self.range.run[i], &self.run_parts[i]));
+        let (largest, part) = young.chain(run).max_by_key(|(_, part)| part.bytes)?;
+        let share = u128::from(part.bytes) * u128::from(self.limits.job_bytes_max);
+        let share = u64::try_from(share / u128::from(bytes.max(1))).unwrap_or(u64::MAX);
+        let key = self.facts.key_at(largest, share)?;
+        self.is_inside(candidate, &key).then_some(key)
+    }
+
+    /// True if inputs lie on both sides of `key`.
+    pub(super) fn is_inside(&self, candidate: &Candidate, key: &[u8]) -> bool {
+        let bounds = bounds(self.inputs(&candidate.young, &candidate.run));
+        bounds.is_some_and(|bounds| *bounds.span.low < *key && bounds.span.contains(key))
+    }
+
+    /// About what a merge of `candidate` below `key` reads.
+    pub(super) fn bytes_below(&self, candidate: &Candidate, key: &[u8]) -> u64 {
+        let below = Span::new(&[], Some(key));
+        let bytes_of = |reference: &Reference<F>, whole: u64| {
+            if reference.clip.ends_before(key) {
+                return whole;
+            }
+            let Some(clip) = reference.clip.intersect(&below) else { return 0 };
+            self.facts.part(&Reference { file: reference.file.clone(), clip }).bytes
+        };
+        let young = candidate.young.iter();
+        let young = young.map(|i| bytes_of(&self.range.young[*i], self.young_parts[*i].bytes));
+        let run = candidate.run.clone();
+        let run = run.map(|i| bytes_of(&self.range.run[i], self.run_parts[i].bytes));
+        young.chain(run).sum()
+    }
+}

@@ -1,0 +1,230 @@
+//! How much of a file lies in a span of keys, and where its tombstones end: from indexes and zones, no row is read.
+//!
+//! Invariants
+//! * neighbouring spans add up: the parts of a file that was cut are together as long as the file, but for what a part
+//!   shorter than a block counts at least.
+//!
+//! Not here: what is done about it (`lsm::compaction`).
+
+use super::Sst;
+use super::cache::Area;
+use crate::error::Result;
+use crate::format::span::Span;
+use crate::format::sparse_index::SparsePage;
+use crate::format::zones::{ZONE_BLOCKS, flag};
+
+use super::reader::contents_at;
+
+/// About what a span has of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SstPart {
+    /// Indexes included, as far as they are for it.
+    pub(crate) bytes: u64,
+    pub(crate) entries: u64,
+    /// At most so many of the entries delete.
+    pub(crate) tombstones: u64,
+}
+
+impl Sst {
+    /// What lies in `span`, to about a block.
+    pub(crate) fn part(&self, span: &Span) -> Result<SstPart> {
+        let (from, to) = (self.first_block(&span.low)?, self.end_block(span)?);
+        let rows = self.rows_bytes();
+        let offset = |block: usize| self.handles.blocks.get(block).copied().unwrap_or_default();
+        // Less than a block is not nothing.
+        let least = rows / (2 * self.handles.len().max(1) as u64);
+        let inside = offset(to).saturating_sub(offset(from)).max(least);
+        let share = |whole: u64| {
+            let share = u128::from(whole) * u128::from(inside) / u128::from(rows.max(1));
+            u64::try_from(share).unwrap_or(u64::MAX).min(whole)
+        };
+        let tombstones = match self.meta.tombstones {
+            0 => 0,
+            all => self.spent_blocks(from, to)?.map_or(share(all), |spent| spent.entries.min(all)),
+        };
+        Ok(SstPart { bytes: share(self.meta.bytes), entries: share(self.meta.entries), tombstones })
+    }
+
+    /// A bound between blocks of `span` with about `bytes` of the file's part below it; `None` if there is none.
+    pub(crate) fn key_at(&self, span: &Span, bytes: u64) -> Result<Option<Box<[u8]>>> {
+        let from = self.first_block(&span.low)?;
+        let rows = u128::from(bytes) * u128::from(self.rows_bytes());
+        let rows = u64::try_from(rows / u128::from(self.meta.bytes.max(1))).unwrap_or(u64::MAX);
+        let start = self.handles.blocks.get(from).copied().unwrap_or_default();
+        let wanted = self.handles.blocks.partition_point(|at| *at < start.saturating_add(rows));
+        for block in [wanted, wanted.saturating_sub(1), from + 1] {
+            if let Some(key) = self.separator(block)?
+                && *key > *span.low
+                && span.contains(&key)
+            {
+                return Ok(Some(key));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A bound of blocks that every tombstone in `span` is below; `None` if there is none below the end of the file, or
+    /// no tombstone, or if the file does not say.
+    pub(crate) fn tombstones_end(&self, span: &Span) -> Result<Option<Box<[u8]>>> {
+        let (from, to) = (self.first_block(&span.low)?, self.end_block(span)?);
+        match self.spent_blocks(from, to)? {
+            Some(spent) if spent.entries > 0 => self.separator(spent.end),
+            _ => Ok(None),
+        }
+    }
+
+    /// The first block whose separator is not below `key`; the block before may hold the key, too.
+    fn first_block(&self, key: &[u8]) -> Result<usize> {
+        if *key <= *self.meta.key_min {
+            return Ok(0);
+        }
+        Ok((self.block_of(key, true)? + 1).min(self.handles.len()))
+    }
+
+    fn end_block(&self, span: &Span) -> Result<usize> {
+        match &span.high {
+            Some(high) if **high <= *self.meta.key_max => self.first_block(high),
+            _ => Ok(self.handles.len()),
+        }
+    }
+
+    fn rows_bytes(&self) -> u64 {
+        let blocks = &self.handles.blocks;
+        let ends = blocks.first().zip(blocks.last());
+        ends.map_or(0, |(first, last)| last.saturating_sub(*first))
+    }
+
+    /// The blocks with tombstones from the one before `from` up to `to`; `None` for a file without zones.
+    fn spent_blocks(&self, from: usize, to: usize) -> Result<Option<Spent>> {
+        let from = from.saturating_sub(1);
+        let mut spent = Spent { entries: 0, end: 0 };
+        for page in from / ZONE_BLOCKS..to.div_ceil(ZONE_BLOCKS) {
+            let first = page * ZONE_BLOCKS;
+            let found = self.zone_page(page, |zones| {
+                for i in 0..zones.len() {
+                    let Some(meta) = zones.meta(i) else { continue };
+                    let is_inside = first + i >= from && first + i < to;
+                    if is_inside && meta.flags & flag::TOMBSTONES != 0 {
+                        spent.entries += u64::from(meta.entries);
+                        spent.end = first + i + 1;
+                    }
+                }
+            })?;
+            if found.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(spent))
+    }
+
+    /// The bound below block `block`: all keys before are below it, or are it if their versions go on.
+    fn separator(&self, block: usize) -> Result<Option<Box<[u8]>>> {
+        if block == 0 || block >= self.handles.len() {
+            return Ok(None);
+        }
+        let (number, index) = (block / self.handles.fanout, block % self.handles.fanout);
+        let range = self.handles.page(number).unwrap_or_default();
+        let contents = self.source.block(Area::Sparse, number, range.clone(), true)?;
+        let separator = SparsePage::parse(&contents).and_then(|page| page.separator(index));
+        let (prefix, suffix) =
+            separator.map_err(|error| self.source.decode(contents_at(&range), error))?;
+        Ok(Some([prefix, suffix].concat().into()))
+    }
+}
+
+/// Blocks with tombstones.
+struct Spent {
+    /// All of theirs.
+    entries: u64,
+    /// Behind the last one.
+    end: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::super::{BlockCache, SstOptions, SstShared, SstWriter};
+    use super::*;
+    use crate::codec::HashSeed;
+    use crate::format::Kind;
+    use crate::format::names::{FileId, FileNumber};
+    use crate::fs::{Fs, MemFs};
+    use crate::model::{Seq, Shapes};
+    use crate::options::{Codec, IoMode};
+
+    fn key(number: u64) -> Vec<u8> {
+        format!("key{number:06}").into_bytes()
+    }
+
+    /// A file of 20,000 keys without rows, of which those from 5,000 up to 7,000 delete: rows are empty otherwise.
+    fn file() -> Sst {
+        let fs: Arc<dyn Fs> = Arc::new(MemFs::new());
+        let dir = Path::new("db");
+        fs.create_dir_all(dir).unwrap();
+        let seed = HashSeed(9);
+        let options = SstOptions { block_bytes: 1 << 10, codec: Codec::None, seed };
+        let (number, id) = (FileNumber(7), FileId(8));
+        let mut writer = SstWriter::create(Arc::clone(&fs), dir, number, id, options).unwrap();
+        let shape = Arc::new(crate::model::Shape::new(Vec::new()));
+        let row = crate::model::Row { shape, body: Vec::new() };
+        for number in 0..20_000 {
+            let deletes = (5_000..7_000).contains(&number);
+            let (kind, row) =
+                if deletes { (Kind::Delete, None) } else { (Kind::Put, Some(row.as_ref())) };
+            writer.add(&key(number), Seq(number), kind, row.as_ref()).unwrap();
+        }
+        let meta = writer.finish().unwrap();
+        let cache = Arc::new(BlockCache::new(1 << 20));
+        let shared =
+            SstShared { cache, shapes: Arc::new(Shapes::new(1 << 20)), mode: IoMode::Pread, seed };
+        Sst::open(&*fs, dir, &meta, &shared).unwrap()
+    }
+
+    #[test]
+    fn parts_add_up_and_are_about_as_large_as_they_should_be() {
+        let sst = file();
+        let bounds: Vec<Vec<u8>> = [0, 10, 3_333, 5_000, 7_000, 19_000].map(key).to_vec();
+        let highs = bounds[1..].iter().map(|key| Some(key.as_slice())).chain([None]);
+        let spans = bounds.iter().zip(highs).map(|(low, high)| Span::new(low, high));
+        let parts: Vec<SstPart> = spans.map(|span| sst.part(&span).unwrap()).collect();
+        let counted: u64 = parts.iter().map(|part| part.entries).sum();
+        assert!(counted.abs_diff(20_000) < 300, "{parts:?}");
+        for (part, expected) in parts.iter().zip([10, 3_323, 1_667, 2_000, 12_000, 1_000]) {
+            assert!(part.entries.abs_diff(expected) <= 150, "{expected}: {part:?}");
+            assert!(part.bytes > 0, "{part:?}");
+        }
+        let spent: Vec<u64> = parts.iter().map(|part| part.tombstones).collect();
+        assert!(spent[0] == 0 && spent[1] == 0 && spent[3] == 2_000 && spent[5] == 0, "{spent:?}");
+        let whole = sst.part(&Span::new(&[], None)).unwrap();
+        assert_eq!((whole.bytes, whole.tombstones), (sst.meta.bytes, 2_000));
+    }
+
+    #[test]
+    fn a_cut_leaves_about_the_wanted_bytes_below_it() {
+        let sst = file();
+        for (low, high) in [(0, 20_000), (3_000, 9_000), (19_900, 20_000)] {
+            let span = Span::new(&key(low), Some(&key(high)));
+            let whole = sst.part(&span).unwrap().bytes;
+            for share in 1..10 {
+                let found = sst.key_at(&span, whole * share / 10).unwrap().unwrap();
+                assert!(span.contains(&found) && *found > *span.low);
+                let below = sst.part(&Span::new(&span.low, Some(&found))).unwrap().bytes;
+                let slack = whole / 20 + 4 * sst.meta.bytes / sst.block_count() as u64;
+                assert!(below.abs_diff(whole * share / 10) <= slack, "{low}: {share} tenths");
+            }
+        }
+        assert_eq!(sst.key_at(&Span::new(&key(40), Some(&key(41))), 1).unwrap(), None);
+    }
+
+    #[test]
+    fn tombstones_end_behind_the_last_one() {
+        let sst = file();
+        let end = |low, high| sst.tombstones_end(&Span::new(&key(low), Some(&key(high)))).unwrap();
+        let found = end(0, 20_000).unwrap();
+        assert!(*found > *key(6_999) && *found < *key(7_200), "{}", found.escape_ascii());
+        assert_eq!(end(0, 20_000), end(6_000, 10_000));
+        assert_eq!((end(0, 4_000), end(8_000, 20_000)), (None, None));
+    }
+}
