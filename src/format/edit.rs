@@ -7,12 +7,13 @@
 //!
 //! Not here: what an edit does to a version (`manifest`), which edits make sense (there too).
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::codec::{Cursor, DecodeError, HashSeed, put_varint};
 use crate::model::Seq;
 
-use super::field::{Field, FormatError, next_field, put_field};
+use super::field::{Field, FormatError, next_field, put_field, put_optional_field};
 use super::file_meta::FileMeta;
 use super::names::{FileId, FileNumber, RangeId, TableId};
 use super::span::Span;
@@ -89,8 +90,10 @@ pub(crate) struct ReferenceMeta {
     pub(crate) range: RangeId,
     pub(crate) file: FileNumber,
     pub(crate) placement: Placement,
-    /// The part of the file's keys that counts in this range.
+    /// The part of the file's keys that counts in this range; [`whole_range`](Self::whole_range) stands for the range's.
     pub(crate) clip: Span,
+    /// About how many bytes of the file that part is; `None`: as many as the file has.
+    pub(crate) bytes: Option<u64>,
 }
 
 /// Where in a range's tree.
@@ -135,6 +138,7 @@ mod tag {
     pub(super) const ADD_FENCE: u64 = 14;
     pub(super) const REMOVE_FENCE: u64 = 15;
     pub(super) const CLEAN_CLOSE: u64 = 16;
+    pub(super) const REFERENCE_BYTES: u64 = 17;
 }
 
 mod identity_tag {
@@ -145,6 +149,9 @@ mod identity_tag {
     pub(super) const WRITE_FEATURE: u64 = 5;
     pub(super) const IGNORABLE_FEATURE: u64 = 6;
 }
+
+/// About how many bytes of a file count in a range.
+type Sizes = BTreeMap<(RangeId, FileNumber), u64>;
 
 impl VersionEdit {
     /// Appends the edit as the payload of a record.
@@ -193,19 +200,29 @@ impl VersionEdit {
                 put_varint(content, close.last_seq.0);
             });
         }
+        for reference in &self.add_references {
+            let Some(bytes) = reference.bytes else { continue };
+            fields.put_optional(tag::REFERENCE_BYTES, |content| {
+                put_varint(content, reference.range.0);
+                put_varint(content, reference.file.0);
+                put_varint(content, bytes);
+            });
+        }
         out.extend_from_slice(&self.unknown);
     }
 
     /// Decodes the payload of a record.
     pub(crate) fn decode(payload: &[u8]) -> Result<VersionEdit, FormatError> {
         let mut edit = VersionEdit::default();
+        let mut sizes = BTreeMap::new();
         let mut cursor = Cursor::new(EDIT, payload);
         loop {
             let start = cursor.at();
             let Some(field) = next_field(&mut cursor)? else {
+                edit.set_sizes(&sizes);
                 return Ok(edit);
             };
-            let known = edit.read(&field).map_err(|error| error.shifted(field.at))?;
+            let known = edit.read(&field, &mut sizes).map_err(|error| error.shifted(field.at))?;
             if !known {
                 field.unknown(EDIT)?;
                 let kept = payload.get(start..cursor.at()).unwrap_or_default();
@@ -214,8 +231,17 @@ impl VersionEdit {
         }
     }
 
+    /// Sizes of references that this edit does not add are of no use: an older build may have kept them.
+    fn set_sizes(&mut self, sizes: &Sizes) {
+        if !sizes.is_empty() {
+            for reference in &mut self.add_references {
+                reference.bytes = sizes.get(&(reference.range, reference.file)).copied();
+            }
+        }
+    }
+
     /// Takes one field in; false if its tag is not known. Offsets of errors count from the content.
-    fn read(&mut self, field: &Field<'_>) -> Result<bool, FormatError> {
+    fn read(&mut self, field: &Field<'_>, sizes: &mut Sizes) -> Result<bool, FormatError> {
         let mut content = Cursor::new(EDIT, field.content);
         let c = &mut content;
         match field.tag {
@@ -244,6 +270,10 @@ impl VersionEdit {
             tag::CLEAN_CLOSE => {
                 let (log, end) = (file_number(c)?, c.varint()?);
                 self.clean_close = Some(CleanClose { log, end, last_seq: seq(c)? });
+            }
+            tag::REFERENCE_BYTES => {
+                let key = (RangeId(c.varint()?), file_number(c)?);
+                sizes.insert(key, c.varint()?);
             }
             _ => return Ok(false),
         }
@@ -328,6 +358,11 @@ impl RangeMeta {
 }
 
 impl ReferenceMeta {
+    /// The clip that means all of the range.
+    pub(crate) fn whole_range() -> Span {
+        Span::all()
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.range.0);
         put_varint(out, self.file.0);
@@ -342,7 +377,7 @@ impl ReferenceMeta {
             2 => Placement::Run,
             code => return Err(cursor.error(format!("placement {code}"))),
         };
-        Ok(Self { range, file, placement, clip: Span::decode(cursor)? })
+        Ok(Self { range, file, placement, clip: Span::decode(cursor)?, bytes: None })
     }
 }
 
@@ -383,8 +418,10 @@ impl fmt::Display for VersionEdit {
         }
         self.remove_ranges.iter().try_for_each(|id| writeln!(f, "remove range r{}", id.0))?;
         for reference in &self.add_references {
-            let ReferenceMeta { range, file, placement, clip } = reference;
-            writeln!(f, "add reference r{} {file} {placement:?} {clip}", range.0)?;
+            let ReferenceMeta { range, file, placement, clip, bytes } = reference;
+            write!(f, "add reference r{} {file} {placement:?} {clip}", range.0)?;
+            bytes.map_or(Ok(()), |bytes| write!(f, " about {bytes} bytes"))?;
+            writeln!(f)?;
         }
         for (range, file) in &self.remove_references {
             writeln!(f, "remove reference r{} {file}", range.0)?;
@@ -414,6 +451,12 @@ impl Fields<'_> {
         self.content.clear();
         fill(&mut self.content);
         put_field(self.out, tag, &self.content);
+    }
+
+    fn put_optional(&mut self, tag: u64, fill: impl FnOnce(&mut Vec<u8>)) {
+        self.content.clear();
+        fill(&mut self.content);
+        put_optional_field(self.out, tag, &self.content);
     }
 
     fn numbers(&mut self, tag: u64, numbers: impl IntoIterator<Item = u64>) {

@@ -38,8 +38,7 @@ pub(crate) fn put_field(out: &mut Vec<u8>, tag: u64, content: &[u8]) {
     put_bytes(out, content);
 }
 
-/// Appends a field that a reader may skip; this version writes none.
-#[cfg(test)]
+/// Appends a field that a reader may skip.
 pub(crate) fn put_optional_field(out: &mut Vec<u8>, tag: u64, content: &[u8]) {
     put_varint(out, tag << 1);
     put_bytes(out, content);

@@ -18,7 +18,6 @@ pub(crate) struct Span {
 
 impl Span {
     /// Every key.
-    #[cfg(test)]
     pub(crate) fn all() -> Self {
         Self { low: Box::default(), high: None }
     }

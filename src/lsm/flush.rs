@@ -13,21 +13,21 @@
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::edit::{Placement, RangeMeta, ReferenceMeta, VersionEdit};
-use crate::format::key::{table_end, table_start};
+use crate::format::edit::VersionEdit;
 use crate::format::names::{FileName, FileNumber, RangeId};
-use crate::format::span::Span;
 use crate::manifest::{Manifest, Version};
 use crate::options::{Codec, Durability};
 use crate::planted::planted;
 
 use super::Engine;
 use super::merge::Merge;
-use super::outputs::{Cut, NewFile, Outputs, Retention};
+use super::outputs::{Boundaries, Cut, NewFile, Outputs, Retention};
+use super::place::place;
 use super::view::Slot;
 
-/// A flush begins a new file at a new table once a file is this long: no tiny file for each of many tables.
-const TABLE_CUT_BYTES: u64 = 1 << 20;
+/// A flush begins a new file at a new range once a file is this long: no tiny file for each of many ranges or tables,
+/// and no range keeps much of its neighbours' alive. So a flush of n bytes makes at most n / 1 MiB files and two more.
+const BOUNDARY_BYTES: u64 = 1 << 20;
 
 /// A flush between its two halves: files that are written, and that nothing names yet.
 pub(crate) struct Flush {
@@ -119,8 +119,10 @@ impl Engine {
             version.sources(key).next().is_some() && !planted!("flush-drops-tombstones")
         };
         let retention = Retention::new(horizon, dead, older);
-        let cut = Cut { file_bytes: u64::MAX, table_bytes: TABLE_CUT_BYTES };
-        Outputs::new(self, cut, Codec::None).write(entries, retention, || Ok(()))
+        // Inside a range the memtable bounds the file: one flush is one source of it.
+        let cut = Cut { file_bytes: u64::MAX, boundary_bytes: BOUNDARY_BYTES };
+        let boundaries = Boundaries::of(version.ranges().iter());
+        Outputs::new(self, cut, Codec::None, boundaries).write(entries, retention, || Ok(()))
     }
 
     /// Names the files and forgets the memtable and its logs; returns the logs.
@@ -135,10 +137,9 @@ impl Engine {
             drop_tables: self.upkeep.drops_to_record(&version, flushed),
             ..VersionEdit::default()
         };
-        for file in files {
-            let placed = place_file(&mut manifest, &version, file, &mut edit);
-            placed.map_err(|error| self.judge(&manifest, error))?;
-        }
+        let ids = |count| Ok(RangeId(manifest.next_numbers(count)?.0));
+        let placed = place(&version, files, &mut edit, ids);
+        placed.map_err(|error| self.judge(&manifest, error))?;
         let version = self.append_edit(&mut manifest, &edit)?;
         let flushed = Some(slot.memtable.id());
         if planted!("view-in-two-steps") {
@@ -180,41 +181,4 @@ impl Engine {
             }
         }
     }
-}
-
-/// References `file` from every table it has rows of, making ranges as needed.
-fn place_file(
-    manifest: &mut Manifest,
-    version: &Version,
-    file: &NewFile,
-    edit: &mut VersionEdit,
-) -> Result<()> {
-    let keys = Span::inclusive(&file.meta.key_min, &file.meta.key_max);
-    for table in &file.tables {
-        let whole = Span::new(&table_start(*table), Some(&table_end(*table)));
-        let known = version.ranges_in(&whole).first().map(|range| range.id);
-        let planned = || edit.add_ranges.iter().find(|range| range.table == *table).map(|r| r.id);
-        let range = match known.or_else(planned) {
-            Some(id) => id,
-            None => {
-                let id = RangeId(manifest.next_number()?.0);
-                edit.add_ranges.push(RangeMeta { id, table: *table, span: whole.clone() });
-                id
-            }
-        };
-        let Some(clip) = whole.intersect(&keys) else { continue };
-        let placement = if joins_run(version, &clip) { Placement::Run } else { Placement::Young };
-        let file = file.meta.number;
-        edit.add_references.push(ReferenceMeta { range, file, placement, clip });
-    }
-    edit.add_files.push(file.meta.clone());
-    Ok(())
-}
-
-/// True for keys above the run's end that overlap no young file: ascending inserts need no merge.
-fn joins_run(version: &Version, clip: &Span) -> bool {
-    version.ranges_in(clip).iter().all(|range| {
-        let above = range.run.last().is_none_or(|last| last.clip.ends_before(&clip.low));
-        above && !range.young.iter().any(|file| file.clip.overlaps(clip))
-    })
 }

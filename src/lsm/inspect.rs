@@ -177,8 +177,8 @@ fn whole(version: &Version) -> VersionEdit {
         edit.add_ranges.push(RangeMeta { id, table, span });
         for (placement, reference) in range.references() {
             let (range, file) = (range.id, reference.file.meta.number);
-            let clip = reference.clip.clone();
-            edit.add_references.push(ReferenceMeta { range, file, placement, clip });
+            let (clip, bytes) = (reference.clip.clone(), reference.bytes_meta());
+            edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes });
         }
     }
     edit.drop_tables = version.dropped().iter().map(|(table, seq)| (*table, *seq)).collect();

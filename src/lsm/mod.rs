@@ -15,6 +15,7 @@ mod handle;
 mod inspect;
 mod merge;
 mod outputs;
+mod place;
 mod recover;
 mod replay;
 mod reverse;

@@ -2,6 +2,7 @@
 //!
 //! Invariants
 //! * all versions of a user key lie in one file;
+//! * the parts of a file are disjoint, ascend, and hold all its keys; none crosses the start of a range or a table;
 //! * a version is left out only if a newer one of the same key hides it from every snapshot and every later reader;
 //! * a tombstone is left out only if no older source can hold its key and nobody reads below it;
 //! * files that were begun and not handed over are removed.
@@ -18,6 +19,7 @@ use crate::format::names::{FileName, TableId};
 use crate::model::Seq;
 use crate::options::Codec;
 use crate::planted::planted;
+use crate::ranges::Range;
 use crate::sst::{SstOptions, SstWriter};
 
 use super::merge::Merge;
@@ -29,15 +31,41 @@ use super::{Engine, Env};
 pub(crate) struct Cut {
     /// At a new user key once the file is this long.
     pub(crate) file_bytes: u64,
-    /// At a new table once the file is this long.
-    pub(crate) table_bytes: u64,
+    /// At the start of a range or of a table once the file is this long.
+    pub(crate) boundary_bytes: u64,
+}
+
+/// Where ranges start, ascending; of use once.
+#[derive(Default)]
+pub(crate) struct Boundaries {
+    starts: Vec<Box<[u8]>>,
+    /// The first one above the keys so far.
+    next: usize,
+}
+
+/// What a file holds of one range, as ranges were when the job began, or of a table that had none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// The first and the last user key.
+    pub(crate) low: Box<[u8]>,
+    pub(crate) high: Box<[u8]>,
+    /// About how much of the file it is; of all parts together as much as the file has.
+    pub(crate) bytes: u64,
 }
 
 /// A file that a job wrote.
 pub(crate) struct NewFile {
     pub(crate) meta: FileMeta,
-    /// The tables it holds entries of.
-    pub(crate) tables: Vec<TableId>,
+    /// Ascending.
+    pub(crate) parts: Vec<Part>,
+}
+
+/// A file that takes entries.
+struct OpenFile {
+    writer: SstWriter,
+    /// Their bytes are weights: how much they take in the file is known at its end.
+    parts: Vec<Part>,
+    last_key: Vec<u8>,
 }
 
 /// Files being written for one job.
@@ -45,7 +73,8 @@ pub(crate) struct Outputs<'e> {
     engine: &'e Engine,
     cut: Cut,
     codec: Codec,
-    writer: Option<(SstWriter, Vec<TableId>)>,
+    boundaries: Boundaries,
+    file: Option<OpenFile>,
     files: Vec<NewFile>,
     handed_over: bool,
 }
@@ -95,8 +124,10 @@ impl<'e> Retention<'e> {
 }
 
 impl<'e> Outputs<'e> {
-    pub(crate) fn new(engine: &'e Engine, cut: Cut, codec: Codec) -> Self {
-        Self { engine, cut, codec, writer: None, files: Vec::new(), handed_over: false }
+    /// `boundaries` are the starts of the ranges that the entries may belong to.
+    pub(crate) fn new(engine: &'e Engine, cut: Cut, codec: Codec, boundaries: Boundaries) -> Self {
+        let files = Vec::new();
+        Self { engine, cut, codec, boundaries, file: None, files, handed_over: false }
     }
 
     /// Writes what `retention` keeps of `entries`, and calls `between` now and then so that a long job can make way.
@@ -131,36 +162,100 @@ impl<'e> Outputs<'e> {
     }
 
     fn add(&mut self, entries: &Merge, is_new_key: bool) -> Result<()> {
-        let table = table_of(entries.key()).unwrap_or_default();
-        if let Some((writer, tables)) = self.writer.as_ref().filter(|_| is_new_key) {
-            let (bytes, is_new_table) = (writer.bytes(), tables.last() != Some(&table));
+        let key = entries.key();
+        let begins_part = is_new_key && self.begins_part(key);
+        if let Some(file) = self.file.as_ref().filter(|_| is_new_key) {
+            let bytes = file.writer.bytes();
             // The few catalog rows must not keep a large file of other tables alive.
-            let is_catalog = tables.last() == Some(&TableId::CATALOG);
+            let is_catalog = table_of(&file.last_key) == Some(TableId::CATALOG);
             let ends = bytes >= self.cut.file_bytes
-                || (is_new_table && (is_catalog || bytes >= self.cut.table_bytes));
+                || (begins_part && (is_catalog || bytes >= self.cut.boundary_bytes));
             if ends {
                 self.end_file()?;
             }
         }
-        let (writer, tables) = match &mut self.writer {
-            Some(writer) => writer,
-            none => none.insert((self.engine.new_sst(self.codec)?, Vec::new())),
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => {
+                let writer = self.engine.new_sst(self.codec)?;
+                none.insert(OpenFile { writer, parts: Vec::new(), last_key: Vec::new() })
+            }
         };
-        if tables.last() != Some(&table) {
-            tables.push(table);
-        }
         let row = match entries.kind() {
             Kind::Put => Some(entries.row()?),
             Kind::Delete => None,
         };
-        writer.add(entries.key(), entries.seq(), entries.kind(), row.as_ref())
+        if is_new_key {
+            file.begin_key(key, begins_part);
+        }
+        if let Some(part) = file.parts.last_mut() {
+            part.bytes += key.len() as u64 + row.as_ref().map_or(0, |row| row.body.len() as u64);
+        }
+        file.writer.add(key, entries.seq(), entries.kind(), row.as_ref())
+    }
+
+    /// True if the new key `key` is of another range or table than the one before.
+    fn begins_part(&mut self, key: &[u8]) -> bool {
+        let passed = self.boundaries.pass(key);
+        let before = self.file.as_ref().and_then(|file| table_of(&file.last_key));
+        passed || before != table_of(key)
     }
 
     fn end_file(&mut self) -> Result<()> {
-        if let Some((writer, tables)) = self.writer.take() {
-            self.files.push(NewFile { meta: writer.finish()?, tables });
+        if let Some(file) = self.file.take() {
+            self.files.push(file.finish()?);
         }
         Ok(())
+    }
+}
+
+impl OpenFile {
+    fn begin_key(&mut self, key: &[u8], begins_part: bool) {
+        if begins_part || self.parts.is_empty() {
+            self.end_part();
+            self.parts.push(Part { low: key.into(), high: Box::default(), bytes: 0 });
+        }
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+    }
+
+    fn end_part(&mut self) {
+        if let Some(part) = self.parts.last_mut() {
+            part.high = self.last_key.as_slice().into();
+        }
+    }
+
+    fn finish(mut self) -> Result<NewFile> {
+        self.end_part();
+        let meta = self.writer.finish()?;
+        let weight: u64 = self.parts.iter().map(|part| part.bytes).sum();
+        for part in &mut self.parts {
+            part.bytes = share(meta.bytes, part.bytes, weight);
+        }
+        Ok(NewFile { meta, parts: self.parts })
+    }
+}
+
+/// `bytes` times `part` by `whole`.
+pub(super) fn share(bytes: u64, part: u64, whole: u64) -> u64 {
+    let share = u128::from(bytes) * u128::from(part) / u128::from(whole.max(1));
+    u64::try_from(share).unwrap_or(bytes)
+}
+
+impl Boundaries {
+    /// Those of `ranges`, which ascend.
+    pub(crate) fn of<'r, F: 'r>(ranges: impl IntoIterator<Item = &'r Arc<Range<F>>>) -> Self {
+        let starts = ranges.into_iter().map(|range| range.span.low.clone()).collect();
+        Self { starts, next: 0 }
+    }
+
+    /// True if a range starts at `key`, or between the key before and it.
+    fn pass(&mut self, key: &[u8]) -> bool {
+        let before = self.next;
+        while self.starts.get(self.next).is_some_and(|start| **start <= *key) {
+            self.next += 1;
+        }
+        self.next > before
     }
 }
 

@@ -237,19 +237,24 @@ impl Manifest {
 
     /// A number that names nothing yet and never named anything.
     pub(crate) fn next_number(&mut self) -> Result<FileNumber> {
+        self.next_numbers(1)
+    }
+
+    /// The first of `count` such numbers in a row, which one edit reserves.
+    pub(crate) fn next_numbers(&mut self, count: u64) -> Result<FileNumber> {
         if let Some(error) = &self.ended {
             return Err(error.clone());
         }
         // The last number of a block is kept for the next manifest, which cannot reserve one for itself.
-        if self.next_number + 1 >= self.version.numbers_below().0 {
+        if self.next_number + count >= self.version.numbers_below().0 {
             self.usable()?;
             // Rolling over takes a number: first that, then the block.
             self.make_room()?;
-            let below = Some(FileNumber(self.next_number + NUMBERS_RESERVED));
+            let below = Some(FileNumber(self.next_number + count + NUMBERS_RESERVED - 1));
             self.append(&VersionEdit { numbers_below: below, ..VersionEdit::default() })?;
         }
         let number = FileNumber(self.next_number);
-        self.next_number += 1;
+        self.next_number += count;
         Ok(number)
     }
 

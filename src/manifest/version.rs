@@ -195,9 +195,14 @@ impl Version {
         self.unknown.extend_from_slice(&edit.unknown);
         touched.sort_unstable();
         touched.dedup();
-        // A range that left with this edit has nothing to be checked.
-        let touched = touched.into_iter().filter_map(|id| self.ranges.get(id));
-        touched.into_iter().try_for_each(|range| range.check())
+        let mut hint = 0;
+        for id in touched {
+            // A range that left with this edit has nothing to be checked.
+            let Some(at) = self.ranges.position(id, hint) else { continue };
+            hint = at;
+            self.ranges.at(at).map_or(Ok(()), |range| range.check())?;
+        }
+        Ok(())
     }
 
     /// The files that nothing references once the references of `edit` are gone and added.
@@ -241,9 +246,9 @@ impl Version {
             parts.room(span_bytes(&meta.span)).add_ranges.push(meta);
             for (placement, reference) in range.references() {
                 let (range, file) = (range.id, reference.file.number());
-                let clip = reference.clip.clone();
+                let (clip, bytes) = (reference.clip.clone(), reference.bytes_meta());
                 let edit = parts.room(span_bytes(&clip));
-                edit.add_references.push(ReferenceMeta { range, file, placement, clip });
+                edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes });
             }
         }
         for fence in &self.fences {
@@ -298,19 +303,12 @@ impl Version {
     }
 
     fn apply_ranges(&mut self, edit: &VersionEdit) -> Result<(), String> {
-        for id in &edit.remove_ranges {
-            match self.ranges.remove(*id) {
-                None => return Err(format!("range r{} does not exist", id.0)),
-                Some(range) if range.references().next().is_some() => {
-                    return Err(format!("range r{} leaves and still has files", id.0));
-                }
-                Some(_) => {}
-            }
+        let new = edit.add_ranges.iter();
+        let new = new.map(|RangeMeta { id, table, span }| Range::new(*id, *table, span.clone()));
+        match (edit.remove_ranges.is_empty(), edit.add_ranges.is_empty()) {
+            (true, true) => Ok(()),
+            _ => self.ranges.change(&edit.remove_ranges, new.collect()),
         }
-        for RangeMeta { id, table, span } in &edit.add_ranges {
-            self.ranges.insert(Range::new(*id, *table, span.clone()))?;
-        }
-        Ok(())
     }
 
     fn add_files(&mut self, edit: &VersionEdit) -> Result<(), String> {
@@ -324,7 +322,7 @@ impl Version {
 
     fn add_references(&mut self, edit: &VersionEdit) -> Result<Vec<RangeId>, String> {
         let mut hint = 0;
-        for ReferenceMeta { range, file, placement, clip } in &edit.add_references {
+        for ReferenceMeta { range, file, placement, clip, bytes } in &edit.add_references {
             let Some(held) = self.files.get_mut(file) else {
                 return Err(format!("range r{} references file {file}, which is gone", range.0));
             };
@@ -334,8 +332,10 @@ impl Version {
             hint = at;
             held.references += 1;
             if let Some(range) = self.ranges.at_mut(at) {
-                let reference = Reference { file: Arc::clone(&held.entry), clip: clip.clone() };
-                range.add(*placement, reference);
+                let is_whole = *clip == ReferenceMeta::whole_range();
+                let clip = if is_whole { &range.span } else { clip };
+                let entry = Arc::clone(&held.entry);
+                range.add(*placement, Reference::new(entry, clip.clone(), *bytes));
             }
         }
         Ok(edit.add_references.iter().map(|reference| reference.range).collect())
@@ -424,7 +424,7 @@ impl Parts<'_> {
 }
 
 fn span_bytes(span: &Span) -> usize {
-    32 + span.low.len() + span.high.as_ref().map_or(0, |high| high.len())
+    48 + span.low.len() + span.high.as_ref().map_or(0, |high| high.len())
 }
 
 #[cfg(test)]

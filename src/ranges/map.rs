@@ -1,4 +1,7 @@
 //! All ranges of a database, in key order.
+//!
+//! Finding a range by key takes a binary search; by its id, a walk over a dense list of ids, which is short beside the
+//! copy of the map that every change of a version makes anyhow.
 
 use std::sync::Arc;
 
@@ -12,11 +15,13 @@ use super::{Range, RangeFile};
 pub(crate) struct RangeMap<F> {
     /// Ascending and disjoint.
     ranges: Vec<Arc<Range<F>>>,
+    /// Their ids, in the same order.
+    ids: Vec<RangeId>,
 }
 
 impl<F> Default for RangeMap<F> {
     fn default() -> Self {
-        Self { ranges: Vec::new() }
+        Self { ranges: Vec::new(), ids: Vec::new() }
     }
 }
 
@@ -47,15 +52,19 @@ impl<F: RangeFile + Clone> RangeMap<F> {
 
     /// The range with this id; linear.
     pub(crate) fn get(&self, id: RangeId) -> Option<&Arc<Range<F>>> {
-        self.ranges.iter().find(|range| range.id == id)
+        self.ranges.get(self.ids.iter().position(|other| *other == id)?)
     }
 
-    /// Where the range with this id stands, looking at `hint` first.
+    /// Where the range with this id stands, looking at `hint` and behind it first.
     pub(crate) fn position(&self, id: RangeId, hint: usize) -> Option<usize> {
-        if self.ranges.get(hint).is_some_and(|range| range.id == id) {
-            return Some(hint);
-        }
-        self.ranges.iter().position(|range| range.id == id)
+        let near = self.ids.iter().skip(hint).take(2).position(|other| *other == id);
+        let near = near.map(|at| hint + at);
+        near.or_else(|| self.ids.iter().position(|other| *other == id))
+    }
+
+    /// The range at `position`.
+    pub(crate) fn at(&self, position: usize) -> Option<&Arc<Range<F>>> {
+        self.ranges.get(position)
     }
 
     /// The range at `position`, copied first if somebody else holds it.
@@ -63,28 +72,72 @@ impl<F: RangeFile + Clone> RangeMap<F> {
         self.ranges.get_mut(position).map(Arc::make_mut)
     }
 
-    /// Adds a range, or says why it must not be there.
-    pub(crate) fn insert(&mut self, range: Range<F>) -> Result<(), String> {
-        let (id, span) = (range.id, &range.span);
-        if span.is_empty() {
-            return Err(format!("range r{}: the span {span} is empty", id.0));
+    /// Takes the ranges `gone` out, which must hold no file, and puts `new` in; or says what is wrong, and then the map
+    /// must not be used. Linear, however many there are.
+    pub(crate) fn change(
+        &mut self,
+        gone: &[RangeId],
+        mut new: Vec<Range<F>>,
+    ) -> Result<(), String> {
+        self.take_out(gone)?;
+        if new.is_empty() {
+            return Ok(());
         }
-        if self.get(id).is_some() {
-            return Err(format!("range r{} exists already", id.0));
+        let mut ids: Vec<RangeId> =
+            self.ids.iter().copied().chain(new.iter().map(|r| r.id)).collect();
+        ids.sort_unstable();
+        if let Some(twice) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(format!("range r{} exists already", twice[0].0));
         }
-        if let Some(other) = self.ranges_in(span).first() {
-            let (other, others) = (other.id.0, &other.span);
-            return Err(format!("range r{} {span} overlaps range r{other} {others}", id.0));
+        if let Some(range) = new.iter().find(|range| range.span.is_empty()) {
+            return Err(format!("range r{}: the span {} is empty", range.id.0, range.span));
         }
-        let at = self.ranges.partition_point(|other| other.span.low < span.low);
-        self.ranges.insert(at, Arc::new(range));
+        new.sort_by(|a, b| a.span.low.cmp(&b.span.low));
+        let mut merged = Vec::with_capacity(self.ranges.len() + new.len());
+        let mut old = std::mem::take(&mut self.ranges).into_iter().peekable();
+        for range in new {
+            while let Some(before) = old.next_if(|other| other.span.low <= range.span.low) {
+                merged.push(before);
+            }
+            let next = old.peek().filter(|next| !range.span.ends_before(&next.span.low));
+            let before = merged.last().filter(|last| !last.span.ends_before(&range.span.low));
+            if let Some(other) = before.or(next) {
+                let (id, span, other_id) = (range.id.0, &range.span, other.id.0);
+                return Err(format!(
+                    "range r{id} {span} overlaps range r{other_id} {}",
+                    other.span
+                ));
+            }
+            merged.push(Arc::new(range));
+        }
+        merged.extend(old);
+        self.ids = merged.iter().map(|range| range.id).collect();
+        self.ranges = merged;
         Ok(())
     }
 
-    /// Takes a range out.
-    pub(crate) fn remove(&mut self, id: RangeId) -> Option<Arc<Range<F>>> {
-        let at = self.ranges.iter().position(|range| range.id == id)?;
-        Some(self.ranges.remove(at))
+    fn take_out(&mut self, gone: &[RangeId]) -> Result<(), String> {
+        let mut places = Vec::with_capacity(gone.len());
+        let mut hint = 0;
+        for id in gone {
+            let Some(at) = self.position(*id, hint) else {
+                return Err(format!("range r{} does not exist", id.0));
+            };
+            if self.ranges[at].references().next().is_some() {
+                return Err(format!("range r{} leaves and still has files", id.0));
+            }
+            places.push(at);
+            hint = at;
+        }
+        places.sort_unstable();
+        if let Some(twice) = places.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(format!("range r{} does not exist", self.ids[twice[0]].0));
+        }
+        let leaves = |at: usize| places.binary_search(&at).is_ok();
+        let mut at = 0..;
+        self.ranges.retain(|_| at.next().is_none_or(|at| !leaves(at)));
+        self.ids = self.ranges.iter().map(|range| range.id).collect();
+        Ok(())
     }
 
     /// Says which invariant is broken, in any range or between them.

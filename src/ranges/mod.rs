@@ -1,6 +1,6 @@
 //! Contiguous key ranges, each with references to the files of its own small tree. Pure, and generic in what a file is.
 //!
-//! Invariants, which [`Range::check`] and [`RangeMap::insert`] hold
+//! Invariants, which [`Range::check`] and [`RangeMap::change`] hold
 //! * ranges do not overlap; a key belongs to one range at most;
 //! * a reference lies inside its range, and a range references a file once;
 //! * of two references that overlap, all commits of one are older than all of the other's: every pair is compared,
@@ -38,6 +38,21 @@ pub(crate) struct Reference<F> {
     pub(crate) file: F,
     /// The keys of the file that count here.
     pub(crate) clip: Span,
+    /// About how many bytes of the file they are.
+    pub(crate) bytes: u64,
+}
+
+impl<F: RangeFile> Reference<F> {
+    /// The part of `file` in `clip`, which is about `bytes` long; `None`: as long as the file.
+    pub(crate) fn new(file: F, clip: Span, bytes: Option<u64>) -> Self {
+        let bytes = bytes.unwrap_or_else(|| file.bytes());
+        Self { file, clip, bytes }
+    }
+
+    /// `bytes` as a version edit says it.
+    pub(crate) fn bytes_meta(&self) -> Option<u64> {
+        (self.bytes != self.file.bytes()).then_some(self.bytes)
+    }
 }
 
 /// A contiguous span of keys and the files that hold them.
@@ -56,6 +71,11 @@ impl<F: RangeFile> Range<F> {
     /// An empty range.
     pub(crate) fn new(id: RangeId, table: TableId, span: Span) -> Self {
         Self { id, table, span, young: Vec::new(), run: Vec::new() }
+    }
+
+    /// About how many bytes its files have in it.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.references().map(|(_, reference)| reference.bytes).sum()
     }
 
     /// The references that may hold `key`, newest to oldest.

@@ -42,7 +42,7 @@ fn range(span: Span) -> Range<File> {
 
 fn reference(number: u64, seqs: (u64, u64), low: &str, high: &str) -> Reference<File> {
     let clip = Span::new(low.as_bytes(), Some(high.as_bytes()));
-    Reference { file: File(number, seqs.0, seqs.1), clip }
+    Reference::new(File(number, seqs.0, seqs.1), clip, None)
 }
 
 #[track_caller]
@@ -135,7 +135,7 @@ fn trap_20_every_key_belongs_to_exactly_one_range_wherever_the_boundaries_are() 
         let mut map = RangeMap::<File>::default();
         for (i, low) in lows.iter().enumerate().rev() {
             let span = Span::new(low, lows.get(i + 1).copied());
-            map.insert(Range::new(RangeId(i as u64), TableId(0), span)).unwrap();
+            map.change(&[], vec![Range::new(RangeId(i as u64), TableId(0), span)]).unwrap();
         }
         map.check().unwrap();
         for key in KEYS {
@@ -158,8 +158,9 @@ fn trap_20_every_key_belongs_to_exactly_one_range_wherever_the_boundaries_are() 
 #[test]
 fn ranges_may_leave_gaps_and_must_not_overlap() {
     let mut map = RangeMap::<File>::default();
-    map.insert(Range::new(RangeId(1), TableId(1), Span::new(b"b", Some(b"d")))).unwrap();
-    map.insert(Range::new(RangeId(2), TableId(1), Span::new(b"f", None))).unwrap();
+    let first = Range::new(RangeId(1), TableId(1), Span::new(b"b", Some(b"d")));
+    map.change(&[], vec![Range::new(RangeId(2), TableId(1), Span::new(b"f", None)), first])
+        .unwrap();
     assert!(map.range_for(b"a").is_none() && map.range_for(b"d").is_none());
     assert_eq!(map.range_for(b"c\xff").unwrap().id, RangeId(1));
     for (id, span) in [
@@ -170,9 +171,20 @@ fn ranges_may_leave_gaps_and_must_not_overlap() {
         (2, Span::new(b"d", Some(b"e"))),
         (3, Span::new(b"d", Some(b"d"))),
     ] {
-        assert!(map.insert(Range::new(RangeId(id), TableId(1), span)).is_err());
+        let new = vec![Range::new(RangeId(id), TableId(1), span)];
+        assert!(map.clone().change(&[], new.clone()).is_err());
+        assert!(map.clone().change(&[], [new.clone(), new].concat()).is_err());
     }
-    assert!(map.remove(RangeId(1)).is_some() && map.remove(RangeId(1)).is_none());
+    assert!(map.clone().change(&[RangeId(1), RangeId(1)], Vec::new()).is_err());
+    map.change(
+        &[RangeId(1)],
+        vec![Range::new(RangeId(1), TableId(1), Span::new(b"a", Some(b"f")))],
+    )
+    .unwrap();
+    assert_eq!(map.range_for(b"e").unwrap().id, RangeId(1));
+    map.change(&[RangeId(2), RangeId(1)], Vec::new()).unwrap();
+    assert_eq!(map.len(), 0);
+    assert!(map.change(&[RangeId(1)], Vec::new()).is_err());
 }
 
 /// Files of random spans; each newer than all before it.
@@ -185,7 +197,7 @@ fn random_range(rng: &mut Rng) -> Range<File> {
     for pair in cuts.windows(2) {
         if rng.chance(3, 4) {
             let clip = Span::new(KEYS[pair[0]], Some(KEYS[pair[1]]));
-            range.add(Placement::Run, Reference { file: File(number, seq, seq + 5), clip });
+            range.add(Placement::Run, Reference::new(File(number, seq, seq + 5), clip, None));
             number += 1;
         }
     }
@@ -194,7 +206,7 @@ fn random_range(rng: &mut Rng) -> Range<File> {
     for _ in 0..rng.below(6) {
         let (a, b) = (rng.below(12) as usize, rng.below(12) as usize);
         let clip = Span::inclusive(KEYS[a.min(b)], KEYS[a.max(b)]);
-        young.push(Reference { file: File(number, seq, seq + 5), clip });
+        young.push(Reference::new(File(number, seq, seq + 5), clip, None));
         (seq, number) = (seq + 10, number + 1);
     }
     // Files arrive in any order; where they stand follows from their Seqs.

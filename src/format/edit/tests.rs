@@ -42,6 +42,7 @@ fn flush() -> VersionEdit {
             file: FileNumber(5),
             placement: Placement::Young,
             clip: Span::inclusive(b"\0\0\0\x01a\0b", b"\0\0\0\x01c\0d"),
+            bytes: None,
         }],
         ..VersionEdit::default()
     }
@@ -92,6 +93,39 @@ fn example_edit() {
          04 00 00 00 02 15 14 02 05 01 07 00 00 00 01 61 00 62 08 00 00 00 01 63 00 64 00"
     );
     assert_eq!(VersionEdit::decode(&bytes), Ok(flush()));
+}
+
+/// The right half of a split: the file is shared, and about half of it counts here.
+fn half() -> VersionEdit {
+    VersionEdit {
+        add_references: vec![ReferenceMeta {
+            range: RangeId(7),
+            file: FileNumber(5),
+            placement: Placement::Run,
+            clip: Span::new(b"\0\0\0\x01b\0", Some(b"\0\0\0\x01c\0d\0")),
+            bytes: Some(4000),
+        }],
+        ..VersionEdit::default()
+    }
+}
+
+#[test]
+fn example_edit_half() {
+    let bytes = encoded(&half());
+    assert_eq!(
+        hex(&bytes),
+        "15 13 07 05 02 06 00 00 00 01 62 00 08 00 00 00 01 63 00 64 00 22 04 07 05 a0 1f"
+    );
+    assert_eq!(VersionEdit::decode(&bytes), Ok(half()));
+    assert!(half().to_string().ends_with(" about 4000 bytes\n"));
+}
+
+#[test]
+fn a_size_counts_before_its_reference_too_and_without_one_not_at_all() {
+    let bytes = encoded(&half());
+    let (reference, size) = bytes.split_at(bytes.len() - 6);
+    assert_eq!(VersionEdit::decode(&[size, reference].concat()), Ok(half()));
+    assert_eq!(VersionEdit::decode(size), Ok(VersionEdit::default()));
 }
 
 #[test]

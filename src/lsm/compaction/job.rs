@@ -27,9 +27,9 @@ use crate::ranges::{Range, Reference};
 use super::super::Engine;
 use super::super::commit::closed;
 use super::super::merge::Merge;
-use super::super::outputs::{Cut, NewFile, Outputs, Retention};
+use super::super::outputs::{Boundaries, Cut, NewFile, Outputs, Retention};
 use super::facts::FileFacts;
-use super::picker::{JOB_RUN_FILES, Job, Limits, pick};
+use super::picker::{Facts, JOB_RUN_FILES, Job, Limits, pick};
 
 type FileRange = Range<Arc<FileEntry>>;
 type FileReference = Reference<Arc<FileEntry>>;
@@ -198,7 +198,7 @@ impl Engine {
         let below = Span::new(&[], job.below.as_deref());
         let taken = |input: &FileReference| {
             let clip = input.clip.intersect(&below)?;
-            Some(FileReference { file: Arc::clone(&input.file), clip })
+            Some(FileReference::new(Arc::clone(&input.file), clip, None))
         };
         let young: Vec<FileReference> = young_inputs(range, job).filter_map(taken).collect();
         let run: Vec<FileReference> = run_inputs(range, job).filter_map(taken).collect();
@@ -214,8 +214,8 @@ impl Engine {
             Placement::Young => (u64::MAX, Codec::None),
         };
         debug_assert!(version.ranges().get(range.id).is_some(), "the job was picked from it");
-        let cut = Cut { file_bytes, table_bytes: u64::MAX };
-        Outputs::new(self, cut, codec).write(entries, retention, || self.make_way())
+        let cut = Cut { file_bytes, boundary_bytes: u64::MAX };
+        Outputs::new(self, cut, codec, Boundaries::default()).write(entries, retention, || self.make_way())
     }
 
     /// A long job ends early when the database is closed, or when nothing can be installed any more.
@@ -231,9 +231,12 @@ impl Engine {
 
     /// False if the version no longer has the inputs.
     fn install_job(&self, range: &FileRange, job: &Job, files: &[NewFile]) -> Result<bool> {
+        let facts = FileFacts::new(&self.env);
+        let rests = rests(range, job, |reference| facts.part(reference).bytes);
         let mut manifest = self.install.lock();
         let version = Arc::clone(manifest.version());
-        let Some((edit, gone)) = exchange(&version, range, job, files) else { return Ok(false) };
+        let exchanged = exchange(&version, range, job, files, &rests);
+        let Some((edit, gone)) = exchanged else { return Ok(false) };
         let version = self.append_edit(&mut manifest, &edit)?;
         self.change_view(|view| view.with_version(&version, None));
         if !planted!("merged-files-stay") {
@@ -276,6 +279,7 @@ fn exchange(
     range: &FileRange,
     job: &Job,
     files: &[NewFile],
+    rests: &[ReferenceMeta],
 ) -> Option<(VersionEdit, Vec<Arc<FileEntry>>)> {
     let now = version.ranges().get(range.id)?;
     let stands = |(placement, input): (Placement, &FileReference)| {
@@ -297,15 +301,16 @@ fn exchange(
         if job.is_join() {
             let (file, clip) = (input.file.meta.number, input.clip.clone());
             let placement = Placement::Run;
-            edit.add_references.push(ReferenceMeta { range: range.id, file, placement, clip });
+            let (range, bytes) = (range.id, input.bytes_meta());
+            edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes });
         }
     }
-    edit.add_references.extend(rests(range, job));
+    edit.add_references.extend_from_slice(rests);
     for file in files {
         let keys = Span::inclusive(&file.meta.key_min, &file.meta.key_max);
         let Some(clip) = range.span.intersect(&keys) else { continue };
-        let (file, placement) = (file.meta.number, job.placement);
-        edit.add_references.push(ReferenceMeta { range: range.id, file, placement, clip });
+        let (range, file, placement) = (range.id, file.meta.number, job.placement);
+        edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes: None });
     }
     edit.add_files = files.iter().map(|file| file.meta.clone()).collect();
     let gone = version.unreferenced_after(&edit);
@@ -314,14 +319,21 @@ fn exchange(
 }
 
 /// What is left of inputs that the job took only below its cut: the same files where they were, clipped.
-fn rests(range: &FileRange, job: &Job) -> Vec<ReferenceMeta> {
+fn rests(
+    range: &FileRange,
+    job: &Job,
+    bytes: impl Fn(&FileReference) -> u64,
+) -> Vec<ReferenceMeta> {
     let Some(below) = &job.below else { return Vec::new() };
     let above = Span::new(below, None);
     let rest = |placement: Placement, input: &FileReference| {
         let meta = &input.file.meta;
         let keys = Span::inclusive(&meta.key_min, &meta.key_max);
         let clip = input.clip.intersect(&above)?.intersect(&keys)?;
-        Some(ReferenceMeta { range: range.id, file: meta.number, placement, clip })
+        let rest = FileReference::new(Arc::clone(&input.file), clip, None);
+        let bytes = Some(bytes(&rest));
+        let (range, file, clip) = (range.id, meta.number, rest.clip);
+        Some(ReferenceMeta { range, file, placement, clip, bytes })
     };
     let young = young_inputs(range, job).filter_map(|input| rest(Placement::Young, input));
     young.chain(run_inputs(range, job).filter_map(|input| rest(Placement::Run, input))).collect()

@@ -36,7 +36,7 @@ fn file(number: u64, seqs: (u64, u64), low: &str, high: &str) -> FileMeta {
 
 fn reference(file: &FileMeta, placement: Placement) -> ReferenceMeta {
     let clip = Span::inclusive(&file.key_min, &file.key_max);
-    ReferenceMeta { range: RangeId(1), file: file.number, placement, clip }
+    ReferenceMeta { range: RangeId(1), file: file.number, placement, clip, bytes: None }
 }
 
 /// One range over `a..z` with file 1 in the run and file 2 young above it; log 3.
@@ -200,7 +200,8 @@ fn ranges_are_split_by_an_edit_and_share_a_file() {
     let [one, two] = [1, 2].map(|n| sample().file(FileNumber(n)).unwrap().meta.clone());
     let half = |range: u64, file: &FileMeta, placement, span: &Span| {
         let clip = Span::inclusive(&file.key_min, &file.key_max).intersect(span).unwrap();
-        ReferenceMeta { range: RangeId(range), file: file.number, placement, clip }
+        let bytes = Some(500);
+        ReferenceMeta { range: RangeId(range), file: file.number, placement, clip, bytes }
     };
     let (left, right) = (Span::new(b"a", Some(b"d")), Span::new(b"d", Some(b"z")));
     let range =
@@ -223,6 +224,9 @@ fn ranges_are_split_by_an_edit_and_share_a_file() {
         let after: Vec<u64> = version.sources(key).map(|s| s.file.meta.number.0).collect();
         assert_eq!(after, before, "key {key:?}");
     }
+    let bytes: Vec<u64> = version.ranges().iter().map(|range| range.bytes()).collect();
+    assert_eq!(bytes, [1000, 1000], "the children share what the parent had");
+    check_snapshot(&version);
     let remove = VersionEdit {
         remove_references: vec![(RangeId(2), FileNumber(1))],
         remove_files: vec![FileNumber(1)],

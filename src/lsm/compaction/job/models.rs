@@ -38,8 +38,13 @@ fn file(number: u64, seqs: (u64, u64)) -> FileMeta {
 fn flushed(number: u64) -> VersionEdit {
     let meta = file(number, (number, number));
     let clip = Span::inclusive(&meta.key_min, &meta.key_max);
-    let reference =
-        ReferenceMeta { range: RANGE, file: meta.number, placement: Placement::Young, clip };
+    let reference = ReferenceMeta {
+        range: RANGE,
+        file: meta.number,
+        placement: Placement::Young,
+        clip,
+        bytes: None,
+    };
     VersionEdit { add_references: vec![reference], add_files: vec![meta], ..VersionEdit::default() }
 }
 
@@ -78,7 +83,7 @@ fn merge_of(young: [u64; 2], placement: Placement, output: u64) -> (Job, NewFile
         below: None,
         bytes: 2000,
     };
-    (job, NewFile { meta: file(output, (older, newer)), tables: vec![TableId(1)] })
+    (job, NewFile { meta: file(output, (older, newer)), parts: Vec::new() })
 }
 
 /// Which commits the files hold together, ascending.
@@ -97,7 +102,7 @@ fn range(version: &Version) -> &FileRange {
 /// As `install_job`: in the version as it is now, or not at all.
 fn install(current: &Mutex<Arc<Version>>, picked: &Version, job: &Job, files: &[NewFile]) -> bool {
     let mut current = current.lock();
-    let Some((edit, _)) = exchange(&current, range(picked), job, files) else { return false };
+    let Some((edit, _)) = exchange(&current, range(picked), job, files, &[]) else { return false };
     let next = current.apply(&edit).unwrap();
     *current = Arc::new(next);
     true

@@ -64,7 +64,7 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
                 return whole;
             }
             let Some(clip) = reference.clip.intersect(&below) else { return 0 };
-            self.facts.part(&Reference { file: reference.file.clone(), clip }).bytes
+            self.facts.part(&Reference::new(reference.file.clone(), clip, None)).bytes
         };
         let young = candidate.young.iter();
         let young = young.map(|i| bytes_of(&self.range.young[*i], self.young_parts[*i].bytes));

@@ -80,7 +80,7 @@ fn key(key: u32) -> String {
 fn reference(file: File) -> Reference<File> {
     let first = file.entries.first_key_value().map(|(first, _)| key(*first)).unwrap();
     let last = file.entries.last_key_value().map(|(last, _)| key(*last)).unwrap();
-    Reference { file, clip: Span::inclusive(first.as_bytes(), last.as_bytes()) }
+    Reference::new(file, Span::inclusive(first.as_bytes(), last.as_bytes()), None)
 }
 
 /// One range under load.
@@ -176,7 +176,7 @@ impl Tree {
         let mut bytes = 0;
         for (i, input) in inputs.into_iter().enumerate() {
             let clip = input.clip.intersect(&below).expect("a job takes something of each input");
-            let taken = Reference { file: input.file.clone(), clip };
+            let taken = Reference::new(input.file.clone(), clip, None);
             bytes += Exact(&[]).part(&taken).bytes;
             for (key, entry) in counted(&taken) {
                 let newest = merged.entry(*key).or_insert(*entry);
@@ -185,7 +185,7 @@ impl Tree {
             let above = job.below.as_ref().map(|key| Span::new(key, None));
             let Some(rest) = above.and_then(|above| input.clip.intersect(&above)) else { continue };
             let placement = if i < job.young.len() { Placement::Young } else { Placement::Run };
-            self.range.add(placement, Reference { file: input.file, clip: rest });
+            self.range.add(placement, Reference::new(input.file, rest, None));
         }
         assert_eq!(bytes, job.bytes, "{job:?}");
         self.job_bytes_max = self.job_bytes_max.max(bytes);

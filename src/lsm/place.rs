@@ -1,0 +1,142 @@
+//! Where the files of a flush belong: a pure function of their parts and of the ranges as they are now, which may have
+//! been split or merged since the flush began.
+//!
+//! Invariants
+//! * every range that has keys of a file references it once, clipped; no key of a file is left out;
+//! * the ranges of a table tile all of it: a table that has none gets one that is all of it;
+//! * what a flush names takes a bounded number of bytes: an edit is atomic, and a record holds 16 MiB.
+//!
+//! The bound: clips are told by the first and last key as long as those take [`CLIP_BYTES_MAX`] together. Beyond it a
+//! reference that is alone in its range has all of the range for its clip, which takes two bytes. A reference and a new
+//! range then take less than 80 bytes, so that a flush may touch 200,000 ranges, new tables among them.
+//!
+//! Not here: writing the files (`flush`, `outputs`), which references are in order (`ranges`).
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::format::edit::{Placement, RangeMeta, ReferenceMeta, VersionEdit};
+use crate::format::file_meta::FileMeta;
+use crate::format::key::table_of;
+use crate::format::names::{RangeId, TableId};
+use crate::format::span::Span;
+use crate::manifest::{FileEntry, Version};
+use crate::ranges::Range;
+
+use super::background::whole_table;
+use super::outputs::NewFile;
+
+/// Keys of this many bytes may bound the clips of one flush.
+pub(super) const CLIP_BYTES_MAX: usize = 4 << 20;
+
+/// What a file has of one range.
+struct Piece<'a> {
+    home: Home<'a>,
+    file: &'a FileMeta,
+    /// The first and the last key of the file there, or beyond.
+    low: &'a [u8],
+    high: &'a [u8],
+    bytes: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Home<'a> {
+    Range(&'a Range<Arc<FileEntry>>),
+    /// A table that has no range yet.
+    Table(TableId),
+}
+
+/// Adds `files`, which ascend, and their references to `edit`. `ids` gives so many numbers in a row for new ranges.
+pub(super) fn place(
+    version: &Version,
+    files: &[NewFile],
+    edit: &mut VersionEdit,
+    ids: impl FnOnce(u64) -> Result<RangeId>,
+) -> Result<()> {
+    let pieces = pieces(version, files);
+    let mut tables: Vec<TableId> = Vec::new();
+    for piece in &pieces {
+        if let Home::Table(table) = piece.home
+            && tables.last() != Some(&table)
+        {
+            tables.push(table);
+        }
+    }
+    let first = if tables.is_empty() { RangeId(0) } else { ids(tables.len() as u64)? };
+    let new_id = |table: &TableId| RangeId(first.0 + tables.partition_point(|t| t < table) as u64);
+    edit.add_ranges.extend(tables.iter().map(|table| RangeMeta {
+        id: new_id(table),
+        table: *table,
+        span: whole_table(*table),
+    }));
+    let bounds: usize = pieces.iter().map(|piece| piece.low.len() + piece.high.len()).sum();
+    for (i, piece) in pieces.iter().enumerate() {
+        let neighbours = [i.checked_sub(1), i.checked_add(1)];
+        let mut neighbours = neighbours.into_iter().flatten().filter_map(|i| pieces.get(i));
+        let is_wide =
+            bounds > CLIP_BYTES_MAX && !neighbours.any(|other| other.home.is(&piece.home));
+        let (range, span) = match piece.home {
+            Home::Range(range) => (range.id, range.span.clone()),
+            Home::Table(table) => (new_id(&table), whole_table(table)),
+        };
+        let Some(clip) = span.intersect(&Span::inclusive(piece.low, piece.high)) else { continue };
+        let clip = if is_wide { span } else { clip };
+        let joins = match piece.home {
+            Home::Range(range) => joins_run(range, &clip),
+            Home::Table(_) => true,
+        };
+        let placement = if joins { Placement::Run } else { Placement::Young };
+        let clip = if is_wide { ReferenceMeta::whole_range() } else { clip };
+        let file = piece.file.number;
+        let bytes = (piece.bytes < piece.file.bytes).then_some(piece.bytes);
+        edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes });
+    }
+    edit.add_files.extend(files.iter().map(|file| file.meta.clone()));
+    Ok(())
+}
+
+/// What each file has of each range, ascending.
+fn pieces<'a>(version: &'a Version, files: &'a [NewFile]) -> Vec<Piece<'a>> {
+    let mut pieces: Vec<Piece<'a>> = Vec::new();
+    for file in files {
+        for part in &file.parts {
+            let ranges = version.ranges_in(&Span::inclusive(&part.low, &part.high));
+            let table = ranges.is_empty().then(|| table_of(&part.low).unwrap_or_default());
+            let homes = ranges.iter().map(|range| Home::Range(range)).chain(table.map(Home::Table));
+            // Where the part was divided since, nobody knows how much lies where: it is an estimate.
+            let bytes = part.bytes / ranges.len().max(1) as u64;
+            for home in homes {
+                match pieces.last_mut() {
+                    Some(last) if std::ptr::eq(last.file, &file.meta) && last.home.is(&home) => {
+                        last.high = &part.high;
+                        last.bytes += bytes;
+                    }
+                    _ => {
+                        let (low, high) = (&*part.low, &*part.high);
+                        pieces.push(Piece { home, file: &file.meta, low, high, bytes });
+                    }
+                }
+            }
+        }
+    }
+    pieces
+}
+
+/// True for keys above the run's end that overlap no young file: ascending inserts need no merge.
+fn joins_run(range: &Range<Arc<FileEntry>>, clip: &Span) -> bool {
+    let above = range.run.last().is_none_or(|last| last.clip.ends_before(&clip.low));
+    above && !range.young.iter().any(|file| file.clip.overlaps(clip))
+}
+
+impl Home<'_> {
+    fn is(&self, other: &Home<'_>) -> bool {
+        match (self, other) {
+            (Home::Range(a), Home::Range(b)) => a.id == b.id,
+            (Home::Table(a), Home::Table(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
