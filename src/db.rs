@@ -252,7 +252,9 @@ impl Stats {
     /// | `files`, `file_bytes` | table files in use, and their size |
     /// | `raw_bytes` | bytes of keys and rows in them, as encoded |
     /// | `entries`, `tombstones` | entries in table files, all versions; and how many of them delete |
+    /// | `ranges`, `range_bytes_max` | ranges of all tables, and the size of the largest |
     /// | `sources_max` | files that a point read may have to look at, for the worst key |
+    /// | `scan_sources_max` | files that a scan reads at the same time, in the deepest range |
     /// | `memtables`, `memtable_bytes` | write buffers in memory, and what they take |
     /// | `cache_bytes` | cached blocks |
     /// | `logs` | logs that recovery would read |

@@ -12,11 +12,14 @@ use crate::log::{LogReader, StopReason};
 use crate::manifest::{FileEntry, Manifest, Version};
 use crate::options::Durability;
 use crate::planted::planted;
+use crate::ranges::Range;
 use crate::rng::Rng;
 use crate::sst::SstFacts;
 
 use super::view::View;
 use super::{Engine, Env, Handle};
+
+type FileRange = Range<Arc<FileEntry>>;
 
 /// Files copied in pieces of this.
 const COPY_BYTES: usize = 1 << 20;
@@ -94,9 +97,8 @@ impl Engine {
     pub(crate) fn stats(&self) -> Vec<(&'static str, u64)> {
         let view = self.view.load_full();
         let files = || view.version.files().map(|file| &file.meta);
-        let sources = |young: usize, run: usize| young + usize::from(run > 0);
-        let ranges = view.version.ranges().iter();
-        let deepest = ranges.map(|range| sources(range.young.len(), range.run.len())).max();
+        let ranges = || view.version.ranges().iter();
+        let most = |of: fn(&FileRange) -> u64| ranges().map(|range| of(range)).max().unwrap_or(0);
         let memtables = view.memtables.iter().map(|slot| slot.memtable.bytes() as u64);
         let logs: usize = view.memtables.iter().map(|slot| slot.logs.len()).sum();
         let counters = self.upkeep.counters();
@@ -110,7 +112,10 @@ impl Engine {
             ("raw_bytes", files().map(|meta| meta.raw_bytes).sum()),
             ("entries", files().map(|meta| meta.entries).sum()),
             ("tombstones", files().map(|meta| meta.tombstones).sum()),
-            ("sources_max", deepest.unwrap_or(0) as u64),
+            ("ranges", ranges().len() as u64),
+            ("range_bytes_max", most(Range::bytes)),
+            ("sources_max", most(|range| range.depth() as u64)),
+            ("scan_sources_max", most(|range| range.chain_count() as u64)),
             ("memtables", view.memtables.len() as u64),
             ("memtable_bytes", memtables.sum()),
             ("cache_bytes", self.env.sst.cache.bytes() as u64),

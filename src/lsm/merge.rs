@@ -17,7 +17,7 @@ use crate::manifest::{FileEntry, Version};
 use crate::memtable::MemtableIter;
 use crate::model::{RowRef, Seq};
 use crate::planted::planted;
-use crate::ranges::Reference;
+use crate::ranges::{Reference, chains};
 
 use super::Env;
 use super::files::{Around, FilesIter, ReadCounts};
@@ -326,19 +326,8 @@ fn next_key(sources: &[Source]) -> Option<&[u8]> {
     sources.iter().filter(|source| source.is_valid()).map(Source::key).min()
 }
 
-/// The files that can hold keys of a span: each young one, and the runs one after the other.
+/// The files that can hold keys of a span, in chains: what stands later is older where they overlap.
 fn file_sources(version: &Version, span: &Span) -> Vec<Source> {
-    let mut sources = Vec::new();
-    let mut run = Vec::new();
-    for range in version.ranges_in(span) {
-        let inside = |file: &&Reference<Arc<FileEntry>>| file.clip.overlaps(span);
-        for file in range.young.iter().filter(inside) {
-            sources.push(Source::Files(FilesIter::new(vec![file.clone()], true)));
-        }
-        run.extend(range.run_in(span).iter().cloned());
-    }
-    if !run.is_empty() {
-        sources.push(Source::Files(FilesIter::new(run, true)));
-    }
-    sources
+    let chains = chains(version.ranges_in(span), span);
+    chains.into_iter().map(|files| Source::Files(FilesIter::new(files, true))).collect()
 }

@@ -16,7 +16,7 @@ use crate::manifest::FileEntry;
 use crate::memtable::MemtableIter;
 use crate::model::{Row, Seq};
 use crate::planted::planted;
-use crate::ranges::Reference;
+use crate::ranges::{Reference, chains};
 use crate::sst::SstIter;
 
 use super::Env;
@@ -51,12 +51,8 @@ impl ReadView {
     pub(crate) fn scan_reverse(&self, span: &Span) -> Result<ReverseScan> {
         let mut sources: Vec<Source> =
             self.memtables().map(|memtable| Source::Memory(memtable.iter())).collect();
-        for range in self.version().ranges_in(span) {
-            let young = range.young.iter().filter(|file| file.clip.overlaps(span));
-            sources.extend(young.map(|file| Source::Files(Files::new(vec![file.clone()]))));
-            let run = range.run_in(span).to_vec();
-            sources.push(Source::Files(Files::new(run)));
-        }
+        let chains = chains(self.version().ranges_in(span), span);
+        sources.extend(chains.into_iter().map(|files| Source::Files(Files::new(files))));
         let high = span.high.as_deref();
         for source in &mut sources {
             source.seek_below(self.env(), high)?;

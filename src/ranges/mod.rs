@@ -9,6 +9,7 @@
 //!
 //! Not here: which files exist (`manifest`), when to compact (`lsm::compaction::picker`).
 
+mod chains;
 #[cfg_attr(not(test), expect(dead_code, reason = "the engine does not ask yet"))]
 pub(crate) mod decide;
 #[cfg_attr(not(test), expect(dead_code, reason = "the engine does not feed it yet"))]
@@ -16,6 +17,7 @@ pub(crate) mod load;
 mod map;
 pub(crate) mod sketch;
 
+pub(crate) use chains::chains;
 pub(crate) use map::RangeMap;
 
 use crate::format::edit::Placement;

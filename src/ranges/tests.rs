@@ -1,5 +1,7 @@
 //! Ranges: boundaries, lookups against brute force, and broken invariants that must be seen.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::rng::Rng;
 
@@ -238,6 +240,44 @@ fn trap_12_the_newest_file_that_holds_a_key_is_found_first() {
                 let expected = range.run.iter().filter(|r| r.clip.overlaps(&span));
                 assert!(found.iter().eq(expected), "{span} in {:?}", range.run);
             }
+        }
+    }
+}
+
+#[test]
+fn trap_12_chains_hold_every_file_once_and_the_newer_of_two_comes_first() {
+    let mut rng = Rng::from_seed(7);
+    for _ in 0..2000 {
+        // Two neighbours, each with files of its own.
+        let cut = KEYS[1 + rng.below(10) as usize];
+        let sides = [Span::new(b"", Some(cut)), Span::new(cut, None)];
+        let ranges = sides.map(|side| {
+            let whole = random_range(&mut rng);
+            let mut half = Range::new(RangeId(1), TableId(1), side.clone());
+            for (placement, reference) in whole.references() {
+                if let Some(clip) = reference.clip.intersect(&side) {
+                    half.add(placement, Reference::new(reference.file.clone(), clip, None));
+                }
+            }
+            half.check().unwrap();
+            Arc::new(half)
+        });
+        let (low, high) = (KEYS[rng.below(12) as usize], KEYS[rng.below(12) as usize]);
+        let span = Span::new(low, (low < high).then_some(high));
+        let chains = chains(&ranges, &span);
+        let most = ranges.iter().map(|range| range.chain_count()).max().unwrap();
+        assert!(chains.len() <= most + 1, "{} chains of {most}", chains.len());
+        for chain in &chains {
+            let ascending = |pair: &[Reference<File>]| pair[0].clip.ends_before(&pair[1].clip.low);
+            assert!(chain.windows(2).all(ascending), "{chain:?}");
+        }
+        for key in KEYS.iter().filter(|key| span.contains(key)) {
+            let inside = chains.iter().flatten().filter(|r| r.clip.contains(key));
+            let found: Vec<u64> = inside.map(|r| r.file.1).collect();
+            let range = ranges.iter().find(|range| range.span.contains(key)).unwrap();
+            let expected: Vec<u64> = range.sources(key).map(|r| r.file.1).collect();
+            assert_eq!(found, expected, "newest first");
+            assert!(found.len() <= range.depth());
         }
     }
 }
