@@ -2,8 +2,11 @@
 //!
 //! Not here: entities (`table`), scans (`query`), how it works (`lsm`).
 
+mod moving;
 #[cfg(test)]
 mod tests;
+
+pub use moving::Moved;
 
 use std::fmt;
 use std::path::Path;
@@ -14,7 +17,8 @@ use crate::error::Result;
 use crate::fs::MemFs;
 use crate::lsm::{Engine, Handle};
 use crate::options::Options;
-use crate::table::{Catalog, Snapshot, Table};
+use crate::query::KeyRange;
+use crate::table::{Catalog, GateEntry, GateMode, Snapshot, Table};
 
 /// An open database. A cheap clone, usable from any thread; one process at a time may have it open.
 ///
@@ -40,6 +44,18 @@ pub struct Db {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
     fields: Vec<(&'static str, u64)>,
+}
+
+/// A gate that holds writes, or writes and reads, of a key range back; see [`Db::gate`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClosedGate {
+    /// The table's name.
+    pub table: String,
+    /// The keys.
+    pub range: KeyRange,
+    /// What is held back.
+    pub mode: GateMode,
 }
 
 /// What opening a database found, for people who look after it.
@@ -142,6 +158,56 @@ impl Db {
     /// None today.
     pub fn tables(&self) -> Result<Vec<String>> {
         Ok(self.catalog.names())
+    }
+
+    /// Closes a gate to a key range of a table: from now on, also after opening anew, its writes, and with
+    /// [`GateMode::Offline`] its reads, are answered `ServerBusy`, until the gate is [lifted](Self::lift_gate). When
+    /// this returns, no later write gets into the range, and all earlier ones are visible.
+    ///
+    /// A query that may touch a range which is offline is refused as a whole; reads that began before go on. Deleting a
+    /// table, and with it its gates, passes. Gates may overlap; one with the same range is replaced.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// use rowstone::{Db, Entity, GateMode, KeyRange};
+    /// let db = Db::open_in_memory()?;
+    /// let parts = db.create_table("parts")?;
+    /// parts.insert(Entity::new("bolts", "m4x20"))?;
+    /// db.gate("parts", KeyRange::partition("bolts"), GateMode::ReadOnly)?;
+    /// assert_eq!(parts.delete("bolts", "m4x20").unwrap_err().code(), "ServerBusy");
+    /// assert!(parts.get("bolts", "m4x20")?.is_some());
+    /// parts.insert(Entity::new("nuts", "m4"))?;
+    /// db.lift_gate("parts", KeyRange::partition("bolts"))?;
+    /// # parts.delete("bolts", "m4x20")
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `NotFound`; `InvalidInput` for a range that no key can be in; as every write.
+    pub fn gate(&self, table: &str, range: KeyRange, mode: GateMode) -> Result<()> {
+        let table = self.catalog.table(table)?.gate.table;
+        self.catalog.close_gate(table, range.span(table), mode)
+    }
+
+    /// Opens the gate that was closed with exactly this range.
+    ///
+    /// # Errors
+    /// `NotFound` for the table or the gate; as every write.
+    pub fn lift_gate(&self, table: &str, range: KeyRange) -> Result<()> {
+        let table = self.catalog.table(table)?.gate.table;
+        self.catalog.lift_gate(&range.span(table))
+    }
+
+    /// The closed gates of all tables, by table and key.
+    ///
+    /// # Errors
+    /// `Corruption` for a gate that makes no sense.
+    pub fn gates(&self) -> Result<Vec<ClosedGate>> {
+        let closed = |GateEntry { table, gate }: GateEntry| {
+            let range = KeyRange::of_span(&gate.span, table.gate.table)?;
+            Ok(ClosedGate { table: table.name.clone(), range, mode: gate.mode })
+        };
+        self.catalog.gates().into_iter().map(closed).collect()
     }
 
     /// A moment that stays readable, across all tables.

@@ -98,21 +98,21 @@ pub mod cli;
 
 pub use check::VerifyReport;
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use db::{Db, OpenReport, Stats};
+pub use db::{ClosedGate, Db, Moved, OpenReport, Stats};
 pub use error::{Code, Corruption, Error, ErrorKind, Result};
 pub use model::{
     Binary, DateTime, ETag, EdmType, Entity, EntityEncoder, FromValue, Guid, Seq, Shape, Value,
     ValueRef,
 };
-pub use options::{Background, Codec, Durability, IoMode, Options};
+pub use options::{Background, Codec, Durability, IoMode, Options, Targets};
 pub use query::{
     Aggregate, Entities, Explain, Filter, KeyRange, Number, Page, Prop, Query, Token, prop,
 };
 pub use retry::{RetryPauses, RetryPolicy};
 pub use rng::Rng;
 pub use table::{
-    EntityGroup, LoadMode, LoadSummary, Loader, Operation, Rejected, RowView, Snapshot, Table,
-    TableView, Ticket,
+    EntityGroup, GateMode, LoadMode, LoadSummary, Loader, Operation, Rejected, RowView, Snapshot,
+    Table, TableView, Ticket,
 };
 
 /// The examples of README.md run with the documentation tests.

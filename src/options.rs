@@ -52,6 +52,30 @@ pub enum Background {
     Manual,
 }
 
+/// Scalability targets, in entities a second; 0 is none. A burst of one second's worth passes.
+///
+/// An insert, a point read and each operation of a group cost one entity, found or not, met or not; a query, or a page of
+/// one, costs the entities it returns, and at least one; a count or an aggregate costs one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Targets {
+    /// For each partition.
+    pub partition_entities_per_second: u32,
+    /// For all tables together: what the service calls an account.
+    pub database_entities_per_second: u32,
+}
+
+impl Targets {
+    /// Those that the service documents: 2,000 and 20,000 entities of 1 KiB a second.
+    pub fn service() -> Self {
+        Self { partition_entities_per_second: 2_000, database_entities_per_second: 20_000 }
+    }
+
+    /// Those of 2010: 500 and 5,000.
+    pub fn y2010() -> Self {
+        Self { partition_entities_per_second: 500, database_entities_per_second: 5_000 }
+    }
+}
+
 /// How to open a database. Every setting can differ from one opening to the next: the files are the same.
 ///
 /// ```
@@ -79,6 +103,7 @@ pub struct Options {
     pub(crate) log_buffer_bytes: usize,
     pub(crate) manifest_roll_bytes: u64,
     pub(crate) seed: Option<u64>,
+    pub(crate) targets: Option<Targets>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) fs: Arc<dyn Fs>,
 }
@@ -106,6 +131,7 @@ impl Default for Options {
             log_buffer_bytes: LOG_BUFFER_BYTES,
             manifest_roll_bytes: MANIFEST_ROLL_BYTES,
             seed: None,
+            targets: None,
             clock: Arc::new(SystemClock::new()),
             fs: Arc::new(DiskFs::new()),
         }
@@ -170,6 +196,32 @@ impl Options {
     /// Target size of a file of a sorted run. At least 4 KiB, default 32 MiB.
     pub fn run_file_bytes(mut self, bytes: u64) -> Self {
         self.run_file_bytes = bytes.max(4 << 10);
+        self
+    }
+
+    /// Answers `ServerBusy`, and does nothing, where requests come faster than `targets` allow, as the service does: for
+    /// tests of an application's retries. In 256 KiB, for any number of partitions; one in thousands may be held back
+    /// early, none late. Default: no targets, at no cost.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// use rowstone::{Db, Entity, RetryPolicy, Rng, Targets};
+    /// let targets = Targets { partition_entities_per_second: 100, ..Targets::service() };
+    /// let clock = std::sync::Arc::new(rowstone::ManualClock::new(1));
+    /// let db = Db::options().throttle(targets).clock(clock.clone()).open_in_memory()?;
+    /// let log = db.create_table("log")?;
+    /// let (policy, mut rng) = (RetryPolicy::fixed(9, std::time::Duration::from_millis(20)), Rng::from_seed(1));
+    /// let mut held_back = 0;
+    /// for row in 0..120 {
+    ///     let wait = |pause| { held_back += 1; clock.advance(pause) };
+    ///     policy.run(&mut rng, wait, || log.upsert(Entity::new("door", &format!("{row:04}"))))?;
+    /// }
+    /// assert_eq!(held_back, 10); // A second's worth, and twenty more at two in 20 ms.
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn throttle(mut self, targets: Targets) -> Self {
+        self.targets = Some(targets);
         self
     }
 

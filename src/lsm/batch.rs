@@ -13,6 +13,8 @@ use crate::model::{Row, RowRef, Seq, ShapeId, Shapes, merge_rows};
 use crate::planted::planted;
 use crate::sync::{AtomicU64, Ordering};
 
+use super::gates::SpanGate;
+
 /// A list of mutations that happen together or not at all.
 pub(crate) struct Batch {
     /// The table written to; a drop closes it under the commit lock.
@@ -24,6 +26,8 @@ pub(crate) struct Batch {
     pub(crate) is_group: bool,
     /// Tables that come and go with this commit.
     pub(crate) changes: Vec<TableChange>,
+    /// A gate that closes with this commit.
+    pub(crate) closes: Option<SpanGate>,
     /// Checks a row that a merge made: key and row.
     pub(crate) check_merged: fn(&[u8], &RowRef<'_>) -> Result<()>,
 }

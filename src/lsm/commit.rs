@@ -166,10 +166,11 @@ impl Engine {
     }
 
     fn submit(&self, batch: &Batch, durability: Durability) -> Result<Seq> {
+        self.throttle_write(batch)?;
         self.delay(batch);
         let drops = batch.changes.iter().any(|change| matches!(change, TableChange::Dropped(_)));
         // Jobs carry a drop out durably as soon as it is published: a power cut must not take it back afterwards.
-        let is_weak = !drops || planted!("weak-drop");
+        let is_weak = (!drops || planted!("weak-drop")) && batch.closes.is_none();
         let durability = if is_weak { durability } else { Durability::Sync };
         loop {
             let looked = self.look_up(batch)?;
@@ -239,6 +240,11 @@ impl Engine {
             let is_seen = at <= self.rounds.published();
             return Err(if is_seen { Again::Refused(error) } else { Again::After(at, error) });
         }
+        if let Some(at) = self.gates.closed_to(batch.ops.iter().map(|op| &*op.key)) {
+            let error = Error::refused(Code::ServerBusy);
+            let is_seen = at <= self.rounds.published();
+            return Err(if is_seen { Again::Refused(error) } else { Again::After(at, error) });
+        }
         let seq = Seq(self.env.clock.now().max(state.last().0.saturating_add(1)));
         if seq > Seq::MAX {
             let problem = "the clock or the last commit is beyond the year 9999";
@@ -263,6 +269,9 @@ impl Engine {
                 gate.close(seq);
                 self.upkeep.note_dropped(gate.table, seq);
             }
+        }
+        if let Some(gate) = &batch.closes {
+            self.gates.close(gate, seq);
         }
         let weak_bytes = if durability < Durability::Sync { start } else { 0 };
         if state.queue.note_commit(weak_bytes, self.env.clock.monotonic(), &self.env.options) {

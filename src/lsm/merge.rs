@@ -49,11 +49,12 @@ impl Merge {
         view: &View,
         whole: &Span,
         span: &Span,
+        at: Seq,
     ) -> Result<Merge> {
         let memory = view.memtables.iter().filter(|slot| !slot.memtable.is_empty());
         let mut sources: Vec<Source> =
             memory.map(|slot| Source::Memory(slot.memtable.iter())).collect();
-        sources.extend(file_sources(&view.version, whole));
+        sources.extend(file_sources(&view.version, whole, at));
         Merge::new(env, sources, &span.low, span.high.as_deref())
     }
 
@@ -327,7 +328,9 @@ fn next_key(sources: &[Source]) -> Option<&[u8]> {
 }
 
 /// The files that can hold keys of a span, in chains: what stands later is older where they overlap.
-fn file_sources(version: &Version, span: &Span) -> Vec<Source> {
-    let chains = chains(version.ranges_in(span), span);
+fn file_sources(version: &Version, span: &Span, at: Seq) -> Vec<Source> {
+    let mut chains = chains(version.ranges_in(span), span);
+    chains.iter_mut().for_each(|files| files.retain(|file| file.file.is_visible(at)));
+    chains.retain(|files| !files.is_empty());
     chains.into_iter().map(|files| Source::Files(FilesIter::new(files, true))).collect()
 }

@@ -11,7 +11,9 @@ mod commit;
 pub(crate) mod compaction;
 mod files;
 mod flush;
+mod gates;
 mod handle;
+mod ingest;
 mod inspect;
 mod merge;
 mod outputs;
@@ -22,6 +24,7 @@ mod reverse;
 mod round;
 mod scan;
 mod snapshot;
+mod throttle;
 mod ticket;
 mod upkeep;
 mod view;
@@ -36,7 +39,10 @@ pub(crate) use compaction::job::Compaction;
 pub(crate) use files::ReadCounts;
 #[cfg(feature = "sim")]
 pub(crate) use flush::Flush;
+pub use gates::GateMode;
+pub(crate) use gates::SpanGate;
 pub(crate) use handle::Handle;
+pub(crate) use ingest::Ingested;
 pub(crate) use recover::Recovered;
 pub(crate) use reverse::ReverseScan;
 pub(crate) use scan::{Judgement, ReadView, RowFilter, Scan, ScanRow, Step, VisibleRun};
@@ -60,8 +66,10 @@ use crate::sst::{Sst, SstShared};
 use crate::sync::{ArcSwap, Mutex};
 
 use commit::LogQueue;
+use gates::Gates;
 use round::Rounds;
 use snapshot::Snapshots;
+use throttle::Throttle;
 use upkeep::Upkeep;
 use view::View;
 
@@ -84,6 +92,9 @@ pub(crate) struct Engine {
     install: Mutex<Manifest>,
     snapshots: Snapshots,
     upkeep: Upkeep,
+    pub(crate) gates: Gates,
+    /// Only if there are targets.
+    throttle: Option<Throttle>,
     pub(crate) executor: Executor,
     /// What opening found.
     pub(crate) recovered: Recovered,
@@ -171,6 +182,11 @@ impl Engine {
         let path = |n: &FileNumber| self.env.dir.join(FileName::Sst(*n).to_string());
         let is_there = |n: &FileNumber| self.env.fs.exists(&path(n)).unwrap_or(false);
         (2..).map(FileNumber).find(|n| !is_log(n) && !is_there(n)).unwrap_or_default()
+    }
+
+    /// A seed for another database, which follows from this one's.
+    pub(crate) fn next_seed(&self) -> u64 {
+        self.install.lock().next_id().0
     }
 
     /// A shape as the log defines it.

@@ -71,6 +71,7 @@ impl Model {
             prefix_len: 0,
             is_group: false,
             changes: Vec::new(),
+            closes: None,
             check_merged: |_, _| Ok(()),
             ops: vec![Op {
                 hash: self.engine.env.hash(&key),

@@ -287,7 +287,7 @@ impl Env {
 }
 
 impl Engine {
-    fn new_sst(&self, codec: Codec) -> Result<SstWriter> {
+    pub(super) fn new_sst(&self, codec: Codec) -> Result<SstWriter> {
         let (number, id) = self.new_file()?;
         let options =
             SstOptions { block_bytes: self.env.options.block_bytes, codec, seed: self.env.seed };

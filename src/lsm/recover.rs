@@ -39,9 +39,11 @@ use crate::sst::{BlockCache, SstShared};
 use crate::sync::{ArcSwap, Mutex};
 
 use super::commit::{LogQueue, NextLog};
+use super::gates::Gates;
 use super::replay::{Replayed, replay};
 use super::round::Rounds;
 use super::snapshot::Snapshots;
+use super::throttle::Throttle;
 use super::upkeep::Upkeep;
 use super::view::{Slot, View};
 use super::{Engine, Env, Handle};
@@ -265,6 +267,8 @@ fn begin(
     let mut dropped = manifest.version().dropped().clone();
     dropped.extend(replayed.dropped);
     Ok(Engine {
+        gates: Gates::default(),
+        throttle: env.options.targets.map(Throttle::new),
         env,
         view: ArcSwap::from_pointee(view),
         rounds: Rounds::new(queue, replayed.last),

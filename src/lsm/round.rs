@@ -275,6 +275,11 @@ impl<Q> State<Q> {
         self.last
     }
 
+    /// Numbers up to `seq` are given out; what ends next publishes them.
+    pub(crate) fn raise(&mut self, seq: Seq) {
+        self.last = self.last.max(seq);
+    }
+
     /// Why nothing can be written any more.
     pub(crate) fn failed(&self) -> Option<&Error> {
         self.failed.as_ref()

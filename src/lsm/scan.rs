@@ -150,6 +150,10 @@ impl ReadView {
         ids.len()
     }
 
+    pub(super) fn at(&self) -> Seq {
+        self.at
+    }
+
     pub(super) fn env(&self) -> &Env {
         &self.env
     }
@@ -166,7 +170,7 @@ impl ReadView {
 
     /// The rows of `span`, which is a part of `whole`; [`Scan::seek`] goes on with other parts.
     pub(crate) fn scan(&self, whole: &Span, span: &Span) -> Result<Scan> {
-        let merge = Merge::over_view(&self.env, &self.view, whole, span)?;
+        let merge = Merge::over_view(&self.env, &self.view, whole, span, self.at)?;
         Ok(Scan::new(merge, self.at))
     }
 }

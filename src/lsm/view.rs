@@ -102,7 +102,8 @@ impl View {
         }
         let run = || self.version.range_for(key).and_then(|range| range.run_at(key));
         let first = if planted!("run-before-young-files") { run() } else { None };
-        for file in first.into_iter().chain(self.version.sources(key)) {
+        let visible = self.version.sources(key).filter(|file| file.file.is_visible(at));
+        for file in first.into_iter().chain(visible) {
             let sst = env.open_sst(&file.file)?;
             if let Some(hit) = sst.get(hash, key, at)? {
                 let row = match hit.kind {

@@ -62,6 +62,12 @@ impl FileEntry {
         Self { meta, sst: ModelledOnce::new() }
     }
 
+    /// True if a read at `at` sees the file: one that came from another database is not there for earlier ones.
+    #[inline]
+    pub(crate) fn is_visible(&self, at: Seq) -> bool {
+        self.meta.visible_from <= at
+    }
+
     /// The file's reader; `open` makes it if nobody has yet.
     #[inline]
     pub(crate) fn sst_or_open(
@@ -163,7 +169,7 @@ impl Version {
 
     /// The newest Seq that the version knows of.
     pub(crate) fn seq_max(&self) -> Seq {
-        let files = self.files().map(|file| file.meta.seq_max);
+        let files = self.files().map(|file| file.meta.seq_max.max(file.meta.visible_from));
         let fences = self.fences.iter().map(|fence| fence.seq);
         let close = self.clean_close.map(|close| close.last_seq);
         let known = files.chain(fences).chain(self.dropped.values().copied()).chain(close);

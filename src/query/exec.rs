@@ -8,7 +8,7 @@
 //! Not here: where pages end (`page`), what was found about a plan (`explain`).
 
 use crate::error::{Error, Result};
-use crate::format::key::{after_row, before_row};
+use crate::format::key::{after_row, before_row, partition_of};
 use crate::format::names::TableId;
 use crate::format::span::Span;
 use crate::lsm::{ReadCounts, ReadView, ReverseScan, RowFilter, Scan, ScanRow, Step};
@@ -197,6 +197,23 @@ impl<F: RowFilter> Cursor<F> {
         self.view.ranges(spans)
     }
 
+    /// True if any key to be read may be in `span`.
+    pub(super) fn touches(&self, span: &Span) -> bool {
+        self.intervals.spans.iter().any(|interval| interval.span.overlaps(span))
+    }
+
+    /// A key, or a bound, of the one partition that all intervals lie in, if there is one.
+    pub(super) fn partition(&self) -> Option<Vec<u8>> {
+        let mut lows = self.intervals.spans.iter().map(|interval| &*interval.span.low);
+        let first = partition_of(lows.next()?)?;
+        let end = after_prefix(first);
+        let in_it = |interval: &Interval| {
+            partition_of(&interval.span.low) == Some(first)
+                && interval.span.high.as_deref().is_some_and(|high| high <= end.as_slice())
+        };
+        self.intervals.spans.iter().all(in_it).then(|| first.to_vec())
+    }
+
     /// Begins the next interval, which there is; the result is its cost in rows.
     fn next_interval(&mut self) -> Result<u64> {
         self.leave_place();
@@ -269,6 +286,15 @@ fn bound(query: &Query, table: TableId) -> Option<Span> {
         false => Span::new(&before_row(table, pk, rk), None),
     };
     span.intersect(&part)
+}
+
+/// Behind all keys that begin with `prefix`, a partition with its separator.
+fn after_prefix(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
 }
 
 fn is_possible(pk: &str, rk: &str) -> bool {

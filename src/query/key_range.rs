@@ -3,8 +3,10 @@
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
+use crate::error::{Error, Result};
 use crate::format::key::{
-    after_partition, after_row, before_partition, before_row, table_end, table_start,
+    TABLE_ID_BYTES, after_partition, after_row, before_partition, before_row, decode_part,
+    table_end, table_start,
 };
 use crate::format::names::TableId;
 use crate::format::span::Span;
@@ -107,7 +109,18 @@ impl KeyRange {
         self.span(TableId(1)).is_empty()
     }
 
-    pub(super) fn span(&self, table: TableId) -> Span {
+    /// The range that [`span`](Self::span) makes this of, or one that the same keys are in.
+    pub(crate) fn of_span(span: &Span, table: TableId) -> Result<Self> {
+        let whole = (table_start(table), table_end(table));
+        let low = if *span.low <= *whole.0 { Edge::Open } else { Edge::of_bound(&span.low)? };
+        let high = match span.high.as_deref() {
+            Some(high) if high < whole.1.as_slice() => Edge::of_bound(high)?,
+            _ => Edge::Open,
+        };
+        Ok(Self { low, high })
+    }
+
+    pub(crate) fn span(&self, table: TableId) -> Span {
         let low = self.low.key(table).unwrap_or_else(|| table_start(table));
         let high = self.high.key(table).unwrap_or_else(|| table_end(table));
         Span::new(&low, Some(&high))
@@ -121,6 +134,30 @@ impl Edge {
 
     fn after((partition, row): (String, String)) -> Self {
         Edge::AfterRow(partition, row)
+    }
+
+    /// The place of a bound: behind a text if that has U+0001 at its end, which no key holds.
+    fn of_bound(bound: &[u8]) -> Result<Self> {
+        let text = |bytes: &[u8]| {
+            let text = decode_part(bytes).map_err(|e| Error::decode("span".as_ref(), 0, e));
+            text.map(std::borrow::Cow::into_owned)
+        };
+        let texts = bound.get(TABLE_ID_BYTES..).unwrap_or_default();
+        let Some(end) = texts.iter().position(|byte| *byte == 0) else {
+            let before = texts.strip_suffix(&[1]);
+            return Ok(match before {
+                Some(partition) => Edge::AfterPartition(text(partition)?),
+                None => Edge::BeforePartition(text(texts)?),
+            });
+        };
+        let (partition, row) = (text(&texts[..end])?, &texts[end + 1..]);
+        // A key and a zero byte is the place right behind the key.
+        let after = row.strip_suffix(&[1]).or_else(|| row.strip_suffix(&[0]));
+        Ok(match after {
+            Some(row) => Edge::AfterRow(partition, text(row)?),
+            None if row.is_empty() => Edge::BeforePartition(partition),
+            None => Edge::BeforeRow(partition, text(row)?),
+        })
     }
 
     /// The partition that it lies in or beside.

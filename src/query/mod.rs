@@ -75,6 +75,9 @@ pub struct Entities {
     cursor: Result<Cursor<Evaluator>>,
     projector: Option<Projector>,
     left: usize,
+    table: Table,
+    /// A row was handed out.
+    is_begun: bool,
 }
 
 impl Table {
@@ -274,7 +277,8 @@ impl Query {
         mut with: impl FnMut(&RowView<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         let mut cursor = self.begin()?;
-        let mut left = self.top.unwrap_or(usize::MAX);
+        let top = self.top.unwrap_or(usize::MAX);
+        let mut left = top;
         while left > 0 {
             match cursor.advance()? {
                 Step::End => break,
@@ -282,6 +286,9 @@ impl Query {
                 Step::Row => left -= 1,
             }
             let row = cursor.row()?;
+            if top - left > 1 {
+                self.table.engine.book_row(row.key);
+            }
             if with(&RowView::new(row.key, row.seq, row.row))?.is_break() {
                 break;
             }
@@ -313,7 +320,11 @@ impl Query {
         }
         let filter = wrap(Evaluator::new(plan.rest.clone()));
         let table = self.table.entry.gate.table;
-        Ok(Cursor::new(view, filter, table, plan, self))
+        let cursor = Cursor::new(view, filter, table, plan, self);
+        let engine = &self.table.engine;
+        engine.throttle_query(|| cursor.partition())?;
+        engine.admit_read(|span| cursor.touches(span))?;
+        Ok(cursor)
     }
 
     fn projector(&self) -> Option<Projector> {
@@ -328,7 +339,7 @@ impl IntoIterator for Query {
     fn into_iter(self) -> Entities {
         let cursor = self.begin();
         let left = self.top.unwrap_or(usize::MAX);
-        Entities { cursor, projector: self.projector(), left }
+        Entities { cursor, projector: self.projector(), left, table: self.table, is_begun: false }
     }
 }
 
@@ -341,7 +352,12 @@ impl Iterator for Entities {
         }
         self.left -= 1;
         let next = match &mut self.cursor {
-            Ok(cursor) => advance(cursor, &mut self.projector),
+            Ok(cursor) => advance(cursor, &mut self.projector).inspect(|found| {
+                let is_begun = std::mem::replace(&mut self.is_begun, true);
+                if let (true, Some(_), Ok(row)) = (is_begun, found, cursor.row()) {
+                    self.table.engine.book_row(row.key);
+                }
+            }),
             Err(error) => Err(error.clone()),
         };
         match next {

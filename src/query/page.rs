@@ -139,6 +139,9 @@ impl Reader<'_> {
                         self.page.next = Some(next);
                         return Ok(());
                     }
+                    if !self.page.entities.is_empty() {
+                        self.query.table.engine.book_row(cursor.row()?.key);
+                    }
                     let entity = entity(cursor, &mut projector)?;
                     watch.built();
                     self.bytes += entity.size();

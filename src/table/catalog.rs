@@ -4,11 +4,17 @@
 //! | `table`      | name in lower case | `Name` String, `Id` Int64  |
 //! | `next`       | empty              | `Id` Int64: the next table |
 //!
+//! Gates have rows of their own (`gates`).
+//!
 //! Invariants
 //! * a table's id is never used again: the row that holds the next one only grows;
 //! * creating and dropping are commits like any other, and take effect with them.
 //!
 //! Locks: `tables` is held over a commit of the catalog, before the commit lock.
+
+mod gates;
+
+pub(crate) use gates::GateEntry;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,8 +23,8 @@ use crate::error::{Code, Error, ErrorKind, Result};
 use crate::executor::Lane;
 use crate::format::key::user_key;
 use crate::format::names::TableId;
-use crate::lsm::{Action, Batch, Condition, Gate, Handle, Op, PackedRow, TableChange};
-use crate::model::{Entity, check_table_name};
+use crate::lsm::{Action, Batch, Condition, Gate, Handle, Op, PackedRow, SpanGate, TableChange};
+use crate::model::{Entity, Seq, check_table_name};
 use crate::options::Durability;
 use crate::planted::planted;
 use crate::sync::Mutex;
@@ -40,6 +46,7 @@ struct Tables {
     /// By lower-case name.
     by_name: BTreeMap<String, Arc<TableEntry>>,
     next: u32,
+    gates: Vec<SpanGate>,
 }
 
 /// One table.
@@ -56,13 +63,15 @@ impl Catalog {
     /// # Errors
     /// `Corruption` for a catalog that makes no sense, `Io`.
     pub(crate) fn open(engine: &Arc<Handle>) -> Result<Catalog> {
-        let mut tables = Tables { by_name: BTreeMap::new(), next: 1 };
+        let mut tables = Tables { by_name: BTreeMap::new(), next: 1, gates: Vec::new() };
         let mut scan = engine.scan(&crate::lsm::whole_table(TableId::CATALOG), None)?;
         while scan.advance()? {
             let found = scan.row()?;
             let row = RowView::new(found.key, found.seq, found.row).to_entity()?;
             tables.add(&row)?;
         }
+        // Nobody but the opener has the engine yet.
+        tables.gates.iter().for_each(|gate| engine.gates.close(gate, Seq::ZERO));
         let gate = Arc::new(Gate::new(TableId::CATALOG));
         Ok(Catalog { engine: Arc::clone(engine), gate, tables: Mutex::new(tables) })
     }
@@ -93,6 +102,11 @@ impl Catalog {
                 created => return created,
             }
         }
+    }
+
+    /// The id that the next table gets.
+    pub(crate) fn next_id(&self) -> TableId {
+        TableId(self.tables.lock().next)
     }
 
     /// The ids of all tables.
@@ -143,10 +157,14 @@ impl Catalog {
         let key = user_key(TableId::CATALOG, TABLES, &lower);
         let hash = self.engine.env.hash(&key);
         let op = Op { key, hash, condition: Condition::Any, action: Action::Delete };
-        let mut batch = self.batch(vec![op]);
+        let gates = tables.gates_of(entry.gate.table);
+        let ops = std::iter::once(op).chain(gates.iter().map(|id| self.delete_gate(*id)));
+        let mut batch = self.batch(ops.collect());
         batch.changes.push(TableChange::Dropped(Arc::clone(&entry.gate)));
         self.engine.commit(&batch, self.durability())?;
         tables.by_name.remove(&lower);
+        tables.gates.retain(|gate| !gates.contains(&gate.id));
+        gates.iter().for_each(|id| self.engine.gates.lift(*id));
         self.engine.executor.signal(Lane::Flush);
         Ok(())
     }
@@ -188,6 +206,7 @@ impl Tables {
             }
             NEXT if planted!("reuse-table-id") => {}
             NEXT => self.next = self.next.max(id),
+            gates::GATES => self.add_gate(row)?,
             // A newer build may keep more here.
             _ => {}
         }

@@ -14,7 +14,9 @@ pub use loader::{LoadMode, LoadSummary, Loader, Rejected};
 pub use read::{RowView, Snapshot, TableView};
 pub use ticket::Ticket;
 
-pub(crate) use catalog::{Catalog, TableEntry};
+pub use crate::lsm::GateMode;
+
+pub(crate) use catalog::{Catalog, GateEntry, TableEntry};
 
 use std::fmt;
 use std::sync::Arc;

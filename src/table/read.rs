@@ -67,7 +67,7 @@ impl Table {
     /// The entity with these keys, or `None`. One look at the memtables and at most one hash line a file.
     ///
     /// # Errors
-    /// `Corruption` and `Io`; `NotFound` once the table was dropped.
+    /// `Corruption` and `Io`; `NotFound` once the table was dropped; `Busy` while a gate or a target holds reads back.
     pub fn get(&self, partition_key: &str, row_key: &str) -> Result<Option<Entity>> {
         self.read(partition_key, row_key, None, |row| row.to_entity())
     }
@@ -120,7 +120,9 @@ impl Table {
             sorted.extend(possible_user_key(table, pk, rk).map(|key| (key, index)));
         }
         sorted.sort_unstable();
+        self.engine.throttle_keys(sorted.iter().map(|(key, _)| key.as_slice()))?;
         let view = self.engine.read_view(at);
+        self.engine.admit_read(|span| sorted.iter().any(|(key, _)| span.contains(key)))?;
         for (key, index) in &sorted {
             found[*index] = view.get(key, |seq, row| RowView { key, seq, row }.to_entity())?;
         }
@@ -140,6 +142,8 @@ impl Table {
     ) -> Result<Option<R>> {
         let found = match possible_user_key(self.entry.gate.table, partition_key, row_key) {
             Some(key) => {
+                self.engine.throttle_keys(std::iter::once(&*key))?;
+                self.engine.admit_read(|span| span.contains(&key))?;
                 self.engine.get(&key, at, |seq, row| with(&RowView { key: &key, seq, row }))?
             }
             None => None,

@@ -138,7 +138,7 @@ pub(super) fn new_batch(gate: &Arc<Gate>, ops: Vec<Op>, is_group: bool) -> Batch
         "one partition"
     );
     let gate = Arc::clone(gate);
-    Batch { gate, ops, prefix_len, is_group, changes: Vec::new(), check_merged }
+    Batch { gate, ops, prefix_len, is_group, changes: Vec::new(), closes: None, check_merged }
 }
 
 /// The limits of an entity hold for what a merge makes, too.

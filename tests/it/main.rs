@@ -12,11 +12,13 @@ mod flip;
 mod format;
 #[cfg(feature = "fuzzing")]
 mod fuzz;
+mod gates;
 mod golden;
 mod linear;
 mod loader;
 mod lying;
 mod model;
+mod moving;
 mod pages;
 mod query;
 mod reads;

@@ -20,6 +20,7 @@ use crate::format::edit::{Placement, ReferenceMeta, VersionEdit};
 use crate::format::names::{FileNumber, RangeId};
 use crate::format::span::Span;
 use crate::manifest::{FileEntry, Version};
+use crate::model::Seq;
 use crate::options::Codec;
 use crate::planted::planted;
 use crate::ranges::{Range, Reference};
@@ -55,6 +56,7 @@ impl Engine {
                 .ranges()
                 .get(id)
                 .and_then(|range| Some((range, pick(range, &facts, &limits)?)));
+            let job = job.filter(|(range, job)| self.outputs_visible_from(range, job).is_some());
             let done = job.map(|(range, job)| self.run_job(&version, range, &job));
             self.upkeep.release(id);
             match done {
@@ -75,9 +77,7 @@ impl Engine {
     /// Of reading and writing; what was done before stays done.
     pub(crate) fn compact_all(&self) -> Result<()> {
         let ids: Vec<RangeId> = self.view.load().version.ranges().iter().map(|r| r.id).collect();
-        for id in ids {
-            self.compact_range(id)?;
-        }
+        self.compact_ranges(&ids)?;
         self.remove_unheld();
         Ok(())
     }
@@ -103,6 +103,7 @@ impl Engine {
             let job = range.and_then(|range| {
                 Some((range, Job::whole(range, &facts, &limits, &young, &from)?))
             });
+            let job = job.filter(|(range, job)| self.outputs_visible_from(range, job).is_some());
             let Some((range, job)) = job else { return Ok(()) };
             // It is declined when a drop or a flush was faster: at most a few times in a row.
             if self.run_job(&version, range, &job)? {
@@ -112,6 +113,11 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Merges all files of each of these ranges.
+    pub(crate) fn compact_ranges(&self, ids: &[RangeId]) -> Result<()> {
+        ids.iter().try_for_each(|id| self.compact_range(*id))
     }
 
     fn limits(&self) -> Limits {
@@ -173,7 +179,8 @@ impl Engine {
         let version = Arc::clone(&self.view.load().version);
         let picked = version.ranges().iter().find_map(|range| {
             let is_free = !self.upkeep.is_quarantined(range.id);
-            Some((range, pick(range, &facts, &limits).filter(|_| is_free)?))
+            let job = pick(range, &facts, &limits).filter(|_| is_free)?;
+            self.outputs_visible_from(range, &job).map(|_| (range, job))
         });
         let Some((range, job)) = picked else { return Ok(None) };
         if !self.upkeep.claim(range.id) {
@@ -215,7 +222,24 @@ impl Engine {
         };
         debug_assert!(version.ranges().get(range.id).is_some(), "the job was picked from it");
         let cut = Cut { file_bytes, boundary_bytes: u64::MAX };
-        Outputs::new(self, cut, codec, Boundaries::default()).write(entries, retention, || self.make_way())
+        // Snapshots only go meanwhile: what the job could be picked for still holds.
+        let visible_from = self.outputs_visible_from(range, job).unwrap_or_default();
+        let outputs = Outputs::new(self, cut, codec, Boundaries::default());
+        let mut files = outputs.write(entries, retention, || self.make_way())?;
+        files.iter_mut().for_each(|file| file.meta.visible_from = visible_from);
+        Ok(files)
+    }
+
+    /// From which Seq on readers may see what the job makes; `None` if snapshots would see of it either too much or
+    /// too little, because some inputs came from another database and others hold what is older: the job must wait.
+    fn outputs_visible_from(&self, range: &FileRange, job: &Job) -> Option<Seq> {
+        let came = |file: &FileReference| file.file.meta.visible_from;
+        let from = inputs(range, job).map(came).max().unwrap_or_default();
+        if job.is_join() || from == Seq::ZERO || self.horizon().all_see(from) {
+            return Some(Seq::ZERO);
+        }
+        let is_later = |file: &FileReference| came(file) == from || file.file.meta.seq_min >= from;
+        inputs(range, job).all(is_later).then_some(from)
     }
 
     /// A long job ends early when the database is closed, or when nothing can be installed any more.

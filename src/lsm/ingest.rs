@@ -1,0 +1,343 @@
+//! Rows of another database come in as table files, with their Seqs: tags and Timestamps stay.
+//!
+//! 1. See that nothing lies where they go: no entry in memory, none in any file, be it a tombstone that only a merge
+//!    removes. What is dead is merged away first.
+//! 2. Write the rows in key order under the new table's id into new files; sync them and their names.
+//! 3. Under the install lock and the commit lock see again that nothing came there, and choose a Seq above all that was
+//!    given out and above the files'. One edit names the files with that Seq as `visible_from`.
+//! 4. The Seq is published like a commit's: from then on readers see the rows. A snapshot from before never does.
+//!
+//! Invariants
+//! * the commit lock is held over one write of the manifest, and nowhere else over a write: a Seq given out meanwhile would
+//!   let a reader see first that the rows are not there and then that they always were;
+//! * a crash leaves all of the rows or none: before the edit the files are leftovers that opening removes.
+//!
+//! Not here: which rows (`db`), how readers keep to `visible_from` (`view`, `merge`, `reverse`).
+
+use std::sync::Arc;
+
+use crate::error::{Code, Error, ErrorKind, Result};
+use crate::format::Kind;
+use crate::format::edit::{Placement, RangeMeta, ReferenceMeta, VersionEdit};
+use crate::format::key::{TABLE_ID_BYTES, table_start};
+use crate::format::names::{FileName, FileNumber, RangeId};
+use crate::format::span::Span;
+use crate::manifest::{FileEntry, Manifest, Version};
+use crate::model::Seq;
+use crate::options::Durability;
+use crate::ranges::{Range, Reference};
+use crate::sst::SstWriter;
+
+use super::background::whole_table;
+use super::batch::Gate;
+use super::commit::closed;
+use super::merge::Merge;
+use super::outputs::NewFile;
+use super::scan::Scan;
+use super::view::View;
+use super::{Engine, Env};
+
+/// How often a span that others write to is looked at again.
+const TRIES: usize = 8;
+/// How many rows go between looks at whether the database is being closed.
+const LOOK_ROWS: u64 = 1_024;
+
+/// What came in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ingested {
+    pub(crate) rows: u64,
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Files being written; removed if they are not handed over.
+struct NewFiles<'e> {
+    engine: &'e Engine,
+    writer: Option<SstWriter>,
+    files: Vec<NewFile>,
+    handed_over: bool,
+}
+
+impl Engine {
+    /// Takes the rows of `source`, all of them in `span` once their keys name the table of `gate`, into that table. Calls
+    /// `progress` with the number of rows so far.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if the span is not empty; `Busy` if a snapshot still reads what was deleted there; `NotFound` for
+    /// a table that was dropped; `StorageFull`, `Io`, `Poisoned`; damage in the source.
+    pub(crate) fn ingest(
+        &self,
+        source: &mut Scan,
+        gate: &Gate,
+        span: &Span,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Ingested> {
+        let mut known = self.vacate(span)?;
+        let _work = self.upkeep.work()?;
+        let files = self.write_rows(source, gate, progress)?;
+        let ingested = Ingested {
+            rows: files.iter().map(|file| file.meta.entries).sum(),
+            files: files.len() as u64,
+            bytes: files.iter().map(|file| file.meta.bytes).sum(),
+        };
+        for _ in 0..TRIES {
+            match self.install_rows(&files, gate, span, &known) {
+                Ok(true) => {
+                    self.rounds.flush(Durability::Buffered)?;
+                    return Ok(ingested);
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    self.discard_files(&files, &error);
+                    return Err(error);
+                }
+            }
+            known = self.vacate(span).inspect_err(|_| self.forget(&files))?;
+        }
+        self.forget(&files);
+        Err(Error::new(ErrorKind::Busy, "others keep writing to where the rows go"))
+    }
+
+    /// Step 1: the files of which some part lies in `span`; none has an entry there.
+    fn vacate(&self, span: &Span) -> Result<Vec<FileNumber>> {
+        for merged in [false, true] {
+            self.flush_all()?;
+            let view = self.view.load_full();
+            if Merge::over_files_in(&self.env, &view.version, span)?.is_none() {
+                return Ok(files_in(&view.version, span));
+            }
+            let mut visible = self.read_view(None).scan(span, span)?;
+            if visible.advance()? {
+                let message = "there are entities where the range is to go";
+                return Err(Error::refused_with(Code::EntityAlreadyExists, message));
+            }
+            if !merged {
+                let ranges = view.version.ranges_in(span).iter().map(|range| range.id);
+                self.compact_ranges(&ranges.collect::<Vec<_>>())?;
+            }
+        }
+        let message = "a snapshot still reads what was deleted where the range is to go";
+        Err(Error::new(ErrorKind::Busy, message))
+    }
+
+    /// Step 2.
+    fn write_rows(
+        &self,
+        source: &mut Scan,
+        gate: &Gate,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<NewFile>> {
+        let mut new =
+            NewFiles { engine: self, writer: None, files: Vec::new(), handed_over: false };
+        let (mut key, mut rows) = (table_start(gate.table), 0u64);
+        while source.advance()? {
+            let row = source.row()?;
+            key.truncate(TABLE_ID_BYTES);
+            key.extend_from_slice(row.key.get(TABLE_ID_BYTES..).unwrap_or_default());
+            if new.writer.as_ref().is_some_and(|w| w.bytes() >= self.env.options.run_file_bytes) {
+                new.end_file()?;
+            }
+            let writer = match &mut new.writer {
+                Some(writer) => writer,
+                none => none.insert(self.new_sst(self.env.options.codec_run)?),
+            };
+            writer.add(&key, row.seq, Kind::Put, Some(&row.row))?;
+            rows += 1;
+            if rows.is_multiple_of(LOOK_ROWS) {
+                progress(rows);
+                if self.executor.is_stopping() {
+                    return Err(closed());
+                }
+            }
+        }
+        new.end_file()?;
+        progress(rows);
+        if !new.files.is_empty() {
+            self.env.sync_dir()?;
+        }
+        new.handed_over = true;
+        Ok(std::mem::take(&mut new.files))
+    }
+
+    /// Step 3; false if something may have come to where the rows go.
+    fn install_rows(
+        &self,
+        files: &[NewFile],
+        gate: &Gate,
+        span: &Span,
+        known: &[FileNumber],
+    ) -> Result<bool> {
+        let mut manifest = self.install.lock();
+        let version = Arc::clone(manifest.version());
+        let mut edit = match files_in(&version, span) == known {
+            true => place_rows(&mut manifest, &version, files, span, gate)
+                .map_err(|error| self.judge(&manifest, error))?,
+            false => return Ok(false),
+        };
+        let mut state = self.rounds.lock();
+        if let Some(error) = state.failed() {
+            return Err(error.clone());
+        }
+        gate.dropped_at().map_or(Ok(()), |_| Err(Error::refused(Code::TableNotFound)))?;
+        if holds_any(&self.view.load(), span) {
+            return Ok(false);
+        }
+        let newest = files.iter().map(|file| file.meta.seq_max).max().unwrap_or_default();
+        let after = state.last().max(newest).max(Seq(self.env.clock.now()));
+        let visible_from = Seq(after.0.saturating_add(1));
+        if visible_from > Seq::MAX {
+            let problem = "the clock or a row of the range is beyond the year 9999";
+            return Err(Error::new(ErrorKind::Unsupported, problem));
+        }
+        edit.add_files.iter_mut().for_each(|file| file.visible_from = visible_from);
+        let gone = version.unreferenced_after(&edit);
+        edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
+        let appended = manifest.append(&edit);
+        if let Ok(version) = &appended {
+            self.change_view(|view| view.with_version(version, None));
+            state.raise(visible_from);
+        }
+        drop(state);
+        self.env.discard_superseded(&mut manifest);
+        appended.map_err(|error| self.judge(&manifest, error))?;
+        self.upkeep.retire(gone);
+        Ok(true)
+    }
+
+    fn forget(&self, files: &[NewFile]) {
+        files.iter().for_each(|file| self.env.discard(FileName::Sst(file.meta.number)));
+    }
+}
+
+impl Merge {
+    /// All entries of the version's files in `span`; `None` if there are none, or no file could have any.
+    fn over_files_in(env: &Arc<Env>, version: &Version, span: &Span) -> Result<Option<Merge>> {
+        let ranges = version.ranges_in(span).iter();
+        let references = ranges.flat_map(|range| range.references());
+        let clipped = references.filter_map(|(_, reference)| {
+            let clip = reference.clip.intersect(span)?;
+            Some(Reference::new(Arc::clone(&reference.file), clip, None))
+        });
+        let merge = Merge::over_files(env, &clipped.collect::<Vec<_>>(), &[])?;
+        Ok(merge.is_valid().then_some(merge))
+    }
+}
+
+impl NewFiles<'_> {
+    fn end_file(&mut self) -> Result<()> {
+        if let Some(writer) = self.writer.take() {
+            self.files.push(NewFile { meta: writer.finish()?, parts: Vec::new() });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for NewFiles<'_> {
+    fn drop(&mut self) {
+        if !self.handed_over {
+            self.engine.forget(&self.files);
+        }
+    }
+}
+
+/// The files that some range references inside `span`.
+fn files_in(version: &Version, span: &Span) -> Vec<FileNumber> {
+    let ranges = version.ranges_in(span).iter();
+    let references = ranges.flat_map(|range| range.references());
+    let inside = references.filter(|(_, reference)| reference.clip.overlaps(span));
+    inside.map(|(_, reference)| reference.file.meta.number).collect()
+}
+
+/// True if a memtable has any entry in `span`, published or not.
+fn holds_any(view: &View, span: &Span) -> bool {
+    view.memtables.iter().any(|slot| {
+        let mut entries = slot.memtable.iter();
+        entries.seek(&span.low);
+        entries.valid() && !span.ends_before(entries.key())
+    })
+}
+
+/// The edit that puts the rows into the run of a range. Where files of others reach over the span, their ranges are cut
+/// at its ends, and what lies in it is referenced no more: it has no entries.
+fn place_rows(
+    manifest: &mut Manifest,
+    version: &Version,
+    files: &[NewFile],
+    span: &Span,
+    gate: &Gate,
+) -> Result<VersionEdit> {
+    let mut edit = VersionEdit {
+        add_files: files.iter().map(|file| file.meta.clone()).collect(),
+        ..VersionEdit::default()
+    };
+    let whole = whole_table(gate.table);
+    let mut ranges: Vec<(RangeId, Span)> = Vec::new();
+    for range in version.ranges_in(&whole) {
+        if range.references().any(|(_, reference)| reference.clip.overlaps(span)) {
+            cut_range(manifest, range, span, &mut edit, &mut ranges)?;
+        } else {
+            ranges.push((range.id, range.span.clone()));
+        }
+    }
+    for gap in gaps(&whole, &ranges) {
+        let id = RangeId(manifest.next_number()?.0);
+        edit.add_ranges.push(RangeMeta { id, table: gate.table, span: gap.clone() });
+        ranges.push((id, gap));
+    }
+    for file in files {
+        let keys = Span::inclusive(&file.meta.key_min, &file.meta.key_max);
+        for (range, within) in &ranges {
+            let Some(clip) = within.intersect(&keys) else { continue };
+            let (file, placement) = (file.meta.number, Placement::Run);
+            edit.add_references.push(ReferenceMeta {
+                range: *range,
+                file,
+                placement,
+                clip,
+                bytes: None,
+            });
+        }
+    }
+    Ok(edit)
+}
+
+/// The parts of `whole` that none of `ranges`, which ascend, covers.
+fn gaps(whole: &Span, ranges: &[(RangeId, Span)]) -> Vec<Span> {
+    let mut gaps = Vec::new();
+    let mut from = Some(&*whole.low);
+    for (_, span) in ranges {
+        gaps.extend(from.map(|from| Span::new(from, Some(&span.low))));
+        from = span.high.as_deref();
+    }
+    gaps.extend(from.map(|from| Span::new(from, whole.high.as_deref())));
+    gaps.retain(|gap| !gap.is_empty());
+    gaps
+}
+
+/// Replaces `range` by its parts below, in and above `span`, of which the middle one has no files.
+fn cut_range(
+    manifest: &mut Manifest,
+    range: &Range<Arc<FileEntry>>,
+    span: &Span,
+    edit: &mut VersionEdit,
+    ranges: &mut Vec<(RangeId, Span)>,
+) -> Result<()> {
+    edit.remove_ranges.push(range.id);
+    let files = range.references().map(|(_, reference)| (range.id, reference.file.meta.number));
+    edit.remove_references.extend(files);
+    let below = Span::new(&range.span.low, Some(&span.low));
+    let above = span.high.as_deref().map(|high| Span::new(high, range.span.high.as_deref()));
+    for (part, is_inside) in [(Some(below), false), (Some(span.clone()), true), (above, false)] {
+        let Some(part) = part.and_then(|part| part.intersect(&range.span)) else { continue };
+        let id = RangeId(manifest.next_number()?.0);
+        edit.add_ranges.push(RangeMeta { id, table: range.table, span: part.clone() });
+        let references = range.references().filter(|_| !is_inside);
+        edit.add_references.extend(references.filter_map(|(placement, reference)| {
+            let clip = reference.clip.intersect(&part)?;
+            let file = reference.file.meta.number;
+            Some(ReferenceMeta { range: id, file, placement, clip, bytes: Some(reference.bytes) })
+        }));
+        ranges.push((id, part));
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! The gates of tables in the catalog: closing, opening, listing them.
+//!
+//! | PartitionKey | RowKey                | properties                                                             |
+//! | `gate`       | its id, 16 hex digits | `Id` Int64: the table, `Low` and `High` Binary: the span, `Mode` String |
+//!
+//! Invariants
+//! * a gate that is answered is durable;
+//! * a table has at most one gate with the same span; the gates of a table go with it.
+//!
+//! Not here: what a gate holds back (`lsm::gates`).
+
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::key::user_key;
+use crate::format::names::TableId;
+use crate::format::span::Span;
+use crate::lsm::{Action, Condition, GateMode, Op, SpanGate};
+use crate::model::Entity;
+use crate::options::Durability;
+
+use super::{Catalog, TableEntry, Tables, damaged};
+
+pub(super) const GATES: &str = "gate";
+
+/// A bound longer than this is none of a key: three bytes for each unit of both keys, and the separator.
+const BOUND_BYTES_MAX: usize = 8 << 10;
+
+/// A closed gate and the table it is in.
+#[derive(Clone, Debug)]
+pub(crate) struct GateEntry {
+    pub(crate) table: Arc<TableEntry>,
+    pub(crate) gate: SpanGate,
+}
+
+impl Catalog {
+    /// Closes a gate to `span`, in place of one with the same span. When this returns, no commit that follows gets into
+    /// the span, and all that did are published.
+    ///
+    /// # Errors
+    /// `NotFound` for a table that was dropped; `InvalidInput` for an empty span; as every write.
+    pub(crate) fn close_gate(&self, table: TableId, span: Span, mode: GateMode) -> Result<()> {
+        let bounds = [span.low.len(), span.high.as_ref().map_or(0, |high| high.len())];
+        if span.is_empty() || bounds.iter().any(|len| *len > BOUND_BYTES_MAX) {
+            return Err(Error::new(ErrorKind::InvalidInput, "no key can be in this span"));
+        }
+        let mut tables = self.tables.lock();
+        tables.by_id(table)?;
+        let known = tables.gates.iter().find(|gate| gate.span == span);
+        let id = known.map_or_else(|| tables.next_gate(), |gate| gate.id);
+        let gate = SpanGate { id, span, mode };
+        let row = Entity::new(GATES, row_key(id))
+            .with("Id", i64::from(table.0))
+            .with("Low", gate.span.low.to_vec())
+            .with("High", gate.span.high.as_deref().unwrap_or_default().to_vec())
+            .with("Mode", mode.as_str());
+        let mut batch = self.batch(vec![self.put(&row)?]);
+        batch.closes = Some(gate.clone());
+        self.engine.commit(&batch, Durability::Sync)?;
+        tables.gates.retain(|other| other.id != id);
+        tables.gates.push(gate);
+        Ok(())
+    }
+
+    /// Opens the gate that was closed with exactly this span.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; as every write.
+    pub(crate) fn lift_gate(&self, span: &Span) -> Result<()> {
+        let mut tables = self.tables.lock();
+        let Some(at) = tables.gates.iter().position(|gate| gate.span == *span) else {
+            return Err(Error::new(ErrorKind::NotFound, "there is no gate with this span"));
+        };
+        let id = tables.gates[at].id;
+        self.engine.commit(&self.batch(vec![self.delete_gate(id)]), Durability::Sync)?;
+        tables.gates.remove(at);
+        self.engine.gates.lift(id);
+        Ok(())
+    }
+
+    /// All closed gates, by the keys they begin at.
+    pub(crate) fn gates(&self) -> Vec<GateEntry> {
+        let tables = self.tables.lock();
+        let entry = |gate: &SpanGate| {
+            let table = crate::format::key::table_of(&gate.span.low)?;
+            Some(GateEntry { table: tables.by_id(table).ok()?, gate: gate.clone() })
+        };
+        let mut gates: Vec<GateEntry> = tables.gates.iter().filter_map(entry).collect();
+        gates.sort_by(|a, b| (&a.gate.span.low, a.gate.id).cmp(&(&b.gate.span.low, b.gate.id)));
+        gates
+    }
+
+    /// Removes the gate's row.
+    pub(super) fn delete_gate(&self, id: u64) -> Op {
+        let key = user_key(TableId::CATALOG, GATES, &row_key(id));
+        let hash = self.engine.env.hash(&key);
+        Op { key, hash, condition: Condition::Any, action: Action::Delete }
+    }
+}
+
+impl Tables {
+    fn by_id(&self, id: TableId) -> Result<Arc<TableEntry>> {
+        let found = self.by_name.values().find(|entry| entry.gate.table == id);
+        found.cloned().ok_or_else(|| Error::refused(crate::error::Code::TableNotFound))
+    }
+
+    fn next_gate(&self) -> u64 {
+        self.gates.iter().map(|gate| gate.id).max().unwrap_or(0) + 1
+    }
+
+    /// The gates that lie in a table.
+    pub(super) fn gates_of(&self, table: TableId) -> Vec<u64> {
+        let of_table = self
+            .gates
+            .iter()
+            .filter(|gate| crate::format::key::table_of(&gate.span.low) == Some(table));
+        of_table.map(|gate| gate.id).collect()
+    }
+
+    /// Takes a row of the catalog in.
+    pub(super) fn add_gate(&mut self, row: &Entity) -> Result<()> {
+        let id = u64::from_str_radix(row.row_key(), 16);
+        let id = id.map_err(|_| damaged("a gate's id that is none"))?;
+        let mode: String = row.get("Mode")?;
+        let mode = GateMode::parse(&mode).ok_or_else(|| damaged("a gate of an unknown mode"))?;
+        let (low, high): (Vec<u8>, Vec<u8>) = (row.get("Low")?, row.get("High")?);
+        let span = Span::new(&low, (!high.is_empty()).then_some(high.as_slice()));
+        self.gates.push(SpanGate { id, span, mode });
+        Ok(())
+    }
+}
+
+fn row_key(id: u64) -> String {
+    format!("{id:016x}")
+}
