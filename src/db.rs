@@ -316,6 +316,7 @@ impl Stats {
     /// | --- | --- |
     /// | `tables` | tables there are |
     /// | `files`, `file_bytes` | table files in use, and their size |
+    /// | `open_files` | of them, those that were read since opening: each holds a map, or with [`IoMode::Pread`](crate::IoMode::Pread) a descriptor |
     /// | `raw_bytes` | bytes of keys and rows in them, as encoded |
     /// | `entries`, `tombstones` | entries in table files, all versions; and how many of them delete |
     /// | `ranges`, `range_bytes_max` | ranges of all tables, and the size of the largest |
@@ -328,6 +329,7 @@ impl Stats {
     /// | `flushes`, `flush_bytes` | since opening: memtables flushed, bytes written for them |
     /// | `compactions`, `compaction_bytes_read`, `compaction_bytes` | since opening: merges, bytes read and written |
     /// | `files_removed` | since opening |
+    /// | `range_splits`, `range_merges` | since opening: ranges divided, neighbours merged |
     /// | `trouble` | 1 if background work does not get on |
     pub fn fields(&self) -> &[(&'static str, u64)] {
         &self.fields

@@ -98,6 +98,7 @@ pub struct Options {
     pub(crate) shape_bytes: usize,
     pub(crate) block_bytes: usize,
     pub(crate) run_file_bytes: u64,
+    pub(crate) range_bytes: u64,
     pub(crate) log_allocate_bytes: u64,
     pub(crate) weak_sync_bytes: u64,
     pub(crate) log_buffer_bytes: usize,
@@ -126,6 +127,9 @@ impl Default for Options {
             block_bytes: 16 << 10,
             // Long enough to amortise a file, short enough that one merge step is not long.
             run_file_bytes: 32 << 20,
+            // Eight files of a run: large enough that a flush of 64 MiB over many ranges still brings each of them a
+            // worthwhile part, small enough that what a merge must read for a few hot keys is bounded by seconds.
+            range_bytes: 256 << 20,
             log_allocate_bytes: 256 << 10,
             weak_sync_bytes: 8 << 20,
             log_buffer_bytes: LOG_BUFFER_BYTES,
@@ -196,6 +200,13 @@ impl Options {
     /// Target size of a file of a sorted run. At least 4 KiB, default 32 MiB.
     pub fn run_file_bytes(mut self, bytes: u64) -> Self {
         self.run_file_bytes = bytes.max(4 << 10);
+        self
+    }
+
+    /// A range of a table is divided once its files have more bytes than this, and neighbours are merged that have less
+    /// than a quarter of it together. Dividing moves no bytes. At least 16 KiB, default 256 MiB.
+    pub fn range_bytes(mut self, bytes: u64) -> Self {
+        self.range_bytes = bytes.max(16 << 10);
         self
     }
 

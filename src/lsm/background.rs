@@ -3,7 +3,7 @@
 //! | lane    | step                                                                                  |
 //! | log     | lead a round that somebody polls for; prepare the next log; allocate; sync weak commits |
 //! | flush   | flush the oldest frozen memtable; reclaim dropped tables; remove files nobody holds; sort |
-//! | compact | one job                                                                               |
+//! | compact | divide a range or merge two, else one job                                             |
 //!
 //! Invariants
 //! * a step that fails says so to whoever waits for it, and is tried again: a full disk is no end;
@@ -114,7 +114,12 @@ impl Engine {
     }
 
     fn compact_step(&self) -> Step {
-        let compacted = self.compact_one();
+        let compacted = match self.divide_one() {
+            Ok(true) => Ok(true),
+            Ok(false) => self.compact_one(),
+            // A merge may still be possible, and make the space that was lacking.
+            Err(error) => self.compact_one().and_then(|done| done.then_some(true).ok_or(error)),
+        };
         self.upkeep.compaction_ended(compacted.as_ref().err().cloned());
         match compacted {
             Ok(true) => {

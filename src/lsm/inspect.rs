@@ -108,6 +108,7 @@ impl Engine {
         };
         vec![
             ("files", files().count() as u64),
+            ("open_files", view.version.files().filter(|file| file.is_open()).count() as u64),
             ("file_bytes", files().map(|meta| meta.bytes).sum()),
             ("raw_bytes", files().map(|meta| meta.raw_bytes).sum()),
             ("entries", files().map(|meta| meta.entries).sum()),
@@ -129,6 +130,8 @@ impl Engine {
             ("compaction_bytes_read", counters.compaction_bytes_read),
             ("compaction_bytes", counters.compaction_bytes),
             ("files_removed", counters.files_removed),
+            ("range_splits", counters.splits),
+            ("range_merges", counters.merges),
             ("trouble", u64::from(self.upkeep.trouble().is_some())),
         ]
     }

@@ -24,6 +24,7 @@ mod reverse;
 mod round;
 mod scan;
 mod snapshot;
+mod split;
 mod throttle;
 mod ticket;
 mod upkeep;
@@ -92,6 +93,7 @@ pub(crate) struct Engine {
     install: Mutex<Manifest>,
     snapshots: Snapshots,
     upkeep: Upkeep,
+    divided: split::Divided,
     pub(crate) gates: Gates,
     /// Only if there are targets.
     throttle: Option<Throttle>,

@@ -43,6 +43,7 @@ use super::gates::Gates;
 use super::replay::{Replayed, replay};
 use super::round::Rounds;
 use super::snapshot::Snapshots;
+use super::split::Divided;
 use super::throttle::Throttle;
 use super::upkeep::Upkeep;
 use super::view::{Slot, View};
@@ -275,6 +276,7 @@ fn begin(
         install: Mutex::new(manifest),
         snapshots: Snapshots::default(),
         upkeep: Upkeep::new(dropped),
+        divided: Divided::default(),
         executor: Executor::manual(),
         recovered,
         lock: Mutex::new(Some(lock)),

@@ -65,6 +65,8 @@ pub(crate) struct Counters {
     pub(crate) compaction_bytes_read: u64,
     pub(crate) compaction_bytes: u64,
     pub(crate) files_removed: u64,
+    pub(crate) splits: u64,
+    pub(crate) merges: u64,
 }
 
 impl Upkeep {
@@ -165,6 +167,12 @@ impl Upkeep {
         state.counters.compactions += 1;
         state.counters.compaction_bytes_read += job.bytes;
         state.counters.compaction_bytes += files.iter().map(|file| file.meta.bytes).sum::<u64>();
+    }
+
+    /// A range was divided, or else two were merged.
+    pub(super) fn note_ranges(&self, divided: bool) {
+        let counters = &mut self.state.lock().counters;
+        *if divided { &mut counters.splits } else { &mut counters.merges } += 1;
     }
 
     /// A flush ended: whoever waits for room looks again.

@@ -68,6 +68,11 @@ impl FileEntry {
         self.meta.visible_from <= at
     }
 
+    /// True if its reader holds the file open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.sst.get().is_some()
+    }
+
     /// The file's reader; `open` makes it if nobody has yet.
     #[inline]
     pub(crate) fn sst_or_open(

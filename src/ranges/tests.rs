@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::format::edit::{RangeMeta, VersionEdit};
 use crate::rng::Rng;
 
 /// A file: number and Seq interval.
@@ -280,6 +281,88 @@ fn trap_12_chains_hold_every_file_once_and_the_newer_of_two_comes_first() {
             assert!(found.len() <= range.depth());
         }
     }
+}
+
+/// The ranges that `edit` makes, with the files of `from`.
+fn made(edit: &VersionEdit, from: &[&Range<File>]) -> Vec<Range<File>> {
+    let references = || from.iter().flat_map(|range| range.references());
+    let make = |meta: &RangeMeta| {
+        let mut range = Range::new(meta.id, meta.table, meta.span.clone());
+        for added in edit.add_references.iter().filter(|added| added.range == meta.id) {
+            let file = references().find(|(_, r)| r.file.number() == added.file).unwrap().1;
+            let reference = Reference::new(file.file.clone(), added.clip.clone(), added.bytes);
+            range.add(added.placement, reference);
+        }
+        range.check().unwrap();
+        range
+    };
+    let gone: Vec<_> = references()
+        .map(|(_, r)| r.file.number())
+        .filter(|n| !edit.remove_references.iter().any(|(_, f)| f == n))
+        .collect();
+    assert!(gone.is_empty(), "every reference is taken out");
+    edit.add_ranges.iter().map(make).collect()
+}
+
+#[test]
+fn trap_20_a_split_at_any_key_hides_nothing_and_a_merge_gives_back_what_was() {
+    let mut rng = Rng::from_seed(8);
+    let mut merged = 0;
+    for _ in 0..500 {
+        let whole = random_range(&mut rng);
+        for at in &KEYS[1..] {
+            let edit = divide::split(&whole, at, (RangeId(2), RangeId(3)), |_| 0);
+            assert_eq!(edit.remove_ranges, [whole.id]);
+            let halves = made(&edit, &[&whole]);
+            let [left, right] = halves.as_slice() else { panic!("{halves:?}") };
+            assert!(left.span.high.as_deref() == Some(*at) && *right.span.low == **at);
+            for key in KEYS {
+                let half = if key < *at { left } else { right };
+                let numbers = |range: &Range<File>| -> Vec<u64> {
+                    range.sources(key).map(|source| source.file.0).collect()
+                };
+                assert_eq!(numbers(half), numbers(&whole), "{key:?} in halves at {at:?}");
+            }
+            let edit = divide::merge(left, right, RangeId(4), |_, _| false).unwrap();
+            let again = made(&edit, &[left, right]);
+            assert_eq!((&again[0].young, &again[0].run), (&whole.young, &whole.run));
+            assert_eq!(again[0].span, whole.span);
+            merged += 1;
+            assert!(divide::merge(right, left, RangeId(4), |_, _| false).is_none());
+        }
+    }
+    assert_eq!(merged, 500 * 11);
+}
+
+#[test]
+fn neighbours_whose_files_do_not_fit_together_stay_two() {
+    let side = |low: &str, high: &str| range(Span::new(low.as_bytes(), Some(high.as_bytes())));
+    let merge = |left: &Range<File>, right: &Range<File>, empty: bool| {
+        divide::merge(left, right, RangeId(9), |_, _| empty)
+            .map(|edit| made(&edit, &[left, right]).remove(0))
+    };
+    let (mut left, mut right) = (side("a", "m"), side("m", "z"));
+    // What lies between the clips of a file may be what a compaction has superseded.
+    left.run = vec![reference(1, (1, 9), "b", "k")];
+    right.run = vec![reference(1, (1, 9), "m", "p")];
+    assert_eq!(merge(&left, &right, false), None);
+    let whole = merge(&left, &right, true).unwrap();
+    assert_eq!(whole.run, [reference(1, (1, 9), "b", "p")]);
+    // Young on one side, in the run on the other: young in both.
+    left.young = std::mem::take(&mut left.run);
+    let whole = merge(&left, &right, true).unwrap();
+    assert_eq!((whole.young, whole.run.len()), (vec![reference(1, (1, 9), "b", "p")], 0));
+    // Unless another of the run would be newer.
+    right.run.push(reference(2, (20, 30), "q", "r"));
+    left.young = vec![reference(1, (1, 9), "b", "m")];
+    right.run[0] = reference(1, (1, 9), "m", "p");
+    assert!(merge(&left, &right, false).is_some());
+    right.run[0] = reference(1, (1, 9), "x", "y");
+    assert_eq!(merge(&left, &right, true), None, "file 1 would lie over file 2, and is older");
+    let mut other = side("m", "z");
+    other.table = TableId(2);
+    assert_eq!(merge(&left, &other, true), None);
+    assert_eq!(merge(&left, &side("n", "z"), true), None);
 }
 
 #[test]

@@ -30,6 +30,7 @@
 //! * [`counts`]: what a run met, so that what never comes up is noticed;
 //! * [`plant`] and [`BUGS`]: mistakes that can be switched on, to show that a simulation would find them;
 //! * [`ledger`]: every damage to a byte or a length of small databases, and what it comes to;
+//! * [`ranges`]: ranges divided and merged, and jobs in halves, at the will of a test;
 //! * [`history`]: whether calls that real threads logged can be put in an order that explains every answer. It
 //!   belongs to the suites with threads; no seed decides those.
 //!
@@ -60,6 +61,7 @@ mod planted;
 pub mod power;
 pub mod program;
 pub mod query;
+pub mod ranges;
 pub mod runner;
 mod settle;
 pub mod step;

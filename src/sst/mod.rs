@@ -13,6 +13,7 @@ mod cache;
 #[cfg(test)]
 mod examples;
 mod iter;
+mod layout;
 mod part;
 mod reader;
 mod shapes;

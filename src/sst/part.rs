@@ -118,7 +118,7 @@ impl Sst {
     }
 
     /// The bound below block `block`: all keys before are below it, or are it if their versions go on.
-    fn separator(&self, block: usize) -> Result<Option<Box<[u8]>>> {
+    pub(super) fn separator(&self, block: usize) -> Result<Option<Box<[u8]>>> {
         if block == 0 || block >= self.handles.len() {
             return Ok(None);
         }

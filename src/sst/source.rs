@@ -31,7 +31,8 @@ pub(super) struct Source {
     pub(super) path: PathBuf,
     pub(super) number: FileNumber,
     pub(super) id: FileId,
-    file: Arc<dyn FileRead>,
+    /// `None` if it is mapped: the map stays when the file is closed.
+    file: Option<Arc<dyn FileRead>>,
     /// `None` if the file is read instead.
     map: Option<Bytes>,
     cache: Arc<BlockCache>,
@@ -59,6 +60,7 @@ impl Source {
         map: Option<Bytes>,
         cache: Arc<BlockCache>,
     ) -> Self {
+        let file = if map.is_some() { None } else { Some(file) };
         Self { path, number, id, file, map, cache, seen: Default::default() }
     }
 
@@ -173,11 +175,12 @@ impl Source {
         if let Some(map) = &self.map {
             return self.mapped(map, &range).map(|part| map.slice_ref(part));
         }
-        let Ok(len) = usize::try_from(range.end - range.start) else {
+        let len = usize::try_from(range.end - range.start).ok();
+        let Some((file, len)) = self.file.as_ref().zip(len) else {
             return Err(self.beyond(&range));
         };
         let mut buffer = vec![0; len];
-        match self.file.read_at(range.start, &mut buffer) {
+        match file.read_at(range.start, &mut buffer) {
             Ok(()) => Ok(buffer.into()),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                 Err(self.beyond(&range))

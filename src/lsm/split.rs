@@ -1,0 +1,377 @@
+//! Dividing ranges and merging neighbours, while everything goes on.
+//!
+//! 1. Claim the ranges, so that no job changes them: a job whose range is gone would be declined.
+//! 2. Find out from indexes what the edit needs to know: where to cut, about how many bytes lie on each side, whether a
+//!    file has a key in a gap.
+//! 3. Under the install lock, see that the ranges are still there, and make one edit of it (`ranges::divide`). What a
+//!    flush put there since is divided with the rest. Publish the view.
+//!
+//! Invariants
+//! * no byte of a table file moves: the children reference the parents' files, clipped;
+//! * a boundary is a key that an entity could have, or the start of a partition.
+//!
+//! Not here: when to divide and where (`ranges::decide`), flushes that find other ranges than they began with (`place`).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use crate::error::{ErrorKind, Result};
+use crate::format::edit::VersionEdit;
+use crate::format::key::{TABLE_ID_BYTES, decode_part, decode_user_key, partition_of};
+use crate::format::names::{FileNumber, RangeId, TableId};
+use crate::format::span::Span;
+use crate::manifest::{FileEntry, Version};
+use crate::ranges::decide::{Candidate, Limits, cut_by_size, is_too_large};
+use crate::ranges::{Range, Reference, divide};
+use crate::sync::Mutex;
+
+use super::Engine;
+use super::outputs::share;
+
+type FileRange = Range<Arc<FileEntry>>;
+type FileReference = Reference<Arc<FileEntry>>;
+
+/// Of each file so many places are looked at: enough to hit a part of a range to within a percent.
+const PLACES_MAX: usize = 4096;
+/// Two neighbours are merged if together they are at most this part of what is divided: the merged range must grow
+/// fourfold before it is divided again.
+const MERGE_PART: u64 = 4;
+/// A range that no key divides is looked at again when it has grown by this part of itself.
+const GROWN_PART: u64 = 8;
+
+/// What was looked at already.
+#[derive(Default)]
+pub(super) struct Divided(Mutex<Seen>);
+
+#[derive(Default)]
+struct Seen {
+    /// There was nothing to do for this version. Held weakly: it must not keep files alive.
+    version: Weak<Version>,
+    /// Ranges that no key divided, with their bytes then.
+    whole: BTreeMap<RangeId, u64>,
+}
+
+/// What should be done about sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    Split(RangeId),
+    Merge(RangeId, RangeId),
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    Done,
+    /// Not possible as things are.
+    Declined,
+    /// A job has the range: later.
+    Busy,
+}
+
+/// The ranges to divide, largest first, and the neighbours to merge, smallest first.
+fn by_size(sizes: &[(RangeId, TableId, u64)], limits: &Limits) -> Vec<Wanted> {
+    let mut large: Vec<_> =
+        sizes.iter().filter(|(_, _, bytes)| is_too_large(*bytes, limits)).collect();
+    large.sort_by_key(|(id, _, bytes)| (std::cmp::Reverse(*bytes), *id));
+    let pairs = sizes.windows(2).filter(|pair| pair[0].1 == pair[1].1);
+    let mut small: Vec<_> = pairs
+        .map(|pair| (pair[0].2.saturating_add(pair[1].2), pair[0].0, pair[1].0))
+        .filter(|(bytes, ..)| *bytes <= limits.merge_bytes)
+        .collect();
+    small.sort_unstable();
+    let splits = large.into_iter().map(|(id, ..)| Wanted::Split(*id));
+    splits.chain(small.into_iter().map(|(_, left, right)| Wanted::Merge(left, right))).collect()
+}
+
+impl Engine {
+    /// Divides a range that is too large, or merges two small neighbours; false if there is nothing to do, which is
+    /// known without a look at the ranges while nothing changed.
+    pub(super) fn divide_one(&self) -> Result<bool> {
+        let version = Arc::clone(&self.view.load().version);
+        if std::ptr::eq(self.divided.0.lock().version.as_ptr(), Arc::as_ptr(&version)) {
+            return Ok(false);
+        }
+        let bytes = self.env.options.range_bytes;
+        let limits = Limits {
+            split_bytes: bytes,
+            merge_bytes: bytes / MERGE_PART,
+            ..Limits::for_files(self.env.options.run_file_bytes)
+        };
+        let stays = |range: &&Arc<FileRange>| {
+            !self.upkeep.is_quarantined(range.id) && !self.upkeep.is_dropped(range.table)
+        };
+        let ranges = version.ranges().iter().filter(stays);
+        let sizes: Vec<_> = ranges.map(|range| (range.id, range.table, range.bytes())).collect();
+        let mut is_settled = true;
+        for wanted in by_size(&sizes, &limits) {
+            match self.carry_out(&version, wanted) {
+                Ok(Attempt::Done) => return Ok(true),
+                Ok(Attempt::Declined) => {}
+                Ok(Attempt::Busy) => is_settled = false,
+                // The range is left alone from now on, and the others go on.
+                Err(error) if error.kind() == ErrorKind::Corruption => {
+                    let (Wanted::Split(id) | Wanted::Merge(id, _)) = wanted;
+                    self.upkeep.quarantine(id, error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if is_settled {
+            let mut seen = self.divided.0.lock();
+            seen.version = Arc::downgrade(&version);
+            seen.whole.retain(|id, _| version.ranges().get(*id).is_some());
+        }
+        Ok(false)
+    }
+
+    fn carry_out(&self, version: &Version, wanted: Wanted) -> Result<Attempt> {
+        match wanted {
+            Wanted::Merge(left, right) => self.try_merge(left, right),
+            Wanted::Split(id) => {
+                let _work = self.upkeep.work()?;
+                if !self.upkeep.claim(id) {
+                    return Ok(Attempt::Busy);
+                }
+                let done = self.split_by_size(version, id);
+                self.upkeep.release(id);
+                done
+            }
+        }
+    }
+
+    fn split_by_size(&self, version: &Version, id: RangeId) -> Result<Attempt> {
+        let Some(range) = version.ranges().get(id) else { return Ok(Attempt::Declined) };
+        let bytes = range.bytes();
+        let known = self.divided.0.lock().whole.get(&id).copied();
+        if known.is_some_and(|then| bytes <= then.saturating_add(then / GROWN_PART)) {
+            return Ok(Attempt::Declined);
+        }
+        match self.split_key_by_size(range)? {
+            Some(key) => self.split_claimed(id, &key),
+            None => {
+                self.divided.0.lock().whole.insert(id, bytes);
+                Ok(Attempt::Declined)
+            }
+        }
+    }
+
+    /// Divides a range at `key`, which comes to lie in the upper part; false if that was declined: the range is gone or
+    /// a job has it, or `key` is no boundary inside it.
+    ///
+    /// # Errors
+    /// Of reading indexes and writing the manifest.
+    pub(crate) fn split_range(&self, id: RangeId, key: &[u8]) -> Result<bool> {
+        Ok(self.try_split(id, key)? == Attempt::Done)
+    }
+
+    /// Makes one range of two neighbours; false if that was declined: one is gone or a job has it, they are no
+    /// neighbours of one table, or their files do not fit together until a compaction has merged them.
+    ///
+    /// # Errors
+    /// Of reading files and writing the manifest.
+    pub(crate) fn merge_ranges(&self, left: RangeId, right: RangeId) -> Result<bool> {
+        Ok(self.try_merge(left, right)? == Attempt::Done)
+    }
+
+    /// Where to divide `range` so that its parts are about equal: between partitions, if no partition is too large for
+    /// that, else at a row. `None` if its files say no such place.
+    pub(crate) fn split_key_by_size(&self, range: &FileRange) -> Result<Option<Box<[u8]>>> {
+        let mut places: Vec<(Box<[u8]>, u64)> = Vec::new();
+        for (_, reference) in range.references() {
+            let sst = self.env.open_sst(&reference.file)?;
+            let found = sst.places(&reference.clip, PLACES_MAX)?;
+            // The index tells lengths of rows; indexes and the rest behind the last place are shared out over them.
+            let whole = found.iter().map(|(_, bytes)| bytes).sum::<u64>().max(1);
+            let parts = found.len() as u64;
+            let inside = share(reference.bytes, parts, parts + 1);
+            places.extend(found.into_iter().map(|(key, bytes)| (key, share(inside, bytes, whole))));
+        }
+        places.sort_unstable();
+        let mut below = 0;
+        let mut candidates: Vec<Candidate> = Vec::with_capacity(places.len());
+        for (key, bytes) in places {
+            below += bytes;
+            match candidates.last_mut() {
+                Some(last) if last.key == key => last.below = below,
+                _ => candidates.push(Candidate { key, below }),
+            }
+        }
+        match cut_by_size(&candidates, range.bytes(), 0.0) {
+            Some(key) => self.settle_key(range, &key),
+            None => Ok(None),
+        }
+    }
+
+    /// The boundary at or behind `key`, which may be cut off anywhere, before the next key that `range` holds.
+    fn settle_key(&self, range: &FileRange, key: &[u8]) -> Result<Option<Box<[u8]>>> {
+        let mut next: Option<Box<[u8]>> = None;
+        for (_, reference) in range.references() {
+            let low = key.max(&*reference.clip.low);
+            if let Some(found) = self.env.open_sst(&reference.file)?.key_from(low)?
+                && reference.clip.contains(&found)
+                && next.as_ref().is_none_or(|next| found < *next)
+            {
+                next = Some(found);
+            }
+        }
+        let Some(next) = next else { return Ok(None) };
+        let partition = partition_of(&next).unwrap_or(&next);
+        // A bound that is not inside the next key's partition lies before all of it.
+        let boundary: Box<[u8]> = if key <= partition { partition.into() } else { next };
+        Ok(is_boundary(range, &boundary).then_some(boundary))
+    }
+
+    fn try_split(&self, id: RangeId, key: &[u8]) -> Result<Attempt> {
+        let _work = self.upkeep.work()?;
+        if !self.upkeep.claim(id) {
+            return Ok(Attempt::Busy);
+        }
+        let done = self.split_claimed(id, key);
+        self.upkeep.release(id);
+        done
+    }
+
+    fn split_claimed(&self, id: RangeId, key: &[u8]) -> Result<Attempt> {
+        let version = Arc::clone(&self.view.load().version);
+        let Some(range) = version.ranges().get(id).filter(|range| is_boundary(range, key)) else {
+            return Ok(Attempt::Declined);
+        };
+        let mut known: BTreeMap<FileNumber, u64> = BTreeMap::new();
+        for (_, reference) in range.references() {
+            if *reference.clip.low < *key && !reference.clip.ends_before(key) {
+                known.insert(reference.file.meta.number, self.bytes_below(reference, key)?);
+            }
+        }
+        // What a flush adds until the edit is made is taken for evenly spread.
+        let left_bytes = |reference: &FileReference| {
+            let number = reference.file.meta.number;
+            known.get(&number).copied().unwrap_or(reference.bytes / 2)
+        };
+        self.install_ranges(|version, first| {
+            let range = version.ranges().get(id)?;
+            Some(divide::split(range, key, (first, RangeId(first.0 + 1)), left_bytes))
+        })
+    }
+
+    /// About how many bytes of what `reference` stands for lie below `key`.
+    fn bytes_below(&self, reference: &FileReference, key: &[u8]) -> Result<u64> {
+        let sst = self.env.open_sst(&reference.file)?;
+        let sides = [Span::new(&[], Some(key)), Span::new(key, None)];
+        let [below, above] = sides.map(|side| match reference.clip.intersect(&side) {
+            Some(clip) => sst.part(&clip).map(|part| part.bytes),
+            None => Ok(0),
+        });
+        let (below, above) = (below?, above?);
+        Ok(share(reference.bytes, below, below.saturating_add(above)))
+    }
+
+    fn try_merge(&self, left: RangeId, right: RangeId) -> Result<Attempt> {
+        let _work = self.upkeep.work()?;
+        if left == right || !self.upkeep.claim(left) {
+            return Ok(if left == right { Attempt::Declined } else { Attempt::Busy });
+        }
+        if !self.upkeep.claim(right) {
+            self.upkeep.release(left);
+            return Ok(Attempt::Busy);
+        }
+        let done = self.merge_claimed(left, right);
+        self.upkeep.release(left);
+        self.upkeep.release(right);
+        done
+    }
+
+    fn merge_claimed(&self, left: RangeId, right: RangeId) -> Result<Attempt> {
+        let version = Arc::clone(&self.view.load().version);
+        let (Some(a), Some(b)) = (version.ranges().get(left), version.ranges().get(right)) else {
+            return Ok(Attempt::Declined);
+        };
+        // Files of both sides whose keys between the two clips are known to be none, with these clips.
+        let mut empty: Vec<(FileNumber, Span, Span)> = Vec::new();
+        for (_, reference) in a.references() {
+            let number = reference.file.meta.number;
+            let other = b.references().find(|(_, other)| other.file.meta.number == number);
+            let Some((_, other)) = other else { continue };
+            let Some(end) = &reference.clip.high else { continue };
+            let next = self.env.open_sst(&reference.file)?.key_from(end)?;
+            if next.is_none_or(|next| *next >= *other.clip.low) {
+                empty.push((number, reference.clip.clone(), other.clip.clone()));
+            }
+        }
+        let gap_is_empty = |a: &FileReference, b: &FileReference| {
+            empty.iter().any(|(number, left, right)| {
+                (*number, left, right) == (a.file.meta.number, &a.clip, &b.clip)
+            })
+        };
+        self.install_ranges(|version, first| {
+            let (a, b) = (version.ranges().get(left)?, version.ranges().get(right)?);
+            divide::merge(a, b, first, gap_is_empty)
+        })
+    }
+
+    /// Makes durable what `edit` makes of the current version and the first of two new ids, and publishes it.
+    fn install_ranges(
+        &self,
+        edit: impl Fn(&Version, RangeId) -> Option<VersionEdit>,
+    ) -> Result<Attempt> {
+        let mut manifest = self.install.lock();
+        let first = manifest.next_numbers(2);
+        let first = RangeId(first.map_err(|error| self.judge(&manifest, error))?.0);
+        let version = Arc::clone(manifest.version());
+        let Some(edit) = edit(&version, first) else { return Ok(Attempt::Declined) };
+        let version = self.append_edit(&mut manifest, &edit)?;
+        self.change_view(|view| view.with_version(&version, None));
+        self.upkeep.note_ranges(edit.add_ranges.len() > 1);
+        Ok(Attempt::Done)
+    }
+}
+
+/// True if `range` may be divided at `key`: an entity of its table could have it, or a partition begins there.
+fn is_boundary(range: &FileRange, key: &[u8]) -> bool {
+    let is_key = key.len() > TABLE_ID_BYTES
+        && decode_user_key(key).is_ok_and(|(table, pk, rk)| {
+            table == range.table && decode_part(pk).is_ok() && decode_part(rk).is_ok()
+        });
+    is_key && *key > *range.span.low && range.span.contains(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(sizes: &[(u64, u32, u64)], expected: &[Wanted]) {
+        let sizes: Vec<_> = sizes
+            .iter()
+            .map(|(id, table, bytes)| (RangeId(*id), TableId(*table), *bytes))
+            .collect();
+        let limits = Limits { split_bytes: 100, merge_bytes: 25, ..Limits::for_files(1) };
+        assert_eq!(by_size(&sizes, &limits), expected);
+    }
+
+    #[test]
+    fn the_largest_is_divided_first_and_small_neighbours_of_one_table_are_merged() {
+        let [one, two, three] = [RangeId(1), RangeId(2), RangeId(3)];
+        check(&[], &[]);
+        check(&[(1, 1, 100), (2, 1, 26)], &[]);
+        check(&[(1, 1, 101), (2, 2, 300)], &[Wanted::Split(two), Wanted::Split(one)]);
+        check(&[(1, 1, 10), (2, 1, 15), (3, 2, 0)], &[Wanted::Merge(one, two)]);
+        check(
+            &[(1, 1, 10), (2, 1, 15), (3, 1, 2)],
+            &[Wanted::Merge(two, three), Wanted::Merge(one, two)],
+        );
+    }
+
+    #[test]
+    fn what_was_divided_is_not_merged_again_and_what_was_merged_not_divided() {
+        let limits = Limits { split_bytes: 1000, merge_bytes: 250, ..Limits::for_files(1) };
+        for bytes in [1001u64, 1500, 5000] {
+            for below in [bytes / 10, bytes / 2, bytes - bytes / 5] {
+                let halves = [below, bytes - below];
+                let sizes =
+                    [(RangeId(1), TableId(1), halves[0]), (RangeId(2), TableId(1), halves[1])];
+                let wanted = by_size(&sizes, &limits);
+                assert!(!wanted.contains(&Wanted::Merge(RangeId(1), RangeId(2))), "{halves:?}");
+            }
+        }
+        assert_eq!(by_size(&[(RangeId(1), TableId(1), limits.merge_bytes)], &limits), []);
+    }
+}

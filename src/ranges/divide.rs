@@ -1,0 +1,107 @@
+//! Dividing a range and merging neighbours, as edits that move no bytes.
+//!
+//! Invariants
+//! * the children, or the merged range, cover the keys that were covered before, and reference the same files with the
+//!   same keys of each: what a reader finds does not change;
+//! * a merged range references a file once, so that files of both sides must touch, or have no key in between.
+//!
+//! Not here: when to divide, where, and carrying it out (`lsm::split`).
+
+use crate::format::edit::{Placement, RangeMeta, ReferenceMeta, VersionEdit};
+use crate::format::names::RangeId;
+use crate::format::span::Span;
+
+use super::{Range, RangeFile, Reference};
+
+/// The edit that divides `range` at `key` into two with these ids. `left_bytes` estimates how many bytes of a reference
+/// that `key` cuts lie below it.
+///
+/// Requires: `key` lies in the span, above its start.
+pub(crate) fn split<F: RangeFile>(
+    range: &Range<F>,
+    key: &[u8],
+    (left, right): (RangeId, RangeId),
+    left_bytes: impl Fn(&Reference<F>) -> u64,
+) -> VersionEdit {
+    let table = range.table;
+    let low = Span::new(&range.span.low, Some(key));
+    let high = Span::new(key, range.span.high.as_deref());
+    let mut edit = VersionEdit { remove_ranges: vec![range.id], ..VersionEdit::default() };
+    for (placement, reference) in range.references() {
+        let file = reference.file.number();
+        edit.remove_references.push((range.id, file));
+        let sides =
+            [(left, reference.clip.intersect(&low)), (right, reference.clip.intersect(&high))];
+        let is_cut = sides.iter().all(|(_, clip)| clip.is_some());
+        for (id, clip) in sides {
+            let Some(clip) = clip else { continue };
+            let below = if is_cut { left_bytes(reference).min(reference.bytes) } else { 0 };
+            let bytes = match (is_cut, id == left) {
+                (true, true) => below,
+                (true, false) => reference.bytes - below,
+                (false, _) => reference.bytes,
+            };
+            let bytes = (bytes != reference.file.bytes()).then_some(bytes);
+            edit.add_references.push(ReferenceMeta { range: id, file, placement, clip, bytes });
+        }
+    }
+    edit.add_ranges.push(RangeMeta { id: left, table, span: low });
+    edit.add_ranges.push(RangeMeta { id: right, table, span: high });
+    edit
+}
+
+/// The edit that makes one range, `id`, of two neighbours; `None` if they are none, or cannot be one range as their
+/// files lie. `gap_is_empty` says whether a file is known to have no key between its clips on both sides.
+pub(crate) fn merge<F: RangeFile + Clone>(
+    left: &Range<F>,
+    right: &Range<F>,
+    id: RangeId,
+    gap_is_empty: impl Fn(&Reference<F>, &Reference<F>) -> bool,
+) -> Option<VersionEdit> {
+    if left.table != right.table || left.span.high.as_ref() != Some(&right.span.low) {
+        return None;
+    }
+    let span = Span::new(&left.span.low, right.span.high.as_deref());
+    let mut merged = Range::new(id, left.table, span.clone());
+    let of_both = |file| right.references().find(|(_, other)| other.file.number() == file);
+    for (placement, reference) in left.references() {
+        let Some((other_placement, other)) = of_both(reference.file.number()) else {
+            merged.add(placement, reference.clone());
+            continue;
+        };
+        let touch = reference.clip.high.as_ref() == Some(&other.clip.low);
+        if !touch && !gap_is_empty(reference, other) {
+            return None;
+        }
+        let clip = Span::new(&reference.clip.low, other.clip.high.as_deref());
+        let bytes = reference.bytes.saturating_add(other.bytes).min(reference.file.bytes());
+        // Where one side merged into its run what is young on the other, it may still be young in both.
+        let is_run = (placement, other_placement) == (Placement::Run, Placement::Run);
+        let placement = if is_run { Placement::Run } else { Placement::Young };
+        merged.add(placement, Reference::new(reference.file.clone(), clip, Some(bytes)));
+    }
+    for (placement, reference) in right.references() {
+        let file = reference.file.number();
+        if !left.references().any(|(_, other)| other.file.number() == file) {
+            merged.add(placement, reference.clone());
+        }
+    }
+    merged.check().ok()?;
+    let gone = |range: &Range<F>| -> Vec<_> {
+        range.references().map(|(_, reference)| (range.id, reference.file.number())).collect()
+    };
+    let added = merged.references().map(|(placement, reference)| ReferenceMeta {
+        range: id,
+        file: reference.file.number(),
+        placement,
+        clip: reference.clip.clone(),
+        bytes: reference.bytes_meta(),
+    });
+    Some(VersionEdit {
+        remove_ranges: vec![left.id, right.id],
+        remove_references: [gone(left), gone(right)].concat(),
+        add_ranges: vec![RangeMeta { id, table: left.table, span }],
+        add_references: added.collect(),
+        ..VersionEdit::default()
+    })
+}

@@ -1,0 +1,124 @@
+//! Ranges from outside: looking at them, dividing and merging them at will, and jobs in two halves.
+//!
+//! The engine divides ranges by itself. What is here is for tests that want to do it at a key, and at a moment, of
+//! their own choice.
+
+use crate::error::Result;
+use crate::format::key::{DisplayKey, before_partition, user_key};
+use crate::format::names::{RangeId, TableId};
+use crate::lsm::{Compaction, Flush, whole_table};
+
+use crate::Db;
+
+/// A range of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeInfo {
+    id: RangeId,
+    /// Where it starts, as errors and dumps print it.
+    pub start: String,
+    /// About how many bytes its files have in it.
+    pub bytes: u64,
+    /// How many files reference it: young ones, and those of the run.
+    pub young: usize,
+    /// See `young`.
+    pub run: usize,
+}
+
+/// A flush or a compaction whose files are written, and that nothing names yet.
+pub struct Half(Begun);
+
+enum Begun {
+    Flush(Flush),
+    Compaction(Compaction),
+}
+
+fn table_id(db: &Db, table: &str) -> Result<TableId> {
+    Ok(db.table(table)?.entry.gate.table)
+}
+
+/// The ranges of a table, in key order; none if nothing of it was flushed yet.
+///
+/// # Errors
+/// `NotFound` if there is no such table.
+pub fn ranges(db: &Db, table: &str) -> Result<Vec<RangeInfo>> {
+    let span = whole_table(table_id(db, table)?);
+    let pinned = db.engine().pin();
+    let info = |range: &std::sync::Arc<crate::ranges::Range<_>>| RangeInfo {
+        id: range.id,
+        start: DisplayKey(&range.span.low).to_string(),
+        bytes: range.bytes(),
+        young: range.young.len(),
+        run: range.run.len(),
+    };
+    Ok(pinned.version().ranges_in(&span).iter().map(info).collect())
+}
+
+/// Divides the range that holds this place before the entity, or before the partition if there is no RowKey; false if
+/// that was declined.
+///
+/// # Errors
+/// `NotFound` if there is no such table, and those of the engine.
+pub fn split_at(db: &Db, table: &str, pk: &str, rk: Option<&str>) -> Result<bool> {
+    let id = table_id(db, table)?;
+    let key = match rk {
+        Some(rk) => user_key(id, pk, rk),
+        None => before_partition(id, pk),
+    };
+    let range = db.engine().pin().version().range_for(&key).map(|range| range.id);
+    range.map_or(Ok(false), |range| db.engine().split_range(range, &key))
+}
+
+/// Divides range `index` of the table where its sizes say; false if there is no such range, no such place, or if that
+/// was declined.
+///
+/// # Errors
+/// As [`split_at`].
+pub fn split_by_size(db: &Db, table: &str, index: usize) -> Result<bool> {
+    let span = whole_table(table_id(db, table)?);
+    let pinned = db.engine().pin();
+    let Some(range) = pinned.version().ranges_in(&span).get(index) else { return Ok(false) };
+    match db.engine().split_key_by_size(range)? {
+        Some(key) => db.engine().split_range(range.id, &key),
+        None => Ok(false),
+    }
+}
+
+/// Merges range `index` of the table with the next; false if there is none or if that was declined.
+///
+/// # Errors
+/// As [`split_at`].
+pub fn merge_at(db: &Db, table: &str, index: usize) -> Result<bool> {
+    let ranges = ranges(db, table)?;
+    match (ranges.get(index), ranges.get(index + 1)) {
+        (Some(left), Some(right)) => db.engine().merge_ranges(left.id, right.id),
+        _ => Ok(false),
+    }
+}
+
+/// Freezes what is in memory and writes the files of a flush; `None` if there is nothing.
+///
+/// # Errors
+/// Those of a flush.
+pub fn begin_flush(db: &Db) -> Result<Option<Half>> {
+    db.engine().freeze()?;
+    Ok(db.engine().begin_flush()?.map(|flush| Half(Begun::Flush(flush))))
+}
+
+/// Writes the files of the most urgent merge; `None` if there is none.
+///
+/// # Errors
+/// Those of a compaction.
+pub fn begin_compaction(db: &Db) -> Result<Option<Half>> {
+    Ok(db.engine().begin_compaction()?.map(|job| Half(Begun::Compaction(job))))
+}
+
+/// Installs what was begun; false if that was declined.
+///
+/// # Errors
+/// Those of the job.
+pub fn finish(db: &Db, half: Half) -> Result<bool> {
+    match half.0 {
+        Begun::Flush(flush) => db.engine().finish_flush(flush).map(|()| true),
+        Begun::Compaction(job) => db.engine().finish_compaction(&job),
+    }
+}

@@ -1,0 +1,42 @@
+//! Places at which a file could be divided, from its sparse index.
+//!
+//! Not here: how much lies between two of them (`part`), which one is taken (`ranges::decide`).
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::format::span::Span;
+
+use super::Sst;
+
+impl Sst {
+    /// Bounds between blocks inside `span`, ascending, at most about `count_max` of them evenly spread; each with the
+    /// bytes of blocks from the bound before, or the span's start, to it.
+    pub(crate) fn places(&self, span: &Span, count_max: usize) -> Result<Vec<(Box<[u8]>, u64)>> {
+        let first = self.block_of(&span.low, true)?;
+        let last = match &span.high {
+            Some(high) => self.block_of(high, true)?,
+            None => self.handles.len().saturating_sub(1),
+        };
+        let step = (last.saturating_sub(first)).div_ceil(count_max.max(1)).max(1);
+        let offset = |block: usize| self.handles.blocks.get(block).copied().unwrap_or_default();
+        let mut places = Vec::new();
+        let mut start = offset(first);
+        for block in (first + 1..=last).step_by(step) {
+            let Some(key) = self.separator(block)? else { continue };
+            if *key > *span.low && span.contains(&key) {
+                let end = offset(block);
+                places.push((key, end.saturating_sub(start)));
+                start = end;
+            }
+        }
+        Ok(places)
+    }
+
+    /// The first key at or above `key`, if the file has one.
+    pub(crate) fn key_from(self: &Arc<Sst>, key: &[u8]) -> Result<Option<Box<[u8]>>> {
+        let mut iter = self.iter(true);
+        iter.seek(key)?;
+        Ok(iter.valid().then(|| iter.key().into()))
+    }
+}
