@@ -11,9 +11,10 @@ pub use moving::Moved;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::check::{VerifyReport, verify};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::fs::MemFs;
 use crate::lsm::{Engine, Handle};
 use crate::options::Options;
@@ -150,6 +151,42 @@ impl Db {
     /// `NotFound`; as every write.
     pub fn delete_table(&self, name: &str) -> Result<()> {
         self.catalog.delete(name)
+    }
+
+    /// Lets rows of a table expire: each is gone `ttl` after it was written, by its Timestamp, at the latest a 64th of
+    /// that (and a second) later; `None`: rows stay. Counts for rows that are there already, survives reopening, and is
+    /// no part of the Table service. Files that hold nothing younger go without being read.
+    ///
+    /// The clock is not believed when it jumps by more than a day: see [`Options::trust_clock_jumps`].
+    ///
+    /// # Errors
+    /// `NotFound`; `InvalidInput` for less than a second; as every write.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// use std::time::Duration;
+    /// let db = rowstone::Db::open_in_memory()?;
+    /// db.create_table("readings")?;
+    /// db.set_ttl("readings", Some(Duration::from_secs(7 * 86_400)))?;
+    /// assert_eq!(db.ttl("readings")?, Some(Duration::from_secs(604_800)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_ttl(&self, table: &str, ttl: Option<Duration>) -> Result<()> {
+        let seconds = ttl.map_or(0, |ttl| ttl.as_secs());
+        if ttl.is_some() && seconds == 0 {
+            let problem = "a time to live is at least a second";
+            return Err(Error::new(ErrorKind::InvalidInput, problem));
+        }
+        self.catalog.set_ttl(&*self.catalog.table(table)?, seconds)
+    }
+
+    /// How long rows of a table live; `None`: they stay.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn ttl(&self, table: &str) -> Result<Option<Duration>> {
+        Ok(self.catalog.table(table)?.ttl())
     }
 
     /// The names of all tables in the case they were created with, ordered by lower-case name.

@@ -103,6 +103,7 @@ pub struct Options {
     pub(crate) weak_sync_bytes: u64,
     pub(crate) log_buffer_bytes: usize,
     pub(crate) manifest_roll_bytes: u64,
+    pub(crate) trust_clock_jumps: bool,
     pub(crate) seed: Option<u64>,
     pub(crate) targets: Option<Targets>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -134,6 +135,7 @@ impl Default for Options {
             weak_sync_bytes: 8 << 20,
             log_buffer_bytes: LOG_BUFFER_BYTES,
             manifest_roll_bytes: MANIFEST_ROLL_BYTES,
+            trust_clock_jumps: false,
             seed: None,
             targets: None,
             clock: Arc::new(SystemClock::new()),
@@ -233,6 +235,14 @@ impl Options {
     /// ```
     pub fn throttle(mut self, targets: Targets) -> Self {
         self.targets = Some(targets);
+        self
+    }
+
+    /// Whether retention believes the wall clock when it jumps by more than a day, or stands more than a day from the
+    /// last commit at opening. Default: false, so that a wrong clock lets nothing expire early; a device that was off for
+    /// days then keeps rows so much longer.
+    pub fn trust_clock_jumps(mut self, trust: bool) -> Self {
+        self.trust_clock_jumps = trust;
         self
     }
 

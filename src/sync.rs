@@ -20,6 +20,13 @@ pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 #[cfg(not(loom))]
 pub(crate) use arc_swap::ArcSwap;
 
+/// What [`ArcSwap::load`] answers.
+#[cfg(not(loom))]
+pub(crate) type Loaded<T> = arc_swap::Guard<std::sync::Arc<T>>;
+
+#[cfg(loom)]
+pub(crate) type Loaded<T> = std::sync::Arc<T>;
+
 #[cfg(not(tsan))]
 pub(crate) use std::sync::OnceLock;
 

@@ -106,11 +106,14 @@ pub(crate) enum Placement {
     Run = 2,
 }
 
-/// Entries in `span` below `seq` are dead.
+/// Whoever reads at `from` or later does not see entries of `span` below `below`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fence {
     pub(crate) span: Span,
-    pub(crate) seq: Seq,
+    /// Equal to `from` for a drop, lower for what has expired.
+    pub(crate) below: Seq,
+    /// The commit that put it up.
+    pub(crate) from: Seq,
 }
 
 /// Everything was closed in order: the last log is whole only if it reaches to `end`.
@@ -139,6 +142,8 @@ mod tag {
     pub(super) const REMOVE_FENCE: u64 = 15;
     pub(super) const CLEAN_CLOSE: u64 = 16;
     pub(super) const REFERENCE_BYTES: u64 = 17;
+    pub(super) const ADD_EXPIRY: u64 = 18;
+    pub(super) const REMOVE_EXPIRY: u64 = 19;
 }
 
 mod identity_tag {
@@ -187,10 +192,10 @@ impl VersionEdit {
             fields.pair(tag::DROP_TABLE, table.0.into(), seq.0);
         }
         fields.numbers(tag::FORGET_TABLE, self.forget_tables.iter().map(|id| id.0.into()));
-        for fence in &self.add_fences {
+        for fence in self.add_fences.iter().filter(|fence| fence.is_drop()) {
             fields.put(tag::ADD_FENCE, |content| fence.encode(content));
         }
-        for fence in &self.remove_fences {
+        for fence in self.remove_fences.iter().filter(|fence| fence.is_drop()) {
             fields.put(tag::REMOVE_FENCE, |content| fence.encode(content));
         }
         if let Some(close) = &self.clean_close {
@@ -207,6 +212,12 @@ impl VersionEdit {
                 put_varint(content, reference.file.0);
                 put_varint(content, bytes);
             });
+        }
+        for fence in self.add_fences.iter().filter(|fence| !fence.is_drop()) {
+            fields.put(tag::ADD_EXPIRY, |content| fence.encode(content));
+        }
+        for fence in self.remove_fences.iter().filter(|fence| !fence.is_drop()) {
+            fields.put(tag::REMOVE_EXPIRY, |content| fence.encode(content));
         }
         out.extend_from_slice(&self.unknown);
     }
@@ -265,8 +276,10 @@ impl VersionEdit {
             }
             tag::DROP_TABLE => self.drop_tables.push((table_id(c)?, seq(c)?)),
             tag::FORGET_TABLE => self.forget_tables.push(table_id(c)?),
-            tag::ADD_FENCE => self.add_fences.push(Fence::decode(c)?),
-            tag::REMOVE_FENCE => self.remove_fences.push(Fence::decode(c)?),
+            tag::ADD_FENCE => self.add_fences.push(Fence::decode_drop(c)?),
+            tag::REMOVE_FENCE => self.remove_fences.push(Fence::decode_drop(c)?),
+            tag::ADD_EXPIRY => self.add_fences.push(Fence::decode_expiry(c)?),
+            tag::REMOVE_EXPIRY => self.remove_fences.push(Fence::decode_expiry(c)?),
             tag::CLEAN_CLOSE => {
                 let (log, end) = (file_number(c)?, c.varint()?);
                 self.clean_close = Some(CleanClose { log, end, last_seq: seq(c)? });
@@ -382,13 +395,34 @@ impl ReferenceMeta {
 }
 
 impl Fence {
+    /// All of `span` is dropped by commit `seq`.
+    pub(crate) fn drop(span: Span, seq: Seq) -> Self {
+        Self { span, below: seq, from: seq }
+    }
+
+    fn is_drop(&self) -> bool {
+        self.below == self.from
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
-        put_varint(out, self.seq.0);
+        put_varint(out, self.from.0);
+        if !self.is_drop() {
+            put_varint(out, self.below.0);
+        }
         self.span.encode(out);
     }
 
-    fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
-        Ok(Self { seq: seq(cursor)?, span: Span::decode(cursor)? })
+    fn decode_drop(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        let from = seq(cursor)?;
+        Ok(Self::drop(Span::decode(cursor)?, from))
+    }
+
+    fn decode_expiry(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        let (from, below) = (seq(cursor)?, seq(cursor)?);
+        if below >= from {
+            return Err(cursor.error("an expiry is not below the commit that told of it"));
+        }
+        Ok(Self { span: Span::decode(cursor)?, below, from })
     }
 }
 
@@ -430,7 +464,11 @@ impl fmt::Display for VersionEdit {
         self.forget_tables.iter().try_for_each(|id| writeln!(f, "forget {id}"))?;
         for (verb, fences) in [("add", &self.add_fences), ("remove", &self.remove_fences)] {
             for fence in fences {
-                writeln!(f, "{verb} fence {} #{}", fence.span, fence.seq)?;
+                let Fence { span, below, from } = fence;
+                match fence.is_drop() {
+                    true => writeln!(f, "{verb} fence {span} #{from}")?,
+                    false => writeln!(f, "{verb} expiry {span} below #{below} from #{from}")?,
+                }
             }
         }
         match &self.clean_close {

@@ -26,6 +26,8 @@ pub(crate) struct FileMeta {
     pub(crate) seq_max: Seq,
     /// Reads before this Seq do not see the file; [`Seq::ZERO`] for all but ingested files.
     pub(crate) visible_from: Seq,
+    /// Of the fences that were put up by this Seq or before it hides nothing; [`Seq::ZERO`] if nobody looked.
+    pub(crate) fenced: Seq,
     pub(crate) entries: u64,
     pub(crate) tombstones: u64,
     /// Keys and rows as encoded, before prefixes are shared and blocks compressed.
@@ -69,6 +71,7 @@ mod tag {
     pub(super) const KEY_MIN: u64 = 10;
     pub(super) const KEY_MAX: u64 = 11;
     pub(super) const SECTIONS: u64 = 12;
+    pub(super) const FENCED: u64 = 13;
 }
 
 impl Section {
@@ -143,12 +146,15 @@ impl FileMeta {
         let mut directory = Vec::new();
         Section::encode_all(&self.sections, &mut directory);
         put_field(out, tag::SECTIONS, &directory);
+        if self.fenced > Seq::ZERO {
+            put_number(out, tag::FENCED, self.fenced.0);
+        }
         out.extend_from_slice(&self.unknown);
     }
 
     /// Reads an entry that fills `bytes`.
     pub(crate) fn decode(bytes: &[u8]) -> Result<FileMeta, DecodeError> {
-        let fields = FieldSet::<{ tag::SECTIONS as usize + 1 }>::decode(STRUCTURE, bytes)?;
+        let fields = FieldSet::<{ tag::FENCED as usize + 1 }>::decode(STRUCTURE, bytes)?;
         let file_bytes = fields.number(tag::BYTES)?;
         let meta = FileMeta {
             number: FileNumber(fields.number(tag::NUMBER)?),
@@ -157,6 +163,7 @@ impl FileMeta {
             seq_min: Seq(fields.number(tag::SEQ_MIN)?),
             seq_max: Seq(fields.number(tag::SEQ_MAX)?),
             visible_from: Seq(fields.number_or_zero(tag::VISIBLE_FROM)?),
+            fenced: Seq(fields.number_or_zero(tag::FENCED)?),
             entries: fields.number(tag::ENTRIES)?,
             tombstones: fields.number(tag::TOMBSTONES)?,
             raw_bytes: fields.number(tag::RAW_BYTES)?,
@@ -215,6 +222,7 @@ mod tests {
             seq_min: Seq(100),
             seq_max: Seq(300),
             visible_from: Seq::ZERO,
+            fenced: Seq::ZERO,
             entries: 3,
             tombstones: 1,
             raw_bytes: 60,
@@ -241,7 +249,7 @@ mod tests {
     fn round_trip() {
         let mut meta = sample();
         assert_eq!(FileMeta::decode(&encoded(&meta)), Ok(meta.clone()));
-        meta.visible_from = Seq(5);
+        (meta.visible_from, meta.fenced) = (Seq(5), Seq(9));
         assert_eq!(FileMeta::decode(&encoded(&meta)), Ok(meta));
     }
 

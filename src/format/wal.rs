@@ -27,6 +27,7 @@ const TAG_CEILING: u64 = 4;
 const TAG_CREATED: u64 = 5;
 const TAG_DROPPED: u64 = 6;
 const TAG_FENCE: u64 = 7;
+const TAG_EXPIRY: u64 = 8;
 
 /// A decoded WAL record.
 #[derive(Clone, Debug)]
@@ -105,6 +106,12 @@ pub(crate) enum Change<'a> {
     Dropped(TableId),
     /// Entries in the span below this commit are dead; `high` is exclusive, `None` has no end.
     Fence {
+        low: &'a [u8],
+        high: Option<&'a [u8]>,
+    },
+    /// Entries in the span below `below`, which is below this commit, have expired.
+    Expiry {
+        below: Seq,
         low: &'a [u8],
         high: Option<&'a [u8]>,
     },
@@ -272,11 +279,14 @@ impl<'a> Change<'a> {
             Change::Dropped(table) => put_number(out, TAG_DROPPED, table.0.into()),
             Change::Fence { low, high } => {
                 let mut content = Vec::new();
-                put_bytes(&mut content, low);
-                if let Some(high) = high {
-                    put_bytes(&mut content, high);
-                }
+                put_span(&mut content, low, *high);
                 put_field(out, TAG_FENCE, &content);
+            }
+            Change::Expiry { below, low, high } => {
+                let mut content = Vec::new();
+                put_varint(&mut content, below.0);
+                put_span(&mut content, low, *high);
+                put_field(out, TAG_EXPIRY, &content);
             }
         }
     }
@@ -288,10 +298,14 @@ impl<'a> Change<'a> {
             TAG_DROPPED => Change::Dropped(table_id(field)?),
             TAG_FENCE => {
                 let mut content = Cursor::new(GROUP, field.content);
-                let low = content.bytes()?;
-                let high = if content.is_empty() { None } else { Some(content.bytes()?) };
-                content.finish()?;
+                let (low, high) = span(&mut content)?;
                 Change::Fence { low, high }
+            }
+            TAG_EXPIRY => {
+                let mut content = Cursor::new(GROUP, field.content);
+                let below = Seq(content.varint()?);
+                let (low, high) = span(&mut content)?;
+                Change::Expiry { below, low, high }
             }
             _ => return Ok(None),
         }))
@@ -339,6 +353,23 @@ fn entry<'a>(cursor: &mut Cursor<'a>) -> Result<WalEntry<'a>, DecodeError> {
     let key_suffix = cursor.bytes()?;
     let row = if kind == Kind::Put { cursor.bytes()? } else { &[] };
     Ok(WalEntry { kind, key_suffix, row })
+}
+
+fn put_span(out: &mut Vec<u8>, low: &[u8], high: Option<&[u8]>) {
+    put_bytes(out, low);
+    if let Some(high) = high {
+        put_bytes(out, high);
+    }
+}
+
+/// Reads a span that fills the rest of `cursor`.
+fn span<'a>(cursor: &mut Cursor<'a>) -> Result<(&'a [u8], Option<&'a [u8]>), DecodeError> {
+    let low = cursor.bytes()?;
+    let high = if cursor.is_empty() { None } else { Some(cursor.bytes()?) };
+    if high.is_some_and(|high| high <= low) || !cursor.is_empty() {
+        return Err(cursor.error("an empty span, or bytes behind it"));
+    }
+    Ok((low, high))
 }
 
 fn put_number(out: &mut Vec<u8>, tag: u64, value: u64) {

@@ -166,6 +166,7 @@ fn file_meta() -> FileMeta {
         seq_min: stats.seq_min,
         seq_max: stats.seq_max,
         visible_from: Seq(1),
+        fenced: Seq(2),
         entries: stats.entries,
         tombstones: stats.tombstones,
         raw_bytes: stats.raw_bytes,
@@ -207,7 +208,7 @@ fn edit() -> VersionEdit {
         remove_references: vec![(RangeId(2), FileNumber(8))],
         drop_tables: vec![(TableId(3), Seq(9))],
         forget_tables: vec![TableId(2)],
-        add_fences: vec![Fence { span, seq: Seq(9) }],
+        add_fences: vec![Fence::drop(span, Seq(9))],
         clean_close: Some(CleanClose { log: FileNumber(4), end: 64, last_seq: Seq(300) }),
         ..VersionEdit::default()
     }
@@ -320,7 +321,8 @@ fn wal() -> Vec<Vec<u8>> {
         WalEntry { kind: Kind::Delete, key_suffix: b"b", row: b"" },
     ];
     let fence = Change::Fence { low: b"a", high: Some(b"b") };
-    let changes = [Change::Created(TableId(1)), Change::Dropped(TableId(2)), fence];
+    let expiry = Change::Expiry { below: Seq(1), low: b"a", high: None };
+    let changes = [Change::Created(TableId(1)), Change::Dropped(TableId(2)), fence, expiry];
     let prefix = user_key(TableId(1), "p", "");
     vec![
         made(|out| open.encode(out)),

@@ -1,7 +1,7 @@
 //! Background work as steps, and the pace it sets for writers.
 //!
 //! | lane    | step                                                                                  |
-//! | log     | lead a round that somebody polls for; prepare the next log; allocate; sync weak commits |
+//! | log     | lead a round that somebody polls for; prepare the next log; allocate; sync weak commits; expire |
 //! | flush   | flush the oldest frozen memtable; reclaim dropped tables; remove files nobody holds; sort |
 //! | compact | divide a range or merge two, else one job                                             |
 //!
@@ -9,7 +9,6 @@
 //! * a step that fails says so to whoever waits for it, and is tried again: a full disk is no end;
 //! * writers are slowed smoothly by the ranges they touch, and stand still only when memory is used up.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{ErrorKind, Result};
@@ -19,7 +18,6 @@ use crate::format::key::{table_end, table_start};
 use crate::format::names::{FileName, TableId};
 use crate::format::span::Span;
 use crate::manifest::Manifest;
-use crate::model::Seq;
 use crate::options::Background;
 use crate::planted::planted;
 
@@ -69,7 +67,11 @@ impl Engine {
         };
         match worked {
             Ok(true) => Step::Worked,
-            Ok(false) => Step::Idle(due),
+            // A commit may wait for a flush, so not in that lane.
+            Ok(false) => match self.expire() {
+                Ok(expiry) => Step::Idle([due, expiry].into_iter().flatten().min()),
+                Err(_) => Step::Idle(Some(RETRY_AFTER)),
+            },
             Err(_) => Step::Idle(Some(RETRY_AFTER)),
         }
     }
@@ -129,49 +131,6 @@ impl Engine {
             Ok(false) => Step::Idle(None),
             Err(_) => Step::Idle(Some(RETRY_AFTER)),
         }
-    }
-
-    /// Removes the ranges of dropped tables that nobody can read any more, and their files.
-    fn reclaim(&self) -> Result<bool> {
-        let dead = self.upkeep.dead_tables(&self.horizon());
-        if dead.is_empty() {
-            return Ok(false);
-        }
-        let mut manifest = self.install.lock();
-        let version = Arc::clone(manifest.version());
-        let mut edit = VersionEdit::default();
-        for table in &dead {
-            let whole = whole_table(*table);
-            for range in version.ranges_in(&whole) {
-                // A job that is changing the range finds it gone and is declined.
-                edit.remove_ranges.push(range.id);
-                let references = range.references().map(|(_, r)| (range.id, r.file.meta.number));
-                edit.remove_references.extend(references);
-            }
-            if version.dropped().contains_key(table) && version.ranges_in(&whole).is_empty() {
-                edit.forget_tables.push(*table);
-            }
-        }
-        if edit == VersionEdit::default() {
-            drop(manifest);
-            self.forget_drops();
-            return Ok(false);
-        }
-        let gone = version.unreferenced_after(&edit);
-        edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
-        let version = self.append_edit(&mut manifest, &edit)?;
-        self.change_view(|view| view.with_version(&version, None));
-        self.upkeep.retire(gone);
-        Ok(true)
-    }
-
-    fn forget_drops(&self) {
-        let view = self.view.load();
-        self.upkeep.forget_dropped(|table: TableId, seq: Seq| {
-            view.version.flushed_seq() >= seq
-                && !view.version.dropped().contains_key(&table)
-                && view.version.ranges_in(&whole_table(table)).is_empty()
-        });
     }
 
     /// Unlinks files that no version has and nobody reads.

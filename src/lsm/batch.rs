@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use crate::error::{Code, Error, Result};
 use crate::format::Kind;
+use crate::format::edit::Fence;
 use crate::format::names::TableId;
 use crate::format::row;
+use crate::format::span::Span;
 use crate::format::wal::Change;
 use crate::model::{Row, RowRef, Seq, ShapeId, Shapes, merge_rows};
 use crate::planted::planted;
@@ -24,7 +26,7 @@ pub(crate) struct Batch {
     pub(crate) prefix_len: usize,
     /// Errors name the failing operation.
     pub(crate) is_group: bool,
-    /// Tables that come and go with this commit.
+    /// What else comes and goes with this commit.
     pub(crate) changes: Vec<TableChange>,
     /// A gate that closes with this commit.
     pub(crate) closes: Option<SpanGate>,
@@ -74,20 +76,54 @@ pub(crate) struct Gate {
     dropped_at: AtomicU64,
 }
 
-/// A table that comes or goes with a commit.
+/// A table or span that comes or goes with a commit.
 #[derive(Clone, Debug)]
 pub(crate) enum TableChange {
     Created(TableId),
     Dropped(Arc<Gate>),
+    /// All entries of the span go.
+    Fenced(Span),
+    /// Those below the Seq do, which is far behind the commit's.
+    Expired(Span, Seq),
 }
 
 impl TableChange {
     /// As the log records it.
-    pub(crate) fn logged(&self) -> Change<'static> {
+    pub(crate) fn logged(&self) -> Change<'_> {
         match self {
             TableChange::Created(table) => Change::Created(*table),
             TableChange::Dropped(gate) => Change::Dropped(gate.table),
+            TableChange::Fenced(Span { low, high }) => Change::Fence { low, high: high.as_deref() },
+            TableChange::Expired(Span { low, high }, below) => {
+                Change::Expiry { below: *below, low, high: high.as_deref() }
+            }
         }
+    }
+
+    /// The most that it takes in a log.
+    pub(crate) fn bytes_max(&self) -> usize {
+        match self {
+            TableChange::Created(_) | TableChange::Dropped(_) => 16,
+            TableChange::Fenced(span) | TableChange::Expired(span, _) => {
+                32 + span.low.len() + span.high.as_ref().map_or(0, |high| high.len())
+            }
+        }
+    }
+
+    /// The fence that it puts up as commit `seq`.
+    pub(crate) fn fence(&self, seq: Seq) -> Option<Fence> {
+        match self {
+            TableChange::Created(_) | TableChange::Dropped(_) => None,
+            TableChange::Fenced(span) => Some(Fence::drop(span.clone(), seq)),
+            TableChange::Expired(span, below) => {
+                Some(Fence { span: span.clone(), below: *below, from: seq })
+            }
+        }
+    }
+
+    /// Jobs carry it out durably as soon as it is published: a power cut must not take it back afterwards.
+    pub(crate) fn must_be_durable(&self) -> bool {
+        !matches!(self, TableChange::Created(_))
     }
 }
 

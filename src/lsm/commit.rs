@@ -168,8 +168,7 @@ impl Engine {
     fn submit(&self, batch: &Batch, durability: Durability) -> Result<Seq> {
         self.throttle_write(batch)?;
         self.delay(batch);
-        let drops = batch.changes.iter().any(|change| matches!(change, TableChange::Dropped(_)));
-        // Jobs carry a drop out durably as soon as it is published: a power cut must not take it back afterwards.
+        let drops = batch.changes.iter().any(TableChange::must_be_durable);
         let is_weak = (!drops || planted!("weak-drop")) && batch.closes.is_none();
         let durability = if is_weak { durability } else { Durability::Sync };
         loop {
@@ -270,6 +269,9 @@ impl Engine {
                 self.upkeep.note_dropped(gate.table, seq);
             }
         }
+        for fence in batch.changes.iter().filter_map(|change| change.fence(seq)) {
+            self.raise_fence(fence);
+        }
         if let Some(gate) = &batch.closes {
             self.gates.close(gate, seq);
         }
@@ -297,10 +299,15 @@ impl Engine {
                 }
                 let looked = || looked.current(index).filter(|_| !planted!("check-memtables-only"));
                 let current = in_memory.or_else(looked);
+                let hidden =
+                    current.as_ref().and_then(|c| view.fences.hidden_since(&op.key, c.seq));
+                let hidden = hidden.filter(|_| !planted!("condition-ignores-fences"));
+                let reason = hidden.or(current.as_ref().map(|c| c.seq));
+                let current = current.filter(|_| hidden.is_none());
                 self.decide_one(batch, op, current.as_ref()).map_err(|error| {
                     let error = if batch.is_group { error.at_index(index) } else { error };
-                    match current {
-                        Some(c) if c.seq > self.rounds.published() => Again::After(c.seq, error),
+                    match reason {
+                        Some(seq) if seq > self.rounds.published() => Again::After(seq, error),
                         _ => Again::Refused(error),
                     }
                 })?
@@ -517,7 +524,8 @@ impl LogQueue {
         let payload: usize = batch.ops.iter().map(|op| op.key.len() + 12).sum::<usize>()
             + rows.iter().flatten().map(|row| row.get().bytes.len()).sum::<usize>()
             + defined.iter().map(|(_, shape)| shape.len() + 12).sum::<usize>();
-        self.reserve((payload + 64 + 16 * batch.changes.len()) as u64)?;
+        let changes: usize = batch.changes.iter().map(TableChange::bytes_max).sum();
+        self.reserve((payload + 64 + changes) as u64)?;
         let changes: Vec<_> = batch.changes.iter().map(TableChange::logged).collect();
         let before = self.end;
         self.last = seq;

@@ -57,6 +57,9 @@ pub(super) struct Around<'k> {
     /// Where the scan ends.
     pub(super) high: Option<&'k [u8]>,
     pub(super) at: Seq,
+    /// Entries below this are hidden, up to `floor_end`.
+    pub(super) below: Seq,
+    pub(super) floor_end: Option<&'k [u8]>,
 }
 
 /// A page of the current file's zones and what it means for the filter.
@@ -100,6 +103,11 @@ impl FilesIter {
     #[inline]
     pub(super) fn seq(&self) -> Seq {
         self.iter.as_ref().map_or(Seq::ZERO, SstIter::seq)
+    }
+
+    /// The Seq of the oldest entry of the file being read.
+    pub(super) fn seq_min(&self) -> Seq {
+        self.files.get(self.at).map_or(Seq::ZERO, |file| file.file.meta.seq_min)
     }
 
     #[inline]
@@ -324,7 +332,12 @@ impl FilesIter {
         }
         if page.countable >> bit & 1 != 0 {
             let newer = around.newer.filter(|_| !planted!("count-beside-newer"));
-            let bounds = [newer, around.older, around.high, self.clip_high()];
+            let is_hidden = self.seq_min() < around.below && !planted!("count-ignores-fences");
+            if is_hidden {
+                return Ok(Fate::Read);
+            }
+            let floor_end = around.floor_end.filter(|_| !planted!("count-ignores-fences"));
+            let bounds = [newer, around.older, around.high, floor_end, self.clip_high()];
             if ends_before(bounds.into_iter().flatten().min())? {
                 return Ok(Fate::Count(page.entries[bit].into()));
             }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::edit::VersionEdit;
 use crate::format::names::{FileName, FileNumber, RangeId};
+use crate::format::span::Span;
 use crate::manifest::{Manifest, Version};
 use crate::options::{Codec, Durability};
 use crate::planted::planted;
@@ -118,7 +119,8 @@ impl Engine {
         let older = |key: &[u8]| {
             version.sources(key).next().is_some() && !planted!("flush-drops-tombstones")
         };
-        let retention = Retention::new(horizon, dead, older);
+        let fences = Arc::clone(&self.view.load().fences);
+        let retention = Retention::new(horizon, dead, older).with_fences(&fences, &Span::all());
         // Inside a range the memtable bounds the file: one flush is one source of it.
         let cut = Cut { file_bytes: u64::MAX, boundary_bytes: BOUNDARY_BYTES };
         let boundaries = Boundaries::of(version.ranges().iter());
@@ -135,6 +137,7 @@ impl Engine {
             flushed_seq: Some(flushed),
             remove_logs: slot.logs.clone(),
             drop_tables: self.upkeep.drops_to_record(&version, flushed),
+            add_fences: self.fences_to_record(&version, flushed),
             ..VersionEdit::default()
         };
         let ids = |count| Ok(RangeId(manifest.next_numbers(count)?.0));

@@ -189,6 +189,7 @@ fn whole(version: &Version) -> VersionEdit {
             edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes });
         }
     }
+    edit.add_fences = version.fences().to_vec();
     edit.drop_tables = version.dropped().iter().map(|(table, seq)| (*table, *seq)).collect();
     edit
 }

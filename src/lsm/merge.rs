@@ -13,13 +13,14 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::format::Kind;
 use crate::format::span::Span;
-use crate::manifest::{FileEntry, Version};
+use crate::manifest::FileEntry;
 use crate::memtable::MemtableIter;
 use crate::model::{RowRef, Seq};
 use crate::planted::planted;
 use crate::ranges::{Reference, chains};
 
 use super::Env;
+use super::fences::Floors;
 use super::files::{Around, FilesIter, ReadCounts};
 use super::scan::RowFilter;
 use super::view::{View, memory_row};
@@ -54,7 +55,7 @@ impl Merge {
         let memory = view.memtables.iter().filter(|slot| !slot.memtable.is_empty());
         let mut sources: Vec<Source> =
             memory.map(|slot| Source::Memory(slot.memtable.iter())).collect();
-        sources.extend(file_sources(&view.version, whole, at));
+        sources.extend(file_sources(view, whole, at));
         Merge::new(env, sources, &span.low, span.high.as_deref())
     }
 
@@ -130,6 +131,7 @@ impl Merge {
         slot: usize,
         filter: &mut impl RowFilter,
         at: Seq,
+        floors: Option<&Floors>,
     ) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -138,7 +140,12 @@ impl Merge {
         let (newer, rest) = self.sources.split_at_mut(top);
         let Some((Source::Files(files), older)) = rest.split_first_mut() else { return Ok(()) };
         let high = self.high.as_deref();
-        let around = || Around { newer: next_key(newer), older: next_key(older), high, at };
+        let floor_end = floors.and_then(Floors::end);
+        let below = floors.map_or(Seq::ZERO, Floors::last);
+        let around = || {
+            let (newer, older) = (next_key(newer), next_key(older));
+            Around { newer, older, high, at, below, floor_end }
+        };
         let moved = files.leave_run(&self.env, slot, filter, around);
         self.settle_top(moved)
     }
@@ -328,9 +335,7 @@ fn next_key(sources: &[Source]) -> Option<&[u8]> {
 }
 
 /// The files that can hold keys of a span, in chains: what stands later is older where they overlap.
-fn file_sources(version: &Version, span: &Span, at: Seq) -> Vec<Source> {
-    let mut chains = chains(version.ranges_in(span), span);
-    chains.iter_mut().for_each(|files| files.retain(|file| file.file.is_visible(at)));
-    chains.retain(|files| !files.is_empty());
+fn file_sources(view: &View, span: &Span, at: Seq) -> Vec<Source> {
+    let chains = chains(view.version.ranges_in(span), span, |file| view.can_see(file, at));
     chains.into_iter().map(|files| Source::Files(FilesIter::new(files, true))).collect()
 }

@@ -9,6 +9,8 @@ mod background;
 mod batch;
 mod commit;
 pub(crate) mod compaction;
+mod expiry;
+mod fences;
 mod files;
 mod flush;
 mod gates;
@@ -18,6 +20,7 @@ mod inspect;
 mod merge;
 mod outputs;
 mod place;
+mod reclaim;
 mod recover;
 mod replay;
 mod reverse;
@@ -64,9 +67,10 @@ use crate::model::{Seq, ShapeId, Shapes};
 use crate::options::Options;
 use crate::planted::planted;
 use crate::sst::{Sst, SstShared};
-use crate::sync::{ArcSwap, Mutex};
+use crate::sync::{ArcSwap, AtomicU64, Mutex};
 
 use commit::LogQueue;
+use expiry::Expiry;
 use gates::Gates;
 use round::Rounds;
 use snapshot::Snapshots;
@@ -92,6 +96,9 @@ pub(crate) struct Engine {
     rounds: Rounds<LogQueue>,
     install: Mutex<Manifest>,
     snapshots: Snapshots,
+    expiry: Expiry,
+    /// The newest commit that put up a fence, published or not.
+    newest_fence: AtomicU64,
     upkeep: Upkeep,
     divided: split::Divided,
     pub(crate) gates: Gates,
@@ -140,10 +147,7 @@ impl Engine {
         with: impl FnOnce(Seq, crate::model::RowRef<'_>) -> Result<R>,
     ) -> Result<Option<R>> {
         let hash = self.env.hash(key);
-        // The view before the Seq: see `view`.
-        let early = planted!("seq-before-view").then(|| self.rounds.published());
-        let view = self.view.load();
-        let at = at.or(early).unwrap_or_else(|| self.rounds.published());
+        let (view, at) = self.pin_read(at);
         let found = view.read(&self.env, hash, key, at, |current| match current.row {
             Some(row) => with(current.seq, row).map(Some),
             None => Ok(None),

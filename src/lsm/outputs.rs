@@ -16,12 +16,14 @@ use crate::format::Kind;
 use crate::format::file_meta::FileMeta;
 use crate::format::key::table_of;
 use crate::format::names::{FileName, TableId};
+use crate::format::span::Span;
 use crate::model::Seq;
 use crate::options::Codec;
 use crate::planted::planted;
 use crate::ranges::Range;
 use crate::sst::{SstOptions, SstWriter};
 
+use super::fences::{Fences, Spent};
 use super::merge::Merge;
 use super::snapshot::Horizon;
 use super::{Engine, Env};
@@ -75,6 +77,7 @@ pub(crate) struct Outputs<'e> {
     codec: Codec,
     boundaries: Boundaries,
     file: Option<OpenFile>,
+    fenced: Seq,
     files: Vec<NewFile>,
     handed_over: bool,
 }
@@ -89,6 +92,9 @@ pub(crate) struct Retention<'e> {
     dead: Vec<TableId>,
     /// True if an older source may hold the key.
     older: Box<MayHold<'e>>,
+    spent: Option<Spent>,
+    /// Fences up to here are carried out.
+    fenced: Seq,
     key: Vec<u8>,
     newer: Option<Seq>,
     is_dead: bool,
@@ -100,7 +106,25 @@ impl<'e> Retention<'e> {
         dead: Vec<TableId>,
         older: impl Fn(&[u8]) -> bool + 'e,
     ) -> Self {
-        Self { horizon, dead, older: Box::new(older), key: Vec::new(), newer: None, is_dead: false }
+        Self {
+            horizon,
+            dead,
+            older: Box::new(older),
+            spent: None,
+            fenced: Seq::ZERO,
+            key: Vec::new(),
+            newer: None,
+            is_dead: false,
+        }
+    }
+
+    /// Also leaves out what `fences` hide of keys in `span` from everyone. Requires: they were taken after the horizon.
+    pub(crate) fn with_fences(mut self, fences: &Fences, span: &Span) -> Self {
+        if !fences.is_empty() {
+            self.spent = Some(fences.spent(span, &self.horizon));
+            self.fenced = self.horizon.oldest();
+        }
+        self
     }
 
     /// Whether the next entry is kept.
@@ -113,7 +137,8 @@ impl<'e> Retention<'e> {
         }
         let hidden = self.newer.is_some_and(|newer| self.horizon.hides(newer, seq));
         self.newer = Some(seq);
-        if self.is_dead || hidden {
+        let is_spent = |spent: &mut Spent| spent.hides(key, seq, &self.horizon);
+        if self.is_dead || hidden || self.spent.as_mut().is_some_and(is_spent) {
             return false;
         }
         // Everyone sees the tombstone, so older versions here are hidden; elsewhere there are none.
@@ -126,8 +151,16 @@ impl<'e> Retention<'e> {
 impl<'e> Outputs<'e> {
     /// `boundaries` are the starts of the ranges that the entries may belong to.
     pub(crate) fn new(engine: &'e Engine, cut: Cut, codec: Codec, boundaries: Boundaries) -> Self {
-        let files = Vec::new();
-        Self { engine, cut, codec, boundaries, file: None, files, handed_over: false }
+        Self {
+            engine,
+            cut,
+            codec,
+            boundaries,
+            file: None,
+            fenced: Seq::ZERO,
+            files: Vec::new(),
+            handed_over: false,
+        }
     }
 
     /// Writes what `retention` keeps of `entries`, and calls `between` now and then so that a long job can make way.
@@ -140,6 +173,7 @@ impl<'e> Outputs<'e> {
         mut retention: Retention<'_>,
         mut between: impl FnMut() -> Result<()>,
     ) -> Result<Vec<NewFile>> {
+        self.fenced = retention.fenced;
         let mut count = 0u32;
         while entries.is_valid() {
             let (seq, kind) = (entries.seq(), entries.kind());
@@ -203,7 +237,9 @@ impl<'e> Outputs<'e> {
 
     fn end_file(&mut self) -> Result<()> {
         if let Some(file) = self.file.take() {
-            self.files.push(file.finish()?);
+            let mut file = file.finish()?;
+            file.meta.fenced = self.fenced;
+            self.files.push(file);
         }
         Ok(())
     }

@@ -31,14 +31,16 @@ use crate::fs::{FileLock, Fs};
 use crate::log::LogFile;
 use crate::manifest::{Access, Found, Manifest, probe};
 use crate::memtable::Memtable;
-use crate::model::Shapes;
+use crate::model::{Seq, Shapes};
 use crate::options::{Background, Options};
 use crate::planted::planted;
 use crate::rng::Rng;
 use crate::sst::{BlockCache, SstShared};
-use crate::sync::{ArcSwap, Mutex};
+use crate::sync::{ArcSwap, AtomicU64, Mutex};
 
 use super::commit::{LogQueue, NextLog};
+use super::expiry::Expiry;
+use super::fences::Fences;
 use super::gates::Gates;
 use super::replay::{Replayed, replay};
 use super::round::Rounds;
@@ -261,10 +263,16 @@ fn begin(
     });
     let durable = replayed.accepted.last().map_or(durable, |log| log.position());
     let queue = LogQueue::new(next, predecessor, durable, replayed.last)?;
+    let fences = manifest.version().fences().iter().chain(&replayed.fences).cloned().collect();
+    let fences = Fences::new(fences, Seq::ZERO);
+    let newest_fence = AtomicU64::new(fences.newest().0);
     let view = View {
         memtables: memtables(&env, replayed.slots, number),
         version: Arc::clone(manifest.version()),
+        fences: Arc::new(fences),
     };
+    let (now, monotonic) = (env.clock.now(), env.clock.monotonic());
+    let expiry = Expiry::new(now, monotonic, replayed.last, env.options.trust_clock_jumps);
     let mut dropped = manifest.version().dropped().clone();
     dropped.extend(replayed.dropped);
     Ok(Engine {
@@ -275,6 +283,8 @@ fn begin(
         rounds: Rounds::new(queue, replayed.last),
         install: Mutex::new(manifest),
         snapshots: Snapshots::default(),
+        expiry,
+        newest_fence,
         upkeep: Upkeep::new(dropped),
         divided: Divided::default(),
         executor: Executor::manual(),

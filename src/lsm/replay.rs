@@ -13,12 +13,13 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Kind;
-use crate::format::edit::LogMeta;
+use crate::format::edit::{Fence, LogMeta};
 use crate::format::key::decode_user_key;
 use crate::format::names::{FileId, FileName, FileNumber, TableId};
 use crate::format::record::{LogKind, Position, RecordKind};
 use crate::format::row::{decode_row, encode_row};
 use crate::format::shape::decode_shape;
+use crate::format::span::Span;
 use crate::format::wal::{Change, Group, Open, WalRecord};
 use crate::log::{LogFile, LogReader, RecordView, StopReason};
 use crate::manifest::Manifest;
@@ -38,6 +39,8 @@ pub(super) struct Replayed {
     /// Logs that hold none, or only what was dropped.
     pub(super) unused: Vec<FileNumber>,
     pub(super) dropped: BTreeMap<TableId, Seq>,
+    /// Those that the manifest does not know.
+    pub(super) fences: Vec<Fence>,
     pub(super) last: Seq,
     pub(super) commits: u64,
     /// Some record vouches for everything up to here.
@@ -90,6 +93,7 @@ pub(super) fn replay(env: &Env, manifest: &Manifest) -> Result<Replayed> {
         accepted: Vec::new(),
         unused: Vec::new(),
         dropped: BTreeMap::new(),
+        fences: Vec::new(),
         last: version.seq_max(),
         commits: 0,
         vouched: Position::default(),
@@ -345,7 +349,6 @@ impl Replay<'_> {
                     Problem::Damage(text) => {
                         Error::corrupt(path, record.payload_offset(), "wal group", text)
                     }
-                    Problem::Other(error) => error,
                 })
             }
         }
@@ -392,9 +395,19 @@ impl Replay<'_> {
                 Change::Dropped(table) => {
                     self.out.dropped.insert(table, record.seq);
                 }
-                Change::Fence { .. } => {
-                    let problem = "a log holds a range delete, which this build cannot carry out";
-                    return Err(Problem::Other(Error::new(ErrorKind::Unsupported, problem)));
+                Change::Fence { .. } | Change::Expiry { .. }
+                    if planted!("forget-fence-at-replay") => {}
+                Change::Fence { low, high } => {
+                    let fence = Fence::drop(Span::new(low, high), record.seq);
+                    self.out.fences.push(fence);
+                }
+                Change::Expiry { below, .. } if below >= record.seq => {
+                    let text = format!("an expiry below #{below} in commit #{}", record.seq);
+                    return Err(Problem::Damage(text));
+                }
+                Change::Expiry { below, low, high } => {
+                    let span = Span::new(low, high);
+                    self.out.fences.push(Fence { span, below, from: record.seq });
                 }
             }
         }
@@ -420,7 +433,6 @@ impl Replay<'_> {
 /// Why a group cannot be replayed.
 enum Problem {
     Damage(String),
-    Other(Error),
 }
 
 impl From<crate::codec::DecodeError> for Problem {

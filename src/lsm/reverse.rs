@@ -51,9 +51,7 @@ impl ReadView {
     pub(crate) fn scan_reverse(&self, span: &Span) -> Result<ReverseScan> {
         let mut sources: Vec<Source> =
             self.memtables().map(|memtable| Source::Memory(memtable.iter())).collect();
-        let mut chains = chains(self.version().ranges_in(span), span);
-        let at = self.at();
-        chains.iter_mut().for_each(|files| files.retain(|file| file.file.is_visible(at)));
+        let chains = chains(self.version().ranges_in(span), span, |file| self.can_see(file));
         sources.extend(chains.into_iter().map(|files| Source::Files(Files::new(files))));
         let high = span.high.as_deref();
         for source in &mut sources {

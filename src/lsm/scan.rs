@@ -17,16 +17,14 @@ use crate::format::Kind;
 use crate::format::row_block::BlockEntry;
 use crate::format::span::Span;
 use crate::format::zones::ZoneSet;
-#[cfg(test)]
-use crate::manifest::FileEntry;
-use crate::manifest::Version;
+use crate::manifest::{FileEntry, Version};
 use crate::memtable::Memtable;
 use crate::model::{RowRef, Seq};
 use crate::planted::planted;
-#[cfg(test)]
 use crate::ranges::Reference;
 use crate::sst::BlockRun;
 
+use super::fences::Floors;
 use super::files::ReadCounts;
 use super::merge::Merge;
 use super::view::View;
@@ -44,6 +42,8 @@ pub(crate) struct ReadView {
 pub(crate) struct Scan {
     merge: Merge,
     at: Seq,
+    /// What fences hide; `None` without any.
+    floors: Option<Floors>,
     /// The key of the entry that decided last; older versions of it are skipped.
     decided: Vec<u8>,
     /// True if the current entry was not looked at yet.
@@ -162,6 +162,11 @@ impl ReadView {
         &self.view.version
     }
 
+    /// False if nothing of a file can be seen.
+    pub(super) fn can_see(&self, file: &Reference<Arc<FileEntry>>) -> bool {
+        self.view.can_see(file, self.at)
+    }
+
     /// Those that hold anything.
     pub(super) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         let memtables = self.view.memtables.iter().map(|slot| &slot.memtable);
@@ -171,7 +176,7 @@ impl ReadView {
     /// The rows of `span`, which is a part of `whole`; [`Scan::seek`] goes on with other parts.
     pub(crate) fn scan(&self, whole: &Span, span: &Span) -> Result<Scan> {
         let merge = Merge::over_view(&self.env, &self.view, whole, span, self.at)?;
-        Ok(Scan::new(merge, self.at))
+        Ok(Scan::new(merge, self.at, self.view.fences.floors_in(whole, self.at)))
     }
 }
 
@@ -179,7 +184,7 @@ impl ReadView {
 impl ReadView {
     /// The rows of these references, whatever ranges they belong to.
     pub(crate) fn scan_references(&self, files: &[Reference<Arc<FileEntry>>]) -> Result<Scan> {
-        Ok(Scan::new(Merge::over_files(&self.env, &[], files)?, self.at))
+        Ok(Scan::new(Merge::over_files(&self.env, &[], files)?, self.at, None))
     }
 
     /// All references of the ranges in `span`.
@@ -192,9 +197,9 @@ impl ReadView {
 }
 
 impl Scan {
-    fn new(merge: Merge, at: Seq) -> Self {
+    fn new(merge: Merge, at: Seq, floors: Option<Floors>) -> Self {
         let (decided, batch) = (Vec::new(), Batch::default());
-        Self { merge, at, decided, is_fresh: true, batch, rows: 0, single: 0 }
+        Self { merge, at, floors, decided, is_fresh: true, batch, rows: 0, single: 0 }
     }
 
     /// Goes to the next visible row; false at the end.
@@ -252,6 +257,9 @@ impl Scan {
     pub(crate) fn seek(&mut self, span: &Span) -> Result<()> {
         self.batch.is_open = false;
         self.is_fresh = true;
+        if let Some(floors) = &mut self.floors {
+            floors.rewind();
+        }
         self.merge.seek_span(span)
     }
 
@@ -292,7 +300,8 @@ impl Scan {
         }
         self.decided.clear();
         self.decided.extend_from_slice(key);
-        self.merge.kind() == Kind::Put
+        let is_hidden = |floors: &mut Floors| self.merge.seq() < floors.below(key);
+        self.merge.kind() == Kind::Put && !self.floors.as_mut().is_some_and(is_hidden)
     }
 
     #[inline]
@@ -322,6 +331,14 @@ impl Scan {
             return Ok(false);
         }
         let Some((files, limit)) = self.merge.top_files() else { return Ok(false) };
+        // Up to where the floor is the same, and only over entries that are all above it.
+        let mut limit = limit;
+        if let Some(floors) = &mut self.floors {
+            if floors.below(files.key()) > files.seq_min() && !planted!("batch-ignores-fences") {
+                return Ok(false);
+            }
+            limit = [limit, floors.end()].into_iter().flatten().min();
+        }
         let Some(run) = files.rest_of_block(limit)? else { return Ok(false) };
         let (len, end) = (run.slots.len(), run.slots.end);
         if len < RUN_MIN {
@@ -347,7 +364,7 @@ impl Scan {
     fn close_batch(&mut self, filter: &mut impl RowFilter) -> Result<()> {
         self.batch.is_open = false;
         self.is_fresh = true;
-        self.merge.leave_run(self.batch.end, filter, self.at)
+        self.merge.leave_run(self.batch.end, filter, self.at, self.floors.as_ref())
     }
 }
 
@@ -405,11 +422,9 @@ fn is_same(a: &[u8], b: &[u8]) -> bool {
 impl Engine {
     /// The state as of `at`, or as of now.
     pub(crate) fn read_view(&self, at: Option<Seq>) -> ReadView {
-        // The view before the Seq: see `view`.
-        let view = self.view.load_full();
         let at = at.filter(|_| !planted!("scan-ignores-snapshot"));
-        let at = at.unwrap_or_else(|| self.rounds.published());
-        ReadView { env: Arc::clone(&self.env), view, at }
+        let (view, at) = self.pin_read(at);
+        ReadView { env: Arc::clone(&self.env), view: Arc::clone(&view), at }
     }
 
     /// The rows of `span` as of `at`, or as of now.

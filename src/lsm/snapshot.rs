@@ -88,7 +88,7 @@ impl SnapshotGuard {
 
 impl Drop for SnapshotGuard {
     fn drop(&mut self) {
-        if self.engine.snapshots.release(self.seq) && self.engine.upkeep.has_dropped() {
+        if self.engine.snapshots.release(self.seq) && self.engine.has_drops() {
             self.engine.executor.signal(Lane::Flush);
         }
     }
@@ -106,6 +106,16 @@ impl Horizon {
         debug_assert!(newer > older, "versions come newest first");
         let older = if planted!("snapshot-off-by-one") { Seq(older.0 + 1) } else { older };
         newer <= self.published && !self.snapshots.iter().any(|at| *at >= older && *at < newer)
+    }
+
+    /// True if readers without a snapshot read at `seq` or later.
+    pub(crate) fn is_published(&self, seq: Seq) -> bool {
+        seq <= self.published
+    }
+
+    /// Everyone who reads from now on reads at this Seq or later.
+    pub(crate) fn oldest(&self) -> Seq {
+        self.snapshots.first().map_or(self.published, |oldest| self.published.min(*oldest))
     }
 
     /// True if everyone who reads from now on reads at `seq` or later.

@@ -15,6 +15,7 @@ use crate::sync::{Condvar, Mutex};
 use super::commit::closed;
 use super::compaction::picker::Job;
 use super::outputs::NewFile;
+use super::reclaim::Looked;
 use super::snapshot::Horizon;
 
 /// See the module.
@@ -37,6 +38,8 @@ pub(super) struct Work<'a>(&'a Upkeep);
 struct State {
     /// Dropped tables that memtables or files may still hold rows of.
     dropped: BTreeMap<TableId, Seq>,
+    /// Where reclaiming found nothing to do.
+    looked: Looked,
     /// Files that no version has any more, until nobody reads them.
     obsolete: Vec<Arc<FileEntry>>,
     /// Why the last flush failed.
@@ -115,6 +118,15 @@ impl Upkeep {
     /// True if the space of any table waits to be reclaimed.
     pub(super) fn has_dropped(&self) -> bool {
         !self.state.lock().dropped.is_empty()
+    }
+
+    /// Where reclaiming found nothing to do.
+    pub(super) fn looked(&self) -> Looked {
+        self.state.lock().looked
+    }
+
+    pub(super) fn note_looked(&self, looked: Looked) {
+        self.state.lock().looked = looked;
     }
 
     /// Dropped tables that nobody can read any more.

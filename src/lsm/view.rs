@@ -13,12 +13,14 @@ use crate::error::{Error, Result};
 use crate::format::Kind;
 use crate::format::names::FileNumber;
 use crate::format::row::decode_row;
-use crate::manifest::Version;
+use crate::manifest::{FileEntry, Version};
 use crate::memtable::{Entry, Memtable};
 use crate::model::{Row, RowRef, Seq, ShapeId, Shapes};
 use crate::planted::planted;
+use crate::ranges::Reference;
 
 use super::batch::{Batch, Current};
+use super::fences::Fences;
 use super::{Engine, Env};
 
 /// An immutable pairing of memtables and version.
@@ -26,6 +28,8 @@ pub(crate) struct View {
     /// Newest first; the first takes writes.
     pub(crate) memtables: Vec<Arc<Slot>>,
     pub(crate) version: Arc<Version>,
+    /// Those of the version, and younger ones.
+    pub(crate) fences: Arc<Fences>,
 }
 
 /// A memtable and the logs that hold what it holds.
@@ -62,7 +66,13 @@ impl View {
         if planted!("frozen-memtables-oldest-first") {
             memtables[1..].reverse();
         }
-        View { memtables, version: Arc::clone(&self.version) }
+        View { memtables, version: Arc::clone(&self.version), fences: Arc::clone(&self.fences) }
+    }
+
+    /// The same memtables and files under other fences.
+    pub(crate) fn with_fences(&self, fences: Arc<Fences>) -> View {
+        let memtables = self.memtables.clone();
+        View { memtables, version: Arc::clone(&self.version), fences }
     }
 
     /// The same memtables, less `flushed`, over a new version.
@@ -71,7 +81,16 @@ impl View {
         View {
             memtables: self.memtables.iter().filter(stays).cloned().collect(),
             version: Arc::clone(version),
+            fences: Arc::clone(&self.fences),
         }
+    }
+
+    /// False if a reader at `at` sees nothing of a file: fences hide it, or it came in later.
+    #[inline]
+    pub(crate) fn can_see(&self, file: &Reference<Arc<FileEntry>>, at: Seq) -> bool {
+        let meta = &file.file.meta;
+        file.file.is_visible(at)
+            && (self.fences.is_empty() || !self.fences.covers(&file.clip, meta.seq_max, at))
     }
 
     /// The newest entry of a key in the memtables, published or not.
@@ -85,9 +104,26 @@ impl View {
         found.map(|entry| current(entry, shapes)).transpose()
     }
 
-    /// Calls `with` with the newest entry of a key at or below `at`, if there is one.
+    /// Calls `with` with the newest entry of a key at or below `at`, if there is one that no fence hides.
     #[inline]
     pub(crate) fn read<R>(
+        &self,
+        env: &Env,
+        hash: u64,
+        key: &[u8],
+        at: Seq,
+        with: impl FnOnce(Current<'_>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let below = self.fences.floor(key, at);
+        let found = self.read_through(env, hash, key, at, |current| {
+            (current.seq >= below).then(|| with(current)).transpose()
+        })?;
+        Ok(found.flatten())
+    }
+
+    /// As [`read`](Self::read), also what fences hide.
+    #[inline]
+    fn read_through<R>(
         &self,
         env: &Env,
         hash: u64,
@@ -156,7 +192,8 @@ impl Engine {
             found.reserve(batch.ops.len());
             for op in &batch.ops {
                 found.push(if op.needs_current() {
-                    view.read(&self.env, op.hash, &op.key, Seq(u64::MAX), |current| {
+                    // What fences hide is decided under the lock.
+                    view.read_through(&self.env, op.hash, &op.key, Seq(u64::MAX), |current| {
                         let row = current.row.filter(|_| op.needs_row());
                         Ok((current.seq, current.kind, row.map(|row| row.to_row())))
                     })?

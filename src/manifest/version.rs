@@ -167,6 +167,11 @@ impl Version {
         &self.dropped
     }
 
+    /// Fences up to the flushed Seq under which something older may lie.
+    pub(crate) fn fences(&self) -> &[Fence] {
+        &self.fences
+    }
+
     /// How the database was closed, if that was the last thing that happened to it.
     pub(crate) fn clean_close(&self) -> Option<CleanClose> {
         self.clean_close
@@ -175,7 +180,7 @@ impl Version {
     /// The newest Seq that the version knows of.
     pub(crate) fn seq_max(&self) -> Seq {
         let files = self.files().map(|file| file.meta.seq_max.max(file.meta.visible_from));
-        let fences = self.fences.iter().map(|fence| fence.seq);
+        let fences = self.fences.iter().map(|fence| fence.from);
         let close = self.clean_close.map(|close| close.last_seq);
         let known = files.chain(fences).chain(self.dropped.values().copied()).chain(close);
         known.max().unwrap_or_default().max(self.flushed_seq)
@@ -395,7 +400,7 @@ impl Version {
         }
         for fence in &edit.remove_fences {
             let Some(at) = self.fences.iter().position(|other| other == fence) else {
-                return Err(format!("fence {} #{} is not there", fence.span, fence.seq));
+                return Err(format!("fence {} #{} is not there", fence.span, fence.from));
             };
             self.fences.remove(at);
         }

@@ -17,6 +17,7 @@ mod page;
 mod parse;
 mod plan;
 mod prune;
+mod spans;
 
 pub use aggregate::{Aggregate, Number};
 pub use explain::Explain;

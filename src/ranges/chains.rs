@@ -13,16 +13,17 @@ use crate::format::span::Span;
 
 use super::{Range, RangeFile, Reference};
 
-/// The references of `ranges`, which ascend, that can hold keys of `span`.
+/// The references of `ranges`, which ascend, that can hold keys of `span` and of which `sees` is true.
 pub(crate) fn chains<F: RangeFile + Clone>(
     ranges: &[Arc<Range<F>>],
     span: &Span,
+    sees: impl Fn(&Reference<F>) -> bool,
 ) -> Vec<Vec<Reference<F>>> {
     let mut chains: Vec<Vec<Reference<F>>> = Vec::new();
     let mut run = Vec::new();
     for range in ranges {
         let inside: Vec<&Reference<F>> =
-            range.young.iter().filter(|reference| reference.clip.overlaps(span)).collect();
+            range.young.iter().filter(|r| r.clip.overlaps(span) && sees(r)).collect();
         let levels = levels(&inside);
         let mut order: Vec<usize> = (0..inside.len()).collect();
         order.sort_by(|a, b| inside[*a].clip.low.cmp(&inside[*b].clip.low));
@@ -32,7 +33,7 @@ pub(crate) fn chains<F: RangeFile + Clone>(
             }
             chains[levels[i]].push(inside[i].clone());
         }
-        run.extend_from_slice(range.run_in(span));
+        run.extend(range.run_in(span).iter().filter(|r| sees(r)).cloned());
     }
     if !run.is_empty() {
         chains.push(run);

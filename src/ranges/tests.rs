@@ -265,7 +265,7 @@ fn trap_12_chains_hold_every_file_once_and_the_newer_of_two_comes_first() {
         });
         let (low, high) = (KEYS[rng.below(12) as usize], KEYS[rng.below(12) as usize]);
         let span = Span::new(low, (low < high).then_some(high));
-        let chains = chains(&ranges, &span);
+        let chains = chains(&ranges, &span, |_| true);
         let most = ranges.iter().map(|range| range.chain_count()).max().unwrap();
         assert!(chains.len() <= most + 1, "{} chains of {most}", chains.len());
         for chain in &chains {

@@ -13,8 +13,8 @@ use crate::db::Db;
 use crate::error::{Error, Result};
 use crate::executor::{self, Worker};
 use crate::fs::{FaultFs, FaultKind, Fs, MemFs};
-use crate::lsm::{Compaction, Flush};
-use crate::model::{DateTime, ETag, Entity};
+use crate::lsm::{Batch, Compaction, Flush, TableChange, whole_table};
+use crate::model::{DateTime, ETag, Entity, Seq};
 use crate::options::{Background, Durability, Options};
 use crate::query::{Entities, KeyRange, Page, Token};
 use crate::table::{EntityGroup, Operation, Snapshot, Table, Ticket};
@@ -205,6 +205,17 @@ impl Engine {
             _ => Vec::new(),
         };
         (dropped, answers)
+    }
+
+    pub(super) fn drop_range(&self, table: &str, scan: &Scan) -> Result<()> {
+        self.db().table(table)?.delete_range(&range(scan))
+    }
+
+    /// What was written with tags below this expires.
+    pub(super) fn expire(&self, table: &str, below: u64) -> Result<()> {
+        let gate = Arc::clone(&self.db().table(table)?.entry.gate);
+        let change = TableChange::Expired(whole_table(gate.table), Seq(below));
+        self.db().engine().commit(&Batch::of_change(&gate, change), Durability::Sync).map(drop)
     }
 
     /// A group that is not waited for.

@@ -215,6 +215,7 @@ impl<'a> Generator<'a> {
             rot,
             checkpoints,
             30,
+            14,
         ];
         let mut roll = self.source.below(weights.iter().sum());
         let kind = weights.iter().position(|weight| {
@@ -241,7 +242,8 @@ impl<'a> Generator<'a> {
             Some(15) => self.fault_step(),
             Some(16) => self.rot_step(),
             Some(17) => Step::Checkpoint,
-            _ => self.query_step(),
+            Some(18) => self.query_step(),
+            _ => self.span_step(),
         }
     }
 
@@ -276,6 +278,21 @@ impl<'a> Generator<'a> {
             3 => Step::CreateTable(table.to_uppercase()),
             _ => Step::CreateTable(table),
         }
+    }
+
+    /// Deletes a span of keys, or lets old rows expire.
+    fn span_step(&mut self) -> Step {
+        let table = self.table();
+        if self.source.chance(1, 4) {
+            return Step::Expire { table, keep: self.source.index(40) };
+        }
+        let mut scan = Scan::default();
+        if self.source.chance(7, 8) {
+            scan.pk = Some(self.pk());
+            scan.from = self.source.chance(1, 2).then(|| self.rk());
+            scan.to = self.source.chance(1, 2).then(|| self.rk());
+        }
+        Step::DropRange { table, scan }
     }
 
     fn background_step(&mut self) -> Step {

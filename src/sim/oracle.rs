@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use crate::options::Durability;
 
-use super::step::{Condition, Verb, Write, write_entity};
+use super::step::{Condition, Scan, Verb, Write, write_entity};
 use super::value::Val;
 
 /// PartitionKey and RowKey as UTF-16, which is the service's order.
@@ -64,6 +64,10 @@ pub(crate) enum Change {
     Create(String),
     /// The table of this name goes, with its rows.
     Drop(String),
+    /// The rows of a span go.
+    DropRange { table: String, scan: Scan },
+    /// The rows go that have a tag below this.
+    Expire { table: String, below: u64 },
     /// One write, or a group.
     Rows { table: String, writes: Vec<Write> },
 }
@@ -198,6 +202,12 @@ impl Oracle {
                 refuse("ResourceNotFound")
             }
             Change::Create(_) | Change::Drop(_) => Ok(()),
+            Change::DropRange { table, .. } | Change::Expire { table, .. }
+                if self.tables.contains_key(&table.to_lowercase()) =>
+            {
+                Ok(())
+            }
+            Change::DropRange { .. } | Change::Expire { .. } => refuse("TableNotFound"),
             Change::Rows { table, .. } if !self.tables.contains_key(&table.to_lowercase()) => {
                 refuse("TableNotFound")
             }
@@ -255,6 +265,12 @@ impl Oracle {
                 let one = Tables::from([(name.to_lowercase(), old.clone())]);
                 print ^= fingerprint(&one);
                 undo.push(Undo::Table(name.to_lowercase(), Some(old)));
+            }
+            Change::DropRange { table, scan } => {
+                print ^= self.remove(table, |row| scan.covers(&row.pk, &row.rk), &mut undo);
+            }
+            Change::Expire { table, below } => {
+                print ^= self.remove(table, |row| row.etag < *below, &mut undo);
             }
             Change::Rows { table, writes } => {
                 for write in writes {
@@ -315,6 +331,24 @@ impl Oracle {
             undo.apply(&mut tables);
         }
         Cow::Owned(tables)
+    }
+
+    /// Takes the rows out that `goes` is true of; returns how the fingerprint changes.
+    fn remove(&mut self, name: &str, goes: impl Fn(&Row) -> bool, undo: &mut Vec<Undo>) -> u64 {
+        let lower = name.to_lowercase();
+        let Some(table) = self.tables.get_mut(&lower) else {
+            unreachable!("a table that is written to was found by `check`");
+        };
+        let rows = Rc::make_mut(&mut table.rows);
+        let gone: Vec<Key> =
+            rows.iter().filter(|(_, row)| goes(row)).map(|(key, _)| key.clone()).collect();
+        let mut print = 0;
+        for key in gone {
+            let old = rows.remove(&key);
+            print ^= old.as_ref().map_or(0, |row| row_print(&lower, row));
+            undo.push(Undo::Row(lower.clone(), key, old));
+        }
+        print
     }
 
     fn apply(&mut self, lower: &str, write: &Write, etag: u64, undo: &mut Vec<Undo>) -> u64 {
@@ -402,6 +436,7 @@ impl Oracle {
                 }
             }
             Change::Create(_) | Change::Drop(_) => 0,
+            Change::DropRange { .. } | Change::Expire { .. } => 0,
         };
         let mut with = self.clone();
         with.pending.clear();

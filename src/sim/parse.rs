@@ -89,6 +89,14 @@ pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
         "open" => Step::Open(config(&mut command)?),
         "create-table" => Step::CreateTable(command.word("a name")?),
         "drop-table" => Step::DropTable(command.word("a name")?),
+        "drop-range" => {
+            let scan = scan(&mut command)?;
+            Step::DropRange { table: command.word("a table")?, scan }
+        }
+        "expire" => {
+            let keep = number(&command.second_word("a count")?)?;
+            Step::Expire { table: command.word("a table")?, keep }
+        }
         "tables" => Step::Tables,
         "group" => group(&mut command, input)?,
         "submit" => submit(&mut command, input)?,

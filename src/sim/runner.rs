@@ -129,6 +129,16 @@ impl Runner {
         match step {
             Step::CreateTable(name) => self.change(Change::Create(name.clone()), step),
             Step::DropTable(name) => self.change(Change::Drop(name.clone()), step),
+            Step::DropRange { table, scan } => {
+                let (table, scan) = (table.clone(), scan.clone());
+                self.change(Change::DropRange { table, scan }, step)
+            }
+            Step::Expire { table, keep } => {
+                let last = self.oracle.commits().checked_sub(keep + 1);
+                // A commit without a tag wrote no row: then nothing expires.
+                let below = last.map_or(1, |at| self.oracle.etags[at] + 1);
+                self.change(Change::Expire { table: table.clone(), below }, step)
+            }
             Step::Tables => self.tables(),
             Step::Write { table, write, .. } => {
                 let change = Change::Rows { table: table.clone(), writes: vec![write.clone()] };
@@ -213,7 +223,9 @@ impl Runner {
         let durability = match step {
             Step::Write { durability, .. } | Step::Group { durability, .. } => *durability,
             // Drops are always synced.
-            Step::DropTable(_) => Some(Durability::Sync),
+            Step::DropTable(_) | Step::DropRange { .. } | Step::Expire { .. } => {
+                Some(Durability::Sync)
+            }
             _ => None,
         };
         let result = match (step, &change) {
@@ -222,6 +234,12 @@ impl Runner {
             (Step::Write { table, write, .. }, _) => {
                 let etag = self.oracle.etag(table, write);
                 self.engine.write(table, write, etag, durability).map(|etag| vec![etag])
+            }
+            (_, Change::DropRange { table, scan }) => {
+                self.engine.drop_range(table, scan).map(|()| Vec::new())
+            }
+            (_, Change::Expire { table, below }) => {
+                self.engine.expire(table, *below).map(|()| Vec::new())
             }
             (_, Change::Rows { table, writes }) => {
                 let etags = self.etags(table, writes);
@@ -670,17 +688,10 @@ pub fn is_storage_error(error: &Error) -> bool {
 /// What a scan has to give; `None` if there is no such table.
 fn expected_rows(tables: &Tables, table: &str, scan: &Scan) -> Option<Vec<Row>> {
     let rows = tables.get(&table.to_lowercase())?.rows.values().map(|row| &**row);
-    let covered = rows.filter(|row| covers(scan, row));
+    let covered = rows.filter(|row| scan.covers(&row.pk, &row.rk));
     let top = if scan.page.is_some() { None } else { scan.top };
     let taken = covered.take(top.unwrap_or(usize::MAX));
     Some(taken.map(|row| project(row, scan.select.as_deref())).collect())
-}
-
-fn covers(scan: &Scan, row: &Row) -> bool {
-    let is_before = |a: &str, b: &str| a.encode_utf16().lt(b.encode_utf16());
-    scan.pk.as_ref().is_none_or(|pk| *pk == row.pk)
-        && scan.from.as_ref().is_none_or(|from| !is_before(&row.rk, from))
-        && scan.to.as_ref().is_none_or(|to| is_before(&row.rk, to))
 }
 
 /// The row with the named properties only; the tag always comes along.

@@ -137,6 +137,20 @@ pub enum Step {
     CreateTable(String),
     /// Drops the table of this name.
     DropTable(String),
+    /// Deletes the keys of a span, whatever there is: of the scan only its bounds count.
+    DropRange {
+        /// The table's name.
+        table: String,
+        /// What goes.
+        scan: Scan,
+    },
+    /// Lets rows expire that were written before the last so many commits.
+    Expire {
+        /// The table's name.
+        table: String,
+        /// How many commits stay.
+        keep: usize,
+    },
     /// Lists the tables.
     Tables,
     /// One write, waited for.
@@ -287,6 +301,16 @@ pub enum Step {
     Damage(u64),
     /// The wall clock jumps by so many milliseconds; forward, time passes too.
     Clock(i64),
+}
+
+impl Scan {
+    /// True if the entity with these keys is in it.
+    pub(super) fn covers(&self, pk: &str, rk: &str) -> bool {
+        let is_before = |a: &str, b: &str| a.encode_utf16().lt(b.encode_utf16());
+        self.pk.as_ref().is_none_or(|only| only == pk)
+            && self.from.as_ref().is_none_or(|from| !is_before(rk, from))
+            && self.to.as_ref().is_none_or(|to| is_before(rk, to))
+    }
 }
 
 impl Default for Config {
@@ -517,6 +541,8 @@ impl fmt::Display for Step {
             Step::Open(config) => write!(f, "open {config}"),
             Step::CreateTable(name) => write!(f, "create-table {name}"),
             Step::DropTable(name) => write!(f, "drop-table {name}"),
+            Step::DropRange { table, scan } => write!(f, "drop-range {table}{scan}"),
+            Step::Expire { table, keep } => write!(f, "expire {table} {keep}"),
             Step::Tables => f.write_str("tables"),
             Step::Write { table, write, durability } => {
                 write!(f, "{} {table}{}", write.verb.name(), write.condition)?;

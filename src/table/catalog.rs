@@ -1,7 +1,7 @@
 //! The catalog: which tables there are. Rows of table 0, and a copy in memory.
 //!
 //! | PartitionKey | RowKey             | properties                 |
-//! | `table`      | name in lower case | `Name` String, `Id` Int64  |
+//! | `table`      | name in lower case | `Name` String, `Id` Int64; `Ttl` Int64, seconds, if rows expire |
 //! | `next`       | empty              | `Id` Int64: the next table |
 //!
 //! Gates have rows of their own (`gates`).
@@ -18,6 +18,7 @@ pub(crate) use gates::GateEntry;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::executor::Lane;
@@ -27,7 +28,7 @@ use crate::lsm::{Action, Batch, Condition, Gate, Handle, Op, PackedRow, SpanGate
 use crate::model::{Entity, Seq, check_table_name};
 use crate::options::Durability;
 use crate::planted::planted;
-use crate::sync::Mutex;
+use crate::sync::{AtomicU64, Mutex, Ordering};
 
 use super::RowView;
 use super::write::new_batch;
@@ -55,6 +56,8 @@ pub(crate) struct TableEntry {
     /// In the case it was created with.
     pub(crate) name: String,
     pub(crate) gate: Arc<Gate>,
+    /// How long rows live, in seconds; 0: for ever.
+    ttl: AtomicU64,
 }
 
 impl Catalog {
@@ -72,6 +75,9 @@ impl Catalog {
         }
         // Nobody but the opener has the engine yet.
         tables.gates.iter().for_each(|gate| engine.gates.close(gate, Seq::ZERO));
+        for entry in tables.by_name.values() {
+            engine.set_ttl(&entry.gate, entry.ttl());
+        }
         let gate = Arc::new(Gate::new(TableId::CATALOG));
         Ok(Catalog { engine: Arc::clone(engine), gate, tables: Mutex::new(tables) })
     }
@@ -131,15 +137,15 @@ impl Catalog {
             return Err(Error::refused(Code::TableAlreadyExists));
         }
         let id = TableId(tables.next);
-        let row =
-            Entity::new(TABLES, lower.as_str()).with("Name", name).with("Id", i64::from(id.0));
+        let row = table_row(&lower, name, id, None);
         let next = Entity::new(NEXT, "").with("Id", i64::from(id.0) + 1);
         let mut batch = self.batch(vec![self.put(&row)?, self.put(&next)?]);
         batch.changes.push(TableChange::Created(id));
         self.engine.commit(&batch, self.durability())?;
         tables.next = id.0 + 1;
         let gate = Arc::new(Gate::new(id));
-        let entry = Arc::new(TableEntry { name: name.to_owned(), gate });
+        let entry = TableEntry { name: name.to_owned(), gate, ttl: AtomicU64::new(0) };
+        let entry = Arc::new(entry);
         tables.by_name.insert(lower, Arc::clone(&entry));
         Ok(entry)
     }
@@ -166,6 +172,25 @@ impl Catalog {
         tables.gates.retain(|gate| !gates.contains(&gate.id));
         gates.iter().for_each(|id| self.engine.gates.lift(*id));
         self.engine.executor.signal(Lane::Flush);
+        Ok(())
+    }
+
+    /// Rows of the table go `seconds` after they were written; 0: they stay.
+    ///
+    /// # Errors
+    /// `NotFound` (`TableNotFound`) if the table was dropped; as every write.
+    pub(crate) fn set_ttl(&self, entry: &TableEntry, seconds: u64) -> Result<()> {
+        let lower = entry.name.to_ascii_lowercase();
+        let tables = self.tables.lock();
+        let is_same = |known: &Arc<TableEntry>| known.gate.table == entry.gate.table;
+        if !tables.by_name.get(&lower).is_some_and(is_same) {
+            return Err(Error::refused(Code::TableNotFound));
+        }
+        let row = table_row(&lower, &entry.name, entry.gate.table, i64::try_from(seconds).ok());
+        self.engine.commit(&self.batch(vec![self.put(&row)?]), self.durability())?;
+        entry.ttl.store(seconds, Ordering::Release);
+        self.engine.set_ttl(&entry.gate, entry.ttl());
+        self.engine.executor.signal(Lane::Log);
         Ok(())
     }
 
@@ -198,7 +223,9 @@ impl Tables {
             TABLES => {
                 let name: String = row.get("Name")?;
                 let gate = Arc::new(Gate::new(TableId(id)));
-                let entry = Arc::new(TableEntry { name, gate });
+                let ttl = row.value("Ttl").map_or(Ok(0), |_| row.get::<i64>("Ttl"))?;
+                let ttl = u64::try_from(ttl).map_err(|_| damaged("a time to live that is none"))?;
+                let entry = Arc::new(TableEntry { name, gate, ttl: AtomicU64::new(ttl) });
                 self.by_name.insert(row.row_key().to_owned(), entry);
                 if planted!("reuse-table-id") {
                     self.next = self.next.max(id + 1);
@@ -211,6 +238,23 @@ impl Tables {
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// The row of a table; `ttl` in seconds.
+fn table_row(lower: &str, name: &str, id: TableId, ttl: Option<i64>) -> Entity {
+    let row = Entity::new(TABLES, lower).with("Name", name).with("Id", i64::from(id.0));
+    match ttl {
+        Some(seconds) if seconds > 0 => row.with("Ttl", seconds),
+        _ => row,
+    }
+}
+
+impl TableEntry {
+    /// How long rows live; `None`: for ever.
+    pub(crate) fn ttl(&self) -> Option<Duration> {
+        let seconds = self.ttl.load(Ordering::Acquire);
+        (seconds > 0).then(|| Duration::from_secs(seconds))
     }
 }
 

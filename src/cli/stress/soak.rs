@@ -246,6 +246,7 @@ impl Soak {
         self.oracle.check(change).ok()?;
         let tag = match change {
             Change::Create(_) | Change::Drop(_) => 0,
+            Change::DropRange { .. } | Change::Expire { .. } => 0,
             Change::Rows { table, writes } => {
                 let rows = &state.get(&table.to_lowercase())?.rows;
                 match writes.iter().find(|write| write.verb != Verb::Delete) {
@@ -552,6 +553,7 @@ fn model_of(tables: &Tables, etag_max: u64) -> Oracle {
 fn has_tag(change: &Change) -> bool {
     match change {
         Change::Create(_) | Change::Drop(_) => false,
+        Change::DropRange { .. } | Change::Expire { .. } => false,
         Change::Rows { writes, .. } => writes.iter().any(|write| write.verb != Verb::Delete),
     }
 }

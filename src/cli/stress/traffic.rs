@@ -182,6 +182,9 @@ impl Ask {
         match self {
             Ask::Change(Change::Create(table)) => line.op("create_table").text("table", table),
             Ask::Change(Change::Drop(table)) => line.op("delete_table").text("table", table),
+            Ask::Change(Change::DropRange { .. } | Change::Expire { .. }) => {
+                unreachable!("sessions ask for neither")
+            }
             Ask::Change(Change::Rows { table, writes }) => match writes.as_slice() {
                 [write] => line.write(write, oracle.etag(table, write)).text("table", table),
                 writes => {

@@ -56,6 +56,7 @@ fn file() -> FileMeta {
         seq_min: Seq(100),
         seq_max: Seq(300),
         visible_from: Seq::ZERO,
+        fenced: Seq::ZERO,
         entries: 3,
         tombstones: 1,
         raw_bytes: 60,
@@ -68,7 +69,8 @@ fn file() -> FileMeta {
 
 /// Every field.
 fn full() -> VersionEdit {
-    let fence = Fence { span: Span::new(b"a", None), seq: Seq(5) };
+    let fence = Fence::drop(Span::new(b"a", None), Seq(5));
+    let expiry = Fence { span: Span::new(b"b", Some(b"c")), below: Seq(3), from: Seq(5) };
     VersionEdit {
         identity: Some(identity()),
         add_files: vec![file()],
@@ -77,8 +79,8 @@ fn full() -> VersionEdit {
         remove_references: vec![(RangeId(1), FileNumber(1))],
         drop_tables: vec![(TableId(3), Seq(250))],
         forget_tables: vec![TableId(2)],
-        add_fences: vec![fence.clone()],
-        remove_fences: vec![fence],
+        add_fences: vec![fence.clone(), expiry.clone()],
+        remove_fences: vec![fence, expiry],
         clean_close: Some(CleanClose { log: FileNumber(6), end: 4096, last_seq: Seq(300) }),
         ..flush()
     }

@@ -41,6 +41,7 @@ fn catalog() -> Vec<u8> {
         Change::Dropped(TableId(1)),
         Change::Fence { low: b"a", high: Some(b"b") },
         Change::Fence { low: b"c", high: None },
+        Change::Expiry { below: Seq(7), low: b"d", high: Some(b"e") },
     ];
     let (shapes, entries) = ([].into_iter(), ENTRIES.into_iter());
     encoded(|out| put_group(out, shapes, b"", entries, &changes))
@@ -74,7 +75,8 @@ fn example_wal_catalog() {
     let bytes = catalog();
     assert_eq!(
         hex(&bytes),
-        "00 00 02 01 02 72 31 03 52 4f 57 02 02 72 32 0b 01 02 0d 01 01 0f 04 01 61 01 62 0f 02 01 63"
+        "00 00 02 01 02 72 31 03 52 4f 57 02 02 72 32 0b 01 02 0d 01 01 0f 04 01 61 01 62 0f 02 01 63 \
+         11 05 07 01 64 01 65"
     );
     let group = Group::decode(&bytes).unwrap();
     let changes: Vec<_> = group.changes().collect();
@@ -83,6 +85,7 @@ fn example_wal_catalog() {
         Change::Dropped(TableId(1)),
         Change::Fence { low: b"a", high: Some(b"b") },
         Change::Fence { low: b"c", high: None },
+        Change::Expiry { below: Seq(7), low: b"d", high: Some(b"e") },
     ];
     assert_eq!((changes.as_slice(), group.entries().count()), (&expected[..], 2));
 }

@@ -29,6 +29,7 @@ use super::super::Engine;
 use super::super::commit::closed;
 use super::super::merge::Merge;
 use super::super::outputs::{Boundaries, Cut, NewFile, Outputs, Retention};
+use super::super::reclaim::hides_part;
 use super::facts::FileFacts;
 use super::picker::{Facts, JOB_RUN_FILES, Job, Limits, pick};
 
@@ -93,7 +94,11 @@ impl Engine {
     fn compact_claimed(&self, id: RangeId) -> Result<()> {
         let (limits, facts) = (self.limits(), FileFacts::new(&self.env));
         let version = Arc::clone(&self.view.load().version);
-        let range = version.ranges().get(id).filter(|range| is_unmerged(range));
+        let (fences, horizon) = (Arc::clone(&self.view.load().fences), self.horizon());
+        let hides_part = |file: &FileReference| hides_part(&fences, file, &horizon);
+        let range = version.ranges().get(id).filter(|range| {
+            is_unmerged(range) || range.references().any(|(_, file)| hides_part(file))
+        });
         let Some(range) = range else { return Ok(()) };
         let young: Vec<FileNumber> = range.young.iter().map(|r| r.file.meta.number).collect();
         let mut from: Box<[u8]> = Box::default();
@@ -214,7 +219,9 @@ impl Engine {
         let holds_older = move |key: &[u8]| older.iter().any(|clip| clip.contains(key));
         let horizon = self.horizon();
         let dead = self.upkeep.dead_tables(&horizon);
-        let retention = Retention::new(horizon, dead, holds_older);
+        let fences = Arc::clone(&self.view.load().fences);
+        let retention =
+            Retention::new(horizon, dead, holds_older).with_fences(&fences, &range.span);
         let (file_bytes, codec) = match job.placement {
             Placement::Run => (self.env.options.run_file_bytes, self.env.options.codec_run),
             // One young file stays one source.

@@ -25,6 +25,7 @@ fn file(number: u64, seqs: (u64, u64)) -> FileMeta {
         seq_min: Seq(seqs.0),
         seq_max: Seq(seqs.1),
         visible_from: Seq::ZERO,
+        fenced: Seq::ZERO,
         entries: 1,
         tombstones: 0,
         raw_bytes: 1000,

@@ -1,0 +1,388 @@
+//! Fences: marks of drops of key spans, and of what has expired. Readers skip what lies below them.
+//!
+//! Invariants
+//! * a reader at or above a fence's `from` does not see entries in its span below its `below`; readers before it do;
+//! * a fence is in the view before its commit is published, and leaves with the edit that knows of nothing older;
+//! * who reads at a Seq has a view with every fence up to it: see [`Engine::pin_read`].
+//!
+//! Not here: whole tables that were dropped (`upkeep`), when a fence leaves (`reclaim`), its bytes (`format`).
+
+use std::sync::Arc;
+
+use crate::format::edit::Fence;
+use crate::format::span::Span;
+use crate::model::Seq;
+use crate::planted::planted;
+use crate::sync::{Loaded, Ordering};
+
+use super::Engine;
+use super::snapshot::Horizon;
+use super::view::View;
+
+/// The fences of a view. Immutable; a point costs a binary search, and nothing if there are none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fences {
+    /// Ascending by `from`.
+    list: Vec<Arc<Fence>>,
+    /// For whoever sees all of them.
+    floors: Arc<[Floor]>,
+    /// The newest `from` that was ever here.
+    newest: Seq,
+}
+
+/// From `low` on, up to the next one's: entries below `below` are not seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Floor {
+    low: Arc<[u8]>,
+    below: Seq,
+}
+
+/// What is not seen along a span, for keys that are asked in order.
+#[derive(Clone, Debug)]
+pub(crate) struct Floors {
+    floors: Arc<[Floor]>,
+    /// How many begin at or before the last key asked; `None` if it is not known.
+    begun: Option<usize>,
+}
+
+/// What jobs may leave out, for keys that are asked in order.
+pub(crate) struct Spent {
+    /// Those that overlap the job's keys.
+    fences: Vec<Fence>,
+    /// Those over the current key.
+    over: Vec<(Seq, Seq)>,
+    /// Up to here they are the same.
+    until: Option<Box<[u8]>>,
+    is_started: bool,
+}
+
+impl Fences {
+    /// In any order; `newest` is the newest `from` ever.
+    pub(crate) fn new(list: Vec<Fence>, newest: Seq) -> Self {
+        Self::of(list.into_iter().map(Arc::new).collect(), newest)
+    }
+
+    fn of(mut list: Vec<Arc<Fence>>, newest: Seq) -> Self {
+        list.sort_by_key(|fence| fence.from);
+        let newest = list.last().map_or(newest, |last| newest.max(last.from));
+        let floors = floors(list.iter().map(Arc::as_ref)).into();
+        Self { list, floors, newest }
+    }
+
+    /// With one more, which is the newest; costs a copy of pointers to the others.
+    pub(crate) fn with(&self, fence: Fence) -> Self {
+        let mut list = Vec::with_capacity(self.list.len() + 1);
+        list.extend(self.list.iter().cloned());
+        let fence = Arc::new(fence);
+        list.push(Arc::clone(&fence));
+        if self.floors.iter().any(|floor| floor.below > fence.below) {
+            return Self::of(list, self.newest);
+        }
+        let floors = with_highest(&self.floors, &fence).into();
+        Self { list, floors, newest: self.newest.max(fence.from) }
+    }
+
+    /// Without those that match.
+    pub(crate) fn without(&self, gone: impl Fn(&Fence) -> bool) -> Self {
+        let list = self.list.iter().filter(|fence| !gone(fence)).cloned().collect();
+        Self::of(list, self.newest)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The newest `from` that was ever here.
+    pub(crate) fn newest(&self) -> Seq {
+        self.newest
+    }
+
+    /// Ascending by `from`.
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Fence> {
+        self.list.iter().map(Arc::as_ref)
+    }
+
+    /// A reader at `at` does not see entries of `key` below this.
+    #[inline]
+    pub(crate) fn floor(&self, key: &[u8], at: Seq) -> Seq {
+        if self.list.is_empty() { Seq::ZERO } else { self.floor_among(key, at) }
+    }
+
+    fn floor_among(&self, key: &[u8], at: Seq) -> Seq {
+        if planted!("point-ignores-fences") {
+            return Seq::ZERO;
+        }
+        if self.sees_all(at) {
+            let behind = self.floors.partition_point(|floor| *floor.low <= *key);
+            return behind.checked_sub(1).map_or(Seq::ZERO, |i| self.floors[i].below);
+        }
+        let over = self.list.iter().filter(|f| f.from <= at && f.span.contains(key));
+        over.map(|fence| fence.below).max().unwrap_or_default()
+    }
+
+    /// What a reader at `at` does not see of `span`; `None` if no fence comes into it.
+    pub(crate) fn floors_in(&self, span: &Span, at: Seq) -> Option<Floors> {
+        if planted!("scan-ignores-fences") {
+            return None;
+        }
+        let mut over = self.list.iter().filter(|f| f.from <= at && f.span.overlaps(span));
+        over.next()?;
+        let floors = if self.sees_all(at) {
+            Arc::clone(&self.floors)
+        } else {
+            floors(self.iter().filter(|fence| fence.from <= at)).into()
+        };
+        Some(Floors { floors, begun: None })
+    }
+
+    fn sees_all(&self, at: Seq) -> bool {
+        self.list.last().is_none_or(|last| last.from <= at) || planted!("snapshot-sees-fences")
+    }
+
+    /// The oldest commit that hides the entry `seq` of `key`, published or not.
+    pub(crate) fn hidden_since(&self, key: &[u8], seq: Seq) -> Option<Seq> {
+        let hides = |fence: &&Fence| fence.below > seq && fence.span.contains(key);
+        self.iter().find(hides).map(|fence| fence.from)
+    }
+
+    /// True if a reader at `at` sees nothing of `clip` that is not newer than `seq_max`.
+    pub(crate) fn covers(&self, clip: &Span, seq_max: Seq, at: Seq) -> bool {
+        let covers = |f: &Fence| f.from <= at && f.below > seq_max && f.span.covers(clip);
+        self.iter().any(covers)
+    }
+
+    /// What a job over `span` may leave out.
+    pub(crate) fn spent(&self, span: &Span, horizon: &Horizon) -> Spent {
+        let is_known = |fence: &&Fence| horizon.is_published(fence.from);
+        let inside = self.iter().filter(is_known).filter(|f| f.span.overlaps(span));
+        let fences = inside.cloned().collect();
+        Spent { fences, over: Vec::new(), until: None, is_started: false }
+    }
+}
+
+impl Floors {
+    /// Entries of `key` below this are not seen. Fast if keys ascend; after a jump see [`rewind`](Self::rewind).
+    #[inline]
+    pub(crate) fn below(&mut self, key: &[u8]) -> Seq {
+        let begins = |floor: &Floor| *floor.low <= *key;
+        let mut begun = self.begun.unwrap_or_else(|| self.floors.partition_point(begins));
+        while self.floors.get(begun).is_some_and(begins) {
+            begun += 1;
+        }
+        self.begun = Some(begun);
+        begun.checked_sub(1).map_or(Seq::ZERO, |at| self.floors[at].below)
+    }
+
+    /// Up to here the answer for the last key asked is the same.
+    #[inline]
+    pub(crate) fn end(&self) -> Option<&[u8]> {
+        self.floors.get(self.begun?).map(|next| &*next.low)
+    }
+
+    /// The answer for the last key asked.
+    pub(crate) fn last(&self) -> Seq {
+        let at = self.begun.and_then(|begun| begun.checked_sub(1));
+        at.map_or(Seq::ZERO, |at| self.floors[at].below)
+    }
+
+    /// The next key asked may be anywhere.
+    pub(crate) fn rewind(&mut self) {
+        self.begun = None;
+    }
+}
+
+impl Spent {
+    /// True if nobody can see the entry `seq` of `key` any more. Requires: keys ascend.
+    pub(crate) fn hides(&mut self, key: &[u8], seq: Seq, horizon: &Horizon) -> bool {
+        if self.fences.is_empty() {
+            return false;
+        }
+        if !self.is_started || self.until.as_deref().is_some_and(|until| until <= key) {
+            self.go_to(key);
+        }
+        let hides = |(below, from): &(Seq, Seq)| {
+            seq < *below && (horizon.hides(*from, seq) || planted!("fence-ignores-snapshots"))
+        };
+        self.over.iter().any(hides)
+    }
+
+    fn go_to(&mut self, key: &[u8]) {
+        self.is_started = true;
+        let over = self.fences.iter().filter(|fence| fence.span.contains(key));
+        self.over = over.map(|fence| (fence.below, fence.from)).collect();
+        let lows = self.fences.iter().map(|fence| &fence.span.low);
+        let highs = self.fences.iter().filter_map(|fence| fence.span.high.as_ref());
+        self.until = lows.chain(highs).filter(|bound| ***bound > *key).min().cloned();
+    }
+}
+
+/// The greatest `below` over each key.
+fn floors<'f>(fences: impl Iterator<Item = &'f Fence>) -> Vec<Floor> {
+    let fences: Vec<&Fence> = fences.collect();
+    let lows = fences.iter().map(|fence| &fence.span.low);
+    let highs = fences.iter().filter_map(|fence| fence.span.high.as_ref());
+    let mut bounds: Vec<&Box<[u8]>> = lows.chain(highs).collect();
+    bounds.sort_unstable();
+    bounds.dedup();
+    let mut by_low = fences;
+    by_low.sort_by(|a, b| a.span.low.cmp(&b.span.low));
+    let mut next = by_low.iter().copied().peekable();
+    let mut over: Vec<&Fence> = Vec::new();
+    let mut floors: Vec<Floor> = Vec::with_capacity(bounds.len());
+    for bound in bounds {
+        over.retain(|fence| !fence.span.ends_before(bound));
+        while let Some(fence) = next.next_if(|fence| fence.span.low <= *bound) {
+            over.push(fence);
+        }
+        let below = over.iter().map(|fence| fence.below).max().unwrap_or_default();
+        if floors.last().map_or(Seq::ZERO, |last| last.below) != below {
+            floors.push(Floor { low: bound.as_ref().into(), below });
+        }
+    }
+    floors
+}
+
+/// The same floors under one more fence that is nowhere lower than any.
+fn with_highest(old: &[Floor], fence: &Fence) -> Vec<Floor> {
+    let from = old.partition_point(|floor| *floor.low < *fence.span.low);
+    let high = fence.span.high.as_deref();
+    // What begins right at its end stays as it is.
+    let to = high.map_or(old.len(), |high| old.partition_point(|floor| *floor.low < *high));
+    let mut floors = Vec::with_capacity(old.len() + 2);
+    floors.extend_from_slice(&old[..from]);
+    floors.push(Floor { low: fence.span.low.as_ref().into(), below: fence.below });
+    let before = to.checked_sub(1).map_or(Seq::ZERO, |at| old[at].below);
+    let goes_on = |high: &[u8]| old.get(to).is_none_or(|next| *next.low > *high);
+    if let Some(high) = high.filter(|high| goes_on(high)) {
+        floors.push(Floor { low: high.into(), below: before });
+    }
+    floors.extend_from_slice(&old[to..]);
+    floors
+}
+
+impl Engine {
+    /// A view and a Seq to read it at, `at` or the published one.
+    ///
+    /// The view comes first (see `view`). A fence that was committed between the two is not in it: then once more.
+    #[inline]
+    pub(super) fn pin_read(&self, at: Option<Seq>) -> (Loaded<View>, Seq) {
+        loop {
+            let early = planted!("seq-before-view").then(|| self.rounds.published());
+            let view = self.view.load();
+            let at = at.or(early).unwrap_or_else(|| self.rounds.published());
+            let newest = Seq(self.newest_fence.load(Ordering::Acquire));
+            if newest <= view.fences.newest() || planted!("fence-missed-by-view") {
+                return (view, at);
+            }
+        }
+    }
+
+    /// Puts fences into the view, unpublished. Requires the commit lock.
+    pub(super) fn raise_fence(&self, fence: Fence) {
+        let newest = fence.from;
+        let raise = |view: &View| view.with_fences(Arc::new(view.fences.with(fence.clone())));
+        self.change_view(raise);
+        self.newest_fence.store(newest.0, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    const KEYS: [&[u8]; 10] =
+        [b"", b"\0", b"a", b"a\0", b"a\x01", b"ab", b"b", b"m", b"\xff", b"\xff\xff"];
+
+    fn random_span(rng: &mut Rng) -> Span {
+        loop {
+            let high = rng.chance(4, 5).then(|| *rng.pick(&KEYS));
+            let low: &[u8] = *rng.pick(&KEYS);
+            let span = Span::new(low, high);
+            if !span.is_empty() {
+                return span;
+            }
+        }
+    }
+
+    /// Drops and expiries in the order of their commits, 10 apart.
+    fn random_fences(rng: &mut Rng, count: u64) -> Vec<Fence> {
+        let fence = |i| {
+            let from = Seq(10 + 10 * i);
+            let below = if rng.chance(1, 3) { Seq(1 + rng.below(from.0)) } else { from };
+            Fence { span: random_span(rng), below: below.min(from), from }
+        };
+        (0..count).map(fence).collect()
+    }
+
+    fn expected(fences: &[Fence], key: &[u8], at: Seq) -> Seq {
+        let over = fences.iter().filter(|f| f.from <= at && f.span.contains(key));
+        over.map(|fence| fence.below).max().unwrap_or_default()
+    }
+
+    #[test]
+    fn trap_16_what_is_hidden_agrees_with_asking_every_fence() {
+        let mut rng = Rng::from_seed(16);
+        for _ in 0..2_000 {
+            let count = rng.below(8);
+            let list = random_fences(&mut rng, count);
+            let one_by_one =
+                list.iter().cloned().fold(Fences::default(), |fences, fence| fences.with(fence));
+            let at_once = Fences::new(list.clone(), Seq::ZERO);
+            let at = Seq(rng.below(100));
+            for fences in [&one_by_one, &at_once] {
+                let whole = random_span(&mut rng);
+                let mut floors = fences.floors_in(&whole, at);
+                let mut spent = fences.spent(&whole, &Horizon::new(&[], 1_000));
+                for key in KEYS {
+                    let below = expected(&list, key, at);
+                    assert_eq!(fences.floor(key, at), below, "{list:?} {key:?} at {at}");
+                    if whole.contains(key) {
+                        let in_order = floors.as_mut().map_or(Seq::ZERO, |f| f.below(key));
+                        assert_eq!(in_order, below, "{list:?} {key:?} at {at}");
+                        let seq = Seq(rng.below(100));
+                        let gone = seq < expected(&list, key, Seq::MAX);
+                        assert_eq!(spent.hides(key, seq, &Horizon::new(&[], 1_000)), gone);
+                        let since = fences.hidden_since(key, seq);
+                        assert_eq!(since.is_some(), gone);
+                        let first = |from: Seq| seq < expected(&list, key, from);
+                        assert!(since.is_none_or(|from| first(from) && !first(Seq(from.0 - 1))));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn floors_answer_anywhere_after_a_rewind_and_say_how_long_they_stand() {
+        let span = |low: &[u8], high: &[u8]| Span::new(low, Some(high));
+        let list =
+            vec![Fence::drop(span(b"b", b"d"), Seq(5)), Fence::drop(span(b"c", b"e"), Seq(9))];
+        let fences = Fences::new(list, Seq::ZERO);
+        let mut floors = fences.floors_in(&span(b"a", b"z"), Seq(20)).unwrap();
+        let mut at = |key: &[u8]| {
+            floors.rewind();
+            (floors.below(key).0, floors.end().map(<[u8]>::to_vec))
+        };
+        assert_eq!(at(b"c"), (9, Some(b"e".to_vec())));
+        assert_eq!(at(b"a"), (0, Some(b"b".to_vec())));
+        assert_eq!(at(b"b"), (5, Some(b"c".to_vec())));
+        assert_eq!(at(b"x"), (0, None));
+        assert!(fences.floors_in(&span(b"e", b"z"), Seq(20)).is_none());
+        assert!(fences.floors_in(&span(b"a", b"z"), Seq(4)).is_none());
+    }
+
+    #[test]
+    fn trap_15_a_job_keeps_what_a_snapshot_before_the_fence_sees() {
+        let fence = Fence::drop(Span::new(b"a", Some(b"b")), Seq(50));
+        let fences = Fences::new(vec![fence], Seq::ZERO);
+        let hides = |snapshots: &[u64], published, seq| {
+            let horizon = Horizon::new(snapshots, published);
+            fences.spent(&Span::all(), &horizon).hides(b"a", Seq(seq), &horizon)
+        };
+        assert!(hides(&[], 100, 49) && !hides(&[], 100, 50));
+        assert!(!hides(&[49], 100, 49) && !hides(&[30], 100, 20) && hides(&[30], 100, 31));
+        assert!(hides(&[50], 100, 49));
+        assert!(!hides(&[], 49, 20), "it is not published");
+    }
+}

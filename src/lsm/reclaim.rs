@@ -1,0 +1,192 @@
+//! Taking back the space of what was dropped: whole tables, and spans below fences.
+//!
+//! 1. Ranges of tables that nobody can read any more leave, with their references.
+//! 2. References to files that lie wholly below a fence that everybody sees leave.
+//! 3. Fences leave that a newer one covers, or under which nothing older is left in any log, memtable or file.
+//!
+//! All of it is one edit, and reads no file.
+//!
+//! Invariants
+//! * nothing goes while a snapshot can read it;
+//! * a fence leaves only after what it hides: what was dropped never comes back.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::format::edit::{Fence, VersionEdit};
+use crate::format::names::{FileNumber, RangeId, TableId};
+use crate::format::record::Position;
+use crate::manifest::{FileEntry, Version};
+use crate::model::Seq;
+use crate::planted::planted;
+use crate::ranges::Reference;
+
+use super::Engine;
+use super::background::whole_table;
+use super::fences::Fences;
+use super::snapshot::Horizon;
+
+/// What the last look for space found nothing in: it finds nothing until one of these changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Looked {
+    manifest: Position,
+    newest_fence: Seq,
+    fences: usize,
+    oldest: Seq,
+    dead: usize,
+}
+
+impl Engine {
+    /// Carries out what it can of drops; false if there was nothing to do.
+    pub(super) fn reclaim(&self) -> Result<bool> {
+        let horizon = self.horizon();
+        let dead = self.upkeep.dead_tables(&horizon);
+        let fences = Arc::clone(&self.view.load().fences);
+        if dead.is_empty() && fences.is_empty() {
+            return Ok(false);
+        }
+        let mut manifest = self.install.lock();
+        let looked = Looked {
+            manifest: manifest.position(),
+            newest_fence: fences.newest(),
+            fences: fences.iter().len(),
+            oldest: horizon.oldest(),
+            dead: dead.len(),
+        };
+        if self.upkeep.looked() == looked {
+            return Ok(false);
+        }
+        let version = Arc::clone(manifest.version());
+        let mut edit = VersionEdit::default();
+        remove_tables(&version, &dead, &mut edit);
+        let seen: Vec<&Fence> = fences.iter().filter(|f| horizon.all_see(f.from)).collect();
+        remove_fenced(&version, &seen, &mut edit);
+        let spent = spent_fences(&version, &seen, &edit);
+        edit.remove_fences =
+            spent.iter().filter(|f| version.fences().contains(f)).cloned().collect();
+        if edit == VersionEdit::default() {
+            if !spent.is_empty() {
+                self.change_view(|view| {
+                    view.with_fences(Arc::new(view.fences.without(|fence| spent.contains(fence))))
+                });
+                return Ok(true);
+            }
+            drop(manifest);
+            self.forget_drops();
+            self.upkeep.note_looked(looked);
+            return Ok(false);
+        }
+        let gone = version.unreferenced_after(&edit);
+        edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
+        let version = self.append_edit(&mut manifest, &edit)?;
+        self.change_view(|view| {
+            let fences = view.fences.without(|fence| spent.contains(fence));
+            view.with_version(&version, None).with_fences(Arc::new(fences))
+        });
+        self.upkeep.retire(gone);
+        Ok(true)
+    }
+
+    /// Fences up to `flushed` that only logs record so far.
+    pub(super) fn fences_to_record(&self, version: &Version, flushed: Seq) -> Vec<Fence> {
+        let view = self.view.load();
+        let fences = view.fences.iter().filter(|fence| fence.from <= flushed);
+        let fences = fences.filter(|fence| !version.fences().contains(fence));
+        fences.filter(|_| !planted!("flush-forgets-fences")).cloned().collect()
+    }
+
+    /// True if something was dropped whose space is not reclaimed yet.
+    pub(super) fn has_drops(&self) -> bool {
+        self.upkeep.has_dropped() || !self.view.load().fences.is_empty()
+    }
+
+    fn forget_drops(&self) {
+        let view = self.view.load();
+        self.upkeep.forget_dropped(|table: TableId, seq: Seq| {
+            view.version.flushed_seq() >= seq
+                && !view.version.dropped().contains_key(&table)
+                && view.version.ranges_in(&whole_table(table)).is_empty()
+        });
+    }
+}
+
+/// Takes the ranges of `dead` tables out.
+fn remove_tables(version: &Version, dead: &[TableId], edit: &mut VersionEdit) {
+    for table in dead {
+        let whole = whole_table(*table);
+        for range in version.ranges_in(&whole) {
+            // A job that is changing the range finds it gone and is declined.
+            edit.remove_ranges.push(range.id);
+            let references = range.references().map(|(_, r)| (range.id, r.file.meta.number));
+            edit.remove_references.extend(references);
+        }
+        if version.dropped().contains_key(table) && version.ranges_in(&whole).is_empty() {
+            edit.forget_tables.push(*table);
+        }
+    }
+}
+
+/// Takes the references out of which a fence hides everything.
+fn remove_fenced(version: &Version, fences: &[&Fence], edit: &mut VersionEdit) {
+    let mut removed: BTreeSet<(RangeId, FileNumber)> =
+        edit.remove_references.iter().copied().collect();
+    for fence in fences {
+        for range in version.ranges_in(&fence.span) {
+            for (_, reference) in range.references() {
+                let meta = &reference.file.meta;
+                let hidden = meta.seq_max < fence.below || planted!("fence-drops-newer-files");
+                let is_gone = hidden && fence.span.covers(&reference.clip);
+                if is_gone && removed.insert((range.id, meta.number)) {
+                    edit.remove_references.push((range.id, meta.number));
+                }
+            }
+        }
+    }
+}
+
+/// Those of `fences`, which everybody sees, that hide nothing, or nothing that no other hides.
+fn spent_fences(version: &Version, fences: &[&Fence], edit: &VersionEdit) -> Vec<Fence> {
+    let removed: BTreeSet<_> = edit.remove_references.iter().copied().collect();
+    let is_covered = |at: usize, fence: &Fence| {
+        // Of equal ones the last stays.
+        let covers = |(i, other): (usize, &&Fence)| {
+            i > at && other.below >= fence.below && other.span.covers(&fence.span)
+        };
+        fences.iter().enumerate().any(covers)
+    };
+    let hides_nothing = |fence: &Fence| {
+        let is_flushed = version.flushed_seq() >= fence.from || planted!("fence-leaves-early");
+        let may_hide = |reference: &Reference<Arc<FileEntry>>| {
+            let meta = &reference.file.meta;
+            meta.seq_min < fence.below
+                && meta.fenced < fence.from
+                && reference.clip.overlaps(&fence.span)
+        };
+        is_flushed
+            && version.ranges_in(&fence.span).iter().all(|range| {
+                let stays = |number| !removed.contains(&(range.id, number));
+                range.references().all(|(_, r)| !(stays(r.file.meta.number) && may_hide(r)))
+            })
+    };
+    let spent = fences
+        .iter()
+        .enumerate()
+        .filter(|(at, fence)| is_covered(*at, fence) || hides_nothing(fence));
+    spent.map(|(_, fence)| (*fence).clone()).collect()
+}
+
+/// Whether a job should write a file anew because fences hide part of it that everybody sees gone.
+pub(super) fn hides_part(
+    fences: &Fences,
+    reference: &Reference<Arc<FileEntry>>,
+    horizon: &Horizon,
+) -> bool {
+    let meta = &reference.file.meta;
+    fences.iter().any(|fence| {
+        horizon.all_see(fence.from)
+            && meta.seq_min < fence.below
+            && meta.fenced < fence.from
+            && reference.clip.overlaps(&fence.span)
+    })
+}

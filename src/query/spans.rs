@@ -1,0 +1,67 @@
+//! Deleting whole spans of keys: one commit, however many rows.
+//!
+//! Not here: what hides the rows from then on (`lsm::fences`), how their space comes back (`lsm::reclaim`).
+
+use crate::error::Result;
+use crate::executor::Lane;
+use crate::lsm::{Batch, TableChange};
+use crate::model::{KeyPart, check_key};
+use crate::table::Table;
+
+use super::KeyRange;
+
+impl Table {
+    /// Deletes all entities of a partition, however many: one commit of constant size, an extension of the Table service.
+    /// Whoever reads afterwards sees none of them; snapshots from before see all. Files that hold nothing else go
+    /// without being read, what is left of others with the next merge. Always as durable as
+    /// [`Durability::Sync`](crate::Durability::Sync).
+    ///
+    /// Each costs a mark until its space is back: deleting a few rows one by one is cheaper.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a key that none can have; `NotFound` once the table was dropped; as every write. No error if
+    /// there are no entities.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// # use rowstone::{Db, Entity};
+    /// let parts = Db::open_in_memory()?.create_table("parts")?;
+    /// parts.insert(Entity::new("bolts", "m4x20"))?;
+    /// parts.insert(Entity::new("nuts", "m4"))?;
+    /// parts.delete_partition("bolts")?;
+    /// assert!(parts.get("bolts", "m4x20")?.is_none());
+    /// assert!(parts.get("nuts", "m4")?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn delete_partition(&self, partition_key: &str) -> Result<()> {
+        check_key(KeyPart::PartitionKey, partition_key)?;
+        self.delete_range(&KeyRange::partition(partition_key))
+    }
+
+    /// Deletes all entities with keys in `range`, however many; else as [`delete_partition`](Self::delete_partition).
+    ///
+    /// # Errors
+    /// `NotFound` once the table was dropped; as every write. No error if there are no entities.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// # use rowstone::{Db, Entity, KeyRange};
+    /// # let readings = Db::open_in_memory()?.create_table("readings")?;
+    /// # readings.insert(Entity::new("2025-12-31", "1"))?;
+    /// readings.delete_range(&KeyRange::partitions(.."2026"))?;
+    /// # assert!(readings.get("2025-12-31", "1")?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn delete_range(&self, range: &KeyRange) -> Result<()> {
+        let span = range.span(self.entry.gate.table);
+        if span.is_empty() {
+            return self.entry.gate.check(self.engine.published());
+        }
+        let batch = Batch::of_change(&self.entry.gate, TableChange::Fenced(span));
+        self.engine.commit(&batch, self.engine.env.options.durability)?;
+        self.engine.executor.signal(Lane::Flush);
+        Ok(())
+    }
+}
