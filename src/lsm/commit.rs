@@ -271,6 +271,7 @@ impl Engine {
         }
         for fence in batch.changes.iter().filter_map(|change| change.fence(seq)) {
             self.raise_fence(fence);
+            slot.memtable.note(seq);
         }
         if let Some(gate) = &batch.closes {
             self.gates.close(gate, seq);
@@ -378,7 +379,7 @@ impl Engine {
         loop {
             let mut state = self.rounds.lock();
             let view = self.view.load_full();
-            if view.active().memtable.is_empty() {
+            if view.active().memtable.seq_max().is_none() {
                 return Ok(());
             }
             let again = match self.switch(&mut state, &view) {

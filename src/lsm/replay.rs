@@ -411,6 +411,9 @@ impl Replay<'_> {
                 }
             }
         }
+        if let Some(slot) = self.out.slots.last() {
+            slot.memtable.note(record.seq);
+        }
         self.out.last = self.out.last.max(record.seq);
         self.out.commits += 1;
         Ok(())

@@ -149,8 +149,16 @@ impl Memtable {
         self.payload_bytes.load(Ordering::Relaxed)
     }
 
+    /// Its log has a commit without entries. Requires what [`insert`](Self::insert) does.
+    pub(crate) fn note(&self, seq: Seq) {
+        let _writer = self.arena.lock();
+        self.seq_max.store(seq.ticks(), Ordering::Relaxed);
+    }
+
+    /// The newest commit in it, or in its log; `None` if there is none.
     pub(crate) fn seq_max(&self) -> Option<Seq> {
-        (!self.is_empty()).then(|| Seq(self.seq_max.load(Ordering::Relaxed)))
+        let ticks = self.seq_max.load(Ordering::Relaxed);
+        (ticks > 0).then_some(Seq(ticks))
     }
 }
 

@@ -304,6 +304,12 @@ pub enum Step {
 }
 
 impl Scan {
+    /// True if no key can be in it.
+    pub(super) fn is_empty(&self) -> bool {
+        let from = self.from.as_deref().unwrap_or_default();
+        self.to.as_ref().is_some_and(|to| !from.encode_utf16().lt(to.encode_utf16()))
+    }
+
     /// True if the entity with these keys is in it.
     pub(super) fn covers(&self, pk: &str, rk: &str) -> bool {
         let is_before = |a: &str, b: &str| a.encode_utf16().lt(b.encode_utf16());
