@@ -49,6 +49,8 @@ pub(crate) struct VersionEdit {
     pub(crate) remove_fences: Vec<Fence>,
     /// Vouches for its log as long as that is there.
     pub(crate) clean_close: Option<CleanClose>,
+    /// The time by which rows expire: ticks since 1601.
+    pub(crate) clock: Option<u64>,
     /// Fields of a newer format, as they were encoded.
     pub(crate) unknown: Vec<u8>,
 }
@@ -144,6 +146,7 @@ mod tag {
     pub(super) const REFERENCE_BYTES: u64 = 17;
     pub(super) const ADD_EXPIRY: u64 = 18;
     pub(super) const REMOVE_EXPIRY: u64 = 19;
+    pub(super) const CLOCK: u64 = 20;
 }
 
 mod identity_tag {
@@ -219,6 +222,9 @@ impl VersionEdit {
         for fence in self.remove_fences.iter().filter(|fence| !fence.is_drop()) {
             fields.put(tag::REMOVE_EXPIRY, |content| fence.encode(content));
         }
+        if let Some(clock) = self.clock {
+            fields.put_optional(tag::CLOCK, |content| put_varint(content, clock));
+        }
         out.extend_from_slice(&self.unknown);
     }
 
@@ -280,6 +286,7 @@ impl VersionEdit {
             tag::REMOVE_FENCE => self.remove_fences.push(Fence::decode_drop(c)?),
             tag::ADD_EXPIRY => self.add_fences.push(Fence::decode_expiry(c)?),
             tag::REMOVE_EXPIRY => self.remove_fences.push(Fence::decode_expiry(c)?),
+            tag::CLOCK => self.clock = Some(seq(c)?.0),
             tag::CLEAN_CLOSE => {
                 let (log, end) = (file_number(c)?, c.varint()?);
                 self.clean_close = Some(CleanClose { log, end, last_seq: seq(c)? });

@@ -238,7 +238,8 @@ impl Engine {
 
     fn mark_closed(&self, manifest: &mut Manifest) -> Result<()> {
         let clean_close = Some(self.close_log(manifest.position())?);
-        let edit = VersionEdit { clean_close, ..VersionEdit::default() };
+        let clock = self.expiry_clock();
+        let edit = VersionEdit { clean_close, clock, ..VersionEdit::default() };
         self.append_edit(manifest, &edit).map(drop)
     }
 }

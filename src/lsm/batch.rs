@@ -116,6 +116,7 @@ impl TableChange {
             TableChange::Created(_) | TableChange::Dropped(_) => None,
             TableChange::Fenced(span) => Some(Fence::drop(span.clone(), seq)),
             TableChange::Expired(span, below) => {
+                debug_assert!(*below < seq, "rows would expire that are not written yet");
                 Some(Fence { span: span.clone(), below: *below, from: seq })
             }
         }

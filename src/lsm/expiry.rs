@@ -1,8 +1,8 @@
 //! Retention by Timestamp: per table a fence that follows the clock.
 //!
 //! Invariants
-//! * nothing expires early: the clock that counts follows monotonic time, and a jump of the wall clock by more than a day
-//!   is not believed unless the options say so;
+//! * nothing expires early: the clock that counts follows monotonic time, a jump of the wall clock by more than a day
+//!   is not believed unless the options say so, also not over an opening, and it is never ahead of the Seqs;
 //! * a table's fence only moves up, by commits like any other.
 //!
 //! Not here: what a fence hides (`fences`), how its space comes back (`reclaim`).
@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use crate::clock::TICKS_PER_SECOND;
 use crate::error::{ErrorKind, Result};
+use crate::format::edit::VersionEdit;
 use crate::format::names::TableId;
 use crate::model::Seq;
 use crate::options::Durability;
-use crate::planted::planted;
 use crate::sync::Mutex;
 
 use super::Engine;
@@ -30,6 +30,8 @@ const JUMP_MAX: u64 = 86_400 * TICKS_PER_SECOND;
 const STEPS: u64 = 64;
 /// And not more often than this.
 const STEP_MIN: u64 = TICKS_PER_SECOND;
+/// The clock is written down at least this often: what is off for less than a day less this goes on where it was.
+const WRITE_DOWN_EVERY: u64 = JUMP_MAX / 4;
 
 /// Which tables forget what is old.
 pub(crate) struct Expiry(Mutex<State>);
@@ -55,26 +57,25 @@ struct BelievedClock {
 }
 
 impl BelievedClock {
-    /// At opening, `last` being the newest commit: what a database was last told of time.
-    fn new(wall: u64, monotonic: Duration, last: Seq, trusts_jumps: bool) -> Self {
-        let believed = last == Seq::ZERO || trusts_jumps || wall.abs_diff(last.0) <= JUMP_MAX;
-        Self { now: if believed { wall } else { last.0 }, monotonic }
+    /// At opening, `known` being what the database was last told of time; zero: nothing.
+    fn new(wall: u64, monotonic: Duration, known: Seq, trusts_jumps: bool) -> Self {
+        let believed = known == Seq::ZERO || trusts_jumps || wall.abs_diff(known.0) <= JUMP_MAX;
+        Self { now: if believed { wall } else { known.0 }, monotonic }
     }
 
     fn read(&mut self, wall: u64, monotonic: Duration, trusts_jumps: bool) -> u64 {
         let passed = monotonic.saturating_sub(self.monotonic).as_nanos() / 100;
         let expected = self.now.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));
-        let believed = trusts_jumps
-            || wall.abs_diff(expected) <= JUMP_MAX
-            || planted!("expiry-believes-jumps");
+        let believed = trusts_jumps || wall.abs_diff(expected) <= JUMP_MAX;
         (self.now, self.monotonic) = (if believed { wall } else { expected }, monotonic);
         self.now
     }
 }
 
 impl Expiry {
-    pub(super) fn new(wall: u64, monotonic: Duration, last: Seq, trusts_jumps: bool) -> Self {
-        let clock = BelievedClock::new(wall, monotonic, last, trusts_jumps);
+    /// `known` is what the database was last told of time; zero: nothing.
+    pub(super) fn new(wall: u64, monotonic: Duration, known: Seq, trusts_jumps: bool) -> Self {
+        let clock = BelievedClock::new(wall, monotonic, known, trusts_jumps);
         Self(Mutex::new(State { clock, tables: BTreeMap::new() }))
     }
 }
@@ -98,6 +99,7 @@ impl Engine {
     /// # Errors
     /// As every commit; it is tried again.
     pub(super) fn expire(&self) -> Result<Option<Duration>> {
+        self.write_clock_down()?;
         let (due, next) = self.due();
         for (gate, below) in due {
             let span = whole_table(gate.table);
@@ -113,6 +115,33 @@ impl Engine {
         Ok(next)
     }
 
+    /// The time by which rows expire, if any do: to be written down with the next edit.
+    pub(super) fn expiry_clock(&self) -> Option<u64> {
+        let mut state = self.expiry.0.lock();
+        if state.tables.is_empty() { None } else { Some(self.believed(&mut state.clock)) }
+    }
+
+    fn believed(&self, clock: &mut BelievedClock) -> u64 {
+        let env = &self.env;
+        let wall = env.clock.now();
+        let now = clock.read(wall, env.clock.monotonic(), env.options.trust_clock_jumps);
+        // A row that is written now gets this Timestamp: the clock it expires by must not be ahead of that.
+        now.min(wall.max(self.published().0))
+    }
+
+    fn write_clock_down(&self) -> Result<()> {
+        let Some(clock) = self.expiry_clock() else { return Ok(()) };
+        let is_due = |known: u64| known == 0 || clock.abs_diff(known) >= WRITE_DOWN_EVERY;
+        if !is_due(self.view.load().version.clock()) {
+            return Ok(());
+        }
+        let mut manifest = self.install.lock();
+        let edit = VersionEdit { clock: Some(clock), ..VersionEdit::default() };
+        let version = self.append_edit(&mut manifest, &edit)?;
+        self.change_view(|view| view.with_version(&version, None));
+        Ok(())
+    }
+
     /// Fences that are to move, and where to.
     fn due(&self) -> (Vec<(Arc<Gate>, u64)>, Option<Duration>) {
         let mut state = self.expiry.0.lock();
@@ -120,9 +149,7 @@ impl Engine {
         if tables.is_empty() {
             return (Vec::new(), None);
         }
-        let env = &self.env;
-        let trusts_jumps = env.options.trust_clock_jumps;
-        let now = clock.read(env.clock.now(), env.clock.monotonic(), trusts_jumps);
+        let now = self.believed(clock);
         let view = self.view.load();
         let mut due = Vec::new();
         let mut next = u64::MAX;

@@ -138,6 +138,7 @@ impl Engine {
             remove_logs: slot.logs.clone(),
             drop_tables: self.upkeep.drops_to_record(&version, flushed),
             add_fences: self.fences_to_record(&version, flushed),
+            clock: self.expiry_clock(),
             ..VersionEdit::default()
         };
         let ids = |count| Ok(RangeId(manifest.next_numbers(count)?.0));

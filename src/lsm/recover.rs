@@ -272,7 +272,11 @@ fn begin(
         fences: Arc::new(fences),
     };
     let (now, monotonic) = (env.clock.now(), env.clock.monotonic());
-    let expiry = Expiry::new(now, monotonic, replayed.last, env.options.trust_clock_jumps);
+    let known = match manifest.version().clock() {
+        0 => replayed.last,
+        clock => Seq(clock),
+    };
+    let expiry = Expiry::new(now, monotonic, known, env.options.trust_clock_jumps);
     let mut dropped = manifest.version().dropped().clone();
     dropped.extend(replayed.dropped);
     Ok(Engine {

@@ -150,10 +150,6 @@ impl ReadView {
         ids.len()
     }
 
-    pub(super) fn at(&self) -> Seq {
-        self.at
-    }
-
     pub(super) fn env(&self) -> &Env {
         &self.env
     }

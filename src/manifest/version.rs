@@ -47,6 +47,7 @@ pub(crate) struct Version {
     dropped: BTreeMap<TableId, Seq>,
     fences: Vec<Fence>,
     clean_close: Option<CleanClose>,
+    clock: u64,
     unknown: Vec<u8>,
 }
 
@@ -172,6 +173,11 @@ impl Version {
         &self.fences
     }
 
+    /// The time by which rows expire when that was last written down; 0 if it never was.
+    pub(crate) fn clock(&self) -> u64 {
+        self.clock
+    }
+
     /// How the database was closed, if that was the last thing that happened to it.
     pub(crate) fn clean_close(&self) -> Option<CleanClose> {
         self.clean_close
@@ -203,6 +209,7 @@ impl Version {
         self.remove_files(edit)?;
         self.apply_logs(edit)?;
         self.apply_drops(edit)?;
+        self.clock = edit.clock.unwrap_or(self.clock);
         if edit.clean_close.is_some() {
             self.clean_close = edit.clean_close;
         }
@@ -249,6 +256,7 @@ impl Version {
             add_logs: self.logs.clone(),
             flushed_seq: Some(self.flushed_seq),
             drop_tables: self.dropped.iter().map(|(table, seq)| (*table, *seq)).collect(),
+            clock: (self.clock > 0).then_some(self.clock),
             unknown: self.unknown.clone(),
             ..VersionEdit::default()
         }];

@@ -305,6 +305,58 @@ pub const BUGS: &[Bug] = &[
         "reads without maps",
         "blocks of two files share a place in the cache",
     ),
+    // Fences.
+    bug("point-ignores-fences", 16, "dropped span", "a point read finds what a fence hides"),
+    bug("scan-ignores-fences", 16, "dropped span", "a scan shows what fences hide"),
+    bug(
+        "batch-ignores-fences",
+        16,
+        "dropped span, filters",
+        "a block is filtered at once though a fence hides some of it",
+    ),
+    bug(
+        "count-ignores-fences",
+        16,
+        "dropped span, filters",
+        "a block is counted unread though a fence hides some of it",
+    ),
+    bug(
+        "condition-ignores-fences",
+        16,
+        "dropped span",
+        "a condition is checked against a row that a fence hides",
+    ),
+    bug(
+        "snapshot-sees-fences",
+        16,
+        "dropped span, snapshots",
+        "a scan at a snapshot misses what was dropped after it",
+    ),
+    bug(
+        "fence-ignores-snapshots",
+        16,
+        "dropped span, snapshots",
+        "a job leaves out what a fence hides, though a snapshot sees it",
+    ),
+    bug(
+        "fence-drops-newer-files",
+        16,
+        "dropped span",
+        "a file goes that a fence covers, though what it holds is newer",
+    ),
+    bug(
+        "fence-leaves-early",
+        16,
+        "dropped span",
+        "a fence leaves while a memtable holds what it hides",
+    ),
+    bug("flush-forgets-fences", 16, "dropped span, reopening", "a flush does not name new fences"),
+    bug(
+        "forget-fence-at-replay",
+        16,
+        "dropped span, reopening",
+        "a fence in the log is not replayed",
+    ),
     bug(
         "checkpoint-without-memtables",
         0,

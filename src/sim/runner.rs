@@ -138,7 +138,7 @@ impl Runner {
             Step::Expire { table, keep } => {
                 let last = self.oracle.commits().checked_sub(keep + 1);
                 // A commit without a tag wrote no row: then nothing expires.
-                let below = last.map_or(1, |at| self.oracle.etags[at] + 1);
+                let below = last.map_or(0, |at| self.oracle.etags[at]).max(1);
                 self.change(Change::Expire { table: table.clone(), below }, step)
             }
             Step::Tables => self.tables(),

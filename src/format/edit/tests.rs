@@ -81,6 +81,7 @@ fn full() -> VersionEdit {
         forget_tables: vec![TableId(2)],
         add_fences: vec![fence.clone(), expiry.clone()],
         remove_fences: vec![fence, expiry],
+        clock: Some(400),
         clean_close: Some(CleanClose { log: FileNumber(6), end: 4096, last_seq: Seq(300) }),
         ..flush()
     }
