@@ -1,5 +1,5 @@
 //! A database of every format version, byte by byte: `tests/golden/v1` is what version 1 writes. Databases beside it are
-//! what version 1 wrote before it had an optional part: `v1-without-zones`.
+//! what version 1 wrote before it had an optional part: `v1-without-zones`, `v1-without-sizes` of references.
 //!
 //! Record files are stored without the zeros at their ends, which is space that was only allocated.
 //! `REWRITE=1` writes them anew; once a version was released that is never right.
@@ -140,4 +140,11 @@ fn trap_44_a_database_without_zones_opens() {
     };
     assert!(tables("v1-without-zones") < tables(NEWEST), "the zones are what differs");
     check_opens("v1-without-zones");
+}
+
+#[test]
+fn trap_44_a_database_without_sizes_of_references_opens() {
+    let manifest = |version: &str| stored(version)["MANIFEST-000001"].len();
+    assert!(manifest("v1-without-sizes") < manifest(NEWEST), "the sizes are what differs");
+    check_opens("v1-without-sizes");
 }
