@@ -2,7 +2,8 @@
 //!
 //! | rule     | what it says                                                                          |
 //! | manifest | every record verifies, and its edits make the version in use                         |
-//! | ranges   | disjoint; references inside them; overlapping files have disjoint Seq intervals        |
+//! | ranges   | disjoint; those of a table are all of it without a gap; references inside them;         |
+//! |          | overlapping files have disjoint Seq intervals                                          |
 //! | file     | every checksum; keys in order; each hash entry names its key's newest version; counts  |
 //! | log      | every record up to the end of what was committed verifies                              |
 //! | catalog  | every range with files belongs to a table, or to one that was dropped                  |
@@ -13,7 +14,7 @@ use std::collections::BTreeSet;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::names::TableId;
-use crate::lsm::Engine;
+use crate::lsm::{Engine, whole_table};
 
 /// What a verification read, and what it found wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,6 +70,7 @@ pub(crate) fn verify(
         report.problems.push(problem);
     }
     report.note("ranges", version.ranges().len() as u64);
+    report.problems.extend(gaps(version));
     files(engine, version, &mut report, progress)?;
     let records = engine.verify_manifest();
     let records = report.problem(records)?.unwrap_or_default();
@@ -78,6 +80,27 @@ pub(crate) fn verify(
     report.note("log_records", records);
     catalog(engine, version, &tables(), &mut report);
     Ok(report)
+}
+
+/// Where the ranges of a table leave keys of it to nobody: a flush would not know where to put them.
+fn gaps(version: &crate::manifest::Version) -> Vec<String> {
+    let ranges: Vec<_> = version.ranges().iter().collect();
+    let mut problems = Vec::new();
+    for table in ranges.chunk_by(|a, b| a.table == b.table) {
+        let (Some(first), Some(last)) = (table.first(), table.last()) else { continue };
+        let whole = whole_table(first.table);
+        if first.span.low != whole.low || last.span.high != whole.high {
+            let problem = format!("{}: the ranges do not reach to its ends", first.table);
+            problems.push(problem);
+        }
+        for pair in
+            table.windows(2).filter(|pair| pair[0].span.high.as_ref() != Some(&pair[1].span.low))
+        {
+            let [below, above] = [pair[0].id.0, pair[1].id.0];
+            problems.push(format!("range r{below}: there is a gap between it and r{above}"));
+        }
+    }
+    problems
 }
 
 /// Ranges of `version` whose table nobody knows. Meanwhile tables may be dropped and their ranges reclaimed, in

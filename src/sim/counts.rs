@@ -40,6 +40,8 @@ events! {
     BlockUnread "blocks counted unread",
     Flush "flushes",
     Compaction "compactions",
+    RangeSplit "ranges divided",
+    RangeMerge "ranges merged",
     FlushPaused "flushes in two halves",
     CompactionPaused "compactions in two halves",
     CompactionDeclined "compactions declined",

@@ -26,6 +26,8 @@ use super::value::Val;
 
 /// Where the database lives.
 pub const PATH: &str = "db";
+/// Ranges are small: they are divided and merged every few hundred rows.
+const RANGE_BYTES: u64 = 24 << 10;
 /// Logs are short.
 const LOG_ALLOCATE_BYTES: u64 = 4 << 10;
 /// 2024-01-01, in ticks of 100 ns since 1601.
@@ -428,6 +430,7 @@ pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
         log_buffer_bytes: config.log_buffer_bytes,
         manifest_roll_bytes: config.manifest_roll_bytes,
         log_allocate_bytes: LOG_ALLOCATE_BYTES,
+        range_bytes: RANGE_BYTES,
         ..options
     };
     #[cfg(feature = "zstd")]

@@ -105,6 +105,8 @@ impl Runner {
         let stat = |name: &str| stats.get(name).unwrap_or_default();
         self.counts.add(Event::Flush, stat("flushes"));
         self.counts.add(Event::Compaction, stat("compactions"));
+        self.counts.add(Event::RangeSplit, stat("range_splits"));
+        self.counts.add(Event::RangeMerge, stat("range_merges"));
     }
 
     /// Makes a copy, opens it, compares, and removes it.
