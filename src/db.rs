@@ -367,6 +367,8 @@ impl Stats {
     /// | `compactions`, `compaction_bytes_read`, `compaction_bytes` | since opening: merges, bytes read and written |
     /// | `files_removed` | since opening |
     /// | `range_splits`, `range_merges` | since opening: ranges divided, neighbours merged |
+    /// | `fences` | marks of deleted spans and of expiry whose space is not all back |
+    /// | `expiry_lag_seconds` | how far retention's clock is behind the wall clock, which it does not believe |
     /// | `trouble` | 1 if background work does not get on |
     pub fn fields(&self) -> &[(&'static str, u64)] {
         &self.fields

@@ -121,6 +121,12 @@ impl Engine {
         if state.tables.is_empty() { None } else { Some(self.believed(&mut state.clock)) }
     }
 
+    /// How far the clock that rows expire by is behind the wall clock.
+    pub(super) fn expiry_lag(&self) -> Duration {
+        let lag = self.expiry_clock().map_or(0, |now| self.env.clock.now().saturating_sub(now));
+        Duration::from_nanos(lag.saturating_mul(100))
+    }
+
     fn believed(&self, clock: &mut BelievedClock) -> u64 {
         let env = &self.env;
         let wall = env.clock.now();

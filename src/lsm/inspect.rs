@@ -132,6 +132,8 @@ impl Engine {
             ("files_removed", counters.files_removed),
             ("range_splits", counters.splits),
             ("range_merges", counters.merges),
+            ("fences", view.fences.iter().len() as u64),
+            ("expiry_lag_seconds", self.expiry_lag().as_secs()),
             ("trouble", u64::from(self.upkeep.trouble().is_some())),
         ]
     }

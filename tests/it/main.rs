@@ -6,6 +6,7 @@
 #[cfg(feature = "cli")]
 mod cli;
 mod crash;
+mod drops;
 mod faults;
 mod flip;
 #[cfg(feature = "fuzzing")]

@@ -1,0 +1,248 @@
+//! Drops of whole spans, and rows that expire: what is seen afterwards, and what becomes of the space.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowstone::fs::MemFs;
+use rowstone::sim::engine::START;
+use rowstone::{
+    Background, Db, Durability, Entity, ErrorKind, KeyRange, ManualClock, Options, Table,
+};
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// In ticks.
+const DAY_TICKS: u64 = 864_000_000_000;
+
+fn options(fs: &MemFs, clock: &Arc<ManualClock>) -> Options {
+    let options = Db::options().fs(Arc::new(fs.clone())).clock(clock.clone()).seed(1);
+    let options = options.background(Background::Manual).durability(Durability::Os);
+    options.memtable_bytes(64 << 10).block_bytes(1 << 10).run_file_bytes(32 << 10)
+}
+
+fn open(fs: &MemFs, clock: &Arc<ManualClock>) -> Db {
+    options(fs, clock).open("db").unwrap()
+}
+
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(START))
+}
+
+fn fill(table: &Table, partition: &str, rows: std::ops::Range<u32>) {
+    for row in rows {
+        let entity = Entity::new(partition, format!("r{row:06}")).with("Text", "x".repeat(40));
+        table.upsert(entity).unwrap();
+    }
+}
+
+fn count(table: &Table, range: KeyRange) -> u64 {
+    table.scan(range).count().unwrap()
+}
+
+fn rest(db: &Db) {
+    while db.step() {}
+}
+
+fn stat(db: &Db, name: &str) -> u64 {
+    db.stats().get(name).unwrap()
+}
+
+#[test]
+fn trap_16_a_deleted_partition_is_gone_at_once_but_to_snapshots() {
+    let (fs, clock) = (MemFs::new(), clock());
+    let db = open(&fs, &clock);
+    let table = db.create_table("Log").unwrap();
+    for partition in ["a", "ab", "b"] {
+        fill(&table, partition, 0..1_500);
+    }
+    let before = db.snapshot();
+    let commits = stat(&db, "commits");
+    table.delete_partition("ab").unwrap();
+    assert_eq!(stat(&db, "commits"), commits + 1);
+
+    let check = |table: &Table| {
+        assert_eq!(table.get("ab", "r000007").unwrap(), None);
+        assert_eq!(count(table, KeyRange::partition("ab")), 0);
+        assert_eq!(count(table, KeyRange::all()), 3_000);
+        let back = table.scan(KeyRange::all()).reverse().into_iter();
+        assert_eq!(back.map(Result::unwrap).count(), 3_000);
+    };
+    check(&table);
+    let gone = table.replace(Entity::new("ab", "r000007")).unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound);
+    db.flush().unwrap();
+    rest(&db);
+    check(&table);
+    assert_eq!(table.at(&before).scan(KeyRange::all()).count().unwrap(), 4_500);
+    assert!(table.at(&before).get("ab", "r000007").unwrap().is_some());
+
+    // What is written afterwards stays.
+    table.insert(Entity::new("ab", "r000007").with("New", true)).unwrap();
+    drop(before);
+    rest(&db);
+    db.compact().unwrap();
+    rest(&db);
+    assert_eq!(count(&table, KeyRange::all()), 3_001);
+    // With the two rows of the catalog.
+    assert_eq!((stat(&db, "fences"), stat(&db, "entries")), (0, 3_003));
+    db.close().unwrap();
+    let db = open(&fs, &clock);
+    assert_eq!(count(&db.table("Log").unwrap(), KeyRange::all()), 3_001);
+    assert!(db.verify().unwrap().is_sound());
+}
+
+#[test]
+fn a_fence_survives_whatever_ends_the_process() {
+    let (mut fs, clock) = (MemFs::new(), clock());
+    for round in 0..6 {
+        let db = open(&fs, &clock);
+        let table = db.table_or_create("Log").unwrap();
+        fill(&table, "a", 0..200);
+        fill(&table, "b", 0..200);
+        db.sync().unwrap();
+        if round % 2 == 0 {
+            db.flush().unwrap();
+        }
+        table.delete_range(&KeyRange::rows("a", "r000050"..)).unwrap();
+        fs = match round % 3 {
+            0 => fs.crash_image(round),
+            1 => fs.kill_image(),
+            _ => {
+                db.close().unwrap();
+                fs
+            }
+        };
+        let db = open(&fs, &clock);
+        let table = db.table("Log").unwrap();
+        let counts =
+            || (count(&table, KeyRange::partition("a")), count(&table, KeyRange::partition("b")));
+        assert_eq!(counts(), (50, 200), "round {round}");
+        db.flush().unwrap();
+        rest(&db);
+        assert_eq!(counts(), (50, 200), "round {round}");
+    }
+}
+
+#[test]
+fn files_under_a_fence_go_without_being_read() {
+    let (fs, clock) = (MemFs::new(), clock());
+    let db = open(&fs, &clock);
+    let table = db.create_table("Log").unwrap();
+    for day in 0..20 {
+        fill(&table, &format!("d{day:02}"), 0..1_000);
+    }
+    db.compact().unwrap();
+    rest(&db);
+    let (files, bytes) = (stat(&db, "files"), stat(&db, "file_bytes"));
+    assert!(files >= 20, "{files}");
+    let read = stat(&db, "compaction_bytes_read");
+    table.delete_range(&KeyRange::partitions(.."d15")).unwrap();
+    db.flush().unwrap();
+    rest(&db);
+    // But for the one that the span ends in.
+    assert!(stat(&db, "files") <= files / 4 + 2, "{} of {files} files", stat(&db, "files"));
+    assert!(stat(&db, "file_bytes") < bytes * 3 / 10);
+    assert_eq!(stat(&db, "compaction_bytes_read"), read);
+    assert_eq!(count(&table, KeyRange::all()), 5_000);
+}
+
+#[test]
+fn rows_expire_by_their_timestamp_and_not_before() {
+    let (fs, clock) = (MemFs::new(), clock());
+    let db = open(&fs, &clock);
+    let table = db.create_table("Readings").unwrap();
+    db.set_ttl("readings", Some(7 * DAY)).unwrap();
+    for day in 0..20 {
+        // No row lives for less than its time; none for more than a 64th longer.
+        let live = u64::from(day.min(7u32)) * 300;
+        let found = count(&table, KeyRange::all());
+        assert!(found == live || found == live + 300, "day {day}: {found}");
+        fill(&table, &format!("d{day:02}"), 0..300);
+        for _ in 0..8 {
+            clock.advance(DAY / 8);
+            rest(&db);
+        }
+    }
+    assert_eq!(table.get("d05", "r000001").unwrap(), None);
+    db.flush().unwrap();
+    rest(&db);
+    let entries = stat(&db, "entries");
+    assert!(entries <= 9 * 300, "{entries}");
+    db.close().unwrap();
+
+    let db = open(&fs, &clock);
+    assert_eq!(db.ttl("Readings").unwrap(), Some(7 * DAY));
+    clock.advance(8 * DAY / 10);
+    rest(&db);
+    let table = db.table("Readings").unwrap();
+    assert!(count(&table, KeyRange::all()) <= 7 * 300);
+    db.set_ttl("Readings", None).unwrap();
+    clock.advance(DAY / 2);
+    fill(&table, "late", 0..10);
+    for _ in 0..40 {
+        clock.advance(DAY);
+        rest(&db);
+    }
+    assert_eq!(count(&table, KeyRange::partition("late")), 10);
+}
+
+#[test]
+fn nothing_expires_early_whatever_the_clock_does() {
+    let (fs, clock) = (MemFs::new(), clock());
+    let begun = |options: Options| {
+        let db = options.open("db").unwrap();
+        let table = db.table_or_create("Readings").unwrap();
+        db.set_ttl("Readings", Some(3 * DAY)).unwrap();
+        (db, table)
+    };
+    let (db, table) = begun(options(&fs, &clock));
+    fill(&table, "a", 0..100);
+    rest(&db);
+    // Twenty years ahead, and again over an opening.
+    clock.jump(START + 20 * 365 * DAY_TICKS);
+    rest(&db);
+    assert_eq!(count(&table, KeyRange::all()), 100);
+    assert!(stat(&db, "expiry_lag_seconds") > 19 * 365 * 86_400);
+    fill(&table, "b", 0..100);
+    db.close().unwrap();
+    let (db, table) = begun(options(&fs, &clock));
+    rest(&db);
+    assert_eq!(count(&table, KeyRange::all()), 200);
+    // Time passes on a clock that stands in the past: rows get numbers right behind the last.
+    clock.jump(7);
+    clock.advance(DAY);
+    fill(&table, "c", 0..100);
+    clock.advance(DAY);
+    rest(&db);
+    assert_eq!(count(&table, KeyRange::all()), 300);
+    db.close().unwrap();
+    // Whoever knows better may say so.
+    clock.jump(START + 40 * 365 * DAY_TICKS);
+    let (db, table) = begun(options(&fs, &clock).trust_clock_jumps(true));
+    rest(&db);
+    assert_eq!(count(&table, KeyRange::all()), 0);
+}
+
+/// Rows come in at the end and are deleted at the head; reads of the head stay as cheap, and files as few.
+#[test]
+fn a_queue_deleted_by_ranges_keeps_its_size() {
+    let (fs, clock) = (MemFs::new(), clock());
+    let db = open(&fs, &clock);
+    let table = db.create_table("Queue").unwrap();
+    let mut sizes = Vec::new();
+    for round in 0..60u32 {
+        fill(&table, "q", round * 500..(round + 1) * 500);
+        let head = format!("r{:06}", round.saturating_sub(3) * 500);
+        table.delete_range(&KeyRange::rows("q", ..head.as_str())).unwrap();
+        rest(&db);
+        let first = table.scan(KeyRange::partition("q")).top(1).into_iter().next();
+        assert_eq!(first.unwrap().unwrap().row_key(), head);
+        sizes.push((stat(&db, "files"), stat(&db, "file_bytes"), stat(&db, "fences")));
+    }
+    let most = |rounds: &[(u64, u64, u64)]| {
+        let of = |part: fn(&(u64, u64, u64)) -> u64| rounds.iter().map(part).max().unwrap();
+        (of(|size| size.0), of(|size| size.1), of(|size| size.2))
+    };
+    let (early, late) = (most(&sizes[10..30]), most(&sizes[40..]));
+    assert!(late.0 <= early.0 + 1 && late.1 <= early.1 * 5 / 4, "{early:?}, later {late:?}");
+    assert!(late.2 <= 64, "{late:?}");
+}
