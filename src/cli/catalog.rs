@@ -1,7 +1,8 @@
-//! Commands about tables: `create-table`, `drop-table`, `tables`.
+//! Commands about tables: `create-table`, `drop-table`, `ttl`, `tables`.
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -12,12 +13,40 @@ use crate::wire::json;
 
 /// Create a table, and the database if there is none.
 #[derive(Args)]
-#[command(after_long_help = "Example:\n  rowstone create-table shop parts")]
+#[command(after_long_help = "Examples:\n  rowstone create-table shop parts\n  \
+    rowstone create-table plant readings --ttl 30d")]
 pub(super) struct CreateTable {
     /// The database: a directory, created if it is missing or empty
     db: PathBuf,
     /// The table: 3 to 63 letters and digits, a letter first; case does not count
     table: String,
+    /// Rows go so long after they were written: 90s, 30m, 12h, 7d; an extension of the service
+    #[arg(long, value_name = "TIME", value_parser = read_time)]
+    ttl: Option<Duration>,
+}
+
+/// Show how long rows of a table live, or change it.
+#[derive(Args)]
+#[command(
+    after_long_help = "An extension of the service. Files that hold nothing younger go without being read.\n\n\
+    Examples:\n  rowstone ttl plant readings\n  rowstone ttl plant readings 7d\n  \
+    rowstone ttl plant readings never"
+)]
+pub(super) struct Ttl {
+    /// The database
+    db: PathBuf,
+    /// The table
+    table: String,
+    /// 90s, 30m, 12h, 7d; or `never`
+    #[arg(value_parser = read_life)]
+    life: Option<Life>,
+}
+
+/// How long rows live.
+#[derive(Clone, Copy, Debug)]
+enum Life {
+    For(Duration),
+    Ever,
 }
 
 /// Drop a table with all its entities, at once.
@@ -48,8 +77,53 @@ impl CreateTable {
     pub(super) fn run(self) -> Outcome {
         let db = open(&self.db, Create::IfMissing)?;
         db.create_table(&self.table)?;
+        if self.ttl.is_some() {
+            db.set_ttl(&self.table, self.ttl)?;
+        }
         Ok(db.close()?)
     }
+}
+
+impl Ttl {
+    pub(super) fn run(self) -> Outcome {
+        let db = open(&self.db, Create::Never)?;
+        match self.life {
+            Some(Life::For(time)) => db.set_ttl(&self.table, Some(time))?,
+            Some(Life::Ever) => db.set_ttl(&self.table, None)?,
+            None => {
+                let life = db.ttl(&self.table)?;
+                let text = life.map_or("never".to_owned(), time_text);
+                let mut output = Output::standard();
+                writeln!(output, "{text}").map_err(Failure::output)?;
+                output.finish()?;
+            }
+        }
+        Ok(db.close()?)
+    }
+}
+
+const UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
+
+fn read_time(text: &str) -> Result<Duration, String> {
+    let problem = || format!("{text}: a number and a unit, such as 90s, 30m, 12h or 7d");
+    let (_, seconds) = UNITS.iter().find(|(unit, _)| text.ends_with(*unit)).ok_or_else(problem)?;
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| problem())?;
+    match number.checked_mul(*seconds) {
+        None | Some(0) => Err(problem()),
+        Some(seconds) => Ok(Duration::from_secs(seconds)),
+    }
+}
+
+fn read_life(text: &str) -> Result<Life, String> {
+    if text == "never" { Ok(Life::Ever) } else { read_time(text).map(Life::For) }
+}
+
+/// In the largest unit that it is a multiple of.
+fn time_text(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let fits = |(_, unit): &&(char, u64)| seconds.is_multiple_of(*unit);
+    let (unit, length) = UNITS.iter().find(fits).unwrap_or(&('s', 1));
+    format!("{}{unit}", seconds / length)
 }
 
 impl DropTable {
@@ -94,4 +168,21 @@ fn write_tables(output: &mut Output, tables: &[String], format: Format) -> std::
         text.extend_from_slice(b"]\n");
     }
     output.write_all(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_a_number_and_a_unit() {
+        for (text, seconds) in [("90s", 90), ("30m", 1_800), ("12h", 43_200), ("7d", 604_800)] {
+            let time = read_time(text).unwrap();
+            assert_eq!((time.as_secs(), time_text(time).as_str()), (seconds, text));
+        }
+        for text in ["", "7", "d", "0s", "-1d", "1.5h", "7 d", "99999999999999999999d", "7dd"] {
+            assert!(read_time(text).is_err(), "{text}");
+        }
+        assert_eq!(time_text(Duration::from_secs(3_601)), "3601s");
+    }
 }

@@ -87,20 +87,43 @@ pub(super) struct Get {
     format: Format,
 }
 
-/// Delete one entity.
+/// Which keys of a table.
 #[derive(Args)]
-#[command(after_long_help = "Example:\n  rowstone delete shop parts bolts m4x20")]
+struct KeySpan {
+    /// Only this partition
+    #[arg(long, value_name = "PARTITION_KEY")]
+    partition: Option<String>,
+    /// Only RowKeys from here on
+    #[arg(long, value_name = "ROW_KEY", requires = "partition")]
+    from: Option<String>,
+    /// Only RowKeys before this one
+    #[arg(long, value_name = "ROW_KEY", requires = "partition")]
+    to: Option<String>,
+}
+
+/// Delete one entity, or at once all of a partition or of a span of RowKeys in it.
+#[derive(Args)]
+#[command(after_long_help = "Examples:\n  rowstone delete shop parts bolts m4x20\n  \
+    rowstone delete plant readings --partition sensor-7 --to 2026-01-01\n\n\
+    Spans are an extension of the service: one commit, however many entities.")]
 pub(super) struct Delete {
     /// The database
     db: PathBuf,
     /// The table
     table: String,
     /// The PartitionKey
-    partition_key: String,
+    #[arg(
+        required_unless_present = "partition",
+        conflicts_with = "partition",
+        requires = "row_key"
+    )]
+    partition_key: Option<String>,
     /// The RowKey
-    row_key: String,
+    row_key: Option<String>,
+    #[command(flatten)]
+    span: KeySpan,
     /// Only if the entity still has this etag
-    #[arg(long)]
+    #[arg(long, conflicts_with = "partition")]
     etag: Option<String>,
     /// What the deletion survives
     #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
@@ -117,15 +140,8 @@ pub(super) struct Scan {
     db: PathBuf,
     /// The table
     table: String,
-    /// Only this partition
-    #[arg(long, value_name = "PARTITION_KEY")]
-    partition: Option<String>,
-    /// Only RowKeys from here on
-    #[arg(long, value_name = "ROW_KEY", requires = "partition")]
-    from: Option<String>,
-    /// Only RowKeys before this one
-    #[arg(long, value_name = "ROW_KEY", requires = "partition")]
-    to: Option<String>,
+    #[command(flatten)]
+    span: KeySpan,
     /// At most so many entities
     #[arg(long)]
     top: Option<usize>,
@@ -221,13 +237,27 @@ impl Delete {
         let condition = self.etag.as_deref().map(read_condition).transpose()?;
         let db = open_durable(&self.db, Create::Never, self.durability)?;
         let table = db.table(&self.table)?;
-        match condition {
-            Some(Condition::Is(etag)) => {
-                table.delete_if(&self.partition_key, &self.row_key, etag)?;
-            }
-            Some(Condition::Exists) | None => table.delete(&self.partition_key, &self.row_key)?,
+        let keys = self.partition_key.as_deref().zip(self.row_key.as_deref());
+        match (keys, condition) {
+            (None, _) => table.delete_range(&self.span.range())?,
+            (Some((pk, rk)), Some(Condition::Is(etag))) => table.delete_if(pk, rk, etag)?,
+            (Some((pk, rk)), Some(Condition::Exists) | None) => table.delete(pk, rk)?,
         }
         Ok(db.close()?)
+    }
+}
+
+impl KeySpan {
+    fn range(&self) -> KeyRange {
+        match (&self.partition, self.from.as_deref(), self.to.as_deref()) {
+            (None, ..) => KeyRange::all(),
+            (Some(partition), None, None) => KeyRange::partition(partition),
+            (Some(partition), from, to) => {
+                let from = from.map_or(Bound::Unbounded, Bound::Included);
+                let to = to.map_or(Bound::Unbounded, Bound::Excluded);
+                KeyRange::rows(partition, (from, to))
+            }
+        }
     }
 }
 
@@ -243,16 +273,7 @@ impl Scan {
     }
 
     fn query(&self, table: &Table) -> Query {
-        let range = match (&self.partition, self.from.as_deref(), self.to.as_deref()) {
-            (None, ..) => KeyRange::all(),
-            (Some(partition), None, None) => KeyRange::partition(partition),
-            (Some(partition), from, to) => {
-                let from = from.map_or(Bound::Unbounded, Bound::Included);
-                let to = to.map_or(Bound::Unbounded, Bound::Excluded);
-                KeyRange::rows(partition, (from, to))
-            }
-        };
-        let query = table.scan(range);
+        let query = table.scan(self.span.range());
         match self.top {
             Some(top) => query.top(top),
             None => query,

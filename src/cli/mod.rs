@@ -63,6 +63,7 @@ Exit status:
 enum Command {
     CreateTable(catalog::CreateTable),
     DropTable(catalog::DropTable),
+    Ttl(catalog::Ttl),
     Tables(catalog::Tables),
     Import(import::Import),
     Export(export::Export),
@@ -132,6 +133,7 @@ pub fn run() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::CreateTable(command) => command.run(),
         Command::DropTable(command) => command.run(),
+        Command::Ttl(command) => command.run(),
         Command::Tables(command) => command.run(),
         Command::Import(command) => command.run(),
         Command::Export(command) => command.run(),

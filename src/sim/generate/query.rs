@@ -7,7 +7,7 @@
 use crate::sim::engine::START;
 use crate::sim::expr::{Expr, Op};
 use crate::sim::query::{Query, Want};
-use crate::sim::step::{Condition, Step, Verb, Write};
+use crate::sim::step::{Condition, Scan, Step, Verb, Write};
 use crate::sim::value::Val;
 
 use super::{Generator, NAMES, PARTITIONS};
@@ -158,6 +158,17 @@ impl Generator<'_> {
                 1..4 => steps.push(Step::Flush),
                 _ => steps.push(Step::Compact),
             }
+        }
+        if self.source.chance(1, 3) {
+            // The end of a stretch goes: files hold rows that are hidden beside rows that are not.
+            let from = Some(format!("r{:02}", 12 + self.source.below(24)));
+            let to =
+                self.source.chance(1, 3).then(|| format!("r{:02}", 24 + self.source.below(24)));
+            let scan = Scan { pk: Some(pk.clone()), from, to, ..Scan::default() };
+            steps.push(Step::DropRange { table: table.clone(), scan });
+            let all = Expr::Compare("PartitionKey".to_owned(), Op::Eq, Val::String(pk.clone()));
+            let query = Query { filter: Some(all), want: Want::Count, ..Query::default() };
+            steps.push(Step::Query { table: table.clone(), query: query.into() });
         }
         for _ in 0..2 {
             let query = self.aimed(&pk, name, &values);
