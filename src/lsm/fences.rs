@@ -11,8 +11,10 @@ use std::sync::Arc;
 
 use crate::format::edit::Fence;
 use crate::format::span::Span;
+use crate::manifest::FileEntry;
 use crate::model::Seq;
 use crate::planted::planted;
+use crate::ranges::Reference;
 use crate::sync::{Loaded, Ordering};
 
 use super::Engine;
@@ -149,6 +151,21 @@ impl Fences {
     pub(crate) fn covers(&self, clip: &Span, seq_max: Seq, at: Seq) -> bool {
         let covers = |f: &Fence| f.from <= at && f.below > seq_max && f.span.covers(clip);
         self.iter().any(covers)
+    }
+
+    /// Those that everybody sees and that may hide a part of a file which a job would leave out.
+    pub(crate) fn hiding_part<'f>(
+        &'f self,
+        reference: &'f Reference<Arc<FileEntry>>,
+        horizon: &'f Horizon,
+    ) -> impl Iterator<Item = &'f Fence> + 'f {
+        let meta = &reference.file.meta;
+        self.iter().filter(|fence| {
+            meta.seq_min < fence.below
+                && meta.fenced < fence.from
+                && horizon.all_see(fence.from)
+                && reference.clip.overlaps(&fence.span)
+        })
     }
 
     /// What a job over `span` may leave out.

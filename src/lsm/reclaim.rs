@@ -24,8 +24,6 @@ use crate::ranges::Reference;
 
 use super::Engine;
 use super::background::whole_table;
-use super::fences::Fences;
-use super::snapshot::Horizon;
 
 /// What the last look for space found nothing in: it finds nothing until one of these changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -174,19 +172,4 @@ fn spent_fences(version: &Version, fences: &[&Fence], edit: &VersionEdit) -> Vec
         .enumerate()
         .filter(|(at, fence)| is_covered(*at, fence) || hides_nothing(fence));
     spent.map(|(_, fence)| (*fence).clone()).collect()
-}
-
-/// Whether a job should write a file anew because fences hide part of it that everybody sees gone.
-pub(super) fn hides_part(
-    fences: &Fences,
-    reference: &Reference<Arc<FileEntry>>,
-    horizon: &Horizon,
-) -> bool {
-    let meta = &reference.file.meta;
-    fences.iter().any(|fence| {
-        horizon.all_see(fence.from)
-            && meta.seq_min < fence.below
-            && meta.fenced < fence.from
-            && reference.clip.overlaps(&fence.span)
-    })
 }

@@ -9,17 +9,28 @@ use crate::manifest::FileEntry;
 use crate::ranges::Reference;
 use crate::sst::{Sst, SstPart};
 
-use super::super::Env;
+use super::super::fences::Fences;
+use super::super::snapshot::Horizon;
+use super::super::{Engine, Env};
 use super::picker::{Facts, Part};
 
 /// See the module.
 pub(super) struct FileFacts<'e> {
     env: &'e Env,
+    fences: Arc<Fences>,
+    horizon: Horizon,
 }
 
+/// More fences than these over a part of a file are carried out by writing it anew: each costs readers.
+const FENCES_MAX: usize = 64;
+/// So is a fence that hides one of so many bytes of it.
+const HIDDEN_PART: u64 = 4;
+
 impl<'e> FileFacts<'e> {
-    pub(super) fn new(env: &'e Env) -> Self {
-        Self { env }
+    pub(super) fn new(engine: &'e Engine) -> Self {
+        // The horizon first: what it knows is in the view.
+        let horizon = engine.horizon();
+        Self { env: &engine.env, fences: Arc::clone(&engine.view.load().fences), horizon }
     }
 
     fn ask<T>(&self, file: &FileEntry, ask: impl FnOnce(&Sst) -> Result<T>) -> Option<T> {
@@ -45,6 +56,20 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
 
     fn key_at(&self, reference: &Reference<Arc<FileEntry>>, bytes: u64) -> Option<Box<[u8]>> {
         self.ask(&reference.file, |sst| sst.key_at(&reference.clip, bytes)).flatten()
+    }
+
+    fn wants_rewrite(&self, reference: &Reference<Arc<FileEntry>>) -> bool {
+        let meta = &reference.file.meta;
+        let over: Vec<_> = self.fences.hiding_part(reference, &self.horizon).collect();
+        if over.is_empty() || over.len() > FENCES_MAX {
+            return !over.is_empty();
+        }
+        let hidden = over.iter().filter(|fence| meta.seq_max < fence.below).filter_map(|fence| {
+            let hidden = fence.span.intersect(&reference.clip)?;
+            self.ask(&reference.file, |sst| sst.part(&hidden)).map(|part| part.bytes)
+        });
+        let hidden: u64 = hidden.sum();
+        hidden.saturating_mul(HIDDEN_PART) >= self.part(reference).bytes
     }
 
     fn tombstones_end(&self, reference: &Reference<Arc<FileEntry>>) -> Option<Box<[u8]>> {

@@ -29,7 +29,6 @@ use super::super::Engine;
 use super::super::commit::closed;
 use super::super::merge::Merge;
 use super::super::outputs::{Boundaries, Cut, NewFile, Outputs, Retention};
-use super::super::reclaim::hides_part;
 use super::facts::FileFacts;
 use super::picker::{Facts, JOB_RUN_FILES, Job, Limits, pick};
 
@@ -39,7 +38,7 @@ type FileReference = Reference<Arc<FileEntry>>;
 impl Engine {
     /// Runs the most urgent job; false if there is none.
     pub(crate) fn compact_one(&self) -> Result<bool> {
-        let (limits, facts) = (self.limits(), FileFacts::new(&self.env));
+        let (limits, facts) = (self.limits(), FileFacts::new(self));
         let candidates: Vec<RangeId> = {
             let view = self.view.load();
             let wanting =
@@ -92,10 +91,11 @@ impl Engine {
     }
 
     fn compact_claimed(&self, id: RangeId) -> Result<()> {
-        let (limits, facts) = (self.limits(), FileFacts::new(&self.env));
+        let (limits, facts) = (self.limits(), FileFacts::new(self));
         let version = Arc::clone(&self.view.load().version);
-        let (fences, horizon) = (Arc::clone(&self.view.load().fences), self.horizon());
-        let hides_part = |file: &FileReference| hides_part(&fences, file, &horizon);
+        let horizon = self.horizon();
+        let fences = Arc::clone(&self.view.load().fences);
+        let hides_part = |file| fences.hiding_part(file, &horizon).next().is_some();
         let range = version.ranges().get(id).filter(|range| {
             is_unmerged(range) || range.references().any(|(_, file)| hides_part(file))
         });
@@ -180,7 +180,7 @@ pub(crate) struct Compaction {
 impl Engine {
     /// Picks and claims the most urgent job, and writes its outputs.
     pub(crate) fn begin_compaction(&self) -> Result<Option<Compaction>> {
-        let (limits, facts) = (self.limits(), FileFacts::new(&self.env));
+        let (limits, facts) = (self.limits(), FileFacts::new(self));
         let version = Arc::clone(&self.view.load().version);
         let picked = version.ranges().iter().find_map(|range| {
             let is_free = !self.upkeep.is_quarantined(range.id);
@@ -262,7 +262,7 @@ impl Engine {
 
     /// False if the version no longer has the inputs.
     fn install_job(&self, range: &FileRange, job: &Job, files: &[NewFile]) -> Result<bool> {
-        let facts = FileFacts::new(&self.env);
+        let facts = FileFacts::new(self);
         let rests = rests(range, job, |reference| facts.part(reference).bytes);
         let mut manifest = self.install.lock();
         let version = Arc::clone(manifest.version());
