@@ -353,7 +353,7 @@ impl Stats {
     /// | --- | --- |
     /// | `tables` | tables there are |
     /// | `files`, `file_bytes` | table files in use, and their size |
-    /// | `open_files` | of them, those that were read since opening: each holds a map, or with [`IoMode::Pread`](crate::IoMode::Pread) a descriptor |
+    /// | `open_files` | of them, those that were read since opening: each holds a map, or with `IoMode::Pread` a descriptor |
     /// | `raw_bytes` | bytes of keys and rows in them, as encoded |
     /// | `entries`, `tombstones` | entries in table files, all versions; and how many of them delete |
     /// | `ranges`, `range_bytes_max` | ranges of all tables, and the size of the largest |

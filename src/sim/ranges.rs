@@ -3,12 +3,11 @@
 //! The engine divides ranges by itself. What is here is for tests that want to do it at a key, and at a moment, of
 //! their own choice.
 
+use crate::db::Db;
 use crate::error::Result;
 use crate::format::key::{DisplayKey, before_partition, user_key};
 use crate::format::names::{RangeId, TableId};
 use crate::lsm::{Compaction, Flush, whole_table};
-
-use crate::Db;
 
 /// A range of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
