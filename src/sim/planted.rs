@@ -183,6 +183,18 @@ pub const BUGS: &[Bug] = &[
         "a flush drops tombstones of rows that older files hold",
     ),
     bug(
+        "flush-places-first-part",
+        20,
+        "several ranges",
+        "a flush names a file to the first of the ranges that it has rows of",
+    ),
+    bug(
+        "split-forgets-young",
+        20,
+        "several ranges",
+        "the upper half of a divided range has no young files",
+    ),
+    bug(
         "drop-unseen-tombstone",
         14,
         "snapshot",
