@@ -34,6 +34,11 @@ pub(super) struct Spool {
     path: PathBuf,
 }
 
+/// True if both paths lead to the same thing.
+pub(super) fn is_same(a: &Path, b: &Path) -> bool {
+    a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
+
 /// Opens `path`, or standard input for `-`.
 pub(super) fn open_input(path: &str) -> Outcome<Input> {
     let failed = |error: io::Error| Failure::Other(format!("cannot read {path}: {error}"));

@@ -1,13 +1,14 @@
 //! The binary: arguments, progress, tables for people, JSON for programs.
 //!
-//! One file per group of commands: `catalog` (tables), `data` (entities), `exec`, `import`, `export`, `maintain`, `query`,
-//! `sim`.
+//! One file per group of commands: `catalog` (tables), `compare`, `data` (entities), `exec`, `import`, `export`, `maintain`,
+//! `moving`, `pressure` and `stress` (both `stress`), `query`, `sim`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows were rejected.
 //!
 //! Not here: JSON (`wire`), everything that a database does (`db` and below).
 
 mod catalog;
+mod compare;
 mod csv;
 mod data;
 #[cfg(any(fuzzing, feature = "fuzzing"))]
@@ -18,7 +19,9 @@ mod failure;
 mod files;
 mod import;
 mod maintain;
+mod moving;
 mod output;
+mod pressure;
 mod query;
 #[cfg(feature = "sim")]
 mod sim;
@@ -29,7 +32,7 @@ mod window;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use self::failure::{Failure, Outcome};
 use crate::db::Db;
@@ -76,10 +79,13 @@ enum Command {
     Stats(maintain::Stats),
     Verify(maintain::Verify),
     Checkpoint(maintain::Checkpoint),
+    Gate(moving::Gate),
+    ExportRange(moving::ExportRange),
+    ImportRange(moving::ImportRange),
+    Compare(compare::Compare),
     #[cfg(feature = "sim")]
     Sim(sim::Sim),
-    #[cfg(all(unix, feature = "sim"))]
-    Stress(stress::Stress),
+    Stress(Stress),
 }
 
 /// What a write survives once it is acknowledged.
@@ -128,6 +134,47 @@ enum Create {
     Never,
 }
 
+/// Press one partition as an application would at its peak; with the feature sim also: kill this program again and
+/// again, and compare what it kept with a model.
+#[derive(Args)]
+#[command(after_long_help = stress_help())]
+struct Stress {
+    /// A directory that is missing or empty; it is kept
+    dir: PathBuf,
+    /// What a write survives [default: sync with --partition, else another one at each start]
+    #[arg(long, value_enum)]
+    durability: Option<DurabilityName>,
+    /// Print JSON, one object a test or scenario
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    pressure: pressure::Pressure,
+    #[cfg(all(unix, feature = "sim"))]
+    #[command(flatten)]
+    soak: stress::Stress,
+}
+
+#[cfg(all(unix, feature = "sim"))]
+fn stress_help() -> String {
+    format!("{}\n\n{}", stress::HELP, pressure::HELP)
+}
+
+#[cfg(not(all(unix, feature = "sim")))]
+fn stress_help() -> &'static str {
+    pressure::HELP
+}
+
+impl Stress {
+    fn run(self) -> Outcome {
+        let Self { dir, durability, json, pressure, .. } = self;
+        #[cfg(all(unix, feature = "sim"))]
+        if !pressure.is_asked() {
+            return self.soak.run(dir, durability, json);
+        }
+        pressure.run(&dir, durability, json)
+    }
+}
+
 /// Runs the command that the process was started with.
 pub fn run() -> ExitCode {
     let outcome = match Arguments::parse().command {
@@ -146,9 +193,12 @@ pub fn run() -> ExitCode {
         Command::Stats(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Checkpoint(command) => command.run(),
+        Command::Gate(command) => command.run(),
+        Command::ExportRange(command) => command.run(),
+        Command::ImportRange(command) => command.run(),
+        Command::Compare(command) => command.run(),
         #[cfg(feature = "sim")]
         Command::Sim(command) => command.run(),
-        #[cfg(all(unix, feature = "sim"))]
         Command::Stress(command) => command.run(),
     };
     match outcome {

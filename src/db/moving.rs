@@ -83,7 +83,7 @@ impl Db {
         require_empty(&self.engine, path)?;
         let snapshot = self.engine.snapshot();
         let seed = self.engine.next_seed();
-        let target = self.beside().seed(seed).open(path)?;
+        let target = self.beside().create_if_missing(true).seed(seed).open(path)?;
         let span = range.span(entry.gate.table);
         let gate = Gate::new(target.catalog.next_id());
         let moved =

@@ -23,7 +23,8 @@ use clap::{Args, ValueEnum};
 
 use self::columns::{Choices, Columns, Converter};
 use self::pipeline::{Batches, Parsed, parse_beside, read_ahead};
-use self::report::{Progress, Rejects, Summary};
+pub(super) use self::report::Progress;
+use self::report::{Rejects, Summary};
 use self::template::Template;
 use super::csv::CsvReader;
 use super::failure::{Failure, Outcome};

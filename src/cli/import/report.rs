@@ -17,7 +17,7 @@ use crate::wire::json;
 const SHOWN_MAX: u64 = 10;
 
 /// Progress on standard error, if that is a terminal.
-pub(super) struct Progress(ProgressBar);
+pub(in crate::cli) struct Progress(ProgressBar);
 
 /// Where rejected rows go.
 pub(super) struct Rejects {
@@ -36,7 +36,7 @@ pub(super) struct Summary {
 
 impl Progress {
     /// `rows`: how many there will be, if that is known.
-    pub(super) fn new(rows: Option<u64>) -> Self {
+    pub(in crate::cli) fn new(rows: Option<u64>) -> Self {
         let (bar, template) = match rows {
             Some(rows) => (
                 ProgressBar::new(rows),
@@ -54,12 +54,17 @@ impl Progress {
         self.0.inc(rows);
     }
 
+    /// So many rows in all.
+    pub(in crate::cli) fn reach(&self, rows: u64) {
+        self.0.set_position(rows);
+    }
+
     /// Prints a line above the bar.
     fn print(&self, line: &str) {
         self.0.suspend(|| eprint_line(line));
     }
 
-    pub(super) fn end(&self) {
+    pub(in crate::cli) fn end(&self) {
         self.0.finish_and_clear();
     }
 }

@@ -34,9 +34,9 @@ use crate::rng::Rng;
 
 /// Kill this program at random moments, restart it, and compare what it kept with a model.
 #[derive(Args)]
-#[command(after_long_help = STRESS_HELP)]
+#[group(id = "kills-and-limits")]
 pub(super) struct Stress {
-    /// A directory that is missing or empty; it is kept
+    #[arg(skip)]
     dir: PathBuf,
     /// How long each scenario runs [default: 60, without --kills]
     #[arg(long, value_name = "N")]
@@ -47,8 +47,7 @@ pub(super) struct Stress {
     /// Decides the requests and the options; the moments of the kills are real [default: random]
     #[arg(long)]
     seed: Option<u64>,
-    /// What a write survives [default: another one at each start]
-    #[arg(long, value_enum)]
+    #[arg(skip)]
     durability: Option<DurabilityName>,
     /// On a file system of so many bytes, which fills up; for the superuser, who may mount one
     #[arg(long, value_name = "BYTES", value_parser = at_least::<{ 1 << 20 }>)]
@@ -62,12 +61,11 @@ pub(super) struct Stress {
     /// Every scenario, one after the other, with limits of their own where none is given
     #[arg(long)]
     full: bool,
-    /// One JSON object a scenario
-    #[arg(long)]
+    #[arg(skip)]
     json: bool,
 }
 
-const STRESS_HELP: &str = "\
+pub(super) const HELP: &str = "\
 Without a limit, each life of the process ends by signal 9 at a random moment: while it
 opens, works on several requests that wait, or closes; now and then by a close in order.
 Then the state found must be that after all commits that were acknowledged as durable
@@ -99,7 +97,16 @@ fn at_least<const LEAST: u64>(text: &str) -> Result<u64, String> {
 }
 
 impl Stress {
-    pub(super) fn run(self) -> Outcome {
+    pub(super) fn run(
+        self,
+        dir: PathBuf,
+        durability: Option<DurabilityName>,
+        json: bool,
+    ) -> Outcome {
+        Self { dir, durability, json, ..self }.run_all()
+    }
+
+    fn run_all(self) -> Outcome {
         let seed = self.seed.unwrap_or_else(|| Rng::from_entropy().next_u64() >> 32);
         let mut scenarios = Vec::new();
         let limit = |given: Option<u64>, usual| given.or(self.full.then_some(usual));

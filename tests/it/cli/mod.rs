@@ -6,6 +6,7 @@
 mod bad_input;
 mod exec;
 mod import;
+mod moving;
 mod query;
 #[cfg(unix)]
 mod stress;

@@ -1,0 +1,292 @@
+//! `compare`: two tables, or all tables of two databases, entity by entity.
+//!
+//! Both are read in key order, each in one state, and joined like two sorted lists: memory does not grow with them.
+//! Timestamps and ETags are left aside; types count, and so does every bit of a number.
+
+use std::cmp::Ordering;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::failure::{Failure, Outcome, eprint_line};
+use super::files;
+use super::import::Progress;
+use super::moving::KeyArgs;
+use super::output::{Output, with_thousands};
+use super::{Create, open};
+use crate::db::Db;
+use crate::format::key::user_key;
+use crate::format::names::TableId;
+use crate::model::{Entity, ValueRef};
+use crate::table::Table;
+use crate::wire::json::Object;
+use crate::wire::odata::{self, Metadata};
+
+/// Tell where two tables, or all tables of two databases, differ.
+#[derive(Args)]
+#[command(after_long_help = HELP)]
+pub(super) struct Compare {
+    /// One database
+    a: PathBuf,
+    /// The other one, or the same
+    b: PathBuf,
+    /// Only this table
+    #[arg(long)]
+    table: Option<String>,
+    /// In the other database the table has this name
+    #[arg(long, value_name = "TABLE", requires = "table")]
+    with: Option<String>,
+    #[command(flatten)]
+    keys: KeyArgs,
+    /// Print the requests that make the other database like the first, for `exec`
+    #[arg(long)]
+    requests: bool,
+    /// Stop after so many differences
+    #[arg(long, value_name = "N")]
+    top: Option<u64>,
+}
+
+const HELP: &str = "\
+Prints a JSON object a line for each difference:
+  {\"table\":T,\"difference\":\"only-a\",\"a\":{entity}}             also only-b
+  {\"table\":T,\"difference\":\"differs\",\"a\":{entity},\"b\":{entity}}
+  {\"table\":T,\"difference\":\"table-only-a\"}                    also table-only-b
+Timestamps and ETags do not count; types do. With --requests each difference is instead what
+`exec` needs to make B like A; write it to a file first, for a database is open once at a time.
+
+Exit status: 0 they are equal, 1 they differ, 2 one of them cannot be opened.
+
+Examples:
+  rowstone compare shop shop-monday
+  rowstone compare shop moving --table parts --from-partition m --to-partition n
+  rowstone compare shop shop --table parts --with partscopy
+  rowstone compare shop other --requests > catch-up.ndjson; rowstone exec other < catch-up.ndjson";
+
+/// Entities between two steps of the progress.
+const PROGRESS_ROWS: u64 = 1_000;
+
+impl Compare {
+    pub(super) fn run(self) -> Outcome {
+        let a = open(&self.a, Create::Never)?;
+        let b = if files::is_same(&self.a, &self.b) {
+            a.clone()
+        } else {
+            open(&self.b, Create::Never)?
+        };
+        let mut join = Join {
+            output: Output::standard(),
+            progress: Progress::new(None),
+            compared: 0,
+            differences: 0,
+            most: self.top.unwrap_or(u64::MAX),
+            requests: self.requests,
+        };
+        match &self.table {
+            Some(table) => {
+                let with = self.with.as_ref().unwrap_or(table);
+                join.tables(&a.table(table)?, &b.table(with)?, &self.keys)?;
+            }
+            None => self.databases(&mut join, &a, &b)?,
+        }
+        join.progress.end();
+        join.output.finish()?;
+        b.close()?;
+        a.close()?;
+        let (compared, differences) = (join.compared, join.differences);
+        eprint_line(&format!(
+            "{} entities compared, {} differences",
+            with_thousands(compared),
+            with_thousands(differences)
+        ));
+        if differences > 0 { Err(Failure::Problems) } else { Ok(()) }
+    }
+
+    fn databases(&self, join: &mut Join, a: &Db, b: &Db) -> Outcome {
+        for name in a.tables()? {
+            match b.table(&name) {
+                Ok(other) => join.tables(&a.table(&name)?, &other, &self.keys)?,
+                Err(_) => {
+                    join.tell([&name, &name], Difference::TableOnlyA)?;
+                    join.missing(&a.table(&name)?, &self.keys)?;
+                }
+            }
+        }
+        for name in b.tables()?.iter().filter(|name| a.table(name).is_err()) {
+            join.tell([name, name], Difference::TableOnlyB)?;
+        }
+        Ok(())
+    }
+}
+
+/// A comparison under way.
+struct Join {
+    output: Output,
+    progress: Progress,
+    /// Entities of either side.
+    compared: u64,
+    differences: u64,
+    most: u64,
+    requests: bool,
+}
+
+/// What there is on one side, or differs.
+enum Difference<'e> {
+    TableOnlyA,
+    TableOnlyB,
+    OnlyA(&'e Entity),
+    OnlyB(&'e Entity),
+    Differs(&'e Entity, &'e Entity),
+}
+
+impl Join {
+    fn tables(&mut self, a: &Table, b: &Table, keys: &KeyArgs) -> Outcome {
+        let (mut left, mut right) =
+            (a.scan(keys.range()).into_iter(), b.scan(keys.range()).into_iter());
+        let (mut one, mut other) = (left.next().transpose()?, right.next().transpose()?);
+        while self.differences < self.most {
+            let order = match (&one, &other) {
+                (None, None) => break,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(one), Some(other)) => key(one).cmp(&key(other)),
+            };
+            let difference = match order {
+                Ordering::Less => one.as_ref().map(Difference::OnlyA),
+                Ordering::Greater => other.as_ref().map(Difference::OnlyB),
+                Ordering::Equal => one
+                    .as_ref()
+                    .zip(other.as_ref())
+                    .filter(|(one, other)| !is_same(one, other))
+                    .map(|(one, other)| Difference::Differs(one, other)),
+            };
+            if let Some(difference) = difference {
+                self.tell([a.name(), b.name()], difference)?;
+            }
+            if order != Ordering::Greater {
+                one = left.next().transpose()?;
+            }
+            if order != Ordering::Less {
+                other = right.next().transpose()?;
+            }
+            self.compared += 1;
+            if self.compared.is_multiple_of(PROGRESS_ROWS) {
+                self.progress.reach(self.compared);
+            }
+        }
+        Ok(())
+    }
+
+    /// The entities of a table that the other side lacks: as requests only, for as a difference the table stands for them.
+    fn missing(&mut self, a: &Table, keys: &KeyArgs) -> Outcome {
+        if self.requests {
+            for entity in a.scan(keys.range()) {
+                self.tell([a.name(), a.name()], Difference::OnlyA(&entity?))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, tables: [&str; 2], difference: Difference<'_>) -> Outcome {
+        if self.differences >= self.most {
+            return Ok(());
+        }
+        self.differences += 1;
+        let mut line = Vec::new();
+        match self.requests {
+            true => difference.put_request(&mut line, tables[1]),
+            false => difference.put(&mut line, tables[0]),
+        }
+        line.push(b'\n');
+        self.output.write_all(&line).map_err(Failure::output)
+    }
+}
+
+impl Difference<'_> {
+    fn put(&self, line: &mut Vec<u8>, table: &str) {
+        let (what, a, b) = match self {
+            Difference::TableOnlyA => ("table-only-a", None, None),
+            Difference::TableOnlyB => ("table-only-b", None, None),
+            Difference::OnlyA(a) => ("only-a", Some(*a), None),
+            Difference::OnlyB(b) => ("only-b", None, Some(*b)),
+            Difference::Differs(a, b) => ("differs", Some(*a), Some(*b)),
+        };
+        let mut object = Object::begin(line);
+        object.text("table", table);
+        object.text("difference", what);
+        for (name, entity) in [("a", a), ("b", b)] {
+            if let Some(entity) = entity {
+                object.raw(name, json(entity));
+            }
+        }
+        object.end();
+    }
+
+    /// What makes the second side like the first.
+    fn put_request(&self, line: &mut Vec<u8>, table: &str) {
+        let mut object = Object::begin(line);
+        let op = match self {
+            Difference::TableOnlyA => "create_table",
+            Difference::TableOnlyB => "delete_table",
+            Difference::OnlyA(_) | Difference::Differs(..) => "upsert_replace",
+            Difference::OnlyB(_) => "delete",
+        };
+        object.text("op", op);
+        object.text("table", table);
+        match self {
+            Difference::OnlyA(a) | Difference::Differs(a, _) => object.raw("entity", json(a)),
+            Difference::OnlyB(b) => {
+                object.text("pk", b.partition_key());
+                object.text("rk", b.row_key());
+                object.text("etag", "*");
+            }
+            Difference::TableOnlyA | Difference::TableOnlyB => {}
+        }
+        object.end();
+    }
+}
+
+fn json(entity: &Entity) -> String {
+    let mut json = Vec::new();
+    odata::put_entity(&mut json, entity, None, Metadata::TYPES);
+    String::from_utf8_lossy(&json).into_owned()
+}
+
+/// Sorts as the tables do.
+fn key(entity: &Entity) -> Vec<u8> {
+    user_key(TableId::CATALOG, entity.partition_key(), entity.row_key())
+}
+
+fn is_same(a: &Entity, b: &Entity) -> bool {
+    let same =
+        |((name, value), (other_name, other)): ((&str, ValueRef<'_>), (&str, ValueRef<'_>))| {
+            let values = match (value, other) {
+                // A NaN is the same as itself here, and the zeros differ.
+                (ValueRef::Double(a), ValueRef::Double(b)) => a.to_bits() == b.to_bits(),
+                (a, b) => a == b,
+            };
+            name == other_name && values
+        };
+    a.len() == b.len() && a.properties().zip(b.properties()).all(same)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(a: Entity, b: Entity, same: bool) {
+        assert_eq!((is_same(&a, &b), is_same(&b, &a)), (same, same), "{a:?} {b:?}");
+    }
+
+    #[test]
+    fn types_count_and_every_bit_of_a_number() {
+        let new = || Entity::new("p", "r");
+        check(new().with("A", 1).with("B", "x"), new().with("B", "x").with("A", 1), true);
+        check(new().with("A", 1), new().with("A", 1i64), false);
+        check(new().with("A", 1), new().with("B", 1), false);
+        check(new().with("A", 1), new().with("A", 1).with("B", 1), false);
+        check(new().with("A", f64::NAN), new().with("A", f64::NAN), true);
+        check(new().with("A", 0.0), new().with("A", -0.0), false);
+    }
+}

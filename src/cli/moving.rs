@@ -1,0 +1,290 @@
+//! Commands that move a range of keys: `gate`, `export-range`, `import-range`.
+//!
+//! Not here: comparing what arrived (`compare`).
+
+use std::io::Write;
+use std::ops::Bound;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::failure::{Failure, Outcome};
+use super::import::Progress;
+use super::output::{Format, Output, with_thousands};
+use super::{Create, open};
+use crate::db::{ClosedGate, Moved};
+use crate::query::KeyRange;
+use crate::table::GateMode;
+use crate::wire::json::Object;
+
+/// Which keys; all of the table if nothing is said.
+#[derive(Args, Clone, Debug, Default)]
+pub(super) struct KeyArgs {
+    /// Only this partition
+    #[arg(long, value_name = "PARTITION_KEY", conflicts_with_all = ["from_partition", "to_partition"])]
+    partition: Option<String>,
+    /// Of the partition, only RowKeys from here on
+    #[arg(long, value_name = "ROW_KEY", requires = "partition")]
+    from: Option<String>,
+    /// Of the partition, only RowKeys before this one
+    #[arg(long, value_name = "ROW_KEY", requires = "partition")]
+    to: Option<String>,
+    /// Only partitions from here on
+    #[arg(long, value_name = "PARTITION_KEY")]
+    from_partition: Option<String>,
+    /// Only partitions before this one
+    #[arg(long, value_name = "PARTITION_KEY")]
+    to_partition: Option<String>,
+}
+
+/// Hold writes, or writes and reads, of a range of keys back, durably.
+#[derive(Args)]
+#[command(after_long_help = GATE_HELP)]
+pub(super) struct Gate {
+    #[command(subcommand)]
+    command: GateCommand,
+}
+
+const GATE_HELP: &str = "\
+What is held back is answered ServerBusy, and nothing is done. A gate stays closed, whoever
+opens the database, until it is lifted with the same range, or its table is dropped.
+
+Examples:
+  rowstone gate set shop parts --mode read-only --from-partition m --to-partition n
+  rowstone gate list shop
+  rowstone gate lift shop parts --from-partition m --to-partition n";
+
+#[derive(Subcommand)]
+enum GateCommand {
+    Set(SetGate),
+    Lift(LiftGate),
+    List(ListGates),
+}
+
+/// Close a gate
+#[derive(Args)]
+struct SetGate {
+    /// The database
+    db: PathBuf,
+    /// The table
+    table: String,
+    /// What is held back
+    #[arg(long, value_enum, default_value_t = ModeName::ReadOnly)]
+    mode: ModeName,
+    #[command(flatten)]
+    keys: KeyArgs,
+}
+
+/// Open a gate again
+#[derive(Args)]
+struct LiftGate {
+    /// The database
+    db: PathBuf,
+    /// The table
+    table: String,
+    #[command(flatten)]
+    keys: KeyArgs,
+}
+
+/// List the closed gates
+#[derive(Args)]
+struct ListGates {
+    /// The database
+    db: PathBuf,
+    /// How to print the list
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ModeName {
+    /// Writes
+    ReadOnly,
+    /// Writes and reads
+    Offline,
+}
+
+/// Copy a range of keys into a new database, with ETags and Timestamps.
+#[derive(Args)]
+#[command(after_long_help = EXPORT_HELP)]
+pub(super) struct ExportRange {
+    /// The database
+    db: PathBuf,
+    /// The table
+    table: String,
+    /// The new database: a directory that is missing or empty
+    target: PathBuf,
+    #[command(flatten)]
+    keys: KeyArgs,
+}
+
+const EXPORT_HELP: &str = "\
+The new database is an ordinary one with this table. `import-range` takes it into another.
+Close a gate first, so that nothing is written behind the copy: docs/SEMANTICS.md has the
+whole procedure.
+
+Example:
+  rowstone export-range shop parts moving --from-partition m --to-partition n";
+
+/// Take a database made by export-range, or any other, into a table, with ETags and Timestamps.
+#[derive(Args)]
+#[command(after_long_help = IMPORT_HELP)]
+pub(super) struct ImportRange {
+    /// The database that takes the entities, created if it is missing
+    db: PathBuf,
+    /// The table, created if it is missing
+    table: String,
+    /// The database that has them
+    source: PathBuf,
+}
+
+const IMPORT_HELP: &str = "\
+All of its entities come in at once, or none. The table must have none between the first and
+the last of them.
+
+Example:
+  rowstone import-range other parts moving";
+
+impl KeyArgs {
+    pub(super) fn range(&self) -> KeyRange {
+        match &self.partition {
+            Some(partition) if self.from.is_none() && self.to.is_none() => {
+                KeyRange::partition(partition)
+            }
+            Some(partition) => KeyRange::rows(partition, between(&self.from, &self.to)),
+            None => KeyRange::partitions(between(&self.from_partition, &self.to_partition)),
+        }
+    }
+}
+
+fn between<'k>(
+    from: &'k Option<String>,
+    to: &'k Option<String>,
+) -> (Bound<&'k str>, Bound<&'k str>) {
+    let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
+    (from, to.as_deref().map_or(Bound::Unbounded, Bound::Excluded))
+}
+
+impl From<ModeName> for GateMode {
+    fn from(name: ModeName) -> Self {
+        match name {
+            ModeName::ReadOnly => GateMode::ReadOnly,
+            ModeName::Offline => GateMode::Offline,
+        }
+    }
+}
+
+impl Gate {
+    pub(super) fn run(self) -> Outcome {
+        match self.command {
+            GateCommand::Set(SetGate { db, table, mode, keys }) => {
+                let db = open(&db, Create::Never)?;
+                db.gate(&table, keys.range(), mode.into())?;
+                Ok(db.close()?)
+            }
+            GateCommand::Lift(LiftGate { db, table, keys }) => {
+                let db = open(&db, Create::Never)?;
+                db.lift_gate(&table, keys.range())?;
+                Ok(db.close()?)
+            }
+            GateCommand::List(ListGates { db, format }) => {
+                let db = open(&db, Create::Never)?;
+                let gates = db.gates()?;
+                let mut output = Output::standard();
+                write_gates(&mut output, &gates, format).map_err(Failure::output)?;
+                output.finish()?;
+                Ok(db.close()?)
+            }
+        }
+    }
+}
+
+fn write_gates(output: &mut Output, gates: &[ClosedGate], format: Format) -> std::io::Result<()> {
+    let json = |gate: &ClosedGate| {
+        let mut line = Vec::new();
+        let mut object = Object::begin(&mut line);
+        object.text("table", &gate.table);
+        object.text("mode", gate.mode.as_str());
+        object.text("range", &gate.range.to_string());
+        object.end();
+        line
+    };
+    let width = gates.iter().map(|gate| gate.table.len()).max().unwrap_or(0);
+    match format {
+        Format::Table => gates.iter().try_for_each(|gate| {
+            writeln!(output, "{:width$}  {:8}  {}", gate.table, gate.mode.as_str(), gate.range)
+        }),
+        Format::Csv => {
+            writeln!(output, "TableName,Mode,Range")?;
+            gates.iter().try_for_each(|gate| {
+                let range = gate.range.to_string().replace('"', "\"\"");
+                writeln!(output, "{},{},\"{range}\"", gate.table, gate.mode)
+            })
+        }
+        Format::Ndjson => gates.iter().try_for_each(|gate| {
+            output.write_all(&json(gate))?;
+            output.write_all(b"\n")
+        }),
+        Format::Json => {
+            output.write_all(b"[")?;
+            output.write_all(&gates.iter().map(json).collect::<Vec<_>>().join(&b','))?;
+            output.write_all(b"]\n")
+        }
+    }
+}
+
+impl ExportRange {
+    pub(super) fn run(self) -> Outcome {
+        let db = open(&self.db, Create::Never)?;
+        let progress = Progress::new(None);
+        let moved = db.export_range_with(&self.table, self.keys.range(), &self.target, |rows| {
+            progress.reach(rows);
+        });
+        progress.end();
+        tell("exported", &moved?)?;
+        Ok(db.close()?)
+    }
+}
+
+impl ImportRange {
+    pub(super) fn run(self) -> Outcome {
+        let db = open(&self.db, Create::IfMissing)?;
+        let progress = Progress::new(None);
+        let moved = db.import_range_with(&self.source, &self.table, |rows| progress.reach(rows));
+        progress.end();
+        tell("imported", &moved?)?;
+        Ok(db.close()?)
+    }
+}
+
+fn tell(done: &str, moved: &Moved) -> Outcome {
+    let (entities, files) = (with_thousands(moved.entities), with_thousands(moved.files));
+    let bytes = with_thousands(moved.bytes);
+    let mut output = Output::standard();
+    writeln!(output, "{done} {entities} entities in {files} files of {bytes} bytes")
+        .map_err(Failure::output)?;
+    output.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(arguments: [Option<&str>; 5], expected: &str) {
+        let [partition, from, to, from_partition, to_partition] =
+            arguments.map(|text| text.map(str::to_owned));
+        let keys = KeyArgs { partition, from, to, from_partition, to_partition };
+        assert_eq!(keys.range().to_string(), expected);
+    }
+
+    #[test]
+    fn arguments_are_ranges_of_keys() {
+        check([None; 5], "(start … end)");
+        check([Some("p"), None, None, None, None], "['p' … 'p']");
+        check([Some("p"), Some("a"), None, None, None], "['p', 'a' … 'p']");
+        check([Some("p"), Some("a"), Some("b"), None, None], "['p', 'a' … 'p', 'b')");
+        check([None, None, None, Some("m"), None], "['m' … end)");
+        check([None, None, None, Some("m"), Some("n")], "['m' … 'n')");
+    }
+}

@@ -1,0 +1,387 @@
+//! `stress --partition`: the service's partition stress test. Will one partition carry the application's peak?
+//!
+//! 1. A test table is created in a new database.
+//! 2. It is loaded with entities, the tested partition among others; of a sample, or made up.
+//! 3. The application's mix of reads and writes runs on that one partition, as fast as it goes: what does this machine do?
+//! 4. The mix runs at the application's peak rate against the service's targets, by a clock of its own: how many
+//!    requests does the service answer `ServerBusy`?
+//! 5. The verdict for the targets of 2010 (500 entities a second) and of today (2,000), and a finer key if it is needed.
+//!
+//! Not here: which finer key (`advice`), times of requests (`timing`).
+
+mod advice;
+mod timing;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+
+use self::advice::{Advice, Sample};
+use self::timing::Timing;
+use super::failure::{Failure, Outcome};
+use super::output::{Output, with_thousands};
+use super::{Create, DurabilityName, open, open_durable};
+use crate::clock::{Clock, ManualClock, SystemClock};
+use crate::db::Db;
+use crate::error::{Error, Result};
+use crate::model::Entity;
+use crate::options::{Background, Durability, Options, Targets};
+use crate::query::KeyRange;
+use crate::rng::Rng;
+use crate::table::{LoadMode, Table};
+use crate::wire::json::Object;
+
+/// How the partition stress test goes.
+#[derive(Args)]
+pub(super) struct Pressure {
+    /// Test whether this one partition carries the application's peak, instead of killing anything
+    #[arg(long, value_name = "PARTITION_KEY", requires = "rate")]
+    partition: Option<String>,
+    /// Entities a second on that partition at the application's peak
+    #[arg(long, value_name = "N", requires = "partition", value_parser = within::<1, 1_000_000>)]
+    rate: Option<u32>,
+    /// How many of 100 requests are reads
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = within::<0, 100>)]
+    reads: u32,
+    /// Take the partition's entities from this database
+    #[arg(long, value_name = "DB", requires = "sample_table")]
+    sample: Option<PathBuf>,
+    /// And this table of it
+    #[arg(long, value_name = "TABLE", requires = "sample")]
+    sample_table: Option<String>,
+    /// Entities that are loaded into each of ten partitions, if there is no sample
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    entities: u32,
+    /// What each of them takes
+    #[arg(long, value_name = "BYTES", default_value_t = 1_024)]
+    entity_bytes: u32,
+    /// How long requests run as fast as they go
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    peak_seconds: u32,
+    /// Requests under way at once
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = within::<1, 256>)]
+    clients: u32,
+}
+
+pub(super) const HELP: &str = "\
+With --partition, the partition stress test instead: a test table is loaded, and the mix of
+reads and writes that the application has at its peak runs on that one partition: once as
+fast as it goes, and once at the given rate against the targets of the service, which answers
+ServerBusy beyond 2,000 entities a second (500 by its articles of 2010). The verdict says
+whether the partition passes, and if not, which finer PartitionKey would. Exit status 1 if
+the peak is beyond what the service or this machine takes.
+
+Example:
+  rowstone stress /tmp/peak --partition Component --rate 1200 --reads 80
+  rowstone stress /tmp/peak --partition UA --rate 900 --sample flights --sample-table Flights";
+
+const TABLE: &str = "StressTest";
+/// Other partitions are there too, as in the application's table.
+const OTHERS: u32 = 9;
+/// Requests against a target: enough for its burst of a second to be over.
+const REQUESTS_MAX: u64 = 100_000;
+const TARGET_SECONDS: u64 = 30;
+/// What is left of a target at the peak, at least, so that a partition passes.
+const MARGIN_PERCENT: u64 = 20;
+
+fn within<const LEAST: u32, const MOST: u32>(text: &str) -> Result<u32, String> {
+    let number: u32 = text.parse().map_err(|error| format!("{error}"))?;
+    let is_within = (LEAST..=MOST).contains(&number);
+    if is_within { Ok(number) } else { Err(format!("from {LEAST} to {MOST}")) }
+}
+
+/// A partition against a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Trial {
+    name: &'static str,
+    target: u32,
+    requests: u64,
+    busy: u64,
+    verdict: Verdict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Pass,
+    /// Nothing is held back, and little is left.
+    NoMargin,
+    Fail,
+}
+
+impl Pressure {
+    /// True if it is this test that was asked for.
+    #[cfg(all(unix, feature = "sim"))]
+    pub(super) fn is_asked(&self) -> bool {
+        self.partition.is_some()
+    }
+
+    pub(super) fn run(
+        &self,
+        dir: &Path,
+        durability: Option<DurabilityName>,
+        json: bool,
+    ) -> Outcome {
+        let (Some(partition), Some(rate)) = (&self.partition, self.rate) else {
+            return Err(Failure::Usage("name a --partition and a --rate".to_owned()));
+        };
+        let sample = self.read_sample(partition)?;
+        let durability = durability.unwrap_or(DurabilityName::Sync);
+        let db = open_durable(&dir.to_path_buf(), Create::IfMissing, durability)?;
+        let table = db.create_table(TABLE)?;
+        let rows = self.load(&table, partition, &sample)?;
+        let timing = self.press(&table, &rows)?;
+        drop(table);
+        let trials = [
+            self.try_target("2010", Targets::y2010(), &rows, rate)?,
+            self.try_target("now", Targets::service(), &rows, rate)?,
+        ];
+        let wants_finer = trials.iter().any(|trial| trial.verdict == Verdict::Fail);
+        let advice = wants_finer.then(|| Advice::new(partition, rate, &rows));
+        let report = Report { partition, rate, reads: self.reads, timing, trials, advice };
+        let mut output = Output::standard();
+        if json { report.write_json(&mut output) } else { report.write(&mut output) }
+            .map_err(Failure::output)?;
+        output.finish()?;
+        db.close()?;
+        if report.fails() { Err(Failure::Problems) } else { Ok(()) }
+    }
+
+    fn read_sample(&self, partition: &str) -> Outcome<Vec<Entity>> {
+        let (Some(path), Some(name)) = (&self.sample, &self.sample_table) else {
+            return Ok(Vec::new());
+        };
+        let db = open(path, Create::Never)?;
+        let rows = db.table(name)?.scan(KeyRange::partition(partition)).top(Sample::ROWS_MAX);
+        let rows = rows.into_iter().collect::<Result<Vec<_>>>()?;
+        db.close()?;
+        if rows.is_empty() {
+            let text = format!("the table {name} has no entity with PartitionKey '{partition}'");
+            return Err(Failure::Usage(text));
+        }
+        Ok(rows)
+    }
+
+    /// Step 2; the rows of the tested partition.
+    fn load(&self, table: &Table, partition: &str, sample: &[Entity]) -> Outcome<Vec<Entity>> {
+        let payload = "x".repeat(self.entity_bytes as usize);
+        let made_up = |partition: &str| -> Vec<Entity> {
+            let row = |i: u32| Entity::new(partition, format!("{i:08}")).with("Payload", &*payload);
+            (0..self.entities.max(1)).map(row).collect()
+        };
+        let rows = if sample.is_empty() { made_up(partition) } else { sample.to_vec() };
+        let mut loader = table.loader().mode(LoadMode::Upsert);
+        let others = (0..OTHERS).flat_map(|i| made_up(&format!("{partition}~{i}")));
+        for (line, row) in rows.iter().cloned().chain(others).enumerate() {
+            loader.push(line as u64, row)?;
+        }
+        loader.finish()?;
+        Ok(rows)
+    }
+
+    /// Step 3: every client sends its next request when the last one is answered.
+    fn press(&self, table: &Table, rows: &[Entity]) -> Outcome<Timing> {
+        let clock = SystemClock::new();
+        let end = Duration::from_secs(u64::from(self.peak_seconds.max(1)));
+        let client = |number: u32| -> Result<Timing> {
+            let (mut timing, mut rng) = (Timing::default(), Rng::from_seed(u64::from(number)));
+            loop {
+                let start = clock.monotonic();
+                if start >= end {
+                    timing.elapsed = start;
+                    return Ok(timing);
+                }
+                let is_read = self.request(table, rows, &mut rng)?;
+                timing.note(is_read, clock.monotonic().saturating_sub(start));
+            }
+        };
+        let timings: Vec<Result<Timing>> = std::thread::scope(|scope| {
+            let clients: Vec<_> =
+                (0..self.clients).map(|i| scope.spawn(move || client(i))).collect();
+            let lost = || Error::new(crate::error::ErrorKind::Io, "a client ended early");
+            clients.into_iter().map(|c| c.join().unwrap_or_else(|_| Err(lost()))).collect()
+        });
+        let mut all = Timing::default();
+        for timing in timings {
+            all.add(&timing?);
+        }
+        Ok(all)
+    }
+
+    /// One request of the mix; true if it was a read.
+    fn request(&self, table: &Table, rows: &[Entity], rng: &mut Rng) -> Result<bool> {
+        let row = rng.pick(rows);
+        let is_read = rng.chance(u64::from(self.reads), 100);
+        if is_read {
+            table.with_row(row.partition_key(), row.row_key(), |_| Ok(()))?;
+        } else {
+            table.upsert(row.clone())?;
+        }
+        Ok(is_read)
+    }
+
+    /// Step 4, in memory and by a clock that is moved from request to request.
+    fn try_target(
+        &self,
+        name: &'static str,
+        targets: Targets,
+        rows: &[Entity],
+        rate: u32,
+    ) -> Outcome<Trial> {
+        let clock = Arc::new(ManualClock::new(SystemClock::new().now()));
+        let options = Options::new().background(Background::Threads).clock(clock.clone());
+        let db: Db = options.durability(Durability::Buffered).throttle(targets).open_in_memory()?;
+        let table = db.create_table(TABLE)?;
+        let requests = (u64::from(rate) * TARGET_SECONDS).min(REQUESTS_MAX);
+        let (mut rng, mut busy) = (Rng::from_seed(1), 0);
+        for _ in 0..requests {
+            match self.request(&table, rows, &mut rng) {
+                Ok(_) => {}
+                Err(error) if error.is_transient() => busy += 1,
+                Err(error) => return Err(error.into()),
+            }
+            clock.advance(Duration::from_secs(1) / rate);
+        }
+        let target = targets.partition_entities_per_second;
+        let with_margin = u64::from(rate) * 100 <= u64::from(target) * (100 - MARGIN_PERCENT);
+        let verdict = match (busy, with_margin) {
+            (0, true) => Verdict::Pass,
+            // A second's worth may come at once: of a short run nothing was held back that a long one would.
+            (0, false) if rate <= target => Verdict::NoMargin,
+            _ => Verdict::Fail,
+        };
+        drop(table);
+        db.close()?;
+        Ok(Trial { name, target, requests, busy, verdict })
+    }
+}
+
+impl Verdict {
+    fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Pass => "pass",
+            Verdict::NoMargin => "pass without margin",
+            Verdict::Fail => "fail",
+        }
+    }
+}
+
+/// What the test found.
+struct Report<'p> {
+    partition: &'p str,
+    rate: u32,
+    reads: u32,
+    timing: Timing,
+    trials: [Trial; 2],
+    advice: Option<Advice>,
+}
+
+impl Report<'_> {
+    /// The partition does not carry the peak, in the service of today or here.
+    fn fails(&self) -> bool {
+        let [_, now] = &self.trials;
+        now.verdict == Verdict::Fail || self.is_too_slow()
+    }
+
+    fn is_too_slow(&self) -> bool {
+        self.timing.per_second() < u64::from(self.rate)
+    }
+
+    fn write(&self, output: &mut Output) -> std::io::Result<()> {
+        let (reads, writes) = (self.reads, 100 - self.reads);
+        writeln!(output, "partition '{}', {reads} % GET and {writes} % PUT", self.partition)?;
+        writeln!(output, "\nas fast as it goes, here:")?;
+        for (name, side) in [("GET", &self.timing.reads), ("PUT", &self.timing.writes)] {
+            let rate = with_thousands(side.per_second(self.timing.elapsed));
+            let (p50, p99) = (side.micros(50), side.micros(99));
+            writeln!(output, "  {name}  {rate:>10}/s   p50 {p50:>7} µs   p99 {p99:>7} µs")?;
+        }
+        writeln!(
+            output,
+            "\nat the peak of {}/s, by the service:",
+            with_thousands(self.rate.into())
+        )?;
+        for trial in &self.trials {
+            let percent = trial.busy * 1000 / trial.requests.max(1);
+            let target = with_thousands(trial.target.into());
+            let (name, verdict) = (trial.name, trial.verdict.as_str());
+            let busy = format!("{}.{} % ServerBusy", percent / 10, percent % 10);
+            writeln!(output, "  {name:4}  {target:>5}/s   {busy:>17}   {verdict}")?;
+        }
+        if self.is_too_slow() {
+            let most = with_thousands(self.timing.per_second());
+            writeln!(output, "\nfail: this machine takes {most}/s of them")?;
+        }
+        match &self.advice {
+            Some(advice) => writeln!(output, "\n{advice}"),
+            None => Ok(()),
+        }
+    }
+
+    fn write_json(&self, output: &mut Output) -> std::io::Result<()> {
+        let mut line = Vec::new();
+        let mut object = Object::begin(&mut line);
+        object.text("partition", self.partition);
+        object.raw("rate", self.rate);
+        object.raw("reads_percent", self.reads);
+        for (name, side) in [("get", &self.timing.reads), ("put", &self.timing.writes)] {
+            object.raw(&format!("{name}_per_second"), side.per_second(self.timing.elapsed));
+            object.raw(&format!("{name}_p50_micros"), side.micros(50));
+            object.raw(&format!("{name}_p99_micros"), side.micros(99));
+        }
+        for trial in &self.trials {
+            object.raw(&format!("busy_at_{}", trial.target), trial.busy);
+            object.text(&format!("verdict_at_{}", trial.target), trial.verdict.as_str());
+        }
+        object.raw("requests", self.trials[0].requests);
+        if let Some(advice) = &self.advice {
+            object.text("advice", &advice.to_string());
+        }
+        object.raw("ok", !self.fails());
+        object.end();
+        line.push(b'\n');
+        output.write_all(&line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pressure() -> Pressure {
+        Pressure {
+            partition: None,
+            rate: None,
+            reads: 50,
+            sample: None,
+            sample_table: None,
+            entities: 10,
+            entity_bytes: 10,
+            peak_seconds: 1,
+            clients: 1,
+        }
+    }
+
+    #[track_caller]
+    fn check(rate: u32, expected: [Verdict; 2]) -> [u64; 2] {
+        let rows = [Entity::new("p", "r")];
+        let try_target = |targets| pressure().try_target("", targets, &rows, rate).unwrap();
+        let trials = [try_target(Targets::y2010()), try_target(Targets::service())];
+        assert_eq!(trials.map(|trial| trial.verdict), expected, "{rate} {trials:?}");
+        trials.map(|trial| trial.busy * 100 / trial.requests)
+    }
+
+    #[test]
+    fn the_verdict_is_the_service_s() {
+        use Verdict::{Fail, NoMargin, Pass};
+        assert_eq!(check(400, [Pass, Pass]), [0, 0]);
+        assert_eq!(check(500, [NoMargin, Pass]), [0, 0]);
+        // A third of what comes is too much, less the burst of a second.
+        assert_eq!(check(750, [Fail, Pass]), [31, 0]);
+        check(1_900, [Fail, NoMargin]);
+        let [_, busy] = check(4_000, [Fail, Fail]);
+        assert!((45..50).contains(&busy), "{busy}");
+    }
+}
