@@ -1,7 +1,7 @@
 //! Rows of another database come in as table files, with their Seqs: tags and Timestamps stay.
 //!
 //! 1. See that nothing lies where they go: no entry in memory, none in any file, be it a tombstone that only a merge
-//!    removes. What is dead is merged away first.
+//!    removes, and no fence of a deleted span, which would hide what is older. What is dead is merged away first.
 //! 2. Write the rows in key order under the new table's id into new files; sync them and their names.
 //! 3. Under the install lock and the commit lock see again that nothing came there, and choose a Seq above all that was
 //!    given out and above the files'. One edit names the files with that Seq as `visible_from`.
@@ -102,8 +102,11 @@ impl Engine {
     fn vacate(&self, span: &Span) -> Result<Vec<FileNumber>> {
         for merged in [false, true] {
             self.flush_all()?;
+            while self.reclaim()? {}
             let view = self.view.load_full();
-            if Merge::over_files_in(&self.env, &view.version, span)?.is_none() {
+            if Merge::over_files_in(&self.env, &view.version, span)?.is_none()
+                && !is_fenced(&view, span)
+            {
                 return Ok(files_in(&view.version, span));
             }
             let mut visible = self.read_view(None).scan(span, span)?;
@@ -179,7 +182,8 @@ impl Engine {
             return Err(error.clone());
         }
         gate.dropped_at().map_or(Ok(()), |_| Err(Error::refused(Code::TableNotFound)))?;
-        if holds_any(&self.view.load(), span) {
+        let view = self.view.load_full();
+        if holds_any(&view, span) || is_fenced(&view, span) {
             return Ok(false);
         }
         let newest = files.iter().map(|file| file.meta.seq_max).max().unwrap_or_default();
@@ -246,6 +250,11 @@ fn files_in(version: &Version, span: &Span) -> Vec<FileNumber> {
     let references = ranges.flat_map(|range| range.references());
     let inside = references.filter(|(_, reference)| reference.clip.overlaps(span));
     inside.map(|(_, reference)| reference.file.meta.number).collect()
+}
+
+/// True if a deleted span comes into `span`: its fence would hide the rows. Expiry does so rightly.
+fn is_fenced(view: &View, span: &Span) -> bool {
+    view.fences.iter().any(|fence| fence.below == fence.from && fence.span.overlaps(span))
 }
 
 /// True if a memtable has any entry in `span`, published or not.

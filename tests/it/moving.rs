@@ -251,6 +251,82 @@ fn a_range_comes_back_to_where_it_was() {
     check_sound(&db);
 }
 
+/// A fence that hides what was deleted must not hide what comes, now or after opening anew.
+#[test]
+fn a_range_comes_back_to_where_a_span_was_deleted() {
+    for (is_flushed, is_young) in [(false, false), (true, false), (false, true), (true, true)] {
+        let fs = MemFs::new();
+        let (db, table) = source(&fs);
+        let range = KeyRange::partitions("p12".."p4");
+        let everything = all(&table);
+        db.export_range("parts", range.clone(), "moving").unwrap();
+        if is_flushed {
+            db.flush().unwrap();
+        }
+        table.delete_range(&range).unwrap();
+        let without = all(&table);
+        assert!(without.len() < everything.len());
+        if is_young {
+            table.upsert(row(0, "young")).unwrap();
+            table.upsert(row(990, "young")).unwrap();
+            db.flush().unwrap();
+        }
+        let before = all(&table).len();
+        let moved = db.import_range("moving", "parts").unwrap();
+        assert_eq!(all(&table).len(), before + moved.entities as usize);
+        db.flush().unwrap();
+        db.compact().unwrap();
+        while db.step() {}
+        assert_eq!(all(&table).len(), before + moved.entities as usize);
+        if !is_young {
+            assert_eq!(all(&table), everything);
+        }
+        drop(table);
+        db.close().unwrap();
+        let db = options(&fs).open("source").unwrap();
+        assert_eq!(all(&db.table("parts").unwrap()).len(), before + moved.entities as usize);
+        check_sound(&db);
+    }
+}
+
+/// Splits and merges of ranges, and young files over their bounds, change nothing of what comes and goes.
+#[test]
+fn ranges_come_and_go_between_writes() {
+    let fs = MemFs::new();
+    let db = options(&fs).open("source").unwrap();
+    let table = db.create_table("Parts").unwrap();
+    fill(&table, 0..400);
+    for turn in 0..12u32 {
+        let (from, to) = (format!("p{}", 10 + turn * 2), format!("p{}", 13 + turn * 2));
+        let range = KeyRange::partitions(from.as_str()..to.as_str());
+        let moving = format!("moving-{turn}");
+        let everything = all(&table);
+        db.export_range("parts", range.clone(), &moving).unwrap();
+        match turn % 2 {
+            0 => table.delete_range(&range).unwrap(),
+            _ => {
+                let keys: Vec<Entity> = table.scan(range).into_iter().map(Result::unwrap).collect();
+                keys.iter().for_each(|e| table.delete(e.partition_key(), e.row_key()).unwrap());
+            }
+        }
+        if turn % 3 == 0 {
+            while db.step() {}
+        }
+        db.import_range(&moving, "parts").unwrap();
+        assert_eq!(all(&table), everything, "turn {turn}");
+        table.upsert(row(turn * 31 % 400, "new")).unwrap();
+        if turn % 4 == 0 {
+            db.compact().unwrap();
+        }
+    }
+    let everything = all(&table);
+    check_sound(&db);
+    drop(table);
+    db.close().unwrap();
+    let db = options(&fs).open("source").unwrap();
+    assert_eq!(all(&db.table("parts").unwrap()), everything);
+}
+
 #[test]
 fn an_empty_range_is_a_table_without_entities() {
     let fs = MemFs::new();
