@@ -364,7 +364,18 @@ impl Stats {
     /// | `logs` | logs that recovery would read |
     /// | `commits`, `log_bytes`, `log_syncs` | since opening: commits, bytes written to logs, syncs of logs |
     /// | `flushes`, `flush_bytes` | since opening: memtables flushed, bytes written for them |
-    /// | `compactions`, `compaction_bytes_read`, `compaction_bytes` | since opening: merges, bytes read and written |
+    /// | `compactions` | since opening: merges |
+    /// | `compaction_bytes_read`, `compaction_bytes` | about what they read, and wrote |
+    /// | `compaction_run_bytes`, `compaction_young_bytes` | of these: into sorted runs, among young files |
+    /// | `compaction_rest_bytes` | of these: to compress ranges at rest |
+    /// | `compaction_jobs` | since opening: ranges merged; small ones many at a time |
+    /// | `compaction_jobs_partial`, `compaction_jobs_forced` | of these: a part only; for too many files |
+    /// | `joins` | since opening: files that joined a sorted run unread, but for flushes that did at once |
+    /// | `tombstones_dropped` | since opening: deletions left out by merges, for they hide nothing |
+    /// | `write_amplification_percent` | since opening: bytes to logs and files, of those to logs |
+    /// | `space_amplification_percent` | bytes of files, of what is certainly alive in them |
+    /// | `stalls` | since opening: writes held up because background work is behind |
+    /// | `stall_micros` | for how long together, in microseconds |
     /// | `files_removed` | since opening |
     /// | `range_splits`, `range_merges` | since opening: ranges divided, neighbours merged |
     /// | `fences` | marks of deleted spans and of expiry whose space is not all back |

@@ -1,7 +1,10 @@
 //! Background work as steps: threads run them in production, a test runs them when its seed says so.
 //!
-//! A [`Worker`] offers lanes; a lane has at most one step under way. Threads sleep until
+//! A [`Worker`] offers lanes; a lane has at most as many steps under way as it has threads. Threads sleep until
 //! [`Executor::signal`], or until the worker's next deadline, and then run steps until the lane is idle.
+//!
+//! All threads have the priority of the process: lowering that of one thread is not in the standard library, and takes
+//! `unsafe`. What background work may take is bounded by its number of threads and its bytes a second instead.
 //!
 //! Not here: what the steps do (`lsm::background`).
 
@@ -68,15 +71,23 @@ impl Executor {
         Self { shared, threads: Mutex::new(Vec::new()) }
     }
 
-    /// One thread a lane. The worker is held weakly, so that dropping the database ends the threads.
-    pub(crate) fn start(&self, worker: &Arc<impl Worker + 'static>) -> std::io::Result<()> {
+    /// One thread a lane, and `compactors` for compaction. The worker is held weakly, so that dropping the database ends
+    /// the threads.
+    pub(crate) fn start(
+        &self,
+        worker: &Arc<impl Worker + 'static>,
+        compactors: usize,
+    ) -> std::io::Result<()> {
         for lane in Lane::ALL {
-            let shared = Arc::clone(&self.shared);
-            let worker = Arc::downgrade(worker);
-            let thread = std::thread::Builder::new()
-                .name(format!("rowstone-{lane:?}").to_lowercase())
-                .spawn(move || run_lane(&shared, &worker, lane))?;
-            self.threads.lock().push(thread);
+            let count = if lane == Lane::Compact { compactors.max(1) } else { 1 };
+            for _ in 0..count {
+                let shared = Arc::clone(&self.shared);
+                let worker = Arc::downgrade(worker);
+                let thread = std::thread::Builder::new()
+                    .name(format!("rowstone-{lane:?}").to_lowercase())
+                    .spawn(move || run_lane(&shared, &worker, lane))?;
+                self.threads.lock().push(thread);
+            }
         }
         Ok(())
     }
@@ -180,8 +191,9 @@ mod tests {
         });
         let executor = Executor::manual();
         assert!(!executor.is_threaded());
-        executor.start(&worker).unwrap();
+        executor.start(&worker, 2).unwrap();
         assert!(executor.is_threaded());
+        assert_eq!(executor.threads.lock().len(), 4);
         for _ in 0..10 {
             worker.todo.fetch_add(5, Ordering::SeqCst);
             executor.signal(Lane::Flush);

@@ -3,6 +3,7 @@
 //! Not here: opening (`db`).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
 use crate::fs::{DiskFs, Fs};
@@ -46,7 +47,7 @@ pub enum Codec {
 /// Who runs background work: flush, compaction, removal of dead files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Background {
-    /// Three threads of the database's own.
+    /// Threads of the database's own: one for logs, one for flushes, and `Options::compaction_threads`.
     Threads,
     /// Nobody: the application calls `Db::step`; a writer that would wait runs steps itself.
     Manual,
@@ -94,6 +95,10 @@ pub struct Options {
     pub(crate) background: Background,
     pub(crate) memtable_bytes: usize,
     pub(crate) frozen_max: usize,
+    pub(crate) compaction_threads: usize,
+    pub(crate) background_bytes_per_second: u64,
+    pub(crate) tombstone_age: Duration,
+    pub(crate) compress_at_rest: bool,
     pub(crate) cache_bytes: usize,
     pub(crate) shape_bytes: usize,
     pub(crate) block_bytes: usize,
@@ -122,6 +127,13 @@ impl Default for Options {
             memtable_bytes: 64 << 20,
             // One being flushed and one waiting; the next freeze waits with the writer.
             frozen_max: 2,
+            compaction_threads: default_compaction_threads(),
+            background_bytes_per_second: 0,
+            // What a delete freed is back within about a day, also where nothing else happens.
+            tombstone_age: Duration::from_secs(24 * 3600),
+            // Asked for, not given: a filter looks at rows that lie in place 20 to 40 times as fast as it decodes them,
+            // and a build without zstd could no longer read the database.
+            compress_at_rest: false,
             cache_bytes: 32 << 20,
             // Shapes beyond this are written into each row: memory stays bounded whatever users invent.
             shape_bytes: 4 << 20,
@@ -184,6 +196,37 @@ impl Options {
     /// memory. At least 4 KiB, default 64 MiB.
     pub fn memtable_bytes(mut self, bytes: usize) -> Self {
         self.memtable_bytes = bytes.max(4 << 10);
+        self
+    }
+
+    /// Threads that merge files, each in a range of its own. 1 to 64. Default: half of the processors, at most 2: a thread
+    /// writes some hundred megabytes a second, which is what a disk gives, and readers and writers need the rest.
+    pub fn compaction_threads(mut self, threads: usize) -> Self {
+        self.compaction_threads = threads.clamp(1, 64);
+        self
+    }
+
+    /// Bytes that background work may write a second, in bursts of at most a quarter of a second's worth; 0: no limit.
+    /// Flushes count, and are never held up themselves; nothing is held up with [`Background::Manual`]. Default 0.
+    ///
+    /// Compaction that cannot keep up slows writers of the ranges it is behind with.
+    pub fn background_bytes_per_second(mut self, bytes: u64) -> Self {
+        self.background_bytes_per_second = bytes;
+        self
+    }
+
+    /// How old a deletion gets, about, before files are rewritten to make room of it; zero: it waits for the next merge
+    /// that comes along. Snapshots older than it keep it. Default 24 hours.
+    pub fn tombstone_age(mut self, age: Duration) -> Self {
+        self.tombstone_age = age;
+        self
+    }
+
+    /// Whether ranges into which nothing was written for six hours are stored compressed, a few files at a time; needs
+    /// the feature `zstd`, and does nothing without it. Files take about a third of the space then; points and
+    /// scans pay for decoding whole blocks. Default: false.
+    pub fn compress_at_rest(mut self, compress: bool) -> Self {
+        self.compress_at_rest = compress;
         self
     }
 
@@ -263,4 +306,10 @@ impl Options {
         self.seed = Some(seed);
         self
     }
+}
+
+/// Half of the processors, at most two.
+fn default_compaction_threads() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    (processors / 2).clamp(1, 2)
 }

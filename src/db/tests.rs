@@ -150,6 +150,7 @@ fn a_second_opening_is_refused() {
 }
 
 mod close;
+mod compaction;
 mod crashes;
 mod faults;
 mod threads;

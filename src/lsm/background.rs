@@ -9,6 +9,7 @@
 //! * a step that fails says so to whoever waits for it, and is tried again: a full disk is no end;
 //! * writers are slowed smoothly by the ranges they touch, and stand still only when memory is used up.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{ErrorKind, Result};
@@ -17,24 +18,25 @@ use crate::format::edit::VersionEdit;
 use crate::format::key::{table_end, table_start};
 use crate::format::names::{FileName, TableId};
 use crate::format::span::Span;
-use crate::manifest::Manifest;
+use crate::manifest::{FileEntry, Manifest};
 use crate::options::Background;
 use crate::planted::planted;
+use crate::ranges::Range;
 
 use super::Engine;
 use super::batch::Batch;
 use super::commit::closed;
+use super::pressure::{SOURCES_FREE, memory_delay, range_delay};
+use super::view::View;
 
 /// How long background work waits after a failure before it tries again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Entries that one sorting step may take on.
 const SORT_ENTRIES: usize = 64 << 10;
-/// From this many files over one another on, writers of a range are slowed.
-const SLOW_FROM_SOURCES: usize = 10;
-/// By this much for each further file.
-const SLOW_STEP: Duration = Duration::from_micros(200);
-/// And never by more.
-const SLOW_MAX: Duration = Duration::from_millis(10);
+/// A shorter delay than this is none: waiting itself takes about as long.
+const DELAY_MIN: Duration = Duration::from_micros(30);
+/// Compaction looks again after this, for what is due by time.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 impl Worker for Engine {
     fn step(&self, lane: Lane) -> Step {
@@ -128,7 +130,7 @@ impl Engine {
                 self.executor.signal(Lane::Flush);
                 Step::Worked
             }
-            Ok(false) => Step::Idle(None),
+            Ok(false) => Step::Idle(Some(LOOK_AGAIN)),
             Err(_) => Step::Idle(Some(RETRY_AFTER)),
         }
     }
@@ -162,28 +164,44 @@ impl Engine {
             }
             if self.executor.is_threaded() {
                 self.executor.signal(Lane::Flush);
-                self.upkeep.wait_for_flush(seen)?;
+                let since = self.env.clock.monotonic();
+                let waited = self.upkeep.wait_for_flush(seen);
+                self.upkeep.note_stall(self.env.clock.monotonic().saturating_sub(since));
+                waited?;
             } else {
                 self.flush_one()?;
             }
         }
     }
 
-    /// Slows a writer down while the ranges it touches have more files than reads should look at.
+    /// Slows a writer down by what it touches: ranges that have more files or bytes waiting than reads should look at,
+    /// and memory that is nearly used up.
     pub(super) fn delay(&self, batch: &Batch) {
-        if self.env.options.background == Background::Manual {
+        if self.env.options.background == Background::Manual || batch.ops.is_empty() {
             return;
         }
         let view = self.view.load();
-        let Some(range) = batch.ops.first().and_then(|op| view.version.range_for(&op.key)) else {
+        let by_range = range_pressure(&view, batch, self.env.options.memtable_bytes as u64);
+        let delay = by_range.max(self.memory_pressure(&view));
+        if delay < DELAY_MIN {
             return;
-        };
-        let over = range.young.len().saturating_sub(SLOW_FROM_SOURCES);
-        if over > 0 {
-            self.executor.signal(Lane::Compact);
-            let steps = u32::try_from(over).unwrap_or(u32::MAX);
-            self.upkeep.pause(SLOW_STEP.saturating_mul(steps).min(SLOW_MAX));
         }
+        drop(view);
+        self.executor.signal(if by_range.is_zero() { Lane::Flush } else { Lane::Compact });
+        let since = self.env.clock.monotonic();
+        self.upkeep.pause(delay);
+        self.upkeep.note_stall(self.env.clock.monotonic().saturating_sub(since));
+    }
+
+    fn memory_pressure(&self, view: &View) -> Duration {
+        // While none waits for its flush, the active one fills as fast as it likes.
+        if view.frozen().is_empty() {
+            return Duration::ZERO;
+        }
+        let used: usize = view.memtables.iter().map(|slot| slot.memtable.bytes()).sum();
+        let options = &self.env.options;
+        let most = options.memtable_bytes.saturating_mul(options.frozen_max + 1);
+        memory_delay(used as u64, most as u64)
     }
 
     /// Flushes everything that is committed, and waits for it.
@@ -242,6 +260,25 @@ impl Engine {
         let edit = VersionEdit { clean_close, clock, ..VersionEdit::default() };
         self.append_edit(manifest, &edit).map(drop)
     }
+}
+
+/// The delay for the range that is furthest behind of those that `batch` touches.
+fn range_pressure(view: &View, batch: &Batch, memtable_bytes: u64) -> Duration {
+    let mut delay = Duration::ZERO;
+    let mut last: Option<&Arc<Range<Arc<FileEntry>>>> = None;
+    for op in &batch.ops {
+        if last.is_some_and(|range| range.span.contains(&op.key)) {
+            continue;
+        }
+        last = view.version.range_for(&op.key);
+        let Some(range) = last.filter(|range| !range.young.is_empty()) else { continue };
+        // Counted only where there can be too many: most ranges have few young files.
+        let is_deep = range.young.len() >= SOURCES_FREE;
+        let sources = if is_deep { range.sources(&op.key).count() } else { 0 };
+        let debt = range.young.iter().map(|file| file.bytes).sum();
+        delay = delay.max(range_delay(sources, debt, memtable_bytes));
+    }
+    delay
 }
 
 /// What is in memory at a close is flushed if replaying it at the next opening would take noticeably long.

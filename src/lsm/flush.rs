@@ -71,6 +71,7 @@ impl Engine {
     fn flush_oldest(&self) -> Result<bool> {
         let _job = self.upkeep.flushing.lock();
         let _work = self.upkeep.work()?;
+        let _disk = self.upkeep.flush_begins();
         let Some(flush) = self.write_oldest()? else { return Ok(false) };
         self.end_flush(flush)?;
         Ok(true)
@@ -107,7 +108,7 @@ impl Engine {
         for log in removed {
             self.env.discard(FileName::Wal(log));
         }
-        self.upkeep.note_flush(&files);
+        self.upkeep.note_flush(&files, self.env.clock.monotonic());
         Ok(())
     }
 
@@ -124,7 +125,9 @@ impl Engine {
         // Inside a range the memtable bounds the file: one flush is one source of it.
         let cut = Cut { file_bytes: u64::MAX, boundary_bytes: BOUNDARY_BYTES };
         let boundaries = Boundaries::of(version.ranges().iter());
-        Outputs::new(self, cut, Codec::None, boundaries).write(entries, retention, || Ok(()))
+        let mut outputs = Outputs::new(self, cut, Codec::None, boundaries);
+        outputs.write(entries, retention, |_| Ok(()))?;
+        outputs.finish()
     }
 
     /// Names the files and forgets the memtable and its logs; returns the logs.

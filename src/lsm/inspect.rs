@@ -102,6 +102,7 @@ impl Engine {
         let memtables = view.memtables.iter().map(|slot| slot.memtable.bytes() as u64);
         let logs: usize = view.memtables.iter().map(|slot| slot.logs.len()).sum();
         let counters = self.upkeep.counters();
+        let file_bytes = files().map(|meta| meta.bytes).sum();
         let (commits, written, syncs) = {
             let state = self.rounds.lock();
             (state.queue.commits, state.queue.written, state.queue.syncs)
@@ -109,7 +110,7 @@ impl Engine {
         vec![
             ("files", files().count() as u64),
             ("open_files", view.version.files().filter(|file| file.is_open()).count() as u64),
-            ("file_bytes", files().map(|meta| meta.bytes).sum()),
+            ("file_bytes", file_bytes),
             ("raw_bytes", files().map(|meta| meta.raw_bytes).sum()),
             ("entries", files().map(|meta| meta.entries).sum()),
             ("tombstones", files().map(|meta| meta.tombstones).sum()),
@@ -129,6 +130,21 @@ impl Engine {
             ("compactions", counters.compactions),
             ("compaction_bytes_read", counters.compaction_bytes_read),
             ("compaction_bytes", counters.compaction_bytes),
+            ("compaction_run_bytes", counters.run_bytes),
+            ("compaction_young_bytes", counters.young_bytes),
+            ("compaction_rest_bytes", counters.rest_bytes),
+            ("compaction_jobs", counters.jobs),
+            ("compaction_jobs_partial", counters.partial_jobs),
+            ("compaction_jobs_forced", counters.forced_jobs),
+            ("joins", counters.joins),
+            ("tombstones_dropped", counters.tombstones_dropped),
+            ("write_amplification_percent", percent(counters.written() + written, written)),
+            (
+                "space_amplification_percent",
+                percent(file_bytes, ranges().map(|r| live_bytes(r)).sum()),
+            ),
+            ("stalls", counters.stalls),
+            ("stall_micros", counters.stall_micros),
             ("files_removed", counters.files_removed),
             ("range_splits", counters.splits),
             ("range_merges", counters.merges),
@@ -173,6 +189,19 @@ impl Handle {
         Manifest::create(Arc::clone(fs), target, (**identity).clone(), &whole(version), rng)
             .map(drop)
     }
+}
+
+/// `part` by `whole` in percent; 0 if there is no whole.
+fn percent(part: u64, whole: u64) -> u64 {
+    let percent = (u128::from(part) * 100).checked_div(u128::from(whole));
+    percent.map_or(0, |percent| u64::try_from(percent).unwrap_or(u64::MAX))
+}
+
+/// What the range has at least: its run, or its largest young file. Whatever else there is may be superseded.
+fn live_bytes(range: &FileRange) -> u64 {
+    let run = range.run.iter().map(|reference| reference.bytes).sum::<u64>();
+    let young = range.young.iter().map(|reference| reference.bytes).max();
+    run.max(young.unwrap_or_default())
 }
 
 /// One edit that makes all files and ranges of `version`.

@@ -77,8 +77,12 @@ pub(crate) struct Outputs<'e> {
     codec: Codec,
     boundaries: Boundaries,
     file: Option<OpenFile>,
-    fenced: Seq,
+    fenced: Option<Seq>,
     files: Vec<NewFile>,
+    /// How many bytes were written when `between` was called last.
+    told: u64,
+    /// How many tombstones were left out.
+    pub(crate) spent: u64,
     handed_over: bool,
 }
 
@@ -157,36 +161,49 @@ impl<'e> Outputs<'e> {
             codec,
             boundaries,
             file: None,
-            fenced: Seq::ZERO,
+            fenced: None,
             files: Vec::new(),
+            told: 0,
+            spent: 0,
             handed_over: false,
         }
     }
 
-    /// Writes what `retention` keeps of `entries`, and calls `between` now and then so that a long job can make way.
+    /// Writes what `retention` keeps of `entries`, and calls `between` now and then with the bytes written since, so
+    /// that a long job can make way. Requires: all keys are above those written before.
     ///
     /// # Errors
-    /// Of reading, writing, or of `between`; the files are removed then.
+    /// Of reading, writing, or of `between`; the files are removed when `self` is dropped.
     pub(crate) fn write(
-        mut self,
+        &mut self,
         mut entries: Merge,
         mut retention: Retention<'_>,
-        mut between: impl FnMut() -> Result<()>,
-    ) -> Result<Vec<NewFile>> {
-        self.fenced = retention.fenced;
+        mut between: impl FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        // What all of a file's writes carried out.
+        self.fenced = Some(self.fenced.map_or(retention.fenced, |seq| seq.min(retention.fenced)));
         let mut count = 0u32;
         while entries.is_valid() {
             let (seq, kind) = (entries.seq(), entries.kind());
             let is_new_key = retention.key != entries.key() || retention.newer.is_none();
             if retention.keeps(entries.key(), seq, kind) {
                 self.add(&entries, is_new_key)?;
+            } else {
+                self.spent += u64::from(kind == Kind::Delete);
             }
             entries.advance()?;
             count = count.wrapping_add(1);
             if count.is_multiple_of(1024) {
-                between()?;
+                let written = self.written();
+                between(written.saturating_sub(self.told))?;
+                self.told = written;
             }
         }
+        Ok(())
+    }
+
+    /// Ends the last file and makes the names of all durable.
+    pub(crate) fn finish(mut self) -> Result<Vec<NewFile>> {
         self.end_file()?;
         if !self.files.is_empty() && !planted!("sst-name-unsynced") {
             self.engine.env.sync_dir()?;
@@ -235,10 +252,15 @@ impl<'e> Outputs<'e> {
         passed || before != table_of(key)
     }
 
+    fn written(&self) -> u64 {
+        let done: u64 = self.files.iter().map(|file| file.meta.bytes).sum();
+        done + self.file.as_ref().map_or(0, |file| file.writer.bytes())
+    }
+
     fn end_file(&mut self) -> Result<()> {
         if let Some(file) = self.file.take() {
             let mut file = file.finish()?;
-            file.meta.fenced = self.fenced;
+            file.meta.fenced = self.fenced.unwrap_or_default();
             self.files.push(file);
         }
         Ok(())

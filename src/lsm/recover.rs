@@ -110,7 +110,7 @@ impl Engine {
         recovered.orphans = remove_orphans(&env, &manifest)?;
         let engine = Arc::new(begin(env, manifest, replayed, recovered, lock)?);
         if engine.env.options.background == Background::Threads {
-            let started = engine.executor.start(&engine);
+            let started = engine.executor.start(&engine, engine.env.options.compaction_threads);
             started.map_err(|error| Error::io("start background threads", error))?;
         }
         Lane::ALL.iter().for_each(|lane| engine.executor.signal(*lane));
@@ -279,6 +279,7 @@ fn begin(
     let expiry = Expiry::new(now, monotonic, known, env.options.trust_clock_jumps);
     let mut dropped = manifest.version().dropped().clone();
     dropped.extend(replayed.dropped);
+    let background_bytes = env.options.background_bytes_per_second;
     Ok(Engine {
         gates: Gates::default(),
         throttle: env.options.targets.map(Throttle::new),
@@ -289,7 +290,7 @@ fn begin(
         snapshots: Snapshots::default(),
         expiry,
         newest_fence,
-        upkeep: Upkeep::new(dropped),
+        upkeep: Upkeep::new(dropped, background_bytes),
         divided: Divided::default(),
         executor: Executor::manual(),
         recovered,

@@ -4,8 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::format::edit::Placement;
 use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::manifest::{FileEntry, Version};
 use crate::model::Seq;
@@ -13,8 +15,10 @@ use crate::planted::planted;
 use crate::sync::{Condvar, Mutex};
 
 use super::commit::closed;
-use super::compaction::picker::Job;
+use super::compaction::order::Ranking;
+use super::compaction::picker::{Job, Reason};
 use super::outputs::NewFile;
+use super::pace::Pace;
 use super::reclaim::Looked;
 use super::snapshot::Horizon;
 
@@ -22,6 +26,10 @@ use super::snapshot::Horizon;
 pub(crate) struct Upkeep {
     /// One flush at a time.
     pub(super) flushing: Mutex<()>,
+    /// What is known of ranges, for the order of compaction.
+    pub(super) ranking: Mutex<Ranking>,
+    /// How fast background work may write.
+    pub(super) pace: Mutex<Pace>,
     state: Mutex<State>,
     /// Signalled when a flush ended, well or not.
     attempted: Condvar,
@@ -33,6 +41,9 @@ pub(crate) struct Upkeep {
 
 /// The right to change files, which a close waits for.
 pub(super) struct Work<'a>(&'a Upkeep);
+
+/// A flush under way, which compaction makes way for.
+pub(super) struct Flushing<'a>(&'a Upkeep);
 
 #[derive(Default)]
 struct State {
@@ -48,6 +59,8 @@ struct State {
     compact_error: Option<Error>,
     /// How many flushes were tried.
     attempts: u64,
+    /// How many flushes are under way.
+    flushing: usize,
     /// Ranges with a damaged file: compacting them again would fail again.
     quarantined: BTreeMap<RangeId, Error>,
     /// Ranges that a job is changing.
@@ -64,18 +77,45 @@ struct State {
 pub(crate) struct Counters {
     pub(crate) flushes: u64,
     pub(crate) flush_bytes: u64,
+    /// Sets of jobs that were merged together, and of each range; joins apart.
     pub(crate) compactions: u64,
+    pub(crate) jobs: u64,
+    pub(crate) joins: u64,
+    pub(crate) partial_jobs: u64,
+    pub(crate) forced_jobs: u64,
     pub(crate) compaction_bytes_read: u64,
+    /// Written, of all causes; and into runs, among young files, compressed at rest.
     pub(crate) compaction_bytes: u64,
+    pub(crate) run_bytes: u64,
+    pub(crate) young_bytes: u64,
+    pub(crate) rest_bytes: u64,
+    pub(crate) tombstones_dropped: u64,
     pub(crate) files_removed: u64,
     pub(crate) splits: u64,
     pub(crate) merges: u64,
+    /// How often a write was held up, and for how long together.
+    pub(crate) stalls: u64,
+    pub(crate) stall_micros: u64,
 }
 
+impl Counters {
+    /// Bytes written to table files.
+    pub(crate) fn written(&self) -> u64 {
+        self.flush_bytes + self.compaction_bytes
+    }
+}
+
+/// How long a wait lasts before it looks around.
+const SLICE: Duration = Duration::from_millis(50);
+/// A compaction makes way for a flush for so many of them: a flush that hangs must not take compaction with it.
+const FLUSH_SLICES: usize = 100;
+
 impl Upkeep {
-    pub(super) fn new(dropped: BTreeMap<TableId, Seq>) -> Self {
+    pub(super) fn new(dropped: BTreeMap<TableId, Seq>, background_bytes_per_second: u64) -> Self {
         Self {
             flushing: Mutex::new(()),
+            ranking: Mutex::new(Ranking::default()),
+            pace: Mutex::new(Pace::new(background_bytes_per_second)),
             state: Mutex::new(State { dropped, ..State::default() }),
             attempted: Condvar::new(),
             released: Condvar::new(),
@@ -168,17 +208,72 @@ impl Upkeep {
         unheld.into_iter().map(|file| file.meta.number).collect()
     }
 
-    pub(super) fn note_flush(&self, files: &[NewFile]) {
+    /// A flush is never held up; what it wrote, compaction has not.
+    pub(super) fn note_flush(&self, files: &[NewFile], now: Duration) {
+        let bytes = files.iter().map(|file| file.meta.bytes).sum::<u64>();
+        self.pace.lock().take(bytes, now);
         let mut state = self.state.lock();
         state.counters.flushes += 1;
-        state.counters.flush_bytes += files.iter().map(|file| file.meta.bytes).sum::<u64>();
+        state.counters.flush_bytes += bytes;
     }
 
-    pub(super) fn note_compaction(&self, job: &Job, files: &[NewFile]) {
+    /// These jobs were done together, and wrote `files`.
+    pub(super) fn note_compaction(&self, jobs: &[&Job], files: &[NewFile]) {
+        let Some(first) = jobs.first() else { return };
+        let bytes = files.iter().map(|file| file.meta.bytes).sum::<u64>();
+        let count = |is: fn(&Job) -> bool| jobs.iter().filter(|job| is(job)).count() as u64;
         let mut state = self.state.lock();
-        state.counters.compactions += 1;
-        state.counters.compaction_bytes_read += job.bytes;
-        state.counters.compaction_bytes += files.iter().map(|file| file.meta.bytes).sum::<u64>();
+        let counters = &mut state.counters;
+        if first.is_join() {
+            counters.joins += jobs.iter().map(|job| job.young.len() as u64).sum::<u64>();
+            return;
+        }
+        counters.compactions += 1;
+        counters.jobs += jobs.len() as u64;
+        counters.partial_jobs += count(|job| job.below.is_some());
+        counters.forced_jobs += count(|job| job.reason == Reason::Sources);
+        counters.compaction_bytes_read += jobs.iter().map(|job| job.bytes).sum::<u64>();
+        counters.compaction_bytes += bytes;
+        match (first.placement, first.reason) {
+            (Placement::Young, _) => counters.young_bytes += bytes,
+            (Placement::Run, Reason::Rest) => counters.rest_bytes += bytes,
+            (Placement::Run, _) => counters.run_bytes += bytes,
+        }
+    }
+
+    /// A job left out so many tombstones.
+    pub(super) fn note_spent(&self, tombstones: u64) {
+        self.state.lock().counters.tombstones_dropped += tombstones;
+    }
+
+    /// A write was held up by what background work has not done yet.
+    pub(super) fn note_stall(&self, time: Duration) {
+        let mut state = self.state.lock();
+        state.counters.stalls += 1;
+        state.counters.stall_micros += u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    }
+
+    /// A flush needs the disk, until the guard is dropped.
+    pub(super) fn flush_begins(&self) -> Flushing<'_> {
+        self.state.lock().flushing += 1;
+        Flushing(self)
+    }
+
+    /// Waits while a flush is under way, and then for `wait`; not much longer once `stops`. Not for ever: whoever calls
+    /// it may hold what a flush waits for.
+    pub(super) fn wait_for_turn(&self, wait: Duration, stops: impl Fn() -> bool) {
+        let mut state = self.state.lock();
+        let mut slices = FLUSH_SLICES;
+        while state.flushing > 0 && slices > 0 && !stops() {
+            self.attempted.wait_for(&mut state, SLICE);
+            slices -= 1;
+        }
+        let mut left = wait;
+        while !left.is_zero() && !stops() {
+            let slice = left.min(SLICE);
+            self.attempted.wait_for(&mut state, slice);
+            left -= slice;
+        }
     }
 
     /// A range was divided, or else two were merged.
@@ -216,7 +311,7 @@ impl Upkeep {
     }
 
     /// Waits for a flush to end, at most for `time`.
-    pub(super) fn pause(&self, time: std::time::Duration) {
+    pub(super) fn pause(&self, time: Duration) {
         let mut state = self.state.lock();
         self.attempted.wait_for(&mut state, time);
     }
@@ -256,6 +351,13 @@ impl Upkeep {
 
     pub(crate) fn counters(&self) -> Counters {
         self.state.lock().counters
+    }
+}
+
+impl Drop for Flushing<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().flushing -= 1;
+        self.0.attempted.notify_all();
     }
 }
 

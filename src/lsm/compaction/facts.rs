@@ -6,16 +6,18 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::manifest::FileEntry;
+use crate::model::Seq;
 use crate::ranges::Reference;
 use crate::sst::{Sst, SstPart};
 
 use super::super::fences::Fences;
+use super::super::outputs::share;
 use super::super::snapshot::Horizon;
 use super::super::{Engine, Env};
 use super::picker::{Facts, Part};
 
 /// See the module.
-pub(super) struct FileFacts<'e> {
+pub(crate) struct FileFacts<'e> {
     env: &'e Env,
     fences: Arc<Fences>,
     horizon: Horizon,
@@ -27,10 +29,23 @@ const FENCES_MAX: usize = 64;
 const HIDDEN_PART: u64 = 4;
 
 impl<'e> FileFacts<'e> {
-    pub(super) fn new(engine: &'e Engine) -> Self {
+    /// With the fences of now.
+    pub(crate) fn new(engine: &'e Engine) -> Self {
         // The horizon first: what it knows is in the view.
         let horizon = engine.horizon();
-        Self { env: &engine.env, fences: Arc::clone(&engine.view.load().fences), horizon }
+        let fences = Arc::clone(&engine.view.load().fences);
+        Self { env: &engine.env, fences, horizon }
+    }
+
+    /// The newest fence that everybody sees; it changes when what fences ask for may have changed.
+    pub(crate) fn fence(&self) -> Seq {
+        let seen = self.fences.iter().filter(|fence| self.horizon.all_see(fence.from));
+        seen.map(|fence| fence.from).max().unwrap_or_default()
+    }
+
+    /// Everybody sees the commits up to here.
+    pub(crate) fn seen_below(&self) -> Seq {
+        self.horizon.oldest()
     }
 
     fn ask<T>(&self, file: &FileEntry, ask: impl FnOnce(&Sst) -> Result<T>) -> Option<T> {
@@ -43,15 +58,21 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
         let meta = &reference.file.meta;
         let is_whole =
             reference.clip.contains(&meta.key_min) && reference.clip.contains(&meta.key_max);
-        let found = if is_whole {
-            None
-        } else {
-            self.ask(&reference.file, |sst| sst.part(&reference.clip))
-        };
         let (bytes, entries, tombstones) = (meta.bytes, meta.entries, meta.tombstones);
-        let SstPart { bytes, entries, tombstones } =
-            found.unwrap_or(SstPart { bytes, entries, tombstones });
-        Part { bytes, entries, tombstones }
+        let whole = SstPart { bytes, entries, tombstones };
+        let is_sized = reference.bytes < bytes;
+        let part = if is_whole || is_sized && tombstones == 0 {
+            whole
+        } else {
+            self.ask(&reference.file, |sst| sst.part(&reference.clip)).unwrap_or(whole)
+        };
+        let SstPart { mut bytes, mut entries, tombstones } = part;
+        if is_sized && !is_whole {
+            // Counted when it was written: better than what an index can tell of a few rows.
+            bytes = reference.bytes;
+            entries = share(meta.entries, reference.bytes, meta.bytes);
+        }
+        Part { bytes, entries, tombstones: tombstones.min(entries) }
     }
 
     fn key_at(&self, reference: &Reference<Arc<FileEntry>>, bytes: u64) -> Option<Box<[u8]>> {

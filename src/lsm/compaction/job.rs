@@ -1,23 +1,33 @@
 //! Carrying out what the picker decided.
 //!
-//! 1. Claim the range, so that no two jobs change it at once.
-//! 2. Merge the inputs, each in its clip and below the job's cut, into new files; a join writes nothing.
-//! 3. Under the install lock, see that the current version still has every input where it was; if a drop took one,
-//!    or a flush put one between them, decline: remove the outputs and forget the job. Else one edit takes the inputs
-//!    out, or clips them to what they have above the cut, and puts the outputs in.
+//! 1. Claim the range, so that no two jobs change it at once. Small ranges that follow and want something, too, are
+//!    claimed with it: one stretch, whose outputs they share.
+//! 2. Merge the inputs of each range, each in its clip and below the job's cut, into new files; a join writes nothing.
+//! 3. Under the install lock, see that the current version still has every input where it was; if a drop took one, or
+//!    a flush put one between them, the range is left out. One edit takes the inputs of the others out, or clips them
+//!    to what they have above the cut, and puts the outputs in. If no range is left, the job is declined: its outputs
+//!    are removed and it is forgotten.
 //!
 //! Invariants
 //! * a tombstone goes only if no source of the range that is older than the inputs can hold its key;
+//! * ranges of a stretch take all their files into the run: the Seqs of a file that they share would otherwise lie
+//!   around those of files that stay;
 //! * an input with damage quarantines its range: the job is not repeated, and everything else goes on.
+//!
+//! Not here: which job (`picker`), which range first (`order`), the edit (`exchange`).
 
+mod exchange;
 #[cfg(all(test, loom))]
 mod models;
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::clock::TICKS_PER_SECOND;
 use crate::error::{ErrorKind, Result};
-use crate::format::edit::{Placement, ReferenceMeta, VersionEdit};
-use crate::format::names::{FileNumber, RangeId};
+use crate::format::edit::Placement;
+use crate::format::names::{FileName, FileNumber, RangeId};
 use crate::format::span::Span;
 use crate::manifest::{FileEntry, Version};
 use crate::model::Seq;
@@ -30,35 +40,43 @@ use super::super::commit::closed;
 use super::super::merge::Merge;
 use super::super::outputs::{Boundaries, Cut, NewFile, Outputs, Retention};
 use super::facts::FileFacts;
-use super::picker::{Facts, JOB_RUN_FILES, Job, Limits, pick};
+use super::order::urgency;
+use super::picker::{Facts, JOB_RUN_FILES, Job, Limits, Reason, pick, sources};
+use exchange::{Exchange, exchange, inputs, older_sources, rests, run_inputs, young_inputs};
 
 type FileRange = Range<Arc<FileEntry>>;
 type FileReference = Reference<Arc<FileEntry>>;
 
+/// A range with less than this is small: it is merged whole, and shares files with its neighbours. As much as a flush
+/// writes before it begins a file at the next range.
+const SMALL_RANGE_BYTES: u64 = 1 << 20;
+/// Ranges in a stretch: their edit stays far below a record's limit.
+const STRETCH_RANGES: usize = 4_096;
+/// Keys that bound the clips of a stretch, together.
+const STRETCH_KEY_BYTES: usize = 2 << 20;
+/// A range into which nothing was written for so long rests.
+const REST_TICKS: u64 = 6 * 3_600 * TICKS_PER_SECOND;
+
+/// What is to be done to one range.
+pub(crate) struct Task {
+    range: Arc<FileRange>,
+    job: Job,
+}
+
 impl Engine {
     /// Runs the most urgent job; false if there is none.
     pub(crate) fn compact_one(&self) -> Result<bool> {
-        let (limits, facts) = (self.limits(), FileFacts::new(self));
-        let candidates: Vec<RangeId> = {
-            let view = self.view.load();
-            let wanting =
-                view.version.ranges().iter().filter(|r| pick(r, &facts, &limits).is_some());
-            wanting.map(|range| range.id).collect()
-        };
+        let limits = self.limits();
         let mut failure = None;
-        for id in candidates {
+        for id in self.wanting(&limits) {
             if self.upkeep.is_quarantined(id) || !self.upkeep.claim(id) {
                 continue;
             }
             // Picked anew under the claim: the range may have changed since.
             let version = Arc::clone(&self.view.load().version);
-            let job = version
-                .ranges()
-                .get(id)
-                .and_then(|range| Some((range, pick(range, &facts, &limits)?)));
-            let job = job.filter(|(range, job)| self.outputs_visible_from(range, job).is_some());
-            let done = job.map(|(range, job)| self.run_job(&version, range, &job));
-            self.upkeep.release(id);
+            let tasks = self.stretch(&version, id, &limits);
+            let done = (!tasks.is_empty()).then(|| self.run_tasks(&tasks));
+            self.release(id, &tasks);
             match done {
                 None => {}
                 // The range is left alone from now on, and the others go on.
@@ -82,85 +100,248 @@ impl Engine {
         Ok(())
     }
 
-    /// Merges all files that a range has now into its run, from left to right.
-    fn compact_range(&self, id: RangeId) -> Result<()> {
-        self.upkeep.claim_waiting(id);
-        let done = self.compact_claimed(id);
-        self.upkeep.release(id);
-        done
-    }
-
-    fn compact_claimed(&self, id: RangeId) -> Result<()> {
-        let (limits, facts) = (self.limits(), FileFacts::new(self));
+    /// Merges all files of each of these ranges; small ones that follow one another together. Requires: they ascend.
+    pub(crate) fn compact_ranges(&self, ids: &[RangeId]) -> Result<()> {
         let version = Arc::clone(&self.view.load().version);
         let horizon = self.horizon();
         let fences = Arc::clone(&self.view.load().fences);
-        let hides_part = |file| fences.hiding_part(file, &horizon).next().is_some();
-        let range = version.ranges().get(id).filter(|range| {
-            is_unmerged(range) || range.references().any(|(_, file)| hides_part(file))
-        });
-        let Some(range) = range else { return Ok(()) };
-        let young: Vec<FileNumber> = range.young.iter().map(|r| r.file.meta.number).collect();
-        let mut from: Box<[u8]> = Box::default();
-        loop {
-            let version = Arc::clone(&self.view.load().version);
-            let range = version.ranges().get(id);
-            let job = range.and_then(|range| {
-                Some((range, Job::whole(range, &facts, &limits, &young, &from)?))
-            });
-            let job = job.filter(|(range, job)| self.outputs_visible_from(range, job).is_some());
-            let Some((range, job)) = job else { return Ok(()) };
-            // It is declined when a drop or a flush was faster: at most a few times in a row.
-            if self.run_job(&version, range, &job)? {
-                match job.below {
-                    Some(below) => from = below,
-                    None => return Ok(()),
-                }
+        let shares = shares(&version);
+        let hidden = |range: &FileRange| {
+            range.references().any(|(_, file)| fences.hiding_part(file, &horizon).next().is_some())
+        };
+        let ranges = ids.iter().filter_map(|id| version.ranges().get(*id));
+        let unmerged = ranges.filter(|range| is_unmerged(range, &shares) || hidden(range));
+        let sizes: Vec<(RangeId, u64)> = unmerged.map(|range| (range.id, range.bytes())).collect();
+        drop((version, shares));
+        let mut sizes = sizes.into_iter().peekable();
+        while let Some((id, bytes)) = sizes.next() {
+            let mut stretch = vec![id];
+            let is_small = |bytes: u64| bytes < SMALL_RANGE_BYTES;
+            while is_small(bytes)
+                && stretch.len() < STRETCH_RANGES
+                && let Some((id, _)) = sizes.next_if(|(_, bytes)| is_small(*bytes))
+            {
+                stretch.push(id);
             }
+            // Everybody who waits for several ranges takes them in the order of their keys.
+            stretch.iter().for_each(|id| self.upkeep.claim_waiting(*id));
+            let done = self.compact_claimed(&stretch);
+            stretch.iter().for_each(|id| self.upkeep.release(*id));
+            done?;
         }
+        Ok(())
     }
 
-    /// Merges all files of each of these ranges.
-    pub(crate) fn compact_ranges(&self, ids: &[RangeId]) -> Result<()> {
-        ids.iter().try_for_each(|id| self.compact_range(*id))
+    /// Merges all files that the ranges have now into their runs, from left to right.
+    fn compact_claimed(&self, ids: &[RangeId]) -> Result<()> {
+        let (limits, facts) = (self.limits(), FileFacts::new(self));
+        let version = Arc::clone(&self.view.load().version);
+        let young = |range: &Arc<FileRange>| {
+            let young = range.young.iter().map(|r| r.file.meta.number);
+            (range.id, young.collect::<Vec<FileNumber>>(), Box::<[u8]>::default())
+        };
+        let ranges = ids.iter().filter_map(|id| version.ranges().get(*id));
+        let mut left: Vec<_> = ranges.map(young).collect();
+        drop(version);
+        while !left.is_empty() {
+            let version = Arc::clone(&self.view.load().version);
+            let task = |(id, young, from): &(RangeId, Vec<FileNumber>, Box<[u8]>)| {
+                let range = version.ranges().get(*id)?;
+                let job = Job::whole(range, &facts, &limits, young, from)?;
+                self.outputs_visible_from(range, &job)?;
+                Some(Task { range: Arc::clone(range), job })
+            };
+            let mut tasks: Vec<Task> = left.iter().filter_map(task).collect();
+            if !tasks.iter().all(|task| self.can_share(task)) {
+                tasks.truncate(1);
+            }
+            if tasks.is_empty() {
+                break;
+            }
+            // It is declined when a drop or a flush was faster: at most a few times in a row.
+            if self.run_tasks(&tasks)? {
+                left.retain_mut(|(id, _, from)| {
+                    let Some(task) = tasks.iter().find(|task| task.range.id == *id) else {
+                        return true;
+                    };
+                    let below = task.job.below.clone();
+                    below.map(|below| *from = below).is_some()
+                });
+            }
+        }
+        Ok(())
     }
 
     fn limits(&self) -> Limits {
-        let bytes = self.env.options.run_file_bytes;
+        let facts = FileFacts::new(self);
+        let options = &self.env.options;
+        let bytes = options.run_file_bytes;
+        let now = self.env.clock.now();
+        let age = u64::try_from(options.tombstone_age.as_nanos() / 100).unwrap_or(u64::MAX);
+        let aged_below = if age == 0 { Seq::ZERO } else { Seq(now.saturating_sub(age)) };
+        let rests = options.compress_at_rest && cfg!(feature = "zstd");
         Limits {
             run_file_bytes_min: bytes / 4,
             run_file_bytes_max: bytes,
             job_bytes_max: bytes.saturating_mul(JOB_RUN_FILES),
+            aged_below,
+            seen_below: facts.seen_below(),
+            fence: facts.fence(),
+            rests_below: if rests { Seq(now.saturating_sub(REST_TICKS)) } else { Seq::ZERO },
             ..Limits::default()
         }
     }
 
+    /// Reads a second of a range.
+    fn heat(&self, _range: RangeId) -> u64 {
+        0
+    }
+
+    /// Ranges that something is to be done to, the most urgent first, then in the order of keys.
+    fn wanting(&self, limits: &Limits) -> Vec<RangeId> {
+        let version = Arc::clone(&self.view.load().version);
+        let (ranges, facts) = (version.ranges(), FileFacts::new(self));
+        let mut wanting = Vec::new();
+        for range in ranges.iter() {
+            let known = self.upkeep.ranking.lock().standing(range, limits);
+            let urgency = known.unwrap_or_else(|| {
+                let job = pick(range, &facts, limits);
+                let found = job.map(|job| urgency(&job, sources(range), self.heat(range.id)));
+                self.upkeep.ranking.lock().learn(range, limits, found);
+                found
+            });
+            wanting.extend(urgency.map(|urgency| (Reverse(urgency), range.id)));
+        }
+        self.upkeep.ranking.lock().forget(ranges.len(), |id| ranges.get(id).is_some());
+        wanting.sort_by_key(|(urgency, _)| *urgency);
+        wanting.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// What is to be done to `range`. A small one is merged whole, for it shares its files then.
+    fn task(&self, range: &Arc<FileRange>, limits: &Limits) -> Option<Task> {
+        let facts = FileFacts::new(self);
+        let mut job = pick(range, &facts, limits)?;
+        if range.bytes() < SMALL_RANGE_BYTES && !job.is_join() {
+            let young: Vec<FileNumber> = range.young.iter().map(|r| r.file.meta.number).collect();
+            let whole = Job::whole(range, &facts, limits, &young, &[]);
+            // A part of it would not be what was picked.
+            if let Some(whole) = whole.filter(|whole| whole.below.is_none()) {
+                job = Job { reason: job.reason, ..whole };
+            }
+        }
+        self.outputs_visible_from(range, &job)?;
+        Some(Task { range: Arc::clone(range), job })
+    }
+
+    /// True if an edit for several ranges may hold it: nothing is left of the range that the Seqs of another range's
+    /// files could lie around, and all readers see all of it.
+    fn can_share(&self, task: &Task) -> bool {
+        let Task { range, job } = task;
+        let is_small = range.bytes() < SMALL_RANGE_BYTES && job.takes_all_of(range);
+        let is_seen = || self.outputs_visible_from(range, job) == Some(Seq::ZERO);
+        job.is_join() || is_small && is_seen()
+    }
+
+    /// The task of range `id`, which is claimed, and of small ranges that follow it, which are claimed here.
+    fn stretch(&self, version: &Version, id: RangeId, limits: &Limits) -> Vec<Task> {
+        let ranges = version.ranges();
+        let first = ranges.get(id).and_then(|range| self.task(range, limits));
+        let Some(first) = first else { return Vec::new() };
+        let mut tasks = vec![first];
+        if !self.can_share(&tasks[0]) {
+            return tasks;
+        }
+        let at = ranges.position(id, 0).unwrap_or(ranges.len());
+        let (mut bytes, mut keys) = (tasks[0].job.bytes, 0);
+        for range in ranges.iter().skip(at + 1) {
+            if tasks.len() >= STRETCH_RANGES
+                || bytes >= limits.job_bytes_max
+                || keys >= STRETCH_KEY_BYTES
+            {
+                break;
+            }
+            let known = self.upkeep.ranking.lock().standing(range, limits);
+            let needs_nothing = known.is_some_and(|urgency| urgency.is_none());
+            if needs_nothing || self.upkeep.is_quarantined(range.id) || !self.upkeep.claim(range.id)
+            {
+                continue;
+            }
+            let is_alike = |task: &Task| {
+                let is_rest = |task: &Task| task.job.reason == Reason::Rest;
+                let (first, is_join) = (&tasks[0], task.job.is_join());
+                first.job.is_join() == is_join
+                    && is_rest(first) == is_rest(task)
+                    && self.can_share(task)
+            };
+            match self.task(range, limits).filter(is_alike) {
+                Some(task) => {
+                    bytes += task.job.bytes;
+                    let lows = task.range.references().map(|(_, file)| 2 * file.clip.low.len());
+                    keys += lows.sum::<usize>();
+                    tasks.push(task);
+                }
+                None => self.upkeep.release(range.id),
+            }
+        }
+        tasks
+    }
+
+    fn release(&self, id: RangeId, tasks: &[Task]) {
+        self.upkeep.release(id);
+        let others = tasks.iter().map(|task| task.range.id).filter(|other| *other != id);
+        others.for_each(|id| self.upkeep.release(id));
+    }
+
     /// False if the job was declined.
-    fn run_job(&self, version: &Version, range: &FileRange, job: &Job) -> Result<bool> {
+    fn run_tasks(&self, tasks: &[Task]) -> Result<bool> {
         let _work = self.upkeep.work()?;
-        let files = self.write_job(version, range, job)?;
-        self.end_job(range, job, &files)
+        let files = self.write_tasks(tasks)?;
+        self.end_tasks(tasks, &files)
     }
 
     /// Steps 1 and 2: the outputs, which nothing names yet.
-    fn write_job(&self, version: &Version, range: &FileRange, job: &Job) -> Result<Vec<NewFile>> {
-        let written = if job.is_join() { Ok(Vec::new()) } else { self.merge(version, range, job) };
-        written.inspect_err(|error| {
-            if error.kind() == ErrorKind::Corruption {
-                self.upkeep.quarantine(range.id, error.clone());
-            }
-        })
+    fn write_tasks(&self, tasks: &[Task]) -> Result<Vec<NewFile>> {
+        let Some(Task { job, .. }) = tasks.first().filter(|task| !task.job.is_join()) else {
+            return Ok(Vec::new());
+        };
+        let options = &self.env.options;
+        let (file_bytes, codec) = match job.placement {
+            Placement::Run if job.reason == Reason::Rest => (options.run_file_bytes, Codec::Zstd),
+            Placement::Run => (options.run_file_bytes, options.codec_run),
+            // One young file stays one source.
+            Placement::Young => (u64::MAX, Codec::None),
+        };
+        // A range alone has its files for itself.
+        let cut = Cut { file_bytes, boundary_bytes: SMALL_RANGE_BYTES };
+        let boundaries = Boundaries::of(tasks.iter().map(|task| &task.range));
+        let mut outputs = Outputs::new(self, cut, codec, boundaries);
+        for task in tasks {
+            self.merge(task, &mut outputs).inspect_err(|error| {
+                if error.kind() == ErrorKind::Corruption {
+                    self.upkeep.quarantine(task.range.id, error.clone());
+                }
+            })?;
+        }
+        let spent = outputs.spent;
+        let mut files = outputs.finish()?;
+        // Snapshots only go meanwhile: what the job could be picked for still holds.
+        let visible_from = tasks.iter().map(|t| self.outputs_visible_from(&t.range, &t.job));
+        let visible_from = visible_from.flatten().max().unwrap_or_default();
+        files.iter_mut().for_each(|file| file.meta.visible_from = visible_from);
+        self.upkeep.note_spent(spent);
+        Ok(files)
     }
 
     /// Step 3: false if the job is declined.
-    fn end_job(&self, range: &FileRange, job: &Job, files: &[NewFile]) -> Result<bool> {
-        let installed = self.install_job(range, job, files);
+    fn end_tasks(&self, tasks: &[Task], files: &[NewFile]) -> Result<bool> {
+        let installed = self.install_tasks(tasks, files);
         match &installed {
             Ok(true) => {
-                self.upkeep.note_compaction(job, files);
+                let jobs: Vec<&Job> = tasks.iter().map(|task| &task.job).collect();
+                self.upkeep.note_compaction(&jobs, files);
             }
             // Nothing names the outputs.
-            Ok(false) => self.discard_outputs(files),
+            Ok(false) => self.discard(files.iter().map(|file| file.meta.number)),
             Err(error) => self.discard_files(files, error),
         }
         installed
@@ -170,8 +351,7 @@ impl Engine {
 /// A job between its two halves: outputs that are written, and that nothing names yet.
 #[cfg(feature = "sim")]
 pub(crate) struct Compaction {
-    range: Arc<FileRange>,
-    job: Job,
+    tasks: Vec<Task>,
     files: Vec<NewFile>,
 }
 
@@ -180,33 +360,36 @@ pub(crate) struct Compaction {
 impl Engine {
     /// Picks and claims the most urgent job, and writes its outputs.
     pub(crate) fn begin_compaction(&self) -> Result<Option<Compaction>> {
-        let (limits, facts) = (self.limits(), FileFacts::new(self));
-        let version = Arc::clone(&self.view.load().version);
-        let picked = version.ranges().iter().find_map(|range| {
-            let is_free = !self.upkeep.is_quarantined(range.id);
-            let job = pick(range, &facts, &limits).filter(|_| is_free)?;
-            self.outputs_visible_from(range, &job).map(|_| (range, job))
-        });
-        let Some((range, job)) = picked else { return Ok(None) };
-        if !self.upkeep.claim(range.id) {
+        let limits = self.limits();
+        let wanting = self.wanting(&limits).into_iter();
+        let Some(id) = wanting.into_iter().find(|id| !self.upkeep.is_quarantined(*id)) else {
+            return Ok(None);
+        };
+        if !self.upkeep.claim(id) {
             return Ok(None);
         }
-        let written = self.write_job(&version, range, &job);
-        let files = written.inspect_err(|_| self.upkeep.release(range.id))?;
-        Ok(Some(Compaction { range: Arc::clone(range), job, files }))
+        let version = Arc::clone(&self.view.load().version);
+        let tasks = self.stretch(&version, id, &limits);
+        if tasks.is_empty() {
+            self.upkeep.release(id);
+            return Ok(None);
+        }
+        let files = self.write_tasks(&tasks).inspect_err(|_| self.release(id, &tasks))?;
+        Ok(Some(Compaction { tasks, files }))
     }
 
     /// False if it was declined.
     pub(crate) fn finish_compaction(&self, compaction: &Compaction) -> Result<bool> {
-        let Compaction { range, job, files } = compaction;
-        let ended = self.end_job(range, job, files);
-        self.upkeep.release(range.id);
+        let Compaction { tasks, files } = compaction;
+        let ended = self.end_tasks(tasks, files);
+        tasks.iter().for_each(|task| self.upkeep.release(task.range.id));
         ended
     }
 }
 
 impl Engine {
-    fn merge(&self, version: &Version, range: &FileRange, job: &Job) -> Result<Vec<NewFile>> {
+    fn merge(&self, task: &Task, outputs: &mut Outputs<'_>) -> Result<()> {
+        let Task { range, job } = task;
         let below = Span::new(&[], job.below.as_deref());
         let taken = |input: &FileReference| {
             let clip = input.clip.intersect(&below)?;
@@ -222,19 +405,7 @@ impl Engine {
         let fences = Arc::clone(&self.view.load().fences);
         let retention =
             Retention::new(horizon, dead, holds_older).with_fences(&fences, &range.span);
-        let (file_bytes, codec) = match job.placement {
-            Placement::Run => (self.env.options.run_file_bytes, self.env.options.codec_run),
-            // One young file stays one source.
-            Placement::Young => (u64::MAX, Codec::None),
-        };
-        debug_assert!(version.ranges().get(range.id).is_some(), "the job was picked from it");
-        let cut = Cut { file_bytes, boundary_bytes: u64::MAX };
-        // Snapshots only go meanwhile: what the job could be picked for still holds.
-        let visible_from = self.outputs_visible_from(range, job).unwrap_or_default();
-        let outputs = Outputs::new(self, cut, codec, Boundaries::default());
-        let mut files = outputs.write(entries, retention, || self.make_way())?;
-        files.iter_mut().for_each(|file| file.meta.visible_from = visible_from);
-        Ok(files)
+        outputs.write(entries, retention, |bytes| self.make_way(bytes))
     }
 
     /// From which Seq on readers may see what the job makes; `None` if snapshots would see of it either too much or
@@ -249,8 +420,13 @@ impl Engine {
         inputs(range, job).all(is_later).then_some(from)
     }
 
-    /// A long job ends early when the database is closed, or when nothing can be installed any more.
-    fn make_way(&self) -> Result<()> {
+    /// A long job ends early when the database is closed, or when nothing can be installed any more; it waits while a
+    /// flush needs the disk, and for its share of bytes.
+    fn make_way(&self, written: u64) -> Result<()> {
+        let wait = self.upkeep.pace.lock().take(written, self.env.clock.monotonic());
+        if self.executor.is_threaded() {
+            self.upkeep.wait_for_turn(wait, || self.executor.is_stopping());
+        }
         if self.executor.is_stopping() {
             return Err(closed());
         }
@@ -261,132 +437,50 @@ impl Engine {
     }
 
     /// False if the version no longer has the inputs.
-    fn install_job(&self, range: &FileRange, job: &Job, files: &[NewFile]) -> Result<bool> {
+    fn install_tasks(&self, tasks: &[Task], files: &[NewFile]) -> Result<bool> {
         let facts = FileFacts::new(self);
-        let rests = rests(range, job, |reference| facts.part(reference).bytes);
+        let rest_of = |task: &Task| rests(&task.range, &task.job, |rest| facts.part(rest).bytes);
+        let rests: Vec<_> = tasks.iter().flat_map(rest_of).collect();
         let mut manifest = self.install.lock();
         let version = Arc::clone(manifest.version());
-        let exchanged = exchange(&version, range, job, files, &rests);
-        let Some((edit, gone)) = exchanged else { return Ok(false) };
+        let Some(exchanged) = exchange(&version, tasks, files, &rests) else { return Ok(false) };
+        let Exchange { edit, gone, unused } = exchanged;
         let version = self.append_edit(&mut manifest, &edit)?;
         self.change_view(|view| view.with_version(&version, None));
+        drop(manifest);
         if !planted!("merged-files-stay") {
             self.upkeep.retire(gone);
         }
+        self.discard(unused);
         Ok(true)
     }
 
-    fn discard_outputs(&self, files: &[NewFile]) {
-        for file in files {
-            self.env.discard(crate::format::names::FileName::Sst(file.meta.number));
-        }
+    /// Removes outputs that nothing names.
+    fn discard(&self, files: impl IntoIterator<Item = FileNumber>) {
+        files.into_iter().for_each(|file| self.env.discard(FileName::Sst(file)));
     }
 }
 
-/// True if a file joined the run since the job was picked, between keys of its inputs that no young file covers.
-fn joined_meanwhile(picked: &FileRange, now: &FileRange, job: &Job, files: &[NewFile]) -> bool {
-    let is_new = |file: &FileReference| {
-        !picked.references().any(|(_, known)| Arc::ptr_eq(&known.file, &file.file))
-    };
-    let outputs = files.iter().map(|file| Span::inclusive(&file.meta.key_min, &file.meta.key_max));
-    let joins = inputs(picked, job).filter(|_| job.is_join()).map(|input| input.clip.clone());
-    outputs.chain(joins).any(|span| now.run_in(&span).iter().any(is_new))
+/// How many bytes of each file ranges count as theirs.
+fn shares(version: &Version) -> BTreeMap<FileNumber, u64> {
+    let mut shares = BTreeMap::new();
+    for range in version.ranges().iter() {
+        for (_, reference) in range.references() {
+            *shares.entry(reference.file.meta.number).or_default() += reference.bytes;
+        }
+    }
+    shares
 }
 
-/// True if merging everything would make less of it: young files, or files of which only a part counts here.
-fn is_unmerged(range: &FileRange) -> bool {
+/// True if merging everything would make less of it: young files, tombstones, or files of which a part counts nowhere.
+fn is_unmerged(range: &FileRange, shares: &BTreeMap<FileNumber, u64>) -> bool {
     let is_part = |file: &FileReference| {
         let meta = &file.file.meta;
-        !(file.clip.contains(&meta.key_min) && file.clip.contains(&meta.key_max))
+        let is_whole = file.clip.contains(&meta.key_min) && file.clip.contains(&meta.key_max);
+        let counted = shares.get(&meta.number).copied().unwrap_or_default();
+        // Shares are estimates.
+        !is_whole && counted < meta.bytes - meta.bytes / 16
     };
     let has_spent = |file: &FileReference| file.file.meta.tombstones > 0;
     !range.young.is_empty() || range.run.iter().any(|file| is_part(file) || has_spent(file))
-}
-
-/// The edit that takes the inputs out and puts the outputs in, and the files that nothing references after it;
-/// `None` if `version` no longer has every input where the job found it, or something new lies where the outputs go.
-fn exchange(
-    version: &Version,
-    range: &FileRange,
-    job: &Job,
-    files: &[NewFile],
-    rests: &[ReferenceMeta],
-) -> Option<(VersionEdit, Vec<Arc<FileEntry>>)> {
-    let now = version.ranges().get(range.id)?;
-    let stands = |(placement, input): (Placement, &FileReference)| {
-        now.references().any(|(at, reference)| {
-            at == placement
-                && reference.clip == input.clip
-                && Arc::ptr_eq(&reference.file, &input.file)
-        })
-    };
-    let young = young_inputs(range, job).map(|input| (Placement::Young, input));
-    let run = run_inputs(range, job).map(|input| (Placement::Run, input));
-    let declined = !young.chain(run).all(stands) || joined_meanwhile(range, now, job, files);
-    if declined && !planted!("install-unchecked") {
-        return None;
-    }
-    let mut edit = VersionEdit::default();
-    for input in inputs(range, job) {
-        edit.remove_references.push((range.id, input.file.meta.number));
-        if job.is_join() {
-            let (file, clip) = (input.file.meta.number, input.clip.clone());
-            let placement = Placement::Run;
-            let (range, bytes) = (range.id, input.bytes_meta());
-            edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes });
-        }
-    }
-    edit.add_references.extend_from_slice(rests);
-    for file in files {
-        let keys = Span::inclusive(&file.meta.key_min, &file.meta.key_max);
-        let Some(clip) = range.span.intersect(&keys) else { continue };
-        let (range, file, placement) = (range.id, file.meta.number, job.placement);
-        edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes: None });
-    }
-    edit.add_files = files.iter().map(|file| file.meta.clone()).collect();
-    let gone = version.unreferenced_after(&edit);
-    edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
-    Some((edit, gone))
-}
-
-/// What is left of inputs that the job took only below its cut: the same files where they were, clipped.
-fn rests(
-    range: &FileRange,
-    job: &Job,
-    bytes: impl Fn(&FileReference) -> u64,
-) -> Vec<ReferenceMeta> {
-    let Some(below) = &job.below else { return Vec::new() };
-    let above = Span::new(below, None);
-    let rest = |placement: Placement, input: &FileReference| {
-        let meta = &input.file.meta;
-        let keys = Span::inclusive(&meta.key_min, &meta.key_max);
-        let clip = input.clip.intersect(&above)?.intersect(&keys)?;
-        let rest = FileReference::new(Arc::clone(&input.file), clip, None);
-        let bytes = Some(bytes(&rest));
-        let (range, file, clip) = (range.id, meta.number, rest.clip);
-        Some(ReferenceMeta { range, file, placement, clip, bytes })
-    };
-    let young = young_inputs(range, job).filter_map(|input| rest(Placement::Young, input));
-    young.chain(run_inputs(range, job).filter_map(|input| rest(Placement::Run, input))).collect()
-}
-
-fn young_inputs<'a>(range: &'a FileRange, job: &'a Job) -> impl Iterator<Item = &'a FileReference> {
-    range.young.iter().filter(|file| job.young.contains(&file.file.meta.number))
-}
-
-fn run_inputs<'a>(range: &'a FileRange, job: &'a Job) -> impl Iterator<Item = &'a FileReference> {
-    range.run.iter().filter(|file| job.run.contains(&file.file.meta.number))
-}
-
-fn inputs<'a>(range: &'a FileRange, job: &'a Job) -> impl Iterator<Item = &'a FileReference> {
-    young_inputs(range, job).chain(run_inputs(range, job))
-}
-
-/// The clips of what may hold older versions than the inputs: young files behind the last one, and the rest of the run.
-fn older_sources(range: &FileRange, job: &Job) -> Vec<Span> {
-    let is_input = |file: FileNumber| job.young.contains(&file) || job.run.contains(&file);
-    let oldest = range.young.iter().rposition(|file| is_input(file.file.meta.number));
-    let behind = range.young.iter().skip(oldest.map_or(0, |at| at + 1));
-    let rest = behind.chain(&range.run).filter(|file| !is_input(file.file.meta.number));
-    rest.map(|file| file.clip.clone()).collect()
 }

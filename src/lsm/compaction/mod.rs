@@ -2,4 +2,5 @@
 
 mod facts;
 pub(crate) mod job;
+pub(super) mod order;
 pub(super) mod picker;

@@ -49,6 +49,8 @@ pub(crate) struct Limits {
     pub(crate) aged_below: Seq,
     /// Everybody sees the commits up to here.
     pub(crate) seen_below: Seq,
+    /// The newest fence: when there is another one, what was found out about ranges is asked again.
+    pub(crate) fence: Seq,
     /// A run whose newest commit is at or below this rests, if nothing young lies over it; zero: none does.
     pub(crate) rests_below: Seq,
 }
@@ -75,6 +77,7 @@ impl Default for Limits {
             job_bytes_max: JOB_RUN_FILES * (64 << 20),
             aged_below: Seq::ZERO,
             seen_below: Seq::ZERO,
+            fence: Seq::ZERO,
             rests_below: Seq::ZERO,
         }
     }
@@ -212,6 +215,13 @@ impl Job {
     /// True if nothing is read or written.
     pub(crate) fn is_join(&self) -> bool {
         self.action == Action::Join
+    }
+
+    /// True if everything that `range` has goes into its run.
+    pub(crate) fn takes_all_of<F: RangeFile>(&self, range: &Range<F>) -> bool {
+        let count = self.young.len() + self.run.len();
+        let is_all = self.below.is_none() && count == range.references().count();
+        is_all && self.placement == Placement::Run && !self.is_join()
     }
 
     /// The young files `young`, and the run from key `from` on, into the run; as much of that as a job may read.

@@ -8,10 +8,10 @@ use loom::thread;
 use super::super::picker::{Action, Reason};
 use super::*;
 use crate::codec::HashSeed;
-use crate::format::edit::{Identity, RangeMeta};
+use crate::format::edit::{Identity, RangeMeta, ReferenceMeta, VersionEdit};
 use crate::format::file_meta::FileMeta;
 use crate::format::names::{FileId, TableId};
-use crate::model::Seq;
+use crate::lsm::outputs::Part;
 use crate::sync::{Mutex, check_model};
 
 const RANGE: RangeId = RangeId(1);
@@ -84,7 +84,10 @@ fn merge_of(young: [u64; 2], placement: Placement, output: u64) -> (Job, NewFile
         below: None,
         bytes: 2000,
     };
-    (job, NewFile { meta: file(output, (older, newer)), parts: Vec::new() })
+    let meta = file(output, (older, newer));
+    let (low, high) = (meta.key_min.clone(), meta.key_max.clone());
+    let parts = vec![Part { low, high, bytes: meta.bytes }];
+    (job, NewFile { meta, parts })
 }
 
 /// Which commits the files hold together, ascending.
@@ -96,15 +99,16 @@ fn commits(version: &Version) -> Vec<u64> {
     all
 }
 
-fn range(version: &Version) -> &FileRange {
-    version.ranges().get(RANGE).unwrap()
+fn range(version: &Version) -> Arc<FileRange> {
+    Arc::clone(version.ranges().get(RANGE).unwrap())
 }
 
 /// As `install_job`: in the version as it is now, or not at all.
 fn install(current: &Mutex<Arc<Version>>, picked: &Version, job: &Job, files: &[NewFile]) -> bool {
     let mut current = current.lock();
-    let Some((edit, _)) = exchange(&current, range(picked), job, files, &[]) else { return false };
-    let next = current.apply(&edit).unwrap();
+    let task = Task { range: range(picked), job: job.clone() };
+    let Some(exchanged) = exchange(&current, &[task], files, &[]) else { return false };
+    let next = current.apply(&exchanged.edit).unwrap();
     *current = Arc::new(next);
     true
 }

@@ -1,0 +1,156 @@
+//! The edit that installs what jobs wrote: pure, from the version as it is now.
+//!
+//! Invariants
+//! * a range gets of an output what was written for it and nothing else: its clip are the parts that lie in its span;
+//! * a range that changed meanwhile gets nothing, and its inputs stay; the others do not mind;
+//! * an output that no range references is not named.
+
+use std::sync::Arc;
+
+use crate::format::edit::{Placement, ReferenceMeta, VersionEdit};
+use crate::format::names::FileNumber;
+use crate::format::span::Span;
+use crate::manifest::{FileEntry, Version};
+use crate::planted::planted;
+
+use super::super::super::outputs::NewFile;
+use super::super::picker::Job;
+use super::{FileRange, FileReference, Task};
+
+/// What became of a set of jobs.
+pub(super) struct Exchange {
+    pub(super) edit: VersionEdit,
+    /// Files that nothing references after the edit.
+    pub(super) gone: Vec<Arc<FileEntry>>,
+    /// Outputs that the edit does not name.
+    pub(super) unused: Vec<FileNumber>,
+}
+
+/// Takes the inputs out and puts the outputs in; `None` if `version` no longer has the inputs of any task where it was
+/// picked, or something new lies where its outputs go. `rests` are of all tasks.
+pub(super) fn exchange(
+    version: &Version,
+    tasks: &[Task],
+    files: &[NewFile],
+    rests: &[ReferenceMeta],
+) -> Option<Exchange> {
+    let mut edit = VersionEdit::default();
+    let mut stands = false;
+    for Task { range, job } in tasks {
+        let outputs = outputs(range, job, files);
+        let now = version.ranges().get(range.id);
+        let declined = now.is_none_or(|now| has_changed(range, now, job, &outputs));
+        if declined && (now.is_none() || !planted!("install-unchecked")) {
+            continue;
+        }
+        stands = true;
+        for input in inputs(range, job) {
+            edit.remove_references.push((range.id, input.file.meta.number));
+            if job.is_join() {
+                let (file, clip) = (input.file.meta.number, input.clip.clone());
+                let (range, bytes, placement) = (range.id, input.bytes_meta(), Placement::Run);
+                edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes });
+            }
+        }
+        edit.add_references.extend(rests.iter().filter(|rest| rest.range == range.id).cloned());
+        edit.add_references.extend(outputs);
+    }
+    let is_named = |file: &NewFile| {
+        edit.add_references.iter().any(|reference| reference.file == file.meta.number)
+    };
+    let (named, unused): (Vec<&NewFile>, Vec<&NewFile>) = files.iter().partition(|f| is_named(f));
+    let unused = unused.into_iter().map(|file| file.meta.number).collect();
+    edit.add_files = named.into_iter().map(|file| file.meta.clone()).collect();
+    let gone = version.unreferenced_after(&edit);
+    edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
+    stands.then_some(Exchange { edit, gone, unused })
+}
+
+/// What was written for `range`.
+fn outputs(range: &FileRange, job: &Job, files: &[NewFile]) -> Vec<ReferenceMeta> {
+    let reference = |file: &NewFile| {
+        let mut parts = file.parts.iter().filter(|part| range.span.contains(&part.low));
+        let first = parts.next()?;
+        let (mut high, mut bytes) = (&first.high, first.bytes);
+        for part in parts {
+            (high, bytes) = (&part.high, bytes + part.bytes);
+        }
+        let clip = range.span.intersect(&Span::inclusive(&first.low, high))?;
+        let bytes = (bytes < file.meta.bytes).then_some(bytes);
+        let (range, file, placement) = (range.id, file.meta.number, job.placement);
+        Some(ReferenceMeta { range, file, placement, clip, bytes })
+    };
+    files.iter().filter_map(reference).collect()
+}
+
+/// True if an input of the job is no longer where it was, or a file joined the run since the job was picked, between
+/// keys of its inputs that no young file covers.
+fn has_changed(picked: &FileRange, now: &FileRange, job: &Job, outputs: &[ReferenceMeta]) -> bool {
+    let stands = |(placement, input): (Placement, &FileReference)| {
+        now.references().any(|(at, reference)| {
+            at == placement
+                && reference.clip == input.clip
+                && Arc::ptr_eq(&reference.file, &input.file)
+        })
+    };
+    let young = young_inputs(picked, job).map(|input| (Placement::Young, input));
+    let run = run_inputs(picked, job).map(|input| (Placement::Run, input));
+    let is_new = |file: &FileReference| {
+        !picked.references().any(|(_, known)| Arc::ptr_eq(&known.file, &file.file))
+    };
+    let joins = inputs(picked, job).filter(|_| job.is_join()).map(|input| &input.clip);
+    let mut spans = outputs.iter().map(|output| &output.clip).chain(joins);
+    !young.chain(run).all(stands) || spans.any(|span| now.run_in(span).iter().any(is_new))
+}
+
+/// What is left of inputs that a job takes only below its cut: the same files where they were, clipped; `bytes` says
+/// about how much of the file that is.
+pub(super) fn rests(
+    range: &FileRange,
+    job: &Job,
+    bytes: impl Fn(&FileReference) -> u64,
+) -> Vec<ReferenceMeta> {
+    let Some(below) = &job.below else { return Vec::new() };
+    let above = Span::new(below, None);
+    let rest = |placement: Placement, input: &FileReference| {
+        let meta = &input.file.meta;
+        let keys = Span::inclusive(&meta.key_min, &meta.key_max);
+        let clip = input.clip.intersect(&above)?.intersect(&keys)?;
+        let rest = FileReference::new(Arc::clone(&input.file), clip, None);
+        let bytes = Some(bytes(&rest));
+        let (range, file, clip) = (range.id, meta.number, rest.clip);
+        Some(ReferenceMeta { range, file, placement, clip, bytes })
+    };
+    let young = young_inputs(range, job).filter_map(|input| rest(Placement::Young, input));
+    young.chain(run_inputs(range, job).filter_map(|input| rest(Placement::Run, input))).collect()
+}
+
+pub(super) fn young_inputs<'a>(
+    range: &'a FileRange,
+    job: &'a Job,
+) -> impl Iterator<Item = &'a FileReference> {
+    range.young.iter().filter(|file| job.young.contains(&file.file.meta.number))
+}
+
+pub(super) fn run_inputs<'a>(
+    range: &'a FileRange,
+    job: &'a Job,
+) -> impl Iterator<Item = &'a FileReference> {
+    range.run.iter().filter(|file| job.run.contains(&file.file.meta.number))
+}
+
+pub(super) fn inputs<'a>(
+    range: &'a FileRange,
+    job: &'a Job,
+) -> impl Iterator<Item = &'a FileReference> {
+    young_inputs(range, job).chain(run_inputs(range, job))
+}
+
+/// The clips of what may hold older versions than the inputs: young files behind the last one, and the rest of the run.
+pub(super) fn older_sources(range: &FileRange, job: &Job) -> Vec<Span> {
+    let is_input = |file: FileNumber| job.young.contains(&file) || job.run.contains(&file);
+    let oldest = range.young.iter().rposition(|file| is_input(file.file.meta.number));
+    let behind = range.young.iter().skip(oldest.map_or(0, |at| at + 1));
+    let rest = behind.chain(&range.run).filter(|file| !is_input(file.file.meta.number));
+    rest.map(|file| file.clip.clone()).collect()
+}

@@ -1,0 +1,76 @@
+//! How fast background work may write: a bucket that fills with time and is emptied by bytes. Pure: time is a number
+//! passed in.
+//!
+//! Invariants
+//! * over any time no more is let through than the rate and one bucket allow, but for what is never held up (flushes);
+//! * a bucket holds what [`BURST`] lets in: a pause is not made up for by a burst that commits would feel.
+
+use std::time::Duration;
+
+/// What the bucket holds at most, as time.
+const BURST: Duration = Duration::from_millis(250);
+
+/// Bytes a second, and where the bucket stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    bytes_per_second: u64,
+    /// What was taken is paid for at this time.
+    paid_until: Duration,
+}
+
+impl Pace {
+    /// No limit if `bytes_per_second` is zero.
+    pub(super) fn new(bytes_per_second: u64) -> Self {
+        Self { bytes_per_second, paid_until: Duration::ZERO }
+    }
+
+    /// Takes `bytes` at time `now`; says how long to wait before taking more.
+    pub(super) fn take(&mut self, bytes: u64, now: Duration) -> Duration {
+        if self.bytes_per_second == 0 {
+            return Duration::ZERO;
+        }
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);
+        let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let from = self.paid_until.max(now.saturating_sub(BURST));
+        self.paid_until = from.saturating_add(cost);
+        self.paid_until.saturating_sub(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn no_limit_never_waits() {
+        assert_eq!(Pace::new(0).take(u64::MAX, at(0)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_quarter_of_a_second_is_free_and_the_rest_is_waited_for() {
+        let mut pace = Pace::new(100 * MIB);
+        assert_eq!(pace.take(25 * MIB, at(1_000)), Duration::ZERO);
+        assert_eq!(pace.take(10 * MIB, at(1_000)), at(100));
+        assert_eq!(pace.take(10 * MIB, at(1_100)), at(100));
+        // A long pause fills one bucket, not more.
+        assert_eq!(pace.take(35 * MIB, at(60_000)), at(100));
+    }
+
+    #[test]
+    fn who_waits_as_told_keeps_to_the_rate() {
+        let mut pace = Pace::new(10 * MIB);
+        let (mut now, mut bytes) = (at(5_000), 0);
+        while now < at(25_000) {
+            bytes += 300_000;
+            now += pace.take(300_000, now);
+        }
+        assert!(bytes <= 10 * MIB * 20 + 10 * MIB / 4 + 300_000, "{bytes}");
+        assert!(bytes >= 10 * MIB * 20, "{bytes}");
+    }
+}

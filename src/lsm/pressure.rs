@@ -1,0 +1,100 @@
+//! How much a writer is slowed so that background work keeps up: pure functions of what waits to be done.
+//!
+//! Invariants
+//! * nothing waits, no delay: a range is slowed by its own files only, and everybody by memory only when it is nearly
+//!   used up;
+//! * delays grow steadily, from nothing, with what waits, and end at [`DELAY_MAX`]: no cliff.
+//!
+//! Why squares: at the beginning a backlog is mostly a burst that background work takes care of; the more of the
+//! way is gone, the closer the writer must come to the pace of the disk.
+//!
+//! Not here: waiting (`background`), counting (`upkeep`).
+
+use std::time::Duration;
+
+/// The longest delay of a write for what it touches. A single writer gets as slow as a disk of 2 MB/s with writes of
+/// 32 KiB, and four of these still stay below 50 ms.
+pub(super) const DELAY_MAX: Duration = Duration::from_millis(12);
+/// Up to so many files over one another compaction is at rest, or about to begin.
+pub(super) const SOURCES_FREE: usize = 8;
+/// From so many on a range is slowed by all of [`DELAY_MAX`]: reads cost three times what they should.
+pub(super) const SOURCES_FULL: usize = 24;
+/// Up to so many memtables of young bytes in a range are the normal work of tiers.
+const DEBT_FREE_MEMTABLES: u64 = 8;
+/// From so many on compaction is minutes behind.
+const DEBT_FULL_MEMTABLES: u64 = 40;
+/// Of the memory for memtables, in 1/1000: one is filling and one being flushed.
+const MEMORY_FREE: u64 = 700;
+const MEMORY_FULL: u64 = 1_000;
+
+/// The delay of a write to a range in which `sources` files lie over the key, and `debt` bytes of young files wait.
+pub(super) fn range_delay(sources: usize, debt: u64, memtable_bytes: u64) -> Duration {
+    let sources = share(sources as u64, SOURCES_FREE as u64, SOURCES_FULL as u64);
+    let [free, full] = [DEBT_FREE_MEMTABLES, DEBT_FULL_MEMTABLES].map(|n| n * memtable_bytes);
+    delay(sources.max(share(debt, free, full)))
+}
+
+/// The delay of any write while memtables take `used` of at most `most` bytes.
+pub(super) fn memory_delay(used: u64, most: u64) -> Duration {
+    let used = u128::from(used) * 1_000_000 / u128::from(most.max(1));
+    let used = u64::try_from(used).unwrap_or(u64::MAX);
+    delay(share(used, MEMORY_FREE * 1_000, MEMORY_FULL * 1_000))
+}
+
+/// How far `value` is on the way from `free` to `full`, in millionths.
+fn share(value: u64, free: u64, full: u64) -> u64 {
+    let way = u128::from(full.saturating_sub(free).max(1));
+    let gone = u128::from(value.clamp(free, full.max(free)) - free);
+    u64::try_from(gone * 1_000_000 / way).unwrap_or(1_000_000)
+}
+
+fn delay(share: u64) -> Duration {
+    let nanos = u64::try_from(DELAY_MAX.as_nanos()).unwrap_or(u64::MAX);
+    Duration::from_nanos(nanos / 1_000 * (share * share / 1_000_000) / 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_range_in_order_is_not_slowed() {
+        for sources in 0..=SOURCES_FREE {
+            assert_eq!(range_delay(sources, 8 * 64 * MIB, 64 * MIB), Duration::ZERO);
+        }
+        assert!(range_delay(SOURCES_FREE + 1, 0, 64 * MIB) > Duration::ZERO);
+    }
+
+    #[test]
+    fn delays_grow_without_a_cliff() {
+        // The next step is never more than an eighth of the whole.
+        let check = |delays: &mut dyn Iterator<Item = Duration>| {
+            let delays: Vec<Duration> = delays.collect();
+            assert_eq!(delays.first(), Some(&Duration::ZERO));
+            assert_eq!(delays.last(), Some(&DELAY_MAX));
+            for pair in delays.windows(2) {
+                assert!(pair[1] >= pair[0] && pair[1] - pair[0] <= DELAY_MAX / 8, "{pair:?}");
+            }
+        };
+        check(&mut (0..64).map(|sources| range_delay(sources, 0, MIB)));
+        check(&mut (0..64).map(|memtables| range_delay(0, memtables * MIB, MIB)));
+        check(&mut (0..=200).map(|used| memory_delay(used, 200)));
+    }
+
+    #[test]
+    fn the_worse_of_files_and_bytes_counts() {
+        let (files, bytes) = (range_delay(12, 0, MIB), range_delay(0, 20 * MIB, MIB));
+        assert_eq!(range_delay(12, 20 * MIB, MIB), files.max(bytes));
+    }
+
+    #[test]
+    fn memory_slows_from_early_on_and_extremes_do_no_harm() {
+        assert_eq!(memory_delay(2, 3), Duration::ZERO, "one fills and one is flushed");
+        assert!(memory_delay(8, 10) > Duration::ZERO);
+        assert_eq!(memory_delay(u64::MAX, 0), DELAY_MAX);
+        assert_eq!(range_delay(usize::MAX, u64::MAX, 1), DELAY_MAX);
+        assert_eq!(range_delay(0, 0, 0), Duration::ZERO);
+    }
+}
