@@ -158,6 +158,18 @@ fn a_gate_goes_with_its_table_and_no_other_table_has_it() {
     db.table("parts").unwrap().insert(row("b", "4")).unwrap();
 }
 
+/// That is how a move ends: what was moved away goes while nobody can write there.
+#[test]
+fn a_deleted_range_passes_its_gate() {
+    let db = Db::open_in_memory().unwrap();
+    let table = three_partitions(&db);
+    db.gate("parts", KeyRange::partition("b"), GateMode::Offline).unwrap();
+    table.delete_range(&KeyRange::partition("b")).unwrap();
+    check_busy(table.insert(row("b", "1")));
+    db.lift_gate("parts", KeyRange::partition("b")).unwrap();
+    assert_eq!(table.scan(KeyRange::all()).count().unwrap(), 6);
+}
+
 #[test]
 fn ranges_that_no_key_is_in_get_no_gate() {
     let db = Db::open_in_memory().unwrap();
