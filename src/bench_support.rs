@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::codec::{HashSeed, hash};
+use crate::db::Db;
 use crate::format::Kind;
 use crate::format::names::{FileId, FileNumber};
 use crate::fs::{Fs, MemFs};
@@ -11,6 +12,11 @@ use crate::memtable;
 use crate::model::{EdmType, Row, Seq, Shape, Shapes, ValueRef};
 use crate::options::{Codec, IoMode};
 use crate::sst::{BlockCache, Sst, SstOptions, SstShared, SstWriter};
+
+/// Counts the load of ranges, or does not: to measure what counting costs.
+pub fn count_loads(db: &Db, on: bool) {
+    db.count_loads(on);
+}
 
 /// The memtable, for benches/memtable.rs.
 pub struct Memtable(Arc<memtable::Memtable>);

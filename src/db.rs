@@ -2,11 +2,17 @@
 //!
 //! Not here: entities (`table`), scans (`query`), how it works (`lsm`).
 
+pub(crate) mod advice;
 mod moving;
+mod partitions;
+pub(crate) mod shape;
 #[cfg(test)]
 mod tests;
 
+pub use advice::{Advice, AntiPattern};
 pub use moving::Moved;
+pub use partitions::{LoadPattern, PartitionRange, RangeBound};
+pub use shape::{DataShape, PartitionSize};
 
 use std::fmt;
 use std::path::Path;

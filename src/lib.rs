@@ -98,7 +98,10 @@ pub mod cli;
 
 pub use check::VerifyReport;
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use db::{ClosedGate, Db, Moved, OpenReport, Stats};
+pub use db::{
+    Advice, AntiPattern, ClosedGate, DataShape, Db, LoadPattern, Moved, OpenReport, PartitionRange,
+    PartitionSize, RangeBound, Stats,
+};
 pub use error::{Code, Corruption, Error, ErrorKind, Result};
 pub use model::{
     Binary, DateTime, ETag, EdmType, Entity, EntityEncoder, FromValue, Guid, Seq, Shape, Value,

@@ -1,12 +1,13 @@
 //! The binary: arguments, progress, tables for people, JSON for programs.
 //!
-//! One file per group of commands: `catalog` (tables), `compare`, `data` (entities), `exec`, `import`, `export`, `maintain`,
-//! `moving`, `pressure` and `stress` (both `stress`), `query`, `sim`.
+//! One file per group of commands: `advise`, `catalog` (tables), `compare`, `data` (entities), `exec`, `import`, `export`,
+//! `maintain`, `moving`, `partitions`, `pressure` and `stress` (both `stress`), `query`, `sim`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows were rejected.
 //!
 //! Not here: JSON (`wire`), everything that a database does (`db` and below).
 
+mod advise;
 mod catalog;
 mod compare;
 mod csv;
@@ -21,6 +22,7 @@ mod import;
 mod maintain;
 mod moving;
 mod output;
+mod partitions;
 mod pressure;
 mod query;
 #[cfg(feature = "sim")]
@@ -77,6 +79,8 @@ enum Command {
     Query(query::Query),
     Exec(exec::Exec),
     Stats(maintain::Stats),
+    Partitions(partitions::Partitions),
+    Advise(advise::Advise),
     Verify(maintain::Verify),
     Checkpoint(maintain::Checkpoint),
     Gate(moving::Gate),
@@ -191,6 +195,8 @@ pub fn run() -> ExitCode {
         Command::Query(command) => command.run(),
         Command::Exec(command) => command.run(),
         Command::Stats(command) => command.run(),
+        Command::Partitions(command) => command.run(),
+        Command::Advise(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Checkpoint(command) => command.run(),
         Command::Gate(command) => command.run(),

@@ -153,6 +153,7 @@ mod close;
 mod compaction;
 mod crashes;
 mod faults;
+mod load;
 mod threads;
 
 /// What every row meets.

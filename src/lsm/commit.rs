@@ -178,6 +178,7 @@ impl Engine {
                 Ok(seq) => {
                     let queued = state.queue.queued_bytes();
                     drop(state);
+                    self.note_writes(batch);
                     if queued >= self.env.options.log_buffer_bytes {
                         // Its failure answers those who wait for the round: this commit may be visible already.
                         drop(self.drive(queued));

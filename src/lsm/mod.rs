@@ -17,6 +17,7 @@ mod gates;
 mod handle;
 mod ingest;
 mod inspect;
+mod load;
 mod merge;
 mod outputs;
 mod pace;
@@ -74,6 +75,7 @@ use crate::sync::{ArcSwap, AtomicU64, Mutex};
 use commit::LogQueue;
 use expiry::Expiry;
 use gates::Gates;
+use load::Loads;
 use round::Rounds;
 use snapshot::Snapshots;
 use throttle::Throttle;
@@ -89,6 +91,7 @@ pub(crate) struct Env {
     pub(crate) seed: HashSeed,
     pub(crate) shapes: Arc<Shapes>,
     sst: SstShared,
+    loads: Loads,
 }
 
 /// One open database.
@@ -150,6 +153,7 @@ impl Engine {
     ) -> Result<Option<R>> {
         let hash = self.env.hash(key);
         let (view, at) = self.pin_read(at);
+        self.env.note_read(&view.version, key);
         let found = view.read(&self.env, hash, key, at, |current| match current.row {
             Some(row) => with(current.seq, row).map(Some),
             None => Ok(None),

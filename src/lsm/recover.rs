@@ -42,6 +42,7 @@ use super::commit::{LogQueue, NextLog};
 use super::expiry::Expiry;
 use super::fences::Fences;
 use super::gates::Gates;
+use super::load::Loads;
 use super::replay::{Replayed, replay};
 use super::round::Rounds;
 use super::snapshot::Snapshots;
@@ -189,6 +190,7 @@ fn new_env(dir: &Path, options: Options, manifest: &Manifest) -> Result<Env> {
         seed: identity.seed,
         shapes,
         sst,
+        loads: Loads::new(options.background, options.clock.monotonic().as_secs_f64()),
         options,
     })
 }

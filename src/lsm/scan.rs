@@ -135,6 +135,7 @@ impl ReadView {
         key: &[u8],
         with: impl FnOnce(Seq, RowRef<'_>) -> Result<R>,
     ) -> Result<Option<R>> {
+        self.env.note_read(&self.view.version, key);
         let found = self.view.read(&self.env, self.env.hash(key), key, self.at, |current| {
             current.row.map(|row| with(current.seq, row)).transpose()
         })?;
@@ -148,6 +149,12 @@ impl ReadView {
         ids.sort_unstable();
         ids.dedup();
         ids.len()
+    }
+
+    /// Counts rows that were passed, the last of them at `key`.
+    #[inline]
+    pub(crate) fn note_rows(&self, rows: u32, key: &[u8]) {
+        self.env.note_rows(&self.view.version, rows, key);
     }
 
     pub(super) fn env(&self) -> &Env {

@@ -89,15 +89,19 @@ impl Engine {
     /// known without a look at the ranges while nothing changed.
     pub(super) fn divide_one(&self) -> Result<bool> {
         let version = Arc::clone(&self.view.load().version);
-        if std::ptr::eq(self.divided.0.lock().version.as_ptr(), Arc::as_ptr(&version)) {
-            return Ok(false);
-        }
         let bytes = self.env.options.range_bytes;
         let limits = Limits {
             split_bytes: bytes,
             merge_bytes: bytes / MERGE_PART,
             ..Limits::for_files(self.env.options.run_file_bytes)
         };
+        // A load changes while the version does not.
+        if self.divide_by_load(&version, &limits)? {
+            return Ok(true);
+        }
+        if std::ptr::eq(self.divided.0.lock().version.as_ptr(), Arc::as_ptr(&version)) {
+            return Ok(false);
+        }
         let stays = |range: &&Arc<FileRange>| {
             !self.upkeep.is_quarantined(range.id) && !self.upkeep.is_dropped(range.table)
         };
@@ -105,7 +109,7 @@ impl Engine {
         let sizes: Vec<_> = ranges.map(|range| (range.id, range.table, range.bytes())).collect();
         let mut is_settled = true;
         for wanted in by_size(&sizes, &limits) {
-            match self.carry_out(&version, wanted) {
+            match self.carry_out(&version, wanted, &limits) {
                 Ok(Attempt::Done) => return Ok(true),
                 Ok(Attempt::Declined) => {}
                 Ok(Attempt::Busy) => is_settled = false,
@@ -125,8 +129,11 @@ impl Engine {
         Ok(false)
     }
 
-    fn carry_out(&self, version: &Version, wanted: Wanted) -> Result<Attempt> {
+    fn carry_out(&self, version: &Version, wanted: Wanted, limits: &Limits) -> Result<Attempt> {
         match wanted {
+            Wanted::Merge(left, right) if !self.may_merge(left, right, limits) => {
+                Ok(Attempt::Declined)
+            }
             Wanted::Merge(left, right) => self.try_merge(left, right),
             Wanted::Split(id) => {
                 let _work = self.upkeep.work()?;
@@ -326,6 +333,7 @@ impl Engine {
         let Some(edit) = edit(&version, first) else { return Ok(Attempt::Declined) };
         let version = self.append_edit(&mut manifest, &edit)?;
         self.change_view(|view| view.with_version(&version, None));
+        self.follow_ranges(&edit);
         self.upkeep.note_ranges(edit.add_ranges.len() > 1);
         Ok(Attempt::Done)
     }

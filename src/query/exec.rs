@@ -28,6 +28,8 @@ pub(super) struct Cursor<F> {
     /// What the current row is in.
     place: Place,
     counts: Counts,
+    /// Rows looked at that the load of their range does not show yet.
+    uncounted: u64,
 }
 
 /// What a cursor did.
@@ -71,6 +73,10 @@ struct Point {
 
 /// What a look-up costs, in rows looked at.
 const POINT_COST: u64 = 4;
+/// A load shows rows that were looked at in portions of this.
+const PORTION: u64 = 16;
+/// What a scan counts for beside its full portions: what is left behind them at its end, on average.
+const SCAN_COST: u64 = PORTION / 2;
 /// What beginning an interval costs, in rows looked at.
 const SEEK_COST: u64 = 32;
 
@@ -104,7 +110,7 @@ impl<F: RowFilter> Cursor<F> {
         let intervals = Intervals { spans, taken: 0, reverse };
         let place = Place::Between;
         let counts = Counts::default();
-        Self { view, filter, intervals, scan: None, place, counts }
+        Self { view, filter, intervals, scan: None, place, counts, uncounted: SCAN_COST }
     }
 
     /// Goes to the next row that matches.
@@ -149,7 +155,27 @@ impl<F: RowFilter> Cursor<F> {
             _ => (Step::End, 0),
         };
         *left = left.saturating_sub(looked);
+        self.uncounted += looked;
+        if self.uncounted >= PORTION {
+            self.count_rows();
+        }
         Ok(step)
+    }
+
+    /// Counts rows as read where the cursor stands.
+    fn count_rows(&mut self) {
+        let key = match (&self.place, &self.scan) {
+            (Place::Scan, Some(scan)) if scan.is_valid() => scan.key(),
+            (Place::Reverse(scan), _) if scan.is_valid() => scan.key(),
+            // Its end: the interval began in the same range, or in one that was read too.
+            _ => match self.intervals.current() {
+                Some(interval) => &interval.span.low,
+                None => return,
+            },
+        };
+        let rows = u32::try_from(self.uncounted).unwrap_or(u32::MAX);
+        self.view.note_rows(rows, key);
+        self.uncounted = 0;
     }
 
     /// The current row. Requires that the cursor stands on one.
@@ -254,6 +280,11 @@ impl<F: RowFilter> Cursor<F> {
 impl Intervals {
     fn is_at_end(&self) -> bool {
         self.taken >= self.spans.len()
+    }
+
+    /// The one that was begun last.
+    fn current(&self) -> Option<&Interval> {
+        self.spans.get(self.taken.checked_sub(1)?)
     }
 
     /// Where to go on between two intervals; `None` at the end.

@@ -32,13 +32,13 @@ use crate::error::{Error, Result};
 use crate::format::key::{TABLE_ID_BYTES, decode_part};
 use crate::lsm::{RowFilter, Step};
 use crate::model::{Entity, Projector};
-use crate::table::{RowView, Snapshot, Table, TableView};
+use crate::table::{Breadth, RowView, Snapshot, Table, TableView};
 
 use eval::Evaluator;
 use exec::Cursor;
 use filter::Node;
 use page::Limits;
-use plan::{Plan, plan};
+use plan::{Class, Plan, plan};
 
 /// Reads the entities that meet a filter, in ascending order of PartitionKey and RowKey (ordinal UTF-16).
 ///
@@ -319,6 +319,7 @@ impl Query {
         if at.is_none() {
             self.table.entry.gate.check(self.table.engine.published())?;
         }
+        self.table.entry.queries.note(self.breadth(plan));
         let filter = wrap(Evaluator::new(plan.rest.clone()));
         let table = self.table.entry.gate.table;
         let cursor = Cursor::new(view, filter, table, plan, self);
@@ -326,6 +327,17 @@ impl Query {
         engine.throttle_query(|| cursor.partition())?;
         engine.admit_read(|span| cursor.touches(span))?;
         Ok(cursor)
+    }
+
+    /// How widely the query reads, for the counters of its table.
+    fn breadth(&self, plan: &Plan) -> Breadth {
+        match plan.class {
+            Class::Empty | Class::Point => Breadth::Points,
+            Class::RowRange | Class::Partition => Breadth::Partition,
+            Class::PartitionRange => Breadth::PartitionRange,
+            Class::Table if matches!(self.filter.node(), Node::All) => Breadth::Table,
+            Class::Table => Breadth::TableScan,
+        }
     }
 
     fn projector(&self) -> Option<Projector> {

@@ -92,7 +92,8 @@ pub(crate) struct Pace {
     pub(crate) splits_last_minute: usize,
 }
 
-/// What should be done next.
+/// What should be done next, for simulations; the engine asks for the parts where it has what they need.
+#[cfg(test)]
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decision {
     /// Cut where [`cut_by_size`] says.
@@ -156,6 +157,7 @@ impl Limits {
 
 /// The next thing to do for the ranges of one table, which come in key order: the largest that is too large, else the
 /// hottest whose load divides, else the first two neighbours that are better joined.
+#[cfg(test)]
 pub(crate) fn next(ranges: &[RangeState], pace: Pace, limits: &Limits) -> Option<Decision> {
     if may_split(ranges.len(), pace, limits) {
         let too_large = ranges.iter().filter(|range| is_too_large(range.bytes, limits));

@@ -21,7 +21,8 @@ use super::sketch::{Distinct, Heaviest, Heavy, partition_hash};
 pub(crate) const STEP_SECONDS: f64 = 5.0;
 /// Of averages and weights: a load that changed shows within a minute or two, one second's burst does not.
 pub(crate) const HALF_LIFE_SECONDS: f64 = 60.0;
-/// 2^(-STEP_SECONDS / HALF_LIFE_SECONDS).
+const _: () = assert!(HALF_LIFE_SECONDS / STEP_SECONDS == 12.0, "FADE goes with them");
+/// 2^(-1/12).
 const FADE: f64 = 0.943_874_312_681_693_5;
 /// After so many steps nothing is left.
 const FADED_STEPS: u64 = 1_000;

@@ -10,10 +10,8 @@
 //! Not here: which files exist (`manifest`), when to compact (`lsm::compaction::picker`).
 
 mod chains;
-#[cfg_attr(not(test), expect(dead_code, reason = "the engine asks about sizes only yet"))]
 pub(crate) mod decide;
 pub(crate) mod divide;
-#[cfg_attr(not(test), expect(dead_code, reason = "the engine does not feed it yet"))]
 pub(crate) mod load;
 mod map;
 pub(crate) mod sketch;

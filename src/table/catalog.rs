@@ -31,6 +31,7 @@ use crate::planted::planted;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 use super::RowView;
+use super::counts::Queries;
 use super::write::new_batch;
 
 const TABLES: &str = "table";
@@ -58,6 +59,8 @@ pub(crate) struct TableEntry {
     pub(crate) gate: Arc<Gate>,
     /// How long rows live, in seconds; 0: for ever.
     ttl: AtomicU64,
+    /// What was asked since opening.
+    pub(crate) queries: Queries,
 }
 
 impl Catalog {
@@ -144,7 +147,8 @@ impl Catalog {
         self.engine.commit(&batch, self.durability())?;
         tables.next = id.0 + 1;
         let gate = Arc::new(Gate::new(id));
-        let entry = TableEntry { name: name.to_owned(), gate, ttl: AtomicU64::new(0) };
+        let queries = Queries::default();
+        let entry = TableEntry { name: name.to_owned(), gate, ttl: AtomicU64::new(0), queries };
         let entry = Arc::new(entry);
         tables.by_name.insert(lower, Arc::clone(&entry));
         Ok(entry)
@@ -225,7 +229,8 @@ impl Tables {
                 let gate = Arc::new(Gate::new(TableId(id)));
                 let ttl = row.value("Ttl").map_or(Ok(0), |_| row.get::<i64>("Ttl"))?;
                 let ttl = u64::try_from(ttl).map_err(|_| damaged("a time to live that is none"))?;
-                let entry = Arc::new(TableEntry { name, gate, ttl: AtomicU64::new(ttl) });
+                let (ttl, queries) = (AtomicU64::new(ttl), Queries::default());
+                let entry = Arc::new(TableEntry { name, gate, ttl, queries });
                 self.by_name.insert(row.row_key().to_owned(), entry);
                 if planted!("reuse-table-id") {
                     self.next = self.next.max(id + 1);

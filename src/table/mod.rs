@@ -3,6 +3,7 @@
 //! Not here: scans and pages (`query`), opening (`db`), how rows are stored (`lsm`).
 
 mod catalog;
+mod counts;
 mod group;
 mod loader;
 mod read;
@@ -17,6 +18,7 @@ pub use ticket::Ticket;
 pub use crate::lsm::GateMode;
 
 pub(crate) use catalog::{Catalog, GateEntry, TableEntry};
+pub(crate) use counts::{Breadth, QueryCounts};
 
 use std::fmt;
 use std::sync::Arc;

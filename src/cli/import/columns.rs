@@ -235,7 +235,7 @@ fn key_text(key: &[u8]) -> Result<&str> {
         .map_err(|_| Error::refused_with(Code::InvalidInput, "the key is not UTF-8"))
 }
 
-fn header_names(header: &Row<'_>) -> Outcome<Vec<String>> {
+pub(super) fn header_names(header: &Row<'_>) -> Outcome<Vec<String>> {
     if let Some(problem) = header.problem {
         return Err(Failure::Other(format!("malformed header: {problem}")));
     }

@@ -13,6 +13,7 @@ pub(crate) mod direct;
 mod infer;
 mod pipeline;
 mod report;
+pub(super) mod sample;
 mod template;
 
 use std::io::{self, Read, Write};

@@ -1,0 +1,214 @@
+//! `advise`: what is wrong with a choice of keys, for a database or for a file before it is loaded.
+//!
+//! Not here: the anti-patterns (`db`), how keys are made of a file's rows (`import`).
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::failure::{Failure, Outcome};
+use super::import::sample;
+use super::output::{Format, Output, with_thousands};
+use super::partitions::{ENTITIES_MAX, json, shape_json, size_text};
+use super::{Create, open};
+use crate::db::advice::{Seen, advise};
+use crate::db::{Advice, DataShape};
+use crate::table::QueryCounts;
+
+/// Characters of a line of text.
+const LINE_CHARS: usize = 92;
+
+/// Name the anti-patterns of key design that tables, or a file, show, with evidence and remedy.
+#[derive(Args)]
+#[command(after_long_help = ADVISE_HELP)]
+pub(super) struct Advise {
+    /// The database
+    #[arg(required_unless_present = "sample", conflicts_with = "sample")]
+    db: Option<PathBuf>,
+    /// The table; all tables by default
+    #[arg(conflicts_with = "sample")]
+    table: Option<String>,
+    /// Judge the keys that this CSV or NDJSON file would get; - for standard input
+    #[arg(long, value_name = "FILE", requires = "partition_key")]
+    sample: Option<String>,
+    /// PartitionKey of a row of the file, columns in braces
+    #[arg(long, value_name = "TEMPLATE", requires = "sample")]
+    partition_key: Option<String>,
+    /// RowKey of a row of the file, columns in braces; with it, rows with the same keys are counted
+    #[arg(long, value_name = "TEMPLATE", requires = "sample")]
+    row_key: Option<String>,
+    /// Read every key, not only the first million of each table
+    #[arg(long)]
+    exact: bool,
+    /// How to print
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+const ADVISE_HELP: &str = "\
+Looks for: append-only and prepend-only PartitionKeys, one hot partition, an unbounded partition, one-row
+partitions that are read by range, filters that scan the table.
+
+Load and queries are known to the process that has a database open only (Db::advise in the library). This
+command opens the database by itself: it sees the data, and says what it cannot know.
+
+Examples:
+  rowstone advise shop
+  rowstone advise --sample flights.csv.gz --partition-key '{carrier}-{origin}' \\
+      --row-key '{time_hour}-{flight}-{tailnum}'";
+
+/// What was judged, and the verdict.
+struct Verdict {
+    name: String,
+    data: DataShape,
+    /// Rows whose keys another row has, if they were counted.
+    repeated: Option<u64>,
+    advice: Vec<Advice>,
+    is_sample: bool,
+}
+
+impl Advise {
+    pub(super) fn run(self) -> Outcome {
+        let verdicts = match (&self.sample, &self.db) {
+            (Some(sample), _) => vec![self.judge_sample(sample)?],
+            (None, Some(db)) => self.judge_tables(db)?,
+            (None, None) => Vec::new(),
+        };
+        let mut output = Output::standard();
+        match self.format {
+            Format::Table | Format::Csv => {
+                verdicts.iter().try_for_each(|verdict| write_verdict(&mut output, verdict))
+            }
+            Format::Json => {
+                let all: Vec<String> = verdicts.iter().map(verdict_json).collect();
+                writeln!(output, "[\n{}\n]", all.join(",\n"))
+            }
+            Format::Ndjson => {
+                verdicts.iter().try_for_each(|v| writeln!(output, "{}", verdict_json(v)))
+            }
+        }
+        .map_err(Failure::output)?;
+        output.finish()
+    }
+
+    fn judge_tables(&self, path: &PathBuf) -> Outcome<Vec<Verdict>> {
+        let db = open(path, Create::Never)?;
+        let tables = match &self.table {
+            Some(table) => vec![db.table(table)?.name().to_owned()],
+            None => db.tables()?,
+        };
+        let entities_max = if self.exact { u64::MAX } else { ENTITIES_MAX };
+        let mut verdicts = Vec::new();
+        for name in tables {
+            let data = db.data_shape(&name, entities_max)?;
+            let advice = judge(&data);
+            verdicts.push(Verdict { name, data, repeated: None, advice, is_sample: false });
+        }
+        db.close()?;
+        Ok(verdicts)
+    }
+
+    fn judge_sample(&self, path: &str) -> Outcome<Verdict> {
+        let partition_key = self.partition_key.as_deref().unwrap_or_default();
+        let found = sample::read(path, partition_key, self.row_key.as_deref())?;
+        let advice = judge(&found.data);
+        let (data, repeated) = (found.data, found.repeated);
+        Ok(Verdict { name: path.to_owned(), data, repeated, advice, is_sample: true })
+    }
+}
+
+/// By the data alone: nobody has asked anything of it here.
+fn judge(data: &DataShape) -> Vec<Advice> {
+    advise(&Seen { ranges: &[], data, queries: &QueryCounts::default() })
+}
+
+fn write_verdict(output: &mut Output, verdict: &Verdict) -> io::Result<()> {
+    let data = &verdict.data;
+    let first = if data.complete { "" } else { "the first " };
+    let noun = if verdict.is_sample { "rows" } else { "entities" };
+    writeln!(
+        output,
+        "{}: {first}{} {noun} in {} partitions",
+        verdict.name,
+        with_thousands(data.entities),
+        with_thousands(data.partitions)
+    )?;
+    if let Some(largest) = data.largest.first() {
+        writeln!(
+            output,
+            "  largest partition   '{}': {} {noun}, {}, {:.1} % of all bytes",
+            largest.partition_key,
+            with_thousands(largest.entities),
+            size_text(largest.bytes),
+            100.0 * largest.bytes as f64 / data.bytes.max(1) as f64
+        )?;
+        let times = largest.entities as f64 / data.median_entities.max(1) as f64;
+        let median = with_thousands(data.median_entities);
+        writeln!(
+            output,
+            "  in the middle       {median} {noun}: the largest has {times:.1} times that"
+        )?;
+        let singles = with_thousands(data.single_partitions);
+        writeln!(output, "  one-row partitions  {singles}")?;
+        let order = if verdict.is_sample { "order of the file" } else { "time of writing" };
+        let share = 100.0 * data.ascending;
+        writeln!(output, "  ascending           {share:.0} %: PartitionKeys against the {order}")?;
+    }
+    if let Some(repeated) = verdict.repeated {
+        writeln!(output, "  repeated keys       {} rows", with_thousands(repeated))?;
+    }
+    for advice in &verdict.advice {
+        writeln!(output, "\n  {}", advice.pattern.name())?;
+        write_wrapped(output, "    seen:    ", &advice.evidence)?;
+        write_wrapped(output, "    remedy:  ", &advice.remedy)?;
+    }
+    if verdict.advice.is_empty() {
+        writeln!(output, "\n  no anti-pattern seen in the data")?;
+    }
+    let unknown = "Load and queries are not known here: hot partitions and filters that scan the \
+        table are seen by the process that has the database open.";
+    writeln!(output)?;
+    write_wrapped(output, "  ", unknown)
+}
+
+/// `text` in lines, the first behind `lead`, the others below it.
+fn write_wrapped(output: &mut Output, lead: &str, text: &str) -> io::Result<()> {
+    let indent = lead.chars().count();
+    let mut line = lead.to_owned();
+    let mut is_empty = true;
+    for word in text.split_whitespace() {
+        let len = line.chars().count() + 1 + word.chars().count();
+        if !is_empty && len > LINE_CHARS {
+            writeln!(output, "{line}")?;
+            line = " ".repeat(indent);
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    writeln!(output, "{line}")
+}
+
+fn verdict_json(verdict: &Verdict) -> String {
+    json(|object| {
+        object.text(if verdict.is_sample { "sample" } else { "table" }, &verdict.name);
+        object.raw("data", shape_json(&verdict.data));
+        if let Some(repeated) = verdict.repeated {
+            object.raw("repeated", repeated);
+        }
+        object.raw("load_known", false);
+        let advice = |advice: &Advice| {
+            json(|object| {
+                object.text("pattern", advice.pattern.name());
+                object.text("evidence", &advice.evidence);
+                object.text("remedy", &advice.remedy);
+            })
+        };
+        let all: Vec<String> = verdict.advice.iter().map(advice).collect();
+        object.raw("advice", format_args!("[{}]", all.join(",")));
+    })
+}

@@ -1,0 +1,175 @@
+//! The keys that a file's rows would get, without loading them: what `advise --sample` judges.
+//!
+//! Memory grows with the number of partitions, by about a hundred bytes each; with row keys by eight a row.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io::Read;
+
+use super::columns::header_names;
+use super::template::Template;
+use super::{InputFormat, LINE_BYTES_MAX, MemberKeys, format_of, unreadable};
+use crate::cli::csv::CsvReader;
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::files;
+use crate::cli::window::Lines;
+use crate::codec::{HashSeed, hash};
+use crate::db::shape::ShapeBuilder;
+use crate::db::{DataShape, PartitionSize};
+
+/// What was found in a file.
+pub(in crate::cli) struct Sample {
+    pub(in crate::cli) data: DataShape,
+    /// Rows whose keys an earlier row has; `None` without row keys.
+    pub(in crate::cli) repeated: Option<u64>,
+}
+
+/// Counts rows by their keys.
+#[derive(Default)]
+struct Counting {
+    partitions: BTreeMap<String, (u64, u64)>,
+    last: Option<String>,
+    /// Pairs of rows that differ in PartitionKey, and how many of them ascend.
+    pairs: (u64, u64),
+    keys: HashSet<u64>,
+    rows: u64,
+}
+
+/// Reads the file, CSV or NDJSON, and makes keys of its rows by the templates.
+pub(in crate::cli) fn read(path: &str, pk: &str, rk: Option<&str>) -> Outcome<Sample> {
+    let input = files::open_input(path)?;
+    let mut counting = Counting::default();
+    match format_of(&input.head) {
+        InputFormat::Csv => read_csv(input.reader, path, pk, rk, &mut counting)?,
+        InputFormat::Ndjson => read_ndjson(input.reader, path, pk, rk, &mut counting)?,
+    }
+    Ok(counting.finish(rk.is_some()))
+}
+
+fn read_csv(
+    source: impl Read,
+    path: &str,
+    pk: &str,
+    rk: Option<&str>,
+    counting: &mut Counting,
+) -> Outcome {
+    let mut reader = CsvReader::new(source, b',');
+    let bad = |error| unreadable(path, &error);
+    let Some(header) = reader.next().map_err(bad)? else {
+        return Err(Failure::Other(format!("{path} is empty")));
+    };
+    let names = header_names(&header)?;
+    let find = |name: &str| names.iter().position(|column| column == name);
+    let parse = |template: &str| {
+        let usage = |problem| Failure::Usage(format!("{problem}\n  columns: {}", names.join(", ")));
+        Template::parse(template, find).map_err(usage)
+    };
+    let (pk, rk) = (parse(pk)?, rk.map(parse).transpose()?);
+    let (mut partition, mut row_key) = (Vec::new(), Vec::new());
+    while let Some(row) = reader.next().map_err(bad)? {
+        // What an import would refuse is not counted.
+        if row.problem.is_some() || row.len() != names.len() {
+            continue;
+        }
+        partition.clear();
+        row_key.clear();
+        pk.expand(&mut partition, |i| row.field(i));
+        if let Some(rk) = &rk {
+            rk.expand(&mut row_key, |i| row.field(i));
+        }
+        let bytes = row.fields().map(<[u8]>::len).sum::<usize>();
+        let partition = String::from_utf8_lossy(&partition);
+        counting.add(&partition, rk.is_some().then_some(&row_key), bytes as u64);
+    }
+    Ok(())
+}
+
+fn read_ndjson(
+    source: impl Read,
+    path: &str,
+    pk: &str,
+    rk: Option<&str>,
+    counting: &mut Counting,
+) -> Outcome {
+    // Without a template for it, a RowKey that is not asked for is none that must be there.
+    let keys = MemberKeys::new(Some(pk), Some(rk.unwrap_or_default()))?;
+    let mut lines = Lines::new(source, LINE_BYTES_MAX);
+    while let Some(line) = lines.next().map_err(|error| unreadable(path, &error))? {
+        let Some(bytes) = line.bytes.filter(|bytes| !bytes.trim_ascii().is_empty()) else {
+            continue;
+        };
+        if let Ok(entity) = keys.entity(bytes) {
+            let row_key = entity.row_key().as_bytes().to_vec();
+            let row_key = rk.is_some().then_some(&row_key);
+            counting.add(entity.partition_key(), row_key, bytes.len() as u64);
+        }
+    }
+    Ok(())
+}
+
+impl Counting {
+    fn add(&mut self, partition: &str, row_key: Option<&Vec<u8>>, bytes: u64) {
+        self.rows += 1;
+        if let Some(row_key) = row_key {
+            let key = [partition.as_bytes(), &[0], row_key].concat();
+            self.keys.insert(hash(HashSeed(0), &key));
+        }
+        match self.partitions.get_mut(partition) {
+            Some((rows, sum)) => (*rows, *sum) = (*rows + 1, *sum + bytes),
+            None => drop(self.partitions.insert(partition.to_owned(), (1, bytes))),
+        }
+        if self.last.as_deref() != Some(partition) {
+            if let Some(last) = &self.last {
+                self.pairs.0 += 1;
+                self.pairs.1 += u64::from(last.as_str() < partition);
+            }
+            self.last = Some(partition.to_owned());
+        }
+    }
+
+    fn finish(self, has_row_keys: bool) -> Sample {
+        let mut builder = ShapeBuilder::new();
+        for (partition_key, (entities, bytes)) in self.partitions {
+            builder.add(PartitionSize { partition_key, entities, bytes });
+        }
+        (0..self.pairs.0).for_each(|i| builder.add_pair(i < self.pairs.1));
+        let repeated = has_row_keys.then(|| self.rows - self.keys.len() as u64);
+        Sample { data: builder.finish(true), repeated }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn csv(text: &str, pk: &str, rk: Option<&str>) -> Sample {
+        let mut counting = Counting::default();
+        read_csv(text.as_bytes(), "test", pk, rk, &mut counting).unwrap();
+        counting.finish(rk.is_some())
+    }
+
+    #[test]
+    fn rows_are_counted_by_the_keys_they_would_get() {
+        let text = "day,id,x\n1,a,5\n1,b,5\n2,a,5\nbad\n2,a,6\n";
+        let found = csv(text, "{day}", Some("{id}"));
+        assert_eq!((found.data.partitions, found.data.entities), (2, 4));
+        assert_eq!((found.data.ascending, found.repeated), (1.0, Some(1)));
+        let found = csv(text, "{id}", None);
+        assert_eq!((found.data.single_partitions, found.repeated), (1, None));
+        assert!(found.data.ascending < 0.7);
+    }
+
+    #[test]
+    fn ndjson_is_counted_alike() {
+        let text = "{\"day\":\"1\",\"id\":\"a\"}\n\n{\"day\":\"2\",\"id\":\"b\"}\nbad\n";
+        let mut counting = Counting::default();
+        read_ndjson(text.as_bytes(), "test", "{day}", None, &mut counting).unwrap();
+        let found = counting.finish(false);
+        assert_eq!((found.data.partitions, found.data.entities), (2, 2));
+    }
+
+    #[test]
+    fn an_unknown_column_is_a_usage_error() {
+        let read = read_csv(&b"a,b\n"[..], "test", "{c}", None, &mut Counting::default());
+        assert!(matches!(read, Err(Failure::Usage(text)) if text.contains("columns: a, b")));
+    }
+}

@@ -1,0 +1,435 @@
+//! `partitions`: the range map of tables, as a table and as bars, and the partitions that data at rest consists of.
+//!
+//! Not here: where the figures come from (`db`), what is wrong with them (`advise`).
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::failure::{Failure, Outcome};
+use super::output::{Format, Output, with_thousands, write_cells};
+use super::{Create, open};
+use crate::db::{DataShape, Db, PartitionRange, PartitionSize, RangeBound};
+use crate::sync::{Condvar, Mutex};
+use crate::wire::json::Object;
+
+/// Entities that are read without --exact: a second's work or two.
+pub(super) const ENTITIES_MAX: u64 = 1_000_000;
+/// Characters of a full bar.
+const BAR_CHARS: usize = 40;
+/// Characters of a key beside a bar.
+const KEY_CHARS_MAX: usize = 28;
+
+/// Draw how a table's keys are divided: ranges with their files and load, and partitions with their sizes.
+#[derive(Args)]
+#[command(after_long_help = PARTITIONS_HELP)]
+pub(super) struct Partitions {
+    /// The database
+    db: PathBuf,
+    /// The table; all tables by default
+    table: Option<String>,
+    /// Read every key, not only the first million of each table
+    #[arg(long)]
+    exact: bool,
+    /// How to print
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Print again every so many seconds, until it is interrupted
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+        value_parser = clap::value_parser!(u64).range(1..))]
+    watch: Option<u64>,
+}
+
+const PARTITIONS_HELP: &str = "\
+Ranges: contiguous spans of keys, each with its own files. Reads and writes a second are those of the
+process that has the database open: this command opens it by itself, and sees none but its own.
+
+Partitions: all entities with one PartitionKey. Their sizes are counted by reading keys, at most a
+million of each table in key order unless --exact is given.
+
+The newest tenth: the table is cut into twenty parts with equally many entities, in key order, and each bar
+says which share of the newest tenth of the entities is in that part. New keys that always come last
+(or first) stand out as one bar.
+
+--watch opens the database for each picture; while another process has it open, it says so.
+
+Examples:
+  rowstone partitions shop
+  rowstone partitions shop parts --exact --format json
+  rowstone partitions shop parts --watch 5";
+
+/// What is printed of one table.
+struct Picture {
+    table: String,
+    ranges: Vec<PartitionRange>,
+    data: DataShape,
+}
+
+impl Partitions {
+    pub(super) fn run(self) -> Outcome {
+        let Some(seconds) = self.watch else { return self.print(false) };
+        let (lock, signal) = (Mutex::new(()), Condvar::new());
+        loop {
+            match self.print(true) {
+                Err(Failure::Open(error)) => {
+                    let mut output = Output::standard();
+                    writeln!(output, "not now: {error}").map_err(Failure::output)?;
+                    output.finish()?;
+                }
+                printed => printed?,
+            }
+            // The database is closed: an interrupt here leaves nothing to recover.
+            signal.wait_for(&mut lock.lock(), Duration::from_secs(seconds));
+        }
+    }
+
+    fn print(&self, again: bool) -> Outcome {
+        let db = open(&self.db, Create::Never)?;
+        let pictures = self.pictures(&db);
+        db.close()?;
+        let mut output = Output::standard();
+        if again && self.format == Format::Table {
+            // Home, and clear what is below.
+            write!(output, "\x1b[H\x1b[J").map_err(Failure::output)?;
+        }
+        write_pictures(&mut output, &pictures?, self.format)?;
+        output.finish()
+    }
+
+    fn pictures(&self, db: &Db) -> Outcome<Vec<Picture>> {
+        let tables = match &self.table {
+            Some(table) => vec![db.table(table)?.name().to_owned()],
+            None => db.tables()?,
+        };
+        let entities_max = if self.exact { u64::MAX } else { ENTITIES_MAX };
+        let picture = |table: String| {
+            let ranges = db.partitions(&table)?;
+            let data = db.data_shape(&table, entities_max)?;
+            Ok(Picture { table, ranges, data })
+        };
+        tables.into_iter().map(picture).collect()
+    }
+}
+
+fn write_pictures(output: &mut Output, pictures: &[Picture], format: Format) -> Outcome {
+    match format {
+        Format::Table => {
+            for (i, picture) in pictures.iter().enumerate() {
+                if i > 0 {
+                    writeln!(output).map_err(Failure::output)?;
+                }
+                write_picture(output, picture)?;
+            }
+            Ok(())
+        }
+        Format::Csv => {
+            let rows = pictures.iter().flat_map(|picture| {
+                let row = |range| [vec![picture.table.clone()], range_cells(range)].concat();
+                picture.ranges.iter().map(row)
+            });
+            let columns = [vec!["table".to_owned()], range_columns()].concat();
+            write_cells(output, columns, rows.collect(), Vec::new(), format)
+        }
+        Format::Json | Format::Ndjson => {
+            let mut out = Vec::new();
+            let is_json = format == Format::Json;
+            for (i, picture) in pictures.iter().enumerate() {
+                if is_json {
+                    out.extend_from_slice(if i == 0 { b"[\n" } else { b",\n" });
+                }
+                put_picture(&mut out, picture);
+                if !is_json {
+                    out.push(b'\n');
+                }
+            }
+            if is_json {
+                out.extend_from_slice(if pictures.is_empty() { b"[\n]\n" } else { b"\n]\n" });
+            }
+            output.write_all(&out).map_err(Failure::output)
+        }
+    }
+}
+
+fn write_picture(output: &mut Output, picture: &Picture) -> Outcome {
+    let (data, ranges) = (&picture.data, &picture.ranges);
+    let at_least = if data.complete { "" } else { "at least " };
+    let heading = format!(
+        "{}: {at_least}{} in {} of {at_least}{}",
+        picture.table,
+        counted(data.entities, "entity", "entities"),
+        counted(ranges.len() as u64, "range", "ranges"),
+        counted(data.partitions, "partition", "partitions"),
+    );
+    writeln!(output, "{heading}\n").map_err(Failure::output)?;
+    if ranges.is_empty() {
+        writeln!(output, "no range yet: nothing was flushed to files").map_err(Failure::output)?;
+    } else {
+        let right: Vec<bool> = range_columns().iter().map(|name| is_number(name)).collect();
+        let cells = ranges.iter().map(range_cells).collect();
+        write_cells(output, range_columns(), cells, right, Format::Table)?;
+    }
+    write_bars(output, picture).map_err(Failure::output)
+}
+
+fn write_bars(output: &mut Output, picture: &Picture) -> io::Result<()> {
+    let (data, ranges) = (&picture.data, &picture.ranges);
+    if ranges.len() > 1 {
+        writeln!(output, "\nbytes of each range")?;
+        let rows = ranges.iter().map(|range| {
+            let from = bound_text(range.low.as_ref(), "(start)");
+            (from, range.bytes as f64, size_text(range.bytes))
+        });
+        bars(output, &rows.collect::<Vec<_>>())?;
+    }
+    let ops = |range: &PartitionRange| range.reads + range.writes;
+    if ranges.iter().any(|range| ops(range) >= 0.1) {
+        writeln!(output, "\noperations a second in each range")?;
+        let rows = ranges.iter().map(|range| {
+            let from = bound_text(range.low.as_ref(), "(start)");
+            (from, ops(range), format!("{:.1}", ops(range)))
+        });
+        bars(output, &rows.collect::<Vec<_>>())?;
+    }
+    if data.partitions == 0 {
+        return Ok(());
+    }
+    let shown = data.largest.len() as u64;
+    writeln!(output, "\nlargest partitions, {shown} of {}", with_thousands(data.partitions))?;
+    bars(output, &data.largest.iter().map(|p| size_row(p, data)).collect::<Vec<_>>())?;
+    writeln!(
+        output,
+        "\nin the middle {}; {} with one; keys and time go the same way in {:.0} % of the cases",
+        counted(data.median_entities, "entity", "entities"),
+        counted(data.single_partitions, "partition", "partitions"),
+        100.0 * data.ascending,
+    )?;
+    writeln!(output, "\nwhere the newest tenth is, by twentieths of the table in key order")?;
+    let slices = data.newest.iter().enumerate();
+    let rows = slices
+        .map(|(i, share)| (format!("{:>3} %", i * 5), *share, format!("{:.1} %", 100.0 * share)));
+    bars(output, &rows.collect::<Vec<_>>())
+}
+
+fn size_row(partition: &PartitionSize, data: &DataShape) -> (String, f64, String) {
+    let share = 100.0 * partition.bytes as f64 / data.bytes.max(1) as f64;
+    let entities = counted(partition.entities, "entity", "entities");
+    let text = format!("{}, {entities}, {share:.1} %", size_text(partition.bytes));
+    (key_text(&partition.partition_key), partition.bytes as f64, text)
+}
+
+/// Bars of rows with a name, a length and a text behind; the longest is [`BAR_CHARS`] long.
+pub(super) fn bars(output: &mut Output, rows: &[(String, f64, String)]) -> io::Result<()> {
+    let longest = rows.iter().map(|row| row.1).fold(0.0, f64::max);
+    let width = rows.iter().map(|row| row.0.chars().count()).max().unwrap_or(0);
+    rows.iter().try_for_each(|(name, length, text)| {
+        let bar = bar(length / longest.max(f64::MIN_POSITIVE));
+        let line = format!("  {}  {bar:BAR_CHARS$}  {text}", padded(name, width));
+        writeln!(output, "{}", line.trim_end())
+    })
+}
+
+/// Eighths of a character tell what is nearly nothing from nothing.
+fn bar(share: f64) -> String {
+    const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+    let eighths = (share.clamp(0.0, 1.0) * 8.0 * BAR_CHARS as f64).round() as usize;
+    let mut bar = "█".repeat(eighths / 8);
+    if let Some(rest) = (eighths % 8).checked_sub(1) {
+        bar.extend(EIGHTHS.get(rest));
+    } else if eighths == 0 && share > 0.0 {
+        bar.push('▏');
+    }
+    bar
+}
+
+fn padded(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(text.chars().count())))
+}
+
+fn range_columns() -> Vec<String> {
+    let columns = [
+        "from",
+        "below",
+        "bytes",
+        "entities",
+        "tombstones",
+        "files",
+        "sources",
+        "debt",
+        "reads/s",
+        "writes/s",
+        "load",
+    ];
+    columns.map(str::to_owned).to_vec()
+}
+
+fn is_number(column: &str) -> bool {
+    !matches!(column, "from" | "below" | "load")
+}
+
+fn range_cells(range: &PartitionRange) -> Vec<String> {
+    vec![
+        bound_text(range.low.as_ref(), "(start)"),
+        bound_text(range.high.as_ref(), "(end)"),
+        size_text(range.bytes),
+        with_thousands(range.entities),
+        with_thousands(range.tombstones),
+        range.files.to_string(),
+        range.sources.to_string(),
+        size_text(range.debt),
+        format!("{:.1}", range.reads),
+        format!("{:.1}", range.writes),
+        range.pattern.name().to_owned(),
+    ]
+}
+
+fn bound_text(bound: Option<&RangeBound>, none: &str) -> String {
+    match bound {
+        None => none.to_owned(),
+        Some(bound) if bound.row_key.is_empty() => key_text(&bound.partition_key),
+        Some(bound) => key_text(&format!("{} / {}", bound.partition_key, bound.row_key)),
+    }
+}
+
+/// A key on a line with others: control characters escaped, cut where it is long.
+fn key_text(key: &str) -> String {
+    let escaped = key.chars().flat_map(|c| match c.is_control() {
+        true => c.escape_default().collect::<Vec<_>>(),
+        false => vec![c],
+    });
+    let mut text: String = escaped.take(KEY_CHARS_MAX + 1).collect();
+    if text.chars().count() > KEY_CHARS_MAX {
+        text = text.chars().take(KEY_CHARS_MAX - 1).collect();
+        text.push('…');
+    }
+    if text.is_empty() { "''".to_owned() } else { text }
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", with_thousands(count), if count == 1 { one } else { many })
+}
+
+/// Bytes in the unit that leaves three digits or less before the point.
+pub(super) fn size_text(bytes: u64) -> String {
+    let units = [("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
+    match units.into_iter().find(|(_, unit)| bytes as f64 >= *unit) {
+        Some((name, unit)) => format!("{:.1} {name}", bytes as f64 / unit),
+        None => format!("{bytes} B"),
+    }
+}
+
+fn put_picture(out: &mut Vec<u8>, picture: &Picture) {
+    let mut object = Object::begin(out);
+    object.text("table", &picture.table);
+    object.raw("data", shape_json(&picture.data));
+    let ranges: Vec<String> = picture.ranges.iter().map(range_json).collect();
+    object.raw("ranges", format_args!("[{}]", ranges.join(",")));
+    object.end();
+}
+
+/// The shape of data as one JSON object.
+pub(super) fn shape_json(data: &DataShape) -> String {
+    json(|object| {
+        object.raw("complete", data.complete);
+        object.raw("entities", data.entities);
+        object.raw("bytes", data.bytes);
+        object.raw("partitions", data.partitions);
+        object.raw("single_partitions", data.single_partitions);
+        object.raw("median_entities", data.median_entities);
+        object.raw("ascending", data.ascending);
+        let largest: Vec<String> = data.largest.iter().map(size_json).collect();
+        object.raw("largest", format_args!("[{}]", largest.join(",")));
+        let newest: Vec<String> = data.newest.iter().map(f64::to_string).collect();
+        object.raw("newest", format_args!("[{}]", newest.join(",")));
+    })
+}
+
+fn size_json(partition: &PartitionSize) -> String {
+    json(|object| {
+        object.text("partition_key", &partition.partition_key);
+        object.raw("entities", partition.entities);
+        object.raw("bytes", partition.bytes);
+    })
+}
+
+fn range_json(range: &PartitionRange) -> String {
+    let bound = |bound: &RangeBound| {
+        json(|object| {
+            object.text("partition_key", &bound.partition_key);
+            object.text("row_key", &bound.row_key);
+        })
+    };
+    let bound = |place: &Option<RangeBound>| place.as_ref().map_or("null".to_owned(), bound);
+    json(|object| {
+        object.raw("id", range.id);
+        object.raw("low", bound(&range.low));
+        object.raw("high", bound(&range.high));
+        object.raw("bytes", range.bytes);
+        object.raw("entities", range.entities);
+        object.raw("tombstones", range.tombstones);
+        object.raw("files", range.files);
+        object.raw("sources", range.sources);
+        object.raw("debt", range.debt);
+        object.raw("reads_per_second", range.reads);
+        object.raw("writes_per_second", range.writes);
+        object.raw("ascending", range.ascending);
+        object.raw("descending", range.descending);
+        object.text("load", range.pattern.name());
+        object.raw("distinct_partitions", range.distinct);
+        let heavy = |(key, share): &(String, f64)| {
+            json(|object| {
+                object.text("partition_key", key);
+                object.raw("share", share);
+            })
+        };
+        let heaviest: Vec<String> = range.heaviest.iter().map(heavy).collect();
+        object.raw("heaviest", format_args!("[{}]", heaviest.join(",")));
+    })
+}
+
+/// An object as text.
+pub(super) fn json(members: impl FnOnce(&mut Object<'_>)) -> String {
+    let mut out = Vec::new();
+    let mut object = Object::begin(&mut out);
+    members(&mut object);
+    object.end();
+    String::from_utf8(out).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_as_long_as_their_shares() {
+        assert_eq!(bar(1.0).chars().count(), BAR_CHARS);
+        assert_eq!(bar(0.5).chars().count(), BAR_CHARS / 2);
+        assert_eq!((bar(0.0), bar(1e-9)), (String::new(), "▏".to_owned()));
+        assert_eq!(bar(1.5 / BAR_CHARS as f64), "█▌");
+    }
+
+    #[test]
+    fn keys_fit_their_line() {
+        assert_eq!(key_text("a\tb"), "a\\tb");
+        assert_eq!(key_text(""), "''");
+        assert_eq!(key_text(&"x".repeat(40)).chars().count(), KEY_CHARS_MAX);
+        assert_eq!(key_text(&"x".repeat(KEY_CHARS_MAX)), "x".repeat(KEY_CHARS_MAX));
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        let sizes = [0, 999, 1_000, 1_500_000, 2_000_000_000].map(size_text);
+        assert_eq!(sizes, ["0 B", "999 B", "1.0 kB", "1.5 MB", "2.0 GB"]);
+    }
+
+    #[test]
+    fn a_picture_is_json() {
+        let mut out = Vec::new();
+        let data = DataShape::default();
+        put_picture(&mut out, &Picture { table: "t".into(), ranges: Vec::new(), data });
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with("{\"table\":\"t\",\"data\":{\"complete\":false,"), "{text}");
+        assert!(text.ends_with("\"newest\":[]},\"ranges\":[]}"), "{text}");
+    }
+}

@@ -1,0 +1,259 @@
+//! Anti-patterns of key design, seen in load, data and queries, with the evidence and the remedy. Pure.
+//!
+//! Not here: where the figures come from (`partitions`, `shape`).
+
+use super::partitions::{LoadPattern, PartitionRange};
+use super::shape::DataShape;
+use crate::table::QueryCounts;
+
+/// A choice of keys that will not scale, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Advice {
+    /// Which one.
+    pub pattern: AntiPattern,
+    /// The figures that it was seen by, in a sentence or two.
+    pub evidence: String,
+    /// What to do, with keys worked out.
+    pub remedy: String,
+}
+
+/// The anti-patterns that [`Db::advise`](crate::Db::advise) knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum AntiPattern {
+    /// New PartitionKeys are always the highest: the last range takes all inserts.
+    AppendOnly,
+    /// New PartitionKeys are always the lowest.
+    PrependOnly,
+    /// One partition has most of the load.
+    HotPartition,
+    /// One partition grows without bound.
+    UnboundedPartition,
+    /// Every entity is its own partition, and they are read by range.
+    SingleEntityPartitions,
+    /// Filters without keys read the whole table.
+    TableScans,
+}
+
+impl AntiPattern {
+    /// The name, as commands print it.
+    pub fn name(self) -> &'static str {
+        match self {
+            AntiPattern::AppendOnly => "append-only",
+            AntiPattern::PrependOnly => "prepend-only",
+            AntiPattern::HotPartition => "one hot partition",
+            AntiPattern::UnboundedPartition => "unbounded partition",
+            AntiPattern::SingleEntityPartitions => "one-row partitions",
+            AntiPattern::TableScans => "filters that scan the table",
+        }
+    }
+}
+
+/// What advice rests on.
+pub(crate) struct Seen<'a> {
+    pub(crate) ranges: &'a [PartitionRange],
+    pub(crate) data: &'a DataShape,
+    pub(crate) queries: &'a QueryCounts,
+}
+
+/// Fewer partitions show no order.
+const ORDERED_PARTITIONS_MIN: u64 = 32;
+/// Keys and time go the same way in so many of the cases: with keys that do not depend on time it is half of them, and the
+/// standard error of 32 is 9 %.
+const ORDERED_SHARE: f64 = 0.9;
+/// Slower loads do not matter to anybody.
+const OPS_MIN: f64 = 10.0;
+/// This share of the load makes a partition hot.
+const HOT_SHARE: f64 = 0.5;
+/// A partition this large and so much larger than the one in the middle, or most of the table, is taken to grow.
+const UNBOUNDED_ENTITIES: u64 = 100_000;
+const UNBOUNDED_TIMES: u64 = 10;
+/// From so many partitions on it matters that they have one entity each.
+const SINGLES_MIN: u64 = 1_000;
+const SINGLES_SHARE: f64 = 0.9;
+/// So many queries are no accident, if they are this share of all.
+const QUERIES_MIN: u64 = 10;
+const QUERIES_SHARE: f64 = 0.1;
+/// Buckets in worked examples: sixteen partitions take inserts at the same time.
+const BUCKETS: u32 = 16;
+
+/// The anti-patterns there are, in the order of [`AntiPattern`].
+pub(crate) fn advise(seen: &Seen<'_>) -> Vec<Advice> {
+    let found = [directed(seen), hot(seen), unbounded(seen), singles(seen), table_scans(seen)];
+    found.into_iter().flatten().collect()
+}
+
+/// Append-only or prepend-only, by the load if there is any, else by the data.
+fn directed(seen: &Seen<'_>) -> Option<Advice> {
+    let writes: f64 = seen.ranges.iter().map(|range| range.writes).sum();
+    if writes >= OPS_MIN {
+        let (first, last) = (seen.ranges.first()?, seen.ranges.last()?);
+        let takes_most = |range: &PartitionRange| range.writes >= HOT_SHARE * writes;
+        // Within one partition a directed load is not a question of PartitionKeys.
+        let is_one = |range: &PartitionRange| range.pattern == LoadPattern::OnePartition;
+        let evidence = |range: &PartitionRange, share: f64, end: &str| {
+            format!(
+                "{:.0} % of the writes fall into the {end} range, and {:.0} % of those come {} \
+                 all keys written shortly before ({:.0} writes/s).",
+                100.0 * range.writes / writes,
+                100.0 * share,
+                if end == "last" { "above" } else { "below" },
+                range.writes,
+            )
+        };
+        if takes_most(last) && last.ascending >= HOT_SHARE && !is_one(last) {
+            return Some(append(evidence(last, last.ascending, "last"), &seen.data.last));
+        }
+        if takes_most(first) && first.descending >= HOT_SHARE && !is_one(first) {
+            return Some(prepend(evidence(first, first.descending, "first"), &seen.data.last));
+        }
+        return None;
+    }
+    let data = seen.data;
+    let evidence = |share: f64, how: &str| {
+        format!(
+            "Of {} partitions, each new one came {how} the ones before in {:.0} % of the cases. \
+             (A single load of a sorted file looks the same.)",
+            data.partitions,
+            100.0 * share,
+        )
+    };
+    if data.partitions < ORDERED_PARTITIONS_MIN {
+        None
+    } else if data.ascending >= ORDERED_SHARE {
+        Some(append(evidence(data.ascending, "above"), &data.last))
+    } else if data.ascending <= 1.0 - ORDERED_SHARE {
+        Some(prepend(evidence(1.0 - data.ascending, "below"), &data.last))
+    } else {
+        None
+    }
+}
+
+fn append(evidence: String, example: &str) -> Advice {
+    Advice { pattern: AntiPattern::AppendOnly, evidence, remedy: spread(example) }
+}
+
+fn prepend(evidence: String, example: &str) -> Advice {
+    Advice { pattern: AntiPattern::PrependOnly, evidence, remedy: spread(example) }
+}
+
+/// How to spread keys that go with time.
+fn spread(example: &str) -> String {
+    let bucket = example.bytes().map(u32::from).sum::<u32>() % BUCKETS;
+    format!(
+        "Put what the entity belongs to into the PartitionKey and time into the RowKey \
+         (PartitionKey 'sensor-0042', RowKey '{example}'), or a bucket before it: hash of the id \
+         modulo {BUCKETS}, '{bucket:02}_{example}' instead of '{example}'. A query for a time then asks \
+         {BUCKETS} ranges side by side."
+    )
+}
+
+fn hot(seen: &Seen<'_>) -> Option<Advice> {
+    let ops = |range: &PartitionRange| range.reads + range.writes;
+    let all: f64 = seen.ranges.iter().map(ops).sum();
+    if all < OPS_MIN {
+        return None;
+    }
+    let heaviest = seen.ranges.iter().filter_map(|range| {
+        let (key, share) = range.heaviest.first()?;
+        Some((key, share * ops(range)))
+    });
+    let (key, rate) = heaviest.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    if rate < HOT_SHARE * all {
+        return None;
+    }
+    Some(Advice {
+        pattern: AntiPattern::HotPartition,
+        evidence: format!(
+            "Partition '{key}' has {:.0} % of the load: {rate:.0} of {all:.0} operations a second.",
+            100.0 * rate / all
+        ),
+        remedy: format!(
+            "A partition is never divided over servers. Append another property to its key, or a \
+             bucket, last so that prefixes still find all of it: '{key};07' of '{key};00' to \
+             '{key};15', read as PartitionKey ge '{key};' and PartitionKey lt '{key}<'."
+        ),
+    })
+}
+
+fn unbounded(seen: &Seen<'_>) -> Option<Advice> {
+    let data = seen.data;
+    let largest = data.largest.iter().max_by_key(|partition| partition.entities)?;
+    let (key, entities) = (&largest.partition_key, largest.entities);
+    let is_most = entities > data.entities / 2;
+    let stands_out = entities >= data.median_entities.saturating_mul(UNBOUNDED_TIMES);
+    if entities < UNBOUNDED_ENTITIES || !(is_most || stands_out) {
+        return None;
+    }
+    Some(Advice {
+        pattern: AntiPattern::UnboundedPartition,
+        evidence: format!(
+            "Partition '{key}' has {entities} of {} entities ({} bytes); the partition in the middle \
+             has {}.",
+            data.entities, largest.bytes, data.median_entities
+        ),
+        remedy: format!(
+            "Let the partition end: concatenate what its data is divided by anyway, a month or the \
+             next property, as in '{key};2024-05' and '{key};2024-06'. A month is then one partition, \
+             and PartitionKey ge '{key};' and PartitionKey lt '{key}<' is all of them."
+        ),
+    })
+}
+
+fn singles(seen: &Seen<'_>) -> Option<Advice> {
+    let (data, queries) = (seen.data, seen.queries);
+    let share = data.single_partitions as f64 / data.partitions.max(1) as f64;
+    let wide = queries.partition_ranges + queries.table_scans;
+    // Without queries nobody knows; with queries, these must be among them.
+    let is_scanned = queries.all() == 0 || wide >= QUERIES_MIN && is_share(wide, queries);
+    if data.partitions < SINGLES_MIN || share < SINGLES_SHARE || !is_scanned {
+        return None;
+    }
+    let scanned = match queries.all() {
+        0 => "Whether they are read by range is not known: no query was seen.".to_owned(),
+        all => format!("{wide} of {all} queries read more than one partition."),
+    };
+    Some(Advice {
+        pattern: AntiPattern::SingleEntityPartitions,
+        evidence: format!(
+            "{:.0} % of {} partitions have one entity. {scanned}",
+            100.0 * share,
+            data.partitions
+        ),
+        remedy: format!(
+            "If entities are read by range, put those that are read together into one partition: what \
+             changes slowly into the PartitionKey, the rest into the RowKey, as PartitionKey \
+             'customer-17', RowKey '{0}' instead of PartitionKey '{0}'. For point reads alone the keys \
+             are fine.",
+            data.last
+        ),
+    })
+}
+
+fn table_scans(seen: &Seen<'_>) -> Option<Advice> {
+    let queries = seen.queries;
+    let scans = queries.table_scans;
+    if scans < QUERIES_MIN || !is_share(scans, queries) {
+        return None;
+    }
+    Some(Advice {
+        pattern: AntiPattern::TableScans,
+        evidence: format!(
+            "{scans} of {} queries had a filter that bounds no key, and read the whole table.",
+            queries.all()
+        ),
+        remedy: "Name the PartitionKey in the filter, or keep a second copy of the entity under the key \
+             that the query knows, written in the same group: RowKey 'id_000223' and RowKey \
+             'email_jonesj@contoso.com' in partition 'Sales', asked for as RowKey ge 'email_' and \
+             RowKey lt 'email`'."
+            .to_owned(),
+    })
+}
+
+fn is_share(count: u64, queries: &QueryCounts) -> bool {
+    count as f64 >= QUERIES_SHARE * queries.all() as f64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Counting: nothing is lost or counted twice, whatever the pace, and a program that goes round does not hide keys.
+
+use super::*;
+
+/// What `ops` operations, `per_second` of them, are counted as, and how often one was looked at.
+fn count(loads: &Loads, ops: u64, per_second: f64, mut with: impl FnMut(u64, f64)) -> (f64, u64) {
+    let (mut counted, mut samples) = (0.0, 0);
+    for i in 0..ops {
+        if let Some(due) = loads.take(1) {
+            let now = i as f64 / per_second;
+            let counter = &loads.counters[due.slot].0;
+            let weight = loads.sampled.lock().set_counter(&due, now, counter);
+            with(i, weight);
+            counted += weight;
+            samples += 1;
+        }
+    }
+    (counted, samples)
+}
+
+fn loads() -> Loads {
+    Loads::new(Background::Manual, 0.0)
+}
+
+#[test]
+fn every_operation_is_counted_once_and_few_are_looked_at() {
+    for (per_second, samples_max) in [(5.0, 100_000), (2e3, 80_000), (5e6, 200)] {
+        let (counted, samples) = count(&loads(), 100_000, per_second, |_, _| {});
+        assert!((100_000.0 - 2.0 * GAP_MAX..=100_000.0).contains(&counted), "{counted}");
+        assert!(samples <= samples_max, "{samples} at {per_second}");
+    }
+}
+
+#[test]
+fn a_slow_load_behind_a_fast_one_is_seen_one_by_one_again() {
+    let loads = loads();
+    count(&loads, 1_000_000, 1e7, |_, _| {});
+    let (_, samples) = count(&loads, 3_000, 1.0, |_, _| {});
+    assert!(samples > 900, "{samples}");
+}
+
+#[test]
+fn a_program_that_goes_round_its_keys_shows_them_alike() {
+    let mut weights = [0.0; 64];
+    count(&loads(), 4_000_000, 1e7, |i, weight| weights[(i % 64) as usize] += weight);
+    let mean = 4_000_000.0 / 64.0;
+    assert!(weights.iter().all(|weight| (0.3..2.0).contains(&(weight / mean))), "{weights:?}");
+}
+
+#[test]
+fn nothing_is_counted_while_it_is_off() {
+    let loads = loads();
+    loads.switch(false);
+    assert_eq!(count(&loads, 1_000, 1.0, |_, _| {}).1, 0);
+}
+
+#[test]
+fn loads_follow_their_ranges() {
+    let loads = loads();
+    let due = || Due { slot: 0, over: 0 };
+    let key = |i: u64| crate::format::key::user_key(Default::default(), &format!("{i:03}"), "");
+    for i in 0..600 {
+        loads.sample(&due(), Some(RangeId(1)), &key(i % 100), Kind::Read, i as f64);
+    }
+    let reads = |id: u64| {
+        let sampled = loads.sampled.lock();
+        sampled.ranges.get(&RangeId(id)).map(|load| load.summary(600.0).reads)
+    };
+    let whole = reads(1).unwrap();
+    loads.split(RangeId(1), &key(50), [RangeId(2), RangeId(3)], 600.0);
+    let (lower, upper) = (reads(2).unwrap(), reads(3).unwrap());
+    assert!(reads(1).is_none() && lower > 0.0 && upper > 0.0);
+    assert!((lower + upper - whole).abs() < 1e-6 * whole);
+    loads.join(RangeId(2), RangeId(3), RangeId(4), 600.0);
+    assert!((reads(4).unwrap() - whole).abs() < 1e-6 * whole);
+    loads.join(RangeId(9), RangeId(4), RangeId(5), 600.0);
+    assert!(reads(5).is_some());
+}
