@@ -283,9 +283,16 @@ impl Engine {
     /// The view comes first (see `view`). A fence that was committed between the two is not in it: then once more.
     #[inline]
     pub(super) fn pin_read(&self, at: Option<Seq>) -> (Loaded<View>, Seq) {
+        self.pin_around(at, || {})
+    }
+
+    /// Calls `between` between the two, for tests.
+    #[inline]
+    fn pin_around(&self, at: Option<Seq>, between: impl Fn()) -> (Loaded<View>, Seq) {
         loop {
             let early = planted!("seq-before-view").then(|| self.rounds.published());
             let view = self.view.load();
+            between();
             let at = at.or(early).unwrap_or_else(|| self.rounds.published());
             let newest = Seq(self.newest_fence.load(Ordering::Acquire));
             if newest <= view.fences.newest() {
@@ -368,6 +375,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn trap_16_a_read_has_a_fence_that_is_put_up_between_its_view_and_its_seq() {
+        let db = crate::Db::open_in_memory().unwrap();
+        let table = db.create_table("Log").unwrap();
+        table.insert(crate::Entity::new("p", "r")).unwrap();
+        let key = crate::format::key::user_key(table.entry.gate.table, "p", "r");
+        let is_done = std::cell::Cell::new(false);
+        let (view, at) = table.engine.pin_around(None, || {
+            if !is_done.replace(true) {
+                table.delete_partition("p").unwrap();
+            }
+        });
+        assert_eq!(view.fences.floor(&key, at), at);
     }
 
     #[test]
