@@ -312,7 +312,12 @@ impl Engine {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::batch::{Batch, Gate, TableChange};
     use super::*;
+    use crate::format::key::user_key;
+    use crate::format::names::TableId;
+    use crate::fs::MemFs;
+    use crate::options::{Background, Durability, Options};
     use crate::rng::Rng;
 
     const KEYS: [&[u8]; 10] =
@@ -379,14 +384,15 @@ mod tests {
 
     #[test]
     fn trap_16_a_read_has_a_fence_that_is_put_up_between_its_view_and_its_seq() {
-        let db = crate::Db::open_in_memory().unwrap();
-        let table = db.create_table("Log").unwrap();
-        table.insert(crate::Entity::new("p", "r")).unwrap();
-        let key = crate::format::key::user_key(table.entry.gate.table, "p", "r");
+        let options = Options::default().fs(Arc::new(MemFs::new()));
+        let options = options.background(Background::Manual);
+        let engine = Engine::open("db".as_ref(), options).unwrap();
+        let (gate, key) = (Arc::new(Gate::new(TableId(7))), user_key(TableId(7), "p", "r"));
         let is_done = std::cell::Cell::new(false);
-        let (view, at) = table.engine.pin_around(None, || {
+        let (view, at) = engine.pin_around(None, || {
             if !is_done.replace(true) {
-                table.delete_partition("p").unwrap();
+                let change = TableChange::Fenced(Span::new(&key, None));
+                engine.commit(&Batch::of_change(&gate, change), Durability::Sync).unwrap();
             }
         });
         assert_eq!(view.fences.floor(&key, at), at);

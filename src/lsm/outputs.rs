@@ -137,7 +137,8 @@ impl<'e> Retention<'e> {
             self.key.clear();
             self.key.extend_from_slice(key);
             self.newer = None;
-            self.is_dead = table_of(key).is_some_and(|table| self.dead.contains(&table));
+            self.is_dead =
+                table_of(key).is_some_and(|table| self.dead.binary_search(&table).is_ok());
         }
         let hidden = self.newer.is_some_and(|newer| self.horizon.hides(newer, seq));
         self.newer = Some(seq);

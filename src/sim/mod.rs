@@ -65,5 +65,6 @@ pub mod ranges;
 pub mod runner;
 mod settle;
 pub mod step;
+mod tickets;
 mod trouble;
 pub mod value;

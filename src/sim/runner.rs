@@ -18,13 +18,13 @@ use crate::error::{Error, ErrorKind, Result as EngineResult};
 use crate::fs::FaultKind;
 use crate::options::Durability;
 use crate::query::Entities;
-use crate::table::Ticket;
 
 use super::counts::{Counts, Event};
 use super::engine::{self, Engine, Pinned, START, code};
 use super::oracle::{Change, Oracle, Refusal, Row, Tables, differences, first_difference};
 use super::query::Paging;
-use super::step::{Config, Lane, Scan, Step, Verb, Write, durability_name};
+use super::step::{Config, Lane, Scan, Step, Write, durability_name};
+use super::tickets::Waiting;
 use super::trouble::Trouble;
 
 /// An engine, an oracle, and what is open on both.
@@ -45,13 +45,6 @@ pub struct Runner {
     pub counts: Counts,
     /// Copies made so far.
     pub(super) copies: u64,
-}
-
-/// A commit that was submitted.
-pub(super) struct Waiting {
-    ticket: Ticket,
-    seq: u64,
-    has_tag: Vec<bool>,
 }
 
 /// An open iterator, and the rows it has to give.
@@ -282,11 +275,11 @@ impl Runner {
         Ok(dropped)
     }
 
-    fn etags(&self, table: &str, writes: &[Write]) -> Vec<Option<u64>> {
+    pub(super) fn etags(&self, table: &str, writes: &[Write]) -> Vec<Option<u64>> {
         writes.iter().map(|write| self.oracle.etag(table, write)).collect()
     }
 
-    fn accepted(
+    pub(super) fn accepted(
         &mut self,
         change: &Change,
         etag: u64,
@@ -305,83 +298,7 @@ impl Runner {
         Ok(())
     }
 
-    fn submit(
-        &mut self,
-        name: &str,
-        table: &str,
-        writes: &[Write],
-        durability: Option<Durability>,
-    ) -> Outcome {
-        if self.tickets.contains_key(name) {
-            return line("taken");
-        }
-        let change = Change::Rows { table: table.to_owned(), writes: writes.to_vec() };
-        let expected = self.oracle.check(&change);
-        let etags = self.etags(table, writes);
-        match (self.engine.submit(table, writes, &etags, durability), expected) {
-            (Ok(ticket), Ok(())) => {
-                let seq = ticket.seq().ticks();
-                let has_tag: Vec<bool> =
-                    writes.iter().map(|write| write.verb != Verb::Delete).collect();
-                let etag = if has_tag.contains(&true) { seq } else { 0 };
-                let durability = durability.unwrap_or(self.engine.config.durability);
-                self.accepted(&change, etag, seq, durability)?;
-                self.tickets.insert(name.to_owned(), Waiting { ticket, seq, has_tag });
-                self.counts.note(Event::Ticket);
-                line(format!("#{} submitted", self.oracle.commits()))
-            }
-            (Err(error), expected) => self.refused(&error, expected, change, true),
-            (Ok(_), Err(refusal)) => Err(format!("accepted: where {refusal:?} was due")),
-        }
-    }
-
-    fn wait(&mut self, name: &str) -> Outcome {
-        let Some(waiting) = self.tickets.remove(name) else { return line("no such ticket") };
-        let Waiting { ticket, seq, has_tag } = waiting;
-        let result = ticket.wait();
-        self.acknowledged(result, seq, &has_tag)
-    }
-
-    fn poll(&mut self, name: &str) -> Outcome {
-        use std::pin::Pin;
-        use std::task::{Context, Poll, Waker};
-        let Some(waiting) = self.tickets.get_mut(name) else { return line("no such ticket") };
-        let mut context = Context::from_waker(Waker::noop());
-        match Pin::new(&mut waiting.ticket).poll(&mut context) {
-            Poll::Pending => line("pending"),
-            Poll::Ready(result) => match self.tickets.remove(name) {
-                Some(Waiting { seq, has_tag, .. }) => self.acknowledged(result, seq, &has_tag),
-                None => Ok(Vec::new()),
-            },
-        }
-    }
-
-    /// A ticket was answered.
-    fn acknowledged(
-        &mut self,
-        result: EngineResult<Vec<Option<crate::model::ETag>>>,
-        seq: u64,
-        has_tag: &[bool],
-    ) -> Outcome {
-        match result {
-            Ok(etags) => {
-                let found: Vec<_> = etags.iter().map(|etag| etag.map(engine::ticks)).collect();
-                let expected: Vec<_> = has_tag.iter().map(|tag| tag.then_some(seq)).collect();
-                if found != expected {
-                    return Err(format!("tags: {found:?}, expected {expected:?}"));
-                }
-                if self.engine.is_open() && self.engine.published() < seq {
-                    return Err(format!("acknowledged: number {seq} before it is published"));
-                }
-                let number = self.oracle.count_up_to(seq);
-                self.oracle.show(number);
-                line(format!("#{number} acknowledged"))
-            }
-            Err(error) => self.excuse(Err(error)),
-        }
-    }
-
-    fn refused(
+    pub(super) fn refused(
         &mut self,
         error: &Error,
         expected: Result<(), Refusal>,
