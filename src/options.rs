@@ -223,8 +223,8 @@ impl Options {
     }
 
     /// Whether ranges into which nothing was written for six hours are stored compressed, a few files at a time; needs
-    /// the feature `zstd`, and does nothing without it. Files take about a third of the space then; points and
-    /// scans pay for decoding whole blocks. Default: false.
+    /// the feature `zstd`, and does nothing without it. Rows get smaller, indexes do not; points and scans pay for
+    /// decoding whole blocks. Default: false.
     pub fn compress_at_rest(mut self, compress: bool) -> Self {
         self.compress_at_rest = compress;
         self

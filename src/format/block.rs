@@ -60,6 +60,11 @@ pub(crate) struct StoredBlock<'a> {
 }
 
 const STRUCTURE: &str = "block";
+/// True if `block`, which begins with a header, says that its contents are compressed.
+pub(crate) fn is_compressed(block: &[u8]) -> bool {
+    block.get(1) == Some(&CODEC_ZSTD)
+}
+
 const CODEC_NONE: u8 = 0;
 const CODEC_ZSTD: u8 = 1;
 /// The header's bytes before the checksum.

@@ -28,6 +28,8 @@ pub(crate) struct Upkeep {
     pub(super) flushing: Mutex<()>,
     /// What is known of ranges, for the order of compaction.
     pub(super) ranking: Mutex<Ranking>,
+    /// Files that were written to be compressed, since opening: what did not get smaller is not tried again.
+    pub(super) packed: Mutex<BTreeSet<FileNumber>>,
     /// How fast background work may write.
     pub(super) pace: Mutex<Pace>,
     state: Mutex<State>,
@@ -115,6 +117,7 @@ impl Upkeep {
         Self {
             flushing: Mutex::new(()),
             ranking: Mutex::new(Ranking::default()),
+            packed: Mutex::new(BTreeSet::new()),
             pace: Mutex::new(Pace::new(background_bytes_per_second)),
             state: Mutex::new(State { dropped, ..State::default() }),
             attempted: Condvar::new(),
@@ -205,7 +208,13 @@ impl Upkeep {
         let (unheld, held): (Vec<_>, Vec<_>) = state.obsolete.drain(..).partition(is_unheld);
         state.obsolete = held;
         state.counters.files_removed += unheld.len() as u64;
-        unheld.into_iter().map(|file| file.meta.number).collect()
+        let gone: Vec<_> = unheld.into_iter().map(|file| file.meta.number).collect();
+        let mut packed = self.packed.lock();
+        for file in &gone {
+            packed.remove(file);
+        }
+        drop(packed);
+        gone
     }
 
     /// A flush is never held up; what it wrote, compaction has not.
@@ -236,7 +245,10 @@ impl Upkeep {
         counters.compaction_bytes += bytes;
         match (first.placement, first.reason) {
             (Placement::Young, _) => counters.young_bytes += bytes,
-            (Placement::Run, Reason::Rest) => counters.rest_bytes += bytes,
+            (Placement::Run, Reason::Rest) => {
+                counters.rest_bytes += bytes;
+                self.packed.lock().extend(files.iter().map(|file| file.meta.number));
+            }
             (Placement::Run, _) => counters.run_bytes += bytes,
         }
     }

@@ -9,11 +9,15 @@
 use super::Sst;
 use super::cache::Area;
 use crate::error::Result;
+use crate::format::block::{HEADER_BYTES, is_compressed};
 use crate::format::span::Span;
 use crate::format::sparse_index::SparsePage;
 use crate::format::zones::{ZONE_BLOCKS, flag};
 
 use super::reader::contents_at;
+
+/// So many blocks tell whether a file was compressed.
+const LOOK_BLOCKS: usize = 4;
 
 /// About what a span has of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +75,17 @@ impl Sst {
             Some(spent) if spent.entries > 0 => self.separator(spent.end),
             _ => Ok(None),
         }
+    }
+
+    /// True if any of the first blocks is compressed: those that would not get smaller are stored as they are.
+    pub(crate) fn is_compressed(&self) -> Result<bool> {
+        for block in 0..self.handles.len().min(LOOK_BLOCKS) {
+            let at = self.block_range(block)?.start;
+            if is_compressed(&self.source.read(at..at + HEADER_BYTES as u64)?) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The first block whose separator is not below `key`; the block before may hold the key, too.

@@ -124,3 +124,31 @@ fn an_old_deletion_takes_no_space_for_ever() {
     assert_eq!(stat(&db, "tombstones"), 0);
     assert!(table.get("p3", "000003").unwrap().is_none());
 }
+
+#[cfg(feature = "zstd")]
+#[test]
+fn what_rests_is_compressed_once_and_what_is_written_again_is_not() {
+    let fs = MemFs::new();
+    let clock = Arc::new(ManualClock::new(NOW));
+    let options = options(&fs).clock(clock.clone()).durability(Durability::Os);
+    let db = options.block_bytes(4 << 10).compress_at_rest(true).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    for i in 0..5_000 {
+        table.insert(row(i, 0)).unwrap();
+    }
+    db.compact().unwrap();
+    steps(&db);
+    let before = stat(&db, "file_bytes");
+    assert_eq!(stat(&db, "compaction_rest_bytes"), 0);
+    clock.advance(Duration::from_secs(7 * 3600));
+    steps(&db);
+    let (written, after) = (stat(&db, "compaction_rest_bytes"), stat(&db, "file_bytes"));
+    assert!(written > 0 && after < before * 3 / 4, "{after} of {before} bytes");
+    clock.advance(Duration::from_secs(7 * 3600));
+    steps(&db);
+    assert_eq!(stat(&db, "compaction_rest_bytes"), written, "once");
+    for i in 0..5_000u32 {
+        assert!(table.get(&format!("p{}", i % 7), &format!("{i:06}")).unwrap().is_some());
+    }
+    assert!(db.verify().unwrap().problems.is_empty());
+}

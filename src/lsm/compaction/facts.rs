@@ -2,13 +2,16 @@
 //!
 //! A file that cannot be read counts as whole: the job that reads it says what is wrong.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::format::names::FileNumber;
 use crate::manifest::FileEntry;
 use crate::model::Seq;
 use crate::ranges::Reference;
 use crate::sst::{Sst, SstPart};
+use crate::sync::Mutex;
 
 use super::super::fences::Fences;
 use super::super::outputs::share;
@@ -21,6 +24,8 @@ pub(crate) struct FileFacts<'e> {
     env: &'e Env,
     fences: Arc<Fences>,
     horizon: Horizon,
+    /// Files that were written to be compressed, and may not have become smaller.
+    packed: &'e Mutex<BTreeSet<FileNumber>>,
 }
 
 /// More fences than these over a part of a file are carried out by writing it anew: each costs readers.
@@ -34,7 +39,7 @@ impl<'e> FileFacts<'e> {
         // The horizon first: what it knows is in the view.
         let horizon = engine.horizon();
         let fences = Arc::clone(&engine.view.load().fences);
-        Self { env: &engine.env, fences, horizon }
+        Self { env: &engine.env, fences, horizon, packed: &engine.upkeep.packed }
     }
 
     /// The newest fence that everybody sees; it changes when what fences ask for may have changed.
@@ -91,6 +96,12 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
         });
         let hidden: u64 = hidden.sum();
         hidden.saturating_mul(HIDDEN_PART) >= self.part(reference).bytes
+    }
+
+    fn is_compressible(&self, reference: &Reference<Arc<FileEntry>>) -> bool {
+        let number = reference.file.meta.number;
+        let tried = self.packed.lock().contains(&number);
+        !tried && self.ask(&reference.file, Sst::is_compressed) == Some(false)
     }
 
     fn tombstones_end(&self, reference: &Reference<Arc<FileEntry>>) -> Option<Box<[u8]>> {
