@@ -177,6 +177,7 @@ impl Engine {
     ///
     /// # Errors
     /// Of reading files and writing the manifest.
+    #[cfg(any(test, feature = "sim"))]
     pub(crate) fn merge_ranges(&self, left: RangeId, right: RangeId) -> Result<bool> {
         Ok(self.try_merge(left, right)? == Attempt::Done)
     }
