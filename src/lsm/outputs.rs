@@ -186,9 +186,8 @@ impl<'e> Outputs<'e> {
         let mut count = 0u32;
         while entries.is_valid() {
             let (seq, kind) = (entries.seq(), entries.kind());
-            let is_new_key = retention.key != entries.key() || retention.newer.is_none();
             if retention.keeps(entries.key(), seq, kind) {
-                self.add(&entries, is_new_key)?;
+                self.add(&entries)?;
             } else {
                 self.spent += u64::from(kind == Kind::Delete);
             }
@@ -213,8 +212,10 @@ impl<'e> Outputs<'e> {
         Ok(std::mem::take(&mut self.files))
     }
 
-    fn add(&mut self, entries: &Merge, is_new_key: bool) -> Result<()> {
+    fn add(&mut self, entries: &Merge) -> Result<()> {
         let key = entries.key();
+        // Of what is kept: a fence may hide the newest version and not an older one, which a snapshot reads.
+        let is_new_key = self.file.as_ref().is_none_or(|file| file.last_key != key);
         let begins_part = is_new_key && self.begins_part(key);
         if let Some(file) = self.file.as_ref().filter(|_| is_new_key) {
             let bytes = file.writer.bytes();

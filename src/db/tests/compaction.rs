@@ -152,3 +152,30 @@ fn what_rests_is_compressed_once_and_what_is_written_again_is_not() {
     }
     assert!(db.verify().unwrap().problems.is_empty());
 }
+
+#[test]
+fn trap_15_a_snapshot_keeps_the_older_versions_of_rows_whose_newest_a_fence_hides() {
+    let db = options(&MemFs::new()).durability(Durability::Os).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    for i in 0..10 {
+        table.upsert(row(i * 7, 0)).unwrap();
+    }
+    let snapshot = db.snapshot();
+    for i in 0..10 {
+        table.upsert(row(i * 7, 1)).unwrap();
+    }
+    table.delete_partition("p0").unwrap();
+    let check = || {
+        let old = table.at(&snapshot);
+        for i in 0..10 {
+            let found = old.get("p0", &format!("{:06}", i * 7)).unwrap().unwrap();
+            assert_eq!(found.get::<i32>("V").unwrap(), 0);
+            assert!(table.get("p0", &format!("{:06}", i * 7)).unwrap().is_none());
+        }
+    };
+    check();
+    db.flush().unwrap();
+    check();
+    db.compact().unwrap();
+    check();
+}
