@@ -1,18 +1,18 @@
 //! Commands about entities: `put`, `get`, `delete`, `scan`.
 
 use std::io::{Read, Write};
-use std::ops::Bound;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
 use super::failure::{Failure, Outcome};
 use super::files;
+use super::moving::KeyArgs;
 use super::output::{Format, Output, write_entities, write_entity};
 use super::{Create, DurabilityName, open, open_durable};
 use crate::error::{Code, Error, Result};
 use crate::model::{ETag, Entity};
-use crate::query::{KeyRange, Query};
+use crate::query::Query;
 use crate::table::Table;
 use crate::wire::exec::{Condition, read_condition};
 use crate::wire::odata;
@@ -87,21 +87,7 @@ pub(super) struct Get {
     format: Format,
 }
 
-/// Which keys of a table.
-#[derive(Args)]
-struct KeySpan {
-    /// Only this partition
-    #[arg(long, value_name = "PARTITION_KEY")]
-    partition: Option<String>,
-    /// Only RowKeys from here on
-    #[arg(long, value_name = "ROW_KEY", requires = "partition")]
-    from: Option<String>,
-    /// Only RowKeys before this one
-    #[arg(long, value_name = "ROW_KEY", requires = "partition")]
-    to: Option<String>,
-}
-
-/// Delete one entity, or at once all of a partition or of a span of RowKeys in it.
+/// Delete one entity, or all of a partition or another span of keys at once.
 #[derive(Args)]
 #[command(after_long_help = "Examples:\n  rowstone delete shop parts bolts m4x20\n  \
     rowstone delete plant readings --partition sensor-7 --to 2026-01-01\n\n\
@@ -112,18 +98,14 @@ pub(super) struct Delete {
     /// The table
     table: String,
     /// The PartitionKey
-    #[arg(
-        required_unless_present = "partition",
-        conflicts_with = "partition",
-        requires = "row_key"
-    )]
+    #[arg(required_unless_present_any = KeyArgs::NAMES, conflicts_with_all = KeyArgs::NAMES, requires = "row_key")]
     partition_key: Option<String>,
     /// The RowKey
     row_key: Option<String>,
     #[command(flatten)]
-    span: KeySpan,
+    keys: KeyArgs,
     /// Only if the entity still has this etag
-    #[arg(long, conflicts_with = "partition")]
+    #[arg(long, requires = "partition_key")]
     etag: Option<String>,
     /// What the deletion survives
     #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
@@ -141,7 +123,7 @@ pub(super) struct Scan {
     /// The table
     table: String,
     #[command(flatten)]
-    span: KeySpan,
+    keys: KeyArgs,
     /// At most so many entities
     #[arg(long)]
     top: Option<usize>,
@@ -239,25 +221,11 @@ impl Delete {
         let table = db.table(&self.table)?;
         let keys = self.partition_key.as_deref().zip(self.row_key.as_deref());
         match (keys, condition) {
-            (None, _) => table.delete_range(&self.span.range())?,
+            (None, _) => table.delete_range(&self.keys.range())?,
             (Some((pk, rk)), Some(Condition::Is(etag))) => table.delete_if(pk, rk, etag)?,
             (Some((pk, rk)), Some(Condition::Exists) | None) => table.delete(pk, rk)?,
         }
         Ok(db.close()?)
-    }
-}
-
-impl KeySpan {
-    fn range(&self) -> KeyRange {
-        match (&self.partition, self.from.as_deref(), self.to.as_deref()) {
-            (None, ..) => KeyRange::all(),
-            (Some(partition), None, None) => KeyRange::partition(partition),
-            (Some(partition), from, to) => {
-                let from = from.map_or(Bound::Unbounded, Bound::Included);
-                let to = to.map_or(Bound::Unbounded, Bound::Excluded);
-                KeyRange::rows(partition, (from, to))
-            }
-        }
     }
 }
 
@@ -273,7 +241,7 @@ impl Scan {
     }
 
     fn query(&self, table: &Table) -> Query {
-        let query = table.scan(self.span.range());
+        let query = table.scan(self.keys.range());
         match self.top {
             Some(top) => query.top(top),
             None => query,

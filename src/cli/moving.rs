@@ -146,6 +146,9 @@ Example:
   rowstone import-range other parts moving";
 
 impl KeyArgs {
+    /// The arguments that say which keys.
+    pub(super) const NAMES: [&str; 3] = ["partition", "from_partition", "to_partition"];
+
     pub(super) fn range(&self) -> KeyRange {
         match &self.partition {
             Some(partition) if self.from.is_none() && self.to.is_none() => {
