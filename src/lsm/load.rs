@@ -108,6 +108,14 @@ impl Loads {
         }
     }
 
+    /// Reads a second of a range, rounded down.
+    pub(super) fn reads(&self, range: RangeId, now: f64) -> u64 {
+        let sampled = self.sampled.lock();
+        let load = sampled.ranges.get(&range);
+        // What is not finite or below one becomes 0 or the greatest.
+        load.map_or(0, |load| load.summary(now).reads as u64)
+    }
+
     /// Takes `ops` operations off a counter; `Some` if one of them is the sample.
     #[inline]
     pub(super) fn take(&self, ops: u32) -> Option<Due> {

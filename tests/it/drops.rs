@@ -222,6 +222,34 @@ fn nothing_expires_early_whatever_the_clock_does() {
     assert_eq!(count(&table, KeyRange::all()), 0);
 }
 
+/// The same with rows deleted one by one: tombstones are merged away before they are many.
+#[test]
+fn a_queue_deleted_row_by_row_keeps_its_size_and_its_head_is_near() {
+    let (fs, clock) = (MemFs::new(), clock());
+    let db = open(&fs, &clock);
+    let table = db.create_table("Queue").unwrap();
+    let mut costs = Vec::new();
+    let mut head = 0;
+    for round in 0..60u32 {
+        fill(&table, "q", round * 500..(round + 1) * 500);
+        while head + 1_500 < (round + 1) * 500 {
+            table.delete("q", &format!("r{head:06}")).unwrap();
+            head += 1;
+        }
+        rest(&db);
+        let query = table.scan(KeyRange::partition("q")).top(1);
+        let (page, explained) = query.page_explained(1).unwrap();
+        assert_eq!(page.entities()[0].row_key(), format!("r{head:06}"));
+        costs.push((explained.rows_looked_at(), stat(&db, "file_bytes")));
+    }
+    let most = |rounds: &[(u64, u64)]| {
+        let of = |part: fn(&(u64, u64)) -> u64| rounds.iter().map(part).max().unwrap();
+        (of(|cost| cost.0), of(|cost| cost.1))
+    };
+    let (early, late) = (most(&costs[10..30]), most(&costs[40..]));
+    assert!(late.0 <= early.0 * 3 / 2 && late.1 <= early.1 * 3 / 2, "{early:?}, later {late:?}");
+}
+
 /// Rows come in at the end and are deleted at the head; reads of the head stay as cheap, and files as few.
 #[test]
 fn a_queue_deleted_by_ranges_keeps_its_size() {

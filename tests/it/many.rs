@@ -48,6 +48,18 @@ fn ten_thousand_tables_share_files_and_go_without_a_trace() {
     let db = open(&fs);
     assert_eq!(db.tables().unwrap().len() as u64, MANY);
     assert_eq!(stat(&db, "open_files"), 1, "only the catalog was read");
+    // Merged, too, they share files.
+    for i in 0..MANY {
+        let table = db.table(&name(i)).unwrap();
+        table.insert(Entity::new("p", "s").with("Filler", "x".repeat(200))).unwrap();
+    }
+    db.flush().unwrap();
+    while db.step() {}
+    assert!(stat(&db, "sources_max") <= 8);
+    db.compact().unwrap();
+    let bytes = stat(&db, "file_bytes");
+    assert!(stat(&db, "files") <= bytes / (1 << 20) + 4, "{:?}", db.stats().fields());
+    assert_eq!(db.table(&name(MANY / 2)).unwrap().scan(KeyRange::all()).count().unwrap(), 2);
     for i in 0..MANY {
         db.delete_table(&name(i)).unwrap();
     }

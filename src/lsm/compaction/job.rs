@@ -193,8 +193,8 @@ impl Engine {
     }
 
     /// Reads a second of a range.
-    fn heat(&self, _range: RangeId) -> u64 {
-        0
+    fn heat(&self, range: RangeId) -> u64 {
+        self.env.loads.reads(range, self.env.seconds())
     }
 
     /// Ranges that something is to be done to, the most urgent first, then in the order of keys.
