@@ -44,6 +44,8 @@ use super::{CommitTicket, Engine, Handle};
 
 /// The most that a record without entries takes.
 const EMPTY_RECORD_BYTES: u64 = 128;
+/// Fences of one log: a flush names them in one edit, which has room for four times as much.
+pub(super) const FENCE_BYTES_MAX: usize = 4 << 20;
 /// Kept free behind every commit, so that a full disk keeps nobody from syncing and closing.
 const ROOM_BEHIND: u64 = 2 * EMPTY_RECORD_BYTES;
 /// How far the ceiling of weak commits lies ahead.
@@ -270,9 +272,10 @@ impl Engine {
                 self.upkeep.note_dropped(gate.table, seq);
             }
         }
-        for fence in batch.changes.iter().filter_map(|change| change.fence(seq)) {
+        for change in &batch.changes {
+            let Some(fence) = change.fence(seq) else { continue };
             self.raise_fence(fence);
-            slot.memtable.note(seq);
+            slot.memtable.note(seq, change.bytes_max());
         }
         if let Some(gate) = &batch.closes {
             self.gates.close(gate, seq);
@@ -341,7 +344,10 @@ impl Engine {
     /// Freezes a full memtable and goes on in the next log.
     fn switch_if_full(&self, state: &mut MutexGuard<'_, State<LogQueue>>) -> Result<(), Again> {
         let view = self.view.load();
-        if view.active().memtable.bytes() < self.env.options.memtable_bytes {
+        let memtable = &view.active().memtable;
+        let is_full = memtable.bytes() >= self.env.options.memtable_bytes
+            || memtable.noted_bytes() >= FENCE_BYTES_MAX;
+        if !is_full {
             return Ok(());
         }
         self.switch(state, &view)

@@ -303,8 +303,7 @@ fn begin(
 /// The replayed memtables newest first, with one that takes writes and belongs to the log `number`.
 fn memtables(env: &Env, mut replayed: Vec<Slot>, number: FileNumber) -> Vec<Arc<Slot>> {
     let goes_on = replayed.last().is_some_and(|slot| {
-        slot.memtable.bytes() < env.options.memtable_bytes / 2
-            && slot.logs.len() < LOGS_PER_MEMTABLE_MAX
+        !slot.is_half_full(env.options.memtable_bytes) && slot.logs.len() < LOGS_PER_MEMTABLE_MAX
     });
     if goes_on {
         if let Some(last) = replayed.last_mut() {

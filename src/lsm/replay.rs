@@ -259,7 +259,7 @@ impl Replay<'_> {
     /// Small logs share a memtable.
     fn begin_slot(&mut self) {
         let options = &self.env.options;
-        let is_full = |slot: &Slot| slot.memtable.bytes() >= options.memtable_bytes / 2;
+        let is_full = |slot: &Slot| slot.is_half_full(options.memtable_bytes);
         if self.out.slots.last().is_none_or(is_full) {
             let id = self.out.slots.len() as u64;
             let memtable = Arc::new(Memtable::new(id, options.memtable_bytes));
@@ -388,6 +388,7 @@ impl Replay<'_> {
                 break;
             }
         }
+        let fences = self.out.fences.len();
         for change in group.changes() {
             match change {
                 Change::Created(_) => {}
@@ -412,7 +413,8 @@ impl Replay<'_> {
             }
         }
         if let Some(slot) = self.out.slots.last() {
-            slot.memtable.note(record.seq);
+            let fences = self.out.fences.len() - fences;
+            slot.memtable.note(record.seq, if fences > 0 { record.payload.len() } else { 0 });
         }
         self.out.last = self.out.last.max(record.seq);
         self.out.commits += 1;

@@ -20,6 +20,7 @@ use crate::planted::planted;
 use crate::ranges::Reference;
 
 use super::batch::{Batch, Current};
+use super::commit::FENCE_BYTES_MAX;
 use super::fences::Fences;
 use super::{Engine, Env};
 
@@ -45,6 +46,14 @@ pub(crate) struct Looked {
     memtable: u64,
     /// By operation; `None` where there is no entry or none was needed.
     found: Vec<Option<(Seq, Kind, Option<Row>)>>,
+}
+
+impl Slot {
+    /// True if rows or fences take half of what they may.
+    pub(crate) fn is_half_full(&self, memtable_bytes: usize) -> bool {
+        self.memtable.bytes() >= memtable_bytes / 2
+            || self.memtable.noted_bytes() >= FENCE_BYTES_MAX / 2
+    }
 }
 
 impl View {

@@ -41,6 +41,7 @@ pub(crate) struct Memtable {
     newest: Link,
     len: AtomicUsize,
     payload_bytes: AtomicUsize,
+    noted_bytes: AtomicUsize,
     seq_min: AtomicU64,
     seq_max: AtomicU64,
     arena: Arena,
@@ -67,6 +68,7 @@ impl Memtable {
             newest: Link::new(),
             len: AtomicUsize::new(0),
             payload_bytes: AtomicUsize::new(0),
+            noted_bytes: AtomicUsize::new(0),
             seq_min: AtomicU64::new(0),
             seq_max: AtomicU64::new(0),
             // SAFETY: links and handles live in private fields of the memtable (table, order, newest) and in
@@ -149,10 +151,16 @@ impl Memtable {
         self.payload_bytes.load(Ordering::Relaxed)
     }
 
-    /// Its log has a commit without entries. Requires what [`insert`](Self::insert) does.
-    pub(crate) fn note(&self, seq: Seq) {
+    /// Its log has a commit with `bytes` that are no entries. Requires what [`insert`](Self::insert) does.
+    pub(crate) fn note(&self, seq: Seq, bytes: usize) {
         let _writer = self.arena.lock();
         self.seq_max.store(seq.ticks(), Ordering::Relaxed);
+        self.noted_bytes.store(self.noted_bytes() + bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of its log that are no entries.
+    pub(crate) fn noted_bytes(&self) -> usize {
+        self.noted_bytes.load(Ordering::Relaxed)
     }
 
     /// The newest commit in it, or in its log; `None` if there is none.

@@ -145,6 +145,25 @@ fn files_under_a_fence_go_without_being_read() {
     assert_eq!(count(&table, KeyRange::all()), 5_000);
 }
 
+/// More fences than one edit has room for, and not a row among them.
+#[test]
+fn fences_alone_fill_a_memtable_too() {
+    let (fs, clock) = (MemFs::new(), clock());
+    let db = open(&fs, &clock);
+    let table = db.create_table("Log").unwrap();
+    let long = "k".repeat(1_000);
+    for i in 0..5_000u32 {
+        table.delete_partition(&format!("{long}{i:06}")).unwrap();
+    }
+    assert!(stat(&db, "flushes") > 0, "{:?}", db.stats().fields());
+    fill(&table, "a", 0..10);
+    db.flush().unwrap();
+    rest(&db);
+    assert_eq!((stat(&db, "fences"), count(&table, KeyRange::all())), (0, 10));
+    db.close().unwrap();
+    assert_eq!(count(&open(&fs, &clock).table("Log").unwrap(), KeyRange::all()), 10);
+}
+
 #[test]
 fn rows_expire_by_their_timestamp_and_not_before() {
     let (fs, clock) = (MemFs::new(), clock());
