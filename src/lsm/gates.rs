@@ -17,6 +17,7 @@ use std::sync::Arc;
 use crate::error::{Code, Error, Result};
 use crate::format::span::Span;
 use crate::model::Seq;
+use crate::planted::planted;
 use crate::sync::{ArcSwap, AtomicU64, Ordering};
 
 use super::Engine;
@@ -74,16 +75,29 @@ impl Default for Gates {
 }
 
 impl Gates {
-    /// Closes `gate` with the commit `seq`, in place of the one with its id. Requires the commit lock, but at opening.
+    /// Closes `gate` with the commit `seq`. One with its id stays until [`settle`](Self::settle): the commit may fail.
+    /// Requires the commit lock, but at opening.
     pub(crate) fn close(&self, gate: &SpanGate, seq: Seq) {
+        self.change(|gates| gates.push((gate.clone(), seq)));
+    }
+
+    /// Of the gates with this id only the last counts. Requires: the commit that closed it is published.
+    pub(crate) fn settle(&self, id: u64) {
         self.change(|gates| {
-            gates.retain(|(other, _)| other.id != gate.id);
-            gates.push((gate.clone(), seq));
+            let last = gates.iter().rposition(|(gate, _)| gate.id == id);
+            let mut at = 0;
+            gates.retain(|(gate, _)| {
+                at += 1;
+                gate.id != id || Some(at - 1) == last
+            });
         });
     }
 
     /// Opens the gate again. Requires: the commit that does is published.
     pub(crate) fn lift(&self, id: u64) {
+        if planted!("lifted-gate-holds") {
+            return;
+        }
         self.change(|gates| gates.retain(|(gate, _)| gate.id != id));
     }
 
@@ -96,9 +110,16 @@ impl Gates {
         self.count.store(self.closed.load().len() as u64, Ordering::Release);
     }
 
+    /// True if a gate that counts for readers takes a span offline that is touched.
+    fn is_offline(&self, published: Seq, touches: impl Fn(&Span) -> bool) -> bool {
+        let gates = self.closed.load();
+        let counts = |gate: &SpanGate, since| gate.mode == GateMode::Offline && since <= published;
+        gates.iter().any(|(gate, since)| counts(gate, *since) && touches(&gate.span))
+    }
+
     /// The commit that closed a gate to any of `keys`.
     pub(super) fn closed_to<'k>(&self, mut keys: impl Iterator<Item = &'k [u8]>) -> Option<Seq> {
-        if self.count.load(Ordering::Acquire) == 0 {
+        if self.count.load(Ordering::Acquire) == 0 || planted!("gate-lets-writes-pass") {
             return None;
         }
         let gates = self.closed.load();
@@ -114,17 +135,36 @@ impl Engine {
     /// `ServerBusy` if any of that is offline.
     #[inline]
     pub(crate) fn admit_read(&self, touches: impl Fn(&Span) -> bool) -> Result<()> {
-        if self.gates.count.load(Ordering::Acquire) == 0 {
+        if self.gates.count.load(Ordering::Acquire) == 0 || planted!("offline-lets-reads-pass") {
             return Ok(());
         }
-        let published = self.published();
-        let gates = self.gates.closed.load();
-        let mut offline = gates
-            .iter()
-            .filter(|(gate, since)| gate.mode == GateMode::Offline && *since <= published);
-        match offline.any(|(gate, _)| touches(&gate.span)) {
+        match self.gates.is_offline(self.published(), touches) {
             true => Err(Error::refused(Code::ServerBusy)),
             false => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_that_is_replaced_holds_until_the_new_one_is_published() {
+        let gates = Gates::default();
+        let gate = |mode| SpanGate { id: 1, span: Span::new(b"a", Some(b"c")), mode };
+        let holds = |published| gates.is_offline(Seq(published), |span| span.contains(b"b"));
+        gates.close(&gate(GateMode::Offline), Seq(5));
+        assert!(!holds(4) && holds(5));
+        gates.close(&gate(GateMode::Offline), Seq(9));
+        assert!(holds(8));
+        gates.settle(1);
+        assert!(!holds(8) && holds(9));
+        gates.close(&gate(GateMode::ReadOnly), Seq(12));
+        assert!(holds(12));
+        gates.settle(1);
+        assert!(!holds(12));
+        gates.lift(1);
+        assert_eq!(gates.closed_to(std::iter::once(&b"b"[..])), None);
     }
 }

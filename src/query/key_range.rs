@@ -105,6 +105,12 @@ impl KeyRange {
     }
 
     /// True if no key can be in it.
+    /// The partition, its first row key and the one behind the last, where they are bounds.
+    #[cfg(feature = "sim")]
+    pub(crate) fn rows_of_partition(&self) -> [Option<&str>; 3] {
+        [self.low.partition(), self.low.row(), self.high.row()]
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.span(TableId(1)).is_empty()
     }
@@ -166,6 +172,14 @@ impl Edge {
             Edge::Open => None,
             Edge::BeforePartition(key) | Edge::AfterPartition(key) => Some(key),
             Edge::BeforeRow(key, _) | Edge::AfterRow(key, _) => Some(key),
+        }
+    }
+
+    #[cfg(feature = "sim")]
+    fn row(&self) -> Option<&str> {
+        match self {
+            Edge::Open | Edge::BeforePartition(_) | Edge::AfterPartition(_) => None,
+            Edge::BeforeRow(_, row) | Edge::AfterRow(_, row) => Some(row),
         }
     }
 

@@ -59,6 +59,8 @@ events! {
     ShortWrite "writes cut short",
     ShortTransfer "short transfers",
     FailedOpen "openings that failed",
+    Gate "gates closed",
+    HeldBack "reads of closed spans refused",
     Rot "bits rotten at rest",
     RotMet "answers of corruption",
     DamageRefused "damaged copies refused",

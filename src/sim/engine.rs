@@ -13,15 +13,16 @@ use crate::db::Db;
 use crate::error::{Error, Result};
 use crate::executor::{self, Worker};
 use crate::fs::{FaultFs, FaultKind, Fs, MemFs};
-use crate::lsm::{Batch, Compaction, Flush, TableChange, whole_table};
+use crate::lsm::{Batch, Compaction, Flush, GateMode, TableChange, whole_table};
 use crate::model::{DateTime, ETag, Entity, Seq};
 use crate::options::{Background, Durability, Options};
 use crate::query::{Entities, KeyRange, Page, Token};
-use crate::table::{EntityGroup, Operation, Snapshot, Table, Ticket};
+use crate::table::{EntityGroup, Operation, RowView, Snapshot, Table, Ticket};
 
+use super::gates::Gates;
 use super::oracle::{self, Row, Tables, key};
 use super::power::{End, PowerFs};
-use super::step::{Config, Lane, Scan, Verb, Write};
+use super::step::{Config, Lane, Mode, Scan, Verb, Write};
 use super::value::Val;
 
 /// Where the database lives.
@@ -373,6 +374,13 @@ impl Engine {
         Ok(Pinned { snapshot, tables: names.into_iter().map(table).collect::<Result<_>>()? })
     }
 
+    /// True if the table that a snapshot knows by this name is called so still.
+    pub(super) fn is_of_today(&self, name: &str, at: &Pinned) -> bool {
+        let id = |table: &Table| table.entry.gate.table;
+        let then = at.tables.get(&name.to_lowercase()).map(id);
+        self.db().table(name).is_ok_and(|now| then == Some(id(&now)))
+    }
+
     /// A table, and the snapshot to read it at.
     pub(super) fn table_at<'a>(
         &self,
@@ -401,15 +409,45 @@ impl Engine {
 fn state_of(db: &Db) -> Result<Tables> {
     let mut tables = BTreeMap::new();
     for name in db.tables()? {
-        let rows = db.table(&name)?.scan(KeyRange::all()).into_iter();
-        let rows: Vec<Row> = rows.map(|entity| entity.map(|e| row(&e))).collect::<Result<_>>()?;
+        let (table, gates) = (db.table(&name)?, gates_of(db, &name)?);
+        let rows: Vec<Row> = if gates.values().any(|mode| *mode == Mode::Offline) {
+            rows_behind(db, &table)?
+        } else {
+            let rows = table.scan(KeyRange::all()).into_iter();
+            rows.map(|entity| entity.map(|e| row(&e))).collect::<Result<_>>()?
+        };
         let count = rows.len();
         let rows: BTreeMap<_, _> =
             rows.into_iter().map(|row| (key(&row.pk, &row.rk), Rc::new(row))).collect();
         assert_eq!(count, rows.len(), "a scan of {name} shows an entity twice");
-        tables.insert(name.to_lowercase(), oracle::Table { name, rows: Rc::new(rows) });
+        tables.insert(name.to_lowercase(), oracle::Table { name, rows: Rc::new(rows), gates });
     }
     Ok(tables)
+}
+
+/// The gates of a table.
+fn gates_of(db: &Db, name: &str) -> Result<Gates> {
+    let gates = db.gates()?.into_iter().filter(|gate| gate.table == name);
+    let gate = |gate: crate::db::ClosedGate| {
+        let [pk, from, to] = gate.range.rows_of_partition().map(|text| text.map(str::to_owned));
+        let mode = match gate.mode {
+            GateMode::ReadOnly => Mode::ReadOnly,
+            GateMode::Offline => Mode::Offline,
+        };
+        (Scan { pk, from, to, ..Scan::default() }, mode)
+    };
+    Ok(gates.map(gate).collect())
+}
+
+/// The rows of a table, whatever is closed.
+fn rows_behind(db: &Db, table: &Table) -> Result<Vec<Row>> {
+    let mut scan = db.engine().scan(&whole_table(table.entry.gate.table), None)?;
+    let mut rows = Vec::new();
+    while scan.advance()? {
+        let found = scan.row()?;
+        rows.push(row(&RowView::new(found.key, found.seq, found.row).to_entity()?));
+    }
+    Ok(rows)
 }
 
 /// The options that `config` stands for, with background work by steps and the given clock.
@@ -495,7 +533,7 @@ pub(super) fn row(entity: &Entity) -> Row {
     }
 }
 
-fn range(scan: &Scan) -> KeyRange {
+pub(super) fn range(scan: &Scan) -> KeyRange {
     let Some(pk) = &scan.pk else { return KeyRange::all() };
     match (&scan.from, &scan.to) {
         (None, None) => KeyRange::partition(pk),

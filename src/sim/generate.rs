@@ -12,7 +12,7 @@ use crate::fs::{FaultKind, OpKind};
 use crate::options::{Durability, IoMode};
 use crate::rng::Rng;
 
-use super::step::{Condition, Config, FaultAt, Lane, Scan, Step, Verb, Write};
+use super::step::{Condition, Config, FaultAt, Lane, Mode, Scan, Step, Verb, Write};
 use super::value::Val;
 
 /// How often each kind of step comes up, in parts of their sum; a thousand go to reads and writes.
@@ -80,6 +80,8 @@ pub(super) struct Generator<'a> {
     names: usize,
     /// What ends the trouble that was begun, after so many more steps.
     remedy: Option<(u64, Step)>,
+    /// What opens the gate that was closed, after so many more steps.
+    lift: Option<(u64, Step)>,
 }
 
 impl<'a> Source<'a> {
@@ -141,6 +143,7 @@ impl<'a> Generator<'a> {
             pagings: Vec::new(),
             names: 0,
             remedy: None,
+            lift: None,
         }
     }
 
@@ -184,6 +187,12 @@ impl<'a> Generator<'a> {
             steps.push(remedy);
             return;
         }
+        if let Some((left, lift)) = self.lift.take() {
+            match left.checked_sub(1) {
+                Some(left) => self.lift = Some((left, lift)),
+                None => return steps.push(lift),
+            }
+        }
         if self.source.chance(1, 128) {
             self.episode(steps);
             return;
@@ -215,7 +224,7 @@ impl<'a> Generator<'a> {
             rot,
             checkpoints,
             30,
-            14,
+            20,
         ];
         let mut roll = self.source.below(weights.iter().sum());
         let kind = weights.iter().position(|weight| {
@@ -286,6 +295,9 @@ impl<'a> Generator<'a> {
         if self.source.chance(1, 4) {
             return Step::Expire { table, keep: self.source.index(40) };
         }
+        if self.source.chance(1, 3) {
+            return self.gate_step(table);
+        }
         let mut scan = Scan::default();
         if self.source.chance(7, 8) {
             scan.pk = Some(self.pk());
@@ -293,6 +305,25 @@ impl<'a> Generator<'a> {
             scan.to = self.source.chance(1, 2).then(|| self.rk());
         }
         Step::DropRange { table, scan }
+    }
+
+    /// Closes a gate for some steps, or closes the one that is closed in another way.
+    fn gate_step(&mut self, table: String) -> Step {
+        let modes = [Mode::ReadOnly, Mode::Offline, Mode::Offline];
+        let mode = *self.source.pick(&modes);
+        if let Some((_, Step::Lift { table, scan })) = &self.lift {
+            return Step::Gate { table: table.clone(), scan: scan.clone(), mode };
+        }
+        let mut scan = Scan::default();
+        if self.source.chance(7, 8) {
+            scan.pk = Some(self.pk());
+            let from = self.source.chance(1, 2).then(|| self.rk());
+            scan.from = from.filter(|from| !from.is_empty());
+            scan.to = self.source.chance(1, 2).then(|| self.rk());
+        }
+        let lift = Step::Lift { table: table.clone(), scan: scan.clone() };
+        self.lift = Some((4 + self.source.below(16), lift));
+        Step::Gate { table, scan, mode }
     }
 
     fn background_step(&mut self) -> Step {

@@ -23,6 +23,7 @@
 //! * [`step`], [`value`], [`parse`]: the steps, what rows hold, and the text of both;
 //! * [`runner`]: a step on engine and oracle side by side; `trouble` is what is done to disk and process, `settle`
 //!   what must hold when troubles are over and background work has run;
+//! * [`gates`]: which spans are closed, and what that makes of a read;
 //! * [`query`], [`expr`]: queries, and the filters as the oracle has them;
 //! * [`oracle`]: tables as maps, the semantics of every verb, and which commits must survive what;
 //! * [`engine`]: the database behind one door, on a file system in memory that can fail;
@@ -52,6 +53,7 @@ pub mod counts;
 pub mod engine;
 pub mod explore;
 pub mod expr;
+pub mod gates;
 mod generate;
 pub mod history;
 pub mod ledger;

@@ -17,7 +17,8 @@ use std::rc::Rc;
 
 use crate::options::Durability;
 
-use super::step::{Condition, Scan, Verb, Write, write_entity};
+use super::gates::Gates;
+use super::step::{Condition, Mode, Scan, Verb, Write, write_entity};
 use super::value::Val;
 
 /// PartitionKey and RowKey as UTF-16, which is the service's order.
@@ -43,6 +44,8 @@ pub struct Table {
     pub name: String,
     /// In the order of scans.
     pub rows: Rc<BTreeMap<Key, Rc<Row>>>,
+    /// Those that are closed.
+    pub gates: Gates,
 }
 
 /// By lower-cased name.
@@ -68,6 +71,10 @@ pub(crate) enum Change {
     DropRange { table: String, scan: Scan },
     /// The rows go that have a tag below this.
     Expire { table: String, below: u64 },
+    /// A gate is closed.
+    Gate { table: String, scan: Scan, mode: Mode },
+    /// A gate is opened.
+    Lift { table: String, scan: Scan },
     /// One write, or a group.
     Rows { table: String, writes: Vec<Write> },
 }
@@ -150,11 +157,17 @@ fn table_print(name: &str) -> u64 {
     print_of(("table", name))
 }
 
+fn gate_print(table: &str, scan: &Scan, mode: Mode) -> u64 {
+    print_of(("gate", table, scan, mode))
+}
+
 /// The fingerprint of a whole state.
 pub(crate) fn fingerprint(tables: &Tables) -> u64 {
     let tables = tables.iter().map(|(lower, table)| {
         let rows = table.rows.values().map(|row| row_print(lower, row));
-        rows.fold(table_print(&table.name), |all, row| all ^ row)
+        let all = rows.fold(table_print(&table.name), |all, row| all ^ row);
+        let gates = table.gates.iter();
+        gates.fold(all, |all, (scan, mode)| all ^ gate_print(lower, scan, *mode))
     });
     tables.fold(0, |all, table| all ^ table)
 }
@@ -208,8 +221,24 @@ impl Oracle {
                 Ok(())
             }
             Change::DropRange { .. } | Change::Expire { .. } => refuse("TableNotFound"),
-            Change::Rows { table, .. } if !self.tables.contains_key(&table.to_lowercase()) => {
+            Change::Gate { table, .. }
+            | Change::Lift { table, .. }
+            | Change::Rows { table, .. }
+                if !self.tables.contains_key(&table.to_lowercase()) =>
+            {
                 refuse("TableNotFound")
+            }
+            Change::Gate { .. } => Ok(()),
+            Change::Lift { table, scan } => match self.gates(table).any(|gate| gate == scan) {
+                true => Ok(()),
+                false => refuse("ResourceNotFound"),
+            },
+            Change::Rows { table, writes }
+                if self
+                    .gates(table)
+                    .any(|gate| writes.iter().any(|w| gate.covers(&w.pk, &w.rk))) =>
+            {
+                refuse("ServerBusy")
             }
             Change::Rows { table, writes } => {
                 let mut checks = writes.iter().enumerate();
@@ -219,6 +248,10 @@ impl Oracle {
                 })
             }
         }
+    }
+
+    fn gates(&self, table: &str) -> impl Iterator<Item = &Scan> {
+        self.tables.get(&table.to_lowercase()).into_iter().flat_map(|table| table.gates.keys())
     }
 
     fn check_write(&self, table: &str, write: &Write) -> Result<(), &'static str> {
@@ -253,7 +286,8 @@ impl Oracle {
         let mut undo = Vec::new();
         match change {
             Change::Create(name) => {
-                let table = Table { name: name.clone(), rows: Rc::default() };
+                let (rows, gates) = (Rc::default(), Gates::new());
+                let table = Table { name: name.clone(), rows, gates };
                 print ^= table_print(name);
                 let old = self.tables.insert(name.to_lowercase(), table);
                 undo.push(Undo::Table(name.to_lowercase(), old));
@@ -271,6 +305,12 @@ impl Oracle {
             }
             Change::Expire { table, below } => {
                 print ^= self.remove(table, |row| row.etag < *below, &mut undo);
+            }
+            Change::Gate { table, scan, mode } => {
+                print ^= self.set_gate(table, scan, Some(*mode), &mut undo);
+            }
+            Change::Lift { table, scan } => {
+                print ^= self.set_gate(table, scan, None, &mut undo);
             }
             Change::Rows { table, writes } => {
                 for write in writes {
@@ -349,6 +389,27 @@ impl Oracle {
             undo.push(Undo::Row(lower.clone(), key, old));
         }
         print
+    }
+
+    /// Closes a gate, or opens it; returns how the fingerprint changes.
+    fn set_gate(
+        &mut self,
+        name: &str,
+        scan: &Scan,
+        mode: Option<Mode>,
+        undo: &mut Vec<Undo>,
+    ) -> u64 {
+        let lower = name.to_lowercase();
+        let Some(table) = self.tables.get_mut(&lower) else {
+            unreachable!("a table with a gate was found by `check`");
+        };
+        undo.push(Undo::Table(lower.clone(), Some(table.clone())));
+        let old = match mode {
+            Some(mode) => table.gates.insert(scan.clone(), mode),
+            None => table.gates.remove(scan),
+        };
+        let print = |mode| gate_print(&lower, scan, mode);
+        old.map_or(0, print) ^ mode.map_or(0, print)
     }
 
     fn apply(&mut self, lower: &str, write: &Write, etag: u64, undo: &mut Vec<Undo>) -> u64 {
@@ -437,6 +498,7 @@ impl Oracle {
             }
             Change::Create(_) | Change::Drop(_) => 0,
             Change::DropRange { .. } | Change::Expire { .. } => 0,
+            Change::Gate { .. } | Change::Lift { .. } => 0,
         };
         let mut with = self.clone();
         with.pending.clear();
@@ -474,6 +536,9 @@ pub(crate) fn differences(expected: &Tables, found: &Tables) -> Vec<String> {
         };
         if a.name != b.name {
             lines.push(format!("table {} is named {}", a.name, b.name));
+        }
+        if a.gates != b.gates {
+            lines.push(format!("{lower}: gates {:?}, found {:?}", a.gates, b.gates));
         }
         for (key, row) in &*a.rows {
             match b.rows.get(key) {

@@ -5,7 +5,8 @@ use crate::options::{Durability, IoMode};
 use super::expr::Expr;
 use super::query::{Query, Want};
 use super::step::{
-    Condition, Config, FaultAt, PLAIN, Scan, Step, Verb, Write, fault_named, lane_named, op_named,
+    Condition, Config, FaultAt, Mode, PLAIN, Scan, Step, Verb, Write, fault_named, lane_named,
+    op_named,
 };
 use super::value::Val;
 
@@ -97,6 +98,14 @@ pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
             let keep = number(&command.second_word("a count")?)?;
             Step::Expire { table: command.word("a table")?, keep }
         }
+        "gate" => {
+            let (scan, mode) = (scan(&mut command)?, mode(&mut command)?);
+            Step::Gate { table: command.word("a table")?, scan, mode }
+        }
+        "lift" => {
+            let scan = scan(&mut command)?;
+            Step::Lift { table: command.word("a table")?, scan }
+        }
         "tables" => Step::Tables,
         "group" => group(&mut command, input)?,
         "submit" => submit(&mut command, input)?,
@@ -149,6 +158,12 @@ pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
     };
     command.finish()?;
     Ok(Some(vec![step]))
+}
+
+fn mode(command: &mut Command) -> Result<Mode, String> {
+    let name = command.take("mode")?.unwrap_or_default();
+    let mode = [Mode::ReadOnly, Mode::Offline].into_iter().find(|mode| mode.name() == name);
+    mode.ok_or_else(|| format!("mode={name}"))
 }
 
 fn verb(name: &str) -> Option<Verb> {
@@ -380,6 +395,8 @@ fn steps_print_and_parse_back() {
         "background 3",
         "background 2 lane=compact",
         "submit t1 parts durability=os\ninsert bolts m4 Price=1\ndelete if=current bolts m5",
+        "gate parts pk=bolts from=a mode=offline",
+        "lift parts",
         "await t1",
         "poll t1",
         "forget t1",

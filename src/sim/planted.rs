@@ -369,6 +369,21 @@ pub const BUGS: &[Bug] = &[
         "dropped span, reopening",
         "a fence in the log is not replayed",
     ),
+    // Gates.
+    bug("gate-lets-writes-pass", 0, "closed span", "a write gets into a closed span"),
+    bug(
+        "offline-lets-reads-pass",
+        0,
+        "closed span",
+        "a read of a span that is offline is answered",
+    ),
+    bug("lifted-gate-holds", 0, "closed span", "a gate that was opened goes on holding back"),
+    bug(
+        "gate-forgotten-at-reopening",
+        0,
+        "closed span, reopening",
+        "a gate holds nothing back once the database was opened anew",
+    ),
     bug(
         "checkpoint-without-memtables",
         0,

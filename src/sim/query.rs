@@ -129,6 +129,15 @@ impl Query {
         }
     }
 
+    /// Of `rows` those that are read, at most `top`; the others may be left unread.
+    fn shown<'r>(&self, rows: Option<&'r [Row]>, top: Option<usize>) -> &'r [Row] {
+        let rows = rows.unwrap_or_default();
+        match (self.want == Want::Rows || self.want == Want::Explain, top) {
+            (true, Some(top)) => &rows[..rows.len().min(self.page_len(top))],
+            _ => rows,
+        }
+    }
+
     /// How many rows a page may have.
     fn page_len(&self, page: usize) -> usize {
         self.top.map_or(page, |top| top.min(page))
@@ -296,8 +305,11 @@ impl Runner {
         if query.page.is_some() && query.want == Want::Rows {
             return self.query_pages(table, query, rows);
         }
+        let shown = query.shown(rows.as_deref(), query.top);
+        let held = self.held(table, query.at.as_ref(), shown);
         match (self.engine.answer(table, query, pinned), rows) {
             (Ok((found, skipped)), Some(rows)) => {
+                held.check_served()?;
                 let expected = query.expected(&rows);
                 if found != expected {
                     return Err(differs(&found, &expected));
@@ -312,7 +324,7 @@ impl Runner {
                 Ok(found.lines())
             }
             (Ok(_), None) => Err("query: a table that is not there was read".to_owned()),
-            (Err(error), rows) => self.read_refused(&error, rows.is_none()),
+            (Err(error), rows) => self.read_refused(&error, rows.is_none(), held),
         }
     }
 
@@ -322,13 +334,18 @@ impl Runner {
         let pinned = pinned.map(|(pinned, _)| pinned);
         let (mut lines, mut token, mut read, mut skipped) = (Vec::new(), None, 0, 0);
         loop {
+            let shown = query.shown(rows.as_deref().and_then(|rows| rows.get(read..)), query.top);
+            let held = self.held(table, query.at.as_ref(), shown);
             let found = self.engine.page(table, query, pinned, token.as_ref());
             let (page, rows) = match (found, &rows) {
-                (Ok(page), Some(rows)) => (page, rows),
+                (Ok(page), Some(rows)) => {
+                    held.check_served()?;
+                    (page, rows)
+                }
                 (Ok(_), None) => return Err("query: a table that is not there was read".to_owned()),
                 (Err(error), rows) => {
                     let is_missing = rows.is_none();
-                    return self.read_refused(&error, is_missing);
+                    return self.read_refused(&error, is_missing, held);
                 }
             };
             query.check_page(&page, token.as_ref(), rows.get(read..).unwrap_or_default())?;
@@ -370,8 +387,11 @@ impl Runner {
         if let (Some(rows), Some(from)) = (&mut rows, from) {
             rows.retain(|row| !query.is_before(&key(&row.pk, &row.rk), &from));
         }
+        let shown = query.shown(rows.as_deref(), query.page);
+        let held = self.held(table, query.at.as_ref(), shown);
         match (self.engine.page(table, query, pinned, token.as_ref()), rows) {
             (Ok(page), Some(rows)) => {
+                held.check_served()?;
                 query.check_page(&page, token.as_ref(), &rows)?;
                 self.note_query(&paging.query);
                 self.counts.add(Event::BlockSkipped, page.skipped);
@@ -387,7 +407,7 @@ impl Runner {
             }
             (Ok(_), None) => Err("page: a table that is not there was read".to_owned()),
             (Err(error), rows) => {
-                let lines = self.read_refused(&error, rows.is_none());
+                let lines = self.read_refused(&error, rows.is_none(), held);
                 // A token outlives whatever was in its way.
                 self.pagings.insert(name.to_owned(), paging);
                 lines

@@ -21,6 +21,7 @@ use crate::query::Entities;
 
 use super::counts::{Counts, Event};
 use super::engine::{self, Engine, Pinned, START, code};
+use super::gates::Held;
 use super::oracle::{Change, Oracle, Refusal, Row, Tables, differences, first_difference};
 use super::query::Paging;
 use super::step::{Config, Lane, Scan, Step, Write, durability_name};
@@ -52,6 +53,7 @@ pub(super) struct Iteration {
     entities: Entities,
     expected: Vec<Row>,
     given: usize,
+    held: Held,
 }
 
 /// The lines a step prints, or how engine and oracle disagree.
@@ -133,6 +135,16 @@ impl Runner {
                 // A commit without a tag wrote no row: then nothing expires.
                 let below = last.map_or(0, |at| self.oracle.etags[at]).max(1);
                 self.change(Change::Expire { table: table.clone(), below }, step)
+            }
+            Step::Gate { scan, .. } if scan.is_empty() => line("nothing"),
+            Step::Gate { table, scan, mode } => {
+                let (table, scan, mode) = (table.clone(), scan.clone(), *mode);
+                self.counts.note(Event::Gate);
+                self.change(Change::Gate { table, scan, mode }, step)
+            }
+            Step::Lift { table, scan } => {
+                let (table, scan) = (table.clone(), scan.clone());
+                self.change(Change::Lift { table, scan }, step)
             }
             Step::Tables => self.tables(),
             Step::Write { table, write, .. } => {
@@ -217,10 +229,12 @@ impl Runner {
         let expected = self.oracle.check(&change);
         let durability = match step {
             Step::Write { durability, .. } | Step::Group { durability, .. } => *durability,
-            // Drops are always synced.
-            Step::DropTable(_) | Step::DropRange { .. } | Step::Expire { .. } => {
-                Some(Durability::Sync)
-            }
+            // Drops and gates are always synced.
+            Step::DropTable(_)
+            | Step::DropRange { .. }
+            | Step::Expire { .. }
+            | Step::Gate { .. }
+            | Step::Lift { .. } => Some(Durability::Sync),
             _ => None,
         };
         let result = match (step, &change) {
@@ -236,6 +250,10 @@ impl Runner {
             (_, Change::Expire { table, below }) => {
                 self.engine.expire(table, *below).map(|()| Vec::new())
             }
+            (_, Change::Gate { table, scan, mode }) => {
+                self.engine.gate(table, scan, *mode).map(|()| Vec::new())
+            }
+            (_, Change::Lift { table, scan }) => self.engine.lift(table, scan).map(|()| Vec::new()),
             (_, Change::Rows { table, writes }) => {
                 let etags = self.etags(table, writes);
                 self.engine.group(table, writes, &etags, durability)
@@ -363,14 +381,16 @@ impl Runner {
             let row = table.rows.get(&super::oracle::key(pk, rk));
             row.map(|row| project(row, select.as_deref()))
         });
+        let held = self.held_keys(table, at.as_ref(), std::iter::once((pk, rk)));
         let found = self.engine.get(table, (pk, rk), select.as_deref(), snapshot);
         match (found, expected) {
             (Ok(found), Some(expected)) if found == expected => {
+                held.check_served()?;
                 self.counts.note(Event::Row);
                 line(found.map_or("none".to_owned(), |row| row.to_string()))
             }
             (Ok(found), expected) => Err(format!("get: {found:?}, expected {expected:?}")),
-            (Err(error), expected) => self.read_refused(&error, expected.is_none()),
+            (Err(error), expected) => self.read_refused(&error, expected.is_none(), held),
         }
     }
 
@@ -380,8 +400,10 @@ impl Runner {
             return no_snapshot();
         };
         let expected = expected_rows(&tables, table, scan);
+        let held = self.held(table, scan.at.as_ref(), expected.as_deref().unwrap_or_default());
         match (self.engine.scan(table, scan, snapshot), expected) {
             (Ok(found), Some(expected)) => {
+                held.check_served()?;
                 if let Some(at) = first_difference(&found, &expected) {
                     let (found, expected) = (found.get(at), expected.get(at));
                     return Err(format!("scan: row {at}: {found:?}, expected {expected:?}"));
@@ -390,22 +412,23 @@ impl Runner {
                 Ok(found.iter().map(Row::to_string).collect())
             }
             (Ok(_), None) => Err("scan: a table that is not there was read".to_owned()),
-            (Err(error), expected) => self.read_refused(&error, expected.is_none()),
+            (Err(error), expected) => self.read_refused(&error, expected.is_none(), held),
         }
     }
 
     fn iterate(&mut self, name: &str, table: &str, scan: &Scan) -> Outcome {
         let visible = self.visible()?;
         let expected = expected_rows(&self.oracle.at(visible), table, scan);
+        let held = self.held(table, None, expected.as_deref().unwrap_or_default());
         match (self.engine.iterate(table, scan), expected) {
             (Ok(entities), Some(expected)) => {
                 self.counts.note(Event::Iterator);
-                let iteration = Iteration { entities, expected, given: 0 };
+                let iteration = Iteration { entities, expected, given: 0, held };
                 self.iterators.insert(name.to_owned(), iteration);
                 Ok(Vec::new())
             }
             (Ok(_), None) => Err("iterate: a table that is not there was read".to_owned()),
-            (Err(error), expected) => self.read_refused(&error, expected.is_none()),
+            (Err(error), expected) => self.read_refused(&error, expected.is_none(), held),
         }
     }
 
@@ -419,12 +442,13 @@ impl Runner {
             match (iteration.entities.next(), expected) {
                 (None, None) => break,
                 (Some(Ok(entity)), Some(expected)) if engine::row(&entity) == *expected => {
+                    iteration.held.check_served()?;
                     iteration.given += 1;
                     self.counts.note(Event::Row);
                     lines.push(expected.to_string());
                 }
                 (Some(Err(error)), _) => {
-                    lines.extend(self.excuse(Err(error))?);
+                    lines.extend(self.read_refused(&error, false, iteration.held)?);
                     // An iterator in error stays in error, and is put away here.
                     return match iteration.entities.next() {
                         Some(Err(_)) => Ok(lines),
@@ -451,13 +475,6 @@ impl Runner {
             }
             Err(error) => self.excuse(Err(error)),
         }
-    }
-
-    pub(super) fn read_refused(&mut self, error: &Error, table_missing: bool) -> Outcome {
-        if table_missing && error.code() == "TableNotFound" {
-            return line(error.code());
-        }
-        self.excuse(Err(error.clone()))
     }
 
     /// `None` if there is no such snapshot, or no such table in it: steps are taken out of programs

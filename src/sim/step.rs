@@ -8,6 +8,7 @@
 use std::fmt;
 
 use crate::fs::{Fault, FaultKind, OpKind};
+use crate::lsm::GateMode;
 use crate::options::{Durability, IoMode};
 
 use super::query::Query;
@@ -69,8 +70,17 @@ pub enum Lane {
     Compact,
 }
 
+/// What a closed gate holds back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Writes.
+    ReadOnly,
+    /// Writes and reads.
+    Offline,
+}
+
 /// What a scan covers and how it is read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Scan {
     /// The partition; the whole table if there is none, and then no row keys either.
     pub pk: Option<String>,
@@ -150,6 +160,22 @@ pub enum Step {
         table: String,
         /// How many commits stay.
         keep: usize,
+    },
+    /// Closes a gate to the keys of a span: of the scan only its bounds count.
+    Gate {
+        /// The table's name.
+        table: String,
+        /// What is held back.
+        scan: Scan,
+        /// How.
+        mode: Mode,
+    },
+    /// Opens the gate with exactly these bounds.
+    Lift {
+        /// The table's name.
+        table: String,
+        /// What is not held back any more.
+        scan: Scan,
     },
     /// Lists the tables.
     Tables,
@@ -301,6 +327,23 @@ pub enum Step {
     Damage(u64),
     /// The wall clock jumps by so many milliseconds; forward, time passes too.
     Clock(i64),
+}
+
+impl Mode {
+    /// The word for it in the text of steps.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::ReadOnly => "read-only",
+            Mode::Offline => "offline",
+        }
+    }
+
+    pub(super) fn to_engine(self) -> GateMode {
+        match self {
+            Mode::ReadOnly => GateMode::ReadOnly,
+            Mode::Offline => GateMode::Offline,
+        }
+    }
 }
 
 impl Scan {
@@ -549,6 +592,10 @@ impl fmt::Display for Step {
             Step::DropTable(name) => write!(f, "drop-table {name}"),
             Step::DropRange { table, scan } => write!(f, "drop-range {table}{scan}"),
             Step::Expire { table, keep } => write!(f, "expire {table} {keep}"),
+            Step::Gate { table, scan, mode } => {
+                write!(f, "gate {table}{scan} mode={}", mode.name())
+            }
+            Step::Lift { table, scan } => write!(f, "lift {table}{scan}"),
             Step::Tables => f.write_str("tables"),
             Step::Write { table, write, durability } => {
                 write!(f, "{} {table}{}", write.verb.name(), write.condition)?;

@@ -97,7 +97,10 @@ impl Session {
                     break;
                 }
             }
-            tables.insert(name.to_lowercase(), Table { name, rows: Rc::new(rows) });
+            tables.insert(
+                name.to_lowercase(),
+                Table { name, rows: Rc::new(rows), gates: Default::default() },
+            );
         }
         Ok(tables)
     }

@@ -185,6 +185,9 @@ impl Ask {
             Ask::Change(Change::DropRange { .. } | Change::Expire { .. }) => {
                 unreachable!("sessions ask for neither")
             }
+            Ask::Change(Change::Gate { .. } | Change::Lift { .. }) => {
+                unreachable!("sessions close no gates")
+            }
             Ask::Change(Change::Rows { table, writes }) => match writes.as_slice() {
                 [write] => line.write(write, oracle.etag(table, write)).text("table", table),
                 writes => {

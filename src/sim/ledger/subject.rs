@@ -164,7 +164,10 @@ fn state(db: &Db) -> Result<Tables> {
             let row = row_of(&entity?);
             rows.insert(key(&row.pk, &row.rk), Rc::new(row));
         }
-        tables.insert(name.to_lowercase(), oracle::Table { name, rows: Rc::new(rows) });
+        tables.insert(
+            name.to_lowercase(),
+            oracle::Table { name, rows: Rc::new(rows), gates: BTreeMap::new() },
+        );
     }
     Ok(tables)
 }

@@ -57,6 +57,7 @@ impl Catalog {
         let mut batch = self.batch(vec![self.put(&row)?]);
         batch.closes = Some(gate.clone());
         self.engine.commit(&batch, Durability::Sync)?;
+        self.engine.gates.settle(id);
         tables.gates.retain(|other| other.id != id);
         tables.gates.push(gate);
         Ok(())

@@ -1,0 +1,98 @@
+//! Gates as the oracle has them, and whether a read had to be answered `ServerBusy`.
+//!
+//! Invariants
+//! * a write into a closed span is refused, before its condition is looked at (`oracle`);
+//! * a read that would show a row of a span that is offline is refused; one that shows none may be, if anything of
+//!   the table is offline: the oracle knows no plan;
+//! * gates are part of the state after each commit: they survive, or are lost, with the commits around them.
+//!
+//! Not here: what the engine holds back (`lsm::gates`).
+
+use std::collections::BTreeMap;
+
+use crate::error::Error;
+
+use super::counts::Event;
+use super::engine::Engine;
+use super::oracle::Row;
+use super::runner::{Outcome, Runner, line};
+use super::step::{Mode, Scan};
+
+/// The closed gates of a table: of each scan only the bounds count.
+pub type Gates = BTreeMap<Scan, Mode>;
+
+/// What is due to a read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Held {
+    /// An answer.
+    #[default]
+    No,
+    /// An answer, or `ServerBusy`.
+    May,
+    /// `ServerBusy`.
+    Must,
+}
+
+impl Held {
+    /// # Errors
+    /// The read was answered and should not have been.
+    pub(super) fn check_served(self) -> Result<(), String> {
+        match self {
+            Held::Must => Err("held: a read was answered that had to be refused".to_owned()),
+            Held::No | Held::May => Ok(()),
+        }
+    }
+}
+
+impl Runner {
+    /// What gates say to a read of `table` that shows these rows, now or at a snapshot.
+    pub(super) fn held(&self, table: &str, at: Option<&String>, rows: &[Row]) -> Held {
+        let keys = rows.iter().map(|row| (row.pk.as_str(), row.rk.as_str()));
+        self.held_keys(table, at, keys)
+    }
+
+    /// As [`held`](Self::held), of a read of all these keys.
+    pub(super) fn held_keys<'k>(
+        &self,
+        table: &str,
+        at: Option<&String>,
+        mut keys: impl Iterator<Item = (&'k str, &'k str)>,
+    ) -> Held {
+        let Some(now) = self.oracle.tables.get(&table.to_lowercase()) else { return Held::No };
+        let offline = now.gates.iter().filter(|(_, mode)| **mode == Mode::Offline);
+        let offline: Vec<&Scan> = offline.map(|(span, _)| span).collect();
+        let pinned = at.and_then(|at| self.snapshots.get(at)).map(|(pinned, _)| pinned);
+        // Another table was called so when the snapshot was taken.
+        if offline.is_empty() || !pinned.is_none_or(|at| self.engine.is_of_today(table, at)) {
+            return Held::No;
+        }
+        match keys.any(|(pk, rk)| offline.iter().any(|span| span.covers(pk, rk))) {
+            true => Held::Must,
+            false => Held::May,
+        }
+    }
+
+    /// The answer to a read that was refused.
+    pub(super) fn read_refused(&mut self, error: &Error, no_table: bool, held: Held) -> Outcome {
+        if no_table && error.code() == "TableNotFound" {
+            return line(error.code());
+        }
+        if held != Held::No && error.code() == "ServerBusy" {
+            self.counts.note(Event::HeldBack);
+            return line(error.code());
+        }
+        self.excuse(Err(error.clone()))
+    }
+}
+
+impl Engine {
+    /// Closes a gate.
+    pub(super) fn gate(&self, table: &str, span: &Scan, mode: Mode) -> crate::error::Result<()> {
+        self.db().gate(table, super::engine::range(span), mode.to_engine())
+    }
+
+    /// Opens it again.
+    pub(super) fn lift(&self, table: &str, span: &Scan) -> crate::error::Result<()> {
+        self.db().lift_gate(table, super::engine::range(span))
+    }
+}
