@@ -15,7 +15,7 @@ use crate::executor::{self, Worker};
 use crate::fs::{FaultFs, FaultKind, Fs, MemFs};
 use crate::lsm::{Batch, Compaction, Flush, GateMode, TableChange, whole_table};
 use crate::model::{DateTime, ETag, Entity, Seq};
-use crate::options::{Background, Durability, Options};
+use crate::options::{Background, Durability, Options, Targets};
 use crate::query::{Entities, KeyRange, Page, Token};
 use crate::table::{EntityGroup, Operation, RowView, Snapshot, Table, Ticket};
 
@@ -410,7 +410,9 @@ fn state_of(db: &Db) -> Result<Tables> {
     let mut tables = BTreeMap::new();
     for name in db.tables()? {
         let (table, gates) = (db.table(&name)?, gates_of(db, &name)?);
-        let rows: Vec<Row> = if gates.values().any(|mode| *mode == Mode::Offline) {
+        let is_throttled = db.engine().env.options.targets.is_some();
+        let is_offline = gates.values().any(|mode| *mode == Mode::Offline);
+        let rows: Vec<Row> = if is_offline || is_throttled {
             rows_behind(db, &table)?
         } else {
             let rows = table.scan(KeyRange::all()).into_iter();
@@ -469,12 +471,17 @@ pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
         manifest_roll_bytes: config.manifest_roll_bytes,
         log_allocate_bytes: LOG_ALLOCATE_BYTES,
         range_bytes: RANGE_BYTES,
+        targets: config.targets.map(targets),
         ..options
     };
     #[cfg(feature = "zstd")]
     let options =
         if config.compress { options.codec(crate::options::Codec::Zstd) } else { options };
     options
+}
+
+fn targets((partition, database): (u32, u32)) -> Targets {
+    Targets { partition_entities_per_second: partition, database_entities_per_second: database }
 }
 
 /// The entity tag of a commit number.

@@ -14,7 +14,7 @@ use crate::error::Error;
 
 use super::counts::Event;
 use super::engine::Engine;
-use super::oracle::Row;
+use super::oracle::{Refusal, Row};
 use super::runner::{Outcome, Runner, line};
 use super::step::{Mode, Scan};
 
@@ -34,6 +34,20 @@ pub(super) enum Held {
 }
 
 impl Held {
+    /// What is due to a write: what the semantics say, unless it was, or had to be, refused before.
+    pub(super) fn or_refused(
+        self,
+        expected: Result<(), Refusal>,
+        error: Option<&Error>,
+    ) -> Result<(), Refusal> {
+        let is_busy = error.is_some_and(|error| error.code() == "ServerBusy");
+        let is_there = !expected.is_err_and(|refusal| refusal.code == "TableNotFound");
+        match is_there && (self == Held::Must || (self == Held::May && is_busy)) {
+            true => Err(Refusal { code: "ServerBusy", index: None }),
+            false => expected,
+        }
+    }
+
     /// # Errors
     /// The read was answered and should not have been.
     pub(super) fn check_served(self) -> Result<(), String> {

@@ -82,6 +82,8 @@ pub(super) struct Generator<'a> {
     remedy: Option<(u64, Step)>,
     /// What opens the gate that was closed, after so many more steps.
     lift: Option<(u64, Step)>,
+    /// Time must pass for requests to pass.
+    is_throttled: bool,
 }
 
 impl<'a> Source<'a> {
@@ -144,6 +146,7 @@ impl<'a> Generator<'a> {
             names: 0,
             remedy: None,
             lift: None,
+            is_throttled: false,
         }
     }
 
@@ -155,7 +158,7 @@ impl<'a> Generator<'a> {
     pub(super) fn config(&mut self) -> Config {
         let source = &mut self.source;
         let durabilities = [Durability::Sync, Durability::Os, Durability::Buffered];
-        Config {
+        let config = Config {
             durability: *source.pick(&durabilities),
             io_mode: *source.pick(&[IoMode::Mmap, IoMode::Pread]),
             memtable_bytes: *source.pick(&[10 << 10, 12 << 10, 24 << 10]),
@@ -166,8 +169,13 @@ impl<'a> Generator<'a> {
             manifest_roll_bytes: *source.pick(&[256, 1 << 10, 64 << 10]),
             // Drawn in every build: what follows must not depend on its features.
             compress: source.chance(1, 4) && cfg!(feature = "zstd"),
+            targets: source
+                .chance(1, 16)
+                .then(|| (*source.pick(&[3, 10, 30]), *source.pick(&[10, 40]))),
             seed: source.seed(),
-        }
+        };
+        self.is_throttled = config.targets.is_some();
+        config
     }
 
     /// The table that most steps are about.
@@ -192,6 +200,9 @@ impl<'a> Generator<'a> {
                 Some(left) => self.lift = Some((left, lift)),
                 None => return steps.push(lift),
             }
+        }
+        if self.is_throttled && self.source.chance(1, 5) {
+            return steps.push(Step::Clock(100 + self.source.below(1500) as i64));
         }
         if self.source.chance(1, 128) {
             self.episode(steps);

@@ -67,6 +67,7 @@ pub mod ranges;
 pub mod runner;
 mod settle;
 pub mod step;
+mod targets;
 mod tickets;
 mod trouble;
 pub mod value;

@@ -288,6 +288,13 @@ fn config(command: &mut Command) -> Result<Config, String> {
         Some("pread") => IoMode::Pread,
         Some(other) => return Err(format!("io={other}")),
     };
+    let targets = match command.take("targets")? {
+        Some(text) => {
+            let (one, all) = text.split_once('/').ok_or_else(|| format!("targets={text}"))?;
+            Some((number(one)?, number(all)?))
+        }
+        None => None,
+    };
     Ok(Config {
         durability: durability(command)?.unwrap_or(default.durability),
         io_mode,
@@ -298,6 +305,7 @@ fn config(command: &mut Command) -> Result<Config, String> {
         log_buffer_bytes: command.take_number("buffer")?.unwrap_or(default.log_buffer_bytes),
         manifest_roll_bytes: command.take_number("roll")?.unwrap_or(default.manifest_roll_bytes),
         compress: command.take("compress")?.is_some_and(|text| text == "true"),
+        targets,
         seed: command.take_number("seed")?.unwrap_or(default.seed),
     })
 }
@@ -378,7 +386,7 @@ fn unquote(token: &str) -> Result<String, String> {
 #[test]
 fn steps_print_and_parse_back() {
     for text in [
-        "open durability=os io=pread memtable=65536 block=512 run-file=65536 cache=0 buffer=4096 roll=512 compress=true seed=7",
+        "open durability=os io=pread memtable=65536 block=512 run-file=65536 cache=0 buffer=4096 roll=512 compress=true targets=5/20 seed=7",
         "create-table parts",
         "upsert-merge parts durability=buffered\nbolts '' Price=0.12 Note='it''s = so'",
         "delete parts if=#3\n'a b' m4",

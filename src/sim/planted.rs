@@ -384,6 +384,10 @@ pub const BUGS: &[Bug] = &[
         "closed span, reopening",
         "a gate holds nothing back once the database was opened anew",
     ),
+    // Targets.
+    bug("throttle-never-refills", 0, "targets", "what is used up is not given back with time"),
+    bug("throttle-counts-a-group-once", 0, "targets", "a group costs as much as one entity"),
+    bug("throttle-books-refusals", 0, "targets", "what is refused counts as if it had passed"),
     bug(
         "checkpoint-without-memtables",
         0,

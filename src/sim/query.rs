@@ -17,6 +17,7 @@ use super::expr::Expr;
 use super::oracle::{Key, Row, Tables, first_difference, key};
 use super::runner::{Outcome, Runner, line, no_snapshot, project};
 use super::step::{option, words};
+use super::targets::Ask;
 use super::value::Val;
 
 /// What is asked of a table.
@@ -306,8 +307,12 @@ impl Runner {
             return self.query_pages(table, query, rows);
         }
         let shown = query.shown(rows.as_deref(), query.top);
-        let held = self.held(table, query.at.as_ref(), shown);
-        match (self.engine.answer(table, query, pinned), rows) {
+        let ask = Ask::query(0, shown.len() + 2);
+        let (gated, busy) = (self.held(table, query.at.as_ref(), shown), self.asks(&ask));
+        let held = gated.max(busy);
+        let found = self.engine.answer(table, query, pinned);
+        self.asked(&ask, busy, found.as_ref().err());
+        match (found, rows) {
             (Ok((found, skipped)), Some(rows)) => {
                 held.check_served()?;
                 let expected = query.expected(&rows);
@@ -330,13 +335,16 @@ impl Runner {
 
     /// All pages in one step.
     fn query_pages(&mut self, table: &str, query: &Query, rows: Option<Vec<Row>>) -> Outcome {
-        let pinned = query.at.as_ref().and_then(|at| self.snapshots.get(at));
-        let pinned = pinned.map(|(pinned, _)| pinned);
         let (mut lines, mut token, mut read, mut skipped) = (Vec::new(), None, 0, 0);
         loop {
             let shown = query.shown(rows.as_deref().and_then(|rows| rows.get(read..)), query.top);
-            let held = self.held(table, query.at.as_ref(), shown);
+            let ask = Ask::query(0, shown.len() + 2);
+            let (gated, busy) = (self.held(table, query.at.as_ref(), shown), self.asks(&ask));
+            let held = gated.max(busy);
+            let pinned = query.at.as_ref().and_then(|at| self.snapshots.get(at));
+            let pinned = pinned.map(|(pinned, _)| pinned);
             let found = self.engine.page(table, query, pinned, token.as_ref());
+            self.asked(&ask, busy, found.as_ref().err());
             let (page, rows) = match (found, &rows) {
                 (Ok(page), Some(rows)) => {
                     held.check_served()?;
@@ -388,8 +396,12 @@ impl Runner {
             rows.retain(|row| !query.is_before(&key(&row.pk, &row.rk), &from));
         }
         let shown = query.shown(rows.as_deref(), query.page);
-        let held = self.held(table, query.at.as_ref(), shown);
-        match (self.engine.page(table, query, pinned, token.as_ref()), rows) {
+        let ask = Ask::query(0, shown.len() + 2);
+        let (gated, busy) = (self.held(table, query.at.as_ref(), shown), self.asks(&ask));
+        let held = gated.max(busy);
+        let found = self.engine.page(table, query, pinned, token.as_ref());
+        self.asked(&ask, busy, found.as_ref().err());
+        match (found, rows) {
             (Ok(page), Some(rows)) => {
                 held.check_served()?;
                 query.check_page(&page, token.as_ref(), &rows)?;

@@ -25,6 +25,7 @@ use super::gates::Held;
 use super::oracle::{Change, Oracle, Refusal, Row, Tables, differences, first_difference};
 use super::query::Paging;
 use super::step::{Config, Lane, Scan, Step, Write, durability_name};
+use super::targets::{Ask, Used};
 use super::tickets::Waiting;
 use super::trouble::Trouble;
 
@@ -40,6 +41,7 @@ pub struct Runner {
     pub(super) pagings: BTreeMap<String, Paging>,
     pub(super) tickets: BTreeMap<String, Waiting>,
     pub(super) trouble: Trouble,
+    pub(super) used: Used,
     /// Storage errors end the step, not the run, whatever this runner knows of faults.
     pub faults_expected: bool,
     /// What was met so far, without what engine and faults count: see [`Runner::counted`].
@@ -75,6 +77,7 @@ impl Runner {
             pagings: BTreeMap::new(),
             tickets: BTreeMap::new(),
             trouble: Trouble::default(),
+            used: Used::default(),
             faults_expected: false,
             counts: Counts::default(),
             copies: 0,
@@ -226,6 +229,8 @@ impl Runner {
     }
 
     fn change(&mut self, change: Change, step: &Step) -> Outcome {
+        let ask = ask_of(&change);
+        let busy = ask.as_ref().map_or(Held::No, |ask| self.asks(ask));
         let expected = self.oracle.check(&change);
         let durability = match step {
             Step::Write { durability, .. } | Step::Group { durability, .. } => *durability,
@@ -260,6 +265,10 @@ impl Runner {
             }
             _ => unreachable!("a change comes from one of the steps above"),
         };
+        let expected = busy.or_refused(expected, result.as_ref().err());
+        if let Some(ask) = &ask {
+            self.asked(ask, busy, result.as_ref().err());
+        }
         match (result, expected) {
             (Ok(etags), Ok(())) => {
                 let durability = durability.unwrap_or(self.engine.config.durability);
@@ -284,9 +293,13 @@ impl Runner {
     /// Drops a table; its handles from before find none, whatever is called so afterwards.
     fn drop_table(&mut self, name: &str) -> Result<EngineResult<()>, String> {
         let (dropped, answers) = self.engine.drop_table(name);
+        let (ask, is_throttled) = (Ask::query(0, 2), self.engine.config.targets.is_some());
+        self.asked(&ask, Held::No, None);
+        self.forget_partitions(name);
         for answer in answers {
             match answer {
                 Err(error) if error.code() == "TableNotFound" || self.is_excused(&error) => {}
+                Err(error) if is_throttled && error.code() == "ServerBusy" => {}
                 found => return Err(format!("dropped: its old handle is answered {found:?}")),
             }
         }
@@ -381,8 +394,12 @@ impl Runner {
             let row = table.rows.get(&super::oracle::key(pk, rk));
             row.map(|row| project(row, select.as_deref()))
         });
-        let held = self.held_keys(table, at.as_ref(), std::iter::once((pk, rk)));
+        let ask = Ask::points(table, pk, 1);
+        let (gated, busy) =
+            (self.held_keys(table, at.as_ref(), std::iter::once((pk, rk))), self.asks(&ask));
+        let held = gated.max(busy);
         let found = self.engine.get(table, (pk, rk), select.as_deref(), snapshot);
+        self.asked(&ask, busy, found.as_ref().err());
         match (found, expected) {
             (Ok(found), Some(expected)) if found == expected => {
                 held.check_served()?;
@@ -400,8 +417,17 @@ impl Runner {
             return no_snapshot();
         };
         let expected = expected_rows(&tables, table, scan);
-        let held = self.held(table, scan.at.as_ref(), expected.as_deref().unwrap_or_default());
-        match (self.engine.scan(table, scan, snapshot), expected) {
+        let rows = expected.as_deref().unwrap_or_default();
+        let ask = match (scan.page, scan.top) {
+            (None, Some(0)) => Ask::query(0, 1),
+            (None, _) => Ask::query(rows.len().max(1), rows.len() + 1),
+            (Some(_), _) => Ask::query(1, 2 * rows.len() + 2),
+        };
+        let (gated, busy) = (self.held(table, scan.at.as_ref(), rows), self.asks(&ask));
+        let held = gated.max(busy);
+        let found = self.engine.scan(table, scan, snapshot);
+        self.asked(&ask, busy, found.as_ref().err());
+        match (found, expected) {
             (Ok(found), Some(expected)) => {
                 held.check_served()?;
                 if let Some(at) = first_difference(&found, &expected) {
@@ -419,7 +445,12 @@ impl Runner {
     fn iterate(&mut self, name: &str, table: &str, scan: &Scan) -> Outcome {
         let visible = self.visible()?;
         let expected = expected_rows(&self.oracle.at(visible), table, scan);
-        let held = self.held(table, None, expected.as_deref().unwrap_or_default());
+        let rows = expected.as_deref().unwrap_or_default();
+        // What is refused shows when the first row is asked for.
+        let ask = Ask::query(0, 1);
+        let (gated, busy) = (self.held(table, None, rows), self.asks(&ask));
+        let held = gated.max(busy);
+        self.asked(&ask, busy, None);
         match (self.engine.iterate(table, scan), expected) {
             (Ok(entities), Some(expected)) => {
                 self.counts.note(Event::Iterator);
@@ -437,6 +468,7 @@ impl Runner {
             return line("no such iterator");
         };
         let mut lines = Vec::new();
+        self.asked(&Ask::query(0, count), Held::No, None);
         for _ in 0..count {
             let expected = iteration.expected.get(iteration.given);
             match (iteration.entities.next(), expected) {
@@ -582,6 +614,14 @@ impl Runner {
             self.engine.clock.jump(now.saturating_sub(back).max(START / 2));
         }
         Ok(Vec::new())
+    }
+}
+
+/// What the targets are asked for; nothing for what is no row.
+fn ask_of(change: &Change) -> Option<Ask> {
+    match change {
+        Change::Rows { table, writes } => Some(Ask::writes(table, writes)),
+        _ => None,
     }
 }
 

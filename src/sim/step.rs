@@ -119,6 +119,8 @@ pub struct Config {
     pub manifest_roll_bytes: u64,
     /// Whether table files are compressed; without the feature `zstd` this says nothing.
     pub compress: bool,
+    /// How many entities a second pass, of each partition and of all.
+    pub targets: Option<(u32, u32)>,
     /// Decides what the engine draws: ids and hash seeds.
     pub seed: u64,
 }
@@ -374,6 +376,7 @@ impl Default for Config {
             log_buffer_bytes: 512 << 10,
             manifest_roll_bytes: 64 << 10,
             compress: false,
+            targets: None,
             seed: 1,
         }
     }
@@ -570,7 +573,9 @@ impl fmt::Display for Config {
         write!(f, " memtable={} block={}", self.memtable_bytes, self.block_bytes)?;
         write!(f, " run-file={} cache={}", self.run_file_bytes, self.cache_bytes)?;
         write!(f, " buffer={} roll={}", self.log_buffer_bytes, self.manifest_roll_bytes)?;
-        write!(f, " compress={} seed={}", self.compress, self.seed)
+        write!(f, " compress={}", self.compress)?;
+        option(f, "targets", self.targets.map(|(one, all)| format!("{one}/{all}")))?;
+        write!(f, " seed={}", self.seed)
     }
 }
 

@@ -11,6 +11,7 @@ use super::engine;
 use super::oracle::Change;
 use super::runner::{Outcome, Runner, line};
 use super::step::{Verb, Write};
+use super::targets::Ask;
 
 /// A commit that was submitted.
 pub(super) struct Waiting {
@@ -31,9 +32,14 @@ impl Runner {
             return line("taken");
         }
         let change = Change::Rows { table: table.to_owned(), writes: writes.to_vec() };
-        let expected = self.oracle.check(&change);
+        let ask = Ask::writes(table, writes);
+        let busy = self.asks(&ask);
         let etags = self.etags(table, writes);
-        match (self.engine.submit(table, writes, &etags, durability), expected) {
+        let submitted = self.engine.submit(table, writes, &etags, durability);
+        let error = submitted.as_ref().err();
+        let expected = busy.or_refused(self.oracle.check(&change), error);
+        self.asked(&ask, busy, error);
+        match (submitted, expected) {
             (Ok(ticket), Ok(())) => {
                 let seq = ticket.seq().ticks();
                 let has_tag: Vec<bool> =

@@ -19,6 +19,7 @@ use super::oracle::{Tables, differences};
 use super::power::End;
 use super::runner::{Outcome, Runner, is_storage_error, line};
 use super::step::Step;
+use super::targets::Used;
 
 /// What was done to the disk and is not undone.
 #[derive(Debug, Default)]
@@ -224,6 +225,7 @@ impl Runner {
         let mut mended = false;
         loop {
             let faults_met = self.engine.faults_met();
+            self.used = Used::default();
             let result = match self.engine.open() {
                 Ok(()) => self.engine.state(),
                 Err(error) => Err(error),

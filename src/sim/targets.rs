@@ -1,0 +1,134 @@
+//! Scalability targets as the oracle has them: between two bounds of what is used up.
+//!
+//! The lower bound counts what was surely asked for, the upper one whatever may have been, as if of one partition: a
+//! request must be refused if even the lower does not let it pass, and may be if the upper does not.
+//!
+//! Invariants
+//! * without targets nothing is refused for them;
+//! * what is refused is not counted, and changes nothing.
+//!
+//! Not here: the engine's tables of moments, of which places are shared (`lsm::throttle`).
+
+use std::collections::BTreeMap;
+
+use crate::clock::Clock;
+use crate::error::Error;
+
+use super::counts::Event;
+use super::gates::Held;
+use super::runner::Runner;
+use super::step::Write;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Up to when what is used up, in nanoseconds; forgotten when the database is closed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Used {
+    database: [u64; 2],
+    /// By table and PartitionKey.
+    partitions: BTreeMap<(String, String), u64>,
+    any_partition: u64,
+}
+
+/// What a request asks for.
+#[derive(Clone, Debug)]
+pub(super) struct Ask {
+    /// Table and PartitionKey, of points.
+    partition: Option<(String, String)>,
+    /// Entities that must be free at once.
+    entities: u64,
+    /// What it costs at least and at most.
+    costs: [u64; 2],
+}
+
+impl Ask {
+    /// Entities of one partition, all at once.
+    pub(super) fn points(table: &str, pk: &str, entities: u64) -> Self {
+        let partition = Some((table.to_lowercase(), pk.to_owned()));
+        Self { partition, entities, costs: [entities; 2] }
+    }
+
+    pub(super) fn writes(table: &str, writes: &[Write]) -> Self {
+        let pk = writes.first().map(|write| write.pk.as_str()).unwrap_or_default();
+        Self::points(table, pk, writes.len() as u64)
+    }
+
+    /// A query that costs so much, at least and at most.
+    pub(super) fn query(least: usize, most: usize) -> Self {
+        let entities = least.min(1) as u64;
+        Self { partition: None, entities, costs: [least as u64, most as u64] }
+    }
+}
+
+fn passes(until: u64, rate: u32, entities: u64, now: u64) -> bool {
+    let cost = SECOND.checked_div(u64::from(rate)).unwrap_or(0);
+    until <= now || until - now + cost * entities <= SECOND
+}
+
+fn book(until: &mut u64, rate: u32, entities: u64, now: u64) {
+    let cost = SECOND.checked_div(u64::from(rate)).unwrap_or(0);
+    *until = (*until).max(now) + cost * entities;
+}
+
+impl Runner {
+    fn now(&self) -> u64 {
+        u64::try_from(self.engine.clock.monotonic().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// What the targets say to a request.
+    pub(super) fn asks(&self, ask: &Ask) -> Held {
+        let Some((partition, database)) = self.engine.config.targets else { return Held::No };
+        let (used, now) = (&self.used, self.now());
+        let until = ask.partition.as_ref().and_then(|of| used.partitions.get(of)).copied();
+        if !passes(used.database[0], database, ask.entities, now)
+            || !passes(until.unwrap_or(0), partition, ask.entities, now)
+        {
+            return if ask.entities > 0 { Held::Must } else { Held::May };
+        }
+        let (mut all, mut any) = (used.database[1], used.any_partition);
+        if ask.partition.is_none() {
+            // A query may begin several times.
+            book(&mut all, database, ask.costs[1], now);
+            book(&mut any, partition, ask.costs[1], now);
+        }
+        let entities = ask.entities.max(1);
+        match passes(all, database, entities, now) && passes(any, partition, entities, now) {
+            true => Held::No,
+            false => Held::May,
+        }
+    }
+
+    /// The request was answered, where the targets said `held` to it.
+    pub(super) fn asked(&mut self, ask: &Ask, held: Held, error: Option<&Error>) {
+        let Some((partition, database)) = self.engine.config.targets else { return };
+        let (code, now) = (error.map(Error::code), self.now());
+        let is_busy = code == Some("ServerBusy");
+        if is_busy && held != Held::No {
+            self.counts.note(Event::Throttled);
+        }
+        if is_busy && held == Held::Must {
+            return;
+        }
+        // It may have been refused for the targets, or before they were asked.
+        let surely = !(is_busy && held == Held::May) && code != Some("TableNotFound");
+        let used = &mut self.used;
+        if surely {
+            // Of a query that failed the beginning passed.
+            let has_failed = error.is_some() && ask.partition.is_none();
+            let least = if has_failed { ask.entities } else { ask.costs[0] };
+            book(&mut used.database[0], database, least, now);
+            if let Some(of) = &ask.partition {
+                let until = used.partitions.entry(of.clone()).or_default();
+                book(until, partition, least, now);
+            }
+        }
+        book(&mut used.database[1], database, ask.costs[1], now);
+        book(&mut used.any_partition, partition, ask.costs[1], now);
+    }
+
+    /// A table of this name begins anew, or is gone.
+    pub(super) fn forget_partitions(&mut self, table: &str) {
+        let lower = table.to_lowercase();
+        self.used.partitions.retain(|(table, _), _| *table != lower);
+    }
+}
