@@ -168,6 +168,16 @@ impl Engine {
     }
 
     fn submit(&self, batch: &Batch, durability: Durability) -> Result<Seq> {
+        self.submit_around(batch, durability, || {})
+    }
+
+    /// Calls `between` between the look-up and the decision, for tests.
+    fn submit_around(
+        &self,
+        batch: &Batch,
+        durability: Durability,
+        between: impl Fn(),
+    ) -> Result<Seq> {
         self.throttle_write(batch)?;
         self.delay(batch);
         let drops = batch.changes.iter().any(TableChange::must_be_durable);
@@ -175,6 +185,7 @@ impl Engine {
         let durability = if is_weak { durability } else { Durability::Sync };
         loop {
             let looked = self.look_up(batch)?;
+            between();
             let mut state = self.rounds.lock();
             let again = match self.try_submit(&mut state, batch, &looked, durability) {
                 Ok(seq) => {
@@ -302,10 +313,11 @@ impl Engine {
                 if in_memory.is_none() && !looked.stands(view) {
                     return Err(Again::LookUp);
                 }
+                let before = in_memory.is_none().then(|| looked.hidden_since(index)).flatten();
                 let looked = || looked.current(index).filter(|_| !planted!("check-memtables-only"));
                 let current = in_memory.or_else(looked);
-                let hidden =
-                    current.as_ref().and_then(|c| view.fences.hidden_since(&op.key, c.seq));
+                let now = |c: &Current<'_>| view.fences.hidden_since(&op.key, c.seq);
+                let hidden = before.or_else(|| current.as_ref().and_then(now));
                 let hidden = hidden.filter(|_| !planted!("condition-ignores-fences"));
                 let reason = hidden.or(current.as_ref().map(|c| c.seq));
                 let current = current.filter(|_| hidden.is_none());
@@ -715,4 +727,46 @@ fn next_allocation(allocated: u64, want: u64) -> u64 {
         len += len.min(ALLOCATE_STEP_MAX);
     }
     len
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::batch::{Condition, Gate};
+    use super::*;
+    use crate::format::key::user_key;
+    use crate::format::names::TableId;
+    use crate::format::span::Span;
+    use crate::fs::MemFs;
+    use crate::options::Background;
+
+    #[test]
+    fn trap_16_what_a_fence_hid_at_the_look_up_stays_hidden_when_the_fence_leaves() {
+        let options = Options::default().fs(Arc::new(MemFs::new()));
+        let engine = Engine::open("db".as_ref(), options.background(Background::Manual)).unwrap();
+        let (gate, key) = (Arc::new(Gate::new(TableId(7))), user_key(TableId(7), "p", "r"));
+        let delete_if = |condition| Batch {
+            ops: vec![Op {
+                key: key.clone(),
+                hash: engine.env.hash(&key),
+                condition,
+                action: Action::Delete,
+            }],
+            changes: Vec::new(),
+            ..Batch::of_change(&gate, TableChange::Created(TableId(7)))
+        };
+        let row = crate::model::Entity::new("p", "r").to_row(&engine.env.shapes).unwrap();
+        let mut put = delete_if(Condition::Any);
+        put.ops[0].action = Action::Put(PackedRow::new(&row.as_ref(), &engine.env.shapes));
+        engine.commit(&put, Durability::Sync).unwrap();
+        engine.flush_all().unwrap();
+        let fenced = TableChange::Fenced(Span::new(&key, None));
+        engine.commit(&Batch::of_change(&gate, fenced), Durability::Sync).unwrap();
+        engine.flush_all().unwrap();
+        assert!(!engine.view.load().fences.is_empty());
+        let result = engine.submit_around(&delete_if(Condition::Present), Durability::Sync, || {
+            while engine.reclaim().unwrap() {}
+            assert!(engine.view.load().fences.is_empty());
+        });
+        assert_eq!(result.map_err(|error| error.kind()), Err(ErrorKind::NotFound));
+    }
 }

@@ -45,7 +45,16 @@ pub(crate) struct Looked {
     /// The id of the newest memtable in the view that was looked at.
     memtable: u64,
     /// By operation; `None` where there is no entry or none was needed.
-    found: Vec<Option<(Seq, Kind, Option<Row>)>>,
+    found: Vec<Option<Found>>,
+}
+
+/// The newest entry of a key in the view that was looked at.
+struct Found {
+    seq: Seq,
+    kind: Kind,
+    row: Option<Row>,
+    /// The commit of a fence that hides it there. The fence may have left since, and the entry with it.
+    hidden: Option<Seq>,
 }
 
 impl Slot {
@@ -186,8 +195,14 @@ impl Looked {
 
     /// What was found for operation `index`.
     pub(crate) fn current(&self, index: usize) -> Option<Current<'_>> {
-        let (seq, kind, row) = self.found.get(index)?.as_ref()?;
-        Some(Current { seq: *seq, kind: *kind, row: row.as_ref().map(Row::as_ref) })
+        let found = self.found.get(index)?.as_ref()?;
+        let row = found.row.as_ref().map(Row::as_ref);
+        Some(Current { seq: found.seq, kind: found.kind, row })
+    }
+
+    /// The commit that hides it, if one did already.
+    pub(crate) fn hidden_since(&self, index: usize) -> Option<Seq> {
+        self.found.get(index)?.as_ref()?.hidden
     }
 }
 
@@ -201,10 +216,11 @@ impl Engine {
             found.reserve(batch.ops.len());
             for op in &batch.ops {
                 found.push(if op.needs_current() {
-                    // What fences hide is decided under the lock.
+                    // What fences hide is decided under the lock, also by what is known here.
                     view.read_through(&self.env, op.hash, &op.key, Seq(u64::MAX), |current| {
-                        let row = current.row.filter(|_| op.needs_row());
-                        Ok((current.seq, current.kind, row.map(|row| row.to_row())))
+                        let row = current.row.filter(|_| op.needs_row()).map(|row| row.to_row());
+                        let hidden = view.fences.hidden_since(&op.key, current.seq);
+                        Ok(Found { seq: current.seq, kind: current.kind, row, hidden })
                     })?
                 } else {
                     None
