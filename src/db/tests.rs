@@ -154,6 +154,7 @@ mod compaction;
 mod crashes;
 mod faults;
 mod load;
+mod moving;
 mod threads;
 
 /// What every row meets.

@@ -34,7 +34,7 @@ use super::commit::closed;
 use super::merge::Merge;
 use super::outputs::NewFile;
 use super::scan::Scan;
-use super::view::View;
+use super::view::{Slot, View};
 use super::{Engine, Env};
 
 /// How often a span that others write to is looked at again.
@@ -183,10 +183,13 @@ impl Engine {
         }
         gate.dropped_at().map_or(Ok(()), |_| Err(Error::refused(Code::TableNotFound)))?;
         let view = self.view.load_full();
-        if holds_any(&view, span) || is_fenced(&view, span) {
+        let newest = files.iter().map(|file| file.meta.seq_max).max().unwrap_or_default();
+        if holds_any(&view, span)
+            || is_fenced(&view, span)
+            || holds_older(&view, &whole_table(gate.table), newest)
+        {
             return Ok(false);
         }
-        let newest = files.iter().map(|file| file.meta.seq_max).max().unwrap_or_default();
         let after = state.last().max(newest).max(Seq(self.env.clock.now()));
         let visible_from = Seq(after.0.saturating_add(1));
         if visible_from > Seq::MAX {
@@ -259,11 +262,20 @@ fn is_fenced(view: &View, span: &Span) -> bool {
 
 /// True if a memtable has any entry in `span`, published or not.
 fn holds_any(view: &View, span: &Span) -> bool {
-    view.memtables.iter().any(|slot| {
-        let mut entries = slot.memtable.iter();
-        entries.seek(&span.low);
-        entries.valid() && !span.ends_before(entries.key())
-    })
+    view.memtables.iter().any(|slot| has_entry_in(slot, span))
+}
+
+/// True if a memtable with entries in `span` begins before `newest`. The file of its flush may reach over the rows, and
+/// must be newer than they are: where the other database's clock is ahead, it would not be.
+fn holds_older(view: &View, span: &Span, newest: Seq) -> bool {
+    let begins_before = |slot: &Slot| slot.memtable.seq_min() <= newest;
+    view.memtables.iter().any(|slot| has_entry_in(slot, span) && begins_before(slot))
+}
+
+fn has_entry_in(slot: &Slot, span: &Span) -> bool {
+    let mut entries = slot.memtable.iter();
+    entries.seek(&span.low);
+    entries.valid() && !span.ends_before(entries.key())
 }
 
 /// The edit that puts the rows into the run of a range. Where files of others reach over the span, their ranges are cut

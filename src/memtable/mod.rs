@@ -163,6 +163,11 @@ impl Memtable {
         self.noted_bytes.load(Ordering::Relaxed)
     }
 
+    /// The oldest entry's commit. Requires that there is one.
+    pub(crate) fn seq_min(&self) -> Seq {
+        Seq(self.seq_min.load(Ordering::Relaxed))
+    }
+
     /// The newest commit in it, or in its log; `None` if there is none.
     pub(crate) fn seq_max(&self) -> Option<Seq> {
         let ticks = self.seq_max.load(Ordering::Relaxed);

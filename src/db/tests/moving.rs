@@ -1,0 +1,36 @@
+//! Ranges that come in while others write around them.
+
+use super::*;
+
+/// An hour in ticks.
+const HOUR: u64 = 36_000_000_000;
+
+#[test]
+fn rows_of_a_clock_that_is_ahead_come_in_between_rows_that_are_written_meanwhile() {
+    let fs = MemFs::new();
+    let ahead = options(&fs).clock(Arc::new(ManualClock::new(NOW + HOUR)));
+    let source = ahead.open("source").unwrap();
+    let table = source.create_table("things").unwrap();
+    for i in 0..100 {
+        table.insert(Entity::new("m", format!("{i:03}"))).unwrap();
+    }
+    source.close().unwrap();
+
+    let db = open(&fs);
+    let table = db.create_table("things").unwrap();
+    let mut writes = ["a", "z"].into_iter();
+    db.import_range_with("source", "things", |_| {
+        for key in writes.by_ref() {
+            table.insert(Entity::new(key, "")).unwrap();
+        }
+    })
+    .unwrap();
+    // Their file reaches over the rows that came in.
+    db.flush().unwrap();
+    while db.step() {}
+    table.insert(Entity::new("b", "")).unwrap();
+    assert_eq!(table.scan(KeyRange::all()).count().unwrap(), 103);
+    drop((table, db));
+    let table = open(&fs).table("things").unwrap();
+    assert_eq!(table.scan(KeyRange::all()).count().unwrap(), 103);
+}
