@@ -4,11 +4,22 @@
 
 use crate::error::Result;
 use crate::executor::Lane;
+use crate::format::span::Span;
 use crate::lsm::{Batch, TableChange};
 use crate::model::{KeyPart, check_key};
 use crate::table::Table;
 
 use super::KeyRange;
+
+/// No key is as long: three bytes for each unit of both keys, the table and the separator.
+const BOUND_BYTES_MAX: usize = 8 << 10;
+
+/// The same keys between bounds that are not longer than any key can be: a bound is kept as long as its fence is.
+fn shortened(span: Span) -> Span {
+    // A key that is shorter than the rest of a bound lies on the same side of both.
+    let short = |bound: &[u8]| bound.get(..BOUND_BYTES_MAX).unwrap_or(bound).into();
+    Span { low: short(&span.low), high: span.high.as_deref().map(short) }
+}
 
 impl Table {
     /// Deletes all entities of a partition, however many: one commit of constant size, an extension of the Table service.
@@ -55,7 +66,7 @@ impl Table {
     /// # }
     /// ```
     pub fn delete_range(&self, range: &KeyRange) -> Result<()> {
-        let span = range.span(self.entry.gate.table);
+        let span = shortened(range.span(self.entry.gate.table));
         if span.is_empty() {
             return self.entry.gate.check(self.engine.published());
         }

@@ -293,3 +293,17 @@ fn a_queue_deleted_by_ranges_keeps_its_size() {
     assert!(late.0 <= early.0 + 1 && late.1 <= early.1 * 5 / 4, "{early:?}, later {late:?}");
     assert!(late.2 <= 64, "{late:?}");
 }
+
+#[test]
+fn bounds_that_are_longer_than_any_key_take_no_more_room_than_one() {
+    let table = Db::open_in_memory().unwrap().create_table("parts").unwrap();
+    let (first, last) = ("b".repeat(1_024), "c".repeat(1_024));
+    for key in ["a", "c", &first, &last] {
+        table.insert(Entity::new(key, "")).unwrap();
+    }
+    // A record of the log holds 16 MiB.
+    let [low, high] = ["b", "c"].map(|text| text.repeat(20 << 20));
+    table.delete_range(&KeyRange::partitions(low.as_str()..high.as_str())).unwrap();
+    let left = |key| table.get(key, "").unwrap().is_some();
+    assert_eq!(["a", &first, "c", &last].map(left), [true, true, false, false]);
+}
