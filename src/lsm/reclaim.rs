@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::format::edit::{Fence, VersionEdit};
 use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::record::Position;
+use crate::format::span::Span;
 use crate::manifest::{FileEntry, Version};
 use crate::model::Seq;
 use crate::planted::planted;
@@ -24,6 +25,9 @@ use crate::ranges::Reference;
 
 use super::Engine;
 use super::background::whole_table;
+
+/// Fences of this many bytes leave with one edit, which must stay below a record's limit.
+const FENCE_BYTES_MAX: usize = 4 << 20;
 
 /// What the last look for space found nothing in: it finds nothing until one of these changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,7 +64,8 @@ impl Engine {
         remove_tables(&version, &dead, &mut edit);
         let seen: Vec<&Fence> = fences.iter().filter(|f| horizon.all_see(f.from)).collect();
         remove_fenced(&version, &seen, &mut edit);
-        let spent = spent_fences(&version, &seen, &edit);
+        let mut spent = spent_fences(&version, &seen, &edit);
+        keep_short(&mut spent);
         edit.remove_fences =
             spent.iter().filter(|f| version.fences().contains(f)).cloned().collect();
         if edit == VersionEdit::default() {
@@ -143,6 +148,18 @@ fn remove_fenced(version: &Version, fences: &[&Fence], edit: &mut VersionEdit) {
     }
 }
 
+/// Leaves what one edit may hold of `fences`; the next takes more. The oldest go first: newer ones may be why.
+fn keep_short(fences: &mut Vec<Fence>) {
+    let mut bytes = 0;
+    let fits = |fence: &&Fence| {
+        let Span { low, high } = &fence.span;
+        bytes += 32 + low.len() + high.as_ref().map_or(0, |high| high.len());
+        bytes <= FENCE_BYTES_MAX
+    };
+    let count = fences.iter().take_while(fits).count();
+    fences.truncate(count);
+}
+
 /// Those of `fences`, which everybody sees, that hide nothing, or nothing that no other hides.
 fn spent_fences(version: &Version, fences: &[&Fence], edit: &VersionEdit) -> Vec<Fence> {
     let removed: BTreeSet<_> = edit.remove_references.iter().copied().collect();
@@ -172,4 +189,29 @@ fn spent_fences(version: &Version, fences: &[&Fence], edit: &VersionEdit) -> Vec
         .enumerate()
         .filter(|(at, fence)| is_covered(*at, fence) || hides_nothing(fence));
     spent.map(|(_, fence)| (*fence).clone()).collect()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::batch::{Batch, Gate, TableChange};
+    use super::*;
+    use crate::format::key::user_key;
+    use crate::fs::MemFs;
+    use crate::options::{Background, Durability, Options};
+
+    #[test]
+    fn fences_that_take_more_than_a_record_leave_with_several_edits() {
+        let options = Options::default().fs(Arc::new(MemFs::new()));
+        let engine = Engine::open("db".as_ref(), options.background(Background::Manual)).unwrap();
+        let gate = Arc::new(Gate::new(TableId(7)));
+        for i in 0..2_500 {
+            let key = |end| user_key(TableId(7), &format!("{i:04}{}", "x".repeat(4_000)), end);
+            let change = TableChange::Fenced(Span::new(&key("a"), Some(&key("b"))));
+            engine.commit(&Batch::of_change(&gate, change), Durability::Buffered).unwrap();
+        }
+        engine.flush_all().unwrap();
+        assert_eq!(engine.view.load().fences.iter().len(), 2_500);
+        while engine.reclaim().unwrap() {}
+        assert!(engine.view.load().fences.is_empty());
+    }
 }
