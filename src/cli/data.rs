@@ -98,7 +98,8 @@ pub(super) struct Delete {
     /// The table
     table: String,
     /// The PartitionKey
-    #[arg(required_unless_present_any = KeyArgs::NAMES, conflicts_with_all = KeyArgs::NAMES, requires = "row_key")]
+    #[arg(required_unless_present_any = KeyArgs::NAMES, requires = "row_key")]
+    #[arg(conflicts_with_all = KeyArgs::NAMES)]
     partition_key: Option<String>,
     /// The RowKey
     row_key: Option<String>,

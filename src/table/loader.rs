@@ -75,6 +75,8 @@ pub struct Loader {
     mode: LoadMode,
     durability: Durability,
     waiting: HashMap<Vec<u8>, Waiting>,
+    /// The greatest partition so far.
+    highest: Vec<u8>,
     bytes: usize,
     /// Rows taken since all that waited was committed.
     taken: usize,
@@ -116,6 +118,7 @@ impl Table {
             table: self.clone(),
             mode: LoadMode::Insert,
             waiting: HashMap::new(),
+            highest: Vec::new(),
             bytes: 0,
             taken: 0,
             tickets: VecDeque::new(),
@@ -201,6 +204,13 @@ impl Loader {
 
     fn wait(&mut self, line: u64, op: Op, size: usize) -> Result<()> {
         let partition = partition_of(&op.key).unwrap_or(&op.key);
+        if partition > self.highest.as_slice() {
+            // Partitions that come in order come to an end: rows left over would come late, and among others.
+            let last = std::mem::replace(&mut self.highest, partition.to_vec());
+            if let Some(rest) = self.waiting.remove(&last) {
+                self.commit(rest)?;
+            }
+        }
         let waiting = match self.waiting.get_mut(partition) {
             Some(waiting) => waiting,
             None => self.waiting.entry(partition.to_vec()).or_default(),

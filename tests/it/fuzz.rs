@@ -82,7 +82,7 @@ fn planted_bugs_are_noticed() {
         // What a target keeps from run to run is made by the sound engine.
         target(b"0");
         let _planted = rowstone::sim::plant(bug);
-        let replayed = || replay::replay(name, target, 1, |done| done < 5_000);
+        let replayed = || replay::replay(name, target, 1, |done| done < 50_000);
         assert!(std::panic::catch_unwind(replayed).is_err(), "{name} does not notice {bug}");
     }
 }

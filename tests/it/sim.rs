@@ -36,7 +36,7 @@ fn trap_40_trap_53_queries_pass_blocks_over_and_find_what_they_should() {
         (Event::Query, 1_000),
         (Event::QueryReverse, 100),
         (Event::PageResumed, 100),
-        (Event::BlockSkipped, 100),
+        (Event::BlockSkipped, 50),
         (Event::BlockUnread, 50),
     ] {
         let count = explored.counts.get(event);
@@ -65,8 +65,8 @@ fn a_planted_bug_is_found_and_its_script_shows_it_again() {
     {
         let bug = BUGS.iter().find(|bug| bug.name == name).expect("in the list");
         let found =
-            quietly(|| explore(0, 100, 1, Some(bug.name), |found| found.failures.is_empty()));
-        let (seed, failure) = found.failures.first().expect("noticed within 100 seeds");
+            quietly(|| explore(0, 500, 1, Some(bug.name), |found| found.failures.is_empty()));
+        let (seed, failure) = found.failures.first().expect("noticed within 500 seeds");
         let planting = plant(bug.name);
         let small = program(*seed).shrunk(failure);
         assert!(small.small.steps.len() < STEPS / 4, "{small}");
