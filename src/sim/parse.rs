@@ -90,22 +90,7 @@ pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
         "open" => Step::Open(config(&mut command)?),
         "create-table" => Step::CreateTable(command.word("a name")?),
         "drop-table" => Step::DropTable(command.word("a name")?),
-        "drop-range" => {
-            let scan = scan(&mut command)?;
-            Step::DropRange { table: command.word("a table")?, scan }
-        }
-        "expire" => {
-            let keep = number(&command.second_word("a count")?)?;
-            Step::Expire { table: command.word("a table")?, keep }
-        }
-        "gate" => {
-            let (scan, mode) = (scan(&mut command)?, mode(&mut command)?);
-            Step::Gate { table: command.word("a table")?, scan, mode }
-        }
-        "lift" => {
-            let scan = scan(&mut command)?;
-            Step::Lift { table: command.word("a table")?, scan }
-        }
+        "drop-range" | "expire" | "gate" | "lift" => of_a_span(&mut command)?,
         "tables" => Step::Tables,
         "group" => group(&mut command, input)?,
         "submit" => submit(&mut command, input)?,
@@ -158,6 +143,20 @@ pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
     };
     command.finish()?;
     Ok(Some(vec![step]))
+}
+
+/// What is done to a span of keys, or to a table's oldest rows.
+fn of_a_span(command: &mut Command) -> Result<Step, String> {
+    let table = command.word("a table")?;
+    if command.name == "expire" {
+        return Ok(Step::Expire { table, keep: number(&command.second_word("a count")?)? });
+    }
+    let scan = scan(command)?;
+    Ok(match command.name.as_str() {
+        "drop-range" => Step::DropRange { table, scan },
+        "gate" => Step::Gate { table, scan, mode: mode(command)? },
+        _ => Step::Lift { table, scan },
+    })
 }
 
 fn mode(command: &mut Command) -> Result<Mode, String> {
