@@ -61,6 +61,7 @@ events! {
     FailedOpen "openings that failed",
     Gate "gates closed",
     HeldBack "reads of closed spans refused",
+    Moved "spans moved out and in",
     Throttled "requests beyond targets refused",
     Rot "bits rotten at rest",
     RotMet "answers of corruption",

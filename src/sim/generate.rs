@@ -310,10 +310,16 @@ impl<'a> Generator<'a> {
             return self.gate_step(table);
         }
         let mut scan = Scan::default();
+        let moves = self.source.chance(1, 4);
         if self.source.chance(7, 8) {
             scan.pk = Some(self.pk());
             scan.from = self.source.chance(1, 2).then(|| self.rk());
             scan.to = self.source.chance(1, 2).then(|| self.rk());
+        }
+        if moves {
+            let snapshot = self.name('s');
+            self.snapshots.push(snapshot.clone());
+            return Step::Move { table, scan, snapshot };
         }
         Step::DropRange { table, scan }
     }

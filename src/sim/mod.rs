@@ -57,6 +57,7 @@ pub mod gates;
 mod generate;
 pub mod history;
 pub mod ledger;
+mod moving;
 pub mod oracle;
 pub mod parse;
 mod planted;

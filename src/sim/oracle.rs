@@ -75,6 +75,8 @@ pub(crate) enum Change {
     Gate { table: String, scan: Scan, mode: Mode },
     /// A gate is opened.
     Lift { table: String, scan: Scan },
+    /// Rows that were exported come back as they were.
+    Import { table: String, rows: Vec<Rc<Row>> },
     /// One write, or a group.
     Rows { table: String, writes: Vec<Write> },
 }
@@ -223,12 +225,13 @@ impl Oracle {
             Change::DropRange { .. } | Change::Expire { .. } => refuse("TableNotFound"),
             Change::Gate { table, .. }
             | Change::Lift { table, .. }
+            | Change::Import { table, .. }
             | Change::Rows { table, .. }
                 if !self.tables.contains_key(&table.to_lowercase()) =>
             {
                 refuse("TableNotFound")
             }
-            Change::Gate { .. } => Ok(()),
+            Change::Gate { .. } | Change::Import { .. } => Ok(()),
             Change::Lift { table, scan } => match self.gates(table).any(|gate| gate == scan) {
                 true => Ok(()),
                 false => refuse("ResourceNotFound"),
@@ -312,6 +315,9 @@ impl Oracle {
             Change::Lift { table, scan } => {
                 print ^= self.set_gate(table, scan, None, &mut undo);
             }
+            Change::Import { table, rows } => {
+                print ^= self.import(&table.to_lowercase(), rows, &mut undo);
+            }
             Change::Rows { table, writes } => {
                 for write in writes {
                     print ^= self.apply(&table.to_lowercase(), write, etag, &mut undo);
@@ -387,6 +393,22 @@ impl Oracle {
             let old = rows.remove(&key);
             print ^= old.as_ref().map_or(0, |row| row_print(&lower, row));
             undo.push(Undo::Row(lower.clone(), key, old));
+        }
+        print
+    }
+
+    /// Puts rows back as they were; returns how the fingerprint changes.
+    fn import(&mut self, lower: &str, rows: &[Rc<Row>], undo: &mut Vec<Undo>) -> u64 {
+        let Some(table) = self.tables.get_mut(lower) else {
+            unreachable!("a table that is imported to was found by `check`");
+        };
+        let all = Rc::make_mut(&mut table.rows);
+        let mut print = 0;
+        for row in rows {
+            let key = key(&row.pk, &row.rk);
+            let old = all.insert(key.clone(), Rc::clone(row));
+            print ^= row_print(lower, row) ^ old.as_ref().map_or(0, |old| row_print(lower, old));
+            undo.push(Undo::Row(lower.to_owned(), key, old));
         }
         print
     }
@@ -498,7 +520,7 @@ impl Oracle {
             }
             Change::Create(_) | Change::Drop(_) => 0,
             Change::DropRange { .. } | Change::Expire { .. } => 0,
-            Change::Gate { .. } | Change::Lift { .. } => 0,
+            Change::Gate { .. } | Change::Lift { .. } | Change::Import { .. } => 0,
         };
         let mut with = self.clone();
         with.pending.clear();

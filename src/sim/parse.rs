@@ -90,7 +90,7 @@ pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
         "open" => Step::Open(config(&mut command)?),
         "create-table" => Step::CreateTable(command.word("a name")?),
         "drop-table" => Step::DropTable(command.word("a name")?),
-        "drop-range" | "expire" | "gate" | "lift" => of_a_span(&mut command)?,
+        "drop-range" | "expire" | "gate" | "lift" | "move" => span_step(&mut command)?,
         "tables" => Step::Tables,
         "group" => group(&mut command, input)?,
         "submit" => submit(&mut command, input)?,
@@ -145,17 +145,30 @@ pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
     Ok(Some(vec![step]))
 }
 
-/// What is done to a span of keys, or to a table's oldest rows.
-fn of_a_span(command: &mut Command) -> Result<Step, String> {
-    let table = command.word("a table")?;
-    if command.name == "expire" {
-        return Ok(Step::Expire { table, keep: number(&command.second_word("a count")?)? });
-    }
-    let scan = scan(command)?;
+/// Steps about whole spans.
+fn span_step(command: &mut Command) -> Result<Step, String> {
     Ok(match command.name.as_str() {
-        "drop-range" => Step::DropRange { table, scan },
-        "gate" => Step::Gate { table, scan, mode: mode(command)? },
-        _ => Step::Lift { table, scan },
+        "drop-range" => {
+            let scan = scan(command)?;
+            Step::DropRange { table: command.word("a table")?, scan }
+        }
+        "expire" => {
+            let keep = number(&command.second_word("a count")?)?;
+            Step::Expire { table: command.word("a table")?, keep }
+        }
+        "gate" => {
+            let (scan, mode) = (scan(command)?, mode(command)?);
+            Step::Gate { table: command.word("a table")?, scan, mode }
+        }
+        "lift" => {
+            let scan = scan(command)?;
+            Step::Lift { table: command.word("a table")?, scan }
+        }
+        _ => {
+            let scan = scan(command)?;
+            let (snapshot, table) = (command.word("a name")?, command.second_word("a table")?);
+            Step::Move { table, scan, snapshot }
+        }
     })
 }
 
@@ -404,6 +417,7 @@ fn steps_print_and_parse_back() {
         "submit t1 parts durability=os\ninsert bolts m4 Price=1\ndelete if=current bolts m5",
         "gate parts pk=bolts from=a mode=offline",
         "lift parts",
+        "move s1 parts pk=bolts",
         "await t1",
         "poll t1",
         "forget t1",

@@ -384,6 +384,13 @@ pub const BUGS: &[Bug] = &[
         "closed span, reopening",
         "a gate holds nothing back once the database was opened anew",
     ),
+    // Moves.
+    bug(
+        "import-shows-to-snapshots",
+        0,
+        "moved span, snapshots",
+        "what is imported shows to snapshots from before",
+    ),
     // Targets.
     bug("throttle-never-refills", 0, "targets", "what is used up is not given back with time"),
     bug("throttle-counts-a-group-once", 0, "targets", "a group costs as much as one entity"),

@@ -127,28 +127,11 @@ impl Runner {
         match step {
             Step::CreateTable(name) => self.change(Change::Create(name.clone()), step),
             Step::DropTable(name) => self.change(Change::Drop(name.clone()), step),
-            // Nothing can be in it, and no commit says so.
-            Step::DropRange { scan, .. } if scan.is_empty() => line("nothing"),
-            Step::DropRange { table, scan } => {
-                let (table, scan) = (table.clone(), scan.clone());
-                self.change(Change::DropRange { table, scan }, step)
-            }
-            Step::Expire { table, keep } => {
-                let last = self.oracle.commits().checked_sub(keep + 1);
-                // A commit without a tag wrote no row: then nothing expires.
-                let below = last.map_or(0, |at| self.oracle.etags[at]).max(1);
-                self.change(Change::Expire { table: table.clone(), below }, step)
-            }
-            Step::Gate { scan, .. } if scan.is_empty() => line("nothing"),
-            Step::Gate { table, scan, mode } => {
-                let (table, scan, mode) = (table.clone(), scan.clone(), *mode);
-                self.counts.note(Event::Gate);
-                self.change(Change::Gate { table, scan, mode }, step)
-            }
-            Step::Lift { table, scan } => {
-                let (table, scan) = (table.clone(), scan.clone());
-                self.change(Change::Lift { table, scan }, step)
-            }
+            Step::DropRange { .. }
+            | Step::Expire { .. }
+            | Step::Gate { .. }
+            | Step::Lift { .. }
+            | Step::Move { .. } => self.run_span(step),
             Step::Tables => self.tables(),
             Step::Write { table, write, .. } => {
                 let change = Change::Rows { table: table.clone(), writes: vec![write.clone()] };
@@ -181,6 +164,35 @@ impl Runner {
                 Ok(Vec::new())
             }
             other => self.run_maintenance(other),
+        }
+    }
+
+    fn run_span(&mut self, step: &Step) -> Outcome {
+        match step {
+            // Nothing can be in it, and no commit says so.
+            Step::DropRange { scan, .. } if scan.is_empty() => line("nothing"),
+            Step::DropRange { table, scan } => {
+                let (table, scan) = (table.clone(), scan.clone());
+                self.change(Change::DropRange { table, scan }, step)
+            }
+            Step::Expire { table, keep } => {
+                let last = self.oracle.commits().checked_sub(keep + 1);
+                // A commit without a tag wrote no row: then nothing expires.
+                let below = last.map_or(0, |at| self.oracle.etags[at]).max(1);
+                self.change(Change::Expire { table: table.clone(), below }, step)
+            }
+            Step::Gate { scan, .. } if scan.is_empty() => line("nothing"),
+            Step::Gate { table, scan, mode } => {
+                let (table, scan, mode) = (table.clone(), scan.clone(), *mode);
+                self.counts.note(Event::Gate);
+                self.change(Change::Gate { table, scan, mode }, step)
+            }
+            Step::Lift { table, scan } => {
+                let (table, scan) = (table.clone(), scan.clone());
+                self.change(Change::Lift { table, scan }, step)
+            }
+            Step::Move { table, scan, snapshot } => self.move_span(table, scan, snapshot),
+            other => Err(format!("`{other}` is about no span")),
         }
     }
 
@@ -228,7 +240,7 @@ impl Runner {
         self.reopened(self.oracle.commits())
     }
 
-    fn change(&mut self, change: Change, step: &Step) -> Outcome {
+    pub(super) fn change(&mut self, change: Change, step: &Step) -> Outcome {
         let ask = ask_of(&change);
         let busy = ask.as_ref().map_or(Held::No, |ask| self.asks(ask));
         let expected = self.oracle.check(&change);
@@ -496,7 +508,7 @@ impl Runner {
         Ok(lines)
     }
 
-    fn snapshot(&mut self, name: &str) -> Outcome {
+    pub(super) fn snapshot(&mut self, name: &str) -> Outcome {
         let visible = self.visible()?;
         match self.engine.pin() {
             Ok(pinned) => {

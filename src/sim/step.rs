@@ -179,6 +179,15 @@ pub enum Step {
         /// What is not held back any more.
         scan: Scan,
     },
+    /// Exports a span, deletes it, takes a snapshot, and imports what was exported.
+    Move {
+        /// The table's name.
+        table: String,
+        /// What is moved: of the scan only its bounds count.
+        scan: Scan,
+        /// What other steps call the snapshot.
+        snapshot: String,
+    },
     /// Lists the tables.
     Tables,
     /// One write, waited for.
@@ -601,6 +610,9 @@ impl fmt::Display for Step {
                 write!(f, "gate {table}{scan} mode={}", mode.name())
             }
             Step::Lift { table, scan } => write!(f, "lift {table}{scan}"),
+            Step::Move { table, scan, snapshot } => {
+                write!(f, "move {snapshot} {table}{scan}")
+            }
             Step::Tables => f.write_str("tables"),
             Step::Write { table, write, durability } => {
                 write!(f, "{} {table}{}", write.verb.name(), write.condition)?;

@@ -247,7 +247,7 @@ impl Soak {
         let tag = match change {
             Change::Create(_) | Change::Drop(_) => 0,
             Change::DropRange { .. } | Change::Expire { .. } => 0,
-            Change::Gate { .. } | Change::Lift { .. } => 0,
+            Change::Gate { .. } | Change::Lift { .. } | Change::Import { .. } => 0,
             Change::Rows { table, writes } => {
                 let rows = &state.get(&table.to_lowercase())?.rows;
                 match writes.iter().find(|write| write.verb != Verb::Delete) {
@@ -555,7 +555,7 @@ fn has_tag(change: &Change) -> bool {
     match change {
         Change::Create(_) | Change::Drop(_) => false,
         Change::DropRange { .. } | Change::Expire { .. } => false,
-        Change::Gate { .. } | Change::Lift { .. } => false,
+        Change::Gate { .. } | Change::Lift { .. } | Change::Import { .. } => false,
         Change::Rows { writes, .. } => writes.iter().any(|write| write.verb != Verb::Delete),
     }
 }

@@ -185,8 +185,8 @@ impl Ask {
             Ask::Change(Change::DropRange { .. } | Change::Expire { .. }) => {
                 unreachable!("sessions ask for neither")
             }
-            Ask::Change(Change::Gate { .. } | Change::Lift { .. }) => {
-                unreachable!("sessions close no gates")
+            Ask::Change(Change::Gate { .. } | Change::Lift { .. } | Change::Import { .. }) => {
+                unreachable!("sessions close no gates and move nothing")
             }
             Ask::Change(Change::Rows { table, writes }) => match writes.as_slice() {
                 [write] => line.write(write, oracle.etag(table, write)).text("table", table),

@@ -1,0 +1,89 @@
+//! A span moved out and in again: exported, deleted, imported, with a snapshot in between.
+//!
+//! Invariants
+//! * the rows come back as they were, with their tags, all at once;
+//! * no snapshot from before the import sees them through it;
+//! * the run may end anywhere on the way: then they are where they were, nowhere, or back.
+//!
+//! Not here: moves beside other writers (`tests/it/moving.rs`).
+
+use std::rc::Rc;
+
+use crate::error::ErrorKind;
+use crate::options::Durability;
+
+use super::counts::Event;
+use super::engine::range;
+use super::oracle::{Change, Row};
+use super::runner::{Outcome, Runner, line};
+use super::step::{Scan, Step};
+
+impl Runner {
+    pub(super) fn move_span(&mut self, table: &str, scan: &Scan, snapshot: &str) -> Outcome {
+        let Some(held) = self.oracle.tables.get(&table.to_lowercase()) else {
+            return line("no such table");
+        };
+        let rows = held.rows.values().filter(|row| scan.covers(&row.pk, &row.rk));
+        let rows: Vec<Rc<Row>> = rows.cloned().collect();
+        if self.is_troubled() || rows.is_empty() || !self.tickets.is_empty() {
+            return line("not now");
+        }
+        self.end_halves()?;
+        self.sync()?;
+        self.copies += 1;
+        let path = format!("move{}", self.copies);
+        let lines = self.moved(table, scan, snapshot, (&path, rows))?;
+        let fs = &self.engine.fs;
+        for file in fs.paths().iter().filter(|file| file.starts_with(&format!("{path}/"))) {
+            fs.erase(file).map_err(|error| format!("move: {error}"))?;
+        }
+        Ok(lines)
+    }
+
+    fn moved(
+        &mut self,
+        table: &str,
+        scan: &Scan,
+        snapshot: &str,
+        (path, rows): (&str, Vec<Rc<Row>>),
+    ) -> Outcome {
+        let exported = self.engine.db().export_range(table, range(scan), path);
+        match &exported {
+            Ok(moved) if moved.entities != rows.len() as u64 => {
+                return Err(format!("export: {} of {} rows", moved.entities, rows.len()));
+            }
+            Ok(_) => {}
+            Err(_) => return self.excuse(exported.map(drop)),
+        }
+        let commits = self.oracle.commits();
+        let drop_step = Step::DropRange { table: table.to_owned(), scan: scan.clone() };
+        let change = Change::DropRange { table: table.to_owned(), scan: scan.clone() };
+        let lines = self.change(change, &drop_step)?;
+        if self.engine.power.is_gone() || self.oracle.commits() == commits {
+            return Ok(lines);
+        }
+        self.snapshot(snapshot)?;
+        let change = Change::Import { table: table.to_owned(), rows };
+        match self.engine.db().import_range(path, table) {
+            Ok(_) => {
+                let seq = self.engine.published();
+                self.accepted(&change, 0, seq, Durability::Sync)?;
+                self.oracle.show(self.oracle.commits());
+                self.counts.note(Event::Moved);
+                line("moved")
+            }
+            Err(error) if self.is_excused(&error) => {
+                self.oracle.pending.push(change);
+                line(format!("{}: {}", error.code(), error.chain()))
+            }
+            // A snapshot still reads what was there.
+            Err(error)
+                if error.kind() == ErrorKind::Busy
+                    && !(self.snapshots.len() <= 1 && self.iterators.is_empty()) =>
+            {
+                line("busy")
+            }
+            Err(error) => Err(format!("import: {error:?}")),
+        }
+    }
+}
