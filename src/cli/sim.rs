@@ -80,7 +80,7 @@ pub(super) struct Sim {
 /// Seeds explored if neither their number nor a time is given.
 const SEEDS: u64 = 1000;
 /// A planted bug should be found within so many.
-const HUNT_SEEDS: u64 = 2000;
+const HUNT_SEEDS: u64 = 10_000;
 
 impl Sim {
     pub(super) fn run(self) -> Outcome {

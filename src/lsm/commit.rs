@@ -263,6 +263,10 @@ impl Engine {
             let problem = "the clock or the last commit is beyond the year 9999";
             return Err(Error::new(ErrorKind::Unsupported, problem).into());
         }
+        if batch.changes.iter().any(|change| change.is_ahead_of(seq)) {
+            let problem = "the clock went back: rows would expire that are not written yet";
+            return Err(Error::new(ErrorKind::InvalidInput, problem).into());
+        }
         let is_above = seq > state.queue.ceiling && !planted!("ignore-ceiling");
         if durability < Durability::Sync && is_above {
             return Err(Again::Ceiling);

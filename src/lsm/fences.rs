@@ -398,6 +398,24 @@ mod tests {
         assert_eq!(view.fences.floor(&key, at), at);
     }
 
+    /// The clock may go back between the moment at which a fence is due and its commit.
+    #[test]
+    fn an_expiry_of_what_is_not_written_yet_is_refused() {
+        let options = Options::default().fs(Arc::new(MemFs::new()));
+        let options = options.background(Background::Manual);
+        let engine = Engine::open("db".as_ref(), options).unwrap();
+        let gate = Arc::new(Gate::new(TableId(7)));
+        let expire = |below: Seq| {
+            let change = TableChange::Expired(Span::new(b"a", None), below);
+            engine.commit(&Batch::of_change(&gate, change), Durability::Sync)
+        };
+        let error = expire(Seq::MAX).unwrap_err();
+        assert_eq!(error.kind(), crate::error::ErrorKind::InvalidInput);
+        assert!(engine.view.load().fences.is_empty());
+        expire(Seq(5)).unwrap();
+        assert_eq!(engine.view.load().fences.iter().len(), 1);
+    }
+
     #[test]
     fn floors_answer_anywhere_after_a_rewind_and_say_how_long_they_stand() {
         let span = |low: &[u8], high: &[u8]| Span::new(low, Some(high));
