@@ -19,6 +19,7 @@
 //! Not here: rounds and publication (`round`), what a condition means (`batch`),
 //! the next log and the last record (`logs`).
 
+mod freeze;
 mod logs;
 
 use std::sync::Arc;
@@ -31,7 +32,6 @@ use crate::format::Kind;
 use crate::format::record::{self, Position, RECORD_HEADER_BYTES, RecordKind};
 use crate::format::wal::{self, Predecessor, ShapeDefinition, WalEntry};
 use crate::log::LogFile;
-use crate::memtable::Memtable;
 use crate::model::{RowRef, Seq, ShapeId};
 use crate::options::{Durability, LOG_BUFFER_BYTES, Options};
 use crate::planted::planted;
@@ -39,7 +39,7 @@ use crate::sync::MutexGuard;
 
 use super::batch::{Action, Batch, Current, Op, PackedRow, TableChange};
 use super::round::{Queue, State};
-use super::view::{Looked, Slot, View};
+use super::view::{Looked, View};
 use super::{CommitTicket, Engine, Handle};
 
 /// The most that a record without entries takes.
@@ -355,68 +355,6 @@ impl Engine {
                 Some(Decided::Made(Op::merged(patch, current, &self.env.shapes, check)?))
             }
         })
-    }
-
-    /// Freezes a full memtable and goes on in the next log.
-    fn switch_if_full(&self, state: &mut MutexGuard<'_, State<LogQueue>>) -> Result<(), Again> {
-        let view = self.view.load();
-        let memtable = &view.active().memtable;
-        let is_full = memtable.bytes() >= self.env.options.memtable_bytes
-            || memtable.noted_bytes() >= FENCE_BYTES_MAX;
-        if !is_full {
-            return Ok(());
-        }
-        self.switch(state, &view)
-    }
-
-    /// Freezes the active memtable. Requires the commit lock.
-    fn switch(
-        &self,
-        state: &mut MutexGuard<'_, State<LogQueue>>,
-        view: &View,
-    ) -> Result<(), Again> {
-        if let Some(error) = state.failed() {
-            return Err(error.clone().into());
-        }
-        state.queue.check_open(Closing::Commits)?;
-        if view.memtables.len() > self.env.options.frozen_max {
-            return Err(Again::Room);
-        }
-        let last = state.last();
-        let Some(next) = state.queue.next.take() else { return Err(Again::Log) };
-        let number = next.log.header().number;
-        state.queue.switch_to(next, last)?;
-        let id = view.active().memtable.id() + 1;
-        let slot = Arc::new(Slot {
-            memtable: Arc::new(Memtable::new(id, self.env.options.memtable_bytes)),
-            logs: vec![number],
-        });
-        self.change_view(|view| view.with_active(&slot));
-        self.executor.signal(Lane::Flush);
-        self.executor.signal(Lane::Log);
-        Ok(())
-    }
-
-    /// Freezes the active memtable if it holds anything, so that a flush covers all that was committed.
-    pub(crate) fn freeze(&self) -> Result<()> {
-        loop {
-            let mut state = self.rounds.lock();
-            let view = self.view.load_full();
-            if view.active().memtable.seq_max().is_none() {
-                return Ok(());
-            }
-            let again = match self.switch(&mut state, &view) {
-                Ok(()) => return Ok(()),
-                Err(again) => again,
-            };
-            drop(state);
-            match again {
-                Again::Log => self.prepare_log()?,
-                Again::Room => self.make_room()?,
-                Again::Refused(error) | Again::After(_, error) => return Err(error),
-                Again::LookUp | Again::Ceiling => {}
-            }
-        }
     }
 }
 
