@@ -1,31 +1,51 @@
-//! The entity of all workloads: what a device measured, ten properties of all types, made from its number.
+//! The entity of all workloads: what a device measured, ten properties of six types, made from its number.
 //!
-//! Owns: [`Key`], [`Reading`], how they are generated (the same for every engine, from a seed), and the
-//! digest by which answers are checked.
-//! Not here: encodings (`encoding.rs`).
+//! Owns: [`Key`], [`Reading`], [`Data`] (how they are generated, the same for every engine, from a seed),
+//! and the digest by which answers are checked.
+//! Invariants
+//! * the same seed, number and revision give the same reading, on every machine;
+//! * keys ascend with numbers;
+//! * a digest is a sum of one term for each property, so that one property can be exchanged in it.
+//!
+//! Not here: encodings (`encoding.rs`), flights (`flights.rs`), expected answers (`oracle.rs`).
 
+use std::fmt::Write;
+use std::sync::Arc;
+
+use rowstone::Rng;
 use serde::{Deserialize, Serialize};
 
 /// A sum over all properties of an entity; equal for equal entities, whatever engine they went through.
 pub type Digest = u64;
 
-/// Readings of one device follow one another: this many make a partition, the tenth of a thousandth of ten million.
+/// Readings of one device follow one another: this many make a partition, a thousandth of a million.
 pub const READINGS_PER_DEVICE: u64 = 1_000;
+
+/// 2024-01-01 in ticks of 100 ns since 1601.
+const START: i64 = 133_485_408_000_000_000;
+const TICKS_PER_SECOND: i64 = 10_000_000;
+/// The long note of the payload variant.
+const PAYLOAD_BYTES: usize = 1024;
+/// Partitions from here on hold queues.
+const QUEUE_DEVICE: u32 = 90_000_000;
+/// Temperatures are hundredths of a degree from -40 on, all equally frequent: this many.
+const TEMPERATURES: u64 = 10_000;
 
 /// PartitionKey and RowKey of an entity, as numbers and as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     pub device: u32,
-    /// `device-00000042`
+    /// `device-00000042`; of flights, carrier and origin.
     pub partition: String,
     /// Time of the reading in ticks, zero-padded: ascending.
     pub row: String,
 }
 
 /// One reading. The order of fields is that of the names, as a Table service has it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     pub key: Key,
+    /// Ticks of 100 ns since 1601.
     pub at: i64,
     pub battery: i32,
     pub counter: i64,
@@ -36,4 +56,384 @@ pub struct Reading {
     pub pressure: f64,
     pub site: String,
     pub temperature: f64,
+}
+
+/// The ten properties without the key, texts borrowed: what stands in a value of a key-value store.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Properties<'a> {
+    pub at: i64,
+    pub battery: i32,
+    pub counter: i64,
+    #[serde(borrow)]
+    pub firmware: &'a str,
+    pub humidity: f64,
+    #[serde(borrow)]
+    pub note: &'a str,
+    pub online: bool,
+    pub pressure: f64,
+    #[serde(borrow)]
+    pub site: &'a str,
+    pub temperature: f64,
+}
+
+/// The same, owned: what an application that keeps the entity decodes to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OwnedProperties {
+    pub at: i64,
+    pub battery: i32,
+    pub counter: i64,
+    pub firmware: String,
+    pub humidity: f64,
+    pub note: String,
+    pub online: bool,
+    pub pressure: f64,
+    pub site: String,
+    pub temperature: f64,
+}
+
+/// What the entities of a run are.
+#[derive(Clone)]
+pub struct Data {
+    seed: u64,
+    kind: Kind,
+}
+
+#[derive(Clone)]
+enum Kind {
+    Telemetry,
+    /// Telemetry with a note of 1 KiB.
+    Payload,
+    /// Real rows, in the order of their keys.
+    Real(Arc<Vec<Reading>>),
+}
+
+/// One term of a digest. `place` is that of the property among the ten, by name, from 0.
+#[inline]
+pub fn number(place: u64, value: u64) -> Digest {
+    // Odd factors: each is a bijection, so that no change of one value is lost.
+    let factor = 0x9e37_79b9_7f4a_7c15_u64.wrapping_add(place.wrapping_mul(0x8cb9_2ba7_2f3d_8dd6));
+    let mixed = (value ^ (value >> 32)).wrapping_add(place + 1).wrapping_mul(factor);
+    mixed ^ (mixed >> 29)
+}
+
+/// One term of a digest, of a text.
+#[inline]
+pub fn text(place: u64, value: &str) -> Digest {
+    let mut chunks = value.as_bytes().chunks_exact(8);
+    let mut sum = value.len() as u64;
+    for chunk in &mut chunks {
+        let eight = chunk.try_into().expect("chunks of eight bytes");
+        sum = (sum ^ u64::from_le_bytes(eight)).wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(29);
+    }
+    for byte in chunks.remainder() {
+        sum = (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    number(place, sum)
+}
+
+impl Reading {
+    pub fn properties(&self) -> Properties<'_> {
+        Properties {
+            at: self.at,
+            battery: self.battery,
+            counter: self.counter,
+            firmware: &self.firmware,
+            humidity: self.humidity,
+            note: &self.note,
+            online: self.online,
+            pressure: self.pressure,
+            site: &self.site,
+            temperature: self.temperature,
+        }
+    }
+
+    pub fn digest(&self) -> Digest {
+        self.properties().digest()
+    }
+
+    /// Bytes of the two keys and of the properties as JSON: the raw size that amplifications refer to.
+    pub fn raw_bytes(&self) -> u64 {
+        let json = serde_json::to_string(&self.properties()).expect("writing to memory");
+        (self.key.partition.len() + self.key.row.len() + json.len()) as u64
+    }
+}
+
+impl Properties<'_> {
+    #[inline]
+    pub fn digest(&self) -> Digest {
+        number(0, self.at as u64)
+            .wrapping_add(number(1, self.battery as u64))
+            .wrapping_add(number(2, self.counter as u64))
+            .wrapping_add(text(3, self.firmware))
+            .wrapping_add(number(4, self.humidity.to_bits()))
+            .wrapping_add(text(5, self.note))
+            .wrapping_add(number(6, u64::from(self.online)))
+            .wrapping_add(number(7, self.pressure.to_bits()))
+            .wrapping_add(text(8, self.site))
+            .wrapping_add(number(9, self.temperature.to_bits()))
+    }
+}
+
+impl OwnedProperties {
+    pub fn borrowed(&self) -> Properties<'_> {
+        Properties {
+            at: self.at,
+            battery: self.battery,
+            counter: self.counter,
+            firmware: &self.firmware,
+            humidity: self.humidity,
+            note: &self.note,
+            online: self.online,
+            pressure: self.pressure,
+            site: &self.site,
+            temperature: self.temperature,
+        }
+    }
+
+    pub fn digest(&self) -> Digest {
+        self.borrowed().digest()
+    }
+}
+
+impl Data {
+    pub fn telemetry(seed: u64) -> Self {
+        Self { seed, kind: Kind::Telemetry }
+    }
+
+    /// Telemetry with a note of 1 KiB in each reading.
+    pub fn payload(seed: u64) -> Self {
+        Self { seed, kind: Kind::Payload }
+    }
+
+    /// `rows`, which are put into the order of their keys.
+    pub fn real(seed: u64, mut rows: Vec<Reading>) -> Self {
+        rows.sort_by(|a, b| (&a.key.partition, &a.key.row).cmp(&(&b.key.partition, &b.key.row)));
+        rows.dedup_by(|a, b| a.key.partition == b.key.partition && a.key.row == b.key.row);
+        Self { seed, kind: Kind::Real(Arc::new(rows)) }
+    }
+
+    /// How many entities there are, where the data are real.
+    pub fn rows(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::Real(rows) => Some(rows.len() as u64),
+            Kind::Telemetry | Kind::Payload => None,
+        }
+    }
+
+    /// The reading of this number, as it is first written.
+    pub fn reading(&self, number: u64) -> Reading {
+        self.revised(number, 0)
+    }
+
+    /// The reading of this number after it was replaced `revision` times. Real rows only change their temperature.
+    pub fn revised(&self, number: u64, revision: u32) -> Reading {
+        match &self.kind {
+            Kind::Real(rows) => {
+                let mut reading = rows[number as usize].clone();
+                if revision > 0 {
+                    reading.temperature = self.temperature(number, revision);
+                }
+                reading
+            }
+            Kind::Telemetry | Kind::Payload => {
+                let device = (number / READINGS_PER_DEVICE) as u32;
+                let tick = ticks(number % READINGS_PER_DEVICE);
+                self.made(key_of(device, tick), number, revision)
+            }
+        }
+    }
+
+    pub fn key(&self, number: u64) -> Key {
+        match &self.kind {
+            Kind::Real(rows) => rows[number as usize].key.clone(),
+            Kind::Telemetry | Kind::Payload => {
+                key_of((number / READINGS_PER_DEVICE) as u32, ticks(number % READINGS_PER_DEVICE))
+            }
+        }
+    }
+
+    /// A key that no entity has, between two that some have.
+    pub fn missing_key(&self, number: u64) -> Key {
+        let mut key = self.key(number);
+        match &self.kind {
+            Kind::Real(_) => key.row.push('x'),
+            // A digit that no whole second has, so that the length is that of the others.
+            Kind::Telemetry | Kind::Payload => {
+                key.row.pop();
+                key.row.push('7');
+            }
+        }
+        key
+    }
+
+    /// The entry of this number in a queue: a partition of its own, rows ascending without end.
+    pub fn queued(&self, queue: u32, number: u64) -> Reading {
+        self.made(key_of(QUEUE_DEVICE + queue, ticks(number)), number ^ (1 << 60), 0)
+    }
+
+    /// The partition of a queue.
+    pub fn queue_device(queue: u32) -> u32 {
+        QUEUE_DEVICE + queue
+    }
+
+    /// The temperature that a revision gives: uniform in hundredths of a degree.
+    pub fn temperature(&self, number: u64, revision: u32) -> f64 {
+        let mut rng = self.rng(number, revision);
+        hundredths(rng.below(TEMPERATURES), -4_000)
+    }
+
+    /// The bound below which this share of temperatures lies, in thousandths.
+    pub fn temperature_below(&self, thousandths: u64) -> f64 {
+        if let Kind::Real(rows) = &self.kind {
+            let mut all: Vec<f64> = rows.iter().map(|row| row.temperature).collect();
+            all.sort_by(f64::total_cmp);
+            return all[(all.len() as u64 * thousandths / 1000) as usize];
+        }
+        hundredths(TEMPERATURES * thousandths / 1000, -4_000)
+    }
+
+    fn rng(&self, number: u64, revision: u32) -> Rng {
+        let mut mixed =
+            Rng::from_seed(self.seed ^ number.rotate_left(17) ^ u64::from(revision) << 40);
+        Rng::from_seed(mixed.next_u64())
+    }
+
+    fn made(&self, key: Key, number: u64, revision: u32) -> Reading {
+        let mut rng = self.rng(number, revision);
+        let temperature = hundredths(rng.below(TEMPERATURES), -4_000);
+        let at = key.row.parse().expect("rows are ticks");
+        let firmware = format!("4.{}.{}", rng.below(8), rng.below(20));
+        let note = match self.kind {
+            Kind::Payload => payload(&mut rng),
+            Kind::Telemetry | Kind::Real(_) => NOTES[rng.index(NOTES.len())].to_owned(),
+        };
+        Reading {
+            at,
+            battery: rng.below(101) as i32,
+            counter: (number & 0xffff_ffff) as i64 * 7 + rng.below(7) as i64,
+            firmware,
+            humidity: hundredths(rng.below(10_000), 0),
+            note,
+            online: rng.chance(9, 10),
+            pressure: hundredths(rng.below(9_000), 95_000),
+            site: format!("site-{:03}", rng.below(1_000)),
+            temperature,
+            key,
+        }
+    }
+}
+
+const NOTES: [&str; 8] = [
+    "ok",
+    "checked",
+    "recalibrated",
+    "low signal",
+    "",
+    "door open",
+    "battery replaced",
+    "ok, noisy",
+];
+
+/// The name of a device's partition.
+pub fn partition_of(device: u32) -> String {
+    format!("device-{device:08}")
+}
+
+fn ticks(second: u64) -> i64 {
+    START + second as i64 * TICKS_PER_SECOND
+}
+
+fn key_of(device: u32, tick: i64) -> Key {
+    let mut row = String::with_capacity(18);
+    write!(row, "{tick:018}").expect("writing to memory");
+    Key { device, partition: partition_of(device), row }
+}
+
+/// Two decimals: short as text, and exact after reading it back.
+fn hundredths(count: u64, from: i64) -> f64 {
+    (from + count as i64) as f64 / 100.0
+}
+
+/// Six random bits a character: text, and hardly to be compressed.
+fn payload(rng: &mut Rng) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut text = String::with_capacity(PAYLOAD_BYTES);
+    while text.len() < PAYLOAD_BYTES {
+        let mut bits = rng.next_u64();
+        for _ in 0..8 {
+            text.push(char::from(LETTERS[(bits & 63) as usize]));
+            bits >>= 6;
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_decides_the_reading() {
+        let (data, other) = (Data::telemetry(1), Data::telemetry(2));
+        assert_eq!(data.reading(4_711), data.reading(4_711));
+        assert_ne!(data.reading(4_711), other.reading(4_711));
+        assert_ne!(data.reading(4_711).digest(), data.revised(4_711, 1).digest());
+        assert_eq!(data.revised(9, 3).temperature, data.temperature(9, 3));
+        assert_eq!(data.reading(4_711).key, data.key(4_711));
+    }
+
+    #[test]
+    fn keys_ascend_and_missing_ones_lie_between() {
+        let data = Data::telemetry(1);
+        let keys: Vec<_> = (990..1_010).map(|n| (data.key(n), data.missing_key(n))).collect();
+        for pair in keys.windows(2) {
+            let of = |key: &Key| (key.partition.clone(), key.row.clone());
+            assert!(of(&pair[0].0) < of(&pair[0].1) && of(&pair[0].1) < of(&pair[1].0));
+        }
+    }
+
+    #[test]
+    fn a_reading_has_about_two_hundred_bytes() {
+        let data = Data::telemetry(1);
+        let sum: u64 = (0..1_000).map(|n| data.reading(n).raw_bytes()).sum();
+        assert!((185_000..210_000).contains(&sum), "{sum}");
+        assert!((1_150..1_250).contains(&Data::payload(1).reading(5).raw_bytes()));
+    }
+
+    #[test]
+    fn every_property_counts_in_the_digest() {
+        let reading = Data::telemetry(1).reading(77);
+        let of = |change: fn(&mut Reading)| {
+            let mut changed = reading.clone();
+            change(&mut changed);
+            changed.digest()
+        };
+        let changes: [fn(&mut Reading); 11] = [
+            |_| (),
+            |r| r.at += 1,
+            |r| r.battery += 1,
+            |r| r.counter += 1,
+            |r| r.firmware.push('1'),
+            |r| r.humidity += 0.01,
+            |r| r.note.push(' '),
+            |r| r.online = !r.online,
+            |r| r.pressure += 0.01,
+            |r| r.site.push('1'),
+            |r| r.temperature = -r.temperature,
+        ];
+        let mut digests: Vec<Digest> = changes.map(of).to_vec();
+        digests.sort_unstable();
+        digests.dedup();
+        assert_eq!(digests.len(), changes.len());
+    }
+
+    #[test]
+    fn shares_of_temperatures_are_as_told() {
+        let data = Data::telemetry(1);
+        for (thousandths, low, high) in [(1, 10, 40), (10, 150, 250), (500, 9_700, 10_300)] {
+            let limit = data.temperature_below(thousandths);
+            let below = (0..20_000).filter(|n| data.reading(*n).temperature < limit).count();
+            assert!((low..high).contains(&below), "{thousandths}: {below}");
+        }
+    }
 }

@@ -7,6 +7,8 @@
 
 use std::path::Path;
 
+use rowstone::ETag;
+
 use crate::reading::{Digest, Key, Reading};
 
 /// When a write counts as done. Every engine maps these to its own settings, and none may do less.
@@ -42,6 +44,15 @@ pub struct Setup<'a> {
     pub write_buffer_bytes: u64,
     /// Compress what is at rest, as well as the engine can.
     pub compress: bool,
+}
+
+/// Which state of an entity a reader has seen, as its engine tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// The number in front of the value, or in a column.
+    Number(u64),
+    /// rowstone's own.
+    Tag(ETag),
 }
 
 /// Sums up what an operation returned, so that nothing is optimised away and every answer is checked.
@@ -82,10 +93,10 @@ pub trait Store: Send + Sync {
     fn insert_group(&self, readings: &[Reading], durability: Durability) -> bool;
 
     /// The version of the entity at `key`: its ETag, or what stands for it beside or in the value.
-    fn version(&self, key: &Key) -> Option<u64>;
+    fn version(&self, key: &Key) -> Option<Version>;
 
     /// Replaces the entity if its version is still `version`, and says whether it was; the version changes.
-    fn replace_if(&self, reading: &Reading, version: u64, durability: Durability) -> bool;
+    fn replace_if(&self, reading: &Reading, version: Version, durability: Durability) -> bool;
 
     /// Sets `Temperature` of the entity at `key`, and keeps the rest; `false` if there is none. Atomic.
     fn merge(&self, key: &Key, temperature: f64, durability: Durability) -> bool;

@@ -1,0 +1,160 @@
+//! How an entity becomes bytes in a key-value store: the version, then the properties as JSON or postcard.
+//!
+//! Owns: keys and values as bytes, both ways. Decoders borrow texts from the value where the caller allows it, so
+//! that no engine pays for copies its user would not make.
+//! Invariants
+//! * keys as bytes are in the order of (PartitionKey, RowKey): partition, a zero, row;
+//! * the version is eight bytes, little-endian, in front of the value, and is not decoded with the rest.
+//!
+//! Not here: rows of rowstone and columns of SQLite (`engines/`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::reading::{Key, OwnedProperties, Properties, Reading, partition_of};
+use crate::store::Encoding;
+
+/// Bytes of the version in front of a value.
+pub const VERSION_BYTES: usize = 8;
+
+/// What a filter on JSON decodes: serde passes over the other members without building them.
+#[derive(Deserialize)]
+struct Temperature {
+    temperature: f64,
+}
+
+/// Only for [`Encoding::Json`] and [`Encoding::Binary`]; a store with rows of its own needs none of this.
+impl Encoding {
+    /// Makes `into` the value of `reading` with `version`.
+    pub fn encode(self, reading: &Reading, version: u64, into: &mut Vec<u8>) {
+        self.encode_properties(&reading.properties(), version, into);
+    }
+
+    /// As `encode`, of properties.
+    pub fn encode_properties(self, properties: &impl Serialize, version: u64, into: &mut Vec<u8>) {
+        into.clear();
+        into.extend_from_slice(&version.to_le_bytes());
+        match self {
+            Encoding::Json => {
+                serde_json::to_writer(&mut *into, properties).expect("writing to memory");
+            }
+            Encoding::Binary => {
+                postcard::to_io(properties, &mut *into).expect("writing to memory");
+            }
+            Encoding::Native => panic!("native rows are not encoded here"),
+        }
+    }
+
+    /// All properties in `value`, their texts borrowed.
+    pub fn decode(self, value: &[u8]) -> Properties<'_> {
+        let bytes = &value[VERSION_BYTES..];
+        match self {
+            Encoding::Json => serde_json::from_slice(bytes).expect("as it was written"),
+            Encoding::Binary => postcard::from_bytes(bytes).expect("as it was written"),
+            Encoding::Native => panic!("native rows are not decoded here"),
+        }
+    }
+
+    /// All properties in `value`, owned.
+    pub fn decode_owned(self, value: &[u8]) -> OwnedProperties {
+        let bytes = &value[VERSION_BYTES..];
+        match self {
+            Encoding::Json => serde_json::from_slice(bytes).expect("as it was written"),
+            Encoding::Binary => postcard::from_bytes(bytes).expect("as it was written"),
+            Encoding::Native => panic!("native rows are not decoded here"),
+        }
+    }
+
+    /// The property that filters look at, by the cheapest way to get at it.
+    pub fn temperature(self, value: &[u8]) -> f64 {
+        match self {
+            Encoding::Json => {
+                let found: Temperature =
+                    serde_json::from_slice(&value[VERSION_BYTES..]).expect("as it was written");
+                found.temperature
+            }
+            // The last field: all before it are passed over, and nothing is copied.
+            Encoding::Binary | Encoding::Native => self.decode(value).temperature,
+        }
+    }
+
+    /// Makes `into` the value in `value` with another temperature and `version`.
+    pub fn with_temperature(
+        self,
+        value: &[u8],
+        temperature: f64,
+        version: u64,
+        into: &mut Vec<u8>,
+    ) {
+        let properties = Properties { temperature, ..self.decode(value) };
+        self.encode_properties(&properties, version, into);
+    }
+}
+
+/// The version in front of `value`.
+pub fn version(value: &[u8]) -> u64 {
+    let bytes = value[..VERSION_BYTES].try_into().expect("eight bytes");
+    u64::from_le_bytes(bytes)
+}
+
+/// The key as bytes.
+pub fn key_bytes(key: &Key) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(key.partition.len() + 1 + key.row.len());
+    bytes.extend_from_slice(key.partition.as_bytes());
+    bytes.push(0);
+    bytes.extend_from_slice(key.row.as_bytes());
+    bytes
+}
+
+/// Keys of the partition of `device` begin with this: from it on, and below [`partition_end`].
+pub fn partition_start(device: u32) -> Vec<u8> {
+    let mut bytes = partition_of(device).into_bytes();
+    bytes.push(0);
+    bytes
+}
+
+/// The first key behind the partition of `device`.
+pub fn partition_end(device: u32) -> Vec<u8> {
+    let mut bytes = partition_of(device).into_bytes();
+    bytes.push(1);
+    bytes
+}
+
+/// The part of a key that its whole partition shares, the zero with it.
+pub fn partition_prefix(key: &[u8]) -> &[u8] {
+    let zero =
+        key.iter().position(|byte| *byte == 0).expect("keys have a zero behind the partition");
+    &key[..=zero]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::Data;
+
+    #[test]
+    fn values_come_back_as_they_were() {
+        let data = Data::telemetry(7);
+        let (mut value, mut other) = (Vec::new(), Vec::new());
+        for encoding in [Encoding::Json, Encoding::Binary] {
+            for reading in (0..500).map(|number| data.reading(number)) {
+                encoding.encode(&reading, 42, &mut value);
+                assert_eq!(version(&value), 42);
+                assert_eq!(encoding.decode(&value), reading.properties());
+                assert_eq!(encoding.decode_owned(&value).digest(), reading.digest());
+                assert_eq!(encoding.temperature(&value), reading.temperature);
+                encoding.with_temperature(&value, 1.5, 43, &mut other);
+                let changed = Reading { temperature: 1.5, ..reading };
+                assert_eq!((version(&other), encoding.decode(&other)), (43, changed.properties()));
+            }
+        }
+    }
+
+    #[test]
+    fn keys_keep_their_order_and_their_partition() {
+        let data = Data::telemetry(7);
+        let keys: Vec<_> = (998..1_002).map(|number| key_bytes(&data.key(number))).collect();
+        assert!(keys.is_sorted());
+        assert_eq!(partition_prefix(&keys[0]), partition_start(0));
+        assert!(keys[1] < partition_end(0) && partition_end(0) < keys[2]);
+    }
+}

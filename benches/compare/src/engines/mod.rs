@@ -1,0 +1,85 @@
+//! The engines: how each is opened, and what it is called.
+//!
+//! Owns: [`Engine`], and the only place that knows all implementations of `Store`.
+//! Not here: one engine's settings, which stand in its own file with their reasons.
+
+pub mod rowstone;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::store::{Encoding, Setup, Store};
+
+/// Who is measured.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    Rowstone,
+    #[value(name = "rocksdb")]
+    RocksDb,
+    Fjall,
+    Lmdb,
+    Redb,
+    Sqlite,
+}
+
+/// What the page says of an engine.
+pub struct About {
+    pub name: &'static str,
+    pub version: &'static str,
+    /// How it is set up, and why: one sentence each.
+    pub settings: &'static [&'static str],
+}
+
+impl Engine {
+    pub const ALL: [Engine; 6] = [
+        Engine::Rowstone,
+        Engine::RocksDb,
+        Engine::Fjall,
+        Engine::Lmdb,
+        Engine::Redb,
+        Engine::Sqlite,
+    ];
+
+    /// The ways in which it holds entities; the first is the one that its users would choose for speed.
+    pub fn encodings(self) -> &'static [Encoding] {
+        match self {
+            Engine::Rowstone => &[Encoding::Native],
+            Engine::Sqlite => &[Encoding::Native, Encoding::Json],
+            _ => &[Encoding::Binary, Encoding::Json],
+        }
+    }
+
+    /// True if this program was built with it.
+    pub fn is_built(self) -> bool {
+        matches!(self, Engine::Rowstone)
+    }
+
+    pub fn about(self) -> About {
+        match self {
+            Engine::Rowstone => rowstone::ABOUT,
+            _ => About { name: self.name(), version: "", settings: &[] },
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Rowstone => "rowstone",
+            Engine::RocksDb => "rocksdb",
+            Engine::Fjall => "fjall",
+            Engine::Lmdb => "lmdb",
+            Engine::Redb => "redb",
+            Engine::Sqlite => "sqlite",
+        }
+    }
+}
+
+/// Opens the database of `engine` in `setup.dir`, or makes a new one there.
+pub fn open(engine: Engine, setup: &Setup<'_>) -> Box<dyn Store> {
+    match engine {
+        Engine::Rowstone => rowstone::open(setup),
+        _ => panic!("{} is not built yet", engine.name()),
+    }
+}

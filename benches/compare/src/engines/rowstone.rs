@@ -1,0 +1,298 @@
+//! rowstone: typed rows of its own; conditions, groups, filters and drops are the engine's.
+//!
+//! Invariants
+//! * checksums, checks and durability are those of every database, none is turned off;
+//! * names of properties are made once, as an application that writes many entities of one kind does it.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use rowstone::{
+    Codec, DateTime, Db, Durability as Native, ETag, Entity, EntityGroup, ErrorKind, KeyRange,
+    LoadMode, Query, RowView, Table, ValueRef, prop,
+};
+
+use super::About;
+use crate::reading::{Digest, Key, Reading, number, partition_of, text};
+use crate::store::{Durability, Found, Setup, Store, Version};
+
+pub const ABOUT: About = About {
+    name: "rowstone",
+    version: "as in this repository",
+    settings: &[
+        "Memtables of a third of the write buffers, because up to three are in memory.",
+        "Files are mapped, which is the default: their cache is the page cache. Compressed files go through a block \
+         cache of the size that every engine gets.",
+        "Everything else as it comes: checksums on every block, one compaction thread on two processors.",
+        "Compressed: zstd in sorted runs, asked for by Options::codec.",
+    ],
+};
+
+const NAMES: [&str; 10] = [
+    "At",
+    "Battery",
+    "Counter",
+    "Firmware",
+    "Humidity",
+    "Note",
+    "Online",
+    "Pressure",
+    "Site",
+    "Temperature",
+];
+
+static SHARED_NAMES: LazyLock<[Arc<str>; 10]> = LazyLock::new(|| NAMES.map(Arc::from));
+
+/// Background work is at rest when no counter changed for so long.
+const QUIET: Duration = Duration::from_millis(300);
+
+struct Rowstone {
+    db: Db,
+    sync: Table,
+    os: Table,
+}
+
+pub fn open(setup: &Setup<'_>) -> Box<dyn Store> {
+    let db = Db::options()
+        .durability(Native::Os)
+        .memtable_bytes((setup.write_buffer_bytes / 3) as usize)
+        .cache_bytes(setup.cache_bytes as usize)
+        .codec(if setup.compress { Codec::Zstd } else { Codec::None })
+        .open(setup.dir)
+        .expect("rowstone opens");
+    let table = db.table_or_create("Readings").expect("a table");
+    let sync = table.clone().with_durability(Native::Sync);
+    Box::new(Rowstone { db, sync, os: table.with_durability(Native::Os) })
+}
+
+impl Rowstone {
+    fn table(&self, durability: Durability) -> &Table {
+        match durability {
+            Durability::Sync => &self.sync,
+            Durability::Os => &self.os,
+        }
+    }
+}
+
+impl Store for Rowstone {
+    fn put(&self, reading: &Reading, durability: Durability) {
+        self.table(durability).upsert(entity(reading)).expect("a put");
+    }
+
+    fn put_group(&self, readings: &[Reading], durability: Durability) {
+        let mut group = EntityGroup::new(&readings[0].key.partition);
+        for reading in readings {
+            group.upsert(entity(reading)).expect("one partition");
+        }
+        self.table(durability).commit(group).expect("a group");
+    }
+
+    fn load(&self, readings: &mut dyn Iterator<Item = Reading>, durability: Durability) {
+        let mut loader = self.os.loader().mode(LoadMode::Upsert);
+        for (line, reading) in (0..).zip(readings) {
+            loader.push(line, entity(&reading)).expect("room on the disk");
+        }
+        let summary = loader.finish().expect("room on the disk");
+        assert_eq!(summary.rejected, 0);
+        if durability == Durability::Sync {
+            self.sync();
+        }
+    }
+
+    fn put_in_flight(
+        &self,
+        readings: &mut dyn Iterator<Item = Reading>,
+        in_flight: usize,
+        each: &mut dyn FnMut(u64),
+    ) -> bool {
+        let (mut tickets, mut done) = (VecDeque::with_capacity(in_flight), 0);
+        for reading in readings {
+            if tickets.len() == in_flight {
+                wait(&mut tickets, &mut done, each);
+            }
+            let mut group = EntityGroup::new(&reading.key.partition);
+            group.upsert(entity(&reading)).expect("one partition");
+            tickets.push_back(self.sync.commit_async(group).expect("a commit"));
+        }
+        while !tickets.is_empty() {
+            wait(&mut tickets, &mut done, each);
+        }
+        true
+    }
+
+    fn insert(&self, reading: &Reading, durability: Durability) -> bool {
+        met(self.table(durability).insert(entity(reading)), ErrorKind::AlreadyExists)
+    }
+
+    fn insert_group(&self, readings: &[Reading], durability: Durability) -> bool {
+        let mut group = EntityGroup::new(&readings[0].key.partition);
+        for reading in readings {
+            group.insert(entity(reading)).expect("one partition");
+        }
+        met(self.table(durability).commit(group), ErrorKind::AlreadyExists)
+    }
+
+    fn version(&self, key: &Key) -> Option<Version> {
+        let etag = self.os.with_row(&key.partition, &key.row, |row| Ok(row.etag()));
+        etag.expect("a read").map(Version::Tag)
+    }
+
+    fn replace_if(&self, reading: &Reading, version: Version, durability: Durability) -> bool {
+        let Version::Tag(etag) = version else { panic!("a version of another engine") };
+        let done = self.table(durability).replace_if(entity(reading), etag);
+        met(done, ErrorKind::PreconditionFailed)
+    }
+
+    fn merge(&self, key: &Key, temperature: f64, durability: Durability) -> bool {
+        let mut change = Entity::new(&key.partition, &key.row);
+        change.set(Arc::clone(&SHARED_NAMES[9]), temperature);
+        met(self.table(durability).merge(change), ErrorKind::NotFound)
+    }
+
+    fn get(&self, key: &Key) -> Option<Digest> {
+        let found = self.os.get(&key.partition, &key.row).expect("a read");
+        found.map(|entity| digest_of(&entity))
+    }
+
+    fn get_view(&self, key: &Key) -> Option<Digest> {
+        self.os.with_row(&key.partition, &key.row, digest_of_view).expect("a read")
+    }
+
+    fn range(&self, key: &Key, limit: usize) -> Found {
+        let rows = KeyRange::rows(&key.partition, key.row.as_str()..);
+        sum(self.os.scan(rows).top(limit))
+    }
+
+    fn scan(&self) -> Found {
+        sum(self.os.scan(KeyRange::all()))
+    }
+
+    fn filter(&self, limit: f64) -> Found {
+        sum(self.os.query(prop(NAMES[9]).lt(limit)).expect("a filter"))
+    }
+
+    fn delete(&self, key: &Key, durability: Durability) {
+        met(self.table(durability).delete(&key.partition, &key.row), ErrorKind::NotFound);
+    }
+
+    fn take_first(&self, partition: u32, durability: Durability) -> Option<Digest> {
+        let table = self.table(durability);
+        let partition = partition_of(partition);
+        loop {
+            let first =
+                table.scan(KeyRange::partition(partition.as_str())).top(1).into_iter().next();
+            let first = first?.expect("a read");
+            let etag: ETag = first.etag().expect("it was read");
+            let deleted = table.delete_if(&partition, first.row_key(), etag);
+            match deleted.map_err(|error| error.kind()) {
+                Ok(()) => return Some(digest_of(&first)),
+                // Somebody else took it.
+                Err(ErrorKind::PreconditionFailed | ErrorKind::NotFound) => {}
+                Err(kind) => panic!("a delete failed: {kind:?}"),
+            }
+        }
+    }
+
+    fn drop_partition(&self, partition: u32, durability: Durability) {
+        self.os.delete_partition(&partition_of(partition)).expect("a drop");
+        // A drop is a commit with the database's own durability.
+        if durability == Durability::Sync {
+            self.sync();
+        }
+    }
+
+    fn sync(&self) {
+        self.db.sync().expect("a sync");
+    }
+
+    fn compact(&self) {
+        self.db.compact().expect("room on the disk");
+        self.settle();
+    }
+
+    fn settle(&self) {
+        let mut seen = self.db.stats();
+        let mut since = Instant::now();
+        while since.elapsed() < QUIET {
+            std::thread::park_timeout(Duration::from_millis(10));
+            let now = self.db.stats();
+            if now != seen {
+                (seen, since) = (now, Instant::now());
+            }
+        }
+    }
+
+    fn close(self: Box<Self>) {
+        self.db.close().expect("nothing keeps it from closing");
+    }
+}
+
+fn wait(tickets: &mut VecDeque<rowstone::Ticket>, done: &mut u64, each: &mut dyn FnMut(u64)) {
+    let ticket = tickets.pop_front().expect("one is under way");
+    ticket.wait().expect("a commit");
+    each(*done);
+    *done += 1;
+}
+
+/// Whether a condition held: `kind` says that it did not, and any other error ends the run.
+fn met<T>(result: rowstone::Result<T>, kind: ErrorKind) -> bool {
+    match result {
+        Ok(_) => true,
+        Err(error) if error.kind() == kind => false,
+        Err(error) => panic!("rowstone: {error}"),
+    }
+}
+
+fn entity(reading: &Reading) -> Entity {
+    let name = |place: usize| Arc::clone(&SHARED_NAMES[place]);
+    Entity::new(reading.key.partition.as_str(), reading.key.row.as_str())
+        .with(name(0), DateTime::from_ticks(reading.at as u64).expect("a time of our days"))
+        .with(name(1), reading.battery)
+        .with(name(2), reading.counter)
+        .with(name(3), reading.firmware.as_str())
+        .with(name(4), reading.humidity)
+        .with(name(5), reading.note.as_str())
+        .with(name(6), reading.online)
+        .with(name(7), reading.pressure)
+        .with(name(8), reading.site.as_str())
+        .with(name(9), reading.temperature)
+}
+
+fn term(place: u64, value: ValueRef<'_>) -> Digest {
+    match value {
+        ValueRef::String(value) => text(place, value),
+        ValueRef::Boolean(value) => number(place, u64::from(value)),
+        ValueRef::Int32(value) => number(place, value as u64),
+        ValueRef::Int64(value) => number(place, value as u64),
+        ValueRef::Double(value) => number(place, value.to_bits()),
+        ValueRef::DateTime(value) => number(place, value.ticks()),
+        ValueRef::Binary(_) | ValueRef::Guid(_) => panic!("readings have none"),
+    }
+}
+
+fn digest_of(entity: &Entity) -> Digest {
+    let terms = (0..).zip(entity.properties()).map(|(place, (_, value))| term(place, value));
+    terms.fold(0, Digest::wrapping_add)
+}
+
+fn digest_of_view(row: &RowView<'_>) -> rowstone::Result<Digest> {
+    let mut digest = 0_u64;
+    for (place, name) in (0..).zip(NAMES) {
+        let value = row.value(name)?.expect("every reading has all");
+        digest = digest.wrapping_add(term(place, value));
+    }
+    Ok(digest)
+}
+
+fn sum(query: Query) -> Found {
+    let mut found = Found::default();
+    let done = query.for_each_row(|row| {
+        found.entities += 1;
+        found.digest = found.digest.wrapping_add(digest_of_view(row)?);
+        Ok(ControlFlow::Continue(()))
+    });
+    done.expect("a read");
+    found
+}
