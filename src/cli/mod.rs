@@ -1,13 +1,14 @@
 //! The binary: arguments, progress, tables for people, JSON for programs.
 //!
-//! One file per group of commands: `advise`, `catalog` (tables), `compare`, `data` (entities), `exec`, `import`, `export`,
-//! `maintain`, `moving`, `partitions`, `pressure` and `stress` (both `stress`), `query`, `sim`.
+//! One file per group of commands: `advise`, `bench`, `catalog` (tables), `compare`, `data` (entities), `exec`, `import`,
+//! `export`, `maintain`, `moving`, `partitions`, `pressure` and `stress` (both `stress`), `query`, `sim`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows were rejected.
 //!
 //! Not here: JSON (`wire`), everything that a database does (`db` and below).
 
 mod advise;
+mod bench;
 mod catalog;
 mod compare;
 mod csv;
@@ -90,6 +91,7 @@ enum Command {
     #[cfg(feature = "sim")]
     Sim(sim::Sim),
     Stress(Stress),
+    Bench(Box<bench::Bench>),
 }
 
 /// What a write survives once it is acknowledged.
@@ -206,6 +208,7 @@ pub fn run() -> ExitCode {
         #[cfg(feature = "sim")]
         Command::Sim(command) => command.run(),
         Command::Stress(command) => command.run(),
+        Command::Bench(command) => command.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

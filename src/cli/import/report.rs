@@ -50,7 +50,8 @@ impl Progress {
         Self(bar)
     }
 
-    pub(super) fn advance(&self, rows: u64) {
+    /// So many rows more.
+    pub(in crate::cli) fn advance(&self, rows: u64) {
         self.0.inc(rows);
     }
 

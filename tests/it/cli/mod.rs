@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "input and reports are files of the user's")]
 
 mod bad_input;
+mod bench;
 mod exec;
 mod import;
 mod moving;

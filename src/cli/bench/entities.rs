@@ -1,0 +1,227 @@
+//! The entities that are written, read and checked: each follows from a seed and its number.
+//!
+//! Entity `i` has the PartitionKey of `i / partition_rows` and the RowKey of the rest, in fixed width, so that numbers and keys
+//! ascend together. Its properties: `Number`, below [`NUMBERS`], which only the entity decides, for filters; `Round`, which
+//! each write chooses; `Payload`, decided by both. So a reader knows what must stand in an entity whoever wrote it last.
+//!
+//! Invariant: [`Present`] has the number of every entity that was written, and of no other.
+
+use std::sync::Arc;
+
+use crate::cli::failure::{Failure, Outcome};
+use crate::model::Entity;
+use crate::rng::Rng;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Values of `Number`.
+pub(super) const NUMBERS: u64 = 1_000_000;
+/// Characters of a key.
+const KEY_CHARS: usize = 10;
+/// From which payloads are cut: more than a block or a window of compression holds.
+const POOL_BYTES: usize = 1 << 20;
+/// Payloads are made up of pieces of this length, as db_bench's are.
+const PIECE_BYTES: usize = 100;
+
+/// What is in a table of the benchmark.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Shape {
+    pub(super) num: u64,
+    pub(super) value_size: u32,
+    pub(super) partition_rows: u64,
+    pub(super) compression_ratio: f64,
+    pub(super) seed: u64,
+}
+
+/// Makes entities, and knows them again.
+pub(super) struct Entities {
+    pub(super) shape: Shape,
+    pool: String,
+    names: [Arc<str>; 3],
+}
+
+/// The keys of one entity.
+pub(super) struct Keys {
+    partition: [u8; KEY_CHARS],
+    row: [u8; KEY_CHARS],
+}
+
+/// Which entities there are, a bit each.
+pub(super) struct Present(Vec<AtomicU64>);
+
+impl Entities {
+    pub(super) fn new(shape: Shape) -> Self {
+        let names = ["Number", "Round", "Payload"].map(Arc::from);
+        Self { shape, pool: pool(&shape), names }
+    }
+
+    pub(super) fn keys(&self, i: u64) -> Keys {
+        let rows = self.shape.partition_rows;
+        Keys { partition: digits(i / rows), row: digits(i % rows) }
+    }
+
+    /// The number of the entity with these keys, if it is one of the benchmark's.
+    pub(super) fn number_of(&self, partition_key: &str, row_key: &str) -> Option<u64> {
+        let (partition, row) = (partition_key.parse::<u64>().ok()?, row_key.parse::<u64>().ok()?);
+        let i = partition.checked_mul(self.shape.partition_rows)?.checked_add(row)?;
+        (i < self.shape.num && row < self.shape.partition_rows).then_some(i)
+    }
+
+    pub(super) fn entity(&self, i: u64, round: i32) -> Entity {
+        let (keys, [number, payload_round, payload]) = (self.keys(i), &self.names);
+        Entity::new(keys.partition(), keys.row())
+            .with(Arc::clone(number), self.number(i))
+            .with(Arc::clone(payload_round), round)
+            .with(Arc::clone(payload), self.payload(i, round))
+    }
+
+    /// What filters ask for; below [`NUMBERS`].
+    pub(super) fn number(&self, i: u64) -> i32 {
+        (self.mix(i, 0) % NUMBERS) as i32
+    }
+
+    /// Bytes of an entity's keys and values.
+    pub(super) fn entity_bytes(&self) -> u64 {
+        u64::from(self.shape.value_size) + 2 * KEY_CHARS as u64 + 8
+    }
+
+    /// An error unless `found` is entity `i` as some round wrote it.
+    pub(super) fn check(&self, i: u64, found: &Entity) -> Outcome {
+        let keys = self.keys(i);
+        let is_right = (found.partition_key(), found.row_key()) == (keys.partition(), keys.row())
+            && found.get::<i32>("Number")? == self.number(i)
+            && found.get::<&str>("Payload")? == self.payload(i, found.get("Round")?);
+        let (partition, row) = (found.partition_key(), found.row_key());
+        match is_right {
+            true => Ok(()),
+            false => Err(wrong(&format!("entity {i} was expected, and {partition}/{row} differs"))),
+        }
+    }
+
+    fn payload(&self, i: u64, round: i32) -> &str {
+        let at = self.mix(i, round.unsigned_abs().into()) as usize % POOL_BYTES;
+        &self.pool[at..at + self.shape.value_size as usize]
+    }
+
+    fn mix(&self, i: u64, round: u64) -> u64 {
+        Rng::from_seed(self.shape.seed ^ (i << 20) ^ round.rotate_right(16)).next_u64()
+    }
+}
+
+impl Keys {
+    pub(super) fn partition(&self) -> &str {
+        text(&self.partition)
+    }
+
+    pub(super) fn row(&self) -> &str {
+        text(&self.row)
+    }
+}
+
+impl Present {
+    pub(super) fn new(num: u64) -> Self {
+        Self((0..num.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    pub(super) fn add(&self, i: u64) {
+        self.0[(i / 64) as usize].fetch_or(1 << (i % 64), Ordering::Relaxed);
+    }
+
+    pub(super) fn has(&self, i: u64) -> bool {
+        self.0[(i / 64) as usize].load(Ordering::Relaxed) & (1 << (i % 64)) != 0
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.0.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
+    }
+}
+
+/// The database gave another answer than it must.
+pub(super) fn wrong(what: &str) -> Failure {
+    Failure::Other(format!(
+        "wrong data: {what}\n  try: `rowstone verify DIR`, and keep the directory and the seed for a report"
+    ))
+}
+
+/// Printable text, of which a part repeats what came before.
+fn pool(shape: &Shape) -> String {
+    let mut rng = Rng::from_seed(shape.seed);
+    let len = POOL_BYTES + shape.value_size as usize;
+    let fresh = ((PIECE_BYTES as f64 * shape.compression_ratio) as usize).clamp(1, PIECE_BYTES);
+    let mut pool = String::with_capacity(len + PIECE_BYTES);
+    while pool.len() < len {
+        let piece: String = (0..fresh).map(|_| char::from(b' ' + rng.below(95) as u8)).collect();
+        pool.extend(piece.chars().cycle().take(PIECE_BYTES));
+    }
+    pool
+}
+
+fn digits(mut number: u64) -> [u8; KEY_CHARS] {
+    let mut digits = [b'0'; KEY_CHARS];
+    for digit in digits.iter_mut().rev() {
+        *digit += (number % 10) as u8;
+        number /= 10;
+    }
+    digits
+}
+
+fn text(digits: &[u8]) -> &str {
+    std::str::from_utf8(digits).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entities() -> Entities {
+        let (num, value_size, partition_rows) = (1_000, 40, 7);
+        let shape = Shape { num, value_size, partition_rows, compression_ratio: 0.5, seed: 3 };
+        Entities::new(shape)
+    }
+
+    #[test]
+    fn keys_ascend_with_their_numbers_and_name_them() {
+        let entities = entities();
+        let keys = |i| {
+            let keys = entities.keys(i);
+            (keys.partition().to_owned(), keys.row().to_owned())
+        };
+        assert_eq!(keys(15), ("0000000002".to_owned(), "0000000001".to_owned()));
+        assert!((0..999).all(|i| keys(i) < keys(i + 1)));
+        for i in 0..1_000 {
+            let (partition, row) = keys(i);
+            assert_eq!(entities.number_of(&partition, &row), Some(i));
+        }
+        let others = [("0000000000", "0000000007"), ("0000000999", "0000000000"), ("x", "1")];
+        assert!(others.iter().all(|(pk, rk)| entities.number_of(pk, rk).is_none()));
+    }
+
+    #[test]
+    fn an_entity_is_known_by_its_number_and_any_difference_is_noticed() {
+        let entities = entities();
+        entities.check(5, &entities.entity(5, 77)).unwrap();
+        assert!(entities.check(6, &entities.entity(5, 77)).is_err());
+        let changes = [("Number", -1), ("Round", 78)];
+        for (name, value) in changes {
+            assert!(entities.check(5, &entities.entity(5, 77).with(name, value)).is_err());
+        }
+        assert!(entities.check(5, &entities.entity(5, 77).with("Payload", "x")).is_err());
+        assert_eq!(entities.entity(5, 77).get::<&str>("Payload").unwrap().len(), 40);
+    }
+
+    #[test]
+    fn the_seed_decides_the_entities() {
+        let (one, again) = (entities(), entities());
+        assert_eq!(one.payload(9, 1), again.payload(9, 1));
+        let other = Entities::new(Shape { seed: 4, ..one.shape });
+        assert_ne!(one.payload(9, 1), other.payload(9, 1));
+        assert_ne!(one.payload(9, 1), one.payload(9, 2));
+    }
+
+    #[test]
+    fn what_was_added_is_present() {
+        let present = Present::new(130);
+        [0, 63, 64, 129, 129].map(|i| present.add(i));
+        assert_eq!(present.count(), 4);
+        assert!(present.has(64) && !present.has(65));
+    }
+}

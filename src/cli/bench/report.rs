@@ -1,0 +1,220 @@
+//! What benchmarks came to: lines like db_bench's for people, an object a line for programs.
+
+use std::io::Write;
+
+use super::Settings;
+use super::clients::Tally;
+use super::entities::Shape;
+use super::histogram::Histogram;
+use super::workload::Kind;
+use crate::cli::output::{Output, with_thousands};
+use crate::db::Db;
+use crate::wire::json::Object;
+
+/// Percentiles that are shown, and their names.
+pub(super) const PERCENTILES: [(f64, &str); 5] =
+    [(50.0, "p50"), (75.0, "p75"), (99.0, "p99"), (99.9, "p99.9"), (99.99, "p99.99")];
+/// Counters of the database that are shown at the end.
+const COUNTERS: [&str; 16] = [
+    "files",
+    "file_bytes",
+    "raw_bytes",
+    "ranges",
+    "sources_max",
+    "scan_sources_max",
+    "commits",
+    "log_bytes",
+    "log_syncs",
+    "flushes",
+    "flush_bytes",
+    "compaction_bytes",
+    "write_amplification_percent",
+    "space_amplification_percent",
+    "stalls",
+    "stall_micros",
+];
+/// Characters of the longest bar of a histogram.
+const BAR_CHARS: f64 = 40.0;
+
+/// What is printed, and how.
+pub(super) struct Report<'r> {
+    pub(super) settings: &'r Settings,
+    pub(super) output: Output,
+}
+
+/// Nanoseconds as microseconds.
+pub(super) fn micros(nanos: u64) -> f64 {
+    nanos as f64 / 1e3
+}
+
+impl Report<'_> {
+    pub(super) fn begin(&mut self, shape: &Shape, entity_bytes: u64) -> std::io::Result<()> {
+        let Settings { threads, seed, .. } = self.settings;
+        let durability = format!("{:?}", self.settings.durability).to_lowercase();
+        let output = &mut self.output;
+        if self.settings.json {
+            let mut line = Vec::new();
+            let mut object = Object::begin(&mut line);
+            object.raw("num", shape.num);
+            object.raw("entity_bytes", entity_bytes);
+            object.raw("value_size", shape.value_size);
+            object.raw("partition_rows", shape.partition_rows);
+            object.raw("threads", threads);
+            object.raw("seed", seed);
+            object.text("durability", &durability);
+            object.text("version", env!("CARGO_PKG_VERSION"));
+            object.end();
+            line.push(b'\n');
+            return output.write_all(&line);
+        }
+        let num = with_thousands(shape.num);
+        let rows = with_thousands(shape.partition_rows);
+        writeln!(output, "rowstone:   version {}", env!("CARGO_PKG_VERSION"))?;
+        writeln!(
+            output,
+            "entities:   {num} of {entity_bytes} bytes in keys and values, {rows} a partition"
+        )?;
+        writeln!(output, "durability: {durability} (fillsync: sync)")?;
+        writeln!(output, "clients:    {threads}; seed {seed}; every answer is checked\n")?;
+        output.flush()
+    }
+
+    /// One benchmark; `beside` is the writer of readwhilewriting.
+    pub(super) fn benchmark(
+        &mut self,
+        kind: Kind,
+        tally: &Tally,
+        beside: Option<&Tally>,
+    ) -> std::io::Result<()> {
+        if self.settings.json {
+            self.output.write_all(&line(kind, tally, beside, self.settings.histogram))?;
+            return self.output.flush();
+        }
+        let (name, output) = (kind.name(), &mut self.output);
+        write_rate(output, &name, tally)?;
+        match kind {
+            Kind::ReadRandom | Kind::ReadWhileWriting | Kind::ReadMissing => {
+                let found = with_thousands(tally.found);
+                writeln!(output, "; {found} found")?;
+            }
+            Kind::SeekRandom | Kind::FilterScan => {
+                let found = with_thousands(tally.found);
+                writeln!(output, "; {found} entities given")?;
+            }
+            _ => writeln!(output)?,
+        }
+        write_latencies(output, &tally.latencies, self.settings.histogram)?;
+        if let Some(beside) = beside {
+            write_rate(output, "  the writer", beside)?;
+            writeln!(output)?;
+            write_latencies(output, &beside.latencies, self.settings.histogram)?;
+        }
+        output.flush()
+    }
+
+    /// Counters of the database since it was last emptied.
+    pub(super) fn end(mut self, db: &Db) -> std::io::Result<Output> {
+        let stats = db.stats();
+        let counters = COUNTERS.iter().filter_map(|name| Some((*name, stats.get(name)?)));
+        if self.settings.json {
+            let mut members = Vec::new();
+            let mut object = Object::begin(&mut members);
+            counters.for_each(|(name, value)| object.raw(name, value));
+            object.end();
+            let members = String::from_utf8_lossy(&members).into_owned();
+            writeln!(self.output, "{{\"stats\":{members}}}")?;
+            return Ok(self.output);
+        }
+        writeln!(self.output, "\nthe database, since it was last emptied or opened:")?;
+        for (name, value) in counters {
+            writeln!(self.output, "  {name:27}  {:>15}", with_thousands(value))?;
+        }
+        Ok(self.output)
+    }
+}
+
+fn write_rate(output: &mut Output, name: &str, tally: &Tally) -> std::io::Result<()> {
+    let (micros, rate) = (tally.micros_per_operation(), with_thousands(tally.per_second() as u64));
+    let (megabytes, count) = (tally.megabytes_per_second(), with_thousands(tally.operations));
+    let seconds = tally.elapsed.as_secs_f64();
+    write!(
+        output,
+        "{name:<16} : {micros:>10.3} micros/op {rate:>12} ops/sec {megabytes:>8.1} MB/s; \
+         {count} operations in {seconds:.3} s"
+    )
+}
+
+fn write_latencies(output: &mut Output, times: &Histogram, listed: bool) -> std::io::Result<()> {
+    if times.count() < 2 {
+        return Ok(());
+    }
+    write!(output, "{:<16} :", "  micros")?;
+    for (percent, name) in PERCENTILES {
+        write!(output, " {name} {:.2} ", micros(times.percentile(percent)))?;
+    }
+    writeln!(output, " max {:.2}", micros(times.max()))?;
+    if !listed {
+        return Ok(());
+    }
+    let listing = times.listing();
+    let most = listing.iter().map(|row| row.count).max().unwrap_or(1) as f64;
+    let mut below = 0;
+    for row in listing {
+        below += row.count;
+        let percent = |count: u64| 100.0 * count as f64 / times.count() as f64;
+        let bar = "#".repeat((row.count as f64 * BAR_CHARS / most).round() as usize);
+        let text = format!(
+            "  [{:>12.3}, {:>12.3}) {:>10} {:>8.3}% {:>8.3}% {bar}",
+            micros(row.from),
+            micros(row.to),
+            row.count,
+            percent(row.count),
+            percent(below)
+        );
+        writeln!(output, "{}", text.trim_end())?;
+    }
+    Ok(())
+}
+
+fn line(kind: Kind, tally: &Tally, beside: Option<&Tally>, listed: bool) -> Vec<u8> {
+    let mut line = Vec::new();
+    let mut object = Object::begin(&mut line);
+    object.text("benchmark", &kind.name());
+    put_tally(&mut object, tally, listed);
+    if let Some(beside) = beside {
+        let mut members = Vec::new();
+        let mut writer = Object::begin(&mut members);
+        put_tally(&mut writer, beside, listed);
+        writer.end();
+        object.raw("writer", String::from_utf8_lossy(&members));
+    }
+    object.end();
+    line.push(b'\n');
+    line
+}
+
+fn put_tally(object: &mut Object<'_>, tally: &Tally, listed: bool) {
+    object.raw("operations", tally.operations);
+    object.raw("found", tally.found);
+    object.raw("seconds", format_args!("{:.6}", tally.elapsed.as_secs_f64()));
+    object.raw("micros_per_op", format_args!("{:.4}", tally.micros_per_operation()));
+    object.raw("ops_per_second", format_args!("{:.0}", tally.per_second()));
+    object.raw("mb_per_second", format_args!("{:.2}", tally.megabytes_per_second()));
+    if tally.latencies.count() > 0 {
+        object.raw("latency_micros", latencies(&tally.latencies));
+    }
+    if listed {
+        let rows = tally.latencies.listing();
+        let rows = rows.iter().map(|row| format!("[{},{},{}]", row.from, row.to, row.count));
+        object.raw("histogram_nanos", format_args!("[{}]", rows.collect::<Vec<_>>().join(",")));
+    }
+}
+
+/// `{"count":2,"mean":1.5,"p50":1.0,…,"max":2.0}`
+pub(super) fn latencies(times: &Histogram) -> String {
+    let shown = PERCENTILES.iter().map(|(percent, name)| (*name, times.percentile(*percent)));
+    let shown = [("mean", times.mean())].into_iter().chain(shown).chain([("max", times.max())]);
+    let members: Vec<_> =
+        shown.map(|(name, nanos)| format!("\"{name}\":{:.3}", micros(nanos))).collect();
+    format!("{{\"count\":{},{}}}", times.count(), members.join(","))
+}
