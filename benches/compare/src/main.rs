@@ -3,11 +3,164 @@
 //! README.md beside it says how to run it, and how each engine is set up.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock, files and processes")]
-#![expect(dead_code, reason = "the workloads come next")]
 
+mod cgroup;
+mod choose;
 mod encoding;
 mod engines;
+mod flights;
+mod limits;
+mod measure;
+mod oracle;
+mod plan;
+mod process;
 mod reading;
+mod report;
+mod results;
+mod rows;
+mod run;
 mod store;
+mod workloads;
 
-fn main() {}
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::engines::Engine;
+use crate::plan::{Form, Selection};
+use crate::results::{Line, Results};
+use crate::workloads::Spec;
+
+/// rowstone beside its peers.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measures what is missing, prints the table and writes report.html, report.md and report.json.
+    Run(Run),
+    /// The same from what was measured, without measuring.
+    Report(Report),
+    #[command(hide = true)]
+    Child { spec: String },
+    #[command(hide = true)]
+    Die { spec: String, name: String, first: u64, writes: u64 },
+}
+
+#[derive(Args)]
+struct Run {
+    /// A directory on a real disk: results are kept there, and databases while they are measured.
+    dir: PathBuf,
+    /// The whole table in about ten minutes.
+    #[arg(long)]
+    quick: bool,
+    /// Only rows with this word in their name, title or group.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Only these engines, with commas between them.
+    #[arg(long, value_delimiter = ',')]
+    engines: Vec<Engine>,
+    /// Sizes of the rows about growth, in entities; a number may end in k or m.
+    #[arg(long, value_delimiter = ',', value_parser = size)]
+    sizes: Vec<u64>,
+    /// Entities of most other rows.
+    #[arg(long, value_parser = size)]
+    entities: Option<u64>,
+    #[arg(long)]
+    repetitions: Option<u32>,
+    /// Real flights: a CSV with the columns of the sample, gzipped or not.
+    #[arg(long)]
+    csv: Option<PathBuf>,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Args)]
+struct Report {
+    /// The directory of a run.
+    dir: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Run(run) => measure(run),
+        Command::Report(report) => Results::read(&report.dir.join("results.jsonl"))
+            .and_then(|results| report::write(&results, &report.dir)),
+        Command::Child { spec } => child(&spec),
+        Command::Die { spec, name, first, writes } => {
+            serde_json::from_str(&spec).map_err(io::Error::from).map(|spec| {
+                workloads::die(&spec, &name, first, writes);
+            })
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(run: Run) -> io::Result<()> {
+    let mut form = if run.quick { Form::quick() } else { Form::full() };
+    if !run.sizes.is_empty() {
+        form.sizes = run.sizes;
+    }
+    form.entities = run.entities.unwrap_or(form.entities);
+    form.repetitions = run.repetitions.unwrap_or(form.repetitions);
+    let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/data/flights.csv.gz");
+    let is_wanted = |engine: &Engine| run.engines.is_empty() || run.engines.contains(engine);
+    let (built, left_out): (Vec<Engine>, Vec<Engine>) =
+        Engine::ALL.into_iter().filter(is_wanted).partition(|engine| engine.is_built());
+    for engine in left_out {
+        eprintln!("{} is left out: this program was built without it", engine.name());
+    }
+    let selection = Selection {
+        word: run.only,
+        engines: built,
+        csv: run.csv.unwrap_or_else(|| PathBuf::from(sample)),
+        seed: run.seed,
+    };
+    let results = run::run(&form, &selection, &run.dir)?;
+    report::write(&results, &run.dir)
+}
+
+/// One child: lines go to its output as they are measured.
+fn child(spec: &str) -> io::Result<()> {
+    let spec: Spec = serde_json::from_str(spec)?;
+    // A thread that fails must not leave the others waiting for it.
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("    {panic}");
+        std::process::exit(101);
+    }));
+    if let Some(group) = &spec.cgroup {
+        cgroup::join(group)?;
+    }
+    let mut output = io::stdout();
+    workloads::run(&spec, &mut |line: Line| {
+        let text = serde_json::to_string(&line).expect("plain data");
+        writeln!(output, "{text}").expect("somebody listens");
+    });
+    Ok(())
+}
+
+/// `50m`, `200k` or a plain number.
+fn size(text: &str) -> Result<u64, String> {
+    let (digits, times) = match text.strip_suffix(['m', 'M']) {
+        Some(digits) => (digits, 1_000_000),
+        None => match text.strip_suffix(['k', 'K']) {
+            Some(digits) => (digits, 1_000),
+            None => (text, 1),
+        },
+    };
+    digits.parse::<u64>().map(|number| number * times).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests;

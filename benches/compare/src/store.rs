@@ -22,7 +22,9 @@ pub enum Durability {
 }
 
 /// How an entity becomes the value of a key. rowstone has its own rows, SQLite also columns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Encoding {
     /// The engine's own typed rows: rowstone, and SQLite with a column for each property.
@@ -61,6 +63,18 @@ pub struct Found {
     pub entities: u64,
     /// Wrapping sum of the digests of the entities.
     pub digest: Digest,
+}
+
+impl Found {
+    pub fn add(&mut self, other: Found) {
+        self.entities += other.entities;
+        self.digest = self.digest.wrapping_add(other.digest);
+    }
+
+    /// Of one entity, if it is there.
+    pub fn one(digest: Option<Digest>) -> Self {
+        digest.map_or_else(Self::default, |digest| Self { entities: 1, digest })
+    }
 }
 
 /// An engine that holds readings, shared by all threads of a workload.

@@ -1,0 +1,52 @@
+//! A control group with a memory limit, of version 1 or 2: what makes "larger than memory" true.
+//!
+//! The limit covers what a process allocates and the file pages that it makes the system hold.
+//! Not here: how large it is (`plan.rs`).
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Removed when dropped; by then no process may be in it.
+pub struct Group {
+    dir: PathBuf,
+}
+
+impl Group {
+    /// A group with a limit of so many bytes. An error says that this machine, or this user, cannot have one.
+    pub fn new(name: &str, bytes: u64) -> io::Result<Self> {
+        let root = Path::new("/sys/fs/cgroup");
+        if root.join("memory/memory.limit_in_bytes").exists() {
+            let group = Self { dir: root.join("memory").join(name) };
+            fs::create_dir(&group.dir)?;
+            fs::write(group.dir.join("memory.limit_in_bytes"), bytes.to_string())?;
+            Ok(group)
+        } else if root.join("cgroup.controllers").exists() {
+            // It may be given to groups below already.
+            drop(fs::write(root.join("cgroup.subtree_control"), "+memory"));
+            let group = Self { dir: root.join(name) };
+            fs::create_dir(&group.dir)?;
+            fs::write(group.dir.join("memory.max"), bytes.to_string())?;
+            drop(fs::write(group.dir.join("memory.swap.max"), "0"));
+            Ok(group)
+        } else {
+            Err(io::Error::new(io::ErrorKind::Unsupported, "no control groups for memory"))
+        }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // An empty group that stays costs nothing.
+        drop(fs::remove_dir(&self.dir));
+    }
+}
+
+/// Moves this process into the group at `dir`.
+pub fn join(dir: &Path) -> io::Result<()> {
+    fs::write(dir.join("cgroup.procs"), std::process::id().to_string())
+}

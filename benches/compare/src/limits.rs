@@ -1,0 +1,232 @@
+//! What the machine can do at best, measured in the same run: memory, disk, checksums, compression.
+//!
+//! Not here: which row has which limit (`rows.rs`).
+
+use std::fs::{File, OpenOptions};
+use std::hint::black_box;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rowstone::Rng;
+use serde::{Deserialize, Serialize};
+
+use crate::process::drop_cached;
+use crate::reading::Data;
+
+/// Rates a second; sizes in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    pub memory_read_bytes: f64,
+    pub memory_copy_bytes: f64,
+    /// Accesses, each to a line that the one before names, by one thread.
+    pub memory_accesses: f64,
+    /// Sequential write of a new file, synced at its end.
+    pub write_bytes: f64,
+    /// Sequential read of a file that the system does not hold.
+    pub read_bytes: f64,
+    /// Random pages of 4 KiB, by one thread and by two.
+    pub random_reads: [f64; 2],
+    /// Writes of 256 bytes into a file whose blocks are there, each synced, by one thread and by four, each with a file
+    /// of its own.
+    pub syncs: [f64; 2],
+    pub crc32_bytes: f64,
+    pub lz4_compress_bytes: f64,
+    pub lz4_decompress_bytes: f64,
+    pub zstd_compress_bytes: f64,
+    pub zstd_decompress_bytes: f64,
+    /// Bytes of an entity when 10,000 of them are compressed by zstd as one piece of JSON.
+    pub zstd_entity_bytes: f64,
+}
+
+/// Measures for about `time` each, in files below `dir`.
+pub fn measure(dir: &Path, time: Duration) -> io::Result<Limits> {
+    let memory = vec![1_u64; 16 << 20];
+    let mut copy = vec![0_u64; 16 << 20];
+    let bytes = (memory.len() * 8) as f64;
+    let memory_read_bytes = rate(time, bytes, || {
+        black_box(memory.iter().fold(0_u64, |sum, number| sum.wrapping_add(*number)));
+    });
+    let memory_copy_bytes = rate(time, bytes, || {
+        copy.copy_from_slice(black_box(&memory));
+        black_box(&mut copy);
+    });
+    drop((memory, copy));
+    let json = json();
+    let crc32_bytes = rate(time, json.len() as f64, || {
+        black_box(crc32fast::hash(black_box(&json)));
+    });
+    let lz4 = lz4_flex::block::compress(&json);
+    let zstd = zstd::bulk::compress(&json, 3)?;
+    let [lz4_compress_bytes, lz4_decompress_bytes, zstd_compress_bytes, zstd_decompress_bytes] =
+        compression(&json, &lz4, &zstd, time);
+    Ok(Limits {
+        memory_read_bytes,
+        memory_copy_bytes,
+        memory_accesses: accesses(time),
+        write_bytes: sequential_write(dir, time)?,
+        read_bytes: sequential_read(dir, time)?,
+        random_reads: [random_reads(dir, time, 1)?, random_reads(dir, time, 2)?],
+        syncs: [syncs(dir, time, 1)?, syncs(dir, time, 4)?],
+        crc32_bytes,
+        lz4_compress_bytes,
+        lz4_decompress_bytes,
+        zstd_compress_bytes,
+        zstd_decompress_bytes,
+        zstd_entity_bytes: zstd.len() as f64 / SAMPLE as f64,
+    })
+}
+
+const SAMPLE: u64 = 10_000;
+const PAGE_BYTES: u64 = 4096;
+const FILE_BYTES: u64 = 256 << 20;
+const SYNCED_BYTES: u64 = 4 << 20;
+
+/// Raw entities one behind the other.
+fn json() -> Vec<u8> {
+    let data = Data::telemetry(1);
+    let mut json = Vec::new();
+    for reading in (0..SAMPLE).map(|number| data.reading(number)) {
+        json.extend_from_slice(reading.key.partition.as_bytes());
+        json.extend_from_slice(reading.key.row.as_bytes());
+        serde_json::to_writer(&mut json, &reading.properties()).expect("writing to memory");
+    }
+    json
+}
+
+/// `amount` times rounds a second.
+fn rate(time: Duration, amount: f64, mut round: impl FnMut()) -> f64 {
+    round();
+    let (start, mut rounds) = (Instant::now(), 0);
+    while start.elapsed() < time {
+        round();
+        rounds += 1;
+    }
+    amount * f64::from(rounds) / start.elapsed().as_secs_f64()
+}
+
+fn compression(json: &[u8], lz4: &[u8], zstd: &[u8], time: Duration) -> [f64; 4] {
+    let bytes = json.len() as f64;
+    [
+        rate(time, bytes, || {
+            black_box(lz4_flex::block::compress(black_box(json)));
+        }),
+        rate(time, bytes, || {
+            let back = lz4_flex::block::decompress(black_box(lz4), json.len());
+            black_box(back.expect("as compressed"));
+        }),
+        rate(time, bytes, || {
+            black_box(zstd::bulk::compress(black_box(json), 3).expect("memory"));
+        }),
+        rate(time, bytes, || {
+            let back = zstd::bulk::decompress(black_box(zstd), json.len());
+            black_box(back.expect("as compressed"));
+        }),
+    ]
+}
+
+/// Follows a cycle through 256 MiB, a line at a time.
+fn accesses(time: Duration) -> f64 {
+    const LINES: usize = 4 << 20;
+    let mut order: Vec<u32> = (0..LINES as u32).collect();
+    let mut rng = Rng::from_seed(1);
+    // Sattolo: one cycle through all.
+    for last in (1..LINES).rev() {
+        order.swap(last, rng.index(last));
+    }
+    let mut lines = vec![[0_u32; 16]; LINES];
+    for (line, next) in lines.iter_mut().zip(order) {
+        line[0] = next;
+    }
+    let mut at = 0;
+    rate(time, 100_000.0, || {
+        for _ in 0..100_000 {
+            at = lines[at as usize][0];
+        }
+        black_box(at);
+    })
+}
+
+fn sequential_write(dir: &Path, time: Duration) -> io::Result<f64> {
+    let path = dir.join("limit.sequential");
+    let block = vec![0x5a_u8; 1 << 20];
+    let mut file = File::create(&path)?;
+    let (start, mut written) = (Instant::now(), 0);
+    while written < FILE_BYTES || (start.elapsed() < time && written < 4 * FILE_BYTES) {
+        file.write_all(&block)?;
+        written += block.len() as u64;
+    }
+    file.sync_all()?;
+    Ok(written as f64 / start.elapsed().as_secs_f64())
+}
+
+fn sequential_read(dir: &Path, time: Duration) -> io::Result<f64> {
+    drop_cached(dir);
+    let file = File::open(dir.join("limit.sequential"))?;
+    let (mut block, mut at) = (vec![0_u8; 1 << 20], 0);
+    let start = Instant::now();
+    while start.elapsed() < time {
+        let read = file.read_at(&mut block, at)?;
+        if read == 0 {
+            break;
+        }
+        at += read as u64;
+    }
+    Ok(at as f64 / start.elapsed().as_secs_f64())
+}
+
+fn random_reads(dir: &Path, time: Duration, threads: u64) -> io::Result<f64> {
+    drop_cached(dir);
+    let file = File::open(dir.join("limit.sequential"))?;
+    // Pages around the one asked for are not read with it.
+    drop(rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random));
+    let pages = file.metadata()?.len() / PAGE_BYTES;
+    let read = AtomicU64::new(0);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for seed in 0..threads {
+            let (file, read) = (&file, &read);
+            scope.spawn(move || {
+                let (mut rng, mut page) = (Rng::from_seed(seed), [0; PAGE_BYTES as usize]);
+                // Few enough that hardly any page comes twice.
+                for _ in 0..pages / 16 / threads {
+                    if start.elapsed() >= time {
+                        break;
+                    }
+                    file.read_exact_at(&mut page, rng.below(pages) * PAGE_BYTES).expect("a page");
+                    read.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    Ok(read.into_inner() as f64 / start.elapsed().as_secs_f64())
+}
+
+fn syncs(dir: &Path, time: Duration, threads: u64) -> io::Result<f64> {
+    let open = |thread| {
+        let path = dir.join(format!("limit.sync-{thread}"));
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(path)?;
+        file.write_all(&vec![0; SYNCED_BYTES as usize])?;
+        file.sync_all().map(|()| file)
+    };
+    let files = (0..threads).map(open).collect::<io::Result<Vec<File>>>()?;
+    let done = AtomicU64::new(0);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for file in files {
+            let done = &done;
+            scope.spawn(move || {
+                let mut at = 0;
+                while start.elapsed() < time {
+                    file.write_all_at(&[7; 256], at % SYNCED_BYTES).expect("room on the disk");
+                    file.sync_data().expect("a sync");
+                    at += 256;
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    Ok(done.into_inner() as f64 / start.elapsed().as_secs_f64())
+}

@@ -1,0 +1,229 @@
+//! How large everything is: the forms of a run, and what each child is told.
+//!
+//! Memory is the same for all engines: caches that hold all of the data twice where rows are read in memory, and a
+//! twentieth of it where the whole process may take a tenth; write buffers of a quarter of the data, 16 to 192 MiB.
+//! Not here: who starts the children (`run.rs`).
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::engines::Engine;
+use crate::results::{Key, Results};
+use crate::rows::{ROWS, Session};
+use crate::store::Encoding;
+use crate::workloads::Spec;
+
+/// About what a reading takes raw.
+const RAW_BYTES: u64 = 195;
+const PAYLOAD_RAW_BYTES: u64 = 1_200;
+const MIB: u64 = 1 << 20;
+/// What a process takes beside its data: code, threads, the harness.
+const OWN_BYTES: u64 = 24 * MIB;
+/// Larger sizes are measured once only.
+const REPEATED_MAX: u64 = 10_000_000;
+
+/// Sizes and times of a run.
+#[derive(Clone, Debug)]
+pub struct Form {
+    pub name: &'static str,
+    pub entities: u64,
+    pub cold_entities: u64,
+    pub payload_entities: u64,
+    pub sizes: Vec<u64>,
+    pub repetitions: u32,
+    pub time: Duration,
+    pub load_time: Duration,
+    pub base_time: Duration,
+    /// After which a child is stopped.
+    pub child_time: Duration,
+}
+
+/// Which part of everything is to be run.
+pub struct Selection {
+    /// Rows with this word in name, title or group.
+    pub word: String,
+    pub engines: Vec<Engine>,
+    pub csv: PathBuf,
+    pub seed: u64,
+}
+
+/// A child to be started.
+pub struct Step {
+    pub spec: Spec,
+    /// The limit of its memory.
+    pub limit_bytes: Option<u64>,
+}
+
+impl Form {
+    /// The whole table in about ten minutes on two processors.
+    pub fn quick() -> Self {
+        Self {
+            name: "quick",
+            entities: 200_000,
+            cold_entities: 500_000,
+            payload_entities: 80_000,
+            sizes: vec![50_000, 500_000],
+            repetitions: 1,
+            time: Duration::from_millis(300),
+            load_time: Duration::from_millis(1_500),
+            base_time: Duration::from_secs(60),
+            child_time: Duration::from_secs(240),
+        }
+    }
+
+    pub fn full() -> Self {
+        Self {
+            name: "full",
+            entities: 1_000_000,
+            cold_entities: 5_000_000,
+            payload_entities: 900_000,
+            sizes: vec![1_000_000, 10_000_000, 50_000_000],
+            repetitions: 3,
+            time: Duration::from_secs(2),
+            load_time: Duration::from_secs(20),
+            base_time: Duration::from_secs(1_800),
+            child_time: Duration::from_secs(3 * 3_600),
+        }
+    }
+
+    /// So small that every row is measured in a moment: tests the harness, not the engines.
+    #[cfg(test)]
+    pub fn tiny() -> Self {
+        Self {
+            name: "tiny",
+            entities: 2_000,
+            cold_entities: 2_000,
+            payload_entities: 200,
+            sizes: vec![500],
+            repetitions: 1,
+            time: Duration::from_millis(5),
+            load_time: Duration::from_secs(60),
+            base_time: Duration::from_secs(60),
+            child_time: Duration::from_secs(60),
+        }
+    }
+
+    fn sizes_of(&self, session: Session) -> Vec<u64> {
+        match session {
+            Session::Cold | Session::ColdLoad => vec![self.cold_entities],
+            Session::Amplification => vec![self.payload_entities],
+            Session::Growth => self.sizes.clone(),
+            _ => vec![self.entities],
+        }
+    }
+}
+
+const SESSIONS: [Session; 8] = [
+    Session::Serve,
+    Session::Load,
+    Session::Commit,
+    Session::Cold,
+    Session::Amplification,
+    Session::Compressed,
+    Session::Flights,
+    Session::Growth,
+];
+
+/// The children of a run in their order: engines take turns in each session of each repetition.
+pub fn steps(form: &Form, selection: &Selection, dir: &Path, results: &Results) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for repetition in 0..form.repetitions {
+        for session in SESSIONS {
+            for entities in form.sizes_of(session) {
+                if entities > REPEATED_MAX && repetition > 0 {
+                    continue;
+                }
+                for engine in selection.engines.iter().copied() {
+                    for encoding in engine.encodings().iter().copied() {
+                        let key = Key {
+                            form: form.name.to_owned(),
+                            row: String::new(),
+                            entities,
+                            engine,
+                            encoding,
+                            repetition,
+                        };
+                        steps.extend(step(form, selection, dir, results, session, &key));
+                    }
+                }
+            }
+        }
+    }
+    steps
+}
+
+/// The child for what is still missing of a session, if anything is.
+fn step(
+    form: &Form,
+    selection: &Selection,
+    dir: &Path,
+    results: &Results,
+    session: Session,
+    key: &Key,
+) -> Option<Step> {
+    let is_first = key.engine.encodings()[0] == key.encoding;
+    let is_wanted = |texts: [&str; 3]| {
+        texts.iter().any(|text| text.to_lowercase().contains(&selection.word.to_lowercase()))
+    };
+    let rows: Vec<String> = ROWS
+        .iter()
+        .filter(|row| row.session == session && (is_first || row.all_encodings))
+        .filter(|row| is_wanted([row.name, row.title, row.group]))
+        .filter(|row| !results.has(&Key { row: row.name.to_owned(), ..key.clone() }))
+        .map(|row| row.name.to_owned())
+        .collect();
+    if rows.is_empty() {
+        return None;
+    }
+    let each = if session == Session::Amplification { PAYLOAD_RAW_BYTES } else { RAW_BYTES };
+    let raw = key.entities * each;
+    let write_buffer_bytes = (raw / 4).clamp(16 * MIB, 192 * MIB);
+    let cache_bytes = (raw * 2).max(64 * MIB);
+    let spec = Spec {
+        form: form.name.to_owned(),
+        session,
+        engine: key.engine,
+        encoding: key.encoding,
+        repetition: key.repetition,
+        entities: key.entities,
+        rows,
+        dir: dir.to_owned(),
+        seed: selection.seed + u64::from(key.repetition),
+        time: form.time,
+        load_time: form.load_time,
+        base_time: form.base_time,
+        cache_bytes,
+        write_buffer_bytes,
+        csv: (session == Session::Flights).then(|| selection.csv.clone()),
+        cgroup: None,
+    };
+    let is_cold = session == Session::Cold;
+    let limit_bytes = is_cold.then_some(raw / 10 + OWN_BYTES);
+    let spec = if is_cold {
+        Spec { cache_bytes: (raw / 20).max(4 * MIB), write_buffer_bytes: 4 * MIB, ..spec }
+    } else {
+        spec
+    };
+    Some(Step { spec, limit_bytes })
+}
+
+/// The child that makes the database which `spec` reads under a memory limit.
+pub fn load_before(spec: &Spec) -> Spec {
+    let raw = spec.entities * RAW_BYTES;
+    Spec {
+        session: Session::ColdLoad,
+        rows: Vec::new(),
+        cache_bytes: 256 * MIB,
+        write_buffer_bytes: (raw / 4).clamp(16 * MIB, 192 * MIB),
+        ..spec.clone()
+    }
+}
+
+/// How an encoding is called in the table.
+pub fn encoding_name(encoding: Encoding) -> &'static str {
+    match encoding {
+        Encoding::Native => "native",
+        Encoding::Json => "json",
+        Encoding::Binary => "binary",
+    }
+}

@@ -1,0 +1,102 @@
+//! What this process took from the machine: processor time, memory, bytes written, space on disk.
+//!
+//! Not here: limits of the machine (`limits.rs`), control groups (`cgroup.rs`).
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+/// Resident memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Highest since `reset_peak`, mapped files with it.
+    pub peak_bytes: u64,
+    /// Now, without files.
+    pub anonymous_bytes: u64,
+}
+
+impl Memory {
+    pub fn now() -> Self {
+        let of = |name| field("/proc/self/status", name).unwrap_or(0) * 1024;
+        Self { peak_bytes: of("VmHWM:"), anonymous_bytes: of("RssAnon:") }
+    }
+
+    /// Begins a new peak.
+    pub fn reset_peak() {
+        // Where the system does not allow it, the peak is that of the whole process.
+        drop(fs::write("/proc/self/clear_refs", "5"));
+    }
+}
+
+/// Processor time of all threads of this process so far.
+pub fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Bytes that the system counts as sent to storage so far: whole pages, when they become dirty.
+pub fn written_bytes() -> u64 {
+    field("/proc/self/io", "write_bytes:").unwrap_or(0)
+}
+
+/// Bytes of the blocks that files below `dir` have on the disk: holes are none.
+pub fn disk_bytes(dir: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(dir) else { return 0 };
+    let sizes = entries.flatten().map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => disk_bytes(&entry.path()),
+        Ok(metadata) => metadata.blocks() * 512,
+        // Removed in between.
+        Err(_) => 0,
+    });
+    sizes.sum()
+}
+
+/// Lets the system forget what it holds of the files below `dir`.
+pub fn drop_cached(dir: &Path) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            drop_cached(&path);
+        } else if let Ok(file) = fs::File::open(&path) {
+            drop(file.sync_all());
+            drop(rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed));
+        }
+    }
+}
+
+/// The name of the file system that holds `dir` if it is one in memory.
+pub fn in_memory(dir: &Path) -> Option<&'static str> {
+    match rustix::fs::statfs(dir).ok()?.f_type as u64 & 0xffff_ffff {
+        0x0102_1994 => Some("tmpfs"),
+        0x8584_58f6 => Some("ramfs"),
+        _ => None,
+    }
+}
+
+/// How long the calling thread waited for a processor so far, by a file that stays open.
+pub struct RunQueue(fs::File);
+
+impl RunQueue {
+    /// Of the thread that calls it, and for that thread only.
+    pub fn of_this_thread() -> Option<Self> {
+        fs::File::open("/proc/thread-self/schedstat").ok().map(Self)
+    }
+
+    pub fn waited_nanos(&self) -> u64 {
+        use std::os::unix::fs::FileExt;
+        let mut text = [0; 96];
+        let len = self.0.read_at(&mut text, 0).unwrap_or(0);
+        let text = std::str::from_utf8(&text[..len]).unwrap_or("");
+        text.split(' ').nth(1).and_then(|field| field.parse().ok()).unwrap_or(0)
+    }
+}
+
+fn field(path: &str, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+    rest.split_whitespace().next()?.parse().ok()
+}

@@ -1,0 +1,189 @@
+//! What was measured, as JSON lines in a file that only grows: a later run skips what is there.
+//!
+//! Invariants
+//! * a line is one figure of one engine, or the limits of the machine in one run;
+//! * a row that failed is written down, and tried again;
+//! * of two lines with the same key the later one counts.
+//!
+//! Not here: medians (`report/`).
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engines::Engine;
+use crate::limits::Limits;
+use crate::measure::Latency;
+use crate::process::Memory;
+use crate::store::Encoding;
+
+/// Which figure of which run.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Key {
+    /// `quick` or `full`: figures of different forms are never mixed.
+    pub form: String,
+    pub row: String,
+    pub entities: u64,
+    pub engine: Engine,
+    pub encoding: Encoding,
+    pub repetition: u32,
+}
+
+/// One figure, and what it took.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// In the unit of the row.
+    pub value: f64,
+    pub ops: u64,
+    pub entities: u64,
+    pub seconds: f64,
+    pub latency: Option<Latency>,
+    /// Of the process, while the clock ran.
+    pub cpu_seconds: f64,
+    /// From the row's beginning until all was synced and background work was at rest.
+    pub written_bytes: u64,
+    pub memory: Memory,
+    pub disk_bytes: Option<u64>,
+    /// Raw bytes of one entity: keys and JSON.
+    pub raw_bytes_each: f64,
+    /// What a reader of the row must know.
+    pub note: Option<String>,
+}
+
+/// A line of the file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Line {
+    Figure {
+        key: Key,
+        figures: Figures,
+    },
+    /// The engine cannot do it at all.
+    Unsupported {
+        key: Key,
+    },
+    Failed {
+        key: Key,
+        why: String,
+    },
+    Limits {
+        form: String,
+        limits: Limits,
+    },
+}
+
+/// All that counts of a file of lines.
+#[derive(Default)]
+pub struct Results {
+    pub figures: BTreeMap<Key, Figures>,
+    pub unsupported: Vec<Key>,
+    pub failed: BTreeMap<Key, String>,
+    /// Of each form, the last measured.
+    pub limits: BTreeMap<String, Limits>,
+}
+
+impl Results {
+    /// Reads what is there; a line that was cut off by the end of a run is no line.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        match fs::read_to_string(path) {
+            Ok(text) => Ok(Self::parse(&text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub fn parse(text: &str) -> Self {
+        let mut results = Self::default();
+        for line in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {
+            results.add(line);
+        }
+        results
+    }
+
+    pub fn add(&mut self, line: Line) {
+        match line {
+            Line::Figure { key, figures } => {
+                self.failed.remove(&key);
+                self.figures.insert(key, figures);
+            }
+            Line::Unsupported { key } => self.unsupported.push(key),
+            Line::Failed { key, why } => {
+                self.failed.insert(key, why);
+            }
+            Line::Limits { form, limits } => {
+                self.limits.insert(form, limits);
+            }
+        }
+    }
+
+    /// True if a run need not measure it again.
+    pub fn has(&self, key: &Key) -> bool {
+        self.figures.contains_key(key) || self.unsupported.contains(key)
+    }
+}
+
+/// The end of the file of lines.
+pub struct Appender(File);
+
+impl Appender {
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+        // A run that was killed may have left half a line.
+        let text = fs::read(path)?;
+        if text.last().is_some_and(|byte| *byte != b'\n') {
+            file.write_all(b"\n")?;
+        }
+        Ok(Self(file))
+    }
+
+    pub fn append(&mut self, line: &Line) -> io::Result<()> {
+        let mut text = serde_json::to_vec(line)?;
+        text.push(b'\n');
+        self.0.write_all(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(repetition: u32) -> Key {
+        Key {
+            form: "quick".into(),
+            row: "get-hit".into(),
+            entities: 500,
+            engine: Engine::Rowstone,
+            encoding: Encoding::Native,
+            repetition,
+        }
+    }
+
+    fn line(repetition: u32, value: f64) -> Line {
+        Line::Figure { key: key(repetition), figures: Figures { value, ..Figures::default() } }
+    }
+
+    #[test]
+    fn what_is_there_is_not_measured_again() {
+        let json = |line: &Line| serde_json::to_string(line).expect("plain data");
+        let failed = Line::Failed { key: key(2), why: "killed".into() };
+        let lines = [json(&line(0, 1.0)), json(&failed), json(&line(0, 2.0)), json(&line(1, 3.0))];
+        // The last line was cut off.
+        let text = lines.join("\n");
+        let results = Results::parse(&text[..text.len() - 5]);
+        assert_eq!(results.figures[&key(0)].value, 2.0);
+        assert!(results.has(&key(0)) && !results.has(&key(1)) && !results.has(&key(2)));
+        let other = Key { entities: 501, ..key(0) };
+        assert!(!results.has(&other), "another size is another figure");
+    }
+
+    #[test]
+    fn a_failure_is_forgotten_once_it_is_measured() {
+        let mut results = Results::default();
+        results.add(Line::Failed { key: key(0), why: "killed".into() });
+        results.add(line(0, 1.0));
+        assert!(results.failed.is_empty() && results.has(&key(0)));
+    }
+}

@@ -1,0 +1,419 @@
+//! The rows of the table: what each is called, in which unit, and which physical limit it has.
+//!
+//! Invariants
+//! * names are unique: results are found by them;
+//! * every row belongs to the session that measures it, in one child process.
+//!
+//! Not here: how they are measured (`workloads/`), how they are shown (`report/`).
+
+use serde::{Deserialize, Serialize};
+
+/// What one child process does: a database of its own and the rows that it can measure on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Session {
+    /// A new database for each way of loading.
+    Load,
+    /// A new database for commits, inserts and a queue.
+    Commit,
+    /// One database, loaded in random order: reads, then updates, mixes, a drop, and opening it again.
+    Serve,
+    /// Loads what `Cold` reads, outside of its memory limit.
+    ColdLoad,
+    Cold,
+    Amplification,
+    Compressed,
+    Growth,
+    Flights,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    OpsPerSecond,
+    EntitiesPerSecond,
+    Milliseconds,
+    Microseconds,
+    BytesPerEntity,
+    /// Bytes for a byte.
+    Times,
+}
+
+/// What the machine allows at best: the row's share of it is printed beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Raw bytes of the entities through sequential writes.
+    Write,
+    /// One sync for each commit, or for so many in flight.
+    Sync(u64),
+    /// One dependent access to memory for each operation.
+    Access(u64),
+    /// Raw bytes of the entities through memory, once.
+    Memory,
+    /// One random page of the disk for each operation.
+    RandomRead(u64),
+    /// Raw bytes through zstd's decoder.
+    Decompress,
+    /// Every byte of the user written once.
+    Once,
+    /// Raw bytes of an entity through zstd, all at once.
+    Entropy,
+    None,
+}
+
+pub struct Row {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub group: &'static str,
+    pub session: Session,
+    pub unit: Unit,
+    pub bound: Bound,
+    /// Measured for each encoding of a peer; otherwise only for the faster one.
+    pub all_encodings: bool,
+    /// Peers have no such interface: compared with their best at the row named here.
+    pub beside: Option<&'static str>,
+}
+
+impl Unit {
+    pub fn higher_is_better(self) -> bool {
+        matches!(self, Unit::OpsPerSecond | Unit::EntitiesPerSecond)
+    }
+
+    pub fn text(self) -> &'static str {
+        match self {
+            Unit::OpsPerSecond => "ops/s",
+            Unit::EntitiesPerSecond => "entities/s",
+            Unit::Milliseconds => "ms",
+            Unit::Microseconds => "µs",
+            Unit::BytesPerEntity => "bytes/entity",
+            Unit::Times => "times",
+        }
+    }
+}
+
+const fn row(
+    session: Session,
+    group: &'static str,
+    name: &'static str,
+    title: &'static str,
+    unit: Unit,
+    bound: Bound,
+) -> Row {
+    Row { name, title, group, session, unit, bound, all_encodings: false, beside: None }
+}
+
+const fn both(row: Row) -> Row {
+    Row { all_encodings: true, ..row }
+}
+
+const fn beside(row: Row, name: &'static str) -> Row {
+    Row { beside: Some(name), ..row }
+}
+
+/// The row of this name.
+pub fn find(name: &str) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.name == name)
+}
+
+use Session::{Amplification, Cold, Commit, Compressed, Flights, Growth, Load, Serve};
+use Unit::{BytesPerEntity, EntitiesPerSecond, Microseconds, Milliseconds, OpsPerSecond, Times};
+
+const LOADS: &str = "Loads";
+const COMMITS: &str = "Durable single commits";
+const CONDITIONS: &str = "Conditions and updates";
+const POINTS: &str = "Point reads, all in memory";
+const RANGES: &str = "Ranges, scans and filters, all in memory";
+const YCSB: &str = "YCSB, zipfian, one thread";
+const BESIDE: &str = "Reads beside a writer";
+const LIFE: &str = "Queue, drop, opening";
+const COLD: &str = "Ten times larger than memory";
+const SPACE: &str = "Space and writes";
+const REST: &str = "Compressed at rest";
+const GROWTH: &str = "Growth";
+const REAL: &str = "Real flights";
+
+pub static ROWS: &[Row] = &[
+    both(row(
+        Load,
+        LOADS,
+        "load-ascending",
+        "single puts, ascending, os",
+        OpsPerSecond,
+        Bound::Write,
+    )),
+    row(Load, LOADS, "load-random", "single puts, random, os", OpsPerSecond, Bound::Write),
+    both(row(
+        Load,
+        LOADS,
+        "load-groups",
+        "groups of 100, ascending, os",
+        EntitiesPerSecond,
+        Bound::Write,
+    )),
+    row(
+        Load,
+        LOADS,
+        "load-groups-random",
+        "groups of 100, partitions random, os",
+        EntitiesPerSecond,
+        Bound::Write,
+    ),
+    both(row(
+        Load,
+        LOADS,
+        "load-bulk",
+        "bulk load, random, durable at its end",
+        EntitiesPerSecond,
+        Bound::Write,
+    )),
+    row(
+        Load,
+        LOADS,
+        "load-ascending-sync",
+        "single puts, ascending, sync",
+        OpsPerSecond,
+        Bound::Sync(1),
+    ),
+    row(Load, LOADS, "load-random-sync", "single puts, random, sync", OpsPerSecond, Bound::Sync(1)),
+    row(
+        Load,
+        LOADS,
+        "load-groups-sync",
+        "groups of 100, ascending, sync",
+        EntitiesPerSecond,
+        Bound::Sync(100),
+    ),
+    row(Commit, COMMITS, "commits-1", "1 in flight", OpsPerSecond, Bound::Sync(1)),
+    row(Commit, COMMITS, "commits-4", "4 in flight, by threads", OpsPerSecond, Bound::Sync(4)),
+    row(Commit, COMMITS, "commits-16", "16 in flight, by threads", OpsPerSecond, Bound::Sync(16)),
+    row(Commit, COMMITS, "commits-64", "64 in flight, by threads", OpsPerSecond, Bound::Sync(64)),
+    beside(
+        row(
+            Commit,
+            COMMITS,
+            "tickets-4",
+            "4 in flight, by tickets of one thread",
+            OpsPerSecond,
+            Bound::Sync(4),
+        ),
+        "commits-4",
+    ),
+    beside(
+        row(
+            Commit,
+            COMMITS,
+            "tickets-16",
+            "16 in flight, by tickets of one thread",
+            OpsPerSecond,
+            Bound::Sync(16),
+        ),
+        "commits-16",
+    ),
+    beside(
+        row(
+            Commit,
+            COMMITS,
+            "tickets-64",
+            "64 in flight, by tickets of one thread",
+            OpsPerSecond,
+            Bound::Sync(64),
+        ),
+        "commits-64",
+    ),
+    row(Commit, CONDITIONS, "insert", "insert if absent, random, os", OpsPerSecond, Bound::Write),
+    row(
+        Commit,
+        CONDITIONS,
+        "insert-groups",
+        "insert if absent, groups of 100, os",
+        EntitiesPerSecond,
+        Bound::Write,
+    ),
+    row(
+        Serve,
+        CONDITIONS,
+        "insert-refused",
+        "insert of keys that exist",
+        OpsPerSecond,
+        Bound::Access(1),
+    ),
+    row(
+        Serve,
+        CONDITIONS,
+        "replace",
+        "replace with ETag: read it, then write, os",
+        OpsPerSecond,
+        Bound::Write,
+    ),
+    both(row(Serve, CONDITIONS, "merge", "merge of one property, os", OpsPerSecond, Bound::Write)),
+    both(row(Serve, POINTS, "get-hit", "get, hit, owned", OpsPerSecond, Bound::Access(1))),
+    row(Serve, POINTS, "get-hit-2", "get, hit, owned, 2 threads", OpsPerSecond, Bound::Access(2)),
+    row(Serve, POINTS, "get-view", "get, hit, read in place", OpsPerSecond, Bound::Access(1)),
+    row(Serve, POINTS, "get-miss", "get, miss", OpsPerSecond, Bound::Access(1)),
+    row(Serve, POINTS, "get-miss-2", "get, miss, 2 threads", OpsPerSecond, Bound::Access(2)),
+    row(
+        Serve,
+        POINTS,
+        "get-hit-compacted",
+        "get, hit, owned, after compaction",
+        OpsPerSecond,
+        Bound::Access(1),
+    ),
+    row(
+        Serve,
+        POINTS,
+        "get-miss-compacted",
+        "get, miss, after compaction",
+        OpsPerSecond,
+        Bound::Access(1),
+    ),
+    both(row(Serve, RANGES, "range-100", "row range of 100", EntitiesPerSecond, Bound::Memory)),
+    both(row(Serve, RANGES, "scan", "full scan", EntitiesPerSecond, Bound::Memory)),
+    both(row(Serve, RANGES, "filter-0.1", "filter, 0.1 % match", EntitiesPerSecond, Bound::Memory)),
+    both(row(Serve, RANGES, "filter-1", "filter, 1 % match", EntitiesPerSecond, Bound::Memory)),
+    both(row(Serve, RANGES, "filter-50", "filter, 50 % match", EntitiesPerSecond, Bound::Memory)),
+    row(
+        Serve,
+        RANGES,
+        "scan-compacted",
+        "full scan, after compaction",
+        EntitiesPerSecond,
+        Bound::Memory,
+    ),
+    row(
+        Serve,
+        RANGES,
+        "filter-0.1-compacted",
+        "filter, 0.1 % match, after compaction",
+        EntitiesPerSecond,
+        Bound::Memory,
+    ),
+    row(Serve, YCSB, "ycsb-a", "A: half reads, half updates", OpsPerSecond, Bound::None),
+    row(Serve, YCSB, "ycsb-b", "B: 95 % reads, 5 % updates", OpsPerSecond, Bound::Access(1)),
+    row(Serve, YCSB, "ycsb-c", "C: reads", OpsPerSecond, Bound::Access(1)),
+    row(
+        Serve,
+        YCSB,
+        "ycsb-d",
+        "D: 95 % reads of the latest, 5 % inserts",
+        OpsPerSecond,
+        Bound::Access(1),
+    ),
+    row(
+        Serve,
+        YCSB,
+        "ycsb-e",
+        "E: 95 % ranges of up to 100, 5 % inserts",
+        OpsPerSecond,
+        Bound::None,
+    ),
+    row(Serve, YCSB, "ycsb-f", "F: half reads, half read-modify-write", OpsPerSecond, Bound::None),
+    row(Serve, BESIDE, "reads-beside", "reads/s", OpsPerSecond, Bound::Access(1)),
+    row(
+        Serve,
+        BESIDE,
+        "reads-beside-p999",
+        "p99.9 of reads, run-queue wait out",
+        Microseconds,
+        Bound::None,
+    ),
+    row(Commit, LIFE, "queue", "insert at the end, take the head, os", OpsPerSecond, Bound::Write),
+    row(
+        Serve,
+        LIFE,
+        "drop-tenth",
+        "drop of a tenth, by partitions, durable",
+        EntitiesPerSecond,
+        Bound::None,
+    ),
+    row(
+        Serve,
+        LIFE,
+        "open-closed",
+        "open after close, to the first read",
+        Milliseconds,
+        Bound::None,
+    ),
+    row(
+        Serve,
+        LIFE,
+        "open-killed",
+        "open after kill, to the first read",
+        Milliseconds,
+        Bound::None,
+    ),
+    row(Cold, COLD, "cold-get-hit", "get, hit", OpsPerSecond, Bound::RandomRead(1)),
+    row(Cold, COLD, "cold-get-hit-2", "get, hit, 2 threads", OpsPerSecond, Bound::RandomRead(2)),
+    row(Cold, COLD, "cold-get-miss", "get, miss", OpsPerSecond, Bound::Access(1)),
+    row(Cold, COLD, "cold-range-100", "row range of 100", EntitiesPerSecond, Bound::None),
+    row(Cold, COLD, "cold-scan", "full scan", EntitiesPerSecond, Bound::None),
+    both(row(Serve, SPACE, "disk", "disk at rest, plain", BytesPerEntity, Bound::None)),
+    both(row(
+        Compressed,
+        SPACE,
+        "disk-compressed",
+        "disk at rest, compressed",
+        BytesPerEntity,
+        Bound::Entropy,
+    )),
+    row(
+        Amplification,
+        SPACE,
+        "amplification",
+        "writes of a random fill, 1 KiB payload",
+        Times,
+        Bound::Once,
+    ),
+    row(Amplification, SPACE, "fill-payload", "… and its speed", OpsPerSecond, Bound::Write),
+    row(
+        Amplification,
+        SPACE,
+        "disk-payload",
+        "… and its disk, settled, for a byte of user data",
+        Times,
+        Bound::Once,
+    ),
+    row(Compressed, REST, "compressed-get-hit", "get, hit, owned", OpsPerSecond, Bound::Access(1)),
+    row(Compressed, REST, "compressed-get-miss", "get, miss", OpsPerSecond, Bound::Access(1)),
+    row(
+        Compressed,
+        REST,
+        "compressed-range-100",
+        "row range of 100",
+        EntitiesPerSecond,
+        Bound::Decompress,
+    ),
+    row(Compressed, REST, "compressed-scan", "full scan", EntitiesPerSecond, Bound::Decompress),
+    row(
+        Compressed,
+        REST,
+        "compressed-filter-1",
+        "filter, 1 % match",
+        EntitiesPerSecond,
+        Bound::Decompress,
+    ),
+    row(Growth, GROWTH, "growth-load", "bulk load, random", EntitiesPerSecond, Bound::Write),
+    row(Growth, GROWTH, "growth-get-hit", "get, hit", OpsPerSecond, Bound::Access(1)),
+    row(Growth, GROWTH, "growth-get-miss", "get, miss", OpsPerSecond, Bound::Access(1)),
+    row(Growth, GROWTH, "growth-range-100", "row range of 100", EntitiesPerSecond, Bound::Memory),
+    row(Growth, GROWTH, "growth-merge", "merge of one property, os", OpsPerSecond, Bound::Write),
+    row(Flights, REAL, "flights-load", "bulk load, random", EntitiesPerSecond, Bound::Write),
+    row(Flights, REAL, "flights-disk", "disk at rest, plain", BytesPerEntity, Bound::None),
+    row(Flights, REAL, "flights-get-hit", "get, hit", OpsPerSecond, Bound::Access(1)),
+    row(Flights, REAL, "flights-scan", "full scan", EntitiesPerSecond, Bound::Memory),
+    row(Flights, REAL, "flights-filter-1", "filter, 1 % match", EntitiesPerSecond, Bound::Memory),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_references_resolve() {
+        let mut names: Vec<_> = ROWS.iter().map(|row| row.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ROWS.len());
+        assert!(ROWS.iter().filter_map(|row| row.beside).all(|name| find(name).is_some()));
+        assert!(ROWS.iter().all(|row| row.session != Session::ColdLoad));
+    }
+}

@@ -1,0 +1,146 @@
+//! The run: one child process after the other, their lines collected in a file.
+//!
+//! Invariants
+//! * a child that fails, or takes too long, costs its own rows only, and they say so;
+//! * nothing is kept of a database once its child has ended.
+//!
+//! Not here: what children do (`workloads/`), in which order (`plan.rs`).
+
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use crate::cgroup::Group;
+use crate::limits;
+use crate::plan::{self, Form, Selection, Step};
+use crate::process::{drop_cached, in_memory};
+use crate::results::{Appender, Line, Results};
+use crate::workloads::Spec;
+
+/// Measures what is missing in the file of lines in `dir`, and returns all of it.
+pub fn run(form: &Form, selection: &Selection, dir: &Path) -> io::Result<Results> {
+    fs::create_dir_all(dir)?;
+    if let Some(name) = in_memory(dir) {
+        let problem = format!("{} is on {name}: a database belongs on a disk", dir.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    }
+    let lines = dir.join("results.jsonl");
+    let mut results = Results::read(&lines)?;
+    let mut appender = Appender::open(&lines)?;
+    let mut add = |results: &mut Results, line: Line| {
+        let appended = appender.append(&line);
+        results.add(line);
+        appended
+    };
+    let databases = dir.join("databases");
+    if !results.limits.contains_key(form.name) {
+        eprintln!("limits of the machine");
+        fs::create_dir_all(&databases)?;
+        let limits = limits::measure(&databases, form.time.min(Duration::from_secs(1)))?;
+        add(&mut results, Line::Limits { form: form.name.to_owned(), limits })?;
+    }
+    let steps = plan::steps(form, selection, &databases, &results);
+    let (count, start) = (steps.len(), Instant::now());
+    for (number, step) in steps.into_iter().enumerate() {
+        let spec = &step.spec;
+        eprintln!(
+            "[{}/{count}, {:.0} s] {:?}, {} {}, {} entities, repetition {}: {} rows",
+            number + 1,
+            start.elapsed().as_secs_f64(),
+            spec.session,
+            spec.engine.name(),
+            plan::encoding_name(spec.encoding),
+            spec.entities,
+            spec.repetition + 1,
+            spec.rows.len(),
+        );
+        drop(fs::remove_dir_all(&databases));
+        fs::create_dir_all(&databases)?;
+        let mut missing = spec.rows.clone();
+        let done = carry_out(&step, form.child_time, |line| {
+            if let Line::Figure { key, .. } | Line::Unsupported { key } = &line {
+                missing.retain(|row| *row != key.row);
+            }
+            add(&mut results, line)
+        })?;
+        if let Err(why) = done {
+            eprintln!("    FAILED: {why}");
+            for row in missing {
+                let line = Line::Failed { key: spec.key(&row), why: why.clone() };
+                add(&mut results, line)?;
+            }
+        }
+    }
+    drop(fs::remove_dir_all(&databases));
+    Ok(results)
+}
+
+/// Runs the children of a step. The inner error is theirs, the outer one ours.
+fn carry_out(
+    step: &Step,
+    time: Duration,
+    mut with: impl FnMut(Line) -> io::Result<()>,
+) -> io::Result<Result<(), String>> {
+    let Some(bytes) = step.limit_bytes else { return child(&step.spec, time, &mut with) };
+    if let Err(why) = child(&plan::load_before(&step.spec), time, &mut with)? {
+        return Ok(Err(why));
+    }
+    let group = Group::new(&format!("rowstone-compare-{}", std::process::id()), bytes);
+    match &group {
+        Ok(_) => eprintln!("    memory limited to {} MiB", bytes >> 20),
+        Err(error) => eprintln!("    the memory limit is NOT enforced: {error}"),
+    }
+    drop_cached(&step.spec.dir);
+    let cgroup = group.as_ref().ok().map(|group| group.dir().to_owned());
+    child(&Spec { cgroup, ..step.spec.clone() }, time, &mut with)
+}
+
+fn child(
+    spec: &Spec,
+    time: Duration,
+    with: &mut dyn FnMut(Line) -> io::Result<()>,
+) -> io::Result<Result<(), String>> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .arg("child")
+        .arg(serde_json::to_string(spec)?)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let lines = lines_of(&mut child);
+    let deadline = Instant::now() + time;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match lines.recv_timeout(left) {
+            Ok(line) => match serde_json::from_str(&line) {
+                Ok(line) => with(line)?,
+                // Engines may print, too.
+                Err(_) => eprintln!("    {line}"),
+            },
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                child.kill()?;
+                child.wait()?;
+                return Ok(Err(format!("stopped after {} s", time.as_secs())));
+            }
+        }
+    }
+    let status = child.wait()?;
+    Ok(if status.success() { Ok(()) } else { Err(format!("the child ended with {status}")) })
+}
+
+/// The lines of the child's output, as they come; the end of the channel is the end of the child.
+fn lines_of(child: &mut Child) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    let output = child.stdout.take().expect("it is piped");
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}

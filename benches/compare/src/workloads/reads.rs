@@ -1,0 +1,142 @@
+//! Rows that only read: points, ranges, scans, filters.
+
+use rowstone::Rng;
+
+use super::Bench;
+use crate::measure::{Hand, Pace, Timing, run, run_threads};
+use crate::oracle::Oracle;
+use crate::reading::{Digest, Key};
+use crate::store::{Found, Store};
+
+type Read = fn(&dyn Store, &Key) -> Option<Digest>;
+
+/// A key to read, and its number.
+struct Point {
+    number: u64,
+    key: Key,
+}
+
+/// Which keys points are read at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    Hit,
+    Miss,
+}
+
+/// Random points by `threads` threads, each entity equally likely.
+pub fn points(
+    bench: &mut Bench<'_>,
+    row: &str,
+    store: &dyn Store,
+    oracle: &Oracle,
+    keys: Keys,
+    threads: u64,
+) {
+    bench.row(row, store, false, |bench| {
+        read_points(bench, store, oracle, keys, threads, |s, k| s.get(k))
+    });
+}
+
+/// Points read in place, where the engine can.
+pub fn views(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
+    bench.row(row, store, false, |bench| {
+        read_points(bench, store, oracle, Keys::Hit, 1, |s, k| s.get_view(k))
+    });
+}
+
+fn read_points(
+    bench: &Bench<'_>,
+    store: &dyn Store,
+    oracle: &Oracle,
+    keys: Keys,
+    threads: u64,
+    read: Read,
+) -> Timing {
+    let hand = |thread: u64| {
+        let mut rng = Rng::from_seed(bench.spec.seed ^ 0x70 ^ thread << 32);
+        Hand {
+            make: Box::new(move |count| {
+                let point = |()| {
+                    let number = rng.below(oracle.count);
+                    let key = match keys {
+                        Keys::Hit => oracle.data.key(number),
+                        Keys::Miss => oracle.data.missing_key(number),
+                    };
+                    Point { number, key }
+                };
+                std::iter::repeat_n((), count).map(point).collect()
+            }),
+            act: Box::new(move |point: &Point| Found::one(read(store, &point.key))),
+            check: Box::new(move |points: &[Point], found| {
+                let mut expected = Found::default();
+                if keys == Keys::Hit {
+                    points
+                        .iter()
+                        .for_each(|point| expected.add(Found::one(oracle.digest(point.number))));
+                }
+                assert_eq!(found, expected, "points");
+            }),
+        }
+    };
+    if threads == 1 {
+        run(hand(0), Pace::FAST, bench.budget())
+    } else {
+        let pace = Pace { chunk: 32_768, ..Pace::FAST };
+        run_threads((0..threads).map(hand).collect(), pace, bench.budget())
+    }
+}
+
+/// Ranges of 100 rows from random keys on; near the end of a partition they are shorter.
+pub fn ranges(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
+    bench.row(row, store, false, |bench| {
+        let mut rng = Rng::from_seed(bench.spec.seed ^ 0x72);
+        let hand = Hand {
+            make: Box::new(move |count| {
+                let numbers = std::iter::repeat_with(|| rng.below(oracle.count)).take(count);
+                numbers.map(|number| Point { number, key: oracle.data.key(number) }).collect()
+            }),
+            act: Box::new(|point: &Point| store.range(&point.key, 100)),
+            check: Box::new(|points: &[Point], found| {
+                let mut expected = Found::default();
+                points.iter().for_each(|point| expected.add(oracle.range(point.number, 100)));
+                assert_eq!(found, expected, "ranges");
+            }),
+        };
+        run(hand, Pace { chunk: 512, ..Pace::USUAL }, bench.budget())
+    });
+}
+
+/// Full scans, one after the other.
+pub fn scans(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
+    bench.row(row, store, false, |bench| {
+        let expected = oracle.all();
+        repeated(bench, expected, || store.scan())
+    });
+}
+
+/// Filters over all entities that so many thousandths of them meet. The rate is of entities looked at.
+pub fn filters(
+    bench: &mut Bench<'_>,
+    row: &str,
+    store: &dyn Store,
+    oracle: &Oracle,
+    thousandths: u64,
+) {
+    bench.row(row, store, false, |bench| {
+        let limit = oracle.data.temperature_below(thousandths);
+        let expected = oracle.below(limit);
+        let timing = repeated(bench, expected, || store.filter(limit));
+        Timing { entities: timing.ops * oracle.all().entities, ..timing }
+    });
+}
+
+fn repeated(bench: &Bench<'_>, expected: Found, act: impl Fn() -> Found + Send + Sync) -> Timing {
+    // Once unmeasured and once at least measured.
+    assert_eq!(act(), expected, "a scan");
+    let hand = Hand {
+        make: Box::new(|_| vec![()]),
+        act: Box::new(|()| act()),
+        check: Box::new(|_, found| assert_eq!(found, expected, "a scan")),
+    };
+    run(hand, Pace::SLOW, bench.budget())
+}

@@ -1,0 +1,160 @@
+//! What each session does, in which order.
+
+use super::reads::{self, Keys};
+use super::{Bench, Emit, Spec, fill, fresh, life, load_all, mixes, updates};
+use crate::flights;
+use crate::oracle::Oracle;
+use crate::process::disk_bytes;
+use crate::reading::Data;
+use crate::results::Figures;
+use crate::rows::Session;
+use crate::store::Store;
+
+/// The database that most rows share.
+const BASE: &str = "base";
+
+/// Runs the session of `spec`, and hands every figure to `emit`.
+pub fn run(spec: &Spec, emit: &mut Emit<'_>) {
+    let data = match spec.session {
+        Session::Amplification => Data::payload(spec.seed),
+        Session::Flights => {
+            let path = spec.csv.as_deref().expect("the file of flights is told");
+            Data::real(spec.seed, flights::read(path).expect("flights can be read"))
+        }
+        _ => Data::telemetry(spec.seed),
+    };
+    let mut bench = Bench::new(spec, data, emit);
+    match spec.session {
+        Session::Load => fresh::loads(&mut bench),
+        Session::Commit => {
+            fresh::commits(&mut bench);
+            fresh::inserts(&mut bench);
+            fresh::queue(&mut bench);
+        }
+        Session::Serve => serve(&mut bench),
+        Session::ColdLoad => {
+            let store = spec.open(BASE);
+            load_all(spec, &bench.data, &*store, spec.entities);
+            store.settle();
+            store.close();
+        }
+        Session::Cold => cold(&mut bench),
+        Session::Amplification => fill::amplification(&mut bench),
+        Session::Compressed => compressed(&mut bench),
+        Session::Growth => growth(&mut bench),
+        Session::Flights => real(&mut bench),
+    }
+}
+
+/// A database with all entities, loaded in random order, and what is in it.
+fn loaded(bench: &mut Bench<'_>, row: Option<&str>) -> (Box<dyn Store>, Oracle) {
+    let oracle = Oracle::new(&bench.data, bench.spec.entities);
+    bench.begin();
+    let store = bench.spec.open(BASE);
+    let load = |bench: &Bench<'_>| load_all(bench.spec, &bench.data, &*store, bench.spec.entities);
+    match row {
+        Some(row) if bench.wants(row) => bench.row(row, &*store, true, load),
+        _ => drop(load(bench)),
+    }
+    store.settle();
+    (store, oracle)
+}
+
+fn serve(bench: &mut Bench<'_>) {
+    let (owned, mut oracle) = loaded(bench, None);
+    let store = &*owned;
+    assert_eq!(store.scan(), oracle.all(), "what was loaded is not what is there");
+    reads::points(bench, "get-hit", store, &oracle, Keys::Hit, 1);
+    reads::points(bench, "get-hit-2", store, &oracle, Keys::Hit, 2);
+    reads::views(bench, "get-view", store, &oracle);
+    reads::points(bench, "get-miss", store, &oracle, Keys::Miss, 1);
+    reads::points(bench, "get-miss-2", store, &oracle, Keys::Miss, 2);
+    reads::ranges(bench, "range-100", store, &oracle);
+    reads::scans(bench, "scan", store, &oracle);
+    reads::filters(bench, "filter-0.1", store, &oracle, 1);
+    reads::filters(bench, "filter-1", store, &oracle, 10);
+    reads::filters(bench, "filter-50", store, &oracle, 500);
+    updates::refused(bench, "insert-refused", store, &oracle);
+    store.compact();
+    disk(bench, "disk", store);
+    reads::points(bench, "get-hit-compacted", store, &oracle, Keys::Hit, 1);
+    reads::points(bench, "get-miss-compacted", store, &oracle, Keys::Miss, 1);
+    reads::scans(bench, "scan-compacted", store, &oracle);
+    reads::filters(bench, "filter-0.1-compacted", store, &oracle, 1);
+    updates::replaces(bench, "replace", store, &mut oracle);
+    updates::merges(bench, "merge", store, &mut oracle);
+    mixes::ycsb(bench, store, &mut oracle);
+    mixes::reads_beside(bench, store, &oracle);
+    life::drop_tenth(bench, store, &mut oracle);
+    life::open_again(bench, BASE, owned, &mut oracle);
+}
+
+fn disk(bench: &mut Bench<'_>, row: &str, store: &dyn Store) {
+    if !bench.wants(row) {
+        return;
+    }
+    store.sync();
+    store.settle();
+    let bytes = disk_bytes(&bench.spec.dir.join(BASE));
+    let entities = bench.spec.entities;
+    bench.emit(
+        row,
+        Figures {
+            value: bytes as f64 / entities as f64,
+            entities,
+            disk_bytes: Some(bytes),
+            raw_bytes_each: bench.raw_bytes_each,
+            ..Figures::default()
+        },
+    );
+}
+
+fn compressed(bench: &mut Bench<'_>) {
+    let (store, oracle) = loaded(bench, None);
+    let reader = &*store;
+    reader.compact();
+    disk(bench, "disk-compressed", reader);
+    assert_eq!(reader.scan(), oracle.all(), "what was loaded is not what is there");
+    reads::points(bench, "compressed-get-hit", reader, &oracle, Keys::Hit, 1);
+    reads::points(bench, "compressed-get-miss", reader, &oracle, Keys::Miss, 1);
+    reads::ranges(bench, "compressed-range-100", reader, &oracle);
+    reads::scans(bench, "compressed-scan", reader, &oracle);
+    reads::filters(bench, "compressed-filter-1", reader, &oracle, 10);
+    store.close();
+}
+
+/// The database was loaded by another process, and the system was told to forget it.
+fn cold(bench: &mut Bench<'_>) {
+    let oracle = Oracle::new(&bench.data, bench.spec.entities);
+    bench.begin();
+    let store = bench.spec.open(BASE);
+    let reader = &*store;
+    reads::points(bench, "cold-get-hit", reader, &oracle, Keys::Hit, 1);
+    reads::points(bench, "cold-get-hit-2", reader, &oracle, Keys::Hit, 2);
+    reads::points(bench, "cold-get-miss", reader, &oracle, Keys::Miss, 1);
+    reads::ranges(bench, "cold-range-100", reader, &oracle);
+    reads::scans(bench, "cold-scan", reader, &oracle);
+    store.close();
+}
+
+fn growth(bench: &mut Bench<'_>) {
+    let (store, mut oracle) = loaded(bench, Some("growth-load"));
+    let reader = &*store;
+    reads::points(bench, "growth-get-hit", reader, &oracle, Keys::Hit, 1);
+    reads::points(bench, "growth-get-miss", reader, &oracle, Keys::Miss, 1);
+    reads::ranges(bench, "growth-range-100", reader, &oracle);
+    updates::merges(bench, "growth-merge", reader, &mut oracle);
+    store.close();
+}
+
+fn real(bench: &mut Bench<'_>) {
+    let (store, oracle) = loaded(bench, Some("flights-load"));
+    let reader = &*store;
+    assert_eq!(reader.scan(), oracle.all(), "what was loaded is not what is there");
+    reads::points(bench, "flights-get-hit", reader, &oracle, Keys::Hit, 1);
+    reads::scans(bench, "flights-scan", reader, &oracle);
+    reads::filters(bench, "flights-filter-1", reader, &oracle, 10);
+    reader.compact();
+    disk(bench, "flights-disk", reader);
+    store.close();
+}

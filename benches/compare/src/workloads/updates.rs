@@ -1,0 +1,132 @@
+//! Rows that change what is there: refused inserts, replaces with ETag, merges.
+
+use rowstone::Rng;
+
+use super::Bench;
+use crate::measure::{Hand, Pace, run};
+use crate::oracle::Oracle;
+use crate::reading::{Key, Reading};
+use crate::store::Durability::Os;
+use crate::store::{Found, Store};
+
+const PACE: Pace = Pace { chunk: 512, ..Pace::USUAL };
+
+/// A write to one entity, as its next revision.
+struct Change {
+    number: u64,
+    revision: u32,
+    reading: Reading,
+}
+
+struct Merge {
+    number: u64,
+    revision: u32,
+    key: Key,
+    temperature: f64,
+}
+
+/// Inserts of keys that exist: all are refused, and nothing changes.
+pub fn refused(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
+    bench.row(row, store, true, |bench| {
+        let mut rng = Rng::from_seed(bench.spec.seed ^ 0x69);
+        let hand = Hand {
+            make: Box::new(|count| {
+                let numbers = std::iter::repeat_with(|| rng.below(oracle.count)).take(count);
+                numbers.map(|number| oracle.data.reading(number)).collect()
+            }),
+            act: Box::new(|reading: &Reading| Found {
+                entities: u64::from(!store.insert(reading, Os)),
+                digest: 0,
+            }),
+            check: Box::new(|readings: &[Reading], found| {
+                assert_eq!(found.entities, readings.len() as u64, "the keys exist");
+            }),
+        };
+        run(hand, PACE, bench.budget())
+    });
+}
+
+/// Reads the version, then replaces the entity if it is still that one.
+pub fn replaces(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut Oracle) {
+    if !bench.wants(row) {
+        return;
+    }
+    let oracle = std::sync::Mutex::new(oracle);
+    bench.row(row, store, true, |bench| {
+        let mut rng = Rng::from_seed(bench.spec.seed ^ 0x65);
+        let hand = Hand {
+            make: Box::new(|count| {
+                let oracle = oracle.lock().expect("no panic");
+                let change = |number| {
+                    let revision = oracle.revision(number) + 1;
+                    Change { number, revision, reading: oracle.data.revised(number, revision) }
+                };
+                distinct(&mut rng, oracle.count, count).map(change).collect()
+            }),
+            act: Box::new(|change: &Change| {
+                let version = store.version(&change.reading.key).expect("it exists");
+                assert!(store.replace_if(&change.reading, version, Os), "nobody else writes");
+                Found { entities: 1, digest: 0 }
+            }),
+            check: Box::new(|changes: &[Change], _| {
+                let mut oracle = oracle.lock().expect("no panic");
+                let mut found = Found::default();
+                for change in changes {
+                    oracle.replaced(change.number, change.revision);
+                    found.add(Found::one(store.get(&change.reading.key)));
+                }
+                assert_eq!(found, sum(&oracle, changes.iter().map(|change| change.number)));
+            }),
+        };
+        run(hand, PACE, bench.budget())
+    });
+}
+
+/// Sets one property of entities, each equally likely.
+pub fn merges(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut Oracle) {
+    if !bench.wants(row) {
+        return;
+    }
+    let oracle = std::sync::Mutex::new(oracle);
+    bench.row(row, store, true, |bench| {
+        let mut rng = Rng::from_seed(bench.spec.seed ^ 0x6d);
+        let hand = Hand {
+            make: Box::new(|count| {
+                let oracle = oracle.lock().expect("no panic");
+                let merge = |number| {
+                    let revision = oracle.revision(number) + 1;
+                    let temperature = oracle.data.temperature(number, revision);
+                    Merge { number, revision, key: oracle.data.key(number), temperature }
+                };
+                distinct(&mut rng, oracle.count, count).map(merge).collect()
+            }),
+            act: Box::new(|merge: &Merge| {
+                assert!(store.merge(&merge.key, merge.temperature, Os), "it exists");
+                Found { entities: 1, digest: 0 }
+            }),
+            check: Box::new(|merges: &[Merge], _| {
+                let mut oracle = oracle.lock().expect("no panic");
+                let mut found = Found::default();
+                for merge in merges {
+                    oracle.merged(merge.number, merge.revision);
+                    found.add(Found::one(store.get(&merge.key)));
+                }
+                assert_eq!(found, sum(&oracle, merges.iter().map(|merge| merge.number)));
+            }),
+        };
+        run(hand, PACE, bench.budget())
+    });
+}
+
+/// Random numbers, none twice, so that each write of a chunk has a revision of its own.
+fn distinct(rng: &mut Rng, count: u64, wanted: usize) -> impl Iterator<Item = u64> {
+    let mut seen = std::collections::HashSet::new();
+    let wanted = wanted.min(count as usize / 2);
+    std::iter::repeat_with(move || rng.below(count)).filter(move |n| seen.insert(*n)).take(wanted)
+}
+
+fn sum(oracle: &Oracle, numbers: impl Iterator<Item = u64>) -> Found {
+    let mut found = Found::default();
+    numbers.for_each(|number| found.add(Found::one(oracle.digest(number))));
+    found
+}
