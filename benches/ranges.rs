@@ -7,8 +7,7 @@
 //! * `write-amplification`: ten memtables of 16 MiB (`TIMES` for another number) of raw bytes, rows of about 120 bytes, by
 //!   single upserts into an empty table: ascending, also by the bulk loader; uniform and zipfian (theta 0.99, hot keys
 //!   scattered) over half as many keys as upserts. Bytes written until background work is at rest, by the database's
-//!   counters and by the system's, of raw bytes: keys and rows as encoded, each upsert counted. `benches/compare` sets
-//!   RocksDB beside it;
+//!   counters and by the system's, of raw bytes: keys and rows as encoded, each upsert counted;
 //! * `commits-during-compaction`: durable inserts by one and by four threads, while another table is overwritten at random,
 //!   paced and as fast as it goes; in turns with appending and syncing 4 KiB of a file in the same directory;
 //! * `sustained`: single upserts of distinct small rows in random order, 20 million (quick: 2), then reads, beside the same

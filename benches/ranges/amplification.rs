@@ -1,9 +1,9 @@
-//! Write amplification: the loads, and how a database is driven through one. `benches/compare` drives a peer through the same.
+//! Write amplification: the loads, and how a database is driven through one.
 //!
 //! A load is single upserts, one thread, handed to the operating system one by one. Rows carry random bytes, so that no
 //! compression changes what is written.
 //!
-//! Not here: the peer.
+//! Not here: peers, which `benches/compare` sets beside rowstone with loads of its own.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

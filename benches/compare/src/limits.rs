@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rowstone::Rng;
+use rowstone::fs::{DiskFs, Fs};
 use serde::{Deserialize, Serialize};
 
 use crate::process::drop_cached;
@@ -19,6 +20,8 @@ use crate::reading::Data;
 /// Rates a second; sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
+    /// Processor, memory, system, file system.
+    pub machine: String,
     pub memory_read_bytes: f64,
     pub memory_copy_bytes: f64,
     /// Accesses, each to a line that the one before names, by one thread.
@@ -63,6 +66,7 @@ pub fn measure(dir: &Path, time: Duration) -> io::Result<Limits> {
     let [lz4_compress_bytes, lz4_decompress_bytes, zstd_compress_bytes, zstd_decompress_bytes] =
         compression(&json, &lz4, &zstd, time);
     Ok(Limits {
+        machine: machine(dir),
         memory_read_bytes,
         memory_copy_bytes,
         memory_accesses: accesses(time),
@@ -83,6 +87,24 @@ const SAMPLE: u64 = 10_000;
 const PAGE_BYTES: u64 = 4096;
 const FILE_BYTES: u64 = 256 << 20;
 const SYNCED_BYTES: u64 = 4 << 20;
+
+/// The machine in a line.
+fn machine(dir: &Path) -> String {
+    let field = |path: &str, name: &str| {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("");
+        value.trim_start_matches([' ', '\t', ':']).to_owned()
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let kilobytes = field("/proc/meminfo", "MemTotal:").replace(" kB", "");
+    let gigabytes = kilobytes.trim().parse::<f64>().unwrap_or(0.0) / (1 << 20) as f64;
+    format!(
+        "{}, {processors} processors, {gigabytes:.0} GiB of memory, Linux {}, {}",
+        field("/proc/cpuinfo", "model name"),
+        field("/proc/sys/kernel/osrelease", ""),
+        DiskFs::new().kind(dir),
+    )
+}
 
 /// Raw entities one behind the other.
 fn json() -> Vec<u8> {
@@ -181,7 +203,7 @@ fn random_reads(dir: &Path, time: Duration, threads: u64) -> io::Result<f64> {
     drop_cached(dir);
     let file = File::open(dir.join("limit.sequential"))?;
     // Pages around the one asked for are not read with it.
-    drop(rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random));
+    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
     let pages = file.metadata()?.len() / PAGE_BYTES;
     let read = AtomicU64::new(0);
     let start = Instant::now();

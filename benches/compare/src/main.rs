@@ -3,6 +3,10 @@
 //! README.md beside it says how to run it, and how each engine is set up.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock, files and processes")]
+#![cfg_attr(
+    not(any(feature = "rocksdb", feature = "fjall", feature = "lmdb", feature = "redb")),
+    expect(dead_code, reason = "only key-value stores encode entities")
+)]
 
 mod cgroup;
 mod choose;
@@ -30,6 +34,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::engines::Engine;
 use crate::plan::{Form, Selection};
+use crate::reading::Data;
 use crate::results::{Line, Results};
 use crate::workloads::Spec;
 
@@ -121,12 +126,9 @@ fn measure(run: Run) -> io::Result<()> {
     for engine in left_out {
         eprintln!("{} is left out: this program was built without it", engine.name());
     }
-    let selection = Selection {
-        word: run.only,
-        engines: built,
-        csv: run.csv.unwrap_or_else(|| PathBuf::from(sample)),
-        seed: run.seed,
-    };
+    let csv = run.csv.unwrap_or_else(|| PathBuf::from(sample));
+    let flights = Data::real(run.seed, flights::read(&csv)?).rows().unwrap_or(0);
+    let selection = Selection { word: run.only, engines: built, csv, flights, seed: run.seed };
     let results = run::run(&form, &selection, &run.dir)?;
     report::write(&results, &run.dir)
 }

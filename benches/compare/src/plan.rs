@@ -14,7 +14,7 @@ use crate::store::Encoding;
 use crate::workloads::Spec;
 
 /// About what a reading takes raw.
-const RAW_BYTES: u64 = 195;
+const RAW_BYTES: u64 = 210;
 const PAYLOAD_RAW_BYTES: u64 = 1_200;
 const MIB: u64 = 1 << 20;
 /// What a process takes beside its data: code, threads, the harness.
@@ -44,6 +44,8 @@ pub struct Selection {
     pub word: String,
     pub engines: Vec<Engine>,
     pub csv: PathBuf,
+    /// Rows in it.
+    pub flights: u64,
     pub seed: u64,
 }
 
@@ -103,8 +105,9 @@ impl Form {
         }
     }
 
-    fn sizes_of(&self, session: Session) -> Vec<u64> {
+    fn sizes_of(&self, session: Session, selection: &Selection) -> Vec<u64> {
         match session {
+            Session::Flights => vec![selection.flights],
             Session::Cold | Session::ColdLoad => vec![self.cold_entities],
             Session::Amplification => vec![self.payload_entities],
             Session::Growth => self.sizes.clone(),
@@ -129,7 +132,7 @@ pub fn steps(form: &Form, selection: &Selection, dir: &Path, results: &Results) 
     let mut steps = Vec::new();
     for repetition in 0..form.repetitions {
         for session in SESSIONS {
-            for entities in form.sizes_of(session) {
+            for entities in form.sizes_of(session, selection) {
                 if entities > REPEATED_MAX && repetition > 0 {
                     continue;
                 }

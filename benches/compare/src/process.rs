@@ -63,7 +63,7 @@ pub fn drop_cached(dir: &Path) {
             drop_cached(&path);
         } else if let Ok(file) = fs::File::open(&path) {
             drop(file.sync_all());
-            drop(rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed));
+            let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
         }
     }
 }

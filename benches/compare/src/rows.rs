@@ -316,6 +316,7 @@ pub static ROWS: &[Row] = &[
         Microseconds,
         Bound::None,
     ),
+    row(Serve, LIFE, "delete", "single deletes, random, os", OpsPerSecond, Bound::Write),
     row(Commit, LIFE, "queue", "insert at the end, take the head, os", OpsPerSecond, Bound::Write),
     row(
         Serve,

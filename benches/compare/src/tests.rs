@@ -17,10 +17,10 @@ fn every_row(engine: Engine, encoding: Encoding) {
         std::process::id()
     ));
     let selection = Selection {
-        // The rows that start this program once more need its own `main`, which a test does not have.
         word: String::new(),
         engines: vec![engine],
         csv: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/data/flights.csv.gz"),
+        flights: 2_000,
         seed: 1,
     };
     let mut results = Results::default();
@@ -28,6 +28,7 @@ fn every_row(engine: Engine, encoding: Encoding) {
         if spec.encoding != encoding {
             continue;
         }
+        // It starts this program once more, and a test has another `main`.
         spec.rows.retain(|row| row != "open-killed");
         drop(std::fs::remove_dir_all(&dir));
         if spec.session == Session::Cold {

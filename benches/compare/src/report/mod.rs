@@ -1,20 +1,143 @@
-//! What a run came to.
+//! What a run came to: a table on the terminal, a page, a Markdown table, all from the lines alone.
+//!
+//! Not here: what the lines mean (`results.rs`).
 
-use std::io;
+mod chart;
+mod html;
+mod markdown;
+mod summary;
+mod text;
+
+use std::fs;
+use std::io::{self, Write};
 use std::path::Path;
 
-use crate::results::Results;
+use serde_json::json;
 
-pub fn write(results: &Results, _dir: &Path) -> io::Result<()> {
-    for (key, figures) in &results.figures {
-        println!(
-            "{} {} {:?} {}: {:.1}",
-            key.row,
-            key.engine.name(),
-            key.encoding,
-            key.entities,
-            figures.value
+use crate::engines::Engine;
+use crate::results::Results;
+use summary::{Entry, entries};
+
+/// Prints the tables of all forms measured, and writes `report.html`, `report.md` and `report.json` into `dir`.
+pub fn write(results: &Results, dir: &Path) -> io::Result<()> {
+    let mut forms: Vec<&str> = results.limits.keys().map(String::as_str).collect();
+    forms.extend(results.figures.keys().map(|key| &*key.form));
+    forms.sort_unstable();
+    forms.dedup();
+    let tables: Vec<(&str, Vec<Entry>)> =
+        forms.into_iter().map(|form| (form, entries(results, form))).collect();
+    let mut output = io::stdout().lock();
+    for (form, entries) in &tables {
+        write!(output, "{}", text::table(form, entries, results.limits.get(*form)))?;
+    }
+    fs::write(dir.join("report.html"), html::page(&tables, results))?;
+    fs::write(dir.join("report.md"), markdown::document(&tables, results))?;
+    fs::write(dir.join("report.json"), summary_json(&tables, results)?)?;
+    writeln!(output, "\nwritten: report.html, report.md and report.json in {}", dir.display())
+}
+
+fn summary_json(tables: &[(&str, Vec<Entry>)], results: &Results) -> io::Result<Vec<u8>> {
+    let rows = tables.iter().flat_map(|(form, entries)| {
+        entries.iter().map(move |entry| {
+            let cells = entry.cells.iter().map(|cell| {
+                json!({
+                    "engine": cell.side.engine,
+                    "encoding": cell.side.encoding,
+                    "value": cell.value,
+                    "low": cell.low,
+                    "high": cell.high,
+                    "repetitions": cell.repetitions,
+                    "latency": cell.latency,
+                    "cpu_micros_each": cell.cpu_micros_each,
+                    "peak_bytes": cell.peak_bytes,
+                    "anonymous_bytes": cell.anonymous_bytes,
+                    "written_times": cell.written_times,
+                    "disk_bytes": cell.disk_bytes,
+                    "note": cell.note,
+                })
+            });
+            json!({
+                "form": form,
+                "row": entry.row.name,
+                "group": entry.row.group,
+                "title": entry.title(),
+                "unit": entry.row.unit.text(),
+                "entities": entry.entities,
+                "best": entry.best.as_ref().map(|cell| cell.side.name()),
+                "ratio": entry.ratio,
+                "limit": entry.limit.as_ref().map(|limit| json!({
+                    "what": limit.what, "value": limit.value, "share": limit.share,
+                })),
+                "cells": cells.collect::<Vec<_>>(),
+            })
+        })
+    });
+    let rows: Vec<_> = rows.collect();
+    let all = json!({ "limits": results.limits, "rows": rows });
+    Ok(serde_json::to_vec_pretty(&all)?)
+}
+
+/// The engines that any figure is of, in their order.
+fn engines(entries: &[Entry]) -> Vec<Engine> {
+    let is_there = |engine: &Engine| entries.iter().any(|entry| entry.of_engine(*engine).is_some());
+    Engine::ALL.into_iter().filter(is_there).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two repetitions of rowstone, two encodings of a peer, a row where less is better, and a failure.
+    const LINES: &str = include_str!("canned.jsonl");
+
+    fn quick() -> (Results, Vec<Entry>) {
+        let results = Results::parse(LINES);
+        let entries = entries(&results, "quick");
+        (results, entries)
+    }
+
+    #[test]
+    fn the_best_peer_decides_the_ratio() {
+        let (_, entries) = quick();
+        let of = |name: &str| entries.iter().find(|entry| entry.row.name == name).expect("a row");
+        let hit = of("get-hit");
+        assert_eq!(hit.ours.as_ref().map(|ours| (ours.value, ours.low)), Some((150.0, 100.0)));
+        assert_eq!(hit.best.as_ref().map(|best| best.side.name()), Some("lmdb binary".to_owned()));
+        assert_eq!((hit.ratio, hit.is_behind()), (Some(0.5), true));
+        let disk = of("disk");
+        assert_eq!((disk.ratio, disk.is_behind()), (Some(2.0), false), "less is better");
+        let tickets = of("tickets-16");
+        assert_eq!(tickets.ratio, Some(8.0), "beside the peer's threads");
+        assert_eq!(of("scan").failed.len(), 1);
+        assert!(of("scan").ratio.is_none());
+    }
+
+    #[test]
+    fn limits_stand_beside_their_rows() {
+        let (_, entries) = quick();
+        let tickets = entries.iter().find(|entry| entry.row.name == "tickets-16").expect("a row");
+        let limit = tickets.limit.as_ref().expect("limits were measured");
+        assert_eq!((limit.value, limit.share), (1_600.0, 0.5));
+    }
+
+    #[test]
+    fn reports_say_who_is_behind_and_what_failed() {
+        let (results, entries) = quick();
+        let text = text::table("quick", &entries, results.limits.get("quick"));
+        let line = |word: &str| text.lines().find(|line| line.contains(word)).expect("a line");
+        assert!(line("get, hit, owned ").contains("BEHIND"), "{text}");
+        assert!(!line("disk at rest").contains("BEHIND"));
+        assert!(text.contains("FAILED") && text.contains("killed by a test"));
+        let tables = [("quick", entries)];
+        let page = html::page(&tables, &results);
+        assert!(
+            page.contains("<svg") && page.contains("BEHIND") && page.contains("killed by a test")
+        );
+        assert!(!page.contains("<script") && !page.contains("http://") && !page.contains("src="));
+        let document = markdown::document(&tables, &results);
+        assert!(
+            document.contains("| get, hit, owned |") && document.contains("**0.50**"),
+            "{document}"
         );
     }
-    Ok(())
 }

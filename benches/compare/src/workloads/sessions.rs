@@ -85,6 +85,7 @@ fn serve(bench: &mut Bench<'_>) {
     updates::merges(bench, "merge", store, &mut oracle);
     mixes::ycsb(bench, store, &mut oracle);
     mixes::reads_beside(bench, store, &oracle);
+    updates::deletes(bench, "delete", store, &mut oracle);
     life::drop_tenth(bench, store, &mut oracle);
     life::open_again(bench, BASE, owned, &mut oracle);
 }

@@ -3,7 +3,8 @@
 use rowstone::Rng;
 
 use super::Bench;
-use crate::measure::{Hand, Pace, run};
+use crate::choose::Permutation;
+use crate::measure::{Budget, Hand, Pace, run};
 use crate::oracle::Oracle;
 use crate::reading::{Key, Reading};
 use crate::store::Durability::Os;
@@ -115,6 +116,42 @@ pub fn merges(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut 
             }),
         };
         run(hand, PACE, bench.budget())
+    });
+}
+
+/// Deletes entities one by one, each equally likely.
+pub fn deletes(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut Oracle) {
+    if !bench.wants(row) {
+        return;
+    }
+    let count = bench.spec.entities;
+    // At most a quarter: what comes after needs the rest.
+    let budget = Budget { ops: count / 4, ..bench.budget() };
+    let order = Permutation::new(bench.spec.seed ^ 0x64, count);
+    let oracle = std::sync::Mutex::new(oracle);
+    bench.row(row, store, true, |_| {
+        let mut place = 0;
+        let hand = Hand {
+            make: Box::new(|wanted| {
+                let oracle = oracle.lock().expect("no panic");
+                let places = place..place + wanted as u64;
+                place = places.end;
+                let numbers = places.map(|place| order.at(place));
+                numbers.map(|number| (number, oracle.data.key(number))).collect()
+            }),
+            act: Box::new(|(_, key): &(u64, Key)| {
+                store.delete(key, Os);
+                Found { entities: 1, digest: 0 }
+            }),
+            check: Box::new(|deletes: &[(u64, Key)], _| {
+                let mut oracle = oracle.lock().expect("no panic");
+                for (number, key) in deletes {
+                    oracle.deleted(*number);
+                    assert_eq!(store.get(key), None, "it was deleted");
+                }
+            }),
+        };
+        run(hand, PACE, budget)
     });
 }
 

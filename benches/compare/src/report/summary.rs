@@ -1,0 +1,302 @@
+//! What the lines come to: for each row medians and spreads, the best peer, the ratio, the physical limit.
+//!
+//! Invariants
+//! * it depends on the lines alone, so that a report can be made anywhere, at any time;
+//! * a ratio above 1 means that rowstone is ahead, whichever way the row's unit points;
+//! * a row that failed is there, and says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::engines::Engine;
+use crate::limits::Limits;
+use crate::measure::Latency;
+use crate::results::{Figures, Key, Results};
+use crate::rows::{self, Bound, ROWS, Row, Unit};
+use crate::store::Encoding;
+
+/// An engine with one of its encodings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Side {
+    pub engine: Engine,
+    pub encoding: Encoding,
+}
+
+/// All repetitions of a row by one side.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    pub side: Side,
+    /// Medians over the repetitions, each by itself.
+    pub value: f64,
+    pub low: f64,
+    pub high: f64,
+    pub repetitions: usize,
+    pub latency: Option<Latency>,
+    pub cpu_micros_each: f64,
+    pub peak_bytes: f64,
+    pub anonymous_bytes: f64,
+    /// Bytes sent to storage for a raw byte.
+    pub written_times: f64,
+    pub disk_bytes: Option<f64>,
+    pub raw_bytes_each: f64,
+    pub note: Option<String>,
+}
+
+/// A row of the table.
+pub struct Entry {
+    pub row: &'static Row,
+    pub entities: u64,
+    pub cells: Vec<Cell>,
+    pub ours: Option<Cell>,
+    pub best: Option<Cell>,
+    /// How many times better than the best peer rowstone is.
+    pub ratio: Option<f64>,
+    pub limit: Option<Limit>,
+    pub failed: Vec<(Side, String)>,
+}
+
+/// A physical limit, and rowstone's share of it.
+pub struct Limit {
+    pub what: &'static str,
+    /// In the unit of the row.
+    pub value: f64,
+    pub share: f64,
+}
+
+/// The rows of one form, in the order of the table.
+pub fn entries(results: &Results, form: &str) -> Vec<Entry> {
+    let mut groups: BTreeMap<(&str, u64), BTreeMap<Side, Vec<&Figures>>> = BTreeMap::new();
+    for (key, figures) in results.figures.iter().filter(|(key, _)| key.form == form) {
+        let sides = groups.entry((&key.row, key.entities)).or_default();
+        sides.entry(side(key)).or_default().push(figures);
+    }
+    let failed: Vec<&Key> = results.failed.keys().filter(|key| key.form == form).collect();
+    let sizes_of = |row: &Row| -> BTreeSet<u64> {
+        let measured = groups.keys().filter(|(name, _)| *name == row.name).map(|(_, size)| *size);
+        measured
+            .chain(failed.iter().filter(|key| key.row == row.name).map(|key| key.entities))
+            .collect()
+    };
+    let cells_of = |name: &str, entities: u64| -> Vec<Cell> {
+        let sides = groups.get(&(name, entities));
+        sides.into_iter().flatten().map(|(side, figures)| Cell::of(*side, figures)).collect()
+    };
+    let mut entries = Vec::new();
+    for row in ROWS {
+        for entities in sizes_of(row) {
+            let cells = cells_of(row.name, entities);
+            let peers = row.beside.map_or_else(|| cells.clone(), |name| cells_of(name, entities));
+            let failures = results.failed.iter().filter(|(key, _)| {
+                key.form == form && key.row == row.name && key.entities == entities
+            });
+            let failed = failures.map(|(key, why)| (side(key), why.clone())).collect();
+            entries.push(Entry::of(row, entities, cells, &peers, failed, results.limits.get(form)));
+        }
+    }
+    entries
+}
+
+fn side(key: &Key) -> Side {
+    Side { engine: key.engine, encoding: key.encoding }
+}
+
+/// The middle one; of an even number, the mean of the two in the middle. Requires that there is one.
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
+}
+
+impl Cell {
+    fn of(side: Side, figures: &[&Figures]) -> Self {
+        let of = |value: fn(&Figures) -> f64| median(figures.iter().map(|figures| value(figures)));
+        let values = || figures.iter().map(|figures| figures.value);
+        let raw = |f: &Figures| f.raw_bytes_each * f.entities.max(f.ops).max(1) as f64;
+        let latencies: Vec<Latency> =
+            figures.iter().filter_map(|figures| figures.latency).collect();
+        let percentile = |value: fn(&Latency) -> u64| {
+            median(latencies.iter().map(|latency| value(latency) as f64)) as u64
+        };
+        let disks: Vec<f64> = figures
+            .iter()
+            .filter_map(|figures| figures.disk_bytes)
+            .map(|bytes| bytes as f64)
+            .collect();
+        Self {
+            side,
+            value: median(values()),
+            low: values().fold(f64::INFINITY, f64::min),
+            high: values().fold(f64::NEG_INFINITY, f64::max),
+            repetitions: figures.len(),
+            latency: (!latencies.is_empty()).then(|| Latency {
+                samples: latencies.iter().map(|latency| latency.samples).sum(),
+                p50: percentile(|latency| latency.p50),
+                p99: percentile(|latency| latency.p99),
+                p999: percentile(|latency| latency.p999),
+                max: percentile(|latency| latency.max),
+            }),
+            cpu_micros_each: of(|f| f.cpu_seconds * 1e6 / f.ops.max(1) as f64),
+            peak_bytes: of(|f| f.memory.peak_bytes as f64),
+            anonymous_bytes: of(|f| f.memory.anonymous_bytes as f64),
+            written_times: median(figures.iter().map(|f| f.written_bytes as f64 / raw(f).max(1.0))),
+            disk_bytes: (!disks.is_empty()).then(|| median(disks)),
+            raw_bytes_each: of(|f| f.raw_bytes_each),
+            note: figures.iter().find_map(|figures| figures.note.clone()),
+        }
+    }
+}
+
+impl Entry {
+    fn of(
+        row: &'static Row,
+        entities: u64,
+        cells: Vec<Cell>,
+        peers: &[Cell],
+        failed: Vec<(Side, String)>,
+        limits: Option<&Limits>,
+    ) -> Self {
+        let ours = cells.iter().find(|cell| cell.side.engine == Engine::Rowstone).cloned();
+        let order = |a: &&Cell, b: &&Cell| {
+            let ascending = a.value.total_cmp(&b.value);
+            if row.unit.higher_is_better() { ascending } else { ascending.reverse() }
+        };
+        let others = peers.iter().filter(|cell| cell.side.engine != Engine::Rowstone);
+        let best = others.max_by(order).cloned();
+        let ratio = ours.as_ref().zip(best.as_ref()).map(|(ours, best)| {
+            if row.unit.higher_is_better() {
+                ours.value / best.value
+            } else {
+                best.value / ours.value
+            }
+        });
+        let limit =
+            limits.zip(ours.as_ref()).and_then(|(limits, ours)| Limit::of(row, limits, ours));
+        Self { row, entities, cells, ours, best, ratio, limit, failed }
+    }
+
+    pub fn is_behind(&self) -> bool {
+        self.ratio.is_some_and(|ratio| ratio < 1.0)
+    }
+
+    /// The size is part of the title where it says what the row is about.
+    pub fn title(&self) -> String {
+        if self.row.session == rows::Session::Growth {
+            format!("{}, {} entities", self.row.title, count(self.entities as f64))
+        } else {
+            self.row.title.to_owned()
+        }
+    }
+
+    /// The best of an engine's encodings.
+    pub fn of_engine(&self, engine: Engine) -> Option<&Cell> {
+        let cells = self.cells.iter().filter(|cell| cell.side.engine == engine);
+        if self.row.unit.higher_is_better() {
+            cells.max_by(|a, b| a.value.total_cmp(&b.value))
+        } else {
+            cells.min_by(|a, b| a.value.total_cmp(&b.value))
+        }
+    }
+}
+
+impl Limit {
+    fn of(row: &Row, limits: &Limits, ours: &Cell) -> Option<Self> {
+        let entities = |bytes: f64| bytes / ours.raw_bytes_each;
+        let (what, value) = match row.bound {
+            Bound::Write => ("sequential write", entities(limits.write_bytes)),
+            Bound::Sync(1) => ("a sync each", limits.syncs[0]),
+            Bound::Sync(commits) => ("a sync for all", limits.syncs[0] * commits as f64),
+            Bound::Access(threads) => {
+                ("a memory access each", limits.memory_accesses * threads as f64)
+            }
+            Bound::Memory => ("memory bandwidth", entities(limits.memory_read_bytes)),
+            Bound::RandomRead(threads) => {
+                ("a random page each", limits.random_reads[usize::from(threads > 1)])
+            }
+            Bound::Decompress => ("zstd decoding", entities(limits.zstd_decompress_bytes)),
+            Bound::Once => ("each byte once", 1.0),
+            Bound::Entropy => ("zstd, all in one", limits.zstd_entity_bytes),
+            Bound::None => return None,
+        };
+        let share =
+            if row.unit.higher_is_better() { ours.value / value } else { value / ours.value };
+        Some(Self { what, value, share })
+    }
+}
+
+impl Side {
+    pub fn name(self) -> String {
+        match self.encoding {
+            Encoding::Native => self.engine.name().to_owned(),
+            other => format!("{} {}", self.engine.name(), crate::plan::encoding_name(other)),
+        }
+    }
+}
+
+/// A number for people: three significant digits at least, with separators.
+pub fn count(value: f64) -> String {
+    let decimals = match value.abs() {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.decimals$}");
+    let (whole, fraction) = text.split_once('.').map_or((&*text, ""), |(w, f)| (w, f));
+    let digits = whole.trim_start_matches('-');
+    let mut grouped = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    let sign = if whole.starts_with('-') { "-" } else { "" };
+    let dot = if fraction.is_empty() { "" } else { "." };
+    format!("{sign}{grouped}{dot}{fraction}")
+}
+
+/// A figure in its unit.
+pub fn with_unit(value: f64, unit: Unit) -> String {
+    format!("{} {}", count(value), unit.text())
+}
+
+/// Nanoseconds for people.
+pub fn time(nanos: u64) -> String {
+    match nanos {
+        0..1_000 => format!("{nanos} ns"),
+        1_000..1_000_000 => format!("{} µs", count(nanos as f64 / 1e3)),
+        1_000_000..1_000_000_000 => format!("{} ms", count(nanos as f64 / 1e6)),
+        _ => format!("{} s", count(nanos as f64 / 1e9)),
+    }
+}
+
+/// Bytes for people.
+pub fn bytes(bytes: f64) -> String {
+    match bytes {
+        b if b >= 1e9 => format!("{} GB", count(b / 1e9)),
+        b if b >= 1e6 => format!("{} MB", count(b / 1e6)),
+        b => format!("{} kB", count(b / 1e3)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median([3.0]), 3.0);
+        assert_eq!(median([9.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 9.0]), 3.0);
+    }
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!(count(1_234_567.8), "1,234,568");
+        assert_eq!(count(999.6), "1,000");
+        assert_eq!(count(12.34), "12.3");
+        assert_eq!(count(0.5), "0.50");
+        assert_eq!(time(1_500), "1.50 µs");
+        assert_eq!(time(12_000_000), "12.0 ms");
+        assert_eq!(bytes(2_500_000.0), "2.50 MB");
+    }
+}

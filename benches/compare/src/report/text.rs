@@ -1,0 +1,81 @@
+//! The table on the terminal.
+
+use std::fmt::Write;
+
+use super::summary::{Entry, bytes, count, with_unit};
+use crate::limits::Limits;
+
+const WRITING: &str = "writing to memory";
+
+/// The table of one form.
+pub fn table(form: &str, entries: &[Entry], limits: Option<&Limits>) -> String {
+    let mut text = format!("\n{form}\n");
+    if let Some(limits) = limits {
+        text += &of_machine(limits);
+    }
+    let mut group = "";
+    for entry in entries {
+        if entry.row.group != group {
+            group = entry.row.group;
+            write!(text, "\n{group}\n").expect(WRITING);
+        }
+        line(&mut text, entry);
+    }
+    let behind = entries.iter().filter(|entry| entry.is_behind()).count();
+    let compared = entries.iter().filter(|entry| entry.ratio.is_some()).count();
+    writeln!(text, "\n{compared} rows compared, {behind} of them BEHIND").expect(WRITING);
+    text
+}
+
+fn line(text: &mut String, entry: &Entry) {
+    let ours =
+        entry.ours.as_ref().map_or("-".to_owned(), |cell| with_unit(cell.value, entry.row.unit));
+    let best = entry
+        .best
+        .as_ref()
+        .map_or("-".to_owned(), |cell| format!("{} ({})", count(cell.value), cell.side.name()));
+    let ratio = entry.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+    let behind = if entry.is_behind() { "BEHIND" } else { "" };
+    let limit = entry.limit.as_ref().map_or(String::new(), |limit| {
+        format!("{:.1} % of {} ({})", limit.share * 100.0, limit.what, count(limit.value))
+    });
+    let title = entry.title();
+    writeln!(text, "  {title:<48} {ours:>24} {best:>26} {ratio:>6} {behind:<6}  {limit}")
+        .expect(WRITING);
+    for (side, why) in &entry.failed {
+        writeln!(text, "      FAILED: {}: {why}", side.name()).expect(WRITING);
+    }
+    for cell in &entry.cells {
+        if let Some(note) = &cell.note {
+            writeln!(text, "      {}: {note}", cell.side.name()).expect(WRITING);
+        }
+    }
+}
+
+/// The limits in words.
+pub fn of_machine(limits: &Limits) -> String {
+    let rates = [
+        ("memory read", limits.memory_read_bytes),
+        ("memory copy", limits.memory_copy_bytes),
+        ("sequential write with a sync", limits.write_bytes),
+        ("sequential read", limits.read_bytes),
+        ("CRC-32", limits.crc32_bytes),
+        ("LZ4 encode", limits.lz4_compress_bytes),
+        ("LZ4 decode", limits.lz4_decompress_bytes),
+        ("zstd encode", limits.zstd_compress_bytes),
+        ("zstd decode", limits.zstd_decompress_bytes),
+    ];
+    let rates: Vec<String> =
+        rates.iter().map(|(what, rate)| format!("{what} {}/s", bytes(*rate))).collect();
+    format!(
+        "{}\nlimits: {}; dependent memory accesses {}/s; random pages {}/s by one thread, {}/s by two; \
+         syncs {}/s by one thread, {}/s by four\n",
+        limits.machine,
+        rates.join(", "),
+        count(limits.memory_accesses),
+        count(limits.random_reads[0]),
+        count(limits.random_reads[1]),
+        count(limits.syncs[0]),
+        count(limits.syncs[1]),
+    )
+}
