@@ -3,7 +3,23 @@
 //! Owns: [`Engine`], and the only place that knows all implementations of `Store`.
 //! Not here: one engine's settings, which stand in its own file with their reasons.
 
+#[cfg(feature = "fjall")]
+mod fjall;
+#[cfg(feature = "lmdb")]
+mod lmdb;
+#[cfg(feature = "redb")]
+mod redb;
 pub mod rowstone;
+#[cfg_attr(
+    not(all(feature = "fjall", feature = "lmdb")),
+    expect(dead_code, reason = "each part is for some of the engines")
+)]
+mod shared;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+#[cfg(test)]
+mod conformance;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -54,12 +70,27 @@ impl Engine {
 
     /// True if this program was built with it.
     pub fn is_built(self) -> bool {
-        matches!(self, Engine::Rowstone)
+        match self {
+            Engine::Rowstone => true,
+            Engine::RocksDb => false,
+            Engine::Fjall => cfg!(feature = "fjall"),
+            Engine::Lmdb => cfg!(feature = "lmdb"),
+            Engine::Redb => cfg!(feature = "redb"),
+            Engine::Sqlite => cfg!(feature = "sqlite"),
+        }
     }
 
     pub fn about(self) -> About {
         match self {
             Engine::Rowstone => rowstone::ABOUT,
+            #[cfg(feature = "fjall")]
+            Engine::Fjall => fjall::ABOUT,
+            #[cfg(feature = "lmdb")]
+            Engine::Lmdb => lmdb::ABOUT,
+            #[cfg(feature = "redb")]
+            Engine::Redb => redb::ABOUT,
+            #[cfg(feature = "sqlite")]
+            Engine::Sqlite => sqlite::ABOUT,
             _ => About { name: self.name(), version: "", settings: &[] },
         }
     }
@@ -80,6 +111,14 @@ impl Engine {
 pub fn open(engine: Engine, setup: &Setup<'_>) -> Box<dyn Store> {
     match engine {
         Engine::Rowstone => rowstone::open(setup),
-        _ => panic!("{} is not built yet", engine.name()),
+        #[cfg(feature = "fjall")]
+        Engine::Fjall => fjall::open(setup),
+        #[cfg(feature = "lmdb")]
+        Engine::Lmdb => lmdb::open(setup),
+        #[cfg(feature = "redb")]
+        Engine::Redb => redb::open(setup),
+        #[cfg(feature = "sqlite")]
+        Engine::Sqlite => sqlite::open(setup),
+        _ => panic!("{} is not built in", engine.name()),
     }
 }

@@ -142,7 +142,10 @@ impl Store for Rowstone {
     fn replace_if(&self, reading: &Reading, version: Version, durability: Durability) -> bool {
         let Version::Tag(etag) = version else { panic!("a version of another engine") };
         let done = self.table(durability).replace_if(entity(reading), etag);
-        met(done, ErrorKind::PreconditionFailed)
+        match done.map_err(|error| error.kind()) {
+            Err(ErrorKind::PreconditionFailed | ErrorKind::NotFound) => false,
+            done => done.map(|_| true).expect("a replacement"),
+        }
     }
 
     fn merge(&self, key: &Key, temperature: f64, durability: Durability) -> bool {

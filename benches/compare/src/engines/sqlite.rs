@@ -1,0 +1,502 @@
+//! SQLite, by rusqlite.
+//!
+//! Owns: how it is set up ([`ABOUT`] says it to the reader of the page) and how the operations map to it.
+//! * One connection writes, behind a lock of the application: SQLite has one writer at a time anyway, and threads
+//!   that wait for its file lock sleep by steps. Readers have a connection each, from a pool.
+//! * Natively there is a column for each property, conditions are in the statements, and the filter is in SQL. As
+//!   JSON or in binary there is one value, and conditions are checked between BEGIN IMMEDIATE and COMMIT.
+//!
+//! Invariants
+//! * the writer has synchronous=FULL while it commits with `Durability::Sync`, and NORMAL with `Durability::Os`:
+//!   commits are written to the log then, and checkpoints still sync, so that the file stays whole in a power cut.
+//!
+//! Not here: bytes of values (`encoding.rs`), versions (`shared.rs`).
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+
+use super::About;
+use super::shared::{Versions, pieces};
+use crate::encoding;
+use crate::reading::{Digest, Key, OwnedProperties, Properties, Reading, partition_of};
+use crate::store::{Durability, Encoding, Found, Setup, Store, Version};
+
+pub const ABOUT: About = About {
+    name: "SQLite",
+    version: "3, bundled (crate rusqlite 0.41.1)",
+    settings: &[
+        "A table WITHOUT ROWID whose primary key is (partition, row): one tree, rows in its leaves.",
+        "Write-ahead log; Sync is synchronous=FULL, one sync a commit; Os is synchronous=NORMAL, which syncs only \
+         in checkpoints. A crash of the process loses nothing.",
+        "One connection writes, behind a lock of the application, which is faster than waiting for the file lock; \
+         readers have connections of their own.",
+        "Pages of 4 KiB, read by mmap (2 GiB at most), and a third of the cache for each connection.",
+        "A checkpoint whenever the log is as large as the write buffers of the others.",
+        "Statements are prepared once and cached. Groups and loads are transactions; loads commit 50 000 at a time, \
+         sorted within.",
+        "Native: a column for each property, filters in SQL without an index, as in all engines.",
+        "No compression: it has none. At rest means VACUUM and a checkpoint that empties the log.",
+    ],
+};
+
+const PIECE: usize = 50_000;
+const PAGE_BYTES: u64 = 4 << 10;
+/// More than SQLite maps: it takes what it was built for.
+const MAP_BYTES: i64 = 1 << 40;
+const STATEMENTS: usize = 32;
+
+/// The statements, in one of the two forms of the table.
+struct Sql {
+    create: &'static str,
+    put: &'static str,
+    insert: &'static str,
+    get: &'static str,
+    range: &'static str,
+    scan: &'static str,
+    take_first: &'static str,
+}
+
+const NATIVE: Sql = Sql {
+    create: "CREATE TABLE IF NOT EXISTS readings (partition TEXT NOT NULL, row TEXT NOT NULL, \
+             version INTEGER NOT NULL, at INTEGER, battery INTEGER, counter INTEGER, firmware TEXT, \
+             humidity REAL, note TEXT, online INTEGER, pressure REAL, site TEXT, temperature REAL, \
+             PRIMARY KEY (partition, row)) WITHOUT ROWID",
+    put: "REPLACE INTO readings VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+    insert: "INSERT INTO readings VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
+             ON CONFLICT DO NOTHING",
+    get: "SELECT at, battery, counter, firmware, humidity, note, online, pressure, site, temperature \
+          FROM readings WHERE partition = ?1 AND row = ?2",
+    range: "SELECT at, battery, counter, firmware, humidity, note, online, pressure, site, temperature \
+            FROM readings WHERE partition = ?1 AND row >= ?2 ORDER BY row LIMIT ?3",
+    scan: "SELECT at, battery, counter, firmware, humidity, note, online, pressure, site, temperature \
+           FROM readings ORDER BY partition, row",
+    take_first: "DELETE FROM readings WHERE partition = ?1 \
+                 AND row = (SELECT min(row) FROM readings WHERE partition = ?1) \
+                 RETURNING at, battery, counter, firmware, humidity, note, online, pressure, site, temperature",
+};
+
+const FILTER: &str = "SELECT at, battery, counter, firmware, humidity, note, online, pressure, site, temperature \
+                      FROM readings WHERE temperature < ?1 ORDER BY partition, row";
+const VERSION: &str = "SELECT version FROM readings WHERE partition = ?1 AND row = ?2";
+const REPLACE_IF: &str = "UPDATE readings SET version = ?3, at = ?4, battery = ?5, counter = ?6, firmware = ?7, \
+                          humidity = ?8, note = ?9, online = ?10, pressure = ?11, site = ?12, temperature = ?13 \
+                          WHERE partition = ?1 AND row = ?2 AND version = ?14";
+const MERGE: &str =
+    "UPDATE readings SET version = ?3, temperature = ?4 WHERE partition = ?1 AND row = ?2";
+
+const VALUES: Sql = Sql {
+    create: "CREATE TABLE IF NOT EXISTS readings (partition TEXT NOT NULL, row TEXT NOT NULL, \
+             value BLOB NOT NULL, PRIMARY KEY (partition, row)) WITHOUT ROWID",
+    put: "REPLACE INTO readings VALUES (?1, ?2, ?3)",
+    insert: "INSERT INTO readings VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
+    get: "SELECT value FROM readings WHERE partition = ?1 AND row = ?2",
+    range: "SELECT value FROM readings WHERE partition = ?1 AND row >= ?2 ORDER BY row LIMIT ?3",
+    scan: "SELECT value FROM readings ORDER BY partition, row",
+    take_first: "DELETE FROM readings WHERE partition = ?1 \
+                 AND row = (SELECT min(row) FROM readings WHERE partition = ?1) RETURNING value",
+};
+
+const DELETE: &str = "DELETE FROM readings WHERE partition = ?1 AND row = ?2";
+const DROP: &str = "DELETE FROM readings WHERE partition = ?1";
+
+/// The one connection that writes, and what its `synchronous` is.
+struct Writer {
+    connection: Connection,
+    durability: Durability,
+}
+
+/// An open SQLite. The writer is the last to close, so that the log is emptied then.
+struct Sqlite {
+    readers: Mutex<Vec<Connection>>,
+    writer: Mutex<Writer>,
+    path: PathBuf,
+    cache_kib: u64,
+    log_pages: u64,
+    sql: &'static Sql,
+    encoding: Encoding,
+    versions: Versions,
+}
+
+pub fn open(setup: &Setup<'_>) -> Box<dyn Store> {
+    let sql = if setup.encoding == Encoding::Native { &NATIVE } else { &VALUES };
+    let path = setup.dir.join("readings.sqlite");
+    let cache_kib = setup.cache_bytes / 3 / 1024;
+    let log_pages = (setup.write_buffer_bytes / PAGE_BYTES).max(1);
+    let connection = connect(&path, cache_kib, log_pages);
+    connection.execute_batch(sql.create).expect("SQLite makes a table");
+    Box::new(Sqlite {
+        readers: Mutex::new(Vec::new()),
+        writer: Mutex::new(Writer { connection, durability: Durability::Sync }),
+        path,
+        cache_kib,
+        log_pages,
+        sql,
+        encoding: setup.encoding,
+        versions: Versions::new(),
+    })
+}
+
+fn connect(path: &PathBuf, cache_kib: u64, log_pages: u64) -> Connection {
+    let connection = Connection::open(path).expect("SQLite opens");
+    connection.busy_timeout(Duration::from_secs(60)).expect("SQLite waits");
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    let settings = format!(
+        "PRAGMA page_size = {PAGE_BYTES}; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
+         PRAGMA mmap_size = {MAP_BYTES}; PRAGMA cache_size = -{cache_kib}; \
+         PRAGMA wal_autocheckpoint = {log_pages}; PRAGMA temp_store = MEMORY;"
+    );
+    connection.execute_batch(&settings).expect("SQLite takes its settings");
+    connection
+}
+
+impl Sqlite {
+    fn read<R>(&self, with: impl FnOnce(&Connection) -> rusqlite::Result<R>) -> R {
+        let pooled = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let connection =
+            pooled.unwrap_or_else(|| connect(&self.path, self.cache_kib, self.log_pages));
+        let result = with(&connection).expect("SQLite reads");
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        result
+    }
+
+    fn writer(&self, durability: Durability) -> MutexGuard<'_, Writer> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if writer.durability != durability {
+            let synchronous = match durability {
+                Durability::Sync => "FULL",
+                Durability::Os => "NORMAL",
+            };
+            let set = writer.connection.pragma_update(None, "synchronous", synchronous);
+            set.expect("SQLite takes a setting");
+            writer.durability = durability;
+        }
+        writer
+    }
+
+    /// How many rows one statement changed, a transaction of its own.
+    fn write(&self, durability: Durability, sql: &str, params: impl Params) -> usize {
+        let writer = self.writer(durability);
+        let mut statement = writer.connection.prepare_cached(sql).expect("SQL");
+        statement.execute(params).expect("SQLite writes")
+    }
+
+    /// Several statements in one transaction; `false` gives it up.
+    fn transact(
+        &self,
+        durability: Durability,
+        write: impl FnOnce(&Connection) -> rusqlite::Result<bool>,
+    ) -> bool {
+        let writer = self.writer(durability);
+        let run = |sql: &str| {
+            let mut statement = writer.connection.prepare_cached(sql).expect("SQL");
+            statement.execute([]).expect("SQLite begins and ends");
+        };
+        run("BEGIN IMMEDIATE");
+        let done = write(&writer.connection).expect("SQLite writes");
+        run(if done { "COMMIT" } else { "ROLLBACK" });
+        done
+    }
+
+    fn execute(
+        &self,
+        connection: &Connection,
+        sql: &str,
+        reading: &Reading,
+    ) -> rusqlite::Result<usize> {
+        let (key, version) = (&reading.key, self.versions.next());
+        let mut statement = connection.prepare_cached(sql)?;
+        if self.encoding == Encoding::Native {
+            return statement.execute(params![
+                key.partition,
+                key.row,
+                version as i64,
+                reading.at,
+                reading.battery,
+                reading.counter,
+                reading.firmware,
+                reading.humidity,
+                reading.note,
+                reading.online,
+                reading.pressure,
+                reading.site,
+                reading.temperature,
+            ]);
+        }
+        let mut value = Vec::with_capacity(256);
+        self.encoding.encode(reading, version, &mut value);
+        statement.execute(params![key.partition, key.row, value])
+    }
+
+    fn digest(&self, row: &Row<'_>) -> rusqlite::Result<Digest> {
+        if self.encoding == Encoding::Native {
+            return Ok(properties(row)?.digest());
+        }
+        Ok(self.encoding.decode(row.get_ref(0)?.as_blob()?).digest())
+    }
+
+    fn digest_owned(&self, row: &Row<'_>) -> rusqlite::Result<Digest> {
+        if self.encoding != Encoding::Native {
+            return Ok(self.encoding.decode_owned(row.get_ref(0)?.as_blob()?).digest());
+        }
+        let owned = OwnedProperties {
+            at: row.get(0)?,
+            battery: row.get(1)?,
+            counter: row.get(2)?,
+            firmware: row.get(3)?,
+            humidity: row.get(4)?,
+            note: row.get(5)?,
+            online: row.get(6)?,
+            pressure: row.get(7)?,
+            site: row.get(8)?,
+            temperature: row.get(9)?,
+        };
+        Ok(owned.digest())
+    }
+
+    fn find<R>(
+        &self,
+        connection: &Connection,
+        sql: &str,
+        key: &Key,
+        with: impl FnOnce(&Row<'_>) -> rusqlite::Result<R>,
+    ) -> rusqlite::Result<Option<R>> {
+        let mut statement = connection.prepare_cached(sql)?;
+        statement.query_row(params![key.partition, key.row], with).optional()
+    }
+
+    fn sum(&self, sql: &str, params: impl Params) -> Found {
+        let mut found = Found::default();
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(sql)?;
+            let mut rows = statement.query(params)?;
+            while let Some(row) = rows.next()? {
+                found.count(self.digest(row)?);
+            }
+            Ok(())
+        });
+        found
+    }
+
+    /// The number in front of a value.
+    fn version_in(&self, connection: &Connection, key: &Key) -> rusqlite::Result<Option<u64>> {
+        if self.encoding == Encoding::Native {
+            let found = self.find(connection, VERSION, key, |row| row.get::<_, i64>(0))?;
+            return Ok(found.map(|version| version as u64));
+        }
+        let of = |row: &Row<'_>| Ok(encoding::version(row.get_ref(0)?.as_blob()?));
+        self.find(connection, self.sql.get, key, of)
+    }
+}
+
+/// A row of the native table, its texts borrowed.
+fn properties<'row>(row: &'row Row<'_>) -> rusqlite::Result<Properties<'row>> {
+    let real = |at: usize| -> rusqlite::Result<f64> {
+        match row.get_ref(at)? {
+            ValueRef::Real(value) => Ok(value),
+            // Whole numbers are kept as such in a column of reals, and given back as reals.
+            other => Ok(other.as_i64()? as f64),
+        }
+    };
+    Ok(Properties {
+        at: row.get_ref(0)?.as_i64()?,
+        battery: row.get_ref(1)?.as_i64()? as i32,
+        counter: row.get_ref(2)?.as_i64()?,
+        firmware: row.get_ref(3)?.as_str()?,
+        humidity: real(4)?,
+        note: row.get_ref(5)?.as_str()?,
+        online: row.get_ref(6)?.as_i64()? != 0,
+        pressure: real(7)?,
+        site: row.get_ref(8)?.as_str()?,
+        temperature: real(9)?,
+    })
+}
+
+impl Store for Sqlite {
+    fn put(&self, reading: &Reading, durability: Durability) {
+        let writer = self.writer(durability);
+        self.execute(&writer.connection, self.sql.put, reading).expect("SQLite writes");
+    }
+
+    fn put_group(&self, readings: &[Reading], durability: Durability) {
+        self.transact(durability, |connection| {
+            for reading in readings {
+                self.execute(connection, self.sql.put, reading)?;
+            }
+            Ok(true)
+        });
+    }
+
+    fn load(&self, readings: &mut dyn Iterator<Item = Reading>, durability: Durability) {
+        pieces(readings, PIECE, |mut piece| {
+            // Stable: of two with the same key, the later one stays.
+            piece.sort_by(|a, b| {
+                (&a.key.partition, &a.key.row).cmp(&(&b.key.partition, &b.key.row))
+            });
+            self.put_group(&piece, durability);
+        });
+    }
+
+    fn put_in_flight(
+        &self,
+        _: &mut dyn Iterator<Item = Reading>,
+        _: usize,
+        _: &mut dyn FnMut(u64),
+    ) -> bool {
+        false
+    }
+
+    fn insert(&self, reading: &Reading, durability: Durability) -> bool {
+        let writer = self.writer(durability);
+        self.execute(&writer.connection, self.sql.insert, reading).expect("SQLite writes") == 1
+    }
+
+    fn insert_group(&self, readings: &[Reading], durability: Durability) -> bool {
+        self.transact(durability, |connection| {
+            for reading in readings {
+                if self.execute(connection, self.sql.insert, reading)? == 0 {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+    }
+
+    fn version(&self, key: &Key) -> Option<Version> {
+        self.read(|connection| self.version_in(connection, key)).map(Version::Number)
+    }
+
+    fn replace_if(&self, reading: &Reading, version: Version, durability: Durability) -> bool {
+        let Version::Number(version) = version else { panic!("a version of another engine") };
+        if self.encoding != Encoding::Native {
+            return self.transact(durability, |connection| {
+                let same = self.version_in(connection, &reading.key)? == Some(version);
+                if same {
+                    self.execute(connection, self.sql.put, reading)?;
+                }
+                Ok(same)
+            });
+        }
+        let key = &reading.key;
+        let params = params![
+            key.partition,
+            key.row,
+            self.versions.next() as i64,
+            reading.at,
+            reading.battery,
+            reading.counter,
+            reading.firmware,
+            reading.humidity,
+            reading.note,
+            reading.online,
+            reading.pressure,
+            reading.site,
+            reading.temperature,
+            version as i64,
+        ];
+        self.write(durability, REPLACE_IF, params) == 1
+    }
+
+    fn merge(&self, key: &Key, temperature: f64, durability: Durability) -> bool {
+        let version = self.versions.next();
+        if self.encoding == Encoding::Native {
+            let params = params![key.partition, key.row, version as i64, temperature];
+            return self.write(durability, MERGE, params) == 1;
+        }
+        self.transact(durability, |connection| {
+            let merged = self.find(connection, self.sql.get, key, |row| {
+                let (value, mut into) = (row.get_ref(0)?.as_blob()?, Vec::with_capacity(256));
+                self.encoding.with_temperature(value, temperature, version, &mut into);
+                Ok(into)
+            })?;
+            let Some(value) = merged else { return Ok(false) };
+            let mut statement = connection.prepare_cached(self.sql.put)?;
+            statement.execute(params![key.partition, key.row, value])?;
+            Ok(true)
+        })
+    }
+
+    fn get(&self, key: &Key) -> Option<Digest> {
+        self.read(|connection| {
+            self.find(connection, self.sql.get, key, |row| self.digest_owned(row))
+        })
+    }
+
+    fn get_view(&self, key: &Key) -> Option<Digest> {
+        self.read(|connection| self.find(connection, self.sql.get, key, |row| self.digest(row)))
+    }
+
+    fn range(&self, key: &Key, limit: usize) -> Found {
+        self.sum(self.sql.range, params![key.partition, key.row, limit as i64])
+    }
+
+    fn scan(&self) -> Found {
+        self.sum(self.sql.scan, [])
+    }
+
+    fn filter(&self, limit: f64) -> Found {
+        if self.encoding == Encoding::Native {
+            return self.sum(FILTER, [limit]);
+        }
+        let mut found = Found::default();
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(self.sql.scan)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                if self.encoding.temperature(row.get_ref(0)?.as_blob()?) < limit {
+                    found.count(self.digest(row)?);
+                }
+            }
+            Ok(())
+        });
+        found
+    }
+
+    fn delete(&self, key: &Key, durability: Durability) {
+        self.write(durability, DELETE, params![key.partition, key.row]);
+    }
+
+    fn take_first(&self, partition: u32, durability: Durability) -> Option<Digest> {
+        let writer = self.writer(durability);
+        let mut statement = writer.connection.prepare_cached(self.sql.take_first).expect("SQL");
+        let mut rows = statement.query([partition_of(partition)]).expect("SQLite deletes");
+        let first = rows.next().expect("SQLite deletes");
+        let taken = first.map(|row| self.digest_owned(row).expect("SQLite reads"));
+        // To the end of the statement, which commits it.
+        assert!(rows.next().expect("SQLite commits").is_none(), "one row has this key");
+        taken
+    }
+
+    fn drop_partition(&self, partition: u32, durability: Durability) {
+        self.write(durability, DROP, [partition_of(partition)]);
+    }
+
+    fn sync(&self) {
+        let _writer = self.writer(Durability::Sync);
+        let mut log = self.path.clone().into_os_string();
+        log.push("-wal");
+        for path in [PathBuf::from(log), self.path.clone()] {
+            File::open(path).and_then(|file| file.sync_data()).expect("SQLite's files are there");
+        }
+    }
+
+    fn compact(&self) {
+        let writer = self.writer(Durability::Sync);
+        let run = |sql| writer.connection.execute_batch(sql).expect("SQLite vacuums");
+        run("VACUUM");
+        run("PRAGMA wal_checkpoint(TRUNCATE)");
+    }
+
+    /// Nothing is ever done in the background.
+    fn settle(&self) {}
+
+    fn close(self: Box<Self>) {
+        drop(self.readers);
+        let writer = self.writer.into_inner().unwrap_or_else(PoisonError::into_inner);
+        writer.connection.close().expect("SQLite closes");
+    }
+}
