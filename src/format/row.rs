@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::shape::{encode_shape, read_shape};
 use crate::codec::{Cursor, DecodeError, put_varint};
-use crate::model::{RowRef, Shape, ShapeRef};
+use crate::model::{Row, RowRef, Shape, ShapeRef};
 
 const STRUCTURE: &str = "row";
 
@@ -25,6 +25,23 @@ pub(crate) fn encode_row(out: &mut Vec<u8>, number: Option<u32>, row: &RowRef<'_
         }
     }
     out.extend_from_slice(row.body);
+}
+
+/// The same bytes, in the allocation that `row` brings.
+#[inline]
+pub(crate) fn frame_row(row: Row, number: Option<u32>) -> Vec<u8> {
+    let Some(number) = number else {
+        let mut out = Vec::new();
+        encode_row(&mut out, None, &row.as_ref());
+        return out;
+    };
+    let mut bytes = row.body;
+    let body_len = bytes.len();
+    put_varint(&mut bytes, u64::from(number) + 1);
+    // The number was written behind the body; it belongs in front of it.
+    let header_len = bytes.len() - body_len;
+    bytes.rotate_right(header_len);
+    bytes
 }
 
 /// The row that is all of `bytes`; `lookup` knows the shapes by number.

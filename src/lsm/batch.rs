@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::error::{Code, Error, Result};
 use crate::format::Kind;
 use crate::format::edit::Fence;
@@ -21,7 +23,7 @@ use super::gates::SpanGate;
 pub(crate) struct Batch {
     /// The table written to; a drop closes it under the commit lock.
     pub(crate) gate: Arc<Gate>,
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Ops,
     /// How many first bytes all keys share: they are logged once.
     pub(crate) prefix_len: usize,
     /// Errors name the failing operation.
@@ -33,6 +35,9 @@ pub(crate) struct Batch {
     /// Checks a row that a merge made: key and row.
     pub(crate) check_merged: fn(&[u8], &RowRef<'_>) -> Result<()>,
 }
+
+/// Most commits have one.
+pub(crate) type Ops = SmallVec<[Op; 1]>;
 
 /// One mutation. Requires: no other of the batch has the same key.
 pub(crate) struct Op {
@@ -175,6 +180,12 @@ impl PackedRow {
         row::encode_row(&mut bytes, shape.map(|id| id.0), row);
         Self { shape, bytes }
     }
+
+    /// The same of a row that nobody else needs.
+    pub(crate) fn of(row: Row, shapes: &Shapes) -> Self {
+        let shape = shapes.number(&row.shape);
+        Self { shape, bytes: row::frame_row(row, shape.map(|id| id.0)) }
+    }
 }
 
 impl Op {
@@ -218,6 +229,6 @@ impl Op {
         let merged = merge_rows(old, &patch.as_ref())
             .map_err(|error| Error::decode("merge".as_ref(), 0, error))?;
         check(&merged.as_ref())?;
-        Ok(PackedRow::new(&merged.as_ref(), shapes))
+        Ok(PackedRow::of(merged, shapes))
     }
 }

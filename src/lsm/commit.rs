@@ -25,6 +25,8 @@ mod logs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::clock::TICKS_PER_SECOND;
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::executor::Lane;
@@ -69,9 +71,9 @@ pub(crate) struct LogQueue {
     end: u64,
     allocated: u64,
     /// To be written, oldest log first.
-    segments: Vec<Segment>,
+    segments: SmallVec<[Segment; 1]>,
     /// Logs with bytes that were written and not synced, oldest first.
-    unsynced: Vec<Arc<LogFile>>,
+    unsynced: SmallVec<[Arc<LogFile>; 1]>,
     /// Bytes of weak commits since the last sync, and since when any commit was queued.
     unsettled: Option<(u64, Duration)>,
     /// The log is durable up to here.
@@ -117,8 +119,8 @@ pub(crate) struct NextLog {
 
 /// Everything a leader needs.
 pub(crate) struct Round {
-    segments: Vec<Segment>,
-    sync: Vec<Arc<LogFile>>,
+    segments: SmallVec<[Segment; 1]>,
+    sync: SmallVec<[Arc<LogFile>; 1]>,
     promise: Position,
     end: Position,
     ceiling: Seq,
@@ -309,8 +311,8 @@ impl Engine {
         view: &View,
         batch: &'b Batch,
         looked: &Looked,
-    ) -> Result<Vec<Option<Decided<'b>>>, Again> {
-        let mut rows = Vec::with_capacity(batch.ops.len());
+    ) -> Result<SmallVec<[Option<Decided<'b>>; 1]>, Again> {
+        let mut rows = SmallVec::with_capacity(batch.ops.len());
         for (index, op) in batch.ops.iter().enumerate() {
             let row = if op.needs_current() {
                 let in_memory = view.newest_in_memory(op.hash, &op.key, &self.env.shapes)?;
@@ -401,8 +403,8 @@ impl LogQueue {
             log: next.log,
             end: LogFile::START,
             allocated: next.allocated,
-            segments: Vec::new(),
-            unsynced: Vec::new(),
+            segments: SmallVec::new(),
+            unsynced: SmallVec::new(),
             unsettled: None,
             durable,
             shapes: Vec::new(),
@@ -603,7 +605,7 @@ impl Queue for LogQueue {
                 self.unsynced.push(Arc::clone(&segment.log));
             }
         }
-        let mut sync = if is_sync { std::mem::take(&mut self.unsynced) } else { Vec::new() };
+        let mut sync = if is_sync { std::mem::take(&mut self.unsynced) } else { SmallVec::new() };
         if planted!("older-logs-unsynced") {
             sync.retain(|log| Arc::ptr_eq(log, &self.log));
         }
@@ -674,6 +676,8 @@ fn next_allocation(allocated: u64, want: u64) -> u64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::batch::{Condition, Gate};
+    use smallvec::smallvec;
+
     use super::*;
     use crate::format::key::user_key;
     use crate::format::names::TableId;
@@ -687,7 +691,7 @@ mod tests {
         let engine = Engine::open("db".as_ref(), options.background(Background::Manual)).unwrap();
         let (gate, key) = (Arc::new(Gate::new(TableId(7))), user_key(TableId(7), "p", "r"));
         let delete_if = |condition| Batch {
-            ops: vec![Op {
+            ops: smallvec![Op {
                 key: key.clone(),
                 hash: engine.env.hash(&key),
                 condition,

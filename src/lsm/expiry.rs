@@ -21,7 +21,7 @@ use crate::sync::Mutex;
 
 use super::Engine;
 use super::background::whole_table;
-use super::batch::{Batch, Gate, TableChange};
+use super::batch::{Batch, Gate, Ops, TableChange};
 use super::view::View;
 
 /// Jumps of the wall clock up to this are believed.
@@ -200,7 +200,7 @@ impl Batch {
     pub(crate) fn of_change(gate: &Arc<Gate>, change: TableChange) -> Batch {
         Batch {
             gate: Arc::clone(gate),
-            ops: Vec::new(),
+            ops: Ops::new(),
             prefix_len: 0,
             is_group: false,
             changes: vec![change],

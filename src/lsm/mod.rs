@@ -40,7 +40,7 @@ mod view;
 mod models;
 
 pub(crate) use background::whole_table;
-pub(crate) use batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
+pub(crate) use batch::{Action, Batch, Condition, Gate, Op, Ops, PackedRow, TableChange};
 #[cfg(feature = "sim")]
 pub(crate) use compaction::job::Compaction;
 pub(crate) use files::ReadCounts;

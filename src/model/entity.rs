@@ -7,6 +7,7 @@
 //!
 //! Not here: conversions of values (`convert`), projections (`project`), JSON (`wire`).
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,11 +17,15 @@ use super::etag::ETag;
 use super::limits::{self, KeyPart};
 use super::row::{Row, RowRef, ShapeRef};
 use super::seq::Seq;
-use super::shape::Shape;
+use super::shape::{Outline, Shape};
 use super::shapes::Shapes;
-use super::value::{Value, ValueRef, utf16_len, utf16_unrank_in_place};
+use super::value::{EdmType, Value, ValueRef, utf16_len, utf16_unrank_in_place};
 use crate::codec::DecodeError;
 use crate::error::{Error, ErrorKind, Result};
+
+/// Room made for the first property of an entity, so that the next ones seldom move it.
+const PROPERTIES_ROOM: usize = 8;
+const NAME_ROOM: usize = 10;
 
 /// A set of typed properties under a PartitionKey and a RowKey.
 ///
@@ -44,7 +49,10 @@ enum Repr {
 struct Built {
     pk: String,
     rk: String,
-    properties: Vec<(Arc<str>, Value)>,
+    /// All names in order, one after the other: one allocation for all of them, and what a shape has.
+    names: String,
+    /// By name: where the name ends in `names`, and the value.
+    properties: Vec<(usize, Value)>,
 }
 
 /// Read from a row: one allocation with both keys and the body, beside a shared shape.
@@ -62,37 +70,27 @@ impl Entity {
     /// An entity without properties.
     pub fn new(partition_key: impl Into<String>, row_key: impl Into<String>) -> Self {
         let (pk, rk) = (partition_key.into(), row_key.into());
-        Self { repr: Repr::Built(Built { pk, rk, properties: Vec::new() }), seq: None }
+        Self { repr: Repr::Built(Built { pk, rk, ..Built::default() }), seq: None }
     }
 
     /// The entity with one more property, or with another value of it.
     #[must_use]
-    pub fn with(mut self, name: impl Into<Arc<str>>, value: impl Into<Value>) -> Self {
+    #[inline]
+    pub fn with(mut self, name: impl AsRef<str>, value: impl Into<Value>) -> Self {
         self.set(name, value);
         self
     }
 
     /// Sets a property, whatever its type was.
-    pub fn set(&mut self, name: impl Into<Arc<str>>, value: impl Into<Value>) -> &mut Self {
-        let (name, value) = (name.into(), value.into());
-        let properties = &mut self.built().properties;
-        // Names that come in order, as from another entity, need no search.
-        if properties.last().is_none_or(|(last, _)| **last < *name) {
-            properties.push((name, value));
-            return self;
-        }
-        match properties.binary_search_by(|(other, _)| (**other).cmp(&name)) {
-            Ok(found) => properties[found].1 = value,
-            Err(place) => properties.insert(place, (name, value)),
-        }
+    #[inline]
+    pub fn set(&mut self, name: impl AsRef<str>, value: impl Into<Value>) -> &mut Self {
+        self.built().set(name.as_ref(), value.into());
         self
     }
 
     /// Takes a property out.
     pub fn remove(&mut self, name: &str) -> Option<Value> {
-        let properties = &mut self.built().properties;
-        let found = properties.binary_search_by(|(other, _)| (**other).cmp(name)).ok()?;
-        Some(properties.remove(found).1)
+        self.built().remove(name)
     }
 
     /// The property with this name as a Rust value: `f64`, `String`, `&str`, `Option<bool>`, ….
@@ -115,10 +113,7 @@ impl Entity {
     /// The property with this name.
     pub fn value(&self, name: &str) -> Option<ValueRef<'_>> {
         match &self.repr {
-            Repr::Built(built) => {
-                let found = built.properties.binary_search_by(|(other, _)| (**other).cmp(name));
-                Some(built.properties[found.ok()?].1.as_ref())
-            }
+            Repr::Built(built) => Some(built.properties[built.find(name).ok()?].1.as_ref()),
             Repr::Stored(stored) => {
                 stored.shape.value(stored.body(), stored.shape.find(name)?).ok()
             }
@@ -191,7 +186,8 @@ impl Entity {
     fn property(&self, index: usize) -> Option<(&str, ValueRef<'_>)> {
         match &self.repr {
             Repr::Built(built) => {
-                built.properties.get(index).map(|(name, value)| (&**name, value.as_ref()))
+                let value = &built.properties.get(index)?.1;
+                Some((built.name(index), value.as_ref()))
             }
             Repr::Stored(stored) => {
                 let value = stored.shape.value(stored.body(), index).ok()?;
@@ -207,12 +203,10 @@ impl Entity {
 
     fn built(&mut self) -> &mut Built {
         if let Repr::Stored(_) = self.repr {
-            let properties = self.properties().map(|(name, value)| (name.into(), value.to_value()));
-            self.repr = Repr::Built(Built {
-                properties: properties.collect(),
-                pk: self.partition_key().to_owned(),
-                rk: self.row_key().to_owned(),
-            });
+            let (pk, rk) = (self.partition_key().to_owned(), self.row_key().to_owned());
+            let mut built = Built { pk, rk, ..Built::default() };
+            self.properties().for_each(|(name, value)| built.set(name, value.to_value()));
+            self.repr = Repr::Built(built);
         }
         match &mut self.repr {
             Repr::Built(built) => built,
@@ -227,6 +221,11 @@ impl Entity {
     pub(crate) fn to_row(&self, shapes: &Shapes) -> Result<Row> {
         limits::check_key(KeyPart::PartitionKey, self.partition_key())?;
         limits::check_key(KeyPart::RowKey, self.row_key())?;
+        self.to_row_of_checked_keys(shapes)
+    }
+
+    /// The same; the keys were checked.
+    pub(crate) fn to_row_of_checked_keys(&self, shapes: &Shapes) -> Result<Row> {
         let key_units = self.key_units();
         match &self.repr {
             Repr::Stored(stored) => {
@@ -235,12 +234,10 @@ impl Entity {
                 Ok(row.to_row())
             }
             Repr::Built(built) => {
-                let properties = &built.properties;
-                let types = properties.iter().map(|(name, value)| (&**name, value.edm_type()));
-                let shape = shapes.intern_properties(types).shape;
-                let values = properties.iter().map(|(_, value)| value.as_ref());
+                let shape = shapes.intern_outline(built.outline()).shape;
+                let values = built.properties.iter().map(|(_, value)| value.as_ref());
                 let body_bytes = limits::check_values(key_units, &shape, values.clone())?;
-                let mut body = Vec::with_capacity(body_bytes);
+                let mut body = Vec::with_capacity(body_bytes + Row::HEADER_ROOM);
                 shape.encode_body(values, &mut body);
                 Ok(Row { shape, body })
             }
@@ -288,6 +285,70 @@ impl Entity {
     pub(crate) fn at(mut self, seq: Seq) -> Self {
         self.seq = Some(seq);
         self
+    }
+}
+
+impl Built {
+    fn name(&self, index: usize) -> &str {
+        &self.names[self.name_start(index)..self.properties[index].0]
+    }
+
+    fn name_start(&self, index: usize) -> usize {
+        index.checked_sub(1).map_or(0, |before| self.properties[before].0)
+    }
+
+    /// The index of the property with this name, or where it belongs.
+    fn find(&self, name: &str) -> std::result::Result<usize, usize> {
+        let (mut low, mut high) = (0, self.properties.len());
+        // Names that come in order, as from another entity, need no search.
+        if high > 0 && self.name(high - 1) < name {
+            return Err(high);
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.name(middle).cmp(name) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Ok(middle),
+            }
+        }
+        Err(low)
+    }
+
+    fn set(&mut self, name: &str, value: Value) {
+        let place = match self.find(name) {
+            Ok(found) => {
+                self.properties[found].1 = value;
+                return;
+            }
+            Err(place) => place,
+        };
+        if self.properties.is_empty() {
+            self.properties.reserve(PROPERTIES_ROOM);
+            self.names.reserve(PROPERTIES_ROOM * NAME_ROOM);
+        }
+        if place == self.properties.len() {
+            self.names.push_str(name);
+            self.properties.push((self.names.len(), value));
+            return;
+        }
+        let start = self.name_start(place);
+        self.names.insert_str(start, name);
+        self.properties.insert(place, (start, value));
+        self.properties[place..].iter_mut().for_each(|(end, _)| *end += name.len());
+    }
+
+    fn remove(&mut self, name: &str) -> Option<Value> {
+        let found = self.find(name).ok()?;
+        self.names.drain(self.name_start(found)..self.properties[found].0);
+        self.properties[found..].iter_mut().for_each(|(end, _)| *end -= name.len());
+        Some(self.properties.remove(found).1)
+    }
+
+    /// What decides the shape.
+    fn outline(&self) -> Outline<'_, impl ExactSizeIterator<Item = (usize, EdmType)> + Clone> {
+        let types = self.properties.iter().map(|(end, value)| (*end, value.edm_type()));
+        Outline { names: &self.names, types }
     }
 }
 

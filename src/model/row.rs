@@ -38,6 +38,12 @@ pub(crate) fn merge_rows(old: &RowRef<'_>, patch: &RowRef<'_>) -> Result<Row, De
     if same_shape {
         return Ok(Row { shape: Arc::clone(old_shape), body: patch.body.to_vec() });
     }
+    if let Some(places) = places_of_same_type(patch_shape, old_shape) {
+        old.check()?; // Its values are not looked at one by one.
+        let mut body = Vec::with_capacity(old.body.len() + patch.body.len() + Row::HEADER_ROOM);
+        old_shape.encode_patched(old.body, patch_shape, patch.body, &places, &mut body)?;
+        return Ok(Row { shape: Arc::clone(old_shape), body });
+    }
     let mut merged = Vec::with_capacity(old_shape.len() + patch_shape.len());
     let (mut i, mut j) = (0, 0);
     while i < old_shape.len() || j < patch_shape.len() {
@@ -58,16 +64,17 @@ pub(crate) fn merge_rows(old: &RowRef<'_>, patch: &RowRef<'_>) -> Result<Row, De
             j += 1;
         }
     }
-    let keeps_shape =
-        old_shape.matches(merged.iter().map(|(name, value)| (*name, value.edm_type())));
-    let shape = if keeps_shape {
-        Arc::clone(old_shape)
-    } else {
-        Arc::new(Shape::from_sorted(merged.iter().map(|(name, value)| (*name, value.edm_type()))))
-    };
-    let mut body = Vec::with_capacity(old.body.len() + patch.body.len());
+    let types = merged.iter().map(|(name, value)| (*name, value.edm_type()));
+    let shape = Arc::new(Shape::from_sorted(types));
+    let mut body = Vec::with_capacity(old.body.len() + patch.body.len() + Row::HEADER_ROOM);
     shape.encode_body(merged.iter().map(|(_, value)| *value), &mut body);
     Ok(Row { shape, body })
+}
+
+/// Where `shape` has each property of `patch`, if it has all of them, and with the same types.
+fn places_of_same_type(patch: &Shape, shape: &Shape) -> Option<Vec<usize>> {
+    let place = |(name, edm)| shape.find(name).filter(|&index| shape.property(index).1 == edm);
+    patch.properties().map(place).collect()
 }
 
 impl<'a> RowRef<'a> {
@@ -94,6 +101,9 @@ impl<'a> RowRef<'a> {
 }
 
 impl Row {
+    /// Bytes to keep free behind a body, so that what frames it can be put in front without another allocation.
+    pub(crate) const HEADER_ROOM: usize = 8;
+
     /// The row, borrowed.
     #[inline]
     pub(crate) fn as_ref(&self) -> RowRef<'_> {

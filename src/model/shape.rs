@@ -55,6 +55,15 @@ pub(crate) struct VariablePlace {
 #[derive(Clone, Copy)]
 pub(crate) struct ShapeHash(u64);
 
+/// Names and types of which no shape was made yet.
+#[derive(Clone)]
+pub(crate) struct Outline<'n, T> {
+    /// All names in order, one after the other.
+    pub(crate) names: &'n str,
+    /// Where each name ends in `names`, and the type of its property.
+    pub(crate) types: T,
+}
+
 const STRUCTURE: &str = "row body";
 
 impl Shape {
@@ -73,7 +82,6 @@ impl Shape {
         let (mut fixed_bytes, mut variables) = (0, 0);
         let (mut checked_fixed, mut well_named) = (false, true);
         let mut size_base = 0;
-        let mut hash = ShapeHash::new();
         for (name, edm) in properties {
             let name_start = names.len();
             names.push_str(name);
@@ -85,7 +93,6 @@ impl Shape {
             checked_fixed |= matches!(edm, EdmType::Boolean | EdmType::DateTime);
             well_named &= limits::check_property_name(name).is_ok();
             size_base += limits::property_size_base(utf16_len(name), edm);
-            hash.add(name, edm);
             list.push(Property {
                 name_start: to_u32(name_start),
                 name_end: to_u32(names.len()),
@@ -93,6 +100,8 @@ impl Shape {
                 place: to_u32(place),
             });
         }
+        let types = list.iter().map(|p: &Property| (p.name_end as usize, p.edm));
+        let hash = Outline { names: &names, types }.hash();
         let shape = Shape {
             names: names.into(),
             properties: list.into(),
@@ -297,11 +306,9 @@ impl Shape {
         values: impl Iterator<Item = ValueRef<'v>> + Clone,
         out: &mut Vec<u8>,
     ) {
-        let mut variable_bytes = 0;
         for value in values.clone() {
             match value {
-                ValueRef::String(text) => variable_bytes += text.len(),
-                ValueRef::Binary(bytes) => variable_bytes += bytes.len(),
+                ValueRef::String(_) | ValueRef::Binary(_) => {}
                 ValueRef::Boolean(value) => out.push(u8::from(value)),
                 ValueRef::Int32(value) => out.extend_from_slice(&value.to_le_bytes()),
                 ValueRef::Int64(value) => out.extend_from_slice(&value.to_le_bytes()),
@@ -310,21 +317,47 @@ impl Shape {
                 ValueRef::Guid(value) => out.extend_from_slice(value.as_bytes()),
             }
         }
-        if self.variables == 0 {
-            return;
+        if self.variables > 0 {
+            let variables = values.filter(|value| value.edm_type().fixed_width().is_none());
+            put_variables(variables.map(|value| value.variable_bytes()), out);
         }
-        let width = offset_width(variable_bytes);
-        out.reserve(1 + self.variables * width + variable_bytes);
-        out.push(width as u8);
-        let variables = values.filter(|value| value.edm_type().fixed_width().is_none());
-        let mut end = 0;
-        for value in variables.clone() {
-            end += value.variable_bytes().len();
-            out.extend_from_slice(&to_u32(end).to_le_bytes()[..width]);
+    }
+
+    /// Appends `body` with the values of another body in place of some: property `i` of `patch` stands at
+    /// `places[i]` here. Nothing is decoded.
+    ///
+    /// Requires: the types are equal.
+    pub(crate) fn encode_patched(
+        &self,
+        body: &[u8],
+        patch: &Shape,
+        patch_body: &[u8],
+        places: &[usize],
+        out: &mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        let (fixed, start) =
+            (body.get(..self.fixed_bytes).ok_or_else(|| too_short(body))?, out.len());
+        let all_fixed = patch.variables == 0;
+        out.extend_from_slice(if all_fixed { body } else { fixed });
+        let mut variable: Vec<Option<&[u8]>> =
+            vec![None; if all_fixed { 0 } else { self.variables }];
+        for (index, &place) in places.iter().enumerate() {
+            let value = patch.raw(patch_body, index).ok_or_else(|| too_short(patch_body))?;
+            let place = self.properties[place];
+            match place.edm.fixed_width() {
+                Some(width) => out[start + place.place as usize..][..width].copy_from_slice(value),
+                None => variable[place.place as usize] = Some(value),
+            }
         }
-        for value in variables {
-            out.extend_from_slice(value.variable_bytes());
+        if all_fixed {
+            return Ok(());
         }
+        let old = |rank| self.variable(body, rank).map(|(_, bytes)| bytes);
+        let values =
+            variable.iter().enumerate().map(|(rank, new)| new.map_or_else(|| old(rank), Ok));
+        let values = values.collect::<Result<Vec<_>, _>>()?;
+        put_variables(values.iter().copied(), out);
+        Ok(())
     }
 
     /// Offset and bytes of the variable value with this rank.
@@ -383,20 +416,57 @@ impl fmt::Debug for Shape {
     }
 }
 
+impl<'n, T: ExactSizeIterator<Item = (usize, EdmType)> + Clone> Outline<'n, T> {
+    /// Identifies the shape that it outlines, up to collisions.
+    pub(crate) fn hash(&self) -> ShapeHash {
+        let names = crate::codec::hash(crate::codec::HashSeed(0), self.names.as_bytes());
+        ShapeHash(self.types.clone().fold(names, |hash, (end, edm)| {
+            // An odd multiplier that spreads what is added over the upper bits; they come down again.
+            let mixed = (hash ^ (end as u64) << 8 ^ edm as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            mixed ^ mixed >> 29
+        }))
+    }
+
+    /// True if `shape` has just these names and types.
+    pub(crate) fn fits(&self, shape: &Shape) -> bool {
+        let mut properties = shape.properties.iter();
+        self.types.len() == shape.len()
+            && *self.names == *shape.names
+            && self.types.clone().all(|(end, edm)| {
+                properties.next().is_some_and(|p| p.name_end as usize == end && p.edm == edm)
+            })
+    }
+
+    /// The shape.
+    pub(crate) fn to_shape(&self) -> Shape {
+        let mut start = 0;
+        Shape::from_sorted(self.types.clone().map(|(end, edm)| {
+            let name = &self.names[start..end];
+            start = end;
+            (name, edm)
+        }))
+    }
+}
+
 impl ShapeHash {
-    pub(crate) fn new() -> Self {
-        Self(0)
-    }
-
-    /// Takes the next name, in order, into the hash.
-    #[inline]
-    pub(crate) fn add(&mut self, name: &str, edm: EdmType) {
-        let seed = crate::codec::HashSeed(self.0.wrapping_add(edm as u64));
-        self.0 = crate::codec::hash(seed, name.as_bytes());
-    }
-
     pub(crate) fn value(self) -> u64 {
         self.0
+    }
+}
+
+/// Appends end offsets, behind their width, and bytes of the values of variable width.
+fn put_variables<'b>(values: impl Iterator<Item = &'b [u8]> + Clone, out: &mut Vec<u8>) {
+    let (count, bytes) = values.clone().fold((0, 0), |(count, sum), v| (count + 1, sum + v.len()));
+    let width = offset_width(bytes);
+    out.reserve(1 + count * width + bytes);
+    out.push(width as u8);
+    let mut end = 0;
+    for value in values.clone() {
+        end += value.len();
+        out.extend_from_slice(&to_u32(end).to_le_bytes()[..width]);
+    }
+    for value in values {
+        out.extend_from_slice(value);
     }
 }
 

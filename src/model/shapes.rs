@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::limits::PROPERTIES_MAX;
-use super::shape::{Shape, ShapeHash};
+use super::shape::{Outline, Shape, ShapeHash};
 use super::value::EdmType;
 use crate::sync::{AtomicU64, Mutex, OnceLock, Ordering};
 
@@ -84,15 +84,13 @@ impl Shapes {
         self.find_or_add(shape.hash(), equal, || Arc::clone(shape))
     }
 
-    /// The shape of these names and types, in order of the names; it is built only if it is new.
-    pub(crate) fn intern_properties<'n, I>(&self, properties: I) -> Interned
+    /// The shape of these names and types; it is built only if it is new.
+    pub(crate) fn intern_outline<T>(&self, outline: Outline<'_, T>) -> Interned
     where
-        I: ExactSizeIterator<Item = (&'n str, EdmType)> + Clone,
+        T: ExactSizeIterator<Item = (usize, EdmType)> + Clone,
     {
-        let mut hash = ShapeHash::new();
-        properties.clone().for_each(|(name, edm)| hash.add(name, edm));
-        let equal = |other: &Arc<Shape>| other.matches(properties.clone());
-        self.find_or_add(hash, equal, || Arc::new(Shape::from_sorted(properties.clone())))
+        let equal = |other: &Arc<Shape>| outline.fits(other);
+        self.find_or_add(outline.hash(), equal, || Arc::new(outline.to_shape()))
     }
 
     /// The shape with this number.

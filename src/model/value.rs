@@ -190,6 +190,9 @@ impl<'a> ValueRef<'a> {
 /// How many UTF-16 units `text` has: the unit of every limit on text.
 #[inline]
 pub(crate) fn utf16_len(text: &str) -> usize {
+    if text.is_ascii() {
+        return text.len();
+    }
     // One unit per character, two where UTF-8 takes four bytes.
     text.bytes().map(|byte| usize::from(byte & 0xc0 != 0x80) + usize::from(byte >= 0xf0)).sum()
 }

@@ -216,7 +216,7 @@ impl Catalog {
     /// Catalog rows of two partitions may change together.
     fn batch(&self, ops: Vec<Op>) -> Batch {
         let mut batch = new_batch(&self.gate, Vec::new(), false);
-        batch.ops = ops;
+        batch.ops = ops.into();
         batch
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::error::{Code, Error, Result};
-use crate::lsm::Batch;
+use crate::lsm::{Batch, Ops};
 use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX};
 use crate::options::Durability;
 
@@ -287,7 +287,7 @@ impl Table {
         }
         let ops = group.operations().iter().enumerate();
         let ops = ops.map(|(index, op)| self.op(op).map_err(|error| error.at_index(index)));
-        Ok(self.batch(ops.collect::<Result<_>>()?, true))
+        Ok(self.batch(ops.collect::<Result<Ops>>()?, true))
     }
 }
 

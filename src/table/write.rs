@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::key::{decode_part, decode_user_key, user_key};
-use crate::lsm::{Action, Batch, Condition, Gate, Op, PackedRow};
-use crate::model::{ETag, Entity, KeyPart, RowRef, Seq, check_key, check_row_limits, utf16_len};
+use crate::lsm::{Action, Batch, Condition, Gate, Op, Ops, PackedRow};
+use crate::model::{
+    ETag, Entity, KEY_UNITS_MAX, KeyPart, RowRef, Seq, check_key, check_row_limits, utf16_len,
+};
 use crate::options::Durability;
 
 use super::{Operation, Table};
@@ -86,7 +88,7 @@ impl Table {
 
     fn write(&self, operation: Operation) -> Result<ETag> {
         let op = self.op(&operation)?;
-        let batch = self.batch(vec![op], false);
+        let batch = self.batch(Ops::from_buf([op]), false);
         self.engine.commit(&batch, self.durability).map(ETag)
     }
 
@@ -100,7 +102,8 @@ impl Table {
         check_key(KeyPart::PartitionKey, partition_key)?;
         check_key(KeyPart::RowKey, row_key)?;
         let shapes = &self.engine.env.shapes;
-        let row = operation.entity().map(|entity| entity.to_row(shapes)).transpose()?;
+        let row =
+            operation.entity().map(|entity| entity.to_row_of_checked_keys(shapes)).transpose()?;
         let is = |etag: &Option<ETag>| {
             etag.map_or(Condition::Present, |etag| Condition::Is(Seq(etag.seq().0)))
         };
@@ -112,7 +115,7 @@ impl Table {
         };
         let action = match (operation, row) {
             (Operation::Merge(..) | Operation::UpsertMerge(_), Some(row)) => Action::Merge(row),
-            (_, Some(row)) => Action::Put(PackedRow::new(&row.as_ref(), shapes)),
+            (_, Some(row)) => Action::Put(PackedRow::of(row, shapes)),
             (_, None) => Action::Delete,
         };
         let key = user_key(self.entry.gate.table, partition_key, row_key);
@@ -121,13 +124,14 @@ impl Table {
     }
 
     /// Requires that all keys are of one partition, and that there is one.
-    pub(super) fn batch(&self, ops: Vec<Op>, is_group: bool) -> Batch {
+    pub(super) fn batch(&self, ops: impl Into<Ops>, is_group: bool) -> Batch {
         new_batch(&self.entry.gate, ops, is_group)
     }
 }
 
 /// A batch on one partition of the table behind `gate`.
-pub(super) fn new_batch(gate: &Arc<Gate>, ops: Vec<Op>, is_group: bool) -> Batch {
+pub(super) fn new_batch(gate: &Arc<Gate>, ops: impl Into<Ops>, is_group: bool) -> Batch {
+    let ops = ops.into();
     let prefix_len = match ops.as_slice() {
         // One key is its own prefix: nothing is written twice either way.
         [] | [_] => 0,
@@ -143,6 +147,10 @@ pub(super) fn new_batch(gate: &Arc<Gate>, ops: Vec<Op>, is_group: bool) -> Batch
 
 /// The limits of an entity hold for what a merge makes, too.
 fn check_merged(key: &[u8], row: &RowRef<'_>) -> Result<()> {
+    // Nothing can be too large here, however long the keys are: they need not be decoded.
+    if check_row_limits(2 * KEY_UNITS_MAX, row).is_ok() {
+        return Ok(());
+    }
     let damaged = |error| Error::decode("merge".as_ref(), 0, error);
     let (_, partition_key, row_key) = decode_user_key(key).map_err(damaged)?;
     let units = utf16_len(&decode_part(partition_key).map_err(damaged)?)

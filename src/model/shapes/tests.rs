@@ -11,7 +11,8 @@ fn a_shape_has_one_number() {
     let shapes = Shapes::new(1 << 20);
     let (a, b) = (shapes.intern(&shape("a")), shapes.intern(&shape("b")));
     assert_eq!((a.id, b.id), (Some(ShapeId(0)), Some(ShapeId(1))));
-    let again = shapes.intern_properties([("a", EdmType::Int32)].into_iter());
+    let again =
+        shapes.intern_outline(Outline { names: "a", types: [(1, EdmType::Int32)].into_iter() });
     assert_eq!(again.id, a.id);
     assert!(Arc::ptr_eq(&again.shape, &a.shape));
     assert!(Arc::ptr_eq(shapes.get(ShapeId(1)).unwrap(), &b.shape));
