@@ -166,21 +166,22 @@ impl Entity {
 
     /// The size that counts against the limits of an entity and of a group.
     pub fn size(&self) -> usize {
-        if let Repr::Stored(Stored { shape, .. }) = &self.repr {
-            // The shape knows its share: only text and bytes are left to be counted.
-            let varies = |&index: &usize| shape.property(index).1.fixed_width().is_none();
-            let values = (0..shape.len()).filter(varies).filter_map(|index| self.property(index));
-            return limits::entity_size(self.key_units(), shape, values.map(|(_, value)| value));
+        match &self.repr {
+            Repr::Stored(Stored { shape, .. }) => {
+                // The shape knows its share: only text and bytes are left to be counted.
+                let varies = |&index: &usize| shape.property(index).1.fixed_width().is_none();
+                let values =
+                    (0..shape.len()).filter(varies).filter_map(|index| self.property(index));
+                limits::entity_size(self.key_units(), shape, values.map(|(_, value)| value))
+            }
+            Repr::Built(built) => {
+                let sizes = built.properties.iter().map(|(_, value)| {
+                    let value = value.as_ref();
+                    limits::property_size_base(0, value.edm_type()) + limits::variable_size(value)
+                });
+                4 + 2 * (self.key_units() + utf16_len(&built.names)) + sizes.sum::<usize>()
+            }
         }
-        let bases = self.properties().map(|(name, value)| {
-            let text_or_bytes = match value {
-                ValueRef::String(text) => 2 * utf16_len(text),
-                ValueRef::Binary(bytes) => bytes.len(),
-                _ => 0,
-            };
-            limits::property_size_base(utf16_len(name), value.edm_type()) + text_or_bytes
-        });
-        4 + 2 * self.key_units() + bases.sum::<usize>()
     }
 
     fn property(&self, index: usize) -> Option<(&str, ValueRef<'_>)> {

@@ -167,14 +167,16 @@ pub(crate) fn entity_size<'v>(
     shape: &Shape,
     values: impl Iterator<Item = ValueRef<'v>>,
 ) -> usize {
-    let variable: usize = values
-        .map(|value| match value {
-            ValueRef::String(text) => 2 * utf16_len(text),
-            ValueRef::Binary(bytes) => bytes.len(),
-            _ => 0,
-        })
-        .sum();
-    4 + 2 * key_units + shape.size_base() + variable
+    4 + 2 * key_units + shape.size_base() + values.map(variable_size).sum::<usize>()
+}
+
+/// The share of text or bytes in the size of an entity.
+pub(crate) fn variable_size(value: ValueRef<'_>) -> usize {
+    match value {
+        ValueRef::String(text) => 2 * utf16_len(text),
+        ValueRef::Binary(bytes) => bytes.len(),
+        _ => 0,
+    }
 }
 
 /// What a property adds to the size of an entity, without its text or bytes.

@@ -1,7 +1,5 @@
 //! Entity groups: up to 100 operations on one partition that happen together or not at all.
 
-use std::collections::HashSet;
-
 use crate::error::{Code, Error, Result};
 use crate::lsm::{Batch, Ops};
 use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX};
@@ -51,7 +49,8 @@ pub enum Operation {
 pub struct EntityGroup {
     partition_key: String,
     operations: Vec<Operation>,
-    row_keys: HashSet<String>,
+    /// The operations by RowKey, which tells repeats.
+    by_row_key: Vec<usize>,
     size: usize,
 }
 
@@ -92,7 +91,7 @@ impl EntityGroup {
         Self {
             partition_key: partition_key.into(),
             operations: Vec::new(),
-            row_keys: HashSet::new(),
+            by_row_key: Vec::new(),
             size: 0,
         }
     }
@@ -120,14 +119,16 @@ impl EntityGroup {
     /// more than 100 operations, or more than 4 MiB by the size formula.
     pub fn push(&mut self, operation: Operation) -> Result<&mut Self> {
         let index = self.operations.len();
-        self.check(&operation).map_err(|error| error.at_index(index))?;
-        self.size += operation.entity().map_or(0, Entity::size);
-        self.row_keys.insert(operation.keys().1.to_owned());
+        let size = self.size + operation.entity().map_or(0, Entity::size);
+        let place = self.place(&operation, size).map_err(|error| error.at_index(index))?;
+        self.by_row_key.insert(place, index);
+        self.size = size;
         self.operations.push(operation);
         Ok(self)
     }
 
-    fn check(&self, operation: &Operation) -> Result<()> {
+    /// Where the operation belongs in `by_row_key`, if it may be added and make the group this large.
+    fn place(&self, operation: &Operation, size: usize) -> Result<usize> {
         let (partition_key, row_key) = operation.keys();
         if self.operations.len() >= GROUP_OPERATIONS_MAX {
             let text =
@@ -137,13 +138,23 @@ impl EntityGroup {
         if partition_key != self.partition_key {
             return Err(Error::refused(Code::CommandsInBatchActOnDifferentPartitions));
         }
-        if self.row_keys.contains(row_key) {
+        let Err(place) = self.find(row_key) else {
             return Err(Error::refused(Code::InvalidDuplicateRow));
-        }
-        if self.size + operation.entity().map_or(0, Entity::size) > GROUP_SIZE_MAX {
+        };
+        if size > GROUP_SIZE_MAX {
             return Err(Error::refused(Code::RequestBodyTooLarge));
         }
-        Ok(())
+        Ok(place)
+    }
+
+    /// The place of a RowKey in `by_row_key`, or where it belongs.
+    fn find(&self, row_key: &str) -> std::result::Result<usize, usize> {
+        let key_of = |&index: &usize| self.operations[index].keys().1;
+        // Rows that come in order need no search.
+        if self.by_row_key.last().is_none_or(|last| key_of(last) < row_key) {
+            return Err(self.by_row_key.len());
+        }
+        self.by_row_key.binary_search_by(|index| key_of(index).cmp(row_key))
     }
 
     /// Adds an insert.
