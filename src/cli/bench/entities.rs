@@ -32,6 +32,13 @@ pub(super) struct Shape {
     pub(super) seed: u64,
 }
 
+/// Of a table without entities.
+impl Default for Shape {
+    fn default() -> Self {
+        Self { num: 1, value_size: 0, partition_rows: 1, compression_ratio: 1.0, seed: 0 }
+    }
+}
+
 /// Makes entities, and knows them again.
 pub(super) struct Entities {
     pub(super) shape: Shape,
@@ -220,7 +227,7 @@ mod tests {
     #[test]
     fn what_was_added_is_present() {
         let present = Present::new(130);
-        [0, 63, 64, 129, 129].map(|i| present.add(i));
+        [0, 63, 64, 129, 129].into_iter().for_each(|i| present.add(i));
         assert_eq!(present.count(), 4);
         assert!(present.has(64) && !present.has(65));
     }

@@ -43,16 +43,11 @@ enum Found {
 impl Stage {
     /// Opens or makes the database in `dir`.
     pub(super) fn open(dir: &Path, settings: &Settings) -> Outcome<Self> {
-        let shown = dir.display();
         let found = look(dir)?;
+        if matches!(found, Found::Others) && !settings.use_existing_db {
+            return Err(not_ours(dir, "; or --use-existing-db, which leaves other tables alone"));
+        }
         let shape = match (&found, settings.use_existing_db) {
-            (Found::Others, false) => {
-                return Err(Failure::Usage(format!(
-                    "{shown} is a database that `bench` did not make\n  \
-                     try: a directory that is missing or empty; or --use-existing-db, which adds \
-                     tables of its own and leaves the others alone"
-                )));
-            }
             (Found::Ours(shape), true) => settings.agree(shape)?,
             _ => settings.shape(),
         };
@@ -150,6 +145,30 @@ impl Settings {
             ))),
         }
     }
+}
+
+/// An error unless `dir` may be used, as by somebody without `--use-existing-db`.
+pub(super) fn refuse_others(dir: &Path) -> Outcome {
+    match look(dir)? {
+        Found::Others => Err(not_ours(dir, "")),
+        Found::Nothing | Found::Ours(_) => Ok(()),
+    }
+}
+
+/// Remembers that the benchmark made this database, whatever it is for.
+pub(super) fn mark_as_ours(db: &Db) -> Outcome {
+    match db.table(SHAPE_TABLE) {
+        Ok(_) => Ok(()),
+        Err(_) => note_shape(db, &Shape::default()),
+    }
+}
+
+fn not_ours(dir: &Path, or: &str) -> Failure {
+    Failure::Usage(format!(
+        "{} is a database that `bench` did not make\n  \
+         try: a directory that is missing or empty{or}",
+        dir.display()
+    ))
 }
 
 /// What is in `dir`; opened without background work, so that it stays as it is.

@@ -37,14 +37,24 @@ pub(super) struct Summary {
 impl Progress {
     /// `rows`: how many there will be, if that is known.
     pub(in crate::cli) fn new(rows: Option<u64>) -> Self {
-        let (bar, template) = match rows {
-            Some(rows) => (
-                ProgressBar::new(rows),
-                "{wide_bar} {human_pos}/{human_len} rows  {per_sec}  {eta} left",
+        Self::of("rows", rows)
+    }
+
+    /// Of other things than rows.
+    pub(in crate::cli) fn of(things: &str, count: Option<u64>) -> Self {
+        let (bar, template) = match count {
+            Some(count) => (
+                ProgressBar::new(count),
+                format!(
+                    "{{wide_bar}} {{human_pos}}/{{human_len}} {things}  {{per_sec}}  {{eta}} left"
+                ),
             ),
-            None => (ProgressBar::no_length(), "{spinner} {human_pos} rows  {per_sec}  {elapsed}"),
+            None => (
+                ProgressBar::no_length(),
+                format!("{{spinner}} {{human_pos}} {things}  {{per_sec}}  {{elapsed}}"),
+            ),
         };
-        if let Ok(style) = ProgressStyle::with_template(template) {
+        if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style);
         }
         Self(bar)
@@ -58,6 +68,11 @@ impl Progress {
     /// So many rows in all.
     pub(in crate::cli) fn reach(&self, rows: u64) {
         self.0.set_position(rows);
+    }
+
+    /// Lets `with` write where the bar is.
+    pub(in crate::cli) fn aside<T>(&self, with: impl FnOnce() -> T) -> T {
+        self.0.suspend(with)
     }
 
     /// Prints a line above the bar.

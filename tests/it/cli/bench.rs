@@ -187,3 +187,69 @@ fn wrong_data_ends_the_run() {
     write(r#"{"PartitionKey":"x","RowKey":"y"}"#);
     place.fails(&format!("{read} readmissing"), 1, &["wrong data", "x/y"]);
 }
+
+const TINY: &str = "--quick --point-millis 5 --inserts-max 300 --rows 20 --durability os";
+
+/// Every element that is opened is closed, in order; but for the first line, which is no element.
+#[track_caller]
+fn check_nesting(html: &str) {
+    let (_, html) = html.split_once('\n').unwrap();
+    let mut open = Vec::new();
+    for tag in html.split('<').skip(1) {
+        let (tag, _) = tag.split_once('>').expect("an end of each tag");
+        let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap();
+        match (tag.starts_with('/'), tag.ends_with('/')) {
+            (true, _) => assert_eq!(open.pop(), Some(name)),
+            (false, true) => {}
+            (false, false) => open.push(name),
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+}
+
+#[test]
+fn the_case_study_draws_and_prints_every_figure() {
+    let place = Place::new();
+    let out = place.ok(&format!("bench case-study study {TINY}"));
+    let html = place.read("case-study.html");
+    check_nesting(&html);
+    for number in 3..=15 {
+        assert!(out.contains(&format!("\nFigure {number}: ")), "{number}: {out}");
+        assert!(html.contains(&format!("<h2 id=\"figure-{number}\">")), "{number}");
+    }
+    assert_eq!(html.matches("<svg ").count(), 15, "one a figure, and three of the last");
+    assert!(!html.contains("NaN") && !html.contains("http") && !html.contains("<script"));
+    assert!(html.contains("2010: most within") || html.contains("2010: most calls within"));
+    assert!(out.contains("13 figures are drawn in case-study.html"), "{out}");
+    // The figures' tables are gone, and the directory can be taken again.
+    assert!(!place.ok("tables study").contains("Study"));
+    place.ok(&format!("bench case-study study {TINY} --figures 4"));
+}
+
+#[test]
+fn the_case_study_as_json_with_figures_that_were_asked_for() {
+    let place = Place::new();
+    let run = format!("bench case-study study {TINY} --json --figures 7,15 --out a.html");
+    let out = place.ok(&run);
+    let lines: Vec<_> = out.lines().collect();
+    assert_eq!(lines.len(), 3, "{out}");
+    assert!(lines[0].starts_with(r#"{"figure":7,"#) && lines[0].contains(r#"["100","#), "{out}");
+    assert!(lines[1].starts_with(r#"{"figure":15,"#), "{out}");
+    assert_eq!(lines[2], r#"{"report":"a.html","figures":2}"#);
+    assert!(place.read("a.html").contains("Figure 7"));
+    // By the virtual clock: the same on every machine.
+    let row = lines[1].split("[\"50\",").nth(1).unwrap();
+    let accepted: f64 = row.split(',').next().unwrap().parse().unwrap();
+    assert!((2_300.0..=2_600.0).contains(&accepted), "{row}");
+}
+
+#[test]
+fn the_case_study_leaves_other_databases_and_directories_alone() {
+    let place = Place::new();
+    place.put("Parts", r#"{"PartitionKey":"bolts","RowKey":"m4","Stock":1}"#);
+    place.fails(&format!("bench case-study db {TINY}"), 2, &["did not make"]);
+    place.fails(&format!("bench case-study . {TINY}"), 2, &["holds no database"]);
+    place.fails(&format!("bench case-study new {TINY} --figures 2"), 2, &["2"]);
+    place.fails(&format!("bench case-study new {TINY} --out no/where.html"), 1, &["where.html"]);
+    assert!(place.ok("get db Parts bolts m4").contains("Stock"));
+}

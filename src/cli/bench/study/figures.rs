@@ -1,0 +1,405 @@
+//! Figures 3 to 15: what each measures, and what the study says about it.
+//!
+//! Invariant: a number beside those of this run is one that the study's text gives; where it gives a finding and no number,
+//! only the finding stands there.
+
+use std::time::Duration;
+
+use super::super::clients::Tally;
+use super::super::plot::{Form, Mark, Scale, Series, exact};
+use super::figure::{Figure, Grid, bars, chart, distribution, line, millis, then};
+use super::ground::{Ground, Spread, VM_THREADS};
+use super::saturation::{LATENCY, TARGET, press};
+use crate::cli::failure::Outcome;
+use crate::table::Table;
+
+/// Measures figures.
+pub(super) struct Figures<'g> {
+    pub(super) ground: &'g Ground,
+    pub(super) is_quick: bool,
+    /// How long the virtual clients of figure 15 press.
+    pub(super) pressed: Duration,
+    pub(super) on_point: &'g dyn Fn(),
+}
+
+/// All of them.
+pub(super) const NUMBERS: std::ops::RangeInclusive<u32> = 3..=15;
+
+const SIZES: [u32; 7] = [1, 2, 5, 10, 20, 50, 100];
+const BATCH: u32 = 100;
+const RATE: (&str, Scale) = ("entities/s", Scale::Log);
+const SIZE: (&str, Scale) = ("entities in a batch", Scale::Log);
+const CUMULATED: (&str, Scale) = ("% of calls within", Scale::Linear);
+const LATENCY_AXIS: (&str, Scale) = ("milliseconds", Scale::Log);
+
+type Points = Vec<(f64, f64)>;
+
+impl Figures<'_> {
+    pub(super) fn measure(&self, number: u32) -> Outcome<Figure> {
+        match number {
+            3 => self.latencies(),
+            4 => self.batch_latencies(),
+            5 => self.latency_by_size(),
+            6 => self.latency_per_entity(),
+            7 => self.throughput_by_size(),
+            8 => self.inserts_by_spread(),
+            9 => self.gets_by_spread(),
+            10 => self.batches_by_threads(),
+            11 => self.gets_by_threads(),
+            12 => self.batches_by_vms(12, VM_THREADS),
+            13 => self.batches_by_vms(13, 2 * VM_THREADS),
+            14 => self.gets_by_vms(),
+            _ => self.saturation(),
+        }
+    }
+
+    fn latencies(&self) -> Outcome<Figure> {
+        let table = self.ground.table()?;
+        let inserts = self.insert(&table, 1, 1, Spread::One)?;
+        let job = self.ground.load(&table, 1, Spread::One)?;
+        let gets = self.get(&table, 1, job, Spread::One)?;
+        let times = [("GET", &gets.latencies), ("insert", &inserts.latencies)];
+        let series = times.iter().map(|(name, times)| distribution(name, times)).collect();
+        let mut chart = chart(LATENCY_AXIS, CUMULATED, series);
+        chart.marks.push(Mark { x: 40.0, text: "2010: most GETs".to_owned() });
+        chart.marks.push(Mark { x: 50.0, text: "2010: most inserts".to_owned() });
+        let at = |tally: &Tally| exact(millis(tally.latencies.percentile(99.0)));
+        let here = format!(
+            "99 % of the GETs within {} ms, 99 % of the durable inserts within {} ms; no network, no replicas",
+            at(&gets),
+            at(&inserts)
+        );
+        Ok(Figure {
+            number: 3,
+            title: "latency of single GETs and inserts",
+            setup: "one extra-large VM; single entities",
+            study: "most GETs below 40 ms, most inserts below 50 ms",
+            here,
+            charts: vec![chart],
+            grid: Grid::of_times(&times),
+        })
+    }
+
+    fn batch_latencies(&self) -> Outcome<Figure> {
+        let table = self.ground.table()?;
+        let single = self.insert(&table, 1, 1, Spread::One)?;
+        let batch = self.insert(&table, 1, BATCH, Spread::One)?;
+        let times = [("batch of 100", &batch.latencies)];
+        let series = vec![distribution("batch of 100", &batch.latencies)];
+        let mut chart = chart(LATENCY_AXIS, CUMULATED, series);
+        chart.marks.push(Mark { x: 1_200.0, text: "2010: most batches".to_owned() });
+        let (one, hundred) = (single.latencies.mean(), batch.latencies.mean());
+        let here = format!(
+            "{} ms on average; 100 single inserts, one after the other, take {} ms, {} times as long (then: 100 × 50 ms, about 4 times)",
+            exact(millis(hundred)),
+            exact(millis(one * 100)),
+            exact(one as f64 * 100.0 / hundred.max(1) as f64)
+        );
+        Ok(Figure {
+            number: 4,
+            title: "latency of batches of 100 inserts",
+            setup: "one thread on a small VM, one partition, one batch after the other",
+            study: "most batches within 1.2 s, against 100 × 50 ms one by one",
+            here,
+            charts: vec![chart],
+            grid: Grid::of_times(&times),
+        })
+    }
+
+    fn latency_by_size(&self) -> Outcome<Figure> {
+        let points = self.sizes(1, Spread::One, |_, tally| millis(tally.latencies.mean()))?;
+        let here = format!(
+            "{} ms for one entity, {} ms for 100",
+            exact(first(&points)),
+            exact(last(&points))
+        );
+        let then = then("most calls within", &[(1.0, 50.0), (100.0, 1_200.0)]);
+        Ok(Figure {
+            number: 5,
+            title: "latency of a batch by its size",
+            setup: "one thread, one partition; small and extra-large VM",
+            study: "latency grows with size (the points are those of figures 3 and 4)",
+            here,
+            ..plain(SIZE, ("ms of a batch", Scale::Log), vec![line("here", points), then])
+        })
+    }
+
+    fn latency_per_entity(&self) -> Outcome<Figure> {
+        let per_entity =
+            |size: u32, tally: &Tally| millis(tally.latencies.mean()) / f64::from(size);
+        let points = self.sizes(1, Spread::One, per_entity)?;
+        let gain = |from, to| exact(at(&points, from) / at(&points, to));
+        let here = format!(
+            "20 a batch are {} times as fast as one, 100 a batch {} times as fast as 20",
+            gain(1.0, 20.0),
+            gain(20.0, 100.0)
+        );
+        let then = then("most calls within", &[(1.0, 50.0), (100.0, 12.0)]);
+        Ok(Figure {
+            number: 6,
+            title: "latency per entity by size of the batch",
+            setup: "figure 5, divided by the size",
+            study: "the gain levels off at about 20 a batch",
+            here,
+            ..plain(SIZE, ("ms an entity", Scale::Log), vec![line("here", points), then])
+        })
+    }
+
+    fn throughput_by_size(&self) -> Outcome<Figure> {
+        let points = self.sizes(30, Spread::Many, |_, tally| tally.per_second())?;
+        let best = points.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((1.0, 0.0));
+        let here = format!(
+            "most with {} a batch, {}/s; {}/s with 20, {}/s with single inserts",
+            best.0,
+            exact(best.1),
+            exact(at(&points, 20.0)),
+            exact(first(&points))
+        );
+        let mut figure = plain(SIZE, RATE, vec![line("here", points)]);
+        let mark = Mark { x: 20.0, text: "2010: about here the peak".to_owned() };
+        figure.charts.iter_mut().for_each(|chart| chart.marks.push(mark.clone()));
+        Ok(Figure {
+            number: 7,
+            title: "throughput by size of the batch",
+            setup: "many partitions, 30 threads on one VM; small and extra-large",
+            study: "peaks at about 20; extra-large a little above 1.5 × small",
+            here,
+            ..figure
+        })
+    }
+
+    fn inserts_by_spread(&self) -> Outcome<Figure> {
+        let one = self.threads(&self.spread_threads(), |threads| {
+            self.insert(&self.ground.table()?, threads, 1, Spread::One)
+        })?;
+        let many = self.threads(&self.spread_threads(), |threads| {
+            self.insert(&self.ground.table()?, threads, 1, Spread::Many)
+        })?;
+        let here = spread_sentence("inserts", &one, &many);
+        // 15 threads a VM: 2, 5 VMs.
+        let then = then("one partition", &[(30.0, 600.0), (75.0, 1_000.0)]);
+        let series = vec![line("one partition", one), line("a partition each", many), then];
+        Ok(Figure {
+            number: 8,
+            title: "single inserts, one partition and many",
+            setup: "extra-large VMs of 15 threads, single inserts",
+            study: "one partition: about 600/s with 2 VMs, about 1,000/s with 5 and 0.0004 % throttled, 0.03 % with 10 VMs, \
+                    0.2 % with 16; many partitions keep scaling",
+            here,
+            ..plain(("threads", Scale::Log), RATE, series)
+        })
+    }
+
+    fn gets_by_spread(&self) -> Outcome<Figure> {
+        let run = |spread| {
+            self.threads(&self.spread_threads(), |threads| self.load_and_get(threads, spread))
+        };
+        let (one, many) = (run(Spread::One)?, run(Spread::Many)?);
+        let here = spread_sentence("GETs", &one, &many);
+        let series = vec![bars("one partition", one), bars("a partition each", many)];
+        Ok(Figure {
+            number: 9,
+            title: "GETs, one partition and many",
+            setup: "as figure 8, with GETs",
+            study: "many partitions above one; GETs above inserts",
+            here,
+            ..plain(("threads", Scale::Groups), ("entities/s", Scale::Linear), series)
+        })
+    }
+
+    fn batches_by_threads(&self) -> Outcome<Figure> {
+        let points = self.threads(&self.client_threads(), |threads| {
+            self.insert(&self.ground.table()?, threads, BATCH, Spread::Many)
+        })?;
+        let here = peak_sentence(&points, "threads");
+        Ok(Figure {
+            number: 10,
+            title: "batches of 100 by threads",
+            setup: "many partitions, one VM; small and extra-large",
+            study: "a small VM flattens behind 15 threads, for want of processor; an extra-large one keeps rising",
+            here,
+            ..plain(("threads", Scale::Log), RATE, vec![line("here", points)])
+        })
+    }
+
+    fn gets_by_threads(&self) -> Outcome<Figure> {
+        let points = self
+            .threads(&self.client_threads(), |threads| self.load_and_get(threads, Spread::Many))?;
+        let here = peak_sentence(&points, "threads");
+        Ok(Figure {
+            number: 11,
+            title: "GETs by threads",
+            setup: "many partitions, one VM",
+            study: "flattens at 6 threads",
+            here,
+            ..plain(("threads", Scale::Log), RATE, vec![line("here", points)])
+        })
+    }
+
+    fn batches_by_vms(&self, number: u32, threads: u32) -> Outcome<Figure> {
+        let points = self.threads(&[1, 2, 4], |vms| {
+            self.insert(&self.ground.table()?, vms * threads, BATCH, Spread::Many)
+        })?;
+        let here = peak_sentence(&points, "VMs; a VM is threads of one process here");
+        let (title, setup, study) = match number {
+            12 => (
+                "batches of 100 by VMs of 15 threads",
+                "many partitions, 15 threads a VM",
+                "keeps scaling: the limit of figure 10 was the client; at most 17,000 entities/s",
+            ),
+            _ => (
+                "batches of 100 by VMs of 30 threads",
+                "many partitions, 30 threads a VM",
+                "as figure 12",
+            ),
+        };
+        let peak: Points = points.iter().map(|(vms, _)| (*vms, 17_000.0)).collect();
+        let series = vec![bars("here", points)];
+        let mut figure = plain(("VMs", Scale::Groups), ("entities/s", Scale::Linear), series);
+        // A level, and no figure of the table: with how many VMs it was reached the study's text does not say.
+        let peak = Series { form: Form::Line, ..then("the peak of figures 12 and 13", &peak) };
+        figure.charts.iter_mut().for_each(|chart| chart.series.push(peak.clone()));
+        Ok(Figure { number, title, setup, study, here, ..figure })
+    }
+
+    fn gets_by_vms(&self) -> Outcome<Figure> {
+        let points =
+            self.threads(&[1, 2, 4], |vms| self.load_and_get(vms * 2 * VM_THREADS, Spread::Many))?;
+        let here = peak_sentence(&points, "VMs; a VM is threads of one process here");
+        Ok(Figure {
+            number: 14,
+            title: "GETs by VMs of 30 threads",
+            setup: "many partitions, 30 threads a VM; small and extra-large",
+            study: "more VMs or larger ones give more",
+            here,
+            ..plain(
+                ("VMs", Scale::Groups),
+                ("entities/s", Scale::Linear),
+                vec![bars("here", points)],
+            )
+        })
+    }
+
+    fn saturation(&self) -> Outcome<Figure> {
+        let threads = [10, 20, 30, 40, 50];
+        let seed = self.ground.scope.seed;
+        let pressed = threads.map(|threads| press(threads, self.pressed, seed));
+        let pressed: Vec<_> = pressed.into_iter().collect::<Outcome<_>>()?;
+        let free = self.threads(&threads, |threads| {
+            self.insert(&self.ground.table()?, threads, BATCH, Spread::One)
+        })?;
+        let x = ("threads", Scale::Linear);
+        let points = |of: &dyn Fn(usize) -> f64| -> Points {
+            (0..pressed.len()).map(|i| (f64::from(pressed[i].threads), of(i))).collect()
+        };
+        let accepted = line("accepted, throttled here", points(&|i| pressed[i].accepted));
+        let percent = line("% throttled here", points(&|i| pressed[i].refused_percent()));
+        let rates = then("accepted", &[(20.0, 2_300.0), (50.0, 2_500.0)]);
+        let percents = then("% throttled", &[(25.0, 11.0), (50.0, 22.0)]);
+        let free = line("without a target", free);
+        let series = vec![accepted.clone(), rates.clone(), percent.clone(), percents.clone()];
+        let grid = Grid::of("threads", &[series, vec![free.clone()]].concat());
+        let here = format!(
+            "with a target of {} entities/s, calls of {} ms as the study's, and its pause of 3 s, all by a virtual clock: {}/s accepted \
+             and {} % throttled at 50 threads; without a target, by the real clock, {}/s",
+            exact(TARGET.into()),
+            LATENCY.as_millis(),
+            exact(last(&accepted.points)),
+            exact(last(&percent.points)),
+            exact(last(&free.points))
+        );
+        let linear = Scale::Linear;
+        Ok(Figure {
+            number: 15,
+            title: "saturation of one partition",
+            setup: "batches of 100, 10 threads on each of 1 to 5 VMs, a pause of 3 s after an exception",
+            study: "2,300/s with 20 threads almost unthrottled; about 11 % throttled between 20 and 30; with 50 about 2,500/s \
+                    accepted and 700/s throttled, 22 %",
+            here,
+            charts: vec![
+                chart(x, ("entities/s", linear), vec![accepted, rates]),
+                chart(x, ("% throttled", linear), vec![percent, percents]),
+                chart(x, ("entities/s", linear), vec![free]),
+            ],
+            grid,
+        })
+    }
+
+    /// A point for each size of a batch.
+    fn sizes(
+        &self,
+        threads: u32,
+        spread: Spread,
+        figure: impl Fn(u32, &Tally) -> f64,
+    ) -> Outcome<Points> {
+        let point = |size: &u32| {
+            let tally = self.insert(&self.ground.table()?, threads, *size, spread)?;
+            Ok((f64::from(*size), figure(*size, &tally)))
+        };
+        SIZES.iter().map(point).collect()
+    }
+
+    /// Entities a second for each number of threads.
+    fn threads(&self, threads: &[u32], run: impl Fn(u32) -> Outcome<Tally>) -> Outcome<Points> {
+        threads.iter().map(|count| Ok((f64::from(*count), run(*count)?.per_second()))).collect()
+    }
+
+    fn insert(&self, table: &Table, threads: u32, batch: u32, spread: Spread) -> Outcome<Tally> {
+        (self.on_point)();
+        self.ground.insert(table, threads, batch, spread)
+    }
+
+    fn get(&self, table: &Table, threads: u32, job: u32, spread: Spread) -> Outcome<Tally> {
+        (self.on_point)();
+        self.ground.get(table, threads, job, spread)
+    }
+
+    fn load_and_get(&self, threads: u32, spread: Spread) -> Outcome<Tally> {
+        let table = self.ground.table()?;
+        let job = self.ground.load(&table, threads, spread)?;
+        self.get(&table, threads, job, spread)
+    }
+
+    fn spread_threads(&self) -> Vec<u32> {
+        if self.is_quick { vec![1, 4, 15, 30] } else { vec![1, 2, 4, 8, 15, 30, 75, 150] }
+    }
+
+    fn client_threads(&self) -> Vec<u32> {
+        if self.is_quick { vec![1, 2, 6, 15, 30] } else { vec![1, 2, 4, 6, 10, 15, 20, 30, 60] }
+    }
+}
+
+/// A chart and its table.
+fn plain(x: (&str, Scale), y: (&str, Scale), series: Vec<Series>) -> Figure {
+    let grid = Grid::of(&format!("{} \\ {}", x.0, y.0), &series);
+    let charts = vec![chart(x, y, series)];
+    Figure { number: 0, title: "", setup: "", study: "", here: String::new(), charts, grid }
+}
+
+fn at(points: &Points, x: f64) -> f64 {
+    points.iter().find(|(at, _)| *at == x).map_or(f64::NAN, |(_, y)| *y)
+}
+
+fn first(points: &Points) -> f64 {
+    points.first().map_or(f64::NAN, |(_, y)| *y)
+}
+
+fn last(points: &Points) -> f64 {
+    points.last().map_or(f64::NAN, |(_, y)| *y)
+}
+
+fn spread_sentence(what: &str, one: &Points, many: &Points) -> String {
+    let threads = one.last().map_or(0.0, |(x, _)| *x);
+    format!(
+        "with {threads} threads {} {what}/s in one partition and {}/s in many, {} times as many; nothing is throttled",
+        exact(last(one)),
+        exact(last(many)),
+        exact(last(many) / last(one))
+    )
+}
+
+fn peak_sentence(points: &Points, what: &str) -> String {
+    let best = points.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((0.0, 0.0));
+    let (least, most) = (exact(first(points)), exact(best.1));
+    format!("from {least}/s to {}/s; the most, {most}/s, at {} {what}", exact(last(points)), best.0)
+}

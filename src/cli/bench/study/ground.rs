@@ -1,0 +1,267 @@
+//! What the figures are measured with: the study's entities and keys, and clients in a closed loop.
+//!
+//! An entity has 1,024 bytes by the service's rule, in one property `Payload`. PartitionKeys are random GUIDs: one for each
+//! client, or one for all. A RowKey is `JobID_VMID_WorkerId_Index`. Calls are synchronous; what a GET gives is compared with
+//! what was written.
+//!
+//! Invariant: keys never repeat within a table, for each run of clients is a job of its own.
+
+use std::time::Duration;
+
+use super::super::clients::{Done, Tally, Watch, run_clients};
+use super::super::entities::wrong;
+use crate::cli::failure::Outcome;
+use crate::clock::SystemClock;
+use crate::db::Db;
+use crate::model::Entity;
+use crate::rng::Rng;
+use crate::sync::{AtomicU64, Ordering};
+use crate::table::{EntityGroup, LoadMode, Table};
+
+/// What the study's entities have.
+const ENTITY_BYTES: usize = 1_024;
+/// Threads of a worker instance where the study does not say.
+pub(super) const VM_THREADS: u32 = 15;
+/// Payloads that differ.
+const PAYLOADS: usize = 4_096;
+const TABLE: &str = "RowstoneBenchStudy";
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scope {
+    /// Of a point.
+    pub(super) time: Duration,
+    /// Most entities that a point inserts.
+    pub(super) inserts_max: u64,
+    /// Entities of each client that are there for GETs.
+    pub(super) rows: u64,
+    pub(super) seed: u64,
+}
+
+/// Who writes into which partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spread {
+    /// All clients share a partition.
+    One,
+    /// Each has its own.
+    Many,
+}
+
+/// A database and its entities.
+pub(super) struct Ground {
+    db: Db,
+    clock: SystemClock,
+    pub(super) scope: Scope,
+    payloads: String,
+    payload_chars: usize,
+    jobs: AtomicU64,
+}
+
+/// A client's keys.
+struct Worker {
+    partition: String,
+    job: u32,
+    number: u32,
+}
+
+impl Ground {
+    pub(super) fn new(db: Db, scope: Scope) -> Self {
+        let (payloads, payload_chars) = payloads(scope.seed);
+        Self {
+            db,
+            clock: SystemClock::new(),
+            scope,
+            payloads,
+            payload_chars,
+            jobs: AtomicU64::new(0),
+        }
+    }
+
+    /// An empty table.
+    pub(super) fn table(&self) -> Outcome<Table> {
+        if self.db.tables()?.iter().any(|name| name == TABLE) {
+            self.db.delete_table(TABLE)?;
+            // Its space is given back before the next figure.
+            self.db.flush()?;
+        }
+        Ok(self.db.create_table(TABLE)?)
+    }
+
+    pub(super) fn end(self) -> Outcome {
+        drop(self.table()?);
+        self.db.delete_table(TABLE)?;
+        Ok(self.db.close()?)
+    }
+
+    /// Clients that insert groups of `batch`, or single entities; after a moment that is not counted.
+    pub(super) fn insert(
+        &self,
+        table: &Table,
+        threads: u32,
+        batch: u32,
+        spread: Spread,
+    ) -> Outcome<Tally> {
+        let run = |time: Duration, most: u64| {
+            let job = self.next_job();
+            let tallies = run_clients(threads, |number| {
+                let worker = self.worker(job, number, spread);
+                let mut watch = Watch::start(&self.clock, Some(time), None);
+                let most = (most / u64::from(threads)).max(u64::from(batch));
+                let mut index = 0;
+                while !watch.is_over() && index < most {
+                    self.insert_next(table, &worker, index, batch)?;
+                    let operations = u64::from(batch);
+                    let bytes = operations * ENTITY_BYTES as u64;
+                    watch.lap(Done { operations, bytes, found: 0 });
+                    index += operations;
+                }
+                Ok(watch.end())
+            });
+            tallies.map(|tallies| Tally::sum(&tallies))
+        };
+        run(self.scope.time / 5, self.scope.inserts_max / 5)?;
+        run(self.scope.time, self.scope.inserts_max)
+    }
+
+    /// Loads entities for `threads` clients, and gives the job they belong to.
+    pub(super) fn load(&self, table: &Table, threads: u32, spread: Spread) -> Outcome<u32> {
+        let job = self.next_job();
+        let mut loader = table.loader().mode(LoadMode::Upsert);
+        let mut line = 0;
+        for number in 0..threads {
+            let worker = self.worker(job, number, spread);
+            for index in 0..self.scope.rows {
+                loader.push(line, self.entity(&worker, index))?;
+                line += 1;
+            }
+        }
+        loader.finish()?;
+        self.db.flush()?;
+        Ok(job)
+    }
+
+    /// Clients that get the entities of `job` in order, again and again.
+    pub(super) fn get(
+        &self,
+        table: &Table,
+        threads: u32,
+        job: u32,
+        spread: Spread,
+    ) -> Outcome<Tally> {
+        let run = |time: Duration| {
+            let tallies = run_clients(threads, |number| {
+                let worker = self.worker(job, number, spread);
+                let mut watch = Watch::start(&self.clock, Some(time), None);
+                let mut index = 0;
+                while !watch.is_over() {
+                    let row = worker.row_key(index);
+                    let found = table.get(&worker.partition, &row)?;
+                    let payload = found.as_ref().map(|entity| entity.get::<&str>("Payload"));
+                    if payload.transpose()? != Some(self.payload(index)) {
+                        return Err(wrong(&format!("{}/{row} differs", worker.partition)));
+                    }
+                    watch.lap(Done { operations: 1, bytes: ENTITY_BYTES as u64, found: 1 });
+                    index = (index + 1) % self.scope.rows;
+                }
+                Ok(watch.end())
+            });
+            tallies.map(|tallies| Tally::sum(&tallies))
+        };
+        run(self.scope.time / 5)?;
+        run(self.scope.time)
+    }
+
+    fn insert_next(&self, table: &Table, worker: &Worker, index: u64, batch: u32) -> Outcome {
+        if batch == 1 {
+            table.insert(self.entity(worker, index))?;
+            return Ok(());
+        }
+        let mut group = EntityGroup::new(&*worker.partition);
+        for i in 0..u64::from(batch) {
+            group.insert(self.entity(worker, index + i))?;
+        }
+        table.commit(group)?;
+        Ok(())
+    }
+
+    fn next_job(&self) -> u32 {
+        self.jobs.fetch_add(1, Ordering::Relaxed) as u32 + 1
+    }
+
+    fn worker(&self, job: u32, number: u32, spread: Spread) -> Worker {
+        let owner = if spread == Spread::Many { u64::from(number) + 1 } else { 0 };
+        let seed = self.scope.seed ^ (u64::from(job) << 32) ^ owner;
+        Worker { partition: guid(&mut Rng::from_seed(seed)), job, number }
+    }
+
+    fn entity(&self, worker: &Worker, index: u64) -> Entity {
+        Entity::new(&*worker.partition, worker.row_key(index)).with("Payload", self.payload(index))
+    }
+
+    fn payload(&self, index: u64) -> &str {
+        let at = index as usize % PAYLOADS;
+        &self.payloads[at..at + self.payload_chars]
+    }
+}
+
+impl Worker {
+    fn row_key(&self, index: u64) -> String {
+        let vm = self.number / VM_THREADS;
+        format!("{:05}_{vm:02}_{:03}_{index:09}", self.job, self.number)
+    }
+}
+
+/// A random GUID's text.
+fn guid(rng: &mut Rng) -> String {
+    let (a, b) = (rng.next_u64(), rng.next_u64());
+    let (c, d) = (a >> 16 & 0xffff, a & 0xfff);
+    let (e, f) = (0x8000 | (b >> 48 & 0x3fff), b & 0xffff_ffff_ffff);
+    format!("{:08x}-{c:04x}-4{d:03x}-{e:04x}-{f:012x}", a >> 32)
+}
+
+/// Text to cut payloads from, and how long they are.
+fn payloads(seed: u64) -> (String, usize) {
+    let worker = Worker { partition: guid(&mut Rng::from_seed(seed)), job: 0, number: 0 };
+    let empty = Entity::new(&*worker.partition, worker.row_key(0)).with("Payload", "");
+    // A text takes two bytes a character by the service's rule.
+    let chars = ENTITY_BYTES.saturating_sub(empty.size()) / 2;
+    let mut rng = Rng::from_seed(seed);
+    let text = (0..PAYLOADS + chars).map(|_| char::from(b' ' + rng.below(95) as u8)).collect();
+    (text, chars)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entities_are_the_study_s() {
+        let (time, inserts_max, rows) = (Duration::from_millis(1), 10, 10);
+        let scope = Scope { time, inserts_max, rows, seed: 7 };
+        let ground = Ground::new(Db::open_in_memory().unwrap(), scope);
+        let (one, other) = (ground.worker(3, 16, Spread::Many), ground.worker(3, 1, Spread::Many));
+        let entity = ground.entity(&one, 42);
+        assert!((ENTITY_BYTES - 1..=ENTITY_BYTES).contains(&entity.size()), "{}", entity.size());
+        assert_eq!(entity.row_key(), "00003_01_016_000000042");
+        assert_eq!(entity.partition_key().len(), 36);
+        assert_ne!(one.partition, other.partition);
+        let shared = [3, 4].map(|number| ground.worker(3, number, Spread::One).partition);
+        assert_eq!(shared[0], shared[1]);
+    }
+
+    #[test]
+    fn clients_insert_no_more_than_they_may_and_get_what_was_loaded() {
+        let (time, inserts_max, rows) = (Duration::from_millis(20), 400, 10);
+        let scope = Scope { time, inserts_max, rows, seed: 7 };
+        let ground = Ground::new(Db::open_in_memory().unwrap(), scope);
+        let table = ground.table().unwrap();
+        let inserted = ground.insert(&table, 2, 20, Spread::One).unwrap();
+        assert!((20..=400).contains(&inserted.operations), "{}", inserted.operations);
+        assert_eq!(inserted.operations, inserted.latencies.count() * 20);
+        let job = ground.load(&table, 2, Spread::Many).unwrap();
+        let got = ground.get(&table, 2, job, Spread::Many).unwrap();
+        assert!(got.found > 0 && got.found == got.operations);
+        assert!(ground.get(&table, 1, job + 1, Spread::Many).is_err());
+        ground.end().unwrap();
+    }
+}

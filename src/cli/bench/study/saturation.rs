@@ -1,0 +1,111 @@
+//! Figure 15 by a clock of its own: clients that press one partition beyond its target, and pause after each exception.
+//!
+//! A request takes as long as the study's did, for here it would take microseconds; whether it is refused is decided by the
+//! database's own throttle. 1. The client whose turn is next sends a group. 2. Accepted, it sends the next when the answer is
+//! there; refused, three seconds later. Nothing waits really, and a seed gives the same figures everywhere.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cli::failure::Outcome;
+use crate::clock::ManualClock;
+use crate::db::Db;
+use crate::model::Entity;
+use crate::options::{Background, Durability, Targets};
+use crate::rng::Rng;
+use crate::table::{EntityGroup, Table};
+
+/// Operations of a group.
+const BATCH: u32 = 100;
+/// What the study's partition gave at most, about.
+pub(super) const TARGET: u32 = 2_500;
+/// 20 clients made 2,300 entities a second almost unthrottled: a group of 100 took each of them this long.
+pub(super) const LATENCY: Duration = Duration::from_millis(870);
+/// What a refusal takes, and the study's pause behind it.
+const REFUSAL: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_secs(3);
+/// Some time until bursts are over.
+const WARM_UP: Duration = Duration::from_secs(10);
+
+/// What so many clients got.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Pressed {
+    pub(super) threads: u32,
+    /// Entities a second.
+    pub(super) accepted: f64,
+    pub(super) refused: f64,
+}
+
+impl Pressed {
+    pub(super) fn refused_percent(&self) -> f64 {
+        100.0 * self.refused / (self.accepted + self.refused).max(1.0)
+    }
+}
+
+/// Presses one partition with `threads` clients for `time` of the virtual clock.
+pub(super) fn press(threads: u32, time: Duration, seed: u64) -> Outcome<Pressed> {
+    let clock = Arc::new(ManualClock::new(1));
+    let targets =
+        Targets { partition_entities_per_second: TARGET, database_entities_per_second: 0 };
+    let options = Db::options().background(Background::Manual).durability(Durability::Buffered);
+    let db = options.clock(clock.clone()).throttle(targets).seed(seed).open_in_memory()?;
+    let table = db.create_table("Saturation")?;
+    let mut rng = Rng::from_seed(seed);
+    let mut turns: BinaryHeap<_> =
+        (0..threads).map(|client| Reverse((scattered(LATENCY, &mut rng), client))).collect();
+    let (mut now, mut counts) = (Duration::ZERO, [0u64; 2]);
+    while let Some(Reverse((turn, client))) = turns.pop() {
+        if turn >= WARM_UP + time {
+            break;
+        }
+        clock.advance(turn.saturating_sub(now));
+        now = turn;
+        let is_accepted = send(&table)?;
+        if turn >= WARM_UP {
+            counts[usize::from(is_accepted)] += 1;
+        }
+        let next = if is_accepted { scattered(LATENCY, &mut rng) } else { REFUSAL + PAUSE };
+        turns.push(Reverse((turn + next, client)));
+    }
+    let [refused, accepted] =
+        counts.map(|count| count as f64 * f64::from(BATCH) / time.as_secs_f64());
+    drop(table);
+    db.close()?;
+    Ok(Pressed { threads, accepted, refused })
+}
+
+/// The same group again and again: what it writes does not matter to the throttle. False if it is refused.
+fn send(table: &Table) -> Outcome<bool> {
+    let mut group = EntityGroup::new("saturated");
+    for row in 0..BATCH {
+        group.upsert(Entity::new("saturated", format!("{row:02}")))?;
+    }
+    match table.commit(group) {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_transient() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A fifth more or less.
+fn scattered(time: Duration, rng: &mut Rng) -> Duration {
+    time.mul_f64(0.8 + rng.below(400) as f64 / 1_000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_target_bounds_what_is_accepted_and_only_more_clients_are_refused() {
+        let at = |threads| press(threads, Duration::from_secs(20), 1).unwrap();
+        let (few, many) = (at(10), at(50));
+        assert_eq!(few.refused, 0.0);
+        assert!((1_000.0..1_300.0).contains(&few.accepted), "{few:?}");
+        assert!((2_300.0..=2_600.0).contains(&many.accepted), "{many:?}");
+        assert!((15.0..35.0).contains(&many.refused_percent()), "{many:?}");
+        assert_eq!(at(50), many);
+    }
+}
