@@ -24,6 +24,7 @@ mod results;
 mod rows;
 mod run;
 mod store;
+mod targets;
 mod workloads;
 
 use std::io::{self, Write};

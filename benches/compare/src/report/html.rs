@@ -125,15 +125,10 @@ fn details(page: &mut String, entry: &Entry) {
     page.push_str("</tr>");
     entry.cells.iter().for_each(|cell| detail(page, cell));
     page.push_str("</table></div></details>");
-    for (side, why) in &entry.failed {
-        write!(page, "<p class=\"behind\">{}: failed: {}</p>", side.name(), escaped(why))
-            .expect(WRITING);
-    }
-    for cell in &entry.cells {
-        if let Some(note) = &cell.note {
-            write!(page, "<p class=\"soft\">{}: {}</p>", cell.side.name(), escaped(note))
-                .expect(WRITING);
-        }
+    for remark in entry.remarks() {
+        let is_bad = ["FAILED", "MISSED", "NOT"].iter().any(|word| remark.contains(word));
+        let class = if is_bad { "behind" } else { "soft" };
+        write!(page, "<p class=\"{class}\">{}</p>", escaped(&remark)).expect(WRITING);
     }
     page.push_str("</details>");
 }

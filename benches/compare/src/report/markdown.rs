@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::engines;
-use super::summary::{Entry, count};
+use super::summary::{Entry, bytes, count, time};
 use super::text::of_machine;
 use crate::results::Results;
 
@@ -62,6 +62,43 @@ fn group(text: &mut String, entries: &[Entry], all: &[Entry]) {
         let (title, unit) = (entry.title(), entry.row.unit.text());
         writeln!(text, "| {title} | {unit} | {} | {ratio} | {limit} |", cells.join(" | "))
             .expect(WRITING);
+    }
+    writeln!(text).expect(WRITING);
+    for entry in entries {
+        for remark in entry.remarks() {
+            writeln!(text, "* {}: {remark}", entry.title()).expect(WRITING);
+        }
+    }
+    costs(text, entries);
+}
+
+/// Latencies, processor time, memory and writes of rowstone and of the best peer.
+fn costs(text: &mut String, entries: &[Entry]) {
+    let pairs = entries.iter().flat_map(|entry| {
+        [&entry.ours, &entry.best].map(|cell| cell.as_ref().map(|cell| (entry, cell)))
+    });
+    let mut pairs = pairs.flatten().filter(|(_, cell)| cell.peak_bytes > 0.0).peekable();
+    if pairs.peek().is_none() {
+        writeln!(text).expect(WRITING);
+        return;
+    }
+    let head = "row | engine | p50 | p99 | p99.9 | max | CPU each | peak memory | written";
+    writeln!(text, "\n| {head} |\n|{}", " --- |".repeat(9)).expect(WRITING);
+    for (entry, cell) in pairs {
+        let latency = cell.latency.map_or([(); 4].map(|()| String::new()), |latency| {
+            [latency.p50, latency.p99, latency.p999, latency.max].map(time)
+        });
+        writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} times |",
+            entry.title(),
+            cell.side.name(),
+            latency.join(" | "),
+            time((cell.cpu_micros_each * 1e3) as u64),
+            bytes(cell.peak_bytes),
+            count(cell.written_times),
+        )
+        .expect(WRITING);
     }
     writeln!(text).expect(WRITING);
 }

@@ -65,6 +65,7 @@ fn summary_json(tables: &[(&str, Vec<Entry>)], results: &Results) -> io::Result<
                 "entities": entry.entities,
                 "best": entry.best.as_ref().map(|cell| cell.side.name()),
                 "ratio": entry.ratio,
+                "remarks": entry.remarks(),
                 "limit": entry.limit.as_ref().map(|limit| json!({
                     "what": limit.what, "value": limit.value, "share": limit.share,
                 })),
@@ -110,6 +111,9 @@ mod tests {
         assert_eq!(tickets.ratio, Some(8.0), "beside the peer's threads");
         assert_eq!(of("scan").failed.len(), 1);
         assert!(of("scan").ratio.is_none());
+        let reached: Vec<_> =
+            tickets.targets.iter().map(|(target, reached)| (target.times, *reached)).collect();
+        assert_eq!(reached, [(1.0, 8.0)], "of the peers only RocksDB was measured");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::measure::Latency;
 use crate::results::{Figures, Key, Results};
 use crate::rows::{self, Bound, ROWS, Row, Unit};
 use crate::store::Encoding;
+use crate::targets::{Among, TARGETS, Target};
 
 /// An engine with one of its encodings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +52,10 @@ pub struct Entry {
     /// How many times better than the best peer rowstone is.
     pub ratio: Option<f64>,
     pub limit: Option<Limit>,
+    /// Targets of the row, and what was reached.
+    pub targets: Vec<(&'static Target, f64)>,
+    /// How much longer an operation takes than at the row's smallest size, for rows about growth.
+    pub slowdown: Option<f64>,
     pub failed: Vec<(Side, String)>,
 }
 
@@ -92,7 +97,22 @@ pub fn entries(results: &Results, form: &str) -> Vec<Entry> {
             entries.push(Entry::of(row, entities, cells, &peers, failed, results.limits.get(form)));
         }
     }
+    compare_sizes(&mut entries);
     entries
+}
+
+/// Says of rows about growth how they compare with their smallest size.
+fn compare_sizes(entries: &mut [Entry]) {
+    let mut smallest: Option<(&str, f64)> = None;
+    for entry in entries.iter_mut().filter(|entry| entry.row.session == rows::Session::Growth) {
+        let Some(ours) = &entry.ours else { continue };
+        match smallest {
+            Some((name, value)) if name == entry.row.name => {
+                entry.slowdown = Some(value / ours.value);
+            }
+            _ => smallest = Some((entry.row.name, ours.value)),
+        }
+    }
 }
 
 fn side(key: &Key) -> Side {
@@ -156,22 +176,16 @@ impl Entry {
         limits: Option<&Limits>,
     ) -> Self {
         let ours = cells.iter().find(|cell| cell.side.engine == Engine::Rowstone).cloned();
-        let order = |a: &&Cell, b: &&Cell| {
-            let ascending = a.value.total_cmp(&b.value);
-            if row.unit.higher_is_better() { ascending } else { ascending.reverse() }
-        };
-        let others = peers.iter().filter(|cell| cell.side.engine != Engine::Rowstone);
-        let best = others.max_by(order).cloned();
-        let ratio = ours.as_ref().zip(best.as_ref()).map(|(ours, best)| {
-            if row.unit.higher_is_better() {
-                ours.value / best.value
-            } else {
-                best.value / ours.value
-            }
+        let best = best_of(row.unit, peers, Among::All).cloned();
+        let ratio_to = |best: &Cell| ours.as_ref().map(|ours| times(row.unit, ours, best));
+        let ratio = best.as_ref().and_then(ratio_to);
+        let reached = TARGETS.iter().filter(|target| target.row == row.name).filter_map(|target| {
+            Some((target, ratio_to(best_of(row.unit, peers, target.among)?)?))
         });
+        let targets = reached.collect();
         let limit =
             limits.zip(ours.as_ref()).and_then(|(limits, ours)| Limit::of(row, limits, ours));
-        Self { row, entities, cells, ours, best, ratio, limit, failed }
+        Self { row, entities, cells, ours, best, ratio, limit, targets, slowdown: None, failed }
     }
 
     pub fn is_behind(&self) -> bool {
@@ -187,6 +201,23 @@ impl Entry {
         }
     }
 
+    /// What is to be said of the row beside its figures.
+    pub fn remarks(&self) -> Vec<String> {
+        let targets = self.targets.iter().map(|(target, reached)| {
+            let met = if *reached >= target.times { "met" } else { "MISSED" };
+            format!("target {} × {}: {reached:.2}, {met}", target.times, target.among.text())
+        });
+        let slowdown = self.slowdown.map(|times| {
+            format!("rowstone: an operation takes {times:.2} times as long as at the smallest size")
+        });
+        let failed = self.failed.iter().map(|(side, why)| format!("{} FAILED: {why}", side.name()));
+        let notes = self
+            .cells
+            .iter()
+            .filter_map(|cell| Some(format!("{}: {}", cell.side.name(), cell.note.as_ref()?)));
+        targets.chain(slowdown).chain(failed).chain(notes).collect()
+    }
+
     /// The best of an engine's encodings.
     pub fn of_engine(&self, engine: Engine) -> Option<&Cell> {
         let cells = self.cells.iter().filter(|cell| cell.side.engine == engine);
@@ -196,6 +227,20 @@ impl Entry {
             cells.min_by(|a, b| a.value.total_cmp(&b.value))
         }
     }
+}
+
+/// The best of the peers that `among` names.
+fn best_of(unit: Unit, peers: &[Cell], among: Among) -> Option<&Cell> {
+    let order = |a: &&Cell, b: &&Cell| {
+        let ascending = a.value.total_cmp(&b.value);
+        if unit.higher_is_better() { ascending } else { ascending.reverse() }
+    };
+    peers.iter().filter(|cell| among.has(cell.side.engine, cell.side.encoding)).max_by(order)
+}
+
+/// How many times better `ours` is.
+fn times(unit: Unit, ours: &Cell, other: &Cell) -> f64 {
+    if unit.higher_is_better() { ours.value / other.value } else { other.value / ours.value }
 }
 
 impl Limit {

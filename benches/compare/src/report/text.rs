@@ -23,7 +23,14 @@ pub fn table(form: &str, entries: &[Entry], limits: Option<&Limits>) -> String {
     }
     let behind = entries.iter().filter(|entry| entry.is_behind()).count();
     let compared = entries.iter().filter(|entry| entry.ratio.is_some()).count();
-    writeln!(text, "\n{compared} rows compared, {behind} of them BEHIND").expect(WRITING);
+    let targets = || entries.iter().flat_map(|entry| &entry.targets);
+    let missed = targets().filter(|(target, reached)| *reached < target.times).count();
+    writeln!(
+        text,
+        "\n{compared} rows compared, {behind} of them BEHIND; {} targets, {missed} of them MISSED",
+        targets().count(),
+    )
+    .expect(WRITING);
     text
 }
 
@@ -42,13 +49,8 @@ fn line(text: &mut String, entry: &Entry) {
     let title = entry.title();
     writeln!(text, "  {title:<48} {ours:>24} {best:>26} {ratio:>6} {behind:<6}  {limit}")
         .expect(WRITING);
-    for (side, why) in &entry.failed {
-        writeln!(text, "      FAILED: {}: {why}", side.name()).expect(WRITING);
-    }
-    for cell in &entry.cells {
-        if let Some(note) = &cell.note {
-            writeln!(text, "      {}: {note}", cell.side.name()).expect(WRITING);
-        }
+    for remark in entry.remarks() {
+        writeln!(text, "      {remark}").expect(WRITING);
     }
 }
 

@@ -1,0 +1,87 @@
+//! How far ahead rowstone means to be: for some rows more than just ahead of the best peer.
+//!
+//! Not here: what was reached (`report/`).
+
+use crate::engines::Engine;
+use crate::store::Encoding;
+
+/// Which peers a target is about: the best of them decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Among {
+    All,
+    /// Those with log-structured merge trees.
+    Lsm,
+    /// Those that let one commit after the other sync, behind a lock.
+    Serial,
+    RocksDb,
+    Json,
+    Binary,
+}
+
+/// So many times better, or more.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Target {
+    pub row: &'static str,
+    pub times: f64,
+    pub among: Among,
+}
+
+const fn target(row: &'static str, times: f64, among: Among) -> Target {
+    Target { row, times, among }
+}
+
+pub static TARGETS: &[Target] = &[
+    target("get-hit", 1.5, Among::All),
+    target("get-miss", 2.0, Among::All),
+    target("get-miss-compacted", 3.0, Among::All),
+    target("insert", 1.3, Among::All),
+    target("insert-groups", 2.0, Among::All),
+    target("commits-16", 3.0, Among::Serial),
+    target("commits-16", 1.0, Among::RocksDb),
+    target("tickets-16", 5.0, Among::Serial),
+    target("tickets-16", 1.0, Among::RocksDb),
+    target("filter-0.1", 30.0, Among::Json),
+    target("filter-0.1", 12.0, Among::Binary),
+    target("filter-1", 30.0, Among::Json),
+    target("filter-50", 5.0, Among::All),
+    target("disk", 1.0, Among::All),
+    target("disk-compressed", 1.0, Among::All),
+    target("disk-compressed", 2.0, Among::All),
+    target("amplification", 1.0, Among::Lsm),
+    target("reads-beside-p999", 2.0, Among::Lsm),
+];
+
+impl Among {
+    pub fn has(self, engine: Engine, encoding: Encoding) -> bool {
+        let is_lsm = matches!(engine, Engine::RocksDb | Engine::Fjall);
+        match self {
+            Among::All => engine != Engine::Rowstone,
+            Among::Lsm => is_lsm,
+            Among::Serial => !matches!(engine, Engine::Rowstone | Engine::RocksDb),
+            Among::RocksDb => engine == Engine::RocksDb,
+            Among::Json => engine != Engine::Rowstone && encoding == Encoding::Json,
+            Among::Binary => encoding == Encoding::Binary,
+        }
+    }
+
+    pub fn text(self) -> &'static str {
+        match self {
+            Among::All => "the best peer",
+            Among::Lsm => "the best LSM peer",
+            Among::Serial => "the best peer but RocksDB",
+            Among::RocksDb => "RocksDB",
+            Among::Json => "the best peer with JSON",
+            Among::Binary => "the best peer with a binary",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_has_its_row() {
+        assert!(TARGETS.iter().all(|target| crate::rows::find(target.row).is_some()));
+    }
+}
