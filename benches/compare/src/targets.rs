@@ -11,7 +11,7 @@ pub enum Among {
     All,
     /// Those with log-structured merge trees.
     Lsm,
-    /// Those that let one commit after the other sync, behind a lock.
+    /// Those that let one commit after the other sync, behind a lock; fjall's adapter shares syncs outside of it.
     Serial,
     RocksDb,
     Json,
@@ -57,7 +57,7 @@ impl Among {
         match self {
             Among::All => engine != Engine::Rowstone,
             Among::Lsm => is_lsm,
-            Among::Serial => !matches!(engine, Engine::Rowstone | Engine::RocksDb),
+            Among::Serial => matches!(engine, Engine::Lmdb | Engine::Redb | Engine::Sqlite),
             Among::RocksDb => engine == Engine::RocksDb,
             Among::Json => engine != Engine::Rowstone && encoding == Encoding::Json,
             Among::Binary => encoding == Encoding::Binary,
@@ -68,7 +68,7 @@ impl Among {
         match self {
             Among::All => "the best peer",
             Among::Lsm => "the best LSM peer",
-            Among::Serial => "the best peer but RocksDB",
+            Among::Serial => "the best peer that syncs behind a lock",
             Among::RocksDb => "RocksDB",
             Among::Json => "the best peer with JSON",
             Among::Binary => "the best peer with a binary",
