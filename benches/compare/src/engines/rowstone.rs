@@ -293,7 +293,8 @@ fn sum(query: Query) -> Found {
     let mut found = Found::default();
     let done = query.for_each_row(|row| {
         found.entities += 1;
-        found.digest = found.digest.wrapping_add(digest_of_view(row)?);
+        // All ten are wanted: one copy of the row costs less than to look for each of ten names.
+        found.digest = found.digest.wrapping_add(digest_of(&row.to_entity()?));
         Ok(ControlFlow::Continue(()))
     });
     done.expect("a read");
