@@ -401,6 +401,12 @@ fn rowstone_conforms() {
     check(Engine::Rowstone);
 }
 
+#[cfg(feature = "rocksdb")]
+#[test]
+fn rocksdb_conforms() {
+    check(Engine::RocksDb);
+}
+
 #[cfg(feature = "fjall")]
 #[test]
 fn fjall_conforms() {

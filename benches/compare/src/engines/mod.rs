@@ -9,6 +9,8 @@ mod fjall;
 mod lmdb;
 #[cfg(feature = "redb")]
 mod redb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 pub mod rowstone;
 #[cfg_attr(
     not(all(feature = "fjall", feature = "lmdb")),
@@ -72,7 +74,7 @@ impl Engine {
     pub fn is_built(self) -> bool {
         match self {
             Engine::Rowstone => true,
-            Engine::RocksDb => false,
+            Engine::RocksDb => cfg!(feature = "rocksdb"),
             Engine::Fjall => cfg!(feature = "fjall"),
             Engine::Lmdb => cfg!(feature = "lmdb"),
             Engine::Redb => cfg!(feature = "redb"),
@@ -83,6 +85,8 @@ impl Engine {
     pub fn about(self) -> About {
         match self {
             Engine::Rowstone => rowstone::ABOUT,
+            #[cfg(feature = "rocksdb")]
+            Engine::RocksDb => rocksdb::ABOUT,
             #[cfg(feature = "fjall")]
             Engine::Fjall => fjall::ABOUT,
             #[cfg(feature = "lmdb")]
@@ -91,6 +95,7 @@ impl Engine {
             Engine::Redb => redb::ABOUT,
             #[cfg(feature = "sqlite")]
             Engine::Sqlite => sqlite::ABOUT,
+            #[cfg(not(feature = "peers"))]
             _ => About { name: self.name(), version: "", settings: &[] },
         }
     }
@@ -111,6 +116,8 @@ impl Engine {
 pub fn open(engine: Engine, setup: &Setup<'_>) -> Box<dyn Store> {
     match engine {
         Engine::Rowstone => rowstone::open(setup),
+        #[cfg(feature = "rocksdb")]
+        Engine::RocksDb => rocksdb::open(setup),
         #[cfg(feature = "fjall")]
         Engine::Fjall => fjall::open(setup),
         #[cfg(feature = "lmdb")]
@@ -119,6 +126,7 @@ pub fn open(engine: Engine, setup: &Setup<'_>) -> Box<dyn Store> {
         Engine::Redb => redb::open(setup),
         #[cfg(feature = "sqlite")]
         Engine::Sqlite => sqlite::open(setup),
+        #[cfg(not(feature = "peers"))]
         _ => panic!("{} is not built in", engine.name()),
     }
 }

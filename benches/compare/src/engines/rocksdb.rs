@@ -1,0 +1,409 @@
+//! RocksDB.
+//!
+//! Owns: how it is set up ([`ABOUT`] says it to the reader of the page) and how the operations map to it.
+//! * Conditional writes hold one of 1024 locks of the application over a plain get and put. The transactions that
+//!   RocksDB brings (pessimistic or optimistic) do the same and more, and are slower: they build an index of what
+//!   they write, and look each key up again when they commit.
+//! * A queue remembers its last head, so that a take does not pass over all tombstones before it.
+//! * A load sorts as many readings as write buffers hold, and ingests them as a table file: without a log, and
+//!   without the write buffer's list. What ascends goes to the last level at once.
+//! * Scans use one thread, as those of all engines here do.
+//!
+//! Invariants
+//! * `Durability::Sync` is a synced log, `Durability::Os` a log that is written: exactly what is asked.
+//!
+//! Not here: bytes of keys and values (`encoding.rs`), locks and versions (`shared.rs`).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rocksdb::{
+    BlockBasedOptions, BottommostLevelCompaction, Cache, ColumnFamilyDescriptor, CompactOptions,
+    DB, DBCompressionType, DBRawIterator, DataBlockIndexType, IngestExternalFileOptions, Options,
+    ReadOptions, SstFileWriter, WaitForCompactOptions, WriteBatch, WriteOptions,
+};
+
+use super::About;
+use super::shared::{Codec, Heads, Stripes, end_of, pieces, sorted, version};
+use crate::encoding::{key_bytes, partition_end, partition_start};
+use crate::reading::{Digest, Key, Reading};
+use crate::store::{Durability, Found, Setup, Store, Version};
+
+pub const ABOUT: About = About {
+    name: "RocksDB",
+    version: "11.8.1 (crate rocksdb 0.25.0)",
+    settings: &[
+        "Leveled compaction with dynamic level sizes, two background jobs, the write buffers halved into two.",
+        "Blocks of 4 KiB (16 KiB when compressed) with a hash index, XXH3 checksums verified on every read.",
+        "Bloom filters of 10 bits over whole keys, and a bloom in the write buffer, for keys that are missing.",
+        "Index and filter blocks stay outside the block cache, in memory with the open files: inside a small \
+         sharded cache they would be evicted and read again by each get.",
+        "The block cache is a hyper clock cache (no lock on a hit) of the given size.",
+        "No compression, or LZ4 above and zstd at the bottom where the row says compressed.",
+        "The log is written at each commit, and synced by WriteOptions::sync; threads that commit at the same \
+         time share a sync, pipelined with the write buffer. Log files are used again, so that a sync need not write their new sizes.",
+        "Conditional writes hold one of 1024 locks of the application, which is faster than its transactions.",
+        "Gets return pinned slices; iterators have upper bounds, scans read ahead 2 MiB and fill the cache only \
+         if all data fit in.",
+        "Loads sort as many entities as the write buffers hold and ingest them as table files, without a log.",
+    ],
+};
+
+const BLOCK_BYTES: usize = 4 << 10;
+const COMPRESSED_BLOCK_BYTES: usize = 16 << 10;
+const READAHEAD_BYTES: usize = 2 << 20;
+/// As many files in level 0 hold up a load: RocksDB's own mark for slowing down writes.
+const LEVEL_0_FILES: u64 = 20;
+/// About as many bytes of memory a reading takes while it is loaded.
+const LOADED_BYTES: u64 = 320;
+
+/// An open RocksDB with readings in its default column family.
+struct Rocks {
+    db: DB,
+    codec: Codec,
+    stripes: Stripes,
+    heads: Heads,
+    options: Options,
+    reading: ReadOptions,
+    synced: WriteOptions,
+    written: WriteOptions,
+    cache_bytes: u64,
+    /// Readings that are sorted at a time.
+    piece: usize,
+    dir: PathBuf,
+}
+
+pub fn open(setup: &Setup<'_>) -> Box<dyn Store> {
+    let options = options(setup);
+    let family = ColumnFamilyDescriptor::new("default", options.clone());
+    let db = DB::open_cf_descriptors(&options, setup.dir, [family]).expect("RocksDB opens");
+    let mut synced = WriteOptions::default();
+    synced.set_sync(true);
+    Box::new(Rocks {
+        db,
+        codec: Codec::new(setup.encoding),
+        stripes: Stripes::new(),
+        heads: Heads::new(),
+        options,
+        reading: ReadOptions::default(),
+        synced,
+        written: WriteOptions::default(),
+        cache_bytes: setup.cache_bytes,
+        piece: (setup.write_buffer_bytes / LOADED_BYTES).max(1) as usize,
+        dir: setup.dir.to_owned(),
+    })
+}
+
+fn options(setup: &Setup<'_>) -> Options {
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(&Cache::new_hyper_clock_cache(setup.cache_bytes as usize, 0));
+    table.set_block_size(if setup.compress { COMPRESSED_BLOCK_BYTES } else { BLOCK_BYTES });
+    table.set_bloom_filter(10.0, false);
+    table.set_whole_key_filtering(true);
+    table.set_cache_index_and_filter_blocks(false);
+    table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
+    table.set_data_block_hash_ratio(0.75);
+    table.set_optimize_filters_for_memory(true);
+
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_block_based_table_factory(&table);
+    options.set_max_background_jobs(2);
+    options.set_write_buffer_size(setup.write_buffer_bytes as usize / 2);
+    options.set_max_write_buffer_number(2);
+    options.set_memtable_prefix_bloom_ratio(0.05);
+    options.set_memtable_whole_key_filtering(true);
+    options.set_use_fsync(false);
+    options.set_manual_wal_flush(false);
+    options.set_enable_pipelined_write(true);
+    options.set_recycle_log_file_num(2);
+    // Housekeeping in the log directory and reading of all files' statistics when opening: nobody needs them here.
+    options.set_stats_dump_period_sec(0);
+    options.set_stats_persist_period_sec(0);
+    options.set_skip_stats_update_on_db_open(true);
+    options.set_keep_log_file_num(2);
+    if setup.compress {
+        options.set_compression_type(DBCompressionType::Lz4);
+        options.set_bottommost_compression_type(DBCompressionType::Zstd);
+    } else {
+        options.set_compression_type(DBCompressionType::None);
+        options.set_bottommost_compression_type(DBCompressionType::None);
+    }
+    options
+}
+
+impl Rocks {
+    fn writing(&self, durability: Durability) -> &WriteOptions {
+        match durability {
+            Durability::Sync => &self.synced,
+            Durability::Os => &self.written,
+        }
+    }
+
+    fn read<R>(&self, key: &[u8], with: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let value = self.db.get_pinned_opt(key, &self.reading).expect("RocksDB reads");
+        value.map(|value| with(&value))
+    }
+
+    fn write(&self, batch: WriteBatch, writing: &WriteOptions) {
+        self.db.write_opt(batch, writing).expect("RocksDB writes");
+    }
+
+    /// From `start` on, below `end` if there is one.
+    fn iterate(
+        &self,
+        start: &[u8],
+        end: Option<Vec<u8>>,
+        mut reading: ReadOptions,
+        mut each: impl FnMut(&[u8], &[u8]) -> bool,
+    ) {
+        if let Some(end) = end {
+            reading.set_iterate_upper_bound(end);
+        }
+        let mut iterator: DBRawIterator<'_> = self.db.raw_iterator_opt(reading);
+        iterator.seek(start);
+        while let Some((key, value)) = iterator.item() {
+            if !each(key, value) {
+                return;
+            }
+            iterator.next();
+        }
+        iterator.status().expect("RocksDB iterates");
+    }
+
+    /// Over all there is.
+    fn iterate_all(&self, mut each: impl FnMut(&[u8])) {
+        let mut reading = ReadOptions::default();
+        reading.set_readahead_size(READAHEAD_BYTES);
+        let bytes = self.number("rocksdb.live-sst-files-size");
+        reading.fill_cache(bytes <= self.cache_bytes);
+        self.iterate(&[], None, reading, |_, value| {
+            each(value);
+            true
+        });
+    }
+
+    /// As one table file, which goes below all that it overlaps with nothing of, and is durable then.
+    fn ingest(&self, pairs: &[(Vec<u8>, Vec<u8>)]) {
+        let path = self.dir.join("load.sst");
+        let mut file = SstFileWriter::create(&self.options);
+        file.open(&path).expect("a table file");
+        for (key, value) in pairs {
+            file.put(key, value).expect("a table file");
+        }
+        file.finish().expect("a table file");
+        let mut ingesting = IngestExternalFileOptions::default();
+        ingesting.set_move_files(true);
+        self.db.ingest_external_file_opts(&ingesting, vec![path]).expect("RocksDB ingests");
+        // Ingestion does not wait for compaction by itself, as writes do.
+        while self.number("rocksdb.num-files-at-level0") >= LEVEL_0_FILES {
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+    }
+
+    /// A number that RocksDB tells of itself.
+    fn number(&self, name: &str) -> u64 {
+        let number = self.db.property_int_value(name).expect("RocksDB tells of itself");
+        number.unwrap_or(0)
+    }
+}
+
+impl Store for Rocks {
+    fn put(&self, reading: &Reading, durability: Durability) {
+        let key = key_bytes(&reading.key);
+        self.codec.value(reading, |value| {
+            let _held = self.stripes.one(&key);
+            self.db.put_opt(&key, value, self.writing(durability)).expect("RocksDB writes");
+        });
+        self.heads.written(&key);
+    }
+
+    fn put_group(&self, readings: &[Reading], durability: Durability) {
+        let keys: Vec<Vec<u8>> = readings.iter().map(|reading| key_bytes(&reading.key)).collect();
+        let mut batch = WriteBatch::with_capacity_bytes(readings.len() * 256);
+        for (key, reading) in keys.iter().zip(readings) {
+            self.codec.value(reading, |value| batch.put(key, value));
+        }
+        let held = self.stripes.many(&keys);
+        self.write(batch, self.writing(durability));
+        drop(held);
+        keys.iter().for_each(|key| self.heads.written(key));
+    }
+
+    fn load(&self, readings: &mut dyn Iterator<Item = Reading>, _: Durability) {
+        pieces(readings, self.piece, |piece| {
+            self.ingest(&sorted(piece.iter().map(|reading| self.codec.pair(reading)).collect()));
+        });
+        self.heads.forget();
+    }
+
+    fn put_in_flight(
+        &self,
+        _: &mut dyn Iterator<Item = Reading>,
+        _: usize,
+        _: &mut dyn FnMut(u64),
+    ) -> bool {
+        false
+    }
+
+    fn insert(&self, reading: &Reading, durability: Durability) -> bool {
+        let key = key_bytes(&reading.key);
+        let free = self.codec.value(reading, |value| {
+            let _held = self.stripes.one(&key);
+            let free = self.read(&key, |_| ()).is_none();
+            if free {
+                self.db.put_opt(&key, value, self.writing(durability)).expect("RocksDB writes");
+            }
+            free
+        });
+        if free {
+            self.heads.written(&key);
+        }
+        free
+    }
+
+    fn insert_group(&self, readings: &[Reading], durability: Durability) -> bool {
+        let mut pairs: Vec<_> = readings.iter().map(|reading| self.codec.pair(reading)).collect();
+        pairs.sort();
+        let keys: Vec<Vec<u8>> = pairs.iter().map(|(key, _)| key.clone()).collect();
+        let held = self.stripes.many(&keys);
+        let family = self.db.cf_handle("default").expect("the column family it was opened with");
+        let found = self.db.batched_multi_get_cf_opt(family, &keys, true, &self.reading);
+        if found.into_iter().any(|found| found.expect("RocksDB reads").is_some()) {
+            return false;
+        }
+        let mut batch = WriteBatch::with_capacity_bytes(readings.len() * 256);
+        for (key, value) in &pairs {
+            batch.put(key, value);
+        }
+        self.write(batch, self.writing(durability));
+        drop(held);
+        keys.iter().for_each(|key| self.heads.written(key));
+        true
+    }
+
+    fn version(&self, key: &Key) -> Option<Version> {
+        self.read(&key_bytes(key), version)
+    }
+
+    fn replace_if(&self, reading: &Reading, expected: Version, durability: Durability) -> bool {
+        let key = key_bytes(&reading.key);
+        self.codec.value(reading, |value| {
+            let _held = self.stripes.one(&key);
+            let same = self.read(&key, version) == Some(expected);
+            if same {
+                self.db.put_opt(&key, value, self.writing(durability)).expect("RocksDB writes");
+            }
+            same
+        })
+    }
+
+    fn merge(&self, key: &Key, temperature: f64, durability: Durability) -> bool {
+        let key = key_bytes(key);
+        let _held = self.stripes.one(&key);
+        let found = self.read(&key, |value| {
+            self.codec.merged(value, temperature, |value| {
+                self.db.put_opt(&key, value, self.writing(durability)).expect("RocksDB writes");
+            });
+        });
+        found.is_some()
+    }
+
+    fn get(&self, key: &Key) -> Option<Digest> {
+        self.read(&key_bytes(key), |value| self.codec.encoding.decode_owned(value).digest())
+    }
+
+    fn get_view(&self, key: &Key) -> Option<Digest> {
+        self.read(&key_bytes(key), |value| self.codec.encoding.decode(value).digest())
+    }
+
+    fn range(&self, key: &Key, limit: usize) -> Found {
+        let start = key_bytes(key);
+        let mut found = Found::default();
+        self.iterate(&start, Some(end_of(&start)), ReadOptions::default(), |_, value| {
+            if found.entities == limit as u64 {
+                return false;
+            }
+            found.count(self.codec.encoding.decode(value).digest());
+            true
+        });
+        found
+    }
+
+    fn scan(&self) -> Found {
+        let mut found = Found::default();
+        self.iterate_all(|value| found.count(self.codec.encoding.decode(value).digest()));
+        found
+    }
+
+    fn filter(&self, limit: f64) -> Found {
+        let mut found = Found::default();
+        self.iterate_all(|value| {
+            if self.codec.encoding.temperature(value) < limit {
+                found.count(self.codec.encoding.decode(value).digest());
+            }
+        });
+        found
+    }
+
+    fn delete(&self, key: &Key, durability: Durability) {
+        let key = key_bytes(key);
+        let _held = self.stripes.one(&key);
+        self.db.delete_opt(&key, self.writing(durability)).expect("RocksDB deletes");
+    }
+
+    fn take_first(&self, partition: u32, durability: Durability) -> Option<Digest> {
+        self.heads.take(partition, |start, end| {
+            let mut start = start.to_vec();
+            loop {
+                let mut first = None;
+                self.iterate(&start, Some(end.to_vec()), ReadOptions::default(), |key, _| {
+                    first = Some(key.to_vec());
+                    false
+                });
+                let key = first?;
+                let held = self.stripes.one(&key);
+                // A delete may have been faster.
+                let taken =
+                    self.read(&key, |value| self.codec.encoding.decode_owned(value).digest());
+                if let Some(digest) = taken {
+                    self.db.delete_opt(&key, self.writing(durability)).expect("RocksDB deletes");
+                    drop(held);
+                    return Some((key, digest));
+                }
+                drop(held);
+                start = key;
+            }
+        })
+    }
+
+    fn drop_partition(&self, partition: u32, durability: Durability) {
+        let _held = self.stripes.all();
+        let family = self.db.cf_handle("default").expect("the column family it was opened with");
+        let (start, end) = (partition_start(partition), partition_end(partition));
+        let writing = self.writing(durability);
+        self.db.delete_range_cf_opt(family, start, end, writing).expect("RocksDB deletes");
+    }
+
+    fn sync(&self) {
+        self.db.flush_wal(true).expect("RocksDB syncs");
+    }
+
+    fn compact(&self) {
+        self.db.flush().expect("RocksDB flushes");
+        let mut compacting = CompactOptions::default();
+        compacting.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
+        self.db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &compacting);
+        self.settle();
+    }
+
+    fn settle(&self) {
+        self.db.wait_for_compact(&WaitForCompactOptions::default()).expect("RocksDB settles");
+    }
+
+    /// Flushes, so that the next opening has no log to replay.
+    fn close(self: Box<Self>) {
+        self.db.flush().expect("RocksDB flushes");
+        self.db.cancel_all_background_work(true);
+    }
+}
