@@ -24,7 +24,7 @@ pub struct Memtable(Arc<memtable::Memtable>);
 impl Memtable {
     /// An empty memtable for about `bytes_hint` bytes.
     pub fn new(bytes_hint: usize) -> Self {
-        Self(Arc::new(memtable::Memtable::new(1, bytes_hint)))
+        Self(Arc::new(memtable::Memtable::new(1, bytes_hint, 0)))
     }
 
     /// Hashes and inserts.

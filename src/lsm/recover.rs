@@ -311,7 +311,7 @@ fn memtables(env: &Env, mut replayed: Vec<Slot>, number: FileNumber) -> Vec<Arc<
         }
     } else {
         let id = replayed.last().map_or(0, |slot| slot.memtable.id() + 1);
-        let memtable = Arc::new(Memtable::new(id, env.options.memtable_bytes));
+        let memtable = Arc::new(Memtable::new(id, env.options.memtable_bytes, 0));
         replayed.push(Slot { memtable, logs: vec![number] });
     }
     replayed.into_iter().rev().map(Arc::new).collect()

@@ -262,7 +262,7 @@ impl Replay<'_> {
         let is_full = |slot: &Slot| slot.is_half_full(options.memtable_bytes);
         if self.out.slots.last().is_none_or(is_full) {
             let id = self.out.slots.len() as u64;
-            let memtable = Arc::new(Memtable::new(id, options.memtable_bytes));
+            let memtable = Arc::new(Memtable::new(id, options.memtable_bytes, 0));
             self.out.slots.push(Slot { memtable, logs: Vec::new() });
         }
     }

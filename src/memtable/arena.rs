@@ -28,6 +28,8 @@ const CHUNK_BYTES_MIN: usize = 4 << 10;
 /// What the chunks grow to: 1 MiB wastes little at the end and is rarely asked for.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
 const ALIGN: usize = 8;
+#[cfg(all(target_pointer_width = "64", not(loom)))]
+const _: () = assert!(size_of::<Header>() == 24, "every entry pays for it");
 const _: () = assert!(align_of::<Header>() <= ALIGN && align_of::<History>() <= ALIGN);
 const _: () = assert!(size_of::<Header>().is_multiple_of(align_of::<History>()));
 
@@ -87,13 +89,17 @@ pub(super) struct Line {
 struct Header {
     seq: Seq,
     prev: Option<Handle>,
-    key_len: u32,
+    /// The length of the key above the two flags.
+    key: u32,
     row_len: u32,
-    kind: Kind,
-    has_history: bool,
     #[cfg(loom)]
     watch: loom::cell::UnsafeCell<()>,
 }
+
+/// In `Header::key`.
+const IS_DELETE: u32 = 1;
+const HAS_HISTORY: u32 = 2;
+const KEY_LEN_SHIFT: u32 = 2;
 
 /// The way back to the older versions of a key; follows the header.
 #[repr(C)]
@@ -179,7 +185,9 @@ impl<'a> ArenaWriter<'a> {
     /// Makes a node; nobody sees it until a link to it is stored.
     pub(super) fn push(&mut self, draft: &Draft<'a, '_>) -> Node<'a> {
         let Draft { key, seq, kind, row, prev, older } = *draft;
-        assert!(key.len() <= u32::MAX as usize >> 1 && row.len() <= u32::MAX as usize >> 1);
+        assert!(
+            key.len() <= u32::MAX as usize >> KEY_LEN_SHIFT && row.len() <= u32::MAX as usize >> 1
+        );
         let history = older.map(History::after);
         let history_len = if history.is_some() { size_of::<History>() } else { 0 };
         let payload_at = size_of::<Header>() + history_len;
@@ -187,10 +195,10 @@ impl<'a> ArenaWriter<'a> {
         let header = Header {
             seq,
             prev: prev.map(Node::handle),
-            key_len: key.len() as u32,
+            key: (key.len() as u32) << KEY_LEN_SHIFT
+                | if kind == Kind::Delete { IS_DELETE } else { 0 }
+                | if history.is_some() { HAS_HISTORY } else { 0 },
             row_len: row.len() as u32,
-            kind,
-            has_history: history.is_some(),
             #[cfg(loom)]
             watch: loom::cell::UnsafeCell::new(()),
         };
@@ -251,14 +259,14 @@ impl<'a> Node<'a> {
 
     #[inline]
     pub(super) fn kind(self) -> Kind {
-        self.header().kind
+        if self.header().key & IS_DELETE != 0 { Kind::Delete } else { Kind::Put }
     }
 
     #[inline]
     pub(super) fn key(self) -> &'a [u8] {
         let header = self.header();
         // SAFETY: `push` wrote key_len bytes there, and they live and stay as they are while 'a holds the arena.
-        unsafe { NonNull::slice_from_raw_parts(self.payload(), header.key_len as usize).as_ref() }
+        unsafe { NonNull::slice_from_raw_parts(self.payload(), header.key_len()).as_ref() }
     }
 
     #[inline]
@@ -266,7 +274,7 @@ impl<'a> Node<'a> {
         let header = self.header();
         // SAFETY: `push` wrote row_len bytes behind the key_len bytes of the key; lifetime as for the key.
         unsafe {
-            let start = self.payload().add(header.key_len as usize);
+            let start = self.payload().add(header.key_len());
             NonNull::slice_from_raw_parts(start, header.row_len as usize).as_ref()
         }
     }
@@ -295,7 +303,7 @@ impl<'a> Node<'a> {
     }
 
     fn history(self) -> Option<History> {
-        let has = self.header().has_history;
+        let has = self.header().has_history();
         // SAFETY: the flag says that `push` wrote a History behind the header; aligned by the constant above.
         has.then(|| unsafe { self.header.add(1).cast::<History>().read() })
     }
@@ -312,9 +320,21 @@ impl<'a> Node<'a> {
         let header = self.header();
         #[cfg(loom)]
         header.watch.with(|_| ());
-        let history_len = if header.has_history { size_of::<History>() } else { 0 };
+        let history_len = if header.has_history() { size_of::<History>() } else { 0 };
         // SAFETY: within the node or at its end, by the layout that `push` wrote.
         unsafe { self.header.add(1).cast::<u8>().add(history_len) }
+    }
+}
+
+impl Header {
+    #[inline]
+    fn key_len(&self) -> usize {
+        (self.key >> KEY_LEN_SHIFT) as usize
+    }
+
+    #[inline]
+    fn has_history(&self) -> bool {
+        self.key & HAS_HISTORY != 0
     }
 }
 

@@ -57,13 +57,16 @@ pub(crate) struct Entry<'a> {
     pub(crate) row: &'a [u8],
 }
 
+/// The table of an empty memtable takes at most this share of it, whatever is expected.
+const TABLE_SHARE: usize = 8;
+
 impl Memtable {
-    /// An empty memtable, to be frozen at about `bytes_hint` bytes.
+    /// An empty memtable, to be frozen at about `bytes_hint` bytes, in which about `keys_hint` keys are expected.
     #[expect(unsafe_code, reason = "the one place where an arena meets its links")]
-    pub(crate) fn new(id: u64, bytes_hint: usize) -> Self {
+    pub(crate) fn new(id: u64, bytes_hint: usize, keys_hint: usize) -> Self {
         Self {
             id,
-            table: Table::new(),
+            table: Table::new(keys_hint, bytes_hint / TABLE_SHARE),
             order: Order::new(),
             newest: Link::new(),
             len: AtomicUsize::new(0),
@@ -130,6 +133,11 @@ impl Memtable {
 
     pub(crate) fn id(&self) -> u64 {
         self.id
+    }
+
+    /// How many keys there are.
+    pub(crate) fn keys(&self) -> usize {
+        self.table.keys()
     }
 
     /// Entries, all versions counted.

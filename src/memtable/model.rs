@@ -60,7 +60,7 @@ fn hash_of(n: u64) -> u64 {
 /// Runs `threads` beside one another on a memtable with `before` entries, in every order.
 fn check(before: u64, threads: &'static [fn(&Shared)]) {
     check_model(move || {
-        let memtable = Arc::new(Memtable::new(1, 1 << 20));
+        let memtable = Arc::new(Memtable::new(1, 1 << 20, 0));
         let shared = Arc::new(Shared { memtable, published: AtomicU64::new(before) });
         (1..=before).for_each(|n| shared.put(n));
         let run = |body: &fn(&Shared)| {
@@ -100,7 +100,7 @@ fn loom_points_beside_a_second_version() {
         assert_eq!((first.seq, first.row), (Seq(1), &b"row"[..]));
     };
     check_model(move || {
-        let memtable = Arc::new(Memtable::new(1, 1 << 20));
+        let memtable = Arc::new(Memtable::new(1, 1 << 20, 0));
         let shared = Arc::new(Shared { memtable, published: AtomicU64::new(1) });
         shared.put(1);
         let threads = [write, read].map(|body| {

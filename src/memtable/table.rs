@@ -49,17 +49,27 @@ enum Spot<'t> {
 }
 
 impl Table {
-    pub(super) fn new() -> Self {
+    /// A table for about `keys` keys, which takes at most `bytes_max` to begin with. One that is large enough from
+    /// the beginning is never moved, and leaves no smaller ones behind.
+    pub(super) fn new(keys: usize, bytes_max: usize) -> Self {
+        let lines_max = (bytes_max / size_of::<Line>() / LINES_MIN).max(1);
+        let wanted = keys.div_ceil(LOAD_MAX * LINES_MIN).max(1).next_power_of_two();
+        let first = wanted.min(lines_max).ilog2() as usize;
         let tables: Box<[_]> = (0..TABLES_MAX).map(|_| OnceLock::new()).collect();
         let table = Self {
-            state: AtomicUsize::new(0),
+            state: AtomicUsize::new(first * 2),
             bytes: AtomicUsize::new(size_of_val(&*tables)),
             tables,
             keys: AtomicUsize::new(0),
             moved: AtomicUsize::new(0),
         };
-        table.lines(0);
+        table.lines(first);
         table
+    }
+
+    /// How many keys there are.
+    pub(super) fn keys(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
     }
 
     /// Bytes of all tables, with those that are no longer read.

@@ -37,7 +37,7 @@ fn all(memtable: &Arc<Memtable>) -> Model {
 
 #[test]
 fn an_empty_memtable() {
-    let memtable = Arc::new(Memtable::new(3, 64 << 20));
+    let memtable = Arc::new(Memtable::new(3, 64 << 20, 0));
     assert_eq!((memtable.id(), memtable.len(), memtable.seq_max()), (3, 0, None));
     assert!(memtable.bytes() < 64 << 10);
     assert_eq!(memtable.newest(hash_of(b"a"), b"a"), None);
@@ -47,7 +47,7 @@ fn an_empty_memtable() {
 
 #[test]
 fn versions_of_a_key() {
-    let memtable = Memtable::new(1, 1 << 20);
+    let memtable = Memtable::new(1, 1 << 20, 0);
     let key = b"k";
     for seq in (10..=10_000).step_by(10) {
         put(&memtable, key, seq, &seq.to_le_bytes());
@@ -70,7 +70,7 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let memtable = Arc::new(Memtable::new(1, 4 << 20));
+        let memtable = Arc::new(Memtable::new(1, 4 << 20, 0));
         Self { memtable, model: Model::new(), seq: 1_000 }
     }
 
@@ -235,7 +235,7 @@ fn trap_42_versions_of_one_key() {
 
 #[test]
 fn trap_42_equal_hashes() {
-    let memtable = Memtable::new(1, 1 << 20);
+    let memtable = Memtable::new(1, 1 << 20, 0);
     for number in 0_u64..2_000 {
         memtable.insert(5 << 32, &number.to_le_bytes(), Seq(number + 1), Kind::Put, b"");
     }
@@ -335,7 +335,7 @@ fn readers_see_a_whole_prefix_of_the_inserts() {
     const INSERTS: u64 = 60_000;
     const KEYS: u64 = 20_000;
     let key = |n: u64| format!("key-{:08}", n % KEYS * 7_919 % KEYS).into_bytes();
-    let memtable = Arc::new(Memtable::new(1, 16 << 20));
+    let memtable = Arc::new(Memtable::new(1, 16 << 20, 0));
     let published = AtomicU64::new(0);
     std::thread::scope(|threads| {
         threads.spawn(|| {
@@ -391,4 +391,23 @@ fn readers_see_a_whole_prefix_of_the_inserts() {
         }
         assert!(!whole || seen == at, "{seen} of {at}");
     }
+}
+
+#[test]
+fn a_table_made_for_its_keys_takes_less_memory_and_answers_the_same() {
+    let (bytes, keys) = (16 << 20, 30_000);
+    let (grown, made) = (Memtable::new(1, bytes, 0), Memtable::new(2, bytes, keys));
+    assert!(made.bytes() <= bytes / 7);
+    for i in 0..keys as u64 {
+        [&grown, &made].map(|it| put(it, format!("key-{i}").as_bytes(), i + 1, b"row"));
+    }
+    assert_eq!((grown.keys(), made.keys()), (keys, keys));
+    assert!(made.bytes() + (1 << 18) < grown.bytes(), "{} {}", made.bytes(), grown.bytes());
+    for i in 0..keys as u64 {
+        let key = format!("key-{i}").into_bytes();
+        let found = [&grown, &made].map(|it| it.newest(hash_of(&key), &key).map(|it| it.seq));
+        assert_eq!(found, [Some(Seq(i + 1)); 2]);
+    }
+    // What is expected takes no more than its share.
+    assert!(Memtable::new(3, 1 << 20, usize::MAX).bytes() <= (1 << 20) / 7);
 }

@@ -48,10 +48,10 @@ impl Engine {
         let number = next.log.header().number;
         state.queue.switch_to(next, last)?;
         let id = view.active().memtable.id() + 1;
-        let slot = Arc::new(Slot {
-            memtable: Arc::new(Memtable::new(id, self.env.options.memtable_bytes)),
-            logs: vec![number],
-        });
+        // The next one is likely to be like this one.
+        let keys = view.active().memtable.keys();
+        let memtable = Memtable::new(id, self.env.options.memtable_bytes, keys);
+        let slot = Arc::new(Slot { memtable: Arc::new(memtable), logs: vec![number] });
         self.change_view(|view| view.with_active(&slot));
         self.executor.signal(Lane::Flush);
         self.executor.signal(Lane::Log);
