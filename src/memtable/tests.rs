@@ -399,7 +399,9 @@ fn a_table_made_for_its_keys_takes_less_memory_and_answers_the_same() {
     let (grown, made) = (Memtable::new(1, bytes, 0), Memtable::new(2, bytes, keys));
     assert!(made.bytes() <= bytes / 7);
     for i in 0..keys as u64 {
-        [&grown, &made].map(|it| put(it, format!("key-{i}").as_bytes(), i + 1, b"row"));
+        for memtable in [&grown, &made] {
+            put(memtable, format!("key-{i}").as_bytes(), i + 1, b"row");
+        }
     }
     assert_eq!((grown.keys(), made.keys()), (keys, keys));
     assert!(made.bytes() + (1 << 18) < grown.bytes(), "{} {}", made.bytes(), grown.bytes());

@@ -19,7 +19,7 @@ use super::row::{Row, RowRef, ShapeRef};
 use super::seq::Seq;
 use super::shape::{Outline, Shape};
 use super::shapes::Shapes;
-use super::value::{EdmType, Value, ValueRef, utf16_len, utf16_unrank_in_place};
+use super::value::{EdmType, Value, ValueRef, utf16_len, utf16_units, utf16_unrank_in_place};
 use crate::codec::DecodeError;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -167,12 +167,15 @@ impl Entity {
     /// The size that counts against the limits of an entity and of a group.
     pub fn size(&self) -> usize {
         match &self.repr {
-            Repr::Stored(Stored { shape, .. }) => {
+            Repr::Stored(stored) => {
+                let shape = &stored.shape;
                 // The shape knows its share: only text and bytes are left to be counted.
-                let varies = |&index: &usize| shape.property(index).1.fixed_width().is_none();
-                let values =
-                    (0..shape.len()).filter(varies).filter_map(|index| self.property(index));
-                limits::entity_size(self.key_units(), shape, values.map(|(_, value)| value))
+                let sizes = (0..shape.len()).map(|index| match shape.property(index).1 {
+                    EdmType::String => 2 * shape.raw(stored.body(), index).map_or(0, utf16_units),
+                    EdmType::Binary => shape.raw(stored.body(), index).map_or(0, <[u8]>::len),
+                    _ => 0,
+                });
+                4 + 2 * self.key_units() + shape.size_base() + sizes.sum::<usize>()
             }
             Repr::Built(built) => {
                 let sizes = built.properties.iter().map(|(_, value)| {

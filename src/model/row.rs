@@ -36,7 +36,7 @@ pub(crate) fn merge_rows(old: &RowRef<'_>, patch: &RowRef<'_>) -> Result<Row, De
     let (old_shape, patch_shape) = (old.shape.arc(), patch.shape.arc());
     let same_shape = Arc::ptr_eq(old_shape, patch_shape) || old_shape == patch_shape;
     if same_shape {
-        return Ok(Row { shape: Arc::clone(old_shape), body: patch.body.to_vec() });
+        return Ok(patch.to_row());
     }
     if let Some(places) = places_of_same_type(patch_shape, old_shape) {
         old.check()?; // Its values are not looked at one by one.
@@ -96,7 +96,9 @@ impl<'a> RowRef<'a> {
 
     /// A copy that owns its body.
     pub(crate) fn to_row(&self) -> Row {
-        Row { shape: Arc::clone(self.shape.arc()), body: self.body.to_vec() }
+        let mut body = Vec::with_capacity(self.body.len() + Row::HEADER_ROOM);
+        body.extend_from_slice(self.body);
+        Row { shape: Arc::clone(self.shape.arc()), body }
     }
 }
 

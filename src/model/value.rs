@@ -190,11 +190,17 @@ impl<'a> ValueRef<'a> {
 /// How many UTF-16 units `text` has: the unit of every limit on text.
 #[inline]
 pub(crate) fn utf16_len(text: &str) -> usize {
+    utf16_units(text.as_bytes())
+}
+
+/// The same of the bytes of a text.
+#[inline]
+pub(crate) fn utf16_units(text: &[u8]) -> usize {
     if text.is_ascii() {
         return text.len();
     }
     // One unit per character, two where UTF-8 takes four bytes.
-    text.bytes().map(|byte| usize::from(byte & 0xc0 != 0x80) + usize::from(byte >= 0xf0)).sum()
+    text.iter().map(|&byte| usize::from(byte & 0xc0 != 0x80) + usize::from(byte >= 0xf0)).sum()
 }
 
 /// A UTF-8 byte such that texts of such bytes sort as UTF-16 units do: EE and EF move behind F4.

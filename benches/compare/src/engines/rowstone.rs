@@ -2,16 +2,16 @@
 //!
 //! Invariants
 //! * checksums, checks and durability are those of every database, none is turned off;
-//! * names of properties are made once, as an application that writes many entities of one kind does it.
+//! * entities are made by `EntityEncoder`, which is there for programs that write many of one kind.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use rowstone::{
-    Codec, DateTime, Db, Durability as Native, ETag, Entity, EntityGroup, ErrorKind, KeyRange,
-    LoadMode, Query, RowView, Table, ValueRef, prop,
+    Codec, DateTime, Db, Durability as Native, ETag, Entity, EntityEncoder, EntityGroup, ErrorKind,
+    KeyRange, LoadMode, Query, RowView, Table, ValueRef, prop,
 };
 
 use super::About;
@@ -43,7 +43,10 @@ const NAMES: [&str; 10] = [
     "Temperature",
 ];
 
-static SHARED_NAMES: LazyLock<[Arc<str>; 10]> = LazyLock::new(|| NAMES.map(Arc::from));
+thread_local! {
+    /// Remembers the kind of entity, as a program does that writes many of one kind.
+    static ENCODER: RefCell<EntityEncoder> = RefCell::default();
+}
 
 /// Background work is at rest when no counter changed for so long.
 const QUIET: Duration = Duration::from_millis(300);
@@ -150,7 +153,7 @@ impl Store for Rowstone {
 
     fn merge(&self, key: &Key, temperature: f64, durability: Durability) -> bool {
         let mut change = Entity::new(&key.partition, &key.row);
-        change.set(Arc::clone(&SHARED_NAMES[9]), temperature);
+        change.set(NAMES[9], temperature);
         met(self.table(durability).merge(change), ErrorKind::NotFound)
     }
 
@@ -249,18 +252,22 @@ fn met<T>(result: rowstone::Result<T>, kind: ErrorKind) -> bool {
 }
 
 fn entity(reading: &Reading) -> Entity {
-    let name = |place: usize| Arc::clone(&SHARED_NAMES[place]);
-    Entity::new(reading.key.partition.as_str(), reading.key.row.as_str())
-        .with(name(0), DateTime::from_ticks(reading.at as u64).expect("a time of our days"))
-        .with(name(1), reading.battery)
-        .with(name(2), reading.counter)
-        .with(name(3), reading.firmware.as_str())
-        .with(name(4), reading.humidity)
-        .with(name(5), reading.note.as_str())
-        .with(name(6), reading.online)
-        .with(name(7), reading.pressure)
-        .with(name(8), reading.site.as_str())
-        .with(name(9), reading.temperature)
+    let at = DateTime::from_ticks(reading.at as u64).expect("a time of our days");
+    let mut properties = [
+        (NAMES[0], ValueRef::DateTime(at)),
+        (NAMES[1], ValueRef::Int32(reading.battery)),
+        (NAMES[2], ValueRef::Int64(reading.counter)),
+        (NAMES[3], ValueRef::String(&reading.firmware)),
+        (NAMES[4], ValueRef::Double(reading.humidity)),
+        (NAMES[5], ValueRef::String(&reading.note)),
+        (NAMES[6], ValueRef::Boolean(reading.online)),
+        (NAMES[7], ValueRef::Double(reading.pressure)),
+        (NAMES[8], ValueRef::String(&reading.site)),
+        (NAMES[9], ValueRef::Double(reading.temperature)),
+    ];
+    let Key { partition, row, .. } = &reading.key;
+    let entity = ENCODER.with_borrow_mut(|encoder| encoder.entity(partition, row, &mut properties));
+    entity.expect("within the limits of the data model")
 }
 
 fn term(place: u64, value: ValueRef<'_>) -> Digest {
