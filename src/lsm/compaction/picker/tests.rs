@@ -334,17 +334,19 @@ fn what_is_being_compacted_still_counts_as_young() {
     run(&mut range, 1, (1, 9), &[1, 5]);
     young(&mut range, 2, (10, 19), &[3, 9]);
     young(&mut range, 3, (20, 29), &[8, 12]);
+    young(&mut range, 4, (30, 39), &[11, 14]);
+    young(&mut range, 5, (40, 49), &[13, 15]);
     // Above the run, but over a young file that is busy.
     assert_eq!(pick(&range, &Exact(&[2]), &limits), None);
     let job = pick(&range, &Exact(&[]), &limits).unwrap();
-    assert_eq!((numbers(&job), job.placement), ((vec![3, 2], vec![1]), Placement::Run));
+    assert_eq!((numbers(&job), job.placement), ((vec![5, 4, 3, 2], vec![1]), Placement::Run));
     // Clear of everything busy it joins all the same.
-    young(&mut range, 4, (30, 39), &[20, 21]);
+    young(&mut range, 6, (50, 59), &[20, 21]);
     let job = pick(&range, &Exact(&[2]), &limits).unwrap();
-    assert_eq!((numbers(&job), job.action), ((vec![4], vec![]), Action::Join));
+    assert_eq!((numbers(&job), job.action), ((vec![6], vec![]), Action::Join));
     // Between two busy files it does not: their output will cover it.
-    young(&mut range, 5, (40, 49), &[30, 31]);
-    assert_eq!(pick(&range, &Exact(&[2, 5]), &limits), None);
+    young(&mut range, 7, (60, 69), &[30, 31]);
+    assert_eq!(pick(&range, &Exact(&[2, 7]), &limits), None);
 }
 
 #[test]
@@ -353,27 +355,32 @@ fn trap_14_what_goes_into_the_run_takes_everything_older_with_it() {
     run(&mut range, 1, (1, 9), &[10, 20, 30, 40]);
     // The large newer file would be worth a merge by itself; the older one lies over the same file of the run.
     young(&mut range, 2, (10, 12), &[39]);
-    young(&mut range, 3, (20, 29), &[10, 11, 12]);
+    for number in 3..6 {
+        young(&mut range, number, (number * 10, number * 10 + 9), &[10, 11, 12]);
+    }
     let job = pick(&range, &Exact(&[]), &Limits::default()).unwrap();
-    assert_eq!((numbers(&job), job.placement), ((vec![3, 2], vec![1]), Placement::Run));
+    assert_eq!((numbers(&job), job.placement), ((vec![5, 4, 3, 2], vec![1]), Placement::Run));
 }
 
 #[test]
 fn trap_12_young_files_merge_with_neighbours_in_age_only() {
     let mut range = empty();
     run(&mut range, 1, (1, 9), &(0..100).collect::<Vec<_>>());
-    for (number, size) in [(2, 1), (3, 1), (4, 1), (5, 4), (6, 1)] {
+    for (number, size) in [(2, 1), (3, 1), (4, 1), (5, 20), (6, 1)] {
         let keys: Vec<u32> = (0..=size).map(|i| i * 10).collect();
         young(&mut range, number, (number * 10, number * 10 + 9), &keys);
     }
-    // Five young files, but the large one stands between small ones: 4, 5, 6 and another are not similar.
-    let job = pick(&range, &Exact(&[]), &Limits::default());
-    assert!(job.as_ref().is_none_or(|job| job.young.len() == 4), "{job:?}");
+    // Others join them, but the large one stands among the small ones.
     young(&mut range, 7, (70, 79), &[0, 10]);
     young(&mut range, 8, (80, 89), &[0, 10]);
-    young(&mut range, 9, (90, 99), &[0, 10]);
-    let job = pick(&range, &Exact(&[]), &Limits::default()).unwrap();
-    assert_eq!(numbers(&job), (vec![9, 8, 7, 6], vec![]));
+    let sources_max = 20;
+    let limits = Limits { sources_max, ..Limits::default() };
+    assert_eq!(pick(&range, &Exact(&[]), &limits), None);
+    for number in 9..12 {
+        young(&mut range, number, (number * 10, number * 10 + 9), &[0, 10]);
+    }
+    let job = pick(&range, &Exact(&[]), &limits).unwrap();
+    assert_eq!(numbers(&job), (vec![11, 10, 9, 8, 7, 6], vec![]));
     assert_eq!(job.placement, Placement::Young);
 }
 
@@ -422,7 +429,7 @@ fn what_lies_clear_of_everything_joins_at_once() {
     assert_eq!((numbers(&job), job.action), ((vec![4, 3, 2], vec![]), Action::Join));
 }
 
-/// One file of the run for every thousand keys, and young ones over all of it.
+/// One file of the run for every thousand keys, and young ones over all of it, together half as large.
 fn wide(files: u32, over: u32) -> Tree {
     let mut tree = Tree::new();
     tree.limits.job_bytes_max = 2_500 * ENTRY_BYTES;
@@ -432,7 +439,7 @@ fn wide(files: u32, over: u32) -> Tree {
     }
     tree.number = 100;
     for number in 1..=over {
-        let keys: Vec<u32> = (0..files * 250).map(|i| i * 4 + number).collect();
+        let keys: Vec<u32> = (0..files * 500 / over).map(|i| i * 2 * over + number).collect();
         young(
             &mut tree.range,
             10 + u64::from(number),
@@ -445,10 +452,10 @@ fn wide(files: u32, over: u32) -> Tree {
 
 #[test]
 fn a_job_that_would_be_long_takes_the_leftmost_part() {
-    let mut tree = wide(5, 2);
+    let mut tree = wide(5, 4);
     let job = pick(&tree.range, &Exact(&[]), &tree.limits).unwrap();
     // A file of the run and what lies over it are 1,500 entries: two files would be too many.
-    assert_eq!((numbers(&job), job.bytes), ((vec![12, 11], vec![0]), 1_500 * ENTRY_BYTES));
+    assert_eq!((numbers(&job), job.bytes), ((vec![14, 13, 12, 11], vec![0]), 1_500 * ENTRY_BYTES));
     assert_eq!(job.below.as_deref(), Some(key(1000).as_bytes()));
     tree.run(&job);
     tree.range.check().unwrap();
@@ -460,10 +467,10 @@ fn a_job_that_would_be_long_takes_the_leftmost_part() {
 
 #[test]
 fn one_long_file_is_cut_by_its_index() {
-    let mut tree = wide(1, 2);
+    let mut tree = wide(1, 4);
     tree.limits.job_bytes_max = 300 * ENTRY_BYTES;
     let job = pick(&tree.range, &Exact(&[]), &tree.limits).unwrap();
-    assert_eq!(numbers(&job), (vec![12, 11], vec![0]));
+    assert_eq!(numbers(&job), (vec![14, 13, 12, 11], vec![0]));
     assert!(job.below.is_some() && job.bytes <= 310 * ENTRY_BYTES, "{job:?}");
     tree.run(&job);
     tree.range.check().unwrap();
