@@ -73,12 +73,12 @@ impl Model {
             changes: Vec::new(),
             closes: None,
             check_merged: |_, _| Ok(()),
-            ops: vec![Op {
+            ops: Ops::from_buf([Op {
                 hash: self.engine.env.hash(&key),
                 key,
                 condition: Condition::Any,
                 action: Action::Put(PackedRow::new(&row.as_ref(), &self.engine.env.shapes)),
-            }],
+            }]),
         };
         self.engine.commit(&batch, Durability::Sync)
     }
