@@ -7,9 +7,14 @@ use crate::codec::{HashSeed, hash};
 use crate::db::Db;
 use crate::format::Kind;
 use crate::format::names::{FileId, FileNumber};
+use crate::format::record::{
+    Position, RECORD_HEADER_BYTES, RecordKind, begin, decode_header, end, seal,
+};
+use crate::format::row::{decode_row, frame_row};
+use crate::format::wal::{Group, WalEntry, put_group};
 use crate::fs::{Fs, MemFs};
 use crate::memtable;
-use crate::model::{EdmType, Row, Seq, Shape, Shapes, ValueRef};
+use crate::model::{EdmType, Entity, Row, Seq, Shape, Shapes, ValueRef, merge_rows};
 use crate::options::{Codec, IoMode};
 use crate::sst::{BlockCache, Sst, SstOptions, SstShared, SstWriter};
 
@@ -135,6 +140,100 @@ impl SstFile {
     /// Length of the file.
     pub fn bytes(&self) -> u64 {
         self.0.meta().bytes
+    }
+}
+
+/// The log record of one commit of rows, for benches/structures.rs and benches/instructions.rs.
+pub struct LogRecord {
+    rows: Vec<(Vec<u8>, Vec<u8>)>,
+    buffer: Vec<u8>,
+}
+
+impl LogRecord {
+    const ID: FileId = FileId(1);
+    const PLACE: Position = Position { file: FileNumber(7), offset: 4_096 };
+
+    /// A commit of `rows` rows of `row_bytes` bytes in one partition; it is encoded once.
+    pub fn new(rows: usize, row_bytes: usize) -> Self {
+        let framed = frame_row(bench_row(row_bytes), Some(0));
+        let rows = (0..rows).map(|i| (format!("{i:012}").into_bytes(), framed.clone())).collect();
+        let mut record = Self { rows, buffer: Vec::new() };
+        record.encode();
+        record
+    }
+
+    /// Encodes and seals; bytes of the record.
+    pub fn encode(&mut self) -> usize {
+        self.buffer.clear();
+        let start = begin(&mut self.buffer, RecordKind::Group, Seq(132_000_000_000_000_000));
+        let entries =
+            self.rows.iter().map(|(key_suffix, row)| WalEntry { kind: Kind::Put, key_suffix, row });
+        put_group(&mut self.buffer, std::iter::empty(), b"\0\0\0\x01device-1\0", entries, &[]);
+        end(&mut self.buffer, start).expect("short enough");
+        seal(&mut self.buffer, Self::PLACE, Self::ID, Self::PLACE);
+        self.buffer.len()
+    }
+
+    /// Verifies and decodes what was encoded; bytes of keys and rows.
+    pub fn decode(&self) -> usize {
+        let (header, stored) =
+            self.buffer.split_first_chunk::<RECORD_HEADER_BYTES>().expect("a record");
+        let header = decode_header(header, Self::PLACE, Self::ID).expect("sound");
+        let payload = header.payload(stored).expect("sound");
+        let group = Group::decode(payload).expect("sound");
+        group.entries().map(|entry| entry.key_suffix.len() + entry.row.len()).sum()
+    }
+}
+
+/// An entity on its way to bytes and back, for benches/structures.rs.
+pub struct RowPath {
+    shapes: Shapes,
+    shape: Arc<Shape>,
+    entity: Entity,
+    patch: Row,
+    bytes: Vec<u8>,
+}
+
+impl RowPath {
+    /// For one entity, and another with the properties that are merged into it.
+    pub fn new(entity: Entity, patch: &Entity) -> Self {
+        let shapes = Shapes::new(1 << 20);
+        let row = entity.to_row(&shapes).expect("a valid entity");
+        let patch = patch.to_row(&shapes).expect("a valid entity");
+        let shape = Arc::clone(&row.shape);
+        let bytes = frame_row(row, Some(0));
+        Self { shapes, shape, entity, patch, bytes }
+    }
+
+    /// Looks the shape up, checks limits, encodes and frames; bytes of the row.
+    pub fn encode(&self) -> usize {
+        let row = self.entity.to_row(&self.shapes).expect("a valid entity");
+        let number = self.shapes.number(&row.shape).map(|id| id.0);
+        frame_row(row, number).len()
+    }
+
+    /// The number of a shape that is there already.
+    pub fn number(&self) -> Option<u32> {
+        self.shapes.number(&self.shape).map(|id| id.0)
+    }
+
+    /// Decodes the head and looks a property up by name.
+    pub fn find(&self, name: &str) -> bool {
+        let row = decode_row(&self.bytes, |_| Some(&self.shape)).expect("sound");
+        row.find(name).expect("sound").is_some()
+    }
+
+    /// Checks every value, as is done before a row is given out; bytes of the body.
+    pub fn check(&self) -> usize {
+        let row = decode_row(&self.bytes, |_| Some(&self.shape)).expect("sound");
+        row.check().expect("sound");
+        row.body.len()
+    }
+
+    /// Merges; bytes of the new body.
+    pub fn merge(&self) -> usize {
+        let row = decode_row(&self.bytes, |_| Some(&self.shape)).expect("sound");
+        merge_rows(&row, &self.patch.as_ref()).expect("sound").body.len()
     }
 }
 

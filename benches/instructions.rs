@@ -1,0 +1,233 @@
+//! How many instructions the hot paths take, counted by callgrind: the same on a busy machine as on an idle one.
+//!
+//! * `cargo bench --bench instructions` prints them beside the figures of `benches/instructions.txt`; words behind `--`
+//!   choose cases by what is in their names;
+//! * `-- --check` fails if a case takes 5 % more than its figure;
+//! * `-- --write` writes the figures anew.
+//!
+//! Each case is a process of its own under valgrind, which counts inside [`measured_part`] only: with one thread, without
+//! background work, with seeds and a clock that are part of the case, and a database on the disk. The kernel's
+//! instructions are not counted, and neither is waiting: memory, branches and disks are for the other benchmarks.
+//!
+//! Figures belong to a compiler, a target, a valgrind, a C library and what of the processor is used: where one of them
+//! is another, nothing is compared, and the check says so and passes.
+//!
+//! Not here: what is counted (`instructions/cases.rs`).
+
+#![expect(clippy::disallowed_methods, reason = "a benchmark makes files of its own")]
+
+#[path = "instructions/cases.rs"]
+mod cases;
+
+use std::fmt::Write as _;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cases::{CASES, Case};
+
+/// What is more than this share beyond its figure fails.
+const TOLERANCE: f64 = 0.05;
+/// How the process of a case is told from the one that starts it.
+const CASE: &str = "--case";
+
+/// What stands in the file: what it was made with, and instructions by case.
+struct Figures {
+    made_with: String,
+    cases: Vec<(String, u64)>,
+}
+
+fn main() -> ExitCode {
+    // cargo adds a word of its own.
+    let mut words: Vec<String> =
+        std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    if let [flag, name] = words.as_slice()
+        && flag == CASE
+    {
+        let case = CASES.iter().find(|case| case.name == name).expect("a case");
+        (case.run)(case.operations);
+        return ExitCode::SUCCESS;
+    }
+    let mut take = |flag: &str| {
+        let before = words.len();
+        words.retain(|word| word != flag);
+        words.len() < before
+    };
+    let (check, write) = (take("--check"), take("--write"));
+    let Some(valgrind) = first_line("valgrind", &["--version"]) else {
+        println!("valgrind is not installed: no instructions were counted");
+        return ExitCode::from(u8::from(check || write));
+    };
+    let wanted =
+        |case: &&Case| words.is_empty() || words.iter().any(|word| case.name.contains(word));
+    let cases: Vec<&Case> = CASES.iter().filter(wanted).collect();
+    let counted = count_all(&cases);
+    let now = Figures { made_with: versions(&valgrind), cases: counted };
+    if write {
+        assert!(words.is_empty(), "--write writes all cases");
+        std::fs::write(path(), now.to_text()).expect("the package's directory can be written");
+        println!("{}\nwritten to {}", now.to_text(), path().display());
+        return ExitCode::SUCCESS;
+    }
+    let stored = Figures::read();
+    let dearer = compare(&now, &stored, words.is_empty());
+    ExitCode::from(u8::from(check && dearer > 0))
+}
+
+/// Whatever happens in here is counted, and nothing else is.
+#[inline(never)]
+pub fn measured_part(run: &mut dyn FnMut()) {
+    run();
+    // Keeps the call above from becoming a jump, which callgrind would take for the end of this function.
+    black_box(());
+}
+
+fn path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions.txt")
+}
+
+/// Instructions of an operation of each case; as many cases at a time as there are processors.
+fn count_all(cases: &[&Case]) -> Vec<(String, u64)> {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("instructions");
+    drop(std::fs::remove_dir_all(&dir));
+    let (next, counted) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let at = next.fetch_add(1, Ordering::Relaxed)
+                    && let Some(case) = cases.get(at)
+                {
+                    let count = count(case, &dir.join(at.to_string()));
+                    counted.lock().expect("no panic").push((at, case.name.to_owned(), count));
+                }
+            });
+        }
+    });
+    let mut counted = counted.into_inner().expect("no panic");
+    counted.sort();
+    counted.into_iter().map(|(_, name, count)| (name, count)).collect()
+}
+
+/// Runs one case in `dir`, where callgrind also leaves what `callgrind_annotate` reads.
+fn count(case: &Case, dir: &Path) -> u64 {
+    std::fs::create_dir_all(dir).expect("the target directory can be written");
+    let done = Command::new("valgrind")
+        .args(["--tool=callgrind", "--toggle-collect=*measured_part*"])
+        .arg("--callgrind-out-file=callgrind.out")
+        .arg(std::env::current_exe().expect("it runs"))
+        .args([CASE, case.name])
+        // Nothing that differs from one machine, or shell, to the next.
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .current_dir(dir)
+        .output()
+        .expect("valgrind runs");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{}: {}\n{said}", case.name, done.status);
+    let total =
+        said.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok());
+    let total: u64 = total.expect("callgrind says what it collected");
+    assert!(total > 0, "{}: callgrind did not find measured_part", case.name);
+    total.div_ceil(case.operations)
+}
+
+fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
+    let done = Command::new(program).args(arguments).output().ok()?;
+    String::from_utf8(done.stdout).ok()?.lines().next().map(str::to_owned)
+}
+
+/// What the counts depend on besides the source.
+fn versions(valgrind: &str) -> String {
+    let rustc = Command::new("rustc").arg("-vV").output().expect("who runs cargo has a compiler");
+    let rustc = String::from_utf8_lossy(&rustc.stdout).into_owned();
+    let of = |name: &str| rustc.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("?");
+    let libc = first_line("getconf", &["GNU_LIBC_VERSION"]).unwrap_or_else(|| "libc ?".to_owned());
+    let features = if cfg!(feature = "sim") { "with switches of planted bugs" } else { "plain" };
+    let parts = [
+        format!("rustc {} {}", of("release: "), of("commit-hash: ")),
+        of("host: ").to_owned(),
+        valgrind.to_owned(),
+        libc,
+        processor(),
+        features.to_owned(),
+    ];
+    parts.join(", ")
+}
+
+/// What checksums and the C library choose their code by; valgrind knows nothing newer.
+fn processor() -> String {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let has = [
+            ("avx2", std::arch::is_x86_feature_detected!("avx2")),
+            ("pclmulqdq", std::arch::is_x86_feature_detected!("pclmulqdq")),
+            ("bmi2", std::arch::is_x86_feature_detected!("bmi2")),
+        ];
+        has.iter().filter(|(_, has)| *has).map(|(name, _)| *name).collect::<Vec<_>>().join(" ")
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    "any processor".to_owned()
+}
+
+impl Figures {
+    fn to_text(&self) -> String {
+        let mut text = String::from(
+            "# Instructions of one operation, made by `cargo bench --bench instructions -- --write` with\n",
+        );
+        writeln!(text, "# {}", self.made_with).expect("memory");
+        for (name, count) in &self.cases {
+            writeln!(text, "{count:>10}  {name}").expect("memory");
+        }
+        text
+    }
+
+    /// What is stored; nothing if there is no file yet.
+    fn read() -> Figures {
+        let text = std::fs::read_to_string(path()).unwrap_or_default();
+        let made_with = text.lines().nth(1).and_then(|line| line.strip_prefix("# "));
+        let case = |line: &str| {
+            let (count, name) = line.trim().split_once("  ")?;
+            Some((name.to_owned(), count.parse().ok()?))
+        };
+        let cases = text.lines().filter_map(case).collect();
+        Figures { made_with: made_with.unwrap_or("nothing").to_owned(), cases }
+    }
+
+    fn of(&self, name: &str) -> Option<u64> {
+        self.cases.iter().find(|(other, _)| other == name).map(|(_, count)| *count)
+    }
+}
+
+/// Prints a table; returns how many cases fail the check.
+fn compare(now: &Figures, stored: &Figures, all: bool) -> usize {
+    let comparable = now.made_with == stored.made_with;
+    let (mut dearer, mut cheaper) = (Vec::new(), 0);
+    println!("{:>10} {:>10} {:>8}  instructions of one operation", "now", "stored", "");
+    for (name, count) in &now.cases {
+        let Some(before) = stored.of(name) else {
+            println!("{count:>10} {:>10} {:>8}  {name}", "-", "");
+            dearer.push(format!("{name}: has no figure"));
+            continue;
+        };
+        let change = *count as f64 / before as f64 - 1.0;
+        println!("{count:>10} {before:>10} {:>+7.1}%  {name}", change * 100.0);
+        cheaper += usize::from(change < -TOLERANCE);
+        if change > TOLERANCE {
+            dearer.push(format!("{name}: {count}, {:+.1} % on {before}", change * 100.0));
+        }
+    }
+    let gone = stored.cases.iter().filter(|(name, _)| all && now.of(name).is_none());
+    dearer.extend(gone.map(|(name, _)| format!("{name}: has a figure and is no case")));
+    if !comparable {
+        println!("NOT COMPARED: these counts were made with\n  {}", now.made_with);
+        println!("and the stored figures with\n  {}", stored.made_with);
+        return 0;
+    }
+    dearer.iter().for_each(|problem| println!("DEARER {problem}"));
+    if cheaper > 0 {
+        println!("CHEAPER by more than 5 %: {cheaper}; write the figures anew, with -- --write");
+    }
+    dearer.len()
+}
