@@ -2,21 +2,13 @@
 //!
 //! `planted!("name")` stands at the place where a mechanism could be wrong, and is true if that bug is planted:
 //! * with the feature `sim`, if [`plant`] named it on this thread: a simulation is one thread;
-//! * under `cfg(loom)`, if the build says `--cfg planted="name"`;
+//! * under `cfg(loom)`, if the variable `PLANTED` of the environment is its name: one build has all of them;
 //! * in every other build it is the constant `false`, and no code.
 //!
 //! Not here: which seeds find which bug (`sim`), which model does (beside each model).
 
 /// True if the bug of this name is planted.
-#[cfg(loom)]
-macro_rules! planted {
-    ($name:literal) => {
-        cfg!(planted = $name)
-    };
-}
-
-/// True if the bug of this name is planted.
-#[cfg(all(feature = "sim", not(loom)))]
+#[cfg(any(loom, feature = "sim"))]
 macro_rules! planted {
     ($name:literal) => {
         $crate::planted::is_planted($name)
@@ -71,6 +63,13 @@ mod switches {
         }
         assert!(is_planted("outer") && !is_planted("inner"));
     }
+}
+
+/// Read once: what is planted is the same in every order of steps that a model tries.
+#[cfg(loom)]
+pub(crate) fn is_planted(name: &str) -> bool {
+    static PLANTED: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    PLANTED.get_or_init(|| std::env::var("PLANTED").ok()).as_deref() == Some(name)
 }
 
 #[cfg(all(feature = "sim", not(loom)))]
