@@ -30,17 +30,22 @@ pub const ABOUT: About = About {
     name: "SQLite",
     version: "3, bundled (crate rusqlite 0.41.1)",
     settings: &[
-        "A table WITHOUT ROWID whose primary key is (partition, row): one tree, rows in its leaves.",
-        "Write-ahead log; Sync is synchronous=FULL, one sync a commit; Os is synchronous=NORMAL, which syncs only \
-         in checkpoints. A crash of the process loses nothing.",
-        "One connection writes, behind a lock of the application, which is faster than waiting for the file lock; \
-         readers have connections of their own.",
-        "Pages of 4 KiB, read by mmap (2 GiB at most), and a third of the cache for each connection.",
+        "A table WITHOUT ROWID whose primary key is (partition, row): one tree, rows in its \
+         leaves.",
+        "Write-ahead log; Sync is synchronous=FULL, one sync a commit; Os is \
+         synchronous=NORMAL, which syncs only in checkpoints. A crash of the process loses \
+         nothing.",
+        "One connection writes, behind a lock of the application, which is faster than waiting \
+         for the file lock; readers have connections of their own.",
+        "Pages of 4 KiB, read by mmap (2 GiB at most), and a third of the cache for each \
+         connection.",
         "A checkpoint whenever the log is as large as the write buffers of the others.",
-        "Statements are prepared once and cached. Groups and loads are transactions; loads commit 50 000 at a time, \
-         sorted within.",
-        "Native: a column for each property, filters in SQL without an index, as in all engines.",
-        "No compression: it has none. At rest means VACUUM and a checkpoint that empties the log.",
+        "Statements are prepared once and cached. Groups and loads are transactions; loads \
+         commit 50 000 at a time, sorted within.",
+        "Native: a column for each property, filters in SQL without an index, as in all \
+         engines.",
+        "No compression: it has none. At rest means VACUUM and a checkpoint that empties the \
+         log.",
     ],
 };
 
@@ -63,28 +68,36 @@ struct Sql {
 
 const NATIVE: Sql = Sql {
     create: "CREATE TABLE IF NOT EXISTS readings (partition TEXT NOT NULL, row TEXT NOT NULL, \
-             version INTEGER NOT NULL, at INTEGER, battery INTEGER, counter INTEGER, firmware TEXT, \
+             version INTEGER NOT NULL, at INTEGER, battery INTEGER, counter INTEGER, firmware \
+             TEXT, \
              humidity REAL, note TEXT, online INTEGER, pressure REAL, site TEXT, temperature REAL, \
              PRIMARY KEY (partition, row)) WITHOUT ROWID",
     put: "REPLACE INTO readings VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
     insert: "INSERT INTO readings VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
              ON CONFLICT DO NOTHING",
-    get: "SELECT at, battery, counter, firmware, humidity, note, online, pressure, site, temperature \
+    get: "SELECT at, battery, counter, firmware, humidity, note, online, pressure, site, \
+          temperature \
           FROM readings WHERE partition = ?1 AND row = ?2",
-    range: "SELECT at, battery, counter, firmware, humidity, note, online, pressure, site, temperature \
+    range: "SELECT at, battery, counter, firmware, humidity, note, online, pressure, site, \
+            temperature \
             FROM readings WHERE partition = ?1 AND row >= ?2 ORDER BY row LIMIT ?3",
-    scan: "SELECT at, battery, counter, firmware, humidity, note, online, pressure, site, temperature \
+    scan: "SELECT at, battery, counter, firmware, humidity, note, online, pressure, site, \
+           temperature \
            FROM readings ORDER BY partition, row",
     take_first: "DELETE FROM readings WHERE partition = ?1 \
                  AND row = (SELECT min(row) FROM readings WHERE partition = ?1) \
-                 RETURNING at, battery, counter, firmware, humidity, note, online, pressure, site, temperature",
+                 RETURNING at, battery, counter, firmware, humidity, note, online, pressure, \
+                 site, temperature",
 };
 
-const FILTER: &str = "SELECT at, battery, counter, firmware, humidity, note, online, pressure, site, temperature \
+const FILTER: &str = "SELECT at, battery, counter, firmware, humidity, note, online, pressure, \
+                      site, temperature \
                       FROM readings WHERE temperature < ?1 ORDER BY partition, row";
 const VERSION: &str = "SELECT version FROM readings WHERE partition = ?1 AND row = ?2";
-const REPLACE_IF: &str = "UPDATE readings SET version = ?3, at = ?4, battery = ?5, counter = ?6, firmware = ?7, \
-                          humidity = ?8, note = ?9, online = ?10, pressure = ?11, site = ?12, temperature = ?13 \
+const REPLACE_IF: &str = "UPDATE readings SET version = ?3, at = ?4, battery = ?5, counter = ?6, \
+                          firmware = ?7, \
+                          humidity = ?8, note = ?9, online = ?10, pressure = ?11, site = ?12, \
+                          temperature = ?13 \
                           WHERE partition = ?1 AND row = ?2 AND version = ?14";
 const MERGE: &str =
     "UPDATE readings SET version = ?3, temperature = ?4 WHERE partition = ?1 AND row = ?2";
