@@ -1,4 +1,4 @@
-//! Plain bytes: little-endian integers, varints, checksums, hashes, and the cursor that every decoder reads through.
+//! Plain bytes: little-endian integers, varints, checksums, hashes, texts, and the cursor that every decoder reads through.
 //!
 //! Invariants
 //! * nothing here panics on any input: a short buffer is a [`DecodeError`];
@@ -7,11 +7,13 @@
 mod checksum;
 mod cursor;
 mod hash;
+mod text;
 mod varint;
 
 pub(crate) use checksum::{Checksum, checksum};
 pub(crate) use cursor::Cursor;
 pub(crate) use hash::{HashSeed, hash};
+pub(crate) use text::{find_zero, is_ascii, is_plain, utf8};
 pub(crate) use varint::{VARINT_BYTES_MAX, put_bytes, put_varint, varint_len};
 
 use std::borrow::Cow;

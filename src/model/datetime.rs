@@ -40,11 +40,13 @@ impl DateTime {
     pub const MAX: DateTime = DateTime(Seq::MAX.0);
 
     /// The point `ticks` × 100 ns after 1601-01-01 UTC; `None` after the year 9999.
+    #[inline]
     pub fn from_ticks(ticks: u64) -> Option<DateTime> {
         (ticks <= Self::MAX.0).then_some(DateTime(ticks))
     }
 
     /// Ticks of 100 ns since 1601-01-01 UTC.
+    #[inline]
     pub fn ticks(self) -> u64 {
         self.0
     }

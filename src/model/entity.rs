@@ -17,10 +17,10 @@ use super::etag::ETag;
 use super::limits::{self, KeyPart};
 use super::row::{Row, RowRef, ShapeRef};
 use super::seq::Seq;
-use super::shape::{Outline, Shape};
+use super::shape::{Outline, Shape, Walk};
 use super::shapes::Shapes;
 use super::value::{EdmType, Value, ValueRef, utf16_len, utf16_units, utf16_unrank_in_place};
-use crate::codec::DecodeError;
+use crate::codec::{DecodeError, is_ascii, utf8};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Room made for the first property of an entity, so that the next ones seldom move it.
@@ -64,6 +64,17 @@ struct Stored {
     /// Where the body starts in `bytes`.
     rk_end: usize,
     bytes: Box<[u8]>,
+}
+
+/// The properties of an entity, by name.
+enum Properties<'e> {
+    /// Names of what is left begin at `start`.
+    Built {
+        names: &'e str,
+        start: usize,
+        list: std::slice::Iter<'e, (usize, Value)>,
+    },
+    Stored(Walk<'e, 'e>),
 }
 
 impl Entity {
@@ -121,8 +132,14 @@ impl Entity {
     }
 
     /// Names and values, by name.
+    #[inline]
     pub fn properties(&self) -> impl Iterator<Item = (&str, ValueRef<'_>)> {
-        (0..self.len()).filter_map(|index| self.property(index))
+        match &self.repr {
+            Repr::Built(Built { names, properties, .. }) => {
+                Properties::Built { names, start: 0, list: properties.iter() }
+            }
+            Repr::Stored(stored) => Properties::Stored(stored.shape.walk(stored.body())),
+        }
     }
 
     /// How many properties there are, besides the keys and the Timestamp.
@@ -187,19 +204,6 @@ impl Entity {
         }
     }
 
-    fn property(&self, index: usize) -> Option<(&str, ValueRef<'_>)> {
-        match &self.repr {
-            Repr::Built(built) => {
-                let value = &built.properties.get(index)?.1;
-                Some((built.name(index), value.as_ref()))
-            }
-            Repr::Stored(stored) => {
-                let value = stored.shape.value(stored.body(), index).ok()?;
-                Some((stored.shape.property(index).0, value))
-            }
-        }
-    }
-
     /// The UTF-16 units of both keys.
     fn key_units(&self) -> usize {
         utf16_len(self.partition_key()) + utf16_len(self.row_key())
@@ -256,13 +260,21 @@ impl Entity {
         row: &RowRef<'_>,
     ) -> Result<Entity, DecodeError> {
         row.check()?;
-        let mut bytes = Vec::with_capacity(pk.len() + rk.len() + row.body.len());
+        let (pk_end, rk_end) = (pk.len(), pk.len() + rk.len());
+        let mut bytes = Vec::with_capacity(rk_end + row.body.len());
         bytes.extend_from_slice(pk);
         bytes.extend_from_slice(rk);
-        let keys = bytes.len();
-        utf16_unrank_in_place(&mut bytes);
+        let is_plain = is_ascii(&bytes);
+        if !is_plain {
+            utf16_unrank_in_place(&mut bytes);
+        }
         bytes.extend_from_slice(row.body);
-        Self::from_parts(Arc::clone(row.shape.arc()), pk.len(), keys, bytes, Some(seq))
+        let shape = Arc::clone(row.shape.arc());
+        if !is_plain {
+            return Self::from_parts(shape, pk_end, rk_end, bytes, Some(seq));
+        }
+        let stored = Stored { shape, pk_end, rk_end, bytes: bytes.into_boxed_slice() };
+        Ok(Entity { repr: Repr::Stored(stored), seq: Some(seq) })
     }
 
     /// `bytes`: PartitionKey up to `pk_end`, RowKey up to `rk_end`, then a checked body of `shape`.
@@ -274,7 +286,7 @@ impl Entity {
         seq: Option<Seq>,
     ) -> Result<Entity, DecodeError> {
         for (start, end) in [(0, pk_end), (pk_end, rk_end)] {
-            if let Err(error) = std::str::from_utf8(&bytes[start..end]) {
+            if let Err(error) = utf8(&bytes[start..end]) {
                 let at = start + error.valid_up_to();
                 return Err(DecodeError::new("user key", at, "a key is not text"));
             }
@@ -367,7 +379,32 @@ impl Stored {
 
     /// A key: checked to be text when the entity was made.
     fn text(&self, start: usize, end: usize) -> &str {
-        std::str::from_utf8(&self.bytes[start..end]).unwrap_or_default()
+        utf8(&self.bytes[start..end]).unwrap_or_default()
+    }
+}
+
+impl<'e> Iterator for Properties<'e> {
+    type Item = (&'e str, ValueRef<'e>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Properties::Built { names, start, list } => {
+                let (end, value) = list.next()?;
+                let name = names.get(*start..*end)?;
+                *start = *end;
+                Some((name, value.as_ref()))
+            }
+            // The body was checked when the entity was made.
+            Properties::Stored(walk) => walk.step().and_then(|(name, value)| Some((name, value?))),
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        match self {
+            Properties::Built { list, .. } => list.size_hint(),
+            Properties::Stored(walk) => walk.size_hint(),
+        }
     }
 }
 

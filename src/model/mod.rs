@@ -39,6 +39,6 @@ pub(crate) use limits::{
 };
 pub(crate) use project::Projector;
 pub(crate) use row::{Row, RowRef, ShapeRef, merge_rows};
-pub(crate) use shape::VariablePlace;
+pub(crate) use shape::{VariablePlace, Walk};
 pub(crate) use shapes::{ShapeId, Shapes};
 pub(crate) use value::{utf16_cmp, utf16_len, utf16_rank, utf16_unrank_in_place};

@@ -9,13 +9,17 @@
 //!
 //! Not here: the bytes of a shape itself (`format::shape`), how a row names its shape (`format::row`).
 
+mod walk;
+
+pub(crate) use walk::Walk;
+
 use std::fmt;
 
 use super::datetime::DateTime;
 use super::guid::Guid;
 use super::limits;
 use super::value::{EdmType, ValueRef, utf16_len};
-use crate::codec::DecodeError;
+use crate::codec::{DecodeError, is_ascii, utf8};
 
 /// The names and types of the properties of a row.
 #[derive(Clone)]
@@ -27,14 +31,14 @@ pub struct Shape {
     fixed_bytes: usize,
     /// How many properties have a variable width.
     variables: usize,
-    /// True if a value of fixed width can be ill-formed.
-    checked_fixed: bool,
+    /// The values of fixed width that can be ill-formed.
+    checked: Box<[(u32, EdmType)]>,
     size_base: usize,
     well_named: bool,
     hash: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Property {
     name_start: u32,
     name_end: u32,
@@ -80,7 +84,7 @@ impl Shape {
         let mut names = String::new();
         let mut list = Vec::with_capacity(properties.size_hint().0);
         let (mut fixed_bytes, mut variables) = (0, 0);
-        let (mut checked_fixed, mut well_named) = (false, true);
+        let (mut checked, mut well_named) = (Vec::new(), true);
         let mut size_base = 0;
         for (name, edm) in properties {
             let name_start = names.len();
@@ -90,7 +94,9 @@ impl Shape {
                 Some(width) => (place, fixed_bytes) = (fixed_bytes, fixed_bytes + width),
                 None => (place, variables) = (variables, variables + 1),
             }
-            checked_fixed |= matches!(edm, EdmType::Boolean | EdmType::DateTime);
+            if matches!(edm, EdmType::Boolean | EdmType::DateTime) {
+                checked.push((to_u32(place), edm));
+            }
             well_named &= limits::check_property_name(name).is_ok();
             size_base += limits::property_size_base(utf16_len(name), edm);
             list.push(Property {
@@ -107,7 +113,7 @@ impl Shape {
             properties: list.into(),
             fixed_bytes,
             variables,
-            checked_fixed,
+            checked: checked.into(),
             size_base,
             well_named,
             hash: hash.0,
@@ -173,7 +179,8 @@ impl Shape {
 
     /// The memory that the shape takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        size_of::<Shape>() + self.names.len() + size_of_val(&*self.properties)
+        let lists = size_of_val(&*self.properties) + size_of_val(&*self.checked);
+        size_of::<Shape>() + self.names.len() + lists
     }
 
     /// True if the shape has just these names and types, in this order.
@@ -193,31 +200,14 @@ impl Shape {
     pub fn value<'b>(&self, body: &'b [u8], index: usize) -> Result<ValueRef<'b>, DecodeError> {
         let property = self.properties[index];
         let place = property.place as usize;
-        Ok(match property.edm {
+        match property.edm {
             EdmType::String => {
                 let (at, bytes) = self.variable(body, place)?;
-                let text = std::str::from_utf8(bytes);
-                ValueRef::String(
-                    text.map_err(|e| error(at + e.valid_up_to(), "text is not UTF-8"))?,
-                )
+                text(at, bytes)
             }
-            EdmType::Binary => ValueRef::Binary(self.variable(body, place)?.1),
-            EdmType::Boolean => match fixed::<1>(body, place)? {
-                [0] => ValueRef::Boolean(false),
-                [1] => ValueRef::Boolean(true),
-                _ => return Err(error(place, "a boolean is neither 0 nor 1")),
-            },
-            EdmType::Int32 => ValueRef::Int32(i32::from_le_bytes(fixed(body, place)?)),
-            EdmType::Int64 => ValueRef::Int64(i64::from_le_bytes(fixed(body, place)?)),
-            EdmType::Double => ValueRef::Double(f64::from_le_bytes(fixed(body, place)?)),
-            EdmType::DateTime => {
-                let time = DateTime::from_ticks(u64::from_le_bytes(fixed(body, place)?));
-                ValueRef::DateTime(
-                    time.ok_or_else(|| error(place, "a time is after the year 9999"))?,
-                )
-            }
-            EdmType::Guid => ValueRef::Guid(Guid::from_bytes(fixed(body, place)?)),
-        })
+            EdmType::Binary => Ok(ValueRef::Binary(self.variable(body, place)?.1)),
+            edm => read_fixed(edm, body, place),
+        }
     }
 
     /// The offset of property `index` in a body. Requires `index < len()` and a fixed width.
@@ -261,11 +251,16 @@ impl Shape {
 
     /// Checks the whole body: after this no accessor fails on it, and it is the only body with its values.
     pub(crate) fn check(&self, body: &[u8]) -> Result<(), DecodeError> {
-        if self.checked_fixed {
-            for (index, property) in self.properties.iter().enumerate() {
-                if matches!(property.edm, EdmType::Boolean | EdmType::DateTime) {
-                    self.value(body, index)?;
-                }
+        for (place, edm) in &self.checked {
+            let value = body.get(*place as usize..).unwrap_or_default();
+            let is_sound = match edm {
+                EdmType::Boolean => value.first().is_some_and(|byte| *byte <= 1),
+                _ => value
+                    .first_chunk()
+                    .is_some_and(|ticks| u64::from_le_bytes(*ticks) <= DateTime::MAX.ticks()),
+            };
+            if !is_sound {
+                read_fixed(*edm, body, *place as usize)?;
             }
         }
         if self.variables == 0 {
@@ -275,20 +270,19 @@ impl Shape {
                 Err(error(body.len().min(self.fixed_bytes), "length does not fit the shape"))
             };
         }
-        let (width, data) = self.variable_area(body)?;
+        let (width, data) = variable_area(body, self.fixed_bytes, self.variables)?;
         let bytes = body.get(data..).ok_or_else(|| too_short(body))?;
-        let mut end = 0;
-        for rank in 0..self.variables {
-            let next = self.end_offset(body, width, rank)?;
-            if next < end {
-                return Err(error(self.fixed_bytes, "end offsets descend"));
-            }
-            end = next;
-        }
+        let offsets = body.get(self.fixed_bytes + 1..data).unwrap_or_default();
+        let end = match width {
+            1 => last_end(offsets, |[byte]: &[u8; 1]| usize::from(*byte)),
+            2 => last_end(offsets, |bytes| usize::from(u16::from_le_bytes(*bytes))),
+            _ => last_end(offsets, |bytes| u32::from_le_bytes(*bytes) as usize),
+        };
+        let end = end.ok_or_else(|| error(self.fixed_bytes, "end offsets descend"))?;
         if end != bytes.len() || width != offset_width(end) {
             return Err(error(self.fixed_bytes, "end offsets do not fit the body"));
         }
-        if bytes.is_ascii() {
+        if is_ascii(bytes) {
             return Ok(()); // Every text among them is UTF-8.
         }
         let texts = self.properties.iter().enumerate().filter(|(_, p)| p.edm == EdmType::String);
@@ -365,17 +359,6 @@ impl Shape {
     fn variable<'b>(&self, body: &'b [u8], rank: usize) -> Result<(usize, &'b [u8]), DecodeError> {
         let Shape { fixed_bytes, variables, .. } = *self;
         VariablePlace { fixed_bytes, variables, rank }.find(body)
-    }
-
-    /// The width of end offsets, and where the bytes behind them start.
-    #[inline]
-    fn variable_area(&self, body: &[u8]) -> Result<(usize, usize), DecodeError> {
-        variable_area(body, self.fixed_bytes, self.variables)
-    }
-
-    #[inline]
-    fn end_offset(&self, body: &[u8], width: usize, rank: usize) -> Result<usize, DecodeError> {
-        end_offset(body, self.fixed_bytes + 1, width, rank)
     }
 }
 
@@ -505,6 +488,50 @@ fn fixed<const N: usize>(body: &[u8], at: usize) -> Result<[u8; N], DecodeError>
         Some(bytes) => Ok(*bytes),
         None => Err(too_short(body)),
     }
+}
+
+/// A value of one of the types of fixed width.
+#[inline]
+fn read_fixed(edm: EdmType, body: &[u8], at: usize) -> Result<ValueRef<'static>, DecodeError> {
+    Ok(match edm {
+        EdmType::Boolean => match fixed(body, at)? {
+            [0] => ValueRef::Boolean(false),
+            [1] => ValueRef::Boolean(true),
+            _ => return Err(error(at, "a boolean is neither 0 nor 1")),
+        },
+        EdmType::Int32 => ValueRef::Int32(i32::from_le_bytes(fixed(body, at)?)),
+        EdmType::Int64 => ValueRef::Int64(i64::from_le_bytes(fixed(body, at)?)),
+        EdmType::Double => ValueRef::Double(f64::from_le_bytes(fixed(body, at)?)),
+        EdmType::DateTime => {
+            let time = DateTime::from_ticks(u64::from_le_bytes(fixed(body, at)?));
+            ValueRef::DateTime(time.ok_or_else(|| error(at, "a time is after the year 9999"))?)
+        }
+        EdmType::Guid => ValueRef::Guid(Guid::from_bytes(fixed(body, at)?)),
+        EdmType::String | EdmType::Binary => return Err(error(at, "no fixed width")),
+    })
+}
+
+/// The text that is all of `bytes`, which begin at `at` in the body.
+#[inline]
+fn text(at: usize, bytes: &[u8]) -> Result<ValueRef<'_>, DecodeError> {
+    match utf8(bytes) {
+        Ok(text) => Ok(ValueRef::String(text)),
+        Err(problem) => Err(error(at + problem.valid_up_to(), "text is not UTF-8")),
+    }
+}
+
+/// The last of the end offsets; `None` if they do not ascend.
+#[inline]
+fn last_end<const N: usize>(offsets: &[u8], read: impl Fn(&[u8; N]) -> usize) -> Option<usize> {
+    let mut end = 0;
+    for bytes in offsets.as_chunks().0 {
+        let next = read(bytes);
+        if next < end {
+            return None;
+        }
+        end = next;
+    }
+    Some(end)
 }
 
 /// The least width that holds the end offset `end`.

@@ -73,6 +73,33 @@ fn bodies_round_trip() {
     }
 }
 
+/// Walking says of every value what asking for it says, up to the first that is damaged.
+#[test]
+fn a_walk_finds_what_look_ups_find() {
+    let mut rng = Rng::from_seed(5);
+    let mut ended = 0;
+    for round in 0..20_000 {
+        let (shape, _, mut body) = any_body(&mut rng);
+        if round % 4 > 0 {
+            damage(&mut rng, &mut body);
+        }
+        let mut walk = shape.walk(&body);
+        for index in 0..shape.len() {
+            let (name, found) = (shape.property(index).0, shape.value(&body, index));
+            let is_err = found.is_err();
+            let expected = Some(found.map(|value| (name, value)));
+            // As texts: a NaN is not equal to itself.
+            assert_eq!(format!("{:?}", walk.next()), format!("{expected:?}"));
+            if is_err {
+                ended += 1;
+                break;
+            }
+        }
+        assert_eq!(walk.next(), None);
+    }
+    assert!(ended > 2_000, "{ended}");
+}
+
 #[test]
 fn hostile_bodies_are_refused_or_encode_back_to_themselves() {
     let mut rng = Rng::from_seed(4);
