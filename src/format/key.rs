@@ -12,7 +12,7 @@ use std::fmt;
 
 use super::Kind;
 use super::names::TableId;
-use crate::codec::{Cursor, DecodeError};
+use crate::codec::{Cursor, DecodeError, find_zero, is_ascii, is_plain, utf8};
 use crate::model::{Seq, utf16_rank, utf16_unrank_in_place};
 
 const STRUCTURE: &str = "user key";
@@ -22,6 +22,8 @@ pub(crate) const TABLE_ID_BYTES: usize = 4;
 const SEPARATOR: u8 = 0;
 /// Directly after [`SEPARATOR`], before every character that a key may hold.
 const AFTER_SEPARATOR: u8 = 1;
+/// Keys up to this length are put together without an allocation.
+const SHORT_BYTES: usize = 128;
 
 /// Appends the key of an entity.
 ///
@@ -42,11 +44,45 @@ pub(crate) fn user_key(table: TableId, pk: &str, rk: &str) -> Vec<u8> {
     key
 }
 
-/// The key that an entity with these texts would have; `None` if none can, for one of them holds U+0000.
+/// What `with` makes of the key that an entity with these texts would have; `None` if none can, for one of them holds
+/// U+0000. A key of common length needs no allocation.
 #[inline]
-pub(crate) fn possible_user_key(table: TableId, pk: &str, rk: &str) -> Option<Vec<u8>> {
-    let possible = !pk.contains('\0') && !rk.contains('\0');
-    possible.then(|| user_key(table, pk, rk))
+pub(crate) fn with_possible_key<R>(
+    table: TableId,
+    pk: &str,
+    rk: &str,
+    with: impl FnOnce(&[u8]) -> R,
+) -> Option<R> {
+    let is_plain = is_plain(pk.as_bytes()) && is_plain(rk.as_bytes());
+    if !is_plain && (pk.contains('\0') || rk.contains('\0')) {
+        return None;
+    }
+    let (pk_end, len) = (TABLE_ID_BYTES + pk.len(), TABLE_ID_BYTES + pk.len() + 1 + rk.len());
+    let (mut short, mut long) = ([SEPARATOR; SHORT_BYTES], Vec::new());
+    let key = match short.get_mut(..len) {
+        Some(key) => key,
+        None => {
+            long.resize(len, SEPARATOR);
+            &mut long[..]
+        }
+    };
+    key[..TABLE_ID_BYTES].copy_from_slice(&table_bytes(table));
+    key[TABLE_ID_BYTES..pk_end].copy_from_slice(pk.as_bytes());
+    key[pk_end + 1..].copy_from_slice(rk.as_bytes());
+    if !is_plain {
+        key[TABLE_ID_BYTES..].iter_mut().for_each(|byte| *byte = utf16_rank(*byte));
+    }
+    Some(with(key))
+}
+
+/// Appends the key that an entity with these texts would have; false if none can, for one of them holds U+0000.
+pub(crate) fn put_possible_key(table: TableId, pk: &str, rk: &str, out: &mut Vec<u8>) -> bool {
+    let is_possible = |text: &str| find_zero(text.as_bytes()).is_none();
+    let possible = is_possible(pk) && is_possible(rk);
+    if possible {
+        encode_user_key(table, pk, rk, out);
+    }
+    possible
 }
 
 /// Table, and PartitionKey and RowKey as encoded.
@@ -55,7 +91,7 @@ pub(crate) fn decode_user_key(key: &[u8]) -> Result<(TableId, &[u8], &[u8]), Dec
     let mut cursor = Cursor::new(STRUCTURE, key);
     let table = table_id(cursor.take(TABLE_ID_BYTES)?);
     let texts = cursor.rest();
-    match texts.iter().position(|&byte| byte == SEPARATOR) {
+    match find_zero(texts) {
         Some(end) => Ok((table, &texts[..end], &texts[end + 1..])),
         None => Err(cursor.error("nothing ends the PartitionKey")),
     }
@@ -68,9 +104,9 @@ pub(crate) fn table_of(key: &[u8]) -> Option<TableId> {
 
 /// The text of an encoded PartitionKey or RowKey.
 pub(crate) fn decode_part(part: &[u8]) -> Result<Cow<'_, str>, DecodeError> {
-    let plain = part.iter().all(|&byte| byte < 0xee);
+    let plain = is_ascii(part) || part.iter().all(|&byte| byte < 0xee);
     let text = if plain {
-        std::str::from_utf8(part).map(Cow::Borrowed).map_err(|e| e.valid_up_to())
+        utf8(part).map(Cow::Borrowed).map_err(|e| e.valid_up_to())
     } else {
         let mut bytes = part.to_vec();
         utf16_unrank_in_place(&mut bytes);
@@ -124,7 +160,7 @@ pub(crate) fn after_row(table: TableId, pk: &str, rk: &str) -> Vec<u8> {
 
 /// The partition's part of a key: everything up to and with the separator.
 pub(crate) fn partition_of(key: &[u8]) -> Option<&[u8]> {
-    let end = key.get(TABLE_ID_BYTES..)?.iter().position(|&byte| byte == SEPARATOR)?;
+    let end = find_zero(key.get(TABLE_ID_BYTES..)?)?;
     key.get(..TABLE_ID_BYTES + end + 1)
 }
 
@@ -166,16 +202,22 @@ impl fmt::Display for DisplayKey<'_> {
 
 fn partition_bound(table: TableId, pk: &str, end: u8) -> Vec<u8> {
     let mut bound = Vec::with_capacity(TABLE_ID_BYTES + pk.len() + 1);
-    put_table(&mut bound, table);
-    let whole = put_text_before_nul(&mut bound, pk);
-    bound.push(if whole { end } else { AFTER_SEPARATOR });
+    put_partition_bound(&mut bound, table, pk, end);
     bound
 }
 
+fn put_partition_bound(bound: &mut Vec<u8>, table: TableId, pk: &str, end: u8) {
+    put_table(bound, table);
+    let whole = put_text_before_nul(bound, pk);
+    bound.push(if whole { end } else { AFTER_SEPARATOR });
+}
+
 fn row_bound(table: TableId, pk: &str, rk: &str, after: bool) -> Vec<u8> {
-    let mut bound = before_partition(table, pk);
+    let mut bound =
+        Vec::with_capacity(TABLE_ID_BYTES + pk.len() + 1 + rk.len() + usize::from(after));
+    put_partition_bound(&mut bound, table, pk, SEPARATOR);
     // A PartitionKey with U+0000 is nobody's: all its rows lie at the same place between partitions.
-    if !pk.contains('\0') {
+    if find_zero(pk.as_bytes()).is_none() {
         let whole = put_text_before_nul(&mut bound, rk);
         if after || !whole {
             bound.push(AFTER_SEPARATOR);
@@ -187,6 +229,10 @@ fn row_bound(table: TableId, pk: &str, rk: &str, after: bool) -> Vec<u8> {
 /// Appends `text` up to its first U+0000; true if there is none. Texts that go on after a prefix with
 /// U+0000 lie behind the prefix itself and before every longer key, hence at `prefix ‖ 01`.
 fn put_text_before_nul(out: &mut Vec<u8>, text: &str) -> bool {
+    if is_plain(text.as_bytes()) {
+        out.extend_from_slice(text.as_bytes());
+        return true;
+    }
     let prefix = text.split('\0').next().unwrap_or_default();
     put_text(out, prefix);
     prefix.len() == text.len()
@@ -195,14 +241,18 @@ fn put_text_before_nul(out: &mut Vec<u8>, text: &str) -> bool {
 fn put_text(out: &mut Vec<u8>, text: &str) {
     let start = out.len();
     out.extend_from_slice(text.as_bytes());
-    if !text.is_ascii() {
+    if !is_ascii(text.as_bytes()) {
         out[start..].iter_mut().for_each(|byte| *byte = utf16_rank(*byte));
     }
 }
 
-#[expect(clippy::big_endian_bytes, reason = "bytes of a key must sort as its numbers do")]
 fn put_table(out: &mut Vec<u8>, table: TableId) {
-    out.extend_from_slice(&table.0.to_be_bytes());
+    out.extend_from_slice(&table_bytes(table));
+}
+
+#[expect(clippy::big_endian_bytes, reason = "bytes of a key must sort as its numbers do")]
+fn table_bytes(table: TableId) -> [u8; TABLE_ID_BYTES] {
+    table.0.to_be_bytes()
 }
 
 #[expect(clippy::big_endian_bytes, reason = "bytes of a key must sort as its numbers do")]

@@ -140,6 +140,29 @@ impl<'a> RowBlock<'a> {
     /// Where the parts of the entry in `slot` are; all in the block.
     #[inline]
     pub(crate) fn place(&self, slot: usize) -> Result<EntryPlace, DecodeError> {
+        match self.short_place(slot) {
+            Some(place) => Ok(place),
+            None => self.long_place(slot),
+        }
+    }
+
+    /// The same, if the entry has the common form.
+    #[inline]
+    pub(crate) fn short_place(&self, slot: usize) -> Option<EntryPlace> {
+        let (start, end) = self.span(slot)?;
+        let (&[len @ 0..0x80, kind], rest) = self.bytes.get(start..end)?.split_first_chunk()?
+        else {
+            return None;
+        };
+        let delta = u64::from_le_bytes(*rest.first_chunk()?) & self.layout.seq_mask;
+        let suffix_at = start + 2 + self.layout.seq_width;
+        let row_at = suffix_at + usize::from(len);
+        let (seq, kind) = (Seq(self.layout.seq_min.wrapping_add(delta)), Kind::from_code(kind)?);
+        (row_at <= end).then_some(EntryPlace { suffix_at, row_at, end, seq, kind })
+    }
+
+    #[cold]
+    fn long_place(&self, slot: usize) -> Result<EntryPlace, DecodeError> {
         let layout = &self.layout;
         let (start, end) = self.span(slot).ok_or_else(|| self.no_slot(slot))?;
         let head = match self.bytes.get(start) {
@@ -166,13 +189,25 @@ impl<'a> RowBlock<'a> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low.midpoint(high);
-            if self.entry(middle)?.suffix < suffix {
+            let found = match self.short_suffix(middle) {
+                Some(found) => found,
+                None => self.entry(middle)?.suffix,
+            };
+            if found < suffix {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
         Ok(low)
+    }
+
+    /// The suffix of the entry in `slot`, if that has the common form and is all in the block.
+    #[inline]
+    fn short_suffix(&self, slot: usize) -> Option<&'a [u8]> {
+        let (len, rest) = self.bytes.get(self.offset(slot)?..)?.split_first()?;
+        let suffix = rest.get(1 + self.layout.seq_width..)?.get(..usize::from(*len))?;
+        (*len < 0x80).then_some(suffix)
     }
 
     /// True if the last key is below `key`.

@@ -18,6 +18,7 @@ use crate::memtable::{Entry, Memtable};
 use crate::model::{Row, RowRef, Seq, ShapeId, Shapes};
 use crate::planted::planted;
 use crate::ranges::Reference;
+use crate::sst::Hit;
 
 use super::batch::{Batch, Current};
 use super::commit::FENCE_BYTES_MAX;
@@ -154,20 +155,35 @@ impl View {
                 return with(current(entry, &env.shapes)?).map(Some);
             }
         }
-        let run = || self.version.range_for(key).and_then(|range| range.run_at(key));
-        let first = if planted!("run-before-young-files") { run() } else { None };
-        let visible = self.version.sources(key).filter(|file| file.file.is_visible(at));
-        for file in first.into_iter().chain(visible) {
-            let sst = env.open_sst(&file.file)?;
-            if let Some(hit) = sst.get(hash, key, at)? {
-                let row = match hit.kind {
-                    Kind::Put => Some(hit.row()?),
-                    Kind::Delete => None,
-                };
-                return with(Current { seq: hit.seq, kind: hit.kind, row }).map(Some);
+        let Some(hit) = self.find_in_files(env, hash, key, at)? else { return Ok(None) };
+        let row = match hit.kind {
+            Kind::Put => Some(hit.row()?),
+            Kind::Delete => None,
+        };
+        with(Current { seq: hit.seq, kind: hit.kind, row }).map(Some)
+    }
+
+    /// The newest entry of a key at or below `at` in the files.
+    fn find_in_files(&self, env: &Env, hash: u64, key: &[u8], at: Seq) -> Result<Option<Hit<'_>>> {
+        let Some(range) = self.version.range_for(key) else { return Ok(None) };
+        if planted!("run-before-young-files")
+            && let Some(file) = range.run_at(key)
+            && let Some(hit) = env.open_sst(&file.file)?.get(hash, key, at)?
+        {
+            return Ok(Some(hit));
+        }
+        for file in &range.young {
+            if file.clip.contains(key)
+                && file.file.is_visible(at)
+                && let Some(hit) = env.open_sst(&file.file)?.get(hash, key, at)?
+            {
+                return Ok(Some(hit));
             }
         }
-        Ok(None)
+        match range.run_at(key).filter(|file| file.file.is_visible(at)) {
+            Some(file) => env.open_sst(&file.file)?.get(hash, key, at),
+            None => Ok(None),
+        }
     }
 }
 

@@ -116,6 +116,9 @@ impl Memtable {
     /// The newest entry of `key` that is not newer than `at`.
     #[inline]
     pub(crate) fn get(&self, hash: u64, key: &[u8], at: Seq) -> Option<Entry<'_>> {
+        if self.is_empty() {
+            return None;
+        }
         self.table.find(&self.arena, short(hash), key)?.at(at).map(Entry::of)
     }
 

@@ -30,7 +30,8 @@ impl<F: RangeFile + Clone> RangeMap<F> {
     #[inline]
     pub(crate) fn range_for(&self, key: &[u8]) -> Option<&Arc<Range<F>>> {
         let at = self.ranges.partition_point(|range| range.span.ends_before(key));
-        self.ranges.get(at).filter(|range| range.span.contains(key))
+        // It does not end before the key: only its beginning is left to be asked.
+        self.ranges.get(at).filter(|range| *range.span.low <= *key)
     }
 
     /// The ranges that overlap `span`, ascending.

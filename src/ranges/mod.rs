@@ -91,7 +91,8 @@ impl<F: RangeFile> Range<F> {
     /// The reference of the run that may hold `key`.
     pub(crate) fn run_at(&self, key: &[u8]) -> Option<&Reference<F>> {
         let at = self.run.partition_point(|reference| reference.clip.ends_before(key));
-        self.run.get(at).filter(|reference| reference.clip.contains(key))
+        // It does not end before the key: only its beginning is left to be asked.
+        self.run.get(at).filter(|reference| *reference.clip.low <= *key)
     }
 
     /// The references of the run that overlap `span`.

@@ -27,7 +27,7 @@ mod zones;
 pub(crate) use cache::BlockCache;
 pub(crate) use iter::{BlockRun, SstIter};
 pub(crate) use part::SstPart;
-pub(crate) use reader::Sst;
+pub(crate) use reader::{Hit, Sst};
 pub(crate) use verify::SstFacts;
 pub(crate) use writer::SstWriter;
 

@@ -148,6 +148,21 @@ fn hostile_keys_never_panic() {
     }
 }
 
+/// The key of a point read is the one that writes make, however long it is.
+#[test]
+fn keys_put_together_without_allocation_are_the_same() {
+    let long: Vec<String> = (0..140).map(|len| "k".repeat(len)).collect();
+    let texts: Vec<&str> = TEXTS.iter().copied().chain(long.iter().map(|text| &**text)).collect();
+    for (pk, rk) in pairs(&texts) {
+        let found = with_possible_key(T, pk, rk, <[u8]>::to_vec);
+        assert_eq!(found, Some(user_key(T, pk, rk)));
+    }
+    for (pk, rk) in [("\0", ""), ("", "a\0"), ("aé\0", "b"), ("a", "é\0"), ("a\0", "é")] {
+        assert_eq!(with_possible_key(T, pk, rk, |_| ()), None);
+        assert!(!put_possible_key(T, pk, rk, &mut Vec::new()));
+    }
+}
+
 #[test]
 fn what_is_wrong_with_a_key() {
     let problem = |key: &[u8]| decode_user_key(key).unwrap_err().to_string();
