@@ -20,7 +20,7 @@ use crate::manifest::FileEntry;
 use crate::model::{RowRef, Seq};
 use crate::planted::planted;
 use crate::ranges::Reference;
-use crate::sst::{BlockRun, Sst, SstIter};
+use crate::sst::{BlockRun, RunWalk, Sst, SstIter};
 
 use super::Env;
 use super::scan::{Judgement, RowFilter};
@@ -136,6 +136,17 @@ impl FilesIter {
     #[inline]
     pub(super) fn go_to_slot(&mut self, slot: usize) -> Result<()> {
         self.iter.as_mut().map_or(Ok(()), |iter| iter.go_to_slot(slot))
+    }
+
+    /// Goes to the next entry of a walk through the current block that a reader at `at` sees; false at the walk's end.
+    #[inline]
+    pub(super) fn next_visible(
+        &mut self,
+        walk: &mut RunWalk,
+        at: Seq,
+        decided: &mut Vec<u8>,
+    ) -> Result<bool> {
+        self.iter.as_mut().map_or(Ok(false), |iter| iter.next_visible(walk, at, decided))
     }
 
     /// Goes to the entry in `slot` of the current block, or to the first one behind the block that must be read for

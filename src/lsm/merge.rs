@@ -18,6 +18,7 @@ use crate::memtable::MemtableIter;
 use crate::model::{RowRef, Seq};
 use crate::planted::planted;
 use crate::ranges::{Reference, chains};
+use crate::sst::RunWalk;
 
 use super::Env;
 use super::fences::Floors;
@@ -123,6 +124,20 @@ impl Merge {
             return Ok(());
         };
         files.go_to_slot(slot)
+    }
+
+    /// Goes to the next entry of a walk through the block on top that a reader at `at` sees; false at the walk's end.
+    #[inline]
+    pub(super) fn next_visible(
+        &mut self,
+        walk: &mut RunWalk,
+        at: Seq,
+        decided: &mut Vec<u8>,
+    ) -> Result<bool> {
+        match self.heap.first().map(|top| &mut self.sources[*top]) {
+            Some(Source::Files(files)) => files.next_visible(walk, at, decided),
+            _ => Ok(false),
+        }
     }
 
     /// Leaves the entries before `slot` of the block on top behind, and blocks behind it that `filter` needs not see.

@@ -22,7 +22,7 @@ use crate::memtable::Memtable;
 use crate::model::{RowRef, Seq};
 use crate::planted::planted;
 use crate::ranges::Reference;
-use crate::sst::BlockRun;
+use crate::sst::{BlockRun, RunWalk};
 
 use super::fences::Floors;
 use super::files::ReadCounts;
@@ -55,10 +55,13 @@ pub(crate) struct Scan {
     single: u32,
 }
 
-/// What a filter found in a run of entries.
+/// A run of entries, and what a filter found in it.
 #[derive(Default)]
 struct Batch {
     is_open: bool,
+    /// Every visible row matches: the run is walked, and nothing is known before of what is found in it.
+    takes_all: bool,
+    walk: RunWalk,
     found: Vec<u16>,
     /// How many of them were handed out.
     handed: usize,
@@ -87,6 +90,11 @@ pub(crate) trait RowFilter {
 
     /// True if the row matches.
     fn matches(&mut self, row: &ScanRow<'_>) -> Result<bool>;
+
+    /// True if every row matches: nothing is asked then.
+    fn takes_all(&self) -> bool {
+        false
+    }
 
     /// False if zones say nothing about what is asked: they are not read then.
     fn asks_zones(&self) -> bool;
@@ -319,6 +327,13 @@ impl Scan {
     /// Goes to the next row that the filter found; false if it found no more, and the run is left behind.
     #[inline]
     fn hand_out(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
+        if self.batch.takes_all {
+            let before = self.batch.walk.slots.start;
+            let found =
+                self.merge.next_visible(&mut self.batch.walk, self.at, &mut self.decided)?;
+            self.rows += (self.batch.walk.slots.start - before) as u64;
+            return if found { Ok(true) } else { self.close_batch(filter).map(|()| false) };
+        }
         let Some(slot) = self.batch.found.get(self.batch.handed) else {
             return self.close_batch(filter).map(|()| false);
         };
@@ -347,6 +362,12 @@ impl Scan {
         if len < RUN_MIN {
             self.single = SINGLES;
             return Ok(false);
+        }
+        self.batch.takes_all = filter.takes_all();
+        if self.batch.takes_all {
+            self.batch.walk = RunWalk::new(run.slots);
+            (self.batch.is_open, self.batch.end) = (true, end);
+            return Ok(true);
         }
         self.batch.found.clear();
         self.batch.found.reserve(len);
@@ -378,12 +399,16 @@ impl<'a> VisibleRun<'a> {
         &self,
         mut with: impl FnMut(u16, &BlockEntry<'a>) -> Result<(), DecodeError>,
     ) -> Result<()> {
-        let mut decided = self.decided.strip_prefix(self.run.prefix());
+        // By which Seq the key before the run was decided is not known: that key is compared.
+        let before = self.decided.strip_prefix(self.run.prefix());
+        let mut decided = before.map(|key| (key, Seq(u64::MAX)));
         self.run.visit(|slot, entry| {
-            if entry.seq > self.at || decided.is_some_and(|key| is_same(key, entry.suffix)) {
+            // Seqs of a key descend.
+            let is_decided = |(key, seq)| seq > entry.seq && is_same(key, entry.suffix);
+            if entry.seq > self.at || decided.is_some_and(is_decided) {
                 return Ok(());
             }
-            decided = Some(entry.suffix);
+            decided = Some((entry.suffix, entry.seq));
             if entry.kind == Kind::Delete {
                 return Ok(());
             }

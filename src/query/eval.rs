@@ -131,7 +131,7 @@ impl Evaluator {
         fields: &Fields<'_>,
         row: &RowRef<'_>,
     ) -> Result<bool, DecodeError> {
-        if self.node.is_none() {
+        if self.takes_all() {
             return Ok(true);
         }
         let shape = row.shape.arc();
@@ -216,6 +216,11 @@ impl RowFilter for Evaluator {
             found.push(slot);
             Ok(())
         })
+    }
+
+    #[inline]
+    fn takes_all(&self) -> bool {
+        self.node.is_none()
     }
 
     fn asks_zones(&self) -> bool {

@@ -14,8 +14,8 @@ use crate::format::span::Span;
 use crate::lsm::{ReadCounts, ReadView, ReverseScan, RowFilter, Scan, ScanRow, Step};
 use crate::model::{KeyPart, Row, RowRef, Seq, check_key};
 
+use super::filter::Node;
 use super::key_range::KeyRange;
-use super::plan::Plan;
 use super::{Query, token};
 
 /// A query being carried out.
@@ -81,29 +81,30 @@ const SCAN_COST: u64 = PORTION / 2;
 const SEEK_COST: u64 = 32;
 
 impl<F: RowFilter> Cursor<F> {
-    /// A cursor over the intervals of `plan` in `table`, as far as they lie in the query's range and not before its
+    /// A cursor over the intervals of a plan in `table`, as far as they lie in the query's range and not before its
     /// token.
     pub(super) fn new(
         view: ReadView,
         filter: F,
         table: TableId,
-        plan: &Plan,
+        intervals: &[KeyRange],
         query: &Query,
     ) -> Self {
         let reverse = query.reverse;
         let bound = bound(query, table);
         let cut = |interval: &KeyRange| {
             let whole = interval.span(table);
-            let span = whole.intersect(bound.as_ref()?)?;
+            let cut = bound.as_ref().map(|bound| whole.intersect(bound));
             let is_point = match interval.as_point() {
                 // No entity can have such keys.
                 Some((pk, rk)) if !is_possible(pk, rk) => return None,
-                Some(_) => span == whole,
+                Some(_) => !matches!(&cut, Some(cut) if cut.as_ref() != Some(&whole)),
                 None => false,
             };
+            let span = cut.unwrap_or(Some(whole)).filter(|span| !span.is_empty())?;
             Some(Interval { span, is_point })
         };
-        let mut spans: Vec<Interval> = plan.intervals.iter().filter_map(cut).collect();
+        let mut spans: Vec<Interval> = intervals.iter().filter_map(cut).collect();
         if reverse {
             spans.reverse();
         }
@@ -260,9 +261,11 @@ impl<F: RowFilter> Cursor<F> {
         match &mut self.scan {
             Some(scan) => scan.seek(&interval.span)?,
             None => {
-                let last = self.intervals.spans.last().and_then(|last| last.span.high.as_deref());
-                let whole = Span::new(&interval.span.low, last);
-                self.scan = Some(Box::new(self.view.scan(&whole, &interval.span)?));
+                let last = self.intervals.spans.last().filter(|_| self.intervals.spans.len() > 1);
+                let high = last.map(|last| last.span.high.as_deref());
+                let whole = high.map(|high| Span::new(&interval.span.low, high));
+                let whole = whole.as_ref().unwrap_or(&interval.span);
+                self.scan = Some(Box::new(self.view.scan(whole, &interval.span)?));
             }
         }
         self.place = Place::Scan;
@@ -306,17 +309,23 @@ impl Point {
     }
 }
 
-/// What may be read at all; `None`: nothing.
+/// What may be read of the plan's intervals; `None`: all.
 fn bound(query: &Query, table: TableId) -> Option<Span> {
-    let span = query.range.span(table);
-    let Some(from) = &query.from else { return Some(span) };
+    // Without a filter the plan is the range.
+    let range = match query.filter.node() {
+        Node::All => None,
+        _ => Some(query.range.span(table)),
+    };
+    let Some(from) = &query.from else { return range };
     let (pk, rk) = (&from.partition_key, &from.row_key);
     // The key itself is still to be read.
     let part = match query.reverse {
         true => Span::new(&[], Some(&after_row(table, pk, rk))),
         false => Span::new(&before_row(table, pk, rk), None),
     };
-    span.intersect(&part)
+    let Some(range) = range else { return Some(part) };
+    // Where the two have nothing in common, nothing may be read: any empty span says so.
+    Some(range.intersect(&part).unwrap_or_else(|| Span::new(&[], Some(&[]))))
 }
 
 /// Behind all keys that begin with `prefix`, a partition with its separator.

@@ -104,15 +104,26 @@ impl KeyRange {
         }
     }
 
-    /// True if no key can be in it.
     /// The partition, its first row key and the one behind the last, where they are bounds.
     #[cfg(feature = "sim")]
     pub(crate) fn rows_of_partition(&self) -> [Option<&str>; 3] {
         [self.low.partition(), self.low.row(), self.high.row()]
     }
 
+    /// True if no key can be in it.
     pub(super) fn is_empty(&self) -> bool {
-        self.span(TableId(1)).is_empty()
+        !self.is_plainly_full() && self.span(TableId(1)).is_empty()
+    }
+
+    /// True for the rest of a partition and the whole table, which can be told from their texts.
+    fn is_plainly_full(&self) -> bool {
+        match (&self.low, &self.high) {
+            (Edge::Open, Edge::Open) => true,
+            (Edge::BeforePartition(pk) | Edge::BeforeRow(pk, _), Edge::AfterPartition(end)) => {
+                pk == end && !pk.contains('\0')
+            }
+            _ => false,
+        }
     }
 
     /// The range that [`span`](Self::span) makes this of, or one that the same keys are in.
@@ -129,7 +140,7 @@ impl KeyRange {
     pub(crate) fn span(&self, table: TableId) -> Span {
         let low = self.low.key(table).unwrap_or_else(|| table_start(table));
         let high = self.high.key(table).unwrap_or_else(|| table_end(table));
-        Span::new(&low, Some(&high))
+        Span { low: low.into(), high: Some(high.into()) }
     }
 }
 

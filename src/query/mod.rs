@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::format::key::{TABLE_ID_BYTES, decode_part};
-use crate::lsm::{RowFilter, Step};
+use crate::lsm::{RowFilter, ScanRow, Step};
 use crate::model::{Entity, Projector};
 use crate::table::{Breadth, RowView, Snapshot, Table, TableView};
 
@@ -298,7 +298,13 @@ impl Query {
     }
 
     fn begin(&self) -> Result<Cursor<Evaluator>> {
-        self.begin_with(&self.plan(), |evaluator| evaluator)
+        match self.filter.node() {
+            Node::All => {
+                let class = Class::of_range(&self.range);
+                self.begin_over(std::slice::from_ref(&self.range), class, None, |all| all)
+            }
+            node => self.begin_with(&plan(node), |evaluator| evaluator),
+        }
     }
 
     fn plan(&self) -> Plan {
@@ -314,15 +320,26 @@ impl Query {
         plan: &Plan,
         wrap: impl FnOnce(Evaluator) -> F,
     ) -> Result<Cursor<F>> {
+        self.begin_over(&plan.intervals, plan.class, plan.rest.clone(), wrap)
+    }
+
+    /// Begins to read `intervals`, which are of this class, and to ask their rows for `rest`.
+    fn begin_over<F: RowFilter>(
+        &self,
+        intervals: &[KeyRange],
+        class: Class,
+        rest: Option<Node>,
+        wrap: impl FnOnce(Evaluator) -> F,
+    ) -> Result<Cursor<F>> {
         let at = self.at.as_ref().map(Snapshot::seq);
         let view = self.table.engine.read_view(at);
         if at.is_none() {
             self.table.entry.gate.check(self.table.engine.published())?;
         }
-        self.table.entry.queries.note(self.breadth(plan));
-        let filter = wrap(Evaluator::new(plan.rest.clone()));
+        self.table.entry.queries.note(self.breadth(class));
+        let filter = wrap(Evaluator::new(rest));
         let table = self.table.entry.gate.table;
-        let cursor = Cursor::new(view, filter, table, plan, self);
+        let cursor = Cursor::new(view, filter, table, intervals, self);
         let engine = &self.table.engine;
         engine.throttle_query(|| cursor.partition())?;
         engine.admit_read(|span| cursor.touches(span))?;
@@ -330,8 +347,8 @@ impl Query {
     }
 
     /// How widely the query reads, for the counters of its table.
-    fn breadth(&self, plan: &Plan) -> Breadth {
-        match plan.class {
+    fn breadth(&self, class: Class) -> Breadth {
+        match class {
             Class::Empty | Class::Point => Breadth::Points,
             Class::RowRange | Class::Partition => Breadth::Partition,
             Class::PartitionRange => Breadth::PartitionRange,
@@ -365,12 +382,11 @@ impl Iterator for Entities {
         }
         self.left -= 1;
         let next = match &mut self.cursor {
-            Ok(cursor) => advance(cursor, &mut self.projector).inspect(|found| {
+            Ok(cursor) => {
                 let is_begun = std::mem::replace(&mut self.is_begun, true);
-                if let (true, Some(_), Ok(row)) = (is_begun, found, cursor.row()) {
-                    self.table.engine.book_row(row.key);
-                }
-            }),
+                let booked = is_begun.then_some(&self.table);
+                advance(cursor, &mut self.projector, booked)
+            }
             Err(error) => Err(error.clone()),
         };
         match next {
@@ -395,22 +411,31 @@ impl std::fmt::Debug for Entities {
     }
 }
 
+/// The next entity, which is booked as read of `booked`.
+#[inline]
 fn advance(
     cursor: &mut Cursor<Evaluator>,
     projector: &mut Option<Projector>,
+    booked: Option<&Table>,
 ) -> Result<Option<Entity>> {
     loop {
         match cursor.advance()? {
-            Step::Row => return entity(cursor, projector).map(Some),
+            Step::Row => {
+                let row = cursor.row()?;
+                if let Some(table) = booked {
+                    table.engine.book_row(row.key);
+                }
+                return entity(row, projector).map(Some);
+            }
             Step::Pause => {}
             Step::End => return Ok(None),
         }
     }
 }
 
-/// The current row as an entity of its own.
-fn entity(cursor: &Cursor<Evaluator>, projector: &mut Option<Projector>) -> Result<Entity> {
-    let row = cursor.row()?;
+/// A row as an entity of its own.
+#[inline]
+fn entity(row: ScanRow<'_>, projector: &mut Option<Projector>) -> Result<Entity> {
     let view = RowView::new(row.key, row.seq, row.row);
     match projector {
         Some(projector) => view.project(projector),

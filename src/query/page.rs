@@ -142,7 +142,7 @@ impl Reader<'_> {
                     if !self.page.entities.is_empty() {
                         self.query.table.engine.book_row(cursor.row()?.key);
                     }
-                    let entity = entity(cursor, &mut projector)?;
+                    let entity = entity(cursor.row()?, &mut projector)?;
                     watch.built();
                     self.bytes += entity.size();
                     self.page.entities.push(entity);

@@ -109,13 +109,18 @@ fn plan_within(node: &Node, cuts_max: usize, mut fuel: usize) -> Plan {
 impl Plan {
     /// The plan that reads `range` and asks nothing.
     pub(crate) fn of_range(range: &KeyRange) -> Plan {
-        let intervals = if range.is_empty() { Vec::new() } else { vec![range.clone()] };
-        let class = intervals.first().map_or(Class::Empty, class_of);
+        let class = Class::of_range(range);
+        let intervals = if class == Class::Empty { Vec::new() } else { vec![range.clone()] };
         Plan { intervals, rest: None, class, service_class: class }
     }
 }
 
 impl Class {
+    /// That of a plan which reads `range`.
+    pub(crate) fn of_range(range: &KeyRange) -> Class {
+        if range.is_empty() { Class::Empty } else { class_of(range) }
+    }
+
     /// Its name.
     pub(crate) fn word(self) -> &'static str {
         match self {

@@ -31,14 +31,20 @@ pub(crate) fn chains<F: RangeFile + Clone>(
             if chains.len() <= levels[i] {
                 chains.resize_with(levels[i] + 1, Vec::new);
             }
-            chains[levels[i]].push(inside[i].clone());
+            chains[levels[i]].push(within(span, inside[i]));
         }
-        run.extend(range.run_in(span).iter().filter(|r| sees(r)).cloned());
+        run.extend(range.run_in(span).iter().filter(|r| sees(r)).map(|r| within(span, r)));
     }
     if !run.is_empty() {
         chains.push(run);
     }
     chains
+}
+
+/// The reference for a reader of `span`, who needs no clip around it.
+fn within<F: RangeFile + Clone>(span: &Span, reference: &Reference<F>) -> Reference<F> {
+    let clip = if reference.clip.covers(span) { Span::all() } else { reference.clip.clone() };
+    Reference { file: reference.file.clone(), clip, bytes: reference.bytes }
 }
 
 impl<F: RangeFile> Range<F> {

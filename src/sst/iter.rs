@@ -19,6 +19,9 @@ use crate::format::row::decode_row;
 use crate::format::row_block::{BlockEntry, EntryPlace, RowBlock, RowLayout};
 use crate::model::{RowRef, Seq};
 
+/// What most keys need.
+const KEY_BYTES: usize = 128;
+
 /// Walks a file that it keeps open.
 pub(crate) struct SstIter {
     sst: Arc<Sst>,
@@ -44,6 +47,15 @@ pub(crate) struct BlockRun<'a> {
     block: RowBlock<'a>,
     /// At least one.
     pub(crate) slots: Range<usize>,
+}
+
+/// A walk through such a run to the rows that a reader sees.
+#[derive(Default)]
+pub(crate) struct RunWalk {
+    /// What is left of it.
+    pub(crate) slots: Range<usize>,
+    /// Where the suffix of the key that was decided last is in the block, and by which Seq, if that was on this walk.
+    decided: Option<(usize, usize, Seq)>,
 }
 
 #[derive(Clone, Debug)]
@@ -84,6 +96,12 @@ impl<'a> BlockRun<'a> {
     #[cold]
     fn damaged(&self, error: DecodeError) -> Error {
         self.sst.bad_block(self.number, error)
+    }
+}
+
+impl RunWalk {
+    pub(crate) fn new(slots: Range<usize>) -> Self {
+        Self { slots, decided: None }
     }
 }
 
@@ -186,6 +204,59 @@ impl SstIter {
                 let error = self.sst.bad_block(self.block, error);
                 self.settle(Err(error))
             }
+        }
+    }
+
+    /// Goes to the next entry of `walk` that is the newest of its key at or below `at`, and a put. False at the walk's
+    /// end; the iterator stays where it is then. `decided` is the key that was decided before the walk, and becomes the
+    /// last one that was decided on it.
+    #[inline]
+    pub(crate) fn next_visible(
+        &mut self,
+        walk: &mut RunWalk,
+        at: Seq,
+        decided: &mut Vec<u8>,
+    ) -> Result<bool> {
+        while let Some(slot) = walk.slots.next() {
+            let place = match self.block().short_place(slot) {
+                Some(place) => place,
+                None => self.place(slot)?,
+            };
+            if place.seq > at || self.is_decided(walk, &place, decided) {
+                continue;
+            }
+            walk.decided = Some((place.suffix_at, place.row_at, place.seq));
+            if place.kind == Kind::Put {
+                self.slot = slot;
+                self.stand_on(place);
+                return Ok(true);
+            }
+        }
+        if let Some((start, end, _)) = walk.decided {
+            decided.clear();
+            decided.extend_from_slice(self.block().prefix());
+            decided.extend_from_slice(self.contents.get(start..end).unwrap_or_default());
+        }
+        Ok(false)
+    }
+
+    /// Where an entry of the current block is; an error ends the iteration.
+    #[cold]
+    fn place(&mut self, slot: usize) -> Result<EntryPlace> {
+        let place = self.block().place(slot);
+        let place = place.map_err(|error| self.sst.bad_block(self.block, error));
+        place.inspect_err(|error| self.state = State::Failed(error.clone()))
+    }
+
+    /// True if a newer version of the key at `place` decided about it.
+    #[inline]
+    fn is_decided(&self, walk: &RunWalk, place: &EntryPlace, before: &[u8]) -> bool {
+        let key = self.contents.get(place.suffix_at..place.row_at).unwrap_or_default();
+        match walk.decided {
+            // Seqs of a key descend.
+            Some((_, _, seq)) if seq <= place.seq => false,
+            Some((start, end, _)) => self.contents.get(start..end) == Some(key),
+            None => before.strip_prefix(self.block().prefix()) == Some(key),
         }
     }
 
@@ -302,6 +373,9 @@ impl SstIter {
         let parsed = parsed.map_err(|error| self.sst.bad_block(block, error))?;
         self.layout = parsed.layout();
         self.key.clear();
+        if self.key.capacity() == 0 {
+            self.key.reserve(KEY_BYTES);
+        }
         self.key.extend_from_slice(parsed.prefix());
         self.prefix_len = self.key.len();
         Ok(())

@@ -25,7 +25,7 @@ mod writer;
 mod zones;
 
 pub(crate) use cache::BlockCache;
-pub(crate) use iter::{BlockRun, SstIter};
+pub(crate) use iter::{BlockRun, RunWalk, SstIter};
 pub(crate) use part::SstPart;
 pub(crate) use reader::{Hit, Sst};
 pub(crate) use verify::SstFacts;
