@@ -221,6 +221,12 @@ impl Handles {
         Some(*self.blocks.get(i)?..*self.blocks.get(i + 1)?)
     }
 
+    /// Where the blocks are, all of them.
+    pub(crate) fn rows(&self) -> Range<u64> {
+        let ends = self.blocks.first().zip(self.blocks.last());
+        ends.map_or(0..0, |(start, end)| *start..*end)
+    }
+
     /// Where page `i` of the sparse index is.
     pub(crate) fn page(&self, i: usize) -> Option<Range<u64>> {
         Some(*self.pages.get(i)?..*self.pages.get(i + 1)?)

@@ -12,13 +12,14 @@ mod sys;
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::complete::{self, Directories, read_exact_at, retry, write_all_at};
-use super::{FileLock, FileRead, FileWrite, Fs};
+use super::{Advice, FileLock, FileRead, FileWrite, Fs, Map, Pages};
 use crate::sync::{AtomicBool, Ordering};
 
 /// The system's file system.
@@ -44,6 +45,9 @@ struct DiskWrite {
 struct DiskRead {
     file: File,
 }
+
+/// Keeps the map for its bytes.
+struct Mapped(Arc<memmap2::Mmap>);
 
 /// The system releases the lock when the file is closed.
 #[derive(Debug)]
@@ -195,9 +199,9 @@ impl FileRead for DiskRead {
         Ok(retry(|| self.file.metadata())?.len())
     }
 
-    fn map(&self) -> io::Result<Bytes> {
+    fn map(&self) -> io::Result<Map> {
         if self.len()? == 0 {
-            return Ok(Bytes::new());
+            return Ok(Map::default());
         }
         #[expect(unsafe_code, reason = "the one map of the crate; the module fs keeps its promise")]
         // SAFETY: memmap2 asks that the file is not changed while it is mapped. Files are mapped
@@ -205,7 +209,20 @@ impl FileRead for DiskRead {
         // file keeps its bytes while a map holds them. A stranger who truncates a live file
         // causes a signal, not undefined values in safe code; `IoMode::Pread` is for such media.
         let map = unsafe { memmap2::MmapOptions::new().map(&self.file) }?;
-        Ok(Bytes::from_owner(map))
+        let map = Arc::new(map);
+        Ok(Map::new(Bytes::from_owner(Mapped(Arc::clone(&map))), map))
+    }
+}
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Pages for memmap2::Mmap {
+    fn advise(&self, advice: Advice, range: Range<usize>) {
+        sys::advise(self, advice, range);
     }
 }
 

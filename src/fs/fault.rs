@@ -15,10 +15,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::complete::{self, Directories, read_exact_at, retry, write_all_at};
-use super::{FileLock, FileRead, FileWrite, Fs};
+use super::{FileLock, FileRead, FileWrite, Fs, Map};
 use crate::sync::Mutex;
 
 /// What an operation does, for counting and for choosing which fails.
@@ -490,7 +488,7 @@ impl FileRead for Faulty<Arc<dyn FileRead>> {
         self.fs.run(OpKind::Len, &self.path, || self.inner.len())
     }
 
-    fn map(&self) -> io::Result<Bytes> {
+    fn map(&self) -> io::Result<Map> {
         self.fs.run(OpKind::Map, &self.path, || self.inner.map())
     }
 }

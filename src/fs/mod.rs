@@ -12,20 +12,20 @@
 mod complete;
 mod disk;
 mod fault;
+mod map;
 mod mem;
 #[cfg(test)]
 mod tests;
 
 pub use disk::DiskFs;
 pub use fault::{Fault, FaultFs, FaultKind, OpKind};
+pub use map::{Advice, Map, Pages};
 pub use mem::MemFs;
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-use bytes::Bytes;
 
 /// A file system.
 pub trait Fs: Send + Sync + fmt::Debug {
@@ -97,7 +97,7 @@ pub trait FileRead: Send + Sync + fmt::Debug {
     /// The file's length in bytes.
     fn len(&self) -> io::Result<u64>;
     /// The whole file as it is now, mapped read-only. The file must not be written while it is mapped.
-    fn map(&self) -> io::Result<Bytes>;
+    fn map(&self) -> io::Result<Map>;
 }
 
 /// Holds a lock file until dropped.

@@ -116,7 +116,7 @@ fn random_writes_and_lengths_agree_with_a_vector() {
             if round % 10 == 0 {
                 assert!(s.get("f") == model, "{} {round}", s.name);
                 let map = s.fs.open_read(&s.at("f")).unwrap().map().unwrap();
-                assert!(map == model, "{} {round}", s.name);
+                assert!(*map == *model, "{} {round}", s.name);
             }
         }
     });
@@ -129,10 +129,10 @@ fn a_map_is_the_whole_file_and_outlives_its_name() {
         s.put("empty", b"");
         let read = s.fs.open_read(&s.at("f")).unwrap();
         let map = read.map().unwrap();
-        assert!(map == vec![7; 10_000] && read.map().unwrap() == map);
+        assert!(*map == [7; 10_000] && *read.map().unwrap() == *map);
         assert!(s.fs.open_read(&s.at("empty")).unwrap().map().unwrap().is_empty());
         s.fs.remove(&s.at("f")).unwrap();
-        assert!(read.map().unwrap() == map, "{}", s.name);
+        assert!(*read.map().unwrap() == *map, "{}", s.name);
         drop(read);
         assert!(map.iter().all(|byte| *byte == 7), "{}", s.name);
         s.refuses(s.fs.open_read(&s.at("f")), ErrorKind::NotFound);

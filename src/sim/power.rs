@@ -11,9 +11,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
-use crate::fs::{FileLock, FileRead, FileWrite, Fs, MemFs};
+use crate::fs::{FileLock, FileRead, FileWrite, Fs, Map, MemFs};
 use crate::sync::Mutex;
 
 /// How a run ends.
@@ -231,7 +229,7 @@ impl FileRead for Fused<Arc<dyn FileRead>> {
         self.inner.len()
     }
 
-    fn map(&self) -> io::Result<Bytes> {
+    fn map(&self) -> io::Result<Map> {
         self.fs.alive()?;
         self.inner.map()
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Sst;
+use super::ahead::Ahead;
 use super::cache::Area;
 use crate::codec::DecodeError;
 use crate::error::{Error, Result};
@@ -36,6 +37,7 @@ pub(crate) struct SstIter {
     /// The current key; it begins with the block's prefix.
     key: Vec<u8>,
     prefix_len: usize,
+    ahead: Ahead,
     /// Blocks read so far.
     loads: u64,
 }
@@ -109,8 +111,10 @@ impl SstIter {
     pub(super) fn new(sst: Arc<Sst>, fill_cache: bool) -> Self {
         let place =
             EntryPlace { suffix_at: 0, row_at: 0, end: 0, seq: Seq::ZERO, kind: Kind::Delete };
+        let ahead = Ahead::new(sst.handles.rows(), !fill_cache);
         Self {
             sst,
+            ahead,
             fill_cache,
             state: State::BeforeFirst,
             block: 0,
@@ -334,6 +338,7 @@ impl SstIter {
             return Ok(false);
         }
         let block = self.sst.block_of(key, self.fill_cache)?;
+        self.ahead.seek();
         self.load(block)?;
         let slot = self.block().lower_bound(key);
         let slot = slot.map_err(|error| self.sst.bad_block(self.block, error))?;
@@ -366,6 +371,9 @@ impl SstIter {
 
     fn load(&mut self, block: usize) -> Result<()> {
         let range = self.sst.block_range(block)?;
+        if let Some(wanted) = self.ahead.visit(&range) {
+            self.sst.source.ask(wanted);
+        }
         self.contents = self.sst.source.owned_block(Area::Rows, block, range, self.fill_cache)?;
         self.block = block;
         self.loads += 1;

@@ -9,11 +9,14 @@
 //!
 //! Not here: which files there are and which of them hold a key (`manifest`, `ranges`), merging several (`lsm`).
 
+mod ahead;
 mod cache;
 #[cfg(test)]
 mod examples;
 mod iter;
 mod layout;
+#[cfg(test)]
+mod paging_tests;
 mod part;
 mod reader;
 mod shapes;

@@ -104,9 +104,8 @@ impl Sst {
     }
 
     fn rows_bytes(&self) -> u64 {
-        let blocks = &self.handles.blocks;
-        let ends = blocks.first().zip(blocks.last());
-        ends.map_or(0, |(first, last)| last.saturating_sub(*first))
+        let rows = self.handles.rows();
+        rows.end.saturating_sub(rows.start)
     }
 
     /// The blocks with tombstones from the one before `from` up to `to`; `None` for a file without zones.

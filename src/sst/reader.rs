@@ -25,7 +25,7 @@ use crate::format::row_block::{EntryPlace, RowBlock};
 use crate::format::sparse_index::{Handles, SparsePage};
 use crate::format::sst::{HEADER_BYTES, TAIL_BYTES, Tail, check_header, section};
 use crate::format::zones::{ZONE_BLOCKS, ZoneSet, ZoneSummary};
-use crate::fs::Fs;
+use crate::fs::{Advice, Fs};
 use crate::model::{RowRef, Seq, Shape};
 use crate::options::IoMode;
 use crate::sync::OnceLock;
@@ -87,6 +87,7 @@ impl Sst {
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         let mut source = open_source(fs, &path, meta, shared)?;
+        source.advise(Advice::Random, 0..meta.bytes);
         check_ends(&source, meta)?;
         let handles = read_handles(&source, meta)?;
         let hash = section_of(&source, meta, section::HASH_INDEX)?;
@@ -101,6 +102,7 @@ impl Sst {
         source.expect(Area::Zones, handles.len().div_ceil(ZONE_BLOCKS));
         source.expect(Area::Hash, usize::try_from(hash.len).unwrap_or(0) / PAGE_BYTES);
         let root_at = handles.page(handles.page_count()).unwrap_or_default();
+        source.ask(root_at.clone());
         let root =
             source.owned_block(Area::Sparse, handles.page_count(), root_at.clone(), false)?;
         SparsePage::parse(&root).map_err(|e| source.decode(contents_at(&root_at), e))?;

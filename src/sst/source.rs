@@ -18,12 +18,15 @@ use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, Packing, StoredB
 use crate::format::field::FormatError;
 use crate::format::hash_index::{PAGE_BYTES, check_page};
 use crate::format::names::{FileId, FileNumber};
-use crate::fs::FileRead;
+use crate::fs::{Advice, FileRead, Map};
 use crate::planted::planted;
 use crate::sync::{AtomicU64, Ordering};
 
 #[cfg(all(test, loom))]
 mod models;
+
+/// What the system reads at least; where its pages are larger some advice is superfluous.
+const OS_PAGE_BYTES: u64 = 4096;
 
 /// An open file.
 #[derive(Debug)]
@@ -34,7 +37,7 @@ pub(super) struct Source {
     /// `None` if it is mapped: the map stays when the file is closed.
     file: Option<Arc<dyn FileRead>>,
     /// `None` if the file is read instead.
-    map: Option<Bytes>,
+    map: Option<Map>,
     cache: Arc<BlockCache>,
     seen: [Seen; 4],
 }
@@ -57,7 +60,7 @@ impl Source {
         path: PathBuf,
         (number, id): (FileNumber, FileId),
         file: Arc<dyn FileRead>,
-        map: Option<Bytes>,
+        map: Option<Map>,
         cache: Arc<BlockCache>,
     ) -> Self {
         let file = if map.is_some() { None } else { Some(file) };
@@ -79,6 +82,19 @@ impl Source {
         range: Range<u64>,
         fill: bool,
     ) -> Result<Contents<'_>> {
+        self.checked_block(area, index, range, fill, false)
+    }
+
+    /// The same; the system was told before that it is wanted if it `is_asked`.
+    #[inline]
+    fn checked_block(
+        &self,
+        area: Area,
+        index: usize,
+        range: Range<u64>,
+        fill: bool,
+        is_asked: bool,
+    ) -> Result<Contents<'_>> {
         let place = self.place(area, index);
         let Some(map) = &self.map else {
             return self.read_block(area, place, range, fill).map(Contents::Owned);
@@ -88,6 +104,9 @@ impl Source {
         let block = if seen.get(index) {
             StoredBlock::reopen(place, bytes)
         } else {
+            if !is_asked {
+                self.ask(range.clone());
+            }
             if planted!("checked-before-the-check") {
                 seen.set(index);
             }
@@ -105,7 +124,7 @@ impl Source {
         Ok(Contents::Owned(self.keep(key, Bytes::from(raw), fill)))
     }
 
-    /// The same contents, to be held on to.
+    /// The same contents, to be held on to. Whoever walks asks for what comes next: see [`ask`](Self::ask).
     pub(super) fn owned_block(
         &self,
         area: Area,
@@ -113,9 +132,9 @@ impl Source {
         range: Range<u64>,
         fill: bool,
     ) -> Result<Bytes> {
-        match (self.block(area, index, range, fill)?, &self.map) {
+        match (self.checked_block(area, index, range, fill, true)?, &self.map) {
             (Contents::Owned(bytes), _) => Ok(bytes),
-            (Contents::Mapped(part), Some(map)) => Ok(map.slice_ref(part)),
+            (Contents::Mapped(part), Some(map)) => Ok(map.bytes().slice_ref(part)),
             (Contents::Mapped(part), None) => Ok(Bytes::copy_from_slice(part)),
         }
     }
@@ -148,8 +167,24 @@ impl Source {
         Ok(Contents::Owned(self.keep(key, page, true)))
     }
 
+    /// Has all of `range` fetched at once if it is mapped and more than a page, which a fault would fetch as well.
+    pub(super) fn ask(&self, range: Range<u64>) {
+        if range.start / OS_PAGE_BYTES != range.end.saturating_sub(1) / OS_PAGE_BYTES {
+            self.advise(Advice::WillNeed, range);
+        }
+    }
+
+    /// Says how `range` will be read, if it is mapped.
+    pub(super) fn advise(&self, advice: Advice, range: Range<u64>) {
+        let bounds = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
+        if let Some((map, (start, end))) = self.map.as_ref().zip(bounds) {
+            map.advise(advice, start..end);
+        }
+    }
+
     /// A block that is read once and not cached: `kind`, its only one, which fills `range`.
     pub(super) fn single(&self, kind: BlockKind, range: Range<u64>) -> Result<Bytes> {
+        self.ask(range.clone());
         self.unpack(BlockPlace { kind, file: self.id, number: 0 }, range)
     }
 
@@ -173,7 +208,7 @@ impl Source {
     /// Bytes of the file as they are. Requires: a range within the file's length.
     pub(super) fn read(&self, range: Range<u64>) -> Result<Bytes> {
         if let Some(map) = &self.map {
-            return self.mapped(map, &range).map(|part| map.slice_ref(part));
+            return self.mapped(map, &range).map(|part| map.bytes().slice_ref(part));
         }
         let len = usize::try_from(range.end - range.start).ok();
         let Some((file, len)) = self.file.as_ref().zip(len) else {
@@ -187,6 +222,12 @@ impl Source {
             }
             Err(error) => Err(Error::io(format!("read {}", self.path.display()), error)),
         }
+    }
+
+    /// Has the advice go to `pages`.
+    #[cfg(test)]
+    pub(super) fn watch(&mut self, pages: Arc<dyn crate::fs::Pages>) {
+        self.map = self.map.take().map(|map| Map::new(map.bytes().clone(), pages));
     }
 
     /// A problem of this file's contents at `base`.
@@ -221,7 +262,7 @@ impl Source {
     }
 
     #[inline]
-    fn mapped<'a>(&self, map: &'a Bytes, range: &Range<u64>) -> Result<&'a [u8]> {
+    fn mapped<'a>(&self, map: &'a Map, range: &Range<u64>) -> Result<&'a [u8]> {
         let (start, end) = (usize::try_from(range.start), usize::try_from(range.end));
         let part = start.ok().zip(end.ok()).and_then(|(start, end)| map.get(start..end));
         part.ok_or_else(|| self.beyond(range))

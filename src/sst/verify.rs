@@ -11,6 +11,7 @@
 //! read at all, such as a failing disk, is an error.
 
 use super::Sst;
+use super::ahead::Ahead;
 use super::reader::{contents_at, range, read_directory};
 use super::zones::ZoneBuilder;
 use crate::codec::{Checksum, DecodeError, hash};
@@ -48,6 +49,7 @@ struct Check<'a> {
     zone_pages: Vec<Vec<u8>>,
     /// A row or more could not be read: zones cannot be compared.
     rows_missing: bool,
+    ahead: Ahead,
 }
 
 impl Sst {
@@ -59,9 +61,9 @@ impl Sst {
         let facts = SstFacts::default();
         let (last_key, last_seq) = (Vec::new(), Seq::MAX);
         let (zones, zone_pages) = (ZoneBuilder::default(), Vec::new());
-        let rows_missing = false;
+        let (rows_missing, ahead) = (false, Ahead::new(self.handles.rows(), true));
         let mut check =
-            Check { sst: self, facts, last_key, last_seq, zones, zone_pages, rows_missing };
+            Check { sst: self, facts, last_key, last_seq, zones, zone_pages, rows_missing, ahead };
         check.ends()?;
         check.sections()?;
         for index in 0..self.handles.len() {
@@ -105,6 +107,7 @@ impl Check<'_> {
             let mut sum = Checksum::new();
             let mut at = section.offset;
             while at < end {
+                self.sst.source.ask(at..end.min(at + STEP));
                 let part = self.sst.source.read(at..end.min(at + STEP));
                 let Some(part) = self.note(part)? else { break };
                 sum = sum.bytes(&part);
@@ -132,6 +135,9 @@ impl Check<'_> {
     /// True if every entry of the block could be read.
     fn entries(&mut self, index: usize, progress: &mut dyn FnMut(u64)) -> Result<bool> {
         let range = self.sst.block_range(index)?;
+        if let Some(wanted) = self.ahead.visit(&range) {
+            self.sst.source.ask(wanted);
+        }
         let contents = self.sst.source.unpack(self.place(BlockKind::Rows, index), range.clone());
         progress(range.end - range.start);
         self.facts.blocks += 1;

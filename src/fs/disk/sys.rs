@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
+use crate::fs::Advice;
 use crate::fs::complete::retry;
 
 #[cfg(unix)]
@@ -98,6 +100,19 @@ pub(super) fn start_write_back(file: &File, offset: u64, len: u64) {
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn start_write_back(_file: &File, _offset: u64, _len: u64) {}
+
+/// A hint: a system that refuses it reads as it always does.
+#[cfg(unix)]
+pub(super) fn advise(map: &memmap2::Mmap, advice: Advice, range: Range<usize>) {
+    let advice = match advice {
+        Advice::Random => memmap2::Advice::Random,
+        Advice::WillNeed => memmap2::Advice::WillNeed,
+    };
+    let _ = map.advise_range(advice, range.start, range.len());
+}
+
+#[cfg(not(unix))]
+pub(super) fn advise(_map: &memmap2::Mmap, _advice: Advice, _range: Range<usize>) {}
 
 /// The kind of the file system that holds `path` or its nearest existing ancestor.
 #[cfg(any(target_os = "linux", target_os = "android"))]

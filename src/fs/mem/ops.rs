@@ -7,13 +7,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::file::File;
 use super::tree::{Node, NodeId, spelled};
 use super::{MemFs, State};
 use crate::fs::complete::{self, Directories};
-use crate::fs::{FileLock, FileRead, FileWrite, Fs};
+use crate::fs::{FileLock, FileRead, FileWrite, Fs, Map};
 
 /// An open file.
 #[derive(Debug)]
@@ -232,12 +230,12 @@ impl FileRead for Handle {
         FileWrite::len(self)
     }
 
-    fn map(&self) -> io::Result<Bytes> {
+    fn map(&self) -> io::Result<Map> {
         let mut state = self.fs.state();
         if let Some(whole) = state.tree.file(self.node)?.mapped() {
-            return Ok(whole);
+            return Ok(whole.into());
         }
-        Ok(Arc::make_mut(&mut state.tree).file_mut(self.node)?.map())
+        Ok(Arc::make_mut(&mut state.tree).file_mut(self.node)?.map().into())
     }
 }
 

@@ -531,7 +531,7 @@ fn a_read_only_file_system_refuses_every_change() {
     for result in refused {
         assert_eq!(result.unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
     }
-    assert_eq!(fs.open_read(path("f")).unwrap().map().unwrap(), "abc");
+    assert_eq!(*fs.open_read(path("f")).unwrap().map().unwrap(), *b"abc");
     fs.set_read_only(false);
     file.write_at(0, b"x").unwrap();
 }

@@ -24,7 +24,7 @@ fn source() -> (Arc<Source>, u64) {
     fs.write(path, &bytes).unwrap();
     let file = fs.open_read(path).unwrap();
     let cache = Arc::new(BlockCache::new(0));
-    let map = Some(Bytes::from(bytes));
+    let map = Some(Bytes::from(bytes).into());
     let mut source = Source::new(path.into(), (FileNumber(1), ID), file, map, cache);
     source.expect(Area::Rows, 2);
     (Arc::new(source), block_bytes)

@@ -1,0 +1,173 @@
+//! What a walk over the rows of a mapped file asks the system to fetch before it needs it.
+//!
+//! A map is told at open that it is read here and there, so that a get reads the pages it touches and no others. Whoever
+//! goes from block to block says so itself, a window at a time: small after a seek, for most ranges end soon; twice as
+//! large each time that the walk went on to the end of one, up to a megabyte. From a quarter of that on the next window is
+//! asked for when half of the current one is left, so that the disk works while rows are read.
+//!
+//! Invariants
+//! * pure: what was asked depends on the blocks visited only;
+//! * a block that is visited lies inside what was asked.
+//!
+//! Not here: how the system is told (`fs`), first reads of single blocks (`source`).
+
+use std::ops::Range;
+
+/// The first window after a seek: a block, what a hundred short rows go on to, and no more.
+const FIRST_BYTES: u64 = 48 << 10;
+/// From here on the next window is asked for before the walk is at its start.
+const EARLY_BYTES: u64 = 256 << 10;
+const WINDOW_BYTES_MAX: u64 = 1 << 20;
+
+/// What was asked for by one walk.
+#[derive(Clone, Debug)]
+pub(super) struct Ahead {
+    /// Where rows are.
+    rows: Range<u64>,
+    /// What was asked for since the last jump.
+    asked: Range<u64>,
+    /// How long the last window was; 0 before the first.
+    window: u64,
+    /// Where the block visited last begins.
+    last: u64,
+    /// The window that the first visit opens.
+    first: u64,
+}
+
+impl Ahead {
+    /// A walk over `rows`; one that `is_whole` is known to go on to their end.
+    pub(super) fn new(rows: Range<u64>, is_whole: bool) -> Self {
+        let first = if is_whole { WINDOW_BYTES_MAX } else { FIRST_BYTES };
+        Self { rows, asked: 0..0, window: 0, last: 0, first }
+    }
+
+    /// The next visit begins anew.
+    pub(super) fn seek(&mut self) {
+        self.window = 0;
+    }
+
+    /// What to ask for before `block` is read.
+    #[inline]
+    pub(super) fn visit(&mut self, block: &Range<u64>) -> Option<Range<u64>> {
+        let is_back = block.start < self.last;
+        self.last = block.start;
+        let is_inside = self.asked.start <= block.start && block.end <= self.asked.end;
+        if self.window == 0 || !is_inside {
+            return self.ask(block, is_back);
+        }
+        let left =
+            if is_back { block.start - self.asked.start } else { self.asked.end - block.end };
+        if self.window >= EARLY_BYTES && left < self.window / 2 {
+            return self.ask(block, is_back);
+        }
+        None
+    }
+
+    #[cold]
+    fn ask(&mut self, block: &Range<u64>, is_back: bool) -> Option<Range<u64>> {
+        let Range { start, end } = self.asked;
+        let goes_on = self.window > 0 && block.start <= end && block.end >= start;
+        let wanted = if goes_on {
+            self.window = (2 * self.window).clamp(FIRST_BYTES, WINDOW_BYTES_MAX);
+            match is_back {
+                true => start.saturating_sub(self.window).min(block.start)..start,
+                false => end..(end + self.window).max(block.end),
+            }
+        } else {
+            // Where blocks were passed over some are again, perhaps.
+            let is_jump = self.window > 0;
+            self.window = if is_jump { block.end - block.start } else { self.first };
+            self.asked = block.clone();
+            block.start..(block.start + self.window).max(block.end)
+        };
+        let wanted = wanted.start.max(self.rows.start)..wanted.end.min(self.rows.end);
+        self.asked = self.asked.start.min(wanted.start)..self.asked.end.max(wanted.end);
+        (wanted.start < wanted.end).then_some(wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 1 << 10;
+
+    /// Blocks of 16 KiB from 4 KiB on.
+    fn block(number: u64) -> Range<u64> {
+        let start = 4 * KIB + number * 16 * KIB;
+        start..start + 16 * KIB
+    }
+
+    fn ahead(blocks: u64, is_whole: bool) -> Ahead {
+        Ahead::new(block(0).start..block(blocks).start, is_whole)
+    }
+
+    /// The windows in KiB that visits of `blocks` open.
+    fn windows(ahead: &mut Ahead, blocks: impl Iterator<Item = u64>) -> Vec<u64> {
+        let mut windows = Vec::new();
+        for number in blocks {
+            if let Some(window) = ahead.visit(&block(number)) {
+                windows.push((window.end - window.start) / KIB);
+            }
+            let Range { start, end } = ahead.asked;
+            assert!(start <= block(number).start && block(number).end <= end, "{number}");
+        }
+        windows
+    }
+
+    #[test]
+    fn windows_grow_to_a_megabyte() {
+        let expected = [48, 96, 192, 384, 768, 1024, 1024, 1024];
+        assert_eq!(windows(&mut ahead(10_000, false), 100..300)[..8], expected);
+        assert_eq!(windows(&mut ahead(10_000, true), 0..200), [1024, 1024, 1024, 1024]);
+        let expected = [48, 96, 192, 384, 768, 1024, 1024];
+        assert_eq!(windows(&mut ahead(10_000, false), (5_000..5_200).rev())[..7], expected);
+    }
+
+    #[test]
+    fn large_windows_are_asked_for_early_and_small_ones_are_not() {
+        let mut ahead = ahead(10_000, false);
+        // 48, 96 and 192 KiB are 21 blocks.
+        assert_eq!(windows(&mut ahead, 0..21), [48, 96, 192]);
+        assert_eq!(windows(&mut ahead, 21..33), [384]);
+        // Less than half of the 24 blocks is left.
+        assert_eq!(windows(&mut ahead, 33..34), [768]);
+    }
+
+    #[test]
+    fn nothing_beyond_the_rows_is_asked_for() {
+        assert_eq!(windows(&mut ahead(1, true), 0..1), [16]);
+        assert_eq!(windows(&mut ahead(10, false), 0..10), [48, 96, 16]);
+        assert_eq!(windows(&mut ahead(10, false), (0..10).rev()), [16, 96, 48]);
+        // At the end no block asks for nothing, again and again.
+        assert_eq!(windows(&mut ahead(64, true), 0..64), [1024]);
+    }
+
+    #[test]
+    fn blocks_passed_over_are_not_asked_for() {
+        let mut ahead = ahead(10_000, false);
+        assert_eq!(windows(&mut ahead, [0, 100, 200].into_iter()), [48, 16, 16]);
+        assert_eq!(windows(&mut ahead, 201..204), [48]);
+        ahead.seek();
+        assert_eq!(windows(&mut ahead, 700..701), [48]);
+    }
+
+    #[test]
+    fn a_block_longer_than_a_window_is_asked_for_whole() {
+        let lens = [5 << 20, 100, 3 << 20, 100, 100 << 10];
+        let rows = 0..lens.iter().sum();
+        let mut ahead = Ahead::new(rows.clone(), false);
+        let mut at = rows.start;
+        for len in lens {
+            drop(ahead.visit(&(at..at + len)));
+            assert!(ahead.asked.start <= at && at + len <= ahead.asked.end);
+            at += len;
+        }
+        let mut ahead = Ahead::new(rows, false);
+        for len in lens.into_iter().rev() {
+            at -= len;
+            drop(ahead.visit(&(at..at + len)));
+            assert!(ahead.asked.start <= at && at + len <= ahead.asked.end);
+        }
+    }
+}

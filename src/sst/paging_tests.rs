@@ -1,0 +1,185 @@
+//! What the system is told about the pages of a mapped file: how often, and about which.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::*;
+use crate::codec::hash;
+use crate::format::Kind;
+use crate::format::file_meta::FileMeta;
+use crate::format::names::{FileId, FileNumber};
+use crate::fs::{Advice, Fs, MemFs, Pages};
+use crate::model::{EdmType, Row, Seq, Shape, ValueRef};
+use crate::sync::Mutex;
+
+const SEED: HashSeed = HashSeed(3);
+const ROWS: u64 = 20_000;
+
+#[derive(Debug, Default)]
+struct Told(Mutex<Vec<(Advice, Range<usize>)>>);
+
+impl Pages for Told {
+    fn advise(&self, advice: Advice, range: Range<usize>) {
+        self.0.lock().push((advice, range));
+    }
+}
+
+impl Told {
+    /// What was asked for since the last call.
+    fn asked(&self) -> Vec<Range<usize>> {
+        let told = std::mem::take(&mut *self.0.lock());
+        assert!(told.iter().all(|(advice, _)| *advice == Advice::WillNeed));
+        told.into_iter().map(|(_, range)| range).collect()
+    }
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key{number:06}").into_bytes()
+}
+
+/// A file of some four megabytes in blocks of 16 KiB.
+fn write(fs: Arc<dyn Fs>, dir: &Path) -> FileMeta {
+    let shape = Arc::new(Shape::new(vec![("Text".into(), EdmType::String)]));
+    let mut body = Vec::new();
+    shape.encode_body([ValueRef::String(&"x".repeat(200))].into_iter(), &mut body);
+    let row = Row { shape, body };
+    let options = SstOptions { block_bytes: 16 << 10, codec: Codec::None, seed: SEED };
+    let mut writer = SstWriter::create(fs, dir, FileNumber(7), FileId(8), options).unwrap();
+    for number in 0..ROWS {
+        writer.add(&key(number), Seq(number + 1), Kind::Put, Some(&row.as_ref())).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+fn open(fs: &dyn Fs, dir: &Path, meta: &FileMeta, mode: IoMode) -> Sst {
+    let cache = Arc::new(BlockCache::new(1 << 20));
+    let shapes = Arc::new(crate::model::Shapes::new(1 << 20));
+    Sst::open(fs, dir, meta, &SstShared { cache, shapes, mode, seed: SEED }).unwrap()
+}
+
+fn watched() -> (Arc<Sst>, Arc<Told>) {
+    let (fs, dir) = (Arc::new(MemFs::new()), Path::new("db"));
+    fs.create_dir_all(dir).unwrap();
+    let meta = write(fs.clone(), dir);
+    let mut sst = open(&*fs, dir, &meta, IoMode::Mmap);
+    let told = Arc::new(Told::default());
+    sst.source.watch(told.clone());
+    (Arc::new(sst), told)
+}
+
+fn block(sst: &Sst, number: usize) -> Range<usize> {
+    let block = sst.handles.block(number).unwrap();
+    block.start as usize..block.end as usize
+}
+
+#[test]
+fn a_get_asks_once_for_a_block_that_was_never_checked() {
+    let (sst, told) = watched();
+    let get = |number| sst.get(hash(SEED, &key(number)), &key(number), Seq::MAX).unwrap().is_some();
+    assert!(get(10_000));
+    let number = sst.block_of(&key(10_000), true).unwrap();
+    told.asked();
+    assert!(get(0));
+    assert_eq!(told.asked(), [block(&sst, 0)]);
+    for _ in 0..3 {
+        assert!(get(10_000) && get(0) && get(1) && !get(ROWS + 5));
+    }
+    assert_eq!(told.asked(), [], "block {number} and the first were checked");
+}
+
+#[test]
+fn a_short_range_asks_once_whether_checked_or_not() {
+    let (sst, told) = watched();
+    for _ in 0..2 {
+        let mut iter = sst.iter(true);
+        iter.seek(&key(7_000)).unwrap();
+        told.asked();
+        iter.seek(&key(12_000)).unwrap();
+        (0..99).for_each(|_| iter.next().unwrap());
+        assert_eq!(iter.key(), key(12_099));
+        let asked = told.asked();
+        assert_eq!(asked.len(), 1, "{asked:?}");
+        assert!((32 << 10..64 << 10).contains(&asked[0].len()), "{asked:?}");
+    }
+}
+
+/// Every byte of rows is asked for once, in few calls, before it is read.
+#[test]
+fn scans_ask_for_all_rows_in_growing_windows() {
+    for fill_cache in [true, false] {
+        let (sst, told) = watched();
+        let mut iter = sst.iter(fill_cache);
+        iter.next().unwrap();
+        let mut asked = told.asked();
+        while iter.valid() {
+            asked.extend(told.asked());
+            let end = asked.last().map_or(0, |range| range.end);
+            assert!(block(&sst, iter.block_number()).end <= end);
+            iter.next().unwrap();
+        }
+        check_tiling(&sst, asked.iter(), if fill_cache { 8 } else { 6 });
+        let first = if fill_cache { 48 << 10 } else { 1 << 20 };
+        assert_eq!(asked[0].len(), first);
+    }
+}
+
+#[test]
+fn reverse_scans_ask_downwards() {
+    let (sst, told) = watched();
+    let mut iter = sst.iter(true);
+    iter.seek_to_last().unwrap();
+    let mut asked = told.asked();
+    while iter.valid() {
+        asked.extend(told.asked());
+        let start = asked.last().map_or(usize::MAX, |range| range.start);
+        assert!(block(&sst, iter.block_number()).start >= start);
+        iter.prev().unwrap();
+    }
+    check_tiling(&sst, asked.iter().rev(), 9);
+}
+
+#[track_caller]
+fn check_tiling<'a>(sst: &Sst, asked: impl Iterator<Item = &'a Range<usize>>, calls_max: usize) {
+    let (mut end, mut calls) = (sst.handles.rows().start as usize, 0);
+    for range in asked {
+        assert_eq!(range.start, end);
+        (end, calls) = (range.end, calls + 1);
+    }
+    assert_eq!(end, sst.handles.rows().end as usize);
+    assert!(calls <= calls_max, "{calls} calls");
+}
+
+#[test]
+fn verification_asks_for_what_it_reads() {
+    let (sst, told) = watched();
+    sst.verify(&mut |_| {}).unwrap();
+    let bytes: usize = told.asked().iter().map(|range| range.len()).sum();
+    // Rows twice: as a section, and block by block.
+    assert!(bytes as u64 >= 2 * (sst.handles.rows().end - sst.handles.rows().start), "{bytes}");
+}
+
+/// The system's own word: `rr` stands for a map that is read at random.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_is_mapped_for_reads_here_and_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let fs: Arc<dyn Fs> = Arc::new(crate::fs::DiskFs::new());
+    let meta = write(fs.clone(), dir.path());
+    let sst = open(&*fs, dir.path(), &meta, IoMode::Mmap);
+    let name = sst.source.path.to_str().unwrap();
+    let path = Path::new("/proc/self/smaps");
+    let mut bytes = Vec::new();
+    let maps = fs.open_read(path).unwrap();
+    let mut byte = [0];
+    while maps.read_at(bytes.len() as u64, &mut byte).is_ok() {
+        bytes.push(byte[0]);
+    }
+    let maps = String::from_utf8_lossy(&bytes);
+    let flags = maps
+        .split(name)
+        .nth(1)
+        .and_then(|rest| rest.lines().find_map(|line| line.strip_prefix("VmFlags:")));
+    let flags = flags.expect("the file is mapped");
+    assert!(flags.split(' ').any(|flag| flag == "rr"), "{flags}");
+}
