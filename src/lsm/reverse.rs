@@ -36,7 +36,7 @@ pub(crate) struct ReverseScan {
 
 enum Source {
     Memory(MemtableIter),
-    Files(Files),
+    Files(Box<Files>),
 }
 
 /// Files that do not overlap, read from the last.
@@ -52,7 +52,7 @@ impl ReadView {
         let mut sources: Vec<Source> =
             self.memtables().map(|memtable| Source::Memory(memtable.iter())).collect();
         let chains = chains(self.version().ranges_in(span), span, |file| self.can_see(file));
-        sources.extend(chains.into_iter().map(|files| Source::Files(Files::new(files))));
+        sources.extend(chains.into_iter().map(|files| Source::Files(Box::new(Files::new(files)))));
         let high = span.high.as_deref();
         for source in &mut sources {
             source.seek_below(self.env(), high)?;

@@ -381,10 +381,14 @@ fn check_threads(engine: Engine) {
     });
     assert_eq!(taken.load(Ordering::Relaxed), KEYS);
     assert_eq!(store.scan(), Found::default());
-    // Sixteen threads that commit durably at once share syncs or not; all arrive.
+    check_syncs(&*store, &data);
+    store.close();
+}
+
+/// Sixteen threads that commit durably at once share syncs or not; all arrive.
+fn check_syncs(store: &dyn Store, data: &Data) {
     std::thread::scope(|scope| {
         for thread in 0..16 {
-            let (store, data) = (&store, &data);
             scope.spawn(move || {
                 for number in 0..5 {
                     store.put(&data.reading(thread * 10 + number), Durability::Sync);
@@ -393,7 +397,6 @@ fn check_threads(engine: Engine) {
         }
     });
     assert_eq!(store.scan().entities, 80);
-    store.close();
 }
 
 #[test]
