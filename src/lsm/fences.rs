@@ -28,7 +28,7 @@ pub(crate) struct Fences {
     list: Vec<Arc<Fence>>,
     /// For whoever sees all of them.
     floors: Arc<[Floor]>,
-    /// The newest `from` that was ever here.
+    /// The newest `from` that was ever here, or the newest import.
     newest: Seq,
 }
 
@@ -94,7 +94,12 @@ impl Fences {
         self.list.is_empty()
     }
 
-    /// The newest `from` that was ever here.
+    /// The same, over rows that came in as files and count from `seq` on.
+    pub(crate) fn noted(&self, seq: Seq) -> Self {
+        Self { newest: self.newest.max(seq), ..self.clone() }
+    }
+
+    /// The newest `from` that was ever here, or the newest import: who reads there needs a view that has it.
     pub(crate) fn newest(&self) -> Seq {
         self.newest
     }
@@ -396,6 +401,22 @@ mod tests {
             }
         });
         assert_eq!(view.fences.floor(&key, at), at);
+    }
+
+    #[test]
+    fn an_import_between_the_view_and_the_seq_is_in_the_view() {
+        let options = || Options::default().fs(Arc::new(MemFs::new()));
+        let open = || Engine::open("db".as_ref(), options().background(Background::Manual));
+        let (engine, source) = (open().unwrap(), open().unwrap());
+        let (gate, span) = (Arc::new(Gate::new(TableId(7))), Span::new(&[0, 0, 0, 7], None));
+        let is_done = std::cell::Cell::new(false);
+        let (view, at) = engine.pin_around(None, || {
+            if !is_done.replace(true) {
+                let mut rows = source.scan(&span, None).unwrap();
+                engine.ingest(&mut rows, &gate, &span, &mut |_| {}).unwrap();
+            }
+        });
+        assert_eq!(view.fences.newest(), at, "else it would show later commits and not the rows");
     }
 
     /// The clock may go back between the moment at which a fence is due and its commit.

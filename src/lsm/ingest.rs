@@ -28,6 +28,7 @@ use crate::options::Durability;
 use crate::planted::planted;
 use crate::ranges::{Range, Reference};
 use crate::sst::SstWriter;
+use crate::sync::Ordering;
 
 use super::background::whole_table;
 use super::batch::Gate;
@@ -204,7 +205,7 @@ impl Engine {
         edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
         let appended = manifest.append(&edit);
         if let Ok(version) = &appended {
-            self.change_view(|view| view.with_version(version, None));
+            self.show_from(visible_from, version);
             state.raise(visible_from);
         }
         drop(state);
@@ -212,6 +213,15 @@ impl Engine {
         appended.map_err(|error| self.judge(&manifest, error))?;
         self.upkeep.retire(gone);
         Ok(true)
+    }
+
+    /// Puts `version` into the view, with rows that count from `seq` on: who reads there has it in his view. Requires the
+    /// commit lock.
+    fn show_from(&self, seq: Seq, version: &Arc<Version>) {
+        self.change_view(|view| {
+            view.with_version(version, None).with_fences(Arc::new(view.fences.noted(seq)))
+        });
+        self.newest_fence.store(seq.0, Ordering::Release);
     }
 
     fn forget(&self, files: &[NewFile]) {
