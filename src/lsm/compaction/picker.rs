@@ -22,7 +22,7 @@
 //! * while a job of the range runs, its inputs count as what they are, and only joins clear of it are picked.
 //!
 //! Why half, why four and why six: `simulated_write_amplification_is_sane` below measures them. From any one file that
-//! is half of what it overlaps, and by four, it wrote a sixth more in the long run and a fifth more for ten memtables.
+//! is half of what it overlaps, and by four, it wrote a seventh more for forty or a hundred memtables and a fifth more for ten.
 //!
 //! Not here: running a job (`job`), which range goes first (`order`), facts about real files (`facts`).
 
