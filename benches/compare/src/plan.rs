@@ -1,7 +1,8 @@
 //! How large everything is: the forms of a run, and what each child is told.
 //!
 //! Memory is the same for all engines: caches that hold all of the data twice where rows are read in memory, and a
-//! twentieth of it where the whole process may take a tenth; write buffers of a quarter of the data, 16 to 192 MiB.
+//! twentieth of it where the whole process may take a tenth; write buffers of a quarter of the data, 16 to 192 MiB. Where
+//! writes are counted they are a sixteenth: with fewer, what is counted is where the fill happens to end.
 //! Not here: who starts the children (`run.rs`).
 
 use std::path::{Path, PathBuf};
@@ -180,7 +181,10 @@ fn step(
     }
     let each = if session == Session::Amplification { PAYLOAD_RAW_BYTES } else { RAW_BYTES };
     let raw = key.entities * each;
-    let write_buffer_bytes = (raw / 4).clamp(16 * MIB, 192 * MIB);
+    let write_buffer_bytes = match session {
+        Session::Amplification => (raw / 16).clamp(4 * MIB, 192 * MIB),
+        _ => (raw / 4).clamp(16 * MIB, 192 * MIB),
+    };
     let cache_bytes = (raw * 2).max(64 * MIB);
     let spec = Spec {
         form: form.name.to_owned(),
