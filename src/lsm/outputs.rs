@@ -349,8 +349,10 @@ impl Env {
 impl Engine {
     pub(super) fn new_sst(&self, codec: Codec) -> Result<SstWriter> {
         let (number, id) = self.new_file()?;
-        let options =
-            SstOptions { block_bytes: self.env.options.block_bytes, codec, seed: self.env.seed };
+        // Compressed, a block of twice the size is about as much to read, and there is more in it to find repeats of.
+        let blocks = if codec == Codec::None { 1 } else { 2 };
+        let block_bytes = blocks * self.env.options.block_bytes;
+        let options = SstOptions { block_bytes, codec, seed: self.env.seed };
         SstWriter::create(Arc::clone(&self.env.fs), &self.env.dir, number, id, options)
     }
 }
