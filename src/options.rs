@@ -144,7 +144,8 @@ impl Default for Options {
             // Eight files of a run: large enough that a flush of 64 MiB over many ranges still brings each of them a
             // worthwhile part, small enough that what a merge must read for a few hot keys is bounded by seconds.
             range_bytes: 256 << 20,
-            log_allocate_bytes: 256 << 10,
+            // Two logs lie in a database at rest, and both have this much.
+            log_allocate_bytes: 64 << 10,
             weak_sync_bytes: 8 << 20,
             log_buffer_bytes: LOG_BUFFER_BYTES,
             manifest_roll_bytes: MANIFEST_ROLL_BYTES,

@@ -20,23 +20,17 @@ use crate::options::Durability;
 use crate::planted::planted;
 
 use super::super::Engine;
-use super::{ALLOCATE_STEP_MAX, CEILING_TICKS, Closing, WEAK_SYNC_EVERY, next_allocation};
+use super::{CEILING_TICKS, Closing, WEAK_SYNC_EVERY, next_allocation};
 
 impl Engine {
     /// Creates the next log, unless there is one: file, directory entry, and its name in the manifest.
     pub(crate) fn prepare_log(&self) -> Result<()> {
         let mut manifest = self.install.lock();
-        let (want, bytes) = {
-            let state = self.rounds.lock();
-            (state.queue.next.is_none(), state.queue.allocated)
-        };
-        if !want {
+        if self.rounds.lock().queue.next.is_some() {
             return Ok(());
         }
-        let bytes = bytes.clamp(
-            self.env.options.log_allocate_bytes,
-            ALLOCATE_STEP_MAX.max(self.env.options.log_allocate_bytes),
-        );
+        // However large its predecessor is: it may wait for long, and grows ahead of its commits.
+        let bytes = self.env.options.log_allocate_bytes;
         let next = self.env.create_log(&mut manifest, bytes, &[]);
         let next = next.map_err(|error| self.judge(&manifest, error))?;
         self.rounds.lock().queue.next = Some(next);
