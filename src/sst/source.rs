@@ -20,7 +20,7 @@ use crate::format::hash_index::{PAGE_BYTES, check_page};
 use crate::format::names::{FileId, FileNumber};
 use crate::fs::{Advice, FileRead, Map};
 use crate::planted::planted;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
 #[cfg(all(test, loom))]
 mod models;
@@ -40,6 +40,8 @@ pub(super) struct Source {
     map: Option<Map>,
     cache: Arc<BlockCache>,
     seen: [Seen; 4],
+    /// A compressed block was met, so that blocks are asked for in the cache first.
+    is_packed: AtomicBool,
 }
 
 /// The contents of a block or page.
@@ -64,7 +66,8 @@ impl Source {
         cache: Arc<BlockCache>,
     ) -> Self {
         let file = if map.is_some() { None } else { Some(file) };
-        Self { path, number, id, file, map, cache, seen: Default::default() }
+        let is_packed = AtomicBool::new(false);
+        Self { path, number, id, file, map, cache, seen: Default::default(), is_packed }
     }
 
     /// Makes room to remember the checks of `count` blocks of `area`.
@@ -99,6 +102,12 @@ impl Source {
         let Some(map) = &self.map else {
             return self.read_block(area, place, range, fill).map(Contents::Owned);
         };
+        let key = self.cache_key(area, place.number);
+        // What is in memory decompressed needs no look at the map, which may not be.
+        let is_packed = self.is_packed.load(Ordering::Relaxed);
+        if is_packed && let Some(cached) = self.cache.get(key) {
+            return Ok(Contents::Owned(cached));
+        }
         let bytes = self.mapped(map, &range)?;
         let seen = &self.seen[area as usize];
         let block = if seen.get(index) {
@@ -116,9 +125,11 @@ impl Source {
         if block.packing == Packing::Plain {
             return Ok(Contents::Mapped(block.stored));
         }
-        let key = self.cache_key(area, place.number);
-        if let Some(cached) = self.cache.get(key) {
-            return Ok(Contents::Owned(cached));
+        if !is_packed {
+            self.is_packed.store(true, Ordering::Relaxed);
+            if let Some(cached) = self.cache.get(key) {
+                return Ok(Contents::Owned(cached));
+            }
         }
         let raw = block.decompress().map_err(|error| self.unreadable(range.start, error))?;
         Ok(Contents::Owned(self.keep(key, Bytes::from(raw), fill)))
