@@ -384,6 +384,7 @@ impl Stats {
     /// | `stall_micros` | for how long together, in microseconds |
     /// | `files_removed` | since opening |
     /// | `range_splits`, `range_merges` | since opening: ranges divided, neighbours merged |
+    /// | `gaps_passed` | since opening: spans of deleted rows that scans passed over unread |
     /// | `fences` | marks of deleted spans and of expiry whose space is not all back |
     /// | `expiry_lag_seconds` | how far retention's clock is behind the wall clock, which it does not believe |
     /// | `trouble` | 1 if background work does not get on |

@@ -108,6 +108,7 @@ pub struct Options {
     pub(crate) weak_sync_bytes: u64,
     pub(crate) log_buffer_bytes: usize,
     pub(crate) manifest_roll_bytes: u64,
+    pub(crate) gap_entries_min: u32,
     pub(crate) trust_clock_jumps: bool,
     pub(crate) seed: Option<u64>,
     pub(crate) targets: Option<Targets>,
@@ -149,6 +150,8 @@ impl Default for Options {
             weak_sync_bytes: 8 << 20,
             log_buffer_bytes: LOG_BUFFER_BYTES,
             manifest_roll_bytes: MANIFEST_ROLL_BYTES,
+            // To remember a gap costs about as much as passing over that many entries.
+            gap_entries_min: 16,
             trust_clock_jumps: false,
             seed: None,
             targets: None,

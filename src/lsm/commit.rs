@@ -278,11 +278,7 @@ impl Engine {
         let rows = self.decide(&view, batch, looked)?;
         let slot = view.active();
         let start = state.queue.append(self, batch, &rows, seq)?;
-        for (op, row) in batch.ops.iter().zip(&rows) {
-            let kind = if row.is_some() { Kind::Put } else { Kind::Delete };
-            let bytes = row.as_ref().map_or(&[][..], |row| &row.get().bytes);
-            slot.memtable.insert(op.hash, &op.key, seq, kind, bytes);
-        }
+        self.insert(&view, batch, &rows, seq);
         for change in &batch.changes {
             if let TableChange::Dropped(gate) = change {
                 gate.close(seq);
@@ -303,6 +299,18 @@ impl Engine {
         }
         self.rounds.queued(state, seq, durability);
         Ok(seq)
+    }
+
+    /// Puts what was decided into the memtable, not yet visible. Requires the commit lock.
+    fn insert(&self, view: &View, batch: &Batch, rows: &[Option<Decided<'_>>], seq: Seq) {
+        let puts = batch.ops.iter().zip(rows).filter(|(_, row)| row.is_some());
+        self.env.gaps.settle(view, puts.map(|(op, _)| &*op.key));
+        let memtable = &view.active().memtable;
+        for (op, row) in batch.ops.iter().zip(rows) {
+            let kind = if row.is_some() { Kind::Put } else { Kind::Delete };
+            let bytes = row.as_ref().map_or(&[][..], |row| &row.get().bytes);
+            memtable.insert(op.hash, &op.key, seq, kind, bytes);
+        }
     }
 
     /// Evaluates conditions and merges on the newest entries. `None` stands for a tombstone.

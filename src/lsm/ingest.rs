@@ -205,6 +205,7 @@ impl Engine {
         edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
         let appended = manifest.append(&edit);
         if let Ok(version) = &appended {
+            self.env.gaps.clear();
             self.show_from(visible_from, version);
             state.raise(visible_from);
         }

@@ -148,6 +148,7 @@ impl Engine {
             ("files_removed", counters.files_removed),
             ("range_splits", counters.splits),
             ("range_merges", counters.merges),
+            ("gaps_passed", self.env.gaps.passed()),
             ("fences", view.fences.iter().len() as u64),
             ("expiry_lag_seconds", self.expiry_lag().as_secs()),
             ("trouble", u64::from(self.upkeep.trouble().is_some())),

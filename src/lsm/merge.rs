@@ -44,20 +44,20 @@ pub(crate) struct Merge {
 }
 
 impl Merge {
-    /// Over the memtables and files of `view` that can hold keys of `whole`, from the first entry of `span` on, which is
-    /// a part of it.
+    /// Over the memtables and files of `view` that can hold keys of `whole`, from the first entry at or above `low` up to
+    /// `high`, which lie in it.
     pub(super) fn over_view(
         env: &Arc<Env>,
         view: &View,
         whole: &Span,
-        span: &Span,
+        (low, high): (&[u8], Option<&[u8]>),
         at: Seq,
     ) -> Result<Merge> {
         let memory = view.memtables.iter().filter(|slot| !slot.memtable.is_empty());
         let mut sources: Vec<Source> =
             memory.map(|slot| Source::Memory(slot.memtable.iter())).collect();
         sources.extend(file_sources(view, whole, at));
-        Merge::new(env, sources, &span.low, span.high.as_deref())
+        Merge::new(env, sources, low, high)
     }
 
     /// Over files only, each a source of its own, around the cache; for jobs.
@@ -94,9 +94,25 @@ impl Merge {
     }
 
     /// Goes to the first entry of another span. Requires: the span lies in the one the merge was made for.
-    pub(super) fn seek_span(&mut self, span: &Span) -> Result<()> {
-        self.high = span.high.as_deref().map(<[u8]>::to_vec);
-        self.seek(&span.low)
+    pub(super) fn seek_span(&mut self, low: &[u8], high: Option<&[u8]>) -> Result<()> {
+        self.high = high.map(<[u8]>::to_vec);
+        self.seek(low)
+    }
+
+    /// Goes on to the first entry at or above `low`, or to the end of the span. Requires: the current one is below it.
+    pub(super) fn skip_to(&mut self, low: &[u8]) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if self.high.as_deref().is_some_and(|high| high <= low) {
+            self.heap.clear();
+            return Ok(());
+        }
+        self.seek(low).inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    pub(super) fn env(&self) -> &Env {
+        &self.env
     }
 
     /// The files of the source that has the current entry, and where its entries stop being the least: at the next

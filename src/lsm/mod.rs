@@ -13,6 +13,7 @@ mod expiry;
 mod fences;
 mod files;
 mod flush;
+mod gaps;
 mod gates;
 mod handle;
 mod ingest;
@@ -74,6 +75,7 @@ use crate::sync::{ArcSwap, AtomicU64, Mutex};
 
 use commit::LogQueue;
 use expiry::Expiry;
+use gaps::Gaps;
 use gates::Gates;
 use load::Loads;
 use round::Rounds;
@@ -92,6 +94,7 @@ pub(crate) struct Env {
     pub(crate) shapes: Arc<Shapes>,
     sst: SstShared,
     loads: Loads,
+    pub(crate) gaps: Gaps,
 }
 
 /// One open database.
@@ -102,7 +105,7 @@ pub(crate) struct Engine {
     install: Mutex<Manifest>,
     snapshots: Snapshots,
     expiry: Expiry,
-    /// The newest commit that put up a fence, published or not.
+    /// The newest commit that put up a fence, published or not, or the newest import.
     newest_fence: AtomicU64,
     upkeep: Upkeep,
     divided: split::Divided,

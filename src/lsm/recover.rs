@@ -41,6 +41,7 @@ use crate::sync::{ArcSwap, AtomicU64, Mutex};
 use super::commit::{LogQueue, NextLog};
 use super::expiry::Expiry;
 use super::fences::Fences;
+use super::gaps::Gaps;
 use super::gates::Gates;
 use super::load::Loads;
 use super::replay::{Replayed, replay};
@@ -190,6 +191,7 @@ fn new_env(dir: &Path, options: Options, manifest: &Manifest) -> Result<Env> {
         seed: identity.seed,
         shapes,
         sst,
+        gaps: Gaps::default(),
         loads: Loads::new(options.background, options.clock.monotonic().as_secs_f64()),
         options,
     })

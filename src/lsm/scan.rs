@@ -26,6 +26,7 @@ use crate::sst::{BlockRun, RunWalk};
 
 use super::fences::Floors;
 use super::files::ReadCounts;
+use super::gaps::{Head, Pinned};
 use super::merge::Merge;
 use super::view::View;
 use super::{Engine, Env};
@@ -36,6 +37,7 @@ pub(crate) struct ReadView {
     env: Arc<Env>,
     view: Arc<View>,
     at: Seq,
+    pinned: Pinned,
 }
 
 /// The rows of a key span as of one Seq.
@@ -49,6 +51,7 @@ pub(crate) struct Scan {
     /// True if the current entry was not looked at yet.
     is_fresh: bool,
     batch: Batch,
+    head: Head,
     /// Entries looked at.
     rows: u64,
     /// Do not try for a batch before this many more entries.
@@ -186,16 +189,26 @@ impl ReadView {
 
     /// The rows of `span`, which is a part of `whole`; [`Scan::seek`] goes on with other parts.
     pub(crate) fn scan(&self, whole: &Span, span: &Span) -> Result<Scan> {
-        let merge = Merge::over_view(&self.env, &self.view, whole, span, self.at)?;
-        Ok(Scan::new(merge, self.at, self.view.fences.floors_in(whole, self.at)))
+        let mut head = Head::new(self.pinned);
+        let begin = head.begin(&self.env.gaps, &span.low, self.at);
+        let part = part_from(span, begin.as_deref());
+        let merge = Merge::over_view(&self.env, &self.view, whole, part, self.at)?;
+        Ok(Scan::new(merge, self.at, self.view.fences.floors_in(whole, self.at), head))
     }
 }
 
 #[cfg(test)]
 impl ReadView {
+    /// A read at `at` in this view; as of what was published if `is_newest`.
+    #[cfg(not(loom))]
+    pub(super) fn of(engine: &Engine, view: Arc<View>, at: Seq, is_newest: bool) -> Self {
+        let pinned = Pinned::new(&view, at, is_newest);
+        Self { env: Arc::clone(&engine.env), view, at, pinned }
+    }
+
     /// The rows of these references, whatever ranges they belong to.
     pub(crate) fn scan_references(&self, files: &[Reference<Arc<FileEntry>>]) -> Result<Scan> {
-        Ok(Scan::new(Merge::over_files(&self.env, &[], files)?, self.at, None))
+        Ok(Scan::new(Merge::over_files(&self.env, &[], files)?, self.at, None, Head::closed()))
     }
 
     /// All references of the ranges in `span`.
@@ -208,9 +221,9 @@ impl ReadView {
 }
 
 impl Scan {
-    fn new(merge: Merge, at: Seq, floors: Option<Floors>) -> Self {
+    fn new(merge: Merge, at: Seq, floors: Option<Floors>, head: Head) -> Self {
         let (decided, batch) = (Vec::new(), Batch::default());
-        Self { merge, at, floors, decided, is_fresh: true, batch, rows: 0, single: 0 }
+        Self { merge, at, floors, decided, is_fresh: true, batch, head, rows: 0, single: 0 }
     }
 
     /// Goes to the next visible row; false at the end.
@@ -224,10 +237,14 @@ impl Scan {
             self.rows += 1;
             if self.decide() {
                 self.is_fresh = false;
+                self.leave_head();
                 return Ok(true);
             }
-            self.merge.advance()?;
+            if !self.pass_gap()? {
+                self.merge.advance()?;
+            }
         }
+        self.leave_head();
         Ok(false)
     }
 
@@ -235,6 +252,7 @@ impl Scan {
     ///
     /// # Errors
     /// As [`advance`](Self::advance), and those of the filter.
+    #[inline]
     pub(crate) fn advance_where(
         &mut self,
         filter: &mut impl RowFilter,
@@ -247,6 +265,7 @@ impl Scan {
             }
             self.leave_current()?;
             if !self.merge.is_valid() {
+                self.leave_head();
                 return Ok(Step::End);
             }
             // Not among the older versions of a row that was seen: who goes on from its key would see it again.
@@ -258,7 +277,12 @@ impl Scan {
             }
             self.rows += 1;
             self.is_fresh = false;
-            if self.decide() && filter.matches(&self.row()?)? {
+            if !self.decide() {
+                self.is_fresh = self.pass_gap()?;
+                continue;
+            }
+            self.leave_head();
+            if filter.matches(&self.row()?)? {
                 return Ok(Step::Row);
             }
         }
@@ -268,10 +292,13 @@ impl Scan {
     pub(crate) fn seek(&mut self, span: &Span) -> Result<()> {
         self.batch.is_open = false;
         self.is_fresh = true;
+        self.decided.clear();
         if let Some(floors) = &mut self.floors {
             floors.rewind();
         }
-        self.merge.seek_span(span)
+        let begin = self.head.begin(&self.merge.env().gaps, &span.low, self.at);
+        let (low, high) = part_from(span, begin.as_deref());
+        self.merge.seek_span(low, high)
     }
 
     /// The current row. Requires that the scan stands on one.
@@ -315,6 +342,48 @@ impl Scan {
         self.merge.kind() == Kind::Put && !self.floors.as_mut().is_some_and(is_hidden)
     }
 
+    /// True if the current entry, which no batch holds, is no row: what fences hide may seem to be one.
+    fn is_dead(&self) -> bool {
+        let (merge, key) = (&self.merge, self.merge.key());
+        merge.kind() == Kind::Delete || merge.seq() > self.at || key == self.decided.as_slice()
+    }
+
+    /// The current entry is dead; true if the scan left it and a gap that it is in behind.
+    #[inline]
+    fn pass_gap(&mut self) -> Result<bool> {
+        if self.head.is_open { self.pass_gap_at_head() } else { Ok(false) }
+    }
+
+    #[cold]
+    fn pass_gap_at_head(&mut self) -> Result<bool> {
+        let end = self.head.pass(&self.merge.env().gaps, self.merge.key(), self.at);
+        let Some(end) = end else { return Ok(false) };
+        // Should it fail, no later call begins with where it left off.
+        self.is_fresh = false;
+        self.merge.skip_to(&end)?;
+        self.is_fresh = true;
+        Ok(true)
+    }
+
+    /// The scan stands at a visible row or at its end.
+    #[inline]
+    fn leave_head(&mut self) {
+        if self.head.is_open {
+            self.close_head();
+        }
+    }
+
+    #[cold]
+    fn close_head(&mut self) {
+        let env = self.merge.env();
+        let min = env.options.gap_entries_min;
+        if self.merge.is_valid() {
+            self.head.end_at_row(&env.gaps, self.merge.key(), self.at, min);
+        } else {
+            self.head.end(&env.gaps, &self.decided, self.at, min);
+        }
+    }
+
     #[inline]
     fn leave_current(&mut self) -> Result<()> {
         if !self.is_fresh {
@@ -348,6 +417,10 @@ impl Scan {
             self.single -= 1;
             return Ok(false);
         }
+        // At the head the dead are counted.
+        if self.head.is_open && self.is_dead() {
+            return Ok(false);
+        }
         let Some((files, limit)) = self.merge.top_files() else { return Ok(false) };
         // Up to where the floor is the same, and only over entries that are all above it.
         let mut limit = limit;
@@ -366,21 +439,22 @@ impl Scan {
         self.batch.takes_all = filter.takes_all();
         if self.batch.takes_all {
             self.batch.walk = RunWalk::new(run.slots);
-            (self.batch.is_open, self.batch.end) = (true, end);
-            return Ok(true);
+        } else {
+            self.batch.found.clear();
+            self.batch.found.reserve(len);
+            let visible = VisibleRun { run: &run, at: self.at, decided: &self.decided };
+            filter.select(&visible, &mut self.batch.found)?;
+            if let Some(suffix) = last_decided(&run, self.at)?
+                && !planted!("batch-forgets-decided")
+            {
+                self.decided.clear();
+                self.decided.extend_from_slice(run.prefix());
+                self.decided.extend_from_slice(suffix);
+            }
+            self.rows += len as u64;
         }
-        self.batch.found.clear();
-        self.batch.found.reserve(len);
-        let visible = VisibleRun { run: &run, at: self.at, decided: &self.decided };
-        filter.select(&visible, &mut self.batch.found)?;
-        if let Some(suffix) = last_decided(&run, self.at)?
-            && !planted!("batch-forgets-decided")
-        {
-            self.decided.clear();
-            self.decided.extend_from_slice(run.prefix());
-            self.decided.extend_from_slice(suffix);
-        }
-        self.rows += len as u64;
+        // The first entry is a visible row: no tombstone, and nothing of the run lies below a floor.
+        self.leave_head();
         (self.batch.is_open, self.batch.handed, self.batch.end) = (true, 0, end);
         Ok(true)
     }
@@ -430,6 +504,13 @@ impl<'a> VisibleRun<'a> {
     }
 }
 
+/// What of `span` is not before `begin`.
+fn part_from<'s>(span: &'s Span, begin: Option<&'s [u8]>) -> (&'s [u8], Option<&'s [u8]>) {
+    let high = span.high.as_deref();
+    let low = begin.unwrap_or(&span.low);
+    (high.map_or(low, |high| low.min(high)), high)
+}
+
 /// The end of the last key about which the run decides anything.
 fn last_decided<'a>(run: &BlockRun<'a>, at: Seq) -> Result<Option<&'a [u8]>> {
     for slot in run.slots.clone().rev() {
@@ -451,8 +532,11 @@ impl Engine {
     /// The state as of `at`, or as of now.
     pub(crate) fn read_view(&self, at: Option<Seq>) -> ReadView {
         let at = at.filter(|_| !planted!("scan-ignores-snapshot"));
+        self.settle_gaps();
+        let is_newest = at.is_none();
         let (view, at) = self.pin_read(at);
-        ReadView { env: Arc::clone(&self.env), view: Arc::clone(&view), at }
+        let pinned = Pinned::new(&view, at, is_newest);
+        ReadView { env: Arc::clone(&self.env), view: Arc::clone(&view), at, pinned }
     }
 
     /// The rows of `span` as of `at`, or as of now.

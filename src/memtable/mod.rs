@@ -122,6 +122,23 @@ impl Memtable {
         self.table.find(&self.arena, short(hash), key)?.at(at).map(Entry::of)
     }
 
+    /// Calls `with` with the key of each entry above `at`, newest first, and whether it is a put; false if there are more
+    /// than `max`, not all of which it saw then.
+    pub(crate) fn newer_than<'a>(
+        &'a self,
+        at: Seq,
+        max: usize,
+        mut with: impl FnMut(&'a [u8], bool),
+    ) -> bool {
+        let mut next = self.newest.load(&self.arena);
+        for _ in 0..=max {
+            let Some(node) = next.filter(|node| node.seq() > at) else { return true };
+            with(node.key(), node.kind() == Kind::Put);
+            next = node.prev();
+        }
+        false
+    }
+
     /// An iterator over all entries inserted before this call.
     pub(crate) fn iter(self: &Arc<Self>) -> MemtableIter {
         let runs = self.order.runs(&self.arena, &self.newest);

@@ -38,6 +38,7 @@ events! {
     PageResumed "pages resumed later",
     BlockSkipped "blocks skipped by zones",
     BlockUnread "blocks counted unread",
+    GapPassed "gaps passed over",
     Flush "flushes",
     Compaction "compactions",
     RangeSplit "ranges divided",

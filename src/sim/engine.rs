@@ -471,6 +471,7 @@ pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
         manifest_roll_bytes: config.manifest_roll_bytes,
         log_allocate_bytes: LOG_ALLOCATE_BYTES,
         range_bytes: RANGE_BYTES,
+        gap_entries_min: 1,
         targets: config.targets.map(targets),
         ..options
     };

@@ -317,6 +317,16 @@ pub const BUGS: &[Bug] = &[
         "reads without maps",
         "blocks of two files share a place in the cache",
     ),
+    // Gaps.
+    bug("gap-survives-a-put", 32, "nothing", "a scan passes over what was put into a gap"),
+    bug(
+        "gap-unchecked",
+        32,
+        "overlapping reads",
+        "a gap is taken over though a row was put into it after the read",
+    ),
+    bug("gap-ignores-snapshots", 32, "snapshot", "a scan at a snapshot uses a gap that came later"),
+    bug("gap-survives-an-import", 32, "moved span", "a scan passes over what came in as files"),
     // Fences.
     bug("point-ignores-fences", 16, "dropped span", "a point read finds what a fence hides"),
     bug("scan-ignores-fences", 16, "dropped span", "a scan shows what fences hide"),

@@ -423,7 +423,7 @@ impl Runner {
         }
     }
 
-    fn scan(&mut self, table: &str, scan: &Scan) -> Outcome {
+    pub(super) fn scan(&mut self, table: &str, scan: &Scan) -> Outcome {
         let visible = self.visible()?;
         let Some((snapshot, tables)) = self.state_at(&scan.at, table, visible) else {
             return no_snapshot();

@@ -110,6 +110,7 @@ impl Runner {
         self.counts.add(Event::Compaction, stat("compactions"));
         self.counts.add(Event::RangeSplit, stat("range_splits"));
         self.counts.add(Event::RangeMerge, stat("range_merges"));
+        self.counts.add(Event::GapPassed, stat("gaps_passed"));
     }
 
     /// Makes a copy, opens it, compares, and removes it.

@@ -138,6 +138,10 @@ impl Generator<'_> {
     pub(super) fn episode(&mut self, steps: &mut Vec<Step>) {
         let table = self.table();
         let pk = (*self.source.pick(&PARTITIONS[..2])).to_owned();
+        if self.source.chance(1, 4) {
+            self.queue_episode(&table, &pk, steps);
+            return;
+        }
         // Doubles twice: NaN is where bounds of zones are easily wrong.
         let name = *self.source.pick(&["A", "B", "B", "Count", "Note", "At", "_x"]);
         let mut values = Vec::new();
@@ -202,6 +206,39 @@ impl Generator<'_> {
             None => None,
         };
         query
+    }
+
+    /// Rows are taken from the head of a partition, and some are put there again.
+    fn queue_episode(&mut self, table: &str, pk: &str, steps: &mut Vec<Step>) {
+        let writes = self.stretch(pk, 0, "Count", &[Val::Int32(0), Val::Int32(1)]);
+        steps.push(Step::Group { table: table.to_owned(), writes, durability: None });
+        for taken in 0..3 + self.source.below(8) {
+            let deletes = Write {
+                verb: Verb::Delete,
+                pk: pk.to_owned(),
+                rk: format!("r{taken:02}"),
+                properties: Vec::new(),
+                condition: Condition::Any,
+            };
+            let again = self.source.chance(1, 3).then(|| Write {
+                verb: Verb::Upsert,
+                rk: format!("r{:02}", self.source.below(taken + 1)),
+                ..deletes.clone()
+            });
+            let write = |write| Step::Write { table: table.to_owned(), write, durability: None };
+            steps.push(write(deletes));
+            if self.source.chance(1, 8) {
+                steps.push(Step::Flush);
+            }
+            for put in [None, again] {
+                let is_put = put.is_some();
+                steps.extend(put.map(write));
+                let at = if is_put { None } else { self.at() };
+                let top = Some(1 + self.source.index(2));
+                let scan = Scan { pk: Some(pk.to_owned()), top, at, ..Scan::default() };
+                steps.push(Step::Scan { table: table.to_owned(), scan });
+            }
+        }
     }
 
     /// Rows beside one another, alike in some properties: blocks that zones tell from others.

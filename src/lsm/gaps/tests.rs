@@ -1,0 +1,463 @@
+//! Gaps beside puts, snapshots, fences, imports and files; random scans beside a map.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::super::batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
+use super::super::scan::{Judgement, ReadView, RowFilter, Scan, ScanRow, Step, VisibleRun};
+use super::super::{Engine, Handle, SnapshotGuard};
+use super::*;
+use crate::error::Result;
+use crate::format::key::user_key;
+use crate::format::names::TableId;
+use crate::format::span::Span;
+use crate::format::zones::ZoneSet;
+use crate::fs::MemFs;
+use crate::model::Entity;
+use crate::options::{Background, Durability, Options};
+use crate::rng::Rng;
+
+const TABLE: TableId = TableId(7);
+
+struct Fixture {
+    engine: Arc<Handle>,
+    gate: Arc<Gate>,
+}
+
+fn key(name: &str) -> Vec<u8> {
+    user_key(TABLE, "p", name)
+}
+
+/// Rows from `low` on, to `high` if that is given.
+fn span(low: &str, high: Option<&str>) -> Span {
+    let high = high.map_or_else(|| user_key(TABLE, "q", ""), key);
+    Span::new(&key(low), Some(&high))
+}
+
+impl Fixture {
+    fn new(gap_entries_min: u32) -> Self {
+        let options = Options::default().fs(Arc::new(MemFs::new())).seed(1);
+        let options = Options { memtable_bytes: 16 << 10, gap_entries_min, ..options };
+        let options = options.background(Background::Manual);
+        let engine = Engine::open("db".as_ref(), options).unwrap();
+        Self { engine, gate: Arc::new(Gate::new(TABLE)) }
+    }
+
+    fn commit(&self, names: &[&str], is_put: bool) {
+        let row = Entity::new("p", "r").to_row(&self.engine.env.shapes).unwrap();
+        let op = |name: &&str| Op {
+            hash: self.engine.env.hash(&key(name)),
+            key: key(name),
+            condition: Condition::Any,
+            action: match is_put {
+                true => Action::Put(PackedRow::new(&row.as_ref(), &self.engine.env.shapes)),
+                false => Action::Delete,
+            },
+        };
+        let batch = Batch {
+            ops: names.iter().map(op).collect(),
+            changes: Vec::new(),
+            ..Batch::of_change(&self.gate, TableChange::Created(TABLE))
+        };
+        self.engine.commit(&batch, Durability::Os).unwrap();
+    }
+
+    fn put(&self, names: &[&str]) {
+        self.commit(names, true);
+    }
+
+    fn delete(&self, names: &[&str]) {
+        self.commit(names, false);
+    }
+
+    fn drop_span(&self, span: Span) {
+        let batch = Batch::of_change(&self.gate, TableChange::Fenced(span));
+        self.engine.commit(&batch, Durability::Sync).unwrap();
+    }
+
+    fn scan(&self) -> Scan {
+        self.engine.scan(&span("", None), None).unwrap()
+    }
+
+    /// The first row, or "".
+    fn head(&self) -> String {
+        next(&mut self.scan()).unwrap_or_default()
+    }
+
+    /// The gaps, as their ends.
+    fn gaps(&self) -> Vec<(String, String)> {
+        self.engine.settle_gaps();
+        let list = self.engine.env.gaps.list.lock();
+        list.gaps.iter().map(|gap| (name(&gap.low), name(&gap.high))).collect()
+    }
+
+    fn passed(&self) -> u64 {
+        self.engine.env.gaps.passed()
+    }
+}
+
+/// Every row matches: known before, or asked about.
+struct All {
+    is_known: bool,
+}
+
+impl RowFilter for All {
+    fn select(&mut self, run: &VisibleRun<'_>, found: &mut Vec<u16>) -> Result<()> {
+        run.visit(|slot, _| {
+            found.push(slot);
+            Ok(())
+        })
+    }
+
+    fn matches(&mut self, _row: &ScanRow<'_>) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn takes_all(&self) -> bool {
+        self.is_known
+    }
+
+    fn asks_zones(&self) -> bool {
+        false
+    }
+
+    fn judge(&mut self, _zones: &ZoneSet<'_>) -> Option<Judgement> {
+        None
+    }
+
+    fn stretch(&self) -> u64 {
+        u64::MAX
+    }
+}
+
+fn name(key: &[u8]) -> String {
+    let at = user_key(TABLE, "p", "").len();
+    String::from_utf8_lossy(key.get(at..).unwrap_or_default()).into_owned()
+}
+
+fn next(scan: &mut Scan) -> Option<String> {
+    scan.advance().unwrap().then(|| name(scan.key()))
+}
+
+/// As [`next`], by blocks of a file where that can be.
+fn next_of(scan: &mut Scan, filter: &mut All) -> Option<String> {
+    let step = scan.advance_where(filter, u64::MAX).unwrap();
+    (step == Step::Row).then(|| name(scan.key()))
+}
+
+fn pairs(gaps: &[(&str, &str)]) -> Vec<(String, String)> {
+    gaps.iter().map(|(low, high)| ((*low).to_owned(), (*high).to_owned())).collect()
+}
+
+#[test]
+fn a_head_of_dead_entries_is_walked_over_once() {
+    let db = Fixture::new(4);
+    db.put(&["a", "b", "c", "d", "e"]);
+    db.delete(&["a"]);
+    assert_eq!((db.head().as_str(), db.gaps()), ("b", vec![]), "two entries are not worth it");
+    db.delete(&["b"]);
+    assert_eq!((db.head().as_str(), db.gaps()), ("c", pairs(&[("", "c")])));
+    let mut scan = db.scan();
+    assert_eq!((next(&mut scan).as_deref(), scan.rows()), (Some("c"), 1));
+    assert_eq!((db.passed(), next(&mut scan).as_deref()), (1, Some("d")));
+    db.delete(&["c", "d"]);
+    assert_eq!((db.head().as_str(), db.gaps()), ("e", pairs(&[("", "e")])));
+    // From a place inside, and to an end inside.
+    assert_eq!(next(&mut db.engine.scan(&span("b", None), None).unwrap()).as_deref(), Some("e"));
+    assert_eq!(next(&mut db.engine.scan(&span("b", Some("d")), None).unwrap()), None);
+    db.engine.flush_all().unwrap();
+    let mut scan = db.scan();
+    assert_eq!((next(&mut scan).as_deref(), scan.rows()), (Some("e"), 1), "in files too");
+}
+
+#[test]
+fn a_queue_that_is_empty_is_remembered_up_to_its_last_row() {
+    let db = Fixture::new(2);
+    db.put(&["a", "b"]);
+    db.delete(&["a", "b"]);
+    assert_eq!((db.head().as_str(), db.gaps()), ("", pairs(&[("", "b\0")])));
+    db.put(&["c"]);
+    assert_eq!((db.head().as_str(), db.gaps()), ("c", pairs(&[("", "b\0")])));
+}
+
+#[test]
+fn rows_that_are_read_by_blocks_are_in_no_gap() {
+    for is_known in [false, true] {
+        let db = Fixture::new(1);
+        db.put(&["b", "c", "d", "e", "f"]);
+        db.engine.compact_all().unwrap();
+        let (mut scan, mut rows) = (db.scan(), Vec::new());
+        while let Some(name) = next_of(&mut scan, &mut All { is_known }) {
+            rows.push(name);
+        }
+        assert_eq!((rows.join(""), db.gaps()), ("bcdef".to_owned(), vec![]));
+        db.delete(&["b"]);
+        let mut scan = db.scan();
+        let first = next_of(&mut scan, &mut All { is_known });
+        while next_of(&mut scan, &mut All { is_known }).is_some() {}
+        assert_eq!((first.as_deref(), db.gaps()), (Some("c"), pairs(&[("", "c")])));
+    }
+}
+
+#[test]
+fn a_put_cuts_its_gap() {
+    let db = Fixture::new(2);
+    db.put(&["a", "b", "c", "d"]);
+    db.delete(&["a", "b", "c"]);
+    assert_eq!(db.head(), "d");
+    // Not yet taken over: the commit does, and cuts.
+    db.put(&["b"]);
+    assert_eq!((db.head().as_str(), db.gaps()), ("b", pairs(&[("", "b"), ("b\0", "d")])));
+    db.put(&[""]);
+    assert_eq!(db.gaps(), pairs(&[("\0", "b"), ("b\0", "d")]));
+    db.delete(&[""]);
+    db.delete(&["b"]);
+    assert_eq!((db.head().as_str(), db.gaps()), ("d", pairs(&[("", "d")])), "one again");
+}
+
+#[test]
+fn what_was_put_after_the_read_is_cut_out_before_the_gap_counts() {
+    let db = Fixture::new(2);
+    db.put(&["a", "b", "c", "d"]);
+    db.delete(&["a", "b", "c"]);
+    let mut scan = db.scan();
+    db.put(&["b"]);
+    db.delete(&["a"]);
+    assert_eq!(next(&mut scan).as_deref(), Some("d"), "it reads at its own Seq");
+    assert_eq!(db.gaps(), pairs(&[("", "b"), ("b\0", "d")]));
+    assert_eq!(db.head(), "b");
+}
+
+#[test]
+fn a_gap_of_an_older_memtable_or_of_too_long_ago_does_not_count() {
+    for long in [false, true] {
+        let db = Fixture::new(2);
+        db.put(&["a", "b", "c"]);
+        db.delete(&["a", "b"]);
+        let mut scan = db.scan();
+        db.put(&["a"]);
+        if long {
+            (0..NEWER_MAX).for_each(|_| db.put(&["x"]));
+        } else {
+            db.engine.freeze().unwrap();
+        }
+        assert_eq!(next(&mut scan).as_deref(), Some("c"));
+        assert_eq!((db.gaps(), db.head().as_str()), (vec![], "a"));
+    }
+}
+
+#[test]
+fn commits_that_are_not_published_yet_may_lie_in_a_frozen_memtable() {
+    let db = Fixture::new(2);
+    db.put(&["a", "b", "c"]);
+    db.delete(&["a", "b"]);
+    let at = db.engine.published();
+    db.put(&["a"]);
+    db.engine.freeze().unwrap();
+    // As if the put waited for its round.
+    let view = ReadView::of(&db.engine, db.engine.view.load_full(), at, true);
+    assert_eq!(
+        next(&mut view.scan(&span("", None), &span("", None)).unwrap()).as_deref(),
+        Some("c")
+    );
+    assert_eq!((db.gaps(), db.head().as_str()), (vec![], "a"));
+}
+
+#[test]
+fn a_view_from_before_the_memtable_of_a_gap_does_not_use_it() {
+    let db = Fixture::new(2);
+    db.put(&["a", "b", "z"]);
+    let old = db.engine.view.load_full();
+    db.engine.freeze().unwrap();
+    db.delete(&["a", "b"]);
+    assert_eq!((db.head().as_str(), db.gaps()), ("z", pairs(&[("", "z")])));
+    let view = ReadView::of(&db.engine, old, db.engine.published(), true);
+    let first = next(&mut view.scan(&span("", None), &span("", None)).unwrap());
+    assert_eq!(first.as_deref(), Some("a"), "it has none of what came later, so not the deletes");
+}
+
+#[test]
+fn a_snapshot_from_before_does_not_use_a_gap_and_one_from_after_does() {
+    let db = Fixture::new(2);
+    db.put(&["a", "b", "c"]);
+    let before = db.engine.snapshot();
+    db.delete(&["a", "b"]);
+    let after = db.engine.snapshot();
+    assert_eq!(db.head(), "c");
+    let head = |at: &SnapshotGuard| {
+        next(&mut db.engine.scan(&span("", None), Some(at.seq())).unwrap()).unwrap()
+    };
+    assert_eq!((head(&before).as_str(), db.passed()), ("a", 0));
+    // Its Seq may be that of the gap.
+    assert_eq!((head(&after).as_str(), db.passed()), ("c", 1));
+    db.put(&["a"]);
+    assert_eq!((head(&before).as_str(), head(&after).as_str()), ("a", "c"));
+}
+
+#[test]
+fn rows_that_come_in_as_files_end_gaps_and_offers() {
+    for is_settled in [false, true] {
+        let (db, source) = (Fixture::new(2), Fixture::new(2));
+        source.put(&["a", "b"]);
+        db.put(&["a", "b", "z"]);
+        db.delete(&["a", "b"]);
+        db.engine.compact_all().unwrap();
+        db.put(&["a", "b"]);
+        db.delete(&["a", "b"]);
+        assert_eq!(db.head(), "z");
+        if is_settled {
+            assert_eq!(db.gaps(), pairs(&[("", "z")]));
+        }
+        // From before, and still on its way to the first row when they come.
+        let mut scan = db.scan();
+        let (part, mut rows) = (span("a", Some("c")), source.scan());
+        let ingested = db.engine.ingest(&mut rows, &db.gate, &part, &mut |_| {}).unwrap();
+        assert_eq!(ingested.rows, 2);
+        assert_eq!(next(&mut scan).as_deref(), Some("z"));
+        assert_eq!((db.gaps(), db.head().as_str()), (vec![], "a"));
+    }
+}
+
+#[test]
+fn what_fences_hide_is_passed_over_too_and_gaps_stay_few() {
+    let db = Fixture::new(2);
+    db.put(&["a", "b", "c", "d"]);
+    db.drop_span(span("a", Some("c")));
+    assert_eq!((db.head().as_str(), db.gaps()), ("c", pairs(&[("", "c")])));
+    db.put(&["b"]);
+    assert_eq!(db.head(), "b");
+    let names: Vec<String> = (0..4 * GAPS_MAX).map(|i| format!("x{i:04}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.chunks(50).for_each(|names| db.put(names));
+    names.chunks(50).for_each(|names| db.delete(names));
+    assert_eq!(next(&mut db.engine.scan(&span("x", None), None).unwrap()), None);
+    let at = db.gaps().len();
+    assert!(at >= 2);
+    for name in names.iter().step_by(2) {
+        db.put(&[name]);
+    }
+    assert_eq!(db.gaps().len(), GAPS_MAX);
+}
+
+/// What a database should show, as of a moment.
+type State = BTreeMap<String, ()>;
+
+/// A random program beside a map: whatever is remembered, every scan shows what it should.
+#[test]
+fn trap_32_random_scans_agree_with_a_map() {
+    let mut passed = 0;
+    for seed in 0..150 {
+        passed += run(seed);
+    }
+    assert!(passed > 2_000, "{passed} gaps were passed over");
+}
+
+fn run(seed: u64) -> u64 {
+    let mut rng = Rng::from_seed(seed);
+    let db = Fixture::new(1 + rng.below(4) as u32);
+    let mut state = State::new();
+    let mut snapshots: Vec<(SnapshotGuard, State)> = Vec::new();
+    let mut open: Vec<(Scan, Option<All>, Vec<String>)> = Vec::new();
+    let names: Vec<String> = (0..40).map(|i| format!("r{i:02}")).collect();
+    for _ in 0..300 {
+        let name = &names[rng.index(names.len())];
+        match rng.below(24) {
+            0..4 => {
+                db.put(&[name]);
+                state.insert(name.clone(), ());
+            }
+            4..6 => {
+                db.delete(&[name]);
+                state.remove(name);
+            }
+            // As a queue does.
+            6..10 => {
+                let first = state.pop_first().map(|(name, ())| name);
+                assert_eq!(db.head(), first.clone().unwrap_or_default(), "seed {seed}");
+                first.iter().for_each(|name| db.delete(&[name]));
+            }
+            10 => db.engine.flush_all().unwrap(),
+            11 => db.engine.freeze().unwrap_or_default(),
+            12 if rng.chance(1, 4) => db.engine.compact_all().unwrap(),
+            13 if snapshots.len() < 3 => snapshots.push((db.engine.snapshot(), state.clone())),
+            14 if !snapshots.is_empty() => {
+                drop(snapshots.swap_remove(rng.index(snapshots.len())));
+            }
+            15 => {
+                let to = &names[rng.index(names.len())];
+                if name < to {
+                    db.drop_span(span(name, Some(to)));
+                    state.retain(|other, ()| other < name || other >= to);
+                }
+            }
+            16 => while db.engine.reclaim().unwrap() {},
+            _ => {
+                let at = rng.index(2 * snapshots.len() + 3);
+                let (at, state) = match snapshots.get(at) {
+                    Some((guard, state)) => (Some(guard.seq()), state),
+                    None => (None, &state),
+                };
+                let low = if rng.chance(1, 2) { "" } else { name };
+                let high = rng.chance(1, 4).then(|| names[rng.index(names.len())].as_str());
+                let high = high.filter(|high| low < *high);
+                let rows = state.keys().filter(|row| {
+                    row.as_str() >= low && high.is_none_or(|high| row.as_str() < high)
+                });
+                let rows = rows.rev().cloned().collect();
+                let filter = [None, Some(All { is_known: false }), Some(All { is_known: true })];
+                let filter = filter.into_iter().nth(rng.index(3)).flatten();
+                open.push((db.engine.scan(&span(low, high), at).unwrap(), filter, rows));
+            }
+        }
+        go_on(&mut rng, &mut open, seed);
+    }
+    db.passed()
+}
+
+/// One of the open scans goes on, and shows what it should.
+fn go_on(rng: &mut Rng, open: &mut Vec<(Scan, Option<All>, Vec<String>)>, seed: u64) {
+    if open.is_empty() {
+        return;
+    }
+    let at = rng.index(open.len());
+    let steps = if rng.chance(1, 4) { 99 } else { rng.below(6) };
+    let (scan, filter, rows) = &mut open[at];
+    let ends = (0..steps).any(|_| {
+        let expected = rows.pop();
+        let found = match filter {
+            Some(filter) => next_of(scan, filter),
+            None => next(scan),
+        };
+        assert_eq!(found, expected, "seed {seed}");
+        expected.is_none()
+    });
+    if ends || rng.chance(1, 2) {
+        open.swap_remove(at);
+    }
+}
+
+/// Readers and writers at once: a row that was put and acknowledged before a scan began is not passed over.
+#[test]
+fn threads_find_what_they_put_at_the_head() {
+    let db = Fixture::new(1);
+    db.put(&["z"]);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let db = &db;
+            scope.spawn(move || {
+                for round in 0..300 {
+                    let name = format!("{}{thread}", (b'a' + (round % 7) as u8) as char);
+                    db.put(&[&name]);
+                    let mut scan = db.scan();
+                    let found = std::iter::from_fn(|| next(&mut scan)).any(|row| row == name);
+                    assert!(found, "{name} was put");
+                    db.delete(&[&name]);
+                    let mut scan = db.scan();
+                    let found = std::iter::from_fn(|| next(&mut scan)).any(|row| row == name);
+                    assert!(!found, "{name} was deleted");
+                }
+            });
+        }
+    });
+    assert_eq!(db.head(), "z");
+}
