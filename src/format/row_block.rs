@@ -10,7 +10,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use crate::codec::{Cursor, DecodeError, put_varint, varint_len};
+use crate::codec::{Cursor, DecodeError, put_varint, shared_len, varint_len};
 use crate::format::Kind;
 use crate::model::Seq;
 
@@ -484,13 +484,6 @@ impl RowBlockBuilder {
 #[inline]
 fn width(value: u64) -> usize {
     (64 - value.leading_zeros()).div_ceil(8) as usize
-}
-
-/// How many bytes two keys begin with in common.
-pub(crate) fn shared_len(a: &[u8], b: &[u8]) -> usize {
-    let words = a.chunks_exact(8).zip(b.chunks_exact(8)).take_while(|(a, b)| a == b).count();
-    let rest = a.iter().skip(words * 8).zip(b.iter().skip(words * 8));
-    words * 8 + rest.take_while(|(a, b)| a == b).count()
 }
 
 #[cfg(test)]

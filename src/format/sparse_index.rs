@@ -13,10 +13,9 @@
 
 use std::ops::Range;
 
-use crate::codec::{Cursor, DecodeError};
+use crate::codec::{Cursor, DecodeError, shared_len};
 use crate::format::block::HEADER_BYTES;
 use crate::format::hash_index::LocationSplit;
-use crate::format::row_block::shared_len;
 
 /// How many separators a page holds: with keys of 30 bytes it is about 4 KiB.
 pub(crate) const FANOUT: usize = 128;

@@ -18,6 +18,7 @@ use std::cmp::Ordering::{Equal, Greater, Less};
 use std::sync::Arc;
 
 use super::arena::{Arena, Handle, Link, Node};
+use crate::codec::shared_len;
 use crate::model::Seq;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
@@ -447,9 +448,4 @@ pub(super) fn head(key: &[u8], skip: usize) -> u64 {
     let mut bytes = [0; 8];
     bytes[..rest.len()].copy_from_slice(rest);
     u64::from_be_bytes(bytes)
-}
-
-/// Length of what `a` and `b` have in common.
-fn shared_len(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

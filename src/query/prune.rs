@@ -6,7 +6,7 @@
 //!
 //! Not here: whether a block may be passed over (a newer version elsewhere may matter, `lsm`), how zones are made (`sst`).
 
-use crate::format::row_block::shared_len;
+use crate::codec::shared_len;
 use crate::format::zones::{
     Column, ZoneSet, bytes_key, double_key, head, int_key, is_cut_text, is_exact, presence,
 };

@@ -14,8 +14,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::codec::{same_short, shared_len};
 use crate::format::Kind;
-use crate::format::row_block::shared_len;
 use crate::format::zones::{
     COLUMNS_MAX, HEAD_BYTES, NAME_BYTES_MAX, NO_VALUES, PREFIX_BYTES_MAX, ZONE_BLOCKS, ZoneColumn,
     ZoneMeta, ZoneValues, double_key, encode, flag, head, is_cut_text, order_key, presence,
@@ -334,6 +334,8 @@ impl Bounds {
         if self.rows == 1 {
             replace(&mut self.min_text, bytes);
             replace(&mut self.max_text, bytes);
+        } else if same_short(bytes, &self.min_text) {
+            // One of few texts, or the only one.
         } else if is_less(edm, bytes, &self.min_text) {
             replace(&mut self.min_text, bytes);
         } else if is_less(edm, &self.max_text, bytes) {
