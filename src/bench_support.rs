@@ -10,7 +10,7 @@ use crate::format::names::{FileId, FileNumber};
 use crate::format::record::{
     Position, RECORD_HEADER_BYTES, RecordKind, begin, decode_header, end, seal,
 };
-use crate::format::row::{decode_row, frame_row};
+use crate::format::row::{decode_row, encode_row};
 use crate::format::wal::{Group, WalEntry, put_group};
 use crate::fs::{Fs, MemFs};
 use crate::memtable;
@@ -155,7 +155,7 @@ impl LogRecord {
 
     /// A commit of `rows` rows of `row_bytes` bytes in one partition; it is encoded once.
     pub fn new(rows: usize, row_bytes: usize) -> Self {
-        let framed = frame_row(bench_row(row_bytes), Some(0));
+        let framed = framed(&bench_row(row_bytes), Some(0));
         let rows = (0..rows).map(|i| (format!("{i:012}").into_bytes(), framed.clone())).collect();
         let mut record = Self { rows, buffer: Vec::new() };
         record.encode();
@@ -166,8 +166,10 @@ impl LogRecord {
     pub fn encode(&mut self) -> usize {
         self.buffer.clear();
         let start = begin(&mut self.buffer, RecordKind::Group, Seq(132_000_000_000_000_000));
-        let entries =
-            self.rows.iter().map(|(key_suffix, row)| WalEntry { kind: Kind::Put, key_suffix, row });
+        let entries = self.rows.iter().map(|(key_suffix, row)| {
+            let (head, row) = row.split_at(1);
+            WalEntry { kind: Kind::Put, key_suffix, head, row }
+        });
         put_group(&mut self.buffer, std::iter::empty(), b"\0\0\0\x01device-1\0", entries, &[]);
         end(&mut self.buffer, start).expect("short enough");
         seal(&mut self.buffer, Self::PLACE, Self::ID, Self::PLACE);
@@ -201,7 +203,7 @@ impl RowPath {
         let row = entity.to_row(&shapes).expect("a valid entity");
         let patch = patch.to_row(&shapes).expect("a valid entity");
         let shape = Arc::clone(&row.shape);
-        let bytes = frame_row(row, Some(0));
+        let bytes = framed(&row, Some(0));
         Self { shapes, shape, entity, patch, bytes }
     }
 
@@ -209,7 +211,7 @@ impl RowPath {
     pub fn encode(&self) -> usize {
         let row = self.entity.to_row(&self.shapes).expect("a valid entity");
         let number = self.shapes.number(&row.shape).map(|id| id.0);
-        frame_row(row, number).len()
+        framed(&row, number).len()
     }
 
     /// The number of a shape that is there already.
@@ -244,4 +246,10 @@ fn bench_row(bytes: usize) -> Row {
     let mut body = Vec::new();
     shape.encode_body([ValueRef::Int64(7), ValueRef::String(&text)].into_iter(), &mut body);
     Row { shape: Arc::new(shape), body }
+}
+
+fn framed(row: &Row, number: Option<u32>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(row.body.len() + 8);
+    encode_row(&mut bytes, number, &row.as_ref());
+    bytes
 }

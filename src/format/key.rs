@@ -44,6 +44,12 @@ pub(crate) fn user_key(table: TableId, pk: &str, rk: &str) -> Vec<u8> {
     key
 }
 
+/// Appends a RowKey to a key that ends with the separator. Requires: it holds no U+0000.
+#[inline]
+pub(crate) fn put_row_key(out: &mut Vec<u8>, rk: &str) {
+    put_text(out, rk);
+}
+
 /// What `with` makes of the key that an entity with these texts would have; `None` if none can, for one of them holds
 /// U+0000. A key of common length needs no allocation.
 #[inline]
@@ -238,6 +244,7 @@ fn put_text_before_nul(out: &mut Vec<u8>, text: &str) -> bool {
     prefix.len() == text.len()
 }
 
+#[inline]
 fn put_text(out: &mut Vec<u8>, text: &str) {
     let start = out.len();
     out.extend_from_slice(text.as_bytes());

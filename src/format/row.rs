@@ -10,9 +10,11 @@ use std::sync::Arc;
 
 use super::shape::{encode_shape, read_shape};
 use crate::codec::{Cursor, DecodeError, put_varint};
-use crate::model::{Row, RowRef, Shape, ShapeRef};
+use crate::model::{RowRef, Shape, ShapeRef};
 
 const STRUCTURE: &str = "row";
+/// The most that a number of 32 bits, plus one, takes as a varint.
+const HEAD_BYTES_MAX: usize = 5;
 
 /// Appends `row`, whose shape has this number here; without one the row describes itself.
 #[inline]
@@ -27,21 +29,34 @@ pub(crate) fn encode_row(out: &mut Vec<u8>, number: Option<u32>, row: &RowRef<'_
     out.extend_from_slice(row.body);
 }
 
-/// The same bytes, in the allocation that `row` brings.
-#[inline]
-pub(crate) fn frame_row(row: Row, number: Option<u32>) -> Vec<u8> {
-    let Some(number) = number else {
-        let mut out = Vec::new();
-        encode_row(&mut out, None, &row.as_ref());
-        return out;
-    };
-    let mut bytes = row.body;
-    let body_len = bytes.len();
-    put_varint(&mut bytes, u64::from(number) + 1);
-    // The number was written behind the body; it belongs in front of it.
-    let header_len = bytes.len() - body_len;
-    bytes.rotate_right(header_len);
-    bytes
+/// What stands in front of the body of a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RowHead {
+    bytes: [u8; HEAD_BYTES_MAX],
+    len: u8,
+}
+
+impl RowHead {
+    /// That of a row whose shape has this number.
+    #[inline]
+    pub(crate) fn new(number: u32) -> Self {
+        let (mut head, mut rest) = (Self::default(), u64::from(number) + 1);
+        for byte in &mut head.bytes {
+            let more = rest >= 0x80;
+            *byte = (rest & 0x7f) as u8 | if more { 0x80 } else { 0 };
+            head.len += 1;
+            rest >>= 7;
+            if !more {
+                break;
+            }
+        }
+        head
+    }
+
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
 }
 
 /// The row that is all of `bytes`; `lookup` knows the shapes by number.

@@ -95,6 +95,8 @@ pub(crate) struct WalEntry<'a> {
     pub(crate) kind: Kind,
     /// The user key after the group's prefix.
     pub(crate) key_suffix: &'a [u8],
+    /// What stands in front of `row`, if it has another place; empty in what was decoded.
+    pub(crate) head: &'a [u8],
     /// As `row` frames it; empty for a tombstone.
     pub(crate) row: &'a [u8],
 }
@@ -211,7 +213,9 @@ pub(crate) fn put_group<'a>(
         out.push(entry.kind as u8);
         put_bytes(out, entry.key_suffix);
         if entry.kind == Kind::Put {
-            put_bytes(out, entry.row);
+            put_varint(out, (entry.head.len() + entry.row.len()) as u64);
+            out.extend_from_slice(entry.head);
+            out.extend_from_slice(entry.row);
         }
     }
     for change in changes {
@@ -352,7 +356,7 @@ fn entry<'a>(cursor: &mut Cursor<'a>) -> Result<WalEntry<'a>, DecodeError> {
     let kind = Kind::from_code(code).ok_or_else(|| cursor.error(format!("entry kind {code}")))?;
     let key_suffix = cursor.bytes()?;
     let row = if kind == Kind::Put { cursor.bytes()? } else { &[] };
-    Ok(WalEntry { kind, key_suffix, row })
+    Ok(WalEntry { kind, key_suffix, head: &[], row })
 }
 
 fn put_span(out: &mut Vec<u8>, low: &[u8], high: Option<&[u8]>) {

@@ -317,8 +317,8 @@ fn wal() -> Vec<Vec<u8>> {
     let encoded_shape = made(|out| encode_shape(out, &shape()));
     let shapes = [ShapeDefinition { number: 0, shape: &encoded_shape }];
     let entries = [
-        WalEntry { kind: Kind::Put, key_suffix: b"a", row: b"\x01row" },
-        WalEntry { kind: Kind::Delete, key_suffix: b"b", row: b"" },
+        WalEntry { kind: Kind::Put, key_suffix: b"a", head: b"", row: b"\x01row" },
+        WalEntry { kind: Kind::Delete, key_suffix: b"b", head: b"", row: b"" },
     ];
     let fence = Change::Fence { low: b"a", high: Some(b"b") };
     let expiry = Change::Expiry { below: Seq(1), low: b"a", high: None };

@@ -176,7 +176,7 @@ impl Engine {
 
     /// Slows a writer down by what it touches: ranges that have more files or bytes waiting than reads should look at,
     /// and memory that is nearly used up.
-    pub(super) fn delay(&self, batch: &Batch) {
+    pub(super) fn delay(&self, batch: &Batch<'_>) {
         if self.env.options.background == Background::Manual || batch.ops.is_empty() {
             return;
         }
@@ -263,7 +263,7 @@ impl Engine {
 }
 
 /// The delay for the range that is furthest behind of those that `batch` touches.
-fn range_pressure(view: &View, batch: &Batch, memtable_bytes: u64) -> Duration {
+fn range_pressure(view: &View, batch: &Batch<'_>, memtable_bytes: u64) -> Duration {
     let mut delay = Duration::ZERO;
     let mut last: Option<&Arc<Range<Arc<FileEntry>>>> = None;
     for op in &batch.ops {

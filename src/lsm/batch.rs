@@ -2,6 +2,7 @@
 //!
 //! Not here: entities and their limits (`table`), the log's encoding (`format::wal`).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -10,20 +11,20 @@ use crate::error::{Code, Error, Result};
 use crate::format::Kind;
 use crate::format::edit::Fence;
 use crate::format::names::TableId;
-use crate::format::row;
+use crate::format::row::{self, RowHead};
 use crate::format::span::Span;
 use crate::format::wal::Change;
-use crate::model::{Row, RowRef, Seq, ShapeId, Shapes, merge_rows};
+use crate::model::{Body, NewRow, Row, RowRef, Seq, ShapeId, ShapeRef, Shapes, merge_rows};
 use crate::planted::planted;
 use crate::sync::{AtomicU64, Ordering};
 
 use super::gates::SpanGate;
 
 /// A list of mutations that happen together or not at all.
-pub(crate) struct Batch {
+pub(crate) struct Batch<'a> {
     /// The table written to; a drop closes it under the commit lock.
     pub(crate) gate: Arc<Gate>,
-    pub(crate) ops: Ops,
+    pub(crate) ops: Ops<'a>,
     /// How many first bytes all keys share: they are logged once.
     pub(crate) prefix_len: usize,
     /// Errors name the failing operation.
@@ -37,15 +38,15 @@ pub(crate) struct Batch {
 }
 
 /// Most commits have one.
-pub(crate) type Ops = SmallVec<[Op; 1]>;
+pub(crate) type Ops<'a> = SmallVec<[Op<'a>; 1]>;
 
 /// One mutation. Requires: no other of the batch has the same key.
-pub(crate) struct Op {
+pub(crate) struct Op<'a> {
     /// The user key.
-    pub(crate) key: Vec<u8>,
+    pub(crate) key: Cow<'a, [u8]>,
     pub(crate) hash: u64,
     pub(crate) condition: Condition,
-    pub(crate) action: Action,
+    pub(crate) action: Action<'a>,
 }
 
 /// What must hold of the current entry.
@@ -58,19 +59,20 @@ pub(crate) enum Condition {
     Is(Seq),
 }
 
-pub(crate) enum Action {
-    Put(PackedRow),
+pub(crate) enum Action<'a> {
+    Put(PackedRow<'a>),
     /// Sets the named properties and keeps the others; a put where there is no row.
     Merge(Row),
     Delete,
 }
 
-/// A row framed as memtable and log hold it.
+/// A row as memtable and log frame it, in two parts: the body stays where it is until it is copied there.
 #[derive(Clone, Debug)]
-pub(crate) struct PackedRow {
+pub(crate) struct PackedRow<'a> {
     /// The shape that the log must define; `None` for a self-describing row.
     pub(crate) shape: Option<ShapeId>,
-    pub(crate) bytes: Vec<u8>,
+    head: RowHead,
+    body: Body<'a>,
 }
 
 /// A table as writers see it.
@@ -172,23 +174,40 @@ impl Gate {
     }
 }
 
-impl PackedRow {
-    /// Frames `row`, whose shape becomes known to `shapes` if there is room.
-    pub(crate) fn new(row: &RowRef<'_>, shapes: &Shapes) -> Self {
-        let shape = shapes.number(row.shape.arc());
-        let mut bytes = Vec::with_capacity(row.body.len() + 5);
-        row::encode_row(&mut bytes, shape.map(|id| id.0), row);
-        Self { shape, bytes }
+impl<'a> PackedRow<'a> {
+    /// The row, framed.
+    #[inline]
+    pub(crate) fn new(row: NewRow<'a>) -> Self {
+        let NewRow { number, shape, body } = row;
+        match number {
+            Some(id) => Self { shape: number, head: RowHead::new(id.0), body },
+            None => {
+                let mut bytes = Vec::new();
+                row::encode_row(&mut bytes, None, &RowRef { shape, body: body.as_slice() });
+                Self { shape: None, head: RowHead::default(), body: Body::Owned(bytes) }
+            }
+        }
     }
 
-    /// The same of a row that nobody else needs.
+    /// The same of any row, whose shape becomes known to `shapes` if there is room.
     pub(crate) fn of(row: Row, shapes: &Shapes) -> Self {
-        let shape = shapes.number(&row.shape);
-        Self { shape, bytes: row::frame_row(row, shape.map(|id| id.0)) }
+        let number = shapes.number(&row.shape);
+        Self::new(NewRow { number, shape: ShapeRef::Own(row.shape), body: Body::Owned(row.body) })
+    }
+
+    /// What stands in front of the body, and the body.
+    #[inline]
+    pub(crate) fn parts(&self) -> [&[u8]; 2] {
+        [self.head.as_slice(), self.body.as_slice()]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        let [head, body] = self.parts();
+        head.len() + body.len()
     }
 }
 
-impl Op {
+impl Op<'_> {
     /// Whether the newest entry matters.
     pub(crate) fn needs_current(&self) -> bool {
         self.condition != Condition::Any || matches!(self.action, Action::Merge(_))
@@ -221,10 +240,10 @@ impl Op {
         current: Option<&Current<'_>>,
         shapes: &Shapes,
         check: impl FnOnce(&RowRef<'_>) -> Result<()>,
-    ) -> Result<PackedRow> {
+    ) -> Result<PackedRow<'static>> {
         let old = current.filter(|c| c.kind == Kind::Put).and_then(|c| c.row.as_ref());
         let Some(old) = old else {
-            return Ok(PackedRow::new(&patch.as_ref(), shapes));
+            return Ok(PackedRow::of(patch.clone(), shapes));
         };
         let merged = merge_rows(old, &patch.as_ref())
             .map_err(|error| Error::decode("merge".as_ref(), 0, error))?;

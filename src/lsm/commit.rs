@@ -34,6 +34,7 @@ use crate::format::Kind;
 use crate::format::record::{self, Position, RECORD_HEADER_BYTES, RecordKind};
 use crate::format::wal::{self, Predecessor, ShapeDefinition, WalEntry};
 use crate::log::LogFile;
+use crate::memtable::NewEntry;
 use crate::model::{RowRef, Seq, ShapeId};
 use crate::options::{Durability, LOG_BUFFER_BYTES, Options};
 use crate::planted::planted;
@@ -163,20 +164,20 @@ impl Engine {
     ///
     /// # Errors
     /// The service's code for an unmet condition; `StorageFull` (nothing was written), `Poisoned`, `Io`.
-    pub(crate) fn commit(&self, batch: &Batch, durability: Durability) -> Result<Seq> {
+    pub(crate) fn commit(&self, batch: &Batch<'_>, durability: Durability) -> Result<Seq> {
         let seq = self.submit(batch, durability)?;
         self.rounds.wait(seq)?;
         Ok(seq)
     }
 
-    fn submit(&self, batch: &Batch, durability: Durability) -> Result<Seq> {
+    fn submit(&self, batch: &Batch<'_>, durability: Durability) -> Result<Seq> {
         self.submit_around(batch, durability, || {})
     }
 
     /// Calls `between` between the look-up and the decision, for tests.
     fn submit_around(
         &self,
-        batch: &Batch,
+        batch: &Batch<'_>,
         durability: Durability,
         between: impl Fn(),
     ) -> Result<Seq> {
@@ -240,7 +241,7 @@ impl Engine {
     fn try_submit(
         &self,
         state: &mut MutexGuard<'_, State<LogQueue>>,
-        batch: &Batch,
+        batch: &Batch<'_>,
         looked: &Looked,
         durability: Durability,
     ) -> Result<Seq, Again> {
@@ -302,22 +303,18 @@ impl Engine {
     }
 
     /// Puts what was decided into the memtable, not yet visible. Requires the commit lock.
-    fn insert(&self, view: &View, batch: &Batch, rows: &[Option<Decided<'_>>], seq: Seq) {
+    fn insert(&self, view: &View, batch: &Batch<'_>, rows: &[Option<Decided<'_>>], seq: Seq) {
         let puts = batch.ops.iter().zip(rows).filter(|(_, row)| row.is_some());
         self.env.gaps.settle(view, puts.map(|(op, _)| &*op.key));
-        let memtable = &view.active().memtable;
-        for (op, row) in batch.ops.iter().zip(rows) {
-            let kind = if row.is_some() { Kind::Put } else { Kind::Delete };
-            let bytes = row.as_ref().map_or(&[][..], |row| &row.get().bytes);
-            memtable.insert(op.hash, &op.key, seq, kind, bytes);
-        }
+        let entries = batch.ops.iter().zip(rows).map(|(op, row)| new_entry(op, row));
+        view.active().memtable.insert_all(seq, entries);
     }
 
     /// Evaluates conditions and merges on the newest entries. `None` stands for a tombstone.
     fn decide<'b>(
         &self,
         view: &View,
-        batch: &'b Batch,
+        batch: &'b Batch<'_>,
         looked: &Looked,
     ) -> Result<SmallVec<[Option<Decided<'b>>; 1]>, Again> {
         let mut rows = SmallVec::with_capacity(batch.ops.len());
@@ -352,8 +349,8 @@ impl Engine {
 
     fn decide_one<'b>(
         &self,
-        batch: &Batch,
-        op: &'b Op,
+        batch: &Batch<'_>,
+        op: &'b Op<'_>,
         current: Option<&Current<'_>>,
     ) -> Result<Option<Decided<'b>>> {
         op.check(current).map_err(Error::refused)?;
@@ -377,7 +374,7 @@ impl Handle {
     /// Commits `batch` without waiting.
     pub(crate) fn commit_async(
         self: &Arc<Self>,
-        batch: &Batch,
+        batch: &Batch<'_>,
         durability: Durability,
     ) -> Result<CommitTicket> {
         Ok(CommitTicket::new(Arc::clone(self), self.submit(batch, durability)?))
@@ -386,12 +383,22 @@ impl Handle {
 
 /// A row to be written: the caller's, or one that a merge made.
 enum Decided<'b> {
-    Given(&'b PackedRow),
-    Made(PackedRow),
+    Given(&'b PackedRow<'b>),
+    Made(PackedRow<'static>),
+}
+
+/// What `op` writes: its row, or a tombstone.
+#[inline]
+fn new_entry<'r>(op: &'r Op<'_>, row: &'r Option<Decided<'_>>) -> NewEntry<'r> {
+    let (kind, row) = match row {
+        Some(row) => (Kind::Put, row.get().parts()),
+        None => (Kind::Delete, [&[][..]; 2]),
+    };
+    NewEntry { hash: op.hash, key: &op.key, kind, row }
 }
 
 impl Decided<'_> {
-    fn get(&self) -> &PackedRow {
+    fn get(&self) -> &PackedRow<'_> {
         match self {
             Decided::Given(row) => row,
             Decided::Made(row) => row,
@@ -485,7 +492,7 @@ impl LogQueue {
     fn append(
         &mut self,
         engine: &Engine,
-        batch: &Batch,
+        batch: &Batch<'_>,
         rows: &[Option<Decided<'_>>],
         seq: Seq,
     ) -> Result<u64> {
@@ -494,7 +501,7 @@ impl LogQueue {
         let defined: Vec<_> =
             new_shapes.iter().filter_map(|id| engine.encoded_shape(*id)).collect();
         let payload: usize = batch.ops.iter().map(|op| op.key.len() + 12).sum::<usize>()
-            + rows.iter().flatten().map(|row| row.get().bytes.len()).sum::<usize>()
+            + rows.iter().flatten().map(|row| row.get().len()).sum::<usize>()
             + defined.iter().map(|(_, shape)| shape.len() + 12).sum::<usize>();
         let changes: usize = batch.changes.iter().map(TableChange::bytes_max).sum();
         self.reserve((payload + 64 + changes) as u64)?;
@@ -507,10 +514,9 @@ impl LogQueue {
                 Some(op) => (&op.key[..batch.prefix_len], batch.prefix_len),
                 None => (&[][..], 0),
             };
-            let entries = batch.ops.iter().zip(rows).map(|(op, row)| WalEntry {
-                kind: if row.is_some() { Kind::Put } else { Kind::Delete },
-                key_suffix: &op.key[len..],
-                row: row.as_ref().map_or(&[], |row| &row.get().bytes),
+            let entries = batch.ops.iter().zip(rows).map(|(op, row)| {
+                let NewEntry { key, kind, row: [head, row], .. } = new_entry(op, row);
+                WalEntry { kind, key_suffix: &key[len..], head, row }
             });
             wal::put_group(out, shapes, prefix, entries, &changes);
         })?;
@@ -700,7 +706,7 @@ mod tests {
         let (gate, key) = (Arc::new(Gate::new(TableId(7))), user_key(TableId(7), "p", "r"));
         let delete_if = |condition| Batch {
             ops: smallvec![Op {
-                key: key.clone(),
+                key: key.clone().into(),
                 hash: engine.env.hash(&key),
                 condition,
                 action: Action::Delete,
@@ -710,7 +716,7 @@ mod tests {
         };
         let row = crate::model::Entity::new("p", "r").to_row(&engine.env.shapes).unwrap();
         let mut put = delete_if(Condition::Any);
-        put.ops[0].action = Action::Put(PackedRow::new(&row.as_ref(), &engine.env.shapes));
+        put.ops[0].action = Action::Put(PackedRow::of(row, &engine.env.shapes));
         engine.commit(&put, Durability::Sync).unwrap();
         engine.flush_all().unwrap();
         let fenced = TableChange::Fenced(Span::new(&key, None));

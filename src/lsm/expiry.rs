@@ -195,9 +195,9 @@ fn may_hold(view: &View, table: TableId, below: Seq) -> bool {
     in_memory || files.any(|(_, file)| is_old(file.file.meta.seq_min, file.file.meta.seq_max))
 }
 
-impl Batch {
+impl Batch<'_> {
     /// A batch that writes no entity.
-    pub(crate) fn of_change(gate: &Arc<Gate>, change: TableChange) -> Batch {
+    pub(crate) fn of_change(gate: &Arc<Gate>, change: TableChange) -> Self {
         Batch {
             gate: Arc::clone(gate),
             ops: Ops::new(),

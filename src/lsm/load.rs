@@ -250,7 +250,7 @@ impl Env {
 impl Engine {
     /// Counts the writes of a batch.
     #[inline]
-    pub(super) fn note_writes(&self, batch: &Batch) {
+    pub(super) fn note_writes(&self, batch: &Batch<'_>) {
         let ops = batch.ops.len() as u32;
         if ops > 0
             && let Some(due) = self.env.loads.take(ops)

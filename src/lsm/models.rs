@@ -76,9 +76,9 @@ impl Model {
             check_merged: |_, _| Ok(()),
             ops: Ops::from_buf([Op {
                 hash: self.engine.env.hash(&key),
-                key,
+                key: key.into(),
                 condition: Condition::Any,
-                action: Action::Put(PackedRow::new(&row.as_ref(), &self.engine.env.shapes)),
+                action: Action::Put(PackedRow::of(row, &self.engine.env.shapes)),
             }]),
         };
         self.engine.commit(&batch, Durability::Sync)
@@ -90,7 +90,7 @@ impl Model {
             (self.engine.env.hash(&key), Condition::Any, Action::Delete);
         let batch = Batch {
             changes: Vec::new(),
-            ops: std::iter::once(Op { key, hash, condition, action }).collect(),
+            ops: std::iter::once(Op { key: key.into(), hash, condition, action }).collect(),
             ..Batch::of_change(&Arc::new(Gate::new(TABLE)), TableChange::Created(TABLE))
         };
         self.engine.commit(&batch, Durability::Sync).unwrap();

@@ -136,7 +136,7 @@ impl Engine {
     /// # Errors
     /// `ServerBusy` if the targets do not allow so many writes now.
     #[inline]
-    pub(super) fn throttle_write(&self, batch: &Batch) -> Result<()> {
+    pub(super) fn throttle_write(&self, batch: &Batch<'_>) -> Result<()> {
         match batch.ops.first() {
             Some(op) if self.throttle.is_some() => {
                 self.throttle_keys(std::iter::repeat_n(&*op.key, batch.ops.len()))

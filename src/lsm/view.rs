@@ -224,7 +224,7 @@ impl Looked {
 
 impl Engine {
     /// Looks up the keys of `batch` whose newest entry matters, outside the commit lock.
-    pub(crate) fn look_up(&self, batch: &Batch) -> Result<Looked> {
+    pub(crate) fn look_up(&self, batch: &Batch<'_>) -> Result<Looked> {
         let view = self.view.load();
         let memtable = view.active().memtable.id();
         let mut found = Vec::new();

@@ -55,7 +55,8 @@ pub(super) struct Draft<'n, 'b> {
     pub(super) key: &'b [u8],
     pub(super) seq: Seq,
     pub(super) kind: Kind,
-    pub(super) row: &'b [u8],
+    /// In parts, one after the other.
+    pub(super) row: [&'b [u8]; 2],
     /// The node made before this one.
     pub(super) prev: Option<Node<'n>>,
     /// The newest node of the same key.
@@ -164,16 +165,9 @@ impl Arena {
     /// Says that the node will be looked at soon; costs nothing if that is wrong.
     #[inline]
     pub(super) fn prefetch(&self, handle: Handle) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: a prefetch is a hint, which neither reads nor faults, whatever the address.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let start = handle.0.as_ptr().cast::<i8>().cast_const();
-            _mm_prefetch::<_MM_HINT_T0>(start);
-            _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(64));
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = handle;
+        let start = handle.0.as_ptr().cast::<u8>().cast_const();
+        prefetch(start);
+        prefetch(start.wrapping_add(64));
     }
 }
 
@@ -185,33 +179,36 @@ impl<'a> ArenaWriter<'a> {
     /// Makes a node; nobody sees it until a link to it is stored.
     pub(super) fn push(&mut self, draft: &Draft<'a, '_>) -> Node<'a> {
         let Draft { key, seq, kind, row, prev, older } = *draft;
+        let row_len = row[0].len() + row[1].len();
         assert!(
-            key.len() <= u32::MAX as usize >> KEY_LEN_SHIFT && row.len() <= u32::MAX as usize >> 1
+            key.len() <= u32::MAX as usize >> KEY_LEN_SHIFT && row_len <= u32::MAX as usize >> 1
         );
         let history = older.map(History::after);
         let history_len = if history.is_some() { size_of::<History>() } else { 0 };
         let payload_at = size_of::<Header>() + history_len;
-        let start = self.reserve((payload_at + key.len() + row.len()).next_multiple_of(ALIGN));
+        let start = self.reserve((payload_at + key.len() + row_len).next_multiple_of(ALIGN));
         let header = Header {
             seq,
             prev: prev.map(Node::handle),
             key: (key.len() as u32) << KEY_LEN_SHIFT
                 | if kind == Kind::Delete { IS_DELETE } else { 0 }
                 | if history.is_some() { HAS_HISTORY } else { 0 },
-            row_len: row.len() as u32,
+            row_len: row_len as u32,
             #[cfg(loom)]
             watch: loom::cell::UnsafeCell::new(()),
         };
-        // SAFETY: `reserve` gave this call alone at least `payload_at + key.len() + row.len()` bytes, aligned
+        // SAFETY: `reserve` gave this call alone at least `payload_at + key.len() + row_len` bytes, aligned
         // to ALIGN, which suffices for Header and (the constants above) for History behind it.
         unsafe {
             start.cast::<Header>().write(header);
             if let Some(history) = history {
                 start.add(size_of::<Header>()).cast::<History>().write(history);
             }
-            let payload = start.add(payload_at);
-            payload.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
-            payload.add(key.len()).copy_from_nonoverlapping(NonNull::from(row).cast(), row.len());
+            let mut payload = start.add(payload_at);
+            for part in [key, row[0], row[1]] {
+                payload.copy_from_nonoverlapping(NonNull::from(part).cast(), part.len());
+                payload = payload.add(part.len());
+            }
         }
         let node = Node { header: start.cast(), arena: PhantomData };
         #[cfg(loom)]
@@ -385,6 +382,12 @@ impl Link {
 }
 
 impl Line {
+    /// Says that the line will be looked at soon.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        prefetch(std::ptr::from_ref(self).cast());
+    }
+
     /// `len` empty lines. The system's zeroed pages are taken as they are: a large table costs nothing until it
     /// is used, so that doubling one does not hold up the commit that happens to need it.
     #[cfg(not(loom))]
@@ -428,6 +431,19 @@ impl Drop for Chunk {
         // SAFETY: allocated by `new` with this layout, and owned by this chunk alone. Headers need no drop.
         unsafe { std::alloc::dealloc(self.start.as_ptr(), self.layout) }
     }
+}
+
+/// Asks for the 64 bytes at `address`, which may be any.
+#[inline]
+fn prefetch(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch is a hint, which neither reads nor faults, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
 }
 
 fn capacity_overflow() -> ! {

@@ -57,6 +57,19 @@ pub(crate) struct Entry<'a> {
     pub(crate) row: &'a [u8],
 }
 
+/// What a commit adds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewEntry<'e> {
+    /// That of `key` under the database's seed.
+    pub(crate) hash: u64,
+    pub(crate) key: &'e [u8],
+    pub(crate) kind: Kind,
+    /// Its parts, one after the other; empty for a delete.
+    pub(crate) row: [&'e [u8]; 2],
+}
+
+/// How many entries ahead the lines of the table are asked for: a miss takes as long as a few inserts.
+const AHEAD: usize = 4;
 /// The table of an empty memtable takes at most this share of it, whatever is expected.
 const TABLE_SHARE: usize = 8;
 
@@ -80,31 +93,50 @@ impl Memtable {
         }
     }
 
-    /// Adds an entry. `hash` is that of `key` under the database's seed.
-    ///
-    /// Requires that `seq` is not below any inserted before, and above all of `key`'s.
+    /// Adds an entry, as [`insert_all`](Self::insert_all) does.
     pub(crate) fn insert(&self, hash: u64, key: &[u8], seq: Seq, kind: Kind, row: &[u8]) {
-        let hash = short(hash);
+        self.insert_all(seq, std::iter::once(NewEntry { hash, key, kind, row: [row, &[]] }));
+    }
+
+    /// Adds the entries of a commit, no two of one key.
+    ///
+    /// Requires that `seq` is not below any inserted before, and above all of these keys'.
+    pub(crate) fn insert_all<'e>(
+        &self,
+        seq: Seq,
+        entries: impl Iterator<Item = NewEntry<'e>> + Clone,
+    ) {
         let mut writer = self.arena.lock();
-        let older = self.table.find(&self.arena, hash, key);
-        debug_assert!(
-            older.is_none_or(|older| older.seq() < seq),
-            "two entries of one key and Seq"
-        );
         debug_assert!(seq.ticks() >= self.seq_max.load(Ordering::Relaxed), "Seq went down");
-        let prev = self.newest.load(&self.arena);
-        let node = writer.push(&Draft { key, seq, kind, row, prev, older });
-        self.table.put(&writer, hash, node, older);
-        self.newest.store(node);
-        if prev.is_none() {
+        let mut prev = self.newest.load(&self.arena);
+        let is_first = prev.is_none();
+        let (mut len, mut payload_bytes) = (0, 0);
+        // Keys lie anywhere in the table: their lines are on their way while others are filled.
+        let mut ahead = entries.clone();
+        ahead.by_ref().take(AHEAD).for_each(|entry| self.table.prefetch(short(entry.hash)));
+        for NewEntry { hash, key, kind, row } in entries {
+            if let Some(next) = ahead.next() {
+                self.table.prefetch(short(next.hash));
+            }
+            let node = self.table.put(&mut writer, short(hash), key, |writer, older| {
+                let follows = older.is_none_or(|older| older.seq() < seq);
+                debug_assert!(follows, "two entries of one key and Seq");
+                writer.push(&Draft { key, seq, kind, row, prev, older })
+            });
+            prev = Some(node);
+            len += 1;
+            payload_bytes += key.len() + row[0].len() + row[1].len();
+        }
+        let Some(newest) = prev else { return };
+        self.newest.store(newest);
+        if is_first {
             self.seq_min.store(seq.ticks(), Ordering::Relaxed);
         }
         self.seq_max.store(seq.ticks(), Ordering::Relaxed);
         // Under the lock a load and a store do, and cost less than an addition that is atomic.
-        let payload_bytes = self.payload_bytes() + key.len() + row.len();
-        self.payload_bytes.store(payload_bytes, Ordering::Relaxed);
+        self.payload_bytes.store(self.payload_bytes() + payload_bytes, Ordering::Relaxed);
         // Last and Release: who sees the count sees the Seqs.
-        self.len.store(self.len.load(Ordering::Relaxed) + 1, Ordering::Release);
+        self.len.store(self.len.load(Ordering::Relaxed) + len, Ordering::Release);
     }
 
     /// The newest entry of `key`, published or not.

@@ -42,9 +42,9 @@ pub(super) struct Table {
     bytes: AtomicUsize,
 }
 
-/// Where a key is, or where it would go.
-enum Spot<'t> {
-    Taken(&'t Line, usize),
+/// Where a key is, with its newest node, or where it would go.
+enum Spot<'t, 'a> {
+    Taken(&'t Line, usize, Node<'a>),
     Free(&'t Line, usize),
 }
 
@@ -89,32 +89,54 @@ impl Table {
         find(self.lines(state / 2 - 1), arena, hash, key)
     }
 
-    /// Makes `node` the newest of its key. Requires that `older` is what [`Table::find`] finds.
-    pub(super) fn put(
+    /// Says that a key with this hash will be looked up soon, or put.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u32) {
+        let lines = self.lines(self.state.load(Ordering::Relaxed) / 2);
+        lines[hash as usize & (lines.len() - 1)].prefetch();
+    }
+
+    /// Makes what `make` makes of the newest node of `key` the newest. Writers only.
+    #[inline]
+    pub(super) fn put<'a>(
         &self,
-        writer: &ArenaWriter<'_>,
+        writer: &mut ArenaWriter<'a>,
         hash: u32,
-        node: Node<'_>,
-        older: Option<Node<'_>>,
-    ) {
+        key: &[u8],
+        make: impl FnOnce(&mut ArenaWriter<'a>, Option<Node<'a>>) -> Node<'a>,
+    ) -> Node<'a> {
         let arena = writer.arena();
-        let keys = self.keys.load(Ordering::Relaxed) + usize::from(older.is_none());
-        self.keys.store(keys, Ordering::Relaxed);
         let mut state = self.state.load(Ordering::Relaxed);
-        if state.is_multiple_of(2) && keys > self.lines(state / 2).len() * LOAD_MAX {
+        let mut lines = self.lines(state / 2);
+        if state.is_multiple_of(2) && self.keys() >= lines.len() * LOAD_MAX {
             // The larger table, empty, answers together with the smaller one from here on.
             state += 3;
-            self.lines(state / 2);
+            lines = self.lines(state / 2);
             self.moved.store(0, Ordering::Relaxed);
             self.state.store(state, Ordering::Release);
         }
-        match spot(self.lines(state / 2), arena, hash, node) {
-            Spot::Taken(line, slot) => line.slots[slot].store(node),
-            Spot::Free(line, slot) => fill(line, slot, hash, node),
-        }
+        let node = match spot(lines, arena, hash, key) {
+            Spot::Taken(line, slot, older) => {
+                let node = make(writer, Some(older));
+                line.slots[slot].store(node);
+                node
+            }
+            Spot::Free(line, slot) => {
+                // Not moved yet, perhaps.
+                let moving = state % 2 == 1;
+                let before = if moving { Some(self.lines(state / 2 - 1)) } else { None };
+                let older = before.and_then(|lines| find(lines, arena, hash, key));
+                let node = make(writer, older);
+                fill(line, slot, hash, node);
+                let keys = self.keys() + usize::from(older.is_none());
+                self.keys.store(keys, Ordering::Relaxed);
+                node
+            }
+        };
         if state % 2 == 1 {
             self.move_lines(arena, state / 2);
         }
+        node
     }
 
     /// Moves lines of the table before `current`.
@@ -131,7 +153,7 @@ impl Table {
                     break;
                 };
                 // What is taken there is newer: the key was written since the move began.
-                if let Spot::Free(line, slot) = spot(new, arena, hash, node) {
+                if let Spot::Free(line, slot) = spot(new, arena, hash, node.key()) {
                     fill(line, slot, hash, node);
                 }
             }
@@ -159,7 +181,7 @@ fn find<'a>(lines: &[Line], arena: &'a Arena, hash: u32, key: &[u8]) -> Option<N
     for _ in 0..lines.len() {
         let line = &lines[at];
         let fill = line.fill.load(Ordering::Acquire);
-        if let Some((_, node)) = look(line, fill, arena, hash, || key) {
+        if let Some((_, node)) = look(line, fill, arena, hash, key) {
             return Some(node);
         }
         if fill & PASSED == 0 {
@@ -170,14 +192,15 @@ fn find<'a>(lines: &[Line], arena: &'a Arena, hash: u32, key: &[u8]) -> Option<N
     None
 }
 
-/// Where the key of `node`, with that hash, is or would go; full lines on the way are told that it passed.
-fn spot<'t>(lines: &'t [Line], arena: &Arena, hash: u32, node: Node<'_>) -> Spot<'t> {
+/// Where the key, with that hash, is or would go; full lines on the way are told that it passed.
+#[inline]
+fn spot<'t, 'a>(lines: &'t [Line], arena: &'a Arena, hash: u32, key: &[u8]) -> Spot<'t, 'a> {
     let mut at = hash as usize & (lines.len() - 1);
     loop {
         let line = &lines[at];
         let fill = line.fill.load(Ordering::Relaxed);
-        if let Some((slot, _)) = look(line, fill, arena, hash, || node.key()) {
-            return Spot::Taken(line, slot);
+        if let Some((slot, node)) = look(line, fill, arena, hash, key) {
+            return Spot::Taken(line, slot, node);
         }
         let taken = taken(fill);
         if taken < LINE_SLOTS {
@@ -192,12 +215,12 @@ fn spot<'t>(lines: &'t [Line], arena: &Arena, hash: u32, node: Node<'_>) -> Spot
 
 /// The slot and node of the key in this line, which was filled so far when `fill` was loaded.
 #[inline]
-fn look<'a, 'k>(
+fn look<'a>(
     line: &Line,
     fill: u32,
     arena: &'a Arena,
     hash: u32,
-    key: impl Fn() -> &'k [u8],
+    key: &[u8],
 ) -> Option<(usize, Node<'a>)> {
     // All five without a branch: what the free ones hold is masked out.
     let mut hits = 0_u32;
@@ -208,7 +231,7 @@ fn look<'a, 'k>(
     while hits != 0 {
         let slot = hits.trailing_zeros() as usize;
         if let Some(node) = line.slots[slot].load(arena)
-            && node.key() == key()
+            && node.key() == key
         {
             return Some((slot, node));
         }

@@ -413,3 +413,34 @@ fn a_table_made_for_its_keys_takes_less_memory_and_answers_the_same() {
     // What is expected takes no more than its share.
     assert!(Memtable::new(3, 1 << 20, usize::MAX).bytes() <= (1 << 20) / 7);
 }
+
+/// Rows come in two parts, and a commit's keys all at once, some of them again and again.
+#[test]
+fn the_entries_of_a_commit_are_found_whole() {
+    let memtable = Arc::new(Memtable::new(1, 4 << 20, 0));
+    let keys: Vec<[u8; 2]> = (0..300_u16).map(|n| n.to_le_bytes()).collect();
+    for seq in 1..=20 {
+        let row = [&b"he"[..], &b"ad, body"[..]];
+        let some = keys.iter().skip(seq as usize % 3).step_by(1 + seq as usize % 4);
+        memtable.insert_all(
+            Seq(seq),
+            some.map(|key| NewEntry { hash: hash_of(key), key, kind: Kind::Put, row }),
+        );
+        let some = keys.iter().skip(seq as usize % 3).step_by(1 + seq as usize % 4);
+        for key in some {
+            let found = memtable.newest(hash_of(key), key).unwrap();
+            assert_eq!((found.seq, found.row), (Seq(seq), &b"head, body"[..]));
+        }
+        assert_eq!(memtable.seq_max(), Some(Seq(seq)));
+    }
+    let mut iter = memtable.iter();
+    iter.seek(b"");
+    let mut count = 0;
+    while iter.valid() {
+        count += 1;
+        iter.next();
+    }
+    assert_eq!((count, memtable.keys(), memtable.seq_min()), (memtable.len(), 300, Seq(1)));
+    memtable.insert_all(Seq(99), std::iter::empty());
+    assert_eq!((memtable.len(), memtable.payload_bytes()), (count, count * 12));
+}

@@ -15,10 +15,10 @@ use super::convert::FromValue;
 use super::datetime::DateTime;
 use super::etag::ETag;
 use super::limits::{self, KeyPart};
-use super::row::{Row, RowRef, ShapeRef};
+use super::row::{Body, NewRow, Row, RowRef, ShapeRef};
 use super::seq::Seq;
 use super::shape::{Outline, Shape, Walk};
-use super::shapes::Shapes;
+use super::shapes::{Interned, Numbers, Shapes};
 use super::value::{EdmType, Value, ValueRef, utf16_len, utf16_units, utf16_unrank_in_place};
 use crate::codec::{DecodeError, is_ascii, utf8};
 use crate::error::{Error, ErrorKind, Result};
@@ -204,6 +204,36 @@ impl Entity {
         }
     }
 
+    /// At the least [`size`](Self::size), without looking at any text: one of UTF-8 has no more units than bytes.
+    pub(crate) fn size_at_most(&self) -> usize {
+        let (keys, base, texts) = match &self.repr {
+            Repr::Stored(stored) => {
+                (stored.rk_end, stored.shape.size_base(), stored.bytes.len() - stored.rk_end)
+            }
+            Repr::Built(built) => {
+                let mut sums = (built.pk.len() + built.rk.len(), 2 * built.names.len(), 0);
+                for (_, value) in &built.properties {
+                    let value = value.as_ref();
+                    sums.1 += limits::property_size_base(0, value.edm_type());
+                    sums.2 += value.variable_bytes().len();
+                }
+                sums
+            }
+        };
+        4 + 2 * keys + base + 2 * texts
+    }
+
+    /// PartitionKey and RowKey in UTF-8.
+    pub(crate) fn key_bytes(&self) -> (&[u8], &[u8]) {
+        match &self.repr {
+            Repr::Built(built) => (built.pk.as_bytes(), built.rk.as_bytes()),
+            Repr::Stored(stored) => {
+                let (keys, pk_end) = (&stored.bytes[..stored.rk_end], stored.pk_end);
+                (&keys[..pk_end], &keys[pk_end..])
+            }
+        }
+    }
+
     /// The UTF-16 units of both keys.
     fn key_units(&self) -> usize {
         utf16_len(self.partition_key()) + utf16_len(self.row_key())
@@ -234,22 +264,52 @@ impl Entity {
 
     /// The same; the keys were checked.
     pub(crate) fn to_row_of_checked_keys(&self, shapes: &Shapes) -> Result<Row> {
-        let key_units = self.key_units();
+        let NewRow { shape, body, .. } = self.to_new_row(&mut Numbers::new(shapes))?;
+        let body = match body {
+            Body::Owned(body) => body,
+            body => body.as_slice().to_vec(),
+        };
+        Ok(Row { shape: Arc::clone(shape.arc()), body })
+    }
+
+    /// The row to be written, which borrows what it can; the keys were checked.
+    pub(crate) fn to_new_row<'e>(&'e self, numbers: &mut Numbers<'_, 'e>) -> Result<NewRow<'e>> {
+        let (pk, rk) = self.key_bytes();
+        let key_units_max = pk.len() + rk.len();
         match &self.repr {
             Repr::Stored(stored) => {
                 let row = stored.row();
-                limits::check_row_limits(key_units, &row)?;
-                Ok(row.to_row())
+                limits::check_row_limits(key_units_max, || Ok(self.key_units()), &row)?;
+                let number = numbers.of(&stored.shape);
+                Ok(NewRow { number, shape: row.shape, body: Body::Borrowed(row.body) })
             }
             Repr::Built(built) => {
-                let shape = shapes.intern_outline(built.outline()).shape;
+                let Interned { shape, id } = numbers.shapes.intern_outline(built.outline());
                 let values = built.properties.iter().map(|(_, value)| value.as_ref());
-                let body_bytes = limits::check_values(key_units, &shape, values.clone())?;
-                let mut body = Vec::with_capacity(body_bytes + Row::HEADER_ROOM);
+                let key_units = || self.key_units();
+                let body_bytes =
+                    limits::check_values(key_units_max, key_units, &shape, values.clone())?;
+                let mut body = Vec::with_capacity(body_bytes);
                 shape.encode_body(values, &mut body);
-                Ok(Row { shape, body })
+                Ok(NewRow { number: id, shape: ShapeRef::Own(shape), body: Body::Owned(body) })
             }
         }
+    }
+
+    /// The same in the allocation of the entity.
+    pub(crate) fn into_new_row(self, shapes: &Shapes) -> Result<NewRow<'static>> {
+        let NewRow { number, shape, body } = self.to_new_row(&mut Numbers::new(shapes))?;
+        let shape = ShapeRef::Own(Arc::clone(shape.arc()));
+        let owned = match body {
+            Body::Owned(body) => Some(body),
+            _ => None,
+        };
+        let body = match (owned, self.repr) {
+            (Some(body), _) => Body::Owned(body),
+            (None, Repr::Stored(stored)) => Body::Tail(stored.bytes, stored.rk_end),
+            (None, Repr::Built(_)) => unreachable!("its body was made for it"),
+        };
+        Ok(NewRow { number, shape, body })
     }
 
     /// The entity of a row; the keys are encoded as in user keys.
@@ -273,8 +333,7 @@ impl Entity {
         if !is_plain {
             return Self::from_parts(shape, pk_end, rk_end, bytes, Some(seq));
         }
-        let stored = Stored { shape, pk_end, rk_end, bytes: bytes.into_boxed_slice() };
-        Ok(Entity { repr: Repr::Stored(stored), seq: Some(seq) })
+        Ok(Self::from_checked(shape, pk_end, rk_end, bytes, Some(seq)))
     }
 
     /// `bytes`: PartitionKey up to `pk_end`, RowKey up to `rk_end`, then a checked body of `shape`.
@@ -291,9 +350,21 @@ impl Entity {
                 return Err(DecodeError::new("user key", at, "a key is not text"));
             }
         }
+        Ok(Self::from_checked(shape, pk_end, rk_end, bytes, seq))
+    }
+
+    /// The same; the keys were checked, too.
+    #[inline]
+    pub(super) fn from_checked(
+        shape: Arc<Shape>,
+        pk_end: usize,
+        rk_end: usize,
+        bytes: Vec<u8>,
+        seq: Option<Seq>,
+    ) -> Entity {
         let stored = Stored { shape, pk_end, rk_end, bytes: bytes.into_boxed_slice() };
         debug_assert_eq!(stored.row().check(), Ok(()));
-        Ok(Entity { repr: Repr::Stored(stored), seq })
+        Entity { repr: Repr::Stored(stored), seq }
     }
 
     /// The entity as it was written by commit `seq`.

@@ -62,18 +62,24 @@ pub(crate) fn check_table_name(name: &str) -> Result<()> {
 }
 
 /// Checks a PartitionKey or RowKey.
+#[inline]
 pub(crate) fn check_key(part: KeyPart, key: &str) -> Result<()> {
-    let forbidden = match key.is_ascii() {
-        true => key.bytes().fold(0, |found, byte| found | FORBIDDEN_ASCII[byte as usize]) != 0,
-        false => key.chars().any(is_forbidden_in_keys),
-    };
-    if forbidden {
-        return Err(out_of_range(part.name(), key));
+    let found = key.bytes().fold(0, |found, byte| found | KEY_BYTES[byte as usize]);
+    if found != 0 {
+        check_odd_key(part, key)?;
     }
     if key.len() > KEY_UNITS_MAX && utf16_len(key) > KEY_UNITS_MAX {
         return Err(Error::refused(Code::PropertyValueTooLarge));
     }
     Ok(())
+}
+
+#[cold]
+fn check_odd_key(part: KeyPart, key: &str) -> Result<()> {
+    match key.chars().any(is_forbidden_in_keys) {
+        true => Err(out_of_range(part.name(), key)),
+        false => Ok(()),
+    }
 }
 
 /// The refusal of a value that its property cannot take.
@@ -110,31 +116,41 @@ pub(crate) fn check_value(value: ValueRef<'_>) -> Result<()> {
 
 /// Checks names, values, their number and the size of a whole row, such as the result of a merge.
 ///
-/// `key_units`: the UTF-16 units of PartitionKey and RowKey together. The body must be well-formed.
-pub(crate) fn check_row_limits(key_units: usize, row: &RowRef<'_>) -> Result<()> {
+/// `key_units`: the UTF-16 units of PartitionKey and RowKey together, counted only if `key_units_max` leaves it open.
+/// The body must be well-formed.
+pub(crate) fn check_row_limits(
+    key_units_max: usize,
+    key_units: impl FnOnce() -> Result<usize>,
+    row: &RowRef<'_>,
+) -> Result<()> {
     let shape = row.shape.arc();
     check_names(shape)?;
-    // No limit on values or size can be broken by so few bytes; most rows stop here.
-    let size_at_most = 4 + 2 * key_units + shape.size_base() + 2 * row.body.len();
-    if row.body.len() <= STRING_UNITS_MAX && size_at_most <= ENTITY_SIZE_MAX {
+    if is_small(key_units_max, shape, row.body.len()) {
         return Ok(());
     }
-    check_value_sizes(key_units, shape, shape.values(row.body).filter_map(|value| value.ok()))
+    check_value_sizes(key_units()?, shape, shape.values(row.body).filter_map(|value| value.ok()))
 }
 
 /// The same for values that are not yet a row, given in the order of the shape; returns the bytes of its body.
 pub(crate) fn check_values<'v>(
-    key_units: usize,
+    key_units_max: usize,
+    key_units: impl FnOnce() -> usize,
     shape: &Shape,
     values: impl Iterator<Item = ValueRef<'v>> + Clone,
 ) -> Result<usize> {
     check_names(shape)?;
     let variable_bytes: usize = values.clone().map(|value| value.variable_bytes().len()).sum();
-    let size_at_most = 4 + 2 * key_units + shape.size_base() + 2 * variable_bytes;
-    if variable_bytes > STRING_UNITS_MAX || size_at_most > ENTITY_SIZE_MAX {
-        check_value_sizes(key_units, shape, values)?;
+    if !is_small(key_units_max, shape, variable_bytes) {
+        check_value_sizes(key_units(), shape, values)?;
     }
     Ok(shape.body_bytes(variable_bytes))
+}
+
+/// True if no limit on values or size can be broken by so few bytes; most rows are.
+fn is_small(key_units_max: usize, shape: &Shape, bytes: usize) -> bool {
+    // A UTF-16 unit counts as two bytes, and takes one at the least in UTF-8.
+    let size_at_most = 4 + 2 * key_units_max + shape.size_base() + 2 * bytes;
+    bytes <= STRING_UNITS_MAX && size_at_most <= ENTITY_SIZE_MAX
 }
 
 fn check_value_sizes<'v>(
@@ -184,9 +200,9 @@ pub(crate) fn property_size_base(name_units: usize, edm: EdmType) -> usize {
     8 + 2 * name_units + edm.fixed_width().unwrap_or(4)
 }
 
-/// By byte: not 0 for what [`is_forbidden_in_keys`] forbids of ASCII.
-const FORBIDDEN_ASCII: [u8; 256] = {
-    let mut table = [0; 256];
+/// By byte: not 0 for what [`is_forbidden_in_keys`] forbids of ASCII, nor for what is none.
+const KEY_BYTES: [u8; 256] = {
+    let mut table = [1; 256];
     let mut byte = 0u8;
     while byte < 0x80 {
         table[byte as usize] = is_forbidden_in_keys(byte as char) as u8;

@@ -34,11 +34,11 @@ pub(crate) use datetime::DateTimeProblem;
 pub(crate) use limits::{SYSTEM_PROPERTIES, check_property_name, out_of_range};
 
 pub(crate) use limits::{
-    GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KEY_UNITS_MAX, KeyPart, PROPERTIES_MAX, check_key,
-    check_row_limits, check_table_name, continues_name, starts_name,
+    GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KeyPart, PROPERTIES_MAX, check_key, check_row_limits,
+    check_table_name, continues_name, starts_name,
 };
 pub(crate) use project::Projector;
-pub(crate) use row::{Row, RowRef, ShapeRef, merge_rows};
+pub(crate) use row::{Body, NewRow, Row, RowRef, ShapeRef, merge_rows};
 pub(crate) use shape::{VariablePlace, Walk};
-pub(crate) use shapes::{ShapeId, Shapes};
+pub(crate) use shapes::{Numbers, ShapeId, Shapes};
 pub(crate) use value::{utf16_cmp, utf16_len, utf16_rank, utf16_unrank_in_place};

@@ -120,42 +120,55 @@ impl EntityEncoder {
         rk: &str,
         properties: &mut [(&str, ValueRef<'_>)],
     ) -> Result<Entity> {
-        let sorted = |list: &[(&str, ValueRef<'_>)]| list.is_sorted_by(|a, b| a.0 < b.0);
-        if !sorted(properties) {
-            properties.sort_by(|a, b| a.0.cmp(b.0));
-            if !sorted(properties) {
-                return Err(Error::refused(Code::DuplicatePropertiesSpecified));
-            }
-        }
         let types = || properties.iter().map(|(name, value)| (*name, value.edm_type()));
-        let shape = self
-            .recent
-            .find_or_add(|known| known.matches(types()), || Arc::new(Shape::from_sorted(types())));
+        // The names of a shape are in order, and so are those that are the same.
+        let known = self.recent.find(|known| known.matches(types()));
+        let known = known.map_or_else(|| self.learn(properties), Ok)?;
+        let shape = &self.recent.items[known];
         let values = properties.iter().map(|(_, value)| *value);
-        let key_units = utf16_len(pk) + utf16_len(rk);
-        let body_bytes = limits::check_values(key_units, shape, values.clone())?;
+        let key_units = || utf16_len(pk) + utf16_len(rk);
+        let body_bytes =
+            limits::check_values(pk.len() + rk.len(), key_units, shape, values.clone())?;
         let mut bytes = Vec::with_capacity(pk.len() + rk.len() + body_bytes);
         bytes.extend_from_slice(pk.as_bytes());
         bytes.extend_from_slice(rk.as_bytes());
         let keys = bytes.len();
         shape.encode_body(values, &mut bytes);
-        let entity = Entity::from_parts(Arc::clone(shape), pk.len(), keys, bytes, None);
-        entity.map_err(|_| Error::refused(Code::InternalError))
+        Ok(Entity::from_checked(Arc::clone(shape), pk.len(), keys, bytes, None))
+    }
+
+    /// Where the shape of these properties is now, which come into order on the way.
+    #[cold]
+    fn learn(&mut self, properties: &mut [(&str, ValueRef<'_>)]) -> Result<usize> {
+        properties.sort_by(|a, b| a.0.cmp(b.0));
+        if !properties.is_sorted_by(|a, b| a.0 < b.0) {
+            return Err(Error::refused(Code::DuplicatePropertiesSpecified));
+        }
+        let types = || properties.iter().map(|(name, value)| (*name, value.edm_type()));
+        let found = self.recent.find(|known| known.matches(types()));
+        Ok(found.unwrap_or_else(|| self.recent.add(Arc::new(Shape::from_sorted(types())))))
     }
 }
 
 impl<T> Recent<T> {
     fn find_or_add(&mut self, is: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &T {
-        let found = self.items.iter().position(is).unwrap_or_else(|| {
-            let place = self.next % RECENT_MAX;
-            self.next = place + 1;
-            match self.items.get_mut(place) {
-                Some(slot) => *slot = make(),
-                None => self.items.push(make()),
-            }
-            place
-        });
+        let found = self.find(is).unwrap_or_else(|| self.add(make()));
         &self.items[found]
+    }
+
+    #[inline]
+    fn find(&self, is: impl Fn(&T) -> bool) -> Option<usize> {
+        self.items.iter().position(is)
+    }
+
+    fn add(&mut self, item: T) -> usize {
+        let place = self.next % RECENT_MAX;
+        self.next = place + 1;
+        match self.items.get_mut(place) {
+            Some(slot) => *slot = item,
+            None => self.items.push(item),
+        }
+        place
     }
 }
 

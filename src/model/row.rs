@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::shape::Shape;
+use super::shapes::ShapeId;
 use super::value::ValueRef;
 use crate::codec::DecodeError;
 
@@ -20,6 +21,24 @@ pub(crate) struct RowRef<'a> {
 pub(crate) struct Row {
     pub(crate) shape: Arc<Shape>,
     pub(crate) body: Vec<u8>,
+}
+
+/// A row to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct NewRow<'a> {
+    /// The shape's number, if the registry gave it one.
+    pub(crate) number: Option<ShapeId>,
+    pub(crate) shape: ShapeRef<'a>,
+    pub(crate) body: Body<'a>,
+}
+
+/// The body of a row to be written: nothing is copied that has a place already.
+#[derive(Clone, Debug)]
+pub(crate) enum Body<'a> {
+    Borrowed(&'a [u8]),
+    Owned(Vec<u8>),
+    /// All from the offset on.
+    Tail(Box<[u8]>, usize),
 }
 
 /// A row's shape: borrowed from a table of shapes, or the row's own.
@@ -40,7 +59,7 @@ pub(crate) fn merge_rows(old: &RowRef<'_>, patch: &RowRef<'_>) -> Result<Row, De
     }
     if let Some(places) = places_of_same_type(patch_shape, old_shape) {
         old.check()?; // Its values are not looked at one by one.
-        let mut body = Vec::with_capacity(old.body.len() + patch.body.len() + Row::HEADER_ROOM);
+        let mut body = Vec::with_capacity(old.body.len() + patch.body.len());
         old_shape.encode_patched(old.body, patch_shape, patch.body, &places, &mut body)?;
         return Ok(Row { shape: Arc::clone(old_shape), body });
     }
@@ -66,7 +85,7 @@ pub(crate) fn merge_rows(old: &RowRef<'_>, patch: &RowRef<'_>) -> Result<Row, De
     }
     let types = merged.iter().map(|(name, value)| (*name, value.edm_type()));
     let shape = Arc::new(Shape::from_sorted(types));
-    let mut body = Vec::with_capacity(old.body.len() + patch.body.len() + Row::HEADER_ROOM);
+    let mut body = Vec::with_capacity(old.body.len() + patch.body.len());
     shape.encode_body(merged.iter().map(|(_, value)| *value), &mut body);
     Ok(Row { shape, body })
 }
@@ -96,20 +115,26 @@ impl<'a> RowRef<'a> {
 
     /// A copy that owns its body.
     pub(crate) fn to_row(&self) -> Row {
-        let mut body = Vec::with_capacity(self.body.len() + Row::HEADER_ROOM);
-        body.extend_from_slice(self.body);
-        Row { shape: Arc::clone(self.shape.arc()), body }
+        Row { shape: Arc::clone(self.shape.arc()), body: self.body.to_vec() }
     }
 }
 
 impl Row {
-    /// Bytes to keep free behind a body, so that what frames it can be put in front without another allocation.
-    pub(crate) const HEADER_ROOM: usize = 8;
-
     /// The row, borrowed.
     #[inline]
     pub(crate) fn as_ref(&self) -> RowRef<'_> {
         RowRef { shape: ShapeRef::Shared(&self.shape), body: &self.body }
+    }
+}
+
+impl Body<'_> {
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        match self {
+            Body::Borrowed(bytes) => bytes,
+            Body::Owned(bytes) => bytes,
+            Body::Tail(bytes, start) => bytes.get(*start..).unwrap_or_default(),
+        }
     }
 }
 

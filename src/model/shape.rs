@@ -15,11 +15,13 @@ pub(crate) use walk::Walk;
 
 use std::fmt;
 
+use smallvec::SmallVec;
+
 use super::datetime::DateTime;
 use super::guid::Guid;
 use super::limits;
 use super::value::{EdmType, ValueRef, utf16_len};
-use crate::codec::{DecodeError, is_ascii, utf8};
+use crate::codec::{DecodeError, is_ascii, same_short, utf8};
 
 /// The names and types of the properties of a row.
 #[derive(Clone)]
@@ -188,8 +190,15 @@ impl Shape {
         &self,
         properties: impl ExactSizeIterator<Item = (&'n str, EdmType)>,
     ) -> bool {
-        self.len() == properties.len()
-            && self.properties().zip(properties).all(|(mine, other)| mine == other)
+        // What is left of the names: they lie one after the other.
+        let mut names = self.names.as_bytes();
+        let mut same = |(mine, (name, edm)): (&Property, (&str, EdmType))| {
+            let len = (mine.name_end - mine.name_start) as usize;
+            let Some((own, rest)) = names.split_at_checked(len) else { return false };
+            names = rest;
+            mine.edm == edm && same_short(own, name.as_bytes())
+        };
+        self.len() == properties.len() && self.properties.iter().zip(properties).all(&mut same)
     }
 }
 
@@ -297,23 +306,28 @@ impl Shape {
     /// Requires: one value a property, in the order of the names and of its type; less than 4 GiB.
     pub(crate) fn encode_body<'v>(
         &self,
-        values: impl Iterator<Item = ValueRef<'v>> + Clone,
+        values: impl Iterator<Item = ValueRef<'v>>,
         out: &mut Vec<u8>,
     ) {
-        for value in values.clone() {
+        let start = out.len();
+        out.resize(start + self.fixed_bytes, 0);
+        let mut fixed = &mut out[start..];
+        let mut variables: SmallVec<[&[u8]; 8]> = SmallVec::new();
+        for value in values {
             match value {
-                ValueRef::String(_) | ValueRef::Binary(_) => {}
-                ValueRef::Boolean(value) => out.push(u8::from(value)),
-                ValueRef::Int32(value) => out.extend_from_slice(&value.to_le_bytes()),
-                ValueRef::Int64(value) => out.extend_from_slice(&value.to_le_bytes()),
-                ValueRef::Double(value) => out.extend_from_slice(&value.to_le_bytes()),
-                ValueRef::DateTime(value) => out.extend_from_slice(&value.ticks().to_le_bytes()),
-                ValueRef::Guid(value) => out.extend_from_slice(value.as_bytes()),
+                ValueRef::String(text) => variables.push(text.as_bytes()),
+                ValueRef::Binary(bytes) => variables.push(bytes),
+                ValueRef::Boolean(value) => fill(&mut fixed, [u8::from(value)]),
+                ValueRef::Int32(value) => fill(&mut fixed, value.to_le_bytes()),
+                ValueRef::Int64(value) => fill(&mut fixed, value.to_le_bytes()),
+                ValueRef::Double(value) => fill(&mut fixed, value.to_le_bytes()),
+                ValueRef::DateTime(value) => fill(&mut fixed, value.ticks().to_le_bytes()),
+                ValueRef::Guid(value) => fill(&mut fixed, *value.as_bytes()),
             }
         }
+        debug_assert!(fixed.is_empty(), "a value for each property");
         if self.variables > 0 {
-            let variables = values.filter(|value| value.edm_type().fixed_width().is_none());
-            put_variables(variables.map(|value| value.variable_bytes()), out);
+            put_variables(&variables, out);
         }
     }
 
@@ -350,7 +364,7 @@ impl Shape {
         let values =
             variable.iter().enumerate().map(|(rank, new)| new.map_or_else(|| old(rank), Ok));
         let values = values.collect::<Result<Vec<_>, _>>()?;
-        put_variables(values.iter().copied(), out);
+        put_variables(&values, out);
         Ok(())
     }
 
@@ -437,16 +451,28 @@ impl ShapeHash {
     }
 }
 
+/// Puts `value` at the front of what is still to be filled.
+#[inline]
+fn fill<const N: usize>(rest: &mut &mut [u8], value: [u8; N]) {
+    if let Some((place, behind)) = std::mem::take(rest).split_first_chunk_mut() {
+        *place = value;
+        *rest = behind;
+    }
+}
+
 /// Appends end offsets, behind their width, and bytes of the values of variable width.
-fn put_variables<'b>(values: impl Iterator<Item = &'b [u8]> + Clone, out: &mut Vec<u8>) {
-    let (count, bytes) = values.clone().fold((0, 0), |(count, sum), v| (count + 1, sum + v.len()));
+fn put_variables(values: &[&[u8]], out: &mut Vec<u8>) {
+    let bytes = values.iter().map(|value| value.len()).sum();
     let width = offset_width(bytes);
-    out.reserve(1 + count * width + bytes);
+    out.reserve(1 + values.len() * width + bytes);
     out.push(width as u8);
     let mut end = 0;
-    for value in values.clone() {
+    for value in values {
         end += value.len();
-        out.extend_from_slice(&to_u32(end).to_le_bytes()[..width]);
+        match width {
+            1 => out.push(end as u8),
+            _ => out.extend_from_slice(&to_u32(end).to_le_bytes()[..width]),
+        }
     }
     for value in values {
         out.extend_from_slice(value);

@@ -34,13 +34,19 @@ pub(crate) struct Shapes {
     segments: [Segment; SEGMENTS],
     /// Recent look-ups: the high half of a hash and the number plus one; 0 is nothing.
     recent: Box<[AtomicU64]>,
-    numbers: Mutex<Numbers>,
+    numbers: Mutex<Registered>,
+}
+
+/// Asks for numbers of shapes of which one mostly is the one before it, as in a group.
+pub(crate) struct Numbers<'s, 'e> {
+    pub(super) shapes: &'s Shapes,
+    last: Option<(&'e Arc<Shape>, Option<ShapeId>)>,
 }
 
 type Segment = OnceLock<Box<[OnceLock<Arc<Shape>>]>>;
 
 #[derive(Default)]
-struct Numbers {
+struct Registered {
     by_hash: HashMap<u64, Vec<ShapeId>>,
     len: u32,
     bytes: usize,
@@ -62,7 +68,7 @@ impl Shapes {
             bytes_max,
             segments: [const { OnceLock::new() }; SEGMENTS],
             recent: (0..RECENT).map(|_| AtomicU64::new(0)).collect(),
-            numbers: Mutex::new(Numbers::default()),
+            numbers: Mutex::new(Registered::default()),
         }
     }
 
@@ -74,7 +80,8 @@ impl Shapes {
     /// The number of a shape that is shared already; it is added if there is room.
     #[inline]
     pub(crate) fn number(&self, shape: &Arc<Shape>) -> Option<ShapeId> {
-        let recent = self.find_recent(shape.hash().value(), |other| Arc::ptr_eq(other, shape));
+        let equal = |other: &Arc<Shape>| Arc::ptr_eq(other, shape) || other == shape;
+        let recent = self.find_recent(shape.hash().value(), equal);
         recent.map(|(id, _)| id).or_else(|| self.intern_arc(shape).id)
     }
 
@@ -170,6 +177,25 @@ impl Shapes {
         let len = (SEGMENT_BASE as usize) << segment;
         let slots = slots.get_or_init(|| (0..len).map(|_| OnceLock::new()).collect());
         slots[index].set(Arc::clone(shape)).is_ok()
+    }
+}
+
+impl<'s, 'e> Numbers<'s, 'e> {
+    pub(crate) fn new(shapes: &'s Shapes) -> Self {
+        Self { shapes, last: None }
+    }
+
+    /// As [`Shapes::number`].
+    #[inline]
+    pub(super) fn of(&mut self, shape: &'e Arc<Shape>) -> Option<ShapeId> {
+        match self.last {
+            Some((last, number)) if Arc::ptr_eq(last, shape) => number,
+            _ => {
+                let number = self.shapes.number(shape);
+                self.last = Some((shape, number));
+                number
+            }
+        }
     }
 }
 

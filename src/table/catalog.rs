@@ -168,7 +168,8 @@ impl Catalog {
         };
         let key = user_key(TableId::CATALOG, TABLES, &lower);
         let hash = self.engine.env.hash(&key);
-        let op = Op { key, hash, condition: Condition::Any, action: Action::Delete };
+        let (key, condition) = (key.into(), Condition::Any);
+        let op = Op { key, hash, condition, action: Action::Delete };
         let gates = tables.gates_of(entry.gate.table);
         let ops = std::iter::once(op).chain(gates.iter().map(|id| self.delete_gate(*id)));
         let mut batch = self.batch(ops.collect());
@@ -204,17 +205,17 @@ impl Catalog {
         self.engine.env.options.durability
     }
 
-    fn put(&self, entity: &Entity) -> Result<Op> {
+    fn put(&self, entity: &Entity) -> Result<Op<'static>> {
         let shapes = &self.engine.env.shapes;
         let row = entity.to_row(shapes)?;
         let key = user_key(TableId::CATALOG, entity.partition_key(), entity.row_key());
         let hash = self.engine.env.hash(&key);
-        let action = Action::Put(PackedRow::new(&row.as_ref(), shapes));
+        let (key, action) = (key.into(), Action::Put(PackedRow::of(row, shapes)));
         Ok(Op { key, hash, condition: Condition::Any, action })
     }
 
     /// Catalog rows of two partitions may change together.
-    fn batch(&self, ops: Vec<Op>) -> Batch {
+    fn batch<'o>(&self, ops: Vec<Op<'o>>) -> Batch<'o> {
         let mut batch = new_batch(&self.gate, Vec::new(), false);
         batch.ops = ops.into();
         batch

@@ -1,11 +1,19 @@
 //! Entity groups: up to 100 operations on one partition that happen together or not at all.
 
 use crate::error::{Code, Error, Result};
-use crate::lsm::{Batch, Ops};
-use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX};
+use crate::format::key::{put_row_key, user_key};
+use crate::lsm::{Batch, Op, Ops};
+use crate::model::{
+    ETag, Entity, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KeyPart, Numbers, check_key,
+};
 use crate::options::Durability;
 
 use super::{Table, Ticket};
+
+/// Operations for which a group makes room to begin with.
+const GROUP_ROOM_MIN: usize = 4;
+/// Room made for each RowKey of a group.
+const KEY_ROOM: usize = 24;
 
 /// One operation of a group. An ETag of `None` stands for any existing entity.
 #[derive(Clone, Debug)]
@@ -51,7 +59,8 @@ pub struct EntityGroup {
     operations: Vec<Operation>,
     /// The operations by RowKey, which tells repeats.
     by_row_key: Vec<usize>,
-    size: usize,
+    /// At the least the size: counting texts is put off until it could matter.
+    size_at_most: usize,
 }
 
 impl Operation {
@@ -69,6 +78,31 @@ impl Operation {
             | Operation::Merge(entity, _)
             | Operation::Upsert(entity)
             | Operation::UpsertMerge(entity) => (entity.partition_key(), entity.row_key()),
+        }
+    }
+
+    fn row_key(&self) -> &str {
+        match self {
+            Operation::Delete { row_key, .. } => row_key,
+            Operation::Insert(entity)
+            | Operation::Replace(entity, _)
+            | Operation::Merge(entity, _)
+            | Operation::Upsert(entity)
+            | Operation::UpsertMerge(entity) => entity.row_key(),
+        }
+    }
+
+    /// Both keys in UTF-8.
+    fn key_bytes(&self) -> (&[u8], &[u8]) {
+        match self {
+            Operation::Delete { partition_key, row_key, .. } => {
+                (partition_key.as_bytes(), row_key.as_bytes())
+            }
+            Operation::Insert(entity)
+            | Operation::Replace(entity, _)
+            | Operation::Merge(entity, _)
+            | Operation::Upsert(entity)
+            | Operation::UpsertMerge(entity) => entity.key_bytes(),
         }
     }
 
@@ -92,7 +126,7 @@ impl EntityGroup {
             partition_key: partition_key.into(),
             operations: Vec::new(),
             by_row_key: Vec::new(),
-            size: 0,
+            size_at_most: 0,
         }
     }
 
@@ -119,37 +153,48 @@ impl EntityGroup {
     /// more than 100 operations, or more than 4 MiB by the size formula.
     pub fn push(&mut self, operation: Operation) -> Result<&mut Self> {
         let index = self.operations.len();
-        let size = self.size + operation.entity().map_or(0, Entity::size);
-        let place = self.place(&operation, size).map_err(|error| error.at_index(index))?;
+        let (place, size_at_most) =
+            self.place(&operation).map_err(|error| error.at_index(index))?;
+        if index == self.operations.capacity() {
+            // Operations are large: a group that grows is moved seldom, and one of few takes little.
+            let room = (4 * index).clamp(GROUP_ROOM_MIN, GROUP_OPERATIONS_MAX);
+            self.operations.reserve_exact(room - index);
+            self.by_row_key.reserve_exact(room - index);
+        }
         self.by_row_key.insert(place, index);
-        self.size = size;
+        self.size_at_most = size_at_most;
         self.operations.push(operation);
         Ok(self)
     }
 
-    /// Where the operation belongs in `by_row_key`, if it may be added and make the group this large.
-    fn place(&self, operation: &Operation, size: usize) -> Result<usize> {
-        let (partition_key, row_key) = operation.keys();
+    /// Where the operation belongs in `by_row_key`, if it may be added, and the size with it at the most.
+    fn place(&self, operation: &Operation) -> Result<(usize, usize)> {
+        let (partition_key, row_key) = operation.key_bytes();
         if self.operations.len() >= GROUP_OPERATIONS_MAX {
             let text =
                 "The batch request operation exceeds the maximum 100 changes per change set.";
             return Err(Error::refused_with(Code::InvalidInput, text));
         }
-        if partition_key != self.partition_key {
+        if partition_key != self.partition_key.as_bytes() {
             return Err(Error::refused(Code::CommandsInBatchActOnDifferentPartitions));
         }
         let Err(place) = self.find(row_key) else {
             return Err(Error::refused(Code::InvalidDuplicateRow));
         };
+        let entity = operation.entity();
+        let mut size = self.size_at_most + entity.map_or(0, Entity::size_at_most);
+        if size > GROUP_SIZE_MAX {
+            size = self.size() + entity.map_or(0, Entity::size);
+        }
         if size > GROUP_SIZE_MAX {
             return Err(Error::refused(Code::RequestBodyTooLarge));
         }
-        Ok(place)
+        Ok((place, size))
     }
 
     /// The place of a RowKey in `by_row_key`, or where it belongs.
-    fn find(&self, row_key: &str) -> std::result::Result<usize, usize> {
-        let key_of = |&index: &usize| self.operations[index].keys().1;
+    fn find(&self, row_key: &[u8]) -> std::result::Result<usize, usize> {
+        let key_of = |&index: &usize| self.operations[index].key_bytes().1;
         // Rows that come in order need no search.
         if self.by_row_key.last().is_none_or(|last| key_of(last) < row_key) {
             return Err(self.by_row_key.len());
@@ -248,7 +293,7 @@ impl EntityGroup {
 
     /// The sum of the entities' sizes, in bytes by the size formula.
     pub fn size(&self) -> usize {
-        self.size
+        self.operations.iter().filter_map(Operation::entity).map(Entity::size).sum()
     }
 
     pub(super) fn operations(&self) -> &[Operation] {
@@ -275,8 +320,7 @@ impl Table {
         group: EntityGroup,
         durability: Durability,
     ) -> Result<Vec<Option<ETag>>> {
-        let batch = self.group_batch(&group)?;
-        let seq = self.engine.commit(&batch, durability)?;
+        let seq = self.with_batch(&group, |batch| self.engine.commit(batch, durability))?;
         Ok(etags(&group, ETag(seq)))
     }
 
@@ -286,22 +330,72 @@ impl Table {
     /// # Errors
     /// As [`commit`](Self::commit).
     pub fn commit_async(&self, group: EntityGroup) -> Result<Ticket> {
-        let batch = self.group_batch(&group)?;
-        let ticket = self.engine.commit_async(&batch, self.durability())?;
+        let submit = |batch: &Batch<'_>| self.engine.commit_async(batch, self.durability());
+        let ticket = self.with_batch(&group, submit)?;
         let etags = etags(&group, ETag(ticket.seq()));
         Ok(Ticket::new(ticket, etags))
     }
 
-    pub(super) fn group_batch(&self, group: &EntityGroup) -> Result<Batch> {
-        if group.is_empty() {
+    /// Calls `with` with what the group asks for. Its keys lie in one buffer, and rows where the entities have them.
+    fn with_batch<R>(
+        &self,
+        group: &EntityGroup,
+        with: impl FnOnce(&Batch<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let operations = group.operations();
+        if operations.is_empty() {
             return Err(Error::refused(Code::InvalidInput));
         }
-        let ops = group.operations().iter().enumerate();
-        let ops = ops.map(|(index, op)| self.op(op).map_err(|error| error.at_index(index)));
-        Ok(self.batch(ops.collect::<Result<Ops>>()?, true))
+        let checked = check_key(KeyPart::PartitionKey, group.partition_key());
+        checked.map_err(|error| error.at_index(0))?;
+        let partition = user_key(self.entry.gate.table, group.partition_key(), "");
+        let mut keys = Vec::with_capacity(operations.len() * (partition.len() + KEY_ROOM));
+        let mut ends = Vec::with_capacity(operations.len());
+        let mut ops = Ops::with_capacity(operations.len());
+        let mut numbers = Numbers::new(&self.engine.env.shapes);
+        for (index, operation) in operations.iter().enumerate() {
+            let at_index = |error: Error| error.at_index(index);
+            let row_key = operation.row_key();
+            check_key(KeyPart::RowKey, row_key).map_err(at_index)?;
+            let (condition, action) = self.asked(operation, &mut numbers).map_err(at_index)?;
+            ops.push(Op { key: (&[][..]).into(), hash: 0, condition, action });
+            keys.extend_from_slice(&partition);
+            put_row_key(&mut keys, row_key);
+            ends.push(keys.len());
+        }
+        let mut start = 0;
+        for (op, end) in ops.iter_mut().zip(ends) {
+            let key = &keys[start..end];
+            (op.key, op.hash, start) = (key.into(), self.engine.env.hash(key), end);
+        }
+        with(&self.batch(ops, true))
     }
 }
 
 fn etags(group: &EntityGroup, etag: ETag) -> Vec<Option<ETag>> {
     group.operations().iter().map(|op| op.entity().map(|_| etag)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_a_group_counts_units_of_texts_and_not_their_bytes() {
+        // One unit, which counts as two bytes, takes three: by bytes the group is too large long before it is.
+        let entity = |row: usize, units: usize| {
+            Entity::new("p", format!("{row:02}")).with("A", "\u{20ac}".repeat(units))
+        };
+        let units = (GROUP_SIZE_MAX / 4 - entity(0, 0).size()) / 2;
+        let mut group = EntityGroup::new("p");
+        for row in 0..4 {
+            assert!(entity(row, units).size_at_most() > GROUP_SIZE_MAX / 4);
+            group.upsert(entity(row, units)).unwrap();
+        }
+        assert_eq!(group.size(), GROUP_SIZE_MAX);
+        group.delete("04").unwrap();
+        let error = group.insert(entity(5, 0)).unwrap_err();
+        assert_eq!((error.code(), error.index()), ("RequestBodyTooLarge", Some(5)));
+        assert_eq!((group.len(), group.size()), (5, GROUP_SIZE_MAX));
+    }
 }

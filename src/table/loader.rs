@@ -12,11 +12,11 @@ use std::fmt;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::key::partition_of;
-use crate::lsm::{CommitTicket, Op};
+use crate::lsm::{Action, CommitTicket, Condition, Op, PackedRow};
 use crate::model::{Entity, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX};
 use crate::options::Durability;
 
-use super::{Operation, Table};
+use super::Table;
 
 /// Rows taken after which none waits any longer for its group to fill.
 const WAITING_ROWS_MAX: usize = 20_000;
@@ -94,9 +94,10 @@ pub struct Loader {
 /// The rows of one partition that wait.
 #[derive(Default)]
 struct Waiting {
-    ops: Vec<Op>,
+    ops: Vec<Op<'static>>,
     lines: Vec<u64>,
     keys: HashSet<u64>,
+    /// At the most: groups are a little smaller where texts are not ASCII.
     size: usize,
     /// The first line, even if that is rejected later.
     start: u64,
@@ -156,13 +157,8 @@ impl Loader {
     /// # Errors
     /// What ends the load: `Io`, `StorageFull`, `Poisoned`, a table that was dropped. A refused row is no error.
     pub fn push(&mut self, line: u64, entity: Entity) -> Result<()> {
-        let size = entity.size();
-        let operation = match self.mode {
-            LoadMode::Insert => Operation::Insert(entity),
-            LoadMode::Upsert => Operation::Upsert(entity),
-            LoadMode::UpsertMerge => Operation::UpsertMerge(entity),
-        };
-        match self.table.op(&operation) {
+        let size = entity.size_at_most();
+        match self.op(entity) {
             Ok(op) => self.wait(line, op, size),
             Err(error) => {
                 self.reject(line, error);
@@ -202,7 +198,25 @@ impl Loader {
         Ok(self.summary)
     }
 
-    fn wait(&mut self, line: u64, op: Op, size: usize) -> Result<()> {
+    /// What becomes of the entity, in its own allocation.
+    fn op(&self, entity: Entity) -> Result<Op<'static>> {
+        let shapes = &self.table.engine.env.shapes;
+        let (key, hash) = self.table.checked_key(entity.partition_key(), entity.row_key())?;
+        let (condition, action) = match self.mode {
+            LoadMode::UpsertMerge => {
+                (Condition::Any, Action::Merge(entity.to_row_of_checked_keys(shapes)?))
+            }
+            LoadMode::Insert => {
+                (Condition::Absent, Action::Put(PackedRow::new(entity.into_new_row(shapes)?)))
+            }
+            LoadMode::Upsert => {
+                (Condition::Any, Action::Put(PackedRow::new(entity.into_new_row(shapes)?)))
+            }
+        };
+        Ok(Op { key: key.into(), hash, condition, action })
+    }
+
+    fn wait(&mut self, line: u64, op: Op<'static>, size: usize) -> Result<()> {
         let partition = partition_of(&op.key).unwrap_or(&op.key);
         if partition > self.highest.as_slice() {
             // Partitions that come in order come to an end: rows left over would come late, and among others.
@@ -218,7 +232,7 @@ impl Loader {
         let is_full = waiting.ops.len() >= GROUP_OPERATIONS_MAX
             || waiting.size + size > GROUP_SIZE_MAX
             || waiting.keys.contains(&op.hash);
-        if is_full {
+        if is_full && !waiting.ops.is_empty() {
             let full = std::mem::take(waiting);
             self.commit(full)?;
             return self.wait(line, op, size);

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::format::key::{decode_part, decode_user_key, user_key};
 use crate::lsm::{Action, Batch, Condition, Gate, Op, Ops, PackedRow};
 use crate::model::{
-    ETag, Entity, KEY_UNITS_MAX, KeyPart, RowRef, Seq, check_key, check_row_limits, utf16_len,
+    ETag, Entity, KeyPart, Numbers, RowRef, Seq, check_key, check_row_limits, utf16_len,
 };
 use crate::options::Durability;
 
@@ -97,40 +97,59 @@ impl Table {
     }
 
     /// The mutation that `operation` asks for; checks form and limits of what is given.
-    pub(super) fn op(&self, operation: &Operation) -> Result<Op> {
+    pub(super) fn op<'o>(&self, operation: &'o Operation) -> Result<Op<'o>> {
         let (partition_key, row_key) = operation.keys();
+        let (key, hash) = self.checked_key(partition_key, row_key)?;
+        let mut numbers = Numbers::new(&self.engine.env.shapes);
+        let (condition, action) = self.asked(operation, &mut numbers)?;
+        Ok(Op { key: key.into(), hash, condition, action })
+    }
+
+    /// The key of an entity, and its hash.
+    pub(super) fn checked_key(&self, partition_key: &str, row_key: &str) -> Result<(Vec<u8>, u64)> {
         check_key(KeyPart::PartitionKey, partition_key)?;
         check_key(KeyPart::RowKey, row_key)?;
+        let key = user_key(self.entry.gate.table, partition_key, row_key);
+        let hash = self.engine.env.hash(&key);
+        Ok((key, hash))
+    }
+
+    /// What must hold, and what is done then. Requires that the keys were checked.
+    pub(super) fn asked<'o>(
+        &self,
+        operation: &'o Operation,
+        numbers: &mut Numbers<'_, 'o>,
+    ) -> Result<(Condition, Action<'o>)> {
         let shapes = &self.engine.env.shapes;
-        let row =
-            operation.entity().map(|entity| entity.to_row_of_checked_keys(shapes)).transpose()?;
         let is = |etag: &Option<ETag>| {
             etag.map_or(Condition::Present, |etag| Condition::Is(Seq(etag.seq().0)))
         };
-        let condition = match operation {
-            Operation::Insert(_) => Condition::Absent,
-            Operation::Replace(_, etag) | Operation::Merge(_, etag) => is(etag),
-            Operation::Upsert(_) | Operation::UpsertMerge(_) => Condition::Any,
-            Operation::Delete { etag, .. } => is(etag),
+        let mut put = |entity: &'o Entity| {
+            entity.to_new_row(numbers).map(|row| Action::Put(PackedRow::new(row)))
         };
-        let action = match (operation, row) {
-            (Operation::Merge(..) | Operation::UpsertMerge(_), Some(row)) => Action::Merge(row),
-            (_, Some(row)) => Action::Put(PackedRow::of(row, shapes)),
-            (_, None) => Action::Delete,
-        };
-        let key = user_key(self.entry.gate.table, partition_key, row_key);
-        let hash = self.engine.env.hash(&key);
-        Ok(Op { key, hash, condition, action })
+        let merge = |entity: &Entity| entity.to_row_of_checked_keys(shapes).map(Action::Merge);
+        Ok(match operation {
+            Operation::Insert(entity) => (Condition::Absent, put(entity)?),
+            Operation::Replace(entity, etag) => (is(etag), put(entity)?),
+            Operation::Merge(entity, etag) => (is(etag), merge(entity)?),
+            Operation::Upsert(entity) => (Condition::Any, put(entity)?),
+            Operation::UpsertMerge(entity) => (Condition::Any, merge(entity)?),
+            Operation::Delete { etag, .. } => (is(etag), Action::Delete),
+        })
     }
 
     /// Requires that all keys are of one partition, and that there is one.
-    pub(super) fn batch(&self, ops: impl Into<Ops>, is_group: bool) -> Batch {
+    pub(super) fn batch<'o>(&self, ops: impl Into<Ops<'o>>, is_group: bool) -> Batch<'o> {
         new_batch(&self.entry.gate, ops, is_group)
     }
 }
 
 /// A batch on one partition of the table behind `gate`.
-pub(super) fn new_batch(gate: &Arc<Gate>, ops: impl Into<Ops>, is_group: bool) -> Batch {
+pub(super) fn new_batch<'o>(
+    gate: &Arc<Gate>,
+    ops: impl Into<Ops<'o>>,
+    is_group: bool,
+) -> Batch<'o> {
     let ops = ops.into();
     let prefix_len = match ops.as_slice() {
         // One key is its own prefix: nothing is written twice either way.
@@ -147,13 +166,11 @@ pub(super) fn new_batch(gate: &Arc<Gate>, ops: impl Into<Ops>, is_group: bool) -
 
 /// The limits of an entity hold for what a merge makes, too.
 fn check_merged(key: &[u8], row: &RowRef<'_>) -> Result<()> {
-    // Nothing can be too large here, however long the keys are: they need not be decoded.
-    if check_row_limits(2 * KEY_UNITS_MAX, row).is_ok() {
-        return Ok(());
-    }
-    let damaged = |error| Error::decode("merge".as_ref(), 0, error);
-    let (_, partition_key, row_key) = decode_user_key(key).map_err(damaged)?;
-    let units = utf16_len(&decode_part(partition_key).map_err(damaged)?)
-        + utf16_len(&decode_part(row_key).map_err(damaged)?);
-    check_row_limits(units, row)
+    let units = || {
+        let damaged = |error| Error::decode("merge".as_ref(), 0, error);
+        let (_, partition_key, row_key) = decode_user_key(key).map_err(damaged)?;
+        let units = |part| decode_part(part).map(|text| utf16_len(&text)).map_err(damaged);
+        Ok(units(partition_key)? + units(row_key)?)
+    };
+    check_row_limits(key.len(), units, row)
 }

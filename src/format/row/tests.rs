@@ -31,8 +31,20 @@ fn rows_round_trip_with_a_number_and_without() {
             let back = decode_row(&bytes, |number| shapes.get(ShapeId(number))).unwrap();
             assert_eq!(back.to_row(), row);
             assert_eq!(row_shape_number(&bytes), Ok(number));
+            let Some(number) = number else { continue };
+            assert_eq!([RowHead::new(number).as_slice(), &row.body].concat(), bytes);
         }
     }
+}
+
+#[test]
+fn heads_are_varints_of_the_number_plus_one() {
+    for number in [0, 1, 0x7e, 0x7f, 0x3ffe, 0x3fff, 0x1f_ffff, 0xfff_ffff, u32::MAX] {
+        let mut bytes = Vec::new();
+        put_varint(&mut bytes, u64::from(number) + 1);
+        assert_eq!(RowHead::new(number).as_slice(), bytes);
+    }
+    assert_eq!(RowHead::default().as_slice(), b"");
 }
 
 #[test]

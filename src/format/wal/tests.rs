@@ -27,8 +27,8 @@ fn open() -> Open {
 const SHAPES: [ShapeDefinition<'_>; 1] = [ShapeDefinition { number: 5, shape: b"S" }];
 
 const ENTRIES: [WalEntry<'_>; 2] = [
-    WalEntry { kind: Kind::Put, key_suffix: b"r1", row: b"ROW" },
-    WalEntry { kind: Kind::Delete, key_suffix: b"r2", row: b"" },
+    WalEntry { kind: Kind::Put, key_suffix: b"r1", head: b"", row: b"ROW" },
+    WalEntry { kind: Kind::Delete, key_suffix: b"r2", head: b"", row: b"" },
 ];
 
 fn group() -> Vec<u8> {

@@ -47,10 +47,10 @@ impl Fixture {
         let row = Entity::new("p", "r").to_row(&self.engine.env.shapes).unwrap();
         let op = |name: &&str| Op {
             hash: self.engine.env.hash(&key(name)),
-            key: key(name),
+            key: key(name).into(),
             condition: Condition::Any,
             action: match is_put {
-                true => Action::Put(PackedRow::new(&row.as_ref(), &self.engine.env.shapes)),
+                true => Action::Put(PackedRow::of(row.clone(), &self.engine.env.shapes)),
                 false => Action::Delete,
             },
         };

@@ -92,10 +92,10 @@ impl Catalog {
     }
 
     /// Removes the gate's row.
-    pub(super) fn delete_gate(&self, id: u64) -> Op {
+    pub(super) fn delete_gate(&self, id: u64) -> Op<'static> {
         let key = user_key(TableId::CATALOG, GATES, &row_key(id));
         let hash = self.engine.env.hash(&key);
-        Op { key, hash, condition: Condition::Any, action: Action::Delete }
+        Op { key: key.into(), hash, condition: Condition::Any, action: Action::Delete }
     }
 }
 
