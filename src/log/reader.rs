@@ -208,7 +208,10 @@ impl LogReader {
             let len = (WINDOW_BYTES as u64).min(self.file_len - at);
             let (id, file) = (self.header.id, self.header.number);
             let bytes = self.load(at, usize_of(len))?;
-            rest.zeros &= bytes.iter().all(|byte| *byte == 0);
+            // Space that is allocated and not written: no header is there.
+            let is_zero = is_zero(bytes);
+            rest.zeros &= is_zero;
+            let bytes = if is_zero { &[] } else { bytes };
             for (i, window) in bytes.windows(RECORD_HEADER_BYTES).enumerate().step_by(RECORD_ALIGN)
             {
                 let Some(header) = window.first_chunk().filter(|h| may_be_header(h, id)) else {
@@ -299,6 +302,13 @@ impl LogReader {
 
 fn bad(structure: &'static str, problem: impl Into<std::borrow::Cow<'static, str>>) -> StopReason {
     StopReason::Bad(DecodeError::new(structure, 0, problem))
+}
+
+/// True for zeros only, which are told by large pieces.
+fn is_zero(bytes: &[u8]) -> bool {
+    let (pieces, rest) = bytes.as_chunks::<128>();
+    pieces.iter().all(|piece| piece.iter().fold(0, |all, byte| all | byte) == 0)
+        && rest.iter().all(|byte| *byte == 0)
 }
 
 /// An offset inside a window; a value that no address space holds is beyond any window.

@@ -255,8 +255,8 @@ impl Engine {
     }
 
     fn mark_closed(&self, manifest: &mut Manifest) -> Result<()> {
-        let clean_close = Some(self.close_log(manifest.position())?);
-        let clock = self.expiry_clock();
+        let Some(close) = self.close_log(manifest)? else { return Ok(()) };
+        let (clean_close, clock) = (Some(close), self.expiry_clock());
         let edit = VersionEdit { clean_close, clock, ..VersionEdit::default() };
         self.append_edit(manifest, &edit).map(drop)
     }

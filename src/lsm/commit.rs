@@ -31,6 +31,7 @@ use crate::clock::TICKS_PER_SECOND;
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::executor::Lane;
 use crate::format::Kind;
+use crate::format::names::FileNumber;
 use crate::format::record::{self, Position, RECORD_HEADER_BYTES, RecordKind};
 use crate::format::wal::{self, Predecessor, ShapeDefinition, WalEntry};
 use crate::log::LogFile;
@@ -85,6 +86,10 @@ pub(crate) struct LogQueue {
     ceiling_queued: Seq,
     /// The next log, prepared in the background.
     next: Option<NextLog>,
+    /// The log is one of an earlier opening, closed in order: nothing is appended to it.
+    is_ended: bool,
+    /// Logs without a record, which the next one's edit forgets.
+    unused: Vec<FileNumber>,
     /// A commit was queued since the last empty record.
     promise_due: bool,
     /// An empty buffer to fill next.
@@ -277,6 +282,9 @@ impl Engine {
         self.switch_if_full(state)?;
         let view = self.view.load();
         let rows = self.decide(&view, batch, looked)?;
+        if !self.begin_log(state)? {
+            return Err(Again::Log);
+        }
         let slot = view.active();
         let start = state.queue.append(self, batch, &rows, seq)?;
         self.insert(&view, batch, &rows, seq);
@@ -414,10 +422,24 @@ impl LogQueue {
         durable: Position,
         last: Seq,
     ) -> Result<Self> {
-        let mut queue = Self {
-            log: next.log,
-            end: LogFile::START,
-            allocated: next.allocated,
+        let mut queue = Self::at(next.log, LogFile::START, durable, last);
+        queue.allocated = next.allocated;
+        queue.append_open(predecessor, next.manifest, last)?;
+        Ok(queue)
+    }
+
+    /// A queue behind a log that was closed in order at `end`, where nothing follows: the first commit goes to a new one.
+    /// `unused` are logs that go then.
+    pub(crate) fn behind(log: Arc<LogFile>, end: u64, unused: Vec<FileNumber>, last: Seq) -> Self {
+        let durable = Position { file: log.header().number, offset: end };
+        Self { is_ended: true, unused, ..Self::at(log, end, durable, last) }
+    }
+
+    fn at(log: Arc<LogFile>, end: u64, durable: Position, last: Seq) -> Self {
+        Self {
+            log,
+            end,
+            allocated: 0,
             segments: SmallVec::new(),
             unsynced: SmallVec::new(),
             unsettled: None,
@@ -427,6 +449,8 @@ impl LogQueue {
             // Numbers up to here may have been seen although no commit that is left has them.
             ceiling_queued: last,
             next: None,
+            is_ended: false,
+            unused: Vec::new(),
             promise_due: false,
             spare: Vec::new(),
             closing: Closing::No,
@@ -434,9 +458,7 @@ impl LogQueue {
             written: 0,
             syncs: 0,
             commits: 0,
-        };
-        queue.append_open(predecessor, next.manifest, last)?;
-        Ok(queue)
+        }
     }
 
     /// Refuses once closing has come further than `allowed`.
@@ -444,7 +466,7 @@ impl LogQueue {
         if self.closing > allowed { Err(closed()) } else { Ok(()) }
     }
 
-    fn position(&self) -> Position {
+    pub(super) fn position(&self) -> Position {
         Position { file: self.log.header().number, offset: self.end }
     }
 
@@ -458,6 +480,7 @@ impl LogQueue {
         let predecessor =
             Predecessor { number: header.number, id: header.id, accepted_end: self.end };
         self.log = next.log;
+        self.is_ended = false;
         self.end = LogFile::START;
         self.allocated = next.allocated;
         if !planted!("shapes-of-another-log") {

@@ -7,8 +7,9 @@
 //!    beyond X in this log or a later one, the clean-close edit, a manifest that is shorter than a log says.
 //!    If so, refuse: acknowledged data is damaged. If not, X is a torn tail: all behind it, in all logs, is dropped.
 //! 5. Write again what nobody vouches for, and sync what was accepted, so that nothing new can rest on what is only
-//!    in the system's memory.
+//!    in the system's memory. After a close in order that is the clean-close edit alone, and waits for the first edit.
 //! 6. Remove files that nothing names, begin a new log that names where the last one ended, start background work.
+//!    After a close in order the new log waits too, for the first commit: who only reads writes nothing.
 //!
 //! Invariants
 //! * nothing is appended to a log of an earlier opening;
@@ -44,7 +45,7 @@ use super::fences::Fences;
 use super::gaps::Gaps;
 use super::gates::Gates;
 use super::load::Loads;
-use super::replay::{Replayed, replay};
+use super::replay::{AcceptedLog, Replayed, replay};
 use super::round::Rounds;
 use super::snapshot::Snapshots;
 use super::split::Divided;
@@ -88,7 +89,7 @@ impl Engine {
         let found = probe(&*fs, dir)?;
         let mut rng = options.seed.map_or_else(Rng::from_entropy, Rng::from_seed);
         let mut recovered = Recovered::default();
-        let manifest = match found {
+        let mut manifest = match found {
             Found::Database => {
                 let opened =
                     Manifest::open(Arc::clone(&fs), dir, Access::ReadWrite, fork(&mut rng))?;
@@ -108,9 +109,13 @@ impl Engine {
         let replayed = replay(&env, &manifest)?;
         recovered.commits = replayed.commits;
         recovered.torn.clone_from(&replayed.torn);
-        sync_logs(&env, manifest.version().clean_close(), &replayed)?;
-        recovered.orphans = remove_orphans(&env, &manifest)?;
-        let engine = Arc::new(begin(env, manifest, replayed, recovered, lock)?);
+        let is_closed = is_closed(manifest.version().clean_close(), &replayed);
+        if !is_closed {
+            manifest.confirm()?;
+            sync_logs(&env, &replayed)?;
+        }
+        recovered.orphans = remove_orphans(&env, &mut manifest)?;
+        let engine = Arc::new(begin(env, manifest, replayed, is_closed, recovered, lock)?);
         if engine.env.options.background == Background::Threads {
             let started = engine.executor.start(&engine, engine.env.options.compaction_threads);
             started.map_err(|error| Error::io("start background threads", error))?;
@@ -197,14 +202,17 @@ fn new_env(dir: &Path, options: Options, manifest: &Manifest) -> Result<Env> {
     })
 }
 
-/// After an unclean end the replayed bytes may be nowhere but in the system's memory, and after a failed sync
-/// even a sync leaves them there: what nobody vouches for is written again first.
-fn sync_logs(env: &Env, close: Option<CleanClose>, replayed: &Replayed) -> Result<()> {
+/// True if the database was closed in order and nothing was written since.
+fn is_closed(close: Option<CleanClose>, replayed: &Replayed) -> bool {
     // The edit that ends a close is written when the closing record is durable; the record alone proves nothing.
     let close = close.map(|close| (close.log, close.end));
-    if replayed.is_clean && replayed.accepted.last().map(|log| (log.number, log.end)) == close {
-        return Ok(());
-    }
+    let last = replayed.accepted.last().map(|log| (log.number, log.end));
+    replayed.is_clean && last.is_some() && last == close
+}
+
+/// After an unclean end the replayed bytes may be nowhere but in the system's memory, and after a failed sync
+/// even a sync leaves them there: what nobody vouches for is written again first.
+fn sync_logs(env: &Env, replayed: &Replayed) -> Result<()> {
     if planted!("recovered-log-unsynced") {
         return Ok(());
     }
@@ -223,9 +231,9 @@ fn sync_logs(env: &Env, close: Option<CleanClose>, replayed: &Replayed) -> Resul
 }
 
 /// Removes files of this database that nothing names: leftovers of failed jobs and of crashes.
-fn remove_orphans(env: &Env, manifest: &Manifest) -> Result<u64> {
+fn remove_orphans(env: &Env, manifest: &mut Manifest) -> Result<u64> {
     let doing = |error| Error::io(format!("list {}", env.dir.display()), error);
-    let version = manifest.version();
+    let version = Arc::clone(manifest.version());
     let mut orphans = 0;
     for name in env.fs.list(&env.dir).map_err(doing)? {
         let is_orphan = match FileName::parse(&name) {
@@ -236,6 +244,8 @@ fn remove_orphans(env: &Env, manifest: &Manifest) -> Result<u64> {
             Some(FileName::Lock | FileName::Current) | None => false,
         };
         if is_orphan && !planted!("orphans-stay") {
+            // What the last edit no longer names may be named by what is durable.
+            manifest.confirm()?;
             let path = env.dir.join(&name);
             let removed = env.fs.remove(&path);
             removed.map_err(|error| Error::io(format!("remove {}", path.display()), error))?;
@@ -245,28 +255,25 @@ fn remove_orphans(env: &Env, manifest: &Manifest) -> Result<u64> {
     Ok(orphans)
 }
 
-/// Begins a new log and puts the engine together.
+/// Begins a new log, unless the last one `is_closed`, and puts the engine together.
 fn begin(
     env: Arc<Env>,
     mut manifest: Manifest,
     replayed: Replayed,
+    is_closed: bool,
     recovered: Recovered,
     lock: Box<dyn FileLock>,
 ) -> Result<Engine> {
     manifest.set_roll_bytes_min(env.options.manifest_roll_bytes);
-    let next = env.create_log(&mut manifest, env.options.log_allocate_bytes, &replayed.unused)?;
-    for log in &replayed.unused {
-        env.discard(FileName::Wal(*log));
-    }
-    let number = next.log.header().number;
-    let durable = Position { file: number, offset: 0 };
-    let predecessor = replayed.accepted.last().map(|log| Predecessor {
-        number: log.number,
-        id: log.id,
-        accepted_end: log.end,
-    });
-    let durable = replayed.accepted.last().map_or(durable, |log| log.position());
-    let queue = LogQueue::new(next, predecessor, durable, replayed.last)?;
+    let last_log = replayed.accepted.last().copied();
+    let (queue, number) = match last_log.filter(|_| is_closed) {
+        Some(log) => (behind(&env, log, &replayed)?, None),
+        None => {
+            let queue = begin_log(&env, &mut manifest, last_log, &replayed)?;
+            let number = queue.position().file;
+            (queue, Some(number))
+        }
+    };
     let fences = manifest.version().fences().iter().chain(&replayed.fences).cloned().collect();
     let fences = Fences::new(fences, Seq::ZERO);
     let newest_fence = AtomicU64::new(fences.newest().0);
@@ -302,25 +309,47 @@ fn begin(
     })
 }
 
-/// The replayed memtables newest first, with one that takes writes and belongs to the log `number`.
-fn memtables(env: &Env, mut replayed: Vec<Slot>, number: FileNumber) -> Vec<Arc<Slot>> {
+fn begin_log(
+    env: &Env,
+    manifest: &mut Manifest,
+    last_log: Option<AcceptedLog>,
+    replayed: &Replayed,
+) -> Result<LogQueue> {
+    let next = env.create_log(manifest, env.options.log_allocate_bytes, &replayed.unused)?;
+    let durable = Position { file: next.log.header().number, offset: 0 };
+    let predecessor =
+        last_log.map(|log| Predecessor { number: log.number, id: log.id, accepted_end: log.end });
+    let durable = last_log.map_or(durable, |log| log.position());
+    LogQueue::new(next, predecessor, durable, replayed.last)
+}
+
+/// A queue behind a log that was closed in order.
+fn behind(env: &Env, log: AcceptedLog, replayed: &Replayed) -> Result<LogQueue> {
+    let path = env.dir.join(FileName::Wal(log.number).to_string());
+    let header = LogHeader { kind: LogKind::Wal, number: log.number, id: log.id };
+    let file = LogFile::reopen(&*env.fs, &path, header)?;
+    Ok(LogQueue::behind(Arc::new(file), log.end, replayed.unused.clone(), replayed.last))
+}
+
+/// The replayed memtables newest first, with one that takes writes and belongs to the log `number`, if there is one yet.
+fn memtables(env: &Env, mut replayed: Vec<Slot>, number: Option<FileNumber>) -> Vec<Arc<Slot>> {
     let goes_on = replayed.last().is_some_and(|slot| {
         !slot.is_half_full(env.options.memtable_bytes) && slot.logs.len() < LOGS_PER_MEMTABLE_MAX
     });
     if goes_on {
         if let Some(last) = replayed.last_mut() {
-            last.logs.push(number);
+            last.logs.extend(number);
         }
     } else {
         let id = replayed.last().map_or(0, |slot| slot.memtable.id() + 1);
         let memtable = Arc::new(Memtable::new(id, env.options.memtable_bytes, 0));
-        replayed.push(Slot { memtable, logs: vec![number] });
+        replayed.push(Slot { memtable, logs: number.into_iter().collect() });
     }
     replayed.into_iter().rev().map(Arc::new).collect()
 }
 
 impl Env {
-    /// Creates a log: the file, its directory entry, and its name in the manifest, which forgets `unused` ones.
+    /// Creates a log: the file, its directory entry, and its name in the manifest, which forgets `unused` ones; these go.
     pub(super) fn create_log(
         &self,
         manifest: &mut Manifest,
@@ -355,6 +384,7 @@ impl Env {
             }
         })?;
         self.discard_superseded(manifest);
+        unused.iter().for_each(|log| self.discard(FileName::Wal(*log)));
         Ok(NextLog { log: Arc::new(log), allocated: allocate, manifest: manifest.position() })
     }
 

@@ -88,6 +88,16 @@ impl View {
         View { memtables, version: Arc::clone(&self.version), fences: Arc::clone(&self.fences) }
     }
 
+    /// The same, its active memtable in the log `number` too.
+    pub(crate) fn with_log(&self, number: FileNumber) -> View {
+        let mut memtables = self.memtables.clone();
+        if let Some(active) = memtables.first_mut() {
+            let logs = active.logs.iter().copied().chain([number]).collect();
+            *active = Arc::new(Slot { memtable: Arc::clone(&active.memtable), logs });
+        }
+        View { memtables, version: Arc::clone(&self.version), fences: Arc::clone(&self.fences) }
+    }
+
     /// The same memtables and files under other fences.
     pub(crate) fn with_fences(&self, fences: Arc<Fences>) -> View {
         let memtables = self.memtables.clone();

@@ -4,7 +4,8 @@
 //! 3. let CURRENT name it. Until 3 there is no database, and whatever is left is replaced by the next attempt.
 //!
 //! Opening: 1. read CURRENT; 2. replay the manifest it names up to the first bad record; 3. refuse if CURRENT, a
-//! later record or (by [`Manifest::require`]) a log vouches for more; 4. check the version; 5. sync what was accepted.
+//! later record or (by [`Manifest::require`]) a log vouches for more; 4. check the version. Before anything rests on it,
+//! at the latest with the first edit: 5. sync what was accepted ([`Manifest::confirm`]).
 //!
 //! Appending: 1. roll over if the file is torn or has outgrown its content; 2. apply the edit to a copy of the version;
 //! 3. allocate; 4. write and sync one record; 5. the copy is the version.
@@ -63,6 +64,8 @@ pub(crate) struct Manifest {
     header: LogHeader,
     end: u64,
     tail: Tail,
+    /// What was read from here on may be in the system's memory only.
+    unconfirmed: Option<u64>,
     /// The next number to give out; below the reserved bound, or equal to it.
     next_number: u64,
     /// Roll over before appending to a longer file.
@@ -84,6 +87,8 @@ pub(crate) struct Manifest {
 enum Tail {
     /// Records, written through this handle; space is allocated up to `allocated`.
     Open { file: LogFile, allocated: u64 },
+    /// Nothing yet.
+    Unconfirmed,
     /// Nothing: a new file must be begun first.
     Torn,
 }
@@ -136,6 +141,7 @@ impl Manifest {
             header,
             end: 0,
             tail: Tail::Torn,
+            unconfirmed: None,
             next_number: number + 1,
             roll_at: 0,
             roll_bytes_min: MANIFEST_ROLL_BYTES,
@@ -166,7 +172,7 @@ impl Manifest {
         version.check().map_err(|problem| refused(&path, end, problem))?;
         let read_only = read_only(&version, access, &path)?;
         let next_number = number_after_all(&*fs, dir)?.max(version.numbers_below().0);
-        let mut manifest = Manifest {
+        let manifest = Manifest {
             dir: dir.to_owned(),
             rng,
             roll_at: roll_at(snapshot_records(&version)?.len() as u64, MANIFEST_ROLL_BYTES),
@@ -174,7 +180,9 @@ impl Manifest {
             version: Arc::new(version),
             header: reader.header(),
             end,
-            tail: Tail::Torn,
+            // Neither is appended to before it is confirmed.
+            tail: if torn.is_none() { Tail::Unconfirmed } else { Tail::Torn },
+            unconfirmed: read_only.is_none().then_some(last.max(current.synced_len)),
             next_number,
             superseded: Vec::new(),
             failure: None,
@@ -182,18 +190,37 @@ impl Manifest {
             read_only: read_only.clone(),
             fs,
         };
-        if manifest.read_only.is_none() {
-            // What was accepted may be in the system's memory only; nothing may rest on it before it is durable.
-            let file = LogFile::reopen(&*manifest.fs, &path, manifest.header)?;
-            // After a failed sync not even a sync saves it; all but the last record is vouched for.
-            file.write_again(&*manifest.fs, last.max(current.synced_len), end)?;
-            file.sync()?;
-            sync_dir(&*manifest.fs, dir)?;
-            if torn.is_none() {
-                manifest.tail = Tail::Open { file, allocated: end };
-            }
-        }
         Ok(Opened { manifest, torn, read_only })
+    }
+
+    /// Makes durable what was accepted at opening, if that was not done yet. No edit, and no removal of a file, rests on
+    /// what is not.
+    ///
+    /// # Errors
+    /// Any ends writing.
+    pub(crate) fn confirm(&mut self) -> Result<()> {
+        self.usable()?;
+        let Some(from) = self.unconfirmed else { return Ok(()) };
+        self.make_durable(from).map_err(|error| self.fail(error))?;
+        self.unconfirmed = None;
+        Ok(())
+    }
+
+    fn make_durable(&mut self, from: u64) -> Result<()> {
+        let file = LogFile::reopen(&*self.fs, &self.path(), self.header)?;
+        // After a failed sync not even a sync saves it; all but the last record is vouched for.
+        file.write_again(&*self.fs, from, self.end)?;
+        file.sync()?;
+        sync_dir(&*self.fs, &self.dir)?;
+        if matches!(self.tail, Tail::Unconfirmed) {
+            self.tail = Tail::Open { file, allocated: self.end };
+        }
+        Ok(())
+    }
+
+    /// True if nothing was written since opening.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.unconfirmed.is_some()
     }
 
     /// The version after the last edit.
@@ -224,7 +251,7 @@ impl Manifest {
     /// `StorageFull` if nothing was written; any other failure to write, and `Poisoned` ever after.
     /// An edit that would break an invariant is refused as `Corruption`, and nothing was written.
     pub(crate) fn append(&mut self, edit: &VersionEdit) -> Result<Arc<Version>> {
-        self.usable()?;
+        self.confirm()?;
         self.make_room()?;
         let next = self.version.apply(edit);
         let next = next.map_err(|problem| refused(&self.path(), self.end, problem))?;
@@ -247,7 +274,7 @@ impl Manifest {
         }
         // The last number of a block is kept for the next manifest, which cannot reserve one for itself.
         if self.next_number + count >= self.version.numbers_below().0 {
-            self.usable()?;
+            self.confirm()?;
             // Rolling over takes a number: first that, then the block.
             self.make_room()?;
             let below = Some(FileNumber(self.next_number + count + NUMBERS_RESERVED - 1));

@@ -40,8 +40,14 @@ fn create_with(fs: &dyn CloneFs, identity: Identity) -> Result<Manifest> {
     Manifest::create(fs.shared(), dir, identity, &first, Rng::from_seed(1))
 }
 
+/// Opened and confirmed.
 fn open(fs: &dyn CloneFs) -> Result<Opened> {
-    Manifest::open(fs.shared(), Path::new(DIR), Access::ReadWrite, Rng::from_seed(2))
+    let mut opened =
+        Manifest::open(fs.shared(), Path::new(DIR), Access::ReadWrite, Rng::from_seed(2))?;
+    if opened.read_only.is_none() {
+        opened.manifest.confirm()?;
+    }
+    Ok(opened)
 }
 
 /// What tests pass around: a file system that can be shared with a manifest.

@@ -354,6 +354,8 @@ fn a_crash_leaves_all_of_the_range_or_none() {
     let exported = fs.ops();
     other.import_range("moving", "Parts").unwrap();
     let imported = fs.ops();
+    // There are operations behind it too.
+    kept.upsert(row(1, "kept")).unwrap();
     let (mut images, mut without, mut with) = (0, 0, 0);
     for op in fs.recorded() {
         let kill = fs.kill_image_at(op).expect("recorded");

@@ -30,6 +30,109 @@ fn after_a_close_other_handles_leave_the_directory_alone() {
 }
 
 #[test]
+fn who_only_reads_after_a_close_writes_nothing() {
+    let memory = MemFs::new();
+    let db = open(&memory);
+    db.create_table("things").unwrap().insert(row(1, 0)).unwrap();
+    while db.step() {}
+    db.close().unwrap();
+    let fs = FaultFs::new(Arc::new(memory.clone()));
+    let reopen = || options(&memory).fs(Arc::new(fs.clone())).open("db").unwrap();
+    let writes = [
+        OpKind::Create,
+        OpKind::Write,
+        OpKind::Allocate,
+        OpKind::SetLen,
+        OpKind::Sync,
+        OpKind::SyncDir,
+        OpKind::Rename,
+        OpKind::Remove,
+    ];
+    for _ in 0..10 {
+        let db = reopen();
+        let table = db.table("things").unwrap();
+        assert!(table.get("p1", "000001").unwrap().is_some());
+        let refused = table.insert(row(1, 1)).map_err(|error| error.kind());
+        assert_eq!(refused.unwrap_err(), ErrorKind::AlreadyExists);
+        while db.step() {}
+        db.sync().unwrap();
+        db.close().unwrap();
+        assert_eq!(writes.map(|op| fs.count(op)), [0; 8]);
+    }
+    // The first commit begins a log, and is durable like any other; so is a close behind it.
+    for i in 2..5 {
+        let db = reopen();
+        db.table("things").unwrap().insert(row(i, 0)).unwrap();
+        for seed in 0..20 {
+            let db = open(&memory.crash_image(seed));
+            assert_eq!(
+                db.table("things").unwrap().scan(KeyRange::all()).into_iter().count(),
+                i as usize
+            );
+        }
+        db.close().unwrap();
+        assert_eq!(open(&memory.crash_image(0)).opened().torn, None);
+    }
+}
+
+#[test]
+fn a_close_whose_last_sync_failed_is_made_durable_before_the_first_commit() {
+    let memory = MemFs::new();
+    let db = open(&memory);
+    db.create_table("things").unwrap().insert(row(1, 0)).unwrap();
+    db.close().unwrap();
+    let fs = FaultFs::new(Arc::new(memory.clone()));
+    let db = options(&memory).fs(Arc::new(fs.clone())).open("db").unwrap();
+    db.table("things").unwrap().insert(row(2, 0)).unwrap();
+    while db.step() {}
+    let manifest = memory.paths().into_iter().find(|path| path.contains("MANIFEST")).unwrap();
+    fs.arm(Fault::new(FaultKind::Eio).on(OpKind::Sync).on_path(&manifest));
+    assert!(db.close().is_err());
+    // The system still shows what it gave up.
+    let db = open(&memory);
+    db.table("things").unwrap().insert(row(3, 0)).unwrap();
+    db.flush().unwrap();
+    for seed in 0..40 {
+        let db = open(&memory.crash_image(seed));
+        assert_eq!(db.table("things").unwrap().scan(KeyRange::all()).into_iter().count(), 3);
+    }
+}
+
+#[test]
+fn a_change_of_files_after_a_close_is_closed_like_any_other() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    let table = db.create_table("things").unwrap();
+    for i in 0..3 {
+        table.insert(row(i, 0)).unwrap();
+        db.flush().unwrap();
+    }
+    db.close().unwrap();
+    let db = open(&fs);
+    db.compact().unwrap();
+    db.close().unwrap();
+    let manifest = fs.paths().into_iter().find(|path| path.contains("MANIFEST")).unwrap();
+    let db = open(&fs.kill_image());
+    assert_eq!((db.opened().replayed, db.opened().orphans), (0, 0));
+    assert_eq!(db.table("things").unwrap().scan(KeyRange::all()).into_iter().count(), 3);
+    // The new log vouches for the edit of the merge.
+    let image = fs.kill_image();
+    let len = fs.len(&manifest).unwrap();
+    let opens = (64..len).step_by(8).filter(|len| {
+        let image = image.kill_image();
+        image.truncate(&manifest, *len).unwrap();
+        options(&image).open("db").is_ok()
+    });
+    let lost = opens.map(|len| {
+        let image = image.kill_image();
+        image.truncate(&manifest, len).unwrap();
+        let db = open(&image);
+        db.table("things").unwrap().scan(KeyRange::all()).into_iter().count()
+    });
+    assert!(lost.into_iter().all(|rows| rows == 3));
+}
+
+#[test]
 fn trap_51_a_death_during_a_close_leaves_a_log_that_the_next_opening_syncs() {
     let fs = MemFs::new();
     let db = open(&fs);

@@ -12,28 +12,63 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Result;
+use crate::executor::Lane;
 use crate::format::edit::CleanClose;
 use crate::format::record::{Position, RecordKind};
 use crate::format::wal;
+use crate::manifest::Manifest;
 use crate::model::Seq;
 use crate::options::Durability;
 use crate::planted::planted;
+use crate::sync::MutexGuard;
 
 use super::super::Engine;
-use super::{CEILING_TICKS, Closing, WEAK_SYNC_EVERY, next_allocation};
+use super::super::round::State;
+use super::{CEILING_TICKS, Closing, LogQueue, WEAK_SYNC_EVERY, next_allocation};
 
 impl Engine {
     /// Creates the next log, unless there is one: file, directory entry, and its name in the manifest.
     pub(crate) fn prepare_log(&self) -> Result<()> {
-        let mut manifest = self.install.lock();
-        if self.rounds.lock().queue.next.is_some() {
-            return Ok(());
-        }
+        self.prepare_log_in(&mut self.install.lock())
+    }
+
+    fn prepare_log_in(&self, manifest: &mut Manifest) -> Result<()> {
+        let unused = {
+            let state = self.rounds.lock();
+            if state.queue.next.is_some() {
+                return Ok(());
+            }
+            state.queue.unused.clone()
+        };
         // However large its predecessor is: it may wait for long, and grows ahead of its commits.
         let bytes = self.env.options.log_allocate_bytes;
-        let next = self.env.create_log(&mut manifest, bytes, &[]);
-        let next = next.map_err(|error| self.judge(&manifest, error))?;
-        self.rounds.lock().queue.next = Some(next);
+        let next = self.env.create_log(manifest, bytes, &unused);
+        let next = next.map_err(|error| self.judge(manifest, error))?;
+        let queue = &mut self.rounds.lock().queue;
+        (queue.next, queue.unused) = (Some(next), Vec::new());
+        Ok(())
+    }
+
+    /// Goes on in the log that was prepared, if the one so far was closed before this opening; false if none is. The
+    /// memtable stays, and is in the new log too from now on.
+    pub(super) fn begin_log(&self, state: &mut MutexGuard<'_, State<LogQueue>>) -> Result<bool> {
+        if !state.queue.is_ended {
+            return Ok(true);
+        }
+        let last = state.last();
+        let Some(next) = state.queue.next.take() else { return Ok(false) };
+        let number = next.log.header().number;
+        state.queue.switch_to(next, last)?;
+        self.change_view(|view| view.with_log(number));
+        self.executor.signal(Lane::Log);
+        Ok(true)
+    }
+
+    /// Sees to it that there is a log to append to.
+    fn ensure_log(&self) -> Result<()> {
+        while !self.begin_log(&mut self.rounds.lock())? {
+            self.prepare_log()?;
+        }
         Ok(())
     }
 
@@ -43,7 +78,7 @@ impl Engine {
         let (log, want) = {
             let state = self.rounds.lock();
             let queue = &state.queue;
-            if queue.end + queue.allocated / 4 < queue.allocated {
+            if queue.is_ended || queue.end + queue.allocated / 4 < queue.allocated {
                 return Ok(false);
             }
             (Arc::clone(&queue.log), next_allocation(queue.allocated, queue.allocated))
@@ -58,6 +93,7 @@ impl Engine {
 
     /// Makes a higher ceiling durable, so that weak commits can take numbers below it.
     pub(crate) fn raise_ceiling(&self) -> Result<()> {
+        self.ensure_log()?;
         {
             let mut state = self.rounds.lock();
             if let Some(error) = state.failed() {
@@ -73,9 +109,10 @@ impl Engine {
         self.rounds.flush(Durability::Sync)
     }
 
-    /// True if no next log is prepared.
+    /// True if no next log is prepared, and the log that there is gets commits.
     pub(crate) fn wants_log(&self) -> bool {
-        self.rounds.lock().queue.next.is_none()
+        let state = self.rounds.lock();
+        state.queue.next.is_none() && !state.queue.is_ended
     }
 
     /// How long until the background sync is due: of weak commits, and of others that nobody waits for.
@@ -98,6 +135,9 @@ impl Engine {
 
     /// Makes the ceiling of numbers in use durable in the active log, before a log that names it goes.
     pub(crate) fn settle_ceiling(&self) -> Result<()> {
+        if !planted!("ceiling-goes-with-its-log") {
+            self.ensure_log()?;
+        }
         let is_settled = {
             let state = self.rounds.lock();
             // A failed round has emptied the queue, and nobody knows what of it is on the disk.
@@ -120,8 +160,17 @@ impl Engine {
         self.rounds.lock().queue.closing = Closing::Commits;
     }
 
-    /// Appends the record that says the log was closed in order, and syncs it; what a clean close vouches for.
-    pub(crate) fn close_log(&self, manifest: Position) -> Result<CleanClose> {
+    /// Appends the record that says the log was closed in order, and syncs it; what a clean close vouches for. `None` if
+    /// nothing was written since the last one, which holds.
+    pub(crate) fn close_log(&self, manifest: &mut Manifest) -> Result<Option<CleanClose>> {
+        let is_untouched = manifest.is_untouched() && self.rounds.lock().queue.is_ended;
+        if is_untouched && self.expiry_clock().is_none() {
+            return Ok(None);
+        }
+        while !self.begin_log(&mut self.rounds.lock())? {
+            self.prepare_log_in(manifest)?;
+        }
+        let manifest = manifest.position();
         let close = {
             let mut state = self.rounds.lock();
             let last_seq = state.last();
@@ -136,6 +185,6 @@ impl Engine {
         };
         let is_unsynced = planted!("close-before-sync");
         self.rounds.flush(if is_unsynced { Durability::Os } else { Durability::Sync })?;
-        Ok(close)
+        Ok(Some(close))
     }
 }
