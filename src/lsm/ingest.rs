@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::format::Kind;
-use crate::format::edit::{Placement, RangeMeta, ReferenceMeta, VersionEdit};
+use crate::format::edit::{Fence, Placement, RangeMeta, ReferenceMeta, VersionEdit};
 use crate::format::key::{TABLE_ID_BYTES, table_start};
 use crate::format::names::{FileName, FileNumber, RangeId};
 use crate::format::span::Span;
@@ -117,8 +117,12 @@ impl Engine {
                 return Err(Error::refused_with(Code::EntityAlreadyExists, message));
             }
             if !merged {
-                let ranges = view.version.ranges_in(span).iter().map(|range| range.id);
-                self.compact_ranges(&ranges.collect::<Vec<_>>())?;
+                // A fence stays as long as it hides anything, be it beside the span.
+                let fences = view.fences.iter().filter(|fence| is_drop(fence, span));
+                let spans: Vec<&Span> = fences.map(|f| &f.span).chain([span]).collect();
+                let is_in = |range: &Span| spans.iter().any(|span| span.overlaps(range));
+                let ranges = view.version.ranges().iter().filter(|range| is_in(&range.span));
+                self.compact_ranges(&ranges.map(|range| range.id).collect::<Vec<_>>())?;
             }
         }
         let message = "a snapshot still reads what was deleted where the range is to go";
@@ -271,7 +275,12 @@ fn files_in(version: &Version, span: &Span) -> Vec<FileNumber> {
 
 /// True if a deleted span comes into `span`: its fence would hide the rows. Expiry does so rightly.
 fn is_fenced(view: &View, span: &Span) -> bool {
-    view.fences.iter().any(|fence| fence.below == fence.from && fence.span.overlaps(span))
+    view.fences.iter().any(|fence| is_drop(fence, span))
+}
+
+/// True if the fence is not one of expiry, and hides keys of `span`.
+fn is_drop(fence: &Fence, span: &Span) -> bool {
+    fence.below == fence.from && fence.span.overlaps(span)
 }
 
 /// True if a memtable has any entry in `span`, published or not.
