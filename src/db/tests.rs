@@ -156,6 +156,7 @@ mod faults;
 mod load;
 mod moving;
 mod threads;
+mod windows;
 
 /// What every row meets.
 struct Everything;

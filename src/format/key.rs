@@ -170,6 +170,19 @@ pub(crate) fn partition_of(key: &[u8]) -> Option<&[u8]> {
     key.get(..TABLE_ID_BYTES + end + 1)
 }
 
+/// Eight bytes of `rest`, zeros behind its end, as a number: where numbers of two keys differ, behind what both begin
+/// with, the keys are in the same order.
+#[inline]
+#[expect(clippy::big_endian_bytes, reason = "the first byte decides, as it does in the key")]
+pub(crate) fn head(rest: &[u8]) -> u64 {
+    if let Some(bytes) = rest.first_chunk::<8>() {
+        return u64::from_be_bytes(*bytes);
+    }
+    let mut bytes = [0; 8];
+    bytes[..rest.len()].copy_from_slice(rest);
+    u64::from_be_bytes(bytes)
+}
+
 /// Text form of an entry: `t1/bolts/m4x20#17,PUT`.
 pub(crate) struct DisplayEntry<'a> {
     pub(crate) key: &'a [u8],

@@ -161,6 +161,12 @@ impl<'a> RowBlock<'a> {
         (row_at <= end).then_some(EntryPlace { suffix_at, row_at, end, seq, kind })
     }
 
+    /// The end of the key of the entry at `place`.
+    #[inline]
+    pub(crate) fn suffix(&self, place: &EntryPlace) -> &'a [u8] {
+        self.bytes.get(place.suffix_at..place.row_at).unwrap_or_default()
+    }
+
     #[cold]
     fn long_place(&self, slot: usize) -> Result<EntryPlace, DecodeError> {
         let layout = &self.layout;

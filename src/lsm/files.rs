@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::Kind;
+use crate::format::row_block::EntryPlace;
 use crate::format::zones::{ZONE_BLOCKS, ZoneSet, flag};
 use crate::manifest::FileEntry;
 use crate::model::{RowRef, Seq};
@@ -116,7 +117,7 @@ impl FilesIter {
     }
 
     /// Key, Seq and row of a put; requires one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn current(&self) -> Result<(&[u8], Seq, RowRef<'_>)> {
         match &self.iter {
             Some(iter) => Ok((iter.key(), iter.seq(), iter.row()?)),
@@ -130,6 +131,31 @@ impl FilesIter {
         let Some(iter) = &self.iter else { return Ok(None) };
         let limit = [limit, self.clip_high()].into_iter().flatten().min();
         iter.rest_of_block(limit).map(Some)
+    }
+
+    /// The file being read, if its source is not used up.
+    #[inline]
+    pub(super) fn iter(&self) -> Option<&SstIter> {
+        self.iter.as_ref()
+    }
+
+    /// Makes another entry of the current block the current one, until the next move.
+    #[inline]
+    pub(super) fn show(&mut self, place: EntryPlace) {
+        if let Some(iter) = &mut self.iter {
+            iter.show(place);
+        }
+    }
+
+    /// Says in `out` how far a window may go that has about `ahead` entries of this source: it ends with the block.
+    pub(super) fn put_window_end(&self, ahead: usize, out: &mut Vec<u8>) -> Result<()> {
+        let Some(iter) = &self.iter else { return Ok(()) };
+        iter.put_key_ahead(ahead, out)?;
+        if let Some(high) = self.clip_high().filter(|high| *high < out.as_slice()) {
+            out.clear();
+            out.extend_from_slice(high);
+        }
+        Ok(())
     }
 
     /// Goes to another entry of the current block.
@@ -158,17 +184,21 @@ impl FilesIter {
         filter: &mut impl RowFilter,
         around: impl FnOnce() -> Around<'k>,
     ) -> Result<()> {
-        let Some(iter) = &mut self.iter else { return Ok(()) };
-        if iter.has_slot(slot) {
-            iter.go_to_slot(slot)?;
-            if self.is_inside() {
-                return Ok(());
-            }
-            // The clip ends inside the block.
-            self.at += 1;
-            return self.open(env, &[]);
+        match &self.iter {
+            Some(iter) if iter.has_slot(slot) => self.pass_to(env, slot),
+            Some(_) => self.leave_block(env, filter, &around()),
+            None => Ok(()),
         }
-        self.leave_block(env, filter, &around())
+    }
+
+    /// Goes to the entry in `slot` of the current block, or behind the file's clip if that ends before it.
+    pub(super) fn pass_to(&mut self, env: &Env, slot: usize) -> Result<()> {
+        self.go_to_slot(slot)?;
+        if self.is_inside() {
+            return Ok(());
+        }
+        self.at += 1;
+        self.open(env, &[])
     }
 
     fn leave_block(

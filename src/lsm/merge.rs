@@ -4,8 +4,10 @@
 //! * entries come by user key ascending, then Seq descending;
 //! * an error ends the iteration and is answered ever after: a scan never just stops early.
 //!
-//! Not here: the files of one source (`files`), which sources a key has (`manifest::Version`), points (`view`), which
-//! entries a reader sees (`scan`).
+//! Not here: many entries at once (`window`), the files of one source (`files`), which sources a key has
+//! (`manifest::Version`), points (`view`), which entries a reader sees (`scan`).
+
+mod window;
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -25,6 +27,7 @@ use super::fences::Floors;
 use super::files::{Around, FilesIter, ReadCounts};
 use super::scan::RowFilter;
 use super::view::{View, memory_row};
+use window::Window;
 
 /// One sorted sequence of entries.
 #[expect(clippy::large_enum_variant, reason = "few, and each row of a scan goes through one")]
@@ -40,6 +43,9 @@ pub(crate) struct Merge {
     /// A binary heap of the sources that are not used up, least entry first.
     heap: Vec<usize>,
     high: Option<Vec<u8>>,
+    window: Window,
+    /// The source that has the current entry of the window, which is none of its own.
+    shown: Option<usize>,
     failed: Option<Error>,
 }
 
@@ -87,6 +93,8 @@ impl Merge {
             heap: Vec::with_capacity(sources.len()),
             sources,
             high: high.map(<[u8]>::to_vec),
+            window: Window::default(),
+            shown: None,
             failed: None,
         };
         merge.seek(low)?;
@@ -130,6 +138,27 @@ impl Merge {
         // The children of a heap's root: the least of the others is one of them.
         let bounds = [other(1), other(2), self.high.as_deref()];
         Some((files, bounds.into_iter().flatten().min()))
+    }
+
+    /// True if there is one source left.
+    pub(super) fn is_alone(&self) -> bool {
+        self.heap.len() == 1
+    }
+
+    /// Leaves the current entry behind, and blocks behind it that `filter` needs not see.
+    pub(super) fn pass(
+        &mut self,
+        filter: &mut impl RowFilter,
+        at: Seq,
+        floors: Option<&Floors>,
+    ) -> Result<()> {
+        match self.top() {
+            Some(Source::Files(files)) if filter.asks_zones() => {
+                let next = files.iter().map_or(0, |iter| iter.slot() + 1);
+                self.leave_run(next, filter, at, floors)
+            }
+            _ => self.advance(),
+        }
     }
 
     /// Goes to another entry of the block on top. Requires: it is still the least.
@@ -208,15 +237,21 @@ impl Merge {
 
     /// Goes to the first entry at or above `low`.
     fn seek(&mut self, low: &[u8]) -> Result<()> {
+        self.shown = None;
         for source in &mut self.sources {
             source.seek(&self.env, low)?;
         }
+        self.order_sources();
+        Ok(())
+    }
+
+    /// Makes the heap of the sources that are not used up.
+    fn order_sources(&mut self) {
         self.heap.clear();
         self.heap.extend((0..self.sources.len()).filter(|i| self.sources[*i].is_valid()));
         for i in (0..self.heap.len() / 2).rev() {
             self.sift_down(i);
         }
-        Ok(())
     }
 
     /// True if there is an entry to look at.
@@ -262,18 +297,22 @@ impl Merge {
     }
 
     /// Key, Seq and row of a put; requires one.
-    #[inline]
+    // Each row that is handed out goes through here, and is copied by each caller that has it not inlined.
+    #[inline(always)]
     pub(super) fn current(&self) -> Result<(&[u8], Seq, RowRef<'_>)> {
         match self.top() {
             Some(Source::Files(files)) => files.current(),
-            Some(source) => Ok((source.key(), source.seq(), source.row(&self.env)?)),
+            Some(Source::Memory(iter)) => {
+                let entry = iter.entry();
+                Ok((entry.key, entry.seq, memory_row(entry.row, &self.env.shapes)?))
+            }
             None => Err(Error::corrupt("merge".as_ref(), 0, "iterator", "no current entry")),
         }
     }
 
     #[inline]
     fn top(&self) -> Option<&Source> {
-        self.heap.first().map(|top| &self.sources[*top])
+        self.shown.as_ref().or(self.heap.first()).map(|top| &self.sources[*top])
     }
 
     fn sift_down(&mut self, mut i: usize) {

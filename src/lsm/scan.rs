@@ -56,20 +56,41 @@ pub(crate) struct Scan {
     rows: u64,
     /// Do not try for a batch before this many more entries.
     single: u32,
+    /// How often there was none in a row.
+    misses: u32,
 }
 
-/// A run of entries, and what a filter found in it.
+/// Many entries that are decided about together.
 #[derive(Default)]
 struct Batch {
-    is_open: bool,
-    /// Every visible row matches: the run is walked, and nothing is known before of what is found in it.
-    takes_all: bool,
+    open: Open,
+    /// False after a window in which many rows matched: the next one is put in order before its rows are asked.
+    is_plain: bool,
+    /// Entries and matches of the current window.
+    seen: u64,
+    matched: u64,
     walk: RunWalk,
+    /// What a filter found in the run.
     found: Vec<u16>,
     /// How many of them were handed out.
     handed: usize,
     /// The slot behind the run.
     end: usize,
+}
+
+/// What the batch is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Open {
+    #[default]
+    Nothing,
+    /// A run of one block that a filter was asked about.
+    Found,
+    /// A run all of whose visible rows match: it is walked, and nothing is known before of what is in it.
+    Walk,
+    /// A window, in order; its rows are still to be asked.
+    Window,
+    /// A window of rows that may match, some of which may be hidden.
+    Sifted,
 }
 
 /// A visible row.
@@ -93,6 +114,22 @@ pub(crate) trait RowFilter {
 
     /// True if the row matches.
     fn matches(&mut self, row: &ScanRow<'_>) -> Result<bool>;
+
+    /// True if [`sift`](Self::sift) spares looking at most rows.
+    fn can_sift(&self) -> bool {
+        false
+    }
+
+    /// Appends the slots of the rows of `run` that may match, ascending, before it is known whether they are hidden by
+    /// rows elsewhere. Nothing follows from that: those which are not are asked by [`matches`](Self::matches).
+    fn sift(&mut self, _run: &VisibleRun<'_>, _found: &mut Vec<u16>) -> Result<()> {
+        Ok(())
+    }
+
+    /// The same for one row.
+    fn sift_row(&mut self, _row: &ScanRow<'_>) -> Result<bool> {
+        Ok(true)
+    }
 
     /// True if every row matches: nothing is asked then.
     fn takes_all(&self) -> bool {
@@ -133,10 +170,12 @@ pub(crate) enum Step {
     End,
 }
 
-/// Runs shorter than this are not worth a batch.
-const RUN_MIN: usize = 4;
-/// How many entries go one by one after such a run.
-const SINGLES: u32 = 16;
+/// Runs shorter than this are not worth a batch where other sources come between.
+const RUN_MIN: usize = 16;
+/// At the most two to this power entries go one by one between two tries for a batch.
+const MISSES_MAX: u32 = 6;
+/// Where more than one in so many rows match, they are not asked before they are in order.
+const SIFT_SHARE: u64 = 8;
 
 impl ReadView {
     /// Calls `with` with the newest row of `key`; `None` if there is none.
@@ -223,7 +262,18 @@ impl ReadView {
 impl Scan {
     fn new(merge: Merge, at: Seq, floors: Option<Floors>, head: Head) -> Self {
         let (decided, batch) = (Vec::new(), Batch::default());
-        Self { merge, at, floors, decided, is_fresh: true, batch, head, rows: 0, single: 0 }
+        Self {
+            merge,
+            at,
+            floors,
+            decided,
+            is_fresh: true,
+            batch,
+            head,
+            rows: 0,
+            single: 0,
+            misses: 0,
+        }
     }
 
     /// Goes to the next visible row; false at the end.
@@ -260,10 +310,20 @@ impl Scan {
     ) -> Result<Step> {
         let pause_at = self.rows.saturating_add(rows_max);
         loop {
-            if self.batch.is_open && self.hand_out(filter)? {
-                return Ok(Step::Row);
+            if self.batch.open != Open::Nothing {
+                if self.next_in_batch(filter)? {
+                    return Ok(Step::Row);
+                }
+                self.close_batch(filter)?;
             }
-            self.leave_current()?;
+            if !self.is_fresh {
+                self.is_fresh = true;
+                // At the head nothing is passed over unseen: what no filter wants may be a row.
+                match self.head.is_open {
+                    true => self.merge.advance()?,
+                    false => self.merge.pass(filter, self.at, self.floors.as_ref())?,
+                }
+            }
             if !self.merge.is_valid() {
                 self.leave_head();
                 return Ok(Step::End);
@@ -288,9 +348,14 @@ impl Scan {
         }
     }
 
+    /// About `rows` rows will be asked for.
+    pub(crate) fn expect(&mut self, rows: usize) {
+        self.merge.expect(rows);
+    }
+
     /// Goes on with another part of the span that the scan was made for.
     pub(crate) fn seek(&mut self, span: &Span) -> Result<()> {
-        self.batch.is_open = false;
+        self.batch.open = Open::Nothing;
         self.is_fresh = true;
         self.decided.clear();
         if let Some(floors) = &mut self.floors {
@@ -302,7 +367,7 @@ impl Scan {
     }
 
     /// The current row. Requires that the scan stands on one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn row(&self) -> Result<ScanRow<'_>> {
         let (key, seq, row) = self.merge.current()?;
         Ok(ScanRow { key, seq, row })
@@ -310,7 +375,7 @@ impl Scan {
 
     /// True if there is a current entry.
     pub(crate) fn is_valid(&self) -> bool {
-        self.merge.is_valid()
+        matches!(self.batch.open, Open::Window | Open::Sifted) || self.merge.is_valid()
     }
 
     /// The key of the current entry. Requires that there is one.
@@ -393,34 +458,90 @@ impl Scan {
         Ok(())
     }
 
-    /// Goes to the next row that the filter found; false if it found no more, and the run is left behind.
+    /// Goes to the next row that matches of those that are decided about already; false if there is none, or no more.
+    ///
+    /// # Errors
+    /// As [`advance_where`](Self::advance_where).
     #[inline]
-    fn hand_out(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
-        if self.batch.takes_all {
-            let before = self.batch.walk.slots.start;
-            let found =
-                self.merge.next_visible(&mut self.batch.walk, self.at, &mut self.decided)?;
-            self.rows += (self.batch.walk.slots.start - before) as u64;
-            return if found { Ok(true) } else { self.close_batch(filter).map(|()| false) };
+    pub(crate) fn next_in_batch(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
+        match self.batch.open {
+            Open::Nothing => Ok(false),
+            Open::Walk => {
+                let before = self.batch.walk.slots.start;
+                let found =
+                    self.merge.next_visible(&mut self.batch.walk, self.at, &mut self.decided)?;
+                self.rows += (self.batch.walk.slots.start - before) as u64;
+                Ok(found)
+            }
+            Open::Found => {
+                let Some(slot) = self.batch.found.get(self.batch.handed) else { return Ok(false) };
+                self.batch.handed += 1;
+                self.merge.go_to_slot(usize::from(*slot))?;
+                Ok(true)
+            }
+            Open::Window => self.hand_out_window(filter),
+            Open::Sifted => self.hand_out_sifted(filter),
         }
-        let Some(slot) = self.batch.found.get(self.batch.handed) else {
-            return self.close_batch(filter).map(|()| false);
-        };
-        self.batch.handed += 1;
-        self.merge.go_to_slot(usize::from(*slot))?;
-        Ok(true)
     }
 
-    /// Asks the filter about the entries from the current one on; false if it is better to go one by one.
+    #[inline]
+    fn hand_out_window(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
+        loop {
+            let before = self.batch.seen;
+            let found = self.merge.next_in_window(&self.decided, &mut self.batch.seen);
+            self.rows += self.batch.seen - before;
+            if !found {
+                return Ok(false);
+            }
+            if self.is_above_floor() && (filter.takes_all() || filter.matches(&self.row()?)?) {
+                self.batch.matched += 1;
+                return Ok(true);
+            }
+        }
+    }
+
+    fn hand_out_sifted(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
+        while self.merge.next_sifted(self.at, &self.decided)? {
+            if self.is_above_floor() && filter.matches(&self.row()?)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// True if no fence hides the current entry.
+    #[inline]
+    fn is_above_floor(&mut self) -> bool {
+        let Some(floors) = &mut self.floors else { return true };
+        planted!("batch-ignores-fences") || self.merge.seq() >= floors.below(self.merge.key())
+    }
+
+    /// Decides about many entries at once; false if the current one is to be taken alone.
     fn open_batch(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
         if self.single > 0 {
             self.single -= 1;
             return Ok(false);
         }
-        // At the head the dead are counted.
-        if self.head.is_open && self.is_dead() {
-            return Ok(false);
+        if self.head.is_open {
+            // There the dead are counted, one by one.
+            if self.is_dead() || !self.is_above_floor() {
+                return Ok(false);
+            }
+            self.leave_head();
         }
+        if self.open_run(filter)? || self.open_window(filter)? {
+            self.misses = 0;
+            return Ok(true);
+        }
+        // Mostly the last entry of a block. Of many versions of one key none is in a window: not each is worth a try.
+        self.single = (1 << self.misses) - 1;
+        self.misses = (self.misses + 1).min(MISSES_MAX);
+        Ok(false)
+    }
+
+    /// Asks the filter about the entries from the current one on, if they are many that one block alone has.
+    fn open_run(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
+        let is_alone = self.merge.is_alone();
         let Some((files, limit)) = self.merge.top_files() else { return Ok(false) };
         // Up to where the floor is the same, and only over entries that are all above it.
         let mut limit = limit;
@@ -432,41 +553,66 @@ impl Scan {
         }
         let Some(run) = files.rest_of_block(limit)? else { return Ok(false) };
         let (len, end) = (run.slots.len(), run.slots.end);
-        if len < RUN_MIN {
-            self.single = SINGLES;
+        if len < if is_alone { 1 } else { RUN_MIN } {
             return Ok(false);
         }
-        self.batch.takes_all = filter.takes_all();
-        if self.batch.takes_all {
+        (self.batch.handed, self.batch.end) = (0, end);
+        if filter.takes_all() {
             self.batch.walk = RunWalk::new(run.slots);
-        } else {
-            self.batch.found.clear();
-            self.batch.found.reserve(len);
-            let visible = VisibleRun { run: &run, at: self.at, decided: &self.decided };
-            filter.select(&visible, &mut self.batch.found)?;
-            if let Some(suffix) = last_decided(&run, self.at)?
-                && !planted!("batch-forgets-decided")
-            {
-                self.decided.clear();
-                self.decided.extend_from_slice(run.prefix());
-                self.decided.extend_from_slice(suffix);
-            }
-            self.rows += len as u64;
+            self.batch.open = Open::Walk;
+            return Ok(true);
         }
-        // The first entry is a visible row: no tombstone, and nothing of the run lies below a floor.
-        self.leave_head();
-        (self.batch.is_open, self.batch.handed, self.batch.end) = (true, 0, end);
+        self.batch.found.clear();
+        self.batch.found.reserve(len);
+        let visible = VisibleRun::new(&run, self.at, &self.decided);
+        filter.select(&visible, &mut self.batch.found)?;
+        if let Some(suffix) = last_decided(&run, self.at)?
+            && !planted!("batch-forgets-decided")
+        {
+            self.decided.clear();
+            self.decided.extend_from_slice(run.prefix());
+            self.decided.extend_from_slice(suffix);
+        }
+        self.rows += len as u64;
+        self.batch.open = Open::Found;
+        Ok(true)
+    }
+
+    /// Opens a window over the next entries of all sources; false if the current one must be taken alone.
+    fn open_window(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
+        let sifts = !self.batch.is_plain && filter.can_sift();
+        let sieve = sifts.then_some(filter);
+        let entries = self.merge.open_window(sieve, self.at, &self.decided)? as u64;
+        if entries == 0 {
+            return Ok(false);
+        }
+        (self.batch.seen, self.batch.matched) = (0, 0);
+        self.batch.open = if sifts { Open::Sifted } else { Open::Window };
+        if sifts {
+            self.batch.matched = self.merge.window_items() as u64;
+            self.batch.seen = entries;
+            self.rows += entries;
+        }
         Ok(true)
     }
 
     fn close_batch(&mut self, filter: &mut impl RowFilter) -> Result<()> {
-        self.batch.is_open = false;
+        let open = std::mem::take(&mut self.batch.open);
         self.is_fresh = true;
+        if matches!(open, Open::Window | Open::Sifted) {
+            self.batch.is_plain = SIFT_SHARE * self.batch.matched > self.batch.seen;
+            return self.merge.close_window();
+        }
         self.merge.leave_run(self.batch.end, filter, self.at, self.floors.as_ref())
     }
 }
 
 impl<'a> VisibleRun<'a> {
+    /// What a reader at `at` sees of `run` if it decided about the key `decided` before.
+    pub(super) fn new(run: &'a BlockRun<'a>, at: Seq, decided: &'a [u8]) -> Self {
+        Self { run, at, decided }
+    }
+
     /// Calls `with` with the slot and the entry of each visible row.
     #[inline]
     pub(crate) fn visit(

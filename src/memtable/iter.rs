@@ -6,8 +6,10 @@
 
 use std::sync::Arc;
 
+use super::arena::Handle;
 use super::order::{self, Item, Run, common_prefix_of_runs};
 use super::{Entry, Memtable};
+use crate::error::Result;
 use crate::format::Kind;
 use crate::model::Seq;
 
@@ -22,6 +24,8 @@ pub(crate) struct MemtableIter {
     live: usize,
     /// What heads skip: what all keys of all runs have in common.
     skip: usize,
+    /// An entry that a window shows in place of the current one.
+    shown: Option<Handle>,
 }
 
 struct Cursor {
@@ -39,7 +43,7 @@ impl MemtableIter {
             Some(Cursor { item, at: 0, run })
         };
         let cursors = runs.into_iter().filter_map(cursor).collect();
-        Self { memtable, cursors, live: 0, skip }
+        Self { memtable, cursors, live: 0, skip, shown: None }
     }
 
     /// Moves to the first entry whose key is `key` or above; the empty key is below all others.
@@ -50,11 +54,19 @@ impl MemtableIter {
     /// Moves to the first entry at or after `key`'s newest version that is not newer than `at`.
     pub(crate) fn seek_version(&mut self, key: &[u8], at: Seq) {
         let arena = &self.memtable.arena;
+        for cursor in &mut self.cursors {
+            cursor.at = cursor.run.lower_bound(arena, key, at);
+        }
+        self.settle();
+    }
+
+    /// Finds the least of what the cursors stand at.
+    fn settle(&mut self) {
+        self.shown = None;
         self.live = 0;
         for index in 0..self.cursors.len() {
             let cursor = &mut self.cursors[index];
-            cursor.at = cursor.run.lower_bound(arena, key, at);
-            if let Some(item) = cursor.run.item(arena, cursor.at, self.skip) {
+            if let Some(item) = cursor.run.item(&self.memtable.arena, cursor.at, self.skip) {
                 cursor.item = item;
                 self.cursors.swap(index, self.live);
                 self.live += 1;
@@ -131,7 +143,8 @@ impl MemtableIter {
     #[inline]
     pub(crate) fn entry(&self) -> Entry<'_> {
         debug_assert!(self.valid(), "no entry after the end");
-        Entry::of(self.memtable.arena.node(self.cursors[0].item.node))
+        let node = self.shown.unwrap_or_else(|| self.cursors[0].item.node);
+        Entry::of(self.memtable.arena.node(node))
     }
 
     #[inline]
@@ -173,5 +186,81 @@ impl MemtableIter {
             heap.swap(at, least);
             at = least;
         }
+    }
+}
+
+/// Windows: the next entries of each run, one run at a time. Runs are numbered from 0, anew after each move.
+impl MemtableIter {
+    /// How many runs have entries left.
+    pub(crate) fn runs(&self) -> usize {
+        self.live
+    }
+
+    /// The key `ahead` entries behind the one that `run` stands at.
+    pub(crate) fn key_ahead(&self, run: usize, ahead: usize) -> Option<&[u8]> {
+        let item = self.ahead(run, ahead).first()?;
+        Some(self.memtable.arena.node(item.node).key())
+    }
+
+    /// The last key of `run`.
+    pub(crate) fn last_key(&self, run: usize) -> Option<&[u8]> {
+        let item = self.ahead(run, 0).last()?;
+        Some(self.memtable.arena.node(item.node).key())
+    }
+
+    /// Calls `with` with the entries of `run` below `limit`, in order, and says how many they are.
+    pub(crate) fn visit_below<'a>(
+        &'a self,
+        run: usize,
+        limit: Option<&[u8]>,
+        mut with: impl FnMut(Entry<'a>) -> Result<()>,
+    ) -> Result<usize> {
+        let items = self.ahead(run, 0);
+        for (at, item) in items.iter().enumerate() {
+            order::prefetch(&self.memtable.arena, &items[at..]);
+            let entry = Entry::of(self.memtable.arena.node(item.node));
+            if limit.is_some_and(|limit| entry.key >= limit) {
+                return Ok(at);
+            }
+            with(entry)?;
+        }
+        Ok(items.len())
+    }
+
+    /// The entry `ahead` behind the one that `run` stands at; there is one.
+    #[inline]
+    pub(crate) fn entry_ahead(&self, run: usize, ahead: usize) -> Option<Entry<'_>> {
+        let item = self.ahead(run, ahead).first()?;
+        Some(Entry::of(self.memtable.arena.node(item.node)))
+    }
+
+    /// True if one of the next `len` entries of `run` is of `key` and newer than `seq`, but not than `at`.
+    pub(crate) fn hides(&self, run: usize, len: usize, key: &[u8], seq: Seq, at: Seq) -> bool {
+        let items = self.ahead(run, 0);
+        let items = items.get(..len).unwrap_or(items);
+        let entry = |item: &Item| Entry::of(self.memtable.arena.node(item.node));
+        let from = items.partition_point(|item| entry(item).key < key);
+        let versions = items[from..].iter().map(entry).take_while(|entry| entry.key == key);
+        versions.into_iter().any(|entry| entry.seq <= at && entry.seq > seq)
+    }
+
+    /// Makes the entry `ahead` behind the one that `run` stands at the current one, until the next move.
+    #[inline]
+    pub(crate) fn show(&mut self, run: usize, ahead: usize) {
+        self.shown = self.ahead(run, ahead).first().map(|item| item.node);
+    }
+
+    /// Leaves the next entries of each run behind, as many as `taken` says for each.
+    pub(crate) fn pass(&mut self, taken: impl Fn(usize) -> usize) {
+        for (run, cursor) in self.cursors[..self.live].iter_mut().enumerate() {
+            cursor.at += taken(run);
+        }
+        self.settle();
+    }
+
+    #[inline]
+    fn ahead(&self, run: usize, ahead: usize) -> &[Item] {
+        let cursor = self.cursors.get(run).filter(|_| run < self.live);
+        cursor.map_or(&[], |cursor| cursor.run.items_from(cursor.at + ahead))
     }
 }

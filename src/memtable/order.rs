@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use super::arena::{Arena, Handle, Link, Node};
 use crate::codec::shared_len;
+use crate::format::key::head as key_head;
 use crate::model::Seq;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
@@ -28,6 +29,8 @@ pub(super) const RUNS_MAX: usize = 16;
 pub(super) const TAIL_LEN: usize = 4096;
 /// A scan merges its run with others only up to this length: above, it is a background step's work.
 const SCAN_MERGE_MAX: usize = 2 * TAIL_LEN;
+/// A scan merges its run with others up to this length whatever they are: copying so few costs it less than another run.
+const SCAN_MERGE_ALL: usize = 512;
 /// Groups up to this length are sorted and merged by comparing keys.
 const GROUP_SMALL: usize = 8;
 
@@ -163,8 +166,9 @@ impl State {
     /// Two runs that a scan merges before it starts: short ones of like length, and any beyond the limit.
     fn pair_to_scan(&self) -> Option<usize> {
         let last = self.runs.len().checked_sub(2)?;
-        let short = self.runs[last].len() + self.runs[last + 1].len() <= SCAN_MERGE_MAX;
-        (self.runs.len() > RUNS_MAX || short && self.is_pair(last)).then_some(last)
+        let len = self.runs[last].len() + self.runs[last + 1].len();
+        let is_due = len <= SCAN_MERGE_ALL || len <= SCAN_MERGE_MAX && self.is_pair(last);
+        (is_due || self.runs.len() > RUNS_MAX).then_some(last)
     }
 
     fn is_pair(&self, at: usize) -> bool {
@@ -191,6 +195,11 @@ impl Run {
             return Some(item);
         }
         Some(Item { head: head(arena.node(item.node).key(), skip), node: item.node })
+    }
+
+    /// The items from `at` on, in order.
+    pub(super) fn items_from(&self, at: usize) -> &[Item] {
+        self.items.get(at..).unwrap_or_default()
     }
 
     /// Index of the first item at or after (`key`, `at`).
@@ -420,7 +429,7 @@ fn group_len(items: &[Item]) -> usize {
 
 /// Asks for a node that whoever walks these items will come to: in order, nodes lie anywhere.
 #[inline]
-fn prefetch(arena: &Arena, items: &[Item]) {
+pub(super) fn prefetch(arena: &Arena, items: &[Item]) {
     if let Some(item) = items.get(AHEAD) {
         arena.prefetch(item.node);
     }
@@ -437,15 +446,8 @@ fn newest_first(arena: &Arena, item: &Item) -> std::cmp::Reverse<Seq> {
     std::cmp::Reverse(arena.node(item.node).seq())
 }
 
-/// Eight bytes of `key` from `skip` on, zeros behind its end.
+/// The head of `key` when `skip` bytes of it are skipped.
 #[inline]
-#[expect(clippy::big_endian_bytes, reason = "the first byte decides, as it does in the key")]
 pub(super) fn head(key: &[u8], skip: usize) -> u64 {
-    let rest = key.get(skip..).unwrap_or_default();
-    if let Some(bytes) = rest.first_chunk::<8>() {
-        return u64::from_be_bytes(*bytes);
-    }
-    let mut bytes = [0; 8];
-    bytes[..rest.len()].copy_from_slice(rest);
-    u64::from_be_bytes(bytes)
+    key_head(key.get(skip..).unwrap_or_default())
 }

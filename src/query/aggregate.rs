@@ -210,6 +210,18 @@ impl<F: Fold> RowFilter for Folder<F> {
         self.evaluator.visit(run, |_, fields, entry| fold.add(fields, &run.row(entry)?))
     }
 
+    fn can_sift(&self) -> bool {
+        self.evaluator.can_sift()
+    }
+
+    fn sift(&mut self, run: &VisibleRun<'_>, found: &mut Vec<u16>) -> Result<()> {
+        self.evaluator.sift(run, found)
+    }
+
+    fn sift_row(&mut self, row: &ScanRow<'_>) -> Result<bool> {
+        self.evaluator.sift_row(row)
+    }
+
     fn asks_zones(&self) -> bool {
         self.evaluator.asks_zones() || self.evaluator.takes_all() && self.fold.takes_unseen()
     }

@@ -223,6 +223,18 @@ impl RowFilter for Evaluator {
         self.node.is_none()
     }
 
+    fn can_sift(&self) -> bool {
+        self.node.is_some()
+    }
+
+    fn sift(&mut self, run: &VisibleRun<'_>, found: &mut Vec<u16>) -> Result<()> {
+        self.select(run, found)
+    }
+
+    fn sift_row(&mut self, row: &ScanRow<'_>) -> Result<bool> {
+        self.matches(row)
+    }
+
     fn asks_zones(&self) -> bool {
         self.asks_zones
     }

@@ -30,6 +30,8 @@ pub(super) struct Cursor<F> {
     counts: Counts,
     /// Rows looked at that the load of their range does not show yet.
     uncounted: u64,
+    /// How many rows will be asked for at the most, if each that is read is handed out.
+    rows_max: Option<usize>,
 }
 
 /// What a cursor did.
@@ -111,7 +113,8 @@ impl<F: RowFilter> Cursor<F> {
         let intervals = Intervals { spans, taken: 0, reverse };
         let place = Place::Between;
         let counts = Counts::default();
-        Self { view, filter, intervals, scan: None, place, counts, uncounted: SCAN_COST }
+        let rows_max = query.top.filter(|_| matches!(query.filter.node(), Node::All));
+        Self { view, filter, intervals, scan: None, place, counts, uncounted: SCAN_COST, rows_max }
     }
 
     /// Goes to the next row that matches.
@@ -120,6 +123,22 @@ impl<F: RowFilter> Cursor<F> {
     /// Damage and disk errors; the cursor must not be used after one.
     #[inline]
     pub(super) fn advance(&mut self) -> Result<Step> {
+        if let (Place::Scan, Some(scan)) = (&self.place, &mut self.scan) {
+            let before = scan.rows();
+            let found = scan.next_in_batch(&mut self.filter)?;
+            self.uncounted += scan.rows() - before;
+            if found {
+                if self.uncounted >= PORTION {
+                    self.count_rows();
+                }
+                return Ok(Step::Row);
+            }
+        }
+        self.advance_further()
+    }
+
+    /// As [`advance`](Self::advance), where nothing is decided yet.
+    fn advance_further(&mut self) -> Result<Step> {
         let mut left = self.filter.stretch();
         loop {
             let step = self.advance_in_place(&mut left)?;
@@ -142,7 +161,6 @@ impl<F: RowFilter> Cursor<F> {
     }
 
     /// Goes on in the current interval, and takes what it looked at from `left`.
-    #[inline]
     fn advance_in_place(&mut self, left: &mut u64) -> Result<Step> {
         let (step, looked) = match (&mut self.place, &mut self.scan) {
             (Place::Scan, Some(scan)) => {
@@ -180,7 +198,7 @@ impl<F: RowFilter> Cursor<F> {
     }
 
     /// The current row. Requires that the cursor stands on one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn row(&self) -> Result<ScanRow<'_>> {
         match (&self.place, &self.scan) {
             (Place::Scan, Some(scan)) => scan.row(),
@@ -265,7 +283,11 @@ impl<F: RowFilter> Cursor<F> {
                 let high = last.map(|last| last.span.high.as_deref());
                 let whole = high.map(|high| Span::new(&interval.span.low, high));
                 let whole = whole.as_ref().unwrap_or(&interval.span);
-                self.scan = Some(Box::new(self.view.scan(whole, &interval.span)?));
+                let mut scan = Box::new(self.view.scan(whole, &interval.span)?);
+                if let Some(rows) = self.rows_max {
+                    scan.expect(rows);
+                }
+                self.scan = Some(scan);
             }
         }
         self.place = Place::Scan;

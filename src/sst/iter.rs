@@ -47,7 +47,6 @@ pub(crate) struct BlockRun<'a> {
     sst: &'a Sst,
     number: usize,
     block: RowBlock<'a>,
-    /// At least one.
     pub(crate) slots: Range<usize>,
 }
 
@@ -69,6 +68,11 @@ enum State {
 }
 
 impl<'a> BlockRun<'a> {
+    /// True if its bound lies before its first entry.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     /// What every key of the run begins with.
     pub(crate) fn prefix(&self) -> &'a [u8] {
         self.block.prefix()
@@ -77,6 +81,15 @@ impl<'a> BlockRun<'a> {
     /// The entry in `slot`; its key is the run's prefix and its suffix.
     pub(crate) fn entry(&self, slot: usize) -> Result<BlockEntry<'a>> {
         self.block.entry(slot).map_err(|error| self.damaged(error))
+    }
+
+    /// Where the entry in `slot` is in its block, and the end of its key.
+    #[inline]
+    pub(crate) fn place(&self, slot: usize) -> Result<(EntryPlace, &'a [u8])> {
+        match self.block.place(slot) {
+            Ok(place) => Ok((place, self.block.suffix(&place))),
+            Err(error) => Err(self.damaged(error)),
+        }
     }
 
     /// Calls `with` with slot and entry of all of the run, in order.
@@ -267,6 +280,63 @@ impl SstIter {
     /// True if the current block has this slot.
     pub(crate) fn has_slot(&self, slot: usize) -> bool {
         slot < self.block().len()
+    }
+
+    /// The key `ahead` entries further on in the current block, or its last one.
+    pub(crate) fn put_key_ahead(&self, ahead: usize, out: &mut Vec<u8>) -> Result<()> {
+        let slot = (self.slot + ahead).min(self.block().len() - 1);
+        let entry = self.entry_at(slot)?;
+        out.clear();
+        out.extend_from_slice(self.block().prefix());
+        out.extend_from_slice(entry.suffix);
+        Ok(())
+    }
+
+    /// Makes the entry at `place` in the current block the current one, until the next move.
+    #[inline]
+    pub(crate) fn show(&mut self, place: EntryPlace) {
+        self.stand_on(place);
+    }
+
+    /// The key of the entry at `place` in the current block, in two parts.
+    pub(crate) fn key_at(&self, place: &EntryPlace) -> (&[u8], &[u8]) {
+        (self.prefix(), self.block().suffix(place))
+    }
+
+    /// The entry in `slot` of the current block; its key is the block's prefix and its suffix.
+    #[inline]
+    fn entry_at(&self, slot: usize) -> Result<BlockEntry<'_>> {
+        self.block().entry(slot).map_err(|error| self.sst.bad_block(self.block, error))
+    }
+
+    /// What every key of the current block begins with.
+    #[inline]
+    pub(crate) fn prefix(&self) -> &[u8] {
+        self.key.get(..self.prefix_len).unwrap_or_default()
+    }
+
+    /// True if the current block has an entry of `key` that is newer than `seq`, but not than `at`.
+    pub(crate) fn hides(&self, key: &[u8], seq: Seq, at: Seq) -> Result<bool> {
+        let Some(suffix) = key.strip_prefix(self.prefix()) else { return Ok(false) };
+        let block = self.block();
+        let from = block.lower_bound(key);
+        let from = from.map_err(|error| self.sst.bad_block(self.block, error))?;
+        for slot in from..block.len() {
+            let entry = self.entry_at(slot)?;
+            // Seqs of a key descend.
+            if entry.suffix != suffix || entry.seq <= seq {
+                return Ok(false);
+            }
+            if entry.seq <= at {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The slot of the current entry in its block.
+    pub(crate) fn slot(&self) -> usize {
+        self.slot
     }
 
     /// The number of the current block.

@@ -1,0 +1,122 @@
+//! Scans that merge many sources give what was written, whatever keys have in common and whatever is asked of rows.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use super::{NOW, options};
+use crate::db::Db;
+use crate::fs::MemFs;
+use crate::model::Entity;
+use crate::query::{KeyRange, Query, prop};
+use crate::rng::Rng;
+use crate::table::{Snapshot, Table};
+
+type Rows = BTreeMap<(String, String), i32>;
+
+/// Partitions of some rows and of many, keys that differ early and late, keys that others begin with.
+fn key(rng: &mut Rng, form: u64) -> (String, String) {
+    match form {
+        0 => (format!("device-{:08}", rng.below(3)), format!("0{:018}", rng.below(300) * 10_000)),
+        1 => (format!("p{}", rng.below(200)), format!("{}", rng.below(4))),
+        2 => {
+            let tail = "x".repeat(rng.below(12) as usize);
+            (format!("p{}", rng.below(2)), format!("long-and-alike-{tail}{}", rng.below(9)))
+        }
+        _ => (format!("p{}", rng.below(40)), format!("alike-in-all-of-them-{}", rng.below(40))),
+    }
+}
+
+fn found(query: Query) -> Vec<((String, String), i32)> {
+    let mut rows = Vec::new();
+    let read = query.for_each_row(|row| {
+        let entity = row.to_entity()?;
+        let key = (entity.partition_key().to_owned(), entity.row_key().to_owned());
+        rows.push((key, entity.get::<i32>("V")?));
+        Ok(ControlFlow::Continue(()))
+    });
+    read.unwrap();
+    rows
+}
+
+/// All ways to read `rows`; `now` also those that count.
+fn check(table: &Table, at: Option<&Snapshot>, rows: &Rows, rng: &mut Rng) {
+    let scan = |range: KeyRange| match at {
+        Some(at) => table.at(at).scan(range),
+        None => table.scan(range),
+    };
+    let filter = |limit: i32| match at {
+        Some(at) => table.at(at).query(prop("V").lt(limit)).unwrap(),
+        None => table.query(prop("V").lt(limit)).unwrap(),
+    };
+    let expected = |limit: i32| -> Vec<((String, String), i32)> {
+        let below = rows.iter().filter(|(_, value)| **value < limit);
+        below.map(|(key, value)| (key.clone(), *value)).collect()
+    };
+    assert_eq!(found(scan(KeyRange::all())), expected(i32::MAX));
+    for limit in [1, 30, 500, 900] {
+        assert_eq!(found(filter(limit)), expected(limit), "{limit}");
+        assert_eq!(filter(limit).count().unwrap(), expected(limit).len() as u64, "{limit}");
+    }
+    for _ in 0..8 {
+        let low = rows.keys().nth(rng.below(rows.len() as u64 + 1) as usize);
+        let Some((pk, rk)) = low else { continue };
+        let top = 1 + rng.below(120) as usize;
+        let part: Vec<_> = rows
+            .range((pk.clone(), rk.clone())..)
+            .take_while(|((partition, _), _)| partition == pk)
+            .take(top)
+            .map(|(key, value)| (key.clone(), *value))
+            .collect();
+        assert_eq!(found(scan(KeyRange::rows(pk, rk.as_str()..)).top(top)), part, "{pk}/{rk}");
+    }
+}
+
+fn write(db: &Db, table: &Table, rows: &mut Rows, rng: &mut Rng, form: u64) {
+    let (pk, rk) = key(rng, form);
+    match rng.below(200) {
+        0 => {
+            table.delete_partition(&pk).unwrap();
+            rows.retain(|(partition, _), _| *partition != pk);
+        }
+        1..40 => {
+            if rows.remove(&(pk.clone(), rk.clone())).is_some() {
+                table.delete(&pk, &rk).unwrap();
+            }
+        }
+        40 => db.flush().unwrap(),
+        41..44 => drop(found(table.scan(KeyRange::all()).top(1))),
+        _ => {
+            let value = rng.below(1_000) as i32;
+            table.upsert(Entity::new(&pk, &rk).with("V", value)).unwrap();
+            rows.insert((pk, rk), value);
+        }
+    }
+}
+
+#[test]
+fn many_sources_are_read_as_one() {
+    for seed in 0..24 {
+        let mut rng = Rng::from_seed(NOW ^ seed);
+        let block_bytes = [512, 4 << 10][(seed / 4 % 2) as usize];
+        let db = options(&MemFs::new())
+            .memtable_bytes(1 << 20)
+            .block_bytes(block_bytes)
+            .open("db")
+            .unwrap();
+        let table = db.create_table("things").unwrap();
+        let (mut rows, mut states) = (Rows::new(), Vec::new());
+        for i in 1..=1_500 {
+            write(&db, &table, &mut rows, &mut rng, seed % 4);
+            if i % 500 == 200 {
+                states.push((db.snapshot(), rows.clone()));
+            }
+            if i % 700 == 0 {
+                check(&table, None, &rows, &mut rng);
+            }
+        }
+        check(&table, None, &rows, &mut rng);
+        for (at, rows) in &states {
+            check(&table, Some(at), rows, &mut rng);
+        }
+    }
+}

@@ -1,0 +1,559 @@
+//! Windows: all entries of a merge below some key, put in order at once.
+//!
+//! Entry by entry, a merge compares whole keys of its sources and asks each source for its key again. All keys of a
+//! window begin with what its bounds have in common, so that the eight bytes behind that, its *head*, decide nearly every
+//! comparison; and each source is walked alone. Where few rows match a filter it is asked before anything is put in order,
+//! and only what matches is looked for in the other sources, which may hide it.
+//!
+//! Invariants
+//! * a window has all entries below its limit that sources have left, so that what decides about a key of it is in it;
+//! * files are walked in their current blocks only: the last entry of a block is never in a window, for versions of its
+//!   key may follow in the next;
+//! * entries with equal heads are put in order by their keys and Seqs; different heads mean different keys.
+//!
+//! Not here: which entries a reader sees of a run of one file (`scan`), memtables' own order (`memtable`).
+
+use std::cmp::Ordering;
+
+use crate::codec::shared_len;
+use crate::error::Result;
+use crate::format::Kind;
+use crate::format::key::head;
+use crate::format::row_block::EntryPlace;
+use crate::lsm::scan::{RowFilter, ScanRow, VisibleRun};
+use crate::lsm::view::memory_row;
+use crate::memtable::MemtableIter;
+use crate::model::Seq;
+use crate::planted::planted;
+
+use super::{Merge, Source};
+
+/// The window of a merge; empty while none is open.
+pub(super) struct Window {
+    lanes: Vec<Lane>,
+    /// In order: all entries that the reader may see, or those that may match.
+    items: Vec<Item>,
+    /// Where entries are in blocks.
+    places: Vec<EntryPlace>,
+    /// The item behind the current one.
+    next: usize,
+    /// The one that decided last.
+    decided: Option<Item>,
+    /// What all keys begin with.
+    shared: usize,
+    limit: Vec<u8>,
+    /// About how many entries of each source the next window may have.
+    ahead: usize,
+    /// Room that is used again.
+    ends: Vec<usize>,
+    spare: Vec<Item>,
+    key: Vec<u8>,
+    found: Vec<u16>,
+}
+
+/// The entries of one file, or of one run of a memtable.
+#[derive(Clone, Copy)]
+struct Lane {
+    source: usize,
+    /// Of a memtable.
+    run: usize,
+    /// The slot of the first entry in its block; 0 in memory.
+    first: usize,
+    len: usize,
+}
+
+/// An entry, or where it is.
+#[derive(Clone, Copy)]
+struct Item {
+    head: u64,
+    lane: u32,
+    /// Which of the window's places, or how far ahead in a run of a memtable.
+    at: u32,
+}
+
+/// Entries of a source that the first window may have, and that any may have.
+const AHEAD: (usize, usize) = (64, 256);
+/// The least that a window may have, however few are expected.
+const AHEAD_MIN: usize = 4;
+/// Up to so many entries of equal heads are compared by their keys.
+const GROUP_SMALL: usize = 8;
+
+impl Default for Window {
+    fn default() -> Self {
+        Self {
+            lanes: Vec::new(),
+            items: Vec::new(),
+            places: Vec::new(),
+            next: 0,
+            decided: None,
+            shared: 0,
+            limit: Vec::new(),
+            ahead: AHEAD.0,
+            ends: Vec::new(),
+            spare: Vec::new(),
+            key: Vec::new(),
+            found: Vec::new(),
+        }
+    }
+}
+
+impl Merge {
+    /// About `rows` rows will be asked for.
+    pub(in crate::lsm) fn expect(&mut self, rows: usize) {
+        self.window.ahead = (rows / 2).clamp(AHEAD_MIN, AHEAD.0);
+    }
+
+    /// Opens a window over the next entries and says how many they are; none if the current one must be taken alone.
+    /// With a `sieve` the window has only rows that may match, newer ones and older ones of a key.
+    pub(in crate::lsm) fn open_window<F: RowFilter>(
+        &mut self,
+        sieve: Option<&mut F>,
+        at: Seq,
+        decided: &[u8],
+    ) -> Result<usize> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let mut window = std::mem::take(&mut self.window);
+        let opened = self.try_open(&mut window, sieve, at, decided);
+        self.window = window;
+        self.failed = opened.as_ref().err().cloned();
+        opened
+    }
+
+    fn try_open<F: RowFilter>(
+        &self,
+        window: &mut Window,
+        sieve: Option<&mut F>,
+        at: Seq,
+        decided: &[u8],
+    ) -> Result<usize> {
+        window.clear();
+        let has_limit = self.find_limit(window)?;
+        let low = self.key();
+        if has_limit && window.limit.as_slice() <= low {
+            return Ok(0);
+        }
+        window.shared = shared_len(low, &window.limit);
+        window.items.reserve(2 * window.ahead);
+        window.places.reserve(2 * window.ahead);
+        window.ahead = (2 * window.ahead).min(AHEAD.1);
+        let limit = std::mem::take(&mut window.limit);
+        let below = has_limit.then_some(limit.as_slice());
+        let filled = match sieve {
+            Some(filter) => self.sieve(window, below, filter, at, decided),
+            None => self.fill(window, below, at),
+        };
+        window.limit = limit;
+        let entries = filled?;
+        window.merge_lanes();
+        let mut items = std::mem::take(&mut window.items);
+        self.settle_ties(window, window.shared, &mut items);
+        window.items = items;
+        Ok(entries)
+    }
+
+    /// Puts the limit into the window. False if there is none: then it is the greatest key that there is.
+    fn find_limit(&self, window: &mut Window) -> Result<bool> {
+        let Window { limit, key, ahead, .. } = window;
+        let mut least = |key: &[u8], has_limit: &mut bool| {
+            if !*has_limit || key < limit.as_slice() {
+                limit.clear();
+                limit.extend_from_slice(key);
+            }
+            *has_limit = true;
+        };
+        let mut has_limit = false;
+        if let Some(high) = &self.high {
+            least(high, &mut has_limit);
+        }
+        for source in &self.heap {
+            match &self.sources[*source] {
+                Source::Files(files) => {
+                    files.put_window_end(*ahead, key)?;
+                    least(key, &mut has_limit);
+                }
+                Source::Memory(iter) => {
+                    let ends = (0..iter.runs()).filter_map(|run| iter.key_ahead(run, *ahead));
+                    ends.for_each(|end| least(end, &mut has_limit));
+                }
+            }
+        }
+        if !has_limit {
+            let memory = self.heap.iter().filter_map(|source| match &self.sources[*source] {
+                Source::Memory(iter) => Some(iter),
+                Source::Files(_) => None,
+            });
+            let last = |iter: &'_ MemtableIter| {
+                (0..iter.runs()).filter_map(|run| iter.last_key(run)).max().map(<[u8]>::to_vec)
+            };
+            window.limit = memory.filter_map(last).max().unwrap_or_default();
+        }
+        Ok(has_limit)
+    }
+
+    /// Takes in all entries below the limit that are not newer than `at`, and says how many there are of all.
+    fn fill(&self, window: &mut Window, below: Option<&[u8]>, at: Seq) -> Result<usize> {
+        for source in self.heap.iter().copied() {
+            match &self.sources[source] {
+                Source::Files(files) => {
+                    let Some(run) = files.rest_of_block(below)?.filter(|run| !run.is_empty())
+                    else {
+                        continue;
+                    };
+                    let lane = window.add_lane(source, 0, run.slots.start, run.slots.len());
+                    let heads = Heads::new(run.prefix(), window.shared);
+                    for slot in run.slots.clone() {
+                        let (place, suffix) = run.place(slot)?;
+                        if place.seq <= at {
+                            window.add_place(heads.of(suffix), lane, place);
+                        }
+                    }
+                    window.ends.push(window.items.len());
+                }
+                Source::Memory(iter) => {
+                    for run in 0..iter.runs() {
+                        let lane = window.add_lane(source, run, 0, 0);
+                        let (shared, mut next) = (window.shared, 0);
+                        let len = iter.visit_below(run, below, |entry| {
+                            let item = next;
+                            next += 1;
+                            if entry.seq <= at {
+                                let head = head(entry.key.get(shared..).unwrap_or_default());
+                                window.items.push(Item { head, lane, at: item });
+                            }
+                            Ok(())
+                        })?;
+                        window.end_lane(len);
+                    }
+                }
+            }
+        }
+        Ok(window.lanes.iter().map(|lane| lane.len).sum())
+    }
+
+    /// Takes in the rows below the limit that may match and are visible but for what other sources have.
+    fn sieve<F: RowFilter>(
+        &self,
+        window: &mut Window,
+        below: Option<&[u8]>,
+        filter: &mut F,
+        at: Seq,
+        decided: &[u8],
+    ) -> Result<usize> {
+        for source in self.heap.iter().copied() {
+            match &self.sources[source] {
+                Source::Files(files) => {
+                    let Some(run) = files.rest_of_block(below)?.filter(|run| !run.is_empty())
+                    else {
+                        continue;
+                    };
+                    let lane = window.add_lane(source, 0, run.slots.start, run.slots.len());
+                    let heads = Heads::new(run.prefix(), window.shared);
+                    window.found.clear();
+                    filter.sift(&VisibleRun::new(&run, at, decided), &mut window.found)?;
+                    for found in 0..window.found.len() {
+                        let (place, suffix) = run.place(usize::from(window.found[found]))?;
+                        window.add_place(heads.of(suffix), lane, place);
+                    }
+                    window.ends.push(window.items.len());
+                }
+                Source::Memory(iter) => {
+                    for run in 0..iter.runs() {
+                        let lane = window.add_lane(source, run, 0, 0);
+                        let (shared, mut next) = (window.shared, 0);
+                        let len = iter.visit_below(run, below, |entry| {
+                            let item = next;
+                            next += 1;
+                            if entry.seq > at || entry.kind == Kind::Delete {
+                                return Ok(());
+                            }
+                            let row = memory_row(entry.row, &self.env.shapes)?;
+                            let row = ScanRow { key: entry.key, seq: entry.seq, row };
+                            if filter.sift_row(&row)? {
+                                let head = head(entry.key.get(shared..).unwrap_or_default());
+                                window.items.push(Item { head, lane, at: item });
+                            }
+                            Ok(())
+                        })?;
+                        window.end_lane(len);
+                    }
+                }
+            }
+        }
+        Ok(window.lanes.iter().map(|lane| lane.len).sum())
+    }
+
+    /// How many entries of the window are to be looked at.
+    pub(in crate::lsm) fn window_items(&self) -> usize {
+        self.window.items.len()
+    }
+
+    /// Goes to the next visible row of the window, and counts the entries on the way; false at the window's end.
+    /// `decided` is the key that was decided before the window.
+    #[inline]
+    pub(in crate::lsm) fn next_in_window(&mut self, decided: &[u8], entries: &mut u64) -> bool {
+        while let Some((item, kind)) = self.show_next() {
+            *entries += 1;
+            if self.is_decided(item, decided) {
+                continue;
+            }
+            self.window.decided = Some(item);
+            if kind == Kind::Put {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Goes to the next row of a window that was sifted and that nothing in it hides; false at the window's end.
+    pub(in crate::lsm) fn next_sifted(&mut self, at: Seq, decided: &[u8]) -> Result<bool> {
+        while self.show_next().is_some() {
+            let before = !planted!("batch-forgets-decided") && self.key() == decided;
+            if !before && !self.is_hidden(at)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Leaves all entries of the window behind.
+    pub(in crate::lsm) fn close_window(&mut self) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let mut window = std::mem::take(&mut self.window);
+        let closed = self.pass_lanes(&window.lanes);
+        window.clear();
+        self.window = window;
+        self.failed = closed.as_ref().err().cloned();
+        closed
+    }
+
+    fn pass_lanes(&mut self, lanes: &[Lane]) -> Result<()> {
+        self.shown = None;
+        for group in lanes.chunk_by(|a, b| a.source == b.source) {
+            match &mut self.sources[group[0].source] {
+                Source::Files(files) => {
+                    let Lane { first, len, .. } = group[0];
+                    files.pass_to(&self.env, first + len)?;
+                }
+                Source::Memory(iter) => iter.pass(|run| group.get(run).map_or(0, |lane| lane.len)),
+            }
+        }
+        self.order_sources();
+        Ok(())
+    }
+
+    /// Makes the next item the current entry.
+    #[inline]
+    fn show_next(&mut self) -> Option<(Item, Kind)> {
+        let item = *self.window.items.get(self.window.next)?;
+        self.window.next += 1;
+        let Lane { source, run, .. } = self.window.lanes[item.lane as usize];
+        self.shown = Some(source);
+        let kind = match &mut self.sources[source] {
+            Source::Files(files) => {
+                let place = self.window.places[item.at as usize];
+                files.show(place);
+                place.kind
+            }
+            Source::Memory(iter) => {
+                iter.show(run, item.at as usize);
+                iter.kind()
+            }
+        };
+        Some((item, kind))
+    }
+
+    /// True if the key of the current item, `item`, was decided about.
+    #[inline]
+    fn is_decided(&self, item: Item, before: &[u8]) -> bool {
+        match self.window.decided {
+            Some(last) if last.head != item.head => false,
+            Some(last) => {
+                let (a, b, _) = self.entry(&self.window, last);
+                self.key().strip_prefix(a) == Some(b)
+            }
+            None => !planted!("batch-forgets-decided") && self.key() == before,
+        }
+    }
+
+    /// True if the window has a version of the current key that is newer than the current one, but not than `at`.
+    fn is_hidden(&self, at: Seq) -> Result<bool> {
+        let (key, seq) = (self.key(), self.seq());
+        for lane in &self.window.lanes {
+            let hides = match &self.sources[lane.source] {
+                Source::Files(files) => {
+                    files.iter().map_or(Ok(false), |iter| iter.hides(key, seq, at))?
+                }
+                Source::Memory(iter) => iter.hides(lane.run, lane.len, key, seq, at),
+            };
+            if hides {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Puts entries with equal heads in order.
+    fn settle_ties(&self, window: &Window, shared: usize, items: &mut [Item]) {
+        for group in items.chunk_by_mut(|a, b| a.head == b.head) {
+            if group.len() > 1 {
+                self.sort_group(window, shared, group);
+            }
+        }
+    }
+
+    /// The same for one group: in it lanes follow one another, each in order.
+    #[cold]
+    fn sort_group(&self, window: &Window, shared: usize, group: &mut [Item]) {
+        let entry = |item: &Item| self.entry(window, *item);
+        if group.len() > GROUP_SMALL {
+            let lanes = || group.chunk_by(|a, b| a.lane == b.lane);
+            let key = |item: &Item| {
+                let (a, b, _) = entry(item);
+                [a, b].concat()
+            };
+            let low = lanes().filter_map(|lane| lane.first().map(key)).min().unwrap_or_default();
+            let high = lanes().filter_map(|lane| lane.last().map(key)).max().unwrap_or_default();
+            let common = shared_len(&low, &high);
+            // Heads further on tell them apart, unless one key ends where the others go on.
+            if common > shared && common < low.len() {
+                let mut ends: Vec<usize> = lanes().map(<[Item]>::len).collect();
+                let mut end = 0;
+                ends.iter_mut().for_each(|len| (end, *len) = (end + *len, end + *len));
+                let mut items = group.to_vec();
+                for item in &mut items {
+                    let (a, b, _) = entry(item);
+                    item.head = Heads::new(a, common).of(b);
+                }
+                merge_all(&mut items, &mut Vec::new(), &mut ends);
+                group.copy_from_slice(&items);
+                return self.settle_ties(window, common, group);
+            }
+        }
+        group.sort_unstable_by(|a, b| {
+            let ((a, a_end, newer), (b, b_end, older)) = (entry(a), entry(b));
+            compare_parts((a, a_end), (b, b_end)).then(older.cmp(&newer))
+        });
+    }
+
+    /// The key of an item, in two parts, and its Seq.
+    fn entry(&self, window: &Window, item: Item) -> (&[u8], &[u8], Seq) {
+        let lane = window.lanes[item.lane as usize];
+        let at = item.at as usize;
+        let entry = match &self.sources[lane.source] {
+            Source::Files(files) => files.iter().map(|iter| {
+                let place = window.places[at];
+                let (start, end) = iter.key_at(&place);
+                (start, end, place.seq)
+            }),
+            Source::Memory(iter) => {
+                iter.entry_ahead(lane.run, at).map(|entry| (entry.key, &[][..], entry.seq))
+            }
+        };
+        entry.unwrap_or((&[], &[], Seq::ZERO))
+    }
+}
+
+impl Window {
+    fn clear(&mut self) {
+        self.lanes.clear();
+        self.items.clear();
+        self.places.clear();
+        self.ends.clear();
+        (self.next, self.decided) = (0, None);
+    }
+
+    fn add_lane(&mut self, source: usize, run: usize, first: usize, len: usize) -> u32 {
+        self.lanes.push(Lane { source, run, first, len });
+        self.lanes.len() as u32 - 1
+    }
+
+    /// The last lane has so many entries.
+    fn end_lane(&mut self, len: usize) {
+        if let Some(lane) = self.lanes.last_mut() {
+            lane.len = len;
+        }
+        self.ends.push(self.items.len());
+    }
+
+    fn add_place(&mut self, head: u64, lane: u32, place: EntryPlace) {
+        self.items.push(Item { head, lane, at: self.places.len() as u32 });
+        self.places.push(place);
+    }
+
+    /// Puts the items of all lanes in order of their heads; those with equal ones stay in the order of lanes.
+    fn merge_lanes(&mut self) {
+        self.ends.dedup();
+        self.ends.retain(|end| *end > 0);
+        merge_all(&mut self.items, &mut self.spare, &mut self.ends);
+    }
+}
+
+/// Merges lists in order that follow one another, and end at `ends`.
+fn merge_all(items: &mut Vec<Item>, spare: &mut Vec<Item>, ends: &mut Vec<usize>) {
+    while ends.len() > 1 {
+        spare.clear();
+        spare.reserve(items.len());
+        let (mut start, mut at, mut kept) = (0, 0, 0);
+        while at < ends.len() {
+            let middle = ends[at];
+            let end = ends.get(at + 1).copied().unwrap_or(middle);
+            merge(&items[start..middle], &items[middle..end], spare);
+            ends[kept] = end;
+            start = end;
+            kept += 1;
+            at += 2;
+        }
+        ends.truncate(kept);
+        std::mem::swap(items, spare);
+    }
+}
+
+/// Merges two lists in order into `out`.
+fn merge(a: &[Item], b: &[Item], out: &mut Vec<Item>) {
+    let (mut i, mut j) = (0, 0);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        let second = y.head < x.head;
+        out.push(if second { *y } else { *x });
+        // Which one it is no branch could foresee.
+        i += usize::from(!second);
+        j += usize::from(second);
+    }
+    out.extend_from_slice(&a[i..]);
+    out.extend_from_slice(&b[j..]);
+}
+
+/// The heads of keys that begin alike.
+struct Heads {
+    /// What the beginning has behind what is skipped, and its length in bits, at most 64.
+    lead: u64,
+    bits: u32,
+    /// What is skipped behind the beginning.
+    skip: usize,
+}
+
+impl Heads {
+    /// Of keys that begin with `prefix`, when `shared` bytes are skipped.
+    fn new(prefix: &[u8], shared: usize) -> Heads {
+        let rest = prefix.get(shared..).unwrap_or_default();
+        let bits = 8 * rest.len().min(8) as u32;
+        Heads { lead: head(rest), bits, skip: shared.saturating_sub(prefix.len()) }
+    }
+
+    #[inline]
+    fn of(&self, suffix: &[u8]) -> u64 {
+        let head = head(suffix.get(self.skip..).unwrap_or_default());
+        self.lead | head.checked_shr(self.bits).unwrap_or(0)
+    }
+}
+
+/// Compares keys in two parts.
+fn compare_parts(a: (&[u8], &[u8]), b: (&[u8], &[u8])) -> Ordering {
+    if a.0 == b.0 {
+        return a.1.cmp(b.1);
+    }
+    a.0.iter().chain(a.1).cmp(b.0.iter().chain(b.1))
+}
