@@ -39,7 +39,7 @@ pub(crate) fn encode_user_key(table: TableId, pk: &str, rk: &str, out: &mut Vec<
 
 /// The key of an entity.
 pub(crate) fn user_key(table: TableId, pk: &str, rk: &str) -> Vec<u8> {
-    let mut key = Vec::new();
+    let mut key = Vec::with_capacity(TABLE_ID_BYTES + pk.len() + 1 + rk.len());
     encode_user_key(table, pk, rk, &mut key);
     key
 }

@@ -9,6 +9,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::error::{Error, Result};
 use crate::format::Kind;
 use crate::format::names::FileNumber;
@@ -46,7 +48,7 @@ pub(crate) struct Looked {
     /// The id of the newest memtable in the view that was looked at.
     memtable: u64,
     /// By operation; `None` where there is no entry or none was needed.
-    found: Vec<Option<Found>>,
+    found: SmallVec<[Option<Found>; 1]>,
 }
 
 /// The newest entry of a key in the view that was looked at.
@@ -237,7 +239,7 @@ impl Engine {
     pub(crate) fn look_up(&self, batch: &Batch<'_>) -> Result<Looked> {
         let view = self.view.load();
         let memtable = view.active().memtable.id();
-        let mut found = Vec::new();
+        let mut found = SmallVec::new();
         if batch.ops.iter().any(|op| op.needs_current()) {
             found.reserve(batch.ops.len());
             for op in &batch.ops {

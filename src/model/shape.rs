@@ -250,6 +250,24 @@ impl Shape {
         }
     }
 
+    /// What [`raw`](Self::raw) gives of each property, in order: where the values of variable width lie is read once.
+    #[inline]
+    pub(crate) fn raws<'b>(&self, body: &'b [u8]) -> impl Iterator<Item = Option<&'b [u8]>> {
+        let area = variable_area(body, self.fixed_bytes, self.variables).ok();
+        let mut start = 0;
+        self.properties.iter().map(move |property| {
+            let place = property.place as usize;
+            if let Some(width) = property.edm.fixed_width() {
+                return body.get(place..)?.get(..width);
+            }
+            let (width, data) = area?;
+            let end = end_offset(body, self.fixed_bytes + 1, width, place).ok()?;
+            let bytes = body.get(data..)?.get(start..end);
+            start = end;
+            bytes
+        })
+    }
+
     /// All values, in the order of the names.
     pub(crate) fn values<'b>(
         &self,

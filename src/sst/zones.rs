@@ -125,10 +125,10 @@ impl ZoneBuilder {
         let shape = row.shape.arc();
         let at = self.slots.of(shape, &mut self.columns, &mut self.incomplete);
         let Some((_, slots)) = self.slots.shapes.get(at) else { return };
-        for (index, slot) in slots.iter().enumerate() {
+        for (slot, bytes) in slots.iter().zip(shape.raws(row.body)) {
             // What has no column has no slot.
             if let Some(column) = self.columns.get_mut(usize::from(*slot)) {
-                column.block.add(column.edm, shape.raw(row.body, index));
+                column.block.add(column.edm, bytes);
             }
         }
     }

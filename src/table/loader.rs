@@ -9,6 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::key::partition_of;
@@ -96,12 +97,16 @@ pub struct Loader {
 struct Waiting {
     ops: Vec<Op<'static>>,
     lines: Vec<u64>,
-    keys: HashSet<u64>,
+    keys: HashSet<u64, BuildHasherDefault<AsItIs>>,
     /// At the most: groups are a little smaller where texts are not ASCII.
     size: usize,
     /// The first line, even if that is rejected later.
     start: u64,
 }
+
+/// Hashes of keys are spread already, by a seed that nobody outside knows.
+#[derive(Default)]
+struct AsItIs(u64);
 
 /// A group under way.
 struct Submitted {
@@ -327,6 +332,20 @@ impl Loader {
     fn reject(&mut self, line: u64, error: Error) {
         self.summary.rejected += 1;
         self.rejected.push(Rejected { line, error });
+    }
+}
+
+impl Hasher for AsItIs {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::format::key::{decode_part, decode_user_key, user_key};
+use crate::error::{Code, Error, Result};
+use crate::format::key::{decode_part, decode_user_key, user_key, with_possible_key};
 use crate::lsm::{Action, Batch, Condition, Gate, Op, Ops, PackedRow};
 use crate::model::{
     ETag, Entity, KeyPart, Numbers, RowRef, Seq, check_key, check_row_limits, utf16_len,
@@ -75,7 +75,8 @@ impl Table {
     /// # Errors
     /// `NotFound` if there is none; else as every write.
     pub fn delete(&self, partition_key: &str, row_key: &str) -> Result<()> {
-        self.write(Operation::delete(partition_key, row_key, None)).map(drop)
+        let asked = || Ok((Condition::Present, Action::Delete));
+        self.commit_one((partition_key, row_key), asked).map(drop)
     }
 
     /// Deletes an entity, if nobody wrote it since `etag` was read.
@@ -83,26 +84,34 @@ impl Table {
     /// # Errors
     /// `PreconditionFailed` if somebody did, `NotFound` if there is none; else as every write.
     pub fn delete_if(&self, partition_key: &str, row_key: &str, etag: ETag) -> Result<()> {
-        self.write(Operation::delete(partition_key, row_key, Some(etag))).map(drop)
+        let asked = || Ok((Condition::Is(Seq(etag.seq().0)), Action::Delete));
+        self.commit_one((partition_key, row_key), asked).map(drop)
     }
 
     fn write(&self, operation: Operation) -> Result<ETag> {
-        let op = self.op(&operation)?;
-        let batch = self.batch(Ops::from_buf([op]), false);
-        self.engine.commit(&batch, self.durability).map(ETag)
+        let shapes = &self.engine.env.shapes;
+        self.commit_one(operation.keys(), || self.asked(&operation, &mut Numbers::new(shapes)))
+    }
+
+    /// Commits a mutation by itself. Its key is put together on the stack, and its row stays with the entity.
+    fn commit_one<'o>(
+        &self,
+        (partition_key, row_key): (&str, &str),
+        asked: impl FnOnce() -> Result<(Condition, Action<'o>)>,
+    ) -> Result<ETag> {
+        check_key(KeyPart::PartitionKey, partition_key)?;
+        check_key(KeyPart::RowKey, row_key)?;
+        let committed = with_possible_key(self.entry.gate.table, partition_key, row_key, |key| {
+            let (condition, action) = asked()?;
+            let op = Op { key: key.into(), hash: self.engine.env.hash(key), condition, action };
+            self.engine.commit(&self.batch(Ops::from_buf([op]), false), self.durability)
+        });
+        // Not met: a key that was checked holds no U+0000.
+        committed.unwrap_or_else(|| Err(Error::refused(Code::OutOfRangeInput))).map(ETag)
     }
 
     pub(super) fn durability(&self) -> Durability {
         self.durability
-    }
-
-    /// The mutation that `operation` asks for; checks form and limits of what is given.
-    pub(super) fn op<'o>(&self, operation: &'o Operation) -> Result<Op<'o>> {
-        let (partition_key, row_key) = operation.keys();
-        let (key, hash) = self.checked_key(partition_key, row_key)?;
-        let mut numbers = Numbers::new(&self.engine.env.shapes);
-        let (condition, action) = self.asked(operation, &mut numbers)?;
-        Ok(Op { key: key.into(), hash, condition, action })
     }
 
     /// The key of an entity, and its hash.

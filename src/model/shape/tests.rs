@@ -110,6 +110,7 @@ fn hostile_bodies_are_refused_or_encode_back_to_themselves() {
         for index in 0..shape.len() {
             let _ = shape.value(&body, index);
         }
+        assert!(shape.raws(&body).eq((0..shape.len()).map(|index| shape.raw(&body, index))));
         match shape.check(&body) {
             Ok(()) => {
                 let values: Result<Vec<_>, _> = shape.values(&body).collect();
