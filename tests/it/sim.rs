@@ -37,7 +37,7 @@ fn trap_40_trap_53_queries_pass_blocks_over_and_find_what_they_should() {
         (Event::QueryReverse, 100),
         (Event::PageResumed, 100),
         (Event::BlockSkipped, 50),
-        (Event::BlockUnread, 10),
+        (Event::BlockUnread, 50),
     ] {
         let count = explored.counts.get(event);
         assert!(count >= least, "{}: {count}", event.name());

@@ -140,7 +140,6 @@ impl Generator<'_> {
         let pk = (*self.source.pick(&PARTITIONS[..2])).to_owned();
         if self.source.chance(1, 4) {
             self.queue_episode(&table, &pk, steps);
-            return;
         }
         // Doubles twice: NaN is where bounds of zones are easily wrong.
         let name = *self.source.pick(&["A", "B", "B", "Count", "Note", "At", "_x"]);
