@@ -281,8 +281,9 @@ fn range_pressure(view: &View, batch: &Batch<'_>, memtable_bytes: u64) -> Durati
     delay
 }
 
-/// What is in memory at a close is flushed if replaying it at the next opening would take noticeably long.
-const FLUSH_ON_CLOSE_BYTES: usize = 1 << 20;
+/// What is in memory at a close is flushed if replaying it at the next opening would take longer than all else there: of
+/// short rows this is some two thousand.
+const FLUSH_ON_CLOSE_BYTES: usize = 128 << 10;
 /// Or if many short sessions have each left a log.
 const FLUSH_ON_CLOSE_LOGS: usize = 4;
 

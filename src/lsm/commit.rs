@@ -72,6 +72,8 @@ pub(crate) struct LogQueue {
     /// Where the next record goes: written and queued bytes together.
     end: u64,
     allocated: u64,
+    /// The background was told that this much is nearly used; 0 for a new log.
+    short_of: u64,
     /// To be written, oldest log first.
     segments: SmallVec<[Segment; 1]>,
     /// Logs with bytes that were written and not synced, oldest first.
@@ -440,6 +442,7 @@ impl LogQueue {
             log,
             end,
             allocated: 0,
+            short_of: 0,
             segments: SmallVec::new(),
             unsynced: SmallVec::new(),
             unsettled: None,
@@ -482,7 +485,7 @@ impl LogQueue {
         self.log = next.log;
         self.is_ended = false;
         self.end = LogFile::START;
-        self.allocated = next.allocated;
+        (self.allocated, self.short_of) = (next.allocated, 0);
         if !planted!("shapes-of-another-log") {
             self.shapes.clear();
         }
@@ -618,7 +621,12 @@ impl LogQueue {
         Ok(())
     }
 
-    /// True if the background must learn of it: its sync has something to do from now on, or at once.
+    /// True if three quarters of what is allocated are used.
+    fn is_short(&self) -> bool {
+        self.end + self.allocated / 4 >= self.allocated
+    }
+
+    /// True if the background must learn of it: its sync has something to do from now on, or at once, or space runs short.
     fn note_commit(&mut self, weak_bytes: u64, now: Duration, options: &Options) -> bool {
         self.commits += 1;
         self.promise_due = true;
@@ -626,7 +634,13 @@ impl LogQueue {
         let after = before + weak_bytes;
         self.unsettled = Some((after, since));
         let is_full = |bytes: u64| bytes >= options.weak_sync_bytes;
-        weak_bytes > 0 && (before == 0 || is_full(after) && !is_full(before))
+        let must_sync = weak_bytes > 0 && (before == 0 || is_full(after) && !is_full(before));
+        // Once for what is allocated: space is reserved ahead, not by the commit that needs it.
+        let is_short = self.is_short() && self.short_of < self.allocated;
+        if is_short {
+            self.short_of = self.allocated;
+        }
+        must_sync || is_short
     }
 }
 

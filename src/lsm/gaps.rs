@@ -276,8 +276,12 @@ impl Pinned {
     pub(super) fn new(view: &View, at: Seq, is_newest: bool) -> Self {
         let active = view.active().memtable.id();
         let is_older = |seq: Option<Seq>| seq.is_none_or(|seq| seq <= at);
-        let may_offer = is_newest && view.frozen().iter().all(|s| is_older(s.memtable.seq_max()));
-        Self { memtable: active, newest: view.fences.newest(), may_offer }
+        let newest = view.fences.newest();
+        // What an import brought, or a drop, may be in the view before it is published: this read does not see it yet, and
+        // whoever asks the gap would.
+        let is_shown = newest <= at;
+        let frozen = || view.frozen().iter().all(|s| is_older(s.memtable.seq_max()));
+        Self { memtable: active, newest, may_offer: is_newest && is_shown && frozen() }
     }
 }
 

@@ -109,7 +109,7 @@ impl Engine {
         let replayed = replay(&env, &manifest)?;
         recovered.commits = replayed.commits;
         recovered.torn.clone_from(&replayed.torn);
-        let is_closed = is_closed(manifest.version().clean_close(), &replayed);
+        let is_closed = is_closed(manifest.last_close(), &replayed);
         if !is_closed {
             manifest.confirm()?;
             sync_logs(&env, &replayed)?;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::current::Current;
-use crate::format::edit::{Identity, VersionEdit};
+use crate::format::edit::{CleanClose, Identity, VersionEdit};
 use crate::format::names::{FileId, FileName, FileNumber};
 use crate::format::record::{LogHeader, LogKind, Position, RecordKind, begin, end, seal};
 use crate::fs::Fs;
@@ -66,6 +66,8 @@ pub(crate) struct Manifest {
     tail: Tail,
     /// What was read from here on may be in the system's memory only.
     unconfirmed: Option<u64>,
+    /// The last record read at opening is the edit that ended a close.
+    ends_closed: bool,
     /// The next number to give out; below the reserved bound, or equal to it.
     next_number: u64,
     /// Roll over before appending to a longer file.
@@ -142,6 +144,7 @@ impl Manifest {
             end: 0,
             tail: Tail::Torn,
             unconfirmed: None,
+            ends_closed: false,
             next_number: number + 1,
             roll_at: 0,
             roll_bytes_min: MANIFEST_ROLL_BYTES,
@@ -166,7 +169,7 @@ impl Manifest {
         if reader.header().number != current.manifest {
             return Err(Error::corrupt(&path, 16, "log header", "another file's number"));
         }
-        let (version, last) = replay(&mut reader)?;
+        let Replayed { version, last, ends_closed } = replay(&mut reader)?;
         let torn = judge_tail(&mut reader, &current)?;
         let end = reader.position().offset;
         version.check().map_err(|problem| refused(&path, end, problem))?;
@@ -183,6 +186,7 @@ impl Manifest {
             // Neither is appended to before it is confirmed.
             tail: if torn.is_none() { Tail::Unconfirmed } else { Tail::Torn },
             unconfirmed: read_only.is_none().then_some(last.max(current.synced_len)),
+            ends_closed,
             next_number,
             superseded: Vec::new(),
             failure: None,
@@ -216,6 +220,12 @@ impl Manifest {
             self.tail = Tail::Open { file, allocated: self.end };
         }
         Ok(())
+    }
+
+    /// The close that the manifest ended with when it was opened. Any other edit behind it may be nowhere but in the
+    /// system's memory, and may have been seen.
+    pub(crate) fn last_close(&self) -> Option<CleanClose> {
+        self.version.clean_close().filter(|_| self.ends_closed)
     }
 
     /// True if nothing was written since opening.
@@ -446,10 +456,20 @@ impl PublishError {
     }
 }
 
-/// Applies every record before the first bad one; also where the last one stands.
-fn replay(reader: &mut LogReader) -> Result<(Version, u64)> {
+/// What the records before the first bad one come to.
+struct Replayed {
+    version: Version,
+    /// Where the last of them stands.
+    last: u64,
+    /// It is the edit that ended a close.
+    ends_closed: bool,
+}
+
+/// Applies every record before the first bad one.
+fn replay(reader: &mut LogReader) -> Result<Replayed> {
     let path = reader.path().to_owned();
     let (mut version, mut last) = (Version::default(), LogFile::START);
+    let mut ends_closed = false;
     while let Some(record) = reader.next()? {
         last = record.offset;
         if record.kind != RecordKind::Edit {
@@ -462,10 +482,11 @@ fn replay(reader: &mut LogReader) -> Result<(Version, u64)> {
             let problem = format!("{} needs the feature {feature} to read", path.display());
             return Err(Error::new(ErrorKind::Unsupported, problem));
         }
+        ends_closed = edit.clean_close.is_some();
         let applied = version.apply_in_place(&edit);
         applied.map_err(|problem| refused(&path, record.offset, problem))?;
     }
-    Ok((version, last))
+    Ok(Replayed { version, last, ends_closed })
 }
 
 /// Tells a torn tail from corruption, and from an end in order (`None`).

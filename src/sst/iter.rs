@@ -315,13 +315,14 @@ impl SstIter {
         self.key.get(..self.prefix_len).unwrap_or_default()
     }
 
-    /// True if the current block has an entry of `key` that is newer than `seq`, but not than `at`.
+    /// True if the current block has, from the current entry on, one of `key` that is newer than `seq`, but not than `at`.
     pub(crate) fn hides(&self, key: &[u8], seq: Seq, at: Seq) -> Result<bool> {
         let Some(suffix) = key.strip_prefix(self.prefix()) else { return Ok(false) };
         let block = self.block();
         let from = block.lower_bound(key);
         let from = from.map_err(|error| self.sst.bad_block(self.block, error))?;
-        for slot in from..block.len() {
+        // What lies before the current entry may be outside of the clip.
+        for slot in from.max(self.slot)..block.len() {
             let entry = self.entry_at(slot)?;
             // Seqs of a key descend.
             if entry.suffix != suffix || entry.seq <= seq {

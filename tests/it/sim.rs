@@ -30,7 +30,7 @@ fn seeds_find_nothing_and_meet_everything() {
 /// What zones are for comes up, beside everything that they could be wrong about.
 #[test]
 fn trap_40_trap_53_queries_pass_blocks_over_and_find_what_they_should() {
-    let explored = quietly(|| explore(0, 300, 2, None, |found| found.failures.is_empty()));
+    let explored = quietly(|| explore(0, 400, 2, None, |found| found.failures.is_empty()));
     assert_eq!(explored.failures.first(), None);
     for (event, least) in [
         (Event::Query, 1_000),

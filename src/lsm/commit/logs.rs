@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::executor::Lane;
 use crate::format::edit::CleanClose;
 use crate::format::record::{Position, RecordKind};
@@ -78,7 +78,7 @@ impl Engine {
         let (log, want) = {
             let state = self.rounds.lock();
             let queue = &state.queue;
-            if queue.is_ended || queue.end + queue.allocated / 4 < queue.allocated {
+            if queue.is_ended || !queue.is_short() {
                 return Ok(false);
             }
             (Arc::clone(&queue.log), next_allocation(queue.allocated, queue.allocated))
@@ -168,7 +168,11 @@ impl Engine {
             return Ok(None);
         }
         while !self.begin_log(&mut self.rounds.lock())? {
-            self.prepare_log_in(manifest)?;
+            match self.prepare_log_in(manifest) {
+                // Nothing was committed, and every edit is synced: what is there stands without another mark.
+                Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(None),
+                result => result?,
+            }
         }
         let manifest = manifest.position();
         let close = {

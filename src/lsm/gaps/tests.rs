@@ -319,6 +319,24 @@ fn rows_that_come_in_as_files_end_gaps_and_offers() {
 }
 
 #[test]
+fn trap_32_what_is_read_before_rows_of_files_are_published_leaves_no_gap_over_them() {
+    let (db, source) = (Fixture::new(2), Fixture::new(2));
+    source.put(&["b"]);
+    db.put(&["a0", "a1", "a2", "a3", "z"]);
+    db.delete(&["a0", "a1", "a2", "a3"]);
+    let at = db.engine.published();
+    let (part, mut rows) = (span("b", Some("c")), source.scan());
+    db.engine.ingest(&mut rows, &db.gate, &part, &mut |_| {}).unwrap();
+    // As a reader has it whose moment was published last, while the files are in the view already.
+    let read = ReadView::of(&db.engine, db.engine.view.load_full(), at, true);
+    assert_eq!(
+        next(&mut read.scan(&span("", None), &span("", None)).unwrap()).as_deref(),
+        Some("z")
+    );
+    assert_eq!((db.gaps(), db.head().as_str()), (vec![], "b"));
+}
+
+#[test]
 fn what_fences_hide_is_passed_over_too_and_gaps_stay_few() {
     let db = Fixture::new(2);
     db.put(&["a", "b", "c", "d"]);

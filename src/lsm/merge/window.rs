@@ -308,9 +308,15 @@ impl Merge {
 
     /// Goes to the next row of a window that was sifted and that nothing in it hides; false at the window's end.
     pub(in crate::lsm) fn next_sifted(&mut self, at: Seq, decided: &[u8]) -> Result<bool> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
         while self.show_next().is_some() {
-            let before = !planted!("batch-forgets-decided") && self.key() == decided;
-            if !before && !self.is_hidden(at)? {
+            if self.key() == decided && !planted!("batch-forgets-decided") {
+                continue;
+            }
+            let hidden = self.is_hidden(at).inspect_err(|error| self.failed = Some(error.clone()));
+            if !hidden? {
                 return Ok(true);
             }
         }
