@@ -64,11 +64,8 @@ pub(crate) struct Scan {
 #[derive(Default)]
 struct Batch {
     open: Open,
-    /// False after a window in which many rows matched: the next one is put in order before its rows are asked.
-    is_plain: bool,
-    /// Entries and matches of the current window.
-    seen: u64,
-    matched: u64,
+    /// So many windows more are put in order before their rows are asked: many matched in one that was asked first.
+    plain: u32,
     walk: RunWalk,
     /// What a filter found in the run.
     found: Vec<u16>,
@@ -176,6 +173,8 @@ const RUN_MIN: usize = 16;
 const MISSES_MAX: u32 = 6;
 /// Where more than one in so many rows match, they are not asked before they are in order.
 const SIFT_SHARE: u64 = 8;
+/// For so many windows, until it is tried again.
+const PLAIN_WINDOWS: u32 = 16;
 
 impl ReadView {
     /// Calls `with` with the newest row of `key`; `None` if there is none.
@@ -487,14 +486,10 @@ impl Scan {
     #[inline]
     fn hand_out_window(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
         loop {
-            let before = self.batch.seen;
-            let found = self.merge.next_in_window(&self.decided, &mut self.batch.seen);
-            self.rows += self.batch.seen - before;
-            if !found {
+            if !self.merge.next_in_window(&self.decided, &mut self.rows) {
                 return Ok(false);
             }
             if self.is_above_floor() && (filter.takes_all() || filter.matches(&self.row()?)?) {
-                self.batch.matched += 1;
                 return Ok(true);
             }
         }
@@ -580,19 +575,23 @@ impl Scan {
 
     /// Opens a window over the next entries of all sources; false if the current one must be taken alone.
     fn open_window(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
-        let sifts = !self.batch.is_plain && filter.can_sift();
+        let sifts = self.batch.plain == 0 && filter.can_sift();
         let sieve = sifts.then_some(filter);
         let entries = self.merge.open_window(sieve, self.at, &self.decided)? as u64;
         if entries == 0 {
             return Ok(false);
         }
-        (self.batch.seen, self.batch.matched) = (0, 0);
-        self.batch.open = if sifts { Open::Sifted } else { Open::Window };
-        if sifts {
-            self.batch.matched = self.merge.window_items() as u64;
-            self.batch.seen = entries;
-            self.rows += entries;
+        if !sifts {
+            self.batch.plain = self.batch.plain.saturating_sub(1);
+            self.batch.open = Open::Window;
+            return Ok(true);
         }
+        self.rows += entries;
+        // What matches is asked a second time, and looked for in all other sources.
+        if SIFT_SHARE * self.merge.window_items() as u64 > entries {
+            self.batch.plain = PLAIN_WINDOWS;
+        }
+        self.batch.open = Open::Sifted;
         Ok(true)
     }
 
@@ -600,7 +599,6 @@ impl Scan {
         let open = std::mem::take(&mut self.batch.open);
         self.is_fresh = true;
         if matches!(open, Open::Window | Open::Sifted) {
-            self.batch.is_plain = SIFT_SHARE * self.batch.matched > self.batch.seen;
             return self.merge.close_window();
         }
         self.merge.leave_run(self.batch.end, filter, self.at, self.floors.as_ref())

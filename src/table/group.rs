@@ -291,7 +291,7 @@ impl EntityGroup {
         &self.partition_key
     }
 
-    /// The sum of the entities' sizes, in bytes by the size formula.
+    /// The sum of the entities' sizes, in bytes by the size formula; counted anew at each call.
     pub fn size(&self) -> usize {
         self.operations.iter().filter_map(Operation::entity).map(Entity::size).sum()
     }

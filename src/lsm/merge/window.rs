@@ -22,9 +22,10 @@ use crate::format::key::head;
 use crate::format::row_block::EntryPlace;
 use crate::lsm::scan::{RowFilter, ScanRow, VisibleRun};
 use crate::lsm::view::memory_row;
-use crate::memtable::MemtableIter;
+use crate::memtable::{Entry, MemtableIter};
 use crate::model::Seq;
 use crate::planted::planted;
+use crate::sst::BlockRun;
 
 use super::{Merge, Source};
 
@@ -201,8 +202,7 @@ impl Merge {
                     else {
                         continue;
                     };
-                    let lane = window.add_lane(source, 0, run.slots.start, run.slots.len());
-                    let heads = Heads::new(run.prefix(), window.shared);
+                    let (lane, heads) = window.begin_block(source, &run);
                     for slot in run.slots.clone() {
                         let (place, suffix) = run.place(slot)?;
                         if place.seq <= at {
@@ -212,20 +212,7 @@ impl Merge {
                     window.ends.push(window.items.len());
                 }
                 Source::Memory(iter) => {
-                    for run in 0..iter.runs() {
-                        let lane = window.add_lane(source, run, 0, 0);
-                        let (shared, mut next) = (window.shared, 0);
-                        let len = iter.visit_below(run, below, |entry| {
-                            let item = next;
-                            next += 1;
-                            if entry.seq <= at {
-                                let head = head(entry.key.get(shared..).unwrap_or_default());
-                                window.items.push(Item { head, lane, at: item });
-                            }
-                            Ok(())
-                        })?;
-                        window.end_lane(len);
-                    }
+                    window.take_entries(source, iter, below, |entry| Ok(entry.seq <= at))?;
                 }
             }
         }
@@ -248,8 +235,7 @@ impl Merge {
                     else {
                         continue;
                     };
-                    let lane = window.add_lane(source, 0, run.slots.start, run.slots.len());
-                    let heads = Heads::new(run.prefix(), window.shared);
+                    let (lane, heads) = window.begin_block(source, &run);
                     window.found.clear();
                     filter.sift(&VisibleRun::new(&run, at, decided), &mut window.found)?;
                     for found in 0..window.found.len() {
@@ -259,25 +245,13 @@ impl Merge {
                     window.ends.push(window.items.len());
                 }
                 Source::Memory(iter) => {
-                    for run in 0..iter.runs() {
-                        let lane = window.add_lane(source, run, 0, 0);
-                        let (shared, mut next) = (window.shared, 0);
-                        let len = iter.visit_below(run, below, |entry| {
-                            let item = next;
-                            next += 1;
-                            if entry.seq > at || entry.kind == Kind::Delete {
-                                return Ok(());
-                            }
-                            let row = memory_row(entry.row, &self.env.shapes)?;
-                            let row = ScanRow { key: entry.key, seq: entry.seq, row };
-                            if filter.sift_row(&row)? {
-                                let head = head(entry.key.get(shared..).unwrap_or_default());
-                                window.items.push(Item { head, lane, at: item });
-                            }
-                            Ok(())
-                        })?;
-                        window.end_lane(len);
-                    }
+                    window.take_entries(source, iter, below, |entry| {
+                        if entry.seq > at || entry.kind == Kind::Delete {
+                            return Ok(false);
+                        }
+                        let row = memory_row(entry.row, &self.env.shapes)?;
+                        filter.sift_row(&ScanRow { key: entry.key, seq: entry.seq, row })
+                    })?;
                 }
             }
         }
@@ -475,6 +449,37 @@ impl Window {
     fn add_lane(&mut self, source: usize, run: usize, first: usize, len: usize) -> u32 {
         self.lanes.push(Lane { source, run, first, len });
         self.lanes.len() as u32 - 1
+    }
+
+    /// A lane of what is left of a block, and how its keys get heads.
+    fn begin_block(&mut self, source: usize, run: &BlockRun<'_>) -> (u32, Heads) {
+        let lane = self.add_lane(source, 0, run.slots.start, run.slots.len());
+        (lane, Heads::new(run.prefix(), self.shared))
+    }
+
+    /// A lane for each run of a memtable, with those of its entries below the limit that `takes` takes.
+    fn take_entries(
+        &mut self,
+        source: usize,
+        iter: &MemtableIter,
+        below: Option<&[u8]>,
+        mut takes: impl FnMut(&Entry<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        for run in 0..iter.runs() {
+            let lane = self.add_lane(source, run, 0, 0);
+            let (shared, mut next) = (self.shared, 0);
+            let len = iter.visit_below(run, below, |entry| {
+                let at = next;
+                next += 1;
+                if takes(&entry)? {
+                    let head = head(entry.key.get(shared..).unwrap_or_default());
+                    self.items.push(Item { head, lane, at });
+                }
+                Ok(())
+            })?;
+            self.end_lane(len);
+        }
+        Ok(())
     }
 
     /// The last lane has so many entries.
