@@ -441,21 +441,29 @@ impl RowBlockBuilder {
         let seq_width = width(self.seq_max - self.seq_min);
         let mut key_at = 0;
         for entry in &self.entries {
-            let offset = u32::try_from(out.len() - start).unwrap_or(u32::MAX).to_le_bytes();
-            let offset = offset.get(..usize::from(offset_width)).unwrap_or_default();
-            if let Some(place) = out.get_mut(offsets_at..offsets_at + offset.len()) {
-                place.copy_from_slice(offset);
-            }
-            offsets_at += offset.len();
-            let suffix = self.data.get(key_at + self.prefix_len..entry.key_end);
-            let row = self.data.get(entry.key_end..entry.row_end);
-            let suffix = suffix.unwrap_or_default();
-            put_varint(out, suffix.len() as u64);
-            out.push(entry.kind as u8);
+            let offset = out.len() - start;
+            put_offset(out, &mut offsets_at, wide, offset);
+            let suffix_at = key_at + self.prefix_len;
+            let suffix_len = entry.key_end - suffix_at;
             let delta = (entry.seq.0 - self.seq_min).to_le_bytes();
-            out.extend_from_slice(delta.get(..seq_width).unwrap_or_default());
-            out.extend_from_slice(suffix);
-            out.extend_from_slice(row.unwrap_or_default());
+            match u8::try_from(suffix_len) {
+                Ok(len @ 0..0x80) => {
+                    let mut head = [0; 2 + size_of::<u64>()];
+                    (head[0], head[1]) = (len, entry.kind as u8);
+                    head[2..].copy_from_slice(&delta);
+                    // All of it, and then what is too much off again: a copy of a length that is known.
+                    let end = out.len() + 2 + seq_width;
+                    out.extend_from_slice(&head);
+                    out.truncate(end);
+                }
+                _ => {
+                    put_varint(out, suffix_len as u64);
+                    out.push(entry.kind as u8);
+                    out.extend_from_slice(delta.get(..seq_width).unwrap_or_default());
+                }
+            }
+            // The row follows its key here, too.
+            out.extend_from_slice(self.data.get(suffix_at..entry.row_end).unwrap_or_default());
             key_at = entry.row_end;
         }
         self.data.clear();
@@ -483,6 +491,24 @@ impl RowBlockBuilder {
             key_at = entry.row_end;
         }
         bytes
+    }
+}
+
+/// Writes where an entry begins, and goes on to the next one's place.
+#[inline]
+fn put_offset(out: &mut [u8], at: &mut usize, wide: bool, offset: usize) {
+    let offset = u32::try_from(offset).unwrap_or(u32::MAX).to_le_bytes();
+    let rest = out.get_mut(*at..).unwrap_or_default();
+    if wide {
+        if let Some(place) = rest.first_chunk_mut() {
+            *place = offset;
+        }
+        *at += usize::from(WIDE);
+    } else {
+        if let Some(place) = rest.first_chunk_mut() {
+            *place = [offset[0], offset[1]];
+        }
+        *at += usize::from(NARROW);
     }
 }
 

@@ -433,7 +433,7 @@ pub(crate) fn bytes_key(bytes: [u8; HEAD_BYTES]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// The order key of a value of fixed width as a row has it, Double excepted; `None` if it is damaged.
+/// The order key of the value of fixed width, Double excepted, that `bytes` of a row begin with; `None` if it is damaged.
 #[inline]
 pub(crate) fn order_key(edm: EdmType, bytes: &[u8]) -> Option<u64> {
     let eight = || bytes.first_chunk().copied();
@@ -444,7 +444,7 @@ pub(crate) fn order_key(edm: EdmType, bytes: &[u8]) -> Option<u64> {
             DateTime::from_ticks(u64::from_le_bytes(eight()?)).map(DateTime::ticks)
         }
         EdmType::Boolean => match bytes {
-            [value @ (0 | 1)] => Some(u64::from(*value)),
+            [value @ (0 | 1), ..] => Some(u64::from(*value)),
             _ => None,
         },
         EdmType::Guid => Some(bytes_key(eight()?)),

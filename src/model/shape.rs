@@ -250,19 +250,33 @@ impl Shape {
         }
     }
 
-    /// What [`raw`](Self::raw) gives of each property, in order: where the values of variable width lie is read once.
+    /// How many bytes a body begins with that have the values of fixed width.
+    pub(crate) fn fixed_bytes(&self) -> usize {
+        self.fixed_bytes
+    }
+
+    /// What [`raw`](Self::raw) gives of each property of variable width, in order: where they lie is read once.
     #[inline]
-    pub(crate) fn raws<'b>(&self, body: &'b [u8]) -> impl Iterator<Item = Option<&'b [u8]>> {
-        let area = variable_area(body, self.fixed_bytes, self.variables).ok();
+    pub(crate) fn raw_variables<'b>(
+        &self,
+        body: &'b [u8],
+    ) -> impl Iterator<Item = Option<&'b [u8]>> {
+        let area = if self.variables > 0 {
+            variable_area(body, self.fixed_bytes, self.variables).ok()
+        } else {
+            None
+        };
+        let (width, data) = area.unwrap_or((1, body.len()));
+        // No offsets: no values.
+        let offsets = area.and_then(|_| body.get(self.fixed_bytes + 1..data)).unwrap_or_default();
+        let data = body.get(data..).unwrap_or_default();
         let mut start = 0;
-        self.properties.iter().map(move |property| {
-            let place = property.place as usize;
-            if let Some(width) = property.edm.fixed_width() {
-                return body.get(place..)?.get(..width);
-            }
-            let (width, data) = area?;
-            let end = end_offset(body, self.fixed_bytes + 1, width, place).ok()?;
-            let bytes = body.get(data..)?.get(start..end);
+        (0..self.variables).map(move |rank| {
+            let end = match width {
+                1 => usize::from(*offsets.get(rank)?),
+                width => end_offset(offsets, 0, width, rank).ok()?,
+            };
+            let bytes = data.get(start..end);
             start = end;
             bytes
         })

@@ -36,6 +36,9 @@ pub(super) struct ZoneBuilder {
     incomplete: bool,
     page_puts: u64,
     slots: Slots,
+    /// Of rows of the current block, all of the shape met last: their values of fixed width, not in the columns yet.
+    /// A column takes in many at once at half the cost.
+    waiting: Vec<u8>,
     summary: Summary,
 }
 
@@ -76,10 +79,26 @@ struct Bounds {
 /// Which columns of the page the properties of a shape have.
 #[derive(Default)]
 struct Slots {
-    shapes: Vec<(Arc<Shape>, Box<[u8]>)>,
+    shapes: Vec<Known>,
     by_hash: HashMap<u64, usize>,
     /// The shape of the row before: most rows have the same.
     last: usize,
+}
+
+/// A shape that was met in this page.
+struct Known {
+    shape: Arc<Shape>,
+    /// The properties of fixed width that have a column.
+    fixed: Box<[Step]>,
+    /// The columns of those of variable width, each.
+    variable: Box<[u8]>,
+}
+
+/// What a property of fixed width adds to, and where it is in a body.
+struct Step {
+    column: u8,
+    edm: EdmType,
+    place: u32,
 }
 
 /// A property without a column.
@@ -123,18 +142,41 @@ impl ZoneBuilder {
         }
         self.puts += 1;
         let shape = row.shape.arc();
-        let at = self.slots.of(shape, &mut self.columns, &mut self.incomplete);
-        let Some((_, slots)) = self.slots.shapes.get(at) else { return };
-        for (slot, bytes) in slots.iter().zip(shape.raws(row.body)) {
-            // What has no column has no slot.
-            if let Some(column) = self.columns.get_mut(usize::from(*slot)) {
-                column.block.add(column.edm, bytes);
+        if !self.slots.is_last(shape) {
+            self.settle();
+            self.slots.find(shape, &mut self.columns, &mut self.incomplete);
+        }
+        let Some(Known { fixed, variable, .. }) = self.slots.last() else { return };
+        match row.body.get(..shape.fixed_bytes()) {
+            Some(values) => self.waiting.extend_from_slice(values),
+            // A damaged body: its values are not told from others.
+            None => add_damaged(fixed, &mut self.columns),
+        }
+        let mut texts = shape.raw_variables(row.body);
+        for column in variable {
+            let bytes = texts.next().flatten();
+            // What has no column has no such number.
+            if let Some(column) = self.columns.get_mut(usize::from(*column)) {
+                column.block.add_variable(column.edm, bytes);
             }
         }
     }
 
+    /// Lets the columns take in what waits.
+    fn settle(&mut self) {
+        let Some(Known { shape, fixed, .. }) = self.slots.last() else { return };
+        for Step { column, edm, place } in fixed {
+            if let Some(column) = self.columns.get_mut(usize::from(*column)) {
+                let rows = self.waiting.chunks_exact(shape.fixed_bytes());
+                column.block.add_fixed(*edm, rows, *place as usize);
+            }
+        }
+        self.waiting.clear();
+    }
+
     /// Ends the current block, which has an entry.
     pub(super) fn finish_block(&mut self) {
+        self.settle();
         let number = self.metas.len();
         for column in &mut self.columns {
             if column.block.rows > 0 {
@@ -193,49 +235,61 @@ impl ZoneBuilder {
 }
 
 impl Slots {
-    /// Where in the list the columns of `shape` are; columns that it needs are added.
-    #[inline]
-    fn of(
-        &mut self,
-        shape: &Arc<Shape>,
-        columns: &mut Vec<PageColumn>,
-        incomplete: &mut bool,
-    ) -> usize {
-        match self.shapes.get(self.last) {
-            Some((last, _)) if Arc::ptr_eq(last, shape) => {}
-            _ => self.last = self.find(shape, columns, incomplete),
-        }
-        self.last
+    fn is_last(&self, shape: &Arc<Shape>) -> bool {
+        self.last().is_some_and(|last| Arc::ptr_eq(&last.shape, shape))
     }
 
+    fn last(&self) -> Option<&Known> {
+        self.shapes.get(self.last)
+    }
+
+    /// Makes `shape` the last one; columns that it needs are added.
     #[cold]
-    fn find(
-        &mut self,
-        shape: &Arc<Shape>,
-        columns: &mut Vec<PageColumn>,
-        incomplete: &mut bool,
-    ) -> usize {
+    fn find(&mut self, shape: &Arc<Shape>, columns: &mut Vec<PageColumn>, incomplete: &mut bool) {
         let hash = shape.hash().value();
         if let Some(at) = self.by_hash.get(&hash)
-            && self.shapes.get(*at).is_some_and(|(known, _)| known == shape)
+            && self.shapes.get(*at).is_some_and(|known| known.shape == *shape)
         {
-            return *at;
+            self.last = *at;
+            return;
         }
         if self.shapes.len() == SLOTS_MAX {
             self.clear();
         }
-        let slots = shape.properties().map(|(name, edm)| column_of(columns, name, edm));
-        let slots: Box<[u8]> = slots.collect();
-        *incomplete |= slots.contains(&NO_COLUMN);
-        self.shapes.push((Arc::clone(shape), slots));
-        self.by_hash.insert(hash, self.shapes.len() - 1);
-        self.shapes.len() - 1
+        let (mut fixed, mut variable) = (Vec::new(), Vec::new());
+        for (index, (name, edm)) in shape.properties().enumerate() {
+            let column = column_of(columns, name, edm);
+            *incomplete |= column == NO_COLUMN;
+            match edm.fixed_width() {
+                None => variable.push(column),
+                Some(_) if column == NO_COLUMN => {}
+                Some(_) => {
+                    let place = u32::try_from(shape.fixed_offset(index)).unwrap_or(u32::MAX);
+                    fixed.push(Step { column, edm, place });
+                }
+            }
+        }
+        let (fixed, variable) = (fixed.into(), variable.into());
+        self.shapes.push(Known { shape: Arc::clone(shape), fixed, variable });
+        self.last = self.shapes.len() - 1;
+        self.by_hash.insert(hash, self.last);
     }
 
     fn clear(&mut self) {
         self.shapes.clear();
         self.by_hash.clear();
         self.last = 0;
+    }
+}
+
+/// Each property of fixed width of a row may be anything.
+#[cold]
+fn add_damaged(fixed: &[Step], columns: &mut [PageColumn]) {
+    for Step { column, edm, .. } in fixed {
+        if let Some(column) = columns.get_mut(usize::from(*column)) {
+            column.block.rows += 1;
+            column.block.add_anything(*edm);
+        }
     }
 }
 
@@ -296,18 +350,47 @@ impl Bounds {
         max_text: Vec::new(),
     };
 
-    /// Takes in the value of a row, or that it cannot be read.
-    #[inline]
-    fn add(&mut self, edm: EdmType, bytes: Option<&[u8]>) {
-        self.rows += 1;
-        let Some(bytes) = bytes else { return self.add_anything(edm) };
+    /// Takes in the values that rows have at `place`, or that they cannot be read.
+    fn add_fixed<'b>(
+        &mut self,
+        edm: EdmType,
+        rows: impl ExactSizeIterator<Item = &'b [u8]>,
+        place: usize,
+    ) {
+        self.rows += rows.len() as u64;
+        let values = rows.map(|row| row.get(place..).unwrap_or_default());
+        // The type is known in each loop.
         match edm {
-            EdmType::String | EdmType::Binary => self.add_text(edm, bytes),
-            EdmType::Double => self.add_double(bytes),
-            _ => match order_key(edm, bytes) {
-                Some(key) => self.add_key(key),
-                None => self.add_anything(edm),
-            },
+            EdmType::Double => values.for_each(|bytes| self.add_double(bytes)),
+            EdmType::Int32 => self.add_keys(EdmType::Int32, values),
+            EdmType::Int64 => self.add_keys(EdmType::Int64, values),
+            EdmType::DateTime => self.add_keys(EdmType::DateTime, values),
+            edm => self.add_keys(edm, values),
+        }
+    }
+
+    #[inline]
+    fn add_keys<'b>(&mut self, edm: EdmType, values: impl Iterator<Item = &'b [u8]>) {
+        let (mut min, mut max, mut sound) = (self.min, self.max, true);
+        for bytes in values {
+            match order_key(edm, bytes) {
+                Some(key) => (min, max) = (min.min(key), max.max(key)),
+                None => sound = false,
+            }
+        }
+        (self.min, self.max) = (min, max);
+        if !sound {
+            self.add_anything(edm);
+        }
+    }
+
+    /// Takes in a value of variable width, or that it cannot be read.
+    #[inline]
+    fn add_variable(&mut self, edm: EdmType, bytes: Option<&[u8]>) {
+        self.rows += 1;
+        match bytes {
+            Some(bytes) => self.add_text(edm, bytes),
+            None => self.add_anything(edm),
         }
     }
 

@@ -110,7 +110,9 @@ fn hostile_bodies_are_refused_or_encode_back_to_themselves() {
         for index in 0..shape.len() {
             let _ = shape.value(&body, index);
         }
-        assert!(shape.raws(&body).eq((0..shape.len()).map(|index| shape.raw(&body, index))));
+        let variable = |index: &usize| shape.property(*index).1.fixed_width().is_none();
+        let raws = (0..shape.len()).filter(variable).map(|index| shape.raw(&body, index));
+        assert!(shape.raw_variables(&body).eq(raws));
         match shape.check(&body) {
             Ok(()) => {
                 let values: Result<Vec<_>, _> = shape.values(&body).collect();
