@@ -262,6 +262,18 @@ fn common_prefix(arena: &Arena, sorted: &[&[Item]]) -> usize {
 
 /// Sorts `items`; returns how many bytes their keys share and the heads skip.
 fn sort(arena: &Arena, items: &mut [Item]) -> usize {
+    // Nodes come newest first: the wrong way round where keys were inserted in order.
+    if let [first, .., last] = items
+        && arena.node(first.node).key() > arena.node(last.node).key()
+    {
+        items.reverse();
+    }
+    // All heads are equal still: keys decide. Keys in no order are found out by the first few.
+    if items.is_sorted_by(|a, b| compare(arena, a, b).is_lt()) {
+        let shared = common_prefix(arena, &[items]);
+        set_heads(arena, items, shared);
+        return shared;
+    }
     let (shared, _) = survey(arena, items);
     set_heads(arena, items, shared);
     sort_by_heads(arena, items);
