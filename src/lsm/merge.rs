@@ -268,12 +268,30 @@ impl Merge {
             return Err(error.clone());
         }
         let Some(top) = self.heap.first().copied() else { return Ok(()) };
+        if let Source::Memory(iter) = &mut self.sources[top]
+            && self.heap.len() == 1
+        {
+            // A flush: nothing can fail, and nothing comes between.
+            iter.next();
+            if !iter.valid() {
+                self.heap.clear();
+            }
+            return Ok(());
+        }
         let moved = self.sources[top].advance(&self.env);
         if moved.is_err() && planted!("swallow-iterator-error") {
             self.heap.clear();
             return Ok(());
         }
         self.settle_top(moved)
+    }
+
+    /// Key, Seq and kind.
+    #[inline]
+    pub(crate) fn head(&self) -> (&[u8], Seq, Kind) {
+        self.top().map_or((&[], Seq::ZERO, Kind::Delete), |source| {
+            (source.key(), source.seq(), source.kind())
+        })
     }
 
     pub(crate) fn key(&self) -> &[u8] {

@@ -67,7 +67,6 @@ struct OpenFile {
     writer: SstWriter,
     /// Their bytes are weights: how much they take in the file is known at its end.
     parts: Vec<Part>,
-    last_key: Vec<u8>,
 }
 
 /// Files being written for one job.
@@ -185,9 +184,9 @@ impl<'e> Outputs<'e> {
         self.fenced = Some(self.fenced.map_or(retention.fenced, |seq| seq.min(retention.fenced)));
         let mut count = 0u32;
         while entries.is_valid() {
-            let (seq, kind) = (entries.seq(), entries.kind());
-            if retention.keeps(entries.key(), seq, kind) {
-                self.add(&entries)?;
+            let (key, seq, kind) = entries.head();
+            if retention.keeps(key, seq, kind) {
+                self.add(&entries, (key, seq, kind))?;
             } else {
                 self.spent += u64::from(kind == Kind::Delete);
             }
@@ -212,15 +211,15 @@ impl<'e> Outputs<'e> {
         Ok(std::mem::take(&mut self.files))
     }
 
-    fn add(&mut self, entries: &Merge) -> Result<()> {
-        let key = entries.key();
+    /// Adds the current entry, of which the key, the Seq and the kind are given.
+    fn add(&mut self, entries: &Merge, (key, seq, kind): (&[u8], Seq, Kind)) -> Result<()> {
         // Of what is kept: a fence may hide the newest version and not an older one, which a snapshot reads.
-        let is_new_key = self.file.as_ref().is_none_or(|file| file.last_key != key);
+        let is_new_key = self.file.as_ref().is_none_or(|file| file.writer.last_key() != key);
         let begins_part = is_new_key && self.begins_part(key);
         if let Some(file) = self.file.as_ref().filter(|_| is_new_key) {
             let bytes = file.writer.bytes();
             // The few catalog rows must not keep a large file of other tables alive.
-            let is_catalog = table_of(&file.last_key) == Some(TableId::CATALOG);
+            let is_catalog = table_of(file.writer.last_key()) == Some(TableId::CATALOG);
             let ends = bytes >= self.cut.file_bytes
                 || (begins_part && (is_catalog || bytes >= self.cut.boundary_bytes));
             if ends {
@@ -231,10 +230,10 @@ impl<'e> Outputs<'e> {
             Some(file) => file,
             none => {
                 let writer = self.engine.new_sst(self.codec)?;
-                none.insert(OpenFile { writer, parts: Vec::new(), last_key: Vec::new() })
+                none.insert(OpenFile { writer, parts: Vec::new() })
             }
         };
-        let row = match entries.kind() {
+        let row = match kind {
             Kind::Put => Some(entries.row()?),
             Kind::Delete => None,
         };
@@ -244,13 +243,13 @@ impl<'e> Outputs<'e> {
         if let Some(part) = file.parts.last_mut() {
             part.bytes += key.len() as u64 + row.as_ref().map_or(0, |row| row.body.len() as u64);
         }
-        file.writer.add(key, entries.seq(), entries.kind(), row.as_ref())
+        file.writer.add(key, seq, kind, row.as_ref())
     }
 
     /// True if the new key `key` is of another range or table than the one before.
     fn begins_part(&mut self, key: &[u8]) -> bool {
         let passed = self.boundaries.pass(key);
-        let before = self.file.as_ref().and_then(|file| table_of(&file.last_key));
+        let before = self.file.as_ref().and_then(|file| table_of(file.writer.last_key()));
         passed || before != table_of(key)
     }
 
@@ -275,13 +274,11 @@ impl OpenFile {
             self.end_part();
             self.parts.push(Part { low: key.into(), high: Box::default(), bytes: 0 });
         }
-        self.last_key.clear();
-        self.last_key.extend_from_slice(key);
     }
 
     fn end_part(&mut self) {
         if let Some(part) = self.parts.last_mut() {
-            part.high = self.last_key.as_slice().into();
+            part.high = self.writer.last_key().into();
         }
     }
 

@@ -192,6 +192,11 @@ impl SstWriter {
         Ok(())
     }
 
+    /// The user key added last; empty before the first.
+    pub(crate) fn last_key(&self) -> &[u8] {
+        &self.last_key
+    }
+
     /// How long the file is so far, its indexes not counted.
     pub(crate) fn bytes(&self) -> u64 {
         self.output.position()
