@@ -156,8 +156,8 @@ impl EntityGroup {
         let (place, size_at_most) =
             self.place(&operation).map_err(|error| error.at_index(index))?;
         if index == self.operations.capacity() {
-            // Operations are large: a group that grows is moved seldom, and one of few takes little.
-            let room = (4 * index).clamp(GROUP_ROOM_MIN, GROUP_OPERATIONS_MAX);
+            // Operations are large: a group that grows is moved once, and one of few takes little.
+            let room = if index == 0 { GROUP_ROOM_MIN } else { GROUP_OPERATIONS_MAX };
             self.operations.reserve_exact(room - index);
             self.by_row_key.reserve_exact(room - index);
         }
