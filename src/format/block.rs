@@ -4,6 +4,7 @@
 //! * the checksum covers the header, the file's id and the block's number: a block that was moved, copied
 //!   or relabelled is as wrong as one that was damaged;
 //! * nothing is interpreted, least of all decompressed, before the checksum matched;
+//! * what a block is padded with is zeros, under its checksum too, and no part of its contents;
 //! * decompression yields exactly the raw length, and that is bounded by [`RAW_BYTES_MAX`].
 //!
 //! Not here: what a block holds (`row_block`, `sparse_index`, `stats`, `zones`), pages of the hash index (`hash_index`).
@@ -67,6 +68,8 @@ pub(crate) fn is_compressed(block: &[u8]) -> bool {
 
 const CODEC_NONE: u8 = 0;
 const CODEC_ZSTD: u8 = 1;
+/// Zeros follow the stored bytes, up to where the next block begins.
+const FLAG_PADDED: u8 = 1;
 /// The header's bytes before the checksum.
 const CHECKED_BYTES: usize = 20;
 
@@ -105,16 +108,30 @@ impl Sealer {
         if codec == CODEC_NONE {
             out.extend_from_slice(raw);
         }
-        seal_header(place, codec, raw.len(), out.get_mut(start..).unwrap_or_default());
+        seal_header(place, (codec, raw.len(), 0), out.get_mut(start..).unwrap_or_default());
     }
 
     /// Appends `raw` as a block that is stored as it is.
     pub(crate) fn seal_plain(&self, place: BlockPlace, raw: &[u8], out: &mut Vec<u8>) {
+        self.seal_padded(place, raw, 0, out);
+    }
+
+    /// The same, and `padding` zeros behind it that belong to the block.
+    pub(crate) fn seal_padded(
+        &self,
+        place: BlockPlace,
+        raw: &[u8],
+        padding: usize,
+        out: &mut Vec<u8>,
+    ) {
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
         out.extend_from_slice(raw);
-        seal_header(place, CODEC_NONE, raw.len(), out.get_mut(start..).unwrap_or_default());
+        out.resize(out.len() + padding, 0);
+        let block = out.get_mut(start..).unwrap_or_default();
+        seal_header(place, (CODEC_NONE, raw.len(), padding), block);
     }
+
     #[cfg(feature = "zstd")]
     fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> u8 {
         let Some(zstd) = &mut self.zstd else { return CODEC_NONE };
@@ -158,9 +175,10 @@ impl<'a> StoredBlock<'a> {
     #[inline]
     pub(crate) fn reopen(place: BlockPlace, bytes: &'a [u8]) -> Result<Self, FormatError> {
         // The common block, in one comparison: the right kind, stored as it is, nothing reserved in use.
-        if let Some((header, stored)) = bytes.split_first_chunk::<HEADER_BYTES>()
-            && let [kind, CODEC_NONE, 0, 0, ..] = *header
+        if let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>()
+            && let [kind, CODEC_NONE, 0 | FLAG_PADDED, 0, .., l0, l1, l2, l3, _, _, _, _] = *header
             && kind == place.kind as u8
+            && let Some(stored) = rest.get(..u32::from_le_bytes([l0, l1, l2, l3]) as usize)
         {
             return Ok(Self { packing: Packing::Plain, raw_len: stored.len(), stored });
         }
@@ -185,7 +203,9 @@ impl<'a> StoredBlock<'a> {
             CODEC_ZSTD => Packing::Zstd,
             code => return unsupported(format!("block codec {code}")),
         };
-        match (cursor.u16()?, cursor.u32()?, cursor.u32()?) {
+        let (flags, dictionary, key) = (cursor.u16()?, cursor.u32()?, cursor.u32()?);
+        let is_padded = flags == u16::from(FLAG_PADDED);
+        match (if is_padded { 0 } else { flags }, dictionary, key) {
             (0, 0, 0) => {}
             (0, 0, key) => return unsupported(format!("key {key} to decrypt its blocks")),
             (0, id, _) => return unsupported(format!("compression dictionary {id}")),
@@ -193,6 +213,13 @@ impl<'a> StoredBlock<'a> {
         }
         let (raw_len, stored_len) = (cursor.u32()?, cursor.u32()?);
         let (raw_len, stored_len) = (raw_len as usize, stored_len as usize);
+        let (stored, padding) = match stored.split_at_checked(stored_len) {
+            Some((part, zeros)) if is_padded => (part, zeros),
+            _ => (stored, &[][..]),
+        };
+        if is_padded && (padding.is_empty() || padding.iter().any(|byte| *byte != 0)) {
+            return Err(cursor.error("padding that is none, or not zero").into());
+        }
         if stored_len != stored.len() || packing == Packing::Plain && raw_len != stored_len {
             let problem = format!("{stored_len} bytes stored of {raw_len}, {}", stored.len());
             return Err(cursor.error(problem).into());
@@ -228,15 +255,16 @@ impl<'a> StoredBlock<'a> {
     }
 }
 
-/// Fills in the header at the start of `block`.
-fn seal_header(place: BlockPlace, codec: u8, raw_len: usize, block: &mut [u8]) {
+/// Fills in the header at the start of `block`: its codec, how long it is raw, and how many zeros it ends with.
+fn seal_header(place: BlockPlace, (codec, raw_len, padding): (u8, usize, usize), block: &mut [u8]) {
     let Some((header, stored)) = block.split_first_chunk_mut::<HEADER_BYTES>() else { return };
     let len32 = |len: usize| u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes();
     header[0] = place.kind as u8;
     header[1] = codec;
-    // Bytes 2..12 stay zero: reserved, no dictionary, no encryption key.
+    header[2] = if padding > 0 { FLAG_PADDED } else { 0 };
+    // Bytes 3..12 stay zero: reserved, no dictionary, no encryption key.
     header[12..16].copy_from_slice(&len32(raw_len));
-    header[16..20].copy_from_slice(&len32(stored.len()));
+    header[16..20].copy_from_slice(&len32(stored.len() - padding));
     let sum = block_checksum(place, &header[..CHECKED_BYTES], stored);
     header[20..].copy_from_slice(&sum.to_le_bytes());
 }
@@ -332,7 +360,11 @@ mod tests {
     fn trap_23_what_is_not_understood_is_refused_by_name() {
         check_forged(0, &[5], "kind 5, 1 expected");
         check_forged(1, &[9], "Unsupported(\"block codec 9\")");
-        check_forged(2, &[1], "Unsupported(\"block flags 0x1\")");
+        check_forged(2, &[2], "Unsupported(\"block flags 0x2\")");
+        check_forged(2, &[3], "Unsupported(\"block flags 0x3\")");
+        check_forged(2, &[1], "padding that is none");
+        check_forged(16, &[8], "8 bytes stored of 9");
+        check_forged(2, &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 8], "or not zero");
         check_forged(4, &[1], "Unsupported(\"compression dictionary 1\")");
         check_forged(8, &[2], "Unsupported(\"key 2 to decrypt its blocks\")");
         check_forged(12, &[1], "9 bytes stored of 1");
@@ -343,6 +375,28 @@ mod tests {
         {
             check_forged(1, &[1], "zstd:");
             check_forged(1, &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255], "limit");
+        }
+    }
+
+    #[test]
+    fn padding_is_checked_and_not_believed() {
+        let sealer = Sealer::new(Packing::Plain).unwrap();
+        for padding in [1, 2, 300] {
+            let mut bytes = Vec::new();
+            sealer.seal_padded(PLACE, b"some rows", padding, &mut bytes);
+            assert_eq!(bytes.len(), HEADER_BYTES + 9 + padding);
+            let block = StoredBlock::open(PLACE, &bytes).unwrap();
+            assert_eq!((block.stored, block.raw_len), (&b"some rows"[..], 9));
+            assert_eq!(StoredBlock::reopen(PLACE, &bytes), Ok(block));
+            for at in 0..bytes.len() {
+                let mut bytes = bytes.clone();
+                bytes[at] ^= 1;
+                assert!(matches!(StoredBlock::open(PLACE, &bytes), Err(FormatError::Damaged(_))));
+            }
+            for len in 0..bytes.len() {
+                assert!(StoredBlock::open(PLACE, &bytes[..len]).is_err());
+                drop(StoredBlock::reopen(PLACE, &bytes[..len]));
+            }
         }
     }
 

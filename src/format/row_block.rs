@@ -395,15 +395,31 @@ impl RowBlockBuilder {
         self.entries.is_empty()
     }
 
-    /// True if an entry of `payload` bytes of key and row makes the block longer than `target`.
-    pub(crate) fn is_full(&self, payload: usize, target: usize) -> bool {
-        // Suffix length, kind and offset of an entry, its Seq apart: about as many bytes.
-        const ENTRY_BYTES: usize = 4;
+    /// True if one more entry, of `key` and a row of `row_len` bytes, makes the block longer than `target`.
+    #[inline]
+    pub(crate) fn is_full(&self, key: &[u8], seq: Seq, row_len: usize, target: usize) -> bool {
         let entries = self.entries.len();
-        let shared = self.prefix_len * entries.saturating_sub(1);
-        let fixed = ENTRY_BYTES + width(self.seq_max.wrapping_sub(self.seq_min));
-        let bytes = FIXED_BYTES + self.data.len() - shared + (entries + 1) * fixed + payload;
-        entries > 0 && (bytes > target || entries == SLOTS_MAX)
+        if entries == 0 || entries == SLOTS_MAX {
+            return entries > 0;
+        }
+        let seq_width = width(self.seq_max.max(seq.0) - self.seq_min.min(seq.0));
+        let bytes = |prefix_len: usize| {
+            // Suffix length, kind and offset of an entry, beside its Seq.
+            let entry = if key.len() < prefix_len + 0x80 { 4 } else { 5 } + seq_width;
+            let all = FIXED_BYTES + self.data.len() + key.len() + row_len + (entries + 1) * entry;
+            all.saturating_sub(prefix_len * entries)
+        };
+        if bytes(self.prefix_len) > target {
+            return true;
+        }
+        // What is still shared is counted only where it decides.
+        bytes(0) > target && bytes(self.shared_with(key)) > target
+    }
+
+    /// How much `key` shares with all keys.
+    fn shared_with(&self, key: &[u8]) -> usize {
+        let first = self.entries.first().map_or(0, |first| first.key_end);
+        shared_len(self.data.get(..first.min(self.prefix_len)).unwrap_or_default(), key)
     }
 
     /// Adds an entry; `row` appends its row. Requires: after all others in order, a key of at most [`KEY_BYTES_MAX`].
@@ -414,9 +430,8 @@ impl RowBlockBuilder {
                 self.prefix_len = key.len();
                 (self.seq_min, self.seq_max) = (seq.0, seq.0);
             }
-            Some(first) => {
-                let shared = self.data.get(..first.key_end.min(self.prefix_len));
-                self.prefix_len = shared_len(shared.unwrap_or_default(), key);
+            Some(_) => {
+                self.prefix_len = self.shared_with(key);
                 self.seq_min = self.seq_min.min(seq.0);
                 self.seq_max = self.seq_max.max(seq.0);
             }
@@ -652,18 +667,35 @@ mod tests {
         check(&[put("a", Seq::MAX.0 + 1, "")]);
     }
 
+    /// Nothing is left that the next entry would have fitted in, whatever it does to prefix and widths.
     #[test]
-    fn a_full_block_is_about_as_long_as_asked() {
-        let mut builder = RowBlockBuilder::default();
-        let mut i = 0;
-        while !builder.is_full(40, 4096) {
-            let key = format!("t/partition/{i:08}");
-            builder
-                .add(key.as_bytes(), Seq(1000 + i), Kind::Put, |out| out.resize(out.len() + 20, 1));
-            i += 1;
+    fn a_full_block_is_as_long_as_asked() {
+        let mut rng = Rng::from_seed(9);
+        for target in [300, 512, 4072, 8168, 40_000] {
+            for _ in 0..40 {
+                let (mut builder, mut entries) = (RowBlockBuilder::default(), Vec::new());
+                let (spread, text) = (
+                    1 << rng.below(50),
+                    ["k/", "k/".repeat(99).as_str()][rng.below(2) as usize].to_owned(),
+                );
+                let mut number = 0;
+                let next = loop {
+                    number += 1 + rng.below(spread).min(1 << 20);
+                    let row = "r".repeat(rng.below(90) as usize);
+                    let entry = put(&format!("{text}{number:012}"), rng.below(spread), &row);
+                    if builder.is_full(entry.0.as_slice(), Seq(entry.1), row.len(), target) {
+                        break entry;
+                    }
+                    builder.add(&entry.0, Seq(entry.1), entry.2, |out| {
+                        out.extend_from_slice(&entry.3)
+                    });
+                    entries.push(entry);
+                };
+                let fits = encoded(&entries).len();
+                entries.push(next);
+                assert!(fits <= target || entries.len() == 2, "{fits} of {target}");
+                assert!(encoded(&entries).len() > target, "{fits} of {target}");
+            }
         }
-        let mut out = Vec::new();
-        builder.finish(&mut out);
-        assert!((3900..=4096).contains(&out.len()), "{}", out.len());
     }
 }

@@ -3,7 +3,7 @@
 use super::files::{rebuild, rebuild_zones, separators};
 use super::rows::{numbered, split_shape};
 use crate::codec::{Cursor, put_bytes, put_varint};
-use crate::format::block::{BlockKind, BlockPlace, Packing, Sealer, StoredBlock};
+use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, Packing, Sealer, StoredBlock};
 use crate::format::current::Current;
 use crate::format::edit::VersionEdit;
 use crate::format::field::{next_field, put_field};
@@ -76,8 +76,9 @@ fn sst_part(name: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
         "block" => {
             let place = BlockPlace { kind: BlockKind::Rows, file: SST, number: 0 };
             let raw = StoredBlock::open(place, bytes).and_then(|block| block.decompress());
-            let sealer = Sealer::new(Packing::Plain)?;
-            sealer.seal_plain(place, &raw.map_err(debug)?, out);
+            let raw = raw.map_err(debug)?;
+            let padding = bytes.len().saturating_sub(HEADER_BYTES + raw.len());
+            Sealer::new(Packing::Plain)?.seal_padded(place, &raw, padding, out);
         }
         "row-block" => {
             let block = RowBlock::parse(bytes).map_err(text)?;

@@ -28,6 +28,10 @@ pub fn block(data: &[u8]) {
         sealer.seal(place, data, &mut sealed);
         let raw = StoredBlock::open(place, &sealed).and_then(|block| block.decompress());
         assert_eq!(raw.as_deref(), Ok(data));
+        let (mut padded, padding) = (Vec::new(), data.len() % 300);
+        sealer.seal_padded(place, data, padding, &mut padded);
+        let raw = StoredBlock::open(place, &padded).and_then(|block| block.decompress());
+        assert_eq!(raw.as_deref(), Ok(data));
     }
 }
 

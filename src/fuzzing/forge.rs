@@ -115,7 +115,11 @@ fn forge_blocks(mut section: &mut [u8], file: FileId) {
         let Some((header, rest)) = section.split_first_chunk_mut::<BLOCK_HEADER_BYTES>() else {
             return;
         };
-        let Some((stored, rest)) = rest.split_at_mut_checked(le_u32(header, 16) as usize) else {
+        let len = le_u32(header, 16) as usize;
+        // No block begins with a zero: those behind one that says so are its padding.
+        let behind = rest.get(len..).unwrap_or_default().iter().take_while(|byte| **byte == 0);
+        let padding = if header[2] & 1 != 0 { behind.count() } else { 0 };
+        let Some((stored, rest)) = rest.split_at_mut_checked(len.saturating_add(padding)) else {
             return;
         };
         let sum = Checksum::new().u64(file.0).u32(number).bytes(&header[..20]).bytes(stored);

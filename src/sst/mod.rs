@@ -15,6 +15,7 @@ mod cache;
 mod examples;
 mod iter;
 mod layout;
+mod pages;
 #[cfg(test)]
 mod paging_tests;
 mod part;
@@ -43,7 +44,7 @@ use crate::options::{Codec, IoMode};
 /// How a file is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SstOptions {
-    /// The length of a block before compression; a block is longer only for a single row that is.
+    /// About the length of a block before compression: `pages` says where one ends. A single row may be longer.
     pub(crate) block_bytes: usize,
     pub(crate) codec: Codec,
     pub(crate) seed: HashSeed,

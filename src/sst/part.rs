@@ -178,7 +178,7 @@ mod tests {
         let dir = Path::new("db");
         fs.create_dir_all(dir).unwrap();
         let seed = HashSeed(9);
-        let options = SstOptions { block_bytes: 1 << 10, codec: Codec::None, seed };
+        let options = SstOptions { block_bytes: 512, codec: Codec::None, seed };
         let (number, id) = (FileNumber(7), FileId(8));
         let mut writer = SstWriter::create(Arc::clone(&fs), dir, number, id, options).unwrap();
         let shape = Arc::new(crate::model::Shape::new(Vec::new()));
@@ -206,7 +206,8 @@ mod tests {
         let counted: u64 = parts.iter().map(|part| part.entries).sum();
         assert!(counted.abs_diff(20_000) < 300, "{parts:?}");
         for (part, expected) in parts.iter().zip([10, 3_323, 1_667, 2_000, 12_000, 1_000]) {
-            assert!(part.entries.abs_diff(expected) <= 150, "{expected}: {part:?}");
+            // A tombstone is a byte shorter than a row, and the share is one of bytes.
+            assert!(part.entries.abs_diff(expected) <= 250, "{expected}: {part:?}");
             assert!(part.bytes > 0, "{part:?}");
         }
         let spent: Vec<u64> = parts.iter().map(|part| part.tombstones).collect();

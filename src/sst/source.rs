@@ -12,9 +12,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::cache::{Area, BlockCache, CacheKey};
+use super::pages::OS_PAGE_BYTES;
 use crate::codec::DecodeError;
 use crate::error::{Error, Result};
-use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, Packing, StoredBlock};
+use crate::format::block::{BlockKind, BlockPlace, Packing, StoredBlock};
 use crate::format::field::FormatError;
 use crate::format::hash_index::{PAGE_BYTES, check_page};
 use crate::format::names::{FileId, FileNumber};
@@ -24,9 +25,6 @@ use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
 #[cfg(all(test, loom))]
 mod models;
-
-/// What the system reads at least; where its pages are larger some advice is superfluous.
-const OS_PAGE_BYTES: u64 = 4096;
 
 /// An open file.
 #[derive(Debug)]
@@ -180,6 +178,7 @@ impl Source {
 
     /// Has all of `range` fetched at once if it is mapped and more than a page, which a fault would fetch as well.
     pub(super) fn ask(&self, range: Range<u64>) {
+        // Where the system's pages are larger some of this is superfluous.
         if range.start / OS_PAGE_BYTES != range.end.saturating_sub(1) / OS_PAGE_BYTES {
             self.advise(Advice::WillNeed, range);
         }
@@ -210,7 +209,7 @@ impl Source {
         };
         let block = block.map_err(|error| self.unreadable(start, error))?;
         if block.packing == Packing::Plain {
-            return Ok(bytes.slice(HEADER_BYTES..));
+            return Ok(bytes.slice_ref(block.stored));
         }
         let raw = block.decompress().map_err(|error| self.unreadable(start, error))?;
         Ok(Bytes::from(raw))

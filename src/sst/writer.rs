@@ -1,6 +1,7 @@
 //! Writes one SST, front to back, in bounded memory.
 //!
-//! 1. Entries fill a block; a full block is sealed and appended, its separator and its handle are remembered.
+//! 1. Entries fill a block; a full block is sealed and appended, its separator and its handle are remembered. Where it
+//!    ends is `pages`' to say.
 //! 2. About every 8 MiB the file is synced: what a commit's sync could have to wait for stays small.
 //! 3. At the end come the hash index, the shapes, the sparse index, the handles, the statistics, the zones and the footer.
 //! 4. The file is synced and gets its name. The directory's entry is the caller's to sync.
@@ -18,12 +19,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::SstOptions;
+use super::pages::Pages;
 use super::shapes::ShapeTable;
 use super::zones::ZoneBuilder;
-use crate::codec::{Checksum, hash};
+use crate::codec::{Checksum, hash, varint_len};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Kind;
-use crate::format::block::{BlockKind, BlockPlace, Packing, Sealer};
+use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, Packing, Sealer};
 use crate::format::file_meta::{FileMeta, Section};
 use crate::format::hash_index::{LocationSplit, PAGE_BYTES, encode_pages};
 use crate::format::key::DisplayEntry;
@@ -46,7 +48,10 @@ pub(crate) struct SstWriter {
     id: FileId,
     options: SstOptions,
     sealer: Sealer,
+    pages: Pages,
     builder: RowBlockBuilder,
+    /// How long the contents of the block being built may become.
+    room: usize,
     /// The contents of the block being sealed; empty between calls.
     raw: Vec<u8>,
     shapes: ShapeTable,
@@ -127,6 +132,7 @@ impl SstWriter {
             Codec::None => Packing::Plain,
             Codec::Zstd => Packing::Zstd,
         };
+        let pages = Pages::new(options.block_bytes, packing);
         let sealer = Sealer::new(packing)
             .map_err(|what| Error::new(ErrorKind::Unsupported, what).during("write an sst"))?;
         let mut output = Output::create(fs, dir, number)?;
@@ -138,7 +144,9 @@ impl SstWriter {
             id,
             options,
             sealer,
+            pages,
             builder: RowBlockBuilder::default(),
+            room: 0,
             raw: Vec::new(),
             shapes: ShapeTable::default(),
             keys: Keys::default(),
@@ -161,12 +169,15 @@ impl SstWriter {
     ) -> Result<()> {
         let newest = self.check_order(key, seq, kind, row.is_some())?;
         let number = row.and_then(|row| self.shapes.number(row.shape.arc()));
-        let body_len = row.map_or(0, |row| row.body.len());
-        if self.builder.is_full(key.len() + body_len, self.options.block_bytes) {
+        // A row that describes itself, which is rare, is longer by its shape.
+        let head_len = number.map_or(0, |number| varint_len(u64::from(number) + 1));
+        let row_len = row.map_or(0, |row| head_len + row.body.len());
+        if self.builder.is_full(key, seq, row_len, self.room) {
             self.finish_block()?;
         }
         if self.builder.is_empty() {
             self.index.add_block(self.output.position(), separator(&self.last_key, key));
+            self.room = self.pages.room(self.output.position());
             if self.zones.begin_block(newest) {
                 self.finish_zone_page();
             }
@@ -306,7 +317,11 @@ impl SstWriter {
         self.zones.finish_block();
         let number = self.index.blocks.len() - 1;
         let place = self.place(BlockKind::Rows, number);
-        self.sealer.seal(place, &self.raw, &mut self.output.buffer);
+        let end = self.output.position() + (HEADER_BYTES + self.raw.len()) as u64;
+        match self.pages.padding(end) {
+            0 => self.sealer.seal(place, &self.raw, &mut self.output.buffer),
+            padding => self.sealer.seal_padded(place, &self.raw, padding, &mut self.output.buffer),
+        }
         self.raw.clear();
         if self.index.page.len() == FANOUT {
             self.finish_page();
