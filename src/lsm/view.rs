@@ -184,10 +184,11 @@ impl View {
         {
             return Ok(Some(hit));
         }
+        // A file is asked by its own bounds first: whether the clip holds the key matters only for what is found.
         for file in &range.young {
-            if file.clip.contains(key)
-                && file.file.is_visible(at)
+            if file.file.is_visible(at)
                 && let Some(hit) = env.open_sst(&file.file)?.get(hash, key, at)?
+                && file.clip.contains(key)
             {
                 return Ok(Some(hit));
             }
