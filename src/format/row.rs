@@ -60,7 +60,8 @@ impl RowHead {
 }
 
 /// The row that is all of `bytes`; `lookup` knows the shapes by number.
-#[inline]
+// What a row costs everywhere: where it is not inlined, moving the result about costs more than the look-up.
+#[inline(always)]
 pub(crate) fn decode_row<'a>(
     bytes: &'a [u8],
     lookup: impl Fn(u32) -> Option<&'a Arc<Shape>>,
@@ -71,6 +72,15 @@ pub(crate) fn decode_row<'a>(
     {
         return Ok(RowRef { shape: ShapeRef::Shared(shape), body });
     }
+    decode_rare_row(bytes, lookup)
+}
+
+/// The same for any row.
+#[cold]
+fn decode_rare_row<'a>(
+    bytes: &'a [u8],
+    lookup: impl Fn(u32) -> Option<&'a Arc<Shape>>,
+) -> Result<RowRef<'a>, DecodeError> {
     let mut cursor = Cursor::new(STRUCTURE, bytes);
     let shape = match shape_number(cursor.varint()?) {
         Some(number) => match u32::try_from(number).ok().and_then(lookup) {

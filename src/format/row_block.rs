@@ -147,7 +147,7 @@ impl<'a> RowBlock<'a> {
     }
 
     /// The same, if the entry has the common form.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn short_place(&self, slot: usize) -> Option<EntryPlace> {
         let (start, end) = self.span(slot)?;
         let (&[len @ 0..0x80, kind], rest) = self.bytes.get(start..end)?.split_first_chunk()?

@@ -20,7 +20,7 @@ use crate::format::zones::{ZONE_BLOCKS, ZoneSet, flag};
 use crate::manifest::FileEntry;
 use crate::model::{RowRef, Seq};
 use crate::planted::planted;
-use crate::ranges::Reference;
+use crate::ranges::Chain;
 use crate::sst::{BlockRun, RunWalk, Sst, SstIter};
 
 use super::Env;
@@ -29,7 +29,7 @@ use super::scan::{Judgement, RowFilter};
 /// One source: files in key order.
 pub(super) struct FilesIter {
     /// Ascending.
-    files: Vec<Reference<Arc<FileEntry>>>,
+    files: Chain<Arc<FileEntry>>,
     /// The file being read; all read when it is the count.
     at: usize,
     iter: Option<SstIter>,
@@ -86,7 +86,7 @@ const PASS_BLOCKS: usize = 4_096;
 const PASS_FILES: usize = 64;
 
 impl FilesIter {
-    pub(super) fn new(files: Vec<Reference<Arc<FileEntry>>>, fill_cache: bool) -> Self {
+    pub(super) fn new(files: Chain<Arc<FileEntry>>, fill_cache: bool) -> Self {
         let counts = ReadCounts::default();
         Self { files, at: 0, iter: None, fill_cache, zones: None, counts }
     }
@@ -140,7 +140,7 @@ impl FilesIter {
     }
 
     /// Makes another entry of the current block the current one, until the next move.
-    #[inline]
+    #[inline(always)]
     pub(super) fn show(&mut self, place: EntryPlace) {
         if let Some(iter) = &mut self.iter {
             iter.show(place);
@@ -165,14 +165,17 @@ impl FilesIter {
     }
 
     /// Goes to the next entry of a walk through the current block that a reader at `at` sees; false at the walk's end.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next_visible(
         &mut self,
         walk: &mut RunWalk,
         at: Seq,
         decided: &mut Vec<u8>,
     ) -> Result<bool> {
-        self.iter.as_mut().map_or(Ok(false), |iter| iter.next_visible(walk, at, decided))
+        match &mut self.iter {
+            Some(iter) => iter.next_visible(walk, at, decided),
+            None => Ok(false),
+        }
     }
 
     /// Goes to the entry in `slot` of the current block, or to the first one behind the block that must be read for

@@ -10,6 +10,7 @@
 mod window;
 
 use std::cmp::Ordering;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -25,7 +26,7 @@ use crate::sst::RunWalk;
 use super::Env;
 use super::fences::Floors;
 use super::files::{Around, FilesIter, ReadCounts};
-use super::scan::RowFilter;
+use super::scan::{RowFilter, ScanRow, Visit};
 use super::view::{View, memory_row};
 use window::Window;
 
@@ -60,9 +61,11 @@ impl Merge {
         at: Seq,
     ) -> Result<Merge> {
         let memory = view.memtables.iter().filter(|slot| !slot.memtable.is_empty());
-        let mut sources: Vec<Source> =
-            memory.map(|slot| Source::Memory(slot.memtable.iter())).collect();
-        sources.extend(file_sources(view, whole, at));
+        let chains = chains(view.version.ranges_in(whole), whole, |file| view.can_see(file, at));
+        let mut sources = Vec::with_capacity(view.memtables.len() + chains.len());
+        sources.extend(memory.map(|slot| Source::Memory(slot.memtable.iter())));
+        // What stands later is older where they overlap.
+        sources.extend(chains.into_iter().map(|files| Source::Files(FilesIter::new(files, true))));
         Merge::new(env, sources, low, high)
     }
 
@@ -74,10 +77,10 @@ impl Merge {
     ) -> Result<Merge> {
         let mut sources: Vec<Source> = young
             .iter()
-            .map(|file| Source::Files(FilesIter::new(vec![file.clone()], false)))
+            .map(|file| Source::Files(FilesIter::new([file.clone()].into(), false)))
             .collect();
         if !run.is_empty() {
-            sources.push(Source::Files(FilesIter::new(run.to_vec(), false)));
+            sources.push(Source::Files(FilesIter::new(run.into(), false)));
         }
         Merge::new(env, sources, &[], None)
     }
@@ -183,6 +186,32 @@ impl Merge {
             Some(Source::Files(files)) => files.next_visible(walk, at, decided),
             _ => Ok(false),
         }
+    }
+
+    /// Calls `with` with the next rows that [`next_visible`](Self::next_visible) goes to, at most `max`, until it breaks.
+    #[inline]
+    pub(super) fn visit_walk(
+        &mut self,
+        walk: &mut RunWalk,
+        at: Seq,
+        decided: &mut Vec<u8>,
+        max: usize,
+        with: &mut impl FnMut(ScanRow<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<Visit> {
+        let mut visit = Visit::default();
+        let Some(Source::Files(files)) = self.heap.first().map(|top| &mut self.sources[*top])
+        else {
+            return Ok(visit);
+        };
+        while visit.rows < max && files.next_visible(walk, at, decided)? {
+            visit.rows += 1;
+            let (key, seq, row) = files.current()?;
+            visit.is_over = with(ScanRow { key, seq, row })?.is_break();
+            if visit.is_over {
+                break;
+            }
+        }
+        Ok(visit)
     }
 
     /// Leaves the entries before `slot` of the block on top behind, and blocks behind it that `filter` needs not see.
@@ -420,10 +449,4 @@ impl Source {
 /// The least of the keys that some sources stand on.
 fn next_key(sources: &[Source]) -> Option<&[u8]> {
     sources.iter().filter(|source| source.is_valid()).map(Source::key).min()
-}
-
-/// The files that can hold keys of a span, in chains: what stands later is older where they overlap.
-fn file_sources(view: &View, span: &Span, at: Seq) -> Vec<Source> {
-    let chains = chains(view.version.ranges_in(span), span, |file| view.can_see(file, at));
-    chains.into_iter().map(|files| Source::Files(FilesIter::new(files, true))).collect()
 }

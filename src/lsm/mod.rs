@@ -53,7 +53,7 @@ pub(crate) use handle::Handle;
 pub(crate) use ingest::Ingested;
 pub(crate) use recover::Recovered;
 pub(crate) use reverse::ReverseScan;
-pub(crate) use scan::{Judgement, ReadView, RowFilter, Scan, ScanRow, Step, VisibleRun};
+pub(crate) use scan::{Judgement, ReadView, RowFilter, Scan, ScanRow, Step, VisibleRun, Visit};
 pub(crate) use snapshot::SnapshotGuard;
 pub(crate) use ticket::CommitTicket;
 

@@ -16,7 +16,7 @@ use crate::manifest::FileEntry;
 use crate::memtable::MemtableIter;
 use crate::model::{Row, Seq};
 use crate::planted::planted;
-use crate::ranges::{Reference, chains};
+use crate::ranges::{Chain, chains};
 use crate::sst::SstIter;
 
 use super::Env;
@@ -42,7 +42,7 @@ enum Source {
 /// Files that do not overlap, read from the last.
 struct Files {
     /// Ascending; the last is being read.
-    files: Vec<Reference<Arc<FileEntry>>>,
+    files: Chain<Arc<FileEntry>>,
     iter: Option<SstIter>,
 }
 
@@ -191,7 +191,7 @@ impl Source {
 }
 
 impl Files {
-    fn new(files: Vec<Reference<Arc<FileEntry>>>) -> Self {
+    fn new(files: Chain<Arc<FileEntry>>) -> Self {
         Self { files, iter: None }
     }
 

@@ -9,6 +9,7 @@
 //!
 //! Not here: the order of entries (`merge`), points (`view`), what a filter means (`query`).
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::codec::DecodeError;
@@ -97,6 +98,15 @@ pub(crate) struct ScanRow<'a> {
     pub(crate) row: RowRef<'a>,
 }
 
+/// What came of handing out many rows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Visit {
+    /// How many were handed out.
+    pub(crate) rows: usize,
+    /// Whoever took them wants no more.
+    pub(crate) is_over: bool,
+}
+
 /// Entries of one block that no other source comes between.
 pub(crate) struct VisibleRun<'a> {
     run: &'a BlockRun<'a>,
@@ -173,6 +183,8 @@ const RUN_MIN: usize = 16;
 const MISSES_MAX: u32 = 6;
 /// Where more than one in so many rows match, they are not asked before they are in order.
 const SIFT_SHARE: u64 = 8;
+/// So few rows are not worth a batch.
+const FEW_ROWS: usize = 8;
 /// For so many windows, until it is tried again.
 const PLAIN_WINDOWS: u32 = 16;
 
@@ -349,6 +361,9 @@ impl Scan {
 
     /// About `rows` rows will be asked for.
     pub(crate) fn expect(&mut self, rows: usize) {
+        if rows <= FEW_ROWS {
+            self.single = rows as u32;
+        }
         self.merge.expect(rows);
     }
 
@@ -481,6 +496,31 @@ impl Scan {
             Open::Window => self.hand_out_window(filter),
             Open::Sifted => self.hand_out_sifted(filter),
         }
+    }
+
+    /// Calls `with` with what [`next_in_batch`](Self::next_in_batch) would go to, at most `max` rows, until it breaks. One
+    /// loop: a row costs a third of what it does where each is asked for.
+    ///
+    /// # Errors
+    /// As [`advance_where`](Self::advance_where), and those of `with`.
+    #[inline]
+    pub(crate) fn visit_batch(
+        &mut self,
+        filter: &mut impl RowFilter,
+        max: usize,
+        with: &mut impl FnMut(ScanRow<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<Visit> {
+        if self.batch.open == Open::Window && self.floors.is_none() && filter.takes_all() {
+            return self.merge.visit_window(&self.decided, &mut self.rows, max, with);
+        }
+        if self.batch.open == Open::Walk {
+            let before = self.batch.walk.slots.start;
+            let walk = &mut self.batch.walk;
+            let visit = self.merge.visit_walk(walk, self.at, &mut self.decided, max, with);
+            self.rows += (self.batch.walk.slots.start - before) as u64;
+            return visit;
+        }
+        Ok(Visit::default())
     }
 
     #[inline]

@@ -7,11 +7,13 @@
 //!
 //! Not here: where pages end (`page`), what was found about a plan (`explain`).
 
+use std::ops::ControlFlow;
+
 use crate::error::{Error, Result};
 use crate::format::key::{after_row, before_row, partition_of};
 use crate::format::names::TableId;
 use crate::format::span::Span;
-use crate::lsm::{ReadCounts, ReadView, ReverseScan, RowFilter, Scan, ScanRow, Step};
+use crate::lsm::{ReadCounts, ReadView, ReverseScan, RowFilter, Scan, ScanRow, Step, Visit};
 use crate::model::{KeyPart, Row, RowRef, Seq, check_key};
 
 use super::filter::Node;
@@ -135,6 +137,33 @@ impl<F: RowFilter> Cursor<F> {
             }
         }
         self.advance_further()
+    }
+
+    /// Calls `with` with rows that are decided about already, at most `max`, until it breaks; what follows them
+    /// [`advance`](Self::advance) goes to.
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance), and those of `with`.
+    #[inline]
+    pub(super) fn visit_batch(
+        &mut self,
+        max: usize,
+        with: &mut impl FnMut(ScanRow<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<Visit> {
+        let mut all = Visit::default();
+        while let (Place::Scan, Some(scan)) = (&self.place, &mut self.scan) {
+            let (before, portion) = (scan.rows(), (max - all.rows).min(PORTION as usize));
+            let visit = scan.visit_batch(&mut self.filter, portion, with)?;
+            self.uncounted += scan.rows() - before;
+            if self.uncounted >= PORTION {
+                self.count_rows();
+            }
+            all = Visit { rows: all.rows + visit.rows, is_over: visit.is_over };
+            if visit.is_over || visit.rows < portion || all.rows == max {
+                break;
+            }
+        }
+        Ok(all)
     }
 
     /// As [`advance`](Self::advance), where nothing is decided yet.

@@ -293,6 +293,15 @@ impl Query {
             if with(&RowView::new(row.key, row.seq, row.row))?.is_break() {
                 break;
             }
+            let engine = &self.table.engine;
+            let visit = cursor.visit_batch(left, &mut |row: ScanRow<'_>| {
+                engine.book_row(row.key);
+                with(&RowView::new(row.key, row.seq, row.row))
+            })?;
+            left -= visit.rows;
+            if visit.is_over {
+                break;
+            }
         }
         Ok(())
     }

@@ -9,31 +9,54 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::format::span::Span;
 
 use super::{Range, RangeFile, Reference};
+
+/// Files that are read one after the other; for a short span mostly one.
+pub(crate) type Chain<F> = SmallVec<[Reference<F>; 1]>;
+
+/// What a range has few of.
+type Few<T> = SmallVec<[T; 8]>;
+
+/// A reference that can hold keys of the span that is read.
+struct Inside<'r, F> {
+    reference: &'r Reference<F>,
+    /// It has all of the span, and so overlaps every other one inside it.
+    is_whole: bool,
+}
 
 /// The references of `ranges`, which ascend, that can hold keys of `span` and of which `sees` is true.
 pub(crate) fn chains<F: RangeFile + Clone>(
     ranges: &[Arc<Range<F>>],
     span: &Span,
     sees: impl Fn(&Reference<F>) -> bool,
-) -> Vec<Vec<Reference<F>>> {
-    let mut chains: Vec<Vec<Reference<F>>> = Vec::new();
-    let mut run = Vec::new();
+) -> Vec<Chain<F>> {
+    let mut chains: Vec<Chain<F>> = Vec::new();
+    let mut run = Chain::new();
     for range in ranges {
-        let inside: Vec<&Reference<F>> =
-            range.young.iter().filter(|r| r.clip.overlaps(span) && sees(r)).collect();
+        let inside: Few<Inside<'_, F>> = range
+            .young
+            .iter()
+            .filter(|r| r.clip.overlaps(span) && sees(r))
+            .map(|r| Inside::of(r, span))
+            .collect();
         let levels = levels(&inside);
-        let mut order: Vec<usize> = (0..inside.len()).collect();
-        order.sort_by(|a, b| inside[*a].clip.low.cmp(&inside[*b].clip.low));
-        for i in order {
-            if chains.len() <= levels[i] {
-                chains.resize_with(levels[i] + 1, Vec::new);
-            }
-            chains[levels[i]].push(within(span, inside[i]));
+        let deepest = levels.iter().max().map_or(0, |level| level + 1);
+        chains.reserve(deepest.saturating_sub(chains.len()) + 1);
+        chains.resize_with(deepest.max(chains.len()), Chain::new);
+        // In each chain they ascend, and one that has all of the span is alone there.
+        let mut order: Few<usize> = (0..inside.len()).collect();
+        if !inside.iter().all(|inside| inside.is_whole) {
+            order.sort_by(|a, b| inside[*a].reference.clip.low.cmp(&inside[*b].reference.clip.low));
         }
-        run.extend(range.run_in(span).iter().filter(|r| sees(r)).map(|r| within(span, r)));
+        for i in order {
+            chains[levels[i]].push(within(inside[i]));
+        }
+        let of_run = range.run_in(span).iter().filter(|r| sees(r));
+        run.extend(of_run.map(|r| within(Inside::of(r, span))));
     }
     if !run.is_empty() {
         chains.push(run);
@@ -41,16 +64,18 @@ pub(crate) fn chains<F: RangeFile + Clone>(
     chains
 }
 
-/// The reference for a reader of `span`, who needs no clip around it.
-fn within<F: RangeFile + Clone>(span: &Span, reference: &Reference<F>) -> Reference<F> {
-    let clip = if reference.clip.covers(span) { Span::all() } else { reference.clip.clone() };
+/// The reference for a reader of the span, who needs no clip around it.
+fn within<F: RangeFile + Clone>(inside: Inside<'_, F>) -> Reference<F> {
+    let Inside { reference, is_whole } = inside;
+    let clip = if is_whole { Span::all() } else { reference.clip.clone() };
     Reference { file: reference.file.clone(), clip, bytes: reference.bytes }
 }
 
 impl<F: RangeFile> Range<F> {
     /// How many sources a scan of it reads at a time.
     pub(crate) fn chain_count(&self) -> usize {
-        let young: Vec<&Reference<F>> = self.young.iter().collect();
+        let inside = |reference| Inside { reference, is_whole: false };
+        let young: Few<Inside<'_, F>> = self.young.iter().map(inside).collect();
         let young = levels(&young).into_iter().max().map_or(0, |level| level + 1);
         young + usize::from(!self.run.is_empty())
     }
@@ -63,12 +88,30 @@ impl<F: RangeFile> Range<F> {
     }
 }
 
+impl<F> Clone for Inside<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F> Copy for Inside<'_, F> {}
+
+impl<'r, F> Inside<'r, F> {
+    fn of(reference: &'r Reference<F>, span: &Span) -> Self {
+        Self { reference, is_whole: reference.clip.covers(span) }
+    }
+
+    fn overlaps(self, other: Self) -> bool {
+        self.is_whole || other.is_whole || self.reference.clip.overlaps(&other.reference.clip)
+    }
+}
+
 /// Of each reference, newest first, how many stand over it in the longest pile.
-fn levels<F>(young: &[&Reference<F>]) -> Vec<usize> {
-    let mut levels: Vec<usize> = Vec::with_capacity(young.len());
+fn levels<F>(young: &[Inside<'_, F>]) -> Few<usize> {
+    let mut levels: Few<usize> = Few::with_capacity(young.len());
     for (i, reference) in young.iter().enumerate() {
         let above = young[..i].iter().zip(&levels);
-        let above = above.filter(|(newer, _)| newer.clip.overlaps(&reference.clip));
+        let above = above.filter(|(newer, _)| newer.overlaps(*reference));
         levels.push(above.map(|(_, level)| level + 1).max().unwrap_or(0));
     }
     levels

@@ -16,7 +16,7 @@ pub(crate) mod load;
 mod map;
 pub(crate) mod sketch;
 
-pub(crate) use chains::chains;
+pub(crate) use chains::{Chain, chains};
 pub(crate) use map::RangeMap;
 
 use crate::format::edit::Placement;

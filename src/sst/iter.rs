@@ -23,6 +23,9 @@ use crate::model::{RowRef, Seq};
 /// What most keys need.
 const KEY_BYTES: usize = 128;
 
+/// What follows the prefix of a block in most of its keys is no longer.
+const SHORT_SUFFIX: usize = 32;
+
 /// Walks a file that it keeps open.
 pub(crate) struct SstIter {
     sst: Arc<Sst>,
@@ -190,7 +193,7 @@ impl SstIter {
     }
 
     /// The row. Requires moreover: not a tombstone.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn row(&self) -> Result<RowRef<'_>> {
         self.sst.row(self.block, self.row_bytes())
     }
@@ -227,7 +230,8 @@ impl SstIter {
     /// Goes to the next entry of `walk` that is the newest of its key at or below `at`, and a put. False at the walk's
     /// end; the iterator stays where it is then. `decided` is the key that was decided before the walk, and becomes the
     /// last one that was decided on it.
-    #[inline]
+    // In a loop over a run what is known of the block stays in registers.
+    #[inline(always)]
     pub(crate) fn next_visible(
         &mut self,
         walk: &mut RunWalk,
@@ -249,12 +253,18 @@ impl SstIter {
                 return Ok(true);
             }
         }
+        self.put_decided(walk, decided);
+        Ok(false)
+    }
+
+    /// Says in `decided` which key was decided last on a walk that is over.
+    #[cold]
+    fn put_decided(&self, walk: &RunWalk, decided: &mut Vec<u8>) {
         if let Some((start, end, _)) = walk.decided {
             decided.clear();
             decided.extend_from_slice(self.block().prefix());
             decided.extend_from_slice(self.contents.get(start..end).unwrap_or_default());
         }
-        Ok(false)
     }
 
     /// Where an entry of the current block is; an error ends the iteration.
@@ -266,7 +276,7 @@ impl SstIter {
     }
 
     /// True if a newer version of the key at `place` decided about it.
-    #[inline]
+    #[inline(always)]
     fn is_decided(&self, walk: &RunWalk, place: &EntryPlace, before: &[u8]) -> bool {
         let key = self.contents.get(place.suffix_at..place.row_at).unwrap_or_default();
         match walk.decided {
@@ -293,7 +303,7 @@ impl SstIter {
     }
 
     /// Makes the entry at `place` in the current block the current one, until the next move.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn show(&mut self, place: EntryPlace) {
         self.stand_on(place);
     }
@@ -468,11 +478,19 @@ impl SstIter {
         Ok(true)
     }
 
-    #[inline]
+    #[inline(always)]
     fn stand_on(&mut self, place: EntryPlace) {
-        let suffix = self.contents.get(place.suffix_at..place.row_at).unwrap_or_default();
+        let rest = self.contents.get(place.suffix_at..).unwrap_or_default();
+        let len = place.row_at.saturating_sub(place.suffix_at);
         self.key.truncate(self.prefix_len);
-        self.key.extend_from_slice(suffix);
+        match rest.first_chunk::<SHORT_SUFFIX>() {
+            // Of a constant length a copy is two instructions and no call; the row's bytes behind the key are cut off.
+            Some(chunk) if len <= SHORT_SUFFIX => {
+                self.key.extend_from_slice(chunk);
+                self.key.truncate(self.prefix_len + len);
+            }
+            _ => self.key.extend_from_slice(rest.get(..len).unwrap_or_default()),
+        }
         self.place = place;
     }
 

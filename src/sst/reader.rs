@@ -316,7 +316,7 @@ impl Sst {
     }
 
     /// The row that is all of `bytes`, which block `block` holds.
-    #[inline]
+    #[inline(always)]
     pub(super) fn row<'a>(&'a self, block: usize, bytes: &'a [u8]) -> Result<RowRef<'a>> {
         decode_row(bytes, |number| self.shapes.get(number as usize))
             .map_err(|error| self.bad_block(block, error))

@@ -27,12 +27,18 @@ fn key(rng: &mut Rng, form: u64) -> (String, String) {
 }
 
 fn found(query: Query) -> Vec<((String, String), i32)> {
+    first(query, usize::MAX)
+}
+
+/// The first `count` rows, at least one, of a reader who then wants no more.
+fn first(query: Query, count: usize) -> Vec<((String, String), i32)> {
     let mut rows = Vec::new();
     let read = query.for_each_row(|row| {
         let entity = row.to_entity()?;
         let key = (entity.partition_key().to_owned(), entity.row_key().to_owned());
         rows.push((key, entity.get::<i32>("V")?));
-        Ok(ControlFlow::Continue(()))
+        assert!(rows.len() <= count, "a row after the break");
+        Ok(if rows.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     });
     read.unwrap();
     rows
@@ -67,7 +73,11 @@ fn check(table: &Table, at: Option<&Snapshot>, rows: &Rows, rng: &mut Rng) {
             .take(top)
             .map(|(key, value)| (key.clone(), *value))
             .collect();
-        assert_eq!(found(scan(KeyRange::rows(pk, rk.as_str()..)).top(top)), part, "{pk}/{rk}");
+        let range = || scan(KeyRange::rows(pk, rk.as_str()..));
+        assert_eq!(found(range().top(top)), part, "{pk}/{rk}");
+        assert_eq!(first(range(), top), part, "{pk}/{rk}");
+        let one_by_one = range().top(top).into_iter().map(|entity| entity.unwrap().get::<i32>("V"));
+        assert!(one_by_one.map(Result::unwrap).eq(part.iter().map(|(_, value)| *value)));
     }
 }
 

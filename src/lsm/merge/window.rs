@@ -14,13 +14,14 @@
 //! Not here: which entries a reader sees of a run of one file (`scan`), memtables' own order (`memtable`).
 
 use std::cmp::Ordering;
+use std::ops::ControlFlow;
 
 use crate::codec::shared_len;
 use crate::error::Result;
 use crate::format::Kind;
 use crate::format::key::head;
 use crate::format::row_block::EntryPlace;
-use crate::lsm::scan::{RowFilter, ScanRow, VisibleRun};
+use crate::lsm::scan::{RowFilter, ScanRow, VisibleRun, Visit};
 use crate::lsm::view::memory_row;
 use crate::memtable::{Entry, MemtableIter};
 use crate::model::Seq;
@@ -138,6 +139,8 @@ impl Merge {
         window.shared = shared_len(low, &window.limit);
         window.items.reserve(2 * window.ahead);
         window.places.reserve(2 * window.ahead);
+        window.lanes.reserve(self.heap.len());
+        window.ends.reserve(self.heap.len());
         window.ahead = (2 * window.ahead).min(AHEAD.1);
         let limit = std::mem::take(&mut window.limit);
         let below = has_limit.then_some(limit.as_slice());
@@ -265,7 +268,7 @@ impl Merge {
 
     /// Goes to the next visible row of the window, and counts the entries on the way; false at the window's end.
     /// `decided` is the key that was decided before the window.
-    #[inline]
+    #[inline(always)]
     pub(in crate::lsm) fn next_in_window(&mut self, decided: &[u8], entries: &mut u64) -> bool {
         while let Some((item, kind)) = self.show_next() {
             *entries += 1;
@@ -278,6 +281,28 @@ impl Merge {
             }
         }
         false
+    }
+
+    /// Calls `with` with the next visible rows of the window, at most `max`, until it breaks; all else is as
+    /// [`next_in_window`](Self::next_in_window).
+    #[inline]
+    pub(in crate::lsm) fn visit_window(
+        &mut self,
+        decided: &[u8],
+        entries: &mut u64,
+        max: usize,
+        with: &mut impl FnMut(ScanRow<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<Visit> {
+        let mut visit = Visit::default();
+        while visit.rows < max && self.next_in_window(decided, entries) {
+            visit.rows += 1;
+            let (key, seq, row) = self.current()?;
+            visit.is_over = with(ScanRow { key, seq, row })?.is_break();
+            if visit.is_over {
+                break;
+            }
+        }
+        Ok(visit)
     }
 
     /// Goes to the next row of a window that was sifted and that nothing in it hides; false at the window's end.
@@ -326,7 +351,7 @@ impl Merge {
     }
 
     /// Makes the next item the current entry.
-    #[inline]
+    #[inline(always)]
     fn show_next(&mut self) -> Option<(Item, Kind)> {
         let item = *self.window.items.get(self.window.next)?;
         self.window.next += 1;
@@ -347,16 +372,22 @@ impl Merge {
     }
 
     /// True if the key of the current item, `item`, was decided about.
-    #[inline]
+    #[inline(always)]
     fn is_decided(&self, item: Item, before: &[u8]) -> bool {
         match self.window.decided {
             Some(last) if last.head != item.head => false,
-            Some(last) => {
-                let (a, b, _) = self.entry(&self.window, last);
-                self.key().strip_prefix(a) == Some(b)
-            }
-            None => !planted!("batch-forgets-decided") && self.key() == before,
+            last => self.is_key_decided(last, before),
         }
+    }
+
+    /// True if the current key is that of `last` or, without one, `before`.
+    #[inline(never)]
+    fn is_key_decided(&self, last: Option<Item>, before: &[u8]) -> bool {
+        let Some(last) = last else {
+            return !planted!("batch-forgets-decided") && self.key() == before;
+        };
+        let (a, b, _) = self.entry(&self.window, last);
+        self.key().strip_prefix(a) == Some(b)
     }
 
     /// True if the window has a version of the current key that is newer than the current one, but not than `at`.

@@ -59,7 +59,8 @@ impl<'s, 'b> Walk<'s, 'b> {
     pub(crate) fn step(&mut self) -> Option<(&'s str, Option<ValueRef<'b>>)> {
         let property = self.properties.next()?;
         let len = (property.name_end - property.name_start) as usize;
-        let (name, names) = self.names.split_at_checked(len)?;
+        // No way out here: where the caller looks at no name, none is cut off.
+        let (name, names) = self.names.split_at_checked(len).unwrap_or_default();
         self.names = names;
         Some((name, self.value(property)))
     }
