@@ -198,12 +198,17 @@ fn may_hold(view: &View, table: TableId, below: Seq) -> bool {
 impl Batch<'_> {
     /// A batch that writes no entity.
     pub(crate) fn of_change(gate: &Arc<Gate>, change: TableChange) -> Self {
+        Self::of_changes(gate, vec![change])
+    }
+
+    /// A batch of several changes that come with one commit.
+    pub(crate) fn of_changes(gate: &Arc<Gate>, changes: Vec<TableChange>) -> Self {
         Batch {
             gate: Arc::clone(gate),
             ops: Ops::new(),
             prefix_len: 0,
             is_group: false,
-            changes: vec![change],
+            changes,
             closes: None,
             check_merged: |_, _| Ok(()),
         }

@@ -2,7 +2,7 @@
 //!
 //! Not here: what hides the rows from then on (`lsm::fences`), how their space comes back (`lsm::reclaim`).
 
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::executor::Lane;
 use crate::format::span::Span;
 use crate::lsm::{Batch, TableChange};
@@ -11,6 +11,8 @@ use crate::table::Table;
 
 use super::KeyRange;
 
+/// Ranges that one commit deletes: as many as a group has operations.
+const RANGES_MAX: usize = 100;
 /// No key is as long: three bytes for each unit of both keys, the table and the separator.
 const BOUND_BYTES_MAX: usize = 8 << 10;
 
@@ -66,11 +68,37 @@ impl Table {
     /// # }
     /// ```
     pub fn delete_range(&self, range: &KeyRange) -> Result<()> {
-        let span = shortened(range.span(self.entry.gate.table));
-        if span.is_empty() {
+        self.delete_ranges(std::slice::from_ref(range))
+    }
+
+    /// Deletes all entities with keys in any of the `ranges`, in one commit with one sync: nobody sees some of them gone and
+    /// others there. They may overlap. At most 100; else as [`delete_partition`](Self::delete_partition).
+    ///
+    /// # Errors
+    /// `InvalidInput` for more ranges; `NotFound` once the table was dropped; as every write. No error if there are no entities.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// # use rowstone::{Db, Entity, KeyRange};
+    /// # let readings = Db::open_in_memory()?.create_table("readings")?;
+    /// # readings.insert(Entity::new("sensor-7", "1"))?;
+    /// let retired = ["sensor-3", "sensor-7", "sensor-8"];
+    /// readings.delete_ranges(&retired.map(KeyRange::partition))?;
+    /// # assert!(readings.get("sensor-7", "1")?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn delete_ranges(&self, ranges: &[KeyRange]) -> Result<()> {
+        if ranges.len() > RANGES_MAX {
+            let problem = format!("{} ranges, more than {RANGES_MAX}, in one commit", ranges.len());
+            return Err(Error::refused_with(Code::InvalidInput, problem));
+        }
+        let spans = ranges.iter().map(|range| shortened(range.span(self.entry.gate.table)));
+        let changes = spans.filter(|span| !span.is_empty()).map(TableChange::Fenced);
+        let batch = Batch::of_changes(&self.entry.gate, changes.collect());
+        if batch.changes.is_empty() {
             return self.entry.gate.check(self.engine.published());
         }
-        let batch = Batch::of_change(&self.entry.gate, TableChange::Fenced(span));
         self.engine.commit(&batch, self.engine.env.options.durability)?;
         self.engine.executor.signal(Lane::Flush);
         Ok(())

@@ -210,8 +210,9 @@ impl Engine {
         (dropped, answers)
     }
 
-    pub(super) fn drop_range(&self, table: &str, scan: &Scan) -> Result<()> {
-        self.db().table(table)?.delete_range(&range(scan))
+    pub(super) fn drop_ranges(&self, table: &str, scans: &[Scan]) -> Result<()> {
+        let ranges: Vec<_> = scans.iter().map(range).collect();
+        self.db().table(table)?.delete_ranges(&ranges)
     }
 
     /// What was written with tags below this expires.

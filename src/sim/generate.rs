@@ -321,7 +321,8 @@ impl<'a> Generator<'a> {
             self.snapshots.push(snapshot.clone());
             return Step::Move { table, scan, snapshot };
         }
-        Step::DropRange { table, scan }
+        let also = self.source.chance(1, 4).then(|| self.pk());
+        Step::DropRange { table, scan, also }
     }
 
     /// Closes a gate for some steps, or closes the one that is closed in another way.

@@ -56,8 +56,8 @@ impl Runner {
             Err(_) => return self.excuse(exported.map(drop)),
         }
         let commits = self.oracle.commits();
-        let drop_step = Step::DropRange { table: table.to_owned(), scan: scan.clone() };
-        let change = Change::DropRange { table: table.to_owned(), scan: scan.clone() };
+        let drop_step = Step::DropRange { table: table.to_owned(), scan: scan.clone(), also: None };
+        let change = Change::DropRange { table: table.to_owned(), scans: vec![scan.clone()] };
         let lines = self.change(change, &drop_step)?;
         if self.engine.power.is_gone() || self.oracle.commits() == commits {
             return Ok(lines);

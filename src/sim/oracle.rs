@@ -67,8 +67,8 @@ pub(crate) enum Change {
     Create(String),
     /// The table of this name goes, with its rows.
     Drop(String),
-    /// The rows of a span go.
-    DropRange { table: String, scan: Scan },
+    /// The rows of some spans go.
+    DropRange { table: String, scans: Vec<Scan> },
     /// The rows go that have a tag below this.
     Expire { table: String, below: u64 },
     /// A gate is closed.
@@ -303,8 +303,9 @@ impl Oracle {
                 print ^= fingerprint(&one);
                 undo.push(Undo::Table(name.to_lowercase(), Some(old)));
             }
-            Change::DropRange { table, scan } => {
-                print ^= self.remove(table, |row| scan.covers(&row.pk, &row.rk), &mut undo);
+            Change::DropRange { table, scans } => {
+                let goes = |row: &Row| scans.iter().any(|scan| scan.covers(&row.pk, &row.rk));
+                print ^= self.remove(table, goes, &mut undo);
             }
             Change::Expire { table, below } => {
                 print ^= self.remove(table, |row| row.etag < *below, &mut undo);

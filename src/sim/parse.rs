@@ -149,8 +149,8 @@ pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
 fn span_step(command: &mut Command) -> Result<Step, String> {
     Ok(match command.name.as_str() {
         "drop-range" => {
-            let scan = scan(command)?;
-            Step::DropRange { table: command.word("a table")?, scan }
+            let (scan, also) = (scan(command)?, command.take("also")?);
+            Step::DropRange { table: command.word("a table")?, scan, also }
         }
         "expire" => {
             let keep = number(&command.second_word("a count")?)?;

@@ -170,10 +170,11 @@ impl Runner {
     fn run_span(&mut self, step: &Step) -> Outcome {
         match step {
             // Nothing can be in it, and no commit says so.
-            Step::DropRange { scan, .. } if scan.is_empty() => line("nothing"),
-            Step::DropRange { table, scan } => {
-                let (table, scan) = (table.clone(), scan.clone());
-                self.change(Change::DropRange { table, scan }, step)
+            Step::DropRange { scan, also: None, .. } if scan.is_empty() => line("nothing"),
+            Step::DropRange { table, scan, also } => {
+                let also = also.clone().map(|pk| Scan { pk: Some(pk), ..Scan::default() });
+                let scans = std::iter::once(scan.clone()).chain(also).collect();
+                self.change(Change::DropRange { table: table.clone(), scans }, step)
             }
             Step::Expire { table, keep } => {
                 let last = self.oracle.commits().checked_sub(keep + 1);
@@ -261,8 +262,8 @@ impl Runner {
                 let etag = self.oracle.etag(table, write);
                 self.engine.write(table, write, etag, durability).map(|etag| vec![etag])
             }
-            (_, Change::DropRange { table, scan }) => {
-                self.engine.drop_range(table, scan).map(|()| Vec::new())
+            (_, Change::DropRange { table, scans }) => {
+                self.engine.drop_ranges(table, scans).map(|()| Vec::new())
             }
             (_, Change::Expire { table, below }) => {
                 self.engine.expire(table, *below).map(|()| Vec::new())

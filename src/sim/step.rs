@@ -155,6 +155,8 @@ pub enum Step {
         table: String,
         /// What goes.
         scan: Scan,
+        /// A partition that goes with the same commit.
+        also: Option<String>,
     },
     /// Lets rows expire that were written before the last so many commits.
     Expire {
@@ -604,7 +606,10 @@ impl fmt::Display for Step {
             Step::Open(config) => write!(f, "open {config}"),
             Step::CreateTable(name) => write!(f, "create-table {name}"),
             Step::DropTable(name) => write!(f, "drop-table {name}"),
-            Step::DropRange { table, scan } => write!(f, "drop-range {table}{scan}"),
+            Step::DropRange { table, scan, also } => {
+                write!(f, "drop-range {table}{scan}")?;
+                option(f, "also", also.as_deref().map(word))
+            }
             Step::Expire { table, keep } => write!(f, "expire {table} {keep}"),
             Step::Gate { table, scan, mode } => {
                 write!(f, "gate {table}{scan} mode={}", mode.name())

@@ -47,6 +47,37 @@ fn stat(db: &Db, name: &str) -> u64 {
 }
 
 #[test]
+fn several_ranges_go_with_one_commit_or_not_at_all() {
+    let (fs, clock) = (MemFs::new(), clock());
+    let db = open(&fs, &clock);
+    let table = db.create_table("Log").unwrap();
+    for partition in ["a", "ab", "b", "c"] {
+        fill(&table, partition, 0..300);
+    }
+    rest(&db);
+    let (commits, syncs) = (stat(&db, "commits"), stat(&db, "log_syncs"));
+    let ranges = ["a", "b"].map(KeyRange::partition);
+    let overlapping = KeyRange::rows("a", "r000100"..);
+    table.delete_ranges(&[ranges.as_slice(), &[overlapping]].concat()).unwrap();
+    assert_eq!((stat(&db, "commits"), stat(&db, "log_syncs")), (commits + 1, syncs + 1));
+    let counts = |table: &Table| {
+        ["a", "ab", "b", "c"].map(|partition| count(table, KeyRange::partition(partition)))
+    };
+    assert_eq!(counts(&table), [0, 300, 0, 300]);
+
+    // A power cut leaves all of it: it is as durable as `Sync` whatever the database's default.
+    let cut = fs.crash_image(7);
+    let db = open(&cut, &clock);
+    assert_eq!(counts(&db.table("Log").unwrap()), [0, 300, 0, 300]);
+
+    let many: Vec<_> = (0..101).map(|i| KeyRange::partition(format!("{i}"))).collect();
+    let refused = table.delete_ranges(&many).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    table.delete_ranges(&many[1..]).unwrap();
+    table.delete_ranges(&[]).unwrap();
+}
+
+#[test]
 fn trap_16_a_deleted_partition_is_gone_at_once_but_to_snapshots() {
     let (fs, clock) = (MemFs::new(), clock());
     let db = open(&fs, &clock);

@@ -141,6 +141,12 @@ pub trait Store: Send + Sync {
     /// Deletes all entities of a partition, by the engine's fastest way.
     fn drop_partition(&self, partition: u32, durability: Durability);
 
+    /// Deletes all entities of some partitions, durably; engines that can do it in one write override this.
+    fn drop_partitions(&self, partitions: std::ops::Range<u32>) {
+        partitions.for_each(|partition| self.drop_partition(partition, Durability::Os));
+        self.sync();
+    }
+
     /// Everything written so far is durable when this returns.
     fn sync(&self);
 

@@ -168,7 +168,7 @@ impl Generator<'_> {
             let to =
                 self.source.chance(1, 3).then(|| format!("r{:02}", 24 + self.source.below(24)));
             let scan = Scan { pk: Some(pk.clone()), from, to, ..Scan::default() };
-            steps.push(Step::DropRange { table: table.clone(), scan });
+            steps.push(Step::DropRange { table: table.clone(), scan, also: None });
             let all = Expr::Compare("PartitionKey".to_owned(), Op::Eq, Val::String(pk.clone()));
             let query = Query { filter: Some(all), want: Want::Count, ..Query::default() };
             steps.push(Step::Query { table: table.clone(), query: query.into() });

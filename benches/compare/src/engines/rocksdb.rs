@@ -391,6 +391,16 @@ impl Store for Rocks {
         self.db.delete_range_cf_opt(family, start, end, writing).expect("RocksDB deletes");
     }
 
+    fn drop_partitions(&self, partitions: std::ops::Range<u32>) {
+        let _held = self.stripes.all();
+        let family = self.db.cf_handle("default").expect("the column family it was opened with");
+        let mut batch = WriteBatch::default();
+        for one in partitions {
+            batch.delete_range_cf(family, partition_start(one), partition_end(one));
+        }
+        self.write(batch, &self.synced);
+    }
+
     fn sync(&self) {
         self.db.flush_wal(true).expect("RocksDB syncs");
     }

@@ -209,6 +209,11 @@ impl Store for Rowstone {
         }
     }
 
+    fn drop_partitions(&self, partitions: std::ops::Range<u32>) {
+        let ranges: Vec<_> = partitions.map(|one| KeyRange::partition(partition_of(one))).collect();
+        ranges.chunks(100).for_each(|some| self.os.delete_ranges(some).expect("a drop"));
+    }
+
     fn sync(&self) {
         self.db.sync().expect("a sync");
     }

@@ -21,10 +21,7 @@ pub fn drop_tenth(bench: &mut Bench<'_>, store: &dyn Store, oracle: &mut Oracle)
     let entities = (u64::from(devices) * READINGS_PER_DEVICE).min(bench.spec.entities);
     bench.row("drop-tenth", store, true, |_| {
         let (start, cpu) = (Instant::now(), process::cpu_seconds());
-        for device in 0..devices {
-            store.drop_partition(device, Os);
-        }
-        store.sync();
+        store.drop_partitions(0..devices);
         Timing {
             ops: u64::from(devices),
             entities,
