@@ -94,8 +94,12 @@ impl Table {
             return Err(Error::refused_with(Code::InvalidInput, problem));
         }
         let spans = ranges.iter().map(|range| shortened(range.span(self.entry.gate.table)));
-        let changes = spans.filter(|span| !span.is_empty()).map(TableChange::Fenced);
-        let batch = Batch::of_changes(&self.entry.gate, changes.collect());
+        let mut changes: Vec<Span> = spans.filter(|span| !span.is_empty()).collect();
+        // A fence is known by its span and its commit: two that are the same would leave together.
+        changes.sort_by(|a, b| (&a.low, &a.high).cmp(&(&b.low, &b.high)));
+        changes.dedup();
+        let changes = changes.into_iter().map(TableChange::Fenced).collect();
+        let batch = Batch::of_changes(&self.entry.gate, changes);
         if batch.changes.is_empty() {
             return self.entry.gate.check(self.engine.published());
         }
