@@ -19,7 +19,8 @@ use crate::reading::{Key, Reading};
 
 /// Reads a CSV with the sample's columns, gzipped if its name says so.
 pub fn read(path: &Path) -> io::Result<Vec<Reading>> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let file = File::open(path).map_err(named)?;
     let is_zipped = path.extension().is_some_and(|extension| extension == "gz");
     let reader: Box<dyn Read> =
