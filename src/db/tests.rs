@@ -155,6 +155,7 @@ mod crashes;
 mod faults;
 mod load;
 mod moving;
+mod notes;
 mod threads;
 mod windows;
 

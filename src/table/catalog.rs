@@ -4,7 +4,7 @@
 //! | `table`      | name in lower case | `Name` String, `Id` Int64; `Ttl` Int64, seconds, if rows expire |
 //! | `next`       | empty              | `Id` Int64: the next table |
 //!
-//! Gates have rows of their own (`gates`).
+//! Gates and notes have rows of their own (`gates`, `notes`).
 //!
 //! Invariants
 //! * a table's id is never used again: the row that holds the next one only grows;
@@ -13,8 +13,10 @@
 //! Locks: `tables` is held over a commit of the catalog, before the commit lock.
 
 mod gates;
+mod notes;
 
 pub(crate) use gates::GateEntry;
+use notes::NoteKey;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -49,6 +51,7 @@ struct Tables {
     by_name: BTreeMap<String, Arc<TableEntry>>,
     next: u32,
     gates: Vec<SpanGate>,
+    notes: BTreeMap<NoteKey, Arc<str>>,
 }
 
 /// One table.
@@ -69,7 +72,8 @@ impl Catalog {
     /// # Errors
     /// `Corruption` for a catalog that makes no sense, `Io`.
     pub(crate) fn open(engine: &Arc<Handle>) -> Result<Catalog> {
-        let mut tables = Tables { by_name: BTreeMap::new(), next: 1, gates: Vec::new() };
+        let mut tables =
+            Tables { by_name: BTreeMap::new(), next: 1, gates: Vec::new(), notes: BTreeMap::new() };
         let mut scan = engine.scan(&crate::lsm::whole_table(TableId::CATALOG), None)?;
         while scan.advance()? {
             let found = scan.row()?;
@@ -171,12 +175,15 @@ impl Catalog {
         let (key, condition) = (key.into(), Condition::Any);
         let op = Op { key, hash, condition, action: Action::Delete };
         let gates = tables.gates_of(entry.gate.table);
+        let notes = tables.notes_of(entry.gate.table);
         let ops = std::iter::once(op).chain(gates.iter().map(|id| self.delete_gate(*id)));
+        let ops = ops.chain(notes.iter().map(|note| self.delete_note(note)));
         let mut batch = self.batch(ops.collect());
         batch.changes.push(TableChange::Dropped(Arc::clone(&entry.gate)));
         self.engine.commit(&batch, self.durability())?;
         tables.by_name.remove(&lower);
         tables.gates.retain(|gate| !gates.contains(&gate.id));
+        tables.notes.retain(|key, _| !notes.contains(key));
         gates.iter().for_each(|id| self.engine.gates.lift(*id));
         self.engine.executor.signal(Lane::Flush);
         Ok(())
@@ -242,6 +249,7 @@ impl Tables {
             NEXT if planted!("reuse-table-id") => {}
             NEXT => self.next = self.next.max(id),
             gates::GATES => self.add_gate(row)?,
+            notes::NOTES => self.add_note(id, row)?,
             // A newer build may keep more here.
             _ => {}
         }

@@ -1,0 +1,137 @@
+//! Notes: short texts that belong to the database or to a table and are kept beside it, such as stored access policies.
+//!
+//! | PartitionKey | RowKey                                     | properties                                              |
+//! | `note`       | id of the table (or 0), 8 hex digits, `-name` | `Id` Int64: the table; `Text0`, `Text1`, … String: the text |
+//!
+//! Invariants
+//! * a note that was set is durable;
+//! * the notes of a table go with it, in the same commit.
+//!
+//! Not here: what a note says (`rest`).
+
+use crate::error::Result;
+use crate::format::key::user_key;
+use crate::format::names::TableId;
+use crate::lsm::{Action, Condition, Op};
+use crate::model::Entity;
+
+use super::{Catalog, Tables, damaged};
+
+pub(super) const NOTES: &str = "note";
+
+/// Of which table, or 0 for the database, and under which name.
+pub(super) type NoteKey = (u32, String);
+
+impl Catalog {
+    /// Removes the note's row.
+    pub(super) fn delete_note(&self, key: &NoteKey) -> Op<'static> {
+        let key = user_key(TableId::CATALOG, NOTES, &row_key(key));
+        let hash = self.engine.env.hash(&key);
+        Op { key: key.into(), hash, condition: Condition::Any, action: Action::Delete }
+    }
+}
+
+impl Tables {
+    /// The notes of a table.
+    pub(super) fn notes_of(&self, table: TableId) -> Vec<NoteKey> {
+        self.notes.keys().filter(|(id, _)| *id == table.0).cloned().collect()
+    }
+
+    /// Takes a note over from its row.
+    pub(super) fn add_note(&mut self, id: u32, row: &Entity) -> Result<()> {
+        let name = row.row_key().split_once('-').map(|(_, name)| name.to_owned());
+        let name = name.ok_or_else(|| damaged("a note without a name"))?;
+        let mut text = String::new();
+        for piece in 0.. {
+            let property = format!("Text{piece}");
+            if row.value(&property).is_none() {
+                break;
+            }
+            text.push_str(&row.get::<String>(&property)?);
+        }
+        self.notes.insert((id, name), text.into());
+        Ok(())
+    }
+}
+
+fn row_key((id, name): &NoteKey) -> String {
+    format!("{id:08x}-{name}")
+}
+
+/// Reading and setting notes, which nothing but the server does.
+#[cfg(any(feature = "rest", test))]
+mod access {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::error::{Code, Error};
+    use crate::options::Durability;
+
+    /// The longest text of a note, in bytes: far above what any service setting takes.
+    pub(crate) const NOTE_BYTES_MAX: usize = 512 << 10;
+    /// Of the text in one property: a string holds 32,768 units, and no character has more units than bytes.
+    const PIECE_BYTES: usize = 32 << 10;
+
+    impl Catalog {
+        /// The note `name` of a table, or of the database.
+        ///
+        /// # Errors
+        /// `NotFound` (`TableNotFound`).
+        pub(crate) fn note(&self, table: Option<&str>, name: &str) -> Result<Option<Arc<str>>> {
+            let tables = self.tables.lock();
+            let id = tables.owner(table)?;
+            Ok(tables.notes.get(&(id, name.to_owned())).cloned())
+        }
+
+        /// Sets or removes the note `name` of a table, or of the database. Durable when this returns.
+        ///
+        /// # Errors
+        /// `NotFound` (`TableNotFound`); `InvalidInput` for a text of more than 512 KiB; as every write.
+        pub(crate) fn set_note(
+            &self,
+            table: Option<&str>,
+            name: &str,
+            text: Option<&str>,
+        ) -> Result<()> {
+            let mut tables = self.tables.lock();
+            let key = (tables.owner(table)?, name.to_owned());
+            let op = match text {
+                Some(text) if text.len() > NOTE_BYTES_MAX => {
+                    let problem = format!("a note of more than {NOTE_BYTES_MAX} bytes");
+                    return Err(Error::refused_with(Code::InvalidInput, problem));
+                }
+                Some(text) => self.put(&row(&key, text))?,
+                None => self.delete_note(&key),
+            };
+            self.engine.commit(&self.batch(vec![op]), Durability::Sync)?;
+            match text {
+                Some(text) => tables.notes.insert(key, text.into()),
+                None => tables.notes.remove(&key),
+            };
+            Ok(())
+        }
+    }
+
+    impl Tables {
+        fn owner(&self, table: Option<&str>) -> Result<u32> {
+            let Some(name) = table else { return Ok(0) };
+            let entry = self.by_name.get(&name.to_ascii_lowercase());
+            let missing = || Error::refused(Code::TableNotFound);
+            entry.map(|entry| entry.gate.table.0).ok_or_else(missing)
+        }
+    }
+
+    fn row(key: &NoteKey, text: &str) -> Entity {
+        let mut row = Entity::new(NOTES, row_key(key)).with("Id", i64::from(key.0));
+        let (mut rest, mut piece) = (text, 0);
+        loop {
+            let end = (0..=PIECE_BYTES.min(rest.len())).rev().find(|at| rest.is_char_boundary(*at));
+            let (head, tail) = rest.split_at(end.unwrap_or(0));
+            row.set(format!("Text{piece}"), head);
+            if tail.is_empty() {
+                return row;
+            }
+            (rest, piece) = (tail, piece + 1);
+        }
+    }
+}
