@@ -12,8 +12,8 @@ macro_rules! codes {
         }
 
         impl Code {
-            #[cfg(test)]
-            pub(super) const ALL: &[Code] = &[$(Code::$code,)*];
+            #[cfg(any(test, all(any(fuzzing, feature = "fuzzing"), feature = "rest")))]
+            pub(crate) const ALL: &[Code] = &[$(Code::$code,)*];
 
             /// The code as it stands on the wire.
             pub fn as_str(self) -> &'static str {

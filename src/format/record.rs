@@ -11,7 +11,7 @@
 use std::fmt;
 
 use crate::codec::{Checksum, Cursor, DecodeError, checksum};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Code, Error};
 use crate::model::Seq;
 
 use super::field::FormatError;
@@ -100,13 +100,13 @@ pub(crate) fn begin(out: &mut Vec<u8>, kind: RecordKind, seq: Seq) -> usize {
 /// Ends the record begun at `start`: length and padding. It can be read once it is [`seal`]ed.
 ///
 /// # Errors
-/// `InvalidInput` if the payload is too long; the record is taken back then.
+/// `RequestBodyTooLarge` if the payload is too long, as merges into large entities can make it; the record is taken back
+/// then.
 pub(crate) fn end(out: &mut Vec<u8>, start: usize) -> Result<(), Error> {
     let len = out.len() - start - RECORD_HEADER_BYTES;
     let Some(len32) = u32::try_from(len).ok().filter(|_| len <= PAYLOAD_BYTES_MAX) else {
         out.truncate(start);
-        let problem = format!("a record of {len} bytes is longer than {PAYLOAD_BYTES_MAX}");
-        return Err(Error::new(ErrorKind::InvalidInput, problem));
+        return Err(Error::refused(Code::RequestBodyTooLarge));
     };
     put(out, start + 8, &len32.to_le_bytes());
     out.resize(out.len().next_multiple_of(RECORD_ALIGN), 0);

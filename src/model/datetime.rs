@@ -30,6 +30,10 @@ const TICKS_PER_DAY: i64 = 86_400 * TICKS_PER_SECOND;
 const DAYS_PER_400_YEARS: i64 = 146_097;
 const DAYS_PER_100_YEARS: i64 = 36_524;
 const DAYS_PER_4_YEARS: i64 = 1_461;
+/// The length of the longest text.
+const TEXT_MAX: usize = 28;
+/// Where the fraction's point stands in it.
+const POINT_AT: usize = 19;
 /// Days before each month of a common year.
 const DAYS_BEFORE: [i64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
 
@@ -49,6 +53,25 @@ impl DateTime {
     #[inline]
     pub fn ticks(self) -> u64 {
         self.0
+    }
+
+    /// What it prints, without the detour over formatting: pages have thousands of these.
+    pub(crate) fn text(self) -> TimeText {
+        let Fields { year, month, day, hour, minute, second, fraction } = fields(self.0 as i64);
+        let mut text = TimeText { bytes: *b"0000-00-00T00:00:00.0000000Z", len: TEXT_MAX };
+        for (at, digits, value) in [
+            (0, 4, year),
+            (5, 2, month),
+            (8, 2, day),
+            (11, 2, hour),
+            (14, 2, minute),
+            (17, 2, second),
+            (20, 7, fraction),
+        ] {
+            text.put(at, digits, value);
+        }
+        text.trim();
+        text
     }
 
     /// Parses what [`FromStr`] parses, and says why it is not a DateTime.
@@ -82,19 +105,47 @@ impl FromStr for DateTime {
 
 impl fmt::Display for DateTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fields { year, month, day, hour, minute, second, fraction } = fields(self.0 as i64);
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")?;
-        if fraction != 0 {
-            let digits = format!("{fraction:07}");
-            write!(f, ".{}", digits.trim_end_matches('0'))?;
-        }
-        f.write_str("Z")
+        f.write_str(self.text().as_str())
     }
 }
 
 impl fmt::Debug for DateTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// The text of a [`DateTime`].
+pub(crate) struct TimeText {
+    bytes: [u8; TEXT_MAX],
+    len: usize,
+}
+
+impl TimeText {
+    pub(crate) fn as_str(&self) -> &str {
+        let text = self.bytes.get(..self.len).unwrap_or_default();
+        std::str::from_utf8(text).unwrap_or_default()
+    }
+
+    /// Puts the last `digits` digits of `value` at `at`.
+    fn put(&mut self, at: usize, digits: usize, value: i64) {
+        let mut rest = value.unsigned_abs();
+        for byte in self.bytes.iter_mut().skip(at).take(digits).rev() {
+            *byte = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+    }
+
+    /// Drops zeros at the end of the fraction, and a fraction of nothing.
+    fn trim(&mut self) {
+        let is_trimmed = |byte: &u8| *byte == b'0';
+        let fraction = self.bytes.get(POINT_AT + 1..TEXT_MAX - 1).unwrap_or_default();
+        let kept = fraction.len() - fraction.iter().rev().take_while(|b| is_trimmed(b)).count();
+        let end = if kept == 0 { POINT_AT } else { POINT_AT + 1 + kept };
+        self.len = end + 1;
+        if let Some(byte) = self.bytes.get_mut(end) {
+            *byte = b'Z';
+        }
     }
 }
 

@@ -368,7 +368,7 @@ impl Entity {
     }
 
     /// The entity as it was written by commit `seq`.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "rest"))]
     pub(crate) fn at(mut self, seq: Seq) -> Self {
         self.seq = Some(seq);
         self

@@ -31,8 +31,14 @@ impl ETag {
 
 impl fmt::Display for ETag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time = DateTime::from(self.0).to_string();
-        write!(f, "{BEFORE}{}{AFTER}", time.replace(':', "%3A"))
+        f.write_str(BEFORE)?;
+        for (i, part) in DateTime::from(self.0).text().as_str().split(':').enumerate() {
+            if i > 0 {
+                f.write_str("%3A")?;
+            }
+            f.write_str(part)?;
+        }
+        f.write_str(AFTER)
     }
 }
 

@@ -35,13 +35,20 @@ impl FromStr for Guid {
 
 impl fmt::Display for Guid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [b'-'; 36];
+        let mut places = text.iter_mut();
         for (i, byte) in self.0.iter().enumerate() {
             if HYPHENS.contains(&i) {
-                f.write_str("-")?;
+                places.next();
             }
-            write!(f, "{byte:02x}")?;
+            for nibble in [byte >> 4, byte & 15] {
+                if let Some(place) = places.next() {
+                    *place = DIGITS[usize::from(nibble)];
+                }
+            }
         }
-        Ok(())
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
 }
 

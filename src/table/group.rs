@@ -12,6 +12,10 @@ use super::{Table, Ticket};
 
 /// Operations for which a group makes room to begin with.
 const GROUP_ROOM_MIN: usize = 4;
+/// What a request's body of 4 MiB comes to by the size formula is less, and fits into a record: ASCII counts twice, and a
+/// short property a little more.
+#[cfg(feature = "rest")]
+const REQUEST_SIZE_MAX: usize = 12 << 20;
 /// Room made for each RowKey of a group.
 const KEY_ROOM: usize = 24;
 
@@ -61,6 +65,8 @@ pub struct EntityGroup {
     by_row_key: Vec<usize>,
     /// At the least the size: counting texts is put off until it could matter.
     size_at_most: usize,
+    /// What the size may be.
+    size_max: usize,
 }
 
 impl Operation {
@@ -127,6 +133,7 @@ impl EntityGroup {
             operations: Vec::new(),
             by_row_key: Vec::new(),
             size_at_most: 0,
+            size_max: GROUP_SIZE_MAX,
         }
     }
 
@@ -135,11 +142,21 @@ impl EntityGroup {
     /// # Errors
     /// As [`push`](Self::push), with the index of the operation; `InvalidInput` if there is none.
     pub fn from_operations(operations: impl IntoIterator<Item = Operation>) -> Result<Self> {
+        Self::within(operations, GROUP_SIZE_MAX)
+    }
+
+    /// The same of a request's operations, whose limit is that of its body.
+    #[cfg(feature = "rest")]
+    pub(crate) fn of_request(operations: impl IntoIterator<Item = Operation>) -> Result<Self> {
+        Self::within(operations, REQUEST_SIZE_MAX)
+    }
+
+    fn within(operations: impl IntoIterator<Item = Operation>, size_max: usize) -> Result<Self> {
         let mut operations = operations.into_iter().peekable();
         let Some(first) = operations.peek() else {
             return Err(Error::refused(Code::InvalidInput));
         };
-        let mut group = EntityGroup::new(first.keys().0);
+        let mut group = EntityGroup { size_max, ..EntityGroup::new(first.keys().0) };
         for operation in operations {
             group.push(operation)?;
         }
@@ -183,10 +200,10 @@ impl EntityGroup {
         };
         let entity = operation.entity();
         let mut size = self.size_at_most + entity.map_or(0, Entity::size_at_most);
-        if size > GROUP_SIZE_MAX {
+        if size > self.size_max {
             size = self.size() + entity.map_or(0, Entity::size);
         }
-        if size > GROUP_SIZE_MAX {
+        if size > self.size_max {
             return Err(Error::refused(Code::RequestBodyTooLarge));
         }
         Ok((place, size))

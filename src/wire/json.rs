@@ -73,6 +73,12 @@ pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {
     debug_assert!(written.is_ok(), "any text is a JSON string, and a vector takes any bytes");
 }
 
+/// Appends `value` in decimal.
+pub(crate) fn put_integer(out: &mut Vec<u8>, value: i64) {
+    let written = serde_json::to_writer(out, &value);
+    debug_assert!(written.is_ok(), "any integer is a JSON number, and a vector takes any bytes");
+}
+
 /// An object that is being written.
 pub(crate) struct Object<'o> {
     out: &'o mut Vec<u8>,

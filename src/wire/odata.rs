@@ -15,7 +15,7 @@ use super::double;
 use super::json::{self, Scalar};
 use crate::error::{Code, Error, Result};
 use crate::model::{
-    DateTime, DateTimeProblem, EdmType, Entity, KeyPart, SYSTEM_PROPERTIES, Value, ValueRef,
+    DateTime, DateTimeProblem, ETag, EdmType, Entity, KeyPart, SYSTEM_PROPERTIES, Value, ValueRef,
     out_of_range,
 };
 
@@ -32,6 +32,8 @@ pub(crate) struct Metadata {
     pub(crate) etag: bool,
     /// `P@odata.type`, where JSON alone would not tell the type.
     pub(crate) types: bool,
+    /// `Timestamp@odata.type`.
+    pub(crate) timestamp_type: bool,
 }
 
 /// The members of an entity's JSON object, told apart but not yet interpreted.
@@ -43,9 +45,12 @@ pub(crate) struct Members<'a> {
 }
 
 impl Metadata {
-    pub(crate) const MINIMAL: Metadata = Metadata { etag: true, types: true };
-    pub(crate) const TYPES: Metadata = Metadata { etag: false, types: true };
-    pub(crate) const NONE: Metadata = Metadata { etag: false, types: false };
+    #[cfg(feature = "rest")]
+    pub(super) const FULL: Metadata = Metadata { etag: true, types: true, timestamp_type: true };
+    pub(crate) const MINIMAL: Metadata =
+        Metadata { etag: true, types: true, timestamp_type: false };
+    pub(crate) const TYPES: Metadata = Metadata { etag: false, types: true, timestamp_type: false };
+    pub(crate) const NONE: Metadata = Metadata { etag: false, types: false, timestamp_type: false };
 }
 
 /// Reads an entity that carries its keys.
@@ -67,37 +72,10 @@ pub(crate) fn put_entity(
     select: Option<&[String]>,
     metadata: Metadata,
 ) {
-    let mut writer = Writer { out, metadata, first: true };
-    writer.out.push(b'{');
-    if let Some(etag) = entity.etag().filter(|_| metadata.etag) {
-        writer.text("odata.etag", &etag.to_string());
-    }
-    let selected = |name: &str| select.is_none_or(|names| names.iter().any(|n| n == name));
-    if selected("PartitionKey") {
-        writer.text("PartitionKey", entity.partition_key());
-    }
-    if selected("RowKey") {
-        writer.text("RowKey", entity.row_key());
-    }
-    if let Some(time) = entity.timestamp().filter(|_| selected("Timestamp")) {
-        writer.text("Timestamp", &time.to_string());
-    }
-    match select {
-        None => entity.properties().for_each(|(name, value)| writer.property(name, value)),
-        Some(names) => {
-            for (i, name) in names.iter().enumerate() {
-                let repeated = names.iter().take(i).any(|earlier| earlier == name);
-                if repeated || SYSTEM_PROPERTIES.contains(&name.as_str()) {
-                    continue;
-                }
-                match entity.value(name) {
-                    Some(value) => writer.property(name, value),
-                    None => writer.name(name).extend_from_slice(b"null"),
-                }
-            }
-        }
-    }
-    writer.out.push(b'}');
+    let mut writer = Writer::begin(out, metadata);
+    writer.etag(entity);
+    writer.members(entity, select);
+    writer.end();
 }
 
 impl<'a> Members<'a> {
@@ -243,15 +221,62 @@ fn not_a(name: &str, edm: &str) -> Error {
     invalid(format!("The value of property '{name}' is not of type {edm}."))
 }
 
-struct Writer<'o> {
+/// An entity that is being written.
+pub(super) struct Writer<'o> {
     out: &'o mut Vec<u8>,
     metadata: Metadata,
     first: bool,
 }
 
-impl Writer<'_> {
+impl<'o> Writer<'o> {
+    pub(super) fn begin(out: &'o mut Vec<u8>, metadata: Metadata) -> Self {
+        out.push(b'{');
+        Self { out, metadata, first: true }
+    }
+
+    pub(super) fn end(self) {
+        self.out.push(b'}');
+    }
+
+    /// `odata.etag`, if it is asked for and there is one.
+    pub(super) fn etag(&mut self, entity: &Entity) {
+        if let Some(etag) = entity.etag().filter(|_| self.metadata.etag) {
+            put_etag(self.name("odata.etag"), etag);
+        }
+    }
+
+    /// Keys, Timestamp and properties; with `select`, those alone, absent ones as null.
+    pub(super) fn members(&mut self, entity: &Entity, select: Option<&[String]>) {
+        let selected = |name: &str| select.is_none_or(|names| names.iter().any(|n| n == name));
+        if selected("PartitionKey") {
+            self.text("PartitionKey", entity.partition_key());
+        }
+        if selected("RowKey") {
+            self.text("RowKey", entity.row_key());
+        }
+        if let Some(time) = entity.timestamp().filter(|_| selected("Timestamp")) {
+            if self.metadata.timestamp_type {
+                self.type_of("Timestamp", EdmType::DateTime);
+            }
+            put_value(self.name("Timestamp"), ValueRef::DateTime(time));
+        }
+        let Some(names) = select else {
+            return entity.properties().for_each(|(name, value)| self.property(name, value));
+        };
+        for (i, name) in names.iter().enumerate() {
+            let repeated = names.iter().take(i).any(|earlier| earlier == name);
+            if repeated || SYSTEM_PROPERTIES.contains(&name.as_str()) {
+                continue;
+            }
+            match entity.value(name) {
+                Some(value) => self.property(name, value),
+                None => self.name(name).extend_from_slice(b"null"),
+            }
+        }
+    }
+
     /// Writes a member's name; its value goes into what is returned.
-    fn name(&mut self, name: &str) -> &mut Vec<u8> {
+    pub(super) fn name(&mut self, name: &str) -> &mut Vec<u8> {
         if !std::mem::replace(&mut self.first, false) {
             self.out.push(b',');
         }
@@ -260,17 +285,39 @@ impl Writer<'_> {
         self.out
     }
 
-    fn text(&mut self, name: &str, text: &str) {
+    pub(super) fn text(&mut self, name: &str, text: &str) {
         json::put_string(self.name(name), text);
     }
 
     fn property(&mut self, name: &str, value: ValueRef<'_>) {
         if self.metadata.types && needs_type(value) {
-            let annotation = format!("{name}{TYPE_SUFFIX}");
-            self.text(&annotation, value.edm_type().name());
+            self.type_of(name, value.edm_type());
         }
         put_value(self.name(name), value);
     }
+
+    fn type_of(&mut self, name: &str, edm: EdmType) {
+        let out = self.name(name);
+        // The name's closing quote and colon give way to the rest of the annotation's name.
+        out.truncate(out.len().saturating_sub(2));
+        out.extend_from_slice(TYPE_SUFFIX.as_bytes());
+        out.extend_from_slice(b"\":\"");
+        out.extend_from_slice(edm.name().as_bytes());
+        out.push(b'"');
+    }
+}
+
+/// Appends an ETag as a JSON string, whose quotes are all that needs an escape in it.
+fn put_etag(out: &mut Vec<u8>, etag: ETag) {
+    let text = DateTime::from(etag.seq()).text();
+    out.extend_from_slice(b"\"W/\\\"datetime'");
+    for (i, part) in text.as_str().split(':').enumerate() {
+        if i > 0 {
+            out.extend_from_slice(b"%3A");
+        }
+        out.extend_from_slice(part.as_bytes());
+    }
+    out.extend_from_slice(b"'\\\"\"");
 }
 
 /// Whether JSON alone would not tell the type.
@@ -306,9 +353,9 @@ pub(crate) fn put_text(out: &mut Vec<u8>, value: ValueRef<'_>) {
             out.extend_from_slice(if value { b"true" } else { b"false" });
         }
         ValueRef::Double(value) => double::put(out, value),
-        ValueRef::Int32(value) => out.extend_from_slice(value.to_string().as_bytes()),
-        ValueRef::Int64(value) => out.extend_from_slice(value.to_string().as_bytes()),
-        ValueRef::DateTime(value) => out.extend_from_slice(value.to_string().as_bytes()),
+        ValueRef::Int32(value) => json::put_integer(out, value.into()),
+        ValueRef::Int64(value) => json::put_integer(out, value),
+        ValueRef::DateTime(value) => out.extend_from_slice(value.text().as_str().as_bytes()),
         ValueRef::Guid(value) => out.extend_from_slice(value.to_string().as_bytes()),
     }
 }

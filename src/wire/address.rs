@@ -1,0 +1,331 @@
+//! What a request's address means, and how addresses are written.
+//!
+//! Invariants
+//! * the path is split as it came, then its escapes are resolved, then quoted literals are read: an escaped slash or quote
+//!   is part of a key;
+//! * what is written for a key reads back as that key.
+//!
+//! Not here: which methods a resource has, and whether a table of that name can exist.
+
+mod parameters;
+
+pub(crate) use parameters::{Parameter, Parameters, put_query};
+
+use super::fault::{Fault, Known};
+use crate::error::Code;
+
+/// What an address names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    /// The account's base address.
+    Service,
+    /// `Tables`.
+    Tables,
+    /// `Tables('people')`.
+    Table(String),
+    /// `people`, `people()`.
+    Entities(String),
+    /// `people(PartitionKey='p',RowKey='r')`.
+    Entity { table: String, key: Key },
+    /// `$batch`.
+    Batch,
+    /// `$metadata`.
+    Metadata,
+    /// Nothing that the service has: the path behind the account.
+    Unknown(String),
+}
+
+/// The keys in an address; see [`check`](Self::check).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) partition_key: String,
+    pub(crate) row_key: String,
+}
+
+/// A request's address, understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Without `-secondary`; empty if the path has none.
+    pub(crate) account: String,
+    pub(crate) secondary: bool,
+    /// What stands before the resource in the path: empty, or `/devstoreaccount1`.
+    pub(crate) root: String,
+    pub(crate) resource: Resource,
+    pub(crate) query: Parameters,
+}
+
+/// Where the account stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// In the host if it has the label `table` behind the first, else in the path.
+    ByHost,
+    /// `ACCOUNT.table.…`
+    Host,
+    /// `/ACCOUNT/…`
+    Path,
+}
+
+const SECONDARY: &str = "-secondary";
+/// What the account's name is followed by in a host.
+const SERVICE_LABEL: &str = "table";
+
+impl Key {
+    /// Refuses characters that no key has, as the service refuses them in an address: to `reads` the entity is just not there.
+    pub(crate) fn check(&self, reads: bool) -> Result<(), Fault> {
+        let chars = || self.partition_key.chars().chain(self.row_key.chars());
+        let is_odd = |c| matches!(c, '/' | '\\' | '#' | '?' | '\0'..='\x1f' | '\x7f'..='\u{9f}');
+        if !chars().any(is_odd) {
+            return Ok(());
+        }
+        Err(match reads {
+            true => Code::ResourceNotFound.into(),
+            false if chars().any(|c| matches!(c, '/' | '\\')) => Fault::query_syntax(),
+            false => Code::OutOfRangeInput.into(),
+        })
+    }
+}
+
+impl Style {
+    fn is_host(self, host: &str) -> bool {
+        let mut labels = host_name(host).split('.').skip(1);
+        match self {
+            Style::ByHost => labels.any(|label| label.eq_ignore_ascii_case(SERVICE_LABEL)),
+            Style::Host => true,
+            Style::Path => false,
+        }
+    }
+}
+
+/// Reads an address: path and query string as they stand in the request line, and the `Host` header.
+///
+/// # Errors
+/// `HostInformationNotPresent`; the front end's page for control characters; `InvalidInput` for what looks like a key and
+/// is none, and for a parameter given twice; `NotImplemented` for options that begin with `$` and are not known.
+pub(crate) fn read(path: &str, query: &str, host: &str, style: Style) -> Result<Target, Fault> {
+    let query = Parameters::read(query)?;
+    if style != Style::Path && host.is_empty() {
+        return Err(Known::HostInformationNotPresent.into());
+    }
+    let rest = path.strip_prefix('/').unwrap_or(path);
+    let (account, root, rest) = if style.is_host(host) {
+        let account = host_name(host).split('.').next().unwrap_or_default();
+        (account.to_ascii_lowercase(), String::new(), rest)
+    } else {
+        let (account, rest) = rest.split_once('/').unwrap_or((rest, ""));
+        (decode(account, false)?, format!("/{account}"), rest)
+    };
+    let (account, secondary) = match account.strip_suffix(SECONDARY) {
+        Some(account) => (account.to_owned(), true),
+        None => (account, false),
+    };
+    let resource = match account.is_empty() {
+        true => Resource::Unknown(String::new()),
+        false => read_resource(rest)?,
+    };
+    Ok(Target { account, secondary, root, resource, query })
+}
+
+impl Target {
+    /// Reads the address of an operation in a batch that came to this one: absolute, or a path with or without the account.
+    pub(crate) fn read_inner(&self, url: &str) -> Result<Target, Fault> {
+        let (path, query) = url.split_once('?').unwrap_or((url, ""));
+        let path = match path.split_once("://") {
+            // A key may hold the same characters, but no host an opening parenthesis.
+            Some((before, rest)) if !before.contains(['/', '(']) => match rest.find('/') {
+                Some(at) => rest.get(at..).unwrap_or_default(),
+                None => "",
+            },
+            _ => path,
+        };
+        let path = path.strip_prefix('/').unwrap_or(path);
+        let own = |first: &str| first.strip_suffix(SECONDARY).unwrap_or(first) == self.account;
+        let rest = match path.split_once('/') {
+            Some((first, rest)) if own(first) => rest,
+            _ => path,
+        };
+        Ok(Target {
+            account: self.account.clone(),
+            secondary: self.secondary,
+            root: self.root.clone(),
+            resource: read_resource(rest)?,
+            query: Parameters::read(query)?,
+        })
+    }
+
+    /// The account's address with a slash at its end, as answers show it.
+    pub(crate) fn base(&self, scheme: &str, host: &str) -> String {
+        format!("{scheme}://{host}{}/", self.root)
+    }
+}
+
+/// `people(PartitionKey='p',RowKey='r')`, escaped as the service does: quotes are doubled and stay.
+pub(crate) fn entity_path(table: &str, partition_key: &str, row_key: &str) -> String {
+    let keys = partition_key.len() + row_key.len();
+    let mut out = String::with_capacity(table.len() + keys + 32);
+    out.push_str(table);
+    out.push_str("(PartitionKey='");
+    put_literal(&mut out, partition_key);
+    out.push_str("',RowKey='");
+    put_literal(&mut out, row_key);
+    out.push_str("')");
+    out
+}
+
+/// `Tables('people')`.
+pub(crate) fn table_path(name: &str) -> String {
+    let mut out = String::from("Tables('");
+    put_literal(&mut out, name);
+    out.push_str("')");
+    out
+}
+
+/// A host without its port.
+fn host_name(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+/// Reads the path behind the account, without its first slash.
+fn read_resource(path: &str) -> Result<Resource, Fault> {
+    let path = path.trim_matches('/');
+    let text = decode(path, false)?;
+    if text.chars().any(is_refused_by_front_end) {
+        return Err(Fault::invalid_url());
+    }
+    let Some((name, predicate)) = text.split_once('(') else {
+        return Ok(match text.as_str() {
+            "" => Resource::Service,
+            "$batch" => Resource::Batch,
+            "$metadata" => Resource::Metadata,
+            name if name.eq_ignore_ascii_case("Tables") => Resource::Tables,
+            name if name.starts_with('$') || path.contains('/') => Resource::Unknown(text),
+            _ => Resource::Entities(text),
+        });
+    };
+    let (name, predicate) = (name.trim(), predicate.trim_end());
+    let predicate = predicate.strip_suffix(')').ok_or_else(Fault::query_syntax)?;
+    if name.is_empty() || name.contains('/') || name.starts_with('$') && name.len() > 1 {
+        return Ok(Resource::Unknown(text));
+    }
+    match (name.eq_ignore_ascii_case("Tables"), predicate.trim().is_empty()) {
+        (true, true) => Ok(Resource::Tables),
+        (false, true) => Ok(Resource::Entities(name.to_owned())),
+        (true, false) => read_table_name(predicate).map(Resource::Table),
+        (false, false) => {
+            Ok(Resource::Entity { table: name.to_owned(), key: read_key(predicate)? })
+        }
+    }
+}
+
+/// Reads `'people'` or `TableName='people'`.
+fn read_table_name(predicate: &str) -> Result<String, Fault> {
+    let text = predicate.trim_start();
+    let text = match text.strip_prefix("TableName") {
+        Some(rest) => rest.trim_start().strip_prefix('=').ok_or_else(Fault::query_syntax)?,
+        None => text,
+    };
+    let (name, rest) = read_literal(text).ok_or_else(Fault::query_syntax)?;
+    if rest.trim().is_empty() { Ok(name) } else { Err(Fault::query_syntax()) }
+}
+
+/// Reads `PartitionKey='p',RowKey='r'` in either order.
+fn read_key(predicate: &str) -> Result<Key, Fault> {
+    let (mut partition_key, mut row_key) = (None, None);
+    let mut text = predicate;
+    loop {
+        let (name, rest) = text.split_once('=').ok_or_else(Fault::query_syntax)?;
+        let place = match name.trim() {
+            "PartitionKey" => &mut partition_key,
+            "RowKey" => &mut row_key,
+            _ => return Err(Fault::query_syntax()),
+        };
+        let (value, rest) = read_literal(rest).ok_or_else(Fault::query_syntax)?;
+        if place.replace(value).is_some() {
+            return Err(Fault::query_syntax());
+        }
+        let rest = rest.trim_start();
+        match rest.strip_prefix(',') {
+            Some(rest) => text = rest,
+            None if rest.is_empty() => break,
+            None => return Err(Fault::query_syntax()),
+        }
+    }
+    match (partition_key, row_key) {
+        (Some(partition_key), Some(row_key)) => Ok(Key { partition_key, row_key }),
+        _ => Err(Code::InvalidInput.into()),
+    }
+}
+
+/// Reads a quoted literal, in which a quote is doubled; gives the rest of the text, too.
+fn read_literal(text: &str) -> Option<(String, &str)> {
+    let mut rest = text.trim_start().strip_prefix('\'')?;
+    let mut value = String::new();
+    loop {
+        let (part, after) = rest.split_once('\'')?;
+        value.push_str(part);
+        let Some(doubled) = after.strip_prefix('\'') else { return Some((value, after)) };
+        value.push('\'');
+        rest = doubled;
+    }
+}
+
+/// Appends the inside of a quoted literal, escaped.
+fn put_literal(out: &mut String, text: &str) {
+    for (i, part) in text.split('\'').enumerate() {
+        if i > 0 {
+            out.push_str("''");
+        }
+        put_encoded(out, part);
+    }
+}
+
+/// Appends `text` with all but letters, digits and `-_.~` escaped.
+pub(crate) fn put_encoded(out: &mut String, text: &str) {
+    const HEX: [char; 16] =
+        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+            out.push(char::from(byte));
+        } else {
+            let digit = |nibble: u8| HEX.get(usize::from(nibble)).copied().unwrap_or('0');
+            out.extend(['%', digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
+}
+
+/// Resolves `%41`, and in a query string `+`.
+fn decode(text: &str, is_query: bool) -> Result<String, Fault> {
+    let has_escapes = text.contains('%') || is_query && text.contains('+');
+    if !has_escapes {
+        return Ok(text.to_owned());
+    }
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'+' if is_query => b' ',
+            b'%' => {
+                let mut digit = || char::from(bytes.next()?).to_digit(16);
+                let (high, low) = (digit(), digit());
+                let value =
+                    high.zip(low).and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
+                value.ok_or_else(|| undecodable(is_query))?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(decoded).map_err(|_| undecodable(is_query))
+}
+
+fn undecodable(is_query: bool) -> Fault {
+    if is_query { Fault::query_syntax() } else { Known::RequestUrlFailedToParse.into() }
+}
+
+fn is_refused_by_front_end(c: char) -> bool {
+    matches!(c, '\0'..='\x1f' | '\x7f' | '\u{81}' | '\u{8d}' | '\u{8f}' | '\u{90}' | '\u{9d}')
+}
+
+#[cfg(test)]
+mod tests;

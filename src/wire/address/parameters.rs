@@ -1,0 +1,155 @@
+//! The query string: options, continuations, and the fields of shared access signatures.
+//!
+//! Invariant: a known parameter is there once, and others are gone.
+
+use super::{decode, put_encoded};
+use crate::error::Code;
+use crate::wire::fault::Fault;
+
+/// The parameters of a request that mean anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parameters {
+    given: Vec<(Parameter, String)>,
+}
+
+/// Names in a `$select`.
+const SELECT_MAX: usize = 255;
+/// Entities of a page.
+const TOP_MAX: usize = 1_000;
+/// Seconds that an operation may take at most.
+const TIMEOUT_MAX: u64 = 30;
+
+macro_rules! names {
+    ($($name:ident $text:literal)*) => {
+        /// What a parameter is called; what it says is in [`Parameters`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Parameter {
+            $($name,)*
+        }
+
+        impl Parameter {
+            #[cfg(test)]
+            pub(super) const ALL: &[Parameter] = &[$(Parameter::$name,)*];
+
+            pub(crate) fn as_str(self) -> &'static str {
+                match self { $(Parameter::$name => $text,)* }
+            }
+
+            fn of(text: &str) -> Option<Parameter> {
+                match text { $($text => Some(Parameter::$name),)* _ => None }
+            }
+        }
+    };
+}
+
+names! {
+    Filter "$filter"
+    Select "$select"
+    Top "$top"
+    Format "$format"
+    NextPartitionKey "NextPartitionKey"
+    NextRowKey "NextRowKey"
+    NextTableName "NextTableName"
+    Timeout "timeout"
+    Comp "comp"
+    Restype "restype"
+    ApiVersion "api-version"
+    SasVersion "sv"
+    SasSignature "sig"
+    SasTable "tn"
+    SasPermissions "sp"
+    SasStart "st"
+    SasExpiry "se"
+    SasPolicy "si"
+    SasAddresses "sip"
+    SasProtocols "spr"
+    SasServices "ss"
+    SasResourceTypes "srt"
+    SasEncryptionScope "ses"
+    SasStartPartition "spk"
+    SasStartRow "srk"
+    SasEndPartition "epk"
+    SasEndRow "erk"
+}
+
+impl Parameters {
+    /// Reads a query string without its question mark.
+    pub(crate) fn read(query: &str) -> Result<Self, Fault> {
+        let mut parameters = Parameters::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let name = decode(name, true)?;
+            match Parameter::of(&name) {
+                Some(known) if parameters.get(known).is_some() => {
+                    return Err(Fault::invalid(format!(
+                        "Query parameter '{name}' is specified, but it should be specified exactly once."
+                    )));
+                }
+                Some(known) => parameters.given.push((known, decode(value, true)?)),
+                None if name.starts_with('$') => return Err(Code::NotImplemented.into()),
+                None => {}
+            }
+        }
+        Ok(parameters)
+    }
+
+    /// The parameter as it was given, escapes resolved.
+    pub(crate) fn get(&self, name: Parameter) -> Option<&str> {
+        self.given.iter().find(|(given, _)| *given == name).map(|(_, value)| value.as_str())
+    }
+
+    /// `$filter`, unless it is empty.
+    pub(crate) fn filter(&self) -> Option<&str> {
+        self.get(Parameter::Filter).filter(|filter| !filter.trim().is_empty())
+    }
+
+    /// The names that `$select` lists; `None` is all.
+    pub(crate) fn select(&self) -> Result<Option<Vec<String>>, Fault> {
+        let Some(select) = self.get(Parameter::Select).filter(|select| !select.trim().is_empty())
+        else {
+            return Ok(None);
+        };
+        let names: Vec<_> = select.split(',').take(SELECT_MAX + 1).map(str::trim).collect();
+        if names.len() > SELECT_MAX || names.iter().any(|name| name.is_empty()) {
+            return Err(Code::InvalidInput.into());
+        }
+        let is_all = names.contains(&"*");
+        Ok((!is_all).then(|| names.into_iter().map(str::to_owned).collect()))
+    }
+
+    /// `$top`, from 0 to 1,000.
+    pub(crate) fn top(&self) -> Result<Option<usize>, Fault> {
+        let Some(top) = self.get(Parameter::Top) else { return Ok(None) };
+        let is_number = !top.is_empty() && top.bytes().all(|byte| byte.is_ascii_digit());
+        let top = top.parse().ok().filter(|top| is_number && *top <= TOP_MAX);
+        top.map(Some).ok_or_else(|| Code::InvalidInput.into())
+    }
+
+    /// `timeout` in seconds, at most 30, which it is unless given.
+    pub(crate) fn timeout(&self) -> Result<u64, Fault> {
+        let Some(text) = self.get(Parameter::Timeout) else { return Ok(TIMEOUT_MAX) };
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        // Too many digits for a number are still too many seconds.
+        match text.parse().unwrap_or(TIMEOUT_MAX) {
+            seconds @ 1.. if is_number => Ok(seconds.min(TIMEOUT_MAX)),
+            _ => Err(Fault::parameter("timeout", text, "Not a number of seconds above 0.")),
+        }
+    }
+}
+
+/// Appends `?name=value&…`, escaped; nothing if there are no parameters.
+pub(crate) fn put_query<'a>(out: &mut String, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) {
+    for (i, (name, value)) in pairs.into_iter().enumerate() {
+        out.push(if i == 0 { '?' } else { '&' });
+        // A dollar sign is legal in a query string, and everybody writes it plainly.
+        match name.strip_prefix('$') {
+            Some(rest) => {
+                out.push('$');
+                put_encoded(out, rest);
+            }
+            None => put_encoded(out, name),
+        }
+        out.push('=');
+        put_encoded(out, value);
+    }
+}

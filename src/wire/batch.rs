@@ -1,0 +1,256 @@
+//! Entity group transactions as multipart bodies: requests and responses, both ways.
+//!
+//! Invariants
+//! * what is read is looked at a fixed number of times, whatever its boundaries; parts and headers are bounded;
+//! * a body that ends before its last delimiter is refused: nothing of it is carried out;
+//! * a fault with an index is the answer of an operation, and one without is that of the whole request.
+//!
+//! Not here: carrying operations out; one partition and one table, each row once (`table`).
+
+mod write;
+
+pub(crate) use write::{
+    Boundaries, Reply, Sent, put_changeset, put_failure, put_found, put_not_found,
+    put_query_request, put_request,
+};
+
+use super::address::Target;
+use super::fault::Fault;
+use super::headers::{Headers, Media, Method};
+use crate::model::GROUP_OPERATIONS_MAX;
+
+/// What a batch holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Envelope<'a> {
+    /// Operations that take effect together.
+    Changeset(Vec<Part<'a>>),
+    /// One read.
+    Query(Part<'a>),
+}
+
+/// A request inside a batch, not yet understood: what is wrong with it is the answer of this operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) url: &'a str,
+    pub(crate) headers: Vec<(&'a str, &'a str)>,
+    /// Without white space around it.
+    pub(crate) body: &'a str,
+    pub(crate) content_id: Option<&'a str>,
+}
+
+/// A response inside a batch, as a client reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer<'a> {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(&'a str, &'a str)>,
+    pub(crate) body: &'a str,
+    pub(crate) content_id: Option<&'a str>,
+}
+
+/// Headers of a part, of either kind.
+const HEADERS_MAX: usize = 64;
+/// Characters of a boundary; the standard allows 70.
+const BOUNDARY_MAX: usize = 200;
+/// Parts in the outer body: one that counts, and some to tell that there are more.
+const OUTER_MAX: usize = 4;
+
+/// Reads the body of a batch.
+///
+/// # Errors
+/// `InvalidInput`, with an index where the service's text has one.
+pub(crate) fn read<'a>(body: &'a [u8], content_type: &str) -> Result<Envelope<'a>, Fault> {
+    let boundary = boundary(content_type).ok_or_else(invalid)?;
+    let text = std::str::from_utf8(body).map_err(|_| invalid())?;
+    let outer = split(text, boundary, OUTER_MAX).ok_or_else(invalid)?;
+    let [part] = outer.as_slice() else { return Err(invalid()) };
+    let (headers, content) = read_headers(part).ok_or_else(invalid)?;
+    let content_type = headers.value("Content-Type").unwrap_or_default();
+    if Media::new(content_type).is("application/http") {
+        let part = Part::read(part).ok_or_else(invalid)?;
+        return if is_read(part.method) { Ok(Envelope::Query(part)) } else { Err(invalid()) };
+    }
+    let boundary = self::boundary(content_type).ok_or_else(invalid)?;
+    let parts = split(content, boundary, GROUP_OPERATIONS_MAX + 1).ok_or_else(invalid)?;
+    if parts.len() > GROUP_OPERATIONS_MAX {
+        let text = "The batch request operation exceeds the maximum 100 changes per change set.";
+        return Err(Fault::invalid(text).at_index(GROUP_OPERATIONS_MAX - 1));
+    }
+    let parts = parts.into_iter().map(|part| Part::read(part).ok_or_else(invalid));
+    let parts = parts.collect::<Result<Vec<_>, _>>()?;
+    match parts.iter().position(|part| is_read(part.method)) {
+        Some(index) => Err(invalid().at_index(index)),
+        None if parts.is_empty() => Err(invalid()),
+        None => Ok(Envelope::Changeset(parts)),
+    }
+}
+
+/// Reads the body of the response to a batch; `None` if it is none.
+pub(crate) fn read_response<'a>(body: &'a [u8], content_type: &str) -> Option<Vec<Answer<'a>>> {
+    let text = std::str::from_utf8(body).ok()?;
+    let outer = split(text, boundary(content_type)?, OUTER_MAX)?;
+    let [part] = outer.as_slice() else { return None };
+    let (headers, content) = read_headers(part)?;
+    let content_type = headers.value("Content-Type").unwrap_or_default();
+    if Media::new(content_type).is("application/http") {
+        return Some(vec![Answer::read(part)?]);
+    }
+    let parts = split(content, boundary(content_type)?, GROUP_OPERATIONS_MAX)?;
+    parts.into_iter().map(Answer::read).collect()
+}
+
+impl<'a> Part<'a> {
+    /// The method, tunnelled or not.
+    pub(crate) fn method(&self) -> Result<Method, Fault> {
+        Method::of(self.method, self.headers.as_slice())
+    }
+
+    /// What it is about, in a batch that came to `outer`.
+    pub(crate) fn target(&self, outer: &Target) -> Result<Target, Fault> {
+        // There is no front end in a batch that could answer with a page.
+        let plain = |fault: Fault| if fault.is_html() { Fault::query_syntax() } else { fault };
+        outer.read_inner(self.url).map_err(plain)
+    }
+
+    fn read(text: &'a str) -> Option<Part<'a>> {
+        let Message { first, headers, body, content_id } = Message::read(text)?;
+        let (method, rest) = first.split_once(' ')?;
+        let (url, version) = rest.trim().rsplit_once(' ')?;
+        let is_named = !method.is_empty() && version.starts_with("HTTP/");
+        is_named.then_some(Part { method, url: url.trim(), headers, body, content_id })
+    }
+}
+
+impl<'a> Answer<'a> {
+    /// What went wrong, if something did.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        let failed = self.status >= 400;
+        let unreadable = || Fault::unreadable(self.status, self.body);
+        failed.then(|| Fault::read_json(self.body, self.status).unwrap_or_else(unreadable))
+    }
+
+    fn read(text: &'a str) -> Option<Answer<'a>> {
+        let Message { first, headers, body, content_id } = Message::read(text)?;
+        let status = first.strip_prefix("HTTP/1.1 ")?.get(..3)?;
+        let is_number = status.bytes().all(|byte| byte.is_ascii_digit());
+        let status = status.parse().ok().filter(|_| is_number)?;
+        Some(Answer { status, headers, body, content_id })
+    }
+}
+
+/// An HTTP message in a part, behind the part's own headers.
+struct Message<'a> {
+    first: &'a str,
+    headers: Vec<(&'a str, &'a str)>,
+    body: &'a str,
+    content_id: Option<&'a str>,
+}
+
+impl<'a> Message<'a> {
+    fn read(part: &'a str) -> Option<Message<'a>> {
+        let (outer, content) = read_headers(part)?;
+        let is_http = |text| Media::new(text).is("application/http");
+        if !outer.value("Content-Type").is_none_or(is_http) {
+            return None;
+        }
+        let content = content.trim_start_matches(['\r', '\n']);
+        let (first, rest) = line(content);
+        let (headers, body) = read_headers(rest)?;
+        let id = |headers: &[(&'a str, &'a str)]| {
+            let mut ids =
+                headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("Content-ID"));
+            ids.next().map(|(_, value)| *value)
+        };
+        let content_id = id(&outer).or_else(|| id(&headers));
+        Some(Message { first, headers, body: body.trim(), content_id })
+    }
+}
+
+/// The boundary that a `Content-Type` names, if it is `multipart/mixed`.
+fn boundary(content_type: &str) -> Option<&str> {
+    let media = Media::new(content_type);
+    let boundary = media.parameter("boundary").filter(|_| media.is("multipart/mixed"))?;
+    (!boundary.is_empty() && boundary.len() <= BOUNDARY_MAX).then_some(boundary)
+}
+
+/// The parts between the lines `--boundary`, up to `most` of them; `None` if there is no such line or no last one. The
+/// last one need not have its two dashes, if nothing follows it: there are clients that forget them.
+fn split<'a>(text: &'a str, boundary: &str, most: usize) -> Option<Vec<&'a str>> {
+    let mut parts = Vec::new();
+    let (mut begin, mut at) = (None, 0);
+    while at < text.len() {
+        let rest = text.get(at..)?;
+        let (content, after) = line(rest);
+        let next = text.len() - after.len();
+        let delimiter = content.strip_prefix("--").and_then(|line| line.strip_prefix(boundary));
+        let is_last = match delimiter.map(str::trim_end) {
+            Some("") => false,
+            Some("--") => true,
+            // A part of the content, or of a boundary that begins like this one.
+            _ => {
+                at = next;
+                continue;
+            }
+        };
+        if let Some(begin) = begin {
+            parts.push(without_line_end(text.get(begin..at)?));
+        }
+        if is_last {
+            return begin.map(|_| parts).or(Some(Vec::new()));
+        }
+        if parts.len() >= most {
+            return Some(parts);
+        }
+        (begin, at) = (Some(next), next);
+    }
+    let rest = text.get(begin?..)?;
+    rest.trim().is_empty().then_some(parts)
+}
+
+/// Reads headers up to an empty line or the end; gives what follows, too.
+fn read_headers(text: &str) -> Option<(Vec<(&str, &str)>, &str)> {
+    let mut headers = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (content, after) = line(rest);
+        rest = after;
+        if content.trim().is_empty() {
+            break;
+        }
+        let (name, value) = content.split_once(':')?;
+        let is_name = !name.is_empty() && !name.contains(char::is_whitespace);
+        // What is echoed must not be able to begin a line of its own.
+        if !is_name || content.contains(is_control) || headers.len() >= HEADERS_MAX {
+            return None;
+        }
+        headers.push((name, value.trim()));
+    }
+    Some((headers, rest))
+}
+
+/// The first line without its end, and what follows it.
+fn line(text: &str) -> (&str, &str) {
+    let (line, rest) = text.split_once('\n').unwrap_or((text, ""));
+    (line.strip_suffix('\r').unwrap_or(line), rest)
+}
+
+/// The end of the line before a delimiter belongs to the delimiter.
+fn without_line_end(text: &str) -> &str {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    text.strip_suffix('\r').unwrap_or(text)
+}
+
+fn is_control(c: char) -> bool {
+    c.is_ascii_control() && c != '\t'
+}
+
+fn is_read(method: &str) -> bool {
+    matches!(method, "GET" | "HEAD")
+}
+
+fn invalid() -> Fault {
+    crate::error::Code::InvalidInput.into()
+}
+
+#[cfg(test)]
+mod tests;

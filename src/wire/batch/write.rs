@@ -1,0 +1,257 @@
+//! The bytes of batches: responses as a server writes them, requests as a client does. Lines end with CR LF.
+
+use crate::model::ETag;
+use crate::wire::fault::{Fault, Occasion};
+use crate::wire::headers::{Level, Method, Preference};
+
+/// The ids that tell parts apart, GUIDs for a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Boundaries {
+    pub(crate) batch: String,
+    pub(crate) changeset: String,
+}
+
+/// How an operation of a changeset ended, all of which took effect.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reply<'a> {
+    /// An insert: with the entity as JSON, unless the client did not want it.
+    Inserted {
+        location: &'a str,
+        etag: ETag,
+        preference: Option<Preference>,
+        body: Option<(Level, &'a [u8])>,
+    },
+    /// A replace, a merge or an upsert.
+    Written {
+        etag: ETag,
+    },
+    Deleted,
+}
+
+/// A request in a batch that a client sends.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent<'a> {
+    pub(crate) method: Method,
+    pub(crate) url: String,
+    pub(crate) headers: Vec<(&'a str, String)>,
+    /// JSON; empty if there is none.
+    pub(crate) body: Vec<u8>,
+}
+
+impl Boundaries {
+    /// `Content-Type` of a response.
+    pub(crate) fn response_type(&self) -> String {
+        format!("multipart/mixed; boundary=batchresponse_{}", self.batch)
+    }
+
+    /// `Content-Type` of a request.
+    pub(crate) fn request_type(&self) -> String {
+        format!("multipart/mixed; boundary=batch_{}", self.batch)
+    }
+}
+
+/// Appends the body of a response: each operation's `Content-ID` and how it ended.
+pub(crate) fn put_changeset<'a>(
+    out: &mut Vec<u8>,
+    boundaries: &Boundaries,
+    replies: impl IntoIterator<Item = (Option<&'a str>, Reply<'a>)>,
+) {
+    begin(out, "batchresponse", "changesetresponse", boundaries);
+    for (content_id, reply) in replies {
+        part(out, "changesetresponse_", &boundaries.changeset);
+        put_reply(out, content_id, reply);
+    }
+    end(out, "batchresponse", "changesetresponse", boundaries);
+}
+
+/// Appends the body of a response to a changeset of which nothing took effect.
+pub(crate) fn put_failure(
+    out: &mut Vec<u8>,
+    boundaries: &Boundaries,
+    content_id: Option<&str>,
+    fault: &Fault,
+    occasion: Occasion<'_>,
+) {
+    begin(out, "batchresponse", "changesetresponse", boundaries);
+    part(out, "changesetresponse_", &boundaries.changeset);
+    put_fault(out, content_id, fault, occasion);
+    end(out, "batchresponse", "changesetresponse", boundaries);
+}
+
+/// Appends the body of a response to a read that found its entity.
+pub(crate) fn put_found(
+    out: &mut Vec<u8>,
+    boundaries: &Boundaries,
+    etag: ETag,
+    level: Level,
+    body: &[u8],
+) {
+    part(out, "batchresponse_", &boundaries.batch);
+    line(out, "HTTP/1.1 200 OK");
+    header(out, "DataServiceVersion", "3.0;");
+    header(out, "Content-Type", level.content_type());
+    header(out, "X-Content-Type-Options", "nosniff");
+    header(out, "Cache-Control", "no-cache");
+    header(out, "ETag", &etag.to_string());
+    finish(out, body);
+    delimiter(out, "batchresponse_", &boundaries.batch, "--");
+}
+
+/// Appends the body of a response to a read that failed.
+pub(crate) fn put_not_found(
+    out: &mut Vec<u8>,
+    boundaries: &Boundaries,
+    fault: &Fault,
+    occasion: Occasion<'_>,
+) {
+    part(out, "batchresponse_", &boundaries.batch);
+    put_fault(out, None, fault, occasion);
+    delimiter(out, "batchresponse_", &boundaries.batch, "--");
+}
+
+/// Appends the body of a request for a changeset.
+pub(crate) fn put_request(out: &mut Vec<u8>, boundaries: &Boundaries, operations: &[Sent<'_>]) {
+    begin(out, "batch", "changeset", boundaries);
+    for sent in operations {
+        part(out, "changeset_", &boundaries.changeset);
+        put_sent(out, sent);
+    }
+    end(out, "batch", "changeset", boundaries);
+}
+
+/// Appends the body of a request for one read.
+pub(crate) fn put_query_request(out: &mut Vec<u8>, boundaries: &Boundaries, sent: &Sent<'_>) {
+    part(out, "batch_", &boundaries.batch);
+    put_sent(out, sent);
+    delimiter(out, "batch_", &boundaries.batch, "--");
+}
+
+fn put_reply(out: &mut Vec<u8>, content_id: Option<&str>, reply: Reply<'_>) {
+    line(
+        out,
+        match reply {
+            Reply::Inserted { body: Some(_), .. } => "HTTP/1.1 201 Created",
+            Reply::Inserted { body: None, .. } | Reply::Written { .. } | Reply::Deleted => {
+                "HTTP/1.1 204 No Content"
+            }
+        },
+    );
+    put_content_id(out, content_id);
+    header(out, "X-Content-Type-Options", "nosniff");
+    header(out, "Cache-Control", "no-cache");
+    match reply {
+        Reply::Inserted { location, etag, preference, body } => {
+            if let Some(preference) = preference {
+                header(out, "Preference-Applied", preference.as_str());
+            }
+            header(out, "DataServiceVersion", "3.0;");
+            if let Some((level, _)) = body {
+                header(out, "Content-Type", level.content_type());
+            }
+            header(out, "Location", location);
+            if body.is_none() {
+                header(out, "DataServiceId", location);
+            }
+            header(out, "ETag", &etag.to_string());
+            finish(out, body.map(|(_, body)| body).unwrap_or_default());
+        }
+        Reply::Written { etag } => {
+            header(out, "DataServiceVersion", "1.0;");
+            header(out, "ETag", &etag.to_string());
+            finish(out, b"");
+        }
+        Reply::Deleted => {
+            header(out, "DataServiceVersion", "1.0;");
+            finish(out, b"");
+        }
+    }
+}
+
+fn put_fault(out: &mut Vec<u8>, content_id: Option<&str>, fault: &Fault, occasion: Occasion<'_>) {
+    line(out, &format!("HTTP/1.1 {} {}", fault.status, reason(fault.status)));
+    put_content_id(out, content_id);
+    header(out, "X-Content-Type-Options", "nosniff");
+    header(out, "DataServiceVersion", "3.0;");
+    header(out, "Content-Type", Level::Minimal.content_type());
+    let mut body = Vec::new();
+    fault.put_json(&mut body, occasion);
+    finish(out, &body);
+}
+
+fn put_sent(out: &mut Vec<u8>, sent: &Sent<'_>) {
+    line(out, &format!("{} {} HTTP/1.1", sent.method.as_str(), sent.url));
+    for (name, value) in &sent.headers {
+        header(out, name, value);
+    }
+    finish(out, &sent.body);
+}
+
+fn put_content_id(out: &mut Vec<u8>, content_id: Option<&str>) {
+    if let Some(content_id) = content_id {
+        header(out, "Content-ID", content_id);
+    }
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        400 => "Bad Request",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        409 => "Conflict",
+        412 => "Precondition Failed",
+        413 => "Request Entity Too Large",
+        415 => "Unsupported Media Type",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        503 => "Service Unavailable",
+        507 => "Insufficient Storage",
+        _ => "Error",
+    }
+}
+
+/// The outer part, which holds nothing but a changeset.
+fn begin(out: &mut Vec<u8>, outer: &str, inner: &str, boundaries: &Boundaries) {
+    line(out, &format!("--{outer}_{}", boundaries.batch));
+    let boundary = format!("multipart/mixed; boundary={inner}_{}", boundaries.changeset);
+    header(out, "Content-Type", &boundary);
+    line(out, "");
+}
+
+fn end(out: &mut Vec<u8>, outer: &str, inner: &str, boundaries: &Boundaries) {
+    line(out, &format!("--{inner}_{}--", boundaries.changeset));
+    line(out, &format!("--{outer}_{}--", boundaries.batch));
+}
+
+/// A delimiter and the headers of a part that holds a message.
+fn part(out: &mut Vec<u8>, prefix: &str, boundary: &str) {
+    delimiter(out, prefix, boundary, "");
+    header(out, "Content-Type", "application/http");
+    header(out, "Content-Transfer-Encoding", "binary");
+    line(out, "");
+}
+
+fn delimiter(out: &mut Vec<u8>, prefix: &str, boundary: &str, suffix: &str) {
+    for text in ["--", prefix, boundary, suffix] {
+        out.extend_from_slice(text.as_bytes());
+    }
+    line(out, "");
+}
+
+/// The end of a message: an empty line, the body, and the end of the line that the next delimiter begins.
+fn finish(out: &mut Vec<u8>, body: &[u8]) {
+    line(out, "");
+    out.extend_from_slice(body);
+    line(out, "");
+}
+
+fn header(out: &mut Vec<u8>, name: &str, value: &str) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    line(out, value);
+}
+
+fn line(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(text.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}

@@ -1,0 +1,312 @@
+//! What a request is answered with when it fails: code, status, text; both shapes of its body, both ways.
+//!
+//! Invariants
+//! * codes, statuses and texts are the Table service's;
+//! * of the engine's own errors nothing is told but that there was one: what was being done and where is for logs.
+//!
+//! Not here: which requests fail (`model`, `table`, and the other modules beside this one).
+
+use std::borrow::Cow;
+
+use super::json::{self, Object, Scalar};
+use super::{time, xml};
+use crate::error::{Code, Error};
+use crate::model::DateTime;
+
+/// A failed request's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// Empty where the answer has none; see [`is_html`](Self::is_html).
+    pub(crate) code: Cow<'static, str>,
+    pub(crate) status: u16,
+    pub(crate) message: String,
+    /// The failing operation of a batch.
+    pub(crate) index: Option<usize>,
+    /// More elements of the XML shape, such as `HeaderName` and `HeaderValue`.
+    pub(crate) details: Vec<(Cow<'static, str>, String)>,
+}
+
+/// Who asked and when, as the last two lines of a message tell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Occasion<'a> {
+    pub(crate) request_id: &'a str,
+    pub(crate) time: DateTime,
+}
+
+/// The service's text about a path or query string that makes no sense.
+pub(crate) const QUERY_SYNTAX: &str = "Bad Request - Error in query syntax.";
+
+macro_rules! known {
+    ($($code:ident $status:literal $message:literal)*) => {
+        /// A code of the service that only a server answers; the library's own are in [`Code`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Known {
+            $($code,)*
+        }
+
+        impl Known {
+            #[cfg(any(test, fuzzing, feature = "fuzzing"))]
+            pub(crate) const ALL: &[Known] = &[$(Known::$code,)*];
+
+            fn parts(self) -> (&'static str, u16, &'static str) {
+                match self { $(Known::$code => (stringify!($code), $status, $message),)* }
+            }
+        }
+    };
+}
+
+known! {
+    AccountIsDisabled 403 "The specified account is disabled."
+    AtomFormatNotSupported 415 "Atom format is not supported."
+    AuthenticationFailed 403 "Server failed to authenticate the request. Make sure the value of Authorization header is formed correctly including the signature."
+    AuthorizationFailure 403 "This request is not authorized to perform this operation."
+    AuthorizationPermissionMismatch 403 "This request is not authorized to perform this operation using this permission."
+    AuthorizationProtocolMismatch 403 "This request is not authorized to perform this operation using this protocol."
+    AuthorizationResourceTypeMismatch 403 "This request is not authorized to perform this operation using this resource type."
+    AuthorizationServiceMismatch 403 "This request is not authorized to perform this operation using this service."
+    AuthorizationSourceIPMismatch 403 "This request is not authorized to perform this operation using this source IP."
+    ConditionHeadersNotSupported 400 "Condition headers are not supported."
+    CorsPreflightFailure 403 "CORS not enabled or no matching rule found for this request."
+    FeatureVersionMismatch 409 "The operation uses a feature that the version of the token does not have."
+    HostInformationNotPresent 400 "The required host information is not present in the request. You must send a non-empty Host header or include the absolute URI in the request line."
+    InsufficientAccountPermissions 403 "The account being accessed does not have sufficient permissions to execute this operation."
+    InvalidAuthenticationInfo 400 "Authentication information is not given in the correct format. Check the value of Authorization header."
+    InvalidHeaderValue 400 "The value for one of the HTTP headers is not in the correct format."
+    InvalidHttpVerb 400 "The HTTP verb specified is invalid - it is not recognized by the server."
+    InvalidMd5 400 "The MD5 value specified in the request is invalid. MD5 value must be 128 bits and base64-encoded."
+    InvalidQueryParameterValue 400 "Value for one of the query parameters specified in the request URI is invalid."
+    InvalidUri 400 "The requested URI does not represent any resource on the server."
+    InvalidXmlDocument 400 "XML specified is not syntactically valid."
+    InvalidXmlNodeValue 400 "The value for one of the XML nodes is not in the correct format."
+    JsonFormatNotSupported 415 "JSON format is not supported."
+    JsonVerboseFormatNotSupported 415 "JSON Verbose format is not supported."
+    Md5Mismatch 400 "The MD5 value specified in the request did not match with the MD5 value calculated by the server."
+    MediaTypeNotSupported 415 "None of the provided media types are supported"
+    MethodNotAllowed 405 "The requested method is not allowed on the specified resource."
+    MissingContentLengthHeader 411 "Content-Length HTTP header was not specified."
+    MissingRequiredHeader 400 "An HTTP header that's mandatory for this request is not specified."
+    MissingRequiredQueryParameter 400 "A query parameter that's mandatory for this request is not specified."
+    MissingRequiredXmlNode 400 "A required XML node was not specified in the request body."
+    MultipleConditionHeadersNotSupported 400 "Multiple condition headers are not supported."
+    NoAuthenticationInformation 401 "Server failed to authenticate the request. Please refer to the information in the www-authenticate header."
+    OutOfRangeQueryParameterValue 400 "One of the query parameters specified in the request URI is outside the permissible range."
+    RequestUrlFailedToParse 400 "The url in the request could not be parsed."
+    UnsupportedHeader 400 "One of the HTTP headers specified in the request is not supported."
+    UnsupportedHttpVerb 405 "The resource doesn't support the specified HTTP verb."
+    UnsupportedQueryParameter 400 "One of the query parameters specified in the request URI is not supported."
+    UnsupportedXmlNode 400 "One of the XML nodes specified in the request body is not supported."
+    XMethodIncorrectCount 400 "More than one X-HTTP-Method is specified."
+    XMethodIncorrectValue 400 "The specified X-HTTP-Method is invalid."
+    XMethodNotUsingPost 400 "The request uses X-HTTP-Method with an HTTP verb other than POST."
+}
+
+impl From<Known> for Fault {
+    fn from(known: Known) -> Self {
+        let (code, status, message) = known.parts();
+        Fault::build(code.into(), status, message.to_owned())
+    }
+}
+
+impl From<Code> for Fault {
+    fn from(code: Code) -> Self {
+        Fault::build(code.as_str().into(), code.status(), code.message().into_owned())
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        let (code, status) = (error.code(), error.status());
+        // The service's texts begin with a capital letter and are for clients, the engine's do not and are not.
+        let is_own =
+            status >= 500 && !error.message().starts_with(|c: char| c.is_ascii_uppercase());
+        let message = match error_code(code).filter(|_| is_own) {
+            Some(code) => code.message().into_owned(),
+            None => error.message().to_owned(),
+        };
+        Fault { index: error.index(), ..Fault::build(code.into(), status, message) }
+    }
+}
+
+impl Fault {
+    fn build(code: Cow<'static, str>, status: u16, message: String) -> Self {
+        Fault { code, status, message, index: None, details: Vec::new() }
+    }
+
+    /// `InvalidInput` with a text of its own.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Fault::from(Code::InvalidInput).with_message(message)
+    }
+
+    /// A path or query string, or a key in it, that makes no sense.
+    pub(crate) fn query_syntax() -> Self {
+        Fault::invalid(QUERY_SYNTAX)
+    }
+
+    /// What the service's front end says to characters that no address may hold: a page, without a code.
+    pub(crate) fn invalid_url() -> Self {
+        Fault::build("".into(), 400, "Invalid URL".to_owned())
+    }
+
+    /// An answer that a client cannot make anything of.
+    pub(crate) fn unreadable(status: u16, body: &str) -> Self {
+        Fault::build("".into(), status, body.to_owned())
+    }
+
+    /// `InvalidHeaderValue`, naming the header.
+    pub(crate) fn header(name: &str, value: &str) -> Self {
+        let fault = Fault::from(Known::InvalidHeaderValue);
+        fault.with_detail("HeaderName", name).with_detail("HeaderValue", value)
+    }
+
+    /// `MissingRequiredHeader`, naming the header.
+    pub(crate) fn no_header(name: &str) -> Self {
+        Fault::from(Known::MissingRequiredHeader).with_detail("HeaderName", name)
+    }
+
+    /// `InvalidQueryParameterValue`, naming the parameter.
+    pub(crate) fn parameter(name: &str, value: &str, reason: &str) -> Self {
+        let fault = Fault::from(Known::InvalidQueryParameterValue);
+        let fault = fault.with_detail("QueryParameterName", name);
+        fault.with_detail("QueryParameterValue", value).with_detail("Reason", reason)
+    }
+
+    /// `AuthenticationFailed`, with the reason that only the XML shape shows.
+    pub(crate) fn unauthenticated(detail: &str) -> Self {
+        Fault::from(Known::AuthenticationFailed).with_detail("AuthenticationErrorDetail", detail)
+    }
+
+    pub(crate) fn with_message(self, message: impl Into<String>) -> Self {
+        Fault { message: message.into(), ..self }
+    }
+
+    pub(crate) fn with_detail(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.details.push((name.into(), value.into()));
+        self
+    }
+
+    /// The same failure, of operation `index` of a batch.
+    pub(crate) fn at_index(self, index: usize) -> Self {
+        Fault { index: Some(index), ..self }
+    }
+
+    /// True of an answer of the front end, whose body is a page.
+    pub(crate) fn is_html(&self) -> bool {
+        self.code.is_empty()
+    }
+
+    /// Appends the JSON shape: tables, entities, operations of a batch.
+    pub(crate) fn put_json(&self, out: &mut Vec<u8>, occasion: Occasion<'_>) {
+        let (mut message, mut error) = (Vec::new(), Vec::new());
+        let mut object = Object::begin(&mut message);
+        object.text("lang", "en-US");
+        object.text("value", &self.text(occasion));
+        object.end();
+        let mut object = Object::begin(&mut error);
+        object.text("code", &self.code);
+        object.raw("message", String::from_utf8_lossy(&message));
+        object.end();
+        let mut object = Object::begin(out);
+        object.raw("odata.error", String::from_utf8_lossy(&error));
+        object.end();
+    }
+
+    /// Appends the XML shape: policies, settings, statistics, and what comes before it is known what was meant.
+    pub(crate) fn put_xml(&self, out: &mut Vec<u8>, occasion: Occasion<'_>) {
+        out.extend_from_slice(xml::DECLARATION.as_bytes());
+        xml::open(out, "Error");
+        xml::put(out, "Code", &self.code);
+        xml::put(out, "Message", &self.text(occasion));
+        for (name, value) in &self.details {
+            xml::put(out, name, value);
+        }
+        xml::close(out, "Error");
+    }
+
+    /// Appends the front end's page.
+    pub(crate) fn put_html(&self, out: &mut Vec<u8>) {
+        for line in [
+            "<!DOCTYPE HTML PUBLIC \"-//W3C//DTD HTML 4.01//EN\"\"http://www.w3.org/TR/html4/strict.dtd\">",
+            "<HTML><HEAD><TITLE>Bad Request</TITLE>",
+            "<META HTTP-EQUIV=\"Content-Type\" Content=\"text/html; charset=us-ascii\"></HEAD>",
+            "<BODY><h2>Bad Request - Invalid URL</h2>",
+            "<hr><p>HTTP Error 400. The request URL is invalid.</p>",
+            "</BODY></HTML>",
+        ] {
+            out.extend_from_slice(line.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Reads the JSON shape of an answer with this status.
+    pub(crate) fn read_json(text: &str, status: u16) -> Option<Fault> {
+        let error = member(text, "odata.error")?;
+        let code = string(error, "code")?;
+        let message = string(member(error, "message")?, "value")?;
+        Some(Fault::read(code, status, &message))
+    }
+
+    /// Reads the XML shape of an answer with this status.
+    pub(crate) fn read_xml(text: &str, status: u16) -> Option<Fault> {
+        let root = xml::read(text).ok()?.filter(|root| root.name == "Error")?;
+        let (code, message) = (root.child("Code")?, root.child("Message")?);
+        let mut fault = Fault::read(code.text.clone(), status, &message.text);
+        let more = root.children.into_iter();
+        let more = more.filter(|child| child.name != "Code" && child.name != "Message");
+        fault.details = more.map(|child| (child.name.into(), child.text)).collect();
+        Some(fault)
+    }
+
+    fn read(code: String, status: u16, message: &str) -> Fault {
+        let end = message.find("\nRequestId:").unwrap_or(message.len());
+        let mut text = message.get(..end).unwrap_or(message).trim_end();
+        let mut index = None;
+        if let Some((digits, rest)) = text.split_once(':')
+            && digits.bytes().all(|byte| byte.is_ascii_digit())
+            && let Ok(number) = digits.parse()
+        {
+            (index, text) = (Some(number), rest);
+        }
+        let message = text.to_owned();
+        Fault { code: code.into(), status, message, index, details: Vec::new() }
+    }
+
+    /// The message as it goes out: index, text, request, time.
+    fn text(&self, occasion: Occasion<'_>) -> String {
+        let Occasion { request_id, time } = occasion;
+        let time = time::seven_digits(time);
+        let index = self.index.map(|index| format!("{index}:")).unwrap_or_default();
+        format!("{index}{}\nRequestId:{request_id}\nTime:{time}", self.message)
+    }
+}
+
+/// Whether the service documents that code with that status.
+#[cfg(any(fuzzing, feature = "fuzzing"))]
+pub(crate) fn is_documented(code: &str, status: u16) -> bool {
+    let known = Known::ALL.iter().map(|known| known.parts());
+    let own = Code::ALL.iter().map(|code| (code.as_str(), code.status(), ""));
+    known.chain(own).any(|(name, own, _)| (name, own) == (code, status))
+}
+
+/// The library's code of that name.
+fn error_code(name: &str) -> Option<Code> {
+    let own = [Code::InternalError, Code::OperationTimedOut, Code::ServerBusy, Code::StorageFull];
+    own.into_iter().find(|code| code.as_str() == name)
+}
+
+/// The text of a member's value.
+fn member<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let members = json::read_object(text, 16).ok()?;
+    members.into_iter().find(|(member, _)| member == name).map(|(_, value)| value.get())
+}
+
+fn string(text: &str, name: &str) -> Option<String> {
+    let members = json::read_object(text, 16).ok()?;
+    let (_, value) = members.into_iter().find(|(member, _)| member == name)?;
+    match Scalar::read(value).ok()? {
+        Scalar::String(text) => Some(text.into_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

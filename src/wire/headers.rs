@@ -1,0 +1,461 @@
+//! Request headers and what they ask for: version, metadata level, preference, condition, method.
+//!
+//! Invariants
+//! * headers of a request and of an operation in a batch are read by the same code;
+//! * names are looked up in any case.
+//!
+//! Not here: `Authorization` (`sign`), `Origin` (`settings`).
+
+use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
+use md5::{Digest, Md5};
+
+use super::address::{Parameter, Parameters};
+use super::fault::{Fault, Known};
+use crate::model::ETag;
+
+/// Where headers are looked up.
+pub(crate) trait Headers {
+    /// The value of the `index`-th header of that name, in any case.
+    fn nth(&self, name: &str, index: usize) -> Option<&str>;
+
+    /// The value of the first header of that name, without white space around it.
+    fn value(&self, name: &str) -> Option<&str> {
+        self.nth(name, 0).map(str::trim)
+    }
+}
+
+/// A list of names and values.
+impl<N: AsRef<str>, V: AsRef<str>> Headers for [(N, V)] {
+    fn nth(&self, name: &str, index: usize) -> Option<&str> {
+        let same = self.iter().filter(|(given, _)| given.as_ref().eq_ignore_ascii_case(name));
+        same.map(|(_, value)| value.as_ref()).nth(index)
+    }
+}
+
+/// A version of the protocol that the service knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Version(&'static str);
+
+/// How much metadata a JSON body has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    None,
+    Minimal,
+    Full,
+}
+
+/// What a client wants back from an insert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Preference {
+    Content,
+    NoContent,
+}
+
+/// What must be true of an entity that is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// Nothing was said: an upsert, and no way to delete.
+    None,
+    /// `*`: there is one.
+    Any,
+    /// There is one with this ETag.
+    Is(ETag),
+}
+
+/// A method, tunnelled or not; `PATCH` is [`Merge`](Method::Merge).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    Get,
+    Head,
+    Options,
+    Post,
+    Put,
+    Merge,
+    Delete,
+}
+
+/// A media type with its parameters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Media<'a> {
+    text: &'a str,
+}
+
+/// Characters of a client's own id of a request that are echoed.
+const CLIENT_REQUEST_ID_MAX: usize = 1024;
+
+const MD5_BYTES: usize = 16;
+
+/// Every version since the first, in order.
+const VERSIONS: &[&str] = &[
+    "2009-04-14",
+    "2009-07-17",
+    "2009-09-19",
+    "2011-08-18",
+    "2012-02-12",
+    "2013-08-15",
+    "2014-02-14",
+    "2015-02-21",
+    "2015-04-05",
+    "2015-07-08",
+    "2015-12-11",
+    "2016-05-31",
+    "2017-04-17",
+    "2017-07-29",
+    "2017-11-09",
+    "2018-03-28",
+    "2018-11-09",
+    "2019-02-02",
+    "2019-07-07",
+    "2019-10-10",
+    "2019-12-12",
+    "2020-02-10",
+    "2020-04-08",
+    "2020-06-12",
+    "2020-08-04",
+    "2020-10-02",
+    "2020-12-06",
+    "2021-02-12",
+    "2021-04-10",
+    "2021-06-08",
+    "2021-08-06",
+    "2021-10-04",
+    "2021-12-02",
+    "2022-11-02",
+    "2023-01-03",
+    "2023-05-03",
+    "2023-08-03",
+    "2023-11-03",
+    "2024-02-04",
+    "2024-05-04",
+    "2024-08-04",
+    "2024-11-04",
+    "2025-01-05",
+    "2025-05-05",
+    "2025-07-05",
+    "2025-11-05",
+    "2026-02-06",
+    "2026-04-06",
+    "2026-06-06",
+];
+
+impl Version {
+    /// What a request is served as that names none: the version that the Table clients send.
+    pub(crate) const DEFAULT: Version = Version("2019-02-02");
+    /// Upserts and `$select`.
+    pub(crate) const UPSERTS: Version = Version("2011-08-18");
+    /// Tokens whose signature covers their version.
+    pub(crate) const SIGNED_VERSION: Version = Version("2012-02-12");
+    /// JSON, `Prefer`, CORS.
+    pub(crate) const JSON: Version = Version("2013-08-15");
+    /// Tokens name the table as `/table/…`.
+    pub(crate) const TABLE_RESOURCE: Version = Version("2015-02-21");
+    /// Account tokens, addresses and protocols in tokens.
+    pub(crate) const ACCOUNT_SAS: Version = Version("2015-04-05");
+    /// Encryption scopes in account tokens.
+    pub(crate) const ENCRYPTION_SCOPE: Version = Version("2020-12-06");
+
+    /// The version of that name.
+    pub(crate) fn known(text: &str) -> Option<Version> {
+        VERSIONS.iter().find(|version| **version == text).map(|version| Version(version))
+    }
+
+    /// What a request asks for: `api-version`, else `x-ms-version`, else the version of its token; `None` if it says nothing.
+    pub(crate) fn of<H: Headers + ?Sized>(
+        headers: &H,
+        query: &Parameters,
+    ) -> Result<Option<Version>, Fault> {
+        const HEADER: &str = "x-ms-version";
+        if let Some(text) = query.get(Parameter::ApiVersion) {
+            let fault = || Fault::parameter("api-version", text, "Not a version of the service.");
+            return Version::known(text).map(Some).ok_or_else(fault);
+        }
+        if let Some(text) = headers.value(HEADER) {
+            return Version::known(text).map(Some).ok_or_else(|| Fault::header(HEADER, text));
+        }
+        // A token of an unknown version is refused where it is checked.
+        Ok(query.get(Parameter::SasVersion).and_then(Version::known))
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        self.0
+    }
+}
+
+/// The major numbers of `DataServiceVersion` and `MaxDataServiceVersion`, 1 to 3, where they are given.
+///
+/// # Errors
+/// `InvalidHeaderValue`.
+pub(crate) fn data_service_versions<H: Headers + ?Sized>(
+    headers: &H,
+) -> Result<[Option<u8>; 2], Fault> {
+    let read = |name| match headers.value(name) {
+        None | Some("") => Ok(None),
+        Some(text) => match text.split(';').next().map(str::trim) {
+            Some("1.0") => Ok(Some(1)),
+            Some("2.0") => Ok(Some(2)),
+            Some("3.0") => Ok(Some(3)),
+            _ => Err(Fault::header(name, text)),
+        },
+    };
+    Ok([read("DataServiceVersion")?, read("MaxDataServiceVersion")?])
+}
+
+impl Level {
+    /// The level of an answer: `$format` decides, else `Accept`.
+    ///
+    /// # Errors
+    /// 415 with `AtomFormatNotSupported`, `JsonVerboseFormatNotSupported`, `JsonFormatNotSupported` or `MediaTypeNotSupported`;
+    /// `InvalidHeaderValue` for a data service version that there is not.
+    pub(crate) fn of<H: Headers + ?Sized>(
+        headers: &H,
+        query: &Parameters,
+        version: Version,
+    ) -> Result<Level, Fault> {
+        let [_, most] = data_service_versions(headers)?;
+        let level = match (query.get(Parameter::Format), headers.value("Accept")) {
+            (Some("json"), _) => Level::Minimal,
+            (Some("atom"), _) => return Err(Known::AtomFormatNotSupported.into()),
+            (Some("verbosejson"), _) => return Err(Known::JsonVerboseFormatNotSupported.into()),
+            (Some(format), _) => Level::of_media(Media { text: format })?,
+            (None, None | Some("")) => Level::Minimal,
+            (None, Some(accept)) => Level::of_accept(accept)?,
+        };
+        if version < Version::JSON || most.is_some_and(|most| most < 3) {
+            return Err(Known::JsonFormatNotSupported.into());
+        }
+        Ok(level)
+    }
+
+    /// The first of a list that there is; if there is none, what is wrong with the first.
+    fn of_accept(accept: &str) -> Result<Level, Fault> {
+        let mut refused = None;
+        for text in accept.split(',') {
+            match Level::of_media(Media { text }) {
+                Ok(level) => return Ok(level),
+                Err(fault) => refused = refused.or(Some(fault)),
+            }
+        }
+        Err(refused.unwrap_or_else(|| Known::MediaTypeNotSupported.into()))
+    }
+
+    fn of_media(media: Media<'_>) -> Result<Level, Fault> {
+        if media.is("*/*") || media.is("application/*") {
+            return Ok(Level::Minimal);
+        }
+        if media.is("application/atom+xml") {
+            return Err(Known::AtomFormatNotSupported.into());
+        }
+        if !media.is("application/json") {
+            return Err(Known::MediaTypeNotSupported.into());
+        }
+        let Some(level) = media.parameter("odata") else { return Ok(Level::Minimal) };
+        let names = |name: &str| level.eq_ignore_ascii_case(name);
+        let levels = [Level::None, Level::Minimal, Level::Full];
+        match levels.into_iter().find(|level| names(level.name())) {
+            Some(level) => Ok(level),
+            None if names("verbose") => Err(Known::JsonVerboseFormatNotSupported.into()),
+            None => Err(Known::MediaTypeNotSupported.into()),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Level::None => "nometadata",
+            Level::Minimal => "minimalmetadata",
+            Level::Full => "fullmetadata",
+        }
+    }
+
+    /// `Accept` of a client that wants it.
+    pub(crate) fn accept(self) -> &'static str {
+        match self {
+            Level::None => "application/json;odata=nometadata",
+            Level::Minimal => "application/json;odata=minimalmetadata",
+            Level::Full => "application/json;odata=fullmetadata",
+        }
+    }
+
+    /// `Content-Type` of an answer.
+    pub(crate) fn content_type(self) -> &'static str {
+        match self {
+            Level::None => "application/json;odata=nometadata;streaming=true;charset=utf-8",
+            Level::Minimal => "application/json;odata=minimalmetadata;streaming=true;charset=utf-8",
+            Level::Full => "application/json;odata=fullmetadata;streaming=true;charset=utf-8",
+        }
+    }
+}
+
+/// Refuses a body of tables and entities whose `Content-Type` is not JSON; none at all is taken for JSON.
+pub(crate) fn check_json_body<H: Headers + ?Sized>(headers: &H) -> Result<(), Fault> {
+    let Some(text) = headers.value("Content-Type").filter(|text| !text.is_empty()) else {
+        return Ok(());
+    };
+    let media = Media { text };
+    match media.is("application/json") {
+        true => Ok(()),
+        false if media.is("application/atom+xml") => Err(Known::AtomFormatNotSupported.into()),
+        false => Err(Known::MediaTypeNotSupported.into()),
+    }
+}
+
+/// Refuses a body that is not the one whose checksum `Content-MD5` is.
+///
+/// # Errors
+/// `InvalidMd5`, `Md5Mismatch`.
+pub(crate) fn check_md5<H: Headers + ?Sized>(headers: &H, body: &[u8]) -> Result<(), Fault> {
+    let Some(text) = headers.value("Content-MD5").filter(|text| !text.is_empty()) else {
+        return Ok(());
+    };
+    let given = BASE64.decode(text).ok().filter(|sum| sum.len() == MD5_BYTES);
+    match given {
+        None => Err(Known::InvalidMd5.into()),
+        Some(sum) if sum[..] == Md5::digest(body)[..] => Ok(()),
+        Some(_) => Err(Known::Md5Mismatch.into()),
+    }
+}
+
+impl Preference {
+    /// What `Prefer` says; `None` where it says nothing, something else, or the request is of a version that lacks it.
+    pub(crate) fn of<H: Headers + ?Sized>(headers: &H) -> Option<Preference> {
+        let [version, _] = data_service_versions(headers).ok()?;
+        if version.is_some_and(|version| version < 3) {
+            return None;
+        }
+        let names = headers.value("Prefer")?.split(',');
+        names.map(str::trim).find_map(|name| match name {
+            "return-no-content" => Some(Preference::NoContent),
+            "return-content" => Some(Preference::Content),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Preference::Content => "return-content",
+            Preference::NoContent => "return-no-content",
+        }
+    }
+}
+
+impl Condition {
+    /// The condition of a write of an entity.
+    ///
+    /// # Errors
+    /// `InvalidInput`: both headers, `If-None-Match`, or no ETag; `MissingRequiredHeader` before there were upserts.
+    pub(crate) fn of<H: Headers + ?Sized>(
+        headers: &H,
+        method: Method,
+        version: Version,
+    ) -> Result<Condition, Fault> {
+        let matches = headers.value("If-Match");
+        match (matches, headers.value("If-None-Match"), method) {
+            (Some(_), Some(_), _) => Err(Fault::invalid(
+                "Both If-Match and If-None-Match HTTP headers cannot be specified at the same time. \
+                 Please specify either one of the headers or none of them.",
+            )),
+            (_, Some(_), Method::Delete) => Err(Fault::invalid(
+                "If-None-Match HTTP header cannot be specified for DELETE operations.",
+            )),
+            (_, Some(_), Method::Post) => Err(Fault::invalid(
+                "If-Match or If-None-Match HTTP headers cannot be specified for POST operations.",
+            )),
+            (_, Some(_), _) => Err(Fault::invalid(
+                "If-None-Match HTTP header cannot be specified for PUT operations.",
+            )),
+            (None, None, Method::Put | Method::Merge) if version < Version::UPSERTS => {
+                Err(Fault::no_header("If-Match"))
+            }
+            (None, None, _) | (_, None, Method::Post) => Ok(Condition::None),
+            (Some("*"), None, _) => Ok(Condition::Any),
+            (Some(text), None, _) => match text.parse() {
+                Ok(etag) => Ok(Condition::Is(etag)),
+                Err(_) => Err(Fault::invalid(format!(
+                    "The etag value '{text}' specified in one of the request headers is not valid. \
+                     Please make sure only one etag value is specified and is valid."
+                ))),
+            },
+        }
+    }
+}
+
+impl Method {
+    /// The method of a request line, or the one that is tunnelled through it.
+    ///
+    /// # Errors
+    /// `MethodNotAllowed`, `XMethodNotUsingPost`, `XMethodIncorrectCount`, `XMethodIncorrectValue`.
+    pub(crate) fn of<H: Headers + ?Sized>(name: &str, headers: &H) -> Result<Method, Fault> {
+        const HEADER: &str = "X-HTTP-Method";
+        let method = Method::named(name);
+        let Some(tunnelled) = headers.value(HEADER) else {
+            return method.ok_or_else(|| Known::MethodNotAllowed.into());
+        };
+        if method != Some(Method::Post) {
+            return Err(Known::XMethodNotUsingPost.into());
+        }
+        if headers.nth(HEADER, 1).is_some() || tunnelled.contains(',') {
+            return Err(Known::XMethodIncorrectCount.into());
+        }
+        match Method::named(&tunnelled.to_ascii_uppercase()) {
+            Some(method @ (Method::Put | Method::Merge | Method::Delete)) => Ok(method),
+            _ => Err(Known::XMethodIncorrectValue.into()),
+        }
+    }
+
+    fn named(name: &str) -> Option<Method> {
+        Some(match name {
+            "GET" => Method::Get,
+            "HEAD" => Method::Head,
+            "OPTIONS" => Method::Options,
+            "POST" => Method::Post,
+            "PUT" => Method::Put,
+            "MERGE" | "PATCH" => Method::Merge,
+            "DELETE" => Method::Delete,
+            _ => return None,
+        })
+    }
+
+    /// As clients send it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Head => "HEAD",
+            Method::Options => "OPTIONS",
+            Method::Post => "POST",
+            Method::Put => "PUT",
+            Method::Merge => "PATCH",
+            Method::Delete => "DELETE",
+        }
+    }
+}
+
+impl<'a> Media<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        Media { text }
+    }
+
+    /// Whether it is of that type, whatever its parameters.
+    pub(crate) fn is(self, name: &str) -> bool {
+        let essence = self.text.split(';').next().unwrap_or_default();
+        essence.trim().eq_ignore_ascii_case(name)
+    }
+
+    /// The value of a parameter, without quotes.
+    pub(crate) fn parameter(self, name: &str) -> Option<&'a str> {
+        self.text.split(';').skip(1).find_map(|parameter| {
+            let (given, value) = parameter.split_once('=')?;
+            let value = value.trim();
+            let bare = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+            given.trim().eq_ignore_ascii_case(name).then(|| bare.unwrap_or(value))
+        })
+    }
+}
+
+/// What a client calls its request, if that is short enough to be echoed.
+pub(crate) fn client_request_id<H: Headers + ?Sized>(headers: &H) -> Option<&str> {
+    let id = headers.value("x-ms-client-request-id")?;
+    let is_short = id.len() <= CLIENT_REQUEST_ID_MAX || id.chars().count() <= CLIENT_REQUEST_ID_MAX;
+    (!id.is_empty() && is_short).then_some(id)
+}
+
+#[cfg(test)]
+mod tests;

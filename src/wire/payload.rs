@@ -1,0 +1,257 @@
+//! Bodies of answers at the three levels of metadata, and the bodies that clients send and read.
+//!
+//! Invariants
+//! * members stand in the service's order: metadata, keys, Timestamp, properties, each annotation before its value;
+//! * what a client reads at the minimal or the full level is what was written, types and ETags included.
+//!
+//! Not here: single values and their types (`odata`), errors (`fault`).
+
+use super::address::{Key, entity_path, table_path};
+use super::fault::Fault;
+use super::headers::Level;
+use super::json::{self, Scalar};
+use super::odata::{self, Metadata, Writer};
+use crate::error::{Code, Error};
+use crate::model::{ETag, Entity, KeyPart};
+
+/// What answers about entities of a table have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scope<'a> {
+    /// The account's address, with a slash at its end.
+    pub(crate) base: &'a str,
+    pub(crate) account: &'a str,
+    pub(crate) table: &'a str,
+    pub(crate) select: Option<&'a [String]>,
+    pub(crate) level: Level,
+}
+
+/// Members of an object and items of an array that a client reads at most; a page has 1,000.
+const READ_MAX: usize = 10_000;
+/// The service's text about a body that makes no sense.
+const UNREADABLE: &str = "An error occurred while processing this request.";
+
+impl Scope<'_> {
+    /// Appends the body of a single entity.
+    pub(crate) fn put_single(&self, out: &mut Vec<u8>, entity: &Entity) {
+        let context = (self.level != Level::None).then(|| self.context("/@Element"));
+        self.put(out, entity, context.as_deref());
+    }
+
+    /// Appends the body of a page.
+    pub(crate) fn put_set<'e>(
+        &self,
+        out: &mut Vec<u8>,
+        entities: impl IntoIterator<Item = &'e Entity>,
+    ) {
+        begin_list(out, (self.level != Level::None).then(|| self.context("")).as_deref());
+        for (i, entity) in entities.into_iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            self.put(out, entity, None);
+        }
+        out.extend_from_slice(b"]}");
+    }
+
+    /// `…$metadata#people/@Element&$select=A,B`.
+    fn context(&self, element: &str) -> String {
+        let Self { base, table, .. } = self;
+        match self.select {
+            Some(names) => format!("{base}$metadata#{table}{element}&$select={}", names.join(",")),
+            None => format!("{base}$metadata#{table}{element}"),
+        }
+    }
+
+    fn put(&self, out: &mut Vec<u8>, entity: &Entity, context: Option<&str>) {
+        let mut writer = Writer::begin(out, metadata(self.level));
+        if let Some(context) = context {
+            writer.text("odata.metadata", context);
+        }
+        if self.level == Level::Full {
+            let Self { base, account, table, .. } = self;
+            let link = entity_path(table, entity.partition_key(), entity.row_key());
+            writer.text("odata.type", &format!("{account}.{table}"));
+            writer.text("odata.id", &format!("{base}{link}"));
+            writer.etag(entity);
+            writer.text("odata.editLink", &link);
+        } else {
+            writer.etag(entity);
+        }
+        writer.members(entity, self.select);
+        writer.end();
+    }
+}
+
+/// Appends the body of a single table.
+pub(crate) fn put_table(out: &mut Vec<u8>, base: &str, account: &str, name: &str, level: Level) {
+    let context = format!("{base}$metadata#Tables/@Element");
+    put_table_members(out, Some(&context), base, account, name, level);
+}
+
+/// Appends the body of a listing of tables.
+pub(crate) fn put_tables<'n>(
+    out: &mut Vec<u8>,
+    base: &str,
+    account: &str,
+    names: impl IntoIterator<Item = &'n str>,
+    level: Level,
+) {
+    let context = (level != Level::None).then(|| format!("{base}$metadata#Tables"));
+    begin_list(out, context.as_deref());
+    for (i, name) in names.into_iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        put_table_members(out, None, base, account, name, level);
+    }
+    out.extend_from_slice(b"]}");
+}
+
+/// Appends what creates a table: `{"TableName":"people"}`.
+pub(crate) fn put_new_table(out: &mut Vec<u8>, name: &str) {
+    put_table_members(out, None, "", "", name, Level::None);
+}
+
+/// Reads what creates a table.
+///
+/// # Errors
+/// `InvalidInput`, `PropertiesNeedValue`, `DuplicatePropertiesSpecified`.
+pub(crate) fn read_new_table(text: &str) -> Result<String, Fault> {
+    let mut name = None;
+    for (member, value) in json::read_object(text, READ_MAX)? {
+        if member != "TableName" {
+            continue;
+        }
+        if name.replace(Scalar::read(value)?).is_some() {
+            return Err(Code::DuplicatePropertiesSpecified.into());
+        }
+    }
+    match name {
+        Some(Scalar::String(name)) => Ok(name.into_owned()),
+        None | Some(Scalar::Null) => Err(Code::PropertiesNeedValue.into()),
+        Some(_) => Err(Code::InvalidInput.into()),
+    }
+}
+
+/// Reads the entity that an insert brings, which carries its keys.
+///
+/// # Errors
+/// `InvalidInput`, `PropertiesNeedValue`, `DuplicatePropertiesSpecified`, `TooManyProperties`, `OutOfRangeInput`.
+pub(crate) fn read_insert(text: &str) -> Result<Entity, Fault> {
+    odata::read_entity(text).map_err(refused)
+}
+
+/// Reads the entity that any other write brings, whose keys are in its address: those in the body do not count.
+///
+/// # Errors
+/// As [`read_insert`], but keys may be missing.
+pub(crate) fn read_update(text: &str, key: &Key) -> Result<Entity, Fault> {
+    let members = odata::Members::read(text).map_err(refused)?;
+    for part in [KeyPart::PartitionKey, KeyPart::RowKey] {
+        match members.key(part) {
+            Err(error) if error.code() == Code::InvalidInput.as_str() => {
+                return Err(refused(error));
+            }
+            _ => {}
+        }
+    }
+    members.entity(&key.partition_key, &key.row_key).map_err(refused)
+}
+
+/// Appends the body that an insert, a replace or a merge sends: the minimal level without an ETag.
+pub(crate) fn put_request(out: &mut Vec<u8>, entity: &Entity) {
+    odata::put_entity(out, entity, None, Metadata::TYPES);
+}
+
+/// Reads an entity out of an answer; with its ETag, if the level has it, else with that of its Timestamp, if it is there.
+pub(crate) fn read_single(text: &str) -> Result<Entity, Error> {
+    let entity = odata::read_entity(text)?;
+    let (mut etag, mut timestamp) = (None, None);
+    for (name, value) in json::read_object(text, READ_MAX)? {
+        let place = match &*name {
+            "odata.etag" => &mut etag,
+            "Timestamp" => &mut timestamp,
+            _ => continue,
+        };
+        if let Scalar::String(text) = Scalar::read(value)? {
+            *place = Some(text);
+        }
+    }
+    let etag: Option<ETag> = match (etag, timestamp) {
+        (Some(etag), _) => Some(etag.parse()?),
+        (None, Some(time)) => Some(format!("W/\"datetime'{time}'\"").parse()?),
+        (None, None) => None,
+    };
+    Ok(match etag {
+        Some(etag) => entity.at(etag.seq()),
+        None => entity,
+    })
+}
+
+/// Reads the entities of a page.
+pub(crate) fn read_set(text: &str) -> Result<Vec<Entity>, Error> {
+    items(text)?.into_iter().map(read_single).collect()
+}
+
+/// Reads the names of a listing of tables.
+pub(crate) fn read_tables(text: &str) -> Result<Vec<String>, Error> {
+    let name = |item| read_new_table(item).map_err(|_| Error::refused(Code::InvalidInput));
+    items(text)?.into_iter().map(name).collect()
+}
+
+/// The service does not tell what it could not read.
+fn refused(error: Error) -> Fault {
+    let fault = Fault::from(error);
+    if fault.code == Code::InvalidInput.as_str() { fault.with_message(UNREADABLE) } else { fault }
+}
+
+fn items(text: &str) -> Result<Vec<&str>, Error> {
+    let members = json::read_object(text, READ_MAX)?;
+    let value = members.into_iter().find(|(name, _)| name == "value");
+    let (_, value) = value.ok_or_else(|| Error::refused(Code::InvalidInput))?;
+    let items = json::read_array(value.get(), READ_MAX)?;
+    Ok(items.into_iter().map(|item| item.get()).collect())
+}
+
+fn metadata(level: Level) -> Metadata {
+    match level {
+        Level::None => Metadata::NONE,
+        Level::Minimal => Metadata::MINIMAL,
+        Level::Full => Metadata::FULL,
+    }
+}
+
+fn begin_list(out: &mut Vec<u8>, context: Option<&str>) {
+    out.push(b'{');
+    if let Some(context) = context {
+        out.extend_from_slice(b"\"odata.metadata\":");
+        json::put_string(out, context);
+        out.push(b',');
+    }
+    out.extend_from_slice(b"\"value\":[");
+}
+
+fn put_table_members(
+    out: &mut Vec<u8>,
+    context: Option<&str>,
+    base: &str,
+    account: &str,
+    name: &str,
+    level: Level,
+) {
+    let mut writer = Writer::begin(out, metadata(level));
+    if let Some(context) = context.filter(|_| level != Level::None) {
+        writer.text("odata.metadata", context);
+    }
+    if level == Level::Full {
+        let link = table_path(name);
+        writer.text("odata.type", &format!("{account}.Tables"));
+        writer.text("odata.id", &format!("{base}{link}"));
+        writer.text("odata.editLink", &link);
+    }
+    writer.text("TableName", name);
+    writer.end();
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,265 @@
+//! Shared access signatures: tokens in query strings that grant some operations for some time.
+//!
+//! Invariants
+//! * nothing that a token does not sign can widen what it grants: fields that its version does not sign are refused;
+//! * what is not granted by name is refused.
+//!
+//! Not here: requests signed in headers (`sign`), where stored policies come from (`settings`). Time, policies and keys
+//! are arguments.
+
+mod grant;
+
+pub(crate) use grant::{Action, Circumstances, Grant, KeyBounds};
+
+use super::address::{Parameter, Parameters, put_query};
+use super::fault::{Fault, Known};
+use super::headers::Version;
+use super::sign::AccountKey;
+
+/// A token, of either kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Sas {
+    Service(ServiceSas),
+    Account(AccountSas),
+}
+
+/// What both kinds can say, as it stands in the token.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// `None` is a version before tokens had one.
+    pub(crate) version: Option<Version>,
+    pub(crate) permissions: Option<String>,
+    pub(crate) start: Option<String>,
+    pub(crate) expiry: Option<String>,
+    /// `sip`: an address, or two with a dash between them.
+    pub(crate) addresses: Option<String>,
+    /// `spr`: `https`, or `https,http`.
+    pub(crate) protocols: Option<String>,
+    pub(crate) signature: String,
+}
+
+/// A token for entities of one table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServiceSas {
+    pub(crate) terms: Terms,
+    pub(crate) table: String,
+    pub(crate) policy: Option<String>,
+    pub(crate) bounds: KeyBounds,
+}
+
+/// A token for an account.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AccountSas {
+    pub(crate) terms: Terms,
+    /// `ss`: letters, of which `t` is this service.
+    pub(crate) services: String,
+    /// `srt`: letters of `sco`.
+    pub(crate) resource_types: String,
+    pub(crate) encryption_scope: Option<String>,
+}
+
+impl Sas {
+    /// Reads the token of a request; `None` if it has none.
+    ///
+    /// # Errors
+    /// `AuthenticationFailed` if a field is missing or malformed, `FeatureVersionMismatch` if the token's version does not
+    /// sign one.
+    pub(crate) fn read(query: &Parameters) -> Result<Option<Sas>, Fault> {
+        let Some(signature) = query.get(Parameter::SasSignature) else { return Ok(None) };
+        let text = |name| query.get(name).map(str::to_owned);
+        let version = match query.get(Parameter::SasVersion) {
+            Some(text) => Some(Version::known(text).ok_or_else(|| malformed("sv"))?),
+            None => None,
+        };
+        let terms = Terms {
+            version,
+            permissions: text(Parameter::SasPermissions),
+            start: text(Parameter::SasStart),
+            expiry: text(Parameter::SasExpiry),
+            addresses: text(Parameter::SasAddresses),
+            protocols: text(Parameter::SasProtocols),
+            // A plus sign that was not escaped has become a space.
+            signature: signature.replace(' ', "+"),
+        };
+        if query.get(Parameter::SasServices).is_some()
+            || query.get(Parameter::SasResourceTypes).is_some()
+        {
+            let sas = AccountSas {
+                terms,
+                services: text(Parameter::SasServices).ok_or_else(|| malformed("ss"))?,
+                resource_types: text(Parameter::SasResourceTypes)
+                    .ok_or_else(|| malformed("srt"))?,
+                encryption_scope: text(Parameter::SasEncryptionScope),
+            };
+            return sas.check_version().map(|()| Some(Sas::Account(sas)));
+        }
+        let sas = ServiceSas {
+            terms,
+            table: text(Parameter::SasTable).ok_or_else(|| malformed("tn"))?,
+            policy: text(Parameter::SasPolicy),
+            bounds: KeyBounds {
+                start_partition: text(Parameter::SasStartPartition),
+                start_row: text(Parameter::SasStartRow),
+                end_partition: text(Parameter::SasEndPartition),
+                end_row: text(Parameter::SasEndRow),
+            },
+        };
+        sas.check_version().map(|()| Some(Sas::Service(sas)))
+    }
+
+    /// Whether one of the account's keys signed the token.
+    ///
+    /// # Errors
+    /// `AuthenticationFailed`.
+    pub(crate) fn verify(&self, account: &str, keys: &[AccountKey]) -> Result<(), Fault> {
+        let (text, signature) = match self {
+            Sas::Service(sas) => (sas.string_to_sign(account), &sas.terms.signature),
+            Sas::Account(sas) => (sas.string_to_sign(account), &sas.terms.signature),
+        };
+        // Each key is tried, so that the time does not tell which it was.
+        if keys.iter().filter(|key| key.verify(&text, signature)).count() > 0 {
+            return Ok(());
+        }
+        Err(Fault::unauthenticated(&format!(
+            "Signature did not match. String to sign used was {text}"
+        )))
+    }
+}
+
+impl Terms {
+    fn text(field: &Option<String>) -> &str {
+        field.as_deref().unwrap_or_default()
+    }
+
+    fn version_text(&self) -> &'static str {
+        self.version.map(Version::as_str).unwrap_or_default()
+    }
+
+    /// The fields that a token consists of besides its own, in the order that tokens mostly have.
+    fn pairs(&self) -> [(Parameter, Option<&str>); 6] {
+        [
+            (Parameter::SasVersion, self.version.map(Version::as_str)),
+            (Parameter::SasStart, self.start.as_deref()),
+            (Parameter::SasExpiry, self.expiry.as_deref()),
+            (Parameter::SasPermissions, self.permissions.as_deref()),
+            (Parameter::SasAddresses, self.addresses.as_deref()),
+            (Parameter::SasProtocols, self.protocols.as_deref()),
+        ]
+    }
+
+    fn token(&self, own: &[(Parameter, Option<&str>)]) -> String {
+        let signature = [(Parameter::SasSignature, Some(self.signature.as_str()))];
+        let pairs = own.iter().copied().chain(self.pairs()).chain(signature);
+        let given = pairs.filter_map(|(name, value)| Some((name.as_str(), value?)));
+        let mut query = String::new();
+        put_query(&mut query, given);
+        query.split_off(1.min(query.len()))
+    }
+}
+
+impl ServiceSas {
+    /// The same token, signed.
+    pub(crate) fn sign(mut self, account: &str, key: &AccountKey) -> Self {
+        self.terms.signature = key.sign(&self.string_to_sign(account));
+        self
+    }
+
+    /// The query string that the token is, without a question mark.
+    pub(crate) fn token(&self) -> String {
+        let bounds = &self.bounds;
+        self.terms.token(&[
+            (Parameter::SasTable, Some(self.table.as_str())),
+            (Parameter::SasPolicy, self.policy.as_deref()),
+            (Parameter::SasStartPartition, bounds.start_partition.as_deref()),
+            (Parameter::SasStartRow, bounds.start_row.as_deref()),
+            (Parameter::SasEndPartition, bounds.end_partition.as_deref()),
+            (Parameter::SasEndRow, bounds.end_row.as_deref()),
+        ])
+    }
+
+    fn string_to_sign(&self, account: &str) -> String {
+        let Self { terms, table, policy, bounds } = self;
+        let version = terms.version;
+        let is_since = |since| version.is_some_and(|version| version >= since);
+        let table = table.to_lowercase();
+        let resource = match is_since(Version::TABLE_RESOURCE) {
+            true => format!("/table/{account}/{table}"),
+            false => format!("/{account}/{table}"),
+        };
+        let text = Terms::text;
+        let (permissions, start) = (text(&terms.permissions), text(&terms.start));
+        let mut lines =
+            vec![permissions, start, text(&terms.expiry), resource.as_str(), text(policy)];
+        if is_since(Version::ACCOUNT_SAS) {
+            lines.extend([text(&terms.addresses), text(&terms.protocols)]);
+        }
+        if is_since(Version::SIGNED_VERSION) {
+            lines.push(terms.version_text());
+            lines.extend([text(&bounds.start_partition), text(&bounds.start_row)]);
+            lines.extend([text(&bounds.end_partition), text(&bounds.end_row)]);
+        }
+        lines.join("\n")
+    }
+
+    fn check_version(&self) -> Result<(), Fault> {
+        let Self { terms, bounds, .. } = self;
+        let is_before = |since| terms.version.is_none_or(|version| version < since);
+        let has_new = terms.addresses.is_some() || terms.protocols.is_some();
+        if is_before(Version::ACCOUNT_SAS) && has_new
+            || is_before(Version::SIGNED_VERSION) && *bounds != KeyBounds::default()
+        {
+            return Err(Known::FeatureVersionMismatch.into());
+        }
+        Ok(())
+    }
+}
+
+impl AccountSas {
+    /// The same token, signed.
+    pub(crate) fn sign(mut self, account: &str, key: &AccountKey) -> Self {
+        self.terms.signature = key.sign(&self.string_to_sign(account));
+        self
+    }
+
+    /// The query string that the token is, without a question mark.
+    pub(crate) fn token(&self) -> String {
+        self.terms.token(&[
+            (Parameter::SasServices, Some(self.services.as_str())),
+            (Parameter::SasResourceTypes, Some(self.resource_types.as_str())),
+            (Parameter::SasEncryptionScope, self.encryption_scope.as_deref()),
+        ])
+    }
+
+    fn string_to_sign(&self, account: &str) -> String {
+        let Self { terms, services, resource_types, encryption_scope } = self;
+        let text = Terms::text;
+        let mut lines = vec![account, text(&terms.permissions), services, resource_types];
+        lines.extend([text(&terms.start), text(&terms.expiry)]);
+        lines.extend([text(&terms.addresses), text(&terms.protocols), terms.version_text()]);
+        if terms.version.is_some_and(|version| version >= Version::ENCRYPTION_SCOPE) {
+            lines.push(text(encryption_scope));
+        }
+        // Each line ends, the last one, too.
+        lines.push("");
+        lines.join("\n")
+    }
+
+    fn check_version(&self) -> Result<(), Fault> {
+        if self.terms.version.is_none_or(|version| version < Version::ACCOUNT_SAS) {
+            return Err(malformed("sv"));
+        }
+        let is_old = self.terms.version.is_none_or(|version| version < Version::ENCRYPTION_SCOPE);
+        match self.encryption_scope.is_some() && is_old {
+            true => Err(Known::FeatureVersionMismatch.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+fn malformed(field: &str) -> Fault {
+    let detail = format!("{field} is mandatory, and must be well-formed.");
+    Fault::unauthenticated(&detail)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,391 @@
+//! What an account and its tables are set to, as XML, both ways: access policies, service properties, statistics.
+//!
+//! Invariants
+//! * what is written reads back as the same settings;
+//! * what was read is within the service's limits.
+//!
+//! Not here: which requests other origins may make (`cors`), what a policy grants (`sas`), where settings are kept.
+
+pub(crate) mod cors;
+
+pub(crate) use cors::CorsRule;
+
+use super::fault::{Fault, Known};
+use super::xml::{self, Element};
+use super::{time, xml::DECLARATION};
+use crate::model::DateTime;
+
+/// A stored access policy of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Policy {
+    pub(crate) id: String,
+    pub(crate) start: Option<DateTime>,
+    pub(crate) expiry: Option<DateTime>,
+    /// Letters of `raud`.
+    pub(crate) permissions: Option<String>,
+}
+
+/// The service's properties.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Properties {
+    pub(crate) logging: Logging,
+    pub(crate) hour_metrics: Metrics,
+    pub(crate) minute_metrics: Metrics,
+    pub(crate) cors: Vec<CorsRule>,
+}
+
+/// Properties that are to be set; the others stay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Change {
+    logging: Option<Logging>,
+    hour_metrics: Option<Metrics>,
+    minute_metrics: Option<Metrics>,
+    cors: Option<Vec<CorsRule>>,
+}
+
+/// Which requests are logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Logging {
+    pub(crate) delete: bool,
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    /// Days that logs are kept; `None` is for ever.
+    pub(crate) days: Option<u16>,
+}
+
+/// Which figures are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Metrics {
+    /// Kept at all, and if so, for each operation.
+    pub(crate) include_apis: Option<bool>,
+    /// Days that figures are kept; `None` is for ever.
+    pub(crate) days: Option<u16>,
+}
+
+/// How far the secondary is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stats {
+    pub(crate) status: GeoStatus,
+    pub(crate) last_sync: Option<DateTime>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GeoStatus {
+    Live,
+    Bootstrap,
+    Unavailable,
+}
+
+/// Policies of a table.
+const POLICIES_MAX: usize = 5;
+/// Characters of a policy's id.
+const POLICY_ID_MAX: usize = 64;
+/// CORS rules of a service.
+const RULES_MAX: usize = 5;
+/// Days that anything is kept.
+const DAYS_MAX: u16 = 365;
+/// The version of logging and metrics.
+const ANALYTICS_VERSION: &str = "1.0";
+/// Letters of a policy's permissions.
+const PERMISSIONS: &str = "raud";
+
+/// Reads the policies of a table; an empty document has none.
+///
+/// # Errors
+/// `InvalidXmlDocument`, `InvalidXmlNodeValue`, `MissingRequiredXmlNode`, `UnsupportedXmlNode`.
+pub(crate) fn read_policies(text: &str) -> Result<Vec<Policy>, Fault> {
+    let Some(root) = xml::read(text).map_err(|_| document())? else { return Ok(Vec::new()) };
+    if root.name != "SignedIdentifiers" || root.children.len() > POLICIES_MAX {
+        return Err(document());
+    }
+    let mut policies: Vec<Policy> = Vec::new();
+    for element in &root.children {
+        if element.name != "SignedIdentifier" {
+            return Err(unsupported(element));
+        }
+        only(element, &["Id", "AccessPolicy"])?;
+        let id = required(element, "Id")?;
+        let is_long = id.text.chars().count() > POLICY_ID_MAX;
+        if id.text.is_empty() || is_long || policies.iter().any(|policy| policy.id == id.text) {
+            return Err(value(id));
+        }
+        let access = element.child("AccessPolicy");
+        policies.push(read_policy(id.text.clone(), access)?);
+    }
+    Ok(policies)
+}
+
+fn read_policy(id: String, access: Option<&Element>) -> Result<Policy, Fault> {
+    let mut policy = Policy { id, start: None, expiry: None, permissions: None };
+    let Some(access) = access else { return Ok(policy) };
+    only(access, &["Start", "Expiry", "Permission"])?;
+    let given = |name| access.child(name).filter(|element| !element.text.is_empty());
+    let time = |name| match given(name) {
+        Some(element) => time::read_iso(&element.text).map(Some).ok_or_else(|| value(element)),
+        None => Ok(None),
+    };
+    policy.start = time("Start")?;
+    policy.expiry = time("Expiry")?;
+    if let Some(element) = given("Permission") {
+        let letters = &element.text;
+        let known = |c| PERMISSIONS.contains(c) && letters.matches(c).count() == 1;
+        // Four letters at most, so that the count above is bounded, too.
+        if letters.len() > PERMISSIONS.len() || !letters.chars().all(known) {
+            return Err(value(element));
+        }
+        policy.permissions = Some(letters.clone());
+    }
+    Ok(policy)
+}
+
+/// Appends the policies of a table.
+pub(crate) fn put_policies(out: &mut Vec<u8>, policies: &[Policy]) {
+    out.extend_from_slice(DECLARATION.as_bytes());
+    if policies.is_empty() {
+        return out.extend_from_slice(b"<SignedIdentifiers />");
+    }
+    xml::open(out, "SignedIdentifiers");
+    for Policy { id, start, expiry, permissions } in policies {
+        xml::open(out, "SignedIdentifier");
+        xml::put(out, "Id", id);
+        xml::open(out, "AccessPolicy");
+        for (name, time) in [("Start", start), ("Expiry", expiry)] {
+            if let Some(time) = time {
+                xml::put(out, name, &time::seven_digits(*time));
+            }
+        }
+        if let Some(permissions) = permissions {
+            xml::put(out, "Permission", permissions);
+        }
+        xml::close(out, "AccessPolicy");
+        xml::close(out, "SignedIdentifier");
+    }
+    xml::close(out, "SignedIdentifiers");
+}
+
+impl Properties {
+    /// The properties after `change`.
+    pub(crate) fn with(self, change: Change) -> Properties {
+        Properties {
+            logging: change.logging.unwrap_or(self.logging),
+            hour_metrics: change.hour_metrics.unwrap_or(self.hour_metrics),
+            minute_metrics: change.minute_metrics.unwrap_or(self.minute_metrics),
+            cors: change.cors.unwrap_or(self.cors),
+        }
+    }
+
+    /// Appends them; to `old` clients as they were before there were minutes and CORS.
+    pub(crate) fn put(&self, out: &mut Vec<u8>, old: bool) {
+        out.extend_from_slice(DECLARATION.as_bytes());
+        xml::open(out, ROOT);
+        self.logging.put(out);
+        if old {
+            self.hour_metrics.put(out, "Metrics");
+        } else {
+            self.hour_metrics.put(out, "HourMetrics");
+            self.minute_metrics.put(out, "MinuteMetrics");
+            xml::open(out, "Cors");
+            self.cors.iter().for_each(|rule| rule.put(out));
+            xml::close(out, "Cors");
+        }
+        xml::close(out, ROOT);
+    }
+}
+
+const ROOT: &str = "StorageServiceProperties";
+
+impl Change {
+    /// Reads what is to be set.
+    ///
+    /// # Errors
+    /// `InvalidXmlDocument`, `InvalidXmlNodeValue`, `MissingRequiredXmlNode`, `UnsupportedXmlNode`.
+    pub(crate) fn read(text: &str) -> Result<Change, Fault> {
+        let root = xml::read(text).ok().flatten().filter(|root| root.name == ROOT);
+        let root = root.ok_or_else(document)?;
+        only(&root, &["Logging", "HourMetrics", "MinuteMetrics", "Cors", "Metrics"])?;
+        let metrics = |name| root.child(name).map(Metrics::read).transpose();
+        let hour_metrics = match (metrics("HourMetrics")?, metrics("Metrics")?) {
+            (Some(_), Some(_)) => return Err(document()),
+            (hour, old) => hour.or(old),
+        };
+        Ok(Change {
+            logging: root.child("Logging").map(Logging::read).transpose()?,
+            hour_metrics,
+            minute_metrics: metrics("MinuteMetrics")?,
+            cors: root.child("Cors").map(read_rules).transpose()?,
+        })
+    }
+}
+
+fn read_rules(element: &Element) -> Result<Vec<CorsRule>, Fault> {
+    if element.children.len() > RULES_MAX {
+        return Err(document());
+    }
+    let rules = element.children.iter();
+    rules
+        .map(
+            |rule| {
+                if rule.name == "CorsRule" { CorsRule::read(rule) } else { Err(unsupported(rule)) }
+            },
+        )
+        .collect()
+}
+
+impl Logging {
+    fn read(element: &Element) -> Result<Logging, Fault> {
+        only(element, &["Version", "Delete", "Read", "Write", "RetentionPolicy"])?;
+        check_version(element)?;
+        Ok(Logging {
+            delete: boolean(required(element, "Delete")?)?,
+            read: boolean(required(element, "Read")?)?,
+            write: boolean(required(element, "Write")?)?,
+            days: read_retention(element)?,
+        })
+    }
+
+    fn put(self, out: &mut Vec<u8>) {
+        xml::open(out, "Logging");
+        xml::put(out, "Version", ANALYTICS_VERSION);
+        put_boolean(out, "Delete", self.delete);
+        put_boolean(out, "Read", self.read);
+        put_boolean(out, "Write", self.write);
+        put_retention(out, self.days);
+        xml::close(out, "Logging");
+    }
+}
+
+impl Metrics {
+    fn read(element: &Element) -> Result<Metrics, Fault> {
+        only(element, &["Version", "Enabled", "IncludeAPIs", "RetentionPolicy"])?;
+        check_version(element)?;
+        let enabled = boolean(required(element, "Enabled")?)?;
+        let include_apis = match enabled {
+            true => Some(boolean(required(element, "IncludeAPIs")?)?),
+            // What figures that are not kept would hold has no meaning.
+            false => None,
+        };
+        Ok(Metrics { include_apis, days: read_retention(element)? })
+    }
+
+    fn put(self, out: &mut Vec<u8>, name: &str) {
+        xml::open(out, name);
+        xml::put(out, "Version", ANALYTICS_VERSION);
+        put_boolean(out, "Enabled", self.include_apis.is_some());
+        if let Some(include) = self.include_apis {
+            put_boolean(out, "IncludeAPIs", include);
+        }
+        put_retention(out, self.days);
+        xml::close(out, name);
+    }
+}
+
+fn check_version(element: &Element) -> Result<(), Fault> {
+    let version = required(element, "Version")?;
+    if version.text == ANALYTICS_VERSION { Ok(()) } else { Err(value(version)) }
+}
+
+fn read_retention(element: &Element) -> Result<Option<u16>, Fault> {
+    let policy = required(element, "RetentionPolicy")?;
+    only(policy, &["Enabled", "Days"])?;
+    if !boolean(required(policy, "Enabled")?)? {
+        return Ok(None);
+    }
+    let days = required(policy, "Days")?;
+    let number = days.text.parse().ok().filter(|number| (1..=DAYS_MAX).contains(number));
+    number.map(Some).ok_or_else(|| value(days))
+}
+
+fn put_retention(out: &mut Vec<u8>, days: Option<u16>) {
+    xml::open(out, "RetentionPolicy");
+    put_boolean(out, "Enabled", days.is_some());
+    if let Some(days) = days {
+        xml::put(out, "Days", &days.to_string());
+    }
+    xml::close(out, "RetentionPolicy");
+}
+
+impl Stats {
+    /// Appends them.
+    pub(crate) fn put(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(DECLARATION.as_bytes());
+        xml::open(out, "StorageServiceStats");
+        xml::open(out, "GeoReplication");
+        xml::put(out, "Status", self.status.name());
+        let time = self.last_sync.map(time::http).unwrap_or_default();
+        xml::put(out, "LastSyncTime", &time);
+        xml::close(out, "GeoReplication");
+        xml::close(out, "StorageServiceStats");
+    }
+
+    /// Reads them, as a client does.
+    pub(crate) fn read(text: &str) -> Option<Stats> {
+        let root = xml::read(text).ok()?.filter(|root| root.name == "StorageServiceStats")?;
+        let replication = root.child("GeoReplication")?;
+        let (status, time) = (replication.child("Status")?, replication.child("LastSyncTime"));
+        let all = [GeoStatus::Live, GeoStatus::Bootstrap, GeoStatus::Unavailable];
+        let status = all.into_iter().find(|known| known.name() == status.text)?;
+        let last_sync = match time.map(|time| time.text.as_str()) {
+            None | Some("") => None,
+            Some(time) => Some(time::read_http(time)?),
+        };
+        Some(Stats { status, last_sync })
+    }
+}
+
+impl GeoStatus {
+    fn name(self) -> &'static str {
+        match self {
+            GeoStatus::Live => "live",
+            GeoStatus::Bootstrap => "bootstrap",
+            GeoStatus::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// Refuses children of other names, and of the same name twice.
+fn only(element: &Element, names: &[&str]) -> Result<(), Fault> {
+    // More children than names means that one is there twice or is not known; so this is not quadratic.
+    for (i, child) in element.children.iter().enumerate().take(names.len() + 1) {
+        if !names.contains(&child.name.as_str()) {
+            return Err(unsupported(child));
+        }
+        if element.children.iter().take(i).any(|earlier| earlier.name == child.name) {
+            return Err(document());
+        }
+    }
+    Ok(())
+}
+
+fn required<'e>(element: &'e Element, name: &str) -> Result<&'e Element, Fault> {
+    let missing = || Fault::from(Known::MissingRequiredXmlNode).with_detail("XmlNodeName", name);
+    element.child(name).ok_or_else(missing)
+}
+
+fn boolean(element: &Element) -> Result<bool, Fault> {
+    match element.text.to_ascii_lowercase().as_str() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(value(element)),
+    }
+}
+
+fn put_boolean(out: &mut Vec<u8>, name: &str, value: bool) {
+    xml::put(out, name, if value { "true" } else { "false" });
+}
+
+fn document() -> Fault {
+    Known::InvalidXmlDocument.into()
+}
+
+fn unsupported(element: &Element) -> Fault {
+    Fault::from(Known::UnsupportedXmlNode).with_detail("XmlNodeName", element.name.as_str())
+}
+
+fn value(element: &Element) -> Fault {
+    let fault = Fault::from(Known::InvalidXmlNodeValue);
+    let fault = fault.with_detail("XmlNodeName", element.name.as_str());
+    fault.with_detail("XmlNodeValue", element.text.as_str())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! Requests from pages of other origins: rules, and the headers that a matching rule brings.
+//!
+//! Invariant: rules are tried in their order, and the first that matches decides.
+
+use super::{only, required, value};
+use crate::wire::fault::{Fault, Known};
+use crate::wire::headers::Headers;
+use crate::wire::xml::{self, Element};
+
+/// What pages of some origins may ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CorsRule {
+    /// As browsers send them, or `*`.
+    pub(crate) origins: Vec<String>,
+    pub(crate) methods: Vec<String>,
+    pub(crate) max_age_seconds: u32,
+    /// Names of headers, `x-ms-meta-*`, `*`.
+    pub(crate) exposed: Vec<String>,
+    /// As `exposed`.
+    pub(crate) allowed: Vec<String>,
+}
+
+/// Headers of an answer.
+pub(crate) type Answer = Vec<(&'static str, String)>;
+
+const METHODS: [&str; 8] = ["DELETE", "GET", "HEAD", "MERGE", "POST", "OPTIONS", "PUT", "PATCH"];
+/// Origins of a rule, and names of headers in each of its lists.
+const LIST_MAX: usize = 64;
+/// Prefixes of headers in each of a rule's lists.
+const PREFIXES_MAX: usize = 2;
+/// Characters of an origin and of a header's name.
+const ENTRY_MAX: usize = 256;
+
+const ALLOW_ORIGIN: &str = "Access-Control-Allow-Origin";
+const ALLOW_CREDENTIALS: &str = "Access-Control-Allow-Credentials";
+
+/// What a browser is answered that asks whether it may make a request.
+///
+/// # Errors
+/// `InvalidHeaderValue` if it does not say who asks for what, `CorsPreflightFailure` if no rule allows it.
+pub(crate) fn preflight<H: Headers + ?Sized>(
+    rules: &[CorsRule],
+    headers: &H,
+) -> Result<Answer, Fault> {
+    let given = |name| {
+        let value = headers.value(name).unwrap_or_default();
+        if value.is_empty() { Err(Fault::header(name, "")) } else { Ok(value) }
+    };
+    let origin = given("Origin")?;
+    let method = given("Access-Control-Request-Method")?;
+    let asked = headers.value("Access-Control-Request-Headers").unwrap_or_default();
+    let rule = rules.iter().find(|rule| {
+        let mut names = asked.split(',').map(str::trim).filter(|name| !name.is_empty());
+        rule.matches(origin, method) && names.all(|name| is_covered(&rule.allowed, name))
+    });
+    let rule = rule.ok_or_else(|| Fault::from(Known::CorsPreflightFailure))?;
+    let mut answer = vec![
+        (ALLOW_ORIGIN, rule.shown_origin(origin)),
+        ("Access-Control-Allow-Methods", method.to_owned()),
+    ];
+    if !asked.is_empty() {
+        answer.push(("Access-Control-Allow-Headers", asked.to_owned()));
+    }
+    answer.push(("Access-Control-Max-Age", rule.max_age_seconds.to_string()));
+    answer.push((ALLOW_CREDENTIALS, "true".to_owned()));
+    Ok(answer)
+}
+
+/// What the answer of any other request gets, whose headers so far are `names`; nothing if no rule matches.
+pub(crate) fn actual(
+    rules: &[CorsRule],
+    method: &str,
+    origin: Option<&str>,
+    names: &[&str],
+) -> Answer {
+    let origin = origin.map(str::trim).filter(|origin| !origin.is_empty());
+    let matching = match origin {
+        Some(origin) => rules.iter().find(|rule| rule.matches(origin, method)),
+        // The service answers so to reads that say nothing of an origin, for caches.
+        None if method == "GET" => rules.iter().find(|rule| rule.is_open() && rule.allows(method)),
+        None => None,
+    };
+    let Some(rule) = matching else { return Answer::new() };
+    let mut answer = vec![(ALLOW_ORIGIN, rule.shown_origin(origin.unwrap_or_default()))];
+    let exposed = rule.exposed_of(names);
+    if !exposed.is_empty() {
+        answer.push(("Access-Control-Expose-Headers", exposed));
+    }
+    if !rule.is_open() {
+        answer.push((ALLOW_CREDENTIALS, "true".to_owned()));
+        answer.push(("Vary", "Origin".to_owned()));
+    }
+    answer
+}
+
+impl CorsRule {
+    pub(super) fn read(element: &Element) -> Result<CorsRule, Fault> {
+        const OPTIONAL: [&str; 2] = ["ExposedHeaders", "AllowedHeaders"];
+        let [exposed, allowed] = OPTIONAL;
+        only(element, &["AllowedOrigins", "AllowedMethods", "MaxAgeInSeconds", exposed, allowed])?;
+        let origins = required(element, "AllowedOrigins")?;
+        let methods = required(element, "AllowedMethods")?;
+        let age = required(element, "MaxAgeInSeconds")?;
+        let headers = |name| match element.child(name) {
+            Some(element) => read_headers(element),
+            None => Ok(Vec::new()),
+        };
+        let rule = CorsRule {
+            origins: read_list(origins, LIST_MAX)?,
+            methods: read_list(methods, METHODS.len())?,
+            max_age_seconds: age.text.parse().map_err(|_| value(age))?,
+            exposed: headers(exposed)?,
+            allowed: headers(allowed)?,
+        };
+        if rule.origins.is_empty() {
+            return Err(value(origins));
+        }
+        let known = rule.methods.iter().all(|method| METHODS.contains(&method.as_str()));
+        if rule.methods.is_empty() || !known {
+            return Err(value(methods));
+        }
+        Ok(rule)
+    }
+
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        xml::open(out, "CorsRule");
+        xml::put(out, "AllowedOrigins", &self.origins.join(","));
+        xml::put(out, "AllowedMethods", &self.methods.join(","));
+        xml::put(out, "MaxAgeInSeconds", &self.max_age_seconds.to_string());
+        xml::put(out, "ExposedHeaders", &self.exposed.join(","));
+        xml::put(out, "AllowedHeaders", &self.allowed.join(","));
+        xml::close(out, "CorsRule");
+    }
+
+    /// Whether it is for all origins.
+    fn is_open(&self) -> bool {
+        self.origins.iter().any(|origin| origin == "*")
+    }
+
+    fn allows(&self, method: &str) -> bool {
+        self.methods.iter().any(|allowed| allowed == method)
+    }
+
+    fn matches(&self, origin: &str, method: &str) -> bool {
+        let known = self.is_open() || self.origins.iter().any(|allowed| allowed == origin);
+        known && self.allows(method)
+    }
+
+    fn shown_origin(&self, origin: &str) -> String {
+        if self.is_open() { "*".to_owned() } else { origin.to_owned() }
+    }
+
+    /// The names to expose: those that the rule spells out, and of an answer's those that its patterns cover.
+    fn exposed_of(&self, names: &[&str]) -> String {
+        let literal = |entry: &&String| !entry.ends_with('*');
+        let mut exposed: Vec<&str> = self.exposed.iter().filter(literal).map(|e| &**e).collect();
+        let patterns: Vec<_> =
+            self.exposed.iter().filter(|entry| !literal(entry)).cloned().collect();
+        for name in names {
+            let listed = exposed.iter().any(|listed| listed.eq_ignore_ascii_case(name));
+            if !listed && is_covered(&patterns, name) {
+                exposed.push(name);
+            }
+        }
+        exposed.join(",")
+    }
+}
+
+/// Whether a list of names and patterns has one for `name`.
+fn is_covered(entries: &[String], name: &str) -> bool {
+    entries.iter().any(|entry| match entry.strip_suffix('*') {
+        Some(prefix) => {
+            let start = name.as_bytes().get(..prefix.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
+        }
+        None => entry.eq_ignore_ascii_case(name),
+    })
+}
+
+fn read_headers(element: &Element) -> Result<Vec<String>, Fault> {
+    let names = read_list(element, LIST_MAX + PREFIXES_MAX)?;
+    let prefixes = names.iter().filter(|name| name.len() > 1 && name.ends_with('*')).count();
+    if prefixes > PREFIXES_MAX || names.len() - prefixes > LIST_MAX {
+        return Err(value(element));
+    }
+    Ok(names)
+}
+
+fn read_list(element: &Element, most: usize) -> Result<Vec<String>, Fault> {
+    let entries = element.text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    let entries: Vec<_> = entries.take(most + 1).map(str::to_owned).collect();
+    let too_long = entries.iter().any(|entry| entry.chars().count() > ENTRY_MAX);
+    if entries.len() > most || too_long { Err(value(element)) } else { Ok(entries) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! Signed requests: Shared Key and Shared Key Lite, both ways, and the keys they are signed with.
+//!
+//! Invariants
+//! * signatures are compared in a time that does not depend on where they differ;
+//! * a key shows nothing of itself, whatever prints it.
+//!
+//! Not here: signatures in query strings (`sas`), which keys an account has.
+
+use std::fmt;
+
+use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use super::address::{Parameter, Parameters};
+use super::fault::{Fault, Known};
+use super::headers::Headers;
+use super::time;
+use crate::clock::TICKS_PER_SECOND;
+use crate::model::DateTime;
+
+/// The account that everybody may use on their own machine.
+pub(crate) const DEVELOPMENT_ACCOUNT: &str = "devstoreaccount1";
+/// Its key, which is public.
+pub(crate) const DEVELOPMENT_KEY: &str =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+/// How far the date of a request may be from now.
+const SKEW_TICKS: u64 = 15 * 60 * TICKS_PER_SECOND;
+const SECONDARY: &str = "-secondary";
+
+/// A key of an account.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct AccountKey(Vec<u8>);
+
+/// What is signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    SharedKey,
+    SharedKeyLite,
+}
+
+/// `Authorization: SharedKey acme:signature`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Authorization<'a> {
+    pub(crate) scheme: Scheme,
+    pub(crate) account: &'a str,
+    pub(crate) signature: &'a str,
+}
+
+/// The parts of a request that are signed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    /// As it came, not what is tunnelled.
+    pub(crate) method: &'a str,
+    /// As it came, with its escapes.
+    pub(crate) path: &'a str,
+    pub(crate) comp: Option<&'a str>,
+    pub(crate) content_md5: &'a str,
+    pub(crate) content_type: &'a str,
+    /// `x-ms-date`, else `Date`.
+    pub(crate) date: &'a str,
+}
+
+impl AccountKey {
+    /// Reads a key as it is shown to users, in Base64.
+    pub(crate) fn read(text: &str) -> Option<AccountKey> {
+        let key = BASE64.decode(text.trim()).ok()?;
+        (!key.is_empty()).then_some(AccountKey(key))
+    }
+
+    /// The signature of `text`, in Base64.
+    pub(crate) fn sign(&self, text: &str) -> String {
+        self.mac(text).map(|mac| BASE64.encode(mac.finalize().into_bytes())).unwrap_or_default()
+    }
+
+    /// Whether `signature` is that of `text`, found out in constant time.
+    pub(crate) fn verify(&self, text: &str, signature: &str) -> bool {
+        match (self.mac(text), BASE64.decode(signature)) {
+            (Some(mac), Ok(signature)) => mac.verify_slice(&signature).is_ok(),
+            _ => false,
+        }
+    }
+
+    fn mac(&self, text: &str) -> Option<Hmac<Sha256>> {
+        // HMAC takes keys of any length.
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
+        mac.update(text.as_bytes());
+        Some(mac)
+    }
+}
+
+impl fmt::Debug for AccountKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AccountKey(…)")
+    }
+}
+
+impl Scheme {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Scheme::SharedKey => "SharedKey",
+            Scheme::SharedKeyLite => "SharedKeyLite",
+        }
+    }
+}
+
+impl<'a> Authorization<'a> {
+    /// Reads the header's value.
+    ///
+    /// # Errors
+    /// `InvalidAuthenticationInfo`; `NoAuthenticationInformation` for a bearer's token, which is not understood here.
+    pub(crate) fn read(text: &'a str) -> Result<Authorization<'a>, Fault> {
+        let malformed = || Fault::from(Known::InvalidAuthenticationInfo);
+        let (scheme, rest) = text.trim().split_once(' ').ok_or_else(malformed)?;
+        let scheme = match scheme {
+            "SharedKey" => Scheme::SharedKey,
+            "SharedKeyLite" => Scheme::SharedKeyLite,
+            _ if scheme.eq_ignore_ascii_case("Bearer") => {
+                return Err(Known::NoAuthenticationInformation.into());
+            }
+            _ => return Err(malformed()),
+        };
+        let (account, signature) = rest.trim().split_once(':').ok_or_else(malformed)?;
+        if account.is_empty() || signature.is_empty() {
+            return Err(malformed());
+        }
+        Ok(Authorization { scheme, account, signature })
+    }
+
+    /// Whether one of the account's keys signed the request.
+    ///
+    /// # Errors
+    /// `AuthenticationFailed`, with what should have been signed.
+    pub(crate) fn verify(&self, request: &Request<'_>, keys: &[AccountKey]) -> Result<(), Fault> {
+        let account = self.account.strip_suffix(SECONDARY).unwrap_or(self.account);
+        let paths = [Some(request.path.to_owned()), other_location(request.path, account)];
+        for path in paths.into_iter().flatten() {
+            let text = string_to_sign(self.scheme, account, &Request { path: &path, ..*request });
+            // Each key is tried, so that the time does not tell which it was.
+            let matches = keys.iter().filter(|key| key.verify(&text, self.signature)).count();
+            if matches > 0 {
+                return Ok(());
+            }
+        }
+        let text = string_to_sign(self.scheme, account, request);
+        Err(Fault::unauthenticated(&format!(
+            "The MAC signature found in the HTTP request '{}' is not the same as any computed \
+             signature. Server used following string to sign: '{text}'.",
+            self.signature
+        )))
+    }
+}
+
+impl fmt::Display for Authorization<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}:{}", self.scheme.as_str(), self.account, self.signature)
+    }
+}
+
+impl<'a> Request<'a> {
+    /// What is signed of a request with these headers.
+    pub(crate) fn of<H: Headers + ?Sized>(
+        method: &'a str,
+        path: &'a str,
+        query: &'a Parameters,
+        headers: &'a H,
+    ) -> Request<'a> {
+        let value = |name| headers.value(name).unwrap_or_default();
+        Request {
+            method,
+            path,
+            comp: query.get(Parameter::Comp),
+            content_md5: value("Content-MD5"),
+            content_type: value("Content-Type"),
+            date: date(headers).unwrap_or_default(),
+        }
+    }
+
+    /// The header's value that signs the request.
+    pub(crate) fn sign(&self, scheme: Scheme, account: &str, key: &AccountKey) -> String {
+        let signature = key.sign(&string_to_sign(scheme, account, self));
+        Authorization { scheme, account, signature: &signature }.to_string()
+    }
+}
+
+/// Refuses a signed request whose date is missing or too far from now.
+///
+/// # Errors
+/// `AuthenticationFailed`.
+pub(crate) fn check_date<H: Headers + ?Sized>(headers: &H, now: DateTime) -> Result<(), Fault> {
+    let text = date(headers).ok_or_else(|| Fault::unauthenticated("The request has no date."))?;
+    let malformed = || Fault::unauthenticated(&format!("The date '{text}' is not of RFC 1123."));
+    let date = time::read_http(text).ok_or_else(malformed)?;
+    if date.ticks().abs_diff(now.ticks()) <= SKEW_TICKS {
+        return Ok(());
+    }
+    let now = time::http(now);
+    Err(Fault::unauthenticated(&format!(
+        "Request date header too old or too new: '{text}', while it is '{now}'."
+    )))
+}
+
+fn date<H: Headers + ?Sized>(headers: &H) -> Option<&str> {
+    let given = |name| headers.value(name).filter(|value| !value.is_empty());
+    given("x-ms-date").or_else(|| given("Date"))
+}
+
+fn string_to_sign(scheme: Scheme, account: &str, request: &Request<'_>) -> String {
+    let Request { method, path, comp, content_md5, content_type, date } = request;
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    let comp = comp.map(|comp| format!("?comp={comp}")).unwrap_or_default();
+    let resource = format!("/{account}{slash}{path}{comp}");
+    match scheme {
+        Scheme::SharedKey => format!("{method}\n{content_md5}\n{content_type}\n{date}\n{resource}"),
+        Scheme::SharedKeyLite => format!("{date}\n{resource}"),
+    }
+}
+
+/// The same path at the other location of the account: clients sign either for the secondary.
+fn other_location(path: &str, account: &str) -> Option<String> {
+    let rest = path.strip_prefix('/')?.strip_prefix(account)?;
+    match rest.strip_prefix(SECONDARY) {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => Some(format!("/{account}{rest}")),
+        None if rest.is_empty() || rest.starts_with('/') => {
+            Some(format!("/{account}{SECONDARY}{rest}"))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
