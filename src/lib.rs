@@ -50,10 +50,11 @@
 //! **Retry.** [`RetryPolicy`] tries again what [`Error::is_transient`] says may pass, after the pauses of the service's clients.
 //!
 //! **Features.** `cli` (default): the binary. `zstd` (default): compressed files. `serde`: application structs in and out.
+//! `rest`: the binary serves the Table service over HTTP.
 //!
 //! **Limits.** Keys 1,024 characters, texts 32,768, binaries 64 KiB, groups 100 operations and 4 MiB, pages 1,000 entities.
 //!
-//! **What it is not.** No secondary index, no joins, no transaction over several partitions, no replication, no server.
+//! **What it is not.** No secondary index, no joins, no transaction over several partitions, no replication.
 //! No order but that of the keys, no functions and no arithmetic in filters.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
@@ -82,6 +83,8 @@ mod options;
 mod planted;
 mod query;
 mod ranges;
+#[cfg(feature = "rest")]
+mod rest;
 mod retry;
 mod rng;
 #[cfg(feature = "sim")]
@@ -90,6 +93,14 @@ mod sst;
 mod sync;
 mod table;
 #[cfg(feature = "cli")]
+#[cfg_attr(
+    all(feature = "rest", not(test)),
+    expect(
+        dead_code,
+        unused_imports,
+        reason = "codecs go both ways, and a server needs one of them"
+    )
+)]
 mod wire;
 
 #[cfg(feature = "cli")]

@@ -41,6 +41,18 @@ impl Failure {
         }
     }
 
+    /// What went wrong, without an exit status.
+    #[cfg(feature = "rest")]
+    pub(super) fn text(&self) -> String {
+        match self {
+            Failure::Usage(text) | Failure::Other(text) => text.clone(),
+            Failure::Open(error) | Failure::Operation(error) | Failure::Filter { error, .. } => {
+                error.chain()
+            }
+            Failure::Problems | Failure::Rejected | Failure::Closed => String::new(),
+        }
+    }
+
     /// Says on standard error what went wrong, and gives the exit status.
     pub(super) fn report(&self) -> ExitCode {
         let (status, text) = match self {

@@ -26,6 +26,10 @@ mod output;
 mod partitions;
 mod pressure;
 mod query;
+#[cfg(feature = "rest")]
+mod sas;
+#[cfg(feature = "rest")]
+mod serve;
 #[cfg(feature = "sim")]
 mod sim;
 #[cfg(all(unix, feature = "sim"))]
@@ -88,6 +92,10 @@ enum Command {
     ExportRange(moving::ExportRange),
     ImportRange(moving::ImportRange),
     Compare(compare::Compare),
+    #[cfg(feature = "rest")]
+    Serve(Box<serve::Serve>),
+    #[cfg(feature = "rest")]
+    Sas(Box<sas::Sas>),
     #[cfg(feature = "sim")]
     Sim(sim::Sim),
     Stress(Stress),
@@ -205,6 +213,10 @@ pub fn run() -> ExitCode {
         Command::ExportRange(command) => command.run(),
         Command::ImportRange(command) => command.run(),
         Command::Compare(command) => command.run(),
+        #[cfg(feature = "rest")]
+        Command::Serve(command) => command.run(),
+        #[cfg(feature = "rest")]
+        Command::Sas(command) => command.run(),
         #[cfg(feature = "sim")]
         Command::Sim(command) => command.run(),
         Command::Stress(command) => command.run(),

@@ -9,6 +9,7 @@ use super::source::{Source, is_word};
 const FLOORS: &[(u8, &[&str])] = &[
     (13, &["main", "fuzzing", "bench_support"]),
     (12, &["cli"]),
+    (11, &["rest"]),
     (10, &["wire", "sim"]),
     (9, &["db"]),
     (8, &["query"]),

@@ -1,0 +1,172 @@
+//! `serve`: the Table service over HTTP, until it is told to stop.
+//!
+//! Not here: everything about requests (`rest`).
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+
+use super::failure::{Failure, Outcome};
+use super::files::read_text;
+use super::{Create, DurabilityName, open_with};
+use crate::db::Db;
+use crate::options::Targets;
+use crate::rest::accounts::{AccountConfig, Accounts};
+use crate::rest::limits::Limits;
+use crate::rest::{self, Settings, Site, TlsFiles};
+use crate::wire::sign::{DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
+
+/// The port of a local Table service that its clients expect.
+const DEFAULT_ADDRESS: &str = "127.0.0.1:10002";
+
+/// Serve a database to the clients of the Table service
+#[derive(Args)]
+#[command(after_long_help = SERVE_HELP)]
+pub(super) struct Serve {
+    /// The database: a directory, created if it is missing or empty
+    db: PathBuf,
+    /// Where to listen; other than loopback takes accounts with keys of their own
+    #[arg(long, default_value = DEFAULT_ADDRESS, value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// A JSON file with the accounts that are served, in place of the public development account
+    #[arg(long, value_name = "FILE")]
+    accounts: Option<PathBuf>,
+    /// What a write survives once its answer is there
+    #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
+    durability: DurabilityName,
+    /// Answer 503 where requests come faster than the service's scalability targets
+    #[arg(long)]
+    throttle: bool,
+    /// Serve TLS with this certificate chain, a PEM file
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The key of the certificate, a PEM file
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Also listen here, for GET /metrics in the Prometheus text form
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
+    /// Let the page for people change entities
+    #[arg(long)]
+    allow_edit: bool,
+    /// Connections at a time; one more is answered 503
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
+    connections_max: usize,
+    /// Requests carried out at a time; one more is answered 503
+    #[arg(long, value_name = "N", default_value_t = Limits::default().requests)]
+    requests_max: usize,
+    /// Seconds without a byte after which a connection is closed
+    #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.idle_time))]
+    #[arg(value_parser = clap::value_parser!(u64).range(SECONDS))]
+    idle_time: u64,
+    /// Seconds from the end of a request to the end of the next one's header
+    #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.header_time))]
+    #[arg(value_parser = clap::value_parser!(u64).range(SECONDS), hide_short_help = true)]
+    header_time: u64,
+    /// Seconds from the end of a header to the end of the body
+    #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.body_time))]
+    #[arg(value_parser = clap::value_parser!(u64).range(SECONDS), hide_short_help = true)]
+    body_time: u64,
+    /// Seconds that requests under way have to end once the server is told to stop
+    #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.drain_time))]
+    #[arg(value_parser = clap::value_parser!(u64).range(SECONDS), hide_short_help = true)]
+    drain_time: u64,
+    /// What is logged on standard error, one JSON object a line
+    #[arg(long, value_enum, default_value_t = rest::LogLevel::Requests)]
+    log: rest::LogLevel,
+}
+
+const SERVE_HELP: &str = r#"The public development account (everybody knows its key, so it is served on loopback only):
+  rowstone serve shop
+  UseDevelopmentStorage=true, or
+  DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==;TableEndpoint=http://127.0.0.1:10002/devstoreaccount1;
+
+Accounts of your own, each with one or two keys in Base64 and, but for one, a database of its own:
+  [{"name":"acme","keys":["MDEyMzQ1Njc4OTo7PD0+Pw=="]},
+   {"name":"labs","keys":["..."],"database":"labs.db"}]
+  rowstone serve shop --listen 0.0.0.0:10002 --accounts accounts.json
+SIGHUP reads the file again: keys change without a restart. SIGTERM and Ctrl-C end what is under way, sync and stop.
+
+A page for people is at http://127.0.0.1:10002/"#;
+
+/// At least one, at most a day: what is added to the clock must not run over.
+const SECONDS: RangeInclusive<u64> = 1..=86_400;
+
+fn seconds(of: impl Fn(&Limits) -> Duration) -> u64 {
+    of(&Limits::default()).as_secs()
+}
+
+impl Serve {
+    pub(super) fn run(self) -> Outcome {
+        let configs = self.read_accounts()?;
+        rest::check_exposure(&self.listen, &configs).map_err(Failure::Usage)?;
+        let accounts = Accounts::open(configs, |config| self.open(config))?;
+        let limits = Limits {
+            connections: self.connections_max,
+            requests: self.requests_max,
+            idle_time: Duration::from_secs(self.idle_time),
+            header_time: Duration::from_secs(self.header_time),
+            body_time: Duration::from_secs(self.body_time),
+            drain_time: Duration::from_secs(self.drain_time),
+            ..Limits::default()
+        };
+        let settings = Settings { allow_edit: self.allow_edit, is_throttled: self.throttle };
+        let tls = self.tls_cert.clone().zip(self.tls_key.clone());
+        let site = Site {
+            listen: self.listen,
+            metrics: self.metrics,
+            tls: tls.map(|(cert, key)| TlsFiles { cert, key }),
+            limits,
+            settings,
+            log: self.log,
+        };
+        let reread = || self.read_accounts().map_err(|failure| failure.text());
+        rest::serve(accounts, site, reread, |at, metrics| self.greet(at, metrics))
+            .map_err(Failure::Other)
+    }
+
+    fn read_accounts(&self) -> Outcome<Vec<AccountConfig>> {
+        let Some(path) = &self.accounts else { return Ok(vec![AccountConfig::development()]) };
+        let base = path.parent().unwrap_or(Path::new(""));
+        let read = AccountConfig::read_list(&read_text(path)?, base);
+        let configs =
+            read.map_err(|problem| Failure::Usage(format!("{}: {problem}", path.display())))?;
+        let own: Vec<_> = configs.iter().filter(|config| config.database.is_none()).collect();
+        match own.as_slice() {
+            [_, other, ..] => Err(Failure::Usage(format!(
+                "{}: account '{}' needs a \"database\" of its own: another one has {}",
+                path.display(),
+                other.name,
+                self.db.display(),
+            ))),
+            _ => Ok(configs),
+        }
+    }
+
+    fn open(&self, config: &AccountConfig) -> Outcome<Db> {
+        let path = config.database.as_ref().unwrap_or(&self.db);
+        let mut options = Db::options();
+        if self.throttle {
+            options = options.throttle(Targets::service());
+        }
+        open_with(options, path, Create::IfMissing, self.durability)
+    }
+
+    /// Says where the server is, once it is.
+    fn greet(&self, at: SocketAddr, metrics: Option<SocketAddr>) {
+        let scheme = if self.tls_cert.is_some() { "https" } else { "http" };
+        eprintln!("listening on {scheme}://{at}/");
+        if let Some(at) = metrics {
+            eprintln!("metrics on http://{at}/metrics");
+        }
+        if self.accounts.is_none() {
+            eprintln!(
+                "connection string: DefaultEndpointsProtocol={scheme};AccountName={DEVELOPMENT_ACCOUNT};\
+                 AccountKey={DEVELOPMENT_KEY};TableEndpoint={scheme}://{at}/{DEVELOPMENT_ACCOUNT};"
+            );
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Accounts: names, keys and the database of each.
+//!
+//! An account is a database. Keys may be replaced while requests are answered; a request sees the old ones or the new ones.
+//!
+//! Invariant: what is wrong with a configuration is told without its keys.
+//!
+//! Not here: what a key proves (`auth`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::db::Db;
+use crate::sync::ArcSwap;
+use crate::wire::json::{self, Scalar};
+use crate::wire::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
+
+/// An account of a running server.
+#[derive(Debug)]
+pub(crate) struct Account {
+    pub(crate) name: String,
+    pub(crate) db: Db,
+    keys: ArcSwap<Vec<AccountKey>>,
+}
+
+/// An account as the configuration has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AccountConfig {
+    pub(crate) name: String,
+    pub(crate) keys: Vec<AccountKey>,
+    /// `None`: the one that the command names.
+    pub(crate) database: Option<PathBuf>,
+}
+
+/// All accounts of a server.
+#[derive(Debug)]
+pub(crate) struct Accounts {
+    by_name: BTreeMap<String, Arc<Account>>,
+}
+
+/// Both are always valid, so that one can be replaced while clients still use the other.
+const KEYS_MAX: usize = 2;
+const ACCOUNTS_MAX: usize = 10_000;
+
+impl AccountConfig {
+    /// The public development account.
+    pub(crate) fn development() -> Self {
+        let keys = AccountKey::read(DEVELOPMENT_KEY).into_iter().collect();
+        Self { name: DEVELOPMENT_ACCOUNT.to_owned(), keys, database: None }
+    }
+
+    /// True if anybody can sign for it.
+    pub(crate) fn is_public(&self) -> bool {
+        AccountKey::read(DEVELOPMENT_KEY).is_some_and(|public| self.keys.contains(&public))
+    }
+
+    /// Reads a list of accounts: `[{"name":"acme","keys":["…","…"],"database":"path"}]`. Paths are relative to `base`.
+    ///
+    /// # Errors
+    /// What is wrong, and with which account; never a key.
+    pub(crate) fn read_list(text: &str, base: &Path) -> Result<Vec<Self>, String> {
+        let list = json::read_array(text, ACCOUNTS_MAX + 1).map_err(|error| error.to_string())?;
+        if list.len() > ACCOUNTS_MAX {
+            return Err(format!("there are more than {ACCOUNTS_MAX} accounts"));
+        }
+        let mut accounts: Vec<Self> = Vec::with_capacity(list.len());
+        for (i, account) in list.into_iter().enumerate() {
+            let account = read_account(account.get(), base)
+                .map_err(|problem| format!("account {}: {problem}", i + 1))?;
+            if accounts.iter().any(|other| other.name == account.name) {
+                return Err(format!("account '{}' is there twice", account.name));
+            }
+            accounts.push(account);
+        }
+        if accounts.is_empty() {
+            return Err("there is no account".to_owned());
+        }
+        Ok(accounts)
+    }
+}
+
+fn read_account(text: &str, base: &Path) -> Result<AccountConfig, String> {
+    let (mut name, mut keys, mut database) = (None, Vec::new(), None);
+    for (member, value) in json::read_object(text, 8).map_err(|error| error.to_string())? {
+        let text = |value| match Scalar::read(value) {
+            Ok(Scalar::String(text)) => Ok(text.into_owned()),
+            _ => Err(format!("'{member}' is not a text")),
+        };
+        match &*member {
+            "name" => name = Some(text(value)?),
+            "database" => database = Some(base.join(text(value)?)),
+            "keys" => {
+                // One more than there may be, to see whether there are more.
+                let list = json::read_array(value.get(), KEYS_MAX + 1).ok();
+                let list = list.filter(|list| list.len() <= KEYS_MAX);
+                let list =
+                    list.ok_or_else(|| format!("'keys' is not a list of up to {KEYS_MAX}"))?;
+                for key in list {
+                    let key = text(key)?;
+                    keys.push(AccountKey::read(&key).ok_or("a key is not Base64, or empty")?);
+                }
+            }
+            other => return Err(format!("'{other}' means nothing here")),
+        }
+    }
+    let name = name.ok_or("'name' is missing")?;
+    let is_name = (3..=24).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    if !is_name {
+        return Err(format!("'{name}' is not 3 to 24 lower-case letters and digits"));
+    }
+    if keys.is_empty() {
+        return Err(format!("'{name}' has no keys"));
+    }
+    Ok(AccountConfig { name, keys, database })
+}
+
+impl Accounts {
+    /// Opens the database of every account with `open`.
+    ///
+    /// # Errors
+    /// That of the first database that does not open.
+    pub(crate) fn open<E>(
+        configs: Vec<AccountConfig>,
+        mut open: impl FnMut(&AccountConfig) -> Result<Db, E>,
+    ) -> Result<Self, E> {
+        let mut by_name = BTreeMap::new();
+        for config in configs {
+            let db = open(&config)?;
+            let keys = ArcSwap::from_pointee(config.keys);
+            let account = Account { name: config.name.clone(), db, keys };
+            by_name.insert(config.name, Arc::new(account));
+        }
+        Ok(Self { by_name })
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Arc<Account>> {
+        self.by_name.get(name)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Account>> {
+        self.by_name.values()
+    }
+
+    /// Takes the keys of accounts that are served from `configs`; gives the names of those that came or went, which
+    /// take a restart.
+    pub(crate) fn rotate(&self, configs: Vec<AccountConfig>) -> Vec<String> {
+        let mut strangers: Vec<_> = self.by_name.keys().cloned().collect();
+        for config in configs {
+            match self.by_name.get(&config.name) {
+                Some(account) => {
+                    account.keys.store(Arc::new(config.keys));
+                    strangers.retain(|name| *name != config.name);
+                }
+                None => strangers.push(config.name),
+            }
+        }
+        strangers
+    }
+}
+
+impl Account {
+    /// The keys, the first of which is tried first.
+    pub(crate) fn keys(&self) -> Arc<Vec<AccountKey>> {
+        self.keys.load_full()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_accounts() {
+        let text = r#"[{"name":"acme","keys":["YQ==","Yg=="],"database":"acme.db"},{"name":"other1","keys":["Yw=="]}]"#;
+        let accounts = AccountConfig::read_list(text, Path::new("/etc")).unwrap();
+        assert_eq!(accounts[0].keys, ["YQ==", "Yg=="].map(|key| AccountKey::read(key).unwrap()));
+        assert_eq!(accounts[0].database.as_deref(), Some(Path::new("/etc/acme.db")));
+        assert_eq!((accounts[1].name.as_str(), &accounts[1].database), ("other1", &None));
+        assert!(!accounts[0].is_public() && AccountConfig::development().is_public());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_list_is_told_without_its_keys() {
+        for (text, problem) in [
+            ("[]", "no account"),
+            (r#"[{"keys":["c2VjcmV0"]}]"#, "'name' is missing"),
+            (r#"[{"name":"Acme","keys":["c2VjcmV0"]}]"#, "lower-case"),
+            (r#"[{"name":"acme","keys":[]}]"#, "no keys"),
+            (r#"[{"name":"acme","keys":["c2VjcmV0!"]}]"#, "not Base64"),
+            (r#"[{"name":"acme","keys":["YQ==","YQ==","YQ=="]}]"#, "up to 2"),
+            (r#"[{"name":"acme","kyes":["c2VjcmV0"]}]"#, "'kyes' means nothing"),
+            (r#"[{"name":"acme","keys":["YQ=="]},{"name":"acme","keys":["YQ=="]}]"#, "twice"),
+        ] {
+            let told = AccountConfig::read_list(text, Path::new("")).unwrap_err();
+            assert!(told.contains(problem), "{text}: {told}");
+            assert!(!told.contains("c2VjcmV0"), "{told}");
+        }
+    }
+}

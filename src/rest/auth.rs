@@ -1,0 +1,114 @@
+//! Who asks, and what they may do.
+//!
+//! Invariants
+//! * a request is carried out only for somebody who proved to hold a key of the account, or a token signed with one;
+//! * a token's table, keys and rights hold for every operation of a batch by itself.
+//!
+//! Not here: signatures and tokens (`wire::sign`, `wire::sas`).
+
+use crate::query::Filter;
+use crate::wire::address::Target;
+use crate::wire::fault::{Fault, Known};
+use crate::wire::headers::Headers;
+use crate::wire::sas::{Action, Circumstances, Sas};
+use crate::wire::sign::{Authorization, Request, check_date};
+use crate::wire::{sas, settings};
+
+use super::accounts::Account;
+use super::call::Asked;
+use super::settings::policies;
+
+/// What somebody may do who is known.
+#[derive(Debug)]
+pub(super) enum Grant {
+    /// Holds a key of the account.
+    Owner,
+    /// Holds a token.
+    Token(sas::Grant),
+}
+
+/// Finds out who asks.
+///
+/// # Errors
+/// `AuthenticationFailed` and what else `wire::sign` and `wire::sas` say.
+pub(super) fn authenticate(
+    asked: &Asked,
+    account: &Account,
+    target: &Target,
+) -> Result<Grant, Fault> {
+    let keys = account.keys();
+    if let Some(text) = asked.value("Authorization") {
+        let authorization = Authorization::read(text)?;
+        let named = authorization.account;
+        if named.strip_suffix("-secondary").unwrap_or(named) != account.name {
+            return Err(Fault::unauthenticated("The key is that of another account."));
+        }
+        check_date(asked, asked.received)?;
+        let request = Request::of(&asked.method, &asked.path, &target.query, asked);
+        authorization.verify(&request, &keys)?;
+        return Ok(Grant::Owner);
+    }
+    let Some(token) = Sas::read(&target.query)? else {
+        return Err(Known::AuthenticationFailed.into());
+    };
+    token.verify(&account.name, &keys)?;
+    let circumstances =
+        Circumstances { now: asked.received, address: asked.peer, is_https: asked.is_encrypted };
+    let policy = match (token.policy(), token_table(&token)) {
+        (Some(id), Some(table)) => policy(account, table, id),
+        _ => None,
+    };
+    Ok(Grant::Token(token.grant(policy.as_ref(), &circumstances)?))
+}
+
+fn token_table(token: &Sas) -> Option<&str> {
+    match token {
+        Sas::Service(sas) => Some(&sas.table),
+        Sas::Account(_) => None,
+    }
+}
+
+fn policy(account: &Account, table: &str, id: &str) -> Option<settings::Policy> {
+    policies(account, table).ok()?.into_iter().find(|policy| policy.id == id)
+}
+
+impl Grant {
+    /// Refuses what may not be done.
+    ///
+    /// # Errors
+    /// 403 with the code that says why.
+    pub(super) fn allow(&self, action: Action, table: Option<&str>) -> Result<(), Fault> {
+        match self {
+            Grant::Owner => Ok(()),
+            Grant::Token(grant) => grant.check(action, table),
+        }
+    }
+
+    /// Refuses everybody but holders of a key.
+    pub(super) fn allow_owner(&self) -> Result<(), Fault> {
+        match self {
+            Grant::Owner => Ok(()),
+            Grant::Token(_) => Err(Known::AuthorizationFailure.into()),
+        }
+    }
+
+    /// Refuses entities that a token does not cover.
+    pub(super) fn check_keys(&self, partition_key: &str, row_key: &str) -> Result<(), Fault> {
+        match self {
+            Grant::Owner => Ok(()),
+            Grant::Token(grant) => grant.check_keys(partition_key, row_key),
+        }
+    }
+
+    /// The entities that a query may show, of those that it asks for.
+    pub(super) fn within(&self, filter: Filter) -> Filter {
+        let bounds = match self {
+            Grant::Owner => None,
+            Grant::Token(grant) => grant.bounds().filter(),
+        };
+        match bounds {
+            Some(bounds) => bounds.and(filter),
+            None => filter,
+        }
+    }
+}

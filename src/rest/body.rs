@@ -1,0 +1,272 @@
+//! Bodies: those of requests read whole, those of responses until they are sent, both within a budget.
+//!
+//! Invariants
+//! * memory is counted before it is taken: who announces much and sends little holds little;
+//! * a body takes memory in proportion to its bytes, however small the pieces are that it comes in;
+//! * what is counted is given back when the memory is, also if the client is gone before.
+//!
+//! Not here: what bodies hold (`wire`), time (`server`).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Body;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::error::Code;
+use crate::wire::fault::Fault;
+
+use super::limits::{BODY_BYTES_MAX, DRAINED_BYTES_MAX, SMALL_BYTES};
+
+/// Bytes that all bodies of a kind may have together.
+#[derive(Clone, Debug)]
+pub(super) struct Budget(Arc<Semaphore>);
+
+/// A share of a budget, given back when it is dropped.
+#[derive(Debug, Default)]
+pub(super) struct Share(Option<OwnedSemaphorePermit>);
+
+/// What a budget is counted in.
+const UNIT: usize = 1 << 10;
+/// Room for the beginning of a body that comes in pieces.
+const FIRST_BYTES: usize = 16 << 10;
+
+impl Budget {
+    pub(super) fn new(bytes: usize) -> Self {
+        Budget(Arc::new(Semaphore::new((bytes / UNIT).min(Semaphore::MAX_PERMITS))))
+    }
+
+    /// A share for a body of a response; small ones are not counted.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub(super) fn share(&self, bytes: usize) -> Result<Share, Fault> {
+        let mut share = Share::default();
+        if bytes > SMALL_BYTES {
+            self.take(&mut share, bytes)?;
+        }
+        Ok(share)
+    }
+
+    /// Adds `bytes` to `share`.
+    ///
+    /// # Errors
+    /// `ServerBusy` if there is not so much left.
+    fn take(&self, share: &mut Share, bytes: usize) -> Result<(), Fault> {
+        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        let taken = Arc::clone(&self.0).try_acquire_many_owned(units);
+        let taken = taken.map_err(|_| Fault::from(Code::ServerBusy))?;
+        match &mut share.0 {
+            Some(share) => share.merge(taken),
+            None => share.0 = Some(taken),
+        }
+        Ok(())
+    }
+}
+
+/// Reads a body to its end.
+///
+/// # Errors
+/// `RequestBodyTooLarge`, `ServerBusy`; `InvalidInput` if the connection ended or its chunks are malformed.
+pub(super) async fn read<B>(body: &mut B, budget: &Budget) -> Result<(Bytes, Share), Fault>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let announced = body.size_hint();
+    if announced.lower() > BODY_BYTES_MAX as u64 {
+        return Err(Code::RequestBodyTooLarge.into());
+    }
+    let (mut bytes, mut share) = (Vec::new(), Share::default());
+    while let Some(frame) = body.frame().await {
+        let unreadable = |_| Fault::invalid("The body of the request could not be read.");
+        // Trailers mean nothing here.
+        let Ok(piece) = frame.map_err(unreadable)?.into_data() else { continue };
+        if announced.exact() == Some(piece.len() as u64) {
+            budget.take(&mut share, piece.len())?;
+            return Ok((piece, share));
+        }
+        append(&mut bytes, &piece, budget, &mut share)?;
+    }
+    Ok((bytes.into(), share))
+}
+
+fn append(
+    bytes: &mut Vec<u8>,
+    piece: &[u8],
+    budget: &Budget,
+    share: &mut Share,
+) -> Result<(), Fault> {
+    let needed = bytes.len() + piece.len();
+    if needed > BODY_BYTES_MAX {
+        return Err(Code::RequestBodyTooLarge.into());
+    }
+    if needed > bytes.capacity() {
+        let room = needed.max(bytes.capacity() * 2).clamp(FIRST_BYTES, BODY_BYTES_MAX);
+        budget.take(share, room - bytes.capacity())?;
+        bytes.reserve_exact(room - bytes.len());
+    }
+    bytes.extend_from_slice(piece);
+    Ok(())
+}
+
+/// Reads what is left of a body that is refused and forgets it: a connection that is closed with something unread is
+/// reset, and its client may never see the answer. There is an end to that, too.
+pub(super) async fn drain<B>(body: &mut B)
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let mut left = DRAINED_BYTES_MAX;
+    while let Some(Ok(frame)) = body.frame().await {
+        let len = frame.data_ref().map_or(0, Bytes::len) as u64;
+        match left.checked_sub(len) {
+            Some(rest) => left = rest,
+            None => return,
+        }
+    }
+}
+
+impl Share {
+    /// A body that has this share until the last of it is sent.
+    pub(super) fn hold(self, body: Vec<u8>) -> Bytes {
+        match self.0 {
+            Some(_) if body.len() > SMALL_BYTES => Bytes::from_owner(Held { body, _share: self }),
+            _ => body.into(),
+        }
+    }
+}
+
+struct Held {
+    body: Vec<u8>,
+    _share: Share,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use hyper::body::{Frame, SizeHint};
+
+    use super::*;
+
+    /// A body that comes in these pieces.
+    struct Pieces {
+        pieces: VecDeque<Bytes>,
+        hint: SizeHint,
+    }
+
+    impl Body for Pieces {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Ready(self.pieces.pop_front().map(|piece| Ok(Frame::data(piece))))
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            self.hint
+        }
+    }
+
+    fn pieces(pieces: impl IntoIterator<Item = Vec<u8>>, announced: Option<u64>) -> Pieces {
+        let hint = announced.map_or_else(SizeHint::new, SizeHint::with_exact);
+        Pieces { pieces: pieces.into_iter().map(Bytes::from).collect(), hint }
+    }
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
+    fn left(budget: &Budget) -> usize {
+        budget.0.available_permits() * UNIT
+    }
+
+    #[track_caller]
+    fn refused(mut body: Pieces, budget: &Budget, code: &str) {
+        let before = left(budget);
+        let fault = run(read(&mut body, budget)).unwrap_err();
+        assert_eq!(fault.code, code);
+        assert_eq!(left(budget), before, "all of it is given back");
+    }
+
+    #[test]
+    fn bodies_are_read_whole() {
+        let budget = Budget::new(1 << 20);
+        for (mut body, expected) in [
+            (pieces([], None), b"".to_vec()),
+            (pieces([], Some(0)), b"".to_vec()),
+            (pieces([b"abc".to_vec()], Some(3)), b"abc".to_vec()),
+            (pieces([b"ab".to_vec(), b"c".to_vec()], Some(3)), b"abc".to_vec()),
+            (
+                pieces((0..100_000).map(|i| vec![i as u8]), None),
+                (0..100_000).map(|i| i as u8).collect(),
+            ),
+        ] {
+            let (bytes, share) = run(read(&mut body, &budget)).unwrap();
+            assert_eq!(bytes, expected);
+            assert!((1 << 20) - left(&budget) >= bytes.len(), "what is held is counted");
+            drop(share);
+            assert_eq!(left(&budget), 1 << 20);
+        }
+    }
+
+    #[test]
+    fn bodies_are_bounded() {
+        let budget = Budget::new(64 << 20);
+        let huge = BODY_BYTES_MAX as u64 + 1;
+        refused(pieces([], Some(huge)), &budget, "RequestBodyTooLarge");
+        let unannounced = (0..65).map(|_| vec![0; BODY_BYTES_MAX / 64]);
+        refused(pieces(unannounced, None), &budget, "RequestBodyTooLarge");
+        let mut most = pieces((0..64).map(|_| vec![0; BODY_BYTES_MAX / 64]), None);
+        assert_eq!(run(read(&mut most, &budget)).unwrap().0.len(), BODY_BYTES_MAX);
+    }
+
+    #[test]
+    fn what_is_announced_is_not_held() {
+        let budget = Budget::new(64 << 10);
+        let announced = Some(BODY_BYTES_MAX as u64);
+        let (_, share) = run(read(&mut pieces([vec![0; 10]], announced), &budget)).unwrap();
+        assert!(left(&budget) >= 32 << 10);
+        refused(pieces([vec![0; 60 << 10]], None), &budget, "ServerBusy");
+        refused(pieces([vec![0; 60 << 10]], Some(60 << 10)), &budget, "ServerBusy");
+        drop(share);
+        assert!(run(read(&mut pieces([vec![0; 60 << 10]], None), &budget)).is_ok());
+    }
+
+    #[test]
+    fn large_responses_hold_their_share_until_they_are_sent() {
+        let budget = Budget::new(1 << 20);
+        let large = || budget.share(600 << 10).map(|share| share.hold(vec![1; 600 << 10]));
+        let whole = large().unwrap();
+        assert!(large().is_err());
+        assert!(budget.share(SMALL_BYTES).is_ok());
+        let end = whole.slice(whole.len() - 1..);
+        drop(whole);
+        assert!(large().is_err(), "its last byte is not sent");
+        drop(end);
+        assert!(large().is_ok());
+    }
+
+    #[test]
+    fn what_is_drained_has_an_end() {
+        let endless = (0..1000).map(|_| vec![0; 1 << 20]);
+        let mut body = pieces(endless, None);
+        run(drain(&mut body));
+        assert_eq!(body.pieces.len(), 1000 - (DRAINED_BYTES_MAX as usize >> 20) - 1);
+        let mut short = pieces([vec![0; 9]], None);
+        run(drain(&mut short));
+        assert!(short.pieces.is_empty());
+    }
+}

@@ -1,0 +1,120 @@
+//! A request: as it came, and as far as it was understood.
+//!
+//! Not here: reading it off a connection (`server`), who may ask it (`auth`).
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use hyper::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use hyper::http::request::Parts;
+
+use crate::error::Code;
+use crate::model::DateTime;
+use crate::wire::address::Target;
+use crate::wire::fault::Fault;
+use crate::wire::headers::{Headers, Level, Method, Version};
+
+use super::accounts::Account;
+use super::auth::Grant;
+
+/// A request as it came.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) method: String,
+    /// As they stand in the request line.
+    pub(crate) path: String,
+    pub(crate) query: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) peer: IpAddr,
+    pub(crate) is_encrypted: bool,
+    pub(crate) received: DateTime,
+    pub(crate) request_id: String,
+}
+
+/// A request understood, by somebody who is known.
+pub(super) struct Call<'a> {
+    pub(super) asked: &'a Asked,
+    pub(super) account: &'a Account,
+    pub(super) target: &'a Target,
+    pub(super) method: Method,
+    pub(super) version: Version,
+    pub(super) grant: Grant,
+    /// The account's address, with a slash at its end.
+    pub(super) base: String,
+}
+
+impl Asked {
+    pub(crate) fn new(
+        head: Parts,
+        peer: IpAddr,
+        is_encrypted: bool,
+        received: DateTime,
+        request_id: String,
+    ) -> Self {
+        let mut headers = head.headers;
+        // An address with a host in the request line has the last word about it.
+        if let Some(authority) = head.uri.authority()
+            && let Ok(host) = HeaderValue::from_str(authority.as_str())
+        {
+            headers.insert(HOST, host);
+        }
+        Asked {
+            method: head.method.as_str().to_owned(),
+            path: head.uri.path().to_owned(),
+            query: head.uri.query().unwrap_or_default().to_owned(),
+            headers,
+            body: Bytes::new(),
+            peer,
+            is_encrypted,
+            received,
+            request_id,
+        }
+    }
+
+    /// True if the method has a body and nothing says how long it is.
+    pub(crate) fn needs_length(&self) -> bool {
+        let has_body = matches!(self.method.as_str(), "POST" | "PUT" | "MERGE" | "PATCH");
+        let is_told =
+            [CONTENT_LENGTH, TRANSFER_ENCODING].iter().any(|name| self.headers.contains_key(name));
+        has_body && !is_told
+    }
+
+    pub(super) fn host(&self) -> &str {
+        self.value(HOST.as_str()).unwrap_or_default()
+    }
+
+    pub(super) fn scheme(&self) -> &'static str {
+        if self.is_encrypted { "https" } else { "http" }
+    }
+
+    /// The body as text.
+    ///
+    /// # Errors
+    /// `InvalidInput`.
+    pub(super) fn text(&self) -> Result<&str, Fault> {
+        text(&self.body)
+    }
+}
+
+impl Headers for Asked {
+    fn nth(&self, name: &str, index: usize) -> Option<&str> {
+        let value = self.headers.get_all(name).iter().nth(index)?;
+        std::str::from_utf8(value.as_bytes()).ok()
+    }
+}
+
+impl Call<'_> {
+    /// How much metadata is asked for.
+    ///
+    /// # Errors
+    /// 415, see [`Level::of`].
+    pub(super) fn level(&self) -> Result<Level, Fault> {
+        Level::of(self.asked, &self.target.query, self.version)
+    }
+}
+
+/// A body as text.
+pub(super) fn text(body: &[u8]) -> Result<&str, Fault> {
+    std::str::from_utf8(body).map_err(|_| Code::InvalidInput.into())
+}

@@ -1,0 +1,53 @@
+//! What a server admits at most, so that no client can take all of it.
+//!
+//! Not here: limits of entities and names (`model`), of requests' syntax (`wire`).
+
+use std::time::Duration;
+
+/// Bounds of a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Connections at a time; one more is told `ServerBusy` and closed.
+    pub(crate) connections: usize,
+    /// Requests carried out at a time; one more is answered `ServerBusy`.
+    pub(crate) requests: usize,
+    /// Of the bodies that are being read or worked on, in bytes, all together.
+    pub(crate) body_bytes: usize,
+    /// Of the bodies of responses that are not yet sent, in bytes, all together; small ones are not counted.
+    pub(crate) response_bytes: usize,
+    /// From the opening of a connection, or from the end of the request before, to the end of a header.
+    pub(crate) header_time: Duration,
+    /// From the end of the header to the end of the body.
+    pub(crate) body_time: Duration,
+    /// Without a byte, where one is waited for or one is to be taken.
+    pub(crate) idle_time: Duration,
+    /// For connections to end once the server was asked to stop.
+    pub(crate) drain_time: Duration,
+}
+
+/// The largest body of any request, in bytes.
+pub(crate) const BODY_BYTES_MAX: usize = 4 << 20;
+/// The request line and all headers, in bytes. A filter may be long, and its percent-encoding three times as long.
+pub(crate) const HEAD_BYTES_MAX: usize = 128 << 10;
+pub(crate) const HEADERS_MAX: usize = 100;
+/// Of a body that is too large, what is read all the same, so that its client hears the answer.
+pub(crate) const DRAINED_BYTES_MAX: u64 = 16 << 20;
+/// Responses below are not counted against their budget: there are no more of them than connections.
+pub(crate) const SMALL_BYTES: usize = 64 << 10;
+/// Connections at a time that are told that they are one too many; one more is just closed.
+pub(crate) const REFUSALS_MAX: usize = 64;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1_024,
+            requests: 256,
+            body_bytes: 256 << 20,
+            response_bytes: 512 << 20,
+            header_time: Duration::from_secs(30),
+            body_time: Duration::from_secs(30),
+            idle_time: Duration::from_secs(120),
+            drain_time: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Counters of a server in the Prometheus text form, at an address of their own.
+//!
+//! Not here: the counters of databases (`Db::stats`), which are shown beside these.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use crate::sync::Mutex;
+
+use super::service::Service;
+
+/// Upper bounds of the histogram of times, in seconds.
+const BOUNDS: [f64; 11] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
+/// Whoever asks must have done so by then.
+const SCRAPE_TIME: Duration = Duration::from_secs(5);
+/// Of a request that is looked at.
+const HEAD_BYTES: usize = 4096;
+
+/// What was counted since the server started.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    counted: Mutex<Counted>,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    /// By method, status and code.
+    requests: BTreeMap<(&'static str, u16, String), u64>,
+    times: [u64; BOUNDS.len()],
+    count: u64,
+    seconds: f64,
+    bytes_in: u64,
+    bytes_out: u64,
+}
+
+impl Metrics {
+    /// Counts a request.
+    pub(super) fn note(
+        &self,
+        method: &str,
+        status: u16,
+        code: &str,
+        time: Duration,
+        bytes_in: usize,
+        bytes_out: usize,
+    ) {
+        let mut counted = self.counted.lock();
+        // Codes are the service's, so there are few; methods are anybody's.
+        let key = (known(method), status, code.to_owned());
+        *counted.requests.entry(key).or_default() += 1;
+        let seconds = time.as_secs_f64();
+        for (bound, count) in BOUNDS.iter().zip(&mut counted.times) {
+            *count += u64::from(seconds <= *bound);
+        }
+        counted.count += 1;
+        counted.seconds += seconds;
+        counted.bytes_in += bytes_in as u64;
+        counted.bytes_out += bytes_out as u64;
+    }
+
+    fn put(&self, out: &mut String) {
+        let counted = self.counted.lock();
+        begin(out, "rowstone_requests_total", "counter", "Requests, by what became of them.");
+        for ((method, status, code), count) in &counted.requests {
+            line(
+                out,
+                "rowstone_requests_total",
+                &[("method", method), ("status", &status.to_string()), ("code", code)],
+                count,
+            );
+        }
+        const TIME: &str = "rowstone_request_seconds";
+        begin(
+            out,
+            TIME,
+            "histogram",
+            "Time from a request's last byte to its response, without the network.",
+        );
+        for (bound, count) in BOUNDS.iter().zip(&counted.times) {
+            line(out, "rowstone_request_seconds_bucket", &[("le", &bound.to_string())], count);
+        }
+        line(out, "rowstone_request_seconds_bucket", &[("le", "+Inf")], &counted.count);
+        line(out, "rowstone_request_seconds_sum", &[], &counted.seconds);
+        line(out, "rowstone_request_seconds_count", &[], &counted.count);
+        begin(out, "rowstone_request_bytes_total", "counter", "Bytes of bodies of requests.");
+        line(out, "rowstone_request_bytes_total", &[], &counted.bytes_in);
+        begin(out, "rowstone_response_bytes_total", "counter", "Bytes of bodies of responses.");
+        line(out, "rowstone_response_bytes_total", &[], &counted.bytes_out);
+    }
+}
+
+/// All counters of a server and of its databases.
+pub(crate) fn text(service: &Service) -> String {
+    let mut out = String::new();
+    service.metrics().put(&mut out);
+    let stats: Vec<_> =
+        service.accounts().iter().map(|account| (&account.name, account.db.stats())).collect();
+    let names = stats.first().map(|(_, stats)| stats.fields()).unwrap_or_default();
+    for (i, (name, _)) in names.iter().enumerate() {
+        let metric = format!("rowstone_db_{name}");
+        begin(&mut out, &metric, "gauge", "See the documentation of Db::stats.");
+        for (account, stats) in &stats {
+            if let Some((_, value)) = stats.fields().get(i) {
+                line(&mut out, &metric, &[("account", account)], value);
+            }
+        }
+    }
+    out
+}
+
+fn begin(out: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+/// Labels hold no character that would have to be escaped.
+fn line(out: &mut String, name: &str, labels: &[(&str, &str)], value: &dyn std::fmt::Display) {
+    out.push_str(name);
+    for (i, (label, text)) in labels.iter().enumerate() {
+        let _ = write!(out, "{}{label}=\"{text}\"", if i == 0 { '{' } else { ',' });
+    }
+    let end = if labels.is_empty() { "" } else { "}" };
+    let _ = writeln!(out, "{end} {value}");
+}
+
+fn known(method: &str) -> &'static str {
+    const METHODS: [&str; 8] =
+        ["GET", "HEAD", "OPTIONS", "POST", "PUT", "MERGE", "PATCH", "DELETE"];
+    METHODS.into_iter().find(|known| *known == method).unwrap_or("other")
+}
+
+/// Answers `GET /metrics` to connections to `listener` until `stop` is done.
+pub(crate) async fn serve(
+    service: Arc<Service>,
+    listener: TcpListener,
+    stop: impl Future<Output = ()>,
+) {
+    tokio::pin!(stop);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut stop => return,
+        };
+        match accepted {
+            // One at a time: nobody but a monitor asks, and he every few seconds.
+            Ok((stream, _)) => drop(timeout(SCRAPE_TIME, scrape(&service, stream)).await),
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+async fn scrape(service: &Arc<Service>, mut stream: TcpStream) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|four| four == b"\r\n\r\n") && head.len() < HEAD_BYTES {
+        let mut piece = [0; 1024];
+        match stream.read(&mut piece).await? {
+            0 => return Ok(()),
+            n => head.extend_from_slice(piece.get(..n).unwrap_or_default()),
+        }
+    }
+    let response = if head.starts_with(b"GET /metrics ") || head.starts_with(b"GET /metrics?") {
+        let body = text(service);
+        format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n{body}",
+            body.len()
+        )
+    } else {
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_owned()
+    };
+    stream.write_all(response.as_bytes()).await?;
+    stream.shutdown().await
+}

@@ -1,0 +1,232 @@
+//! The Table service over HTTP: a translation of requests to calls of the library, with no semantics of its own.
+//!
+//! `server` reads a request into an [`service::Asked`]; `service` finds out who asks (`auth`) for what (`wire::address`)
+//! and hands it to `tables`, `entities`, `batch` or `settings`, which call the library and build a [`reply::Reply`].
+//! All of that but `server` is plain functions without HTTP, sockets or async.
+//!
+//! Not here: what crosses the wire (`wire`), what an operation does (`table`, `query`), arguments (`cli::serve`).
+
+pub(crate) mod accounts;
+mod auth;
+mod batch;
+mod body;
+mod call;
+mod entities;
+pub(crate) mod limits;
+mod metrics;
+mod page;
+pub(crate) mod reply;
+mod server;
+pub(crate) mod service;
+mod settings;
+mod tables;
+mod tls;
+
+#[cfg(test)]
+mod sharing;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::runtime::{self, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use self::accounts::{AccountConfig, Accounts};
+use self::limits::Limits;
+use self::server::Server;
+use self::service::Service;
+
+/// Where and how a server is reached.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) listen: SocketAddr,
+    /// Where metrics are served, if they are.
+    pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) limits: Limits,
+    pub(crate) settings: Settings,
+    pub(crate) log: LogLevel,
+}
+
+/// A certificate chain and its key, PEM files both.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsFiles {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+/// What is the same for all requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Settings {
+    /// The page for people may change entities.
+    pub(crate) allow_edit: bool,
+    /// Requests beyond the scalability targets are refused; for people to see.
+    pub(crate) is_throttled: bool,
+}
+
+/// What goes to the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogLevel {
+    /// Nothing
+    Off,
+    /// What is wrong with the server itself
+    Problems,
+    /// Also a line for each request
+    Requests,
+    /// Also connections that end early
+    Connections,
+}
+
+/// Refuses to serve an account whose key everybody knows to everybody.
+///
+/// # Errors
+/// Why, and what to do.
+pub(crate) fn check_exposure(
+    listen: &SocketAddr,
+    accounts: &[AccountConfig],
+) -> Result<(), String> {
+    match accounts.iter().find(|account| account.is_public()) {
+        Some(account) if !listen.ip().is_loopback() => Err(format!(
+            "{listen} is not loopback, and everybody knows the key of account '{}': give accounts with keys of your \
+             own (--accounts FILE), or listen on 127.0.0.1",
+            account.name
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Serves until the process is told to end; databases are synced and closed then.
+///
+/// # Errors
+/// A text that says what could not be set up, or closed.
+pub(crate) fn serve(
+    accounts: Accounts,
+    site: Site,
+    reread: impl Fn() -> Result<Vec<AccountConfig>, String>,
+    greet: impl FnOnce(SocketAddr, Option<SocketAddr>),
+) -> Result<(), String> {
+    start_log(site.log);
+    let service = Arc::new(Service::new(accounts, site.settings));
+    let tls = site.tls.as_ref().map(tls::acceptor).transpose()?;
+    let runtime = start_runtime(&site.limits).map_err(|error| format!("no threads: {error}"))?;
+    let served = runtime.block_on(async {
+        let listener = server::listen(site.listen).await.map_err(cannot_listen)?;
+        let at = listener.local_addr().map_err(cannot_listen)?;
+        let metrics = match site.metrics {
+            Some(address) => Some(server::listen(address).await.map_err(cannot_listen)?),
+            None => None,
+        };
+        let metrics_at = metrics.as_ref().map(TcpListener::local_addr).transpose();
+        greet(at, metrics_at.map_err(cannot_listen)?);
+        let server = Server { service: Arc::clone(&service), limits: site.limits, tls };
+        run(server, listener, metrics, || rotate(&service, &site.listen, &reread)).await
+    });
+    drop(runtime);
+    served?;
+    close(&service)
+}
+
+fn cannot_listen(error: std::io::Error) -> String {
+    format!("cannot listen on {error}")
+}
+
+fn start_runtime(limits: &Limits) -> std::io::Result<Runtime> {
+    // Requests block in threads of their own; a few serve connections.
+    let workers = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4));
+    runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .max_blocking_threads(limits.requests.max(1))
+        .thread_name("rowstone-serve")
+        .enable_all()
+        .build()
+}
+
+/// Serves until a signal to end comes; `rotate` is called at each SIGHUP.
+async fn run(
+    server: Server,
+    listener: TcpListener,
+    metrics: Option<TcpListener>,
+    rotate: impl Fn(),
+) -> Result<(), String> {
+    let signals = || -> std::io::Result<[Signal; 3]> {
+        Ok([
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ])
+    };
+    let [mut interrupt, mut terminate, mut hangup] =
+        signals().map_err(|error| format!("no signals: {error}"))?;
+    let (stop, stopped) = watch::channel(false);
+    if let Some(listener) = metrics {
+        tokio::spawn(metrics::serve(Arc::clone(&server.service), listener, until(stopped.clone())));
+    }
+    let served = server.run(listener, until(stopped));
+    tokio::pin!(served);
+    loop {
+        tokio::select! {
+            () = &mut served => return Ok(()),
+            _ = interrupt.recv() => stop.send_replace(true),
+            _ = terminate.recv() => stop.send_replace(true),
+            _ = hangup.recv() => {
+                rotate();
+                false
+            }
+        };
+    }
+}
+
+/// Done once `stopped` says so.
+async fn until(mut stopped: watch::Receiver<bool>) {
+    drop(stopped.wait_for(|stopped| *stopped).await);
+}
+
+fn rotate(
+    service: &Service,
+    listen: &SocketAddr,
+    reread: impl Fn() -> Result<Vec<AccountConfig>, String>,
+) {
+    let configs = reread().and_then(|configs| {
+        check_exposure(listen, &configs)?;
+        Ok(configs)
+    });
+    match configs {
+        Ok(configs) => {
+            let strangers = service.accounts().rotate(configs);
+            tracing::info!("the keys of all accounts were read again");
+            if !strangers.is_empty() {
+                tracing::warn!(?strangers, "accounts that came or went take a restart");
+            }
+        }
+        Err(problem) => tracing::error!(%problem, "the keys stay as they were"),
+    }
+}
+
+/// Syncs and closes the databases. Requests that outlived the drain keep theirs open: what they were told stays true.
+fn close(service: &Service) -> Result<(), String> {
+    let mut failed = Vec::new();
+    for account in service.accounts().iter() {
+        if let Err(error) = account.db.clone().close() {
+            failed.push(format!("account '{}': {}", account.name, error.chain()));
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
+}
+
+fn start_log(level: LogLevel) {
+    use tracing::Level;
+    let level = match level {
+        LogLevel::Off => return,
+        LogLevel::Problems => Level::WARN,
+        LogLevel::Requests => Level::INFO,
+        LogLevel::Connections => Level::DEBUG,
+    };
+    let log = tracing_subscriber::fmt().json().with_max_level(level).with_writer(std::io::stderr);
+    // A second server in one process logs where the first does.
+    drop(log.try_init());
+}

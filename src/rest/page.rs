@@ -1,0 +1,111 @@
+//! The page for people at `/`, and what it asks beyond the service: statistics, the range map, explanations.
+//!
+//! The page is one embedded file without anything from elsewhere. It has no rights of its own: it signs its requests with the
+//! account's key, which it keeps in the tab only.
+//!
+//! Not here: the page's own code (`page/index.html`).
+
+use hyper::header;
+
+use crate::db::PartitionRange;
+use crate::error::Code;
+use crate::wire::explain::put_explain;
+use crate::wire::fault::{Fault, Known};
+use crate::wire::json::Object;
+
+use super::call::{Asked, Call};
+use super::entities::filter;
+use super::reply::Reply;
+use super::service::Service;
+
+const PAGE: &str = include_str!("page/index.html");
+const HTML: &str = "text/html; charset=utf-8";
+const JSON: &str = "application/json; charset=utf-8";
+/// Nothing from elsewhere, and nobody may frame it: it is shown with a key in it.
+const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
+                      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// Under the account: what the service does not have.
+const INSIDE: &str = "$rowstone/";
+/// Entities that an explanation looks for.
+const EXPLAINED: usize = 100;
+
+/// The page, if the request is for it.
+pub(super) fn answer(asked: &Asked) -> Option<Reply> {
+    if !matches!(asked.method.as_str(), "GET" | "HEAD") || !asked.query.is_empty() {
+        return None;
+    }
+    match asked.path.as_str() {
+        "/" => {
+            let reply = Reply::uncached(200).with(header::CONTENT_SECURITY_POLICY, POLICY);
+            Some(reply.with_body(HTML, PAGE.as_bytes().to_vec()))
+        }
+        "/favicon.ico" => Some(Reply::uncached(204)),
+        _ => None,
+    }
+}
+
+/// Answers what the page asks beyond the service.
+pub(super) fn inside(service: &Service, call: &Call<'_>, path: &str) -> Result<Reply, Fault> {
+    let Some(path) = path.strip_prefix(INSIDE) else { return Err(Known::InvalidUri.into()) };
+    call.grant.allow_owner()?;
+    let body = match path.split_once('/').unwrap_or((path, "")) {
+        ("stats", "") => stats(service, call),
+        ("ranges", table) if !table.is_empty() => ranges(&call.account.db.partitions(table)?),
+        ("explain", table) if !table.is_empty() => explain(call, table)?,
+        _ => return Err(Code::ResourceNotFound.into()),
+    };
+    Ok(Reply::uncached(200).with_body(JSON, body))
+}
+
+fn stats(service: &Service, call: &Call<'_>) -> Vec<u8> {
+    let (mut out, mut counters) = (Vec::new(), Vec::new());
+    let mut object = Object::begin(&mut counters);
+    for (name, value) in call.account.db.stats().fields() {
+        object.raw(name, value);
+    }
+    object.end();
+    let mut object = Object::begin(&mut out);
+    object.raw("allowEdit", service.settings().allow_edit);
+    object.raw("throttled", service.settings().is_throttled);
+    object.raw("counters", String::from_utf8_lossy(&counters));
+    object.end();
+    out
+}
+
+fn ranges(ranges: &[PartitionRange]) -> Vec<u8> {
+    let mut out = b"[".to_vec();
+    for (i, range) in ranges.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        let bound = |key: &Option<crate::db::RangeBound>| {
+            key.as_ref().map(|key| format!("{} {}", key.partition_key, key.row_key))
+        };
+        let mut object = Object::begin(&mut out);
+        object.raw("id", range.id);
+        if let Some(low) = bound(&range.low) {
+            object.text("low", low.trim_end());
+        }
+        if let Some(high) = bound(&range.high) {
+            object.text("high", high.trim_end());
+        }
+        object.raw("bytes", range.bytes);
+        object.raw("entities", range.entities);
+        object.raw("files", range.files);
+        object.raw("debt", range.debt);
+        object.raw("reads", format_args!("{:.3}", range.reads));
+        object.raw("writes", format_args!("{:.3}", range.writes));
+        object.text("pattern", range.pattern.name());
+        object.end();
+    }
+    out.push(b']');
+    out
+}
+
+fn explain(call: &Call<'_>, table: &str) -> Result<Vec<u8>, Fault> {
+    let query = call.account.db.table(table)?.query(filter(&call.target.query)?)?;
+    let (_, explain) = query.page_explained(EXPLAINED)?;
+    let mut out = Vec::new();
+    put_explain(&mut out, &explain);
+    Ok(out)
+}

@@ -1,0 +1,89 @@
+//! A response before it goes on the wire, and the headers that every response has.
+//!
+//! Not here: bodies (`wire`), headers of the one operation (`entities`, `tables` and the others).
+
+use hyper::StatusCode;
+use hyper::header::{self, HeaderName};
+
+/// What a request is answered with.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: Vec<(HeaderName, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
+pub(crate) const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
+pub(crate) const VERSION: HeaderName = HeaderName::from_static("x-ms-version");
+pub(crate) const ERROR_CODE: HeaderName = HeaderName::from_static("x-ms-error-code");
+pub(crate) const DATA_SERVICE_ID: HeaderName = HeaderName::from_static("dataserviceid");
+pub(crate) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+
+/// What every response gets when it is done, and pages of other origins may be shown, too.
+pub(crate) static COMMON: [HeaderName; 6] = [
+    header::X_CONTENT_TYPE_OPTIONS,
+    REQUEST_ID,
+    header::SERVER,
+    VERSION,
+    CLIENT_REQUEST_ID,
+    header::DATE,
+];
+
+const SERVER: &str = "Windows-Azure-Table/1.0 Microsoft-HTTPAPI/2.0";
+const XML: &str = "application/xml";
+
+impl Reply {
+    pub(crate) fn new(status: u16) -> Self {
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Reply { status, headers: Vec::with_capacity(12), body: Vec::new() }
+    }
+
+    /// Of tables and entities: nobody between may keep it.
+    pub(crate) fn uncached(status: u16) -> Self {
+        Reply::new(status).with(header::CACHE_CONTROL, "no-cache")
+    }
+
+    pub(crate) fn with(mut self, name: HeaderName, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn with_body(self, content_type: impl Into<String>, body: Vec<u8>) -> Self {
+        Reply { body, ..self.with(header::CONTENT_TYPE, content_type) }
+    }
+
+    pub(crate) fn with_xml(self, body: Vec<u8>) -> Self {
+        self.with_body(XML, body)
+    }
+
+    /// Adds what every response has.
+    pub(crate) fn signed(
+        self,
+        request_id: &str,
+        version: Option<&str>,
+        client_request_id: Option<&str>,
+    ) -> Self {
+        let mut reply = self
+            .with(header::X_CONTENT_TYPE_OPTIONS, "nosniff")
+            .with(REQUEST_ID, request_id)
+            .with(header::SERVER, SERVER);
+        if let Some(version) = version {
+            reply = reply.with(VERSION, version);
+        }
+        if let Some(id) = client_request_id {
+            reply = reply.with(CLIENT_REQUEST_ID, id);
+        }
+        reply
+    }
+
+    pub(crate) fn header(&self, name: &HeaderName) -> Option<&str> {
+        self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Of a request that ended in a panic.
+    pub(crate) fn broken(request_id: &str) -> Self {
+        let code = crate::error::Code::InternalError;
+        Reply::new(code.status()).with(ERROR_CODE, code.as_str()).signed(request_id, None, None)
+    }
+}

@@ -1,0 +1,260 @@
+//! Requests to responses: who asks, for what, and what every response has.
+//!
+//! Invariants
+//! * every request is answered, counted and logged once, whatever became of it;
+//! * nothing of a query string or of the `Authorization` header is logged.
+//!
+//! Not here: HTTP (`server`), the operations (`entities`, `tables`, `batch`, `settings`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::header;
+
+use crate::clock::{Clock, SystemClock};
+use crate::error::Code;
+use crate::model::{DateTime, Guid};
+use crate::rng::Rng;
+use crate::sync::Mutex;
+use crate::wire::address::{self, Parameter, Resource, Style, Target};
+use crate::wire::fault::{Fault, Known, Occasion};
+use crate::wire::headers::{Level, Method, Preference, Version, check_md5, client_request_id};
+
+use super::accounts::{Account, Accounts};
+pub(crate) use super::call::Asked;
+use super::call::Call;
+use super::metrics::Metrics;
+use super::reply::{ERROR_CODE, PREFERENCE_APPLIED, Reply};
+use super::{Settings, auth, batch, entities, page, settings, tables};
+
+/// What answers requests.
+#[derive(Debug)]
+pub(crate) struct Service {
+    accounts: Accounts,
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+    ids: Mutex<Rng>,
+    metrics: Metrics,
+}
+
+/// The two forms of error bodies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Json,
+    Xml,
+}
+
+impl Service {
+    pub(crate) fn new(accounts: Accounts, settings: Settings) -> Self {
+        let clock = Arc::new(SystemClock::new());
+        Self::with(accounts, settings, clock, Rng::from_entropy())
+    }
+
+    /// With a clock and an origin of request ids.
+    pub(crate) fn with(
+        accounts: Accounts,
+        settings: Settings,
+        clock: Arc<dyn Clock>,
+        ids: Rng,
+    ) -> Self {
+        Self { accounts, settings, clock, ids: Mutex::new(ids), metrics: Metrics::default() }
+    }
+
+    pub(crate) fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    pub(super) fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    pub(crate) fn now(&self) -> DateTime {
+        DateTime::from_ticks(self.clock.now()).unwrap_or(DateTime::MAX)
+    }
+
+    /// A new id of a request or of a part of a response.
+    pub(crate) fn new_id(&self) -> String {
+        let mut ids = self.ids.lock();
+        let words = [ids.next_u64(), ids.next_u64()];
+        drop(ids);
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&words[0].to_le_bytes());
+        bytes[8..].copy_from_slice(&words[1].to_le_bytes());
+        // Version 4, variant 1: made of random numbers.
+        (bytes[6], bytes[8]) = (bytes[6] & 0x0f | 0x40, bytes[8] & 0x3f | 0x80);
+        Guid::from_bytes(bytes).to_string()
+    }
+
+    /// The answer to a request.
+    pub(crate) fn answer(&self, asked: &Asked) -> Reply {
+        let start = self.clock.monotonic();
+        let reply = match self.route(asked) {
+            Ok(reply) => reply,
+            Err(fault) => self.fault(asked, &fault),
+        };
+        self.finish(asked, reply, self.clock.monotonic().saturating_sub(start))
+    }
+
+    /// The answer to a request that is not looked at further.
+    pub(crate) fn refuse(&self, asked: &Asked, fault: Fault) -> Reply {
+        self.finish(asked, self.fault(asked, &fault), Duration::ZERO)
+    }
+
+    fn route(&self, asked: &Asked) -> Result<Reply, Fault> {
+        if let Some(reply) = page::answer(asked) {
+            return Ok(reply);
+        }
+        asked.check_headers()?;
+        let target = address::read(&asked.path, &asked.query, asked.host(), Style::ByHost)?;
+        let account = self.accounts.get(&target.account);
+        if asked.method == "OPTIONS" {
+            return settings::preflight(asked, account.map(|account| &**account));
+        }
+        let account = account.ok_or(Code::ResourceNotFound)?;
+        let reply = match self.carry_out(asked, account, &target) {
+            Ok(reply) => reply,
+            Err(fault) => self.fault(asked, &fault),
+        };
+        Ok(settings::share(asked, account, reply))
+    }
+
+    fn carry_out(&self, asked: &Asked, account: &Account, target: &Target) -> Result<Reply, Fault> {
+        let version = Version::of(asked, &target.query)?.unwrap_or(Version::DEFAULT);
+        let method = Method::of(&asked.method, asked)?;
+        let grant = auth::authenticate(asked, account, target)?;
+        let base = target.base(asked.scheme(), asked.host());
+        self.dispatch(&Call { asked, account, target, method, version, grant, base })
+    }
+
+    fn dispatch(&self, call: &Call<'_>) -> Result<Reply, Fault> {
+        check_md5(call.asked, &call.asked.body)?;
+        let target = call.target;
+        let comp = target.query.get(Parameter::Comp);
+        let is_write = !matches!(call.method, Method::Get | Method::Head);
+        if target.secondary && is_write {
+            return Err(Known::InsufficientAccountPermissions.into());
+        }
+        let method = match call.method {
+            // Without the body, which the connection leaves out.
+            Method::Head => Method::Get,
+            method => method,
+        };
+        match (&target.resource, method, comp) {
+            (Resource::Service, Method::Get, Some("properties")) => settings::get_service(call),
+            (Resource::Service, Method::Put, Some("properties")) => settings::set_service(call),
+            (Resource::Service, Method::Get, Some("stats")) => settings::statistics(call),
+            (Resource::Entities(table), Method::Get, Some("acl")) => settings::get_acl(call, table),
+            (Resource::Entities(table), Method::Put, Some("acl")) => settings::set_acl(call, table),
+            (_, _, Some(comp)) => {
+                Err(Fault::parameter("comp", comp, "Not known of this resource and method."))
+            }
+            (Resource::Tables, Method::Get, None) => tables::list(call),
+            (Resource::Tables, Method::Post, None) => tables::create(call),
+            (Resource::Table(name), Method::Get, None) => tables::get(call, name),
+            (Resource::Table(name), Method::Delete, None) => tables::delete(call, name),
+            (Resource::Entities(table), Method::Get, None) => entities::query(call, table),
+            (Resource::Entity { table, key }, Method::Get, None) => entities::get(call, table, key),
+            (Resource::Entities(_) | Resource::Entity { .. }, _, None) => entities::write(call),
+            (Resource::Batch, Method::Post, None) => batch::answer(self, call),
+            (Resource::Metadata, Method::Get, None) => Err(Code::NotImplemented.into()),
+            (Resource::Unknown(path), Method::Get, None) => page::inside(self, call, path),
+            (Resource::Unknown(_) | Resource::Service, _, None) => Err(Known::InvalidUri.into()),
+            (Resource::Tables | Resource::Table(_) | Resource::Batch | Resource::Metadata, ..) => {
+                Err(Known::MethodNotAllowed.into())
+            }
+        }
+    }
+
+    /// The response to a request that failed.
+    fn fault(&self, asked: &Asked, fault: &Fault) -> Reply {
+        let occasion = Occasion { request_id: &asked.request_id, time: self.now() };
+        let mut body = Vec::new();
+        let reply = Reply::new(fault.status);
+        if fault.is_html() {
+            fault.put_html(&mut body);
+            return reply.with_body("text/html; charset=us-ascii", body);
+        }
+        let mut reply = reply.with(ERROR_CODE, &*fault.code);
+        if asked.method == "POST"
+            && let Some(preference) = Preference::of(asked)
+        {
+            reply = reply.with(PREFERENCE_APPLIED, preference.as_str());
+        }
+        match Shape::of(asked) {
+            Shape::Json => {
+                fault.put_json(&mut body, occasion);
+                let reply = reply.with(header::CACHE_CONTROL, "no-cache");
+                reply.with_body(Level::Minimal.content_type(), body)
+            }
+            Shape::Xml => {
+                fault.put_xml(&mut body, occasion);
+                reply.with_xml(body)
+            }
+        }
+    }
+
+    /// Adds what every response has, counts it and logs it.
+    fn finish(&self, asked: &Asked, reply: Reply, time: Duration) -> Reply {
+        let version = asked.version();
+        let reply =
+            reply.signed(&asked.request_id, Some(version.as_str()), client_request_id(asked));
+        let (status, code) = (reply.status.as_u16(), reply.header(&ERROR_CODE).unwrap_or_default());
+        self.metrics.note(&asked.method, status, code, time, asked.body.len(), reply.body.len());
+        tracing::info!(
+            request = %asked.request_id,
+            peer = %asked.peer,
+            method = %asked.method,
+            path = %asked.path,
+            status,
+            code,
+            micros = time.as_micros() as u64,
+            bytes = reply.body.len(),
+            "request"
+        );
+        reply
+    }
+}
+
+impl Asked {
+    /// Refuses headers that would mean something if they were text: without a condition, a write would be another one.
+    fn check_headers(&self) -> Result<(), Fault> {
+        const MEANT: [&str; 8] = [
+            "Accept",
+            "Content-Type",
+            "DataServiceVersion",
+            "If-Match",
+            "If-None-Match",
+            "Prefer",
+            "X-HTTP-Method",
+            "x-ms-version",
+        ];
+        for name in MEANT {
+            for value in self.headers.get_all(name) {
+                if std::str::from_utf8(value.as_bytes()).is_err() {
+                    let shown = String::from_utf8_lossy(value.as_bytes());
+                    return Err(Fault::header(name, &shown));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The version that the response names.
+    fn version(&self) -> Version {
+        let query = address::Parameters::read(&self.query).unwrap_or_default();
+        Version::of(self, &query).ok().flatten().unwrap_or(Version::DEFAULT)
+    }
+}
+
+impl Shape {
+    /// Policies, settings and statistics have XML bodies, and so have their errors.
+    fn of(asked: &Asked) -> Shape {
+        let query = address::Parameters::read(&asked.query).unwrap_or_default();
+        let is_xml = query.get(Parameter::Comp).is_some() || asked.method == "OPTIONS";
+        if is_xml { Shape::Xml } else { Shape::Json }
+    }
+}

@@ -1,0 +1,145 @@
+//! Settings of an account and of its tables: policies, service properties, statistics, and pages of other origins.
+//!
+//! They are kept as notes of the account's database, in the form in which they cross the wire.
+//!
+//! Not here: that form (`wire::settings`).
+
+use hyper::header::HeaderName;
+
+use crate::error::{Code, Error};
+use crate::wire::fault::{Fault, Known};
+use crate::wire::headers::{Headers, Version};
+use crate::wire::sas::Action;
+use crate::wire::settings::{
+    Change, GeoStatus, Policy, Properties, Stats, cors, put_policies, read_policies,
+};
+
+use super::accounts::Account;
+use super::call::{Asked, Call};
+use super::entities::name;
+use super::reply::{self, Reply};
+
+/// The note with a table's policies.
+const POLICIES: &str = "policies";
+/// The note with the properties of the service.
+const PROPERTIES: &str = "service-properties";
+
+/// The policies of a table.
+///
+/// # Errors
+/// `TableNotFound`.
+pub(super) fn policies(account: &Account, table: &str) -> Result<Vec<Policy>, Fault> {
+    match account.db.note(Some(table), POLICIES)? {
+        Some(text) => read_policies(&text).map_err(|_| unreadable(POLICIES)),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// The properties of the service, those that were never set as they are by default.
+fn properties(account: &Account) -> Result<Properties, Fault> {
+    match account.db.note(None, PROPERTIES)? {
+        Some(text) => {
+            let stored = Change::read(&text).map_err(|_| unreadable(PROPERTIES))?;
+            Ok(Properties::default().with(stored))
+        }
+        None => Ok(Properties::default()),
+    }
+}
+
+/// What was written by this server and is not what it writes.
+fn unreadable(note: &str) -> Fault {
+    tracing::error!(note, "a setting in the catalog cannot be read");
+    Code::InternalError.into()
+}
+
+pub(super) fn get_acl(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
+    call.grant.allow(Action::Policies, Some(table))?;
+    let mut body = Vec::new();
+    put_policies(&mut body, &policies(call.account, table)?);
+    Ok(Reply::new(200).with_xml(body))
+}
+
+pub(super) fn set_acl(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
+    call.grant.allow(Action::Policies, Some(table))?;
+    let policies = read_policies(call.asked.text()?)?;
+    let mut text = Vec::new();
+    put_policies(&mut text, &policies);
+    let text = String::from_utf8_lossy(&text);
+    call.account.db.set_note(Some(table), POLICIES, Some(&text))?;
+    Ok(Reply::new(204))
+}
+
+pub(super) fn get_service(call: &Call<'_>) -> Result<Reply, Fault> {
+    check_service(call)?;
+    call.grant.allow(Action::GetProperties, None)?;
+    let mut body = Vec::new();
+    properties(call.account)?.put(&mut body, call.version < Version::JSON);
+    Ok(Reply::new(200).with_xml(body))
+}
+
+pub(super) fn set_service(call: &Call<'_>) -> Result<Reply, Fault> {
+    check_service(call)?;
+    call.grant.allow(Action::SetProperties, None)?;
+    let change = Change::read(call.asked.text()?)?;
+    let mut text = Vec::new();
+    properties(call.account)?.with(change).put(&mut text, false);
+    let text = String::from_utf8_lossy(&text);
+    call.account.db.set_note(None, PROPERTIES, Some(&text)).map_err(|error: Error| error)?;
+    Ok(Reply::new(202))
+}
+
+pub(super) fn statistics(call: &Call<'_>) -> Result<Reply, Fault> {
+    check_service(call)?;
+    call.grant.allow(Action::GetStats, None)?;
+    if !call.target.secondary {
+        let reason = "Only the secondary location has statistics.";
+        return Err(Fault::parameter("comp", "stats", reason));
+    }
+    // There is one copy, and reads from the secondary location see all that was written.
+    let stats = Stats { status: GeoStatus::Live, last_sync: Some(call.asked.received) };
+    let mut body = Vec::new();
+    stats.put(&mut body);
+    Ok(Reply::new(200).with_xml(body))
+}
+
+/// Settings of the service are addressed with `restype=service`.
+fn check_service(call: &Call<'_>) -> Result<(), Fault> {
+    const RESTYPE: &str = "restype";
+    match call.target.query.get(crate::wire::address::Parameter::Restype) {
+        Some("service") => Ok(()),
+        Some(other) => Err(Fault::parameter(RESTYPE, other, "Not known of this resource.")),
+        None => {
+            let fault = Fault::from(Known::MissingRequiredQueryParameter);
+            Err(fault.with_detail("QueryParameterName", RESTYPE))
+        }
+    }
+}
+
+/// Answers a browser that asks whether a page may make a request.
+pub(super) fn preflight(asked: &Asked, account: Option<&Account>) -> Result<Reply, Fault> {
+    let rules = match account {
+        Some(account) => properties(account)?.cors,
+        None => Vec::new(),
+    };
+    let answer = cors::preflight(&rules, asked)?;
+    Ok(with_all(Reply::new(200), answer))
+}
+
+/// Adds what lets a page of another origin see the response, if a rule does.
+pub(super) fn share(asked: &Asked, account: &Account, reply: Reply) -> Reply {
+    let Ok(properties) = properties(account) else { return reply };
+    if properties.cors.is_empty() {
+        return reply;
+    }
+    let own = reply.headers.iter().map(|(name, _)| name.as_str());
+    let names: Vec<&str> = own.chain(reply::COMMON.iter().map(HeaderName::as_str)).collect();
+    let answer = cors::actual(&properties.cors, &asked.method, asked.value("Origin"), &names);
+    with_all(reply, answer)
+}
+
+fn with_all(reply: Reply, answer: cors::Answer) -> Reply {
+    answer.into_iter().fold(reply, |reply, (header, value)| {
+        let header: HeaderName = name(header);
+        reply.with(header, value)
+    })
+}

@@ -1,0 +1,199 @@
+//! Concurrent requests share group commits: many clients at once, and a log whose syncs wait for all of them.
+//!
+//! Not here: how many share a sync on a real disk, which depends on the disk (`tests/it/rest`).
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Barrier, OnceLock};
+
+use super::accounts::{AccountConfig, Accounts};
+use super::limits::Limits;
+use super::server::{self, Server};
+use super::service::Service;
+use super::{Settings, start_runtime};
+use crate::clock::{Clock, SystemClock};
+use crate::db::Db;
+use crate::fs::{FileLock, FileRead, FileWrite, Fs, MemFs};
+use crate::model::DateTime;
+use crate::wire::address::Parameters;
+use crate::wire::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Request, Scheme};
+use crate::wire::time;
+
+const CLIENTS: u64 = 32;
+const ROUNDS: u64 = 10;
+/// Looks at the queue before a sync gives up waiting; some minutes.
+const LOOKS_MAX: u64 = 100_000_000;
+
+/// A file system in memory. A sync of a log waits until every client's write of this turn is in the queue.
+#[derive(Clone, Debug)]
+struct Gated {
+    inner: MemFs,
+    gate: Arc<OnceLock<Gate>>,
+}
+
+/// The database, and its commits before the first turn.
+#[derive(Debug)]
+struct Gate(Db, u64);
+
+impl Gate {
+    fn wait(&self) {
+        let queued = || counter(&self.0, "commits") - self.1;
+        let turn = queued().div_ceil(CLIENTS);
+        for _ in 0..LOOKS_MAX {
+            if queued() >= turn * CLIENTS {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Gated {
+    fn file(&self, path: &Path, file: Box<dyn FileWrite>) -> Box<dyn FileWrite> {
+        match path.extension().is_some_and(|extension| extension == "wal") {
+            true => Box::new(GatedLog { file, gate: Arc::clone(&self.gate) }),
+            false => file,
+        }
+    }
+}
+
+impl Fs for Gated {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        self.inner.create_dir_all(dir)
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.inner.list(dir)
+    }
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.inner.exists(path)
+    }
+    fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        Ok(self.file(path, self.inner.create(path)?))
+    }
+    fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        Ok(self.file(path, self.inner.open_write(path)?))
+    }
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>> {
+        self.inner.open_read(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove(path)
+    }
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.inner.remove_dir(dir)
+    }
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.inner.link(from, to)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.inner.sync_dir(dir)
+    }
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        self.inner.lock(path)
+    }
+    fn kind(&self, path: &Path) -> String {
+        self.inner.kind(path)
+    }
+}
+
+#[derive(Debug)]
+struct GatedLog {
+    file: Box<dyn FileWrite>,
+    gate: Arc<OnceLock<Gate>>,
+}
+
+impl FileWrite for GatedLog {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_at(offset, bytes)
+    }
+    fn sync(&self) -> io::Result<()> {
+        if let Some(gate) = self.gate.get() {
+            gate.wait();
+        }
+        self.file.sync()
+    }
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.file.allocate(len)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+}
+
+fn counter(db: &Db, name: &str) -> u64 {
+    db.stats().get(name).unwrap()
+}
+
+/// A signed insert of an entity with this key.
+fn insert(partition_key: u64, row_key: u64) -> Vec<u8> {
+    let path = format!("/{DEVELOPMENT_ACCOUNT}/people");
+    let date = time::http(DateTime::from_ticks(SystemClock::new().now()).unwrap());
+    let headers = [("x-ms-date", date.as_str())];
+    let query = Parameters::default();
+    let request = Request::of("POST", &path, &query, headers.as_slice());
+    let key = AccountKey::read(DEVELOPMENT_KEY).unwrap();
+    let signed = request.sign(Scheme::SharedKeyLite, DEVELOPMENT_ACCOUNT, &key);
+    let body = format!(r#"{{"PartitionKey":"{partition_key}","RowKey":"{row_key}"}}"#);
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: a\r\nx-ms-date: {date}\r\nAuthorization: {signed}\r\n\
+         Prefer: return-no-content\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    request.into_bytes()
+}
+
+/// One insert a turn; a turn begins when that before has ended for all.
+fn client(at: SocketAddr, number: u64, turns: &Barrier) {
+    let mut stream = TcpStream::connect(at).unwrap();
+    for turn in 0..ROUNDS {
+        turns.wait();
+        stream.write_all(&insert(number, turn)).unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            answer.extend_from_slice(&byte);
+        }
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
+    }
+}
+
+#[test]
+fn durable_writes_of_concurrent_requests_share_syncs() {
+    let fs = Gated { inner: MemFs::new(), gate: Arc::default() };
+    let db = Db::options().fs(Arc::new(fs.clone())).open("shared").unwrap();
+    db.create_table("people").unwrap();
+    let opened =
+        Accounts::open(vec![AccountConfig::development()], |_| Ok::<_, io::Error>(db.clone()));
+    let service = Arc::new(Service::new(opened.unwrap(), Settings::default()));
+    let limits = Limits::default();
+    let runtime = start_runtime(&limits).unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let listener = runtime.block_on(server::listen("127.0.0.1:0".parse().unwrap())).unwrap();
+    let at = listener.local_addr().unwrap();
+    let server = Server { service, limits, tls: None };
+    let served = runtime.spawn(server.run(listener, async { drop(stopped.await) }));
+    let [commits, syncs] = ["commits", "log_syncs"].map(|name| counter(&db, name));
+    fs.gate.set(Gate(db.clone(), commits)).unwrap();
+    let turns = Barrier::new(CLIENTS as usize);
+    std::thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let turns = &turns;
+            scope.spawn(move || client(at, number, turns));
+        }
+    });
+    let commits = counter(&db, "commits") - commits;
+    let syncs = counter(&db, "log_syncs") - syncs;
+    assert_eq!(commits, CLIENTS * ROUNDS);
+    assert!(syncs > 0 && commits / syncs >= 8, "{commits} commits took {syncs} syncs");
+    drop(stop);
+    runtime.block_on(served).unwrap();
+}

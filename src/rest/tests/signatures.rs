@@ -1,0 +1,215 @@
+//! Requests signed with a key, and the account that everybody knows.
+
+use super::*;
+
+const FAILED: &str = "Server failed to authenticate the request. Make sure the value of Authorization header is formed \
+                      correctly including the signature.";
+const DATE: &str = "Mon, 02 Jan 2023 03:04:05 GMT";
+
+impl Ask<'_> {
+    /// Signed by somebody else, at `DATE`.
+    fn authorized(self, authorization: &str) -> Self {
+        let ask = self.unsigned().header("x-ms-date", DATE);
+        ask.header("Authorization", authorization)
+    }
+}
+
+/// A site of the time of the published signatures.
+fn dated() -> Site {
+    let site = Site::people();
+    site.at("2023-01-02T03:04:05Z");
+    site
+}
+
+#[test]
+fn f37_shared_key_vectors() {
+    let site = dated();
+    site.put("people(PartitionKey='OHara%20x',RowKey='1')", "{}").send().empty(204);
+    let name = DEVELOPMENT_ACCOUNT;
+    for (ask, scheme, signature) in [
+        (site.get("Tables"), "SharedKey", "oy/oMyUTLLXTXucivLhylPYZk9viyZce0GqZhHTZFog="),
+        (site.get("Tables"), "SharedKeyLite", "MwED/VWpkCBrzCToBe7eWkVhi3BY7VPzThzlcpeWCL0="),
+        (
+            site.post("people", r#"{"PartitionKey":"p","RowKey":"r"}"#),
+            "SharedKey",
+            "mNfYWyLSWLKlFh4KxsOvUxurF01K5csFr6jgUT9FVXc=",
+        ),
+        (site.get("people?comp=acl"), "SharedKey", "yOhIX/n7zASvyTJJP3kR4aGHXPa0jAnP1+V6CLu2Y/M="),
+        (
+            site.get("people(PartitionKey='OHara%20x',RowKey='1')"),
+            "SharedKey",
+            "o2QRmq7QQqqGiXdJotTKwrMsf47zYkirUX4NXofZcBM=",
+        ),
+    ] {
+        let got = ask.authorized(&format!("{scheme} {name}:{signature}")).send();
+        assert!(got.status == 200 || got.status == 201, "{signature}: {}", got.body);
+    }
+    // Of everything else in the query nothing is signed.
+    let signature = "oy/oMyUTLLXTXucivLhylPYZk9viyZce0GqZhHTZFog=";
+    let ask = site.get("Tables?$top=5&timeout=3&$filter=TableName%20eq%20'a'");
+    ask.authorized(&format!("SharedKey {name}:{signature}")).send().done(200);
+    for other in ["people()", "Tables()", "tables"] {
+        let got = site.get(other).authorized(&format!("SharedKey {name}:{signature}")).send();
+        got.refused(403, "AuthenticationFailed", FAILED);
+    }
+}
+
+#[test]
+fn f37_shared_key_and_dates() {
+    let site = dated();
+    let at = |name: &str, date: &str| {
+        site.get("Tables").without("x-ms-date").header(name, date).send().status
+    };
+    for header in ["x-ms-date", "Date"] {
+        for (date, status) in [
+            (DATE, 200),
+            ("Mon, 02 Jan 2023 02:49:05 GMT", 200),
+            ("Mon, 02 Jan 2023 03:19:05 GMT", 200),
+            ("Mon, 02 Jan 2023 02:49:04 GMT", 403),
+            ("Mon, 02 Jan 2023 03:19:06 GMT", 403),
+            ("Sun, 02 Jan 2022 03:04:05 GMT", 403),
+            ("2023-01-02T03:04:05Z", 403),
+            ("now", 403),
+        ] {
+            assert_eq!(at(header, date), status, "{header}: {date}");
+        }
+    }
+    site.get("Tables").without("x-ms-date").send().refused(403, "AuthenticationFailed", FAILED);
+    // The one of the service decides over the one of HTTP.
+    let old = "Sun, 02 Jan 2022 03:04:05 GMT";
+    site.get("Tables").header("Date", old).send().done(200);
+    let ask = site.get("Tables").header("Date", DATE).header("x-ms-date", old);
+    ask.send().fails(403, "AuthenticationFailed");
+}
+
+#[test]
+fn f37_shared_key_of_both_keys() {
+    let site = Site::new();
+    let ask = |text: &str| site.ask_path("GET", "/acme/Tables").signed_by(ACME, key(text));
+    for text in ACME_KEYS {
+        ask(text).send().done(200);
+        ask(text).lite().send().done(200);
+    }
+    ask("b3RoZXI=").send().refused(403, "AuthenticationFailed", FAILED);
+    ask("b3RoZXI=").lite().send().refused(403, "AuthenticationFailed", FAILED);
+    // A key is good for its own account.
+    let ask = site.get("Tables").signed_by(ACME, key(ACME_KEYS[0]));
+    ask.send().refused(403, "AuthenticationFailed", FAILED);
+    let ask = site.ask_path("GET", "/acme/Tables").signed_by(ACME, development_key());
+    ask.send().refused(403, "AuthenticationFailed", FAILED);
+    // Keys are replaced while requests are answered.
+    let replaced = AccountConfig { name: ACME.to_owned(), keys: vec![key("bmV3")], database: None };
+    assert_eq!(site.service.accounts().rotate(vec![replaced]), [DEVELOPMENT_ACCOUNT]);
+    let ask = |text: &str| site.ask_path("GET", "/acme/Tables").signed_by(ACME, key(text));
+    ask("bmV3").send().done(200);
+    ask(ACME_KEYS[0]).send().fails(403, "AuthenticationFailed");
+}
+
+#[test]
+fn f37_shared_key_signs_type_and_checksum() {
+    let site = dated();
+    let body = r#"{"PartitionKey":"p","RowKey":"r"}"#;
+    // What is changed on the way is noticed.
+    let signed = |media: &str| site.post("people", body).header("Content-Type", media);
+    signed("application/json;odata=nometadata").send().done(201);
+    let name = DEVELOPMENT_ACCOUNT;
+    let signature = "mNfYWyLSWLKlFh4KxsOvUxurF01K5csFr6jgUT9FVXc=";
+    let changed = signed("application/json; charset=utf-8")
+        .authorized(&format!("SharedKey {name}:{signature}"));
+    changed.send().refused(403, "AuthenticationFailed", FAILED);
+    // The lite form does not sign the method, the other does.
+    let lite = "MwED/VWpkCBrzCToBe7eWkVhi3BY7VPzThzlcpeWCL0=";
+    let ask = site.ask("HEAD", "Tables").authorized(&format!("SharedKeyLite {name}:{lite}"));
+    ask.send().done(200);
+    let full = "oy/oMyUTLLXTXucivLhylPYZk9viyZce0GqZhHTZFog=";
+    let ask = site.ask("HEAD", "Tables").authorized(&format!("SharedKey {name}:{full}"));
+    ask.send().done(403);
+    // What is tunnelled is signed as the POST that it is.
+    let ask = site.post(&person("r"), "{}").header("X-HTTP-Method", "MERGE");
+    ask.send().empty(204);
+}
+
+#[test]
+fn f37_shared_key_of_the_secondary() {
+    let site = Site::people();
+    let ask = || site.ask_path("GET", "/devstoreaccount1-secondary/people()");
+    ask().send().done(200);
+    // Clients sign the path of the primary, too.
+    let query = Parameters::default();
+    let mut primary = site.get("people()").asked;
+    let request = Request::of("GET", "/devstoreaccount1/people()", &query, &primary);
+    let signed = request.sign(Scheme::SharedKey, DEVELOPMENT_ACCOUNT, &development_key());
+    primary.path = "/devstoreaccount1-secondary/people()".to_owned();
+    ask().unsigned().header("Authorization", &signed).send().done(200);
+}
+
+#[test]
+fn f37_shared_key_that_is_malformed() {
+    let site = Site::people();
+    let ask = |text: &str| site.get("Tables").unsigned().header("Authorization", text);
+    for text in [
+        "",
+        "x",
+        "SharedKey",
+        "SharedKey devstoreaccount1",
+        "SharedKey :x",
+        "SharedKey a:",
+        "Basic YTpi",
+    ] {
+        ask(text).send().fails(400, "InvalidAuthenticationInfo");
+    }
+    ask("Bearer abc").send().fails(401, "NoAuthenticationInformation");
+    for text in [
+        "SharedKey devstoreaccount1:!!!",
+        "SharedKey devstoreaccount1:YQ==",
+        "SharedKey other:YQ==",
+    ] {
+        ask(text).send().refused(403, "AuthenticationFailed", FAILED);
+    }
+    site.get("Tables").unsigned().send().refused(403, "AuthenticationFailed", FAILED);
+    // The XML shape tells what should have been signed.
+    let ask = site
+        .get("people?comp=acl")
+        .unsigned()
+        .header("Authorization", "SharedKey devstoreaccount1:YQ==");
+    let got = ask.send().fails_xml(403, "AuthenticationFailed");
+    let text = "<AuthenticationErrorDetail>The MAC signature found in the HTTP request &apos;YQ==&apos; is not the same as any \
+                computed signature. Server used following string to sign: &apos;GET\n\n\nSat, 03 Feb 2024 04:05:06 GMT\n\
+                /devstoreaccount1/devstoreaccount1/people?comp=acl&apos;.</AuthenticationErrorDetail>";
+    assert!(got.has(text), "{}", got.body);
+}
+
+#[test]
+fn f40_development_account() {
+    assert_eq!(DEVELOPMENT_ACCOUNT, "devstoreaccount1");
+    let halves = [
+        "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6",
+        "IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
+    ];
+    assert_eq!(DEVELOPMENT_KEY, halves.concat());
+    let site = Site::new();
+    for ask in [
+        site.ask_path("GET", "/devstoreaccount1/Tables"),
+        site.ask_path("GET", "/devstoreaccount1-secondary/Tables"),
+        site.ask_path("GET", "/Tables").header("Host", "devstoreaccount1.table.localhost:10002"),
+    ] {
+        ask.send().done(200);
+    }
+    // It is not for others than this machine.
+    let accounts = [AccountConfig::development()];
+    for (listen, is_fine) in [
+        ("127.0.0.1:10002", true),
+        ("[::1]:10002", true),
+        ("0.0.0.0:10002", false),
+        ("192.168.1.5:80", false),
+    ] {
+        let checked = crate::rest::check_exposure(&listen.parse().unwrap(), &accounts);
+        assert_eq!(checked.is_ok(), is_fine, "{listen}");
+        assert!(checked.err().is_none_or(|text| !text.contains(DEVELOPMENT_KEY)));
+    }
+    let own = AccountConfig { name: ACME.into(), keys: vec![key(ACME_KEYS[0])], database: None };
+    assert!(crate::rest::check_exposure(&"0.0.0.0:80".parse().unwrap(), &[own]).is_ok());
+    // The name may have another key, but that key may not have another name.
+    let other = AccountConfig { name: ACME.into(), keys: vec![development_key()], database: None };
+    assert!(crate::rest::check_exposure(&"0.0.0.0:80".parse().unwrap(), &[other]).is_err());
+}

@@ -1,0 +1,34 @@
+//! TLS from certificate files.
+
+use std::sync::Arc;
+
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::TlsFiles;
+
+/// What makes connections encrypted ones.
+///
+/// # Errors
+/// Which file is wrong, and how.
+pub(super) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, String> {
+    let wrong = |path: &std::path::Path, error: &dyn std::fmt::Display| {
+        format!("{}: {error}", path.display())
+    };
+    let chain = CertificateDer::pem_file_iter(&files.cert)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| wrong(&files.cert, &error))?;
+    if chain.is_empty() {
+        return Err(wrong(&files.cert, &"there is no certificate in it"));
+    }
+    let key =
+        PrivateKeyDer::from_pem_file(&files.key).map_err(|error| wrong(&files.key, &error))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+        .map_err(|error| wrong(&files.cert, &error))?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
