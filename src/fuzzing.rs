@@ -22,6 +22,8 @@ mod json;
 mod logs;
 #[cfg(feature = "sim")]
 mod program;
+#[cfg(feature = "rest")]
+mod rest;
 mod rows;
 mod seeds;
 
@@ -36,6 +38,8 @@ pub use json::json;
 pub use logs::{current, edit, field, field_set, record, span, wal};
 #[cfg(feature = "sim")]
 pub use program::program;
+#[cfg(feature = "rest")]
+pub use rest::rest;
 pub use rows::{key, row, shape, text};
 pub use seeds::seeds;
 
@@ -65,6 +69,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     #[cfg(feature = "sim")]
     ("program", program),
     ("record", record),
+    #[cfg(feature = "rest")]
+    ("rest", rest),
     ("row", row),
     ("row_block", row_block),
     ("shape", shape),

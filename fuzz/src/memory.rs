@@ -20,6 +20,7 @@ const ROOMY: &[(&str, usize)] = &[
     ("exec", 32 << 20),
     ("ndjson", 32 << 20),
     ("program", 64 << 20),
+    ("rest", 32 << 20),
     // A compressed block may say that it holds 4 MiB, and does so twice here.
     ("block", 10 << 20),
 ];

@@ -150,9 +150,13 @@ fn check_loaded(db: &Db, table: &Table, loaded: Option<Loaded>, mode: LoadMode) 
     sound(db);
 }
 
-fn memory(fs: &MemFs) -> Db {
-    // 2024-01-01, in ticks of 100 ns since 1601.
-    let clock = Arc::new(ManualClock::new(133_485_408_000_000_000));
+/// 2024-01-01, in ticks of 100 ns since 1601.
+pub(super) fn clock() -> ManualClock {
+    ManualClock::new(133_485_408_000_000_000)
+}
+
+pub(super) fn memory(fs: &MemFs) -> Db {
+    let clock = Arc::new(clock());
     let mut options = Options::new().background(Background::Manual).memtable_bytes(16 << 10);
     // Less to read when it is opened again.
     options.log_allocate_bytes = 4 << 10;
@@ -164,7 +168,7 @@ fn close(db: Db) {
     db.close().unwrap_or_else(|error| panic!("a database in memory closes: {error:?}"));
 }
 
-fn table(db: &Db, name: &str) -> Table {
+pub(super) fn table(db: &Db, name: &str) -> Table {
     db.table_or_create(name).unwrap_or_else(|error| panic!("a table in memory: {error:?}"))
 }
 
@@ -184,7 +188,7 @@ fn entities(table: &Table) -> Vec<String> {
 }
 
 /// Every table by name, as NDJSON.
-fn contents(db: &Db) -> Vec<(String, Vec<u8>)> {
+pub(super) fn contents(db: &Db) -> Vec<(String, Vec<u8>)> {
     let names = db.tables().unwrap_or_else(|error| panic!("tables: {error:?}"));
     let export = |name: String| {
         let exported = export(&table(db, &name));
@@ -193,7 +197,7 @@ fn contents(db: &Db) -> Vec<(String, Vec<u8>)> {
     names.into_iter().map(export).collect()
 }
 
-fn sound(db: &Db) {
+pub(super) fn sound(db: &Db) {
     let report = db.verify().unwrap_or_else(|error| panic!("verify: {error:?}"));
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }

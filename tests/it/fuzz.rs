@@ -15,7 +15,7 @@ use rowstone::fuzzing::{TARGETS, seeds};
 use crate::format::{examples, target};
 
 /// Targets that open databases, which takes some hundred times as long as a decoder.
-const WHOLE_DATABASES: [&str; 5] = ["csv", "directory", "exec", "ndjson", "program"];
+const WHOLE_DATABASES: [&str; 6] = ["csv", "directory", "exec", "ndjson", "program", "rest"];
 
 #[test]
 fn targets_survive_their_corpus_and_mutations_of_it() {

@@ -25,6 +25,8 @@ mod pages;
 mod query;
 mod ranges;
 mod reads;
+#[cfg(all(unix, feature = "rest"))]
+mod rest;
 mod script;
 mod sim;
 mod soak;

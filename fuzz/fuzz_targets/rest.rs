@@ -1,0 +1,4 @@
+//! Target `rest`: see `rowstone::fuzzing`.
+#![cfg_attr(fuzzing, no_main)]
+
+rowstone_fuzz::target!(rowstone::fuzzing::rest);

@@ -1,0 +1,215 @@
+//! The server from outside: the real program on a socket of its own, and bytes that clients send, should not send, or send
+//! half of.
+//!
+//! Invariant: no test waits for time to pass, but for what the server does; how soon it loses patience is an option of
+//! the server's. A minute without any answer fails a test instead of letting it hang.
+//!
+//! Not here: what operations answer (unit tests beside the code), clients that others wrote.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "keys and certificates are files of the user's, requests are dated, output is read beside the test"
+)]
+
+mod client;
+mod limits;
+mod malformed;
+mod shared;
+mod slow;
+mod stop;
+mod tls;
+mod watched;
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use client::{Answer, Client, Key};
+
+/// Longer than anything here takes, and shorter than anybody waits.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running server, killed when it is dropped.
+struct Server {
+    child: Child,
+    at: SocketAddr,
+    metrics: Option<SocketAddr>,
+    output: Arc<Output>,
+    reader: Option<JoinHandle<()>>,
+    key: Key,
+}
+
+/// What the program said on standard error.
+#[derive(Default)]
+struct Output {
+    lines: Mutex<Vec<String>>,
+    more: Condvar,
+}
+
+/// A directory for one test; the database is `db` in it.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    /// The binary with arguments split at spaces, in this directory.
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rowstone"));
+        command.args(arguments.split_whitespace()).current_dir(self.0.path());
+        command
+    }
+
+    /// Starts a server of `db` with more options, as the public development account.
+    fn serve(&self, options: &str) -> Server {
+        let listen = if options.contains("--listen") { "" } else { "--listen 127.0.0.1:0" };
+        Server::start(self.command(&format!("serve db {listen} {options}")), Key::development())
+    }
+
+    /// Starts a server that is not to start; gives its status and what it says.
+    fn refused(&self, options: &str) -> (Option<i32>, String) {
+        let output = self.command(&format!("serve db {options}")).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    }
+
+    /// What `rowstone sas` prints.
+    fn sas(&self, arguments: &str) -> String {
+        let output = self.command(&format!("sas {arguments}")).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+}
+
+impl Server {
+    fn start(mut command: Command, key: Key) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let output = Arc::new(Output::default());
+        let heard = Arc::clone(&output);
+        // What is not read would fill the pipe and hold the server up.
+        let reader = thread::spawn(move || {
+            for line in stderr.lines() {
+                heard.lines.lock().unwrap().push(line.unwrap());
+                heard.more.notify_all();
+            }
+        });
+        let wanted =
+            if key == Key::development() { "connection string: " } else { "listening on " };
+        output.wait_for(wanted);
+        let at = output.address("listening on ").unwrap();
+        let metrics = output.address("metrics on ");
+        Server { child, at, metrics, output, reader: Some(reader), key }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(self.at, self.key.clone())
+    }
+
+    /// One request on a connection of its own.
+    #[track_caller]
+    fn ask(&self, method: &str, target: &str, body: &str) -> Answer {
+        self.client().ask(method, target, body)
+    }
+
+    /// Others are served as if nothing was.
+    #[track_caller]
+    fn is_well(&self) {
+        self.ask("GET", "/Tables", "").is(200);
+    }
+
+    /// A server with a table `people`.
+    fn with_table(self) -> Self {
+        self.ask("POST", "/Tables", r#"{"TableName":"people"}"#).is(201);
+        self
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    /// How it ended, and all that it said.
+    fn wait(mut self) -> (ExitStatus, Vec<String>) {
+        let status = self.child.wait().unwrap();
+        self.reader.take().unwrap().join().unwrap();
+        (status, std::mem::take(&mut self.output.lines.lock().unwrap()))
+    }
+
+    /// Asks it to end; gives what it said.
+    #[track_caller]
+    fn stop(self) -> Vec<String> {
+        self.signal("-TERM");
+        let (status, lines) = self.wait();
+        assert_eq!(status.code(), Some(0), "{lines:?}");
+        lines
+    }
+
+    /// The most memory that it ever had, in bytes.
+    #[cfg(target_os = "linux")]
+    fn memory(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let text = std::fs::read_to_string(path).unwrap();
+        let line = text.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    /// A counter of the database's.
+    fn counter(&self, name: &str) -> u64 {
+        let answer = self.ask("GET", "/$rowstone/stats", "");
+        let stats: serde_json::Value = serde_json::from_str(answer.is(200).text()).unwrap();
+        stats["counters"][name].as_u64().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+impl Output {
+    /// Waits for a line that holds `text`.
+    #[track_caller]
+    fn wait_for(&self, text: &str) -> String {
+        let mut lines = self.lines.lock().unwrap();
+        loop {
+            if let Some(line) = lines.iter().find(|line| line.contains(text)) {
+                return line.clone();
+            }
+            let (woken, timeout) = self.more.wait_timeout(lines, PATIENCE).unwrap();
+            assert!(!timeout.timed_out(), "no '{text}' in {woken:?}");
+            lines = woken;
+        }
+    }
+
+    /// The address in a line that begins so.
+    fn address(&self, begin: &str) -> Option<SocketAddr> {
+        let lines = self.lines.lock().unwrap();
+        let rest = lines.iter().find_map(|line| line.strip_prefix(begin))?;
+        let (_, rest) = rest.split_once("://")?;
+        rest.split('/').next()?.parse().ok()
+    }
+}
+
+/// Accounts as `--accounts` takes them.
+fn accounts(name: &str, keys: &[&str]) -> String {
+    format!("[{{\"name\":\"{name}\",\"keys\":{}}}]", serde_json::to_string(keys).unwrap())
+}
+
+fn path_text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}

@@ -1,0 +1,80 @@
+//! Clients that take their time: each is let go, and others are served meanwhile.
+
+use super::{PATIENCE, Place};
+
+/// The least that there is, so that nothing here takes long.
+const IMPATIENT: &str = "--header-time 1 --body-time 1 --idle-time 1";
+
+#[test]
+fn who_says_nothing_is_let_go() {
+    let place = Place::new();
+    let server = place.serve(IMPATIENT);
+    let mut silent: Vec<_> = (0..20).map(|_| server.client()).collect();
+    server.is_well();
+    silent.iter_mut().for_each(|client| client.is_closed());
+    // Also after a request.
+    let mut client = server.client();
+    client.ask("GET", "/Tables", "").is(200);
+    client.is_closed();
+    server.is_well();
+}
+
+#[test]
+fn who_sends_a_byte_at_a_time_is_let_go() {
+    let place = Place::new();
+    let server = place.serve(IMPATIENT).with_table();
+    let mut client = server.client();
+    client.send("GET / HTTP/1.1\r\nX: ");
+    let answered = client.drip(b'x', || server.is_well());
+    assert!(answered.is_empty() || answered.starts_with(b"HTTP/1.1 4"), "{answered:?}");
+    let mut client = server.client();
+    client.send(server.key.head("POST", "/people", "Content-Length: 100000\r\n\r\n"));
+    let answered = client.drip(b' ', || server.is_well());
+    let text = String::from_utf8_lossy(&answered);
+    assert!(text.is_empty() || text.contains("OperationTimedOut"), "{text}");
+    server.is_well();
+}
+
+#[test]
+fn slow_bodies_take_no_others_place() {
+    let place = Place::new();
+    let server = place.serve("--requests-max 1").with_table();
+    let mut slow: Vec<_> = (0..10).map(|_| server.client()).collect();
+    let body = |i: usize| format!(r#"{{"PartitionKey":"slow","RowKey":"{i}"}}"#);
+    for (i, client) in slow.iter_mut().enumerate() {
+        let headers = format!("Content-Length: {}\r\n\r\n", body(i).len());
+        client.send(server.key.head("POST", "/people", &headers));
+        client.send(&body(i)[..10]);
+    }
+    for _ in 0..20 {
+        server.is_well();
+    }
+    for (i, client) in slow.iter_mut().enumerate() {
+        client.send(&body(i)[10..]);
+        client.answer().is(201);
+    }
+}
+
+#[test]
+fn who_does_not_listen_is_let_go() {
+    let place = Place::new();
+    let server = place.serve(IMPATIENT).with_table();
+    let mut client = server.client();
+    for i in 0..8 {
+        let body = format!(
+            r#"{{"PartitionKey":"p","RowKey":"{i}","A":"{0}","B":"{0}"}}"#,
+            "x".repeat(30_000)
+        );
+        client.ask("POST", "/people", &body).is(201);
+    }
+    let mut deaf = server.client();
+    let request = server.key.request("GET", "/people", "", b"");
+    // Nothing is read until what the server may send without is sent, and nothing more is taken.
+    let refused = (0..100_000).find_map(|_| deaf.try_send(&request).err());
+    let error = refused.expect("the server takes requests without end");
+    assert!(
+        !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
+        "not let go within {PATIENCE:?}: {error}"
+    );
+    server.is_well();
+}

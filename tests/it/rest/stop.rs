@@ -1,0 +1,201 @@
+//! Beginning and end: what is refused at the start, new keys on the way, and nothing lost when it stops.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rowstone::Db;
+
+use super::client::{Key, connect};
+use super::{PATIENCE, Place, Server, accounts};
+
+const FIRST: &str = "Zmlyc3Qga2V5IG9mIGFjbWU=";
+const SECOND: &str = "c2Vjb25kIGtleSBvZiBhY21l";
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_stop_under_load() {
+    let place = Place::new();
+    let server = place.serve("").with_table();
+    let acknowledged = Mutex::new(Vec::new());
+    let count = AtomicUsize::new(0);
+    let insert = |number: usize| {
+        let mut client = server.client();
+        for i in 0.. {
+            let body = format!(r#"{{"PartitionKey":"{number}","RowKey":"{i}"}}"#);
+            if client.try_send(server.key.request("POST", "/people", "", body.as_bytes())).is_err()
+            {
+                return;
+            }
+            match client.try_answer_to("POST") {
+                Ok(answer) => answer.is(201),
+                // It is not known whether this one is there.
+                Err(_) => return,
+            };
+            acknowledged.lock().unwrap().push((number.to_string(), i.to_string()));
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..8).for_each(|number| drop(scope.spawn(move || insert(number))));
+        while count.load(Ordering::Relaxed) < 200 {
+            std::thread::yield_now();
+        }
+        server.signal("-TERM");
+    });
+    let (status, lines) = server.wait();
+    assert_eq!(status.code(), Some(0), "{lines:?}");
+    let db = Db::open(place.path("db")).unwrap();
+    let table = db.table("people").unwrap();
+    let acknowledged = acknowledged.into_inner().unwrap();
+    assert!(acknowledged.len() >= 200);
+    for (pk, rk) in &acknowledged {
+        assert!(table.get(pk, rk).unwrap().is_some(), "{pk} {rk}");
+    }
+    assert!(db.verify().unwrap().problems.is_empty());
+}
+
+#[test]
+fn a_request_that_has_begun_ends_before_the_server_does() {
+    let place = Place::new();
+    let server = place.serve("").with_table();
+    let mut begun = server.client();
+    let mut idle = server.client();
+    idle.ask("GET", "/people", "").is(200);
+    let body = r#"{"PartitionKey":"p","RowKey":"begun"}"#;
+    begun.send(server.key.head(
+        "POST",
+        "/people",
+        &format!("Content-Length: {}\r\n\r\n", body.len()),
+    ));
+    begun.send(&body[..10]);
+    server.signal("-TERM");
+    idle.is_closed();
+    // Nobody new comes in.
+    assert!((0..1_000_000).any(|_| connect(server.at).is_err()), "it still listens");
+    begun.send(&body[10..]);
+    begun.answer().is(201);
+    begun.is_closed();
+    let (status, _) = server.wait();
+    assert_eq!(status.code(), Some(0));
+    let db = Db::open(place.path("db")).unwrap();
+    assert!(db.table("people").unwrap().get("p", "begun").unwrap().is_some());
+}
+
+#[test]
+fn who_does_not_end_does_not_hold_it_up() {
+    let place = Place::new();
+    let server = place.serve("--drain-time 1").with_table();
+    let mut clients: Vec<_> = (0..3).map(|_| server.client()).collect();
+    clients[0].send("GET /");
+    clients[1].send(server.key.head("POST", "/people", "Content-Length: 10\r\n\r\n"));
+    server.is_well();
+    let lines = server.stop();
+    assert!(lines.iter().any(|line| line.contains("still open")), "{lines:?}");
+}
+
+#[test]
+fn both_signals_stop_an_idle_server() {
+    for signal in ["-TERM", "-INT"] {
+        let place = Place::new();
+        let server = place.serve("");
+        server.signal(signal);
+        assert_eq!(server.wait().0.code(), Some(0), "{signal}");
+    }
+}
+
+#[test]
+fn the_public_key_is_served_on_loopback_only() {
+    let place = Place::new();
+    place.write("public.json", accounts("acme", &[FIRST, &Key::development().key]));
+    for options in [
+        "--listen 0.0.0.0:0",
+        "--listen [::]:0",
+        "--listen 192.0.2.1:0",
+        "--listen 0.0.0.0:0 --accounts public.json",
+    ] {
+        let (status, said) = place.refused(options);
+        assert_eq!(status, Some(2), "{options}: {said}");
+        assert!(said.contains("not loopback") && said.contains("--accounts"), "{said}");
+        assert!(!said.contains(FIRST) && !said.contains(&Key::development().key), "{said}");
+    }
+    assert!(!place.path("db").exists(), "nothing is created by a refusal");
+}
+
+#[test]
+fn what_is_wrong_at_the_start_is_told() {
+    let place = Place::new();
+    place.write("broken.json", "[{\"name\":\"acme\",\"keys\":[\"not base64\"]}]");
+    place.write("empty.pem", "");
+    for (options, status, text) in [
+        ("--accounts missing.json", 2, "missing.json"),
+        ("--accounts broken.json", 2, "not Base64"),
+        ("--tls-cert empty.pem", 2, "--tls-key"),
+        ("--tls-cert empty.pem --tls-key empty.pem", 1, "no certificate"),
+        ("--listen nowhere", 2, "nowhere"),
+        ("--idle-time 0", 2, "idle-time"),
+        ("--header-time 99999999999", 2, "header-time"),
+    ] {
+        let listen = if options.contains("--listen") { "" } else { "--listen 127.0.0.1:0 " };
+        let (found, said) = place.refused(&format!("{listen}{options}"));
+        assert_eq!(found, Some(status), "{options}: {said}");
+        assert!(said.contains(text), "{options}: {said}");
+    }
+    let server = place.serve("");
+    let (status, said) = place.refused(&format!("--listen {}", server.at));
+    assert_eq!(status, Some(2), "{said}");
+    let other = format!("serve other --listen {}", server.at);
+    let output = place.command(&other).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot listen") && said.contains(&server.at.to_string()), "{said}");
+}
+
+fn acme(place: &Place, options: &str) -> Server {
+    let command = place.command(&format!("serve db --accounts accounts.json {options}"));
+    Server::start(command, Key::new("acme", FIRST))
+}
+
+/// The status of a request that is signed with `key`.
+fn status_with(server: &Server, key: &str) -> u16 {
+    let mut client = super::Client::connect(server.at, Key::new("acme", key));
+    client.ask("GET", "/Tables", "").status
+}
+
+#[test]
+fn keys_change_without_a_restart() {
+    let place = Place::new();
+    place.write("accounts.json", accounts("acme", &[FIRST]));
+    let server = acme(&place, "--listen 127.0.0.1:0");
+    let mut kept = server.client();
+    kept.ask("GET", "/Tables", "").is(200);
+    assert_eq!([FIRST, SECOND].map(|key| status_with(&server, key)), [200, 403]);
+    place.write("accounts.json", accounts("acme", &[SECOND, FIRST]));
+    server.signal("-HUP");
+    server.output.wait_for("read again");
+    assert_eq!([FIRST, SECOND].map(|key| status_with(&server, key)), [200, 200]);
+    // What makes no sense changes nothing.
+    place.write("accounts.json", "[");
+    server.signal("-HUP");
+    server.output.wait_for("stay as they were");
+    assert_eq!([FIRST, SECOND].map(|key| status_with(&server, key)), [200, 200]);
+    place.write("accounts.json", accounts("acme", &[SECOND]));
+    server.signal("-HUP");
+    let gone = (0..100_000).any(|_| status_with(&server, FIRST) == 403);
+    assert!(gone, "the old key is still good");
+    kept.ask("GET", "/Tables", "").is_error(403, "AuthenticationFailed");
+    assert_eq!(status_with(&server, SECOND), 200);
+    let lines = server.stop();
+    assert!(!lines.iter().any(|line| line.contains(FIRST) || line.contains(SECOND)), "{lines:?}");
+}
+
+#[test]
+fn the_public_key_does_not_come_in_later() {
+    let place = Place::new();
+    place.write("accounts.json", accounts("acme", &[FIRST]));
+    let mut server = acme(&place, "--listen 0.0.0.0:0");
+    server.at.set_ip([127, 0, 0, 1].into());
+    place.write("accounts.json", accounts("acme", &[&Key::development().key]));
+    server.signal("-HUP");
+    server.output.wait_for("is not loopback");
+    assert_eq!(status_with(&server, &Key::development().key), 403);
+    assert_eq!(status_with(&server, FIRST), 200, "within {PATIENCE:?}");
+}
