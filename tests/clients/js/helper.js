@@ -1,0 +1,104 @@
+// Where the server is, clients of it, and the one way to declare a test.
+//
+// The suite starts nothing. It takes from the environment
+//   ROWSTONE_CONNECTION  the connection string of an account it may do anything with;
+//   ROWSTONE_SECONDARY   the address of the account's secondary, by default with `-secondary`;
+//   ROWSTONE_PEER        `azurite` where the server is the emulator of that name: emulator.js then
+//                        says which tests must fail.
+// Every expectation is the production service's.
+
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { test } from "node:test";
+import {
+  AzureNamedKeyCredential,
+  AzureSASCredential,
+  TableClient,
+  TableServiceClient,
+} from "@azure/data-tables";
+import { EMULATOR } from "./emulator.js";
+
+export const CONNECTION = process.env.ROWSTONE_CONNECTION;
+assert(CONNECTION, "ROWSTONE_CONNECTION is not set");
+const settings = Object.fromEntries(
+  CONNECTION.split(";")
+    .filter(Boolean)
+    .map((part) => part.split(/=(.*)/s).slice(0, 2)),
+);
+
+export const account = settings.AccountName;
+export const endpoint = settings.TableEndpoint.replace(/\/$/, "");
+export const secondary = process.env.ROWSTONE_SECONDARY ?? `${endpoint}-secondary`;
+export const credential = new AzureNamedKeyCredential(account, settings.AccountKey);
+// A failure shall be seen, not tried again.
+export const options = { allowInsecureConnection: true, retryOptions: { maxRetries: 0 } };
+
+export function serviceAt(address, by = credential, more = {}) {
+  return new TableServiceClient(address, by, { ...options, ...more });
+}
+
+export function tableAt(address, name, by = credential, more = {}) {
+  return new TableClient(address, name, by, { ...options, ...more });
+}
+
+export const service = serviceAt(endpoint);
+export const tableClient = (name, by = credential) => tableAt(endpoint, name, by);
+export const signedService = (token) => serviceAt(endpoint, new AzureSASCredential(token));
+export const signedTable = (name, token) => tableClient(name, new AzureSASCredential(token));
+export const unique = (prefix = "t") => prefix + randomUUID().replaceAll("-", "");
+
+// A test. What the emulator does otherwise must fail there, or the list is wrong.
+export function check(name, body) {
+  const emulated = process.env.ROWSTONE_PEER === "azurite";
+  const known = emulated && EMULATOR.find(([pattern]) => name.match(pattern)?.[0] === name);
+  if (!known) return test(name, body);
+  return test(`${name} (the emulator: ${known[1]})`, () => assert.rejects(async () => body()));
+}
+
+// A test with a table of its own.
+export function checkTable(name, body) {
+  check(name, async () => {
+    const table = tableClient(unique());
+    await table.createTable();
+    try {
+      await body(table);
+    } finally {
+      await table.deleteTable();
+    }
+  });
+}
+
+// The service's code in an error: of a transaction, or in the body, JSON or XML.
+export function codeOf(error) {
+  const text = error.response?.bodyAsText ?? "";
+  const found = /<Code>(.*?)<\/Code>/.exec(text) ?? /"code":\s*"(.*?)"/.exec(text);
+  return found?.[1] ?? error.code;
+}
+
+// What is attempted raises an error of this status and code.
+export async function refused(status, code, attempt) {
+  let error;
+  try {
+    await attempt();
+  } catch (caught) {
+    error = caught;
+  }
+  assert(error, `was not refused; expected ${status} ${code}`);
+  assert.deepEqual([error.statusCode, codeOf(error)], [status, code], error.stack);
+  return error;
+}
+
+export async function all(iterator) {
+  const found = [];
+  for await (const item of iterator) found.push(item);
+  return found;
+}
+
+// Properties apart from keys and what the server adds.
+export function properties(entity) {
+  const { partitionKey, rowKey, etag, timestamp, "odata.metadata": context, ...rest } = entity;
+  return rest;
+}
+
+export const later = (hours) => new Date(Date.now() + hours * 3600_000);
+export const ETAG = /^W\/"datetime'\d{4}-\d\d-\d\dT\d\d%3A\d\d%3A\d\d(\.\d{1,7})?Z'"$/;
