@@ -14,8 +14,9 @@ use rowstone::Rng;
 use rowstone::fs::{DiskFs, Fs};
 use serde::{Deserialize, Serialize};
 
+use crate::flights;
 use crate::process::drop_cached;
-use crate::reading::Data;
+use crate::reading::{Data, Reading};
 
 /// Rates a second; sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -26,6 +27,9 @@ pub struct Limits {
     pub memory_copy_bytes: f64,
     /// Accesses, each to a line that the one before names, by one thread.
     pub memory_accesses: f64,
+    /// The same over 4 GiB, where most accesses look for their page as well.
+    #[serde(default)]
+    pub far_accesses: f64,
     /// Sequential write of a new file, synced at its end.
     pub write_bytes: f64,
     /// Sequential read of a file that the system does not hold.
@@ -35,6 +39,9 @@ pub struct Limits {
     /// Writes of 256 bytes into a file whose blocks are there, each synced, by one thread and by four, each with a file
     /// of its own.
     pub syncs: [f64; 2],
+    /// Files of 4 KiB that the system holds: opened, read and closed.
+    #[serde(default)]
+    pub file_opens: f64,
     pub crc32_bytes: f64,
     pub lz4_compress_bytes: f64,
     pub lz4_decompress_bytes: f64,
@@ -42,10 +49,13 @@ pub struct Limits {
     pub zstd_decompress_bytes: f64,
     /// Bytes of an entity when 10,000 of them are compressed by zstd as one piece of JSON.
     pub zstd_entity_bytes: f64,
+    /// The same of flights; 0 where there are none.
+    #[serde(default)]
+    pub zstd_flight_bytes: f64,
 }
 
-/// Measures for about `time` each, in files below `dir`.
-pub fn measure(dir: &Path, time: Duration) -> io::Result<Limits> {
+/// Measures for about `time` each, in files below `dir`; `flights` is the CSV of real data.
+pub fn measure(dir: &Path, time: Duration, flights: &Path) -> io::Result<Limits> {
     let memory = vec![1_u64; 16 << 20];
     let mut copy = vec![0_u64; 16 << 20];
     let bytes = (memory.len() * 8) as f64;
@@ -57,7 +67,8 @@ pub fn measure(dir: &Path, time: Duration) -> io::Result<Limits> {
         black_box(&mut copy);
     });
     drop((memory, copy));
-    let json = json();
+    let data = Data::telemetry(1);
+    let json = json((0..SAMPLE).map(|number| data.reading(number)));
     let crc32_bytes = rate(time, json.len() as f64, || {
         black_box(crc32fast::hash(black_box(&json)));
     });
@@ -72,16 +83,19 @@ pub fn measure(dir: &Path, time: Duration) -> io::Result<Limits> {
         memory_read_bytes,
         memory_copy_bytes,
         memory_accesses: accesses(time),
+        far_accesses: far_accesses(time),
         write_bytes: sequential_write(dir, time)?,
         read_bytes: sequential_read(dir, time)?,
         random_reads: [random_reads(dir, time, 1)?, random_reads(dir, time, 2)?],
         syncs,
+        file_opens: file_opens(dir, time)?,
         crc32_bytes,
         lz4_compress_bytes,
         lz4_decompress_bytes,
         zstd_compress_bytes,
         zstd_decompress_bytes,
         zstd_entity_bytes: zstd.len() as f64 / SAMPLE as f64,
+        zstd_flight_bytes: flight_bytes(flights)?,
     })
 }
 
@@ -109,15 +123,24 @@ fn machine(dir: &Path) -> String {
 }
 
 /// Raw entities one behind the other.
-fn json() -> Vec<u8> {
-    let data = Data::telemetry(1);
+fn json(readings: impl Iterator<Item = Reading>) -> Vec<u8> {
     let mut json = Vec::new();
-    for reading in (0..SAMPLE).map(|number| data.reading(number)) {
+    for reading in readings {
         json.extend_from_slice(reading.key.partition.as_bytes());
         json.extend_from_slice(reading.key.row.as_bytes());
         serde_json::to_writer(&mut json, &reading.properties()).expect("writing to memory");
     }
     json
+}
+
+/// Bytes of a flight, as `zstd_flight_bytes`.
+fn flight_bytes(csv: &Path) -> io::Result<f64> {
+    if !csv.exists() {
+        return Ok(0.0);
+    }
+    let flights: Vec<Reading> = flights::read(csv)?.into_iter().take(SAMPLE as usize).collect();
+    let count = flights.len().max(1) as f64;
+    Ok(zstd::bulk::compress(&json(flights.into_iter()), 3)?.len() as f64 / count)
 }
 
 /// `amount` times rounds a second.
@@ -171,6 +194,37 @@ fn accesses(time: Duration) -> f64 {
         }
         black_box(at);
     })
+}
+
+/// Follows a generator of full period through 4 GiB: every line names the next one, and none is near the one before.
+fn far_accesses(time: Duration) -> f64 {
+    const LINES: u64 = 64 << 20;
+    const FACTOR: u64 = 6_364_136_223_846_793_005;
+    let next = |line: u64| line.wrapping_mul(FACTOR).wrapping_add(1_442_695_040_888_963_407);
+    let mut lines = vec![[0_u64; 8]; LINES as usize];
+    for (line, place) in lines.iter_mut().zip(0_u64..) {
+        line[0] = next(place) % LINES;
+    }
+    let mut at = 0;
+    rate(time, 100_000.0, || {
+        for _ in 0..100_000 {
+            at = lines[at as usize][0];
+        }
+        black_box(at);
+    })
+}
+
+fn file_opens(dir: &Path, time: Duration) -> io::Result<f64> {
+    let path = dir.join("limit.small");
+    std::fs::write(&path, [7; PAGE_BYTES as usize])?;
+    let (start, mut opened) = (Instant::now(), 0_u32);
+    while start.elapsed() < time {
+        let mut page = [0; PAGE_BYTES as usize];
+        File::open(&path)?.read_exact_at(&mut page, 0)?;
+        black_box(page);
+        opened += 1;
+    }
+    Ok(f64::from(opened) / start.elapsed().as_secs_f64())
 }
 
 fn sequential_write(dir: &Path, time: Duration) -> io::Result<f64> {

@@ -49,15 +49,30 @@ pub enum Bound {
     Access(u64),
     /// Raw bytes of the entities through memory, once.
     Memory,
+    /// As `Access`, over far more than the processor's caches and its table of pages hold.
+    FarAccess,
+    /// The time of one dependent access to memory.
+    AccessTime,
+    /// Raw bytes of so many entities through memory for each operation.
+    MemoryRange(u64),
+    /// One sync for all that the row does.
+    OneSync,
+    /// So many small files opened, read and closed.
+    Files(u64),
     /// One random page of the disk for each operation.
     RandomRead(u64),
+    /// One random page of the disk for so many entities.
+    RandomRange(u64),
+    /// Raw bytes of the entities through sequential reads of the disk.
+    Read,
     /// Raw bytes through zstd's decoder.
     Decompress,
     /// Every byte of the user written once.
     Once,
     /// Raw bytes of an entity through zstd, all at once.
     Entropy,
-    None,
+    /// The same of a flight.
+    FlightEntropy,
 }
 
 pub struct Row {
@@ -287,7 +302,7 @@ pub static ROWS: &[Row] = &[
         EntitiesPerSecond,
         Bound::Memory,
     ),
-    row(Serve, YCSB, "ycsb-a", "A: half reads, half updates", OpsPerSecond, Bound::None),
+    row(Serve, YCSB, "ycsb-a", "A: half reads, half updates", OpsPerSecond, Bound::Access(1)),
     row(Serve, YCSB, "ycsb-b", "B: 95 % reads, 5 % updates", OpsPerSecond, Bound::Access(1)),
     row(Serve, YCSB, "ycsb-c", "C: reads", OpsPerSecond, Bound::Access(1)),
     row(
@@ -304,9 +319,16 @@ pub static ROWS: &[Row] = &[
         "ycsb-e",
         "E: 95 % ranges of up to 100, 5 % inserts",
         OpsPerSecond,
-        Bound::None,
+        Bound::MemoryRange(48),
     ),
-    row(Serve, YCSB, "ycsb-f", "F: half reads, half read-modify-write", OpsPerSecond, Bound::None),
+    row(
+        Serve,
+        YCSB,
+        "ycsb-f",
+        "F: half reads, half read-modify-write",
+        OpsPerSecond,
+        Bound::Access(1),
+    ),
     row(Serve, BESIDE, "reads-beside", "reads/s", OpsPerSecond, Bound::Access(1)),
     row(
         Serve,
@@ -314,7 +336,7 @@ pub static ROWS: &[Row] = &[
         "reads-beside-p999",
         "p99.9 of reads, run-queue wait out",
         Microseconds,
-        Bound::None,
+        Bound::AccessTime,
     ),
     row(Serve, LIFE, "delete", "single deletes, random, os", OpsPerSecond, Bound::Write),
     row(Commit, LIFE, "queue", "insert at the end, take the head, os", OpsPerSecond, Bound::Write),
@@ -324,7 +346,7 @@ pub static ROWS: &[Row] = &[
         "drop-tenth",
         "drop of a tenth, by partitions, durable",
         EntitiesPerSecond,
-        Bound::None,
+        Bound::OneSync,
     ),
     row(
         Serve,
@@ -332,7 +354,7 @@ pub static ROWS: &[Row] = &[
         "open-closed",
         "open after close, to the first read",
         Milliseconds,
-        Bound::None,
+        Bound::Files(3),
     ),
     row(
         Serve,
@@ -340,14 +362,21 @@ pub static ROWS: &[Row] = &[
         "open-killed",
         "open after kill, to the first read",
         Milliseconds,
-        Bound::None,
+        Bound::OneSync,
     ),
     row(Cold, COLD, "cold-get-hit", "get, hit", OpsPerSecond, Bound::RandomRead(1)),
     row(Cold, COLD, "cold-get-hit-2", "get, hit, 2 threads", OpsPerSecond, Bound::RandomRead(2)),
     row(Cold, COLD, "cold-get-miss", "get, miss", OpsPerSecond, Bound::Access(1)),
-    row(Cold, COLD, "cold-range-100", "row range of 100", EntitiesPerSecond, Bound::None),
-    row(Cold, COLD, "cold-scan", "full scan", EntitiesPerSecond, Bound::None),
-    both(row(Serve, SPACE, "disk", "disk at rest, plain", BytesPerEntity, Bound::None)),
+    row(
+        Cold,
+        COLD,
+        "cold-range-100",
+        "row range of 100",
+        EntitiesPerSecond,
+        Bound::RandomRange(100),
+    ),
+    row(Cold, COLD, "cold-scan", "full scan", EntitiesPerSecond, Bound::Read),
+    both(row(Serve, SPACE, "disk", "disk at rest, plain", BytesPerEntity, Bound::Entropy)),
     both(row(
         Compressed,
         SPACE,
@@ -393,12 +422,12 @@ pub static ROWS: &[Row] = &[
         Bound::Decompress,
     ),
     row(Growth, GROWTH, "growth-load", "bulk load, random", EntitiesPerSecond, Bound::Write),
-    row(Growth, GROWTH, "growth-get-hit", "get, hit", OpsPerSecond, Bound::Access(1)),
-    row(Growth, GROWTH, "growth-get-miss", "get, miss", OpsPerSecond, Bound::Access(1)),
+    row(Growth, GROWTH, "growth-get-hit", "get, hit", OpsPerSecond, Bound::FarAccess),
+    row(Growth, GROWTH, "growth-get-miss", "get, miss", OpsPerSecond, Bound::FarAccess),
     row(Growth, GROWTH, "growth-range-100", "row range of 100", EntitiesPerSecond, Bound::Memory),
     row(Growth, GROWTH, "growth-merge", "merge of one property, os", OpsPerSecond, Bound::Write),
     row(Flights, REAL, "flights-load", "bulk load, random", EntitiesPerSecond, Bound::Write),
-    row(Flights, REAL, "flights-disk", "disk at rest, plain", BytesPerEntity, Bound::None),
+    row(Flights, REAL, "flights-disk", "disk at rest, plain", BytesPerEntity, Bound::FlightEntropy),
     row(Flights, REAL, "flights-get-hit", "get, hit", OpsPerSecond, Bound::Access(1)),
     row(Flights, REAL, "flights-scan", "full scan", EntitiesPerSecond, Bound::Memory),
     row(Flights, REAL, "flights-filter-1", "filter, 1 % match", EntitiesPerSecond, Bound::Memory),

@@ -39,7 +39,8 @@ pub fn run(form: &Form, selection: &Selection, dir: &Path) -> io::Result<Results
     if !results.limits.contains_key(form.name) {
         eprintln!("limits of the machine");
         fs::create_dir_all(&databases)?;
-        let limits = limits::measure(&databases, form.time.min(Duration::from_secs(1)))?;
+        let limits =
+            limits::measure(&databases, form.time.min(Duration::from_secs(1)), &selection.csv)?;
         add(&mut results, Line::Limits { form: form.name.to_owned(), limits })?;
     }
     let steps = plan::steps(form, selection, &databases, &results);

@@ -39,6 +39,7 @@ pub struct Cell {
     pub written_times: f64,
     pub disk_bytes: Option<f64>,
     pub raw_bytes_each: f64,
+    pub entities: f64,
     pub note: Option<String>,
 }
 
@@ -161,6 +162,7 @@ impl Cell {
             written_times: median(figures.iter().map(|f| f.written_bytes as f64 / raw(f).max(1.0))),
             disk_bytes: (!disks.is_empty()).then(|| median(disks)),
             raw_bytes_each: of(|f| f.raw_bytes_each),
+            entities: of(|f| f.entities as f64),
             note: figures.iter().find_map(|figures| figures.note.clone()),
         }
     }
@@ -253,6 +255,18 @@ impl Limit {
             Bound::Access(threads) => {
                 ("a memory access each", limits.memory_accesses * threads as f64)
             }
+            Bound::FarAccess => ("a far memory access each", limits.far_accesses),
+            Bound::AccessTime => ("a memory access", 1e6 / limits.memory_accesses),
+            Bound::MemoryRange(count) => {
+                ("memory bandwidth", entities(limits.memory_read_bytes) / count as f64)
+            }
+            Bound::OneSync if row.unit == Unit::Milliseconds => ("a sync", 1e3 / limits.syncs[0]),
+            Bound::OneSync => ("a sync", limits.syncs[0] * ours.entities),
+            Bound::Files(count) => ("small files opened", 1e3 * count as f64 / limits.file_opens),
+            Bound::RandomRange(count) => {
+                ("a random page each", limits.random_reads[0] * count as f64)
+            }
+            Bound::Read => ("sequential read", entities(limits.read_bytes)),
             Bound::Memory => ("memory bandwidth", entities(limits.memory_read_bytes)),
             Bound::RandomRead(threads) => {
                 ("a random page each", limits.random_reads[usize::from(threads > 1)])
@@ -260,8 +274,12 @@ impl Limit {
             Bound::Decompress => ("zstd decoding", entities(limits.zstd_decompress_bytes)),
             Bound::Once => ("each byte once", 1.0),
             Bound::Entropy => ("zstd, all in one", limits.zstd_entity_bytes),
-            Bound::None => return None,
+            Bound::FlightEntropy => ("zstd, all in one", limits.zstd_flight_bytes),
         };
+        // Lines of an older run may lack a limit.
+        if !value.is_normal() {
+            return None;
+        }
         let share =
             if row.unit.higher_is_better() { ours.value / value } else { value / ours.value };
         Some(Self { what, value, share })

@@ -70,14 +70,16 @@ pub fn of_machine(limits: &Limits) -> String {
     let rates: Vec<String> =
         rates.iter().map(|(what, rate)| format!("{what} {}/s", bytes(*rate))).collect();
     format!(
-        "{}\nlimits: {}; dependent memory accesses {}/s; random pages {}/s by one thread, {}/s by two; \
-         syncs {}/s by one thread, {}/s by four\n",
+        "{}\nlimits: {}; dependent memory accesses {}/s, over 4 GiB {}/s; random pages {}/s by one thread, {}/s by two; \
+         syncs {}/s by one thread, {}/s by four; small files opened {}/s\n",
         limits.machine,
         rates.join(", "),
         count(limits.memory_accesses),
+        count(limits.far_accesses),
         count(limits.random_reads[0]),
         count(limits.random_reads[1]),
         count(limits.syncs[0]),
         count(limits.syncs[1]),
+        count(limits.file_opens),
     )
 }
