@@ -15,6 +15,7 @@
 //!
 //! Not here: bytes of keys and values (`encoding.rs`), locks and versions (`shared.rs`).
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use fjall::config::{
@@ -325,6 +326,17 @@ impl Store for Fjall {
         }
         batch.commit().expect("fjall writes");
         self.commit(durability);
+    }
+
+    fn drop_partitions(&self, partitions: Range<u32>) {
+        let _held = self.stripes.all();
+        let mut batch = self.db.batch().durability(Some(PersistMode::SyncAll));
+        for one in partitions {
+            for guard in self.readings.range(partition_start(one)..partition_end(one)) {
+                batch.remove(&self.readings, guard.key().expect("fjall reads"));
+            }
+        }
+        batch.commit().expect("fjall writes");
     }
 
     fn sync(&self) {

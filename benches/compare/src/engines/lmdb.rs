@@ -13,7 +13,7 @@
 //!
 //! Not here: bytes of keys and values (`encoding.rs`), versions (`shared.rs`).
 
-use std::ops::{Bound, Deref};
+use std::ops::{Bound, Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -379,6 +379,17 @@ impl Store for Lmdb {
         let bounds = (Bound::Included(&start[..]), Bound::Excluded(&end[..]));
         self.write(durability, |file, writing| {
             file.readings.delete_range(writing, &bounds).expect("LMDB deletes") > 0
+        });
+    }
+
+    fn drop_partitions(&self, partitions: Range<u32>) {
+        self.write(Durability::Sync, |file, writing| {
+            for one in partitions {
+                let (start, end) = (partition_start(one), partition_end(one));
+                let bounds = (Bound::Included(&start[..]), Bound::Excluded(&end[..]));
+                file.readings.delete_range(writing, &bounds).expect("LMDB deletes");
+            }
+            true
         });
     }
 

@@ -11,7 +11,7 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -342,6 +342,16 @@ impl Store for Redb {
         let (start, end) = (partition_start(partition), partition_end(partition));
         self.write(durability, |table| {
             table.retain_in(&start[..]..&end[..], |_, _| false).expect("redb deletes");
+            true
+        });
+    }
+
+    fn drop_partitions(&self, partitions: Range<u32>) {
+        self.write(Durability::Sync, |table| {
+            for one in partitions {
+                let (start, end) = (partition_start(one), partition_end(one));
+                table.retain_in(&start[..]..&end[..], |_, _| false).expect("redb deletes");
+            }
             true
         });
     }

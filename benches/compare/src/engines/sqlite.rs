@@ -13,6 +13,7 @@
 //! Not here: bytes of values (`encoding.rs`), versions (`shared.rs`).
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::About;
-use super::shared::{Versions, pieces};
+use super::shared::{Versions, available_memory, pieces};
 use crate::encoding;
 use crate::reading::{Digest, Key, OwnedProperties, Properties, Reading, partition_of};
 use crate::store::{Durability, Encoding, Found, Setup, Store, Version};
@@ -37,8 +38,8 @@ pub const ABOUT: About = About {
          nothing.",
         "One connection writes, behind a lock of the application, which is faster than waiting \
          for the file lock; readers have connections of their own.",
-        "Pages of 4 KiB, read by mmap (2 GiB at most), and a third of the cache for each \
-         connection.",
+        "Pages of 4 KiB, read by mmap (2 GiB at most; not if the file is larger than the memory of \
+         the process when it opens), and a third of the cache for each connection.",
         "A checkpoint whenever the log is as large as the write buffers of the others.",
         "Statements are prepared once and cached. Groups and loads are transactions; loads \
          commit 50 000 at a time, sorted within.",
@@ -158,9 +159,12 @@ fn connect(path: &PathBuf, cache_kib: u64, log_pages: u64) -> Connection {
     let connection = Connection::open(path).expect("SQLite opens");
     connection.busy_timeout(Duration::from_secs(60)).expect("SQLite waits");
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Pages that a map reads come with their neighbours.
+    let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let map_bytes = if bytes > available_memory() { 0 } else { MAP_BYTES };
     let settings = format!(
         "PRAGMA page_size = {PAGE_BYTES}; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
-         PRAGMA mmap_size = {MAP_BYTES}; PRAGMA cache_size = -{cache_kib}; \
+         PRAGMA mmap_size = {map_bytes}; PRAGMA cache_size = -{cache_kib}; \
          PRAGMA wal_autocheckpoint = {log_pages}; PRAGMA temp_store = MEMORY;"
     );
     connection.execute_batch(&settings).expect("SQLite takes its settings");
@@ -486,6 +490,16 @@ impl Store for Sqlite {
 
     fn drop_partition(&self, partition: u32, durability: Durability) {
         self.write(durability, DROP, [partition_of(partition)]);
+    }
+
+    fn drop_partitions(&self, partitions: Range<u32>) {
+        self.transact(Durability::Sync, |connection| {
+            let mut drop = connection.prepare_cached(DROP)?;
+            for one in partitions {
+                drop.execute([partition_of(one)])?;
+            }
+            Ok(true)
+        });
     }
 
     fn sync(&self) {
