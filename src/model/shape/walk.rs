@@ -15,8 +15,6 @@ use crate::model::value::{EdmType, ValueRef};
 pub(crate) struct Walk<'s, 'b> {
     shape: &'s Shape,
     properties: std::slice::Iter<'s, Property>,
-    /// The names of what is left.
-    names: &'s str,
     body: &'b [u8],
     /// The end offsets of what is left.
     offsets: &'b [u8],
@@ -33,7 +31,6 @@ impl Shape {
         let mut walk = Walk {
             shape: self,
             properties: self.properties.iter(),
-            names: &self.names,
             body,
             offsets: &[],
             width: 1,
@@ -58,10 +55,9 @@ impl<'s, 'b> Walk<'s, 'b> {
     #[inline(always)]
     pub(crate) fn step(&mut self) -> Option<(&'s str, Option<ValueRef<'b>>)> {
         let property = self.properties.next()?;
-        let len = (property.name_end - property.name_start) as usize;
-        // No way out here: where the caller looks at no name, none is cut off.
-        let (name, names) = self.names.split_at_checked(len).unwrap_or_default();
-        self.names = names;
+        // No way out here, and nothing that the next step rests on: where the caller looks at no name, none is cut out.
+        let place = property.name_start as usize..property.name_end as usize;
+        let name = self.shape.names.get(place).unwrap_or_default();
         Some((name, self.value(property)))
     }
 
@@ -111,14 +107,21 @@ impl<'s, 'b> Walk<'s, 'b> {
     }
 
     /// What is wrong with the value that the last step found damaged.
-    #[cold]
-    #[inline(never)]
+    // Only parts of the walk go to a function of their own: one that took the walk would keep it in memory, and every step
+    // of every caller would write there what it changed.
+    #[inline(always)]
     pub(crate) fn problem(&mut self) -> DecodeError {
-        let index = self.shape.len() - self.properties.len() - 1;
-        self.properties = [].iter();
-        let value = self.shape.value(self.body, index);
-        value.err().unwrap_or_else(|| error(0, "the values before it are damaged"))
+        let left = std::mem::take(&mut self.properties).len();
+        problem_of(self.shape, self.body, left)
     }
+}
+
+/// What is wrong with the value of `body` that so many others follow.
+#[cold]
+#[inline(never)]
+fn problem_of(shape: &Shape, body: &[u8], left: usize) -> DecodeError {
+    let value = shape.value(body, shape.len() - left - 1);
+    value.err().unwrap_or_else(|| error(0, "the values before it are damaged"))
 }
 
 impl<'s, 'b> Iterator for Walk<'s, 'b> {
