@@ -10,7 +10,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use crate::codec::{Cursor, DecodeError, put_varint, shared_len, varint_len};
+use crate::codec::{Cursor, DecodeError, is_below, put_varint, shared_len, varint_len};
 use crate::format::Kind;
 use crate::model::Seq;
 
@@ -127,6 +127,31 @@ impl<'a> RowBlock<'a> {
         Ok(())
     }
 
+    /// Calls `with` with the place and the end of the key of each entry of `slots`, in order: what
+    /// [`place`](Self::place) and [`suffix`](Self::suffix) give, at half their cost.
+    #[inline(always)]
+    pub(crate) fn visit_places<E: From<DecodeError>>(
+        &self,
+        slots: Range<usize>,
+        mut with: impl FnMut(EntryPlace, &'a [u8]),
+    ) -> Result<(), E> {
+        let mut start = self.offset(slots.start);
+        for slot in slots {
+            let end = match slot + 1 {
+                next if next == self.layout.count => Some(self.bytes.len()),
+                next => self.offset(next),
+            };
+            let short = start.zip(end).and_then(|(start, end)| self.short_place_in(start, end));
+            let place = match short {
+                Some(place) => place,
+                None => self.long_place(slot)?,
+            };
+            with(place, self.suffix(&place));
+            start = end;
+        }
+        Ok(())
+    }
+
     /// The entry that is all of `bytes`, if it has the common form.
     #[inline]
     fn short_entry(&self, bytes: &'a [u8]) -> Option<BlockEntry<'a>> {
@@ -150,6 +175,12 @@ impl<'a> RowBlock<'a> {
     #[inline(always)]
     pub(crate) fn short_place(&self, slot: usize) -> Option<EntryPlace> {
         let (start, end) = self.span(slot)?;
+        self.short_place_in(start, end)
+    }
+
+    /// The same of the entry from `start` to `end`.
+    #[inline(always)]
+    fn short_place_in(&self, start: usize, end: usize) -> Option<EntryPlace> {
         let (&[len @ 0..0x80, kind], rest) = self.bytes.get(start..end)?.split_first_chunk()?
         else {
             return None;
@@ -188,18 +219,27 @@ impl<'a> RowBlock<'a> {
 
     /// The first slot whose key is not below `key`; [`len`](Self::len) if there is none.
     pub(crate) fn lower_bound(&self, key: &[u8]) -> Result<usize, DecodeError> {
+        self.lower_bound_in(0..self.len(), key)
+    }
+
+    /// The same among `slots`, all before which are below `key`; their end if there is none.
+    pub(crate) fn lower_bound_in(
+        &self,
+        slots: Range<usize>,
+        key: &[u8],
+    ) -> Result<usize, DecodeError> {
         let prefix = self.prefix();
+        let Range { start: mut low, end: mut high } = slots;
         let Some(suffix) = key.strip_prefix(prefix) else {
-            return Ok(if key < prefix { 0 } else { self.len() });
+            return Ok(if key < prefix { low } else { high });
         };
-        let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low.midpoint(high);
             let found = match self.short_suffix(middle) {
                 Some(found) => found,
                 None => self.entry(middle)?.suffix,
             };
-            if found < suffix {
+            if is_below(found, suffix) {
                 low = middle + 1;
             } else {
                 high = middle;
@@ -220,7 +260,7 @@ impl<'a> RowBlock<'a> {
     pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
         let prefix = self.prefix();
         match (key.strip_prefix(prefix), self.entry(self.len() - 1)) {
-            (Some(suffix), Ok(last)) => last.suffix < suffix,
+            (Some(suffix), Ok(last)) => is_below(last.suffix, suffix),
             (None, _) => key > prefix,
             (Some(_), Err(_)) => false,
         }

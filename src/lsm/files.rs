@@ -158,6 +158,14 @@ impl FilesIter {
         Ok(())
     }
 
+    /// The entries from the current one on below `limit`, which is not above what
+    /// [`put_window_end`](Self::put_window_end) says; `None` without any.
+    pub(super) fn window(&self, limit: &[u8], ahead: usize) -> Result<Option<BlockRun<'_>>> {
+        let Some(iter) = &self.iter else { return Ok(None) };
+        let run = iter.window(limit, ahead)?;
+        Ok(Some(run).filter(|run| !run.is_empty()))
+    }
+
     /// Goes to another entry of the current block.
     #[inline]
     pub(super) fn go_to_slot(&mut self, slot: usize) -> Result<()> {

@@ -128,7 +128,7 @@ pub(crate) trait RowFilter {
     }
 
     /// Appends the slots of the rows of `run` that may match, ascending, before it is known whether they are hidden by
-    /// rows elsewhere. Nothing follows from that: those which are not are asked by [`matches`](Self::matches).
+    /// rows of the run or elsewhere. Nothing follows from that: those which are not are asked by [`matches`](Self::matches).
     fn sift(&mut self, _run: &VisibleRun<'_>, _found: &mut Vec<u16>) -> Result<()> {
         Ok(())
     }
@@ -554,7 +554,8 @@ impl Scan {
     /// Decides about many entries at once; false if the current one is to be taken alone.
     fn open_batch(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
         if self.single > 0 {
-            self.single -= 1;
+            // Rows are counted, not the dead before the first of them.
+            self.single -= u32::from(!self.head.is_open);
             return Ok(false);
         }
         if self.head.is_open {
@@ -673,6 +674,20 @@ impl<'a> VisibleRun<'a> {
             // A block has fewer slots than that.
             let slot = u16::try_from(slot).unwrap_or(u16::MAX);
             with(slot, &entry)
+        })
+    }
+
+    /// The same of each row that is not newer than the read, also of those which a newer version in the run hides.
+    #[inline]
+    pub(crate) fn visit_puts(
+        &self,
+        mut with: impl FnMut(u16, &BlockEntry<'a>) -> Result<(), DecodeError>,
+    ) -> Result<()> {
+        self.run.visit(|slot, entry| {
+            if entry.seq > self.at || entry.kind == Kind::Delete {
+                return Ok(());
+            }
+            with(u16::try_from(slot).unwrap_or(u16::MAX), &entry)
         })
     }
 

@@ -209,22 +209,22 @@ impl MemtableIter {
     }
 
     /// Calls `with` with the entries of `run` below `limit`, in order, and says how many they are.
+    #[inline]
     pub(crate) fn visit_below<'a>(
         &'a self,
         run: usize,
         limit: Option<&[u8]>,
         mut with: impl FnMut(Entry<'a>) -> Result<()>,
     ) -> Result<usize> {
-        let items = self.ahead(run, 0);
-        for (at, item) in items.iter().enumerate() {
-            order::prefetch(&self.memtable.arena, &items[at..]);
-            let entry = Entry::of(self.memtable.arena.node(item.node));
-            if limit.is_some_and(|limit| entry.key >= limit) {
-                return Ok(at);
-            }
-            with(entry)?;
+        let Some(cursor) = self.cursors.get(run).filter(|_| run < self.live) else { return Ok(0) };
+        let arena = &self.memtable.arena;
+        let ahead = cursor.run.items_from(cursor.at);
+        let len = limit.map_or(ahead.len(), |limit| cursor.run.below(arena, cursor.at, limit));
+        for (at, item) in ahead[..len].iter().enumerate() {
+            order::prefetch(arena, &ahead[at..]);
+            with(Entry::of(arena.node(item.node)))?;
         }
-        Ok(items.len())
+        Ok(len)
     }
 
     /// The entry `ahead` behind the one that `run` stands at; there is one.

@@ -83,7 +83,7 @@ impl Order {
         let mut state = self.state.lock();
         self.sort_tail(&mut state, arena, newest);
         while let Some(pair) = state.pair_to_scan() {
-            let merged = self.merge(arena, &state.runs[pair], &state.runs[pair + 1]);
+            let merged = self.merge_runs(arena, &state.runs[pair], &state.runs[pair + 1]);
             state.replace(pair, merged);
         }
         state.runs.clone()
@@ -101,7 +101,7 @@ impl Order {
             let Some(pair) = state.pair() else { break };
             let source = [Arc::clone(&state.runs[pair]), Arc::clone(&state.runs[pair + 1])];
             drop(state);
-            let merged = self.merge(arena, &source[0], &source[1]);
+            let merged = self.merge_runs(arena, &source[0], &source[1]);
             spent += merged.len();
             state = self.state.lock();
             let same = |at: usize, run| state.runs.get(at).is_some_and(|r| Arc::ptr_eq(r, run));
@@ -132,15 +132,26 @@ impl Order {
             state.sorted = newest.map(Node::handle);
             state.sorted_len += len;
             let skip = sort(arena, &mut items);
-            state.insert(self.run(items, skip));
+            // A scan behind each insert finds one or two: a run of their own would be merged at once.
+            let last = state.runs.pop_if(|last| last.len() + len <= SCAN_MERGE_ALL);
+            let run = match last {
+                Some(last) => self.merge(arena, (&last.items, last.skip), (&items, skip)),
+                None => self.run(items, skip),
+            };
+            state.insert(run);
         }
         len
     }
 
-    fn merge(&self, arena: &Arena, a: &Run, b: &Run) -> Run {
-        let skip = common_prefix(arena, &[&a.items, &b.items]);
-        let mut items = Vec::with_capacity(a.len() + b.len());
-        let (a, b) = (a.with_skip(arena, skip), b.with_skip(arena, skip));
+    fn merge_runs(&self, arena: &Arena, a: &Run, b: &Run) -> Run {
+        self.merge(arena, (&a.items, a.skip), (&b.items, b.skip))
+    }
+
+    /// A run of the items of two, which are in order, each with what its heads skip.
+    fn merge(&self, arena: &Arena, a: (&[Item], usize), b: (&[Item], usize)) -> Run {
+        let skip = common_prefix(arena, [a.0, b.0].into_iter());
+        let mut items = Vec::with_capacity(a.0.len() + b.0.len());
+        let (a, b) = (with_skip(arena, a, skip), with_skip(arena, b, skip));
         merge(arena, &a, &b, &mut items);
         self.run(items, skip)
     }
@@ -214,22 +225,36 @@ impl Run {
         }
         let head = head(key, self.skip);
         let low = self.items.partition_point(|item| item.head < head);
-        let group = &self.items[low..];
-        let group = &group[..group.partition_point(|item| item.head == head)];
-        low + group.partition_point(|item| {
-            let node = arena.node(item.node);
-            node.key().cmp(key).then(at.cmp(&node.seq())) == Less
-        })
+        low + lower_bound_of_group(arena, &self.items[low..], (head, key), at)
     }
 
-    fn with_skip(&self, arena: &Arena, skip: usize) -> std::borrow::Cow<'_, [Item]> {
-        if skip == self.skip {
-            return (&*self.items).into();
+    /// How many items from `from` on, where one is, have keys below `key`; looks near the front first.
+    pub(super) fn below(&self, arena: &Arena, from: usize, key: &[u8]) -> usize {
+        let items = self.items_from(from);
+        let Some(first) = items.first() else { return 0 };
+        let first = arena.node(first.node).key();
+        if first.get(..self.skip) != key.get(..self.skip) {
+            // All begin with what the first one does.
+            return if *first < *key { items.len() } else { 0 };
         }
-        let mut items = self.items.to_vec();
-        set_heads(arena, &mut items, skip);
-        items.into()
+        let head = head(key, self.skip);
+        let low = below(items, head);
+        low + lower_bound_of_group(arena, &items[low..], (head, key), Seq::MAX)
     }
+}
+
+/// The items, whose heads skip so many bytes, with heads that skip `skip`.
+fn with_skip<'r>(
+    arena: &Arena,
+    (items, skipped): (&'r [Item], usize),
+    skip: usize,
+) -> std::borrow::Cow<'r, [Item]> {
+    if skip == skipped {
+        return items.into();
+    }
+    let mut items = items.to_vec();
+    set_heads(arena, &mut items, skip);
+    items.into()
 }
 
 impl Drop for Run {
@@ -247,16 +272,33 @@ pub(super) fn compare(arena: &Arena, a: &Item, b: &Item) -> std::cmp::Ordering {
     })
 }
 
-/// What all keys of these runs have in common: what the first and the last of them have.
-pub(super) fn common_prefix_of_runs(arena: &Arena, runs: &[Arc<Run>]) -> usize {
-    let items: Vec<&[Item]> = runs.iter().map(|run| &*run.items).collect();
-    common_prefix(arena, &items)
+/// Index of the first item at or after (`key`, `at`) of items with heads from that of `key` on. Nodes lie anywhere: only
+/// those of equal heads are looked at.
+fn lower_bound_of_group(
+    arena: &Arena,
+    items: &[Item],
+    (head, key): (u64, &[u8]),
+    at: Seq,
+) -> usize {
+    if items.first().is_none_or(|first| first.head != head) {
+        return 0;
+    }
+    let group = &items[..below_or_at(items, head)];
+    group.partition_point(|item| {
+        let node = arena.node(item.node);
+        node.key().cmp(key).then(at.cmp(&node.seq())) == Less
+    })
 }
 
-fn common_prefix(arena: &Arena, sorted: &[&[Item]]) -> usize {
+/// What all keys of these runs have in common: what the first and the last of them have.
+pub(super) fn common_prefix_of_runs(arena: &Arena, runs: &[Arc<Run>]) -> usize {
+    common_prefix(arena, runs.iter().map(|run| &*run.items))
+}
+
+fn common_prefix<'r>(arena: &Arena, sorted: impl Iterator<Item = &'r [Item]> + Clone) -> usize {
     let key = |item: &Item| arena.node(item.node).key();
-    let low = sorted.iter().filter_map(|items| items.first()).map(key).min();
-    let high = sorted.iter().filter_map(|items| items.last()).map(key).max();
+    let low = sorted.clone().filter_map(|items| items.first()).map(key).min();
+    let high = sorted.filter_map(|items| items.last()).map(key).max();
     low.zip(high).map_or(0, |(low, high)| shared_len(low, high))
 }
 
@@ -270,7 +312,7 @@ fn sort(arena: &Arena, items: &mut [Item]) -> usize {
     }
     // All heads are equal still: keys decide. Keys in no order are found out by the first few.
     if items.is_sorted_by(|a, b| compare(arena, a, b).is_lt()) {
-        let shared = common_prefix(arena, &[items]);
+        let shared = common_prefix(arena, std::iter::once(&*items));
         set_heads(arena, items, shared);
         return shared;
     }
@@ -432,6 +474,11 @@ fn below(items: &[Item], head: u64) -> usize {
     let low = high / 2;
     let high = high.min(items.len());
     low + items[low..high].partition_point(|item| item.head < head)
+}
+
+/// How many items at the front have heads up to `head`; looks near the front first.
+fn below_or_at(items: &[Item], head: u64) -> usize {
+    head.checked_add(1).map_or(items.len(), |next| below(items, next))
 }
 
 /// How many items at the front have the first one's head.

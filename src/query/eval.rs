@@ -149,13 +149,23 @@ impl Evaluator {
     pub(super) fn visit<'a>(
         &mut self,
         run: &VisibleRun<'a>,
+        with: impl FnMut(u16, &Fields<'a>, &BlockEntry<'a>) -> Result<(), DecodeError>,
+    ) -> Result<()> {
+        self.ask::<false>(run, with)
+    }
+
+    /// The same; of rows that a newer version in the run hides, too, if `HIDDEN`.
+    #[inline]
+    fn ask<'a, const HIDDEN: bool>(
+        &mut self,
+        run: &VisibleRun<'a>,
         mut with: impl FnMut(u16, &Fields<'a>, &BlockEntry<'a>) -> Result<(), DecodeError>,
     ) -> Result<()> {
         let prefix = run.prefix();
         let filters = self.node.is_some();
         // The head of rows whose program is the last one: one byte tells, and the shape is not looked up.
         let mut known = None;
-        run.visit(|slot, entry| {
+        let ask = |slot, entry: &BlockEntry<'a>| {
             let head = entry.row.split_first();
             let body = head.map(|(_, body)| body).unwrap_or_default();
             let head = head.map(|(head, _)| *head);
@@ -176,7 +186,8 @@ impl Evaluator {
                 }
             }
             with(slot, &fields, entry)
-        })
+        };
+        if HIDDEN { run.visit_puts(ask) } else { run.visit(ask) }
     }
 
     #[cold]
@@ -228,7 +239,10 @@ impl RowFilter for Evaluator {
     }
 
     fn sift(&mut self, run: &VisibleRun<'_>, found: &mut Vec<u16>) -> Result<()> {
-        self.select(run, found)
+        self.ask::<true>(run, |slot, _, _| {
+            found.push(slot);
+            Ok(())
+        })
     }
 
     fn sift_row(&mut self, row: &ScanRow<'_>) -> Result<bool> {

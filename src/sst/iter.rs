@@ -95,6 +95,13 @@ impl<'a> BlockRun<'a> {
         }
     }
 
+    /// Calls `with` with the place and the end of the key of all entries of the run, in order.
+    #[inline(always)]
+    pub(crate) fn visit_places(&self, with: impl FnMut(EntryPlace, &'a [u8])) -> Result<()> {
+        let visited = self.block.visit_places(self.slots.clone(), with);
+        visited.map_err(|error: DecodeError| self.damaged(error))
+    }
+
     /// Calls `with` with slot and entry of all of the run, in order.
     #[inline]
     pub(crate) fn visit(
@@ -206,6 +213,16 @@ impl SstIter {
             Some(limit) if !block.ends_before(limit) => block.lower_bound(limit),
             _ => Ok(block.len()),
         };
+        let end = end.map_err(|error| self.sst.bad_block(self.block, error))?;
+        Ok(BlockRun { sst: &self.sst, number: self.block, block, slots: self.slot..end })
+    }
+
+    /// The entries from the current one on whose keys are below `limit`, which is not above the key that
+    /// [`put_key_ahead`](Self::put_key_ahead) says: what lies behind that is not touched.
+    pub(crate) fn window(&self, limit: &[u8], ahead: usize) -> Result<BlockRun<'_>> {
+        debug_assert!(self.valid());
+        let block = self.block();
+        let end = block.lower_bound_in(self.slot..block.len().min(self.slot + ahead), limit);
         let end = end.map_err(|error| self.sst.bad_block(self.block, error))?;
         Ok(BlockRun { sst: &self.sst, number: self.block, block, slots: self.slot..end })
     }

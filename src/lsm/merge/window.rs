@@ -13,6 +13,7 @@
 //!
 //! Not here: which entries a reader sees of a run of one file (`scan`), memtables' own order (`memtable`).
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
@@ -64,6 +65,16 @@ struct Lane {
     len: usize,
 }
 
+/// What a window is to have of its sources.
+#[derive(Clone, Copy)]
+struct Part<'l> {
+    limit: &'l [u8],
+    /// False if there is nothing from the limit on but its key: then only memtables are left.
+    has_limit: bool,
+    /// No file has more entries below the limit.
+    ahead: usize,
+}
+
 /// An entry, or where it is.
 #[derive(Clone, Copy)]
 struct Item {
@@ -79,6 +90,20 @@ const AHEAD: (usize, usize) = (64, 256);
 const AHEAD_MIN: usize = 4;
 /// Up to so many entries of equal heads are compared by their keys.
 const GROUP_SMALL: usize = 8;
+/// What a thread keeps for its next scan: ranges of some hundred rows need less, and a full scan does not miss it.
+const ROOM_BYTES_MAX: usize = 128 << 10;
+
+thread_local! {
+    /// The room of the last window of this thread that was given up: growing it anew costs a range a twentieth.
+    static ROOM: Cell<Window> = Cell::default();
+}
+
+impl<'l> Part<'l> {
+    /// What all keys are below, if they are.
+    fn below(self) -> Option<&'l [u8]> {
+        self.has_limit.then_some(self.limit)
+    }
+}
 
 impl Default for Window {
     fn default() -> Self {
@@ -96,6 +121,12 @@ impl Default for Window {
             key: Vec::new(),
             found: Vec::new(),
         }
+    }
+}
+
+impl Drop for Merge {
+    fn drop(&mut self) {
+        self.window.leave_room();
     }
 }
 
@@ -130,7 +161,7 @@ impl Merge {
         at: Seq,
         decided: &[u8],
     ) -> Result<usize> {
-        window.clear();
+        window.take_room();
         let has_limit = self.find_limit(window)?;
         let low = self.key();
         if has_limit && window.limit.as_slice() <= low {
@@ -141,12 +172,13 @@ impl Merge {
         window.places.reserve(2 * window.ahead);
         window.lanes.reserve(self.heap.len());
         window.ends.reserve(self.heap.len());
-        window.ahead = (2 * window.ahead).min(AHEAD.1);
+        let ahead = window.ahead;
+        window.ahead = (2 * ahead).min(AHEAD.1);
         let limit = std::mem::take(&mut window.limit);
-        let below = has_limit.then_some(limit.as_slice());
+        let part = Part { limit: &limit, has_limit, ahead };
         let filled = match sieve {
-            Some(filter) => self.sieve(window, below, filter, at, decided),
-            None => self.fill(window, below, at),
+            Some(filter) => self.sieve(window, part, filter, at, decided),
+            None => self.fill(window, part, at),
         };
         window.limit = limit;
         let entries = filled?;
@@ -197,25 +229,16 @@ impl Merge {
     }
 
     /// Takes in all entries below the limit that are not newer than `at`, and says how many there are of all.
-    fn fill(&self, window: &mut Window, below: Option<&[u8]>, at: Seq) -> Result<usize> {
+    fn fill(&self, window: &mut Window, part: Part<'_>, at: Seq) -> Result<usize> {
+        let Part { limit, ahead, .. } = part;
         for source in self.heap.iter().copied() {
             match &self.sources[source] {
                 Source::Files(files) => {
-                    let Some(run) = files.rest_of_block(below)?.filter(|run| !run.is_empty())
-                    else {
-                        continue;
-                    };
-                    let (lane, heads) = window.begin_block(source, &run);
-                    for slot in run.slots.clone() {
-                        let (place, suffix) = run.place(slot)?;
-                        if place.seq <= at {
-                            window.add_place(heads.of(suffix), lane, place);
-                        }
-                    }
-                    window.ends.push(window.items.len());
+                    let Some(run) = files.window(limit, ahead)? else { continue };
+                    window.take_block(source, &run, at)?;
                 }
                 Source::Memory(iter) => {
-                    window.take_entries(source, iter, below, |entry| Ok(entry.seq <= at))?;
+                    window.take_entries(source, iter, part.below(), |entry| Ok(entry.seq <= at))?;
                 }
             }
         }
@@ -226,18 +249,16 @@ impl Merge {
     fn sieve<F: RowFilter>(
         &self,
         window: &mut Window,
-        below: Option<&[u8]>,
+        part: Part<'_>,
         filter: &mut F,
         at: Seq,
         decided: &[u8],
     ) -> Result<usize> {
+        let Part { limit, ahead, .. } = part;
         for source in self.heap.iter().copied() {
             match &self.sources[source] {
                 Source::Files(files) => {
-                    let Some(run) = files.rest_of_block(below)?.filter(|run| !run.is_empty())
-                    else {
-                        continue;
-                    };
+                    let Some(run) = files.window(limit, ahead)? else { continue };
                     let (lane, heads) = window.begin_block(source, &run);
                     window.found.clear();
                     filter.sift(&VisibleRun::new(&run, at, decided), &mut window.found)?;
@@ -248,7 +269,7 @@ impl Merge {
                     window.ends.push(window.items.len());
                 }
                 Source::Memory(iter) => {
-                    window.take_entries(source, iter, below, |entry| {
+                    window.take_entries(source, iter, part.below(), |entry| {
                         if entry.seq > at || entry.kind == Kind::Delete {
                             return Ok(false);
                         }
@@ -294,10 +315,43 @@ impl Merge {
         with: &mut impl FnMut(ScanRow<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<Visit> {
         let mut visit = Visit::default();
-        while visit.rows < max && self.next_in_window(decided, entries) {
+        while visit.rows < max
+            && let Some(item) = self.window.items.get(self.window.next).copied()
+        {
+            *entries += 1;
+            let Lane { source, run, .. } = self.window.lanes[item.lane as usize];
+            if self.window.decided.is_none_or(|last| last.head == item.head) {
+                self.show_next();
+                if self.is_decided(item, decided) {
+                    continue;
+                }
+            } else {
+                self.window.next += 1;
+                self.shown = Some(source);
+            }
+            self.window.decided = Some(item);
+            let at = item.at as usize;
+            let row = match &mut self.sources[source] {
+                Source::Files(files) => {
+                    let place = self.window.places[at];
+                    files.show(place);
+                    if place.kind == Kind::Delete {
+                        continue;
+                    }
+                    let (key, seq, row) = files.current()?;
+                    ScanRow { key, seq, row }
+                }
+                Source::Memory(iter) => {
+                    iter.show(run, at);
+                    let Entry { key, seq, kind, row } = iter.entry();
+                    if kind == Kind::Delete {
+                        continue;
+                    }
+                    ScanRow { key, seq, row: memory_row(row, &self.env.shapes)? }
+                }
+            };
             visit.rows += 1;
-            let (key, seq, row) = self.current()?;
-            visit.is_over = with(ScanRow { key, seq, row })?.is_break();
+            visit.is_over = with(row)?.is_break();
             if visit.is_over {
                 break;
             }
@@ -469,6 +523,26 @@ impl Merge {
 }
 
 impl Window {
+    /// Empties it; a first one gets the room of one that this thread is done with.
+    fn take_room(&mut self) {
+        if self.items.capacity() == 0 {
+            let room = ROOM.try_with(Cell::take).unwrap_or_default();
+            *self = Window { ahead: self.ahead, ..room };
+        }
+        self.clear();
+    }
+
+    /// Leaves its room to the next one of this thread.
+    pub(super) fn leave_room(&mut self) {
+        let bytes = self.places.capacity() * size_of::<EntryPlace>()
+            + (self.items.capacity() + self.spare.capacity()) * size_of::<Item>();
+        if bytes > 0 && bytes <= ROOM_BYTES_MAX {
+            self.clear();
+            // At the thread's end there is no next one.
+            let _ = ROOM.try_with(|room| room.set(std::mem::take(self)));
+        }
+    }
+
     fn clear(&mut self) {
         self.lanes.clear();
         self.items.clear();
@@ -499,12 +573,13 @@ impl Window {
         for run in 0..iter.runs() {
             let lane = self.add_lane(source, run, 0, 0);
             let (shared, mut next) = (self.shared, 0);
+            let items = &mut self.items;
             let len = iter.visit_below(run, below, |entry| {
                 let at = next;
                 next += 1;
                 if takes(&entry)? {
                     let head = head(entry.key.get(shared..).unwrap_or_default());
-                    self.items.push(Item { head, lane, at });
+                    items.push(Item { head, lane, at });
                 }
                 Ok(())
             })?;
@@ -519,6 +594,22 @@ impl Window {
             lane.len = len;
         }
         self.ends.push(self.items.len());
+    }
+
+    /// A lane for what is left of a block, with all of it that is not newer than `at`.
+    fn take_block(&mut self, source: usize, run: &BlockRun<'_>, at: Seq) -> Result<()> {
+        let (lane, heads) = self.begin_block(source, run);
+        let Self { items, places, .. } = self;
+        items.reserve(run.slots.len());
+        places.reserve(run.slots.len());
+        run.visit_places(|place, suffix| {
+            if place.seq <= at {
+                items.push(Item { head: heads.of(suffix), lane, at: places.len() as u32 });
+                places.push(place);
+            }
+        })?;
+        self.ends.push(self.items.len());
+        Ok(())
     }
 
     fn add_place(&mut self, head: u64, lane: u32, place: EntryPlace) {
@@ -594,8 +685,31 @@ impl Heads {
 
 /// Compares keys in two parts.
 fn compare_parts(a: (&[u8], &[u8]), b: (&[u8], &[u8])) -> Ordering {
-    if a.0 == b.0 {
-        return a.1.cmp(b.1);
+    if a.0.len() > b.0.len() {
+        return compare_parts(b, a).reverse();
     }
-    a.0.iter().chain(a.1).cmp(b.0.iter().chain(b.1))
+    // The first part of `b` goes on where that of `a` ends: it is compared in two pieces.
+    let (start, rest) = b.0.split_at(a.0.len());
+    let (same, behind) = a.1.split_at(rest.len().min(a.1.len()));
+    let begin = a.0.cmp(start).then_with(|| same.cmp(&rest[..same.len()]));
+    // Where `a` ends within the first part of `b`, it is the lesser.
+    let ends = (rest.len() - same.len()).cmp(&0).reverse();
+    begin.then(ends).then_with(|| behind.cmp(b.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_in_parts_compare_as_whole_ones() {
+        let keys: Vec<&[u8]> =
+            vec![b"", b"a", b"ab", b"abc", b"abd", b"ac", b"acb", b"b", b"ba", b"bab"];
+        for (a, b) in keys.iter().flat_map(|a| keys.iter().map(move |b| (*a, *b))) {
+            for (i, j) in (0..=a.len()).flat_map(|i| (0..=b.len()).map(move |j| (i, j))) {
+                let parts = compare_parts(a.split_at(i), b.split_at(j));
+                assert_eq!(parts, a.cmp(b), "{a:?} at {i}, {b:?} at {j}");
+            }
+        }
+    }
 }
