@@ -14,6 +14,8 @@ pub(crate) use checksum::{Checksum, checksum};
 pub(crate) use cursor::Cursor;
 pub(crate) use hash::{HashSeed, hash};
 pub(crate) use text::{find_zero, is_ascii, is_below, is_plain, same_short, shared_len, utf8};
+#[cfg(feature = "cli")]
+pub(crate) use text::{is_plain_in_json, plain_len_in_json};
 pub(crate) use varint::{VARINT_BYTES_MAX, put_bytes, put_varint, varint_len};
 
 use std::borrow::Cow;

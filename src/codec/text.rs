@@ -43,6 +43,38 @@ pub(crate) fn is_plain(bytes: &[u8]) -> bool {
     !any(bytes, |word| (word.wrapping_sub(ONES) | word) & HIGH)
 }
 
+/// True if JSON has these bytes in a string as they are: no quote, no backslash, and no byte below 20.
+#[cfg(feature = "cli")]
+#[inline]
+pub(crate) fn is_plain_in_json(bytes: &[u8]) -> bool {
+    !any(bytes, odd_in_json)
+}
+
+/// How many bytes JSON may have in a string as they are, from the first on: up to a quote, a backslash or a byte below 20.
+#[cfg(feature = "cli")]
+#[inline]
+pub(crate) fn plain_len_in_json(bytes: &[u8]) -> usize {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (i, word) in words.iter().enumerate() {
+        let marks = odd_in_json(u64::from_le_bytes(*word));
+        if marks != 0 {
+            // The lowest mark is never one by mistake.
+            return i * 8 + marks.trailing_zeros() as usize / 8;
+        }
+    }
+    let is_odd = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
+    bytes.len() - rest.len() + rest.iter().position(is_odd).unwrap_or(rest.len())
+}
+
+/// Marks quotes, backslashes and bytes below 20; bytes above one that is marked may be by mistake.
+#[cfg(feature = "cli")]
+#[inline]
+fn odd_in_json(word: u64) -> u64 {
+    let zeros = |word: u64| word.wrapping_sub(ONES) & !word;
+    let is = |byte: u8| zeros(word ^ (ONES * u64::from(byte)));
+    ((word.wrapping_sub(ONES * 0x20) & !word) | is(b'"') | is(b'\\')) & HIGH
+}
+
 /// True if both are the same bytes: for names, which are short, at a third of what a call costs.
 #[inline]
 pub(crate) fn same_short(a: &[u8], b: &[u8]) -> bool {
@@ -148,6 +180,11 @@ mod tests {
                     bytes[at] = byte;
                     assert_eq!(is_ascii(&bytes), byte < 0x80, "{byte:02x} at {at} of {len}");
                     assert_eq!(is_plain(&bytes), (1..0x80).contains(&byte));
+                    #[cfg(feature = "cli")]
+                    assert_eq!(
+                        is_plain_in_json(&bytes),
+                        byte >= 0x20 && !matches!(byte, b'"' | b'\\')
+                    );
                     assert_eq!(utf8(&bytes), std::str::from_utf8(&bytes));
                     assert_eq!(find_zero(&bytes), (byte == 0).then_some(at));
                 }
@@ -210,12 +247,21 @@ mod tests {
     /// Two bytes that are not plain, of every kind, beside and apart from each other.
     #[test]
     fn what_one_byte_borrows_from_the_next_misleads_nobody() {
-        let kinds = [0, 1, 2, 0x7f, 0x80, 0x81, 0xc3, 0xa4, 0xff];
+        let kinds =
+            [0, 1, 2, 0x1f, 0x20, 0x21, 0x22, 0x23, 0x5c, 0x5d, 0x7f, 0x80, 0x81, 0xc3, 0xa4, 0xff];
         for len in 2..20 {
             for (a, b) in (0..len).flat_map(|a| (0..len).map(move |b| (a, b))) {
                 for (x, y) in kinds.iter().flat_map(|x| kinds.iter().map(move |y| (*x, *y))) {
-                    let mut bytes = vec![1; len];
+                    let mut bytes = vec![b'a'; len];
                     (bytes[a], bytes[b]) = (x, y);
+                    #[cfg(feature = "cli")]
+                    {
+                        let is_odd = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
+                        let first = bytes.iter().position(is_odd);
+                        assert_eq!(is_plain_in_json(&bytes), first.is_none());
+                        assert_eq!(plain_len_in_json(&bytes), first.unwrap_or(len));
+                    }
+                    bytes.iter_mut().filter(|byte| **byte == b'a').for_each(|byte| *byte = 1);
                     assert_eq!(is_ascii(&bytes), bytes.is_ascii());
                     assert_eq!(is_plain(&bytes), bytes.is_ascii() && !bytes.contains(&0));
                     assert_eq!(find_zero(&bytes), bytes.iter().position(|byte| *byte == 0));

@@ -34,6 +34,7 @@ const DAYS_PER_4_YEARS: i64 = 1_461;
 const TEXT_MAX: usize = 28;
 /// Where the fraction's point stands in it.
 const POINT_AT: usize = 19;
+const FRACTION_DIGITS: usize = 7;
 /// Days before each month of a common year.
 const DAYS_BEFORE: [i64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
 
@@ -57,21 +58,9 @@ impl DateTime {
 
     /// What it prints, without the detour over formatting: pages have thousands of these.
     pub(crate) fn text(self) -> TimeText {
-        let Fields { year, month, day, hour, minute, second, fraction } = fields(self.0 as i64);
-        let mut text = TimeText { bytes: *b"0000-00-00T00:00:00.0000000Z", len: TEXT_MAX };
-        for (at, digits, value) in [
-            (0, 4, year),
-            (5, 2, month),
-            (8, 2, day),
-            (11, 2, hour),
-            (14, 2, minute),
-            (17, 2, second),
-            (20, 7, fraction),
-        ] {
-            text.put(at, digits, value);
-        }
-        text.trim();
-        text
+        let mut texts = TimeTexts::default();
+        texts.of(self);
+        texts.last
     }
 
     /// Parses what [`FromStr`] parses, and says why it is not a DateTime.
@@ -116,9 +105,55 @@ impl fmt::Debug for DateTime {
 }
 
 /// The text of a [`DateTime`].
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeText {
     bytes: [u8; TEXT_MAX],
     len: usize,
+}
+
+/// Texts of points in time that are often of the same day, or the same: what a page or an answer to a group has.
+#[derive(Clone, Debug)]
+pub(crate) struct TimeTexts {
+    /// The point that `last` is the text of, and its day since 1601.
+    ticks: u64,
+    day: u64,
+    last: TimeText,
+}
+
+impl TimeTexts {
+    /// The text of `time`, which is ASCII.
+    #[inline]
+    pub(crate) fn of(&mut self, time: DateTime) -> &[u8] {
+        if time.0 != self.ticks {
+            self.put(time.0);
+        }
+        self.last.bytes.get(..self.last.len).unwrap_or_default()
+    }
+
+    fn put(&mut self, ticks: u64) {
+        let text = &mut self.last;
+        let day = ticks / TICKS_PER_DAY as u64;
+        if day != self.day {
+            let (year, month, of_month) = civil(day as i64);
+            for (at, two) in [(0, year / 100), (2, year % 100), (5, month), (8, of_month)] {
+                text.put_two(at, two as u64);
+            }
+        }
+        let rest = ticks % TICKS_PER_DAY as u64;
+        let seconds = rest / TICKS_PER_SECOND as u64;
+        text.put_two(11, seconds / 3600);
+        text.put_two(14, seconds / 60 % 60);
+        text.put_two(17, seconds % 60);
+        text.put_fraction(rest % TICKS_PER_SECOND as u64);
+        (self.ticks, self.day) = (ticks, day);
+    }
+}
+
+impl Default for TimeTexts {
+    fn default() -> Self {
+        let last = TimeText { bytes: *b"1601-01-01T00:00:00Z\0\0\0\0\0\0\0\0", len: POINT_AT + 1 };
+        TimeTexts { ticks: 0, day: 0, last }
+    }
 }
 
 impl TimeText {
@@ -127,21 +162,33 @@ impl TimeText {
         std::str::from_utf8(text).unwrap_or_default()
     }
 
-    /// Puts the last `digits` digits of `value` at `at`.
-    fn put(&mut self, at: usize, digits: usize, value: i64) {
-        let mut rest = value.unsigned_abs();
-        for byte in self.bytes.iter_mut().skip(at).take(digits).rev() {
-            *byte = b'0' + (rest % 10) as u8;
-            rest /= 10;
+    /// Puts a number below 100 at `at`.
+    #[inline]
+    fn put_two(&mut self, at: usize, two: u64) {
+        if let Some([tens, ones]) = self.bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+            (*tens, *ones) = (b'0' + (two / 10) as u8, b'0' + (two % 10) as u8);
         }
     }
 
-    /// Drops zeros at the end of the fraction, and a fraction of nothing.
-    fn trim(&mut self) {
-        let is_trimmed = |byte: &u8| *byte == b'0';
-        let fraction = self.bytes.get(POINT_AT + 1..TEXT_MAX - 1).unwrap_or_default();
-        let kept = fraction.len() - fraction.iter().rev().take_while(|b| is_trimmed(b)).count();
-        let end = if kept == 0 { POINT_AT } else { POINT_AT + 1 + kept };
+    /// Puts what follows the seconds: a fraction without zeros at its end, if there is one, and the `Z`.
+    #[inline]
+    fn put_fraction(&mut self, fraction: u64) {
+        let mut end = POINT_AT;
+        if fraction != 0 {
+            let (mut left, mut digits) = (fraction, FRACTION_DIGITS);
+            while left % 10 == 0 {
+                (left, digits) = (left / 10, digits - 1);
+            }
+            end = POINT_AT + 1 + digits;
+            let bytes = self.bytes.get_mut(POINT_AT..end).unwrap_or_default();
+            if let Some((point, bytes)) = bytes.split_first_mut() {
+                *point = b'.';
+                for byte in bytes.iter_mut().rev() {
+                    *byte = b'0' + (left % 10) as u8;
+                    left /= 10;
+                }
+            }
+        }
         self.len = end + 1;
         if let Some(byte) = self.bytes.get_mut(end) {
             *byte = b'Z';
@@ -156,7 +203,6 @@ struct Fields {
     hour: i64,
     minute: i64,
     second: i64,
-    fraction: i64,
 }
 
 /// The calendar's view of `ticks`, which may be negative.
@@ -172,7 +218,6 @@ fn fields(ticks: i64) -> Fields {
         hour: seconds / 3600,
         minute: seconds / 60 % 60,
         second: seconds % 60,
-        fraction: rest % TICKS_PER_SECOND,
     }
 }
 
@@ -385,6 +430,25 @@ mod tests {
     fn the_unix_epoch() {
         let epoch: DateTime = "1970-01-01T00:00:00Z".parse().unwrap();
         assert_eq!(epoch.ticks(), 11_644_473_600 * 10_000_000);
+    }
+
+    #[test]
+    fn texts_do_not_depend_on_those_before() {
+        let mut rng = Rng::from_seed(11);
+        let (mut texts, mut ticks) = (TimeTexts::default(), 0);
+        for round in 0..20_000u64 {
+            ticks = match round % 4 {
+                0 => rng.below(DateTime::MAX.0 + 1),
+                1 => (ticks + rng.below(10_000_000)).min(DateTime::MAX.0),
+                2 => ticks / 10_000_000 * 10_000_000,
+                _ => (ticks + rng.below(20) * 1_000_000).min(DateTime::MAX.0),
+            };
+            let time = DateTime(ticks);
+            let text = std::str::from_utf8(texts.of(time)).unwrap();
+            assert_eq!(text, time.to_string());
+            assert_eq!(DateTime::parse(text), Ok(time), "{text}");
+        }
+        assert_eq!(texts.of(DateTime::MIN), b"1601-01-01T00:00:00Z");
     }
 
     #[test]

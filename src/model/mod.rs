@@ -29,13 +29,13 @@ pub use value::{EdmType, Value, ValueRef};
 
 // What only requests in text need.
 #[cfg(feature = "cli")]
-pub(crate) use datetime::DateTimeProblem;
+pub(crate) use datetime::{DateTimeProblem, TimeTexts};
 #[cfg(feature = "cli")]
 pub(crate) use limits::{SYSTEM_PROPERTIES, check_property_name, out_of_range};
 
 pub(crate) use limits::{
     GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KeyPart, PROPERTIES_MAX, check_key, check_row_limits,
-    check_table_name, continues_name, starts_name,
+    check_table_name, continues_name, starts_name, variable_size,
 };
 pub(crate) use project::Projector;
 pub(crate) use row::{Body, NewRow, Row, RowRef, ShapeRef, merge_rows};

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::entity::Entity;
-use super::limits;
+use super::limits::{self, variable_size};
 use super::row::RowRef;
 use super::seq::Seq;
 use super::shape::Shape;
@@ -73,12 +73,7 @@ impl Projector {
         seq: Seq,
         row: &RowRef<'_>,
     ) -> Result<Entity, DecodeError> {
-        let shape = row.shape.arc();
-        let names = &self.names;
-        let projection = self.recent.find_or_add(
-            |known| Arc::ptr_eq(&known.from, shape) || known.from == *shape,
-            || Projection::new(shape, names),
-        );
+        let projection = self.projection(row);
         let values = || projection.indices.iter().map(|&index| row.value(index));
         // One pass to find damage, so that the next can go on without.
         let mut variable_bytes = 0;
@@ -93,6 +88,28 @@ impl Projector {
         utf16_unrank_in_place(&mut bytes);
         projection.to.encode_body(values().filter_map(|value| value.ok()), &mut bytes);
         Entity::from_parts(Arc::clone(&projection.to), pk.len(), keys, bytes, Some(seq))
+    }
+
+    /// The size of that entity, whose keys have so many UTF-16 units.
+    pub(crate) fn size(
+        &mut self,
+        key_units: usize,
+        row: &RowRef<'_>,
+    ) -> Result<usize, DecodeError> {
+        let projection = self.projection(row);
+        let base = 4 + 2 * key_units + projection.to.size_base();
+        projection
+            .indices
+            .iter()
+            .try_fold(base, |size, &index| Ok(size + variable_size(row.value(index)?)))
+    }
+
+    fn projection(&mut self, row: &RowRef<'_>) -> &Projection {
+        let (shape, names) = (row.shape.arc(), &self.names);
+        self.recent.find_or_add(
+            |known| Arc::ptr_eq(&known.from, shape) || known.from == *shape,
+            || Projection::new(shape, names),
+        )
     }
 }
 
@@ -129,12 +146,42 @@ impl EntityEncoder {
         let key_units = || utf16_len(pk) + utf16_len(rk);
         let body_bytes =
             limits::check_values(pk.len() + rk.len(), key_units, shape, values.clone())?;
+        Ok(Self::encode(shape, pk, rk, values, body_bytes))
+    }
+
+    /// The entity of distinct properties, of which nothing else is checked: that is for the write.
+    #[cfg(feature = "rest")]
+    pub(crate) fn unchecked(
+        &mut self,
+        pk: &str,
+        rk: &str,
+        properties: &mut [(&str, ValueRef<'_>)],
+    ) -> Entity {
+        properties.sort_unstable_by(|a, b| a.0.cmp(b.0));
+        let types = || properties.iter().map(|(name, value)| (*name, value.edm_type()));
+        let known = self.recent.find(|known| known.matches(types()));
+        let place = known.unwrap_or_else(|| self.recent.add(Arc::new(Shape::from_sorted(types()))));
+        let shape = &self.recent.items[place];
+        let values = properties.iter().map(|(_, value)| *value);
+        let bytes = values.clone().map(|value| value.variable_bytes().len()).sum();
+        Self::encode(shape, pk, rk, values, shape.body_bytes(bytes))
+    }
+
+    /// Requires: the values are of the shape's types and checked, and come to a body of so many bytes.
+    #[inline]
+    fn encode<'v>(
+        shape: &Arc<Shape>,
+        pk: &str,
+        rk: &str,
+        values: impl Iterator<Item = ValueRef<'v>>,
+        body_bytes: usize,
+    ) -> Entity {
         let mut bytes = Vec::with_capacity(pk.len() + rk.len() + body_bytes);
         bytes.extend_from_slice(pk.as_bytes());
         bytes.extend_from_slice(rk.as_bytes());
         let keys = bytes.len();
         shape.encode_body(values, &mut bytes);
-        Ok(Entity::from_checked(Arc::clone(shape), pk.len(), keys, bytes, None))
+        Entity::from_checked(Arc::clone(shape), pk.len(), keys, bytes, None)
     }
 
     /// Where the shape of these properties is now, which come into order on the way.

@@ -36,6 +36,7 @@ pub struct Shape {
     /// The values of fixed width that can be ill-formed.
     checked: Box<[(u32, EdmType)]>,
     size_base: usize,
+    has_binary: bool,
     well_named: bool,
     hash: u64,
 }
@@ -87,7 +88,7 @@ impl Shape {
         let mut list = Vec::with_capacity(properties.size_hint().0);
         let (mut fixed_bytes, mut variables) = (0, 0);
         let (mut checked, mut well_named) = (Vec::new(), true);
-        let mut size_base = 0;
+        let (mut size_base, mut has_binary) = (0, false);
         for (name, edm) in properties {
             let name_start = names.len();
             names.push_str(name);
@@ -99,6 +100,7 @@ impl Shape {
             if matches!(edm, EdmType::Boolean | EdmType::DateTime) {
                 checked.push((to_u32(place), edm));
             }
+            has_binary |= edm == EdmType::Binary;
             well_named &= limits::check_property_name(name).is_ok();
             size_base += limits::property_size_base(utf16_len(name), edm);
             list.push(Property {
@@ -117,6 +119,7 @@ impl Shape {
             variables,
             checked: checked.into(),
             size_base,
+            has_binary,
             well_named,
             hash: hash.0,
         };
@@ -292,6 +295,17 @@ impl Shape {
 
     /// Checks the whole body: after this no accessor fails on it, and it is the only body with its values.
     pub(crate) fn check(&self, body: &[u8]) -> Result<(), DecodeError> {
+        self.check_whole(body).map(drop)
+    }
+
+    /// The same; gives the bytes of all texts together, if they are ASCII and nothing else has a variable width.
+    pub(crate) fn checked_text_bytes(&self, body: &[u8]) -> Result<Option<usize>, DecodeError> {
+        self.check_whole(body).map(|ascii_bytes| ascii_bytes.filter(|_| !self.has_binary))
+    }
+
+    /// Gives the bytes of variable width, if they are ASCII.
+    #[inline]
+    fn check_whole(&self, body: &[u8]) -> Result<Option<usize>, DecodeError> {
         for (place, edm) in &self.checked {
             let value = body.get(*place as usize..).unwrap_or_default();
             let is_sound = match edm {
@@ -306,7 +320,7 @@ impl Shape {
         }
         if self.variables == 0 {
             return if body.len() == self.fixed_bytes {
-                Ok(())
+                Ok(Some(0))
             } else {
                 Err(error(body.len().min(self.fixed_bytes), "length does not fit the shape"))
             };
@@ -324,13 +338,13 @@ impl Shape {
             return Err(error(self.fixed_bytes, "end offsets do not fit the body"));
         }
         if is_ascii(bytes) {
-            return Ok(()); // Every text among them is UTF-8.
+            return Ok(Some(end)); // Every text among them is UTF-8.
         }
         let texts = self.properties.iter().enumerate().filter(|(_, p)| p.edm == EdmType::String);
         for (index, _) in texts {
             self.value(body, index)?;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Appends the body with `values`.

@@ -210,6 +210,36 @@ impl Query {
         page::read(&self, count, None)
     }
 
+    /// As [`page`](Self::page), but calls `with` with each row where it lies, without copying it; gives where the next page
+    /// begins. Rows have all properties, whatever is [selected](Self::select): it decides what counts for the bytes of a page.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// # use rowstone::{Db, Entity};
+    /// let parts = Db::open_in_memory()?.create_table("parts")?;
+    /// parts.insert(Entity::new("bolts", "m4x20").with("Stock", 1_200))?;
+    /// parts.insert(Entity::new("bolts", "m4x25").with("Stock", 300))?;
+    /// let mut keys = Vec::new();
+    /// let next = parts.query("Stock gt 0")?.page_rows(1, |row| {
+    ///     keys.push(row.row_key()?.into_owned());
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(keys, ["m4x20"]);
+    /// assert_eq!(next.map(|token| token.row_key), Some("m4x25".to_owned()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`page`](Self::page), and those of `with`.
+    pub fn page_rows(
+        self,
+        count: usize,
+        with: impl FnMut(&RowView<'_>) -> Result<()>,
+    ) -> Result<Option<Token>> {
+        page::read_rows(&self, count, with)
+    }
+
     /// A page, and what it took.
     ///
     /// # Errors
@@ -445,10 +475,15 @@ fn advance(
 /// A row as an entity of its own.
 #[inline]
 fn entity(row: ScanRow<'_>, projector: &mut Option<Projector>) -> Result<Entity> {
-    let view = RowView::new(row.key, row.seq, row.row);
+    projected(&RowView::new(row.key, row.seq, row.row), projector)
+}
+
+/// The same of a view.
+#[inline]
+fn projected(row: &RowView<'_>, projector: &mut Option<Projector>) -> Result<Entity> {
     match projector {
-        Some(projector) => view.project(projector),
-        None => view.to_entity(),
+        Some(projector) => row.project(projector),
+        None => row.to_entity(),
     }
 }
 

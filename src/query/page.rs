@@ -12,13 +12,14 @@ use crate::lsm::Step;
 use crate::model::Entity;
 use crate::planted::planted;
 use crate::rng::Rng;
+use crate::table::RowView;
 
 use super::eval::Evaluator;
 use super::exec::Cursor;
 use super::explain::{Explain, Watch};
 use super::filter::Node;
 use super::plan::Class;
-use super::{Query, entity, token};
+use super::{Query, projected, token};
 
 /// Entities in a page.
 const PAGE_ENTITIES_MAX: usize = 1_000;
@@ -84,6 +85,41 @@ impl Default for Limits {
 
 /// Reads a page, and notes in `explain` what it took.
 pub(super) fn read(query: &Query, count: usize, explain: Option<&mut Explain>) -> Result<Page> {
+    let (mut entities, mut projector) = (Vec::new(), query.projector());
+    let next = visit(query, count, explain, |row| {
+        let entity = projected(row, &mut projector)?;
+        let size = entity.size();
+        entities.push(entity);
+        Ok(size)
+    })?;
+    Ok(Page { entities, next })
+}
+
+/// Calls `with` with each row of a page, where it lies.
+pub(super) fn read_rows(
+    query: &Query,
+    count: usize,
+    mut with: impl FnMut(&RowView<'_>) -> Result<()>,
+) -> Result<Option<Token>> {
+    let mut projector = query.projector();
+    visit(query, count, None, |row| {
+        let size = match &mut projector {
+            Some(projector) => row.projected_size(projector)?,
+            None => row.size()?,
+        };
+        with(row)?;
+        Ok(size)
+    })
+}
+
+/// Hands the rows of a page to `take`, which says what they count for, and notes in `explain` what it took; gives the
+/// token behind them.
+fn visit(
+    query: &Query,
+    count: usize,
+    explain: Option<&mut Explain>,
+    take: impl FnMut(&RowView<'_>) -> Result<usize>,
+) -> Result<Option<Token>> {
     if count > PAGE_ENTITIES_MAX {
         return Err(Error::new(ErrorKind::InvalidInput, "a page holds at most 1,000 entities"));
     }
@@ -94,7 +130,10 @@ pub(super) fn read(query: &Query, count: usize, explain: Option<&mut Explain>) -
     let mut reader = Reader {
         query,
         count: count.min(query.top.unwrap_or(count)),
-        page: Page { entities: Vec::new(), next: None },
+        take,
+        len: 0,
+        last_partition: None,
+        next: None,
         whim: whim(query, count, plan.class == Class::Point && plan.intervals.len() == 1),
         bytes: 0,
     };
@@ -102,23 +141,27 @@ pub(super) fn read(query: &Query, count: usize, explain: Option<&mut Explain>) -
         reader.fill(&mut cursor, &mut watch)?;
     }
     if let Some(explain) = explain {
-        explain.note(plan, &cursor, &watch, reader.page.entities.len() as u64);
+        explain.note(plan, &cursor, &watch, reader.len as u64);
     }
-    Ok(reader.page)
+    Ok(reader.next)
 }
 
-struct Reader<'q> {
+struct Reader<'q, T> {
     query: &'q Query,
     count: usize,
-    page: Page,
+    take: T,
+    /// Rows taken.
+    len: usize,
+    /// PartitionKey of the last one, where a whim asks for it.
+    last_partition: Option<String>,
+    next: Option<Token>,
     whim: Whim,
     bytes: usize,
 }
 
-impl Reader<'_> {
+impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
     fn fill(&mut self, cursor: &mut Cursor<Evaluator>, watch: &mut Watch<'_>) -> Result<()> {
         let deadline = watch.now().saturating_add(self.query.limits.time);
-        let mut projector = self.query.projector();
         loop {
             let step = cursor.advance()?;
             watch.found();
@@ -136,16 +179,20 @@ impl Reader<'_> {
                 }
                 Step::Row => {
                     if let Some(next) = self.ends_by_whim(cursor)? {
-                        self.page.next = Some(next);
+                        self.next = Some(next);
                         return Ok(());
                     }
-                    if !self.page.entities.is_empty() {
-                        self.query.table.engine.book_row(cursor.row()?.key);
+                    let row = cursor.row()?;
+                    if self.len > 0 {
+                        self.query.table.engine.book_row(row.key);
                     }
-                    let entity = entity(cursor.row()?, &mut projector)?;
+                    let row = RowView::new(row.key, row.seq, row.row);
+                    self.bytes += (self.take)(&row)?;
+                    self.len += 1;
+                    if matches!(self.whim, Whim::AtPartition) {
+                        self.last_partition = Some(row.partition_key()?.into_owned());
+                    }
                     watch.built();
-                    self.bytes += entity.size();
-                    self.page.entities.push(entity);
                 }
             }
         }
@@ -159,32 +206,29 @@ impl Reader<'_> {
 
     /// Never before the first entity: a page must move on.
     fn is_full(&self) -> bool {
-        let len = self.page.entities.len();
-        len >= self.count || len > 0 && self.bytes >= self.query.limits.bytes
+        self.len >= self.count || self.len > 0 && self.bytes >= self.query.limits.bytes
     }
 
     /// Likewise never before the first.
     fn is_time_to_look(&self) -> bool {
-        let len = self.page.entities.len();
-        len > 0 && len.is_multiple_of(CLOCK_ROWS)
+        self.len > 0 && self.len.is_multiple_of(CLOCK_ROWS)
     }
 
     fn end_at(&mut self, position: Option<&[u8]>) -> Result<()> {
-        self.page.next = position.map(token).transpose()?;
+        self.next = position.map(token).transpose()?;
         Ok(())
     }
 
     /// Where the page ends before the current row, if it does for no good reason.
     fn ends_by_whim(&self, cursor: &Cursor<Evaluator>) -> Result<Option<Token>> {
-        let len = self.page.entities.len();
-        let last = self.page.entities.last();
+        let (len, last) = (self.len, &self.last_partition);
         let mut next = match self.whim {
             Whim::Before(end) if len >= end => token(cursor.row()?.key)?,
             Whim::AtPartition if last.is_some() => token(cursor.row()?.key)?,
             _ => return Ok(None),
         };
         if matches!(self.whim, Whim::AtPartition) {
-            let same = last.is_some_and(|last| last.partition_key() == next.partition_key);
+            let same = last.as_ref() == Some(&next.partition_key);
             next.row_key.clear();
             return Ok((!same).then_some(next));
         }

@@ -5,13 +5,18 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::codec::is_ascii;
 use crate::error::{Error, Result};
 use crate::format::key::{
     TABLE_ID_BYTES, decode_part, decode_user_key, put_possible_key, with_possible_key,
 };
 use crate::format::span::Span;
 use crate::lsm::SnapshotGuard;
-use crate::model::{ETag, Entity, Projector, RowRef, Seq, ValueRef, Walk};
+#[cfg(feature = "rest")]
+use crate::model::Shape;
+use crate::model::{
+    ETag, Entity, Projector, RowRef, Seq, ValueRef, Walk, utf16_len, variable_size,
+};
 
 use super::Table;
 
@@ -226,6 +231,14 @@ impl<'a> RowView<'a> {
         decode_part(self.parts()?.1).map_err(damaged)
     }
 
+    /// Both keys.
+    #[cfg(feature = "rest")]
+    pub(crate) fn keys(&self) -> Result<(Cow<'_, str>, Cow<'_, str>)> {
+        let (partition_key, row_key) = self.parts()?;
+        let text = |part| decode_part(part).map_err(damaged);
+        Ok((text(partition_key)?, text(row_key)?))
+    }
+
     /// The ETag.
     pub fn etag(&self) -> ETag {
         ETag(self.seq)
@@ -270,6 +283,49 @@ impl<'a> RowView<'a> {
     /// True if there is no property besides keys and Timestamp.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The size that counts against the limits of an entity, as [`Entity::size`]; the whole row is checked for it.
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub fn size(&self) -> Result<usize> {
+        let shape = self.row.shape.arc();
+        let texts = shape.checked_text_bytes(self.row.body).map_err(damaged)?;
+        let size = match texts {
+            Some(bytes) => 2 * bytes,
+            None => {
+                shape.values(self.row.body).filter_map(|value| value.ok()).map(variable_size).sum()
+            }
+        };
+        Ok(4 + 2 * self.key_units()? + shape.size_base() + size)
+    }
+
+    /// The same of what `projector` selects, of which alone the values are checked.
+    pub(crate) fn projected_size(&self, projector: &mut Projector) -> Result<usize> {
+        projector.size(self.key_units()?, &self.row).map_err(damaged)
+    }
+
+    /// The UTF-16 units of both keys.
+    fn key_units(&self) -> Result<usize> {
+        let texts = self.key.get(TABLE_ID_BYTES..).unwrap_or_default();
+        if is_ascii(texts) {
+            // All but the byte between them.
+            return Ok(texts.len().saturating_sub(1));
+        }
+        Ok(utf16_len(&self.partition_key()?) + utf16_len(&self.row_key()?))
+    }
+
+    /// Names and types of the properties.
+    #[cfg(feature = "rest")]
+    pub(crate) fn shape(&self) -> &Arc<Shape> {
+        self.row.shape.arc()
+    }
+
+    /// The value of property `index` of the shape. Requires that there is one.
+    #[cfg(feature = "rest")]
+    pub(crate) fn value_at(&self, index: usize) -> Result<ValueRef<'_>> {
+        self.row.value(index).map_err(damaged)
     }
 
     /// A copy that owns itself: one allocation.
