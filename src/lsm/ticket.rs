@@ -37,6 +37,12 @@ impl CommitTicket {
     pub(crate) fn wait(&self) -> Result<()> {
         self.engine.rounds.wait(self.seq)
     }
+
+    /// As a poll of the future, but for a caller who knows that somebody leads: nobody is asked to.
+    #[cfg(feature = "rest")]
+    pub(crate) fn poll_led(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.engine.rounds.poll(self.seq, context.waker()).map_or(Poll::Pending, Poll::Ready)
+    }
 }
 
 impl Drop for CommitTicket {

@@ -15,12 +15,16 @@ use crate::sync::ArcSwap;
 use crate::wire::json::{self, Scalar};
 use crate::wire::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
 
+use super::settings::LastRead;
+
 /// An account of a running server.
 #[derive(Debug)]
 pub(crate) struct Account {
     pub(crate) name: String,
     pub(crate) db: Db,
     keys: ArcSwap<Vec<AccountKey>>,
+    /// What every request asks for.
+    pub(super) properties: LastRead,
 }
 
 /// An account as the configuration has it.
@@ -128,7 +132,8 @@ impl Accounts {
         for config in configs {
             let db = open(&config)?;
             let keys = ArcSwap::from_pointee(config.keys);
-            let account = Account { name: config.name.clone(), db, keys };
+            let account =
+                Account { name: config.name.clone(), db, keys, properties: LastRead::default() };
             by_name.insert(config.name, Arc::new(account));
         }
         Ok(Self { by_name })

@@ -7,14 +7,14 @@
 use hyper::header;
 
 use crate::error::Code;
-use crate::model::ETag;
-use crate::table::EntityGroup;
-use crate::wire::address::Resource;
+use crate::model::{ETag, EntityEncoder};
+use crate::table::{EntityGroup, Operation};
+use crate::wire::address::{Resource, Target};
 use crate::wire::batch::{
-    self, Boundaries, Envelope, Part, put_changeset, put_failure, put_found, put_not_found,
+    self, Boundaries, Changeset, Envelope, Part, put_failure, put_found, put_not_found,
 };
 use crate::wire::fault::{Fault, Occasion};
-use crate::wire::headers::{Headers, Level, Method};
+use crate::wire::headers::{Headers, Level, Method, Preference};
 use crate::wire::payload::Scope;
 
 use super::call::Call;
@@ -22,12 +22,32 @@ use super::entities::{self, Write};
 use super::reply::Reply;
 use super::service::Service;
 
-/// An operation of a changeset, read but not carried out.
+/// What is to be told of an operation.
 struct Item<'p> {
     content_id: Option<&'p str>,
-    write: Write,
+    /// The table, as this operation spells it; `None` if as the first.
+    name: Option<String>,
+    preference: Option<Preference>,
     /// Of an entity that is sent back.
     level: Level,
+}
+
+/// A changeset that was carried out.
+struct Done<'p> {
+    /// The table, as the first operation spells it.
+    table: String,
+    items: Vec<Item<'p>>,
+    group: EntityGroup,
+    etags: Vec<Option<ETag>>,
+}
+
+/// Reads the operations of a changeset, which have much in common.
+#[derive(Default)]
+struct Reader<'p> {
+    encoder: EntityEncoder,
+    /// The address of the operation before, and what it means.
+    target: Option<(&'p str, Target)>,
+    table: Option<String>,
 }
 
 /// Answers a batch.
@@ -42,7 +62,7 @@ pub(super) fn answer(service: &Service, call: &Call<'_>) -> Result<Reply, Fault>
             Err(fault) => put_not_found(&mut body, &boundaries, &fault, occasion),
         },
         Ok(Envelope::Changeset(parts)) => match write(call, &parts) {
-            Ok((items, etags)) => put_written(call, &mut body, &boundaries, &items, &etags),
+            Ok(done) => put_written(call, &mut body, &boundaries, &done),
             Err(fault) => {
                 let part = fault.index.and_then(|index| parts.get(index));
                 let content_id = part.and_then(|part| part.content_id);
@@ -71,86 +91,92 @@ fn read(call: &Call<'_>, part: &Part<'_>) -> Result<(ETag, Level, Vec<u8>), Faul
 }
 
 /// Carries out a changeset: all of it, or nothing.
-fn write<'p>(
-    call: &Call<'_>,
-    parts: &'p [Part<'p>],
-) -> Result<(Vec<Item<'p>>, Vec<Option<ETag>>), Fault> {
-    let mut items: Vec<Item<'p>> = Vec::with_capacity(parts.len());
+fn write<'p>(call: &Call<'_>, parts: &[Part<'p>]) -> Result<Done<'p>, Fault> {
+    let (mut items, mut operations) = (Vec::with_capacity(parts.len()), Vec::new());
+    operations.reserve_exact(parts.len());
+    let mut reader = Reader::default();
     for (index, part) in parts.iter().enumerate() {
-        let item = read_item(call, part).map_err(|fault| fault.at_index(index))?;
-        let is_other =
-            |first: &Item<'_>| !first.write.table.eq_ignore_ascii_case(&item.write.table);
-        if items.first().is_some_and(is_other) {
-            return Err(Fault::from(Code::CommandsInBatchActOnDifferentPartitions).at_index(index));
-        }
+        let (item, operation) = reader.read(call, part).map_err(|fault| fault.at_index(index))?;
         items.push(item);
+        operations.push(operation);
     }
-    let first = items.first().ok_or(Code::InvalidInput)?;
     let indexed = |error: crate::error::Error| {
         let fault = Fault::from(error);
         let index = fault.index.unwrap_or(0);
         fault.at_index(index)
     };
-    let table = call.account.db.table(&first.write.table).map_err(indexed)?;
-    let operations = items.iter().map(|item| item.write.operation.clone());
+    let name = reader.table.ok_or(Code::InvalidInput)?;
+    let table = call.account.db.table(&name).map_err(indexed)?;
     let group = EntityGroup::of_request(operations).map_err(indexed)?;
-    let etags = table.commit(group).map_err(indexed)?;
-    Ok((items, etags))
+    let etags = call.commit(&table, &group).map_err(indexed)?;
+    Ok(Done { table: name, items, group, etags })
 }
 
-fn read_item<'p>(call: &Call<'_>, part: &'p Part<'p>) -> Result<Item<'p>, Fault> {
-    let (method, target) = (part.method()?, part.target(call.target)?);
-    let headers = part.headers.as_slice();
-    let body = part.body.as_bytes();
-    let write = entities::read_write(method, &target.resource, headers, body, call.version)?;
-    let level = match method {
-        Method::Post => Level::of(headers, &target.query, call.version)?,
-        _ => Level::Minimal,
-    };
-    call.grant.allow(entities::action(&write.operation), Some(&write.table))?;
-    let (pk, rk) = write.operation.keys();
-    call.grant.check_keys(pk, rk)?;
-    Ok(Item { content_id: part.content_id, write, level })
-}
-
-fn put_written(
-    call: &Call<'_>,
-    body: &mut Vec<u8>,
-    boundaries: &Boundaries,
-    items: &[Item<'_>],
-    etags: &[Option<ETag>],
-) {
-    // What an insert sends back has to outlive the list of replies.
-    let shown: Vec<_> = items
-        .iter()
-        .zip(etags)
-        .map(|(item, etag)| {
-            let written = entities::written(&item.write, *etag);
-            let location = entities::location(call, &item.write);
-            let entity = written.entity.map(|entity| {
-                let (mut out, account) = (Vec::new(), &*call.account.name);
-                let table = item.write.table.as_str();
-                let scope =
-                    Scope { base: &call.base, account, table, select: None, level: item.level };
-                scope.put_single(&mut out, &entity);
-                out
-            });
-            (location, entity)
-        })
-        .collect();
-    let replies = items.iter().zip(etags).zip(&shown).map(|((item, etag), (location, entity))| {
-        let is_insert = matches!(item.write.operation, crate::table::Operation::Insert(_));
-        let reply = match etag {
-            None => batch::Reply::Deleted,
-            Some(etag) if is_insert => batch::Reply::Inserted {
-                location,
-                etag: *etag,
-                preference: item.write.preference,
-                body: entity.as_deref().map(|body| (item.level, body)),
-            },
-            Some(etag) => batch::Reply::Written { etag: *etag },
+impl<'p> Reader<'p> {
+    fn read(&mut self, call: &Call<'_>, part: &Part<'p>) -> Result<(Item<'p>, Operation), Fault> {
+        let method = part.method()?;
+        let target = match self.target.take() {
+            Some((url, target)) if url == part.url => target,
+            _ => part.target(call.target)?,
         };
-        (item.content_id, reply)
-    });
-    put_changeset(body, boundaries, replies);
+        let (_, target) = self.target.insert((part.url, target));
+        let headers = part.headers.as_slice();
+        let body = part.body.as_bytes();
+        let write = entities::read_write(
+            method,
+            &target.resource,
+            headers,
+            body,
+            call.version,
+            &mut self.encoder,
+        )?;
+        let level = match method {
+            Method::Post => Level::of(headers, &target.query, call.version)?,
+            _ => Level::Minimal,
+        };
+        let Write { table, operation, preference } = write;
+        call.grant.allow(entities::action(&operation), Some(table))?;
+        let (pk, rk) = operation.keys();
+        call.grant.check_keys(pk, rk)?;
+        match &self.table {
+            None => self.table = Some(table.to_owned()),
+            Some(first) if first.eq_ignore_ascii_case(table) => {}
+            Some(_) => return Err(Code::CommandsInBatchActOnDifferentPartitions.into()),
+        }
+        let name = (self.table.as_deref() != Some(table)).then(|| table.to_owned());
+        Ok((Item { content_id: part.content_id, name, preference, level }, operation))
+    }
+}
+
+fn put_written(call: &Call<'_>, body: &mut Vec<u8>, boundaries: &Boundaries, done: &Done<'_>) {
+    let Done { table, items, group, etags } = done;
+    let (mut location, mut shown) = (String::new(), Vec::new());
+    let mut changeset = Changeset::begin(body, boundaries);
+    for ((item, operation), etag) in items.iter().zip(group.operations()).zip(etags) {
+        let name = item.name.as_ref().unwrap_or(table);
+        let reply = match (etag, operation) {
+            (None, _) => batch::Reply::Deleted,
+            (Some(etag), Operation::Insert(_)) => {
+                location.clear();
+                entities::put_location(&mut location, call, name, operation);
+                let entity = entities::sent_back(operation, item.preference, Some(*etag));
+                if let Some(entity) = &entity {
+                    let (base, account) = (&*call.base, &*call.account.name);
+                    let scope =
+                        Scope { base, account, table: name, select: None, level: item.level };
+                    shown.clear();
+                    scope.put_single(&mut shown, entity);
+                }
+                batch::Reply::Inserted {
+                    location: &location,
+                    etag: *etag,
+                    preference: item.preference,
+                    body: entity.map(|_| (item.level, shown.as_slice())),
+                }
+            }
+            (Some(etag), _) => batch::Reply::Written { etag: *etag },
+        };
+        changeset.put(item.content_id, reply);
+    }
+    changeset.end();
 }

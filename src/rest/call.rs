@@ -8,8 +8,12 @@ use bytes::Bytes;
 use hyper::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use hyper::http::request::Parts;
 
-use crate::error::Code;
-use crate::model::DateTime;
+use std::cell::Cell;
+
+use crate::error::{Code, Error};
+use crate::model::{DateTime, ETag};
+use crate::options::Durability;
+use crate::table::{EntityGroup, Table, Ticket};
 use crate::wire::address::Target;
 use crate::wire::fault::Fault;
 use crate::wire::headers::{Headers, Level, Method, Version};
@@ -42,6 +46,17 @@ pub(super) struct Call<'a> {
     pub(super) grant: Grant,
     /// The account's address, with a slash at its end.
     pub(super) base: String,
+    pub(super) commits: &'a Commits,
+}
+
+/// What becomes of the commit of a request.
+pub(super) enum Commits {
+    /// The request waits for it.
+    Wait,
+    /// Whoever answers the request waits for what is put here, and answers only then.
+    Later(Cell<Option<Ticket>>),
+    /// It was made, and has failed.
+    Failed(Error),
 }
 
 impl Asked {
@@ -80,6 +95,11 @@ impl Asked {
         has_body && !is_told
     }
 
+    /// True of methods that write.
+    pub(crate) fn is_write(&self) -> bool {
+        !matches!(self.method.as_str(), "GET" | "HEAD" | "OPTIONS")
+    }
+
     pub(super) fn host(&self) -> &str {
         self.value(HOST.as_str()).unwrap_or_default()
     }
@@ -105,6 +125,27 @@ impl Headers for Asked {
 }
 
 impl Call<'_> {
+    /// Commits a group, as durable as the database's default.
+    ///
+    /// # Errors
+    /// As [`Table::commit`].
+    pub(super) fn commit(
+        &self,
+        table: &Table,
+        group: &EntityGroup,
+    ) -> Result<Vec<Option<ETag>>, Error> {
+        match self.commits {
+            Commits::Later(place) if table.durability() == Durability::Sync => {
+                let ticket = table.submit_group(group)?;
+                let etags = ticket.etags().to_vec();
+                place.set(Some(ticket));
+                Ok(etags)
+            }
+            Commits::Wait | Commits::Later(_) => table.commit_group(group),
+            Commits::Failed(error) => Err(error.clone()),
+        }
+    }
+
     /// How much metadata is asked for.
     ///
     /// # Errors

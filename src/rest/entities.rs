@@ -7,16 +7,17 @@ use std::time::Duration;
 use hyper::header::{self, HeaderName};
 
 use crate::error::Code;
-use crate::model::{ETag, Entity};
+use crate::model::{ETag, Entity, EntityEncoder};
 use crate::query::Filter;
 use crate::table::{EntityGroup, Operation};
-use crate::wire::address::{Key, Parameters, Resource, entity_path};
+use crate::wire::address::{Key, Parameters, Resource, put_entity_path};
 use crate::wire::fault::{Fault, Known};
 use crate::wire::headers::{
     Condition, Headers, Level, Method, Preference, Version, check_json_body,
 };
 use crate::wire::paging;
 use crate::wire::payload::{self, Scope};
+use crate::wire::rows::RowSet;
 use crate::wire::sas::Action;
 
 use super::call::{Call, text};
@@ -28,20 +29,11 @@ const PAGE_ENTITIES: usize = 1_000;
 const QUERY_SECONDS_MAX: u64 = 5;
 
 /// A write of one entity, read but not carried out.
-pub(super) struct Write {
-    pub(super) table: String,
+pub(super) struct Write<'t> {
+    pub(super) table: &'t str,
     pub(super) operation: Operation,
     /// Of an insert: whether the entity is sent back.
     pub(super) preference: Option<Preference>,
-}
-
-/// What a write was answered with by the library.
-pub(super) struct Written<'a> {
-    pub(super) write: &'a Write,
-    /// None of a delete.
-    pub(super) etag: Option<ETag>,
-    /// Of an insert that sends the entity back.
-    pub(super) entity: Option<Entity>,
 }
 
 /// Answers a query of entities.
@@ -61,20 +53,20 @@ pub(super) fn query(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
     if let Some(next) = next {
         query = query.after(next);
     }
-    let page = match top {
+    let mut body = Vec::new();
+    let mut set = RowSet::begin(scope(call, table.name(), select.as_deref(), level), &mut body);
+    let next = match top {
         // Nothing was asked for, and nothing comes after it.
         Some(0) => None,
-        top => Some(query.page(top.unwrap_or(PAGE_ENTITIES))?),
+        top => query.page_rows(top.unwrap_or(PAGE_ENTITIES), |row| set.put(row))?,
     };
+    set.end();
     let mut reply = Reply::uncached(200);
-    if let Some(token) = page.as_ref().and_then(|page| page.next()) {
-        let [partition, row] = paging::entities(token);
+    if let Some(token) = next {
+        let [partition, row] = paging::entities(&token);
         reply = reply.with(name(paging::NEXT_PARTITION_KEY), partition);
         reply = reply.with(name(paging::NEXT_ROW_KEY), row);
     }
-    let mut body = Vec::new();
-    let scope = scope(call, table.name(), select.as_deref(), level);
-    scope.put_set(&mut body, page.iter().flat_map(|page| page.entities()));
     Ok(reply.with_body(level.content_type(), body))
 }
 
@@ -141,17 +133,20 @@ impl Found {
 
 /// Answers a write of one entity.
 pub(super) fn write(call: &Call<'_>) -> Result<Reply, Fault> {
-    let write =
-        read_write(call.method, &call.target.resource, call.asked, &call.asked.body, call.version)?;
+    let (resource, body) = (&call.target.resource, &call.asked.body);
+    let mut encoder = EntityEncoder::default();
+    let write = read_write(call.method, resource, call.asked, body, call.version, &mut encoder)?;
     let level = call.level()?;
-    call.grant.allow(action(&write.operation), Some(&write.table))?;
-    let (pk, rk) = write.operation.keys();
+    let Write { table: name, operation, preference } = write;
+    call.grant.allow(action(&operation), Some(name))?;
+    let (pk, rk) = operation.keys();
     call.grant.check_keys(pk, rk)?;
-    let table = call.account.db.table(&write.table)?;
-    let group = EntityGroup::of_request([write.operation.clone()]).map_err(single)?;
-    let etags = table.commit(group).map_err(single)?;
+    let table = call.account.db.table(name)?;
+    let group = EntityGroup::of_request([operation]).map_err(single)?;
+    let etags = call.commit(&table, &group).map_err(single)?;
     let etag = etags.into_iter().next().flatten();
-    Ok(written_reply(call, &written(&write, etag), level))
+    let operation = group.into_operations().pop().ok_or(Code::InternalError)?;
+    Ok(written(call, &Write { table: name, operation, preference }, etag, level))
 }
 
 /// An error of the only operation of a group is one of the request.
@@ -159,25 +154,29 @@ fn single(error: crate::error::Error) -> Fault {
     Fault { index: None, ..Fault::from(error) }
 }
 
-/// What is told of a write that succeeded.
-pub(super) fn written(write: &Write, etag: Option<ETag>) -> Written<'_> {
-    let entity = match (&write.operation, write.preference, etag) {
+/// What is sent back of an operation that succeeded.
+pub(super) fn sent_back(
+    operation: &Operation,
+    preference: Option<Preference>,
+    etag: Option<ETag>,
+) -> Option<Entity> {
+    match (operation, preference, etag) {
         (_, Some(Preference::NoContent), _) => None,
         (Operation::Insert(entity), _, Some(etag)) => Some(entity.clone().at(etag.seq())),
         _ => None,
-    };
-    Written { write, etag, entity }
+    }
 }
 
-/// The response to a write that succeeded.
-pub(super) fn written_reply(call: &Call<'_>, written: &Written<'_>, level: Level) -> Reply {
-    let Written { write, etag, entity } = written;
+/// The response to a write that succeeded; a delete has no ETag.
+fn written(call: &Call<'_>, write: &Write<'_>, etag: Option<ETag>, level: Level) -> Reply {
+    let entity = sent_back(&write.operation, write.preference, etag);
     let mut reply = Reply::uncached(if entity.is_some() { 201 } else { 204 });
     if let Some(preference) = write.preference {
         reply = reply.with(PREFERENCE_APPLIED, preference.as_str());
     }
     if let Operation::Insert(_) = write.operation {
-        let location = location(call, write);
+        let mut location = String::new();
+        put_location(&mut location, call, write.table, &write.operation);
         if entity.is_none() {
             reply = reply.with(DATA_SERVICE_ID, location.clone());
         }
@@ -188,30 +187,32 @@ pub(super) fn written_reply(call: &Call<'_>, written: &Written<'_>, level: Level
     }
     let Some(entity) = entity else { return reply };
     let mut body = Vec::new();
-    scope(call, &write.table, None, level).put_single(&mut body, entity);
+    scope(call, write.table, None, level).put_single(&mut body, &entity);
     reply.with_body(level.content_type(), body)
 }
 
-/// The address of the entity that a write is about.
-pub(super) fn location(call: &Call<'_>, write: &Write) -> String {
-    let (pk, rk) = write.operation.keys();
-    format!("{}{}", call.base, entity_path(&write.table, pk, rk))
+/// Appends the address of the entity that an operation is about.
+pub(super) fn put_location(out: &mut String, call: &Call<'_>, table: &str, operation: &Operation) {
+    let (pk, rk) = operation.keys();
+    out.push_str(&call.base);
+    put_entity_path(out, table, pk, rk);
 }
 
 /// What a write of one entity asks for, in a request of its own or in a batch.
 ///
 /// # Errors
 /// Those of headers, keys, body and properties; nothing is looked up.
-pub(super) fn read_write<H: Headers + ?Sized>(
+pub(super) fn read_write<'t, H: Headers + ?Sized>(
     method: Method,
-    resource: &Resource,
+    resource: &'t Resource,
     headers: &H,
     body: &[u8],
     version: Version,
-) -> Result<Write, Fault> {
+    encoder: &mut EntityEncoder,
+) -> Result<Write<'t>, Fault> {
     let (table, key) = match (method, resource) {
         (Method::Post, Resource::Entities(table)) => {
-            return read_insert(table, headers, body, version);
+            return read_insert(table, headers, body, version, encoder);
         }
         (Method::Put | Method::Merge | Method::Delete, Resource::Entity { table, key }) => {
             (table, key)
@@ -220,6 +221,11 @@ pub(super) fn read_write<H: Headers + ?Sized>(
     };
     let condition = Condition::of(headers, method, version)?;
     key.check(false)?;
+    // Its keys are those of its address, whatever its body says.
+    let mut entity = || {
+        check_json_body(headers)?;
+        payload::read_update(text(body)?, key, encoder)
+    };
     let operation = match (method, condition) {
         (Method::Delete, Condition::None) => {
             return Err(Fault::invalid(
@@ -231,14 +237,12 @@ pub(super) fn read_write<H: Headers + ?Sized>(
             row_key: key.row_key.clone(),
             etag: etag(condition),
         },
-        (Method::Put, Condition::None) => Operation::Upsert(read_body(headers, body, key)?),
-        (Method::Put, condition) => {
-            Operation::Replace(read_body(headers, body, key)?, etag(condition))
-        }
-        (_, Condition::None) => Operation::UpsertMerge(read_body(headers, body, key)?),
-        (_, condition) => Operation::Merge(read_body(headers, body, key)?, etag(condition)),
+        (Method::Put, Condition::None) => Operation::Upsert(entity()?),
+        (Method::Put, condition) => Operation::Replace(entity()?, etag(condition)),
+        (_, Condition::None) => Operation::UpsertMerge(entity()?),
+        (_, condition) => Operation::Merge(entity()?, etag(condition)),
     };
-    Ok(Write { table: table.clone(), operation, preference: None })
+    Ok(Write { table, operation, preference: None })
 }
 
 fn etag(condition: Condition) -> Option<ETag> {
@@ -248,22 +252,17 @@ fn etag(condition: Condition) -> Option<ETag> {
     }
 }
 
-fn read_insert<H: Headers + ?Sized>(
-    table: &str,
+fn read_insert<'t, H: Headers + ?Sized>(
+    table: &'t str,
     headers: &H,
     body: &[u8],
     version: Version,
-) -> Result<Write, Fault> {
+    encoder: &mut EntityEncoder,
+) -> Result<Write<'t>, Fault> {
     Condition::of(headers, Method::Post, version)?;
     check_json_body(headers)?;
-    let operation = Operation::Insert(payload::read_insert(text(body)?)?);
-    Ok(Write { table: table.to_owned(), operation, preference: Preference::of(headers) })
-}
-
-/// An entity whose keys are those of its address, whatever its body says.
-fn read_body<H: Headers + ?Sized>(headers: &H, body: &[u8], key: &Key) -> Result<Entity, Fault> {
-    check_json_body(headers)?;
-    payload::read_update(text(body)?, key)
+    let operation = Operation::Insert(payload::read_insert(text(body)?, encoder)?);
+    Ok(Write { table, operation, preference: Preference::of(headers) })
 }
 
 /// What a token must allow for an operation.

@@ -11,6 +11,7 @@ mod auth;
 mod batch;
 mod body;
 mod call;
+mod crowd;
 mod entities;
 pub(crate) mod limits;
 mod metrics;
@@ -122,9 +123,13 @@ pub(crate) fn serve(
             None => None,
         };
         let metrics_at = metrics.as_ref().map(TcpListener::local_addr).transpose();
-        greet(at, metrics_at.map_err(cannot_listen)?);
+        let metrics_at = metrics_at.map_err(cannot_listen)?;
+        // Before anybody is told: a signal that comes first would end the process.
+        let signals = signals().map_err(|error| format!("no signals: {error}"))?;
+        greet(at, metrics_at);
         let server = Server { service: Arc::clone(&service), limits: site.limits, tls };
-        run(server, listener, metrics, || rotate(&service, &site.listen, &reread)).await
+        run(server, listener, metrics, signals, || rotate(&service, &site.listen, &reread)).await;
+        Ok::<_, String>(())
     });
     drop(runtime);
     served?;
@@ -146,22 +151,23 @@ fn start_runtime(limits: &Limits) -> std::io::Result<Runtime> {
         .build()
 }
 
+/// What ends the server, twice, and what has it read its keys again.
+fn signals() -> std::io::Result<[Signal; 3]> {
+    Ok([
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::hangup())?,
+    ])
+}
+
 /// Serves until a signal to end comes; `rotate` is called at each SIGHUP.
 async fn run(
     server: Server,
     listener: TcpListener,
     metrics: Option<TcpListener>,
+    [mut interrupt, mut terminate, mut hangup]: [Signal; 3],
     rotate: impl Fn(),
-) -> Result<(), String> {
-    let signals = || -> std::io::Result<[Signal; 3]> {
-        Ok([
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-        ])
-    };
-    let [mut interrupt, mut terminate, mut hangup] =
-        signals().map_err(|error| format!("no signals: {error}"))?;
+) {
     let (stop, stopped) = watch::channel(false);
     if let Some(listener) = metrics {
         tokio::spawn(metrics::serve(Arc::clone(&server.service), listener, until(stopped.clone())));
@@ -170,7 +176,7 @@ async fn run(
     tokio::pin!(served);
     loop {
         tokio::select! {
-            () = &mut served => return Ok(()),
+            () = &mut served => return,
             _ = interrupt.recv() => stop.send_replace(true),
             _ = terminate.recv() => stop.send_replace(true),
             _ = hangup.recv() => {

@@ -10,6 +10,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
@@ -34,6 +35,7 @@ use crate::error::Code;
 use crate::wire::fault::{Fault, Known};
 
 use super::body::{self, Budget, Share};
+use super::crowd::{Crowd, Settling};
 use super::limits::{HEAD_BYTES_MAX, HEADERS_MAX, Limits, REFUSALS_MAX};
 use super::reply::{ERROR_CODE, Reply};
 use super::service::{Asked, Service};
@@ -56,6 +58,7 @@ struct Shared {
     service: Arc<Service>,
     limits: Limits,
     requests: Arc<Semaphore>,
+    crowd: Arc<Crowd>,
     bodies: Budget,
     responses: Budget,
 }
@@ -66,10 +69,12 @@ impl Server {
         let Server { service, limits, tls } = self;
         let slots = Arc::new(Semaphore::new(limits.connections));
         let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
+        let crowd = Crowd::new(service.accounts().iter().count());
         let shared = Arc::new(Shared {
             service,
             limits,
             requests: Arc::new(Semaphore::new(limits.requests)),
+            crowd,
             bodies: Budget::new(limits.body_bytes),
             responses: Budget::new(limits.response_bytes),
         });
@@ -198,7 +203,9 @@ async fn answer(
             asked.body = bytes;
             // A slow body takes no other's place: only now there is something to do.
             match Arc::clone(&shared.requests).try_acquire_owned() {
-                Ok(permit) => carry_out(Arc::clone(service), asked, permit, share).await,
+                Ok(permit) => {
+                    carry_out(Arc::clone(service), &shared.crowd, asked, permit, share).await
+                }
                 Err(_) => (service.refuse(&asked, Code::ServerBusy.into()), share),
             }
         }
@@ -234,20 +241,53 @@ async fn receive(
 /// client is still there.
 async fn carry_out(
     service: Arc<Service>,
+    crowd: &Arc<Crowd>,
     asked: Asked,
     permit: OwnedSemaphorePermit,
     share: Share,
 ) -> (Reply, Share) {
     let id = asked.request_id.clone();
-    let answered = spawn_blocking(move || {
-        let reply = service.answer(&asked);
-        drop((asked, permit));
-        (reply, share)
-    });
-    answered.await.unwrap_or_else(|error| {
+    let broken = |error: JoinError| {
         tracing::error!(request = %id, %error, "a request ended in a panic");
         (Reply::broken(&id), Share::default())
-    })
+    };
+    let coming = asked.is_write().then(|| crowd.enter());
+    let begun = spawn_blocking(move || {
+        let Some(coming) = coming else {
+            let reply = service.answer(&asked);
+            drop((asked, permit));
+            return Progress::Answered(reply, share);
+        };
+        let mut begun = service.begin(&asked);
+        match coming.settle(begun.ticket.take()) {
+            Settling::Settled(settled) => {
+                let reply = service.end(&asked, begun, settled);
+                drop((asked, permit));
+                Progress::Answered(reply, share)
+            }
+            Settling::Led(led) => {
+                let end = async move {
+                    let settled = led.settled().await;
+                    let reply = service.end(&asked, begun, settled);
+                    drop((asked, permit));
+                    (reply, share)
+                };
+                Progress::Begun(Box::pin(end))
+            }
+        }
+    });
+    match begun.await {
+        Ok(Progress::Answered(reply, share)) => (reply, share),
+        Ok(Progress::Begun(end)) => tokio::spawn(end).await.unwrap_or_else(broken),
+        Err(error) => broken(error),
+    }
+}
+
+/// How far a request has come.
+enum Progress {
+    Answered(Reply, Share),
+    /// All but its commit, which others lead.
+    Begun(Pin<Box<dyn Future<Output = (Reply, Share)> + Send>>),
 }
 
 /// The response as it goes out. What was read finds room among all responses or is not sent; what tells of a write is

@@ -6,23 +6,25 @@
 //!
 //! Not here: HTTP (`server`), the operations (`entities`, `tables`, `batch`, `settings`).
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header;
 
 use crate::clock::{Clock, SystemClock};
-use crate::error::Code;
+use crate::error::{Code, Error};
 use crate::model::{DateTime, Guid};
 use crate::rng::Rng;
 use crate::sync::Mutex;
+use crate::table::Ticket;
 use crate::wire::address::{self, Parameter, Resource, Style, Target};
 use crate::wire::fault::{Fault, Known, Occasion};
 use crate::wire::headers::{Level, Method, Preference, Version, check_md5, client_request_id};
 
 use super::accounts::{Account, Accounts};
 pub(crate) use super::call::Asked;
-use super::call::Call;
+use super::call::{Call, Commits};
 use super::metrics::Metrics;
 use super::reply::{ERROR_CODE, PREFERENCE_APPLIED, Reply};
 use super::{Settings, auth, batch, entities, page, settings, tables};
@@ -35,6 +37,16 @@ pub(crate) struct Service {
     clock: Arc<dyn Clock>,
     ids: Mutex<Rng>,
     metrics: Metrics,
+}
+
+/// A request that was carried out, but for its commit to become durable.
+#[derive(Debug)]
+pub(super) struct Begun {
+    /// For the case that it does.
+    reply: Reply,
+    version: Version,
+    pub(super) ticket: Option<Ticket>,
+    start: Duration,
 }
 
 /// The two forms of error bodies.
@@ -92,42 +104,82 @@ impl Service {
     /// The answer to a request.
     pub(crate) fn answer(&self, asked: &Asked) -> Reply {
         let start = self.clock.monotonic();
-        let reply = match self.route(asked) {
+        let (reply, version) = self.reply(asked, &Commits::Wait);
+        self.finish(asked, reply, version, start)
+    }
+
+    /// Carries a request out up to the point where its commit is to become durable.
+    pub(super) fn begin(&self, asked: &Asked) -> Begun {
+        let start = self.clock.monotonic();
+        let commits = Commits::Later(Cell::new(None));
+        let (reply, version) = self.reply(asked, &commits);
+        let ticket = match commits {
+            Commits::Later(ticket) => ticket.into_inner(),
+            Commits::Wait | Commits::Failed(_) => None,
+        };
+        Begun { reply, version, ticket, start }
+    }
+
+    /// The answer to a request that was begun, and whose commit came to `settled`.
+    pub(super) fn end(&self, asked: &Asked, begun: Begun, settled: Result<(), Error>) -> Reply {
+        let reply = match settled {
+            Ok(()) => begun.reply,
+            Err(error) => self.reply(asked, &Commits::Failed(error)).0,
+        };
+        self.finish(asked, reply, begun.version, begun.start)
+    }
+
+    /// The answer, and the version that it names.
+    fn reply(&self, asked: &Asked, commits: &Commits) -> (Reply, Version) {
+        let mut version = None;
+        let reply = match self.route(asked, commits, &mut version) {
             Ok(reply) => reply,
             Err(fault) => self.fault(asked, &fault),
         };
-        self.finish(asked, reply, self.clock.monotonic().saturating_sub(start))
+        (reply, version.unwrap_or_else(|| asked.version()))
     }
 
     /// The answer to a request that is not looked at further.
     pub(crate) fn refuse(&self, asked: &Asked, fault: Fault) -> Reply {
-        self.finish(asked, self.fault(asked, &fault), Duration::ZERO)
+        self.finish(asked, self.fault(asked, &fault), asked.version(), self.clock.monotonic())
     }
 
-    fn route(&self, asked: &Asked) -> Result<Reply, Fault> {
+    fn route(
+        &self,
+        asked: &Asked,
+        commits: &Commits,
+        version: &mut Option<Version>,
+    ) -> Result<Reply, Fault> {
         if let Some(reply) = page::answer(asked) {
             return Ok(reply);
         }
         asked.check_headers()?;
         let target = address::read(&asked.path, &asked.query, asked.host(), Style::ByHost)?;
+        *version = Some(asked.version_of(&target.query));
         let account = self.accounts.get(&target.account);
         if asked.method == "OPTIONS" {
             return settings::preflight(asked, account.map(|account| &**account));
         }
         let account = account.ok_or(Code::ResourceNotFound)?;
-        let reply = match self.carry_out(asked, account, &target) {
+        let reply = match self.carry_out(asked, account, &target, commits) {
             Ok(reply) => reply,
             Err(fault) => self.fault(asked, &fault),
         };
         Ok(settings::share(asked, account, reply))
     }
 
-    fn carry_out(&self, asked: &Asked, account: &Account, target: &Target) -> Result<Reply, Fault> {
+    fn carry_out(
+        &self,
+        asked: &Asked,
+        account: &Account,
+        target: &Target,
+        commits: &Commits,
+    ) -> Result<Reply, Fault> {
         let version = Version::of(asked, &target.query)?.unwrap_or(Version::DEFAULT);
         let method = Method::of(&asked.method, asked)?;
         let grant = auth::authenticate(asked, account, target)?;
         let base = target.base(asked.scheme(), asked.host());
-        self.dispatch(&Call { asked, account, target, method, version, grant, base })
+        self.dispatch(&Call { asked, account, target, method, version, grant, base, commits })
     }
 
     fn dispatch(&self, call: &Call<'_>) -> Result<Reply, Fault> {
@@ -198,8 +250,8 @@ impl Service {
     }
 
     /// Adds what every response has, counts it and logs it.
-    fn finish(&self, asked: &Asked, reply: Reply, time: Duration) -> Reply {
-        let version = asked.version();
+    fn finish(&self, asked: &Asked, reply: Reply, version: Version, start: Duration) -> Reply {
+        let time = self.clock.monotonic().saturating_sub(start);
         let reply =
             reply.signed(&asked.request_id, Some(version.as_str()), client_request_id(asked));
         let (status, code) = (reply.status.as_u16(), reply.header(&ERROR_CODE).unwrap_or_default());
@@ -245,8 +297,11 @@ impl Asked {
 
     /// The version that the response names.
     fn version(&self) -> Version {
-        let query = address::Parameters::read(&self.query).unwrap_or_default();
-        Version::of(self, &query).ok().flatten().unwrap_or(Version::DEFAULT)
+        self.version_of(&address::Parameters::read(&self.query).unwrap_or_default())
+    }
+
+    fn version_of(&self, query: &address::Parameters) -> Version {
+        Version::of(self, query).ok().flatten().unwrap_or(Version::DEFAULT)
     }
 }
 

@@ -4,9 +4,12 @@
 //!
 //! Not here: that form (`wire::settings`).
 
+use std::sync::Arc;
+
 use hyper::header::HeaderName;
 
 use crate::error::{Code, Error};
+use crate::sync::Mutex;
 use crate::wire::fault::{Fault, Known};
 use crate::wire::headers::{Headers, Version};
 use crate::wire::sas::Action;
@@ -35,14 +38,27 @@ pub(super) fn policies(account: &Account, table: &str) -> Result<Vec<Policy>, Fa
     }
 }
 
+/// Properties as they were read last, with their text.
+#[derive(Debug, Default)]
+pub(super) struct LastRead(Mutex<Option<(Arc<str>, Arc<Properties>)>>);
+
 /// The properties of the service, those that were never set as they are by default.
 fn properties(account: &Account) -> Result<Properties, Fault> {
-    match account.db.note(None, PROPERTIES)? {
-        Some(text) => {
+    Ok(stored(account)?.map_or_else(Properties::default, |stored| (*stored).clone()))
+}
+
+/// The same; `None` if none was ever set. Every request asks, so a text is read once: another one is a new note.
+fn stored(account: &Account) -> Result<Option<Arc<Properties>>, Fault> {
+    let Some(text) = account.db.note(None, PROPERTIES)? else { return Ok(None) };
+    let mut known = account.properties.0.lock();
+    match &*known {
+        Some((of, properties)) if Arc::ptr_eq(of, &text) => Ok(Some(Arc::clone(properties))),
+        _ => {
             let stored = Change::read(&text).map_err(|_| unreadable(PROPERTIES))?;
-            Ok(Properties::default().with(stored))
+            let properties = Arc::new(Properties::default().with(stored));
+            *known = Some((text, Arc::clone(&properties)));
+            Ok(Some(properties))
         }
-        None => Ok(Properties::default()),
     }
 }
 
@@ -127,7 +143,7 @@ pub(super) fn preflight(asked: &Asked, account: Option<&Account>) -> Result<Repl
 
 /// Adds what lets a page of another origin see the response, if a rule does.
 pub(super) fn share(asked: &Asked, account: &Account, reply: Reply) -> Reply {
-    let Ok(properties) = properties(account) else { return reply };
+    let Ok(Some(properties)) = stored(account) else { return reply };
     if properties.cors.is_empty() {
         return reply;
     }

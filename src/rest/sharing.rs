@@ -14,7 +14,7 @@ use super::service::Service;
 use super::{Settings, start_runtime};
 use crate::clock::{Clock, SystemClock};
 use crate::db::Db;
-use crate::fs::{FileLock, FileRead, FileWrite, Fs, MemFs};
+use crate::fs::{Fault, FaultFs, FaultKind, FileLock, FileRead, FileWrite, Fs, MemFs, OpKind};
 use crate::model::DateTime;
 use crate::wire::address::Parameters;
 use crate::wire::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Request, Scheme};
@@ -149,28 +149,30 @@ fn insert(partition_key: u64, row_key: u64) -> Vec<u8> {
     request.into_bytes()
 }
 
+/// The head of the answer to a request, on a connection that goes on if there is no body.
+fn ask(stream: &mut TcpStream, request: &[u8]) -> String {
+    stream.write_all(request).unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        answer.extend_from_slice(&byte);
+    }
+    String::from_utf8(answer).unwrap()
+}
+
 /// One insert a turn; a turn begins when that before has ended for all.
 fn client(at: SocketAddr, number: u64, turns: &Barrier) {
     let mut stream = TcpStream::connect(at).unwrap();
     for turn in 0..ROUNDS {
         turns.wait();
-        stream.write_all(&insert(number, turn)).unwrap();
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            stream.read_exact(&mut byte).unwrap();
-            answer.extend_from_slice(&byte);
-        }
-        let answer = String::from_utf8(answer).unwrap();
+        let answer = ask(&mut stream, &insert(number, turn));
         assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
     }
 }
 
-#[test]
-fn durable_writes_of_concurrent_requests_share_syncs() {
-    let fs = Gated { inner: MemFs::new(), gate: Arc::default() };
-    let db = Db::options().fs(Arc::new(fs.clone())).open("shared").unwrap();
-    db.create_table("people").unwrap();
+/// Serves `db` while `clients` run.
+fn serve(db: &Db, clients: impl FnOnce(SocketAddr)) {
     let opened =
         Accounts::open(vec![AccountConfig::development()], |_| Ok::<_, io::Error>(db.clone()));
     let service = Arc::new(Service::new(opened.unwrap(), Settings::default()));
@@ -181,19 +183,53 @@ fn durable_writes_of_concurrent_requests_share_syncs() {
     let at = listener.local_addr().unwrap();
     let server = Server { service, limits, tls: None };
     let served = runtime.spawn(server.run(listener, async { drop(stopped.await) }));
+    clients(at);
+    drop(stop);
+    runtime.block_on(served).unwrap();
+}
+
+#[test]
+fn durable_writes_of_concurrent_requests_share_syncs() {
+    let fs = Gated { inner: MemFs::new(), gate: Arc::default() };
+    let db = Db::options().fs(Arc::new(fs.clone())).open("shared").unwrap();
+    db.create_table("people").unwrap();
     let [commits, syncs] = ["commits", "log_syncs"].map(|name| counter(&db, name));
     fs.gate.set(Gate(db.clone(), commits)).unwrap();
-    let turns = Barrier::new(CLIENTS as usize);
-    std::thread::scope(|scope| {
-        for number in 0..CLIENTS {
-            let turns = &turns;
-            scope.spawn(move || client(at, number, turns));
-        }
+    serve(&db, |at| {
+        let turns = Barrier::new(CLIENTS as usize);
+        std::thread::scope(|scope| {
+            for number in 0..CLIENTS {
+                let turns = &turns;
+                scope.spawn(move || client(at, number, turns));
+            }
+        });
     });
     let commits = counter(&db, "commits") - commits;
     let syncs = counter(&db, "log_syncs") - syncs;
     assert_eq!(commits, CLIENTS * ROUNDS);
     assert!(syncs > 0 && commits / syncs >= 8, "{commits} commits took {syncs} syncs");
-    drop(stop);
-    runtime.block_on(served).unwrap();
+}
+
+#[test]
+fn a_sync_that_fails_is_told_to_all_who_shared_it() {
+    let fs = FaultFs::new(Arc::new(MemFs::new()));
+    let db = Db::options().fs(Arc::new(fs.clone())).open("failing").unwrap();
+    db.create_table("people").unwrap();
+    serve(&db, |at| {
+        let before = ask(&mut TcpStream::connect(at).unwrap(), &insert(0, 0));
+        assert!(before.starts_with("HTTP/1.1 204"), "{before}");
+        fs.arm(Fault::new(FaultKind::Eio).on(OpKind::Sync).on_path("wal").sticky());
+        std::thread::scope(|scope| {
+            for number in 1..=CLIENTS {
+                scope.spawn(move || {
+                    let mut stream = TcpStream::connect(at).unwrap();
+                    let answer = ask(&mut stream, &insert(number, 0));
+                    assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
+                    assert!(answer.contains("x-ms-error-code: InternalError"), "{answer}");
+                });
+            }
+        });
+    });
+    let people = db.table("people").unwrap();
+    assert_eq!(people.query("").unwrap().count().unwrap(), 1, "what failed was never seen");
 }

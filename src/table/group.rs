@@ -313,8 +313,14 @@ impl EntityGroup {
         self.operations.iter().filter_map(Operation::entity).map(Entity::size).sum()
     }
 
-    pub(super) fn operations(&self) -> &[Operation] {
+    pub(crate) fn operations(&self) -> &[Operation] {
         &self.operations
+    }
+
+    /// The operations, to keep.
+    #[cfg(feature = "rest")]
+    pub(crate) fn into_operations(self) -> Vec<Operation> {
+        self.operations
     }
 }
 
@@ -341,15 +347,28 @@ impl Table {
         Ok(etags(&group, ETag(seq)))
     }
 
+    /// As [`commit`](Self::commit); the group stays with the caller, who may have something to say of it.
+    #[cfg(feature = "rest")]
+    pub(crate) fn commit_group(&self, group: &EntityGroup) -> Result<Vec<Option<ETag>>> {
+        let commit = |batch: &Batch<'_>| self.engine.commit(batch, self.durability());
+        let seq = self.with_batch(group, commit)?;
+        Ok(etags(group, ETag(seq)))
+    }
+
     /// Commits a group without waiting for it to be durable: many tickets of one thread share a sync.
     /// Conditions are decided now; readers see the commit when it is as durable as it asked.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
     pub fn commit_async(&self, group: EntityGroup) -> Result<Ticket> {
+        self.submit_group(&group)
+    }
+
+    /// The same; the group stays with the caller.
+    pub(crate) fn submit_group(&self, group: &EntityGroup) -> Result<Ticket> {
         let submit = |batch: &Batch<'_>| self.engine.commit_async(batch, self.durability());
-        let ticket = self.with_batch(&group, submit)?;
-        let etags = etags(&group, ETag(ticket.seq()));
+        let ticket = self.with_batch(group, submit)?;
+        let etags = etags(group, ETag(ticket.seq()));
         Ok(Ticket::new(ticket, etags))
     }
 

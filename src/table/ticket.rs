@@ -46,6 +46,18 @@ impl Ticket {
         self.commit.seq()
     }
 
+    /// As the group's operations; a delete has none.
+    #[cfg(feature = "rest")]
+    pub(crate) fn etags(&self) -> &[Option<ETag>] {
+        &self.etags
+    }
+
+    /// True, or why not, once the commit is as durable as it asked; somebody else must lead it there.
+    #[cfg(feature = "rest")]
+    pub(crate) fn poll_led(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.commit.poll_led(context)
+    }
+
     /// Blocks until the commit is as durable as it asked, and visible.
     ///
     /// # Errors

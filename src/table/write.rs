@@ -110,7 +110,7 @@ impl Table {
         committed.unwrap_or_else(|| Err(Error::refused(Code::OutOfRangeInput))).map(ETag)
     }
 
-    pub(super) fn durability(&self) -> Durability {
+    pub(crate) fn durability(&self) -> Durability {
         self.durability
     }
 

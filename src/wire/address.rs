@@ -162,13 +162,18 @@ impl Target {
 pub(crate) fn entity_path(table: &str, partition_key: &str, row_key: &str) -> String {
     let keys = partition_key.len() + row_key.len();
     let mut out = String::with_capacity(table.len() + keys + 32);
+    put_entity_path(&mut out, table, partition_key, row_key);
+    out
+}
+
+/// Appends the same.
+pub(crate) fn put_entity_path(out: &mut String, table: &str, partition_key: &str, row_key: &str) {
     out.push_str(table);
     out.push_str("(PartitionKey='");
-    put_literal(&mut out, partition_key);
+    put_literal(out, partition_key);
     out.push_str("',RowKey='");
-    put_literal(&mut out, row_key);
+    put_literal(out, row_key);
     out.push_str("')");
-    out
 }
 
 /// `Tables('people')`.
@@ -285,8 +290,13 @@ fn put_literal(out: &mut String, text: &str) {
 pub(crate) fn put_encoded(out: &mut String, text: &str) {
     const HEX: [char; 16] =
         ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
+    let is_plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
+    if text.bytes().all(is_plain) {
+        return out.push_str(text);
+    }
     for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+        if is_plain(byte) {
             out.push(char::from(byte));
         } else {
             let digit = |nibble: u8| HEX.get(usize::from(nibble)).copied().unwrap_or('0');

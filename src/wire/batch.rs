@@ -10,13 +10,17 @@
 mod write;
 
 pub(crate) use write::{
-    Boundaries, Reply, Sent, put_changeset, put_failure, put_found, put_not_found,
-    put_query_request, put_request,
+    Boundaries, Changeset, Reply, Sent, put_failure, put_found, put_not_found, put_query_request,
+    put_request,
 };
+
+use memchr::memchr;
+use memchr::memmem::Finder;
+use smallvec::SmallVec;
 
 use super::address::Target;
 use super::fault::Fault;
-use super::headers::{Headers, Media, Method};
+use super::headers::{Headers, Media, Method, trimmed};
 use crate::model::GROUP_OPERATIONS_MAX;
 
 /// What a batch holds.
@@ -25,7 +29,7 @@ pub(crate) enum Envelope<'a> {
     /// Operations that take effect together.
     Changeset(Vec<Part<'a>>),
     /// One read.
-    Query(Part<'a>),
+    Query(Box<Part<'a>>),
 }
 
 /// A request inside a batch, not yet understood: what is wrong with it is the answer of this operation.
@@ -33,7 +37,7 @@ pub(crate) enum Envelope<'a> {
 pub(crate) struct Part<'a> {
     pub(crate) method: &'a str,
     pub(crate) url: &'a str,
-    pub(crate) headers: Vec<(&'a str, &'a str)>,
+    pub(crate) headers: Fields<'a>,
     /// Without white space around it.
     pub(crate) body: &'a str,
     pub(crate) content_id: Option<&'a str>,
@@ -43,11 +47,16 @@ pub(crate) struct Part<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer<'a> {
     pub(crate) status: u16,
-    pub(crate) headers: Vec<(&'a str, &'a str)>,
+    pub(crate) headers: Fields<'a>,
     pub(crate) body: &'a str,
     pub(crate) content_id: Option<&'a str>,
 }
 
+/// Headers of a part, in order.
+pub(crate) type Fields<'a> = SmallVec<[(&'a str, &'a str); FIELDS_ROOM]>;
+
+/// Clients send no more with an operation.
+const FIELDS_ROOM: usize = 8;
 /// Headers of a part, of either kind.
 const HEADERS_MAX: usize = 64;
 /// Characters of a boundary; the standard allows 70.
@@ -68,7 +77,11 @@ pub(crate) fn read<'a>(body: &'a [u8], content_type: &str) -> Result<Envelope<'a
     let content_type = headers.value("Content-Type").unwrap_or_default();
     if Media::new(content_type).is("application/http") {
         let part = Part::read(part).ok_or_else(invalid)?;
-        return if is_read(part.method) { Ok(Envelope::Query(part)) } else { Err(invalid()) };
+        return if is_read(part.method) {
+            Ok(Envelope::Query(Box::new(part)))
+        } else {
+            Err(invalid())
+        };
     }
     let boundary = self::boundary(content_type).ok_or_else(invalid)?;
     let parts = split(content, boundary, GROUP_OPERATIONS_MAX + 1).ok_or_else(invalid)?;
@@ -115,9 +128,9 @@ impl<'a> Part<'a> {
     fn read(text: &'a str) -> Option<Part<'a>> {
         let Message { first, headers, body, content_id } = Message::read(text)?;
         let (method, rest) = first.split_once(' ')?;
-        let (url, version) = rest.trim().rsplit_once(' ')?;
+        let (url, version) = trimmed(rest).rsplit_once(' ')?;
         let is_named = !method.is_empty() && version.starts_with("HTTP/");
-        is_named.then_some(Part { method, url: url.trim(), headers, body, content_id })
+        is_named.then_some(Part { method, url: trimmed(url), headers, body, content_id })
     }
 }
 
@@ -141,7 +154,7 @@ impl<'a> Answer<'a> {
 /// An HTTP message in a part, behind the part's own headers.
 struct Message<'a> {
     first: &'a str,
-    headers: Vec<(&'a str, &'a str)>,
+    headers: Fields<'a>,
     body: &'a str,
     content_id: Option<&'a str>,
 }
@@ -153,7 +166,10 @@ impl<'a> Message<'a> {
         if !outer.value("Content-Type").is_none_or(is_http) {
             return None;
         }
-        let content = content.trim_start_matches(['\r', '\n']);
+        let content = match content.as_bytes().first() {
+            Some(b'\r' | b'\n') => content.trim_start_matches(['\r', '\n']),
+            _ => content,
+        };
         let (first, rest) = line(content);
         let (headers, body) = read_headers(rest)?;
         let id = |headers: &[(&'a str, &'a str)]| {
@@ -162,7 +178,7 @@ impl<'a> Message<'a> {
             ids.next().map(|(_, value)| *value)
         };
         let content_id = id(&outer).or_else(|| id(&headers));
-        Some(Message { first, headers, body: body.trim(), content_id })
+        Some(Message { first, headers, body: trimmed(body), content_id })
     }
 }
 
@@ -177,18 +193,24 @@ fn boundary(content_type: &str) -> Option<&str> {
 /// last one need not have its two dashes, if nothing follows it: there are clients that forget them.
 fn split<'a>(text: &'a str, boundary: &str, most: usize) -> Option<Vec<&'a str>> {
     let mut parts = Vec::new();
-    let (mut begin, mut at) = (None, 0);
-    while at < text.len() {
-        let rest = text.get(at..)?;
-        let (content, after) = line(rest);
+    let delimiter = format!("--{boundary}");
+    let finder = Finder::new(&delimiter);
+    let (mut begin, mut from) = (None, 0);
+    while let Some(at) = finder.find(text.as_bytes().get(from..)?).map(|found| from + found) {
+        let is_at_line =
+            at.checked_sub(1).is_none_or(|before| text.as_bytes().get(before) == Some(&b'\n'));
+        if !is_at_line {
+            from = at + 1;
+            continue;
+        }
+        let (content, after) = line(text.get(at..)?);
         let next = text.len() - after.len();
-        let delimiter = content.strip_prefix("--").and_then(|line| line.strip_prefix(boundary));
-        let is_last = match delimiter.map(str::trim_end) {
+        let is_last = match content.get(delimiter.len()..).map(str::trim_end) {
             Some("") => false,
             Some("--") => true,
-            // A part of the content, or of a boundary that begins like this one.
+            // A boundary that begins like this one.
             _ => {
-                at = next;
+                from = next;
                 continue;
             }
         };
@@ -201,36 +223,43 @@ fn split<'a>(text: &'a str, boundary: &str, most: usize) -> Option<Vec<&'a str>>
         if parts.len() >= most {
             return Some(parts);
         }
-        (begin, at) = (Some(next), next);
+        (begin, from) = (Some(next), next);
     }
     let rest = text.get(begin?..)?;
     rest.trim().is_empty().then_some(parts)
 }
 
 /// Reads headers up to an empty line or the end; gives what follows, too.
-fn read_headers(text: &str) -> Option<(Vec<(&str, &str)>, &str)> {
-    let mut headers = Vec::new();
+fn read_headers(text: &str) -> Option<(Fields<'_>, &str)> {
+    let mut headers = Fields::new();
     let mut rest = text;
     while !rest.is_empty() {
         let (content, after) = line(rest);
         rest = after;
-        if content.trim().is_empty() {
+        if trimmed(content).is_empty() {
             break;
         }
-        let (name, value) = content.split_once(':')?;
-        let is_name = !name.is_empty() && !name.contains(char::is_whitespace);
+        let colon = memchr(b':', content.as_bytes())?;
+        let (name, value) = (content.get(..colon)?, content.get(colon + 1..)?);
+        // All bytes at once: without a way out the loops look at many at a time.
+        let is_plain = name.bytes().fold(true, |plain, byte| plain & byte.is_ascii_graphic());
+        let is_name = !name.is_empty() && (is_plain || !name.contains(char::is_whitespace));
+        let has_control = content.bytes().fold(false, |found, byte| found | is_control(byte));
         // What is echoed must not be able to begin a line of its own.
-        if !is_name || content.contains(is_control) || headers.len() >= HEADERS_MAX {
+        if !is_name || has_control || headers.len() >= HEADERS_MAX {
             return None;
         }
-        headers.push((name, value.trim()));
+        headers.push((name, trimmed(value)));
     }
     Some((headers, rest))
 }
 
 /// The first line without its end, and what follows it.
 fn line(text: &str) -> (&str, &str) {
-    let (line, rest) = text.split_once('\n').unwrap_or((text, ""));
+    let (line, rest) = match memchr(b'\n', text.as_bytes()) {
+        Some(at) => (text.get(..at).unwrap_or_default(), text.get(at + 1..).unwrap_or_default()),
+        None => (text, ""),
+    };
     (line.strip_suffix('\r').unwrap_or(line), rest)
 }
 
@@ -240,8 +269,8 @@ fn without_line_end(text: &str) -> &str {
     text.strip_suffix('\r').unwrap_or(text)
 }
 
-fn is_control(c: char) -> bool {
-    c.is_ascii_control() && c != '\t'
+fn is_control(byte: u8) -> bool {
+    byte.is_ascii_control() && byte != b'\t'
 }
 
 fn is_read(method: &str) -> bool {

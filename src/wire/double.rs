@@ -23,7 +23,7 @@ pub(crate) fn parse(text: &str) -> Option<f64> {
 }
 
 /// The length of the JSON number that `bytes` begins with; 0 if there is none.
-fn number_len(bytes: &[u8]) -> usize {
+pub(super) fn number_len(bytes: &[u8]) -> usize {
     let digits = |from: usize| {
         bytes.get(from..).unwrap_or_default().iter().take_while(|b| b.is_ascii_digit()).count()
     };
@@ -49,6 +49,15 @@ fn number_len(bytes: &[u8]) -> usize {
     len
 }
 
+/// Up to 15 digits and a point: no other number of so few digits gives the same Double.
+const CERTAIN_LEN: usize = 16;
+
+/// Whether a number from 0.0001 up may lie halfway between two that are as short as can be: it has at most 18 digits then, and so
+/// few binary ones behind the point. Which of the two is written is a choice, and it is Rust's.
+fn may_be_halfway(value: f64) -> bool {
+    (value * f64::from(1 << 24)).fract() == 0.0
+}
+
 /// Appends `5.0`, `0.0001`, `1E-05`, `1.23456789012346E+24`, `NaN`, `-Infinity`: the fewest digits that
 /// give the number back, with an exponent from 1E+15 up and below 0.0001.
 pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
@@ -61,8 +70,15 @@ pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
     }
     let magnitude = value.abs();
     if magnitude == 0.0 || (1e-4..1e15).contains(&magnitude) {
-        // `Debug` keeps the point of an integral number.
-        return out.extend_from_slice(format!("{value:?}").as_bytes());
+        // Positional in this range, and with a point also if it is integral.
+        let start = out.len();
+        let written = serde_json::to_writer(&mut *out, &value);
+        debug_assert!(written.is_ok(), "a finite number is JSON, and a vector takes any bytes");
+        if out.len() - start > CERTAIN_LEN && may_be_halfway(value) {
+            out.truncate(start);
+            out.extend_from_slice(format!("{value:?}").as_bytes());
+        }
+        return;
     }
     let text = format!("{value:e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -116,6 +132,26 @@ mod tests {
             let back = parse(&text).unwrap_or_else(|| panic!("{text}"));
             assert!(back.to_bits() == bits || (back.is_nan() && value.is_nan()), "{text}");
             assert!(!value.is_finite() || text.contains(['.', 'E']), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_common_size_are_written_as_rust_does() {
+        let mut bits = 0x9e37_79b9_7f4a_7c15_u64;
+        for round in 0..20_000 {
+            bits = bits.wrapping_mul(0xd129_0d3c_a1b5_59d9).wrapping_add(1);
+            let fraction = (bits >> 11) as f64 / (1_u64 << 53) as f64;
+            let value = fraction * 10_f64.powi(round % 19 - 3);
+            let value = match round % 3 {
+                0 => value,
+                1 => (value * 100.0).round() / 100.0,
+                // Few binary digits behind the point, as of numbers that lie halfway.
+                _ => (bits >> 11) as f64 / 2_f64.powi(round % 24),
+            };
+            if value == 0.0 || (1e-4..1e15).contains(&value) {
+                check(value, &format!("{value:?}"));
+                check(-value, &format!("{:?}", -value));
+            }
         }
     }
 

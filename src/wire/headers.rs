@@ -20,7 +20,7 @@ pub(crate) trait Headers {
 
     /// The value of the first header of that name, without white space around it.
     fn value(&self, name: &str) -> Option<&str> {
-        self.nth(name, 0).map(str::trim)
+        self.nth(name, 0).map(trimmed)
     }
 }
 
@@ -29,6 +29,21 @@ impl<N: AsRef<str>, V: AsRef<str>> Headers for [(N, V)] {
     fn nth(&self, name: &str, index: usize) -> Option<&str> {
         let same = self.iter().filter(|(given, _)| given.as_ref().eq_ignore_ascii_case(name));
         same.map(|(_, value)| value.as_ref()).nth(index)
+    }
+}
+
+/// `text` without white space around it; what has none is seen at its ends.
+#[inline]
+pub(super) fn trimmed(text: &str) -> &str {
+    let bare = text.strip_prefix(' ').unwrap_or(text);
+    match bare.as_bytes() {
+        [] => bare,
+        [first, ..]
+            if first.is_ascii_graphic() && bare.ends_with(|c: char| c.is_ascii_graphic()) =>
+        {
+            bare
+        }
+        _ => text.trim(),
     }
 }
 
@@ -190,6 +205,7 @@ pub(crate) fn data_service_versions<H: Headers + ?Sized>(
 ) -> Result<[Option<u8>; 2], Fault> {
     let read = |name| match headers.value(name) {
         None | Some("") => Ok(None),
+        Some("3.0") => Ok(Some(3)),
         Some(text) => match text.split(';').next().map(str::trim) {
             Some("1.0") => Ok(Some(1)),
             Some("2.0") => Ok(Some(2)),
@@ -218,12 +234,21 @@ impl Level {
             (Some("verbosejson"), _) => return Err(Known::JsonVerboseFormatNotSupported.into()),
             (Some(format), _) => Level::of_media(Media { text: format })?,
             (None, None | Some("")) => Level::Minimal,
-            (None, Some(accept)) => Level::of_accept(accept)?,
+            (None, Some(accept)) => {
+                Level::of_common(accept).map_or_else(|| Level::of_accept(accept), Ok)?
+            }
         };
         if version < Version::JSON || most.is_some_and(|most| most < 3) {
             return Err(Known::JsonFormatNotSupported.into());
         }
         Ok(level)
+    }
+
+    /// What one of the texts stands for that clients send.
+    fn of_common(accept: &str) -> Option<Level> {
+        [Level::None, Level::Minimal, Level::Full]
+            .into_iter()
+            .find(|level| level.accept() == accept)
     }
 
     /// The first of a list that there is; if there is none, what is wrong with the first.
@@ -435,6 +460,9 @@ impl<'a> Media<'a> {
 
     /// Whether it is of that type, whatever its parameters.
     pub(crate) fn is(self, name: &str) -> bool {
+        if self.text == name {
+            return true;
+        }
         let essence = self.text.split(';').next().unwrap_or_default();
         essence.trim().eq_ignore_ascii_case(name)
     }

@@ -16,6 +16,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
+use crate::codec::is_plain_in_json;
 use crate::error::{Code, Error, Result};
 
 /// The members of an object, in order, repeated names and all.
@@ -54,9 +55,8 @@ impl<'a> Scalar<'a> {
         let text = value.get();
         Ok(match text.as_bytes().first() {
             Some(b'"') => {
-                let text: Text<'a> =
-                    serde_json::from_str(text).map_err(|error| refused(&error, "a string"))?;
-                Scalar::String(text.0)
+                let text = read_string(text).map_err(|error| refused(&error, "a string"))?;
+                Scalar::String(text)
             }
             Some(b'{' | b'[') => Scalar::Nested,
             Some(b'n') => Scalar::Null,
@@ -67,8 +67,25 @@ impl<'a> Scalar<'a> {
     }
 }
 
+/// The text of a string, quotes and all.
+pub(super) fn read_string(text: &str) -> serde_json::Result<Cow<'_, str>> {
+    serde_json::from_str(text).map(|text: Text<'_>| text.0)
+}
+
 /// Appends `text` as a JSON string.
+#[inline]
 pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {
+    if !is_plain_in_json(text.as_bytes()) {
+        return put_escaped(out, text);
+    }
+    out.reserve(text.len() + 2);
+    out.push(b'"');
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'"');
+}
+
+#[cold]
+fn put_escaped(out: &mut Vec<u8>, text: &str) {
     let written = serde_json::to_writer(out, text);
     debug_assert!(written.is_ok(), "any text is a JSON string, and a vector takes any bytes");
 }

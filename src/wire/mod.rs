@@ -8,6 +8,7 @@ pub(crate) mod exec;
 pub(crate) mod explain;
 pub(crate) mod json;
 pub(crate) mod odata;
+mod scan;
 
 #[cfg(feature = "rest")]
 pub(crate) mod address;
@@ -21,6 +22,8 @@ pub(crate) mod headers;
 pub(crate) mod paging;
 #[cfg(feature = "rest")]
 pub(crate) mod payload;
+#[cfg(feature = "rest")]
+pub(crate) mod rows;
 #[cfg(feature = "rest")]
 pub(crate) mod sas;
 #[cfg(feature = "rest")]

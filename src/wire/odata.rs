@@ -11,18 +11,26 @@ use std::borrow::Cow;
 
 use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
 
+use smallvec::SmallVec;
+
 use super::double;
 use super::json::{self, Scalar};
+use super::scan;
 use crate::error::{Code, Error, Result};
+#[cfg(feature = "rest")]
+use crate::model::EntityEncoder;
 use crate::model::{
-    DateTime, DateTimeProblem, ETag, EdmType, Entity, KeyPart, SYSTEM_PROPERTIES, Value, ValueRef,
-    out_of_range,
+    DateTime, DateTimeProblem, EdmType, Entity, KeyPart, SYSTEM_PROPERTIES, ValueRef, out_of_range,
 };
 
 /// Members of one object, annotations included; far above what an entity can have, nulls and all.
 const MEMBERS_MAX: usize = 4096;
 /// Up to here names are compared each with each; beyond, sorted.
 const SMALL: usize = 24;
+/// Members, without annotations, that an entity of common size has at most.
+const VALUES_ROOM: usize = 10;
+/// Annotations that an entity of common size has at most.
+const TYPES_ROOM: usize = 4;
 const TYPE_SUFFIX: &str = "@odata.type";
 
 /// What an entity is written with.
@@ -37,11 +45,17 @@ pub(crate) struct Metadata {
 }
 
 /// The members of an entity's JSON object, told apart but not yet interpreted.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Members<'a> {
-    values: Vec<(Cow<'a, str>, Scalar<'a>)>,
+    values: SmallVec<[(Cow<'a, str>, Scalar<'a>); VALUES_ROOM]>,
     /// Property names and the types that annotations give them.
-    types: Vec<(Cow<'a, str>, Scalar<'a>)>,
+    types: SmallVec<[(Cow<'a, str>, Scalar<'a>); TYPES_ROOM]>,
+}
+
+/// A value as its property's type has it; a binary is not as it stands in the text.
+enum Typed<'v> {
+    Plain(ValueRef<'v>),
+    Binary(Vec<u8>),
 }
 
 impl Metadata {
@@ -65,6 +79,15 @@ pub(crate) fn read_entity(text: &str) -> Result<Entity> {
     members.entity(partition_key, row_key)
 }
 
+/// The same by an encoder that may have met others like it; see [`Members::encode`].
+#[cfg(feature = "rest")]
+pub(super) fn encode_entity(text: &str, encoder: &mut EntityEncoder) -> Result<Entity> {
+    let members = Members::read(text)?;
+    let partition_key = members.key(KeyPart::PartitionKey)?;
+    let row_key = members.key(KeyPart::RowKey)?;
+    members.encode(partition_key, row_key, encoder)
+}
+
 /// Appends `entity` as a JSON object; with `select`, its members alone, absent ones as null.
 pub(crate) fn put_entity(
     out: &mut Vec<u8>,
@@ -81,23 +104,39 @@ pub(crate) fn put_entity(
 impl<'a> Members<'a> {
     /// Reads one JSON object and nothing after it.
     pub(crate) fn read(text: &'a str) -> Result<Members<'a>> {
-        let mut members = Members { values: Vec::new(), types: Vec::new() };
-        let read = json::read_object(text, MEMBERS_MAX + 1)?;
-        if read.len() > MEMBERS_MAX {
-            return Err(Error::refused(Code::TooManyProperties));
-        }
-        for (name, value) in read {
-            let value = Scalar::read(value)?;
-            if let Some(property) = name.strip_suffix(TYPE_SUFFIX) {
-                members.types.push((property.to_owned().into(), value));
-            } else if !name.starts_with("odata.") {
-                members.values.push((name, value));
+        let mut members = Members::default();
+        let quick = scan::read_object(text, MEMBERS_MAX, |name, value| members.push(name, value));
+        if quick.is_none() {
+            members = Members::default();
+            let read = json::read_object(text, MEMBERS_MAX + 1)?;
+            if read.len() > MEMBERS_MAX {
+                return Err(Error::refused(Code::TooManyProperties));
+            }
+            for (name, value) in read {
+                members.push(name, Scalar::read(value)?);
             }
         }
         if has_repeats(&members.values) || has_repeats(&members.types) {
             return Err(Error::refused(Code::DuplicatePropertiesSpecified));
         }
         Ok(members)
+    }
+
+    fn push(&mut self, name: Cow<'a, str>, value: Scalar<'a>) {
+        match name.strip_suffix(TYPE_SUFFIX).map(str::len) {
+            Some(len) => {
+                let property = match name {
+                    Cow::Borrowed(name) => name.get(..len).unwrap_or_default().into(),
+                    Cow::Owned(mut name) => {
+                        name.truncate(len);
+                        name.into()
+                    }
+                };
+                self.types.push((property, value));
+            }
+            None if name.starts_with("odata.") => {}
+            None => self.values.push((name, value)),
+        }
     }
 
     /// A key that the object must have.
@@ -126,13 +165,36 @@ impl<'a> Members<'a> {
     /// The entity with these keys and the object's other members.
     pub(crate) fn entity(&self, partition_key: &str, row_key: &str) -> Result<Entity> {
         let mut entity = Entity::new(partition_key, row_key);
-        for (name, value) in &self.values {
-            if SYSTEM_PROPERTIES.contains(&&**name) || *value == Scalar::Null {
-                continue;
-            }
-            entity.set(&**name, interpret(name, value, self.type_of(name)?)?);
+        for property in self.properties() {
+            let (name, value) = property?;
+            entity.set(name, value.as_ref().to_value());
         }
         Ok(entity)
+    }
+
+    /// The same by an encoder that may have met others like it. What the data model does not allow is for the write to find.
+    #[cfg(feature = "rest")]
+    pub(crate) fn encode(
+        &self,
+        partition_key: &str,
+        row_key: &str,
+        encoder: &mut EntityEncoder,
+    ) -> Result<Entity> {
+        let values = self.properties().collect::<Result<SmallVec<[_; VALUES_ROOM]>>>()?;
+        let mut properties: SmallVec<[_; VALUES_ROOM]> =
+            values.iter().map(|(name, value)| (*name, value.as_ref())).collect();
+        Ok(encoder.unchecked(partition_key, row_key, &mut properties))
+    }
+
+    /// Names and values of what becomes a property, as they stand in the text.
+    fn properties(&self) -> impl Iterator<Item = Result<(&str, Typed<'_>)>> {
+        let is_property = |(name, value): &&(Cow<'a, str>, Scalar<'a>)| {
+            !SYSTEM_PROPERTIES.contains(&&**name) && *value != Scalar::Null
+        };
+        self.values.iter().filter(is_property).map(|(name, value)| {
+            let value = interpret(name, value, self.type_of(name)?)?;
+            Ok((&**name, value))
+        })
     }
 
     fn find(&self, name: &str) -> Option<&Scalar<'a>> {
@@ -162,8 +224,21 @@ fn has_repeats(members: &[(Cow<'_, str>, Scalar<'_>)]) -> bool {
     sorted.windows(2).any(|pair| pair.first() == pair.last())
 }
 
+impl Typed<'_> {
+    fn as_ref(&self) -> ValueRef<'_> {
+        match self {
+            Typed::Plain(value) => *value,
+            Typed::Binary(bytes) => ValueRef::Binary(bytes),
+        }
+    }
+}
+
 /// The value of property `name`, of the annotated type or of the one that its JSON implies.
-fn interpret(name: &str, value: &Scalar<'_>, annotated: Option<EdmType>) -> Result<Value> {
+fn interpret<'v>(
+    name: &str,
+    value: &'v Scalar<'_>,
+    annotated: Option<EdmType>,
+) -> Result<Typed<'v>> {
     let edm = match (annotated, value) {
         (Some(edm), _) => edm,
         (None, Scalar::String(_)) => EdmType::String,
@@ -175,32 +250,35 @@ fn interpret(name: &str, value: &Scalar<'_>, annotated: Option<EdmType>) -> Resu
         }
     };
     let interpreted = match (edm, value) {
-        (EdmType::Boolean, Scalar::Boolean(value)) => Some(Value::Boolean(*value)),
-        (EdmType::Int32, Scalar::Number(text)) => text.parse().ok().map(Value::Int32),
-        (EdmType::Int64, Scalar::Number(text)) => text.parse().ok().map(Value::Int64),
-        (EdmType::Double, Scalar::Number(text)) => double::parse_finite(text).map(Value::Double),
+        (EdmType::Boolean, Scalar::Boolean(value)) => Some(ValueRef::Boolean(*value)),
+        (EdmType::Int32, Scalar::Number(text)) => text.parse().ok().map(ValueRef::Int32),
+        (EdmType::Int64, Scalar::Number(text)) => text.parse().ok().map(ValueRef::Int64),
+        (EdmType::Double, Scalar::Number(text)) => double::parse_finite(text).map(ValueRef::Double),
         (_, Scalar::String(text)) => return interpret_text(name, text, edm),
         _ => None,
     };
-    interpreted.ok_or_else(|| not_a(name, edm.name()))
+    interpreted.map(Typed::Plain).ok_or_else(|| not_a(name, edm.name()))
 }
 
-fn interpret_text(name: &str, text: &str, edm: EdmType) -> Result<Value> {
+fn interpret_text<'v>(name: &str, text: &'v str, edm: EdmType) -> Result<Typed<'v>> {
     let value = match edm {
-        EdmType::String => Some(Value::String(text.to_owned())),
-        EdmType::Binary => BASE64.decode(text).ok().map(Value::Binary),
-        EdmType::Boolean => text.parse().ok().map(Value::Boolean),
-        EdmType::Int32 => integer(text).and_then(|text| text.parse().ok()).map(Value::Int32),
-        EdmType::Int64 => integer(text).and_then(|text| text.parse().ok()).map(Value::Int64),
-        EdmType::Double => double::parse(text).map(Value::Double),
-        EdmType::Guid => text.parse().ok().map(Value::Guid),
+        EdmType::String => Some(ValueRef::String(text)),
+        EdmType::Binary => {
+            let bytes = BASE64.decode(text).map_err(|_| not_a(name, edm.name()));
+            return bytes.map(Typed::Binary);
+        }
+        EdmType::Boolean => text.parse().ok().map(ValueRef::Boolean),
+        EdmType::Int32 => integer(text).and_then(|text| text.parse().ok()).map(ValueRef::Int32),
+        EdmType::Int64 => integer(text).and_then(|text| text.parse().ok()).map(ValueRef::Int64),
+        EdmType::Double => double::parse(text).map(ValueRef::Double),
+        EdmType::Guid => text.parse().ok().map(ValueRef::Guid),
         EdmType::DateTime => match DateTime::parse(text) {
-            Ok(time) => Some(Value::DateTime(time)),
+            Ok(time) => Some(ValueRef::DateTime(time)),
             Err(DateTimeProblem::OutOfRange(time)) => return Err(out_of_range(name, &time)),
             Err(DateTimeProblem::Malformed) => None,
         },
     };
-    value.ok_or_else(|| not_a(name, edm.name()))
+    value.map(Typed::Plain).ok_or_else(|| not_a(name, edm.name()))
 }
 
 /// True of a JSON number without a fraction and an exponent.
@@ -241,7 +319,7 @@ impl<'o> Writer<'o> {
     /// `odata.etag`, if it is asked for and there is one.
     pub(super) fn etag(&mut self, entity: &Entity) {
         if let Some(etag) = entity.etag().filter(|_| self.metadata.etag) {
-            put_etag(self.name("odata.etag"), etag);
+            put_etag(self.name("odata.etag"), etag.seq().into());
         }
     }
 
@@ -277,9 +355,7 @@ impl<'o> Writer<'o> {
 
     /// Writes a member's name; its value goes into what is returned.
     pub(super) fn name(&mut self, name: &str) -> &mut Vec<u8> {
-        if !std::mem::replace(&mut self.first, false) {
-            self.out.push(b',');
-        }
+        self.comma();
         json::put_string(self.out, name);
         self.out.push(b':');
         self.out
@@ -297,19 +373,30 @@ impl<'o> Writer<'o> {
     }
 
     fn type_of(&mut self, name: &str, edm: EdmType) {
-        let out = self.name(name);
-        // The name's closing quote and colon give way to the rest of the annotation's name.
-        out.truncate(out.len().saturating_sub(2));
-        out.extend_from_slice(TYPE_SUFFIX.as_bytes());
-        out.extend_from_slice(b"\":\"");
-        out.extend_from_slice(edm.name().as_bytes());
-        out.push(b'"');
+        self.comma();
+        put_type(self.out, name, edm);
+    }
+
+    fn comma(&mut self) {
+        if !std::mem::replace(&mut self.first, false) {
+            self.out.push(b',');
+        }
     }
 }
 
-/// Appends an ETag as a JSON string, whose quotes are all that needs an escape in it.
-fn put_etag(out: &mut Vec<u8>, etag: ETag) {
-    let text = DateTime::from(etag.seq()).text();
+/// Appends the annotation of a property's type.
+pub(super) fn put_type(out: &mut Vec<u8>, name: &str, edm: EdmType) {
+    json::put_string(out, name);
+    // The name's closing quote gives way to the rest of the annotation's name.
+    out.pop();
+    for text in [TYPE_SUFFIX, "\":\"", edm.name(), "\""] {
+        out.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// Appends the ETag of what was written at `time` as a JSON string, whose quotes are all that needs an escape in it.
+pub(super) fn put_etag(out: &mut Vec<u8>, time: DateTime) {
+    let text = time.text();
     out.extend_from_slice(b"\"W/\\\"datetime'");
     for (i, part) in text.as_str().split(':').enumerate() {
         if i > 0 {
@@ -323,11 +410,16 @@ fn put_etag(out: &mut Vec<u8>, etag: ETag) {
 /// Whether JSON alone would not tell the type.
 fn needs_type(value: ValueRef<'_>) -> bool {
     match value {
-        ValueRef::String(_) | ValueRef::Boolean(_) | ValueRef::Int32(_) => false,
         ValueRef::Double(value) => !value.is_finite(),
-        ValueRef::Int64(_) | ValueRef::DateTime(_) | ValueRef::Guid(_) | ValueRef::Binary(_) => {
-            true
-        }
+        value => is_annotated(value.edm_type()),
+    }
+}
+
+/// Whether JSON alone would not tell the type of any value; of a Double it does, if the number is finite.
+pub(super) fn is_annotated(edm: EdmType) -> bool {
+    match edm {
+        EdmType::String | EdmType::Boolean | EdmType::Int32 | EdmType::Double => false,
+        EdmType::Int64 | EdmType::DateTime | EdmType::Guid | EdmType::Binary => true,
     }
 }
 

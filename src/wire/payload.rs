@@ -12,7 +12,7 @@ use super::headers::Level;
 use super::json::{self, Scalar};
 use super::odata::{self, Metadata, Writer};
 use crate::error::{Code, Error};
-use crate::model::{ETag, Entity, KeyPart};
+use crate::model::{ETag, Entity, EntityEncoder, KeyPart};
 
 /// What answers about entities of a table have in common.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,8 @@ impl Scope<'_> {
         self.put(out, entity, context.as_deref());
     }
 
-    /// Appends the body of a page.
+    /// Appends the body of a page; a server writes it from rows (`rows`).
+    #[cfg(test)]
     pub(crate) fn put_set<'e>(
         &self,
         out: &mut Vec<u8>,
@@ -54,7 +55,7 @@ impl Scope<'_> {
     }
 
     /// `…$metadata#people/@Element&$select=A,B`.
-    fn context(&self, element: &str) -> String {
+    pub(super) fn context(&self, element: &str) -> String {
         let Self { base, table, .. } = self;
         match self.select {
             Some(names) => format!("{base}$metadata#{table}{element}&$select={}", names.join(",")),
@@ -137,15 +138,19 @@ pub(crate) fn read_new_table(text: &str) -> Result<String, Fault> {
 ///
 /// # Errors
 /// `InvalidInput`, `PropertiesNeedValue`, `DuplicatePropertiesSpecified`, `TooManyProperties`, `OutOfRangeInput`.
-pub(crate) fn read_insert(text: &str) -> Result<Entity, Fault> {
-    odata::read_entity(text).map_err(refused)
+pub(crate) fn read_insert(text: &str, encoder: &mut EntityEncoder) -> Result<Entity, Fault> {
+    odata::encode_entity(text, encoder).map_err(refused)
 }
 
 /// Reads the entity that any other write brings, whose keys are in its address: those in the body do not count.
 ///
 /// # Errors
 /// As [`read_insert`], but keys may be missing.
-pub(crate) fn read_update(text: &str, key: &Key) -> Result<Entity, Fault> {
+pub(crate) fn read_update(
+    text: &str,
+    key: &Key,
+    encoder: &mut EntityEncoder,
+) -> Result<Entity, Fault> {
     let members = odata::Members::read(text).map_err(refused)?;
     for part in [KeyPart::PartitionKey, KeyPart::RowKey] {
         match members.key(part) {
@@ -155,7 +160,7 @@ pub(crate) fn read_update(text: &str, key: &Key) -> Result<Entity, Fault> {
             _ => {}
         }
     }
-    members.entity(&key.partition_key, &key.row_key).map_err(refused)
+    members.encode(&key.partition_key, &key.row_key, encoder).map_err(refused)
 }
 
 /// Appends the body that an insert, a replace or a merge sends: the minimal level without an ETag.
@@ -213,7 +218,7 @@ fn items(text: &str) -> Result<Vec<&str>, Error> {
     Ok(items.into_iter().map(|item| item.get()).collect())
 }
 
-fn metadata(level: Level) -> Metadata {
+pub(super) fn metadata(level: Level) -> Metadata {
     match level {
         Level::None => Metadata::NONE,
         Level::Minimal => Metadata::MINIMAL,
@@ -221,7 +226,7 @@ fn metadata(level: Level) -> Metadata {
     }
 }
 
-fn begin_list(out: &mut Vec<u8>, context: Option<&str>) {
+pub(super) fn begin_list(out: &mut Vec<u8>, context: Option<&str>) {
     out.push(b'{');
     if let Some(context) = context {
         out.extend_from_slice(b"\"odata.metadata\":");

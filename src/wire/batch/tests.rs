@@ -48,7 +48,8 @@ fn parts(text: &str) -> Vec<Part<'_>> {
 /// Asserts that `text` means the same as the recorded request.
 #[track_caller]
 fn same(text: &str) {
-    assert_eq!(parts(text), parts(&recorded()), "{text}");
+    let recorded = recorded();
+    assert_eq!(parts(text), parts(&recorded), "{text}");
 }
 
 #[track_caller]
@@ -278,8 +279,10 @@ fn the_recorded_response() {
         (None, Reply::Written { etag: etag() }),
         (Some("4"), Reply::Deleted),
     ];
-    let mut out = Vec::new();
-    put_changeset(&mut out, &boundaries(), replies);
+    let (mut out, boundaries) = (Vec::new(), boundaries());
+    let mut changeset = Changeset::begin(&mut out, &boundaries);
+    replies.into_iter().for_each(|(content_id, reply)| changeset.put(content_id, reply));
+    changeset.end();
     let out = String::from_utf8(out).unwrap();
     let expected = r#"--batchresponse_b-1
 Content-Type: multipart/mixed; boundary=changesetresponse_c-2
@@ -391,7 +394,7 @@ fn every_status_has_a_reason() {
         assert_eq!(answers[0].fault(), Some(code.into()));
         assert!(!out.contains("Error\r\n"), "{out}");
     }
-    let odd = Answer { status: 502, headers: vec![], body: "<html>", content_id: None };
+    let odd = Answer { status: 502, headers: Fields::new(), body: "<html>", content_id: None };
     assert_eq!(odd.fault(), Some(Fault::unreadable(502, "<html>")));
 }
 
@@ -452,10 +455,12 @@ fn requests_read_back() {
 
 #[test]
 fn responses_that_are_none() {
-    let mut out = Vec::new();
-    put_changeset(&mut out, &boundaries(), [(None, Reply::Deleted)]);
+    let (mut out, boundaries) = (Vec::new(), boundaries());
+    let mut changeset = Changeset::begin(&mut out, &boundaries);
+    changeset.put(None, Reply::Deleted);
+    changeset.end();
     let text = String::from_utf8(out).unwrap();
-    let content_type = boundaries().response_type();
+    let content_type = boundaries.response_type();
     for end in 0..text.rfind("--batchresponse").unwrap() {
         assert_eq!(read_response(&text.as_bytes()[..end], &content_type), None);
     }

@@ -50,18 +50,44 @@ impl Boundaries {
     }
 }
 
-/// Appends the body of a response: each operation's `Content-ID` and how it ended.
-pub(crate) fn put_changeset<'a>(
-    out: &mut Vec<u8>,
-    boundaries: &Boundaries,
-    replies: impl IntoIterator<Item = (Option<&'a str>, Reply<'a>)>,
-) {
-    begin(out, "batchresponse", "changesetresponse", boundaries);
-    for (content_id, reply) in replies {
-        part(out, "changesetresponse_", &boundaries.changeset);
-        put_reply(out, content_id, reply);
+/// The body of a response that is being written: each operation's `Content-ID` and how it ended.
+pub(crate) struct Changeset<'o, 'b> {
+    out: &'o mut Vec<u8>,
+    boundaries: &'b Boundaries,
+    /// What each operation begins with.
+    part: Vec<u8>,
+    /// The ETag that was written last, and its text: operations that took effect together have the same.
+    etag: Option<(ETag, String)>,
+}
+
+impl<'o, 'b> Changeset<'o, 'b> {
+    pub(crate) fn begin(out: &'o mut Vec<u8>, boundaries: &'b Boundaries) -> Self {
+        begin(out, "batchresponse", "changesetresponse", boundaries);
+        let mut begun = Vec::new();
+        part(&mut begun, "changesetresponse_", &boundaries.changeset);
+        Changeset { out, boundaries, part: begun, etag: None }
     }
-    end(out, "batchresponse", "changesetresponse", boundaries);
+
+    pub(crate) fn put(&mut self, content_id: Option<&str>, reply: Reply<'_>) {
+        let (Reply::Inserted { etag, .. } | Reply::Written { etag }) = reply else {
+            return self.put_with(content_id, reply, "");
+        };
+        let (_, text) = match self.etag.take() {
+            Some(known) if known.0 == etag => known,
+            _ => (etag, etag.to_string()),
+        };
+        self.put_with(content_id, reply, &text);
+        self.etag = Some((etag, text));
+    }
+
+    pub(crate) fn end(self) {
+        end(self.out, "batchresponse", "changesetresponse", self.boundaries);
+    }
+
+    fn put_with(&mut self, content_id: Option<&str>, reply: Reply<'_>, etag: &str) {
+        self.out.extend_from_slice(&self.part);
+        put_reply(self.out, content_id, reply, etag);
+    }
 }
 
 /// Appends the body of a response to a changeset of which nothing took effect.
@@ -126,7 +152,7 @@ pub(crate) fn put_query_request(out: &mut Vec<u8>, boundaries: &Boundaries, sent
     delimiter(out, "batch_", &boundaries.batch, "--");
 }
 
-fn put_reply(out: &mut Vec<u8>, content_id: Option<&str>, reply: Reply<'_>) {
+fn put_reply(out: &mut Vec<u8>, content_id: Option<&str>, reply: Reply<'_>, etag: &str) {
     line(
         out,
         match reply {
@@ -140,7 +166,7 @@ fn put_reply(out: &mut Vec<u8>, content_id: Option<&str>, reply: Reply<'_>) {
     header(out, "X-Content-Type-Options", "nosniff");
     header(out, "Cache-Control", "no-cache");
     match reply {
-        Reply::Inserted { location, etag, preference, body } => {
+        Reply::Inserted { location, preference, body, .. } => {
             if let Some(preference) = preference {
                 header(out, "Preference-Applied", preference.as_str());
             }
@@ -152,12 +178,12 @@ fn put_reply(out: &mut Vec<u8>, content_id: Option<&str>, reply: Reply<'_>) {
             if body.is_none() {
                 header(out, "DataServiceId", location);
             }
-            header(out, "ETag", &etag.to_string());
+            header(out, "ETag", etag);
             finish(out, body.map(|(_, body)| body).unwrap_or_default());
         }
-        Reply::Written { etag } => {
+        Reply::Written { .. } => {
             header(out, "DataServiceVersion", "1.0;");
-            header(out, "ETag", &etag.to_string());
+            header(out, "ETag", etag);
             finish(out, b"");
         }
         Reply::Deleted => {

@@ -201,10 +201,11 @@ fn keys_of_an_address_win() {
         r#"{"PartitionKey":"p","RowKey":"r","A":1}"#,
         r#"{"PartitionKey":"x","RowKey":null,"A":1,"Timestamp":5,"odata.etag":"x"}"#,
     ] {
-        let entity = read_update(body, &key()).unwrap();
+        let entity = read_update(body, &key(), &mut EntityEncoder::default()).unwrap();
         assert_eq!(entity, Entity::new("p", "r").with("A", 1), "{body}");
     }
-    let entity = read_insert(r#"{"PartitionKey":"x","RowKey":"y"}"#).unwrap();
+    let entity =
+        read_insert(r#"{"PartitionKey":"x","RowKey":"y"}"#, &mut EntityEncoder::default()).unwrap();
     assert_eq!(entity, Entity::new("x", "y"));
 }
 
@@ -223,12 +224,15 @@ fn bodies_that_make_no_sense() {
         (r#"{"A":1,"A":2}"#, "DuplicatePropertiesSpecified"),
         (r#"{"A@odata.type":"Edm.DateTime","A":"1500-01-01T00:00:00Z"}"#, "OutOfRangeInput"),
     ] {
-        let fault = read_update(body, &key()).unwrap_err();
+        let fault = read_update(body, &key(), &mut EntityEncoder::default()).unwrap_err();
         assert_eq!((&*fault.code, fault.status), (code, 400), "{body}");
         if code == "InvalidInput" {
             assert_eq!(fault.message, "An error occurred while processing this request.");
         }
-        assert!(read_insert(body).is_err());
+        assert!(read_insert(body, &mut EntityEncoder::default()).is_err());
     }
-    assert_eq!(read_insert(r#"{"RowKey":"r"}"#).unwrap_err().code, "PropertiesNeedValue");
+    assert_eq!(
+        read_insert(r#"{"RowKey":"r"}"#, &mut EntityEncoder::default()).unwrap_err().code,
+        "PropertiesNeedValue"
+    );
 }

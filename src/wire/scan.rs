@@ -1,0 +1,208 @@
+//! The quick way through an object of JSON: one pass, nothing copied but strings with escapes.
+//!
+//! Invariants
+//! * what it reads is what `json` reads, or nothing: whatever is nested, too much or malformed is left to it;
+//! * every byte is looked at a fixed number of times.
+//!
+//! Not here: what is wrong with a text (`json`), what members mean (`odata`).
+
+use std::borrow::Cow;
+
+use super::double;
+use super::json::{self, Scalar};
+use crate::codec::plain_len_in_json;
+
+/// Hands the members of the object that `text` is to `member`, in order, repeated names and all; `None` leaves it to `json` what
+/// they are, and those that were handed out do not count.
+pub(super) fn read_object<'a>(
+    text: &'a str,
+    most: usize,
+    mut member: impl FnMut(Cow<'a, str>, Scalar<'a>),
+) -> Option<()> {
+    let mut scan = Scan { text, at: 0 };
+    scan.after(b'{')?;
+    if scan.after(b'}').is_none() {
+        let mut left = most;
+        loop {
+            let name = scan.string()?;
+            scan.after(b':')?;
+            let value = scan.value()?;
+            left = left.checked_sub(1)?;
+            member(name, value);
+            if scan.after(b',').is_none() {
+                scan.after(b'}')?;
+                break;
+            }
+        }
+    }
+    scan.skip_space();
+    (scan.at == text.len()).then_some(())
+}
+
+/// What is left of a text.
+struct Scan<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Scan<'a> {
+    #[inline]
+    fn rest(&self) -> &'a [u8] {
+        self.text.as_bytes().get(self.at..).unwrap_or_default()
+    }
+
+    #[inline]
+    fn skip_space(&mut self) {
+        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.rest().first() {
+            self.at += 1;
+        }
+    }
+
+    /// Goes behind `byte`, if it is what comes next.
+    #[inline]
+    fn after(&mut self, byte: u8) -> Option<()> {
+        self.skip_space();
+        (self.rest().first() == Some(&byte)).then(|| self.at += 1)
+    }
+
+    fn string(&mut self) -> Option<Cow<'a, str>> {
+        self.after(b'"')?;
+        let start = self.at;
+        let mut has_escapes = false;
+        loop {
+            self.at += plain_len_in_json(self.rest());
+            match self.rest().first()? {
+                b'"' => break,
+                b'\\' => {
+                    has_escapes = true;
+                    self.at += 2;
+                }
+                _ => return None,
+            }
+        }
+        let end = self.at;
+        self.at += 1;
+        if has_escapes {
+            return json::read_string(self.text.get(start - 1..=end)?).ok();
+        }
+        self.text.get(start..end).map(Cow::Borrowed)
+    }
+
+    fn value(&mut self) -> Option<Scalar<'a>> {
+        self.skip_space();
+        let word =
+            |word: &[u8], value| self.rest().starts_with(word).then_some((word.len(), value));
+        let (len, value) = match self.rest().first()? {
+            b'"' => return self.string().map(Scalar::String),
+            b'n' => word(b"null", Scalar::Null)?,
+            b't' => word(b"true", Scalar::Boolean(true))?,
+            b'f' => word(b"false", Scalar::Boolean(false))?,
+            _ => {
+                // An object or array is no number either.
+                let len = double::number_len(self.rest());
+                let number = self.text.get(self.at..self.at + len).filter(|text| !text.is_empty());
+                (len, Scalar::Number(number?))
+            }
+        };
+        self.at += len;
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    /// What `json` makes of a text, if all its members are read and none is nested.
+    fn slowly(text: &str, most: usize) -> Option<Vec<(String, Scalar<'_>)>> {
+        let members = json::read_object(text, most + 1).ok()?;
+        if members.len() > most {
+            return None;
+        }
+        let read = members.into_iter().map(|(name, value)| match Scalar::read(value).ok()? {
+            Scalar::Nested => None,
+            scalar => Some((name.into_owned(), scalar)),
+        });
+        read.collect()
+    }
+
+    fn same(text: &str) -> bool {
+        let mut found = Vec::new();
+        let read = read_object(text, 8, |name, value| found.push((name.into_owned(), value)));
+        let found = read.map(|()| found);
+        assert_eq!(found, slowly(text, 8), "{text}");
+        found.is_some()
+    }
+
+    #[test]
+    fn what_is_read_quickly_is_what_is_read_slowly() {
+        for text in [
+            "{}",
+            " { } \n",
+            r#"{"a":1}"#,
+            r#" { "a" : -1.5e+3 , "b":"x","a":null , "c" : true,"d":false } "#,
+            r#"{"a\n\u0041":"\ud83d\ude00 \" \\","é😀":"ü"}"#,
+            r#"{"a":"0123456789abcdef\\","":""}"#,
+        ] {
+            assert!(same(text), "{text}");
+        }
+        for text in [
+            "",
+            "{",
+            "[]",
+            "1",
+            "null",
+            "{}x",
+            "{,}",
+            "{a:1}",
+            r#"{"a"}"#,
+            r#"{"a":}"#,
+            r#"{"a":1,}"#,
+            r#"{"a":1 "b":2}"#,
+            r#"{"a":01}"#,
+            r#"{"a":1.}"#,
+            r#"{"a":+1}"#,
+            r#"{"a":nul}"#,
+            r#"{"a":nulll}"#,
+            r#"{"a":{}}"#,
+            r#"{"a":[1]}"#,
+            r#"{"a":"x}"#,
+            "{\"a\":\"\n\"}",
+            r#"{"a":"\x"}"#,
+            r#"{"a":"\ud83d"}"#,
+            r#"{"a":1,"a":1,"a":1,"a":1,"a":1,"a":1,"a":1,"a":1,"a":1}"#,
+            "{\"a\":1}\u{a0}",
+        ] {
+            assert!(!same(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn texts_with_mistakes_are_left_alone() {
+        let whole = r#"{"Name@odata.type":"Edm.String","Näme":"x\u00e4\\ \"y\"","N":-1.5e3,"T":true,"Z":null, "E":[1]}"#;
+        let mut rng = Rng::from_seed(3);
+        let pieces = ["\"", "\\", ",", ":", "{", "}", "e", "0", " ", "\u{1}", "ä", "n", "-"];
+        let places: Vec<usize> = whole.char_indices().map(|(at, _)| at).collect();
+        let mut read = 0;
+        for _ in 0..20_000 {
+            let mut text = whole.replace(r#", "E":[1]"#, "");
+            for _ in 0..rng.below(3) {
+                let at = places[rng.below(places.len() as u64) as usize];
+                let piece = pieces[rng.below(pieces.len() as u64) as usize];
+                if !text.is_char_boundary(at) || at >= text.len() {
+                    continue;
+                }
+                match rng.below(2) {
+                    0 => text.insert_str(at, piece),
+                    _ => drop(text.remove(at)),
+                }
+            }
+            read += u32::from(same(&text));
+        }
+        assert!(read > 1_000);
+        for (end, _) in whole.char_indices() {
+            assert!(!same(&whole[..end]));
+        }
+    }
+}
