@@ -4,7 +4,8 @@
   benches/serve/run.py ROWSTONE DIR [--azurite AZURITE-TABLE] [--partitions N] [--seconds S] [--durability os|sync]
 
 DIR is on a real disk and is missing or empty. Without --azurite only rowstone is timed. Each partition has 1,000 entities.
-Prints a table: requests a second, median and 99th percentile of their times, processor time of the server for each.
+Prints a table: requests a second, median and 99th percentile of their times, processor time of the server for each; with
+--durability sync also how many commits of rowstone shared a sync of its log.
 Needs wrk, and for the peer node: npm install azurite@3.35.0, which has node_modules/.bin/azurite-table.
 """
 
@@ -16,8 +17,11 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 
 KINDS = {"get": "point get", "insert": "insert", "batch": "group of 100 inserts", "page": "page of 1,000 entities"}
+METRICS = "http://127.0.0.1:10404/metrics"
+COUNTERS = ("commits", "log_syncs")
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -31,6 +35,12 @@ def cpu_seconds(pid):
             fields = file.read().rsplit(")", 1)[1].split()
         total += int(fields[11]) + int(fields[12])
     return total / os.sysconf("SC_CLK_TCK")
+
+
+def counter(name):
+    """Of rowstone's database."""
+    with urllib.request.urlopen(METRICS) as answer:
+        return int(re.search(rf"^rowstone_db_{name}\{{.*\}} (\d+)$", answer.read().decode(), re.M).group(1))
 
 
 class Server:
@@ -80,6 +90,8 @@ class Server:
     def time(self, kind, seconds):
         environment = {**os.environ, "KIND": kind, "TOKEN": token, "PARTITIONS": str(options.partitions),
                        "RUN": f"{kind}{int(time.time())}"}
+        shares = self.name == "rowstone" and options.durability == "sync" and kind in ("insert", "batch")
+        counted = [counter(name) for name in COUNTERS] if shares else []
         before = cpu_seconds(self.process.pid)
         command = ["wrk", "-t", "1", "-c", str(options.connections), "-d", f"{seconds}s", "--timeout", "30s",
                    "-s", os.path.join(HERE, "requests.lua"), f"http://127.0.0.1:{self.port}"]
@@ -90,6 +102,9 @@ class Server:
             sys.exit(f"{self.name} {kind}: {run.stdout}{run.stderr}")
         requests, micros, median, p99, errors = (int(number) for number in result.groups())
         assert errors == 0, run.stdout
+        if shares:
+            commits, syncs = (counter(name) - before for name, before in zip(COUNTERS, counted))
+            print(f"{kind}: {commits / syncs:.1f} commits a sync at {options.connections} connections")
         return requests / micros * 1e6, median, p99, cpu / requests * 1e6
 
     def stop(self):
@@ -117,7 +132,7 @@ sas = [options.rowstone, "sas", "--account-wide", "--permissions", "rwdlacu", "-
 token = subprocess.run(sas, capture_output=True, text=True, check=True).stdout.strip()
 
 commands = {"rowstone": ([options.rowstone, "serve", os.path.join(options.dir, "rowstone"), "--listen", "127.0.0.1:10402",
-                          "--durability", options.durability, "--log", "problems"], 10402)}
+                          "--metrics", "127.0.0.1:10404", "--durability", options.durability, "--log", "problems"], 10402)}
 if options.azurite:
     commands["azurite"] = ([options.azurite, "--silent", "--disableTelemetry", "--skipApiVersionCheck",
                             "--location", os.path.join(options.dir, "azurite"), "--tablePort", "10403"], 10403)
