@@ -296,11 +296,13 @@ impl Engine {
                 self.upkeep.note_dropped(gate.table, seq);
             }
         }
+        let mut fences = Vec::new();
         for change in &batch.changes {
             let Some(fence) = change.fence(seq) else { continue };
-            self.raise_fence(fence);
+            fences.push(fence);
             slot.memtable.note(seq, change.bytes_max());
         }
+        self.raise_fences(&fences);
         if let Some(gate) = &batch.closes {
             self.gates.close(gate, seq);
         }

@@ -71,17 +71,20 @@ impl Fences {
         Self { list, floors, newest }
     }
 
-    /// With one more, which is the newest; costs a copy of pointers to the others.
-    pub(crate) fn with(&self, fence: Fence) -> Self {
-        let mut list = Vec::with_capacity(self.list.len() + 1);
+    /// With those of one more commit, the newest; costs one copy of pointers to the others.
+    pub(crate) fn with(&self, fences: &[Fence]) -> Self {
+        let mut list = Vec::with_capacity(self.list.len() + fences.len());
         list.extend(self.list.iter().cloned());
-        let fence = Arc::new(fence);
-        list.push(Arc::clone(&fence));
-        if self.floors.iter().any(|floor| floor.below > fence.below) {
+        list.extend(fences.iter().cloned().map(Arc::new));
+        let highest = self.floors.iter().map(|floor| floor.below).max().unwrap_or_default();
+        let below = fences.first().map(|fence| fence.below).filter(|below| *below >= highest);
+        let Some(below) = below.filter(|below| fences.iter().all(|fence| fence.below == *below))
+        else {
             return Self::of(list, self.newest);
-        }
-        let floors = with_highest(&self.floors, &fence).into();
-        Self { list, floors, newest: self.newest.max(fence.from) }
+        };
+        let floors = with_highest(&self.floors, fences, below).into();
+        let newest = fences.iter().map(|fence| fence.from).max().unwrap_or_default();
+        Self { list, floors, newest: self.newest.max(newest) }
     }
 
     /// Without those that match.
@@ -264,21 +267,34 @@ fn floors<'f>(fences: impl Iterator<Item = &'f Fence>) -> Vec<Floor> {
     floors
 }
 
-/// The same floors under one more fence that is nowhere lower than any.
-fn with_highest(old: &[Floor], fence: &Fence) -> Vec<Floor> {
-    let from = old.partition_point(|floor| *floor.low < *fence.span.low);
-    let high = fence.span.high.as_deref();
-    // What begins right at its end stays as it is.
-    let to = high.map_or(old.len(), |high| old.partition_point(|floor| *floor.low < *high));
-    let mut floors = Vec::with_capacity(old.len() + 2);
-    floors.extend_from_slice(&old[..from]);
-    floors.push(Floor { low: fence.span.low.as_ref().into(), below: fence.below });
-    let before = to.checked_sub(1).map_or(Seq::ZERO, |at| old[at].below);
-    let goes_on = |high: &[u8]| old.get(to).is_none_or(|next| *next.low > *high);
-    if let Some(high) = high.filter(|high| goes_on(high)) {
-        floors.push(Floor { low: high.into(), below: before });
+/// The same floors under more fences that hide what is below `below`, which is nowhere lower than any.
+fn with_highest(old: &[Floor], fences: &[Fence], below: Seq) -> Vec<Floor> {
+    let mut spans: Vec<&Span> = fences.iter().map(|fence| &fence.span).collect();
+    spans.sort_by(|a, b| a.low.cmp(&b.low));
+    let mut floors = Vec::with_capacity(old.len() + 2 * spans.len());
+    let (mut spans, mut done) = (spans.into_iter().peekable(), 0);
+    while let Some(span) = spans.next() {
+        let mut high = span.high.as_deref();
+        // Those that overlap or touch are as one.
+        let goes_on =
+            |next: &&Span, high: Option<&[u8]>| high.is_none_or(|high| *next.low <= *high);
+        while let Some(next) = spans.next_if(|next| goes_on(next, high)) {
+            high = high.and_then(|high| next.high.as_deref().map(|other| high.max(other)));
+        }
+        let from = done + old[done..].partition_point(|floor| *floor.low < *span.low);
+        floors.extend_from_slice(&old[done..from]);
+        floors.push(Floor { low: span.low.as_ref().into(), below });
+        // What begins right at its end stays as it is.
+        done = high.map_or(old.len(), |high| {
+            from + old[from..].partition_point(|floor| *floor.low < *high)
+        });
+        let before = done.checked_sub(1).map_or(Seq::ZERO, |at| old[at].below);
+        let is_free = |high: &&[u8]| old.get(done).is_none_or(|next| *next.low > **high);
+        if let Some(high) = high.filter(is_free) {
+            floors.push(Floor { low: high.into(), below: before });
+        }
     }
-    floors.extend_from_slice(&old[to..]);
+    floors.extend_from_slice(&old[done..]);
     floors
 }
 
@@ -306,11 +322,10 @@ impl Engine {
         }
     }
 
-    /// Puts fences into the view, unpublished. Requires the commit lock.
-    pub(super) fn raise_fence(&self, fence: Fence) {
-        let newest = fence.from;
-        let raise = |view: &View| view.with_fences(Arc::new(view.fences.with(fence.clone())));
-        self.change_view(raise);
+    /// Puts the fences of a commit into the view at once, unpublished. Requires the commit lock.
+    pub(super) fn raise_fences(&self, fences: &[Fence]) {
+        let Some(newest) = fences.iter().map(|fence| fence.from).max() else { return };
+        self.change_view(|view| view.with_fences(Arc::new(view.fences.with(fences))));
         self.newest_fence.store(newest.0, Ordering::Release);
     }
 }
@@ -360,8 +375,9 @@ mod tests {
         for _ in 0..2_000 {
             let count = rng.below(8);
             let list = random_fences(&mut rng, count);
-            let one_by_one =
-                list.iter().cloned().fold(Fences::default(), |fences, fence| fences.with(fence));
+            let one_by_one = list
+                .iter()
+                .fold(Fences::default(), |fences, fence| fences.with(std::slice::from_ref(fence)));
             let at_once = Fences::new(list.clone(), Seq::ZERO);
             let at = Seq(rng.below(100));
             for fences in [&one_by_one, &at_once] {
@@ -383,6 +399,31 @@ mod tests {
                         assert!(since.is_none_or(|from| first(from) && !first(Seq(from.0 - 1))));
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn fences_of_one_commit_hide_what_they_hide_one_by_one() {
+        let mut rng = Rng::from_seed(17);
+        for _ in 0..2_000 {
+            let (before, count) = (rng.below(5), 1 + rng.below(5));
+            let mut list = random_fences(&mut rng, before);
+            let seq = Seq(100);
+            // Drops of one commit, but for an expiry now and then, whose floor is lower.
+            let new = |_| match rng.chance(1, 10) {
+                true => Fence { span: random_span(&mut rng), below: Seq(40), from: seq },
+                false => Fence::drop(random_span(&mut rng), seq),
+            };
+            let new: Vec<Fence> = (0..count).map(new).collect();
+            let at_once = Fences::new(list.clone(), Seq::ZERO).with(&new);
+            list.extend(new);
+            assert_eq!((at_once.iter().len(), at_once.newest()), (list.len(), seq));
+            let mut floors = at_once.floors_in(&Span::all(), seq).unwrap();
+            for key in KEYS {
+                let below = expected(&list, key, seq);
+                assert_eq!(at_once.floor(key, seq), below, "{list:?} {key:?}");
+                assert_eq!(floors.below(key), below, "{list:?} {key:?}");
             }
         }
     }
