@@ -235,7 +235,7 @@ impl RowPath {
     /// Merges; bytes of the new body.
     pub fn merge(&self) -> usize {
         let row = decode_row(&self.bytes, |_| Some(&self.shape)).expect("sound");
-        merge_rows(&row, &self.patch.as_ref()).expect("sound").body.len()
+        merge_rows(&row, &self.patch.as_ref(), false).expect("sound").body.len()
     }
 }
 

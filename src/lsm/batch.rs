@@ -144,6 +144,8 @@ pub(crate) struct Current<'a> {
     pub(crate) seq: Seq,
     pub(crate) kind: Kind,
     pub(crate) row: Option<RowRef<'a>>,
+    /// The row's body fits its shape: true in memory, where only what was encoded or checked here comes.
+    pub(crate) is_checked: bool,
 }
 
 impl Gate {
@@ -245,7 +247,8 @@ impl Op<'_> {
         let Some(old) = old else {
             return Ok(PackedRow::of(patch.clone(), shapes));
         };
-        let merged = merge_rows(old, &patch.as_ref())
+        let is_checked = current.is_some_and(|c| c.is_checked);
+        let merged = merge_rows(old, &patch.as_ref(), is_checked)
             .map_err(|error| Error::decode("merge".as_ref(), 0, error))?;
         check(&merged.as_ref())?;
         Ok(PackedRow::of(merged, shapes))

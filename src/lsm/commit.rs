@@ -333,7 +333,7 @@ impl Engine {
         for (index, op) in batch.ops.iter().enumerate() {
             let row = if op.needs_current() {
                 let in_memory = view.newest_in_memory(op.hash, &op.key, &self.env.shapes)?;
-                if in_memory.is_none() && !looked.stands(view) {
+                if in_memory.is_none() && !(looked.stands(view) && looked.is_whole(index, op)) {
                     return Err(Again::LookUp);
                 }
                 let before = in_memory.is_none().then(|| looked.hidden_since(index)).flatten();
@@ -737,6 +737,40 @@ mod tests {
     use crate::format::span::Span;
     use crate::fs::MemFs;
     use crate::options::Background;
+
+    /// A look-up copies no row that is in memory: a flush that takes it away meanwhile must not take its properties.
+    #[test]
+    fn a_merge_keeps_a_row_that_is_flushed_between_look_up_and_decision() {
+        let options = Options::default().fs(Arc::new(MemFs::new()));
+        let engine = Engine::open("db".as_ref(), options.background(Background::Manual)).unwrap();
+        let (gate, key) = (Arc::new(Gate::new(TableId(7))), user_key(TableId(7), "p", "r"));
+        let shapes = &engine.env.shapes;
+        let batch = |action| Batch {
+            ops: smallvec![Op {
+                key: key.clone().into(),
+                hash: engine.env.hash(&key),
+                condition: Condition::Any,
+                action,
+            }],
+            changes: Vec::new(),
+            ..Batch::of_change(&gate, TableChange::Created(TableId(7)))
+        };
+        let row = |entity: crate::model::Entity| entity.to_row(shapes).unwrap();
+        let entity = || crate::model::Entity::new("p", "r");
+        let put = PackedRow::of(row(entity().with("A", 1).with("B", 2)), shapes);
+        engine.commit(&batch(Action::Put(put)), Durability::Sync).unwrap();
+        engine.freeze().unwrap();
+        let merge = batch(Action::Merge(row(entity().with("B", 3))));
+        // The memtable that takes writes stays: only the frozen one goes.
+        let flush =
+            || assert!(engine.view.load().frozen().is_empty() || engine.flush_one().unwrap());
+        engine.submit_around(&merge, Durability::Sync, flush).unwrap();
+        let view = engine.view.load();
+        assert_eq!(view.memtables.len(), 1);
+        let now = view.newest_in_memory(engine.env.hash(&key), &key, shapes).unwrap().unwrap();
+        let expected = row(entity().with("A", 1).with("B", 3));
+        assert_eq!(now.row.map(|row| row.to_row()), Some(expected));
+    }
 
     #[test]
     fn trap_16_what_a_fence_hid_at_the_look_up_stays_hidden_when_the_fence_leaves() {

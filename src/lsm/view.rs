@@ -22,7 +22,7 @@ use crate::planted::planted;
 use crate::ranges::Reference;
 use crate::sst::Hit;
 
-use super::batch::{Batch, Current};
+use super::batch::{Batch, Current, Op};
 use super::commit::FENCE_BYTES_MAX;
 use super::fences::Fences;
 use super::{Engine, Env};
@@ -55,6 +55,7 @@ pub(crate) struct Looked {
 struct Found {
     seq: Seq,
     kind: Kind,
+    /// That of a file. One that is in memory is most often still there when it is decided about, and is not copied.
     row: Option<Row>,
     /// The commit of a fence that hides it there. The fence may have left since, and the entry with it.
     hidden: Option<Seq>,
@@ -172,7 +173,27 @@ impl View {
             Kind::Put => Some(hit.row()?),
             Kind::Delete => None,
         };
-        with(Current { seq: hit.seq, kind: hit.kind, row }).map(Some)
+        with(Current { seq: hit.seq, kind: hit.kind, row, is_checked: false }).map(Some)
+    }
+
+    /// The newest entry of an operation's key. What fences hide is decided under the lock, also by what is known here.
+    #[inline]
+    fn found(&self, env: &Env, op: &Op<'_>) -> Result<Option<Found>> {
+        let hidden = |seq| self.fences.hidden_since(&op.key, seq);
+        let mut in_memory = self.memtables.iter();
+        if let Some(entry) = in_memory.find_map(|slot| slot.memtable.newest(op.hash, &op.key)) {
+            let (seq, kind) = (entry.seq, entry.kind);
+            return Ok(Some(Found { seq, kind, row: None, hidden: hidden(seq) }));
+        }
+        let Some(hit) = self.find_in_files(env, op.hash, &op.key, Seq(u64::MAX))? else {
+            return Ok(None);
+        };
+        let (seq, kind) = (hit.seq, hit.kind);
+        let row = match kind {
+            Kind::Put if op.needs_row() => Some(hit.row()?.to_row()),
+            _ => None,
+        };
+        Ok(Some(Found { seq, kind, row, hidden: hidden(seq) }))
     }
 
     /// The newest entry of a key at or below `at` in the files.
@@ -206,7 +227,7 @@ pub(crate) fn current<'a>(entry: Entry<'a>, shapes: &'a Shapes) -> Result<Curren
         Kind::Put => Some(memory_row(entry.row, shapes)?),
         Kind::Delete => None,
     };
-    Ok(Current { seq: entry.seq, kind: entry.kind, row })
+    Ok(Current { seq: entry.seq, kind: entry.kind, row, is_checked: true })
 }
 
 /// A row as memtables and logs frame it: numbered by the registry.
@@ -222,11 +243,19 @@ impl Looked {
         view.memtables.last().is_some_and(|oldest| oldest.memtable.id() <= self.memtable)
     }
 
+    /// False if `op`, the operation `index`, needs a row that was left in memory.
+    pub(crate) fn is_whole(&self, index: usize, op: &Op<'_>) -> bool {
+        let found = self.found.get(index).and_then(Option::as_ref);
+        found.is_none_or(|found| {
+            found.kind == Kind::Delete || found.row.is_some() || !op.needs_row()
+        })
+    }
+
     /// What was found for operation `index`.
     pub(crate) fn current(&self, index: usize) -> Option<Current<'_>> {
         let found = self.found.get(index)?.as_ref()?;
         let row = found.row.as_ref().map(Row::as_ref);
-        Some(Current { seq: found.seq, kind: found.kind, row })
+        Some(Current { seq: found.seq, kind: found.kind, row, is_checked: false })
     }
 
     /// The commit that hides it, if one did already.
@@ -244,16 +273,7 @@ impl Engine {
         if batch.ops.iter().any(|op| op.needs_current()) {
             found.reserve(batch.ops.len());
             for op in &batch.ops {
-                found.push(if op.needs_current() {
-                    // What fences hide is decided under the lock, also by what is known here.
-                    view.read_through(&self.env, op.hash, &op.key, Seq(u64::MAX), |current| {
-                        let row = current.row.filter(|_| op.needs_row()).map(|row| row.to_row());
-                        let hidden = view.fences.hidden_since(&op.key, current.seq);
-                        Ok(Found { seq: current.seq, kind: current.kind, row, hidden })
-                    })?
-                } else {
-                    None
-                });
+                found.push(if op.needs_current() { view.found(&self.env, op)? } else { None });
             }
         }
         Ok(Looked { memtable, found })

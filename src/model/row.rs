@@ -50,15 +50,22 @@ pub(crate) enum ShapeRef<'a> {
 
 /// `old` with the properties of `patch` set; a property may change its type.
 ///
+/// `is_checked`: the body of `old` is known to fit its shape.
 /// The result may break limits that both rows keep: check it with [`super::check_row_limits`].
-pub(crate) fn merge_rows(old: &RowRef<'_>, patch: &RowRef<'_>) -> Result<Row, DecodeError> {
+pub(crate) fn merge_rows(
+    old: &RowRef<'_>,
+    patch: &RowRef<'_>,
+    is_checked: bool,
+) -> Result<Row, DecodeError> {
     let (old_shape, patch_shape) = (old.shape.arc(), patch.shape.arc());
     let same_shape = Arc::ptr_eq(old_shape, patch_shape) || old_shape == patch_shape;
     if same_shape {
         return Ok(patch.to_row());
     }
     if let Some(places) = places_of_same_type(patch_shape, old_shape) {
-        old.check()?; // Its values are not looked at one by one.
+        if !is_checked {
+            old.check()?; // Its values are not looked at one by one.
+        }
         let mut body = Vec::with_capacity(old.body.len() + patch.body.len());
         old_shape.encode_patched(old.body, patch_shape, patch.body, &places, &mut body)?;
         return Ok(Row { shape: Arc::clone(old_shape), body });

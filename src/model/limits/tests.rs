@@ -249,7 +249,7 @@ fn stored_entities_and_merged_rows_are_checked_alike() {
     let shapes = Shapes::new(1 << 20);
     let row = entity_of(1 << 20).to_row(&shapes).unwrap();
     let patch = Entity::new("p", "r").with("Z", 1).to_row(&shapes).unwrap();
-    let merged = crate::model::merge_rows(&row.as_ref(), &patch.as_ref()).unwrap();
+    let merged = crate::model::merge_rows(&row.as_ref(), &patch.as_ref(), false).unwrap();
     check(check_row_limits(2, || Ok(2), &row.as_ref()), Ok(()));
     check(check_row_limits(3, || Ok(3), &row.as_ref()), LARGE_ENTITY);
     check(check_row_limits(2, || Ok(2), &merged.as_ref()), LARGE_ENTITY);
@@ -264,7 +264,7 @@ fn merging_may_not_exceed_252_properties() {
     let full = full.to_row(&shapes).unwrap();
     let merge = |patch: Entity| {
         let patch = patch.to_row(&shapes).unwrap();
-        crate::model::merge_rows(&full.as_ref(), &patch.as_ref()).unwrap()
+        crate::model::merge_rows(&full.as_ref(), &patch.as_ref(), false).unwrap()
     };
     let same = merge(Entity::new("p", "r").with("P3", "text"));
     check(check_row_limits(2, || Ok(2), &same.as_ref()), Ok(()));

@@ -7,7 +7,7 @@ use crate::model::{Entity, Seq, Shapes};
 fn check(old: Entity, patch: Entity, expected: Entity) {
     let shapes = Shapes::new(1 << 20);
     let (old, patch) = (old.to_row(&shapes).unwrap(), patch.to_row(&shapes).unwrap());
-    let merged = merge_rows(&old.as_ref(), &patch.as_ref()).unwrap();
+    let merged = merge_rows(&old.as_ref(), &patch.as_ref(), false).unwrap();
     assert_eq!(merged, expected.to_row(&shapes).unwrap());
     let entity = Entity::from_row(b"p", b"r", Seq(1), &merged.as_ref()).unwrap();
     assert_eq!(entity, expected);
@@ -80,7 +80,14 @@ fn a_damaged_body_is_an_error() {
     let shape = Arc::new(Shape::new(vec![("A".into(), crate::model::EdmType::String)]));
     let damaged = Row { shape, body: vec![1, 9] };
     let patch = entity().with("B", 1).to_row(&Shapes::new(1 << 20)).unwrap();
-    assert!(merge_rows(&damaged.as_ref(), &patch.as_ref()).is_err());
+    assert!(merge_rows(&damaged.as_ref(), &patch.as_ref(), false).is_err());
+    // Properties that stay where they are, too.
+    let shape = Arc::new(Shape::new(vec![
+        ("A".into(), crate::model::EdmType::String),
+        ("B".into(), crate::model::EdmType::Int32),
+    ]));
+    let torn = Row { shape, body: vec![1, 0, 0, 0, 1, 9] };
+    assert!(merge_rows(&torn.as_ref(), &patch.as_ref(), false).is_err());
     assert!(damaged.as_ref().find("A").is_err());
     assert_eq!(damaged.as_ref().find("B"), Ok(None));
 }
