@@ -10,8 +10,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::reading::{Key, OwnedProperties, Properties, Reading, partition_of};
-use crate::store::Encoding;
+use crate::reading::{Digest, Key, OwnedProperties, Properties, Reading, partition_of};
+use crate::sheet::{self, Item, Json, Sheet};
+use crate::store::{Change, Encoding};
 
 /// Bytes of the version in front of a value.
 pub const VERSION_BYTES: usize = 8;
@@ -77,16 +78,53 @@ impl Encoding {
         }
     }
 
-    /// Makes `into` the value in `value` with another temperature and `version`.
-    pub fn with_temperature(
+    /// Makes `into` the value in `value` with one property changed, and `version`.
+    pub fn merge(self, value: &[u8], change: Change, version: u64, into: &mut Vec<u8>) {
+        match change {
+            Change::Temperature(temperature) => {
+                let properties = Properties { temperature, ..self.decode(value) };
+                self.encode_properties(&properties, version, into);
+            }
+            Change::Counter(kind, counter) => {
+                let mut items = self.decode_items(value);
+                items[kind.counter()] = Item::Whole(counter);
+                self.encode_items(kind, items, version, into);
+            }
+        }
+    }
+
+    /// Makes `into` the value of `sheet` with `version`.
+    pub fn encode_sheet(self, sheet: &Sheet, version: u64, into: &mut Vec<u8>) {
+        self.encode_items(sheet.kind, sheet.items(), version, into);
+    }
+
+    fn encode_items(
         self,
-        value: &[u8],
-        temperature: f64,
+        kind: sheet::Kind,
+        items: Vec<Item<'_>>,
         version: u64,
         into: &mut Vec<u8>,
     ) {
-        let properties = Properties { temperature, ..self.decode(value) };
-        self.encode_properties(&properties, version, into);
+        match self {
+            Encoding::Json => self.encode_properties(&Json(kind, items), version, into),
+            _ => self.encode_properties(&items, version, into),
+        }
+    }
+
+    fn decode_items(self, value: &[u8]) -> Vec<Item<'_>> {
+        let bytes = &value[VERSION_BYTES..];
+        match self {
+            Encoding::Json => {
+                serde_json::from_slice::<Json<'_>>(bytes).expect("as it was written").1
+            }
+            Encoding::Binary => postcard::from_bytes(bytes).expect("as it was written"),
+            Encoding::Native => panic!("native rows are not decoded here"),
+        }
+    }
+
+    /// What the sheet in `value` holds.
+    pub fn sheet_digest(self, value: &[u8]) -> Digest {
+        sheet::digest(self.decode_items(value).into_iter())
     }
 }
 
@@ -142,9 +180,24 @@ mod tests {
                 assert_eq!(encoding.decode(&value), reading.properties());
                 assert_eq!(encoding.decode_owned(&value).digest(), reading.digest());
                 assert_eq!(encoding.temperature(&value), reading.temperature);
-                encoding.with_temperature(&value, 1.5, 43, &mut other);
+                encoding.merge(&value, Change::Temperature(1.5), 43, &mut other);
                 let changed = Reading { temperature: 1.5, ..reading };
                 assert_eq!((version(&other), encoding.decode(&other)), (43, changed.properties()));
+            }
+        }
+    }
+
+    #[test]
+    fn sheets_come_back_as_they_were_but_for_what_a_merge_sets() {
+        let (mut value, mut other) = (Vec::new(), Vec::new());
+        for encoding in [Encoding::Json, Encoding::Binary] {
+            for kind in [sheet::Kind::Wide, sheet::Kind::Large] {
+                let mut sheet = Sheet::new(3, kind, 5);
+                encoding.encode_sheet(&sheet, 42, &mut value);
+                assert_eq!(encoding.sheet_digest(&value), sheet.digest());
+                encoding.merge(&value, Change::Counter(kind, -9), 43, &mut other);
+                sheet.items[kind.counter()] = sheet::OwnedItem::Whole(-9);
+                assert_eq!((version(&other), encoding.sheet_digest(&other)), (43, sheet.digest()));
             }
         }
     }

@@ -23,6 +23,7 @@ mod report;
 mod results;
 mod rows;
 mod run;
+mod sheet;
 mod store;
 mod targets;
 mod workloads;

@@ -117,10 +117,11 @@ impl Form {
     }
 }
 
-const SESSIONS: [Session; 8] = [
+const SESSIONS: [Session; 9] = [
     Session::Serve,
     Session::Load,
     Session::Commit,
+    Session::Sheets,
     Session::Cold,
     Session::Amplification,
     Session::Compressed,

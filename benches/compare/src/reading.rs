@@ -28,6 +28,8 @@ const TICKS_PER_SECOND: i64 = 10_000_000;
 const PAYLOAD_BYTES: usize = 1024;
 /// Partitions from here on hold queues.
 const QUEUE_DEVICE: u32 = 90_000_000;
+/// Partitions from here on hold sheets.
+const SHEET_DEVICE: u32 = 95_000_000;
 /// Temperatures are hundredths of a degree from -40 on, all equally frequent: this many.
 const TEMPERATURES: u64 = 10_000;
 
@@ -120,7 +122,12 @@ pub fn number(place: u64, value: u64) -> Digest {
 /// little beside the read that it checks.
 #[inline]
 pub fn text(place: u64, value: &str) -> Digest {
-    let bytes = value.as_bytes();
+    bytes(place, value.as_bytes())
+}
+
+/// The same of bytes.
+#[inline]
+pub fn bytes(place: u64, bytes: &[u8]) -> Digest {
     let mut sum = bytes.len() as u64;
     let mut add = |word: u64| {
         sum = (sum ^ word).wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(29);
@@ -311,7 +318,7 @@ impl Data {
         let at = key.row.parse().expect("rows are ticks");
         let firmware = format!("4.{}.{}", rng.below(8), rng.below(20));
         let note = match self.kind {
-            Kind::Payload => payload(&mut rng),
+            Kind::Payload => letters(&mut rng, PAYLOAD_BYTES),
             Kind::Telemetry | Kind::Real(_) => NOTES[rng.index(NOTES.len())].to_owned(),
         };
         Reading {
@@ -361,11 +368,16 @@ fn hundredths(count: u64, from: i64) -> f64 {
     (from + count as i64) as f64 / 100.0
 }
 
+/// The key of a sheet, in a partition for each hundred of its kind.
+pub fn sheet_key(kind: u32, number: u64) -> Key {
+    key_of(SHEET_DEVICE + 100_000 * kind + (number / 100) as u32, ticks(number % 100))
+}
+
 /// Six random bits a character: text, and hardly to be compressed.
-fn payload(rng: &mut Rng) -> String {
+pub fn letters(rng: &mut Rng, count: usize) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let mut text = String::with_capacity(PAYLOAD_BYTES);
-    while text.len() < PAYLOAD_BYTES {
+    let mut text = String::with_capacity(count);
+    while text.len() < count {
         let mut bits = rng.next_u64();
         for _ in 0..8 {
             text.push(char::from(LETTERS[(bits & 63) as usize]));

@@ -25,6 +25,8 @@ pub enum Session {
     Compressed,
     Growth,
     Flights,
+    /// Merges into entities of many properties, and large ones.
+    Sheets,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +131,7 @@ pub fn find(name: &str) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.name == name)
 }
 
-use Session::{Amplification, Cold, Commit, Compressed, Flights, Growth, Load, Serve};
+use Session::{Amplification, Cold, Commit, Compressed, Flights, Growth, Load, Serve, Sheets};
 use Unit::{BytesPerEntity, EntitiesPerSecond, Microseconds, Milliseconds, OpsPerSecond, Times};
 
 const LOADS: &str = "Loads";
@@ -260,6 +262,22 @@ pub static ROWS: &[Row] = &[
         Bound::Write,
     ),
     both(row(Serve, CONDITIONS, "merge", "merge of one property, os", OpsPerSecond, Bound::Write)),
+    both(row(
+        Sheets,
+        CONDITIONS,
+        "merge-wide",
+        "merge of one property of 252, os",
+        OpsPerSecond,
+        Bound::Write,
+    )),
+    both(row(
+        Sheets,
+        CONDITIONS,
+        "merge-large",
+        "merge of one property of nearly 1 MiB, os",
+        OpsPerSecond,
+        Bound::Write,
+    )),
     both(row(Serve, POINTS, "get-hit", "get, hit, owned", OpsPerSecond, Bound::Access(1))),
     row(Serve, POINTS, "get-hit-2", "get, hit, owned, 2 threads", OpsPerSecond, Bound::Access(2)),
     row(Serve, POINTS, "get-view", "get, hit, read in place", OpsPerSecond, Bound::Access(1)),

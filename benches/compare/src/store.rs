@@ -10,6 +10,7 @@ use std::path::Path;
 use rowstone::ETag;
 
 use crate::reading::{Digest, Key, Reading};
+use crate::sheet::{Kind, Sheet};
 
 /// When a write counts as done. Every engine maps these to its own settings, and none may do less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -46,6 +47,15 @@ pub struct Setup<'a> {
     pub write_buffer_bytes: u64,
     /// Compress what is at rest, as well as the engine can.
     pub compress: bool,
+}
+
+/// What a merge sets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Change {
+    /// `Temperature` of a reading.
+    Temperature(f64),
+    /// The counter of a sheet.
+    Counter(Kind, i64),
 }
 
 /// Which state of an entity a reader has seen, as its engine tells it.
@@ -112,8 +122,14 @@ pub trait Store: Send + Sync {
     /// Replaces the entity if its version is still `version`, and says whether it was; the version changes.
     fn replace_if(&self, reading: &Reading, version: Version, durability: Durability) -> bool;
 
-    /// Sets `Temperature` of the entity at `key`, and keeps the rest; `false` if there is none. Atomic.
-    fn merge(&self, key: &Key, temperature: f64, durability: Durability) -> bool;
+    /// Sets one property of the entity at `key`, and keeps the rest; `false` if there is none. Atomic.
+    fn merge(&self, key: &Key, change: Change, durability: Durability) -> bool;
+
+    /// Writes an entity that is no reading, whatever was there.
+    fn put_sheet(&self, sheet: &Sheet, durability: Durability);
+
+    /// What the sheet at `key` holds.
+    fn get_sheet(&self, kind: Kind, key: &Key) -> Option<Digest>;
 
     /// All properties of the entity at `key`, decoded and owned.
     fn get(&self, key: &Key) -> Option<Digest>;

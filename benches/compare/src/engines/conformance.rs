@@ -11,7 +11,8 @@ use rowstone::Rng;
 
 use super::{Engine, open};
 use crate::reading::{Data, Digest, Key, Reading};
-use crate::store::{Durability, Encoding, Found, Setup, Store};
+use crate::sheet::{Kind, OwnedItem, Sheet};
+use crate::store::{Change, Durability, Encoding, Found, Setup, Store};
 
 /// Keys lie in this many partitions of a few rows each, so that operations meet.
 const PARTITIONS: u64 = 4;
@@ -165,7 +166,7 @@ impl Program<'_> {
                 let (number, temperature) =
                     (self.number(), self.data.temperature(1, self.revision));
                 let key = self.data.key(number);
-                let merged = self.store().merge(&key, temperature, durability);
+                let merged = self.store().merge(&key, Change::Temperature(temperature), durability);
                 let entity = self.oracle.0.get_mut(&place(&key));
                 assert_eq!(merged, entity.is_some());
                 if let Some(entity) = entity {
@@ -186,7 +187,7 @@ impl Program<'_> {
         self.oracle.put(reading);
         let again = self.oracle.0.values().next().unwrap().clone();
         let seen = self.store().version(&again.key).unwrap();
-        assert!(self.store().merge(&again.key, again.temperature, durability));
+        assert!(self.store().merge(&again.key, Change::Temperature(again.temperature), durability));
         assert!(!self.store().replace_if(&again, seen, durability), "an outdated version");
         if self.rng.chance(1, 4) {
             let seen = self.store().version(&again.key).unwrap();
@@ -317,7 +318,44 @@ fn check(engine: Engine) {
             program.run();
         }
     }
+    check_sheets(engine);
     check_threads(engine);
+}
+
+/// Sheets of both kinds, before and after merges and an opening.
+fn check_sheets(engine: Engine) {
+    for &encoding in engine.encodings() {
+        let dir = Dir::new(&format!("{}-{encoding:?}-sheets", engine.name()));
+        let setup = Setup {
+            dir: &dir.0,
+            encoding,
+            cache_bytes: 8 << 20,
+            write_buffer_bytes: 4 << 20,
+            compress: false,
+        };
+        let mut store = open(engine, &setup);
+        let mut sheets: Vec<Sheet> = (0..12)
+            .map(|n| Sheet::new(1, if n < 8 { Kind::Wide } else { Kind::Large }, n))
+            .collect();
+        sheets.iter().for_each(|sheet| store.put_sheet(sheet, Durability::Os));
+        for round in 0..3 {
+            for (number, sheet) in sheets.iter_mut().enumerate().filter(|(n, _)| n % 3 != round) {
+                let counter = (number + 100 * round) as i64;
+                let change = Change::Counter(sheet.kind, counter);
+                assert!(store.merge(&sheet.key, change, Durability::Os));
+                sheet.items[sheet.kind.counter()] = OwnedItem::Whole(counter);
+            }
+            for sheet in &sheets {
+                assert_eq!(store.get_sheet(sheet.kind, &sheet.key), Some(sheet.digest()));
+            }
+            store.close();
+            store = open(engine, &setup);
+        }
+        let missing = Kind::Wide.key(99);
+        assert!(!store.merge(&missing, Change::Counter(Kind::Wide, 1), Durability::Os));
+        assert_eq!(store.get_sheet(Kind::Wide, &missing), None);
+        store.close();
+    }
 }
 
 /// Inserts, replacements, merges and takes of four threads: of each key and version, one of them succeeds.
@@ -364,7 +402,7 @@ fn check_threads(engine: Engine) {
             if thread % 2 == 0 {
                 store.put(&data.revised(number, 20), Durability::Os);
             } else {
-                assert!(store.merge(&data.key(number), 1.5, Durability::Os));
+                assert!(store.merge(&data.key(number), Change::Temperature(1.5), Durability::Os));
             }
         }
     });

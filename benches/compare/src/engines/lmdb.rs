@@ -28,7 +28,8 @@ use super::About;
 use super::shared::{Codec, available_memory, end_of, pieces, sorted, version};
 use crate::encoding::{key_bytes, partition_end, partition_start};
 use crate::reading::{Digest, Key, Reading};
-use crate::store::{Durability, Found, Setup, Store, Version};
+use crate::sheet::{Kind, Sheet};
+use crate::store::{Change, Durability, Found, Setup, Store, Version};
 
 pub const ABOUT: About = About {
     name: "LMDB",
@@ -297,15 +298,32 @@ impl Store for Lmdb {
         })
     }
 
-    fn merge(&self, key: &Key, temperature: f64, durability: Durability) -> bool {
+    fn merge(&self, key: &Key, change: Change, durability: Durability) -> bool {
         let key = key_bytes(key);
         self.write(durability, |file, writing| {
             let Some(old) = file.find(writing, &key) else { return false };
             // The page of the old value may change by the put.
-            let value = self.codec.merged(old, temperature, |value| value.to_vec());
+            let value = self.codec.merged(old, change, |value| value.to_vec());
             file.put(writing, &key, &value);
             true
         })
+    }
+
+    fn put_sheet(&self, sheet: &Sheet, durability: Durability) {
+        let key = key_bytes(&sheet.key);
+        self.codec.sheet(sheet, |value| {
+            self.write(durability, |file, writing| {
+                file.put(writing, &key, value);
+                true
+            });
+        });
+    }
+
+    fn get_sheet(&self, _: Kind, key: &Key) -> Option<Digest> {
+        let file = self.file();
+        let reading = file.read();
+        let value = file.find(&reading, &key_bytes(key))?;
+        Some(self.codec.encoding.sheet_digest(value))
     }
 
     fn get(&self, key: &Key) -> Option<Digest> {

@@ -25,7 +25,8 @@ use super::About;
 use super::shared::{Codec, end_of, pieces, sorted, version};
 use crate::encoding::{key_bytes, partition_end, partition_start};
 use crate::reading::{Digest, Key, Reading};
-use crate::store::{Durability, Found, Setup, Store, Version};
+use crate::sheet::{Kind, Sheet};
+use crate::store::{Change, Durability, Found, Setup, Store, Version};
 
 pub const ABOUT: About = About {
     name: "redb",
@@ -265,18 +266,32 @@ impl Store for Redb {
         })
     }
 
-    fn merge(&self, key: &Key, temperature: f64, durability: Durability) -> bool {
+    fn merge(&self, key: &Key, change: Change, durability: Durability) -> bool {
         let key = key_bytes(key);
         self.write(durability, |table| {
             let merged = table
                 .get(&key[..])
                 .expect("redb reads")
-                .map(|value| self.codec.merged(value.value(), temperature, |value| value.to_vec()));
+                .map(|value| self.codec.merged(value.value(), change, |value| value.to_vec()));
             if let Some(value) = &merged {
                 put(table, &key, value);
             }
             merged.is_some()
         })
+    }
+
+    fn put_sheet(&self, sheet: &Sheet, durability: Durability) {
+        let key = key_bytes(&sheet.key);
+        self.codec.sheet(sheet, |value| {
+            self.write(durability, |table| {
+                put(table, &key, value);
+                true
+            });
+        });
+    }
+
+    fn get_sheet(&self, _: Kind, key: &Key) -> Option<Digest> {
+        self.read(&key_bytes(key), |value| self.codec.encoding.sheet_digest(value))
     }
 
     fn get(&self, key: &Key) -> Option<Digest> {

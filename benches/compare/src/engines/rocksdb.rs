@@ -27,7 +27,8 @@ use super::About;
 use super::shared::{Codec, Heads, Stripes, end_of, pieces, sorted, version};
 use crate::encoding::{key_bytes, partition_end, partition_start};
 use crate::reading::{Digest, Key, Reading};
-use crate::store::{Durability, Found, Setup, Store, Version};
+use crate::sheet::{Kind, Sheet};
+use crate::store::{Change, Durability, Found, Setup, Store, Version};
 
 pub const ABOUT: About = About {
     name: "RocksDB",
@@ -304,15 +305,26 @@ impl Store for Rocks {
         })
     }
 
-    fn merge(&self, key: &Key, temperature: f64, durability: Durability) -> bool {
+    fn merge(&self, key: &Key, change: Change, durability: Durability) -> bool {
         let key = key_bytes(key);
         let _held = self.stripes.one(&key);
         let found = self.read(&key, |value| {
-            self.codec.merged(value, temperature, |value| {
+            self.codec.merged(value, change, |value| {
                 self.db.put_opt(&key, value, self.writing(durability)).expect("RocksDB writes");
             });
         });
         found.is_some()
+    }
+
+    fn put_sheet(&self, sheet: &Sheet, durability: Durability) {
+        let key = key_bytes(&sheet.key);
+        self.codec.sheet(sheet, |value| {
+            self.db.put_opt(&key, value, self.writing(durability)).expect("RocksDB writes");
+        });
+    }
+
+    fn get_sheet(&self, _: Kind, key: &Key) -> Option<Digest> {
+        self.read(&key_bytes(key), |value| self.codec.encoding.sheet_digest(value))
     }
 
     fn get(&self, key: &Key) -> Option<Digest> {

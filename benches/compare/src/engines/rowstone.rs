@@ -15,8 +15,9 @@ use rowstone::{
 };
 
 use super::About;
-use crate::reading::{Digest, Key, Reading, number, partition_of, text};
-use crate::store::{Durability, Found, Setup, Store, Version};
+use crate::reading::{Digest, Key, Reading, bytes, number, partition_of, text};
+use crate::sheet::{Kind, OwnedItem, Sheet};
+use crate::store::{Change, Durability, Found, Setup, Store, Version};
 
 pub const ABOUT: About = About {
     name: "rowstone",
@@ -151,10 +152,32 @@ impl Store for Rowstone {
         }
     }
 
-    fn merge(&self, key: &Key, temperature: f64, durability: Durability) -> bool {
-        let mut change = Entity::new(&key.partition, &key.row);
-        change.set(NAMES[9], temperature);
-        met(self.table(durability).merge(change), ErrorKind::NotFound)
+    fn merge(&self, key: &Key, change: Change, durability: Durability) -> bool {
+        let mut patch = Entity::new(&key.partition, &key.row);
+        match change {
+            Change::Temperature(temperature) => patch.set(NAMES[9], temperature),
+            Change::Counter(kind, counter) => patch.set(&kind.names()[kind.counter()], counter),
+        };
+        met(self.table(durability).merge(patch), ErrorKind::NotFound)
+    }
+
+    fn put_sheet(&self, sheet: &Sheet, durability: Durability) {
+        let Key { partition, row, .. } = &sheet.key;
+        let mut entity = Entity::new(partition, row);
+        for (name, item) in sheet.kind.names().iter().zip(&sheet.items) {
+            match item.clone() {
+                OwnedItem::Whole(value) => entity.set(name, value),
+                OwnedItem::Real(value) => entity.set(name, value),
+                OwnedItem::Text(value) => entity.set(name, value),
+                OwnedItem::Bytes(value) => entity.set(name, value),
+            };
+        }
+        self.table(durability).upsert(entity).expect("a put");
+    }
+
+    fn get_sheet(&self, _: Kind, key: &Key) -> Option<Digest> {
+        let found = self.os.get(&key.partition, &key.row).expect("a read");
+        found.map(|entity| digest_of(&entity))
     }
 
     fn get(&self, key: &Key) -> Option<Digest> {
@@ -283,7 +306,8 @@ fn term(place: u64, value: ValueRef<'_>) -> Digest {
         ValueRef::Int64(value) => number(place, value as u64),
         ValueRef::Double(value) => number(place, value.to_bits()),
         ValueRef::DateTime(value) => number(place, value.ticks()),
-        ValueRef::Binary(_) | ValueRef::Guid(_) => panic!("readings have none"),
+        ValueRef::Binary(value) => bytes(place, value),
+        ValueRef::Guid(_) => panic!("no entity has one"),
     }
 }
 

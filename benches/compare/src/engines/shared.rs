@@ -16,7 +16,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::encoding::{self, key_bytes, partition_end, partition_prefix, partition_start};
 use crate::reading::{Digest, Reading};
-use crate::store::{Encoding, Found, Version};
+use crate::sheet::Sheet;
+use crate::store::{Change, Encoding, Found, Version};
 
 /// So many that threads hardly ever meet by accident, so few that a drop can take them all.
 const STRIPES: usize = 1024;
@@ -60,10 +61,18 @@ impl Codec {
         })
     }
 
-    /// Hands `value` with another temperature and a new version to `with`.
-    pub fn merged<R>(&self, value: &[u8], temperature: f64, with: impl FnOnce(&[u8]) -> R) -> R {
+    /// The same of a sheet.
+    pub fn sheet<R>(&self, sheet: &Sheet, with: impl FnOnce(&[u8]) -> R) -> R {
+        VALUE.with_borrow_mut(|value| {
+            self.encoding.encode_sheet(sheet, self.versions.next(), value);
+            with(value)
+        })
+    }
+
+    /// Hands `value` with one property changed and a new version to `with`.
+    pub fn merged<R>(&self, value: &[u8], change: Change, with: impl FnOnce(&[u8]) -> R) -> R {
         VALUE.with_borrow_mut(|into| {
-            self.encoding.with_temperature(value, temperature, self.versions.next(), into);
+            self.encoding.merge(value, change, self.versions.next(), into);
             with(into)
         })
     }

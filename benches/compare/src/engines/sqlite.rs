@@ -15,17 +15,18 @@
 use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+use rusqlite::types::{ToSql, ValueRef};
+use rusqlite::{Connection, OptionalExtension, Params, Row, params, params_from_iter};
 
 use super::About;
 use super::shared::{Versions, available_memory, pieces};
 use crate::encoding;
 use crate::reading::{Digest, Key, OwnedProperties, Properties, Reading, partition_of};
-use crate::store::{Durability, Encoding, Found, Setup, Store, Version};
+use crate::sheet::{self, Item, Kind, OwnedItem, Sheet};
+use crate::store::{Change, Durability, Encoding, Found, Setup, Store, Version};
 
 pub const ABOUT: About = About {
     name: "SQLite",
@@ -117,6 +118,40 @@ const VALUES: Sql = Sql {
 
 const DELETE: &str = "DELETE FROM readings WHERE partition = ?1 AND row = ?2";
 const DROP: &str = "DELETE FROM readings WHERE partition = ?1";
+
+/// Statements for sheets of one kind: with rows so long, the key's index apart is what SQLite's manual advises.
+struct SheetSql {
+    create: String,
+    put: String,
+    get: String,
+    merge: String,
+}
+
+static SHEETS: LazyLock<[SheetSql; 2]> =
+    LazyLock::new(|| [Kind::Wide, Kind::Large].map(SheetSql::new));
+
+fn sheet_sql(kind: Kind) -> &'static SheetSql {
+    &SHEETS[kind as usize]
+}
+
+impl SheetSql {
+    fn new(kind: Kind) -> Self {
+        let (names, counter) = (kind.names().join(", "), &kind.names()[kind.counter()]);
+        let places: Vec<String> = (1..kind.names().len() + 4).map(|n| format!("?{n}")).collect();
+        let (table, places) = (format!("{kind:?}"), places.join(", "));
+        Self {
+            create: format!(
+                "CREATE TABLE IF NOT EXISTS {table} (partition TEXT NOT NULL, row TEXT NOT NULL, \
+                 version INTEGER NOT NULL, {names}, PRIMARY KEY (partition, row))"
+            ),
+            put: format!("REPLACE INTO {table} VALUES ({places})"),
+            get: format!("SELECT {names} FROM {table} WHERE partition = ?1 AND row = ?2"),
+            merge: format!(
+                "UPDATE {table} SET version = ?3, {counter} = ?4 WHERE partition = ?1 AND row = ?2"
+            ),
+        }
+    }
+}
 
 /// The one connection that writes, and what its `synchronous` is.
 struct Writer {
@@ -310,6 +345,16 @@ impl Sqlite {
     }
 }
 
+/// A column of a sheet.
+fn item_of(value: ValueRef<'_>) -> Item<'_> {
+    match value {
+        ValueRef::Integer(value) => Item::Whole(value),
+        ValueRef::Real(value) => Item::Real(value),
+        ValueRef::Text(value) | ValueRef::Blob(value) => Item::Bytes(value),
+        ValueRef::Null => panic!("every column was written"),
+    }
+}
+
 /// A row of the native table, its texts borrowed.
 fn properties<'row>(row: &'row Row<'_>) -> rusqlite::Result<Properties<'row>> {
     let real = |at: usize| -> rusqlite::Result<f64> {
@@ -418,22 +463,65 @@ impl Store for Sqlite {
         self.write(durability, REPLACE_IF, params) == 1
     }
 
-    fn merge(&self, key: &Key, temperature: f64, durability: Durability) -> bool {
+    fn merge(&self, key: &Key, change: Change, durability: Durability) -> bool {
         let version = self.versions.next();
         if self.encoding == Encoding::Native {
-            let params = params![key.partition, key.row, version as i64, temperature];
-            return self.write(durability, MERGE, params) == 1;
+            return match change {
+                Change::Temperature(temperature) => {
+                    let params = params![key.partition, key.row, version as i64, temperature];
+                    self.write(durability, MERGE, params) == 1
+                }
+                Change::Counter(kind, counter) => {
+                    let params = params![key.partition, key.row, version as i64, counter];
+                    self.write(durability, &sheet_sql(kind).merge, params) == 1
+                }
+            };
         }
         self.transact(durability, |connection| {
             let merged = self.find(connection, self.sql.get, key, |row| {
                 let (value, mut into) = (row.get_ref(0)?.as_blob()?, Vec::with_capacity(256));
-                self.encoding.with_temperature(value, temperature, version, &mut into);
+                self.encoding.merge(value, change, version, &mut into);
                 Ok(into)
             })?;
             let Some(value) = merged else { return Ok(false) };
             let mut statement = connection.prepare_cached(self.sql.put)?;
             statement.execute(params![key.partition, key.row, value])?;
             Ok(true)
+        })
+    }
+
+    fn put_sheet(&self, sheet: &Sheet, durability: Durability) {
+        let (key, version) = (&sheet.key, self.versions.next());
+        if self.encoding != Encoding::Native {
+            let mut value = Vec::new();
+            self.encoding.encode_sheet(sheet, version, &mut value);
+            self.write(durability, self.sql.put, params![key.partition, key.row, value]);
+            return;
+        }
+        let sql = sheet_sql(sheet.kind);
+        let made = self.writer(durability).connection.execute_batch(&sql.create);
+        made.expect("SQLite makes a table");
+        let head: [&dyn ToSql; 3] = [&key.partition, &key.row, &(version as i64)];
+        let items = sheet.items.iter().map(|item| match item {
+            OwnedItem::Whole(value) => value as &dyn ToSql,
+            OwnedItem::Real(value) => value,
+            OwnedItem::Text(value) => value,
+            OwnedItem::Bytes(value) => value,
+        });
+        self.write(durability, &sql.put, params_from_iter(head.into_iter().chain(items)));
+    }
+
+    fn get_sheet(&self, kind: Kind, key: &Key) -> Option<Digest> {
+        if self.encoding != Encoding::Native {
+            let digest = |row: &Row<'_>| Ok(self.encoding.sheet_digest(row.get_ref(0)?.as_blob()?));
+            return self.read(|connection| self.find(connection, self.sql.get, key, digest));
+        }
+        self.read(|connection| {
+            self.find(connection, &sheet_sql(kind).get, key, |row| {
+                let items: rusqlite::Result<Vec<Item<'_>>> =
+                    (0..kind.names().len()).map(|place| row.get_ref(place).map(item_of)).collect();
+                Ok(sheet::digest(items?.into_iter()))
+            })
         })
     }
 

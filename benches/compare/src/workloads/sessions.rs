@@ -8,6 +8,7 @@ use crate::process::disk_bytes;
 use crate::reading::Data;
 use crate::results::Figures;
 use crate::rows::Session;
+use crate::sheet::Kind;
 use crate::store::Store;
 
 /// The database that most rows share.
@@ -42,6 +43,7 @@ pub fn run(spec: &Spec, emit: &mut Emit<'_>) {
         Session::Amplification => fill::amplification(&mut bench),
         Session::Compressed => compressed(&mut bench),
         Session::Growth => growth(&mut bench),
+        Session::Sheets => sheets(&mut bench),
         Session::Flights => real(&mut bench),
     }
 }
@@ -161,6 +163,13 @@ fn growth(bench: &mut Bench<'_>) {
     reads::ranges(bench, "growth-range-100", reader, &oracle);
     updates::merges(bench, "growth-merge", reader, &mut oracle);
     store.close();
+}
+
+/// Entities of 252 properties, and some near 1 MiB: fewer, so that all are in memory and no row takes long.
+fn sheets(bench: &mut Bench<'_>) {
+    let entities = bench.spec.entities;
+    updates::sheet_merges(bench, "merge-wide", Kind::Wide, (entities / 100).clamp(10, 2_000));
+    updates::sheet_merges(bench, "merge-large", Kind::Large, (entities / 3_000).clamp(4, 64));
 }
 
 fn real(bench: &mut Bench<'_>) {

@@ -1,4 +1,4 @@
-//! Rows that change what is there: refused inserts, replaces with ETag, merges.
+//! Rows that change what is there: refused inserts, replaces with ETag, merges, also into wide and large entities.
 
 use rowstone::Rng;
 
@@ -7,13 +7,14 @@ use crate::choose::Permutation;
 use crate::measure::{Budget, Hand, Pace, run};
 use crate::oracle::Oracle;
 use crate::reading::{Key, Reading};
+use crate::sheet::{Item, Kind, OwnedItem, Sheet, digest};
 use crate::store::Durability::Os;
-use crate::store::{Found, Store};
+use crate::store::{Change, Found, Store};
 
 const PACE: Pace = Pace { chunk: 512, ..Pace::USUAL };
 
 /// A write to one entity, as its next revision.
-struct Change {
+struct Replacement {
     number: u64,
     revision: u32,
     reading: Reading,
@@ -60,16 +61,16 @@ pub fn replaces(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mu
                 let oracle = oracle.lock().expect("no panic");
                 let change = |number| {
                     let revision = oracle.revision(number) + 1;
-                    Change { number, revision, reading: oracle.data.revised(number, revision) }
+                    Replacement { number, revision, reading: oracle.data.revised(number, revision) }
                 };
                 distinct(&mut rng, oracle.count, count).map(change).collect()
             }),
-            act: Box::new(|change: &Change| {
+            act: Box::new(|change: &Replacement| {
                 let version = store.version(&change.reading.key).expect("it exists");
                 assert!(store.replace_if(&change.reading, version, Os), "nobody else writes");
                 Found { entities: 1, digest: 0 }
             }),
-            check: Box::new(|changes: &[Change], _| {
+            check: Box::new(|changes: &[Replacement], _| {
                 let mut oracle = oracle.lock().expect("no panic");
                 let mut found = Found::default();
                 for change in changes {
@@ -102,7 +103,10 @@ pub fn merges(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut 
                 distinct(&mut rng, oracle.count, count).map(merge).collect()
             }),
             act: Box::new(|merge: &Merge| {
-                assert!(store.merge(&merge.key, merge.temperature, Os), "it exists");
+                assert!(
+                    store.merge(&merge.key, Change::Temperature(merge.temperature), Os),
+                    "it exists"
+                );
                 Found { entities: 1, digest: 0 }
             }),
             check: Box::new(|merges: &[Merge], _| {
@@ -117,6 +121,60 @@ pub fn merges(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut 
         };
         run(hand, PACE, bench.budget())
     });
+}
+
+/// Sets the counters of `count` sheets, each equally likely; they are put first.
+pub fn sheet_merges(bench: &mut Bench<'_>, row: &str, kind: Kind, count: u64) {
+    if !bench.wants(row) {
+        return;
+    }
+    let store = bench.spec.open(row);
+    let seed = bench.spec.seed;
+    for number in 0..count {
+        store.put_sheet(&Sheet::new(seed, kind, number), Os);
+    }
+    store.sync();
+    store.settle();
+    // What a sheet holds without its counter, and its counter.
+    let counter = |value| {
+        let before = std::iter::repeat_n(Item::Whole(0), kind.counter());
+        digest(before.clone().chain([Item::Whole(value)])).wrapping_sub(digest(before))
+    };
+    let without_counter = |number| {
+        let mut sheet = Sheet::new(seed, kind, number);
+        sheet.items[kind.counter()] = OwnedItem::Whole(0);
+        sheet.digest().wrapping_sub(counter(0))
+    };
+    let rest: Vec<_> = (0..count).map(without_counter).collect();
+    bench.begin();
+    bench.raw_bytes_each = Sheet::new(seed, kind, 0).raw_bytes() as f64;
+    // Large ones fill the disk's queue quickly, and what it takes afterwards is nobody's figure.
+    let (chunk, ops) = if kind == Kind::Large { (16, 512) } else { (256, u64::MAX) };
+    let budget = Budget { ops, ..bench.budget() };
+    bench.row(row, &*store, true, |_| {
+        let (mut rng, mut value) = (Rng::from_seed(seed ^ 0x73), 1_i64 << 40);
+        let hand = Hand {
+            make: Box::new(|wanted| {
+                let merge = |number| {
+                    value += 1;
+                    (number, kind.key(number), value)
+                };
+                distinct(&mut rng, count, wanted).map(merge).collect()
+            }),
+            act: Box::new(|(_, key, value): &(u64, Key, i64)| {
+                assert!(store.merge(key, Change::Counter(kind, *value), Os), "it exists");
+                Found { entities: 1, digest: 0 }
+            }),
+            check: Box::new(|merges: &[(u64, Key, i64)], _| {
+                for (number, key, value) in merges {
+                    let expected = rest[*number as usize].wrapping_add(counter(*value));
+                    assert_eq!(store.get_sheet(kind, key), Some(expected), "of {number}");
+                }
+            }),
+        };
+        run(hand, Pace { chunk, ..Pace::USUAL }, budget)
+    });
+    store.close();
 }
 
 /// Deletes entities one by one, each equally likely.
