@@ -25,6 +25,8 @@ use crate::planted::planted;
 
 /// What is read at a time; grows only for a longer record.
 const WINDOW_BYTES: usize = 256 << 10;
+/// The same of who wants the first record only.
+const BRIEF_BYTES: usize = 4 << 10;
 const ZEROS: [u8; RECORD_HEADER_BYTES] = [0; RECORD_HEADER_BYTES];
 
 /// Reads one record file front to back.
@@ -40,6 +42,8 @@ pub(crate) struct LogReader {
     accepted_end: Option<u64>,
     window: Vec<u8>,
     window_start: u64,
+    /// How much of the file a window takes, but for a longer record.
+    window_bytes: usize,
     stop: Option<Stop>,
 }
 
@@ -133,8 +137,14 @@ impl LogReader {
             accepted_end: None,
             window: Vec::new(),
             window_start: 0,
+            window_bytes: WINDOW_BYTES,
             stop: None,
         })
+    }
+
+    /// Reads little at a time, for whoever wants the first record.
+    pub(crate) fn brief(self) -> Self {
+        Self { window_bytes: BRIEF_BYTES, ..self }
     }
 
     /// Records count up to `end` and no further, as the successor's first record says. A stop before that
@@ -286,13 +296,15 @@ impl LogReader {
             Some(start) => start,
             None => {
                 let left = self.file_len.saturating_sub(offset);
-                let want = usize_of((len.max(WINDOW_BYTES) as u64).min(left));
-                self.window.clear();
-                self.window.shrink_to(WINDOW_BYTES);
+                let want = usize_of((len.max(self.window_bytes) as u64).min(left));
+                // What was there is read over: only a window that grows is filled with zeros.
                 self.window.resize(want, 0);
+                self.window.shrink_to(WINDOW_BYTES);
                 self.window_start = offset;
-                let read = self.file.read_at(offset, &mut self.window);
-                read.map_err(|e| Error::io(format!("read {}", self.path.display()), e))?;
+                if let Err(error) = self.file.read_at(offset, &mut self.window) {
+                    self.window.clear();
+                    return Err(Error::io(format!("read {}", self.path.display()), error));
+                }
                 0
             }
         };

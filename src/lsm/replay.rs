@@ -7,7 +7,7 @@
 //!
 //! Format: FORMAT.md §recovery. Not here: frames (`log`), payloads (`format::wal`), what follows (`recover`).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -78,7 +78,10 @@ struct Replay<'a> {
     previous: Seq,
     out: Replayed,
     ceiling: Seq,
-    shapes: HashMap<u32, LogShape>,
+    /// By number. Few, and asked for every row: a tree of one node is faster than a hash.
+    shapes: BTreeMap<u32, LogShape>,
+    /// The key and the row under way.
+    key: Vec<u8>,
     row: Vec<u8>,
 }
 
@@ -107,7 +110,8 @@ pub(super) fn replay(env: &Env, manifest: &Manifest) -> Result<Replayed> {
         previous: Seq::ZERO,
         out,
         ceiling: Seq::ZERO,
-        shapes: HashMap::new(),
+        shapes: BTreeMap::new(),
+        key: Vec::new(),
         row: Vec::new(),
     };
     replay.vouch_for_manifest()?;
@@ -153,6 +157,7 @@ impl Replay<'_> {
         for name in self.env.fs.list(dir).map_err(doing)? {
             let Some(FileName::Wal(_)) = FileName::parse(&name) else { continue };
             let first = LogReader::open(&*self.env.fs, &dir.join(name), LogKind::Wal, None)
+                .map(LogReader::brief)
                 .and_then(|mut reader| {
                     let payload =
                         reader.next()?.map(|record| (record.kind, Open::decode(record.payload)));
@@ -171,7 +176,7 @@ impl Replay<'_> {
 
     /// The first record of a log; `None` if it holds no record.
     fn open_record(&self, log: &LogMeta) -> Result<Option<Open>> {
-        let mut reader = self.reader(log)?;
+        let mut reader = self.reader(log)?.brief();
         let path = reader.path().to_owned();
         let Some(record) = reader.next()? else { return Ok(None) };
         if record.kind != RecordKind::Open {
@@ -371,7 +376,9 @@ impl Replay<'_> {
             )));
         }
         self.previous = record.seq;
-        let mut key = group.key_prefix.to_vec();
+        let mut key = std::mem::take(&mut self.key);
+        key.clear();
+        key.extend_from_slice(group.key_prefix);
         let is_half = planted!("half-group-at-replay");
         for entry in group.entries() {
             key.truncate(group.key_prefix.len());
@@ -388,6 +395,7 @@ impl Replay<'_> {
                 break;
             }
         }
+        self.key = key;
         let fences = self.out.fences.len();
         for change in group.changes() {
             match change {
