@@ -205,11 +205,12 @@ impl View {
         {
             return Ok(Some(hit));
         }
-        // A file is asked by its own bounds first: whether the clip holds the key matters only for what is found.
+        // A file is asked by its own bounds first: whether the clip holds the key matters only if the file may. Then it
+        // comes first: damage in what was merged away concerns nobody.
         for file in &range.young {
+            let counts = || file.clip.contains(key);
             if file.file.is_visible(at)
-                && let Some(hit) = env.open_sst(&file.file)?.get(hash, key, at)?
-                && file.clip.contains(key)
+                && let Some(hit) = env.open_sst(&file.file)?.get_if(hash, key, at, counts)?
             {
                 return Ok(Some(hit));
             }
@@ -279,3 +280,6 @@ impl Engine {
         Ok(Looked { memtable, found })
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -120,6 +120,19 @@ impl Sst {
     /// The newest version of `key`, whose hash is `hash`, that a reader at `at` may see.
     #[inline]
     pub(crate) fn get(&self, hash: u64, key: &[u8], at: Seq) -> Result<Option<Hit<'_>>> {
+        self.get_if(hash, key, at, || true)
+    }
+
+    /// The same, if `counts` says that this file counts for the key: asked only when the file may hold it, and before any
+    /// block of rows is touched.
+    #[inline]
+    pub(crate) fn get_if(
+        &self,
+        hash: u64,
+        key: &[u8],
+        at: Seq,
+        counts: impl Fn() -> bool,
+    ) -> Result<Option<Hit<'_>>> {
         if !self.meta.covers(key) {
             return Ok(None);
         }
@@ -131,6 +144,9 @@ impl Sst {
             let line = HashLine::of_page(&page, place)
                 .map_err(|error| self.source.decode(self.hash_start, error))?;
             let mut matches = line.matches(tag);
+            if matches != 0 && !counts() {
+                return Ok(None);
+            }
             while matches != 0 {
                 match self.locate(line.location(matches.trailing_zeros()), key, at)? {
                     Located::OtherKey => {}
