@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! * nothing goes while a snapshot can read it;
-//! * a fence leaves only after what it hides: what was dropped never comes back.
+//! * a fence leaves only after what it hides, or while an equal or wider one stays: what was dropped never comes back.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -66,13 +66,12 @@ impl Engine {
         remove_fenced(&version, &seen, &mut edit);
         let mut spent = spent_fences(&version, &seen, &edit);
         keep_short(&mut spent);
-        edit.remove_fences =
-            spent.iter().filter(|f| version.fences().contains(f)).cloned().collect();
+        // By place and not by value: of equal ones, which a log may hold, all but the last may leave.
+        let is_spent = |fence: &Fence| spent.iter().any(|other| std::ptr::eq(*other, fence));
+        edit.remove_fences = recorded(&version, &spent);
         if edit == VersionEdit::default() {
             if !spent.is_empty() {
-                self.change_view(|view| {
-                    view.with_fences(Arc::new(view.fences.without(|fence| spent.contains(fence))))
-                });
+                self.change_view(|view| view.with_fences(Arc::new(view.fences.without(is_spent))));
                 return Ok(true);
             }
             drop(manifest);
@@ -84,7 +83,7 @@ impl Engine {
         edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
         let version = self.append_edit(&mut manifest, &edit)?;
         self.change_view(|view| {
-            let fences = view.fences.without(|fence| spent.contains(fence));
+            let fences = view.fences.without(is_spent);
             view.with_version(&version, None).with_fences(Arc::new(fences))
         });
         self.upkeep.retire(gone);
@@ -149,9 +148,9 @@ fn remove_fenced(version: &Version, fences: &[&Fence], edit: &mut VersionEdit) {
 }
 
 /// Leaves what one edit may hold of `fences`; the next takes more. The oldest go first: newer ones may be why.
-fn keep_short(fences: &mut Vec<Fence>) {
+fn keep_short(fences: &mut Vec<&Fence>) {
     let mut bytes = 0;
-    let fits = |fence: &&Fence| {
+    let fits = |fence: &&&Fence| {
         let Span { low, high } = &fence.span;
         bytes += 32 + low.len() + high.as_ref().map_or(0, |high| high.len());
         bytes <= FENCE_BYTES_MAX
@@ -160,8 +159,18 @@ fn keep_short(fences: &mut Vec<Fence>) {
     fences.truncate(count);
 }
 
+/// Those of `fences` that the manifest has; of equal ones no more than it has.
+fn recorded(version: &Version, fences: &[&Fence]) -> Vec<Fence> {
+    let mut left: Vec<&Fence> = version.fences().iter().collect();
+    let is_recorded = |fence: &&&Fence| {
+        let at = left.iter().position(|other| other == *fence);
+        at.map(|at| left.swap_remove(at)).is_some()
+    };
+    fences.iter().filter(is_recorded).map(|fence| (*fence).clone()).collect()
+}
+
 /// Those of `fences`, which everybody sees, that hide nothing, or nothing that no other hides.
-fn spent_fences(version: &Version, fences: &[&Fence], edit: &VersionEdit) -> Vec<Fence> {
+fn spent_fences<'f>(version: &Version, fences: &[&'f Fence], edit: &VersionEdit) -> Vec<&'f Fence> {
     let removed: BTreeSet<_> = edit.remove_references.iter().copied().collect();
     let is_covered = |at: usize, fence: &Fence| {
         // Of equal ones the last stays.
@@ -188,7 +197,7 @@ fn spent_fences(version: &Version, fences: &[&Fence], edit: &VersionEdit) -> Vec
         .iter()
         .enumerate()
         .filter(|(at, fence)| is_covered(*at, fence) || hides_nothing(fence));
-    spent.map(|(_, fence)| (*fence).clone()).collect()
+    spent.map(|(_, fence)| *fence).collect()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -213,5 +222,40 @@ mod tests {
         assert_eq!(engine.view.load().fences.iter().len(), 2_500);
         while engine.reclaim().unwrap() {}
         assert!(engine.view.load().fences.is_empty());
+    }
+
+    #[test]
+    fn of_equal_fences_of_one_commit_one_stays_until_nothing_is_below_it() {
+        use super::super::batch::{Action, Condition, Op, PackedRow};
+        use smallvec::smallvec;
+        let options = Options::default().fs(Arc::new(MemFs::new()));
+        let engine = Engine::open("db".as_ref(), options.background(Background::Manual)).unwrap();
+        let gate = Arc::new(Gate::new(TableId(7)));
+        for name in ["a", "b"] {
+            let key = user_key(TableId(7), "p", name);
+            let row = crate::model::Entity::new("p", name).to_row(&engine.env.shapes).unwrap();
+            let batch = Batch {
+                ops: smallvec![Op {
+                    hash: engine.env.hash(&key),
+                    key: key.into(),
+                    condition: Condition::Any,
+                    action: Action::Put(PackedRow::of(row, &engine.env.shapes)),
+                }],
+                changes: Vec::new(),
+                ..Batch::of_change(&gate, TableChange::Created(TableId(7)))
+            };
+            engine.commit(&batch, Durability::Sync).unwrap();
+        }
+        engine.flush_all().unwrap();
+        let (a, b) = (user_key(TableId(7), "p", "a"), user_key(TableId(7), "p", "b"));
+        let change = TableChange::Fenced(Span::new(&a, Some(&b)));
+        engine
+            .commit(&Batch::of_changes(&gate, vec![change.clone(), change]), Durability::Sync)
+            .unwrap();
+        let there = || engine.get(&a, None, |_, _| Ok(())).unwrap().is_some();
+        assert!(!there());
+        engine.flush_all().unwrap();
+        while engine.reclaim().unwrap() {}
+        assert!(!there(), "the row is back");
     }
 }
