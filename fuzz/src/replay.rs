@@ -55,18 +55,24 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
-/// One stored input with a few bytes flipped, set, inserted, removed, cut off or spliced in.
+/// One stored input with a few bytes flipped, set, inserted, removed, cut off, copied or spliced in.
 fn mutate(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
     let mut input = corpus[rng.below(corpus.len())].clone();
     for _ in 0..=rng.below(4) {
         let at = rng.below(input.len() + 1);
-        match rng.below(7) {
+        match rng.below(8) {
             0 if at < input.len() => input[at] ^= 1 << rng.below(8),
             1 if at < input.len() => input[at] = *rng.pick(&[0, 1, 0x7f, 0x80, 0xfe, 0xff]),
             2 if at < input.len() => input[at] = rng.below(256) as u8,
             3 => input.insert(at, rng.below(256) as u8),
             4 => drop(input.drain(at..input.len().min(at + 1 + rng.below(8)))),
             5 => input.truncate(at),
+            // The same bytes twice, so that what must differ is equal.
+            6 => {
+                let len = rng.below(8).min(input.len() - at);
+                let to = rng.below(input.len() - len + 1);
+                input.copy_within(at..at + len, to);
+            }
             _ => {
                 let other = &corpus[rng.below(corpus.len())];
                 let from = rng.below(other.len() + 1);

@@ -154,6 +154,7 @@ mod compaction;
 mod crashes;
 mod faults;
 mod load;
+mod logs;
 mod moving;
 mod notes;
 mod threads;

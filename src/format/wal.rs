@@ -163,7 +163,7 @@ impl Promise {
         let mut ceiling = None;
         while let Some(field) = next_field(&mut cursor)? {
             match field.tag {
-                TAG_CEILING => ceiling = Some(Seq(number(PROMISE, &field)?)),
+                TAG_CEILING => ceiling = Some(seq(PROMISE, &field)?),
                 _ => field.unknown(PROMISE)?,
             }
         }
@@ -183,7 +183,7 @@ impl Close {
         while let Some(field) = next_field(&mut cursor)? {
             match field.tag {
                 TAG_MANIFEST => manifest = Some(position(CLOSE, &field)?),
-                TAG_LAST_SEQ => last_seq = Some(Seq(number(CLOSE, &field)?)),
+                TAG_LAST_SEQ => last_seq = Some(seq(CLOSE, &field)?),
                 _ => field.unknown(CLOSE)?,
             }
         }
@@ -394,6 +394,14 @@ fn number(structure: &'static str, field: &Field<'_>) -> Result<u64, DecodeError
     let value = content.varint()?;
     content.finish()?;
     Ok(value)
+}
+
+fn seq(structure: &'static str, field: &Field<'_>) -> Result<Seq, DecodeError> {
+    let seq = Seq(number(structure, field)?);
+    match seq > Seq::MAX {
+        true => Err(DecodeError::new(structure, field.at, format!("Seq {seq} is beyond the last"))),
+        false => Ok(seq),
+    }
 }
 
 fn position(structure: &'static str, field: &Field<'_>) -> Result<Position, DecodeError> {

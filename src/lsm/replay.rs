@@ -334,6 +334,10 @@ impl Replay<'_> {
     }
 
     fn record(&mut self, path: &std::path::Path, record: &RecordView<'_>) -> Result<()> {
+        if record.seq > Seq::MAX {
+            let problem = format!("Seq {} is beyond the last one", record.seq);
+            return Err(Error::corrupt(path, record.offset, "record header", problem));
+        }
         let decoded = WalRecord::decode(record.kind, record.payload)
             .map_err(|error| error.into_error(path, record.payload_offset()))?;
         self.out.is_clean = false;
@@ -368,6 +372,9 @@ impl Replay<'_> {
         }
         if record.seq <= self.flushed {
             return Ok(());
+        }
+        if has_key_twice(group) {
+            return Err(Problem::Damage("a key twice in one commit".to_owned()));
         }
         if record.seq <= self.previous {
             return Err(Problem::Damage(format!(
@@ -441,6 +448,16 @@ impl Replay<'_> {
         encode_row(&mut self.row, id.map(|id| id.0), &decoded);
         Ok(())
     }
+}
+
+/// True if two entries have the same key: nobody could tell which of them counts.
+fn has_key_twice(group: &Group<'_>) -> bool {
+    if group.entries().map(|entry| entry.key_suffix).is_sorted_by(|a, b| a < b) {
+        return false;
+    }
+    let mut keys: Vec<&[u8]> = group.entries().map(|entry| entry.key_suffix).collect();
+    keys.sort_unstable();
+    keys.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 /// Why a group cannot be replayed.

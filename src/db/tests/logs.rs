@@ -1,0 +1,79 @@
+//! Logs whose checksums are right and which say what no writer says.
+
+use super::*;
+use crate::codec::{Checksum, checksum};
+use crate::table::EntityGroup;
+
+const HEADER: usize = 48;
+/// Where in a record's header the commit's Seq is.
+const SEQ_AT: usize = 24;
+
+/// Lets `edit` change the records of all logs, header and payload, and makes their checksums right. True for those that
+/// `edit` changed; it must be one at the least.
+fn edit_records(image: &MemFs, edit: impl Fn(&mut [u8]) -> bool) {
+    let mut edited = 0;
+    for path in image.paths().into_iter().filter(|path| path.ends_with(".wal")) {
+        let mut bytes = image.read(&path).unwrap();
+        let mut at = 64;
+        while bytes.get(at..at + HEADER).is_some_and(|header| header != [0; HEADER]) {
+            let len = u32::from_le_bytes(bytes[at + 8..at + 12].try_into().unwrap()) as usize;
+            let end = at + HEADER + len.next_multiple_of(8);
+            edited += u32::from(edit(&mut bytes[at..end]));
+            let sum = checksum(&bytes[at + HEADER..end]);
+            bytes[at + 4..at + 8].copy_from_slice(&sum.to_le_bytes());
+            let sum = Checksum::new().u64(at as u64).bytes(&bytes[at + 4..at + HEADER]).finish();
+            bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+            at = end;
+        }
+        image.write(&path, &bytes).unwrap();
+    }
+    assert!(edited > 0, "there is a record to edit");
+}
+
+fn find(record: &[u8], what: &[u8]) -> Option<usize> {
+    record.windows(what.len()).position(|window| window == what)
+}
+
+/// What a process left behind that wrote two rows with one commit and died.
+fn left_behind() -> MemFs {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    let table = db.create_table("things").unwrap();
+    let mut group = EntityGroup::new("p");
+    group.upsert(Entity::new("p", "keyone2").with("V", 1)).unwrap();
+    group.upsert(Entity::new("p", "keyone1").with("V", 2)).unwrap();
+    table.commit(group).unwrap();
+    fs.kill_image()
+}
+
+fn check_corrupt(image: &MemFs, problem: &str) {
+    let error = options(image).open("db").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    assert!(format!("{error:?} {error}").contains(problem), "{error:?}");
+}
+
+#[test]
+fn a_group_in_which_a_key_is_twice_is_corruption() {
+    let image = left_behind();
+    edit_records(&image, |record| {
+        let Some(at) = find(record, b"keyone2") else { return false };
+        record[at + 6] = b'1';
+        true
+    });
+    check_corrupt(&image, "twice");
+}
+
+#[test]
+fn a_commit_beyond_the_last_seq_is_corruption() {
+    for seq in [u64::MAX, crate::model::Seq::MAX.ticks() + 1] {
+        let image = left_behind();
+        edit_records(&image, |record| {
+            let is_group = find(record, b"keyone").is_some();
+            if is_group {
+                record[SEQ_AT..SEQ_AT + 8].copy_from_slice(&seq.to_le_bytes());
+            }
+            is_group
+        });
+        check_corrupt(&image, "beyond the last");
+    }
+}
