@@ -149,6 +149,7 @@ fn a_second_opening_is_refused() {
     open(&fs);
 }
 
+mod catalog;
 mod close;
 mod compaction;
 mod crashes;

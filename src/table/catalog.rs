@@ -18,6 +18,7 @@ mod notes;
 pub(crate) use gates::GateEntry;
 use notes::NoteKey;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -231,6 +232,18 @@ impl Catalog {
 
 impl Tables {
     fn add(&mut self, row: &Entity) -> Result<()> {
+        if ![TABLES, NEXT, gates::GATES, notes::NOTES].contains(&row.partition_key()) {
+            // A newer build may keep more here.
+            return Ok(());
+        }
+        self.add_known(row).map_err(|error| match error.kind() {
+            // A property that is missing, or of another type.
+            ErrorKind::NotFound | ErrorKind::InvalidInput => damaged(error.to_string()),
+            _ => error,
+        })
+    }
+
+    fn add_known(&mut self, row: &Entity) -> Result<()> {
         let id = u32::try_from(row.get::<i64>("Id")?);
         let id = id.map_err(|_| damaged("a table id that is none"))?;
         match row.partition_key() {
@@ -243,14 +256,13 @@ impl Tables {
                 let entry = Arc::new(TableEntry { name, gate, ttl, queries });
                 self.by_name.insert(row.row_key().to_owned(), entry);
                 if planted!("reuse-table-id") {
-                    self.next = self.next.max(id + 1);
+                    self.next = self.next.max(id.saturating_add(1));
                 }
             }
             NEXT if planted!("reuse-table-id") => {}
             NEXT => self.next = self.next.max(id),
             gates::GATES => self.add_gate(row)?,
             notes::NOTES => self.add_note(id, row)?,
-            // A newer build may keep more here.
             _ => {}
         }
         Ok(())
@@ -274,6 +286,6 @@ impl TableEntry {
     }
 }
 
-fn damaged(problem: &'static str) -> Error {
+fn damaged(problem: impl Into<Cow<'static, str>>) -> Error {
     Error::corrupt("catalog".as_ref(), 0, "catalog row", problem)
 }
