@@ -138,7 +138,7 @@ impl Catalog {
     /// Creates a table, durably as the database's default says.
     ///
     /// # Errors
-    /// `AlreadyExists`; `InvalidInput` for a name that is none; as every write.
+    /// `AlreadyExists`; `InvalidInput` for a name that is none; `Unsupported` if every number was given out; as every write.
     pub(crate) fn create(&self, name: &str) -> Result<Arc<TableEntry>> {
         check_table_name(name)?;
         let lower = name.to_ascii_lowercase();
@@ -147,12 +147,16 @@ impl Catalog {
             return Err(Error::refused(Code::TableAlreadyExists));
         }
         let id = TableId(tables.next);
+        // Numbers are never used again; the last one stays free, for the row of the next one names a number too.
+        let Some(after) = id.0.checked_add(1) else {
+            return Err(Error::new(ErrorKind::Unsupported, "no number is left for a table"));
+        };
         let row = table_row(&lower, name, id, None);
-        let next = Entity::new(NEXT, "").with("Id", i64::from(id.0) + 1);
+        let next = Entity::new(NEXT, "").with("Id", i64::from(after));
         let mut batch = self.batch(vec![self.put(&row)?, self.put(&next)?]);
         batch.changes.push(TableChange::Created(id));
         self.engine.commit(&batch, self.durability())?;
-        tables.next = id.0 + 1;
+        tables.next = after;
         let gate = Arc::new(Gate::new(id));
         let queries = Queries::default();
         let entry = TableEntry { name: name.to_owned(), gate, ttl: AtomicU64::new(0), queries };

@@ -48,3 +48,18 @@ fn a_row_without_what_it_must_have_is_corruption() {
         assert_eq!(error.kind(), ErrorKind::Corruption, "{row:?}: {error}");
     }
 }
+
+#[test]
+fn no_table_is_created_when_no_number_is_left() {
+    let fs = MemFs::new();
+    put(&open(&fs), &Entity::new("next", "").with("Id", i64::from(u32::MAX) - 1));
+    let image = fs.kill_image();
+    let db = open(&image);
+    db.create_table("aaa").unwrap();
+    for _ in 0..2 {
+        let refused = db.create_table("bbb").unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+    }
+    let db = open(&image.kill_image());
+    assert!(db.table("aaa").is_ok() && db.table("bbb").is_err());
+}
