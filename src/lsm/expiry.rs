@@ -32,6 +32,8 @@ const STEPS: u64 = 64;
 const STEP_MIN: u64 = TICKS_PER_SECOND;
 /// The clock is written down at least this often: what is off for less than a day less this goes on where it was.
 const WRITE_DOWN_EVERY: u64 = JUMP_MAX / 4;
+/// By so much the clock written down may be behind at a close after which nothing else is to be written.
+const LEFT_AT_CLOSE: u64 = JUMP_MAX / 24;
 
 /// Which tables forget what is old.
 pub(crate) struct Expiry(Mutex<State>);
@@ -135,6 +137,12 @@ impl Engine {
         now.min(wall.max(self.published().0))
     }
 
+    /// True if a close is to write the clock down though nothing else was written; `known` is what was written last.
+    pub(super) fn wants_clock_at_close(&self, known: u64) -> bool {
+        let is_due = |clock: u64| known == 0 || clock.abs_diff(known) >= LEFT_AT_CLOSE;
+        self.expiry_clock().is_some_and(is_due)
+    }
+
     fn write_clock_down(&self) -> Result<()> {
         let Some(clock) = self.expiry_clock() else { return Ok(()) };
         let is_due = |known: u64| known == 0 || clock.abs_diff(known) >= WRITE_DOWN_EVERY;
@@ -186,10 +194,12 @@ impl Engine {
 /// False if the table holds no entry below `below` that is not hidden already.
 fn may_hold(view: &View, table: TableId, below: Seq) -> bool {
     let whole = whole_table(table);
-    let in_memory = below > view.version.flushed_seq();
     let hidden = |seq_max: Seq| view.fences.covers(&whole, seq_max, Seq(u64::MAX));
     let is_old = |seq_min: Seq, seq_max: Seq| seq_min < below && !hidden(seq_max);
-    let in_memory = in_memory && view.memtables.iter().any(|slot| !slot.memtable.is_empty());
+    let mut memtables = view.memtables.iter().map(|slot| &slot.memtable);
+    let in_memory = memtables.any(|memtable| {
+        !memtable.is_empty() && is_old(memtable.seq_min(), memtable.seq_max().unwrap_or(Seq::MAX))
+    });
     let ranges = view.version.ranges_in(&whole).iter();
     let mut files = ranges.flat_map(|range| range.references());
     in_memory || files.any(|(_, file)| is_old(file.file.meta.seq_min, file.file.meta.seq_max))

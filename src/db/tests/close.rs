@@ -1,5 +1,7 @@
 //! Closing, and what other handles and threads do meanwhile and afterwards.
 
+use std::time::Duration;
+
 use super::*;
 use crate::error::Error;
 use crate::fs::{Fault, FaultFs, FaultKind, OpKind};
@@ -73,6 +75,35 @@ fn who_only_reads_after_a_close_writes_nothing() {
         db.close().unwrap();
         assert_eq!(open(&memory.crash_image(0)).opened().torn, None);
     }
+}
+
+/// With a time to live there is a clock to write down; at a close not for less than an hour.
+#[test]
+fn who_only_reads_rows_that_expire_writes_nothing_but_the_clock() {
+    let memory = MemFs::new();
+    let clock = Arc::new(ManualClock::new(NOW));
+    let options = |memory: &MemFs| options(memory).clock(clock.clone());
+    let db = options(&memory).open("db").unwrap();
+    db.create_table("things").unwrap().insert(row(1, 0)).unwrap();
+    db.set_ttl("things", Some(Duration::from_secs(365 * 86_400))).unwrap();
+    while db.step() {}
+    db.close().unwrap();
+    let fs = FaultFs::new(Arc::new(memory.clone()));
+    let read = || {
+        let db = options(&memory).fs(Arc::new(fs.clone())).open("db").unwrap();
+        assert!(db.table("things").unwrap().get("p1", "000001").unwrap().is_some());
+        while db.step() {}
+        db.close().unwrap();
+        [OpKind::Create, OpKind::Write, OpKind::Sync, OpKind::SyncDir].map(|op| fs.count(op))
+    };
+    for _ in 0..3 {
+        clock.advance(Duration::from_secs(19 * 60));
+        assert_eq!(read(), [0; 4]);
+    }
+    clock.advance(Duration::from_secs(3 * 60));
+    let written = read();
+    assert!(written.iter().all(|count| *count > 0), "{written:?}");
+    assert_eq!(read(), written);
 }
 
 #[test]

@@ -164,7 +164,7 @@ impl Engine {
     /// nothing was written since the last one, which holds.
     pub(crate) fn close_log(&self, manifest: &mut Manifest) -> Result<Option<CleanClose>> {
         let is_untouched = manifest.is_untouched() && self.rounds.lock().queue.is_ended;
-        if is_untouched && self.expiry_clock().is_none() {
+        if is_untouched && !self.wants_clock_at_close(manifest.version().clock()) {
             return Ok(None);
         }
         while !self.begin_log(&mut self.rounds.lock())? {
