@@ -106,8 +106,11 @@ impl Merge {
 
     /// Goes to the first entry of another span. Requires: the span lies in the one the merge was made for.
     pub(super) fn seek_span(&mut self, low: &[u8], high: Option<&[u8]>) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
         self.high = high.map(<[u8]>::to_vec);
-        self.seek(low)
+        self.seek(low).inspect_err(|error| self.failed = Some(error.clone()))
     }
 
     /// Goes on to the first entry at or above `low`, or to the end of the span. Requires: the current one is below it.
