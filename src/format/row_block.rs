@@ -447,7 +447,9 @@ impl RowBlockBuilder {
             // Suffix length, kind and offset of an entry, beside its Seq.
             let entry = if key.len() < prefix_len + 0x80 { 4 } else { 5 } + seq_width;
             let all = FIXED_BYTES + self.data.len() + key.len() + row_len + (entries + 1) * entry;
-            all.saturating_sub(prefix_len * entries)
+            let all = all.saturating_sub(prefix_len * entries);
+            // Beyond what two bytes can tell, offsets are of four.
+            if all > usize::from(u16::MAX) { all + 2 * (entries + 1) } else { all }
         };
         if bytes(self.prefix_len) > target {
             return true;
@@ -711,7 +713,7 @@ mod tests {
     #[test]
     fn a_full_block_is_as_long_as_asked() {
         let mut rng = Rng::from_seed(9);
-        for target in [300, 512, 4072, 8168, 40_000] {
+        for target in [300, 512, 4072, 8168, 40_000, 65_600, 150_000] {
             for _ in 0..40 {
                 let (mut builder, mut entries) = (RowBlockBuilder::default(), Vec::new());
                 let (spread, text) = (
