@@ -206,8 +206,10 @@ impl FileRead for DiskRead {
         #[expect(unsafe_code, reason = "the one map of the crate; the module fs keeps its promise")]
         // SAFETY: memmap2 asks that the file is not changed while it is mapped. Files are mapped
         // only when complete (`FileRead::map`), are never opened for writing again, and an unlinked
-        // file keeps its bytes while a map holds them. A stranger who truncates a live file
-        // causes a signal, not undefined values in safe code; `IoMode::Pread` is for such media.
+        // file keeps its bytes while a map holds them. That holds of this process and of all that heed
+        // the lock. Against a stranger nothing helps: one who truncates a live file causes a signal, and
+        // one who overwrites it in place changes bytes that were checked, perhaps between a look at them
+        // and their use (`codec::text`). `IoMode::Pread` is for such media.
         let map = unsafe { memmap2::MmapOptions::new().map(&self.file) }?;
         let map = Arc::new(map);
         Ok(Map::new(Bytes::from_owner(Mapped(Arc::clone(&map))), map))
