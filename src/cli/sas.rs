@@ -3,6 +3,7 @@
 //! Not here: what a token says and how it is signed (`wire::sas`).
 
 use std::env;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -10,6 +11,8 @@ use clap::Args;
 use super::failure::{Failure, Outcome};
 use super::files::read_text;
 use super::output::Output;
+use crate::clock::{Clock, SystemClock};
+use crate::model::DateTime;
 use crate::rest::accounts::AccountConfig;
 use crate::wire::headers::Version;
 use crate::wire::sas::{AccountSas, KeyBounds, ServiceSas, Terms};
@@ -18,6 +21,10 @@ use crate::wire::time;
 
 /// Where a key comes from that should not stand in a list of processes.
 const KEY_VARIABLE: &str = "ROWSTONE_ACCOUNT_KEY";
+/// What may be allowed with entities of a table.
+const ENTITY_LETTERS: &str = "raud";
+/// What may be allowed with an account; some of it means nothing to this service.
+const ACCOUNT_LETTERS: &str = "rwdlacuptfxyi";
 /// What tokens are signed as unless told otherwise.
 const DEFAULT_VERSION: &str = "2019-02-02";
 
@@ -38,7 +45,7 @@ pub(super) struct Sas {
     /// ROWSTONE_ACCOUNT_KEY]
     #[arg(long, value_name = "FILE")]
     accounts: Option<PathBuf>,
-    /// Letters: r query, a insert, u update, d delete; for an account also l list, c create, w write
+    /// Letters, in this order: r query, a insert, u update, d delete; for an account also l list, c create, w write
     #[arg(long, value_name = "LETTERS")]
     permissions: Option<String>,
     /// When it ends: 2030-01-01 or 2030-01-01T10:00:00Z
@@ -81,19 +88,7 @@ Examples:
 
 impl Sas {
     pub(super) fn run(self) -> Outcome {
-        for time in [&self.expiry, &self.start].into_iter().flatten() {
-            if time::read_iso(time).is_none() {
-                return Err(Failure::Usage(format!(
-                    "'{time}' is not a time such as 2030-01-01T10:00:00Z"
-                )));
-            }
-        }
-        if self.policy.is_none() && (self.expiry.is_none() || self.permissions.is_none()) {
-            return Err(Failure::Usage(
-                "--expiry and --permissions are needed, unless a stored --policy says them"
-                    .to_owned(),
-            ));
-        }
+        self.check().map_err(Failure::Usage)?;
         let key = self.key()?;
         let terms = Terms {
             version: Version::known(DEFAULT_VERSION),
@@ -131,6 +126,55 @@ impl Sas {
         output.finish()
     }
 
+    /// Refuses what no server would take, or would take for something else.
+    fn check(&self) -> Result<(), String> {
+        for (name, value) in [
+            ("--policy", &self.policy),
+            ("--start-partition", &self.start_partition),
+            ("--start-row", &self.start_row),
+            ("--end-partition", &self.end_partition),
+            ("--end-row", &self.end_row),
+        ] {
+            if value.as_deref() == Some("") {
+                return Err(format!("{name} is empty, which means nothing: leave it out"));
+            }
+        }
+        let [start, expiry] =
+            [&self.start, &self.expiry].map(|time| time.as_deref().map(read_time));
+        let (start, expiry) = (start.transpose()?, expiry.transpose()?);
+        let now = DateTime::from_ticks(SystemClock::new().now()).unwrap_or(DateTime::MAX);
+        if let Some(expiry) = expiry
+            && expiry <= start.map_or(now, |start| start.max(now))
+        {
+            return Err("--expiry is over, or before --start".to_owned());
+        }
+        if self.policy.is_none() && (expiry.is_none() || self.permissions.is_none()) {
+            let needed =
+                "--expiry and --permissions are needed, unless a stored --policy says them";
+            return Err(needed.to_owned());
+        }
+        if let Some(letters) = &self.permissions {
+            match self.account_wide {
+                false if !is_in_order(letters, ENTITY_LETTERS) => {
+                    return Err(format!("'{letters}' is not letters of raud, in this order"));
+                }
+                true if !is_of(letters, ACCOUNT_LETTERS) => {
+                    return Err(format!("'{letters}' is not letters of {ACCOUNT_LETTERS}"));
+                }
+                _ => {}
+            }
+        }
+        if !is_of(&self.resource_types, "sco") {
+            return Err(format!("'{}' is not letters of sco", self.resource_types));
+        }
+        match self.addresses.as_deref() {
+            Some(addresses) if !is_range(addresses) => Err(format!(
+                "'{addresses}' is not an IPv4 address, or two with a dash between them"
+            )),
+            _ => Ok(()),
+        }
+    }
+
     fn key(&self) -> Outcome<AccountKey> {
         if let Some(path) = &self.accounts {
             let base = path.parent().unwrap_or(Path::new(""));
@@ -157,7 +201,89 @@ impl Sas {
     }
 }
 
+fn read_time(text: &str) -> Result<DateTime, String> {
+    let time = time::read_iso(text);
+    time.ok_or_else(|| format!("'{text}' is not a time such as 2030-01-01T10:00:00Z"))
+}
+
+/// Whether `letters` are some of `known`, each once.
+fn is_of(letters: &str, known: &str) -> bool {
+    let is_first = |(i, letter)| known.contains(letter) && letters.find(letter) == Some(i);
+    !letters.is_empty() && letters.char_indices().all(is_first)
+}
+
+/// Whether they are, and in the order of `known`.
+fn is_in_order(letters: &str, known: &str) -> bool {
+    is_of(letters, known) && letters.chars().map(|letter| known.find(letter)).is_sorted()
+}
+
+fn is_range(addresses: &str) -> bool {
+    let (first, last) = addresses.split_once('-').unwrap_or((addresses, addresses));
+    match (first.trim().parse::<Ipv4Addr>(), last.trim().parse::<Ipv4Addr>()) {
+        (Ok(first), Ok(last)) => first <= last,
+        _ => false,
+    }
+}
+
 fn first_key(account: AccountConfig) -> Outcome<AccountKey> {
     let missing = || Failure::Usage(format!("account '{}' has no key", account.name));
     account.keys.into_iter().next().ok_or_else(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, Command, FromArgMatches as _};
+
+    use super::*;
+
+    fn check(arguments: &str) -> Result<(), String> {
+        let command = Sas::augment_args(Command::new("sas"));
+        let given = ["sas"].into_iter().chain(arguments.split(' '));
+        let given = given.map(|text| if text == "''" { "" } else { text });
+        Sas::from_arg_matches(&command.get_matches_from(given)).unwrap().check()
+    }
+
+    #[test]
+    fn tokens_that_can_work_are_made() {
+        for arguments in [
+            "people --permissions raud --expiry 2100-01-01",
+            "people --permissions rd --expiry 2100-01-01 --start 2099-12-31 --addresses 10.0.0.1-10.0.0.9",
+            "people --policy p",
+            "people --permissions r --expiry 2100-01-01 --start-partition a --start-row b --end-partition c",
+            "--account-wide --permissions rwdlacu --expiry 2100-01-01 --resource-types co",
+            "--account-wide --permissions lr --expiry 2100-01-01 --addresses 10.0.0.1",
+        ] {
+            assert_eq!(check(arguments), Ok(()), "{arguments}");
+        }
+    }
+
+    #[test]
+    fn tokens_that_cannot_work_are_not_made() {
+        for (arguments, problem) in [
+            ("people --permissions r", "are needed"),
+            ("people --permissions dr --expiry 2100-01-01", "in this order"),
+            ("people --permissions xyz --expiry 2100-01-01", "raud"),
+            ("people --permissions rr --expiry 2100-01-01", "raud"),
+            ("people --permissions '' --expiry 2100-01-01", "raud"),
+            ("people --permissions r --expiry 2001-01-01", "is over"),
+            ("people --permissions r --expiry 2100-01-01 --start 2100-01-01", "before --start"),
+            ("people --permissions r --expiry soon", "not a time"),
+            ("people --permissions r --expiry 2100-01-01 --addresses foo", "IPv4"),
+            ("people --permissions r --expiry 2100-01-01 --addresses 10.0.0.9-10.0.0.1", "IPv4"),
+            (
+                "people --permissions r --expiry 2100-01-01 --end-partition ''",
+                "--end-partition is empty",
+            ),
+            (
+                "people --permissions r --expiry 2100-01-01 --end-partition a --end-row ''",
+                "--end-row is empty",
+            ),
+            ("people --policy ''", "--policy is empty"),
+            ("--account-wide --permissions k --expiry 2100-01-01", "not letters of rwdlacu"),
+            ("--account-wide --permissions r --expiry 2100-01-01 --resource-types zz", "sco"),
+        ] {
+            let told = check(arguments).unwrap_err();
+            assert!(told.contains(problem), "{arguments}: {told}");
+        }
+    }
 }

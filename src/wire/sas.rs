@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! * nothing that a token does not sign can widen what it grants: fields that its version does not sign are refused;
-//! * what is not granted by name is refused.
+//! * what is not granted by name is refused;
+//! * an empty field is no field: both are signed alike, so one cannot mean more than the other.
 //!
 //! Not here: requests signed in headers (`sign`), where stored policies come from (`settings`). Time, policies and keys
 //! are arguments.
@@ -67,6 +68,7 @@ impl Sas {
     pub(crate) fn read(query: &Parameters) -> Result<Option<Sas>, Fault> {
         let Some(signature) = query.get(Parameter::SasSignature) else { return Ok(None) };
         let text = |name| query.get(name).map(str::to_owned);
+        let given = |name| text(name).filter(|text| !text.is_empty());
         let version = match query.get(Parameter::SasVersion) {
             Some(text) => Some(Version::known(text).ok_or_else(|| malformed("sv"))?),
             None => None,
@@ -96,12 +98,12 @@ impl Sas {
         let sas = ServiceSas {
             terms,
             table: text(Parameter::SasTable).ok_or_else(|| malformed("tn"))?,
-            policy: text(Parameter::SasPolicy),
+            policy: given(Parameter::SasPolicy),
             bounds: KeyBounds {
-                start_partition: text(Parameter::SasStartPartition),
-                start_row: text(Parameter::SasStartRow),
-                end_partition: text(Parameter::SasEndPartition),
-                end_row: text(Parameter::SasEndRow),
+                start_partition: given(Parameter::SasStartPartition),
+                start_row: given(Parameter::SasStartRow),
+                end_partition: given(Parameter::SasEndPartition),
+                end_row: given(Parameter::SasEndRow),
             },
         };
         sas.check_version().map(|()| Some(Sas::Service(sas)))

@@ -24,8 +24,10 @@ pub(crate) enum Action {
     DeleteTable,
     /// Reading or writing the policies of a table: for keys only.
     Policies,
-    /// Getting or querying entities.
+    /// Querying the entities of a table.
     Query,
+    /// Getting one entity.
+    Get,
     Insert,
     /// A replace or a merge of what must exist.
     Update,
@@ -185,9 +187,12 @@ impl Grant {
         let has = |letters: &str| letters.chars().all(|letter| self.permissions.contains(letter));
         let has_one = |letters: &str| letters.chars().any(|l| self.permissions.contains(l));
         let is_of_entities = match action {
-            Action::Query | Action::Insert | Action::Update | Action::Upsert | Action::Delete => {
-                true
-            }
+            Action::Query
+            | Action::Get
+            | Action::Insert
+            | Action::Update
+            | Action::Upsert
+            | Action::Delete => true,
             Action::Policies => return Err(Known::AuthorizationFailure.into()),
             _ => false,
         };
@@ -214,7 +219,7 @@ impl Grant {
             }
         }
         let allowed = match action {
-            Action::GetProperties | Action::GetStats | Action::Query => has("r"),
+            Action::GetProperties | Action::GetStats | Action::Query | Action::Get => has("r"),
             Action::SetProperties => has("w"),
             Action::QueryTables => has("l"),
             Action::CreateTable => has_one("cw"),
