@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 
 use super::failure::{Failure, Outcome};
 use super::files::read_text;
@@ -54,15 +55,18 @@ pub(super) struct Serve {
     allow_edit: bool,
     /// Connections at a time; one more is answered 503
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     connections_max: usize,
     /// Requests carried out at a time; one more is answered 503
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests)]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     requests_max: usize,
-    /// Seconds without a byte after which a connection is closed
+    /// Seconds without a byte, or from the end of a request to the end of the next one's header, after which a connection is
+    /// closed
     #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.idle_time))]
     #[arg(value_parser = clap::value_parser!(u64).range(SECONDS))]
     idle_time: u64,
-    /// Seconds from the end of a request to the end of the next one's header
+    /// Seconds from the opening of a connection to the end of its first header
     #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.header_time))]
     #[arg(value_parser = clap::value_parser!(u64).range(SECONDS), hide_short_help = true)]
     header_time: u64,
@@ -88,7 +92,8 @@ Accounts of your own, each with one or two keys in Base64 and, but for one, a da
   [{"name":"acme","keys":["MDEyMzQ1Njc4OTo7PD0+Pw=="]},
    {"name":"labs","keys":["..."],"database":"labs.db"}]
   rowstone serve shop --listen 0.0.0.0:10002 --accounts accounts.json
-SIGHUP reads the file again: keys change without a restart. SIGTERM and Ctrl-C end what is under way, sync and stop.
+SIGHUP reads the file again: keys change without a restart, and an account that is gone has none.
+SIGTERM and Ctrl-C end what is under way, sync and stop; given again they wait for nobody.
 
 A page for people is at http://127.0.0.1:10002/"#;
 
@@ -103,7 +108,6 @@ impl Serve {
     pub(super) fn run(self) -> Outcome {
         let configs = self.read_accounts()?;
         rest::check_exposure(&self.listen, &configs).map_err(Failure::Usage)?;
-        let accounts = Accounts::open(configs, |config| self.open(config))?;
         let limits = Limits {
             connections: self.connections_max,
             requests: self.requests_max,
@@ -123,9 +127,19 @@ impl Serve {
             settings,
             log: self.log,
         };
-        let reread = || self.read_accounts().map_err(|failure| failure.text());
-        rest::serve(accounts, site, reread, |at, metrics| self.greet(at, metrics))
-            .map_err(Failure::Other)
+        let ready = rest::prepare(site).map_err(Failure::Other)?;
+        let accounts = Accounts::open(configs, |config| self.open(config))?;
+        let reread = || self.reread_accounts();
+        let greet = |at, metrics| self.greet(at, metrics);
+        ready.serve(accounts, reread, greet).map_err(Failure::Other)
+    }
+
+    /// Reads the accounts again, while others are served: who opens a pipe may wait for its other end for ever.
+    fn reread_accounts(&self) -> Result<Vec<AccountConfig>, String> {
+        match &self.accounts {
+            Some(path) if !path.is_file() => Err(format!("{} is not a file", path.display())),
+            _ => self.read_accounts().map_err(|failure| failure.text()),
+        }
     }
 
     fn read_accounts(&self) -> Outcome<Vec<AccountConfig>> {

@@ -110,6 +110,8 @@ fn read(data: &[u8], now: DateTime) -> Option<Asked> {
         is_encrypted: false,
         received: now,
         request_id: "00000000-0000-4000-8000-000000000000".to_owned(),
+        seat: None,
+        room: None,
     })
 }
 

@@ -235,7 +235,18 @@ impl Query {
     pub fn page_rows(
         self,
         count: usize,
-        with: impl FnMut(&RowView<'_>) -> Result<()>,
+        mut with: impl FnMut(&RowView<'_>) -> Result<()>,
+    ) -> Result<Option<Token>> {
+        page::read_rows(&self, count, |row| with(row).map(|()| 0))
+    }
+
+    /// The same for a page that becomes a text: `with` tells the bytes of it that a row takes, so that a page ends whose
+    /// rows are small and their texts are not.
+    #[cfg(feature = "rest")]
+    pub(crate) fn page_texts(
+        self,
+        count: usize,
+        with: impl FnMut(&RowView<'_>) -> Result<usize>,
     ) -> Result<Option<Token>> {
         page::read_rows(&self, count, with)
     }

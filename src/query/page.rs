@@ -95,11 +95,11 @@ pub(super) fn read(query: &Query, count: usize, explain: Option<&mut Explain>) -
     Ok(Page { entities, next })
 }
 
-/// Calls `with` with each row of a page, where it lies.
+/// Calls `with` with each row of a page, where it lies. A row counts for what `with` says, if that is more than its size.
 pub(super) fn read_rows(
     query: &Query,
     count: usize,
-    mut with: impl FnMut(&RowView<'_>) -> Result<()>,
+    mut with: impl FnMut(&RowView<'_>) -> Result<usize>,
 ) -> Result<Option<Token>> {
     let mut projector = query.projector();
     visit(query, count, None, |row| {
@@ -107,8 +107,7 @@ pub(super) fn read_rows(
             Some(projector) => row.projected_size(projector)?,
             None => row.size()?,
         };
-        with(row)?;
-        Ok(size)
+        Ok(size.max(with(row)?))
     })
 }
 

@@ -2,7 +2,9 @@
 //!
 //! An account is a database. Keys may be replaced while requests are answered; a request sees the old ones or the new ones.
 //!
-//! Invariant: what is wrong with a configuration is told without its keys.
+//! Invariants
+//! * what is wrong with a configuration is told without its keys;
+//! * an account that the configuration has no more has no keys: nobody comes in.
 //!
 //! Not here: what a key proves (`auth`).
 
@@ -11,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::db::Db;
-use crate::sync::ArcSwap;
+use crate::sync::{ArcSwap, AtomicBool, Mutex, Ordering};
 use crate::wire::json::{self, Scalar};
 use crate::wire::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
 
@@ -22,9 +24,14 @@ use super::settings::LastRead;
 pub(crate) struct Account {
     pub(crate) name: String,
     pub(crate) db: Db,
+    /// Whose turn it is to change the settings, which is done by reading and writing them.
+    pub(super) settings: Mutex<()>,
+    /// As the configuration had it at the start.
+    database: Option<PathBuf>,
     keys: ArcSwap<Vec<AccountKey>>,
     /// What every request asks for.
     pub(super) properties: LastRead,
+    is_public: AtomicBool,
 }
 
 /// An account as the configuration has it.
@@ -40,6 +47,17 @@ pub(crate) struct AccountConfig {
 #[derive(Debug)]
 pub(crate) struct Accounts {
     by_name: BTreeMap<String, Arc<Account>>,
+}
+
+/// What came of reading the configuration again, but for keys: all of it takes a restart.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rotated {
+    /// Accounts that were not there at the start.
+    pub(crate) came: Vec<String>,
+    /// Accounts that are there no more, and can be used no more.
+    pub(crate) gone: Vec<String>,
+    /// Accounts that are to have another database.
+    pub(crate) moved: Vec<String>,
 }
 
 /// Both are always valid, so that one can be replaced while clients still use the other.
@@ -131,9 +149,15 @@ impl Accounts {
         let mut by_name = BTreeMap::new();
         for config in configs {
             let db = open(&config)?;
-            let keys = ArcSwap::from_pointee(config.keys);
-            let account =
-                Account { name: config.name.clone(), db, keys, properties: LastRead::default() };
+            let account = Account {
+                name: config.name.clone(),
+                db,
+                settings: Mutex::new(()),
+                properties: LastRead::default(),
+                is_public: AtomicBool::new(config.is_public()),
+                keys: ArcSwap::from_pointee(config.keys),
+                database: config.database,
+            };
             by_name.insert(config.name, Arc::new(account));
         }
         Ok(Self { by_name })
@@ -147,20 +171,27 @@ impl Accounts {
         self.by_name.values()
     }
 
-    /// Takes the keys of accounts that are served from `configs`; gives the names of those that came or went, which
-    /// take a restart.
-    pub(crate) fn rotate(&self, configs: Vec<AccountConfig>) -> Vec<String> {
-        let mut strangers: Vec<_> = self.by_name.keys().cloned().collect();
+    /// Takes the keys of accounts that are served from `configs`; those that are not there have none any more.
+    pub(crate) fn rotate(&self, configs: Vec<AccountConfig>) -> Rotated {
+        let mut rotated = Rotated::default();
+        let mut gone: BTreeMap<_, _> = self.by_name.iter().collect();
         for config in configs {
-            match self.by_name.get(&config.name) {
+            match gone.remove(&config.name) {
                 Some(account) => {
+                    if account.database != config.database {
+                        rotated.moved.push(config.name.clone());
+                    }
+                    account.is_public.store(config.is_public(), Ordering::Relaxed);
                     account.keys.store(Arc::new(config.keys));
-                    strangers.retain(|name| *name != config.name);
                 }
-                None => strangers.push(config.name),
+                None => rotated.came.push(config.name),
             }
         }
-        strangers
+        for (name, account) in gone {
+            account.keys.store(Arc::default());
+            rotated.gone.push(name.clone());
+        }
+        rotated
     }
 }
 
@@ -168,6 +199,11 @@ impl Account {
     /// The keys, the first of which is tried first.
     pub(crate) fn keys(&self) -> Arc<Vec<AccountKey>> {
         self.keys.load_full()
+    }
+
+    /// True if anybody can sign for it.
+    pub(super) fn is_public(&self) -> bool {
+        self.is_public.load(Ordering::Relaxed)
     }
 }
 

@@ -59,10 +59,12 @@ pub(super) fn answer(service: &Service, call: &Call<'_>) -> Result<Reply, Fault>
     match batch::read(&call.asked.body, content_type) {
         Ok(Envelope::Query(part)) => match read(call, &part) {
             Ok((etag, level, entity)) => put_found(&mut body, &boundaries, etag, level, &entity),
+            Err(fault) if is_of_server(&fault) => return Err(Fault { index: None, ..fault }),
             Err(fault) => put_not_found(&mut body, &boundaries, &fault, occasion),
         },
         Ok(Envelope::Changeset(parts)) => match write(call, &parts) {
             Ok(done) => put_written(call, &mut body, &boundaries, &done),
+            Err(fault) if is_of_server(&fault) => return Err(Fault { index: None, ..fault }),
             Err(fault) => {
                 let part = fault.index.and_then(|index| parts.get(index));
                 let content_id = part.and_then(|part| part.content_id);
@@ -78,8 +80,16 @@ pub(super) fn answer(service: &Service, call: &Call<'_>) -> Result<Reply, Fault>
     Ok(Reply::uncached(202).with_body(boundaries.response_type(), body))
 }
 
+/// Whether it is not an operation that failed, but the server: then there is no batch to answer.
+fn is_of_server(fault: &Fault) -> bool {
+    matches!(fault.status, 500 | 503 | 507)
+}
+
 /// Carries out the read of a batch.
 fn read(call: &Call<'_>, part: &Part<'_>) -> Result<(ETag, Level, Vec<u8>), Fault> {
+    if part.method()? != Method::Get {
+        return Err(Code::InvalidInput.into());
+    }
     let target = part.target(call.target)?;
     let Resource::Entity { table, key } = &target.resource else {
         return Err(Code::InvalidInput.into());

@@ -2,16 +2,21 @@
 //!
 //! Invariants
 //! * memory is counted before it is taken: who announces much and sends little holds little;
+//! * nobody who is not known takes of it: more than a small body is read of those only who may ask;
 //! * a body takes memory in proportion to its bytes, however small the pieces are that it comes in;
 //! * what is counted is given back when the memory is, also if the client is gone before.
 //!
 //! Not here: what bodies hold (`wire`), time (`server`).
 
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::body::Body;
+use hyper::StatusCode;
+use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::Code;
@@ -21,11 +26,11 @@ use super::limits::{BODY_BYTES_MAX, DRAINED_BYTES_MAX, SMALL_BYTES};
 
 /// Bytes that all bodies of a kind may have together.
 #[derive(Clone, Debug)]
-pub(super) struct Budget(Arc<Semaphore>);
+pub(crate) struct Budget(Arc<Semaphore>);
 
 /// A share of a budget, given back when it is dropped.
 #[derive(Debug, Default)]
-pub(super) struct Share(Option<OwnedSemaphorePermit>);
+pub(crate) struct Share(Option<OwnedSemaphorePermit>);
 
 /// What a budget is counted in.
 const UNIT: usize = 1 << 10;
@@ -37,25 +42,18 @@ impl Budget {
         Budget(Arc::new(Semaphore::new((bytes / UNIT).min(Semaphore::MAX_PERMITS))))
     }
 
-    /// A share for a body of a response; small ones are not counted.
-    ///
-    /// # Errors
-    /// As [`take`](Self::take).
-    pub(super) fn share(&self, bytes: usize) -> Result<Share, Fault> {
-        let mut share = Share::default();
-        if bytes > SMALL_BYTES {
-            self.take(&mut share, bytes)?;
-        }
-        Ok(share)
-    }
-
-    /// Adds `bytes` to `share`.
+    /// Makes `share` one for a body of `bytes`, unless it is as large already; small bodies are not counted.
     ///
     /// # Errors
     /// `ServerBusy` if there is not so much left.
-    fn take(&self, share: &mut Share, bytes: usize) -> Result<(), Fault> {
-        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        let taken = Arc::clone(&self.0).try_acquire_many_owned(units);
+    pub(super) fn grow(&self, share: &mut Share, bytes: usize) -> Result<(), Fault> {
+        let needed = if bytes > SMALL_BYTES { bytes.div_ceil(UNIT) } else { 0 };
+        let held = share.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let more = u32::try_from(needed.saturating_sub(held)).unwrap_or(u32::MAX);
+        if more == 0 {
+            return Ok(());
+        }
+        let taken = Arc::clone(&self.0).try_acquire_many_owned(more);
         let taken = taken.map_err(|_| Fault::from(Code::ServerBusy))?;
         match &mut share.0 {
             Some(share) => share.merge(taken),
@@ -65,11 +63,15 @@ impl Budget {
     }
 }
 
-/// Reads a body to its end.
+/// Reads a body to its end. Of one that is not small, no more is read until `admit` has nothing against it.
 ///
 /// # Errors
-/// `RequestBodyTooLarge`, `ServerBusy`; `InvalidInput` if the connection ended or its chunks are malformed.
-pub(super) async fn read<B>(body: &mut B, budget: &Budget) -> Result<(Bytes, Share), Fault>
+/// `RequestBodyTooLarge`, `ServerBusy`, what `admit` says; `InvalidInput` if the connection ended or its chunks are malformed.
+pub(super) async fn read<B>(
+    body: &mut B,
+    budget: &Budget,
+    admit: impl Future<Output = Result<(), Fault>>,
+) -> Result<(Bytes, Share), Fault>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -77,13 +79,24 @@ where
     if announced.lower() > BODY_BYTES_MAX as u64 {
         return Err(Code::RequestBodyTooLarge.into());
     }
+    let mut admit = Some(admit);
+    if announced.lower() > SMALL_BYTES as u64
+        && let Some(admit) = admit.take()
+    {
+        admit.await?;
+    }
     let (mut bytes, mut share) = (Vec::new(), Share::default());
     while let Some(frame) = body.frame().await {
         let unreadable = |_| Fault::invalid("The body of the request could not be read.");
         // Trailers mean nothing here.
         let Ok(piece) = frame.map_err(unreadable)?.into_data() else { continue };
+        if bytes.len() + piece.len() > SMALL_BYTES
+            && let Some(admit) = admit.take()
+        {
+            admit.await?;
+        }
         if announced.exact() == Some(piece.len() as u64) {
-            budget.take(&mut share, piece.len())?;
+            budget.grow(&mut share, piece.len())?;
             return Ok((piece, share));
         }
         append(&mut bytes, &piece, budget, &mut share)?;
@@ -103,7 +116,7 @@ fn append(
     }
     if needed > bytes.capacity() {
         let room = needed.max(bytes.capacity() * 2).clamp(FIRST_BYTES, BODY_BYTES_MAX);
-        budget.take(share, room - bytes.capacity())?;
+        budget.grow(share, room)?;
         bytes.reserve_exact(room - bytes.len());
     }
     bytes.extend_from_slice(piece);
@@ -136,6 +149,40 @@ impl Share {
     }
 }
 
+/// A body as it goes out.
+///
+/// Of a response without one, HTTP leaves the length out where it can only be 0; the service does not. So an empty one does
+/// not say that it has ended before it is asked for more.
+pub(super) struct Sent(Option<Bytes>);
+
+impl Sent {
+    pub(super) fn new(bytes: Bytes, status: StatusCode) -> Self {
+        let is_none = bytes.is_empty() && status != StatusCode::NO_CONTENT;
+        Sent((!is_none).then_some(bytes))
+    }
+}
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let bytes = self.0.take().filter(|bytes| !bytes.is_empty());
+        Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.as_ref().map_or(0, |bytes| bytes.len() as u64))
+    }
+}
+
 struct Held {
     body: Vec<u8>,
     _share: Share,
@@ -150,11 +197,7 @@ impl AsRef<[u8]> for Held {
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
-    use std::convert::Infallible;
-    use std::pin::Pin;
-    use std::task::{Context, Poll};
-
-    use hyper::body::{Frame, SizeHint};
+    use std::future::{pending, ready};
 
     use super::*;
 
@@ -196,7 +239,7 @@ mod tests {
     #[track_caller]
     fn refused(mut body: Pieces, budget: &Budget, code: &str) {
         let before = left(budget);
-        let fault = run(read(&mut body, budget)).unwrap_err();
+        let fault = run(read(&mut body, budget, ready(Ok(())))).unwrap_err();
         assert_eq!(fault.code, code);
         assert_eq!(left(budget), before, "all of it is given back");
     }
@@ -214,9 +257,13 @@ mod tests {
                 (0..100_000).map(|i| i as u8).collect(),
             ),
         ] {
-            let (bytes, share) = run(read(&mut body, &budget)).unwrap();
+            let (bytes, share) = run(read(&mut body, &budget, ready(Ok(())))).unwrap();
             assert_eq!(bytes, expected);
-            assert!((1 << 20) - left(&budget) >= bytes.len(), "what is held is counted");
+            let counted = (1 << 20) - left(&budget);
+            assert!(
+                bytes.len() <= SMALL_BYTES || counted >= bytes.len(),
+                "what is held is counted"
+            );
             drop(share);
             assert_eq!(left(&budget), 1 << 20);
         }
@@ -230,28 +277,60 @@ mod tests {
         let unannounced = (0..65).map(|_| vec![0; BODY_BYTES_MAX / 64]);
         refused(pieces(unannounced, None), &budget, "RequestBodyTooLarge");
         let mut most = pieces((0..64).map(|_| vec![0; BODY_BYTES_MAX / 64]), None);
-        assert_eq!(run(read(&mut most, &budget)).unwrap().0.len(), BODY_BYTES_MAX);
+        let most = run(read(&mut most, &budget, ready(Ok(())))).unwrap().0;
+        assert_eq!(most.len(), BODY_BYTES_MAX);
     }
 
     #[test]
     fn what_is_announced_is_not_held() {
-        let budget = Budget::new(64 << 10);
+        const LARGE: usize = 90 << 10;
+        let budget = Budget::new(128 << 10);
         let announced = Some(BODY_BYTES_MAX as u64);
-        let (_, share) = run(read(&mut pieces([vec![0; 10]], announced), &budget)).unwrap();
+        let read = |body: &mut Pieces| run(read(body, &budget, ready(Ok(()))));
+        let (_, share) = read(&mut pieces([vec![0; SMALL_BYTES + 1]], announced)).unwrap();
         assert!(left(&budget) >= 32 << 10);
-        refused(pieces([vec![0; 60 << 10]], None), &budget, "ServerBusy");
-        refused(pieces([vec![0; 60 << 10]], Some(60 << 10)), &budget, "ServerBusy");
+        refused(pieces([vec![0; LARGE]], None), &budget, "ServerBusy");
+        refused(pieces([vec![0; LARGE]], Some(LARGE as u64)), &budget, "ServerBusy");
+        assert!(read(&mut pieces([vec![0; SMALL_BYTES]], None)).is_ok(), "small ones find room");
         drop(share);
-        assert!(run(read(&mut pieces([vec![0; 60 << 10]], None), &budget)).is_ok());
+        assert!(read(&mut pieces([vec![0; LARGE]], None)).is_ok());
+    }
+
+    #[test]
+    fn who_is_not_known_takes_no_room() {
+        let budget = Budget::new(64 << 20);
+        let stranger = || ready(Err(Code::ResourceNotFound.into()));
+        let large = || (0..100).map(|_| vec![0; 1 << 10]);
+        // Announced, not a byte of it is read; unannounced, not many.
+        for (announced, unread) in [(Some(100 << 10), 100), (None, 35)] {
+            let mut body = pieces(large(), announced);
+            let fault = run(read(&mut body, &budget, stranger())).unwrap_err();
+            assert_eq!((&*fault.code, body.pieces.len()), ("ResourceNotFound", unread));
+            assert_eq!(left(&budget), 64 << 20);
+        }
+        // While it is found out who asks, nothing is held either.
+        let mut body = pieces(large(), None);
+        let mut reading = Box::pin(read(&mut body, &budget, pending()));
+        let waker = std::task::Waker::noop();
+        assert!(reading.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+        assert_eq!(left(&budget), 64 << 20);
+        drop(reading);
+        // A small body is for the request to answer.
+        let mut small = pieces([vec![0; SMALL_BYTES]], Some(SMALL_BYTES as u64));
+        assert!(run(read(&mut small, &budget, stranger())).is_ok());
     }
 
     #[test]
     fn large_responses_hold_their_share_until_they_are_sent() {
         let budget = Budget::new(1 << 20);
-        let large = || budget.share(600 << 10).map(|share| share.hold(vec![1; 600 << 10]));
+        let share = |bytes| {
+            let mut share = Share::default();
+            budget.grow(&mut share, bytes).map(|()| share)
+        };
+        let large = || share(600 << 10).map(|share| share.hold(vec![1; 600 << 10]));
         let whole = large().unwrap();
         assert!(large().is_err());
-        assert!(budget.share(SMALL_BYTES).is_ok());
+        assert!(share(SMALL_BYTES).is_ok());
         let end = whole.slice(whole.len() - 1..);
         drop(whole);
         assert!(large().is_err(), "its last byte is not sent");

@@ -3,6 +3,7 @@
 //! Not here: reading it off a connection (`server`), who may ask it (`auth`).
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
@@ -20,9 +21,11 @@ use crate::wire::headers::{Headers, Level, Method, Version};
 
 use super::accounts::Account;
 use super::auth::Grant;
+use super::body::{Budget, Share};
+use super::seats::Seat;
 
 /// A request as it came.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) method: String,
     /// As they stand in the request line.
@@ -34,6 +37,10 @@ pub(crate) struct Asked {
     pub(crate) is_encrypted: bool,
     pub(crate) received: DateTime,
     pub(crate) request_id: String,
+    /// Of the connection that it came over, if it did.
+    pub(crate) seat: Option<Arc<Seat>>,
+    /// For answers that are not sent yet, if it is bounded.
+    pub(crate) room: Option<Budget>,
 }
 
 /// A request understood, by somebody who is known.
@@ -84,6 +91,8 @@ impl Asked {
             is_encrypted,
             received,
             request_id,
+            seat: None,
+            room: None,
         }
     }
 
@@ -98,6 +107,21 @@ impl Asked {
     /// True of methods that write.
     pub(crate) fn is_write(&self) -> bool {
         !matches!(self.method.as_str(), "GET" | "HEAD" | "OPTIONS")
+    }
+
+    /// Makes `share` one for an answer of `bytes`, before there are so many.
+    ///
+    /// # Errors
+    /// `ServerBusy`.
+    pub(super) fn grow(&self, share: &mut Share, bytes: usize) -> Result<(), Fault> {
+        self.room.as_ref().map_or(Ok(()), |room| room.grow(share, bytes))
+    }
+
+    /// Whoever asks may do so.
+    pub(super) fn know(&self) {
+        if let Some(seat) = &self.seat {
+            seat.know();
+        }
     }
 
     pub(super) fn host(&self) -> &str {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hyper::header::{self, HeaderName};
 
-use crate::error::Code;
+use crate::error::{Code, Error};
 use crate::model::{ETag, Entity, EntityEncoder};
 use crate::query::Filter;
 use crate::table::{EntityGroup, Operation};
@@ -20,6 +20,7 @@ use crate::wire::payload::{self, Scope};
 use crate::wire::rows::RowSet;
 use crate::wire::sas::Action;
 
+use super::body::Share;
 use super::call::{Call, text};
 use super::reply::{DATA_SERVICE_ID, PREFERENCE_APPLIED, Reply};
 
@@ -53,12 +54,19 @@ pub(super) fn query(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
     if let Some(next) = next {
         query = query.after(next);
     }
-    let mut body = Vec::new();
+    let (mut body, mut share) = (Vec::new(), Share::default());
     let mut set = RowSet::begin(scope(call, table.name(), select.as_deref(), level), &mut body);
     let next = match top {
         // Nothing was asked for, and nothing comes after it.
         Some(0) => None,
-        top => query.page_rows(top.unwrap_or(PAGE_ENTITIES), |row| set.put(row))?,
+        // Room for the text is taken before it is there, and as it grows.
+        top => query.page_texts(top.unwrap_or(PAGE_ENTITIES), |row| {
+            let before = set.len();
+            set.put(row)?;
+            let grown = call.asked.grow(&mut share, set.room());
+            grown.map_err(|_| Error::refused(Code::ServerBusy))?;
+            Ok(set.len() - before)
+        })?,
     };
     set.end();
     let mut reply = Reply::uncached(200);
@@ -67,7 +75,7 @@ pub(super) fn query(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
         reply = reply.with(name(paging::NEXT_PARTITION_KEY), partition);
         reply = reply.with(name(paging::NEXT_ROW_KEY), row);
     }
-    Ok(reply.with_body(level.content_type(), body))
+    Ok(Reply { share, ..reply.with_body(level.content_type(), body) })
 }
 
 /// The condition that a query asks for.
@@ -83,6 +91,7 @@ pub(super) fn get(call: &Call<'_>, table: &str, key: &Key) -> Result<Reply, Faul
     let level = call.level()?;
     let found = find(call, &call.target.query, table, key)?;
     let mut reply = Reply::uncached(200);
+    call.asked.grow(&mut reply.share, found.entity.size())?;
     if let Some(etag) = found.etag() {
         reply = reply.with(header::ETAG, etag.to_string());
     }
@@ -103,7 +112,7 @@ pub(super) fn find(
     table: &str,
     key: &Key,
 ) -> Result<Found, Fault> {
-    call.grant.allow(Action::Query, Some(table))?;
+    call.grant.allow(Action::Get, Some(table))?;
     call.grant.check_keys(&key.partition_key, &key.row_key)?;
     let select = parameters.select()?;
     let table = call.account.db.table(table)?;
@@ -136,7 +145,10 @@ pub(super) fn write(call: &Call<'_>) -> Result<Reply, Fault> {
     let (resource, body) = (&call.target.resource, &call.asked.body);
     let mut encoder = EntityEncoder::default();
     let write = read_write(call.method, resource, call.asked, body, call.version, &mut encoder)?;
-    let level = call.level()?;
+    let level = match operation_answers(&write.operation) {
+        true => call.level()?,
+        false => Level::Minimal,
+    };
     let Write { table: name, operation, preference } = write;
     call.grant.allow(action(&operation), Some(name))?;
     let (pk, rk) = operation.keys();
@@ -146,7 +158,12 @@ pub(super) fn write(call: &Call<'_>) -> Result<Reply, Fault> {
     let etags = call.commit(&table, &group).map_err(single)?;
     let etag = etags.into_iter().next().flatten();
     let operation = group.into_operations().pop().ok_or(Code::InternalError)?;
-    Ok(written(call, &Write { table: name, operation, preference }, etag, level))
+    Ok(written(call, &Write { table: table.name(), operation, preference }, etag, level))
+}
+
+/// Whether an entity may be sent back, in a form that can be asked for.
+fn operation_answers(operation: &Operation) -> bool {
+    matches!(operation, Operation::Insert(_))
 }
 
 /// An error of the only operation of a group is one of the request.

@@ -11,15 +11,16 @@ pub(crate) struct Limits {
     pub(crate) connections: usize,
     /// Requests carried out at a time; one more is answered `ServerBusy`.
     pub(crate) requests: usize,
-    /// Of the bodies that are being read or worked on, in bytes, all together.
+    /// Of the bodies that are being read or worked on, in bytes, all together; small ones are not counted.
     pub(crate) body_bytes: usize,
     /// Of the bodies of responses that are not yet sent, in bytes, all together; small ones are not counted.
     pub(crate) response_bytes: usize,
-    /// From the opening of a connection, or from the end of the request before, to the end of a header.
+    /// From the opening of a connection to the end of its first header.
     pub(crate) header_time: Duration,
     /// From the end of the header to the end of the body.
     pub(crate) body_time: Duration,
-    /// Without a byte, where one is waited for or one is to be taken.
+    /// Without a byte, where one is waited for or one is to be taken; and from the end of a request to the end of the next
+    /// one's header.
     pub(crate) idle_time: Duration,
     /// For connections to end once the server was asked to stop.
     pub(crate) drain_time: Duration,
@@ -27,12 +28,13 @@ pub(crate) struct Limits {
 
 /// The largest body of any request, in bytes.
 pub(crate) const BODY_BYTES_MAX: usize = 4 << 20;
-/// The request line and all headers, in bytes. A filter may be long, and its percent-encoding three times as long.
+/// The request line and all headers, in bytes. The address in the line ends at 64 KiB, where the HTTP library has its own
+/// bound: room for a filter of some 20,000 characters, all of them percent-encoded.
 pub(crate) const HEAD_BYTES_MAX: usize = 128 << 10;
 pub(crate) const HEADERS_MAX: usize = 100;
 /// Of a body that is too large, what is read all the same, so that its client hears the answer.
 pub(crate) const DRAINED_BYTES_MAX: u64 = 16 << 20;
-/// Responses below are not counted against their budget: there are no more of them than connections.
+/// Bodies up to here are not counted against a budget: there are no more of them than connections.
 pub(crate) const SMALL_BYTES: usize = 64 << 10;
 /// Connections at a time that are told that they are one too many; one more is just closed.
 pub(crate) const REFUSALS_MAX: usize = 64;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::sync::Mutex;
@@ -19,6 +20,8 @@ use super::service::Service;
 const BOUNDS: [f64; 11] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
 /// Whoever asks must have done so by then.
 const SCRAPE_TIME: Duration = Duration::from_secs(5);
+/// Connections at a time; one more is closed.
+const SCRAPES_MAX: usize = 64;
 /// Of a request that is looked at.
 const HEAD_BYTES: usize = 4096;
 
@@ -141,14 +144,22 @@ pub(crate) async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     tokio::pin!(stop);
+    let slots = Arc::new(Semaphore::new(SCRAPES_MAX));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = &mut stop => return,
         };
         match accepted {
-            // One at a time: nobody but a monitor asks, and he every few seconds.
-            Ok((stream, _)) => drop(timeout(SCRAPE_TIME, scrape(&service, stream)).await),
+            // Who says nothing holds up nobody else.
+            Ok((stream, _)) => {
+                let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
+                let service = Arc::clone(&service);
+                tokio::spawn(async move {
+                    drop(timeout(SCRAPE_TIME, scrape(&service, stream)).await);
+                    drop(slot);
+                });
+            }
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }

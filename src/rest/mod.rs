@@ -12,11 +12,14 @@ mod batch;
 mod body;
 mod call;
 mod crowd;
+mod descriptors;
 mod entities;
 pub(crate) mod limits;
+mod local;
 mod metrics;
 mod page;
 pub(crate) mod reply;
+mod seats;
 mod server;
 pub(crate) mod service;
 mod settings;
@@ -36,8 +39,9 @@ use tokio::net::TcpListener;
 use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 
-use self::accounts::{AccountConfig, Accounts};
+use self::accounts::{AccountConfig, Accounts, Rotated};
 use self::limits::Limits;
 use self::server::Server;
 use self::service::Service;
@@ -101,39 +105,58 @@ pub(crate) fn check_exposure(
     }
 }
 
-/// Serves until the process is told to end; databases are synced and closed then.
+/// All that a server needs besides databases.
+pub(crate) struct Ready {
+    site: Site,
+    tls: Option<TlsAcceptor>,
+    runtime: Runtime,
+    listener: TcpListener,
+    metrics: Option<TcpListener>,
+}
+
+/// Takes what a server needs, before a database is opened or created.
 ///
 /// # Errors
-/// A text that says what could not be set up, or closed.
-pub(crate) fn serve(
-    accounts: Accounts,
-    site: Site,
-    reread: impl Fn() -> Result<Vec<AccountConfig>, String>,
-    greet: impl FnOnce(SocketAddr, Option<SocketAddr>),
-) -> Result<(), String> {
+/// A text that says what could not be set up.
+pub(crate) fn prepare(mut site: Site) -> Result<Ready, String> {
     start_log(site.log);
-    let service = Arc::new(Service::new(accounts, site.settings));
     let tls = site.tls.as_ref().map(tls::acceptor).transpose()?;
+    site.limits.connections = descriptors::connections(site.limits.connections)?;
     let runtime = start_runtime(&site.limits).map_err(|error| format!("no threads: {error}"))?;
-    let served = runtime.block_on(async {
-        let listener = server::listen(site.listen).await.map_err(cannot_listen)?;
+    let listen = |address| runtime.block_on(server::listen(address)).map_err(cannot_listen);
+    let listener = listen(site.listen)?;
+    let metrics = site.metrics.map(listen).transpose()?;
+    Ok(Ready { site, tls, runtime, listener, metrics })
+}
+
+impl Ready {
+    /// Serves until the process is told to end; databases are synced and closed then.
+    ///
+    /// # Errors
+    /// A text that says what could not be set up, or closed.
+    pub(crate) fn serve(
+        self,
+        accounts: Accounts,
+        reread: impl Fn() -> Result<Vec<AccountConfig>, String>,
+        greet: impl FnOnce(SocketAddr, Option<SocketAddr>),
+    ) -> Result<(), String> {
+        let Ready { site, tls, runtime, listener, metrics } = self;
         let at = listener.local_addr().map_err(cannot_listen)?;
-        let metrics = match site.metrics {
-            Some(address) => Some(server::listen(address).await.map_err(cannot_listen)?),
-            None => None,
-        };
         let metrics_at = metrics.as_ref().map(TcpListener::local_addr).transpose();
         let metrics_at = metrics_at.map_err(cannot_listen)?;
-        // Before anybody is told: a signal that comes first would end the process.
-        let signals = signals().map_err(|error| format!("no signals: {error}"))?;
-        greet(at, metrics_at);
+        let service = Arc::new(Service::new(accounts, site.settings));
         let server = Server { service: Arc::clone(&service), limits: site.limits, tls };
-        run(server, listener, metrics, signals, || rotate(&service, &site.listen, &reread)).await;
-        Ok::<_, String>(())
-    });
-    drop(runtime);
-    served?;
-    close(&service)
+        let rotate = || rotate(&service, &site.listen, &reread);
+        runtime.block_on(async {
+            // Before anybody is told: a signal that comes first would end the process.
+            let signals = signals().map_err(|error| format!("no signals: {error}"))?;
+            greet(at, metrics_at);
+            run(server, listener, metrics, signals, rotate).await;
+            Ok::<_, String>(())
+        })?;
+        drop(runtime);
+        close(&service)
+    }
 }
 
 fn cannot_listen(error: std::io::Error) -> String {
@@ -160,7 +183,8 @@ fn signals() -> std::io::Result<[Signal; 3]> {
     ])
 }
 
-/// Serves until a signal to end comes; `rotate` is called at each SIGHUP.
+/// Serves until a signal to end comes, and until what is under way has ended or another such signal comes; `rotate` is
+/// called at each SIGHUP.
 async fn run(
     server: Server,
     listener: TcpListener,
@@ -175,15 +199,19 @@ async fn run(
     let served = server.run(listener, until(stopped));
     tokio::pin!(served);
     loop {
-        tokio::select! {
+        let is_end = tokio::select! {
             () = &mut served => return,
-            _ = interrupt.recv() => stop.send_replace(true),
-            _ = terminate.recv() => stop.send_replace(true),
+            _ = interrupt.recv() => true,
+            _ = terminate.recv() => true,
             _ = hangup.recv() => {
                 rotate();
                 false
             }
         };
+        if is_end && stop.send_replace(true) {
+            tracing::warn!("told to end again: connections that are still open are cut off");
+            return;
+        }
     }
 }
 
@@ -203,10 +231,13 @@ fn rotate(
     });
     match configs {
         Ok(configs) => {
-            let strangers = service.accounts().rotate(configs);
+            let Rotated { came, gone, moved } = service.accounts().rotate(configs);
             tracing::info!("the keys of all accounts were read again");
-            if !strangers.is_empty() {
-                tracing::warn!(?strangers, "accounts that came or went take a restart");
+            if !gone.is_empty() {
+                tracing::warn!(?gone, "accounts that are gone have no keys any more");
+            }
+            if !came.is_empty() || !moved.is_empty() {
+                tracing::warn!(?came, ?moved, "new accounts and other databases take a restart");
             }
         }
         Err(problem) => tracing::error!(%problem, "the keys stay as they were"),

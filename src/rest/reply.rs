@@ -5,12 +5,16 @@
 use hyper::StatusCode;
 use hyper::header::{self, HeaderName};
 
+use super::body::Share;
+
 /// What a request is answered with.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) headers: Vec<(HeaderName, String)>,
     pub(crate) body: Vec<u8>,
+    /// The body's, among all that are not sent.
+    pub(super) share: Share,
 }
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
@@ -36,7 +40,7 @@ const XML: &str = "application/xml";
 impl Reply {
     pub(crate) fn new(status: u16) -> Self {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Reply { status, headers: Vec::with_capacity(12), body: Vec::new() }
+        Reply { status, headers: Vec::with_capacity(12), body: Vec::new(), share: Share::default() }
     }
 
     /// Of tables and entities: nobody between may keep it.

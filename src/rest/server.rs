@@ -2,12 +2,15 @@
 //!
 //! Invariants
 //! * what clients can take is bounded (`limits`): connections, bodies in memory, and time without progress;
+//! * of who is not known no more is read than a head and a small body;
 //! * the engine is called from threads that may block, never from those that serve connections;
-//! * after a stop no connection is accepted, and those that are open end with the request they are in.
+//! * after a stop no connection is accepted, and those that are open end with the request they are in, if they are in one.
 //!
-//! Not here: what is answered (`service`), memory for bodies (`body`), addresses that may be listened to (`check_exposure`).
+//! Not here: what is answered (`service`), memory for bodies (`body`), places of connections (`seats`), addresses that may be
+//! listened to (`check_exposure`).
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -15,7 +18,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::server::conn::http1;
@@ -34,10 +36,11 @@ use tokio_rustls::TlsAcceptor;
 use crate::error::Code;
 use crate::wire::fault::{Fault, Known};
 
-use super::body::{self, Budget, Share};
+use super::body::{self, Budget, Sent, Share};
 use super::crowd::{Crowd, Settling};
 use super::limits::{HEAD_BYTES_MAX, HEADERS_MAX, Limits, REFUSALS_MAX};
-use super::reply::{ERROR_CODE, Reply};
+use super::reply::Reply;
+use super::seats::{Seat, Seated, Seats, Sitting};
 use super::service::{Asked, Service};
 
 /// What a connection that is one too many is told.
@@ -67,7 +70,7 @@ impl Server {
     /// Serves connections to `listener` until `stop` is done, and then those that are open until they end.
     pub(crate) async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) {
         let Server { service, limits, tls } = self;
-        let slots = Arc::new(Semaphore::new(limits.connections));
+        let seats = Seats::new(limits.connections);
         let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
         let crowd = Crowd::new(service.accounts().iter().count());
         let shared = Arc::new(Shared {
@@ -94,7 +97,7 @@ impl Server {
                     continue;
                 }
             };
-            let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+            let Some(sitting) = seats.take() else {
                 // What is not TLS would mean nothing to a client that speaks it.
                 if tls.is_none()
                     && let Ok(slot) = Arc::clone(&refusals).try_acquire_owned()
@@ -103,10 +106,12 @@ impl Server {
                 }
                 continue;
             };
-            serve(stream, peer, tls.clone(), Arc::clone(&shared), &open, slot);
+            serve(stream, peer, tls.clone(), Arc::clone(&shared), &open, sitting);
         }
         drop(listener);
-        let drained = timeout(limits.drain_time, open.shutdown()).await;
+        // Whoever is between two requests is told so by the first of both, and whoever is within a head ends by the second.
+        let ended = async { tokio::join!(open.shutdown(), async { seats.clear() }) };
+        let drained = timeout(limits.drain_time, ended).await;
         if drained.is_err() {
             tracing::warn!("connections were still open {:?} after the stop", limits.drain_time);
         }
@@ -132,7 +137,7 @@ fn serve(
     tls: Option<TlsAcceptor>,
     shared: Arc<Shared>,
     open: &GracefulShutdown,
-    slot: OwnedSemaphorePermit,
+    sitting: Sitting,
 ) {
     // Small responses must not wait for acknowledgements of those before.
     drop(stream.set_nodelay(true));
@@ -141,27 +146,43 @@ fn serve(
     stream.set_write_timeout(Some(shared.limits.idle_time));
     let watcher = open.watcher();
     tokio::spawn(async move {
-        let _slot = slot;
-        let client = Client { peer: peer.ip(), is_encrypted: tls.is_some() };
-        match tls {
-            None => converse(Box::pin(stream), client, shared, watcher).await,
-            Some(tls) => {
-                let handshake = tls.accept(Box::pin(stream));
-                match timeout(shared.limits.header_time, handshake).await {
-                    Ok(Ok(stream)) => converse(stream, client, shared, watcher).await,
-                    Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS connection"),
-                    Err(_) => tracing::debug!(%peer, "no TLS connection in time"),
-                }
+        let seat = Arc::clone(&sitting.seat);
+        let client =
+            Client { peer: peer.ip(), is_encrypted: tls.is_some(), seat: Arc::clone(&seat) };
+        let header_time = shared.limits.header_time;
+        let served = async {
+            match tls {
+                None => converse(Box::pin(stream), client, shared, watcher).await,
+                Some(tls) => match tls.accept(Box::pin(stream)).await {
+                    Ok(stream) => converse(stream, client, shared, watcher).await,
+                    Err(error) => tracing::debug!(%peer, %error, "no TLS connection"),
+                },
             }
+        };
+        tokio::select! {
+            biased;
+            () = served => {}
+            () = seat.left() => tracing::debug!(%peer, "a connection without a request was closed"),
+            () = never_begun(&seat, header_time) => tracing::debug!(%peer, "no request in time"),
         }
+        drop(sitting);
     });
 }
 
+/// Done if there is no request after `time`.
+async fn never_begun(seat: &Seat, time: Duration) {
+    sleep(time).await;
+    if seat.has_begun() {
+        pending().await
+    }
+}
+
 /// Who is at the other end.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Client {
     peer: IpAddr,
     is_encrypted: bool,
+    seat: Arc<Seat>,
 }
 
 /// Answers the requests of one connection.
@@ -173,30 +194,35 @@ async fn converse(
 ) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
-        .header_read_timeout(shared.limits.header_time)
+        // Of the first one there is less (`never_begun`).
+        .header_read_timeout(shared.limits.idle_time)
         // Whoever has nothing more to say may still listen.
         .half_close(true)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX);
+    let (peer, stream) = (client.peer, Seated::new(stream, Arc::clone(&client.seat)));
     let answer = service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(answer(request, client, &shared).await) }
+        let (shared, client) = (Arc::clone(&shared), client.clone());
+        async move {
+            client.seat.begin().await;
+            let response = answer(request, &client, &shared).await;
+            client.seat.answered();
+            Ok::<_, Infallible>(response)
+        }
     });
     let connection = watcher.watch(http.serve_connection(TokioIo::new(stream), answer));
     if let Err(error) = connection.await {
-        tracing::debug!(peer = %client.peer, %error, "a connection ended");
+        tracing::debug!(%peer, %error, "a connection ended");
     }
 }
 
-async fn answer(
-    request: Request<Incoming>,
-    client: Client,
-    shared: &Shared,
-) -> Response<Full<Bytes>> {
+async fn answer(request: Request<Incoming>, client: &Client, shared: &Shared) -> Response<Sent> {
     let (head, body) = request.into_parts();
     let service = &shared.service;
-    let Client { peer, is_encrypted } = client;
+    let (peer, is_encrypted) = (client.peer, client.is_encrypted);
     let mut asked = Asked::new(head, peer, is_encrypted, service.now(), service.new_id());
+    asked.seat = Some(Arc::clone(&client.seat));
+    asked.room = Some(shared.responses.clone());
     let (reply, share) = match receive(body, &asked, shared).await {
         Err(fault) => (service.refuse(&asked, fault), Share::default()),
         Ok((bytes, share)) => {
@@ -210,13 +236,13 @@ async fn answer(
             }
         }
     };
-    response(reply, share, &shared.responses)
+    response(reply, share)
 }
 
 /// Reads the body of a request.
 ///
 /// # Errors
-/// Those of [`body::read`]; `MissingContentLengthHeader`, `OperationTimedOut`.
+/// Those of [`body::read`] and of [`Service::admit`]; `MissingContentLengthHeader`, `OperationTimedOut`.
 async fn receive(
     mut body: Incoming,
     asked: &Asked,
@@ -226,7 +252,7 @@ async fn receive(
         return Err(Known::MissingContentLengthHeader.into());
     }
     let read = async {
-        let read = body::read(&mut body, &shared.bodies).await;
+        let read = body::read(&mut body, &shared.bodies, admit(asked, shared)).await;
         // A client that waits for leave to send its body is not to be given it.
         if read.is_err() && !asked.headers.contains_key(header::EXPECT) {
             body::drain(&mut body).await;
@@ -234,7 +260,18 @@ async fn receive(
         read
     };
     let late = |_| Err(Code::OperationTimedOut.into());
-    timeout(shared.limits.body_time, read).await.unwrap_or_else(late)
+    let read = timeout(shared.limits.body_time, read).await.unwrap_or_else(late)?;
+    if let Some(seat) = &asked.seat {
+        seat.work().await;
+    }
+    Ok(read)
+}
+
+/// Finds out whether somebody asks who may, in a thread that may block: policies are in databases.
+async fn admit(asked: &Asked, shared: &Shared) -> Result<(), Fault> {
+    let (service, asked) = (Arc::clone(&shared.service), asked.clone());
+    let admitted = spawn_blocking(move || service.admit(&asked)).await;
+    admitted.unwrap_or_else(|_| Err(Code::InternalError.into()))
 }
 
 /// Carries the request out in a thread that may block. Its place and its body count until it is done, whether or not its
@@ -290,19 +327,15 @@ enum Progress {
     Begun(Pin<Box<dyn Future<Output = (Reply, Share)> + Send>>),
 }
 
-/// The response as it goes out. What was read finds room among all responses or is not sent; what tells of a write is
-/// sent in any case, in the room of the body that it answers.
-fn response(reply: Reply, share: Share, budget: &Budget) -> Response<Full<Bytes>> {
-    let Reply { status, headers, body } = reply;
+/// The response as it goes out: in the room of its own, or in that of the body that it answers.
+fn response(reply: Reply, share: Share) -> Response<Sent> {
+    let Reply { status, headers, body, share: own } = reply;
     let body = match status {
-        StatusCode::OK => match budget.share(body.capacity()) {
-            Ok(share) => share.hold(body),
-            Err(_) => return busy(),
-        },
+        StatusCode::OK => own.hold(body),
         _ => share.hold(body),
     };
     let has_body = !body.is_empty();
-    let mut response = Response::new(Full::new(body));
+    let mut response = Response::new(Sent::new(body, status));
     *response.status_mut() = status;
     let fields = response.headers_mut();
     for (name, value) in headers {
@@ -314,15 +347,9 @@ fn response(reply: Reply, share: Share, budget: &Budget) -> Response<Full<Bytes>
     if has_body {
         fields.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
-    response
-}
-
-/// There is no room for what the answer was.
-fn busy() -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::default());
-    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    let code = HeaderValue::from_static(Code::ServerBusy.as_str());
-    response.headers_mut().insert(ERROR_CODE, code);
+    if status == StatusCode::NO_CONTENT {
+        fields.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
     response
 }
 
@@ -333,4 +360,40 @@ fn busy() -> Response<Full<Bytes>> {
 pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let listening = TcpListener::bind(address).await;
     listening.map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+    use crate::db::Db;
+    use crate::rest::accounts::{AccountConfig, Accounts};
+    use crate::rest::{Settings, start_runtime};
+
+    #[test]
+    fn one_request_too_many_is_told_so() {
+        let opened = Accounts::open(vec![AccountConfig::development()], |_| Db::open_in_memory());
+        let service = Arc::new(Service::new(opened.unwrap(), Settings::default()));
+        let limits = Limits { requests: 0, ..Limits::default() };
+        let runtime = start_runtime(&limits).unwrap();
+        let listener = runtime.block_on(listen("127.0.0.1:0".parse().unwrap())).unwrap();
+        let at = listener.local_addr().unwrap();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let server = Server { service, limits, tls: None };
+        let served = runtime.spawn(server.run(listener, async { drop(stopped.await) }));
+        let mut stream = std::net::TcpStream::connect(at).unwrap();
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        for text in ["x-ms-request-id: ", "x-ms-error-code: ServerBusy", "\"code\":\"ServerBusy\""]
+        {
+            assert!(answer.contains(text), "{answer}");
+        }
+        drop(stop);
+        runtime.block_on(served).unwrap();
+    }
 }

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::header;
+use hyper::{StatusCode, header};
 
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Code, Error};
@@ -27,7 +27,7 @@ pub(crate) use super::call::Asked;
 use super::call::{Call, Commits};
 use super::metrics::Metrics;
 use super::reply::{ERROR_CODE, PREFERENCE_APPLIED, Reply};
-use super::{Settings, auth, batch, entities, page, settings, tables};
+use super::{Settings, auth, batch, entities, local, page, settings, tables};
 
 /// What answers requests.
 #[derive(Debug)]
@@ -144,6 +144,32 @@ impl Service {
         self.finish(asked, self.fault(asked, &fault), asked.version(), self.clock.monotonic())
     }
 
+    /// Whether somebody asks who may, as the head tells: neither scheme nor any token signs a body.
+    ///
+    /// # Errors
+    /// As the request would be answered.
+    pub(super) fn admit(&self, asked: &Asked) -> Result<(), Fault> {
+        asked.check_headers()?;
+        let target = self.target(asked)?;
+        let account = self.accounts.get(&target.account).ok_or(Code::ResourceNotFound)?;
+        auth::authenticate(asked, account, &target)?;
+        asked.know();
+        Ok(())
+    }
+
+    /// What the address means: of one whose host looks as if it named an account and names none, the path may.
+    fn target(&self, asked: &Asked) -> Result<Target, Fault> {
+        let read = |style| address::read(&asked.path, &asked.query, asked.host(), style);
+        let target = read(Style::ByHost)?;
+        if target.root.is_empty() && self.accounts.get(&target.account).is_none() {
+            let by_path = read(Style::Path)?;
+            if self.accounts.get(&by_path.account).is_some() {
+                return Ok(by_path);
+            }
+        }
+        Ok(target)
+    }
+
     fn route(
         &self,
         asked: &Asked,
@@ -154,13 +180,14 @@ impl Service {
             return Ok(reply);
         }
         asked.check_headers()?;
-        let target = address::read(&asked.path, &asked.query, asked.host(), Style::ByHost)?;
+        let target = self.target(asked)?;
         *version = Some(asked.version_of(&target.query));
         let account = self.accounts.get(&target.account);
         if asked.method == "OPTIONS" {
             return settings::preflight(asked, account.map(|account| &**account));
         }
         let account = account.ok_or(Code::ResourceNotFound)?;
+        local::check(asked, account)?;
         let reply = match self.carry_out(asked, account, &target, commits) {
             Ok(reply) => reply,
             Err(fault) => self.fault(asked, &fault),
@@ -178,6 +205,7 @@ impl Service {
         let version = Version::of(asked, &target.query)?.unwrap_or(Version::DEFAULT);
         let method = Method::of(&asked.method, asked)?;
         let grant = auth::authenticate(asked, account, target)?;
+        asked.know();
         let base = target.base(asked.scheme(), asked.host());
         self.dispatch(&Call { asked, account, target, method, version, grant, base, commits })
     }
@@ -185,6 +213,7 @@ impl Service {
     fn dispatch(&self, call: &Call<'_>) -> Result<Reply, Fault> {
         check_md5(call.asked, &call.asked.body)?;
         let target = call.target;
+        target.query.timeout()?;
         let comp = target.query.get(Parameter::Comp);
         let is_write = !matches!(call.method, Method::Get | Method::Head);
         if target.secondary && is_write {
@@ -223,6 +252,9 @@ impl Service {
 
     /// The response to a request that failed.
     fn fault(&self, asked: &Asked, fault: &Fault) -> Reply {
+        if let Some(cause) = &fault.cause {
+            tracing::error!(request = %asked.request_id, code = %fault.code, cause, "a request failed");
+        }
         let occasion = Occasion { request_id: &asked.request_id, time: self.now() };
         let mut body = Vec::new();
         let reply = Reply::new(fault.status);
@@ -250,8 +282,14 @@ impl Service {
     }
 
     /// Adds what every response has, counts it and logs it.
-    fn finish(&self, asked: &Asked, reply: Reply, version: Version, start: Duration) -> Reply {
+    fn finish(&self, asked: &Asked, mut reply: Reply, version: Version, start: Duration) -> Reply {
         let time = self.clock.monotonic().saturating_sub(start);
+        // What was read finds room among all answers or is not sent; what tells of a write is sent in any case, in the room
+        // of the body that it answers.
+        let room = reply.body.capacity();
+        if reply.status == StatusCode::OK && asked.grow(&mut reply.share, room).is_err() {
+            reply = self.fault(asked, &Code::ServerBusy.into());
+        }
         let reply =
             reply.signed(&asked.request_id, Some(version.as_str()), client_request_id(asked));
         let (status, code) = (reply.status.as_u16(), reply.header(&ERROR_CODE).unwrap_or_default());
@@ -290,6 +328,30 @@ impl Asked {
                     let shown = String::from_utf8_lossy(value.as_bytes());
                     return Err(Fault::header(name, &shown));
                 }
+            }
+        }
+        // Whoever reads the first of two and whoever reads the last would see two requests.
+        const SINGLE: [&str; 11] = [
+            "Accept",
+            "Authorization",
+            "Content-MD5",
+            "Content-Type",
+            "DataServiceVersion",
+            "Date",
+            "Host",
+            "If-None-Match",
+            "MaxDataServiceVersion",
+            "x-ms-date",
+            "x-ms-version",
+        ];
+        for name in SINGLE {
+            let mut values = self.headers.get_all(name).iter();
+            if values.next().is_some()
+                && let Some(second) = values.next()
+            {
+                // What would sign a request stays out of its answer.
+                let second = if name == "Authorization" { b"" } else { second.as_bytes() };
+                return Err(Fault::header(name, &String::from_utf8_lossy(second)));
             }
         }
         Ok(())

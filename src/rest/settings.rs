@@ -97,6 +97,7 @@ pub(super) fn set_service(call: &Call<'_>) -> Result<Reply, Fault> {
     check_service(call)?;
     call.grant.allow(Action::SetProperties, None)?;
     let change = Change::read(call.asked.text()?)?;
+    let _turn = call.account.settings.lock();
     let mut text = Vec::new();
     properties(call.account)?.with(change).put(&mut text, false);
     let text = String::from_utf8_lossy(&text);
@@ -151,6 +152,13 @@ pub(super) fn share(asked: &Asked, account: &Account, reply: Reply) -> Reply {
     let names: Vec<&str> = own.chain(reply::COMMON.iter().map(HeaderName::as_str)).collect();
     let answer = cors::actual(&properties.cors, &asked.method, asked.value("Origin"), &names);
     with_all(reply, answer)
+}
+
+/// Whether a rule lets a page of another origin make this request.
+pub(super) fn is_shared(asked: &Asked, account: &Account) -> bool {
+    let origin = asked.value("Origin");
+    let rules = properties(account).map(|properties| properties.cors).unwrap_or_default();
+    origin.is_some() && !cors::actual(&rules, &asked.method, origin, &[]).is_empty()
 }
 
 fn with_all(reply: Reply, answer: cors::Answer) -> Reply {

@@ -142,7 +142,7 @@ fn insert(partition_key: u64, row_key: u64) -> Vec<u8> {
     let signed = request.sign(Scheme::SharedKeyLite, DEVELOPMENT_ACCOUNT, &key);
     let body = format!(r#"{{"PartitionKey":"{partition_key}","RowKey":"{row_key}"}}"#);
     let request = format!(
-        "POST {path} HTTP/1.1\r\nHost: a\r\nx-ms-date: {date}\r\nAuthorization: {signed}\r\n\
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nx-ms-date: {date}\r\nAuthorization: {signed}\r\n\
          Prefer: return-no-content\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Settings;
-use super::accounts::{Account, AccountConfig, Accounts};
+use super::accounts::{Account, AccountConfig, Accounts, Rotated};
 use super::call::Asked;
 use super::service::Service;
 use crate::clock::{Clock, ManualClock};
@@ -24,9 +24,11 @@ mod batches;
 mod compatibility;
 mod entities;
 mod errors;
+mod exposure;
 mod filters;
 mod protocol;
 mod queries;
+mod room;
 mod settings;
 mod signatures;
 mod tables;
@@ -143,6 +145,8 @@ impl Site {
             is_encrypted: false,
             received: self.service.now(),
             request_id: self.service.new_id(),
+            seat: None,
+            room: None,
         };
         let signer = Some((DEVELOPMENT_ACCOUNT.to_owned(), development_key()));
         let ask = Ask { site: self, asked, scheme: Scheme::SharedKey, signer };

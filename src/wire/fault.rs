@@ -24,6 +24,8 @@ pub(crate) struct Fault {
     pub(crate) index: Option<usize>,
     /// More elements of the XML shape, such as `HeaderName` and `HeaderValue`.
     pub(crate) details: Vec<(Cow<'static, str>, String)>,
+    /// What the engine says of its own failure: for the log, and for nobody who asks.
+    pub(crate) cause: Option<String>,
 }
 
 /// Who asked and when, as the last two lines of a message tell.
@@ -123,13 +125,16 @@ impl From<Error> for Fault {
             Some(code) => code.message().into_owned(),
             None => error.message().to_owned(),
         };
-        Fault { index: error.index(), ..Fault::build(code.into(), status, message) }
+        // A busy engine is nothing that somebody would have to look into.
+        let is_failure = matches!(error_code(code), Some(Code::InternalError | Code::StorageFull));
+        let cause = is_failure.then(|| error.chain());
+        Fault { index: error.index(), cause, ..Fault::build(code.into(), status, message) }
     }
 }
 
 impl Fault {
     fn build(code: Cow<'static, str>, status: u16, message: String) -> Self {
-        Fault { code, status, message, index: None, details: Vec::new() }
+        Fault { code, status, message, index: None, details: Vec::new(), cause: None }
     }
 
     /// `InvalidInput` with a text of its own.
@@ -266,8 +271,7 @@ impl Fault {
         {
             (index, text) = (Some(number), rest);
         }
-        let message = text.to_owned();
-        Fault { code: code.into(), status, message, index, details: Vec::new() }
+        Fault { index, ..Fault::build(code.into(), status, text.to_owned()) }
     }
 
     /// The message as it goes out: index, text, request, time.

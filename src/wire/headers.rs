@@ -228,7 +228,8 @@ impl Level {
         version: Version,
     ) -> Result<Level, Fault> {
         let [_, most] = data_service_versions(headers)?;
-        let level = match (query.get(Parameter::Format), headers.value("Accept")) {
+        let format = query.get(Parameter::Format).filter(|format| !format.trim().is_empty());
+        let level = match (format, headers.value("Accept")) {
             (Some("json"), _) => Level::Minimal,
             (Some("atom"), _) => return Err(Known::AtomFormatNotSupported.into()),
             (Some("verbosejson"), _) => return Err(Known::JsonVerboseFormatNotSupported.into()),
@@ -372,7 +373,11 @@ impl Condition {
         method: Method,
         version: Version,
     ) -> Result<Condition, Fault> {
-        let matches = headers.value("If-Match");
+        const MATCH: &str = "If-Match";
+        let matches = headers.value(MATCH);
+        if let (Some(first), Some(second)) = (matches, headers.nth(MATCH, 1)) {
+            return Err(Condition::malformed(&format!("{first},{second}")));
+        }
         match (matches, headers.value("If-None-Match"), method) {
             (Some(_), Some(_), _) => Err(Fault::invalid(
                 "Both If-Match and If-None-Match HTTP headers cannot be specified at the same time. \
@@ -390,16 +395,22 @@ impl Condition {
             (None, None, Method::Put | Method::Merge) if version < Version::UPSERTS => {
                 Err(Fault::no_header("If-Match"))
             }
-            (None, None, _) | (_, None, Method::Post) => Ok(Condition::None),
+            (None, None, _) | (Some("*"), None, Method::Post) => Ok(Condition::None),
             (Some("*"), None, _) => Ok(Condition::Any),
             (Some(text), None, _) => match text.parse() {
+                // Of an insert, no ETag could be that of what is not there yet; it has none to hold for.
+                Ok(_) if method == Method::Post => Ok(Condition::None),
                 Ok(etag) => Ok(Condition::Is(etag)),
-                Err(_) => Err(Fault::invalid(format!(
-                    "The etag value '{text}' specified in one of the request headers is not valid. \
-                     Please make sure only one etag value is specified and is valid."
-                ))),
+                Err(_) => Err(Condition::malformed(text)),
             },
         }
+    }
+
+    fn malformed(text: &str) -> Fault {
+        Fault::invalid(format!(
+            "The etag value '{text}' specified in one of the request headers is not valid. \
+             Please make sure only one etag value is specified and is valid."
+        ))
     }
 }
 

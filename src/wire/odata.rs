@@ -20,7 +20,8 @@ use crate::error::{Code, Error, Result};
 #[cfg(feature = "rest")]
 use crate::model::EntityEncoder;
 use crate::model::{
-    DateTime, DateTimeProblem, EdmType, Entity, KeyPart, SYSTEM_PROPERTIES, ValueRef, out_of_range,
+    DateTime, DateTimeProblem, EdmType, Entity, KeyPart, SYSTEM_PROPERTIES, ValueRef,
+    check_property_name, out_of_range,
 };
 
 /// Members of one object, annotations included; far above what an entity can have, nulls and all.
@@ -348,7 +349,8 @@ impl<'o> Writer<'o> {
             }
             match entity.value(name) {
                 Some(value) => self.property(name, value),
-                None => self.name(name).extend_from_slice(b"null"),
+                None if is_property(name) => self.name(name).extend_from_slice(b"null"),
+                None => {}
             }
         }
     }
@@ -405,6 +407,11 @@ pub(super) fn put_etag(out: &mut Vec<u8>, time: DateTime) {
         out.extend_from_slice(part.as_bytes());
     }
     out.extend_from_slice(b"'\\\"\"");
+}
+
+/// Whether a property can have that name: what is asked for by any other is not shown as one that is missing.
+pub(super) fn is_property(name: &str) -> bool {
+    check_property_name(name).is_ok()
 }
 
 /// Whether JSON alone would not tell the type.

@@ -60,6 +60,8 @@ struct Column {
 const FORMS_MAX: usize = 16;
 /// Room made for a page once its first entity shows how large they are: so many of them.
 const ENTITIES_ROOM: usize = 64;
+/// But no more than this at a time, however large they are.
+const BYTES_ROOM: usize = 256 << 10;
 
 impl<'s, 'o> RowSet<'s, 'o> {
     /// Begins a page.
@@ -102,10 +104,21 @@ impl<'s, 'o> RowSet<'s, 'o> {
             None => self.out.push(b'{'),
         }
         self.out.push(b'}');
-        if self.out.capacity() - self.out.len() < self.out.len() - start {
-            self.out.reserve(ENTITIES_ROOM * (self.out.len() - start));
+        let len = self.out.len() - start;
+        if self.out.capacity() - self.out.len() < len {
+            self.out.reserve(len.max((ENTITIES_ROOM * len).min(BYTES_ROOM)));
         }
         Ok(())
+    }
+
+    /// Bytes that are written.
+    pub(crate) fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Bytes that there is room for, written or not.
+    pub(crate) fn room(&self) -> usize {
+        self.out.capacity()
     }
 
     /// Ends the page.
@@ -215,7 +228,10 @@ impl Form {
                     let is_repeated = names.iter().take(*i).any(|earlier| earlier == *name);
                     !is_repeated && !SYSTEM_PROPERTIES.contains(&name.as_str())
                 })
-                .map(|(_, name)| shape.find(name).map_or_else(|| Column::null(name), of))
+                .filter_map(|(_, name)| match shape.find(name) {
+                    Some(index) => Some(of(index)),
+                    None => odata::is_property(name).then(|| Column::null(name)),
+                })
                 .collect(),
         };
         Form { shape: Arc::clone(shape), columns }
@@ -367,6 +383,7 @@ mod tests {
             check(&table, Some(&["RowKey", "Blob", "Timestamp", "Own5"]), level);
             check(&table, Some(&["Nothing"]), level);
             check(&table, Some(&["PartitionKey"]), level);
+            check(&table, Some(&["odata.etag", "Text@odata.type", "Text", "a-b"]), level);
         }
         let empty = db.create_table("nobody").unwrap();
         check(&empty, None, Level::Minimal);

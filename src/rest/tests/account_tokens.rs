@@ -51,7 +51,7 @@ fn f39_account_sas_operations() {
         ("POST", "Tables", r#"{"TableName":"new"}"#, "c", &["c", "w"]),
         ("DELETE", "Tables('people')", "", "c", &["d"]),
         ("GET", "people()", "", "oc", &["r"]),
-        ("GET", "people(PartitionKey='p',RowKey='r')", "", "oc", &["r"]),
+        ("GET", "people(PartitionKey='p',RowKey='r')", "", "o", &["r"]),
         ("POST", "people", r#"{"PartitionKey":"p","RowKey":"2"}"#, "o", &["a"]),
         ("PATCH*", "people(PartitionKey='p',RowKey='r')", "{}", "o", &["u"]),
         ("PUT", "people(PartitionKey='p',RowKey='r')", "{}", "o", &["au"]),

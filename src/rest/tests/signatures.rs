@@ -99,10 +99,39 @@ fn f37_shared_key_of_both_keys() {
     ask.send().refused(403, "AuthenticationFailed", FAILED);
     // Keys are replaced while requests are answered.
     let replaced = AccountConfig { name: ACME.to_owned(), keys: vec![key("bmV3")], database: None };
-    assert_eq!(site.service.accounts().rotate(vec![replaced]), [DEVELOPMENT_ACCOUNT]);
+    let development = AccountConfig::development();
+    let rotated = site.service.accounts().rotate(vec![replaced, development]);
+    assert_eq!(rotated, Rotated::default());
     let ask = |text: &str| site.ask_path("GET", "/acme/Tables").signed_by(ACME, key(text));
     ask("bmV3").send().done(200);
     ask(ACME_KEYS[0]).send().fails(403, "AuthenticationFailed");
+}
+
+#[test]
+fn f37_an_account_that_is_gone_has_no_keys() {
+    let site = Site::people();
+    let config = |name: &str, database: Option<&str>| AccountConfig {
+        name: name.to_owned(),
+        keys: vec![key("bmV3")],
+        database: database.map(Into::into),
+    };
+    site.get("Tables").send().done(200);
+    let accounts = site.service.accounts();
+    let rotated = accounts.rotate(vec![config(ACME, Some("elsewhere")), config("other", None)]);
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let expected = Rotated {
+        came: names(&["other"]),
+        gone: names(&[DEVELOPMENT_ACCOUNT]),
+        moved: names(&[ACME]),
+    };
+    assert_eq!(rotated, expected);
+    site.get("Tables").send().refused(403, "AuthenticationFailed", FAILED);
+    let ask = || site.ask_path("GET", "/acme/Tables").signed_by(ACME, key("bmV3"));
+    ask().send().done(200);
+    // It may come back.
+    accounts.rotate(vec![AccountConfig::development()]);
+    site.get("Tables").send().done(200);
+    ask().send().refused(403, "AuthenticationFailed", FAILED);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //!
 //! Invariant: a known parameter is there once, and others are gone.
 
+use std::collections::HashSet;
+
 use super::{decode, put_encoded};
 use crate::error::Code;
 use crate::wire::fault::Fault;
@@ -113,8 +115,13 @@ impl Parameters {
         if names.len() > SELECT_MAX || names.iter().any(|name| name.is_empty()) {
             return Err(Code::InvalidInput.into());
         }
-        let is_all = names.contains(&"*");
-        Ok((!is_all).then(|| names.into_iter().map(str::to_owned).collect()))
+        if names.contains(&"*") {
+            return Ok(None);
+        }
+        // Once for the query, and not for each entity again.
+        let mut met = HashSet::new();
+        let names = names.into_iter().filter(|name| met.insert(*name));
+        Ok(Some(names.map(str::to_owned).collect()))
     }
 
     /// `$top`, from 0 to 1,000.

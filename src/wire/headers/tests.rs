@@ -132,7 +132,8 @@ fn the_format_parameter_wins() {
     assert_eq!(code(of("atom")), "415 AtomFormatNotSupported");
     assert_eq!(code(of("verbosejson")), "415 JsonVerboseFormatNotSupported");
     assert_eq!(code(of("xml")), "415 MediaTypeNotSupported");
-    assert_eq!(code(of("")), "415 MediaTypeNotSupported");
+    // An empty one says nothing.
+    assert_eq!(code(of("")), "415 AtomFormatNotSupported");
 }
 
 #[test]
@@ -180,6 +181,26 @@ fn conditions() {
          Please make sure only one etag value is specified and is valid."
     );
     assert_eq!(of("*", Method::Post), Ok(Condition::None));
+    assert_eq!(of(ETAG, Method::Post), Ok(Condition::None));
+    assert_eq!(code(of("junk", Method::Post)), "400 InvalidInput");
+}
+
+#[test]
+fn a_condition_given_twice_is_none_of_both() {
+    for (first, second) in [("*", "*"), (ETAG, "*"), ("*", ETAG), (ETAG, ETAG), (ETAG, "")] {
+        let headers = [("If-Match", first), ("if-match", second)];
+        for method in [Method::Put, Method::Merge, Method::Delete] {
+            let fault = Condition::of(&headers[..], method, Version::DEFAULT).unwrap_err();
+            assert_eq!((&*fault.code, fault.status), ("InvalidInput", 400));
+            assert_eq!(
+                fault.message,
+                format!(
+                    "The etag value '{first},{second}' specified in one of the request headers is not valid. \
+                     Please make sure only one etag value is specified and is valid."
+                )
+            );
+        }
+    }
 }
 
 #[test]

@@ -20,6 +20,19 @@ fn who_says_nothing_is_let_go() {
 }
 
 #[test]
+fn who_pauses_between_two_requests_has_longer_than_who_says_nothing() {
+    let place = Place::new();
+    let server = place.serve("--header-time 1 --idle-time 120");
+    let mut client = server.client();
+    client.ask("GET", "/Tables", "").is(200);
+    // Each of them is let go after a second.
+    for _ in 0..2 {
+        server.client().is_closed();
+    }
+    client.ask("GET", "/Tables", "").is(200);
+}
+
+#[test]
 fn who_sends_a_byte_at_a_time_is_let_go() {
     let place = Place::new();
     let server = place.serve(IMPATIENT).with_table();

@@ -93,6 +93,36 @@ fn who_does_not_end_does_not_hold_it_up() {
 }
 
 #[test]
+fn half_a_head_does_not_hold_it_up() {
+    let place = Place::new();
+    let server = place.serve("--drain-time 86400").with_table();
+    let mut half = [server.client(), server.client()];
+    half[0].send("GET /");
+    half[1].ask("GET", "/people", "").is(200);
+    half[1].send("POST /devstoreaccount1/people HTTP/1.1\r\nHost:");
+    server.is_well();
+    let lines = server.stop();
+    assert!(!lines.iter().any(|line| line.contains("still open")), "{lines:?}");
+    half.iter_mut().for_each(|client| client.is_closed());
+}
+
+#[test]
+fn a_second_signal_waits_for_nobody() {
+    let place = Place::new();
+    let server = place.serve("--drain-time 86400 --body-time 86400").with_table();
+    let mut half = server.client();
+    half.send(server.key.head("POST", "/people", "Content-Length: 10\r\n\r\n"));
+    server.is_well();
+    server.signal("-TERM");
+    assert!((0..1_000_000).any(|_| connect(server.at).is_err()), "it still listens");
+    server.signal("-INT");
+    let (status, lines) = server.wait();
+    assert_eq!(status.code(), Some(0), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("told to end again")), "{lines:?}");
+    half.is_closed();
+}
+
+#[test]
 fn both_signals_stop_an_idle_server() {
     for signal in ["-TERM", "-INT"] {
         let place = Place::new();
@@ -133,20 +163,24 @@ fn what_is_wrong_at_the_start_is_told() {
         ("--listen nowhere", 2, "nowhere"),
         ("--idle-time 0", 2, "idle-time"),
         ("--header-time 99999999999", 2, "header-time"),
+        ("--connections-max 0", 2, "connections-max"),
+        ("--requests-max 0", 2, "requests-max"),
     ] {
         let listen = if options.contains("--listen") { "" } else { "--listen 127.0.0.1:0 " };
         let (found, said) = place.refused(&format!("{listen}{options}"));
         assert_eq!(found, Some(status), "{options}: {said}");
         assert!(said.contains(text), "{options}: {said}");
+        assert!(!place.path("db").exists(), "{options}: nothing is created by a refusal");
     }
     let server = place.serve("");
-    let (status, said) = place.refused(&format!("--listen {}", server.at));
+    let (status, said) = place.refused("--listen 127.0.0.1:0");
     assert_eq!(status, Some(2), "{said}");
     let other = format!("serve other --listen {}", server.at);
     let output = place.command(&other).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("cannot listen") && said.contains(&server.at.to_string()), "{said}");
+    assert!(!place.path("other").exists(), "nothing is created by a refusal");
 }
 
 fn acme(place: &Place, options: &str) -> Server {
@@ -185,6 +219,18 @@ fn keys_change_without_a_restart() {
     assert_eq!(status_with(&server, SECOND), 200);
     let lines = server.stop();
     assert!(!lines.iter().any(|line| line.contains(FIRST) || line.contains(SECOND)), "{lines:?}");
+}
+
+#[test]
+fn an_account_that_is_gone_cannot_be_used() {
+    let place = Place::new();
+    place.write("accounts.json", accounts("acme", &[FIRST]));
+    let server = acme(&place, "--listen 127.0.0.1:0");
+    assert_eq!(status_with(&server, FIRST), 200);
+    place.write("accounts.json", accounts("other1", &[SECOND]));
+    server.signal("-HUP");
+    server.output.wait_for("have no keys any more");
+    assert_eq!(status_with(&server, FIRST), 403);
 }
 
 #[test]

@@ -105,6 +105,10 @@ fn metrics_have_an_address_of_their_own() {
     }
     assert!(scrape("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
     assert!(scrape("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+    // Who says nothing holds up nobody: one after the other they would take longer than there is patience.
+    let silent: Vec<_> = (0..20).map(|_| connect(at).unwrap()).collect();
+    assert!(scrape("GET /metrics HTTP/1.1\r\n\r\n").contains("rowstone_requests_total"));
+    drop(silent);
     // Who sends no request, or too much of one, is let go; the service has nothing to do with it.
     let mut endless = connect(at).unwrap();
     drop(endless.write_all(&b"x".repeat(100_000)));

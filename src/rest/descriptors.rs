@@ -1,0 +1,60 @@
+//! File descriptors: connections may not take those that databases need.
+//!
+//! Not here: places of connections (`seats`).
+
+/// What is kept from connections: files of databases, listeners, the log, and connections that are being refused.
+const RESERVED: u64 = 256;
+
+/// How many of the `wanted` connections the process may have, once it took what the system lets it have.
+///
+/// # Errors
+/// Why there can be none.
+pub(super) fn connections(wanted: usize) -> Result<usize, String> {
+    match limit() {
+        None => Ok(wanted),
+        Some(limit) => share(limit, wanted),
+    }
+}
+
+fn share(limit: u64, wanted: usize) -> Result<usize, String> {
+    let left = usize::try_from(limit.saturating_sub(RESERVED)).unwrap_or(usize::MAX);
+    if left == 0 {
+        return Err(format!(
+            "the process may open {limit} files, and a server needs more than {RESERVED}: raise the limit (ulimit -n)"
+        ));
+    }
+    if left < wanted {
+        tracing::warn!(limit, connections = left, wanted, "fewer connections: too few descriptors");
+    }
+    Ok(wanted.min(left))
+}
+
+/// The soft limit, raised to the hard one; `None` if there is none.
+#[cfg(unix)]
+fn limit() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let found = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: found.maximum, ..found };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => found.maximum,
+        Err(_) => found.current,
+    }
+}
+
+#[cfg(not(unix))]
+fn limit() -> Option<u64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_descriptors_to_databases() {
+        assert_eq!(share(1 << 20, 1024), Ok(1024));
+        assert_eq!(share(1024, 1024), Ok(1024 - 256));
+        assert_eq!(share(257, 1024), Ok(1));
+        assert!(share(256, 1024).unwrap_err().contains("ulimit -n"));
+    }
+}

@@ -1,0 +1,88 @@
+//! The account whose key everybody knows, and who may reach it: it is on loopback, and so are those who use it.
+//!
+//! Whatever page a browser shows may send requests to loopback, sign them with the public key, and under a name that leads
+//! there read the answers.
+//!
+//! Invariants
+//! * names that are not those of loopback have no such account;
+//! * no page from elsewhere writes to it, unless a rule of the account lets pages from there do so.
+//!
+//! Not here: rules (`settings`), addresses that may be listened to (`check_exposure`).
+
+use std::net::IpAddr;
+
+use crate::wire::fault::{Fault, Known};
+use crate::wire::headers::Headers;
+
+use super::accounts::Account;
+use super::call::Asked;
+use super::settings;
+
+/// Refuses what no client of a public account asks.
+///
+/// # Errors
+/// `AuthorizationFailure`, `CorsPreflightFailure`.
+pub(super) fn check(asked: &Asked, account: &Account) -> Result<(), Fault> {
+    if !account.is_public() {
+        return Ok(());
+    }
+    if !is_local(asked.host()) {
+        return Err(Fault::from(Known::AuthorizationFailure).with_message(
+            "The key of this account is public, so it is served as localhost or 127.0.0.1 only.",
+        ));
+    }
+    let is_write = !matches!(asked.method.as_str(), "GET" | "HEAD" | "OPTIONS");
+    // Browsers say so of what a page asks of another site; no other client has the header.
+    let is_foreign = asked.value("Sec-Fetch-Site").is_some_and(|site| site == "cross-site");
+    if is_write && is_foreign && !settings::is_shared(asked, account) {
+        return Err(Known::CorsPreflightFailure.into());
+    }
+    Ok(())
+}
+
+/// Whether a `Host` is a name of loopback.
+fn is_local(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    if let Ok(address) = name.parse::<IpAddr>() {
+        return address.is_loopback();
+    }
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_loopback() {
+        for host in [
+            "localhost",
+            "LocalHost:10002",
+            "localhost.",
+            "devstoreaccount1.table.localhost:10002",
+            "127.0.0.1",
+            "127.9.9.9:80",
+            "[::1]",
+            "[::1]:10002",
+        ] {
+            assert!(is_local(host), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:10002",
+            "localhost.evil.example",
+            "notlocalhost",
+            "127.0.0.1.evil.example",
+            "192.0.2.1",
+            "[2001:db8::1]:80",
+            "0.0.0.0",
+        ] {
+            assert!(!is_local(host), "{host}");
+        }
+    }
+}

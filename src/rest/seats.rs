@@ -1,0 +1,326 @@
+//! Places of connections: who has one, and who gives it up when there is none left, or when the server stops.
+//!
+//! Invariants
+//! * there are no more connections than places, but for a few that are being closed;
+//! * a place is taken from the one who has it longest of those whom nobody knows and who are not through with a request:
+//!   silent and slow connections, however many, shut nobody out, and nobody shuts out who ever showed a key or a token;
+//! * a connection is not cut off while it has a request whose head is whole, or an answer that is not sent.
+//!
+//! Not here: time (`server`), who is known (`auth`).
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+use crate::sync::Mutex;
+
+use super::limits::REFUSALS_MAX;
+
+/// All places of a server.
+#[derive(Debug)]
+pub(super) struct Seats {
+    free: Arc<Semaphore>,
+    /// Of those who gave up their place and are not gone yet.
+    leaving: Arc<Semaphore>,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    next: u64,
+    /// By arrival.
+    seats: BTreeMap<u64, Arc<Seat>>,
+}
+
+/// The place of a connection.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    state: Mutex<State>,
+    leave: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Held as long as the connection is there.
+    place: OwnedSemaphorePermit,
+    phase: Phase,
+    is_known: bool,
+    has_begun: bool,
+    leaves: bool,
+}
+
+/// How far a connection is with its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Its head is not whole.
+    Head,
+    /// Its body is not whole.
+    Body,
+    /// It is carried out.
+    Work,
+    /// Its answer is there, and nothing of it is written.
+    Answer,
+    /// Its answer is being written.
+    Writing,
+}
+
+/// A place while it is taken.
+#[derive(Debug)]
+pub(super) struct Sitting {
+    seats: Arc<Seats>,
+    id: u64,
+    pub(super) seat: Arc<Seat>,
+}
+
+/// The stream of a connection, which tells its place when an answer is sent.
+#[derive(Debug)]
+pub(super) struct Seated<S> {
+    stream: S,
+    seat: Arc<Seat>,
+}
+
+impl Seats {
+    pub(super) fn new(places: usize) -> Arc<Self> {
+        Arc::new(Self {
+            free: Arc::new(Semaphore::new(places)),
+            leaving: Arc::new(Semaphore::new(REFUSALS_MAX)),
+            taken: Mutex::default(),
+        })
+    }
+
+    /// A place, if need be that of somebody else; `None` if nobody can be asked for his.
+    pub(super) fn take(self: &Arc<Self>) -> Option<Sitting> {
+        let mut taken = self.taken.lock();
+        let place = match Arc::clone(&self.free).try_acquire_owned() {
+            Ok(place) => place,
+            Err(_) => self.free_one(&taken)?,
+        };
+        let id = taken.next;
+        taken.next += 1;
+        let state =
+            State { place, phase: Phase::Head, is_known: false, has_begun: false, leaves: false };
+        let seat = Arc::new(Seat { state: Mutex::new(state), leave: Notify::new() });
+        taken.seats.insert(id, Arc::clone(&seat));
+        Some(Sitting { seats: Arc::clone(self), id, seat })
+    }
+
+    fn free_one(&self, taken: &Taken) -> Option<OwnedSemaphorePermit> {
+        let mut leaving = Arc::clone(&self.leaving).try_acquire_owned().ok()?;
+        for seat in taken.seats.values() {
+            let mut state = seat.state.lock();
+            let waits = matches!(state.phase, Phase::Head | Phase::Body);
+            if !state.is_known && !state.leaves && waits {
+                std::mem::swap(&mut state.place, &mut leaving);
+                state.leaves = true;
+                seat.leave.notify_one();
+                return Some(leaving);
+            }
+        }
+        None
+    }
+
+    /// Ends the connections that have neither a request under way nor an answer that is not sent.
+    pub(super) fn clear(&self) {
+        for seat in self.taken.lock().seats.values() {
+            let mut state = seat.state.lock();
+            if state.phase == Phase::Head {
+                state.leaves = true;
+                seat.leave.notify_one();
+            }
+        }
+    }
+}
+
+impl Seat {
+    /// Done when the connection is to be closed.
+    pub(super) async fn left(&self) {
+        self.leave.notified().await;
+    }
+
+    /// The head of a request is whole. Never done if it comes too late: the connection is about to be closed.
+    pub(super) async fn begin(&self) {
+        self.go_on(Phase::Body).await;
+    }
+
+    /// The request is whole and is carried out now. Never done if it comes too late.
+    pub(super) async fn work(&self) {
+        self.go_on(Phase::Work).await;
+    }
+
+    async fn go_on(&self, phase: Phase) {
+        let leaves = {
+            let mut state = self.state.lock();
+            if !state.leaves {
+                state.phase = phase;
+                state.has_begun = true;
+            }
+            state.leaves
+        };
+        if leaves {
+            pending().await
+        }
+    }
+
+    /// Whether the head of any request was whole yet.
+    pub(super) fn has_begun(&self) -> bool {
+        self.state.lock().has_begun
+    }
+
+    /// Whoever is at the other end showed a key or a token.
+    pub(super) fn know(&self) {
+        self.state.lock().is_known = true;
+    }
+
+    /// The answer to the request is there, to be sent.
+    pub(super) fn answered(&self) {
+        self.state.lock().phase = Phase::Answer;
+    }
+
+    fn written(&self) {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Answer {
+            state.phase = Phase::Writing;
+        }
+    }
+
+    /// Nothing is left to be written.
+    fn flushed(&self) {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Writing {
+            state.phase = Phase::Head;
+        }
+    }
+}
+
+impl Drop for Sitting {
+    fn drop(&mut self) {
+        self.seats.taken.lock().seats.remove(&self.id);
+    }
+}
+
+impl<S> Seated<S> {
+    pub(super) fn new(stream: S, seat: Arc<Seat>) -> Self {
+        Self { stream, seat }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Seated<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Seated<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.seat.written();
+        Pin::new(&mut self.stream).poll_write(context, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.seat.written();
+        Pin::new(&mut self.stream).poll_write_vectored(context, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    /// Called only when all was handed over.
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+        self.seat.flushed();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    fn is_done(future: impl Future<Output = ()>) -> bool {
+        let mut future = std::pin::pin!(future);
+        future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    fn taken(seats: &Arc<Seats>) -> Sitting {
+        seats.take().unwrap()
+    }
+
+    #[test]
+    fn the_one_who_is_silent_for_longest_gives_up_his_place() {
+        let seats = Seats::new(3);
+        let [first, second, third] = [taken(&seats), taken(&seats), taken(&seats)];
+        let fourth = taken(&seats);
+        assert!(is_done(first.seat.left()) && !is_done(second.seat.left()));
+        assert!(!is_done(first.seat.begin()), "too late");
+        // Who is known stays, and so does whose request is carried out.
+        second.seat.know();
+        assert!(is_done(third.seat.begin()) && is_done(third.seat.work()));
+        assert!(is_done(fourth.seat.begin()));
+        let fifth = taken(&seats);
+        assert!(is_done(fourth.seat.left()) && !is_done(fourth.seat.work()));
+        fifth.seat.know();
+        assert!(seats.take().is_none());
+        drop(second);
+        assert!(seats.take().is_some());
+    }
+
+    #[test]
+    fn few_are_closing_at_a_time() {
+        let seats = Seats::new(1);
+        let mut gone: Vec<_> = (0..=REFUSALS_MAX).map(|_| taken(&seats)).collect();
+        assert!(seats.take().is_none());
+        gone.remove(0);
+        assert!(seats.take().is_some());
+    }
+
+    #[test]
+    fn a_stop_ends_who_has_nothing_under_way() {
+        let seats = Seats::new(3);
+        let [silent, busy] = [taken(&seats), taken(&seats)];
+        assert!(is_done(busy.seat.begin()));
+        seats.clear();
+        assert!(is_done(silent.seat.left()) && !is_done(busy.seat.left()));
+        // An answer that is not sent counts.
+        busy.seat.answered();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut stream = Seated::new(tokio::io::sink(), Arc::clone(&busy.seat));
+            stream.flush().await.unwrap();
+            seats.clear();
+            assert!(!is_done(busy.seat.left()));
+            stream.write_all(b"answer").await.unwrap();
+            seats.clear();
+            assert!(!is_done(busy.seat.left()));
+            stream.flush().await.unwrap();
+            seats.clear();
+            assert!(is_done(busy.seat.left()));
+        });
+    }
+}

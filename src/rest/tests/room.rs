@@ -1,0 +1,163 @@
+//! What answers may take: pages end by the bytes that go out, room is taken before they are there, and whoever finds none is told
+//! so like everybody else.
+
+use super::*;
+use crate::model::Entity;
+use crate::query::KeyRange;
+use crate::rest::body::Budget;
+use crate::table::GateMode;
+
+const MIB: usize = 1 << 20;
+const NO_METADATA: &str = "application/json;odata=nometadata";
+const ATOM: &str = "application/atom+xml";
+const NOT_READY: &str =
+    "The server is currently unable to receive requests. Please retry your request.";
+
+impl Site {
+    fn put_entity(&self, entity: Entity) {
+        self.account().db.table("people").unwrap().upsert(entity).unwrap();
+    }
+}
+
+/// An entity of almost a megabyte by its size, and of three in JSON, where each character takes six.
+fn swelling(rk: &str) -> Entity {
+    let text = "\u{1}".repeat(32 << 10);
+    (0..15).fold(Entity::new("p", rk), |entity, i| entity.with(format!("A{i}"), text.as_str()))
+}
+
+#[test]
+fn pages_end_by_the_bytes_that_go_out() {
+    let site = Site::people();
+    (0..6).for_each(|i| site.put_entity(swelling(&i.to_string())));
+    let (mut rows, mut token) = (0, None::<[String; 2]>);
+    loop {
+        let mut parameters = Vec::new();
+        if let Some([partition, row]) = &token {
+            parameters =
+                vec![("NextPartitionKey", partition.as_str()), ("NextRowKey", row.as_str())];
+        }
+        let got = site.get_with("people()", &parameters).accept(NO_METADATA).send().done(200);
+        assert!(got.body.len() < 4 * MIB + 3 * MIB, "{}", got.body.len());
+        rows += got.values("RowKey").len();
+        let header = |name| got.header(name).map(str::to_owned);
+        let next = header("x-ms-continuation-nextpartitionkey");
+        match next.zip(header("x-ms-continuation-nextrowkey")) {
+            Some((partition, row)) => token = Some([partition, row]),
+            None => break,
+        }
+    }
+    assert_eq!(rows, 6);
+}
+
+#[test]
+fn nulls_that_fill_a_page_count() {
+    let site = Site::people();
+    (0..200).for_each(|i| site.put_entity(Entity::new("p", format!("{i:03}"))));
+    let names: Vec<_> = (0..250).map(|i| format!("{}{i:03}", "N".repeat(240))).collect();
+    let got = site.get_with("people()", &[("$select", &names.join(","))]).send().done(200);
+    assert!(got.body.len() < 4 * MIB + MIB / 8, "{}", got.body.len());
+    assert!(got.header("x-ms-continuation-nextrowkey").is_some());
+    // What is asked for twice is asked for once.
+    let twice = format!("{0},{0},RowKey,{0}", names[0]);
+    let got = site.get_with("people()", &[("$select", &twice), ("$top", "1")]).send().done(200);
+    assert_eq!(got.body.matches(&format!("\"{}\":null", names[0])).count(), 1);
+    assert!(got.has(&format!("$select={},RowKey\"", names[0])), "{}", got.body);
+}
+
+#[test]
+fn names_of_no_property_are_not_filled_in() {
+    let site = Site::people();
+    site.insert("p", "r", "\"A\":\"x\"");
+    let select = [("$select", "odata.etag,A@odata.type,A,a-b,B")];
+    for path in ["people()", &person("r")] {
+        let got = site.get_with(path, &select).send().done(200);
+        assert_eq!(got.body.matches("\"odata.etag\":").count(), 1, "{}", got.body);
+        assert!(got.has("\"A\":\"x\",\"B\":null}"), "{}", got.body);
+        assert!(!got.has("A@odata.type\":null") && !got.has("\"a-b\""), "{}", got.body);
+    }
+}
+
+#[test]
+fn what_finds_no_room_is_told_so_and_counted() {
+    let site = Site::people();
+    site.put_entity(swelling("0"));
+    site.insert("q", "small", "");
+    let room = Budget::new(MIB);
+    for path in ["people()".to_owned(), person("0")] {
+        let mut ask = site.get(&path);
+        ask.asked.room = Some(room.clone());
+        let got = ask.send().refused(503, "ServerBusy", NOT_READY);
+        assert_eq!(got.header("x-ms-request-id"), Some(&*got.request_id));
+        assert_eq!(got.header("x-ms-version"), Some("2019-02-02"));
+    }
+    let mut ask = site.filter("PartitionKey eq 'q'");
+    ask.asked.room = Some(room.clone());
+    assert_eq!(ask.send().done(200).values("RowKey"), ["small"]);
+    let counted = crate::rest::metrics::text(&site.service);
+    let busy = "{method=\"GET\",status=\"503\",code=\"ServerBusy\"} 2";
+    assert!(counted.contains(busy), "{counted}");
+    // What was written is told in any case.
+    let mut ask = site.put(&person("1"), "{}");
+    ask.asked.room = Some(Budget::new(0));
+    ask.send().empty(204);
+}
+
+#[test]
+fn a_batch_that_the_server_cannot_carry_out_is_a_failed_request() {
+    let site = Site::people();
+    let db = &site.account().db;
+    db.gate("people", KeyRange::partition("p"), GateMode::Offline).unwrap();
+    let inner = |method: &str, body: &str| {
+        format!(
+            "Content-Type: application/http\r\n\r\n{method} {BASE}{} HTTP/1.1\r\n\r\n{body}\r\n",
+            person("r")
+        )
+    };
+    let send = |parts: String| {
+        site.ask("POST", "$batch").body("multipart/mixed; boundary=b", &parts).send()
+    };
+    let write = format!(
+        "--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\n{}--c--\r\n--b--\r\n",
+        inner("PUT", "{}")
+    );
+    let read = |method: &str| format!("--b\r\n{}--b--\r\n", inner(method, ""));
+    send(write.clone()).fails(503, "ServerBusy");
+    send(read("GET")).fails(503, "ServerBusy");
+    db.lift_gate("people", KeyRange::partition("p")).unwrap();
+    assert!(send(write).done(202).has("HTTP/1.1 204"));
+    assert!(send(read("GET")).done(202).has("HTTP/1.1 200"));
+    // An answer in a batch has a body, which that to a HEAD has not.
+    assert!(send(read("HEAD")).done(202).has("InvalidInput"));
+}
+
+#[test]
+fn what_has_no_body_to_answer_is_in_no_form() {
+    let site = Site::people();
+    site.put(&person("r"), "{}").accept(ATOM).send().empty(204);
+    site.delete(&person("r")).matching("*").accept(ATOM).send().empty(204);
+    let body = r#"{"PartitionKey":"p","RowKey":"r"}"#;
+    site.post("people", body).accept(ATOM).send().fails(415, "AtomFormatNotSupported");
+    // An empty option is none.
+    site.get("people()?$format=").send().done(200);
+    site.put(&format!("{}?timeout=abc", person("r")), "{}")
+        .send()
+        .fails(400, "InvalidQueryParameterValue");
+}
+
+#[test]
+fn inserts_show_a_table_as_it_was_created() {
+    let site = Site::people();
+    let got = site.post("PEOPLE", r#"{"PartitionKey":"p","RowKey":"r"}"#).send().done(201);
+    assert!(got.has("$metadata#people/@Element"), "{}", got.body);
+}
+
+#[test]
+fn a_host_that_only_looks_like_an_account_names_none() {
+    let site = Site::people();
+    let host = "rowstone.table.svc.cluster.local:10002";
+    let ask = site.ask_path("GET", "/acme/Tables").header("Host", host);
+    let got = ask.signed_by(ACME, key(ACME_KEYS[0])).send().done(200);
+    assert!(got.has(&format!("http://{host}/acme/$metadata#Tables")), "{}", got.body);
+    let ask = site.ask_path("GET", "/nobody/Tables").header("Host", host);
+    ask.signed_by(ACME, key(ACME_KEYS[0])).send().fails(404, "ResourceNotFound");
+}
