@@ -510,4 +510,35 @@ mod tests {
         assert!(hides(&[50], 100, 49));
         assert!(!hides(&[], 49, 20), "it is not published");
     }
+
+    #[test]
+    fn trap_16_nobody_reads_below_half_of_the_fences_of_a_commit() {
+        let options = Options::default().fs(Arc::new(MemFs::new()));
+        let engine = Engine::open("db".as_ref(), options.background(Background::Manual)).unwrap();
+        let (engine, gate) = (&engine, Arc::new(Gate::new(TableId(7))));
+        let key = |i: u32| user_key(TableId(7), &format!("{i:04}"), "r");
+        for _ in 0..50 {
+            let before = engine.view.load().fences.newest();
+            let fence = |i: u32| TableChange::Fenced(Span::new(&key(2 * i), Some(&key(2 * i + 1))));
+            let changes: Vec<_> = (0..100).map(fence).collect();
+            let (view, at) = std::thread::scope(|scope| {
+                let created = Batch::of_change(&gate, TableChange::Created(TableId(7)));
+                let batch = Batch { changes, ..created };
+                let committer = std::cell::Cell::new(Some(
+                    scope.spawn(move || engine.commit(&batch, Durability::Sync)),
+                ));
+                // The first view that has any of them is pinned, and only then are they published.
+                while engine.view.load().fences.newest() == before {
+                    std::hint::spin_loop();
+                }
+                engine.pin_around(None, || {
+                    if let Some(committer) = committer.take() {
+                        committer.join().unwrap().unwrap();
+                    }
+                })
+            });
+            let floors = [0, 198].map(|i| view.fences.floor(&key(i), at));
+            assert_eq!(floors, [at, at]);
+        }
+    }
 }

@@ -29,7 +29,9 @@ pub use value::{EdmType, Value, ValueRef};
 
 // What only requests in text need.
 #[cfg(feature = "cli")]
-pub(crate) use datetime::{DateTimeProblem, TimeTexts};
+pub(crate) use datetime::DateTimeProblem;
+#[cfg(feature = "rest")]
+pub(crate) use datetime::TimeTexts;
 #[cfg(feature = "cli")]
 pub(crate) use limits::{SYSTEM_PROPERTIES, check_property_name, out_of_range};
 
