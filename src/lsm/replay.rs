@@ -383,26 +383,7 @@ impl Replay<'_> {
             )));
         }
         self.previous = record.seq;
-        let mut key = std::mem::take(&mut self.key);
-        key.clear();
-        key.extend_from_slice(group.key_prefix);
-        let is_half = planted!("half-group-at-replay");
-        for entry in group.entries() {
-            key.truncate(group.key_prefix.len());
-            key.extend_from_slice(entry.key_suffix);
-            decode_user_key(&key)?;
-            self.row.clear();
-            if entry.kind == Kind::Put {
-                self.reframe(entry.row)?;
-            }
-            let Some(slot) = self.out.slots.last() else { return Ok(()) };
-            let hash = self.env.hash(&key);
-            slot.memtable.insert(hash, &key, record.seq, entry.kind, &self.row);
-            if is_half {
-                break;
-            }
-        }
-        self.key = key;
+        self.entries(record, group)?;
         let fences = self.out.fences.len();
         for change in group.changes() {
             match change {
@@ -433,6 +414,31 @@ impl Replay<'_> {
         }
         self.out.last = self.out.last.max(record.seq);
         self.out.commits += 1;
+        Ok(())
+    }
+
+    /// Puts the entries of a group into the newest memtable.
+    fn entries(&mut self, record: &RecordView<'_>, group: &Group<'_>) -> Result<(), Problem> {
+        let mut key = std::mem::take(&mut self.key);
+        key.clear();
+        key.extend_from_slice(group.key_prefix);
+        let is_half = planted!("half-group-at-replay");
+        for entry in group.entries() {
+            key.truncate(group.key_prefix.len());
+            key.extend_from_slice(entry.key_suffix);
+            decode_user_key(&key)?;
+            self.row.clear();
+            if entry.kind == Kind::Put {
+                self.reframe(entry.row)?;
+            }
+            let Some(slot) = self.out.slots.last() else { return Ok(()) };
+            let hash = self.env.hash(&key);
+            slot.memtable.insert(hash, &key, record.seq, entry.kind, &self.row);
+            if is_half {
+                break;
+            }
+        }
+        self.key = key;
         Ok(())
     }
 
