@@ -3,15 +3,19 @@
 //! Not here: entities (`table`), scans (`query`), how it works (`lsm`).
 
 pub(crate) mod advice;
+mod copy;
 mod moving;
 mod partitions;
+mod references;
 pub(crate) mod shape;
 #[cfg(test)]
 mod tests;
 
 pub use advice::{Advice, AntiPattern};
+pub use copy::{CopyJob, CopyProblem, CopyProblemKind, CopySummary};
 pub use moving::Moved;
 pub use partitions::{LoadPattern, PartitionRange, RangeBound};
+pub use references::{MissingTarget, ReferenceCheck, References};
 pub use shape::{DataShape, PartitionSize};
 
 use std::fmt;

@@ -110,8 +110,9 @@ pub mod cli;
 pub use check::VerifyReport;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use db::{
-    Advice, AntiPattern, ClosedGate, DataShape, Db, LoadPattern, Moved, OpenReport, PartitionRange,
-    PartitionSize, RangeBound, Stats,
+    Advice, AntiPattern, ClosedGate, CopyJob, CopyProblem, CopyProblemKind, CopySummary, DataShape,
+    Db, LoadPattern, MissingTarget, Moved, OpenReport, PartitionRange, PartitionSize, RangeBound,
+    ReferenceCheck, References, Stats,
 };
 pub use error::{Code, Corruption, Error, ErrorKind, Result};
 pub use model::{

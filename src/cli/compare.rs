@@ -18,7 +18,7 @@ use super::{Create, open};
 use crate::db::Db;
 use crate::format::key::user_key;
 use crate::format::names::TableId;
-use crate::model::{Entity, ValueRef};
+use crate::model::Entity;
 use crate::table::Table;
 use crate::wire::json::Object;
 use crate::wire::odata::{self, Metadata};
@@ -157,7 +157,7 @@ impl Join {
                 Ordering::Equal => one
                     .as_ref()
                     .zip(other.as_ref())
-                    .filter(|(one, other)| !is_same(one, other))
+                    .filter(|(one, other)| !one.has_properties_of(other))
                     .map(|(one, other)| Difference::Differs(one, other)),
             };
             if let Some(difference) = difference {
@@ -257,26 +257,13 @@ fn key(entity: &Entity) -> Vec<u8> {
     user_key(TableId::CATALOG, entity.partition_key(), entity.row_key())
 }
 
-fn is_same(a: &Entity, b: &Entity) -> bool {
-    let same =
-        |((name, value), (other_name, other)): ((&str, ValueRef<'_>), (&str, ValueRef<'_>))| {
-            let values = match (value, other) {
-                // A NaN is the same as itself here, and the zeros differ.
-                (ValueRef::Double(a), ValueRef::Double(b)) => a.to_bits() == b.to_bits(),
-                (a, b) => a == b,
-            };
-            name == other_name && values
-        };
-    a.len() == b.len() && a.properties().zip(b.properties()).all(same)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[track_caller]
     fn check(a: Entity, b: Entity, same: bool) {
-        assert_eq!((is_same(&a, &b), is_same(&b, &a)), (same, same), "{a:?} {b:?}");
+        assert_eq!((a.has_properties_of(&b), b.has_properties_of(&a)), (same, same), "{a:?} {b:?}");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The binary: arguments, progress, tables for people, JSON for programs.
 //!
-//! One file per group of commands: `advise`, `bench`, `catalog` (tables), `compare`, `data` (entities), `exec`, `import`,
-//! `export`, `maintain`, `moving`, `partitions`, `pressure` and `stress` (both `stress`), `query`, `sim`.
+//! One file per group of commands: `advise`, `bench`, `catalog` (tables), `compare`, `copy` (and `check-refs`), `data`
+//! (entities), `exec`, `import`, `export`, `maintain`, `moving`, `partitions`, `pressure` and `stress` (both `stress`),
+//! `query`, `sim`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows were rejected.
 //!
@@ -11,6 +12,7 @@ mod advise;
 mod bench;
 mod catalog;
 mod compare;
+mod copy;
 mod csv;
 mod data;
 #[cfg(any(fuzzing, feature = "fuzzing"))]
@@ -92,6 +94,8 @@ enum Command {
     ExportRange(moving::ExportRange),
     ImportRange(moving::ImportRange),
     Compare(compare::Compare),
+    Copy(copy::Copy),
+    CheckRefs(copy::CheckRefs),
     #[cfg(feature = "rest")]
     Serve(Box<serve::Serve>),
     #[cfg(feature = "rest")]
@@ -213,6 +217,8 @@ pub fn run() -> ExitCode {
         Command::ExportRange(command) => command.run(),
         Command::ImportRange(command) => command.run(),
         Command::Compare(command) => command.run(),
+        Command::Copy(command) => command.run(),
+        Command::CheckRefs(command) => command.run(),
         #[cfg(feature = "rest")]
         Command::Serve(command) => command.run(),
         #[cfg(feature = "rest")]

@@ -152,12 +152,14 @@ fn a_second_opening_is_refused() {
 mod catalog;
 mod close;
 mod compaction;
+mod copy;
 mod crashes;
 mod faults;
 mod load;
 mod logs;
 mod moving;
 mod notes;
+mod references;
 mod threads;
 mod windows;
 

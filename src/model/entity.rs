@@ -239,6 +239,36 @@ impl Entity {
         utf16_len(self.partition_key()) + utf16_len(self.row_key())
     }
 
+    /// The same properties under other keys, never written.
+    pub(crate) fn with_keys(&self, partition_key: &str, row_key: &str) -> Entity {
+        let repr = match &self.repr {
+            Repr::Stored(stored) => {
+                let (pk_end, rk_end) = (partition_key.len(), partition_key.len() + row_key.len());
+                let parts = [partition_key.as_bytes(), row_key.as_bytes(), stored.body()];
+                let bytes = parts.concat().into_boxed_slice();
+                Repr::Stored(Stored { shape: Arc::clone(&stored.shape), pk_end, rk_end, bytes })
+            }
+            Repr::Built(built) => {
+                let (pk, rk) = (partition_key.to_owned(), row_key.to_owned());
+                Repr::Built(Built { pk, rk, ..built.clone() })
+            }
+        };
+        Entity { repr, seq: None }
+    }
+
+    /// Whether the properties are the same, types and every bit of a number: a NaN is the same as itself here, and the
+    /// zeros differ.
+    pub(crate) fn has_properties_of(&self, other: &Entity) -> bool {
+        let same = |(a, b): ((&str, ValueRef<'_>), (&str, ValueRef<'_>))| {
+            let values = match (a.1, b.1) {
+                (ValueRef::Double(a), ValueRef::Double(b)) => a.to_bits() == b.to_bits(),
+                (a, b) => a == b,
+            };
+            a.0 == b.0 && values
+        };
+        self.len() == other.len() && self.properties().zip(other.properties()).all(same)
+    }
+
     fn built(&mut self) -> &mut Built {
         if let Repr::Stored(_) = self.repr {
             let (pk, rk) = (self.partition_key().to_owned(), self.row_key().to_owned());

@@ -15,6 +15,7 @@ mod seq;
 mod serde;
 mod shape;
 mod shapes;
+mod template;
 mod value;
 
 pub use convert::{Binary, FromValue};
@@ -43,4 +44,7 @@ pub(crate) use project::Projector;
 pub(crate) use row::{Body, NewRow, Row, RowRef, ShapeRef, merge_rows};
 pub(crate) use shape::{VariablePlace, Walk};
 pub(crate) use shapes::{Numbers, ShapeId, Shapes};
+pub(crate) use template::KeyTemplate;
+#[cfg(feature = "cli")]
+pub(crate) use template::Template;
 pub(crate) use value::{utf16_cmp, utf16_len, utf16_rank, utf16_unrank_in_place};

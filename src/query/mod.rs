@@ -143,6 +143,11 @@ impl Query {
         self
     }
 
+    /// The filter, which was checked.
+    pub(crate) fn into_filter(self) -> Filter {
+        self.filter
+    }
+
     /// At most `count` entities.
     pub fn top(mut self, count: usize) -> Self {
         self.top = Some(count);

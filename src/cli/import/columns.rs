@@ -7,13 +7,12 @@
 use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
 
 use super::infer::{self, Candidates};
-use super::template::Template;
 use crate::cli::csv::Row;
 use crate::cli::failure::{Failure, Outcome};
 use crate::error::{Code, Error, Result};
 use crate::model::{
     DateTime, DateTimeProblem, EdmType, Entity, EntityEncoder, PROPERTIES_MAX, SYSTEM_PROPERTIES,
-    ValueRef, check_property_name, out_of_range,
+    Template, ValueRef, check_property_name, out_of_range,
 };
 
 /// What the user says about the columns.

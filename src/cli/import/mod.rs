@@ -14,7 +14,6 @@ mod infer;
 mod pipeline;
 mod report;
 pub(super) mod sample;
-mod template;
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -26,7 +25,6 @@ use self::columns::{Choices, Columns, Converter};
 use self::pipeline::{Batches, Parsed, parse_beside, read_ahead};
 pub(super) use self::report::Progress;
 use self::report::{Rejects, Summary};
-use self::template::Template;
 use super::csv::CsvReader;
 use super::failure::{Failure, Outcome};
 use super::files::{self, Input, Spool};
@@ -35,7 +33,7 @@ use super::window::Lines;
 use super::{Create, DurabilityName, open_durable};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Code, Error, Result};
-use crate::model::{EdmType, Entity, KeyPart};
+use crate::model::{EdmType, Entity, KeyPart, Template};
 use crate::table::{LoadMode, Loader};
 use crate::wire::odata::Members;
 

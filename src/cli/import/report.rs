@@ -70,6 +70,12 @@ impl Progress {
         self.0.set_position(rows);
     }
 
+    /// So many rows in all, of so many.
+    pub(in crate::cli) fn reach_of(&self, rows: u64, of: u64) {
+        self.0.set_length(of);
+        self.0.set_position(rows);
+    }
+
     /// Lets `with` write where the bar is.
     pub(in crate::cli) fn aside<T>(&self, with: impl FnOnce() -> T) -> T {
         self.0.suspend(with)

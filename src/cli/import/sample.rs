@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
 
 use super::columns::header_names;
-use super::template::Template;
 use super::{InputFormat, LINE_BYTES_MAX, MemberKeys, format_of, unreadable};
 use crate::cli::csv::CsvReader;
 use crate::cli::failure::{Failure, Outcome};
@@ -15,6 +14,7 @@ use crate::cli::window::Lines;
 use crate::codec::{HashSeed, hash};
 use crate::db::shape::ShapeBuilder;
 use crate::db::{DataShape, PartitionSize};
+use crate::model::Template;
 
 /// What was found in a file.
 pub(in crate::cli) struct Sample {

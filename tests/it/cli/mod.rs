@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod bench;
+mod copy;
 mod exec;
 mod import;
 mod moving;
@@ -266,6 +267,8 @@ fn help_teaches_by_example() {
         "stats",
         "verify",
         "checkpoint",
+        "copy",
+        "check-refs",
         #[cfg(unix)]
         "stress",
     ] {

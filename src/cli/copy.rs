@@ -1,0 +1,354 @@
+//! Commands that follow entities from table to table: `copy`, `check-refs`.
+//!
+//! Invariants
+//! * templates and filter are read before a database is created;
+//! * a database is opened once, though both tables may be in it.
+//!
+//! Not here: moving files as they are (`moving`), telling tables apart (`compare`).
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use clap::Args;
+
+use super::failure::{Failure, Outcome, eprint_line};
+use super::files;
+use super::import::Progress;
+use super::output::{Format, Output, with_thousands, write_cells};
+use super::{Create, open};
+use crate::clock::{Clock, SystemClock};
+use crate::db::{CopyJob, CopyProblem, CopySummary, Db, ReferenceCheck, References};
+use crate::query::Filter;
+use crate::table::Table;
+use crate::wire::json::Object;
+
+/// Problems that are shown when they go to no file.
+const SHOWN_MAX: usize = 10;
+
+/// Copy entities into another table or database, under other keys if need be; or archive them.
+#[derive(Args)]
+#[command(after_long_help = COPY_HELP)]
+pub(super) struct Copy {
+    /// The database
+    db: PathBuf,
+    /// The table
+    table: String,
+    /// The database that takes them, created if it is missing [default: the same]
+    #[arg(long, value_name = "DB", required_unless_present = "into")]
+    to: Option<PathBuf>,
+    /// The table that takes them, created if it is missing [default: of the same name]
+    #[arg(long, value_name = "TABLE")]
+    into: Option<String>,
+    /// Only entities like this; all of them by default
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    filter: String,
+    /// Properties to copy, separated by commas; all by default
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    select: Option<Vec<String>>,
+    /// PartitionKey of a copy, properties in braces: '{carrier}-{origin}' [default: the entity's]
+    #[arg(long, value_name = "TEMPLATE")]
+    partition_key: Option<String>,
+    /// RowKey of a copy, properties in braces [default: the entity's]
+    #[arg(long, value_name = "TEMPLATE")]
+    row_key: Option<String>,
+    /// Replace what is there under a key with other properties, instead of reporting it
+    #[arg(long)]
+    replace: bool,
+    /// Then delete each entity whose copy is durable, if nobody wrote it since it was read
+    #[arg(long)]
+    then_delete: bool,
+    /// Where entities that were not copied, or not deleted, are reported, a line of JSON each
+    #[arg(long, value_name = "FILE")]
+    rejects: Option<PathBuf>,
+    /// How to print the summary
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+const COPY_HELP: &str = "\
+A copy that is there already, with the same properties, is no error, and nothing else is overwritten:
+a run that was interrupted is simply repeated. With --then-delete an entity is in one table, in the
+other, or for a moment in both, wherever a crash interrupts it.
+
+Braces may name PartitionKey, RowKey and Timestamp too. Two entities that would get one key both stay
+where they are, and are reported, as is what cannot be copied; the exit status is 3 then.
+Within a table both keys must be made of properties that are copied. Copies have Timestamps of their
+own; export-range moves entities with theirs.
+
+Examples:
+  rowstone copy flights Flights --into ByDay --partition-key '{origin}' \\
+      --row-key '{time_hour}-{carrier}{flight}'
+  rowstone copy flights Flights --to archive --filter \"month lt 7\" --then-delete
+  rowstone copy flights Flights --into Late --filter \"dep_delay gt 600\" --select dest,dep_delay";
+
+/// Find entities that point to missing ones.
+#[derive(Args)]
+#[command(after_long_help = REFS_HELP)]
+pub(super) struct CheckRefs {
+    /// The database
+    db: PathBuf,
+    /// The table of the entities that point
+    table: String,
+    /// The table that they point into
+    #[arg(long, value_name = "TABLE")]
+    into: String,
+    /// The database of that table [default: the same]
+    #[arg(long, value_name = "DB")]
+    to: Option<PathBuf>,
+    /// PartitionKey of what an entity points to, properties in braces
+    #[arg(long, value_name = "TEMPLATE")]
+    partition_key: String,
+    /// RowKey of it, properties in braces
+    #[arg(long, value_name = "TEMPLATE")]
+    row_key: String,
+    /// Only entities like this; all of them by default
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    filter: String,
+    /// Show at most so many missing ones, those with the most entities that point to them
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+const REFS_HELP: &str = "\
+An entity that lacks a property named in braces points to nothing; such entities are counted apart.
+Each key is looked up about once, in bounded memory.
+
+Exit status: 0 nothing is missing, 1 something is, 2 a database cannot be opened.
+
+Examples:
+  rowstone check-refs flights Flights --into Planes --partition-key all --row-key '{tailnum}'
+  rowstone check-refs flights Flights --into Airports --partition-key all --row-key '{dest}' --top 100";
+
+/// The filter, or what is wrong with it.
+fn read_filter(text: &str) -> Outcome<Filter> {
+    Filter::parse_placed(text).map_err(|(error, at)| Failure::Filter {
+        error,
+        text: text.to_owned(),
+        at,
+    })
+}
+
+/// The other database: `db` itself if it is the same.
+fn open_other(db: &Db, path: &Path, other: Option<&PathBuf>, create: Create) -> Outcome<Db> {
+    match other {
+        Some(other) if !files::is_same(path, other) => open(other, create),
+        _ => Ok(db.clone()),
+    }
+}
+
+impl Copy {
+    pub(super) fn run(self) -> Outcome {
+        let clock = SystemClock::new();
+        let filter = read_filter(&self.filter)?;
+        let db = open(&self.db, Create::Never)?;
+        let source = db.table(&self.table)?;
+        let rejects = self.rejects.as_deref().map(files::create_output).transpose()?;
+        let rejects = rejects.map(|file| Arc::new(Mutex::new(file)));
+        let other = open_other(&db, &self.db, self.to.as_ref(), Create::IfMissing)?;
+        let target = other.table_or_create(self.into.as_ref().unwrap_or(&self.table))?;
+        let mut job = self.job(&source, &target, filter)?;
+        if let Some(file) = rejects.clone() {
+            job = job.on_problem(move |problem| {
+                if let Ok(mut file) = file.lock() {
+                    // Said at the end, when the file is flushed.
+                    drop(file.write_all(&problem_line(problem)));
+                }
+            });
+        }
+        let progress = Progress::new(Some(0));
+        let done = job.run_with(|rows, of| progress.reach_of(rows, of));
+        progress.end();
+        let summary = done?;
+        drop(job);
+        if let Some(Ok(mut file)) = rejects.as_ref().map(|file| file.lock()) {
+            file.flush().map_err(Failure::output)?;
+        }
+        let mut output = Output::standard();
+        self.write(&mut output, &summary, clock.monotonic().as_secs_f64())?;
+        output.finish()?;
+        drop((source, target));
+        other.close()?;
+        db.close()?;
+        if summary.problem_count() > 0 { Err(Failure::Rejected) } else { Ok(()) }
+    }
+
+    fn job(&self, source: &Table, target: &Table, filter: Filter) -> Outcome<CopyJob> {
+        let mut job = CopyJob::new(source, target).filter(filter)?;
+        job = job.then_delete(self.then_delete).replace(self.replace);
+        if let Some(names) = &self.select {
+            job = job.select(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        if let Some(template) = &self.partition_key {
+            job = job.partition_key(template)?;
+        }
+        if let Some(template) = &self.row_key {
+            job = job.row_key(template)?;
+        }
+        Ok(job)
+    }
+
+    fn write(&self, output: &mut Output, summary: &CopySummary, seconds: f64) -> Outcome {
+        match self.format {
+            Format::Json | Format::Ndjson => {
+                let mut line = Vec::new();
+                let mut object = Object::begin(&mut line);
+                summary.fields().iter().for_each(|(name, count)| object.raw(name, count));
+                object.raw("seconds", format_args!("{seconds:.3}"));
+                let problems: Vec<_> =
+                    summary.problems.iter().map(|problem| problem_json(problem)).collect();
+                object.raw("problems", format_args!("[{}]", problems.join(",")));
+                object.end();
+                line.push(b'\n');
+                output.write_all(&line).map_err(Failure::output)
+            }
+            Format::Table | Format::Csv => {
+                write_fields(output, &summary.fields(), self.format)?;
+                if self.rejects.is_none() && self.format == Format::Table {
+                    show_problems(summary);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Says what is wrong with the first few, on standard error.
+fn show_problems(summary: &CopySummary) {
+    for problem in summary.problems.iter().take(SHOWN_MAX) {
+        let (pk, rk) = &problem.source;
+        let target = match &problem.target {
+            Some((pk, rk)) => format!(" for '{pk}' '{rk}'"),
+            None => String::new(),
+        };
+        let (kind, message) = (problem.kind.as_str(), &problem.message);
+        eprint_line(&format!("{kind}: '{pk}' '{rk}'{target}: {message}"));
+    }
+    if summary.problem_count() > SHOWN_MAX as u64 {
+        eprint_line("there are more: --rejects FILE writes all of them to a file");
+    }
+}
+
+fn problem_json(problem: &CopyProblem) -> String {
+    let mut json = Vec::new();
+    let mut object = Object::begin(&mut json);
+    object.text("kind", problem.kind.as_str());
+    object.text("PartitionKey", &problem.source.0);
+    object.text("RowKey", &problem.source.1);
+    if let Some((partition_key, row_key)) = &problem.target {
+        object.text("target_pk", partition_key);
+        object.text("target_rk", row_key);
+    }
+    object.text("message", &problem.message);
+    object.end();
+    String::from_utf8_lossy(&json).into_owned()
+}
+
+fn problem_line(problem: &CopyProblem) -> Vec<u8> {
+    let mut line = problem_json(problem).into_bytes();
+    line.push(b'\n');
+    line
+}
+
+/// Counts by their names, those that are zero left out of what people see.
+fn write_fields(output: &mut Output, fields: &[(&'static str, u64)], format: Format) -> Outcome {
+    let written = if format == Format::Csv {
+        writeln!(output, "name,value").and_then(|()| {
+            fields.iter().try_for_each(|(name, value)| writeln!(output, "{name},{value}"))
+        })
+    } else {
+        let mut shown = fields.iter().enumerate().filter(|(i, (_, value))| *i == 0 || *value > 0);
+        shown.try_for_each(|(_, (name, value))| {
+            writeln!(output, "{name:<9}  {:>12}", with_thousands(*value))
+        })
+    };
+    written.map_err(Failure::output)
+}
+
+impl CheckRefs {
+    pub(super) fn run(self) -> Outcome {
+        let filter = read_filter(&self.filter)?;
+        let db = open(&self.db, Create::Never)?;
+        let other = open_other(&db, &self.db, self.to.as_ref(), Create::Never)?;
+        let (source, target) = (db.table(&self.table)?, other.table(&self.into)?);
+        let check = ReferenceCheck::new(&source, &target, &self.partition_key, &self.row_key)?;
+        let check = check.filter(filter)?;
+        let progress = Progress::new(Some(0));
+        let found = check.run_with(|rows, of| progress.reach_of(rows, of));
+        progress.end();
+        let found = found?;
+        let mut output = Output::standard();
+        self.write(&mut output, &found)?;
+        output.finish()?;
+        drop((check, source, target));
+        other.close()?;
+        db.close()?;
+        if found.missing > 0 { Err(Failure::Problems) } else { Ok(()) }
+    }
+
+    fn write(&self, output: &mut Output, found: &References) -> Outcome {
+        let columns = ["PartitionKey", "RowKey", "rows", "first_pk", "first_rk"];
+        let shown = || found.targets.iter().take(self.top);
+        match self.format {
+            Format::Json | Format::Ndjson => {
+                let mut line = Vec::new();
+                let mut object = Object::begin(&mut line);
+                found.fields().iter().for_each(|(name, count)| object.raw(name, count));
+                object.raw("has_all_targets", found.has_all_targets);
+                let missing = shown().map(|target| {
+                    let mut json = Vec::new();
+                    let mut object = Object::begin(&mut json);
+                    object.text(columns[0], &target.partition_key);
+                    object.text(columns[1], &target.row_key);
+                    object.raw(columns[2], target.rows);
+                    object.text(columns[3], &target.first.0);
+                    object.text(columns[4], &target.first.1);
+                    object.end();
+                    String::from_utf8_lossy(&json).into_owned()
+                });
+                let missing: Vec<_> = missing.collect();
+                object.raw("missing_targets", format_args!("[{}]", missing.join(",")));
+                object.end();
+                line.push(b'\n');
+                output.write_all(&line).map_err(Failure::output)
+            }
+            Format::Table | Format::Csv => {
+                let cells = shown().map(|target| {
+                    let (pk, rk) = target.first.clone();
+                    let (partition_key, row_key) = (&target.partition_key, &target.row_key);
+                    let rows = target.rows.to_string();
+                    vec![partition_key.clone(), row_key.clone(), rows, pk, rk]
+                });
+                let cells: Vec<_> = cells.collect();
+                if self.format == Format::Table {
+                    self.write_counts(output, found).map_err(Failure::output)?;
+                    if cells.is_empty() {
+                        return Ok(());
+                    }
+                    writeln!(output).map_err(Failure::output)?;
+                }
+                let right = columns.map(|column| column == "rows").to_vec();
+                let columns = columns.map(str::to_owned).to_vec();
+                write_cells(output, columns, cells, right, self.format)
+            }
+        }
+    }
+
+    fn write_counts(&self, output: &mut Output, found: &References) -> std::io::Result<()> {
+        let number = with_thousands;
+        let least = if found.has_all_targets { "" } else { "at least " };
+        let targets = number(found.targets.len() as u64);
+        let into = &self.into;
+        writeln!(output, "{:>12}  entities looked at", number(found.rows))?;
+        writeln!(output, "{:>12}  point to one of {into}", number(found.found))?;
+        writeln!(output, "{:>12}  point to nothing: a property is missing", number(found.without))?;
+        writeln!(
+            output,
+            "{:>12}  point to {least}{targets} that {into} does not have",
+            number(found.missing)
+        )
+    }
+}

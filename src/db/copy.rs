@@ -1,0 +1,640 @@
+//! Copying entities from a table into another, of the same database or not, under other keys if need be.
+//!
+//! 1. The source is read at a snapshot, in key order, a batch at a time.
+//! 2. Keys are made by the templates. Rows whose new key another row of the source has too stay where they are: they
+//!    are looked for beforehand, by hashes, in as many passes as it takes to bound their memory.
+//! 3. What the target has under the keys is looked up: the same properties are a copy that is there already, others a
+//!    conflict. The rest is inserted, if it is still absent.
+//! 4. As an archive step: the target is synced; then the rows of the batch whose copies are there are deleted, if they
+//!    are as they were read.
+//!
+//! So a run may end anywhere. A row is in the source, or its copy is durable, or both; and the next run goes on there.
+//!
+//! Not here: moving files as they are, with ETags (`moving`).
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Db;
+use crate::codec::{HashSeed, hash};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX, KeyTemplate};
+use crate::options::Durability;
+use crate::query::{Filter, Query};
+use crate::table::{EntityGroup, LoadMode, Snapshot, Table};
+
+/// Rows that are looked up, copied and deleted together.
+const BATCH_ROWS: usize = 1_000;
+/// And their bytes at the most, by the size formula.
+const BATCH_BYTES: usize = 4 << 20;
+/// New keys that are held against each other at a time, 16 bytes each.
+const PASS_ROWS: u64 = 4 << 20;
+/// Problems that a summary keeps; all of them are counted.
+const PROBLEMS_MAX: usize = 100;
+
+/// A copy of entities from one table into another, to be run once or, after an interruption, again.
+///
+/// Nothing in the target is overwritten unless [`replace`](Self::replace) says so, and a row that is there already with
+/// the same properties is no error: a run that was interrupted anywhere is simply repeated. With
+/// [`then_delete`](Self::then_delete) it is an archive step. Copies get Timestamps and ETags of their own.
+///
+/// ```
+/// # fn main() -> rowstone::Result<()> {
+/// use rowstone::{CopyJob, Db, Entity};
+/// let db = Db::open_in_memory()?;
+/// let (orders, archive) = (db.create_table("orders")?, db.create_table("archive")?);
+/// for (id, year) in [("17", 2012), ("18", 2013), ("19", 2013)] {
+///     orders.insert(Entity::new("open", id).with("Year", year))?;
+/// }
+/// let job = CopyJob::new(&orders, &archive);
+/// let mut job = job.filter("Year eq 2013")?.partition_key("{Year}")?.then_delete(true);
+/// let summary = job.run()?;
+/// assert_eq!((summary.copied, summary.deleted), (2, 2));
+/// assert!(archive.get("2013", "18")?.is_some());
+/// assert!(orders.get("open", "18")?.is_none());
+/// # Ok(())
+/// # }
+/// ```
+pub struct CopyJob {
+    source: Table,
+    target: Table,
+    filter: Filter,
+    select: Option<Vec<String>>,
+    partition_key: Option<KeyTemplate>,
+    row_key: Option<KeyTemplate>,
+    then_delete: bool,
+    replace: bool,
+    on_problem: Option<Box<dyn FnMut(&CopyProblem) + Send>>,
+    pub(super) batch_rows: usize,
+    pub(super) pass_rows: u64,
+}
+
+/// What a [`CopyJob`] came to. Every row read is copied, replaced, present, in place, or a problem.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CopySummary {
+    /// Rows of the source that meet the filter.
+    pub rows: u64,
+    /// Copied by this run.
+    pub copied: u64,
+    /// The target had the same properties under the key already.
+    pub present: u64,
+    /// The target had others, which were replaced.
+    pub replaced: u64,
+    /// In the table they are copied into, and under the key that they would get.
+    pub in_place: u64,
+    /// Deleted from the source, once their copies were durable.
+    pub deleted: u64,
+    /// Rows not copied since the target has other properties under the key.
+    pub conflicts: u64,
+    /// Rows not copied since another row of the source would get the same key.
+    pub shared: u64,
+    /// Rows not copied since they lack a property of the key, or the target does not take them.
+    pub refused: u64,
+    /// Copied rows that were not deleted: somebody wrote or deleted them in the meantime.
+    pub changed: u64,
+    /// The first hundred of the rows that the last four count.
+    pub problems: Vec<CopyProblem>,
+}
+
+/// A row that was not copied, or copied and not deleted, and why.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CopyProblem {
+    /// PartitionKey and RowKey in the source.
+    pub source: (String, String),
+    /// PartitionKey and RowKey in the target, if they could be made.
+    pub target: Option<(String, String)>,
+    /// Which kind of problem.
+    pub kind: CopyProblemKind,
+    /// What is wrong, in words.
+    pub message: String,
+}
+
+/// Kinds of problems of a [`CopyJob`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CopyProblemKind {
+    /// The target has other properties under the key.
+    Conflict,
+    /// Another row of the source would get the same key.
+    Shared,
+    /// The row lacks a property of the key, or the target does not take it.
+    Refused,
+    /// Copied, but not deleted: somebody wrote or deleted the row in the meantime.
+    Changed,
+}
+
+/// A row on its way.
+struct Moving {
+    partition_key: String,
+    row_key: String,
+    etag: Option<ETag>,
+    copy: Entity,
+    /// Its copy is in the target.
+    is_there: bool,
+}
+
+/// A run under way.
+struct Run<'j, 'p> {
+    job: &'j mut CopyJob,
+    snapshot: Snapshot,
+    summary: CopySummary,
+    of: u64,
+    progress: &'p mut dyn FnMut(u64, u64),
+}
+
+impl CopyJob {
+    /// Copies all entities of `source` into `target` under their own keys, unless told otherwise.
+    pub fn new(source: &Table, target: &Table) -> Self {
+        Self {
+            source: source.clone(),
+            target: target.clone(),
+            filter: Filter::all(),
+            select: None,
+            partition_key: None,
+            row_key: None,
+            then_delete: false,
+            replace: false,
+            on_problem: None,
+            batch_rows: BATCH_ROWS,
+            pass_rows: PASS_ROWS,
+        }
+    }
+
+    /// Only entities that meet `filter`: its text, or a [`Filter`] with bound values.
+    ///
+    /// # Errors
+    /// As [`Table::query`].
+    pub fn filter<F>(mut self, filter: F) -> Result<Self>
+    where
+        F: TryInto<Filter>,
+        Error: From<F::Error>,
+    {
+        self.filter = self.source.query(filter)?.into_filter();
+        Ok(self)
+    }
+
+    /// Copies only these properties; keys may be made of others too. What is not copied is gone if the row is deleted
+    /// then.
+    pub fn select(mut self, names: &[&str]) -> Self {
+        let all = names.contains(&"*");
+        self.select = (!all).then(|| names.iter().map(|name| (*name).to_owned()).collect());
+        self
+    }
+
+    /// PartitionKey of the copies: a text with properties in braces, such as `{carrier}-{origin}`; `{{` and `}}` are
+    /// braces. PartitionKey, RowKey and Timestamp may be named too. A DateTime is written as in JSON, a Binary as
+    /// hexadecimal digits. Default: the row's own.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a lone brace.
+    pub fn partition_key(mut self, template: &str) -> Result<Self> {
+        self.partition_key = Some(KeyTemplate::parse(template)?);
+        Ok(self)
+    }
+
+    /// RowKey of the copies, as [`partition_key`](Self::partition_key).
+    ///
+    /// # Errors
+    /// `InvalidInput` for a lone brace.
+    pub fn row_key(mut self, template: &str) -> Result<Self> {
+        self.row_key = Some(KeyTemplate::parse(template)?);
+        Ok(self)
+    }
+
+    /// Deletes each row from the source once its copy is durable in the target, whatever the durability of the two
+    /// databases, and if nobody wrote the row since it was read.
+    pub fn then_delete(mut self, then_delete: bool) -> Self {
+        self.then_delete = then_delete;
+        self
+    }
+
+    /// Replaces what the target has under a key with other properties, instead of reporting a conflict.
+    pub fn replace(mut self, replace: bool) -> Self {
+        self.replace = replace;
+        self
+    }
+
+    /// Calls `with` with each problem, also with those that the summary does not keep.
+    pub fn on_problem(mut self, with: impl FnMut(&CopyProblem) + Send + 'static) -> Self {
+        self.on_problem = Some(Box::new(with));
+        self
+    }
+
+    /// Runs it. Reads the source once, and once more to find new keys that two rows share, or twice for each four
+    /// million rows; memory does not grow with the tables.
+    ///
+    /// Whoever copies within a table makes both keys of selected properties alone, so that a copy is its own copy.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a copy of a table onto itself that cannot be repeated; what ends reading or writing: `Corruption`,
+    /// `Io`, `StorageFull`, `Poisoned`, `Busy`, `NotFound` for a table that was dropped. Run it again then. What is
+    /// wrong with single rows is in the summary.
+    pub fn run(&mut self) -> Result<CopySummary> {
+        self.run_with(|_, _| ())
+    }
+
+    /// As [`run`](Self::run); calls `progress` with the rows done so far, and how many there are.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_with(&mut self, mut progress: impl FnMut(u64, u64)) -> Result<CopySummary> {
+        self.check()?;
+        let snapshot = Snapshot::new(self.source.engine.snapshot());
+        let summary = CopySummary::default();
+        let mut run = Run { job: self, snapshot, summary, of: 0, progress: &mut progress };
+        run.all()?;
+        let summary = run.summary;
+        self.target.engine.sync()?;
+        self.source.engine.sync()?;
+        Ok(summary)
+    }
+
+    fn is_within_a_table(&self) -> bool {
+        Arc::ptr_eq(&self.source.engine, &self.target.engine)
+            && self.source.entry.gate.table == self.target.entry.gate.table
+    }
+
+    fn is_rekeyed(&self) -> bool {
+        self.partition_key.is_some() || self.row_key.is_some()
+    }
+
+    /// Within a table, what is a copy must be one for the next run too.
+    fn check(&self) -> Result<()> {
+        if !self.is_within_a_table() {
+            return Ok(());
+        }
+        let wrong = |problem: &'static str| Err(Error::new(ErrorKind::InvalidInput, problem));
+        let (Some(partition_key), Some(row_key)) = (&self.partition_key, &self.row_key) else {
+            return wrong("within a table both keys of the copies must be made of properties");
+        };
+        let mut names = partition_key.names().iter().chain(row_key.names());
+        let is_system = |name: &str| matches!(name, "PartitionKey" | "RowKey" | "Timestamp");
+        let is_kept = |name: &String| self.select.as_ref().is_none_or(|all| all.contains(name));
+        if names.all(|name| !is_system(name) && is_kept(name)) {
+            return Ok(());
+        }
+        wrong("within a table keys are made of properties that are copied, and of no keys")
+    }
+
+    /// What becomes of a row: the copy, or the property of the keys that it lacks.
+    fn copy_of(&self, row: &Entity) -> std::result::Result<Entity, String> {
+        let (partition_key, row_key) = self.keys_of(row)?;
+        let Some(select) = &self.select else { return Ok(row.with_keys(&partition_key, &row_key)) };
+        let mut copy = Entity::new(partition_key, row_key);
+        for (name, value) in row.properties().filter(|(name, _)| is_in(select, name)) {
+            copy.set(name, value.to_value());
+        }
+        Ok(copy)
+    }
+
+    fn keys_of(&self, row: &Entity) -> std::result::Result<(String, String), String> {
+        let key = |template: &Option<KeyTemplate>, own: &str| match template {
+            Some(template) => template.key(row).map_err(str::to_owned),
+            None => Ok(own.to_owned()),
+        };
+        let partition_key = key(&self.partition_key, row.partition_key())?;
+        Ok((partition_key, key(&self.row_key, row.row_key())?))
+    }
+
+    fn tell(&mut self, problem: &CopyProblem) {
+        if let Some(with) = &mut self.on_problem {
+            with(problem);
+        }
+    }
+}
+
+fn is_in(names: &[String], name: &str) -> bool {
+    names.iter().any(|other| other == name)
+}
+
+impl Run<'_, '_> {
+    fn query(&self) -> Result<Query> {
+        self.job.source.at(&self.snapshot).query(self.job.filter.clone())
+    }
+
+    fn all(&mut self) -> Result<()> {
+        self.of = self.query()?.count()?;
+        let passes = match self.job.is_rekeyed() {
+            true => self.of.div_ceil(self.job.pass_rows).max(1),
+            false => 1,
+        };
+        for pass in 0..passes {
+            let shared = self.shared_keys(pass, passes)?;
+            self.pass(pass, passes, &shared)?;
+        }
+        Ok(())
+    }
+
+    /// The hashes of new keys of this pass that several rows would get, in order.
+    fn shared_keys(&self, pass: u64, passes: u64) -> Result<Vec<u128>> {
+        let mut hashes = Vec::new();
+        if !self.job.is_rekeyed() {
+            return Ok(hashes);
+        }
+        for row in self.query()? {
+            let row = row?;
+            let Ok((partition_key, row_key)) = self.job.keys_of(&row) else { continue };
+            let hash = key_hash(&partition_key, &row_key);
+            if is_of(hash, pass, passes) && !self.is_in_place(&row, &partition_key, &row_key) {
+                hashes.push(hash);
+            }
+        }
+        hashes.sort_unstable();
+        let mut shared: Vec<_> =
+            hashes.windows(2).filter(|two| two[0] == two[1]).map(|two| two[0]).collect();
+        shared.dedup();
+        Ok(shared)
+    }
+
+    fn is_in_place(&self, row: &Entity, partition_key: &str, row_key: &str) -> bool {
+        self.job.is_within_a_table()
+            && (row.partition_key(), row.row_key()) == (partition_key, row_key)
+    }
+
+    /// Copies the rows whose new keys belong to this pass.
+    fn pass(&mut self, pass: u64, passes: u64, shared: &[u128]) -> Result<()> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        for row in self.query()? {
+            let row = row?;
+            let Some(moving) = self.take(&row, |hash| is_of(hash, pass, passes), shared) else {
+                continue;
+            };
+            bytes += moving.copy.size_at_most();
+            batch.push(moving);
+            if batch.len() >= self.job.batch_rows || bytes >= BATCH_BYTES {
+                self.carry(std::mem::take(&mut batch))?;
+                bytes = 0;
+            }
+        }
+        self.carry(batch)
+    }
+
+    /// The row on its way, if it is one of this pass and can be copied.
+    fn take(
+        &mut self,
+        row: &Entity,
+        is_of_pass: impl Fn(u128) -> bool,
+        shared: &[u128],
+    ) -> Option<Moving> {
+        let copy = match self.job.copy_of(row) {
+            Ok(copy) => copy,
+            // A row without a key has no hash: the first pass reports it.
+            Err(name) => {
+                if is_of_pass(0) {
+                    self.summary.rows += 1;
+                    let message = format!("it has no property '{name}'");
+                    self.report(key(row), None, CopyProblemKind::Refused, message);
+                }
+                return None;
+            }
+        };
+        let hash = key_hash(copy.partition_key(), copy.row_key());
+        if self.job.is_rekeyed() && !is_of_pass(hash) {
+            return None;
+        }
+        self.summary.rows += 1;
+        if self.is_in_place(row, copy.partition_key(), copy.row_key()) {
+            self.summary.in_place += 1;
+            return None;
+        }
+        if shared.binary_search(&hash).is_ok() {
+            let message = "another row would get the same key".to_owned();
+            self.report(key(row), Some(key(&copy)), CopyProblemKind::Shared, message);
+            return None;
+        }
+        let (partition_key, row_key) = key(row);
+        Some(Moving { partition_key, row_key, etag: row.etag(), copy, is_there: false })
+    }
+
+    /// Sees to it that the target has the copies, and then that the source has the rows no longer.
+    fn carry(&mut self, mut batch: Vec<Moving>) -> Result<()> {
+        let keys: Vec<_> =
+            batch.iter().map(|row| (row.copy.partition_key(), row.copy.row_key())).collect();
+        let found = self.job.target.get_many(&keys)?;
+        let mut absent = Vec::new();
+        for (index, found) in found.into_iter().enumerate() {
+            match found {
+                None => absent.push(index),
+                Some(found) => self.meet(&mut batch[index], &found)?,
+            }
+        }
+        self.insert(&mut batch, &absent)?;
+        if self.job.then_delete {
+            self.job.target.engine.sync()?;
+            self.delete(&batch)?;
+        }
+        (self.progress)(self.summary.rows, self.of);
+        Ok(())
+    }
+
+    /// The target has `found` under the key of the copy.
+    fn meet(&mut self, row: &mut Moving, found: &Entity) -> Result<()> {
+        if row.copy.has_properties_of(found) {
+            self.summary.present += 1;
+            row.is_there = true;
+            return Ok(());
+        }
+        let mut message = "the target has other properties under the key";
+        if let (true, Some(etag)) = (self.job.replace, found.etag()) {
+            let target = self.job.target.clone().with_durability(Durability::Os);
+            match target.replace_if(row.copy.clone(), etag) {
+                Ok(_) => {
+                    self.summary.replaced += 1;
+                    row.is_there = true;
+                    return Ok(());
+                }
+                Err(error) if is_of_row(&error) => {
+                    message = "somebody wrote the row of the target in the meantime";
+                }
+                Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                    self.refuse(row, &error);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let (source, target) = (row.source(), Some(key(&row.copy)));
+        self.report(source, target, CopyProblemKind::Conflict, message.to_owned());
+        Ok(())
+    }
+
+    /// Inserts the copies at these indexes. Those of somebody else who was faster are looked at again.
+    fn insert(&mut self, batch: &mut [Moving], absent: &[usize]) -> Result<()> {
+        let loader = self.job.target.loader().mode(LoadMode::Insert);
+        let mut loader = loader.durability(Durability::Os);
+        for &index in absent {
+            batch[index].is_there = true;
+            loader.push(index as u64, batch[index].copy.clone())?;
+        }
+        loader.flush()?;
+        let rejected = loader.take_rejected();
+        self.summary.copied += loader.finish()?.loaded;
+        for rejected in rejected {
+            let row = &mut batch[rejected.line as usize];
+            row.is_there = false;
+            match rejected.error.kind() {
+                ErrorKind::AlreadyExists => {
+                    let (partition_key, row_key) = key(&row.copy);
+                    match self.job.target.get(&partition_key, &row_key)? {
+                        Some(found) => self.meet(row, &found)?,
+                        None => self.refuse(row, &rejected.error),
+                    }
+                }
+                ErrorKind::InvalidInput => self.refuse(row, &rejected.error),
+                _ => return Err(rejected.error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the rows whose copies are there, a group for each partition.
+    fn delete(&mut self, batch: &[Moving]) -> Result<()> {
+        let there: Vec<_> = batch.iter().filter(|row| row.is_there).collect();
+        for partition in there.chunk_by(|a, b| a.partition_key == b.partition_key) {
+            for rows in partition.chunks(GROUP_OPERATIONS_MAX) {
+                self.delete_group(rows.to_vec())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn delete_group(&mut self, mut rows: Vec<&Moving>) -> Result<()> {
+        while let Some(first) = rows.first() {
+            let mut group = EntityGroup::new(first.partition_key.as_str());
+            for row in &rows {
+                match row.etag {
+                    Some(etag) => group.delete_if(&row.row_key, etag)?,
+                    None => group.delete(&row.row_key)?,
+                };
+            }
+            match self.job.source.commit_with(group, Durability::Os) {
+                Ok(_) => {
+                    self.summary.deleted += rows.len() as u64;
+                    break;
+                }
+                Err(error) => {
+                    let index = error.index().filter(|index| *index < rows.len());
+                    let Some(index) = index.filter(|_| is_of_row(&error)) else {
+                        return Err(error);
+                    };
+                    let row = rows.remove(index);
+                    let message = match error.kind() {
+                        ErrorKind::NotFound => "somebody deleted it in the meantime",
+                        _ => "somebody wrote it in the meantime",
+                    };
+                    let (source, target) = (row.source(), Some(key(&row.copy)));
+                    self.report(source, target, CopyProblemKind::Changed, message.to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, row: &Moving, error: &Error) {
+        let (source, target) = (row.source(), Some(key(&row.copy)));
+        self.report(source, target, CopyProblemKind::Refused, error.chain());
+    }
+
+    fn report(
+        &mut self,
+        source: (String, String),
+        target: Option<(String, String)>,
+        kind: CopyProblemKind,
+        message: String,
+    ) {
+        *match kind {
+            CopyProblemKind::Conflict => &mut self.summary.conflicts,
+            CopyProblemKind::Shared => &mut self.summary.shared,
+            CopyProblemKind::Refused => &mut self.summary.refused,
+            CopyProblemKind::Changed => &mut self.summary.changed,
+        } += 1;
+        let problem = CopyProblem { source, target, kind, message };
+        self.job.tell(&problem);
+        if self.summary.problems.len() < PROBLEMS_MAX {
+            self.summary.problems.push(problem);
+        }
+    }
+}
+
+impl Moving {
+    fn source(&self) -> (String, String) {
+        (self.partition_key.clone(), self.row_key.clone())
+    }
+}
+
+fn key(entity: &Entity) -> (String, String) {
+    (entity.partition_key().to_owned(), entity.row_key().to_owned())
+}
+
+/// Whether the error is about a row that is not as it was read, and not about its table.
+fn is_of_row(error: &Error) -> bool {
+    matches!(error.code(), "ResourceNotFound" | "UpdateConditionNotSatisfied")
+}
+
+/// 128 bits, so that two keys with the same are not met.
+fn key_hash(partition_key: &str, row_key: &str) -> u128 {
+    let key = [partition_key.as_bytes(), &[0], row_key.as_bytes()].concat();
+    let half = |seed| u128::from(hash(HashSeed(seed), &key));
+    half(1) << 64 | half(2)
+}
+
+fn is_of(hash: u128, pass: u64, passes: u64) -> bool {
+    hash % u128::from(passes) == u128::from(pass)
+}
+
+impl CopySummary {
+    /// Rows that were not copied, or copied and not deleted.
+    pub fn problem_count(&self) -> u64 {
+        self.conflicts + self.shared + self.refused + self.changed
+    }
+
+    /// Every count by its name.
+    pub fn fields(&self) -> [(&'static str, u64); 10] {
+        [
+            ("rows", self.rows),
+            ("copied", self.copied),
+            ("present", self.present),
+            ("replaced", self.replaced),
+            ("in_place", self.in_place),
+            ("deleted", self.deleted),
+            ("conflicts", self.conflicts),
+            ("shared", self.shared),
+            ("refused", self.refused),
+            ("changed", self.changed),
+        ]
+    }
+}
+
+impl CopyProblemKind {
+    /// One word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CopyProblemKind::Conflict => "conflict",
+            CopyProblemKind::Shared => "shared",
+            CopyProblemKind::Refused => "refused",
+            CopyProblemKind::Changed => "changed",
+        }
+    }
+}
+
+impl fmt::Debug for CopyJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CopyJob")
+            .field("source", &self.source)
+            .field("target", &self.target)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Db {
+    /// A job that copies entities of the table `source` into the table `target` of this database.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn copy(&self, source: &str, target: &str) -> Result<CopyJob> {
+        Ok(CopyJob::new(&self.table(source)?, &self.table(target)?))
+    }
+}

@@ -1,0 +1,280 @@
+//! References: entities whose properties make the keys of another entity, and which of those are not there.
+//!
+//! The rows are read in key order; keys are collected, looked up together in their order, and remembered. What is
+//! remembered is bounded: known keys are forgotten all at once, missing ones are counted on without their names.
+//!
+//! Not here: anything that would keep references whole while they are written; the engine has no such thing.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::model::{Entity, KeyTemplate};
+use crate::query::{Filter, Query};
+use crate::table::{Snapshot, Table};
+
+/// Keys that are looked up together.
+const BATCH_KEYS: usize = 1_000;
+/// Bytes of keys that are remembered as found, and as many as missing.
+const REMEMBERED_BYTES: usize = 16 << 20;
+/// What remembering a key takes besides its text, about.
+const KEY_BYTES: usize = 96;
+/// Rows between two calls of the progress.
+const PROGRESS_ROWS: u64 = 1_000;
+
+/// A search for entities that point to missing ones.
+///
+/// ```
+/// # fn main() -> rowstone::Result<()> {
+/// use rowstone::{Db, Entity, ReferenceCheck};
+/// let db = Db::open_in_memory()?;
+/// let (flights, planes) = (db.create_table("flights")?, db.create_table("planes")?);
+/// planes.insert(Entity::new("all", "N14228"))?;
+/// flights.insert(Entity::new("UA", "1").with("tailnum", "N14228"))?;
+/// flights.insert(Entity::new("UA", "2").with("tailnum", "N3ALAA"))?;
+/// flights.insert(Entity::new("UA", "3"))?;
+/// let found = ReferenceCheck::new(&flights, &planes, "all", "{tailnum}")?.run()?;
+/// assert_eq!((found.rows, found.found, found.missing, found.without), (3, 1, 1, 1));
+/// assert_eq!(found.targets[0].row_key, "N3ALAA");
+/// # Ok(())
+/// # }
+/// ```
+pub struct ReferenceCheck {
+    source: Table,
+    target: Table,
+    filter: Filter,
+    partition_key: KeyTemplate,
+    row_key: KeyTemplate,
+    pub(super) remembered_bytes: usize,
+}
+
+/// What a [`ReferenceCheck`] found.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct References {
+    /// Rows that meet the filter.
+    pub rows: u64,
+    /// Rows without one of the properties: they point to nothing.
+    pub without: u64,
+    /// Rows that point to an entity that is there.
+    pub found: u64,
+    /// Rows that point to one that is not.
+    pub missing: u64,
+    /// The entities that are not there, those with the most rows first.
+    pub targets: Vec<MissingTarget>,
+    /// False if there are more of them than could be remembered (16 MiB of keys); all rows are counted.
+    pub has_all_targets: bool,
+}
+
+/// An entity that rows point to, and that is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MissingTarget {
+    /// Its PartitionKey.
+    pub partition_key: String,
+    /// Its RowKey.
+    pub row_key: String,
+    /// How many rows point to it.
+    pub rows: u64,
+    /// PartitionKey and RowKey of the first of them.
+    pub first: (String, String),
+}
+
+type Keys = (String, String);
+
+/// Rows that point to the same entity: how many, and the first.
+struct Pointing {
+    rows: u64,
+    first: Keys,
+}
+
+/// A search under way.
+struct Search<'c> {
+    check: &'c ReferenceCheck,
+    at: Option<Snapshot>,
+    pending: HashMap<Keys, Pointing>,
+    found: HashSet<Keys>,
+    found_bytes: usize,
+    missing: HashMap<Keys, Pointing>,
+    missing_bytes: usize,
+    references: References,
+}
+
+impl ReferenceCheck {
+    /// Looks at the entities of `source`, whose properties make PartitionKey and RowKey of entities of `target` by the two
+    /// templates, as for [`CopyJob::partition_key`](crate::CopyJob::partition_key).
+    ///
+    /// # Errors
+    /// `InvalidInput` for a lone brace.
+    pub fn new(source: &Table, target: &Table, partition_key: &str, row_key: &str) -> Result<Self> {
+        Ok(Self {
+            source: source.clone(),
+            target: target.clone(),
+            filter: Filter::all(),
+            partition_key: KeyTemplate::parse(partition_key)?,
+            row_key: KeyTemplate::parse(row_key)?,
+            remembered_bytes: REMEMBERED_BYTES,
+        })
+    }
+
+    /// Only entities that meet `filter`: its text, or a [`Filter`] with bound values.
+    ///
+    /// # Errors
+    /// As [`Table::query`].
+    pub fn filter<F>(mut self, filter: F) -> Result<Self>
+    where
+        F: TryInto<Filter>,
+        Error: From<F::Error>,
+    {
+        self.filter = self.source.query(filter)?.into_filter();
+        Ok(self)
+    }
+
+    /// Runs it. Both tables are read in one state if they are of one database. Each key is looked up about once; memory
+    /// is bounded, to some 32 MiB.
+    ///
+    /// # Errors
+    /// `Corruption`, `Io`, `Busy`; `NotFound` for a table that was dropped.
+    pub fn run(&self) -> Result<References> {
+        self.run_with(|_, _| ())
+    }
+
+    /// As [`run`](Self::run); calls `progress` now and then with the rows looked at, and how many there are.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_with(&self, mut progress: impl FnMut(u64, u64)) -> Result<References> {
+        let snapshot = Snapshot::new(self.source.engine.snapshot());
+        let rows: Query = self.source.at(&snapshot).query(self.filter.clone())?;
+        let of = rows.clone().count()?;
+        let is_one = Arc::ptr_eq(&self.source.engine, &self.target.engine);
+        let mut search = Search::new(self, is_one.then(|| snapshot.clone()));
+        for row in rows {
+            search.look_at(&row?)?;
+            if search.references.rows.is_multiple_of(PROGRESS_ROWS) {
+                progress(search.references.rows, of);
+            }
+        }
+        search.look_up()?;
+        progress(search.references.rows, of);
+        Ok(search.end())
+    }
+}
+
+impl<'c> Search<'c> {
+    fn new(check: &'c ReferenceCheck, at: Option<Snapshot>) -> Self {
+        Self {
+            check,
+            at,
+            pending: HashMap::new(),
+            found: HashSet::new(),
+            found_bytes: 0,
+            missing: HashMap::new(),
+            missing_bytes: 0,
+            references: References { has_all_targets: true, ..References::default() },
+        }
+    }
+
+    fn look_at(&mut self, row: &Entity) -> Result<()> {
+        self.references.rows += 1;
+        let (Ok(partition_key), Ok(row_key)) =
+            (self.check.partition_key.key(row), self.check.row_key.key(row))
+        else {
+            self.references.without += 1;
+            return Ok(());
+        };
+        let keys = (partition_key, row_key);
+        if self.found.contains(&keys) {
+            self.references.found += 1;
+        } else if let Some(pointing) = self.missing.get_mut(&keys) {
+            pointing.rows += 1;
+            self.references.missing += 1;
+        } else {
+            let first = || (row.partition_key().to_owned(), row.row_key().to_owned());
+            let pointing =
+                self.pending.entry(keys).or_insert_with(|| Pointing { rows: 0, first: first() });
+            pointing.rows += 1;
+        }
+        if self.pending.len() >= BATCH_KEYS { self.look_up() } else { Ok(()) }
+    }
+
+    /// Looks up what is pending.
+    fn look_up(&mut self) -> Result<()> {
+        let pending: Vec<_> = self.pending.drain().collect();
+        let keys: Vec<_> = pending.iter().map(|((pk, rk), _)| (pk.as_str(), rk.as_str())).collect();
+        let found = match &self.at {
+            Some(snapshot) => self.check.target.at(snapshot).get_many(&keys)?,
+            None => self.check.target.get_many(&keys)?,
+        };
+        for ((keys, pointing), found) in pending.into_iter().zip(found) {
+            match found {
+                Some(_) => self.remember(keys, pointing.rows),
+                None => self.miss(keys, pointing),
+            }
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, keys: Keys, rows: u64) {
+        self.references.found += rows;
+        let bytes = keys.0.len() + keys.1.len() + KEY_BYTES;
+        if self.found_bytes + bytes > self.check.remembered_bytes {
+            self.found.clear();
+            self.found_bytes = 0;
+        }
+        self.found_bytes += bytes;
+        self.found.insert(keys);
+    }
+
+    fn miss(&mut self, keys: Keys, pointing: Pointing) {
+        self.references.missing += pointing.rows;
+        let first = pointing.first.0.len() + pointing.first.1.len();
+        let bytes = keys.0.len() + keys.1.len() + first + KEY_BYTES;
+        if self.missing_bytes + bytes > self.check.remembered_bytes {
+            self.references.has_all_targets = false;
+            return;
+        }
+        self.missing_bytes += bytes;
+        self.missing.insert(keys, pointing);
+    }
+
+    fn end(mut self) -> References {
+        let target = |((partition_key, row_key), Pointing { rows, first })| MissingTarget {
+            partition_key,
+            row_key,
+            rows,
+            first,
+        };
+        let mut targets: Vec<_> = self.missing.into_iter().map(target).collect();
+        targets.sort_unstable_by(|a, b| {
+            let keys =
+                |target: &MissingTarget| (target.partition_key.clone(), target.row_key.clone());
+            b.rows.cmp(&a.rows).then_with(|| keys(a).cmp(&keys(b)))
+        });
+        self.references.targets = targets;
+        self.references
+    }
+}
+
+impl References {
+    /// Every count by its name; `targets` is how many different entities are known to be missing.
+    pub fn fields(&self) -> [(&'static str, u64); 5] {
+        [
+            ("rows", self.rows),
+            ("without", self.without),
+            ("found", self.found),
+            ("missing", self.missing),
+            ("targets", self.targets.len() as u64),
+        ]
+    }
+}
+
+impl fmt::Debug for ReferenceCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReferenceCheck")
+            .field("source", &self.source)
+            .field("target", &self.target)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,270 @@
+//! Copies from table to table: what is copied, what is reported, and an end at every file operation.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::db::{CopyJob, CopyProblemKind, CopySummary};
+use crate::table::Table;
+
+/// Flights by carrier and number; the year is a property, and so is the number.
+fn flights(db: &Db, count: u32) -> Table {
+    let table = db.table_or_create("flights").unwrap();
+    for i in 0..count {
+        let entity = Entity::new(["AA", "B6", "UA"][i as usize % 3], format!("{i:04}"));
+        let year = if i % 5 == 0 { 2014 } else { 2013 };
+        table.insert(entity.with("Year", year).with("Flight", i as i32)).unwrap();
+    }
+    table
+}
+
+/// Number and year of every row, by its keys.
+fn content(table: &Table) -> BTreeMap<(String, String), (Option<i32>, Option<i32>)> {
+    let row = |entity: Entity| {
+        let keys = (entity.partition_key().to_owned(), entity.row_key().to_owned());
+        (keys, (entity.get("Flight").unwrap(), entity.get("Year").unwrap()))
+    };
+    table.scan(KeyRange::all()).into_iter().map(|entity| row(entity.unwrap())).collect()
+}
+
+fn by_year(source: &Table, target: &Table) -> CopyJob {
+    let job = CopyJob::new(source, target).filter("Year eq 2013").unwrap();
+    job.partition_key("{Year}").unwrap().row_key("{PartitionKey}{Flight}").unwrap()
+}
+
+#[track_caller]
+fn check(summary: &CopySummary, expected: &[(&str, u64)]) {
+    let found: Vec<_> = summary.fields().into_iter().filter(|(_, count)| *count > 0).collect();
+    assert_eq!(found, expected, "{:?}", summary.problems);
+}
+
+#[test]
+fn rows_are_copied_under_other_keys_and_a_second_run_finds_them() {
+    let db = open(&MemFs::new());
+    let (source, target) = (flights(&db, 50), db.create_table("years").unwrap());
+    let mut job = by_year(&source, &target);
+    check(&job.run().unwrap(), &[("rows", 40), ("copied", 40)]);
+    assert_eq!(content(&target)[&("2013".into(), "B64".into())], (Some(4), Some(2013)));
+    assert_eq!(content(&source).len(), 50);
+    check(&job.run().unwrap(), &[("rows", 40), ("present", 40)]);
+    let mut seen = Vec::new();
+    let mut job = by_year(&source, &target).then_delete(true);
+    job.batch_rows = 10;
+    let summary = job.run_with(|rows, of| seen.push((rows, of))).unwrap();
+    check(&summary, &[("rows", 40), ("present", 40), ("deleted", 40)]);
+    assert_eq!(seen, [(10, 40), (20, 40), (30, 40), (40, 40), (40, 40)]);
+    assert_eq!((content(&source).len(), content(&target).len()), (10, 40));
+    check(&job.run().unwrap(), &[]);
+}
+
+#[test]
+fn only_what_is_selected_is_copied() {
+    let db = open(&MemFs::new());
+    let (source, target) = (flights(&db, 3), db.create_table("years").unwrap());
+    by_year(&source, &target).select(&["Flight"]).run().unwrap();
+    assert_eq!(content(&target)[&("2013".into(), "UA2".into())], (Some(2), None));
+    let mut all = CopyJob::new(&source, &target).select(&["Flight", "*"]);
+    check(&all.run().unwrap(), &[("rows", 3), ("copied", 3)]);
+    assert_eq!(content(&target)[&("UA".into(), "0002".into())], (Some(2), Some(2013)));
+}
+
+#[test]
+fn rows_that_would_share_a_key_stay_whatever_the_passes() {
+    for pass_rows in [1, 7, 1_000] {
+        let db = open(&MemFs::new());
+        let (source, target) = (flights(&db, 30), db.create_table("years").unwrap());
+        // Two of the rows have the same number.
+        source.insert(Entity::new("ZZ", "1").with("Flight", 7).with("Year", 2013)).unwrap();
+        source.insert(Entity::new("ZZ", "2").with("Year", 2013)).unwrap();
+        source.insert(Entity::new("ZZ", "3").with("Flight", 1).with("Year", 2013)).unwrap();
+        let job = CopyJob::new(&source, &target).filter("Year eq 2013").unwrap();
+        let job = job.partition_key("all").unwrap().row_key("{Flight}").unwrap();
+        let mut job = job.then_delete(true);
+        job.pass_rows = pass_rows;
+        job.batch_rows = 4;
+        let summary = job.run().unwrap();
+        let counts = [("rows", 27), ("copied", 22), ("deleted", 22), ("shared", 4), ("refused", 1)];
+        check(&summary, &counts);
+        assert_eq!(summary.problem_count(), 5);
+        let refused = summary.problems.iter().find(|p| p.kind == CopyProblemKind::Refused);
+        assert_eq!(refused.unwrap().message, "it has no property 'Flight'");
+        assert_eq!((content(&source).len(), content(&target).len()), (11, 22));
+    }
+}
+
+#[test]
+fn what_the_target_has_is_a_conflict_or_replaced() {
+    let db = open(&MemFs::new());
+    let (source, target) = (flights(&db, 10), db.create_table("other").unwrap());
+    target.insert(Entity::new("AA", "0003").with("Flight", 3i64)).unwrap();
+    let mut job = CopyJob::new(&source, &target).then_delete(true);
+    let summary = job.run().unwrap();
+    check(&summary, &[("rows", 10), ("copied", 9), ("deleted", 9), ("conflicts", 1)]);
+    let problem = &summary.problems[0];
+    assert_eq!(problem.source, ("AA".into(), "0003".into()));
+    assert_eq!(problem.target, Some(problem.source.clone()));
+    assert_eq!(content(&source).len(), 1);
+    let summary = job.replace(true).run().unwrap();
+    check(&summary, &[("rows", 1), ("replaced", 1), ("deleted", 1)]);
+    assert_eq!(content(&target).len(), 10);
+}
+
+#[test]
+fn a_row_that_was_written_meanwhile_is_not_deleted() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    let (source, target) = (flights(&db, 30), db.create_table("other").unwrap());
+    let mut job = CopyJob::new(&source, &target).then_delete(true);
+    job.batch_rows = 10;
+    let mut left = vec![("UA", "0029"), ("UA", "0026")];
+    let summary = job
+        .run_with(|_, _| match left.pop() {
+            Some(("UA", "0026")) => source.delete("UA", "0026").unwrap(),
+            Some((pk, rk)) => drop(source.upsert(Entity::new(pk, rk).with("Year", 1)).unwrap()),
+            None => {}
+        })
+        .unwrap();
+    check(&summary, &[("rows", 30), ("copied", 30), ("deleted", 28), ("changed", 2)]);
+    let all: Vec<_> = content(&source).into_keys().collect();
+    assert_eq!(all, [("UA".to_owned(), "0029".to_owned())]);
+    let told: Vec<_> =
+        summary.problems.iter().map(|p| (p.source.1.as_str(), &*p.message)).collect();
+    let deleted = ("0026", "somebody deleted it in the meantime");
+    assert_eq!(told, [deleted, ("0029", "somebody wrote it in the meantime")]);
+    // The target's is the older one now.
+    let mut again = CopyJob::new(&source, &target).then_delete(true);
+    check(&again.run().unwrap(), &[("rows", 1), ("conflicts", 1)]);
+}
+
+#[test]
+fn keys_that_cannot_be_are_refused_row_by_row() {
+    let db = open(&MemFs::new());
+    let (source, target) = (db.create_table("from").unwrap(), db.create_table("into").unwrap());
+    for (rk, path) in [("1", "a"), ("2", "a/b"), ("3", "c")] {
+        source.insert(Entity::new("p", rk).with("Path", path)).unwrap();
+    }
+    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let tell = told.clone();
+    let job = CopyJob::new(&source, &target).row_key("{Path}").unwrap().then_delete(true);
+    let mut job = job.on_problem(move |problem| tell.lock().unwrap().push(problem.clone()));
+    let counts = [("rows", 3), ("copied", 2), ("deleted", 2), ("refused", 1)];
+    check(&job.run().unwrap(), &counts);
+    assert_eq!(told.lock().unwrap()[0].target, Some(("p".into(), "a/b".into())));
+    assert!(source.get("p", "2").unwrap().is_some());
+    assert!(CopyJob::new(&source, &target).row_key("{Path").is_err());
+    assert!(CopyJob::new(&source, &target).filter("Path eq").is_err());
+}
+
+#[test]
+fn within_a_table_rows_in_place_stay_and_the_rest_moves() {
+    let db = open(&MemFs::new());
+    let table = flights(&db, 30);
+    let refused = |job: CopyJob| {
+        let mut job = job;
+        assert_eq!(job.run().unwrap_err().kind(), ErrorKind::InvalidInput);
+    };
+    let job = || CopyJob::new(&table, &table);
+    refused(job());
+    refused(job().partition_key("{Year}").unwrap());
+    refused(job().partition_key("{Year}").unwrap().row_key("{RowKey}").unwrap());
+    let by_number = || job().partition_key("{Year}").unwrap().row_key("{Flight}").unwrap();
+    refused(by_number().select(&["Year"]));
+    table.insert(Entity::new("2013", "1").with("Year", 2013).with("Flight", 1)).unwrap();
+    let counts = [("rows", 31), ("copied", 29), ("present", 1), ("in_place", 1), ("deleted", 30)];
+    check(&by_number().then_delete(true).run().unwrap(), &counts);
+    check(&by_number().then_delete(true).run().unwrap(), &[("rows", 30), ("in_place", 30)]);
+    assert!(content(&table).keys().all(|(pk, _)| pk == "2013" || pk == "2014"));
+}
+
+/// Small memtables: a few batches fill one.
+fn fat(fs: &MemFs, path: &str, durability: Durability) -> Db {
+    options(fs).durability(durability).memtable_bytes(16 << 10).open(path).unwrap()
+}
+
+/// Archives what is of 2013, whatever was done before.
+fn archive(fs: &MemFs, paths: [&str; 2], durability: Durability) -> Option<CopySummary> {
+    let source = fat(fs, paths[0], durability);
+    let other = (paths[0] != paths[1]).then(|| fat(fs, paths[1], durability));
+    let target = other.as_ref().unwrap_or(&source);
+    let (from, into) = (source.table("flights").unwrap(), target.table_or_create("years").unwrap());
+    let mut job = by_year(&from, &into).then_delete(true);
+    job.batch_rows = 7;
+    let summary = job.run_with(|_, _| while source.step() || target.step() {});
+    drop((from, into, job));
+    if let Some(other) = other {
+        other.close().unwrap();
+    }
+    source.close().unwrap();
+    summary.ok()
+}
+
+/// Every row is in the source, under the key of its copy in the target, or in both; `true`: in the target alone.
+#[track_caller]
+fn check_union(fs: &MemFs, paths: [&str; 2], is_over: bool, what: &str) {
+    let source = open_at(fs, paths[0]);
+    let other = (paths[0] != paths[1]).then(|| options(fs).open(paths[1]));
+    let target = match &other {
+        Some(other) => other.as_ref().ok(),
+        None => Some(&source),
+    };
+    let copies = target.and_then(|db| db.table("years").ok()).map(|table| content(&table));
+    let copies = copies.unwrap_or_default();
+    let rows = content(&source.table("flights").unwrap());
+    for i in 0..60u32 {
+        let carrier = ["AA", "B6", "UA"][i as usize % 3];
+        let is_there = rows.get(&(carrier.to_owned(), format!("{i:04}")));
+        let is_copied = copies.get(&("2013".to_owned(), format!("{carrier}{i}")));
+        let year = if i % 5 == 0 { 2014 } else { 2013 };
+        let row = (Some(i as i32), Some(year));
+        assert!(is_there.or(is_copied) == Some(&row), "{what}: row {i} is lost");
+        assert!(is_copied.is_none_or(|copy| *copy == row), "{what}: row {i} is another");
+        assert!(is_copied.is_none() || year == 2013, "{what}: row {i} was not asked for");
+        if is_over {
+            assert_eq!(is_there.is_none(), year == 2013, "{what}: row {i} in the source");
+            assert_eq!(is_copied.is_some(), year == 2013, "{what}: row {i} in the target");
+        }
+    }
+    assert!(copies.len() <= 48 && rows.len() <= 60, "{what}: more rows than there were");
+}
+
+fn open_at(fs: &MemFs, path: &str) -> Db {
+    options(fs).open(path).unwrap()
+}
+
+/// An archive step that ends at any file operation, by a power cut or by a kill, loses nothing and repeats nothing; run
+/// again, perhaps to another sudden end, and once more, it is done.
+#[test]
+fn an_archive_step_may_end_at_every_operation() {
+    let mut images = 0;
+    for (paths, durability) in [
+        (["db", "archive"], Durability::Sync),
+        (["db", "archive"], Durability::Buffered),
+        (["db", "db"], Durability::Buffered),
+    ] {
+        let fs = MemFs::new();
+        let db = open_at(&fs, "db");
+        flights(&db, 60);
+        db.close().unwrap();
+        fs.record();
+        let counts = [("rows", 48), ("copied", 48), ("deleted", 48)];
+        check(&archive(&fs, paths, durability).unwrap(), &counts);
+        check_union(&fs, paths, true, "undisturbed");
+        for op in fs.recorded() {
+            let what = format!("{paths:?} {durability:?}, operation {op}");
+            for image in [fs.crash_image_at(op, op).unwrap(), fs.kill_image_at(op).unwrap()] {
+                images += 1;
+                check_union(&image, paths, false, &what);
+                image.record();
+                archive(&image, paths, durability).unwrap();
+                check_union(&image, paths, true, &what);
+                // The second run ends somewhere as well, and a third one finishes.
+                let (first, last) = image.recorded().into_inner();
+                let again = first + op * 7 % (last - first + 1);
+                let second = image.crash_image_at(again, op).unwrap();
+                check_union(&second, paths, false, &what);
+                archive(&second, paths, durability).unwrap();
+                check_union(&second, paths, true, &what);
+            }
+        }
+    }
+    assert!(images > 500, "{images} images");
+}

@@ -1,0 +1,69 @@
+//! `copy` and `check-refs` from outside.
+
+use super::{Place, sample};
+
+const ORDERS: &str = r#"{"PartitionKey":"open","RowKey":"17","Year":2012,"Part":"m4"}
+{"PartitionKey":"open","RowKey":"18","Year":2013,"Part":"m5"}
+{"PartitionKey":"open","RowKey":"19","Year":2013,"Part":"m4"}
+{"PartitionKey":"open","RowKey":"20","Year":2013}
+"#;
+
+fn orders() -> Place {
+    let place = Place::new();
+    place.feed("import db Orders -", ORDERS).ok();
+    place
+}
+
+#[test]
+fn entities_are_archived_in_another_database_under_other_keys() {
+    let place = orders();
+    let mut command = place.command("copy db Orders --to old --into Archive --then-delete");
+    command.args(["--filter", "Year eq 2013", "--partition-key", "{Year}"]);
+    let run = super::Run::of(command.output().unwrap());
+    let said = run.ok();
+    let counts: Vec<Vec<_>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(counts, [["rows", "3"], ["copied", "3"], ["deleted", "3"]]);
+    assert_eq!(place.ok("query db Orders --count"), "1\n");
+    assert!(place.ok("scan old Archive --select PartitionKey,RowKey").contains("2013          20"));
+    // Once more there is nothing to do.
+    let run = super::Run::of(command.output().unwrap());
+    assert!(run.ok().starts_with("rows "));
+}
+
+#[test]
+fn what_cannot_be_copied_is_reported() {
+    let place = orders();
+    let copy = "copy db Orders --into ByPart --partition-key all --row-key {Part}";
+    let shared = "shared: 'open' '17' for 'all' 'm4': another row would get the same key";
+    let refused = "refused: 'open' '20': it has no property 'Part'";
+    place.fails(copy, 3, &[shared, refused]);
+    let run = place.run(&format!("{copy} --format json --rejects bad"));
+    assert_eq!(run.status, Some(3));
+    assert!(run.out.starts_with(r#"{"rows":4,"copied":0,"present":1,"#), "{}", run.out);
+    let bad = place.read("bad");
+    assert_eq!(bad.lines().count(), 3);
+    assert!(bad.contains(r#""kind":"refused","PartitionKey":"open","RowKey":"20","message":"#));
+    place.fails("copy db Orders", 2, &["--to"]);
+    place.fails("copy db Orders --into Orders", 1, &["both keys"]);
+    place.fails("copy db Orders --into Other --row-key {", 1, &["lone brace"]);
+    place.fails("copy db Orders --into Other --filter A=1", 2, &["A=1"]);
+}
+
+#[test]
+fn airports_and_carriers_that_are_not_listed_are_found() {
+    let place = Place::new();
+    let (flights, airports) = (sample("flights.csv.gz"), sample("airports.csv"));
+    place.ok(&format!("import db Airports {airports} --partition-key all --row-key {{faa}}"));
+    let keys = "--partition-key {carrier}-{origin} --row-key {time_hour}-{flight}-{tailnum}";
+    place.ok(&format!("import db Flights {flights} {keys} --null NA"));
+    let check = "check-refs db Flights --into Airports --partition-key all --row-key {dest}";
+    let run = place.run(check);
+    assert_eq!((run.status, &*run.err), (Some(1), ""));
+    assert!(run.out.contains("that Airports does not have"), "{}", run.out);
+    assert!(run.out.contains("SJU"), "{}", run.out);
+    let json = place.run(&format!("{check} --format json --top 1"));
+    assert!(json.out.contains(r#""has_all_targets":true"#), "{}", json.out);
+    let origins = "check-refs db Flights --into Airports --partition-key all --row-key {origin}";
+    assert!(place.ok(origins).contains("point to one of Airports"));
+    place.fails("check-refs db Flights --into Planes --partition-key a --row-key b", 1, &["Table"]);
+}
