@@ -311,13 +311,46 @@ impl Db {
         self.engine.compact_all()
     }
 
-    /// Makes a copy of the database, as of now, in the new or empty directory `path`, while it is in use: table files
-    /// are linked where the file system can, else copied.
+    /// Makes a copy of the database, as of now, in the new or empty directory `path`, while it is in use: one moment of
+    /// all tables, with its gates and its retention. Memory is flushed; then table files are linked where the file system
+    /// can, so that it takes a moment for each file, else copied; the manifest is written anew. The copy is a database
+    /// of its own, with another incarnation, and neither ever sees what is done to the other.
+    ///
+    /// Linked files are one file on disk: what damages it damages both.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// use rowstone::{Db, Entity, fs::MemFs};
+    /// let fs = std::sync::Arc::new(MemFs::new());
+    /// let db = Db::options().fs(fs.clone()).open("shop")?;
+    /// let parts = db.create_table("parts")?;
+    /// parts.insert(Entity::new("bolts", "m4x20"))?;
+    /// db.checkpoint("shop-monday")?;
+    /// parts.delete("bolts", "m4x20")?;
+    /// let monday = Db::options().fs(fs).open("shop-monday")?;
+    /// assert!(monday.table("parts")?.get("bolts", "m4x20")?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// `AlreadyExists` if there is something; `Io`, `StorageFull`. An unfinished copy does not open.
+    /// `AlreadyExists` if there is something; `Busy` if ranges are imported without end; `Io`, `StorageFull`. An
+    /// unfinished copy does not open, and is removed where that can be done.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.engine.checkpoint(path.as_ref())
+        self.checkpoint_with(path, |_| ())
+    }
+
+    /// As [`checkpoint`](Self::checkpoint); where files are copied, `progress` is called with the bytes since the last
+    /// call.
+    ///
+    /// # Errors
+    /// As [`checkpoint`](Self::checkpoint).
+    pub fn checkpoint_with(
+        &self,
+        path: impl AsRef<Path>,
+        mut progress: impl FnMut(u64),
+    ) -> Result<()> {
+        self.engine.checkpoint(path.as_ref(), &mut progress)
     }
 
     /// Reads everything on disk and holds it against everything that says what it should be.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
+use super::import::Progress;
 use super::output::{Format, Output, with_thousands};
 use super::{Create, open};
 use crate::wire::exec::Response;
@@ -40,8 +41,9 @@ pub(super) struct Verify {
 /// Copy the database as it is now to a new directory, where it can be opened.
 #[derive(Args)]
 #[command(
-    after_long_help = "Files that never change are linked where the file system can, so that \
-    a checkpoint on the same disk costs little.\n\n\
+    after_long_help = "One moment of all tables, while they are in use. Table files are linked where \
+    the file system can, so that a checkpoint on the same disk takes a moment; else they are \
+    copied. The copy opens when it is finished, and is another incarnation of the database.\n\n\
     Example:\n  rowstone checkpoint shop shop-monday"
 )]
 pub(super) struct Checkpoint {
@@ -89,7 +91,10 @@ impl Verify {
 impl Checkpoint {
     pub(super) fn run(self) -> Outcome {
         let db = open(&self.db, Create::Never)?;
-        db.checkpoint(&self.target)?;
+        let progress = Progress::of("bytes copied", None);
+        let made = db.checkpoint_with(&self.target, |bytes| progress.advance(bytes));
+        progress.end();
+        made?;
         Ok(db.close()?)
     }
 }

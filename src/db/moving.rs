@@ -14,7 +14,7 @@ use super::Db;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::names::TableId;
 use crate::format::span::Span;
-use crate::lsm::{Gate, Handle, Ingested, whole_table};
+use crate::lsm::{Gate, Handle, Ingested, require_empty, whole_table};
 use crate::model::Seq;
 use crate::options::{Background, Options};
 use crate::query::KeyRange;
@@ -80,7 +80,7 @@ impl Db {
         mut progress: impl FnMut(u64),
     ) -> Result<Moved> {
         let (path, entry) = (path.as_ref(), self.catalog.table(table)?);
-        require_empty(&self.engine, path)?;
+        require_empty(&*self.engine.env.fs, path)?;
         let snapshot = self.engine.snapshot();
         let seed = self.engine.next_seed();
         let target = self.beside().create_if_missing(true).seed(seed).open(path)?;
@@ -159,16 +159,6 @@ fn copy(
 ) -> Result<Ingested> {
     let mut rows = source.scan(span, Some(at))?;
     target.ingest(&mut rows, gate, &whole_table(gate.table), progress)
-}
-
-fn require_empty(engine: &Handle, path: &Path) -> Result<()> {
-    let fs = &engine.env.fs;
-    let doing = |error| Error::io(format!("look at {}", path.display()), error);
-    if fs.exists(path).map_err(doing)? && !fs.list(path).map_err(doing)?.is_empty() {
-        let problem = format!("{} exists and is not empty", path.display());
-        return Err(Error::new(ErrorKind::AlreadyExists, problem));
-    }
-    Ok(())
 }
 
 /// The table of this name, or the only one.

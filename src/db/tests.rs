@@ -150,6 +150,7 @@ fn a_second_opening_is_refused() {
 }
 
 mod catalog;
+mod checkpoint;
 mod close;
 mod compaction;
 mod copy;

@@ -1,28 +1,23 @@
-//! What people and `check` look at: the pinned version, files and logs read again, counters; and the checkpoint.
+//! What people and `check` look at: the pinned version, files and logs read again, counters.
+//!
+//! Not here: copies of what is pinned (`checkpoint`).
 
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::format::edit::{RangeMeta, ReferenceMeta, VersionEdit};
+use crate::error::{Error, Result};
 use crate::format::names::{FileName, TableId};
 use crate::format::record::{LogKind, Position};
-use crate::fs::FileRead;
 use crate::log::{LogReader, StopReason};
-use crate::manifest::{FileEntry, Manifest, Version};
+use crate::manifest::{FileEntry, Version};
 use crate::options::Durability;
-use crate::planted::planted;
 use crate::ranges::Range;
-use crate::rng::Rng;
 use crate::sst::SstFacts;
 
 use super::view::View;
-use super::{Engine, Env, Handle};
+use super::{Engine, Env};
 
 type FileRange = Range<Arc<FileEntry>>;
-
-/// Files copied in pieces of this.
-const COPY_BYTES: usize = 1 << 20;
 
 /// Keeps files from being removed while they are looked at.
 pub(crate) struct Pinned(Arc<View>);
@@ -31,12 +26,22 @@ impl Pinned {
     pub(crate) fn version(&self) -> &Version {
         &self.0.version
     }
+
+    pub(super) fn view(&self) -> &View {
+        &self.0
+    }
 }
 
 impl Engine {
     /// The current version, its files kept.
     pub(crate) fn pin(&self) -> Pinned {
         Pinned(self.view.load_full())
+    }
+
+    /// Which of the databases with this one's id it is: another after each restore.
+    #[cfg(any(test, feature = "sim"))]
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.pin().version().identity().map_or(0, |identity| identity.incarnation)
     }
 
     /// True if the table was dropped and its space may not be reclaimed yet.
@@ -156,42 +161,6 @@ impl Engine {
     }
 }
 
-impl Handle {
-    /// Copies the database as of now into the new or empty directory `target`.
-    ///
-    /// 1. Flush, and pin the version: its files stay; a snapshot keeps the rows of a table that is
-    ///    dropped meanwhile, whose catalog row the copy may still have.
-    /// 2. Link or copy them.
-    /// 3. Write a manifest, and CURRENT last: until then the copy does not open.
-    pub(crate) fn checkpoint(self: &Arc<Self>, target: &Path) -> Result<()> {
-        let snapshot = self.snapshot();
-        if !planted!("checkpoint-without-memtables") {
-            self.flush_all()?;
-        }
-        let pinned = self.pin();
-        drop(snapshot);
-        let version = pinned.version();
-        let fs = &self.env.fs;
-        let doing = |error| Error::io(format!("create {}", target.display()), error);
-        if fs.exists(target).map_err(doing)? && !fs.list(target).map_err(doing)?.is_empty() {
-            let problem = format!("{} exists and is not empty", target.display());
-            return Err(Error::new(ErrorKind::AlreadyExists, problem));
-        }
-        fs.create_dir_all(target).map_err(doing)?;
-        for file in version.files() {
-            let name = FileName::Sst(file.meta.number).to_string();
-            self.env.link_or_copy(&self.env.dir.join(&name), &target.join(&name))?;
-        }
-        fs.sync_dir(target).map_err(doing)?;
-        let Some(identity) = version.identity() else {
-            return Err(Error::corrupt(&self.env.dir, 0, "manifest", "no identity"));
-        };
-        let rng = Rng::from_seed(self.install.lock().next_id().0);
-        Manifest::create(Arc::clone(fs), target, (**identity).clone(), &whole(version), rng)
-            .map(drop)
-    }
-}
-
 /// `part` by `whole` in percent; 0 if there is no whole.
 fn percent(part: u64, whole: u64) -> u64 {
     let percent = (u128::from(part) * 100).checked_div(u128::from(whole));
@@ -203,28 +172,6 @@ fn live_bytes(range: &FileRange) -> u64 {
     let run = range.run.iter().map(|reference| reference.bytes).sum::<u64>();
     let young = range.young.iter().map(|reference| reference.bytes).max();
     run.max(young.unwrap_or_default())
-}
-
-/// One edit that makes all files and ranges of `version`.
-fn whole(version: &Version) -> VersionEdit {
-    let mut edit = VersionEdit {
-        flushed_seq: Some(version.flushed_seq().max(version.seq_max())),
-        add_files: version.files().map(|file| file.meta.clone()).collect(),
-        ..VersionEdit::default()
-    };
-    for range in version.ranges().iter() {
-        let (id, table, span) = (range.id, range.table, range.span.clone());
-        edit.add_ranges.push(RangeMeta { id, table, span });
-        for (placement, reference) in range.references() {
-            let (range, file) = (range.id, reference.file.meta.number);
-            let (clip, bytes) = (reference.clip.clone(), reference.bytes_meta());
-            edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes });
-        }
-    }
-    edit.add_fences = version.fences().to_vec();
-    edit.clock = (version.clock() > 0).then(|| version.clock());
-    edit.drop_tables = version.dropped().iter().map(|(table, seq)| (*table, *seq)).collect();
-    edit
 }
 
 /// Reads the records of a log; they must reach `end`.
@@ -246,31 +193,4 @@ fn read_to(env: &Env, path: &Path, kind: LogKind, end: Position) -> Result<u64> 
         return Err(Error::corrupt(path, stopped, "record", problem));
     }
     Ok(records)
-}
-
-impl Env {
-    fn link_or_copy(&self, source: &Path, target: &Path) -> Result<()> {
-        if self.fs.link(source, target).is_ok() {
-            return Ok(());
-        }
-        self.copy(source, target).map_err(|error| {
-            Error::io(format!("copy {} to {}", source.display(), target.display()), error)
-        })
-    }
-
-    fn copy(&self, source: &Path, target: &Path) -> std::io::Result<()> {
-        let from: Arc<dyn FileRead> = self.fs.open_read(source)?;
-        let to = self.fs.create(target)?;
-        let len = from.len()?;
-        let mut buffer = vec![0; COPY_BYTES];
-        let mut at = 0;
-        while at < len {
-            let count = usize::try_from(len - at).unwrap_or(COPY_BYTES).min(COPY_BYTES);
-            let piece = &mut buffer[..count];
-            from.read_at(at, piece)?;
-            to.write_at(at, piece)?;
-            at += count as u64;
-        }
-        to.sync()
-    }
 }

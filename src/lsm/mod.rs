@@ -7,6 +7,7 @@
 
 mod background;
 mod batch;
+mod checkpoint;
 mod commit;
 pub(crate) mod compaction;
 mod expiry;
@@ -42,6 +43,7 @@ mod models;
 
 pub(crate) use background::whole_table;
 pub(crate) use batch::{Action, Batch, Condition, Gate, Op, Ops, PackedRow, TableChange};
+pub(crate) use checkpoint::require_empty;
 #[cfg(feature = "sim")]
 pub(crate) use compaction::job::Compaction;
 pub(crate) use files::ReadCounts;

@@ -178,6 +178,11 @@ impl Version {
         self.clock
     }
 
+    /// Fields of a newer format, as they were encoded.
+    pub(crate) fn unknown(&self) -> &[u8] {
+        &self.unknown
+    }
+
     /// How the database was closed, if that was the last thing that happened to it.
     pub(crate) fn clean_close(&self) -> Option<CleanClose> {
         self.clean_close

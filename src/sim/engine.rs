@@ -401,6 +401,15 @@ impl Engine {
         Ok((state, report.problems))
     }
 
+    /// Which incarnation the database at `path` of `fs` is.
+    pub(super) fn incarnation_of(&self, fs: &MemFs, path: &str) -> Result<u64> {
+        let options = options(&self.config, &self.clock).create_if_missing(false);
+        let db = options.fs(Arc::new(fs.clone())).open(Path::new(path))?;
+        let incarnation = db.engine().incarnation();
+        db.close()?;
+        Ok(incarnation)
+    }
+
     /// Everything that the database shows.
     pub fn state(&self) -> Result<Tables> {
         state_of(self.db())

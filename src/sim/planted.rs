@@ -411,4 +411,10 @@ pub const BUGS: &[Bug] = &[
         "checkpoint",
         "a checkpoint lacks what is only in memory",
     ),
+    bug(
+        "copy-keeps-incarnation",
+        0,
+        "checkpoint",
+        "a copy pretends to be the database that it was copied from",
+    ),
 ];

@@ -124,6 +124,10 @@ impl Runner {
             // Once it is said to be made, a power cut leaves it whole.
             self.compare_copy(&self.engine.fs.crash_image(self.copies), &path)?;
             self.compare_copy(&self.engine.fs.clone(), &path)?;
+            let copy = self.engine.incarnation_of(&self.engine.fs, &path);
+            if copy.is_ok_and(|copy| copy == self.engine.db().engine().incarnation()) {
+                return Err("checkpoint: the copy has the incarnation of the database".into());
+            }
         }
         let fs = &self.engine.fs;
         for file in fs.paths().iter().filter(|file| file.starts_with(&path)) {

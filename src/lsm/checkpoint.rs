@@ -1,0 +1,239 @@
+//! The database as of a moment, while it goes on: what a checkpoint and a backup are made of, and the checkpoint.
+//!
+//! 1. Flush: what is in memory becomes files, so that a copy needs no log. Pin the version: its files stay. A snapshot
+//!    keeps the rows of a table that is dropped meanwhile, whose catalog row the copy may still have.
+//! 2. Link the files, or copy and sync them; sync the directory.
+//! 3. Write a manifest with a new incarnation, sync it and its name, and let CURRENT name it, last: until then the copy
+//!    does not open.
+//!
+//! Invariants
+//! * a copy holds a prefix of the commits, across all tables: files are a prefix but for imported ones, and as long as
+//!   memory holds a commit older than an import, the image is taken again;
+//! * only table files are shared; they never change, so neither database sees the other;
+//! * no two databases have an incarnation in common: a Seq says something together with it only.
+//!
+//! Not here: backups as directories (`db::backup`), copies of key ranges (`ingest`).
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::codec::Checksum;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::edit::{Identity, RangeMeta, ReferenceMeta, VersionEdit};
+use crate::format::file_meta::FileMeta;
+use crate::format::names::FileName;
+use crate::fs::Fs;
+use crate::manifest::{Manifest, Version};
+use crate::model::Seq;
+use crate::planted::planted;
+use crate::rng::Rng;
+
+use super::Handle;
+use super::inspect::Pinned;
+use super::view::View;
+
+/// Files are copied in pieces of this.
+const COPY_BYTES: usize = 1 << 20;
+/// How often an image is taken again because somebody imports at the same time.
+const TRIES: usize = 8;
+
+/// Called with the bytes that were read or linked since the last call.
+pub(crate) type OnBytes<'p> = &'p mut dyn FnMut(u64);
+
+/// The database as of a moment; its files stay as long as this is held.
+pub(crate) struct Image {
+    _pinned: Pinned,
+    /// Of the database itself: a copy takes an incarnation of its own.
+    pub(crate) identity: Identity,
+    /// Makes the image out of nothing but the files.
+    pub(crate) edit: VersionEdit,
+}
+
+/// A file that was copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Copied {
+    pub(crate) bytes: u64,
+    /// CRC-32 of all of them.
+    pub(crate) checksum: u32,
+}
+
+impl Handle {
+    /// The database as of now, all of it in files.
+    pub(crate) fn image(self: &Arc<Self>) -> Result<Image> {
+        let _snapshot = self.snapshot();
+        for _ in 0..TRIES {
+            if !planted!("checkpoint-without-memtables") {
+                self.flush_all()?;
+            }
+            let pinned = self.pin();
+            if !pinned.is_a_prefix() {
+                continue;
+            }
+            let version = pinned.version();
+            let Some(identity) = version.identity() else {
+                return Err(Error::corrupt(&self.env.dir, 0, "manifest", "no identity"));
+            };
+            let (identity, edit) = ((**identity).clone(), whole(version));
+            return Ok(Image { _pinned: pinned, identity, edit });
+        }
+        let problem = "ranges are imported all the time; try again when that has ended";
+        Err(Error::new(ErrorKind::Busy, problem))
+    }
+
+    /// Copies the database as of now into the new or empty directory `target`. What an attempt that fails has made is
+    /// removed, if it is certain that it is no database.
+    pub(crate) fn checkpoint(self: &Arc<Self>, target: &Path, progress: OnBytes<'_>) -> Result<()> {
+        let fs = &self.env.fs;
+        require_empty(&**fs, target)?;
+        let image = self.image()?;
+        fs.create_dir_all(target)
+            .map_err(|error| Error::io(format!("create {}", target.display()), error))?;
+        let place = |meta: &FileMeta| {
+            let name = FileName::Sst(meta.number).to_string();
+            link_or_copy(&**fs, &self.env.dir.join(&name), &target.join(&name), progress)
+        };
+        let seed = self.next_seed();
+        let made = build(fs, target, &image.identity, &image.edit, seed, place);
+        drop(image);
+        made
+    }
+}
+
+impl Pinned {
+    /// True if no memtable holds a commit from before something in the files: flushes take the oldest first, and only
+    /// imports come in beside them.
+    pub(crate) fn is_a_prefix(&self) -> bool {
+        let view: &View = self.view();
+        let imported = view.version.files().map(|file| file.meta.visible_from).max();
+        let imported = imported.unwrap_or_default();
+        let is_behind = |seq: Option<Seq>| seq.is_none_or(|seq| seq > imported);
+        let oldest = |slot: &super::view::Slot| {
+            (slot.memtable.seq_max().is_some()).then(|| slot.memtable.seq_min())
+        };
+        view.memtables.iter().all(|slot| is_behind(oldest(slot)))
+    }
+}
+
+/// Makes a database in the empty directory `dir`: `place` puts each file there, durable but for its name; `edit` names
+/// them. The database gets an incarnation and ids that follow from `seed`.
+pub(crate) fn build(
+    fs: &Arc<dyn Fs>,
+    dir: &Path,
+    identity: &Identity,
+    edit: &VersionEdit,
+    seed: u64,
+    mut place: impl FnMut(&FileMeta) -> Result<()>,
+) -> Result<()> {
+    let mut placed = Vec::new();
+    let mut build = || {
+        for meta in &edit.add_files {
+            placed.push(dir.join(FileName::Sst(meta.number).to_string()));
+            place(meta)?;
+        }
+        fs.sync_dir(dir)
+            .map_err(|error| Error::io(format!("sync directory {}", dir.display()), error))?;
+        let mut rng = Rng::from_seed(seed);
+        let fresh = rng.next_u64();
+        let keeps = planted!("copy-keeps-incarnation");
+        let incarnation = if keeps { identity.incarnation } else { fresh };
+        let identity = Identity { incarnation, ..identity.clone() };
+        Manifest::create(Arc::clone(fs), dir, identity, edit, rng).map(drop)
+    };
+    let built = build();
+    if built.is_err() {
+        discard(&**fs, dir, &placed);
+    }
+    built
+}
+
+/// Refuses a `dir` that holds anything.
+pub(crate) fn require_empty(fs: &dyn Fs, dir: &Path) -> Result<()> {
+    let doing = |error| Error::io(format!("look at {}", dir.display()), error);
+    if fs.exists(dir).map_err(doing)? && !fs.list(dir).map_err(doing)?.is_empty() {
+        let problem = format!("{} exists and is not empty", dir.display());
+        return Err(Error::new(ErrorKind::AlreadyExists, problem));
+    }
+    Ok(())
+}
+
+/// Copies a whole file and syncs it; its name is the caller's to sync.
+pub(crate) fn copy_file(
+    fs: &dyn Fs,
+    source: &Path,
+    target: &Path,
+    progress: OnBytes<'_>,
+) -> io::Result<Copied> {
+    let to = fs.create(target)?;
+    let copied = read_file(fs, source, &mut |at, piece| {
+        progress(piece.len() as u64);
+        to.write_at(at, piece)
+    })?;
+    to.sync()?;
+    Ok(copied)
+}
+
+/// Reads a whole file, piece by piece.
+pub(crate) fn read_file(
+    fs: &dyn Fs,
+    path: &Path,
+    with: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+) -> io::Result<Copied> {
+    let from = fs.open_read(path)?;
+    let bytes = from.len()?;
+    let mut checksum = Checksum::new();
+    let mut buffer = vec![0; usize::try_from(bytes).unwrap_or(COPY_BYTES).min(COPY_BYTES)];
+    let mut at = 0;
+    while at < bytes {
+        let count = usize::try_from(bytes - at).unwrap_or(COPY_BYTES).min(COPY_BYTES);
+        let piece = &mut buffer[..count];
+        from.read_at(at, piece)?;
+        checksum = checksum.bytes(piece);
+        with(at, piece)?;
+        at += count as u64;
+    }
+    Ok(Copied { bytes, checksum: checksum.finish() })
+}
+
+fn link_or_copy(fs: &dyn Fs, source: &Path, target: &Path, progress: OnBytes<'_>) -> Result<()> {
+    if fs.link(source, target).is_ok() {
+        return Ok(());
+    }
+    copy_file(fs, source, target, progress).map(drop).map_err(|error| {
+        Error::io(format!("copy {} to {}", source.display(), target.display()), error)
+    })
+}
+
+/// Removes what was made of a database that is none: without CURRENT nothing is lost with it.
+fn discard(fs: &dyn Fs, dir: &Path, placed: &[PathBuf]) {
+    let current = dir.join(FileName::Current.to_string());
+    if fs.exists(&current).unwrap_or(true) {
+        return;
+    }
+    // Whatever stays is in the way of the next attempt, which says so.
+    placed.iter().for_each(|path| drop(fs.remove(path)));
+    drop(fs.sync_dir(dir));
+}
+
+/// One edit that makes all files and ranges of `version`.
+fn whole(version: &Version) -> VersionEdit {
+    let mut edit = VersionEdit {
+        flushed_seq: Some(version.flushed_seq().max(version.seq_max())),
+        add_files: version.files().map(|file| file.meta.clone()).collect(),
+        unknown: version.unknown().to_vec(),
+        ..VersionEdit::default()
+    };
+    for range in version.ranges().iter() {
+        let (id, table, span) = (range.id, range.table, range.span.clone());
+        edit.add_ranges.push(RangeMeta { id, table, span });
+        for (placement, reference) in range.references() {
+            let (range, file) = (range.id, reference.file.meta.number);
+            let (clip, bytes) = (reference.clip.clone(), reference.bytes_meta());
+            edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes });
+        }
+    }
+    edit.add_fences = version.fences().to_vec();
+    edit.clock = (version.clock() > 0).then(|| version.clock());
+    edit.drop_tables = version.dropped().iter().map(|(table, seq)| (*table, *seq)).collect();
+    edit
+}
