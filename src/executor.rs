@@ -1,14 +1,17 @@
 //! Background work as steps: threads run them in production, a test runs them when its seed says so.
 //!
 //! A [`Worker`] offers lanes; a lane has at most as many steps under way as it has threads. Threads sleep until
-//! [`Executor::signal`], or until the worker's next deadline, and then run steps until the lane is idle.
+//! [`Executor::signal`], or until the worker's next deadline, and then run steps until the lane is idle. A lane has no
+//! threads before its first signal: who opens a database to read a little pays for none.
 //!
 //! All threads have the priority of the process: lowering that of one thread is not in the standard library, and takes
 //! `unsafe`. What background work may take is bounded by its number of threads and its bytes a second instead.
 //!
 //! Not here: what the steps do (`lsm::background`).
 
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::sync::{Condvar, Mutex};
@@ -41,8 +44,17 @@ pub(crate) trait Worker: Send + Sync {
 /// Runs a worker's lanes, by threads or not at all.
 pub(crate) struct Executor {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
+    threads: Mutex<Threads>,
 }
+
+#[derive(Default)]
+struct Threads {
+    /// Starts one for a lane, and how many compaction has; `None`: there are to be none.
+    start: Option<(Start, usize)>,
+    running: Vec<JoinHandle<()>>,
+}
+
+type Start = Box<dyn Fn(Lane) -> io::Result<JoinHandle<()>> + Send>;
 
 struct Shared {
     state: Mutex<State>,
@@ -54,6 +66,8 @@ struct State {
     stopping: bool,
     /// Bit per lane: signalled since its thread last looked.
     pending: u8,
+    /// Bit per lane: it has its threads.
+    started: u8,
 }
 
 impl Lane {
@@ -68,43 +82,64 @@ impl Executor {
     /// An executor that runs nothing: the owner calls [`Worker::step`] itself.
     pub(crate) fn manual() -> Self {
         let shared = Arc::new(Shared { state: Mutex::new(State::default()), wake: Condvar::new() });
-        Self { shared, threads: Mutex::new(Vec::new()) }
+        Self { shared, threads: Mutex::new(Threads::default()) }
     }
 
-    /// One thread a lane, and `compactors` for compaction. The worker is held weakly, so that dropping the database ends
-    /// the threads.
-    pub(crate) fn start(
-        &self,
-        worker: &Arc<impl Worker + 'static>,
-        compactors: usize,
-    ) -> std::io::Result<()> {
-        for lane in Lane::ALL {
-            let count = if lane == Lane::Compact { compactors.max(1) } else { 1 };
-            for _ in 0..count {
-                let shared = Arc::clone(&self.shared);
-                let worker = Arc::downgrade(worker);
-                let thread = std::thread::Builder::new()
-                    .name(format!("rowstone-{lane:?}").to_lowercase())
-                    .spawn(move || run_lane(&shared, &worker, lane))?;
-                self.threads.lock().push(thread);
-            }
-        }
-        Ok(())
+    /// From now on a lane that is signalled gets one thread, and compaction `compactors`. The worker is held weakly, so
+    /// that dropping the database ends the threads.
+    pub(crate) fn serve(&self, worker: &Arc<impl Worker + 'static>, compactors: usize) {
+        let (shared, worker) = (Arc::clone(&self.shared), Arc::downgrade(worker));
+        let start = move |lane| {
+            let (shared, worker) = (Arc::clone(&shared), Weak::clone(&worker));
+            std::thread::Builder::new()
+                .name(format!("rowstone-{lane:?}").to_lowercase())
+                .spawn(move || run_lane(&shared, &worker, lane))
+        };
+        self.threads.lock().start = Some((Box::new(start), compactors.max(1)));
     }
 
-    /// True if threads run the lanes.
+    /// True if threads run the lanes, or will.
     pub(crate) fn is_threaded(&self) -> bool {
-        !self.threads.lock().is_empty()
+        self.threads.lock().start.is_some()
     }
 
-    /// There may be work in `lane`.
-    pub(crate) fn signal(&self, lane: Lane) {
+    /// There may be work in `lane`. False if no thread runs it: the caller may have to.
+    pub(crate) fn signal(&self, lane: Lane) -> bool {
         let mut state = self.shared.state.lock();
-        if state.pending & lane.bit() == 0 {
-            state.pending |= lane.bit();
+        if state.stopping {
+            return false;
+        }
+        let is_news = state.pending & lane.bit() == 0;
+        state.pending |= lane.bit();
+        if state.started & lane.bit() == 0 {
             drop(state);
+            return self.start(lane).is_ok_and(|started| started);
+        }
+        drop(state);
+        if is_news {
             self.shared.wake.notify_all();
         }
+        true
+    }
+
+    /// Sees to it that `lane` has its threads; false if there are to be none, or none any more.
+    ///
+    /// # Errors
+    /// The system has no thread to give. The next signal tries again.
+    pub(crate) fn start(&self, lane: Lane) -> io::Result<bool> {
+        let mut threads = self.threads.lock();
+        let Threads { start: Some((start, compactors)), running } = &mut *threads else {
+            return Ok(false);
+        };
+        if self.shared.state.lock().started & lane.bit() != 0 {
+            return Ok(true);
+        }
+        running.push(start(lane)?);
+        self.shared.state.lock().started |= lane.bit();
+        // One is enough to go on with.
+        let others = if lane == Lane::Compact { *compactors - 1 } else { 0 };
+        running.extend((0..others).map_while(|_| start(lane).ok()));
+        Ok(true)
     }
 
     /// True once the threads were told to end: long steps should.
@@ -116,7 +151,7 @@ impl Executor {
     pub(crate) fn stop(&self) {
         self.shared.state.lock().stopping = true;
         self.shared.wake.notify_all();
-        let threads = std::mem::take(&mut *self.threads.lock());
+        let threads = std::mem::take(&mut *self.threads.lock()).running;
         for thread in threads {
             // The last handle may be dropped by a step itself: that thread ends on its own.
             if thread.thread().id() != std::thread::current().id() {
@@ -132,7 +167,7 @@ impl Drop for Executor {
     }
 }
 
-fn run_lane(shared: &Shared, worker: &std::sync::Weak<impl Worker>, lane: Lane) {
+fn run_lane(shared: &Shared, worker: &Weak<impl Worker>, lane: Lane) {
     let mut state = shared.state.lock();
     loop {
         if state.stopping {
@@ -191,18 +226,38 @@ mod tests {
         });
         let executor = Executor::manual();
         assert!(!executor.is_threaded());
-        executor.start(&worker, 2).unwrap();
+        assert!(!executor.signal(Lane::Compact));
+        executor.serve(&worker, 2);
         assert!(executor.is_threaded());
-        assert_eq!(executor.threads.lock().len(), 4);
+        assert!(executor.threads.lock().running.is_empty());
+        assert!(executor.signal(Lane::Compact));
+        assert_eq!(executor.threads.lock().running.len(), 2);
         for _ in 0..10 {
             worker.todo.fetch_add(5, Ordering::SeqCst);
-            executor.signal(Lane::Flush);
+            assert!(executor.signal(Lane::Flush));
         }
+        assert_eq!(executor.threads.lock().running.len(), 3);
         let mut done = worker.done.lock();
         while *done < 50 {
             worker.all.wait(&mut done);
         }
         drop(done);
         executor.stop();
+        assert!(!executor.signal(Lane::Log), "no thread starts behind the end");
+    }
+
+    #[test]
+    fn a_lane_whose_thread_cannot_start_is_tried_again() {
+        let worker = Arc::new(Counter {
+            todo: AtomicUsize::new(0),
+            done: Mutex::new(0),
+            all: Condvar::new(),
+        });
+        let executor = Executor::manual();
+        executor.threads.lock().start =
+            Some((Box::new(|_| Err(io::ErrorKind::WouldBlock.into())), 1));
+        assert!(!executor.signal(Lane::Flush));
+        executor.serve(&worker, 1);
+        assert!(executor.signal(Lane::Flush));
     }
 }

@@ -314,8 +314,11 @@ impl Options {
     }
 }
 
-/// Half of the processors, at most two.
+/// Half of the processors, at most two. To ask for them takes several files of the system: once is enough.
 fn default_compaction_threads() -> usize {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    (processors / 2).clamp(1, 2)
+    static THREADS: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    *THREADS.get_or_init(|| {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        (processors / 2).clamp(1, 2)
+    })
 }

@@ -200,7 +200,8 @@ impl FileRead for DiskRead {
     }
 
     fn map(&self) -> io::Result<Map> {
-        if self.len()? == 0 {
+        let len = usize::try_from(self.len()?).map_err(io::Error::other)?;
+        if len == 0 {
             return Ok(Map::default());
         }
         #[expect(unsafe_code, reason = "the one map of the crate; the module fs keeps its promise")]
@@ -210,7 +211,7 @@ impl FileRead for DiskRead {
         // the lock. Against a stranger nothing helps: one who truncates a live file causes a signal, and
         // one who overwrites it in place changes bytes that were checked, perhaps between a look at them
         // and their use (`codec::text`). `IoMode::Pread` is for such media.
-        let map = unsafe { memmap2::MmapOptions::new().map(&self.file) }?;
+        let map = unsafe { memmap2::MmapOptions::new().len(len).map(&self.file) }?;
         let map = Arc::new(map);
         Ok(Map::new(Bytes::from_owner(Mapped(Arc::clone(&map))), map))
     }

@@ -25,8 +25,10 @@ use crate::planted::planted;
 
 /// What is read at a time; grows only for a longer record.
 const WINDOW_BYTES: usize = 256 << 10;
-/// The same of who wants the first record only.
-const BRIEF_BYTES: usize = 4 << 10;
+/// The first time: who wants the first record only gets it with the header.
+const FIRST_BYTES: u64 = 4 << 10;
+/// What follows the stop is looked at in smaller pieces: mostly zeros, for which no room is worth making.
+const REST_BYTES: usize = 16 << 10;
 const ZEROS: [u8; RECORD_HEADER_BYTES] = [0; RECORD_HEADER_BYTES];
 
 /// Reads one record file front to back.
@@ -42,8 +44,6 @@ pub(crate) struct LogReader {
     accepted_end: Option<u64>,
     window: Vec<u8>,
     window_start: u64,
-    /// How much of the file a window takes, but for a longer record.
-    window_bytes: usize,
     stop: Option<Stop>,
 }
 
@@ -114,37 +114,47 @@ impl LogReader {
             _ => doing(error),
         })?;
         let file_len = file.len().map_err(doing)?;
-        let mut bytes = [0; LOG_HEADER_BYTES];
-        if file_len < LOG_HEADER_BYTES as u64 {
+        let mut window = vec![0; usize_of(file_len.min(FIRST_BYTES))];
+        file.read_at(0, &mut window).map_err(doing)?;
+        let Some(bytes) = window.first_chunk::<LOG_HEADER_BYTES>() else {
             let problem = format!("the file ends at byte {file_len}");
             return Err(Error::corrupt(path, 0, "log header", problem));
-        }
-        file.read_at(0, &mut bytes).map_err(doing)?;
-        let header = LogHeader::decode(&bytes).map_err(|e| e.into_error(path, 0))?;
+        };
+        let header = LogHeader::decode(bytes).map_err(|e| e.into_error(path, 0))?;
         if header.kind != kind {
             return Err(Error::corrupt(path, 32, "log header", "another kind of file"));
         }
-        if let Some(id) = id.filter(|id| *id != header.id) {
-            let problem = format!("file id {:016x}, expected {:016x}", header.id.0, id.0);
-            return Err(Error::corrupt(path, 24, "log header", problem));
-        }
-        Ok(LogReader {
+        let reader = LogReader {
             path: path.to_owned(),
             file,
             header,
             file_len,
             offset: LOG_HEADER_BYTES as u64,
             accepted_end: None,
-            window: Vec::new(),
+            window,
             window_start: 0,
-            window_bytes: WINDOW_BYTES,
             stop: None,
-        })
+        };
+        id.map_or(Ok(()), |id| reader.check_id(id))?;
+        Ok(reader)
     }
 
-    /// Reads little at a time, for whoever wants the first record.
-    pub(crate) fn brief(self) -> Self {
-        Self { window_bytes: BRIEF_BYTES, ..self }
+    /// The same file from its first record on, after [`open`](Self::open) of it with this `id`.
+    ///
+    /// # Errors
+    /// `Corruption` if it is another.
+    pub(crate) fn again(self, id: FileId) -> Result<Self> {
+        self.check_id(id)?;
+        Ok(Self { offset: LOG_HEADER_BYTES as u64, accepted_end: None, stop: None, ..self })
+    }
+
+    fn check_id(&self, id: FileId) -> Result<()> {
+        let found = self.header.id;
+        if found == id {
+            return Ok(());
+        }
+        let problem = format!("file id {:016x}, expected {:016x}", found.0, id.0);
+        Err(Error::corrupt(&self.path, 24, "log header", problem))
     }
 
     /// Records count up to `end` and no further, as the successor's first record says. A stop before that
@@ -215,9 +225,9 @@ impl LogReader {
         let mut rest = Rest { zeros: true, ..Rest::default() };
         let mut at = self.offset;
         while at < self.file_len {
-            let len = (WINDOW_BYTES as u64).min(self.file_len - at);
+            let len = (REST_BYTES as u64).min(self.file_len - at);
             let (id, file) = (self.header.id, self.header.number);
-            let bytes = self.load(at, usize_of(len))?;
+            let bytes = self.load(at, usize_of(len), 0)?;
             // Space that is allocated and not written: no header is there.
             let is_zero = is_zero(bytes);
             rest.zeros &= is_zero;
@@ -233,9 +243,9 @@ impl LogReader {
                     rest.promise = rest.promise.max(Some(header.promise));
                 }
             }
-            // A header may straddle two windows: the next begins 8 behind the last header of this one.
+            // A header may straddle two pieces: the next begins 8 behind the last header of this one.
             let overlap = (RECORD_HEADER_BYTES - RECORD_ALIGN) as u64;
-            at += if len == WINDOW_BYTES as u64 { len - overlap } else { len };
+            at += if len == REST_BYTES as u64 { len - overlap } else { len };
         }
         Ok(rest)
     }
@@ -256,7 +266,7 @@ impl LogReader {
             return Ok(Err(bad("record header", problem)));
         }
         let id = self.header.id;
-        let bytes = self.load(at.offset, RECORD_HEADER_BYTES)?;
+        let bytes = self.load(at.offset, RECORD_HEADER_BYTES, WINDOW_BYTES)?;
         let Some(raw) = bytes.first_chunk::<RECORD_HEADER_BYTES>() else {
             return Ok(Err(bad("record header", "cut short")));
         };
@@ -272,7 +282,7 @@ impl LogReader {
             let problem = format!("{whole} bytes long, {left} left");
             return Ok(Err(bad("record", problem)));
         }
-        let bytes = self.load(at.offset, whole)?;
+        let bytes = self.load(at.offset, whole, WINDOW_BYTES)?;
         match header.payload(bytes.get(RECORD_HEADER_BYTES..).unwrap_or_default()) {
             Ok(_) => Ok(Ok(header)),
             Err(_) if planted!("trust-torn-tail") => Ok(Ok(header)),
@@ -287,8 +297,8 @@ impl LogReader {
         self.stop = Some(Stop { position: self.position(), reason });
     }
 
-    /// `len` bytes at `offset`, which the file has.
-    fn load(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
+    /// `len` bytes at `offset`, which the file has; if they must be read, `window` bytes with them.
+    fn load(&mut self, offset: u64, len: usize, window: usize) -> Result<&[u8]> {
         let inside = offset.checked_sub(self.window_start).map(usize_of);
         let held = inside
             .filter(|start| start.checked_add(len).is_some_and(|end| end <= self.window.len()));
@@ -296,7 +306,7 @@ impl LogReader {
             Some(start) => start,
             None => {
                 let left = self.file_len.saturating_sub(offset);
-                let want = usize_of((len.max(self.window_bytes) as u64).min(left));
+                let want = usize_of((len.max(window) as u64).min(left));
                 // What was there is read over: only a window that grows is filled with zeros.
                 self.window.resize(want, 0);
                 self.window.shrink_to(WINDOW_BYTES);

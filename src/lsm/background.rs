@@ -162,8 +162,7 @@ impl Engine {
             if let Some(error) = self.rounds.lock().failed() {
                 return Err(error.clone());
             }
-            if self.executor.is_threaded() {
-                self.executor.signal(Lane::Flush);
+            if self.executor.signal(Lane::Flush) {
                 let since = self.env.clock.monotonic();
                 let waited = self.upkeep.wait_for_flush(seen);
                 self.upkeep.note_stall(self.env.clock.monotonic().saturating_sub(since));

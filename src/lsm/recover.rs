@@ -89,7 +89,7 @@ impl Engine {
         let found = probe(&*fs, dir)?;
         let mut rng = options.seed.map_or_else(Rng::from_entropy, Rng::from_seed);
         let mut recovered = Recovered::default();
-        let mut manifest = match found {
+        let (mut manifest, names) = match found {
             Found::Database => {
                 let opened =
                     Manifest::open(Arc::clone(&fs), dir, Access::ReadWrite, fork(&mut rng))?;
@@ -98,15 +98,17 @@ impl Engine {
                 }
                 recovered.manifest_torn =
                     opened.torn.map(|torn| format!("{}: {}", torn.at, torn.why));
-                opened.manifest
+                (opened.manifest, opened.names)
             }
             Found::Nothing => {
                 recovered.created = true;
-                create(&fs, dir, &mut rng)?
+                let manifest = create(&fs, dir, &mut rng)?;
+                let listed = fs.list(dir);
+                (manifest, listed.map_err(|e| Error::io(format!("list {}", dir.display()), e))?)
             }
         };
         let env = Arc::new(new_env(dir, options, &manifest)?);
-        let replayed = replay(&env, &manifest)?;
+        let replayed = replay(&env, &manifest, &names)?;
         recovered.commits = replayed.commits;
         recovered.torn.clone_from(&replayed.torn);
         let is_closed = is_closed(manifest.last_close(), &replayed);
@@ -114,14 +116,30 @@ impl Engine {
             manifest.confirm()?;
             sync_logs(&env, &replayed)?;
         }
-        recovered.orphans = remove_orphans(&env, &mut manifest)?;
+        recovered.orphans = remove_orphans(&env, &mut manifest, &names)?;
         let engine = Arc::new(begin(env, manifest, replayed, is_closed, recovered, lock)?);
-        if engine.env.options.background == Background::Threads {
-            let started = engine.executor.start(&engine, engine.env.options.compaction_threads);
+        engine.begin_background(is_closed)?;
+        Ok(Handle::new(engine))
+    }
+}
+
+impl Engine {
+    /// Lets background work begin. After a close in order compaction alone may have something to do, be it because of the
+    /// time; the other lanes wait for a write, a drop or a time to live.
+    fn begin_background(self: &Arc<Self>, is_closed: bool) -> Result<()> {
+        let options = &self.env.options;
+        if options.background == Background::Threads {
+            self.executor.serve(self, options.compaction_threads);
+            let started = self.executor.start(Lane::Compact);
             started.map_err(|error| Error::io("start background threads", error))?;
         }
-        Lane::ALL.iter().for_each(|lane| engine.executor.signal(*lane));
-        Ok(Handle::new(engine))
+        if !is_closed {
+            self.executor.signal(Lane::Log);
+        }
+        if !is_closed || self.has_drops() || !self.view.load().frozen().is_empty() {
+            self.executor.signal(Lane::Flush);
+        }
+        Ok(())
     }
 }
 
@@ -230,13 +248,12 @@ fn sync_logs(env: &Env, replayed: &Replayed) -> Result<()> {
     env.sync_dir()
 }
 
-/// Removes files of this database that nothing names: leftovers of failed jobs and of crashes.
-fn remove_orphans(env: &Env, manifest: &mut Manifest) -> Result<u64> {
-    let doing = |error| Error::io(format!("list {}", env.dir.display()), error);
+/// Removes those of `names` that are files of this database and that nothing names: leftovers of failed jobs and of crashes.
+fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Result<u64> {
     let version = Arc::clone(manifest.version());
     let mut orphans = 0;
-    for name in env.fs.list(&env.dir).map_err(doing)? {
-        let is_orphan = match FileName::parse(&name) {
+    for name in names {
+        let is_orphan = match FileName::parse(name) {
             Some(FileName::Sst(number)) => version.file(number).is_none(),
             Some(FileName::Wal(number)) => !version.logs().iter().any(|log| log.number == number),
             Some(FileName::Manifest(number)) => number != manifest.position().file,
@@ -246,7 +263,7 @@ fn remove_orphans(env: &Env, manifest: &mut Manifest) -> Result<u64> {
         if is_orphan && !planted!("orphans-stay") {
             // What the last edit no longer names may be named by what is durable.
             manifest.confirm()?;
-            let path = env.dir.join(&name);
+            let path = env.dir.join(name);
             let removed = env.fs.remove(&path);
             removed.map_err(|error| Error::io(format!("remove {}", path.display()), error))?;
             orphans += 1;

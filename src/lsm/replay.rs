@@ -83,13 +83,18 @@ struct Replay<'a> {
     /// The key and the row under way.
     key: Vec<u8>,
     row: Vec<u8>,
+    /// Logs that were opened and are read again.
+    readers: Vec<LogReader>,
 }
 
-/// Replays all logs of `manifest`.
+/// So many logs stay open from one look at them to the next; after a close in order there are two.
+const READERS_MAX: usize = 8;
+
+/// Replays all logs of `manifest`; `names` are in its directory.
 ///
 /// # Errors
 /// `Corruption` where somebody vouches for what is not there, `Unsupported` for what a newer build wrote, `Io`.
-pub(super) fn replay(env: &Env, manifest: &Manifest) -> Result<Replayed> {
+pub(super) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -> Result<Replayed> {
     let version = manifest.version();
     let out = Replayed {
         slots: Vec::new(),
@@ -113,8 +118,9 @@ pub(super) fn replay(env: &Env, manifest: &Manifest) -> Result<Replayed> {
         shapes: BTreeMap::new(),
         key: Vec::new(),
         row: Vec::new(),
+        readers: Vec::new(),
     };
-    replay.vouch_for_manifest()?;
+    replay.vouch_for_manifest(names)?;
     replay.logs(version.logs())?;
     if !replay.out.is_clean && !planted!("forget-ceiling") {
         replay.out.last = replay.out.last.max(replay.ceiling);
@@ -151,22 +157,24 @@ impl Replay<'_> {
 
     /// Each log in the directory says how long the manifest was; also one that a manifest which was cut
     /// short no longer names, and which would pass for an orphan.
-    fn vouch_for_manifest(&self) -> Result<()> {
-        let dir = &self.env.dir;
-        let doing = |error| Error::io(format!("list {}", dir.display()), error);
-        for name in self.env.fs.list(dir).map_err(doing)? {
-            let Some(FileName::Wal(_)) = FileName::parse(&name) else { continue };
-            let first = LogReader::open(&*self.env.fs, &dir.join(name), LogKind::Wal, None)
-                .map(LogReader::brief)
-                .and_then(|mut reader| {
-                    let payload =
-                        reader.next()?.map(|record| (record.kind, Open::decode(record.payload)));
-                    Ok(payload)
-                });
+    fn vouch_for_manifest(&mut self, names: &[String]) -> Result<()> {
+        for name in names {
+            let Some(FileName::Wal(_)) = FileName::parse(name) else { continue };
+            let path = self.env.dir.join(name);
+            let opened = LogReader::open(&*self.env.fs, &path, LogKind::Wal, None);
+            let first = opened.and_then(|mut reader| {
+                let first = reader.next()?;
+                let open = first.map(|record| (record.kind, Open::decode(record.payload)));
+                Ok((reader, open))
+            });
             match first {
-                Ok(Some((RecordKind::Open, Ok(open)))) => self.manifest.require(open.manifest)?,
-                // Whether it must be whole is judged where it is replayed.
-                Ok(_) => {}
+                Ok((reader, open)) => {
+                    // Whether it must be whole is judged where it is replayed.
+                    if let Some((RecordKind::Open, Ok(open))) = open {
+                        self.manifest.require(open.manifest)?;
+                    }
+                    self.keep(reader);
+                }
                 Err(error) if error.kind() == ErrorKind::Io => return Err(error),
                 Err(_) => {}
             }
@@ -175,10 +183,13 @@ impl Replay<'_> {
     }
 
     /// The first record of a log; `None` if it holds no record.
-    fn open_record(&self, log: &LogMeta) -> Result<Option<Open>> {
-        let mut reader = self.reader(log)?.brief();
-        let path = reader.path().to_owned();
-        let Some(record) = reader.next()? else { return Ok(None) };
+    fn open_record(&mut self, log: &LogMeta) -> Result<Option<Open>> {
+        let mut reader = self.reader(log)?;
+        let path = self.path(log.number);
+        let Some(record) = reader.next()? else {
+            self.keep(reader);
+            return Ok(None);
+        };
         if record.kind != RecordKind::Open {
             let problem = format!("the first record is {:?}", record.kind);
             return Err(Error::corrupt(&path, record.offset, "record header", problem));
@@ -186,11 +197,21 @@ impl Replay<'_> {
         let open = Open::decode(record.payload)
             .map_err(|error| error.into_error(&path, record.payload_offset()))?;
         self.manifest.require(open.manifest)?;
+        self.keep(reader);
         Ok(Some(open))
     }
 
-    fn reader(&self, log: &LogMeta) -> Result<LogReader> {
+    fn keep(&mut self, reader: LogReader) {
+        if self.readers.len() < READERS_MAX {
+            self.readers.push(reader);
+        }
+    }
+
+    fn reader(&mut self, log: &LogMeta) -> Result<LogReader> {
         let path = self.path(log.number);
+        if let Some(at) = self.readers.iter().position(|reader| reader.path() == path) {
+            return self.readers.swap_remove(at).again(log.id);
+        }
         let exists = self.env.fs.exists(&path);
         if !exists.map_err(|e| Error::io(format!("look at {}", path.display()), e))? {
             return Err(self.missing(&path));

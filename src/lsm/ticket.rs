@@ -62,8 +62,7 @@ impl Future for CommitTicket {
         if let Some(result) = this.engine.rounds.poll(this.seq, context.waker()) {
             return Poll::Ready(result);
         }
-        if this.engine.executor.is_threaded() {
-            this.engine.executor.signal(Lane::Log);
+        if this.engine.executor.signal(Lane::Log) {
             return Poll::Pending;
         }
         // Nobody runs steps for us: lead a round here rather than never.

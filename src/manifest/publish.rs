@@ -31,11 +31,11 @@ pub(crate) enum Found {
 pub(crate) fn probe(fs: &dyn Fs, dir: &Path) -> Result<Found> {
     let current = dir.join(FileName::Current.to_string());
     let doing = |error| Error::io(format!("look at {}", dir.display()), error);
-    if !fs.exists(dir).map_err(doing)? {
-        return Ok(Found::Nothing);
-    }
     if fs.exists(&current).map_err(doing)? {
         return Ok(Found::Database);
+    }
+    if !fs.exists(dir).map_err(doing)? {
+        return Ok(Found::Nothing);
     }
     let names = fs.list(dir).map_err(doing)?;
     let data = names
@@ -50,16 +50,20 @@ pub(crate) fn probe(fs: &dyn Fs, dir: &Path) -> Result<Found> {
     }
 }
 
-/// A number above that of every file in `dir`.
-pub(super) fn number_after_all(fs: &dyn Fs, dir: &Path) -> Result<u64> {
-    let names = fs.list(dir).map_err(|e| Error::io(format!("list {}", dir.display()), e))?;
+/// The names in `dir`.
+pub(super) fn names(fs: &dyn Fs, dir: &Path) -> Result<Vec<String>> {
+    fs.list(dir).map_err(|e| Error::io(format!("list {}", dir.display()), e))
+}
+
+/// A number above that of every file in `names`.
+pub(super) fn number_after_all(names: &[String]) -> u64 {
     let numbers = names.iter().filter_map(|name| match FileName::parse(name)? {
         FileName::Manifest(FileNumber(n)) => Some(n),
         FileName::Wal(FileNumber(n)) | FileName::Sst(FileNumber(n)) => Some(n),
         FileName::Lock | FileName::Current | FileName::Temporary => None,
     });
     // A file that pretends to have the last number there is was never ours.
-    Ok(numbers.filter(|n| *n < u64::MAX / 2).max().map_or(1, |n| n + 1))
+    numbers.filter(|n| *n < u64::MAX / 2).max().map_or(1, |n| n + 1)
 }
 
 pub(super) fn read_current(fs: &dyn Fs, dir: &Path) -> Result<Current> {

@@ -33,7 +33,7 @@ use crate::planted::planted;
 use crate::rng::Rng;
 
 use super::publish::{
-    PublishError, number_after_all, publish, read_current, sync_dir, sync_parent,
+    PublishError, names, number_after_all, publish, read_current, sync_dir, sync_parent,
 };
 use super::version::Version;
 
@@ -103,6 +103,8 @@ pub(crate) struct Opened {
     pub(crate) torn: Option<Torn>,
     /// Why this build may only read, if so.
     pub(crate) read_only: Option<String>,
+    /// What was in the directory.
+    pub(crate) names: Vec<String>,
 }
 
 /// An ordinary leftover of a crash: bytes behind the last record that nobody vouched for.
@@ -126,7 +128,7 @@ impl Manifest {
     ) -> Result<Manifest> {
         // Ranges take their numbers from the same sequence, and no file bears them.
         let named = first.add_ranges.iter().map(|range| range.id.0 + 1).max().unwrap_or(0);
-        let number = number_after_all(&*fs, dir)?.max(named);
+        let number = number_after_all(&names(&*fs, dir)?).max(named);
         let reserved = VersionEdit {
             identity: Some(identity),
             numbers_below: Some(FileNumber(number + NUMBERS_RESERVED)),
@@ -174,7 +176,8 @@ impl Manifest {
         let end = reader.position().offset;
         version.check().map_err(|problem| refused(&path, end, problem))?;
         let read_only = read_only(&version, access, &path)?;
-        let next_number = number_after_all(&*fs, dir)?.max(version.numbers_below().0);
+        let names = names(&*fs, dir)?;
+        let next_number = number_after_all(&names).max(version.numbers_below().0);
         let manifest = Manifest {
             dir: dir.to_owned(),
             rng,
@@ -194,7 +197,7 @@ impl Manifest {
             read_only: read_only.clone(),
             fs,
         };
-        Ok(Opened { manifest, torn, read_only })
+        Ok(Opened { manifest, torn, read_only, names })
     }
 
     /// Makes durable what was accepted at opening, if that was not done yet. No edit, and no removal of a file, rests on

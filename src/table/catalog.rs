@@ -88,6 +88,9 @@ impl Catalog {
         for entry in tables.by_name.values() {
             engine.set_ttl(&entry.gate, entry.ttl());
         }
+        if tables.by_name.values().any(|entry| entry.ttl().is_some()) {
+            engine.executor.signal(Lane::Log);
+        }
         let gate = Arc::new(Gate::new(TableId::CATALOG));
         Ok(Catalog { engine: Arc::clone(engine), gate, tables: Mutex::new(tables) })
     }
