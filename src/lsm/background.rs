@@ -24,7 +24,7 @@ use crate::planted::planted;
 use crate::ranges::Range;
 
 use super::Engine;
-use super::batch::Batch;
+use super::batch::{Batch, Op};
 use super::commit::closed;
 use super::pressure::{SOURCES_FREE, memory_delay, range_delay};
 use super::view::View;
@@ -33,7 +33,7 @@ use super::view::View;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Entries that one sorting step may take on.
 const SORT_ENTRIES: usize = 64 << 10;
-/// A shorter delay than this is none: waiting itself takes about as long.
+/// A range that would delay a write by less than this is in order.
 const DELAY_MIN: Duration = Duration::from_micros(30);
 /// Compaction looks again after this, for what is due by time.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
@@ -181,18 +181,22 @@ impl Engine {
         }
         let view = self.view.load();
         let by_range = range_pressure(&view, batch, self.env.options.memtable_bytes as u64);
-        let delay = by_range.max(self.memory_pressure(&view));
-        if delay < DELAY_MIN {
+        let by_range = if by_range < DELAY_MIN { Duration::ZERO } else { by_range };
+        let delay = by_range.max(self.memory_pressure(&view, batch));
+        if delay.is_zero() {
             return;
         }
         drop(view);
         self.executor.signal(if by_range.is_zero() { Lane::Flush } else { Lane::Compact });
+        let Some(pause) = self.upkeep.owe(delay) else { return };
         let since = self.env.clock.monotonic();
-        self.upkeep.pause(delay);
-        self.upkeep.note_stall(self.env.clock.monotonic().saturating_sub(since));
+        self.upkeep.pause(pause);
+        let waited = self.env.clock.monotonic().saturating_sub(since);
+        self.upkeep.paid(pause, waited);
+        self.upkeep.note_stall(waited);
     }
 
-    fn memory_pressure(&self, view: &View) -> Duration {
+    fn memory_pressure(&self, view: &View, batch: &Batch<'_>) -> Duration {
         // While none waits for its flush, the active one fills as fast as it likes.
         if view.frozen().is_empty() {
             return Duration::ZERO;
@@ -200,7 +204,11 @@ impl Engine {
         let used: usize = view.memtables.iter().map(|slot| slot.memtable.bytes()).sum();
         let options = &self.env.options;
         let most = options.memtable_bytes.saturating_mul(options.frozen_max + 1);
-        memory_delay(used as u64, most as u64)
+        if memory_delay(used as u64, most as u64, None).is_zero() {
+            return Duration::ZERO;
+        }
+        let bytes = batch.ops.iter().map(Op::memtable_bytes).sum();
+        memory_delay(used as u64, most as u64, self.upkeep.flush_time(bytes))
     }
 
     /// Flushes everything that is committed, and waits for it.

@@ -49,6 +49,9 @@ pub(crate) struct Op<'a> {
     pub(crate) action: Action<'a>,
 }
 
+/// What an entry takes in a memtable besides its key and row, about.
+const ENTRY_BYTES: usize = 48;
+
 /// What must hold of the current entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
@@ -213,6 +216,16 @@ impl Op<'_> {
     /// Whether the newest entry matters.
     pub(crate) fn needs_current(&self) -> bool {
         self.condition != Condition::Any || matches!(self.action, Action::Merge(_))
+    }
+
+    /// About what it takes in a memtable; of a merge what the patch does.
+    pub(crate) fn memtable_bytes(&self) -> usize {
+        let row = match &self.action {
+            Action::Put(row) => row.len(),
+            Action::Merge(patch) => patch.body.len(),
+            Action::Delete => 0,
+        };
+        self.key.len() + row + ENTRY_BYTES
     }
 
     /// Whether the newest entry's row matters, not only that it exists.

@@ -72,8 +72,12 @@ impl Engine {
         let _job = self.upkeep.flushing.lock();
         let _work = self.upkeep.work()?;
         let _disk = self.upkeep.flush_begins();
+        let since = self.env.clock.monotonic();
         let Some(flush) = self.write_oldest()? else { return Ok(false) };
+        let bytes = flush.slot.memtable.bytes();
         self.end_flush(flush)?;
+        let took = self.env.clock.monotonic().saturating_sub(since);
+        self.upkeep.note_flush_pace(bytes, took);
         Ok(true)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * nothing waits, no delay: a range is slowed by its own files only, and everybody by memory only when it is nearly
-//!   used up;
+//!   used up, and then to the pace of flushes, not below it: what waits for memory longer than that waits for nothing;
 //! * delays grow steadily, from nothing, with what waits, and end at [`DELAY_MAX`]: no cliff.
 //!
 //! Why squares: at the beginning a backlog is mostly a burst that background work takes care of; the more of the
@@ -26,6 +26,8 @@ const DEBT_FULL_MEMTABLES: u64 = 40;
 /// Of the memory for memtables, in 1/1000: one is filling and one being flushed.
 const MEMORY_FREE: u64 = 700;
 const MEMORY_FULL: u64 = 1_000;
+/// So many writers together are as slow as a flush when memory is used up; one alone is so long before.
+const WRITERS: u64 = 16;
 
 /// The delay of a write to a range in which `sources` files lie over the key, and `debt` bytes of young files wait.
 pub(super) fn range_delay(sources: usize, debt: u64, memtable_bytes: u64) -> Duration {
@@ -34,11 +36,17 @@ pub(super) fn range_delay(sources: usize, debt: u64, memtable_bytes: u64) -> Dur
     delay(sources.max(share(debt, free, full)))
 }
 
-/// The delay of any write while memtables take `used` of at most `most` bytes.
-pub(super) fn memory_delay(used: u64, most: u64) -> Duration {
+/// The delay of any write while memtables take `used` of at most `most` bytes. `flush`: how long it takes to flush as much
+/// as is written, if that is known.
+pub(super) fn memory_delay(used: u64, most: u64, flush: Option<Duration>) -> Duration {
     let used = u128::from(used) * 1_000_000 / u128::from(most.max(1));
     let used = u64::try_from(used).unwrap_or(u64::MAX);
-    delay(share(used, MEMORY_FREE * 1_000, MEMORY_FULL * 1_000))
+    let share = share(used, MEMORY_FREE * 1_000, MEMORY_FULL * 1_000);
+    let pace = flush.map_or(DELAY_MAX, |flush| {
+        let nanos = flush.as_nanos() * u128::from(WRITERS * share) / 1_000_000;
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    });
+    delay(share).min(pace)
 }
 
 /// How far `value` is on the way from `free` to `full`, in millionths.
@@ -80,7 +88,7 @@ mod tests {
         };
         check(&mut (0..64).map(|sources| range_delay(sources, 0, MIB)));
         check(&mut (0..64).map(|memtables| range_delay(0, memtables * MIB, MIB)));
-        check(&mut (0..=200).map(|used| memory_delay(used, 200)));
+        check(&mut (0..=200).map(|used| memory_delay(used, 200, None)));
     }
 
     #[test]
@@ -90,10 +98,22 @@ mod tests {
     }
 
     #[test]
+    fn a_writer_is_slowed_to_the_pace_of_flushes_and_no_further() {
+        let flush = Duration::from_micros(60);
+        let delay = |used| memory_delay(used, 1_000, Some(flush));
+        assert_eq!(delay(700), Duration::ZERO);
+        assert!((701..1_000).all(|used| delay(used) <= memory_delay(used, 1_000, None)));
+        // One alone keeps the pace of flushes where most of the memory is still free for others.
+        assert!(delay(740) > flush && delay(710) < flush);
+        assert_eq!(delay(1_000), flush * 16);
+    }
+
+    #[test]
     fn memory_slows_from_early_on_and_extremes_do_no_harm() {
-        assert_eq!(memory_delay(2, 3), Duration::ZERO, "one fills and one is flushed");
-        assert!(memory_delay(8, 10) > Duration::ZERO);
-        assert_eq!(memory_delay(u64::MAX, 0), DELAY_MAX);
+        assert_eq!(memory_delay(2, 3, None), Duration::ZERO, "one fills and one is flushed");
+        assert!(memory_delay(8, 10, None) > Duration::ZERO);
+        assert_eq!(memory_delay(u64::MAX, 0, None), DELAY_MAX);
+        assert_eq!(memory_delay(u64::MAX, 0, Some(Duration::MAX)), DELAY_MAX);
         assert_eq!(range_delay(usize::MAX, u64::MAX, 1), DELAY_MAX);
         assert_eq!(range_delay(0, 0, 0), Duration::ZERO);
     }

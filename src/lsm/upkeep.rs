@@ -19,6 +19,7 @@ use super::compaction::order::Ranking;
 use super::compaction::picker::{Job, Reason};
 use super::outputs::NewFile;
 use super::pace::Pace;
+use super::pressure::DELAY_MAX;
 use super::reclaim::Looked;
 use super::snapshot::Horizon;
 
@@ -63,6 +64,10 @@ struct State {
     attempts: u64,
     /// How many flushes are under way.
     flushing: usize,
+    /// How long a flush takes for each MiB of memtables, lately; zero before the first.
+    flush_mib: Duration,
+    /// Seconds that writers are to be delayed and were not yet; below zero if they were delayed for too long.
+    owed: f64,
     /// Ranges with a damaged file: compacting them again would fail again.
     quarantined: BTreeMap<RangeId, Error>,
     /// Ranges that a job is changing.
@@ -107,6 +112,9 @@ impl Counters {
     }
 }
 
+/// A shorter pause takes about this long all the same.
+const PAUSE_MIN: Duration = Duration::from_micros(200);
+const MIB: f64 = (1 << 20) as f64;
 /// How long a wait lasts before it looks around.
 const SLICE: Duration = Duration::from_millis(50);
 /// A compaction makes way for a flush for so many of them: a flush that hangs must not take compaction with it.
@@ -224,6 +232,37 @@ impl Upkeep {
         let mut state = self.state.lock();
         state.counters.flushes += 1;
         state.counters.flush_bytes += bytes;
+    }
+
+    /// A flush took `time` for a memtable of so many bytes.
+    pub(super) fn note_flush_pace(&self, bytes: usize, time: Duration) {
+        let mib = time.mul_f64(MIB / (bytes as f64).max(MIB / 64.0));
+        let mut state = self.state.lock();
+        let before = if state.flush_mib.is_zero() { mib } else { state.flush_mib };
+        state.flush_mib = (before + mib) / 2;
+    }
+
+    /// How long it takes to flush so many bytes of memtables; `None` before the first flush.
+    pub(super) fn flush_time(&self, bytes: usize) -> Option<Duration> {
+        let mib = self.state.lock().flush_mib;
+        (!mib.is_zero()).then(|| mib.mul_f64(bytes as f64 / MIB))
+    }
+
+    /// Takes on a delay of a write. What is due is a pause once it is long enough to be one.
+    pub(super) fn owe(&self, delay: Duration) -> Option<Duration> {
+        let mut state = self.state.lock();
+        state.owed += delay.as_secs_f64();
+        if state.owed < PAUSE_MIN.as_secs_f64() {
+            return None;
+        }
+        let pause = std::mem::take(&mut state.owed).min(DELAY_MAX.as_secs_f64());
+        Some(Duration::from_secs_f64(pause))
+    }
+
+    /// A pause took longer than it was to: the next begins later.
+    pub(super) fn paid(&self, pause: Duration, waited: Duration) {
+        let over = waited.saturating_sub(pause).min(DELAY_MAX);
+        self.state.lock().owed -= over.as_secs_f64();
     }
 
     /// These jobs were done together, and wrote `files`.
