@@ -17,9 +17,10 @@
 //! Locks: `Engine::install` (manifest) before the commit lock before nothing.
 //!
 //! Not here: rounds and publication (`round`), what a condition means (`batch`),
-//! the next log and the last record (`logs`).
+//! an insert whose row is not made yet (`insert`), the next log and the last record (`logs`).
 
 mod freeze;
+mod insert;
 mod logs;
 
 use std::sync::Arc;
@@ -178,14 +179,15 @@ impl Engine {
     }
 
     fn submit(&self, batch: &Batch<'_>, durability: Durability) -> Result<Seq> {
-        self.submit_around(batch, durability, || {})
+        self.submit_around(batch, durability, None, || {})
     }
 
-    /// Calls `between` between the look-up and the decision, for tests.
+    /// `looked`: what a look-up found already. Calls `between` between the look-up and the decision, for tests.
     fn submit_around(
         &self,
         batch: &Batch<'_>,
         durability: Durability,
+        mut looked: Option<Looked>,
         between: impl Fn(),
     ) -> Result<Seq> {
         self.throttle_write(batch)?;
@@ -194,7 +196,7 @@ impl Engine {
         let is_weak = (!drops || planted!("weak-drop")) && batch.closes.is_none();
         let durability = if is_weak { durability } else { Durability::Sync };
         loop {
-            let looked = self.look_up(batch)?;
+            let looked = looked.take().map_or_else(|| self.look_up(batch), Ok)?;
             between();
             let mut state = self.rounds.lock();
             let again = match self.try_submit(&mut state, batch, &looked, durability) {
@@ -764,7 +766,7 @@ mod tests {
         // The memtable that takes writes stays: only the frozen one goes.
         let flush =
             || assert!(engine.view.load().frozen().is_empty() || engine.flush_one().unwrap());
-        engine.submit_around(&merge, Durability::Sync, flush).unwrap();
+        engine.submit_around(&merge, Durability::Sync, None, flush).unwrap();
         let view = engine.view.load();
         assert_eq!(view.memtables.len(), 1);
         let now = view.newest_in_memory(engine.env.hash(&key), &key, shapes).unwrap().unwrap();
@@ -796,7 +798,8 @@ mod tests {
         engine.commit(&Batch::of_change(&gate, fenced), Durability::Sync).unwrap();
         engine.flush_all().unwrap();
         assert!(!engine.view.load().fences.is_empty());
-        let result = engine.submit_around(&delete_if(Condition::Present), Durability::Sync, || {
+        let delete = delete_if(Condition::Present);
+        let result = engine.submit_around(&delete, Durability::Sync, None, || {
             while engine.reclaim().unwrap() {}
             assert!(engine.view.load().fences.is_empty());
         });

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use super::entity::Entity;
 use super::limits::{self, variable_size};
-use super::row::RowRef;
+use super::row::{Body, NewRow, RowRef, ShapeRef};
 use super::seq::Seq;
 use super::shape::Shape;
+use super::shapes::Shapes;
 use super::value::{ValueRef, utf16_len, utf16_unrank_in_place};
 use crate::codec::DecodeError;
 use crate::error::{Code, Error, Result};
@@ -39,6 +40,15 @@ pub(crate) struct Projector {
 #[derive(Default)]
 pub struct EntityEncoder {
     recent: Recent<Arc<Shape>>,
+    /// The body of the last row that was made to be written at once.
+    body: Vec<u8>,
+}
+
+/// Properties in order, which break no limit: of which shape they are, and how long their body is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Checked {
+    shape: usize,
+    body_bytes: usize,
 }
 
 struct Projection {
@@ -55,6 +65,8 @@ struct Recent<T> {
 }
 
 const RECENT_MAX: usize = 16;
+/// A longer body is not kept room for.
+const BODY_KEPT_MAX: usize = 64 << 10;
 
 impl Projector {
     /// Selects `names`; a name that a row lacks is absent from the entity.
@@ -137,16 +149,48 @@ impl EntityEncoder {
         rk: &str,
         properties: &mut [(&str, ValueRef<'_>)],
     ) -> Result<Entity> {
+        let Checked { shape, body_bytes } = self.check(pk, rk, properties)?;
+        let values = properties.iter().map(|(_, value)| *value);
+        Ok(Self::encode(&self.recent.items[shape], pk, rk, values, body_bytes))
+    }
+
+    /// Finds the shape of these properties, which come into order on the way, and checks them.
+    ///
+    /// # Errors
+    /// As [`entity`](Self::entity).
+    #[inline]
+    pub(crate) fn check(
+        &mut self,
+        pk: &str,
+        rk: &str,
+        properties: &mut [(&str, ValueRef<'_>)],
+    ) -> Result<Checked> {
         let types = || properties.iter().map(|(name, value)| (*name, value.edm_type()));
         // The names of a shape are in order, and so are those that are the same.
         let known = self.recent.find(|known| known.matches(types()));
         let known = known.map_or_else(|| self.learn(properties), Ok)?;
-        let shape = &self.recent.items[known];
         let values = properties.iter().map(|(_, value)| *value);
         let key_units = || utf16_len(pk) + utf16_len(rk);
-        let body_bytes =
-            limits::check_values(pk.len() + rk.len(), key_units, shape, values.clone())?;
-        Ok(Self::encode(shape, pk, rk, values, body_bytes))
+        let (keys, shape) = (pk.len() + rk.len(), &self.recent.items[known]);
+        let body_bytes = limits::check_values(keys, key_units, shape, values)?;
+        Ok(Checked { shape: known, body_bytes })
+    }
+
+    /// The row of properties that were checked last, in a buffer that every row takes. Requires: nothing was asked of the
+    /// encoder since.
+    pub(crate) fn row(
+        &mut self,
+        checked: Checked,
+        properties: &[(&str, ValueRef<'_>)],
+        shapes: &Shapes,
+    ) -> NewRow<'_> {
+        let shape = &self.recent.items[checked.shape];
+        self.body.clear();
+        self.body.shrink_to(BODY_KEPT_MAX);
+        self.body.reserve(checked.body_bytes);
+        shape.encode_body(properties.iter().map(|(_, value)| *value), &mut self.body);
+        let body = Body::Borrowed(&self.body);
+        NewRow { number: shapes.number(shape), shape: ShapeRef::Shared(shape), body }
     }
 
     /// The entity of distinct properties, of which nothing else is checked: that is for the write.

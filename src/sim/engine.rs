@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::executor::{self, Worker};
 use crate::fs::{FaultFs, FaultKind, Fs, MemFs};
 use crate::lsm::{Batch, Compaction, Flush, GateMode, TableChange, whole_table};
-use crate::model::{DateTime, ETag, Entity, Seq};
+use crate::model::{DateTime, ETag, Entity, EntityEncoder, Seq};
 use crate::options::{Background, Durability, Options, Targets};
 use crate::query::{Entities, KeyRange, Page, Token};
 use crate::table::{EntityGroup, Operation, RowView, Snapshot, Table, Ticket};
@@ -306,6 +306,11 @@ impl Engine {
         let etag = etag.map(tag);
         let entity = entity(write);
         let written = match (write.verb, etag) {
+            (Verb::Insert, _) if write.rk.len() % 2 == 0 => {
+                let mut properties: Vec<_> = entity.properties().collect();
+                let mut encoder = EntityEncoder::default();
+                table.insert_properties(&mut encoder, &write.pk, &write.rk, &mut properties)?
+            }
             (Verb::Insert, _) => table.insert(entity)?,
             (Verb::Upsert, _) => table.upsert(entity)?,
             (Verb::UpsertMerge, _) => table.upsert_merge(entity)?,

@@ -349,6 +349,12 @@ pub const BUGS: &[Bug] = &[
         "a condition is checked against a row that a fence hides",
     ),
     bug(
+        "refusal-ignores-fences",
+        16,
+        "dropped span",
+        "an insert is refused, before its row is made, because of an entity that a fence hides",
+    ),
+    bug(
         "snapshot-sees-fences",
         16,
         "dropped span, snapshots",

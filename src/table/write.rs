@@ -6,7 +6,8 @@ use crate::error::{Code, Error, Result};
 use crate::format::key::{decode_part, decode_user_key, user_key, with_possible_key};
 use crate::lsm::{Action, Batch, Condition, Gate, Op, Ops, PackedRow};
 use crate::model::{
-    ETag, Entity, KeyPart, Numbers, RowRef, Seq, check_key, check_row_limits, utf16_len,
+    ETag, Entity, EntityEncoder, KeyPart, Numbers, RowRef, Seq, ValueRef, check_key,
+    check_row_limits, utf16_len,
 };
 use crate::options::Durability;
 
@@ -20,6 +21,51 @@ impl Table {
     /// `StorageFull`, `Poisoned`, `Io` as every write.
     pub fn insert(&self, entity: Entity) -> Result<ETag> {
         self.write(Operation::Insert(entity))
+    }
+
+    /// As [`insert`](Self::insert), of properties that `encoder` has made no entity of: where one exists already nothing is
+    /// encoded, and nothing is allocated for it otherwise. The properties are sorted by name on the way.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert); `InvalidInput` also for a name given twice.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// use rowstone::{Db, EntityEncoder, ErrorKind, ValueRef};
+    /// let seen = Db::open_in_memory()?.create_table("seen")?;
+    /// let (mut encoder, mut new) = (EntityEncoder::default(), 0);
+    /// for (line, word) in ["a", "rose", "is", "a", "rose"].iter().enumerate() {
+    ///     let mut first = [("Line", ValueRef::Int64(line as i64))];
+    ///     match seen.insert_properties(&mut encoder, "words", word, &mut first) {
+    ///         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+    ///         inserted => new += usize::from(inserted.is_ok()),
+    ///     }
+    /// }
+    /// assert_eq!(new, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn insert_properties(
+        &self,
+        encoder: &mut EntityEncoder,
+        partition_key: &str,
+        row_key: &str,
+        properties: &mut [(&str, ValueRef<'_>)],
+    ) -> Result<ETag> {
+        check_key(KeyPart::PartitionKey, partition_key)?;
+        check_key(KeyPart::RowKey, row_key)?;
+        let checked = encoder.check(partition_key, row_key, properties)?;
+        let env = &self.engine.env;
+        let committed = with_possible_key(self.entry.gate.table, partition_key, row_key, |key| {
+            let (hash, condition) = (env.hash(key), Condition::Absent);
+            let op = Op { key: key.into(), hash, condition, action: Action::Delete };
+            let batch = self.batch(Ops::from_buf([op]), false);
+            self.engine.commit_insert(batch, self.durability, || {
+                PackedRow::new(encoder.row(checked, properties, &env.shapes))
+            })
+        });
+        // Not met: a key that was checked holds no U+0000.
+        committed.unwrap_or_else(|| Err(Error::refused(Code::OutOfRangeInput))).map(ETag)
     }
 
     /// Makes an existing entity exactly the one given, whatever it was.

@@ -127,7 +127,12 @@ impl Store for Rowstone {
     }
 
     fn insert(&self, reading: &Reading, durability: Durability) -> bool {
-        met(self.table(durability).insert(entity(reading)), ErrorKind::AlreadyExists)
+        let Key { partition, row, .. } = &reading.key;
+        let inserted = ENCODER.with_borrow_mut(|encoder| {
+            let table = self.table(durability);
+            table.insert_properties(encoder, partition, row, &mut properties(reading))
+        });
+        met(inserted, ErrorKind::AlreadyExists)
     }
 
     fn insert_group(&self, readings: &[Reading], durability: Durability) -> bool {
@@ -280,8 +285,15 @@ fn met<T>(result: rowstone::Result<T>, kind: ErrorKind) -> bool {
 }
 
 fn entity(reading: &Reading) -> Entity {
+    let Key { partition, row, .. } = &reading.key;
+    let mut properties = properties(reading);
+    let entity = ENCODER.with_borrow_mut(|encoder| encoder.entity(partition, row, &mut properties));
+    entity.expect("within the limits of the data model")
+}
+
+fn properties(reading: &Reading) -> [(&str, ValueRef<'_>); 10] {
     let at = DateTime::from_ticks(reading.at as u64).expect("a time of our days");
-    let mut properties = [
+    [
         (NAMES[0], ValueRef::DateTime(at)),
         (NAMES[1], ValueRef::Int32(reading.battery)),
         (NAMES[2], ValueRef::Int64(reading.counter)),
@@ -292,10 +304,7 @@ fn entity(reading: &Reading) -> Entity {
         (NAMES[7], ValueRef::Double(reading.pressure)),
         (NAMES[8], ValueRef::String(&reading.site)),
         (NAMES[9], ValueRef::Double(reading.temperature)),
-    ];
-    let Key { partition, row, .. } = &reading.key;
-    let entity = ENCODER.with_borrow_mut(|encoder| encoder.entity(partition, row, &mut properties));
-    entity.expect("within the limits of the data model")
+    ]
 }
 
 fn term(place: u64, value: ValueRef<'_>) -> Digest {
