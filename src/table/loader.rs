@@ -116,6 +116,18 @@ struct Submitted {
     rows: u64,
 }
 
+impl Waiting {
+    /// With room for a full group: nothing of it is moved while it fills.
+    fn roomy() -> Self {
+        Self {
+            ops: Vec::with_capacity(GROUP_OPERATIONS_MAX),
+            lines: Vec::with_capacity(GROUP_OPERATIONS_MAX),
+            keys: HashSet::with_capacity_and_hasher(GROUP_OPERATIONS_MAX, Default::default()),
+            ..Self::default()
+        }
+    }
+}
+
 impl Table {
     /// Begins a bulk load.
     pub fn loader(&self) -> Loader {
@@ -238,7 +250,8 @@ impl Loader {
             || waiting.size + size > GROUP_SIZE_MAX
             || waiting.keys.contains(&op.hash);
         if is_full && !waiting.ops.is_empty() {
-            let full = std::mem::take(waiting);
+            // The next group of this partition is likely to be full, too.
+            let full = std::mem::replace(waiting, Waiting::roomy());
             self.commit(full)?;
             return self.wait(line, op, size);
         }
