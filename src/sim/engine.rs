@@ -306,7 +306,7 @@ impl Engine {
         let etag = etag.map(tag);
         let entity = entity(write);
         let written = match (write.verb, etag) {
-            (Verb::Insert, _) if write.rk.len() % 2 == 0 => {
+            (Verb::Insert, _) if write.rk.len().is_multiple_of(2) => {
                 let mut properties: Vec<_> = entity.properties().collect();
                 let mut encoder = EntityEncoder::default();
                 table.insert_properties(&mut encoder, &write.pk, &write.rk, &mut properties)?
