@@ -81,10 +81,12 @@ mod tests {
     fn an_insert_of_properties_answers_as_one_of_an_entity() {
         let (db, table) = open();
         for is_flushed in [false, true] {
-            let (rk, settle) = (is_flushed.to_string(), |db: &Db| match is_flushed {
-                true => db.flush().unwrap(),
-                false => {}
-            });
+            let rk = is_flushed.to_string();
+            let settle = |db: &Db| {
+                if is_flushed {
+                    db.flush().unwrap();
+                }
+            };
             assert_eq!(insert(&table, &rk, 1.5), Ok(()));
             settle(&db);
             assert_eq!(insert(&table, &rk, 2.5), Err("EntityAlreadyExists"));
