@@ -156,6 +156,7 @@ mod compaction;
 mod copy;
 mod crashes;
 mod faults;
+mod inserts;
 mod load;
 mod logs;
 mod moving;
