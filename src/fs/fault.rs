@@ -117,9 +117,17 @@ pub struct FaultFs {
 #[derive(Debug, Default)]
 struct Plan {
     faults: Vec<Fault>,
+    guard: Option<Guard>,
     counts: [u64; OpKind::ALL.len()],
     delivered: [u64; FaultKind::ALL.len()],
 }
+
+/// Whether a sync is to be carried out.
+type Decision = dyn Fn(OpKind, &Path) -> bool + Send + Sync;
+
+/// Who is asked about syncs.
+#[derive(Clone)]
+struct Guard(Arc<Decision>);
 
 /// An open file and the plan that its operations are subject to.
 #[derive(Debug)]
@@ -177,6 +185,12 @@ impl fmt::Display for OpKind {
             OpKind::Read => "read",
             OpKind::Map => "map",
         })
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Guard")
     }
 }
 
@@ -257,6 +271,12 @@ impl FaultFs {
         self.plan.lock().faults.push(fault);
     }
 
+    /// From now on `guard` is asked before each sync of a file or a directory that is not to fail, and may wait. Where it says
+    /// false nothing is synced, and the caller hears of success: so do disks that lie.
+    pub fn guard_syncs(&self, guard: impl Fn(OpKind, &Path) -> bool + Send + Sync + 'static) {
+        self.plan.lock().guard = Some(Guard(Arc::new(guard)));
+    }
+
     /// Nothing fails any more; the counts stay.
     pub fn disarm(&self) {
         self.plan.lock().faults.clear();
@@ -330,6 +350,18 @@ impl FaultFs {
         })
     }
 
+    /// A sync that is not to fail.
+    fn sync_guarded(
+        &self,
+        op: OpKind,
+        path: &Path,
+        sync: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        // It may wait for others, who must not wait for the plan.
+        let guard = self.plan.lock().guard.clone();
+        if guard.is_none_or(|Guard(guard)| guard(op, path)) { sync() } else { Ok(()) }
+    }
+
     /// What the first call of a transfer of `len` bytes comes to: an error, or how much it moves.
     fn first_call(fault: &mut Option<FaultKind>, len: usize) -> io::Result<usize> {
         match fault.take() {
@@ -389,7 +421,8 @@ impl Fs for FaultFs {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.run(OpKind::SyncDir, dir, || self.inner.sync_dir(dir))
+        let op = OpKind::SyncDir;
+        self.run(op, dir, || self.sync_guarded(op, dir, || self.inner.sync_dir(dir)))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
@@ -442,7 +475,7 @@ impl FileWrite for Faulty<Box<dyn FileWrite>> {
         let mut reached = false;
         let result = self.fs.run(OpKind::Sync, &self.path, || {
             reached = true;
-            self.inner.sync()
+            self.fs.sync_guarded(OpKind::Sync, &self.path, || self.inner.sync())
         });
         if result.is_err() && !reached {
             self.inner.forget_dirty();

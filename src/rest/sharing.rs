@@ -4,8 +4,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
-use std::sync::{Arc, Barrier, OnceLock};
+use std::sync::{Arc, Barrier};
 
 use super::accounts::{AccountConfig, Accounts};
 use super::limits::Limits;
@@ -14,7 +13,7 @@ use super::service::Service;
 use super::{Settings, start_runtime};
 use crate::clock::{Clock, SystemClock};
 use crate::db::Db;
-use crate::fs::{Fault, FaultFs, FaultKind, FileLock, FileRead, FileWrite, Fs, MemFs, OpKind};
+use crate::fs::{Fault, FaultFs, FaultKind, MemFs, OpKind};
 use crate::model::DateTime;
 use crate::wire::address::Parameters;
 use crate::wire::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Request, Scheme};
@@ -25,15 +24,8 @@ const ROUNDS: u64 = 10;
 /// Looks at the queue before a sync gives up waiting; some minutes.
 const LOOKS_MAX: u64 = 100_000_000;
 
-/// A file system in memory. A sync of a log waits until every client's write of this turn is in the queue.
-#[derive(Clone, Debug)]
-struct Gated {
-    inner: MemFs,
-    gate: Arc<OnceLock<Gate>>,
-}
-
-/// The database, and its commits before the first turn.
-#[derive(Debug)]
+/// Where a sync of a log waits until every client's write of this turn is in the queue: the database, and its commits before
+/// the first turn.
 struct Gate(Db, u64);
 
 impl Gate {
@@ -46,84 +38,6 @@ impl Gate {
             }
             std::thread::yield_now();
         }
-    }
-}
-
-impl Gated {
-    fn file(&self, path: &Path, file: Box<dyn FileWrite>) -> Box<dyn FileWrite> {
-        match path.extension().is_some_and(|extension| extension == "wal") {
-            true => Box::new(GatedLog { file, gate: Arc::clone(&self.gate) }),
-            false => file,
-        }
-    }
-}
-
-impl Fs for Gated {
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        self.inner.create_dir_all(dir)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.inner.list(dir)
-    }
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.inner.exists(path)
-    }
-    fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
-        Ok(self.file(path, self.inner.create(path)?))
-    }
-    fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
-        Ok(self.file(path, self.inner.open_write(path)?))
-    }
-    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>> {
-        self.inner.open_read(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove(path)
-    }
-    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
-        self.inner.remove_dir(dir)
-    }
-    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.link(from, to)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.inner.sync_dir(dir)
-    }
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
-        self.inner.lock(path)
-    }
-    fn kind(&self, path: &Path) -> String {
-        self.inner.kind(path)
-    }
-}
-
-#[derive(Debug)]
-struct GatedLog {
-    file: Box<dyn FileWrite>,
-    gate: Arc<OnceLock<Gate>>,
-}
-
-impl FileWrite for GatedLog {
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_at(offset, bytes)
-    }
-    fn sync(&self) -> io::Result<()> {
-        if let Some(gate) = self.gate.get() {
-            gate.wait();
-        }
-        self.file.sync()
-    }
-    fn allocate(&self, len: u64) -> io::Result<()> {
-        self.file.allocate(len)
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
     }
 }
 
@@ -190,11 +104,17 @@ fn serve(db: &Db, clients: impl FnOnce(SocketAddr)) {
 
 #[test]
 fn durable_writes_of_concurrent_requests_share_syncs() {
-    let fs = Gated { inner: MemFs::new(), gate: Arc::default() };
+    let fs = FaultFs::new(Arc::new(MemFs::new()));
     let db = Db::options().fs(Arc::new(fs.clone())).open("shared").unwrap();
     db.create_table("people").unwrap();
     let [commits, syncs] = ["commits", "log_syncs"].map(|name| counter(&db, name));
-    fs.gate.set(Gate(db.clone(), commits)).unwrap();
+    let gate = Gate(db.clone(), commits);
+    fs.guard_syncs(move |_, path| {
+        if path.extension().is_some_and(|extension| extension == "wal") {
+            gate.wait();
+        }
+        true
+    });
     serve(&db, |at| {
         let turns = Barrier::new(CLIENTS as usize);
         std::thread::scope(|scope| {

@@ -17,7 +17,6 @@ mod gates;
 mod golden;
 mod linear;
 mod loader;
-mod lying;
 mod many;
 mod model;
 mod moving;

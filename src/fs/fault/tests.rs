@@ -48,6 +48,32 @@ fn every_kind_of_operation_is_counted() {
     assert_eq!((fs.ops(), fs.delivered()), (OpKind::ALL.map(|op| fs.count(op)).iter().sum(), 0));
 }
 
+#[test]
+fn syncs_are_carried_out_if_their_guard_says_so() {
+    for lie in [OpKind::Sync, OpKind::SyncDir] {
+        let (mem, fs) = both();
+        fs.guard_syncs(move |op, _| op != lie);
+        fs.create_dir_all(path("d")).unwrap();
+        let file = fs.create(path("d/f")).unwrap();
+        file.write_at(0, b"whole").unwrap();
+        file.sync().unwrap();
+        fs.sync_dir(path("d")).unwrap();
+        assert_eq!((fs.count(OpKind::Sync), fs.count(lie) > 0), (1, true));
+        // What was not synced may be lost, and with one seed or another is.
+        let is_whole = |seed| {
+            let left = mem.crash_image(seed);
+            let mut bytes = [0; 5];
+            let read = left.open_read(path("d/f")).and_then(|file| file.read_at(0, &mut bytes));
+            read.is_ok() && &bytes == b"whole"
+        };
+        assert!(!(0..50).all(is_whole), "{lie}");
+        fs.guard_syncs(|_, _| true);
+        file.sync().unwrap();
+        fs.sync_dir(path("d")).unwrap();
+        assert!((0..50).all(is_whole), "{lie}");
+    }
+}
+
 /// The sweep that the engine's tests make: fail the i-th operation, for every i, until none is left.
 #[test]
 fn the_nth_operation_fails_and_no_other() {
