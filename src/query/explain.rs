@@ -217,6 +217,11 @@ impl<'q> Watch<'q> {
         Self { clock, on, last, planning: zero, finding: zero, building: zero }
     }
 
+    /// True if somebody wants to know what each row takes.
+    pub(super) fn is_on(&self) -> bool {
+        self.on
+    }
+
     pub(super) fn now(&self) -> Duration {
         self.clock.monotonic()
     }

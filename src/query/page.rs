@@ -4,11 +4,12 @@
 //! * a token is a key, not a state: it stays valid for ever, whatever happens to the table in between;
 //! * a page that has a token moved on: whoever follows tokens comes to the end.
 
+use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use crate::codec::{HashSeed, hash};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lsm::Step;
+use crate::lsm::{ScanRow, Step};
 use crate::model::Entity;
 use crate::planted::planted;
 use crate::rng::Rng;
@@ -181,20 +182,38 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
                         self.next = Some(next);
                         return Ok(());
                     }
-                    let row = cursor.row()?;
-                    if self.len > 0 {
-                        self.query.table.engine.book_row(row.key);
-                    }
-                    let row = RowView::new(row.key, row.seq, row.row);
-                    self.bytes += (self.take)(&row)?;
-                    self.len += 1;
-                    if matches!(self.whim, Whim::AtPartition) {
-                        self.last_partition = Some(row.partition_key()?.into_owned());
-                    }
+                    self.take_row(cursor.row()?)?;
                     watch.built();
+                    let unasked = self.unasked(watch);
+                    cursor.visit_batch(unasked, &mut |row| {
+                        self.take_row(row)?;
+                        Ok(if self.is_full() { Break(()) } else { Continue(()) })
+                    })?;
                 }
             }
         }
+    }
+
+    #[inline]
+    fn take_row(&mut self, row: ScanRow<'_>) -> Result<()> {
+        if self.len > 0 {
+            self.query.table.engine.book_row(row.key);
+        }
+        let row = RowView::new(row.key, row.seq, row.row);
+        self.bytes += (self.take)(&row)?;
+        self.len += 1;
+        if matches!(self.whim, Whim::AtPartition) {
+            self.last_partition = Some(row.partition_key()?.into_owned());
+        }
+        Ok(())
+    }
+
+    /// How many rows may be taken before anything but the size of the page is to be asked.
+    fn unasked(&self, watch: &Watch<'_>) -> usize {
+        if watch.is_on() || !matches!(self.whim, Whim::Never) || self.is_full() {
+            return 0;
+        }
+        (self.count - self.len).min(CLOCK_ROWS - self.len % CLOCK_ROWS)
     }
 
     /// Whether a planted bug is at work.
