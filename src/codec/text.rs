@@ -66,13 +66,28 @@ pub(crate) fn plain_len_in_json(bytes: &[u8]) -> usize {
     bytes.len() - rest.len() + rest.iter().position(is_odd).unwrap_or(rest.len())
 }
 
+/// True if JSON has these bytes in a string as they are, and they are text, for all are ASCII.
+#[cfg(feature = "rest")]
+#[inline]
+pub(crate) fn is_plain_ascii_in_json(bytes: &[u8]) -> bool {
+    !any(bytes, |word| (odd_or_high_in_json(word) | word) & HIGH)
+}
+
 /// Marks quotes, backslashes and bytes below 20; bytes above one that is marked may be by mistake.
 #[cfg(feature = "cli")]
 #[inline]
 fn odd_in_json(word: u64) -> u64 {
-    let zeros = |word: u64| word.wrapping_sub(ONES) & !word;
-    let is = |byte: u8| zeros(word ^ (ONES * u64::from(byte)));
-    ((word.wrapping_sub(ONES * 0x20) & !word) | is(b'"') | is(b'\\')) & HIGH
+    odd_or_high_in_json(word) & !word & HIGH
+}
+
+/// In the high bits the same, but that any byte above 7F may be marked or not.
+#[cfg(feature = "cli")]
+#[inline]
+fn odd_or_high_in_json(word: u64) -> u64 {
+    // With its second bit turned a quote is 20 and all below 20 stay there, so that one comparison finds both.
+    let quote_or_low = (word ^ (ONES * 0x02)).wrapping_sub(ONES * 0x21);
+    let backslash = (word ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
+    quote_or_low | backslash
 }
 
 /// True if both are the same bytes: for names, which are short, at a third of what a call costs.
@@ -184,6 +199,11 @@ mod tests {
                     assert_eq!(
                         is_plain_in_json(&bytes),
                         byte >= 0x20 && !matches!(byte, b'"' | b'\\')
+                    );
+                    #[cfg(feature = "rest")]
+                    assert_eq!(
+                        is_plain_ascii_in_json(&bytes),
+                        byte < 0x80 && is_plain_in_json(&bytes)
                     );
                     assert_eq!(utf8(&bytes), std::str::from_utf8(&bytes));
                     assert_eq!(find_zero(&bytes), (byte == 0).then_some(at));

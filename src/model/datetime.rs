@@ -127,7 +127,7 @@ impl TimeTexts {
         if time.0 != self.ticks {
             self.put(time.0);
         }
-        self.last.bytes.get(..self.last.len).unwrap_or_default()
+        self.last.as_bytes()
     }
 
     fn put(&mut self, ticks: u64) {
@@ -158,8 +158,12 @@ impl Default for TimeTexts {
 
 impl TimeText {
     pub(crate) fn as_str(&self) -> &str {
-        let text = self.bytes.get(..self.len).unwrap_or_default();
-        std::str::from_utf8(text).unwrap_or_default()
+        std::str::from_utf8(self.as_bytes()).unwrap_or_default()
+    }
+
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
     }
 
     /// Puts a number below 100 at `at`.

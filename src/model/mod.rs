@@ -35,6 +35,8 @@ pub(crate) use datetime::DateTimeProblem;
 pub(crate) use datetime::TimeTexts;
 #[cfg(feature = "cli")]
 pub(crate) use limits::{SYSTEM_PROPERTIES, check_property_name, out_of_range};
+#[cfg(feature = "rest")]
+pub(crate) use shape::Fields;
 
 pub(crate) use limits::{
     GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KeyPart, PROPERTIES_MAX, check_key, check_row_limits,

@@ -58,6 +58,18 @@ pub(crate) struct VariablePlace {
     rank: usize,
 }
 
+/// A body taken apart; what is damaged in it is not there.
+#[derive(Clone, Copy)]
+pub(crate) struct Fields<'b> {
+    #[cfg(feature = "rest")]
+    body: &'b [u8],
+    /// The end offsets, and the width of each.
+    ends: &'b [u8],
+    width: usize,
+    /// All values of variable width, one after the other.
+    variables: &'b [u8],
+}
+
 /// What identifies a shape, computed from names and types in order without building it.
 #[derive(Clone, Copy)]
 pub(crate) struct ShapeHash(u64);
@@ -264,25 +276,35 @@ impl Shape {
         &self,
         body: &'b [u8],
     ) -> impl Iterator<Item = Option<&'b [u8]>> {
-        let area = if self.variables > 0 {
-            variable_area(body, self.fixed_bytes, self.variables).ok()
-        } else {
-            None
+        let fields = self.fields(body);
+        (0..self.variables).map(move |rank| fields.variable(rank))
+    }
+
+    /// A body taken apart, for whoever knows where its values stand.
+    #[inline]
+    pub(crate) fn fields<'b>(&self, body: &'b [u8]) -> Fields<'b> {
+        let area = match self.variables {
+            0 => None,
+            count => variable_area(body, self.fixed_bytes, count).ok(),
         };
         let (width, data) = area.unwrap_or((1, body.len()));
         // No offsets: no values.
-        let offsets = area.and_then(|_| body.get(self.fixed_bytes + 1..data)).unwrap_or_default();
-        let data = body.get(data..).unwrap_or_default();
-        let mut start = 0;
-        (0..self.variables).map(move |rank| {
-            let end = match width {
-                1 => usize::from(*offsets.get(rank)?),
-                width => end_offset(offsets, 0, width, rank).ok()?,
-            };
-            let bytes = data.get(start..end);
-            start = end;
-            bytes
-        })
+        let ends = area.and_then(|_| body.get(self.fixed_bytes + 1..data)).unwrap_or_default();
+        Fields {
+            #[cfg(feature = "rest")]
+            body,
+            ends,
+            width,
+            variables: body.get(data..).unwrap_or_default(),
+        }
+    }
+
+    /// The type of property `index`, and where it stands in [`Fields`]: at an offset, or at a rank among those of variable
+    /// width. Requires `index < len()`.
+    #[cfg(feature = "rest")]
+    pub(crate) fn place(&self, index: usize) -> (EdmType, usize) {
+        let property = self.properties[index];
+        (property.edm, property.place as usize)
     }
 
     /// All values, in the order of the names.
@@ -419,6 +441,40 @@ impl Shape {
     fn variable<'b>(&self, body: &'b [u8], rank: usize) -> Result<(usize, &'b [u8]), DecodeError> {
         let Shape { fixed_bytes, variables, .. } = *self;
         VariablePlace { fixed_bytes, variables, rank }.find(body)
+    }
+}
+
+impl<'b> Fields<'b> {
+    /// All values of variable width, one after the other.
+    #[cfg(feature = "rest")]
+    #[inline]
+    pub(crate) fn variables(&self) -> &'b [u8] {
+        self.variables
+    }
+
+    /// The bytes at an offset.
+    #[cfg(feature = "rest")]
+    #[inline(always)]
+    pub(crate) fn fixed<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        self.body.get(at..)?.first_chunk().copied()
+    }
+
+    /// The bytes of the value of variable width with this rank.
+    #[inline(always)]
+    pub(crate) fn variable(&self, rank: usize) -> Option<&'b [u8]> {
+        let start = match rank.checked_sub(1) {
+            Some(before) => self.end(before)?,
+            None => 0,
+        };
+        self.variables.get(start..self.end(rank)?)
+    }
+
+    #[inline(always)]
+    fn end(&self, rank: usize) -> Option<usize> {
+        match self.width {
+            1 => self.ends.get(rank).map(|end| usize::from(*end)),
+            width => end_offset(self.ends, 0, width, rank).ok(),
+        }
     }
 }
 

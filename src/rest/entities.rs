@@ -55,16 +55,20 @@ pub(super) fn query(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
         query = query.after(next);
     }
     let (mut body, mut share) = (Vec::new(), Share::default());
-    let mut set = RowSet::begin(scope(call, table.name(), select.as_deref(), level), &mut body);
-    let next = match top {
+    let count = top.unwrap_or(PAGE_ENTITIES);
+    let scope = scope(call, table.name(), select.as_deref(), level);
+    let mut set = RowSet::begin(scope, count, &mut body);
+    let next = match count {
         // Nothing was asked for, and nothing comes after it.
-        Some(0) => None,
+        0 => None,
         // Room for the text is taken before it is there, and as it grows.
-        top => query.page_texts(top.unwrap_or(PAGE_ENTITIES), |row| {
-            let before = set.len();
+        count => query.page_texts(count, |row| {
+            let (before, room) = (set.len(), set.room());
             set.put(row)?;
-            let grown = call.asked.grow(&mut share, set.room());
-            grown.map_err(|_| Error::refused(Code::ServerBusy))?;
+            if set.room() != room {
+                let grown = call.asked.grow(&mut share, set.room());
+                grown.map_err(|_| Error::refused(Code::ServerBusy))?;
+            }
             Ok(set.len() - before)
         })?,
     };

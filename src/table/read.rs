@@ -5,18 +5,18 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::codec::is_ascii;
+use crate::codec::{DecodeError, is_ascii};
 use crate::error::{Error, Result};
 use crate::format::key::{
     TABLE_ID_BYTES, decode_part, decode_user_key, put_possible_key, with_possible_key,
 };
 use crate::format::span::Span;
 use crate::lsm::SnapshotGuard;
-#[cfg(feature = "rest")]
-use crate::model::Shape;
 use crate::model::{
     ETag, Entity, Projector, RowRef, Seq, ValueRef, Walk, utf16_len, variable_size,
 };
+#[cfg(feature = "rest")]
+use crate::model::{Fields, Shape};
 
 use super::Table;
 
@@ -231,12 +231,24 @@ impl<'a> RowView<'a> {
         decode_part(self.parts()?.1).map_err(damaged)
     }
 
-    /// Both keys.
+    /// What of the key stands behind `prefix`, if it begins with that.
     #[cfg(feature = "rest")]
-    pub(crate) fn keys(&self) -> Result<(Cow<'_, str>, Cow<'_, str>)> {
-        let (partition_key, row_key) = self.parts()?;
-        let text = |part| decode_part(part).map_err(damaged);
-        Ok((text(partition_key)?, text(row_key)?))
+    #[inline]
+    pub(crate) fn key_behind(&self, prefix: &[u8]) -> Option<&'a [u8]> {
+        self.key.strip_prefix(prefix)
+    }
+
+    /// What of the key stands before its last part.
+    #[cfg(feature = "rest")]
+    pub(crate) fn key_before(&self, row_key: &[u8]) -> &'a [u8] {
+        self.key.strip_suffix(row_key).unwrap_or_default()
+    }
+
+    /// The text of one of the [parts](Self::parts) of a key.
+    #[cfg(feature = "rest")]
+    #[inline]
+    pub(crate) fn text(part: &[u8]) -> Result<Cow<'_, str>> {
+        decode_part(part).map_err(damaged)
     }
 
     /// The ETag.
@@ -322,10 +334,19 @@ impl<'a> RowView<'a> {
         self.row.shape.arc()
     }
 
-    /// The value of property `index` of the shape. Requires that there is one.
+    /// The values taken apart, for whoever knows the shape.
     #[cfg(feature = "rest")]
-    pub(crate) fn value_at(&self, index: usize) -> Result<ValueRef<'_>> {
-        self.row.value(index).map_err(damaged)
+    #[inline]
+    pub(crate) fn fields(&self) -> Fields<'_> {
+        self.row.shape.arc().fields(self.row.body)
+    }
+
+    /// What is wrong with property `index` of the shape. Requires that there is one, and that something is.
+    #[cfg(feature = "rest")]
+    #[cold]
+    pub(crate) fn damage(&self, index: usize) -> Error {
+        let problem = DecodeError::new("row body", 0, "a value is damaged");
+        damaged(self.row.value(index).err().unwrap_or(problem))
     }
 
     /// A copy that owns itself: one allocation.
@@ -344,6 +365,7 @@ impl<'a> RowView<'a> {
     }
 
     /// Encoded PartitionKey and RowKey.
+    #[inline]
     pub(crate) fn parts(&self) -> Result<(&'a [u8], &'a [u8])> {
         decode_user_key(self.key).map(|(_, pk, rk)| (pk, rk)).map_err(damaged)
     }
@@ -366,7 +388,7 @@ impl<'r> Iterator for RowProperties<'r> {
 }
 
 /// Checksums held, so this is a fault of whoever wrote the row: still an error and not a panic.
-fn damaged(error: crate::codec::DecodeError) -> Error {
+fn damaged(error: DecodeError) -> Error {
     Error::decode("row".as_ref(), 0, error)
 }
 

@@ -4,6 +4,8 @@
 //! * what is written reads back as the same bits, a NaN's payload excepted;
 //! * a finite Double is always written with a point or an exponent, so that it is not taken for an Int32.
 
+use super::json;
+
 /// The finite number that `text` spells by JSON's grammar; `None` if it is none or beyond f64.
 pub(crate) fn parse_finite(text: &str) -> Option<f64> {
     if text.is_empty() || number_len(text.as_bytes()) != text.len() {
@@ -52,6 +54,9 @@ pub(super) fn number_len(bytes: &[u8]) -> usize {
 /// Up to 15 digits and a point: no other number of so few digits gives the same Double.
 const CERTAIN_LEN: usize = 16;
 
+/// Behind the largest number of 15 digits.
+const DECIMAL_MAX: i64 = 1_000_000_000_000_000;
+
 /// Whether a number from 0.0001 up may lie halfway between two that are as short as can be: it has at most 18 digits then, and so
 /// few binary ones behind the point. Which of the two is written is a choice, and it is Rust's.
 fn may_be_halfway(value: f64) -> bool {
@@ -71,6 +76,9 @@ pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
     let magnitude = value.abs();
     if magnitude == 0.0 || (1e-4..1e15).contains(&magnitude) {
         // Positional in this range, and with a point also if it is integral.
+        if put_decimal(out, value) {
+            return;
+        }
         let start = out.len();
         let written = serde_json::to_writer(&mut *out, &value);
         debug_assert!(written.is_ok(), "a finite number is JSON, and a vector takes any bytes");
@@ -87,6 +95,33 @@ pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
         None => ('+', exponent),
     };
     out.extend_from_slice(format!("{digits}E{sign}{exponent:0>2}").as_bytes());
+}
+
+/// Appends a number below 1E+15 if it has at most three digits behind the point, as most have that people wrote down; else it
+/// says false. Up to 15 digits stand for Doubles that all differ: there are no fewer that would do.
+fn put_decimal(out: &mut Vec<u8>, value: f64) -> bool {
+    let magnitude = value.abs();
+    for (digits, scale) in [(0, 1), (1, 10), (2, 100), (3, 1000)] {
+        let scaled = (magnitude * f64::from(scale) + 0.5) as i64;
+        // Division rounds as reading does: the digits read back as the number, or are not its.
+        if scaled >= DECIMAL_MAX || scaled as f64 / f64::from(scale) != magnitude {
+            continue;
+        }
+        if value.is_sign_negative() {
+            out.push(b'-');
+        }
+        let fraction = scaled % i64::from(scale);
+        json::put_integer(out, scaled / i64::from(scale));
+        let [hundreds, tens, ones] =
+            [fraction / 100, fraction / 10 % 10, fraction % 10].map(|digit| b'0' + digit as u8);
+        match digits {
+            0 | 1 => out.extend_from_slice(&[b'.', ones]),
+            2 => out.extend_from_slice(&[b'.', tens, ones]),
+            _ => out.extend_from_slice(&[b'.', hundreds, tens, ones]),
+        }
+        return true;
+    }
+    false
 }
 
 #[cfg(test)]
@@ -107,6 +142,15 @@ mod tests {
         check(5.0, "5.0");
         check(0.0, "0.0");
         check(-0.0, "-0.0");
+        check(21.5, "21.5");
+        check(-0.05, "-0.05");
+        check(1.005, "1.005");
+        check(0.29, "0.29");
+        check(1.001e12, "1001000000000.0");
+        check(0.1 + 0.2, "0.30000000000000004");
+        check(999_999_999_999.999, "999999999999.999");
+        check(9_999_999_999_999.999, "9999999999999.998");
+        check(2.675 - 1e-15, "2.674999999999999");
         check(-1.5, "-1.5");
         check(0.0001, "0.0001");
         check(0.000_012, "1.2E-05");

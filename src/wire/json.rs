@@ -91,7 +91,16 @@ fn put_escaped(out: &mut Vec<u8>, text: &str) {
 }
 
 /// Appends `value` in decimal.
+#[inline]
 pub(crate) fn put_integer(out: &mut Vec<u8>, value: i64) {
+    match value {
+        0..10 => out.push(b'0' + value as u8),
+        10..100 => out.extend_from_slice(&[b'0' + (value / 10) as u8, b'0' + (value % 10) as u8]),
+        _ => put_long_integer(out, value),
+    }
+}
+
+fn put_long_integer(out: &mut Vec<u8>, value: i64) {
     let written = serde_json::to_writer(out, &value);
     debug_assert!(written.is_ok(), "any integer is a JSON number, and a vector takes any bytes");
 }

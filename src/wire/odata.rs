@@ -320,7 +320,7 @@ impl<'o> Writer<'o> {
     /// `odata.etag`, if it is asked for and there is one.
     pub(super) fn etag(&mut self, entity: &Entity) {
         if let Some(etag) = entity.etag().filter(|_| self.metadata.etag) {
-            put_etag(self.name("odata.etag"), etag.seq().into());
+            put_etag(self.name("odata.etag"), DateTime::from(etag.seq()).text().as_bytes());
         }
     }
 
@@ -396,15 +396,14 @@ pub(super) fn put_type(out: &mut Vec<u8>, name: &str, edm: EdmType) {
     }
 }
 
-/// Appends the ETag of what was written at `time` as a JSON string, whose quotes are all that needs an escape in it.
-pub(super) fn put_etag(out: &mut Vec<u8>, time: DateTime) {
-    let text = time.text();
+/// Appends the ETag of what was written at the time of this text as a JSON string; its quotes are all that needs an escape in it.
+pub(super) fn put_etag(out: &mut Vec<u8>, time: &[u8]) {
     out.extend_from_slice(b"\"W/\\\"datetime'");
-    for (i, part) in text.as_str().split(':').enumerate() {
+    for (i, part) in time.split(|byte| *byte == b':').enumerate() {
         if i > 0 {
             out.extend_from_slice(b"%3A");
         }
-        out.extend_from_slice(part.as_bytes());
+        out.extend_from_slice(part);
     }
     out.extend_from_slice(b"'\\\"\"");
 }
