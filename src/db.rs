@@ -4,6 +4,7 @@
 
 pub(crate) mod advice;
 mod copy;
+mod heal;
 mod moving;
 mod partitions;
 mod references;
@@ -13,6 +14,7 @@ mod tests;
 
 pub use advice::{Advice, AntiPattern};
 pub use copy::{CopyJob, CopyProblem, CopyProblemKind, CopySummary};
+pub use heal::{FileOutcome, HealReport, Quarantined};
 pub use moving::Moved;
 pub use partitions::{LoadPattern, PartitionRange, RangeBound};
 pub use references::{MissingTarget, ReferenceCheck, References};
@@ -448,7 +450,8 @@ impl Stats {
     /// | `gaps_passed` | since opening: spans of deleted rows that scans passed over unread |
     /// | `fences` | marks of deleted spans and of expiry whose space is not all back |
     /// | `expiry_lag_seconds` | how far retention's clock is behind the wall clock, which it does not believe |
-    /// | `trouble` | 1 if background work does not get on |
+    /// | `quarantined_files` | table files that are known to be damaged: see [`Db::quarantined`] |
+    /// | `trouble` | 1 if background work does not get on, or a table file is damaged |
     pub fn fields(&self) -> &[(&'static str, u64)] {
         &self.fields
     }

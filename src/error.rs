@@ -67,6 +67,8 @@ pub struct Corruption {
     pub structure: &'static str,
     /// What is wrong with it.
     pub problem: Cow<'static, str>,
+    /// For a table file, the first and the last key in it: outside of them nothing is touched by the damage.
+    pub keys: Option<Box<str>>,
 }
 
 struct Inner {
@@ -125,11 +127,31 @@ impl Error {
         structure: &'static str,
         problem: impl Into<Cow<'static, str>>,
     ) -> Self {
-        let corruption =
-            Corruption { file: file.to_owned(), offset, structure, problem: problem.into() };
+        let corruption = Corruption {
+            file: file.to_owned(),
+            offset,
+            structure,
+            problem: problem.into(),
+            keys: None,
+        };
+        Self::damage(corruption)
+    }
+
+    /// The damage that is described.
+    pub(crate) fn damage(corruption: Corruption) -> Self {
         let kind = ErrorKind::Corruption;
         let message = corruption.to_string();
         Self::build(kind, Code::of(kind), message.into(), Some(Cause::Corruption(corruption)))
+    }
+
+    /// The same, of a table file that holds the keys `keys`; only damage changes.
+    pub(crate) fn of_keys(self, keys: impl FnOnce() -> String) -> Self {
+        match self.corruption() {
+            Some(damage) if damage.keys.is_none() => {
+                Self::damage(Corruption { keys: Some(keys().into()), ..damage.clone() })
+            }
+            _ => self,
+        }
     }
 
     /// A decoder's complaint about the bytes at `base` of `file`.
@@ -291,8 +313,9 @@ impl std::error::Error for Error {
 
 impl fmt::Display for Corruption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, offset, structure, problem } = self;
-        write!(f, "{structure} at byte {offset} of {}: {problem}", file.display())
+        let Self { file, offset, structure, problem, keys } = self;
+        write!(f, "{structure} at byte {offset} of {}: {problem}", file.display())?;
+        keys.as_ref().map_or(Ok(()), |keys| write!(f, " (the file holds keys {keys})"))
     }
 }
 

@@ -111,8 +111,8 @@ pub use check::VerifyReport;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use db::{
     Advice, AntiPattern, ClosedGate, CopyJob, CopyProblem, CopyProblemKind, CopySummary, DataShape,
-    Db, LoadPattern, MissingTarget, Moved, OpenReport, PartitionRange, PartitionSize, RangeBound,
-    ReferenceCheck, References, Stats,
+    Db, FileOutcome, HealReport, LoadPattern, MissingTarget, Moved, OpenReport, PartitionRange,
+    PartitionSize, Quarantined, RangeBound, ReferenceCheck, References, Stats,
 };
 pub use error::{Code, Corruption, Error, ErrorKind, Result};
 pub use model::{

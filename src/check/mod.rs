@@ -1,14 +1,18 @@
 //! Verification: everything on disk is read and held against everything that says what it should be.
 //!
 //! | rule     | what it says                                                                          |
-//! | manifest | every record verifies, and its edits make the version in use                         |
+//! | manifest | CURRENT names it; every record verifies, and its edits make the version in use        |
 //! | ranges   | disjoint; those of a table are all of it without a gap; references inside them;         |
 //! |          | overlapping files have disjoint Seq intervals                                          |
-//! | file     | every checksum; keys in order; each hash entry names its key's newest version; counts  |
+//! | file     | every checksum; keys in order; each key has one hash entry, to its newest version;     |
+//! |          | counts, bounds, Seqs, zones and sections are what is said of them there and in the     |
+//! |          | manifest                                                                               |
 //! | log      | every record up to the end of what was committed verifies                              |
 //! | catalog  | every range with files belongs to a table, or to one that was dropped                  |
 //!
-//! Not here: repairing.
+//! Files are read as they are on disk now, also those that are open. A damaged one is quarantined.
+//!
+//! Not here: healing (`db::heal`), repairing.
 
 use std::collections::BTreeSet;
 
@@ -75,8 +79,8 @@ pub(crate) fn verify(
     let records = engine.verify_manifest();
     let records = report.problem(records)?.unwrap_or_default();
     report.note("manifest_records", records);
-    let records = engine.verify_logs();
-    let records = report.problem(records)?.unwrap_or_default();
+    let (records, problems) = engine.verify_logs();
+    problems.into_iter().try_for_each(|error| report.problem::<()>(Err(error)).map(drop))?;
     report.note("log_records", records);
     catalog(engine, version, &tables(), &mut report);
     Ok(report)

@@ -126,7 +126,8 @@ fn advice(error: &Error) -> Option<&'static str> {
         (ErrorKind::Locked, _) => "wait for the other process, or end it",
         (ErrorKind::Unsupported, _) => "use the release of rowstone that wrote it, or a later one",
         (ErrorKind::Corruption, _) => {
-            "`rowstone verify DB` lists all damage; restore the damaged file from a checkpoint"
+            "`rowstone verify DB` lists all damage; `rowstone heal DB --from BACKUP` takes sound files from a backup; \
+             `rowstone repair DB NEW` builds a new database of what can be proven"
         }
         (ErrorKind::StorageFull, _) => "free space on the disk and run the command again",
         (ErrorKind::Poisoned, _) => "run the command again: opening the database recovers it",

@@ -27,7 +27,9 @@ pub(super) struct Stats {
 /// Read everything and check it: every checksum, order and reference.
 #[derive(Args)]
 #[command(
-    after_long_help = "Exits with status 1 if anything is wrong, after listing all of it.\n\n\
+    after_long_help = "Files are read as they are on disk now: checksums, order, indexes, counts and bounds of \
+    every table file, every record of logs and manifest, and whether all of them agree. Exits with status 1 if anything \
+    is wrong, after listing all of it. Then: `rowstone heal` if there is a backup, `rowstone repair` if there is none.\n\n\
     Examples:\n  rowstone verify shop\n  rowstone verify shop --format json"
 )]
 pub(super) struct Verify {
@@ -67,7 +69,10 @@ impl Stats {
 impl Verify {
     pub(super) fn run(self) -> Outcome {
         let db = open(&self.db, Create::Never)?;
-        let report = db.verify()?;
+        let progress = Progress::of("bytes", db.stats().get("file_bytes"));
+        let report = db.verify_with(|bytes| progress.advance(bytes));
+        progress.end();
+        let report = report?;
         let mut output = Output::standard();
         let written = match self.format {
             Format::Json | Format::Ndjson => {

@@ -1,7 +1,7 @@
 //! The binary: arguments, progress, tables for people, JSON for programs.
 //!
-//! One file per group of commands: `advise`, `bench`, `catalog` (tables), `compare`, `copy` (and `check-refs`), `data`
-//! (entities), `exec`, `import`, `export`, `maintain`, `moving`, `partitions`, `pressure` and `stress` (both `stress`),
+//! One file per group of commands: `advise`, `bench`, `catalog` (tables), `compare`, `copy` (and `check-refs`), `damage`,
+//! `data` (entities), `exec`, `import`, `export`, `maintain`, `moving`, `partitions`, `pressure` and `stress` (both `stress`),
 //! `query`, `sim`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows were rejected.
@@ -14,6 +14,7 @@ mod catalog;
 mod compare;
 mod copy;
 mod csv;
+mod damage;
 mod data;
 #[cfg(any(fuzzing, feature = "fuzzing"))]
 pub(crate) mod direct;
@@ -89,6 +90,7 @@ enum Command {
     Partitions(partitions::Partitions),
     Advise(advise::Advise),
     Verify(maintain::Verify),
+    Heal(damage::Heal),
     Checkpoint(maintain::Checkpoint),
     Gate(moving::Gate),
     ExportRange(moving::ExportRange),
@@ -212,6 +214,7 @@ pub fn run() -> ExitCode {
         Command::Partitions(command) => command.run(),
         Command::Advise(command) => command.run(),
         Command::Verify(command) => command.run(),
+        Command::Heal(command) => command.run(),
         Command::Checkpoint(command) => command.run(),
         Command::Gate(command) => command.run(),
         Command::ExportRange(command) => command.run(),

@@ -155,6 +155,7 @@ mod close;
 mod compaction;
 mod copy;
 mod crashes;
+mod damage;
 mod faults;
 mod inserts;
 mod load;

@@ -219,6 +219,11 @@ impl fmt::Display for DisplayKey<'_> {
     }
 }
 
+/// From which key to which, both included: `t1/bolts/m4x20 to t1/nuts/m3`.
+pub(crate) fn display_keys(first: &[u8], last: &[u8]) -> String {
+    format!("{} to {}", DisplayKey(first), DisplayKey(last))
+}
+
 fn partition_bound(table: TableId, pk: &str, end: u8) -> Vec<u8> {
     let mut bound = Vec::with_capacity(TABLE_ID_BYTES + pk.len() + 1);
     put_partition_bound(&mut bound, table, pk, end);

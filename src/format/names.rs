@@ -40,6 +40,13 @@ impl fmt::Display for FileNumber {
     }
 }
 
+impl FileNumber {
+    /// The name of the table file with this number.
+    pub(crate) fn sst_name(self) -> String {
+        FileName::Sst(self).to_string()
+    }
+}
+
 impl fmt::Display for TableId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "t{}", self.0)

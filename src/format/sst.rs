@@ -83,6 +83,13 @@ pub(crate) fn check_header(file: FileId, bytes: &[u8]) -> Result<(), FormatError
     check_id(STRUCTURE_HEADER, 16, id, file)
 }
 
+/// The id of the file that begins with `bytes`, whose header is whole.
+pub(crate) fn file_id(bytes: &[u8]) -> Result<FileId, FormatError> {
+    let id = bytes.get(16..24).and_then(|id| id.first_chunk::<8>());
+    let id = FileId(id.map_or(0, |id| u64::from_le_bytes(*id)));
+    check_header(id, bytes).map(|()| id)
+}
+
 /// Appends directory and tail of `file`, which `before` bytes precede; the result is its length.
 pub(crate) fn encode_footer(
     file: FileId,
@@ -247,6 +254,8 @@ mod tests {
         let expected = *b"rwsn.sst\x01\0\0\0\0\0\0\0\x88\x77\x66\x55\x44\x33\x22\x11";
         assert_eq!(out[..24], expected);
         assert!(check_header(FileId(1), &out).is_err());
+        assert_eq!(file_id(&out), Ok(FILE));
+        assert!(file_id(&out[..20]).is_err());
     }
 
     #[test]

@@ -260,7 +260,15 @@ impl FilesIter {
     fn open(&mut self, env: &Env, low: &[u8]) -> Result<()> {
         self.leave_file();
         while let Some(file) = self.files.get(self.at) {
-            let mut iter = env.open_sst(&file.file)?.iter(self.fill_cache);
+            let sst = match env.open_sst(&file.file) {
+                // It cannot be opened, and has nothing that is asked for.
+                Err(_) if *file.file.meta.key_max < *low => {
+                    self.at += 1;
+                    continue;
+                }
+                opened => opened?,
+            };
+            let mut iter = sst.iter(self.fill_cache);
             iter.seek(low.max(&file.clip.low))?;
             self.iter = Some(iter);
             if self.is_inside() {

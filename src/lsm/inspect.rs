@@ -5,14 +5,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::file_meta::FileMeta;
 use crate::format::names::{FileName, TableId};
 use crate::format::record::{LogKind, Position};
 use crate::log::{LogReader, StopReason};
 use crate::manifest::{FileEntry, Version};
 use crate::options::Durability;
 use crate::ranges::Range;
-use crate::sst::SstFacts;
+use crate::sst::{Sst, SstFacts};
 
 use super::view::View;
 use super::{Engine, Env};
@@ -49,19 +50,33 @@ impl Engine {
         self.upkeep.is_dropped(table)
     }
 
-    /// Reads and checks all of one file.
+    /// Reads and checks all of one file, as it is on disk now. One with damage is quarantined.
     pub(crate) fn verify_file(
         &self,
         file: &FileEntry,
         progress: &mut dyn FnMut(u64),
     ) -> Result<SstFacts> {
-        self.env.open_sst(file)?.verify(progress)
+        let facts = self.env.verify_sst(&file.meta, progress);
+        let facts = facts.map_err(|error| error.of_keys(|| file.keys()));
+        match &facts {
+            Ok(facts) => {
+                let worst = facts.problems.first().cloned().map(Error::damage);
+                worst.iter().for_each(|error| file.note_damage(error));
+            }
+            // A disk that refuses to read is as bad.
+            Err(error) if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Io) => {
+                file.note_damage(error);
+            }
+            Err(_) => {}
+        }
+        facts
     }
 
     /// Reads the manifest again up to where it is durable; the records there are.
     pub(crate) fn verify_manifest(&self) -> Result<u64> {
         let (end, path) = {
             let manifest = self.install.lock();
+            manifest.check_current()?;
             let end = manifest.position();
             (end, self.env.dir.join(FileName::Manifest(end.file).to_string()))
         };
@@ -72,13 +87,13 @@ impl Engine {
         }
     }
 
-    /// Reads every log that recovery would read; the records there are.
-    pub(crate) fn verify_logs(&self) -> Result<u64> {
+    /// Reads every log that recovery would read: the records there are, and what is wrong with each log.
+    pub(crate) fn verify_logs(&self) -> (u64, Vec<Error>) {
         let active = self.log_end();
         // After a failure nobody knows where the active log ends; what can be read of it is looked at.
         let is_written = self.rounds.flush(Durability::Buffered).is_ok();
         let logs: Vec<_> = self.install.lock().version().logs().to_vec();
-        let mut records = 0;
+        let (mut records, mut problems) = (0, Vec::new());
         for log in logs {
             let path = self.env.dir.join(FileName::Wal(log.number).to_string());
             let is_gone = || !self.install.lock().version().logs().contains(&log);
@@ -92,10 +107,10 @@ impl Engine {
                 Ok(count) => records += count,
                 // Flushed meanwhile.
                 Err(_) if is_gone() => {}
-                Err(error) => return Err(error),
+                Err(error) => problems.push(error),
             }
         }
-        Ok(records)
+        (records, problems)
     }
 
     /// Counters and sizes; documented at `Stats::fields`.
@@ -108,6 +123,7 @@ impl Engine {
         let logs: usize = view.memtables.iter().map(|slot| slot.logs.len()).sum();
         let counters = self.upkeep.counters();
         let file_bytes = files().map(|meta| meta.bytes).sum();
+        let quarantined = self.quarantined().len() as u64;
         let (commits, written, syncs) = {
             let state = self.rounds.lock();
             (state.queue.commits, state.queue.written, state.queue.syncs)
@@ -156,7 +172,8 @@ impl Engine {
             ("gaps_passed", self.env.gaps.passed()),
             ("fences", view.fences.iter().len() as u64),
             ("expiry_lag_seconds", self.expiry_lag().as_secs()),
-            ("trouble", u64::from(self.upkeep.trouble().is_some())),
+            ("quarantined_files", quarantined),
+            ("trouble", u64::from(quarantined > 0 || self.upkeep.trouble().is_some())),
         ]
     }
 }
@@ -193,4 +210,15 @@ fn read_to(env: &Env, path: &Path, kind: LogKind, end: Position) -> Result<u64> 
         return Err(Error::corrupt(path, stopped, "record", problem));
     }
     Ok(records)
+}
+
+impl Env {
+    /// Reads and checks all of a file anew, past whoever has it open.
+    pub(super) fn verify_sst(
+        &self,
+        meta: &FileMeta,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<SstFacts> {
+        Sst::open(&*self.fs, &self.dir, meta, &self.sst)?.verify(progress)
+    }
 }

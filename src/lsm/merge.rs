@@ -61,7 +61,11 @@ impl Merge {
         at: Seq,
     ) -> Result<Merge> {
         let memory = view.memtables.iter().filter(|slot| !slot.memtable.is_empty());
-        let chains = chains(view.version.ranges_in(whole), whole, |file| view.can_see(file, at));
+        // What has no key there is not touched: it may be damaged.
+        let sees = |file: &Reference<Arc<FileEntry>>| {
+            file.file.has_keys_in(whole) && view.can_see(file, at)
+        };
+        let chains = chains(view.version.ranges_in(whole), whole, sees);
         let mut sources = Vec::with_capacity(view.memtables.len() + chains.len());
         sources.extend(memory.map(|slot| Source::Memory(slot.memtable.iter())));
         // What stands later is older where they overlap.

@@ -30,7 +30,7 @@ use crate::format::record::{LogHeader, LogKind, Position};
 use crate::format::wal::Predecessor;
 use crate::fs::{FileLock, Fs};
 use crate::log::LogFile;
-use crate::manifest::{Access, Found, Manifest, probe};
+use crate::manifest::{Access, Found, Manifest, Version, probe};
 use crate::memtable::Memtable;
 use crate::model::{Seq, Shapes};
 use crate::options::{Background, Options};
@@ -252,9 +252,16 @@ fn sync_logs(env: &Env, replayed: &Replayed) -> Result<()> {
 fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Result<u64> {
     let version = Arc::clone(manifest.version());
     let mut orphans = 0;
+    let is_named = |number: FileNumber| version.file(number).is_some();
+    let is_unnamed = |name: &String| match FileName::parse(name) {
+        Some(FileName::Sst(number)) => !is_named(number),
+        _ => false,
+    };
+    // If a table file is missing, one that nothing names may be what is left of its rows.
+    let keeps_tables = names.iter().any(is_unnamed) && is_file_missing(&version, names);
     for name in names {
         let is_orphan = match FileName::parse(name) {
-            Some(FileName::Sst(number)) => version.file(number).is_none(),
+            Some(FileName::Sst(number)) => !keeps_tables && !is_named(number),
             Some(FileName::Wal(number)) => !version.logs().iter().any(|log| log.number == number),
             Some(FileName::Manifest(number)) => number != manifest.position().file,
             Some(FileName::Temporary) => true,
@@ -270,6 +277,11 @@ fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Resul
         }
     }
     Ok(orphans)
+}
+
+/// True if a table file of `version` is not among `names`, which are sorted.
+fn is_file_missing(version: &Version, names: &[String]) -> bool {
+    version.files().any(|file| names.binary_search(&file.name()).is_err())
 }
 
 /// Begins a new log, unless the last one `is_closed`, and puts the engine together.

@@ -16,7 +16,7 @@ use crate::manifest::FileEntry;
 use crate::memtable::MemtableIter;
 use crate::model::{Row, Seq};
 use crate::planted::planted;
-use crate::ranges::{Chain, chains};
+use crate::ranges::{Chain, Reference, chains};
 use crate::sst::SstIter;
 
 use super::Env;
@@ -51,7 +51,9 @@ impl ReadView {
     pub(crate) fn scan_reverse(&self, span: &Span) -> Result<ReverseScan> {
         let mut sources: Vec<Source> =
             self.memtables().map(|memtable| Source::Memory(memtable.iter())).collect();
-        let chains = chains(self.version().ranges_in(span), span, |file| self.can_see(file));
+        let sees =
+            |file: &Reference<Arc<FileEntry>>| file.file.has_keys_in(span) && self.can_see(file);
+        let chains = chains(self.version().ranges_in(span), span, sees);
         sources.extend(chains.into_iter().map(|files| Source::Files(Box::new(Files::new(files)))));
         let high = span.high.as_deref();
         for source in &mut sources {

@@ -103,7 +103,7 @@ impl Engine {
             return Ok(false);
         }
         let stays = |range: &&Arc<FileRange>| {
-            !self.upkeep.is_quarantined(range.id) && !self.upkeep.is_dropped(range.table)
+            !self.is_quarantined(range.id) && !self.upkeep.is_dropped(range.table)
         };
         let ranges = version.ranges().iter().filter(stays);
         let sizes: Vec<_> = ranges.map(|range| (range.id, range.table, range.bytes())).collect();
@@ -116,7 +116,9 @@ impl Engine {
                 // The range is left alone from now on, and the others go on.
                 Err(error) if error.kind() == ErrorKind::Corruption => {
                     let (Wanted::Split(id) | Wanted::Merge(id, _)) = wanted;
-                    self.upkeep.quarantine(id, error);
+                    if let Some(range) = version.ranges().get(id) {
+                        self.quarantine(range, &error);
+                    }
                 }
                 Err(error) => return Err(error),
             }

@@ -12,6 +12,7 @@ use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::manifest::{FileEntry, Version};
 use crate::model::Seq;
 use crate::planted::planted;
+use crate::ranges::Range;
 use crate::sync::{Condvar, Mutex};
 
 use super::commit::closed;
@@ -20,6 +21,7 @@ use super::compaction::picker::{Job, Reason};
 use super::outputs::NewFile;
 use super::pace::Pace;
 use super::pressure::DELAY_MAX;
+use super::quarantine::Quarantine;
 use super::reclaim::Looked;
 use super::snapshot::Horizon;
 
@@ -68,8 +70,8 @@ struct State {
     flush_mib: Duration,
     /// Seconds that writers are to be delayed and were not yet; below zero if they were delayed for too long.
     owed: f64,
-    /// Ranges with a damaged file: compacting them again would fail again.
-    quarantined: BTreeMap<RangeId, Error>,
+    /// What jobs leave alone, because of damage.
+    quarantine: Quarantine,
     /// Ranges that a job is changing.
     busy: BTreeSet<RangeId>,
     /// How many are changing files.
@@ -220,6 +222,7 @@ impl Upkeep {
         let mut packed = self.packed.lock();
         for file in &gone {
             packed.remove(file);
+            state.quarantine.forget(*file);
         }
         drop(packed);
         gone
@@ -371,15 +374,23 @@ impl Upkeep {
     pub(super) fn trouble(&self) -> Option<Error> {
         let state = self.state.lock();
         let errors = state.flush_error.iter().chain(&state.compact_error);
-        errors.chain(state.quarantined.values()).next().cloned()
+        errors.chain(state.quarantine.errors()).next().cloned()
     }
 
-    pub(super) fn quarantine(&self, range: RangeId, error: Error) {
-        self.state.lock().quarantined.insert(range, error);
+    /// A job met damage in `range`: jobs leave its damaged files alone for a time, or all of it if none is known.
+    pub(super) fn quarantine(&self, range: &Range<Arc<FileEntry>>, error: &Error, now: Duration) {
+        let files = range.references().map(|(_, reference)| &reference.file);
+        let damaged = files.filter(|file| file.damage().is_some()).map(|file| file.meta.number);
+        self.state.lock().quarantine.add(range.id, damaged.collect(), error, now);
     }
 
-    pub(super) fn is_quarantined(&self, range: RangeId) -> bool {
-        self.state.lock().quarantined.contains_key(&range)
+    pub(super) fn is_quarantined(&self, range: RangeId, now: Duration) -> bool {
+        self.state.lock().quarantine.holds_range(range, now)
+    }
+
+    /// True once in a while for a file that is known to be damaged: the disk may have found its senses again.
+    pub(super) fn may_retry(&self, file: FileNumber, now: Duration) -> bool {
+        self.state.lock().quarantine.may_retry(file, now)
     }
 
     /// Takes `range` for a job; false if another job has it.

@@ -20,7 +20,7 @@ use crate::memtable::{Entry, Memtable};
 use crate::model::{Row, RowRef, Seq, ShapeId, Shapes};
 use crate::planted::planted;
 use crate::ranges::Reference;
-use crate::sst::Hit;
+use crate::sst::{Hit, Sst};
 
 use super::batch::{Batch, Current, Op};
 use super::commit::FENCE_BYTES_MAX;
@@ -210,15 +210,31 @@ impl View {
         for file in &range.young {
             let counts = || file.clip.contains(key);
             if file.file.is_visible(at)
-                && let Some(hit) = env.open_sst(&file.file)?.get_if(hash, key, at, counts)?
+                && let Some(sst) = open_for(env, file, key)?
+                && let Some(hit) = sst.get_if(hash, key, at, counts)?
             {
                 return Ok(Some(hit));
             }
         }
-        match range.run_at(key).filter(|file| file.file.is_visible(at)) {
-            Some(file) => env.open_sst(&file.file)?.get(hash, key, at),
+        let run = range.run_at(key).filter(|file| file.file.is_visible(at));
+        match run.map(|file| open_for(env, file, key)).transpose()?.flatten() {
+            Some(sst) => sst.get(hash, key, at),
             None => Ok(None),
         }
+    }
+}
+
+/// The reader of a file that may hold `key`; `None` for one that cannot be opened and does not.
+#[inline]
+fn open_for<'a>(
+    env: &Env,
+    file: &'a Reference<Arc<FileEntry>>,
+    key: &[u8],
+) -> Result<Option<&'a Arc<Sst>>> {
+    match env.open_sst(&file.file) {
+        Ok(sst) => Ok(Some(sst)),
+        Err(_) if !file.file.meta.covers(key) || !file.clip.contains(key) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

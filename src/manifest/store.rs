@@ -246,6 +246,21 @@ impl Manifest {
         Position { file: self.header.number, offset: self.end }
     }
 
+    /// Reads CURRENT again: it must name this manifest.
+    ///
+    /// # Errors
+    /// `Corruption` if it does not; `Io`.
+    pub(crate) fn check_current(&self) -> Result<()> {
+        let current = read_current(&*self.fs, &self.dir)?;
+        if (current.manifest, current.id) == (self.header.number, self.header.id) {
+            return Ok(());
+        }
+        let path = self.dir.join(FileName::Current.to_string());
+        let (named, used) = (current.manifest, self.header.number);
+        let problem = format!("it names MANIFEST-{named}, and MANIFEST-{used} is in use");
+        Err(Error::corrupt(&path, 16, "current", problem))
+    }
+
     /// A log says that the manifest was durable up to `position` once.
     ///
     /// # Errors

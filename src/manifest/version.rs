@@ -12,17 +12,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::format::edit::{
     CleanClose, Fence, Identity, LogMeta, RangeMeta, ReferenceMeta, VersionEdit,
 };
 use crate::format::file_meta::FileMeta;
+use crate::format::key::display_keys;
 use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::span::Span;
 use crate::model::Seq;
 use crate::ranges::{Range, RangeFile, RangeMap, Reference};
 use crate::sst::Sst;
-use crate::sync::ModelledOnce;
+use crate::sync::{ModelledOnce, OnceLock};
 
 /// How much of a snapshot goes into one record.
 const SNAPSHOT_RECORD_BYTES: usize = 1 << 20;
@@ -32,6 +33,8 @@ pub(crate) struct FileEntry {
     pub(crate) meta: FileMeta,
     /// Its reader, opened at the first use.
     sst: ModelledOnce<Arc<Sst>>,
+    /// Damage that somebody found who does not read through `sst`, or cannot.
+    damage: OnceLock<Error>,
 }
 
 /// The set of live files. Cloning copies pointers.
@@ -60,13 +63,40 @@ struct Held {
 
 impl FileEntry {
     pub(crate) fn new(meta: FileMeta) -> Self {
-        Self { meta, sst: ModelledOnce::new() }
+        Self { meta, sst: ModelledOnce::new(), damage: OnceLock::new() }
+    }
+
+    /// The damage of the file that was found first: it is quarantined then. It stays in its place and is read where it
+    /// can be, and no job takes it.
+    pub(crate) fn damage(&self) -> Option<&Error> {
+        self.damage.get().or_else(|| self.sst.get().and_then(|sst| sst.damage()))
+    }
+
+    /// Quarantines the file.
+    pub(crate) fn note_damage(&self, error: &Error) {
+        self.damage.get_or_init(|| error.clone());
+    }
+
+    /// The file's name.
+    pub(crate) fn name(&self) -> String {
+        self.meta.number.sst_name()
+    }
+
+    /// The keys that it holds, for messages.
+    pub(crate) fn keys(&self) -> String {
+        display_keys(&self.meta.key_min, &self.meta.key_max)
     }
 
     /// True if a read at `at` sees the file: one that came from another database is not there for earlier ones.
     #[inline]
     pub(crate) fn is_visible(&self, at: Seq) -> bool {
         self.meta.visible_from <= at
+    }
+
+    /// False if no key of the file lies in `span`.
+    pub(crate) fn has_keys_in(&self, span: &Span) -> bool {
+        let meta = &self.meta;
+        *meta.key_max >= *span.low && !span.ends_before(&meta.key_min)
     }
 
     /// True if its reader holds the file open.
@@ -83,8 +113,22 @@ impl FileEntry {
         match self.sst.get() {
             Some(sst) => Ok(sst),
             // Two first users may both open it; one reader stays.
-            None => open().map(|sst| self.sst.get_or_init(|| Arc::new(sst))),
+            None => match open() {
+                Ok(sst) => Ok(self.sst.get_or_init(|| Arc::new(sst))),
+                Err(error) => Err(self.unopened(error)),
+            },
         }
+    }
+}
+
+impl FileEntry {
+    #[cold]
+    fn unopened(&self, error: Error) -> Error {
+        let error = error.of_keys(|| self.keys());
+        if error.kind() == ErrorKind::Corruption {
+            self.note_damage(&error);
+        }
+        error
     }
 }
 

@@ -112,6 +112,11 @@ impl Sst {
         Ok(Sst { meta, source, handles, root, shapes, hash: layout, hash_start, seed, zones })
     }
 
+    /// The damage that readers found first, if they found any.
+    pub(crate) fn damage(&self) -> Option<&Error> {
+        self.source.damage()
+    }
+
     /// What the manifest says about the file.
     pub(crate) fn meta(&self) -> &FileMeta {
         &self.meta
@@ -197,7 +202,7 @@ impl Sst {
         let pages = &zones.summary.pages;
         let (Some(start), Some(end)) = (pages.get(number), pages.get(number + 1)) else {
             let problem = format!("page {number} of {}", pages.len() - 1);
-            return Err(Error::corrupt(&self.source.path, 0, "zones", problem));
+            return Err(self.source.corrupt(0, "zones", problem));
         };
         let contents = self.source.block(Area::Zones, number, *start..*end, true)?;
         let set = ZoneSet::parse(&contents).and_then(|set| {
@@ -237,7 +242,7 @@ impl Sst {
     pub(super) fn block_range(&self, index: usize) -> Result<Range<u64>> {
         self.handles.block(index).ok_or_else(|| {
             let problem = format!("block {index} of {}", self.handles.len());
-            Error::corrupt(&self.source.path, 0, "location", problem)
+            self.source.corrupt(0, "location", problem)
         })
     }
 
@@ -303,12 +308,7 @@ impl Sst {
             let block = RowBlock::parse(&contents).map_err(bad)?;
             if newest && slot >= block.len() {
                 let problem = format!("slot {slot} of {} in block {index}", block.len());
-                return Err(Error::corrupt(
-                    &self.source.path,
-                    self.hash_start,
-                    "location",
-                    problem,
-                ));
+                return Err(self.source.corrupt(self.hash_start, "location", problem));
             }
             while slot < block.len() {
                 let place = block.place(slot).map_err(bad)?;
@@ -363,7 +363,7 @@ pub(super) fn section_of<'a>(
     kind: u16,
 ) -> Result<&'a Section> {
     // The directory was checked, so that this cannot happen.
-    let missing = || Error::corrupt(&source.path, 0, "sst footer", format!("no section {kind}"));
+    let missing = || source.corrupt(0, "sst footer", format!("no section {kind}"));
     meta.section(kind).ok_or_else(missing)
 }
 
@@ -386,8 +386,7 @@ fn open_source(fs: &dyn Fs, path: &Path, meta: &FileMeta, shared: &SstShared) ->
         let problem = format!("{len} bytes long, {} expected", meta.bytes);
         return Err(Error::corrupt(path, len.min(meta.bytes), "sst", problem));
     }
-    let names = (meta.number, meta.id);
-    Ok(Source::new(path.to_owned(), names, file, map, Arc::clone(&shared.cache)))
+    Ok(Source::new(path.to_owned(), meta, file, map, Arc::clone(&shared.cache)))
 }
 
 /// Checks header, tail and directory against `meta`.
@@ -395,14 +394,14 @@ fn check_ends(source: &Source, meta: &FileMeta) -> Result<()> {
     let ends = (HEADER_BYTES + TAIL_BYTES) as u64;
     if meta.bytes < ends {
         let problem = format!("{} bytes are too few for a file", meta.bytes);
-        return Err(Error::corrupt(&source.path, 0, "sst", problem));
+        return Err(source.corrupt(0, "sst", problem));
     }
     let header = source.read(0..HEADER_BYTES as u64)?;
     check_header(meta.id, &header).map_err(|error| source.unreadable(0, error))?;
     let (sections, directory_at) = read_directory(source, meta.bytes)?;
     if sections != meta.sections {
         let problem = "the directory is not the one that the manifest has";
-        return Err(Error::corrupt(&source.path, directory_at, "sst footer", problem));
+        return Err(source.corrupt(directory_at, "sst footer", problem));
     }
     Ok(())
 }
@@ -413,7 +412,7 @@ pub(super) fn read_directory(source: &Source, bytes: u64) -> Result<(Vec<Section
     let tail = source.read(tail_at..bytes)?;
     let tail = Tail::decode(&tail).map_err(|error| source.decode(tail_at, error))?;
     let directory_at = tail_at.checked_sub(tail.directory_len as u64);
-    let wrong = |problem| Error::corrupt(&source.path, tail_at, "sst footer", problem);
+    let wrong = |problem| source.corrupt(tail_at, "sst footer", problem);
     let directory_at =
         directory_at.ok_or_else(|| wrong("the directory is longer than the file"))?;
     let directory = source.read(directory_at..tail_at)?;

@@ -5,6 +5,7 @@
 //! * read: a block is checked when it is read, before it enters the cache;
 //! * a buffer never grows beyond what the file's length, or the limit of a compressed block, justifies.
 
+use std::borrow::Cow;
 use std::ops::{Deref, Range};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,14 +15,16 @@ use bytes::Bytes;
 use super::cache::{Area, BlockCache, CacheKey};
 use super::pages::OS_PAGE_BYTES;
 use crate::codec::DecodeError;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::block::{BlockKind, BlockPlace, Packing, StoredBlock};
 use crate::format::field::FormatError;
+use crate::format::file_meta::FileMeta;
 use crate::format::hash_index::{PAGE_BYTES, check_page};
+use crate::format::key::display_keys;
 use crate::format::names::{FileId, FileNumber};
 use crate::fs::{Advice, FileRead, Map};
 use crate::planted::planted;
-use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, OnceLock, Ordering};
 
 #[cfg(all(test, loom))]
 mod models;
@@ -40,6 +43,10 @@ pub(super) struct Source {
     seen: [Seen; 4],
     /// A compressed block was met, so that blocks are asked for in the cache first.
     is_packed: AtomicBool,
+    /// The first and the last key, for messages.
+    keys: (Box<[u8]>, Box<[u8]>),
+    /// The damage that was found first.
+    damage: OnceLock<Error>,
 }
 
 /// The contents of a block or page.
@@ -58,14 +65,42 @@ impl Source {
     /// Blocks are counted later, by [`expect`](Self::expect).
     pub(super) fn new(
         path: PathBuf,
-        (number, id): (FileNumber, FileId),
+        meta: &FileMeta,
         file: Arc<dyn FileRead>,
         map: Option<Map>,
         cache: Arc<BlockCache>,
     ) -> Self {
         let file = if map.is_some() { None } else { Some(file) };
-        let is_packed = AtomicBool::new(false);
-        Self { path, number, id, file, map, cache, seen: Default::default(), is_packed }
+        let (number, id, is_packed) = (meta.number, meta.id, AtomicBool::new(false));
+        let (keys, damage) = ((meta.key_min.clone(), meta.key_max.clone()), OnceLock::new());
+        let seen = Default::default();
+        Self { path, number, id, file, map, cache, seen, is_packed, keys, damage }
+    }
+
+    /// The damage that was found first, if any was.
+    pub(super) fn damage(&self) -> Option<&Error> {
+        self.damage.get()
+    }
+
+    /// Damage of this file's contents, from which its keys can be told; it is remembered.
+    #[cold]
+    pub(super) fn damaged(&self, error: Error) -> Error {
+        let error = error.of_keys(|| display_keys(&self.keys.0, &self.keys.1));
+        if error.kind() == ErrorKind::Corruption {
+            self.damage.get_or_init(|| error.clone());
+        }
+        error
+    }
+
+    /// `structure` at `offset` is not what was written.
+    #[cold]
+    pub(super) fn corrupt(
+        &self,
+        offset: u64,
+        structure: &'static str,
+        problem: impl Into<Cow<'static, str>>,
+    ) -> Error {
+        self.damaged(Error::corrupt(&self.path, offset, structure, problem))
     }
 
     /// Makes room to remember the checks of `count` blocks of `area`.
@@ -141,6 +176,10 @@ impl Source {
         range: Range<u64>,
         fill: bool,
     ) -> Result<Bytes> {
+        if !fill && self.map.is_some() {
+            // What a job copies into another file is checked anew: there nobody could tell any more.
+            return self.unpack(self.place(area, index), range);
+        }
         match (self.checked_block(area, index, range, fill, true)?, &self.map) {
             (Contents::Owned(bytes), _) => Ok(bytes),
             (Contents::Mapped(part), Some(map)) => Ok(map.bytes().slice_ref(part)),
@@ -156,7 +195,7 @@ impl Source {
         let number = u32::try_from(index).unwrap_or(u32::MAX);
         let check = |page: &[u8]| {
             let checked = check_page(self.id, number, page);
-            checked.map_err(|error| Error::decode(&self.path, start, error))
+            checked.map_err(|error| self.decode(start, error))
         };
         if let Some(map) = &self.map {
             let page = self.mapped(map, &range)?;
@@ -242,11 +281,11 @@ impl Source {
 
     /// A problem of this file's contents at `base`.
     pub(super) fn decode(&self, base: u64, error: DecodeError) -> Error {
-        Error::decode(&self.path, base, error)
+        self.damaged(Error::decode(&self.path, base, error))
     }
 
     pub(super) fn unreadable(&self, base: u64, error: FormatError) -> Error {
-        error.into_error(&self.path, base)
+        self.damaged(error.into_error(&self.path, base))
     }
 
     fn read_block(
@@ -280,7 +319,7 @@ impl Source {
 
     #[cold]
     fn beyond(&self, range: &Range<u64>) -> Error {
-        Error::corrupt(&self.path, range.start, "sst", "the file ends before this part of it")
+        self.corrupt(range.start, "sst", "the file ends before this part of it")
     }
 
     #[inline]

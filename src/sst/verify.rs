@@ -15,7 +15,7 @@ use super::ahead::Ahead;
 use super::reader::{contents_at, range, read_directory};
 use super::zones::ZoneBuilder;
 use crate::codec::{Checksum, DecodeError, hash};
-use crate::error::{Corruption, Error, ErrorKind, Result};
+use crate::error::{Corruption, ErrorKind, Result};
 use crate::format::Kind;
 use crate::format::block::{BlockKind, BlockPlace};
 use crate::format::hash_index::{HashLine, LinePlace, PAGE_BYTES, check_lines, check_page, tag};
@@ -204,13 +204,13 @@ impl Check<'_> {
             if found != index && found + 1 != index {
                 let problem = format!("the first key of block {index} leads to block {found}");
                 let at = self.section_at(section::SPARSE_INDEX);
-                return Err(Error::corrupt(&sst.source.path, at, "sparse index page", problem));
+                return Err(sst.source.corrupt(at, "sparse index page", problem));
             }
         }
         if newest && !self.has_location(hash(sst.seed, key), index, slot)? {
             let problem = format!("no entry for slot {slot} of block {index}");
             let at = self.section_at(section::HASH_INDEX);
-            return Err(Error::corrupt(&sst.source.path, at, "hash index", problem));
+            return Err(sst.source.corrupt(at, "hash index", problem));
         }
         Ok(())
     }
@@ -386,7 +386,7 @@ impl Check<'_> {
         problem: impl Into<std::borrow::Cow<'static, str>>,
     ) {
         let file = self.sst.source.path.clone();
-        let problem = Corruption { file, offset, structure, problem: problem.into() };
+        let problem = Corruption { file, offset, structure, problem: problem.into(), keys: None };
         if self.facts.problems.len() < PROBLEMS_MAX {
             self.facts.problems.push(problem);
         }

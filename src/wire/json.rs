@@ -138,6 +138,26 @@ impl<'o> Object<'o> {
         out.push(b']');
     }
 
+    /// An array of objects, each with the members that `put` gives it.
+    pub(crate) fn objects<T>(
+        &mut self,
+        name: &str,
+        items: &[T],
+        put: impl Fn(&mut Object<'_>, &T),
+    ) {
+        let out = self.name(name);
+        out.push(b'[');
+        for (i, item) in items.iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            let mut object = Object::begin(out);
+            put(&mut object, item);
+            object.end();
+        }
+        out.push(b']');
+    }
+
     pub(crate) fn end(self) {
         self.out.push(b'}');
     }

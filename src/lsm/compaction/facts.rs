@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::Result;
 use crate::format::names::FileNumber;
@@ -16,6 +17,7 @@ use crate::sync::Mutex;
 use super::super::fences::Fences;
 use super::super::outputs::share;
 use super::super::snapshot::Horizon;
+use super::super::upkeep::Upkeep;
 use super::super::{Engine, Env};
 use super::picker::{Facts, Part};
 
@@ -24,6 +26,8 @@ pub(crate) struct FileFacts<'e> {
     env: &'e Env,
     fences: Arc<Fences>,
     horizon: Horizon,
+    upkeep: &'e Upkeep,
+    now: Duration,
     /// Files that were written to be compressed, and may not have become smaller.
     packed: &'e Mutex<BTreeSet<FileNumber>>,
 }
@@ -39,7 +43,8 @@ impl<'e> FileFacts<'e> {
         // The horizon first: what it knows is in the view.
         let horizon = engine.horizon();
         let fences = Arc::clone(&engine.view.load().fences);
-        Self { env: &engine.env, fences, horizon, packed: &engine.upkeep.packed }
+        let (env, upkeep) = (&*engine.env, &engine.upkeep);
+        Self { env, fences, horizon, upkeep, now: env.clock.monotonic(), packed: &upkeep.packed }
     }
 
     /// The newest fence that everybody sees; it changes when what fences ask for may have changed.
@@ -59,6 +64,11 @@ impl<'e> FileFacts<'e> {
 }
 
 impl Facts<Arc<FileEntry>> for FileFacts<'_> {
+    fn is_damaged(&self, reference: &Reference<Arc<FileEntry>>) -> bool {
+        let file = &reference.file;
+        file.damage().is_some() && !self.upkeep.may_retry(file.meta.number, self.now)
+    }
+
     fn part(&self, reference: &Reference<Arc<FileEntry>>) -> Part {
         let meta = &reference.file.meta;
         let is_whole =

@@ -12,7 +12,7 @@
 //! * a tombstone goes only if no source of the range that is older than the inputs can hold its key;
 //! * ranges of a stretch take all their files into the run: the Seqs of a file that they share would otherwise lie
 //!   around those of files that stay;
-//! * an input with damage quarantines its range: the job is not repeated, and everything else goes on.
+//! * an input with damage is quarantined: it stays where it is, jobs go around it, and everything else goes on.
 //!
 //! Not here: which job (`picker`), which range first (`order`), the edit (`exchange`).
 
@@ -69,7 +69,7 @@ impl Engine {
         let limits = self.limits();
         let mut failure = None;
         for id in self.wanting(&limits) {
-            if self.upkeep.is_quarantined(id) || !self.upkeep.claim(id) {
+            if self.is_quarantined(id) || !self.upkeep.claim(id) {
                 continue;
             }
             // Picked anew under the claim: the range may have changed since.
@@ -114,6 +114,7 @@ impl Engine {
         let sizes: Vec<(RangeId, u64)> = unmerged.map(|range| (range.id, range.bytes())).collect();
         drop((version, shares));
         let mut sizes = sizes.into_iter().peekable();
+        let mut damage = None;
         while let Some((id, bytes)) = sizes.next() {
             let mut stretch = vec![id];
             let is_small = |bytes: u64| bytes < SMALL_RANGE_BYTES;
@@ -127,9 +128,15 @@ impl Engine {
             stretch.iter().for_each(|id| self.upkeep.claim_waiting(*id));
             let done = self.compact_claimed(&stretch);
             stretch.iter().for_each(|id| self.upkeep.release(*id));
-            done?;
+            match done {
+                // It concerns these ranges only.
+                Err(error) if error.kind() == ErrorKind::Corruption => {
+                    damage = damage.or(Some(error));
+                }
+                done => done?,
+            }
         }
-        Ok(())
+        damage.map_or(Ok(()), Err)
     }
 
     /// Merges all files that the ranges have now into their runs, from left to right.
@@ -221,7 +228,8 @@ impl Engine {
     fn task(&self, range: &Arc<FileRange>, limits: &Limits) -> Option<Task> {
         let facts = FileFacts::new(self);
         let mut job = pick(range, &facts, limits)?;
-        if range.bytes() < SMALL_RANGE_BYTES && !job.is_join() {
+        let is_sound = || range.references().all(|(_, file)| !facts.is_damaged(file));
+        if range.bytes() < SMALL_RANGE_BYTES && !job.is_join() && is_sound() {
             let young: Vec<FileNumber> = range.young.iter().map(|r| r.file.meta.number).collect();
             let whole = Job::whole(range, &facts, limits, &young, &[]);
             // A part of it would not be what was picked.
@@ -262,8 +270,7 @@ impl Engine {
             }
             let known = self.upkeep.ranking.lock().standing(range, limits);
             let needs_nothing = known.is_some_and(|urgency| urgency.is_none());
-            if needs_nothing || self.upkeep.is_quarantined(range.id) || !self.upkeep.claim(range.id)
-            {
+            if needs_nothing || self.is_quarantined(range.id) || !self.upkeep.claim(range.id) {
                 continue;
             }
             let is_alike = |task: &Task| {
@@ -318,7 +325,7 @@ impl Engine {
         for task in tasks {
             self.merge(task, &mut outputs).inspect_err(|error| {
                 if error.kind() == ErrorKind::Corruption {
-                    self.upkeep.quarantine(task.range.id, error.clone());
+                    self.quarantine(&task.range, error);
                 }
             })?;
         }
@@ -362,7 +369,7 @@ impl Engine {
     pub(crate) fn begin_compaction(&self) -> Result<Option<Compaction>> {
         let limits = self.limits();
         let wanting = self.wanting(&limits).into_iter();
-        let Some(id) = wanting.into_iter().find(|id| !self.upkeep.is_quarantined(*id)) else {
+        let Some(id) = wanting.into_iter().find(|id| !self.is_quarantined(*id)) else {
             return Ok(None);
         };
         if !self.upkeep.claim(id) {

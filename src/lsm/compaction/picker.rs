@@ -153,6 +153,11 @@ pub(crate) trait Facts<F: RangeFile> {
         false
     }
 
+    /// True for a file that cannot be read as a whole: it stays where it is, whatever that costs.
+    fn is_damaged(&self, _reference: &Reference<F>) -> bool {
+        false
+    }
+
     /// What lies in the clip.
     fn part(&self, reference: &Reference<F>) -> Part;
 
@@ -281,15 +286,17 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
     /// The file with the most tombstones that a merge into the run would drop for good, or one that a fence reaches.
     fn spent(&self) -> Option<Job> {
         let limits = self.limits;
+        let is_sound = |r: &&Reference<F>| !self.facts.is_damaged(r);
         let references = || self.range.references().map(|(_, reference)| reference);
-        let of_fence = references().find(|r| self.facts.wants_rewrite(r));
+        let of_fence = references().filter(is_sound).find(|r| self.facts.wants_rewrite(r));
         if let Some(reference) = of_fence {
             return self.rewrite(reference, Reason::Fence);
         }
         let parts = || references().zip(self.young_parts.iter().chain(&self.run_parts));
         // What somebody may not see yet would stay, and be picked again and again.
         let droppable = || {
-            parts().filter(|(r, part)| part.tombstones > 0 && r.file.seqs().1 <= limits.seen_below)
+            let parts = parts().filter(|(r, _)| is_sound(r));
+            parts.filter(|(r, part)| part.tombstones > 0 && r.file.seqs().1 <= limits.seen_below)
         };
         let aged = droppable().filter(|(r, _)| r.file.seqs().1 <= limits.aged_below);
         let oldest = aged.min_by_key(|(r, _)| r.file.seqs().1);
@@ -313,6 +320,9 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         let run = self.range.run.iter().position(|r| r.file.number() == number);
         let run = run.map_or(0..0, |at| at..at + 1);
         let candidate = self.close(young.into_iter().collect(), run);
+        if !self.is_sound(&candidate) {
+            return None;
+        }
         let mut job = self.job(&candidate, reason);
         let end = self.facts.tombstones_end(reference).filter(|_| reason != Reason::Fence);
         if let Some(end) = end
@@ -329,7 +339,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         let limits = self.limits;
         let mut from = 0;
         for (i, part) in self.run_parts.iter().enumerate() {
-            if part.bytes >= limits.run_file_bytes_min / 2 {
+            let stays = self.facts.is_damaged(&self.range.run[i]);
+            if stays || part.bytes >= limits.run_file_bytes_min / 2 {
                 from = i + 1;
             } else if i + 1 - from == SMALL_NEIGHBOURS {
                 let candidate = self.close(Vec::new(), from..i + 1);
@@ -349,7 +360,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         if !self.range.young.is_empty() || !self.range.run.iter().all(is_at_rest) {
             return None;
         }
-        let is_large = |r: &&Reference<F>| self.facts.is_compressible(r);
+        let is_large =
+            |r: &&Reference<F>| !self.facts.is_damaged(r) && self.facts.is_compressible(r);
         let first = self.range.run.iter().position(|r| is_large(&r))?;
         let rest = &self.range.run[first..];
         let mut bytes = 0;

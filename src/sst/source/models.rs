@@ -6,7 +6,9 @@ use loom::thread;
 
 use super::*;
 use crate::format::block::Sealer;
+use crate::format::names::FileNumber;
 use crate::fs::{Fs, MemFs};
+use crate::model::Seq;
 use crate::sync::check_model;
 
 const ID: FileId = FileId(5);
@@ -25,9 +27,28 @@ fn source() -> (Arc<Source>, u64) {
     let file = fs.open_read(path).unwrap();
     let cache = Arc::new(BlockCache::new(0));
     let map = Some(Bytes::from(bytes).into());
-    let mut source = Source::new(path.into(), (FileNumber(1), ID), file, map, cache);
+    let mut source = Source::new(path.into(), &meta(), file, map, cache);
     source.expect(Area::Rows, 2);
     (Arc::new(source), block_bytes)
+}
+
+fn meta() -> FileMeta {
+    FileMeta {
+        number: FileNumber(1),
+        id: ID,
+        bytes: 0,
+        seq_min: Seq::ZERO,
+        seq_max: Seq::ZERO,
+        visible_from: Seq::ZERO,
+        fenced: Seq::ZERO,
+        entries: 1,
+        tombstones: 0,
+        raw_bytes: 0,
+        key_min: Box::default(),
+        key_max: Box::default(),
+        sections: Vec::new(),
+        unknown: Box::default(),
+    }
 }
 
 fn reads(source: &Source, block_bytes: u64, index: usize) -> bool {

@@ -266,6 +266,7 @@ fn help_teaches_by_example() {
         "exec",
         "stats",
         "verify",
+        "heal",
         "checkpoint",
         "copy",
         "check-refs",

@@ -52,7 +52,7 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         let mut candidates: Vec<Candidate> = Vec::new();
         for young in suffixes.chain(singles) {
             let candidate = self.close(young, 0..0);
-            if !candidates.contains(&candidate) {
+            if self.is_sound(&candidate) && !candidates.contains(&candidate) {
                 candidates.push(candidate);
             }
         }
@@ -100,7 +100,8 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
                     let chosen = overlapping.iter().zip(&of_each);
                     let chosen = chosen.filter(|(_, generation)| window.contains(generation));
                     let candidate = self.close_young(chosen.map(|(i, _)| *i).collect());
-                    if self.stays_ordered(&candidate) && !candidates.contains(&candidate) {
+                    let is_possible = self.stays_ordered(&candidate) && self.is_sound(&candidate);
+                    if is_possible && !candidates.contains(&candidate) {
                         candidates.push(candidate);
                     }
                 }
@@ -141,6 +142,11 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         }
         young.sort_unstable();
         Candidate { young, run: 0..0, placement: Placement::Young }
+    }
+
+    /// True if none of the files is damaged: a merge that reads one comes to nothing.
+    pub(super) fn is_sound(&self, candidate: &Candidate) -> bool {
+        !self.inputs(&candidate.young, &candidate.run).any(|file| self.facts.is_damaged(file))
     }
 
     /// True if the one output is older or newer than every other file it overlaps.

@@ -57,6 +57,27 @@ impl Facts<File> for Exact<'_> {
     }
 }
 
+/// The same, and the named files are damaged.
+struct Damaged<'a>(&'a [u64]);
+
+impl Facts<File> for Damaged<'_> {
+    fn is_damaged(&self, reference: &Reference<File>) -> bool {
+        self.0.contains(&reference.file.number)
+    }
+
+    fn part(&self, reference: &Reference<File>) -> Part {
+        Exact(&[]).part(reference)
+    }
+
+    fn key_at(&self, reference: &Reference<File>, bytes: u64) -> Option<Box<[u8]>> {
+        Exact(&[]).key_at(reference, bytes)
+    }
+
+    fn tombstones_end(&self, reference: &Reference<File>) -> Option<Box<[u8]>> {
+        Exact(&[]).tombstones_end(reference)
+    }
+}
+
 /// The entries of a file inside its clip.
 fn counted(
     reference: &Reference<File>,
@@ -629,4 +650,35 @@ fn random_jobs_lose_nothing_however_short_they_are() {
         partial += tree.partial;
     }
     assert!(partial > 100, "{partial} partial jobs");
+}
+
+/// A damaged file stays out of every job, and those around it are merged for all that.
+#[test]
+fn trap_28_jobs_go_around_a_damaged_file() {
+    let mut rng = Rng::from_seed(28);
+    for damaged in [3, 10, 20] {
+        let mut tree = Tree::new();
+        let mut jobs = 0;
+        for _ in 0..60 {
+            let keys: Vec<u32> = (0..20).map(|_| rng.next_u64() as u32 % 2_000).collect();
+            let mut entries = BTreeMap::new();
+            for key in keys {
+                entries.insert(key, (tree.seq, key.is_multiple_of(5)));
+                tree.seq += 1;
+            }
+            let reference = tree.file(entries);
+            tree.range.add(Placement::Young, reference);
+            while let Some(job) = pick(&tree.range, &Damaged(&[damaged]), &tree.limits) {
+                let is_input = job.young.iter().chain(&job.run).any(|file| file.0 == damaged);
+                assert!(!is_input || job.is_join(), "{job:?}");
+                tree.run(&job);
+                jobs += usize::from(!job.is_join());
+            }
+        }
+        assert!(jobs > 5, "{jobs} jobs");
+        let files = tree.range.references().count();
+        assert!(files < 40, "{files} of 60 files are left");
+        let stays = tree.range.references().any(|(_, file)| file.file.number == damaged);
+        assert!(stays, "file {damaged} went");
+    }
 }

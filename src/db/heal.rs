@@ -1,0 +1,160 @@
+//! Damaged table files: which there are, and sound copies in their places.
+//!
+//! Not here: how they are found (`check`, and every read), how one is replaced (`lsm::heal`), what to do without a
+//! copy (`check::repair`).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Db;
+use crate::error::Result;
+use crate::lsm::{Engine, Healed, SoundCopies};
+use crate::manifest::FileEntry;
+use crate::options::{Background, Options};
+
+/// A table file that is known to be damaged. It stays in its place and is read where it can be; elsewhere the answer is
+/// `Corruption`. Compaction goes around it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Quarantined {
+    /// The file's name.
+    pub file: String,
+    /// Its first and its last key: only reads between them may meet the damage.
+    pub keys: String,
+    /// Its entries, deletions included.
+    pub entries: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// The damage that was found first.
+    pub problem: String,
+}
+
+/// What became of one damaged file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FileOutcome {
+    /// The damaged file.
+    pub damaged: Quarantined,
+    /// The sound copy that took its place, and its new name in the database.
+    pub healed: Option<(String, String)>,
+    /// Why there is none, if so.
+    pub why: Option<String>,
+}
+
+/// What [`Db::heal`] found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HealReport {
+    /// Table files that were read and checked.
+    pub checked: u64,
+    /// The damaged ones.
+    pub files: Vec<FileOutcome>,
+}
+
+impl HealReport {
+    /// True if no damaged file is left.
+    pub fn is_healed(&self) -> bool {
+        self.files.iter().all(|file| file.why.is_none())
+    }
+}
+
+impl Db {
+    /// The table files that are known to be damaged, because a read or a verification met the damage since opening.
+    pub fn quarantined(&self) -> Vec<Quarantined> {
+        self.engine.quarantined().iter().filter_map(|file| Quarantined::of(file)).collect()
+    }
+
+    /// Reads all table files, or only the one named `file`, and puts a sound copy in the place of each that is damaged or
+    /// missing: a file in the directory `from`, or in `files` below it, with the same unique id, whatever its name; it is
+    /// copied, and checked as a whole before it is used. `from` is a checkpoint, a backup, or any directory with such
+    /// files; it is not changed. The database is in use meanwhile; reads that began before see the damage until they
+    /// end. `progress` is called with the bytes read since the last call.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// use rowstone::{Db, Entity, fs::{Fs, MemFs}};
+    /// let fs = std::sync::Arc::new(MemFs::new());
+    /// let db = Db::options().fs(fs.clone()).open("db")?;
+    /// db.create_table("parts")?.insert(Entity::new("bolts", "m4x20"))?;
+    /// db.checkpoint("monday")?;
+    /// let file = fs.list("db".as_ref()).unwrap().into_iter().find(|name| name.ends_with(".sst"));
+    /// fs.remove(&std::path::Path::new("db").join(file.unwrap())).unwrap();
+    /// let report = db.heal(None, "monday", |_| ())?;
+    /// assert!(report.files.len() == 1 && report.is_healed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `NotFound` if there is no directory `from`; `Io`, `StorageFull`, `Poisoned`. What was healed stays healed.
+    pub fn heal(
+        &self,
+        file: Option<&str>,
+        from: impl AsRef<Path>,
+        mut progress: impl FnMut(u64),
+    ) -> Result<HealReport> {
+        heal(&self.engine, file, from.as_ref(), &mut progress)
+    }
+}
+
+impl Options {
+    /// As [`Db::heal`], for the database in the directory `path`, which is not open: it may be one that does not open for
+    /// a damaged catalog.
+    ///
+    /// # Errors
+    /// As [`Db::heal`] and [`Options::open`].
+    pub fn heal(
+        self,
+        path: impl AsRef<Path>,
+        file: Option<&str>,
+        from: impl AsRef<Path>,
+        mut progress: impl FnMut(u64),
+    ) -> Result<HealReport> {
+        let options = self.create_if_missing(false).background(Background::Manual);
+        let engine = Engine::open(path.as_ref(), options)?;
+        let report = heal(&engine, file, from.as_ref(), &mut progress)?;
+        engine.close()?;
+        Ok(report)
+    }
+}
+
+fn heal(
+    engine: &Engine,
+    name: Option<&str>,
+    from: &Path,
+    progress: &mut dyn FnMut(u64),
+) -> Result<HealReport> {
+    let copies = SoundCopies::in_dir(&*engine.env.fs, from)?;
+    let files: Vec<Arc<FileEntry>> = engine.pin().version().files().cloned().collect();
+    let mut report = HealReport::default();
+    let is_meant = |file: &&Arc<FileEntry>| name.is_none_or(|name| name == file.name());
+    for file in files.iter().filter(is_meant) {
+        report.checked += 1;
+        match engine.verify_file(file, progress) {
+            Ok(facts) if facts.problems.is_empty() => continue,
+            Err(error) if file.damage().is_none() => return Err(error),
+            _ => {}
+        }
+        let Some(damaged) = Quarantined::of(file) else { continue };
+        let (healed, why) = match engine.heal(file, &copies, progress)? {
+            Healed::From(path, number) => {
+                (Some((path.display().to_string(), number.sst_name())), None)
+            }
+            Healed::NoCopy => (None, Some(format!("no file in {} has its id", from.display()))),
+            Healed::Unsound(error) => {
+                (None, Some(format!("the copy is damaged: {}", error.chain())))
+            }
+            Healed::Gone => continue,
+        };
+        report.files.push(FileOutcome { damaged, healed, why });
+    }
+    Ok(report)
+}
+
+impl Quarantined {
+    fn of(file: &FileEntry) -> Option<Quarantined> {
+        let problem = file.damage()?.chain();
+        let (entries, bytes) = (file.meta.entries, file.meta.bytes);
+        Some(Quarantined { file: file.name(), keys: file.keys(), entries, bytes, problem })
+    }
+}

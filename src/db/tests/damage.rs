@@ -1,0 +1,254 @@
+//! A damaged table file: what still works, that it stays, and how it is healed.
+
+use std::path::Path;
+
+use super::*;
+
+fn stat(db: &Db, name: &str) -> u64 {
+    db.stats().get(name).unwrap()
+}
+
+fn steps(db: &Db) {
+    for _ in 0..10_000 {
+        if !db.step() {
+            return;
+        }
+    }
+    panic!("background work goes on");
+}
+
+fn tables_of(fs: &MemFs, dir: &str) -> Vec<String> {
+    let is_table = |path: &String| path.starts_with(&format!("{dir}/")) && path.ends_with(".sst");
+    fs.paths().into_iter().filter(is_table).collect()
+}
+
+/// Changes the bytes of one file alone: a checkpoint may share them by a link.
+fn damage(fs: &MemFs, path: &str, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs.read(path).unwrap();
+    change(&mut bytes);
+    crate::fs::Fs::remove(fs, path.as_ref()).unwrap();
+    fs.write(path, &bytes).unwrap();
+}
+
+fn flip(fs: &MemFs, path: &str) {
+    damage(fs, path, |bytes| bytes[300] ^= 1);
+}
+
+/// Three table files: a run of rows 0 to 2,999, and young ones that supersede every other row, and delete every
+/// third one.
+fn layered(fs: &MemFs) -> Db {
+    let db = options(fs).run_file_bytes(1 << 20).memtable_bytes(4 << 20).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    for i in 0..3_000 {
+        table.insert(row(i, 0)).unwrap();
+    }
+    db.compact().unwrap();
+    for i in (0..3_000).step_by(2) {
+        table.replace(row(i, 1)).unwrap();
+    }
+    db.flush().unwrap();
+    for i in (0..3_000).step_by(3) {
+        table.delete(&format!("p{}", i % 7), &format!("{i:06}")).unwrap();
+    }
+    db.flush().unwrap();
+    db
+}
+
+fn expected(i: u32) -> Option<i32> {
+    (!i.is_multiple_of(3)).then_some(i32::from(i.is_multiple_of(2)))
+}
+
+/// Every row is right or damaged; how many are damaged.
+fn damaged_rows(db: &Db) -> usize {
+    let table = db.table("things").unwrap();
+    let is_damaged = |i: &u32| match table.get(&format!("p{}", i % 7), &format!("{i:06}")) {
+        Ok(found) => {
+            assert_eq!(found.map(|row| row.get::<i32>("V").unwrap()), expected(*i), "{i}");
+            false
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Corruption);
+            true
+        }
+    };
+    (0..3_000u32).filter(is_damaged).count()
+}
+
+#[test]
+fn trap_28_a_damaged_file_stays_and_everything_else_goes_on() {
+    let fs = MemFs::new();
+    let db = layered(&fs);
+    let other = db.create_table("other").unwrap();
+    db.close().unwrap();
+    drop(other);
+    let files = tables_of(&fs, "db");
+    // The newest of them deletes: what it hides must not come back.
+    let newest = files.last().unwrap();
+    flip(&fs, newest);
+    let db = options(&fs).open("db").unwrap();
+    let damaged = damaged_rows(&db);
+    assert!(damaged > 0 && damaged < 1_000, "one block: {damaged}");
+    let error = db.compact().unwrap_err();
+    let name = Path::new(newest).file_name().unwrap().to_str().unwrap();
+    for part in [name, "at byte", "holds keys t1/p0/000000 to t1/p6/002988"] {
+        assert!(error.chain().contains(part), "{error}");
+    }
+    let held = db.quarantined();
+    assert_eq!((held.len(), &*held[0].file, held[0].entries), (1, name, 1_000));
+    assert_eq!((stat(&db, "quarantined_files"), stat(&db, "trouble")), (1, 1));
+    assert_eq!(damaged_rows(&db), damaged);
+    let (things, other) = (db.table("things").unwrap(), db.table("other").unwrap());
+    let tried = stat(&db, "compactions");
+    for round in 0..40 {
+        for i in 0..300 {
+            other.upsert(row(i, round)).unwrap();
+            things.upsert(row(10_000 + i, round)).unwrap();
+        }
+        db.flush().unwrap();
+        steps(&db);
+    }
+    assert!(stat(&db, "compactions") > tried, "the others are compacted");
+    assert!(stat(&db, "sources_max") < 12, "{} files over one another", stat(&db, "sources_max"));
+    assert!(tables_of(&fs, "db").contains(newest), "it is not removed");
+    assert_eq!(damaged_rows(&db), damaged, "nor merged away");
+    let report = db.verify().unwrap();
+    assert!(!report.problems.is_empty() && report.problems.iter().all(|p| p.contains(name)));
+}
+
+#[test]
+fn a_file_that_is_gone_answers_in_its_keys_and_its_neighbours_are_kept() {
+    let fs = MemFs::new();
+    layered(&fs).close().unwrap();
+    let files = tables_of(&fs, "db");
+    fs.write("db/000999.sst", b"nothing names it").unwrap();
+    let gone = files.last().unwrap();
+    crate::fs::Fs::remove(&fs, gone.as_ref()).unwrap();
+    let db = options(&fs).open("db").unwrap();
+    assert!(damaged_rows(&db) > 1_000, "all between its first and its last key");
+    assert_eq!(db.table("things").unwrap().get("q", "").unwrap(), None, "not what lies beyond");
+    assert!(fs.paths().contains(&"db/000999.sst".to_owned()), "it might be what is left of it");
+}
+
+/// Of each file in turn one byte in a block of rows is flipped, another is cut, a third is gone.
+#[test]
+fn damaged_files_are_healed_from_a_checkpoint_while_in_use() {
+    let fs = MemFs::new();
+    let db = layered(&fs);
+    db.checkpoint("backup").unwrap();
+    let table = db.table("things").unwrap();
+    table.insert(row(90_000, 5)).unwrap();
+    db.close().unwrap();
+    let files = tables_of(&fs, "db");
+    flip(&fs, &files[0]);
+    damage(&fs, &files[1], |bytes| bytes.truncate(1_000));
+    crate::fs::Fs::remove(&fs, files[2].as_ref()).unwrap();
+    let db = options(&fs).open("db").unwrap();
+    let before = db.table("things").unwrap().scan(KeyRange::all()).into_iter().next();
+    assert!(before.unwrap().is_err());
+    // A file of the right number and size, and another id, is of no use; nor is one that is damaged itself.
+    let nothing = db.heal(None, "nothing", |_| ()).unwrap_err();
+    assert_eq!(nothing.kind(), ErrorKind::NotFound);
+    let mut read = 0;
+    let report = db.heal(None, "backup", |bytes| read += bytes).unwrap();
+    assert!(report.is_healed() && report.files.len() == 3 && read > 100_000, "{report:?}");
+    assert_eq!(db.quarantined(), []);
+    assert_eq!(damaged_rows(&db), 0);
+    assert_eq!(
+        db.table("things").unwrap().get("p1", "090000").unwrap().unwrap().get::<i32>("V").unwrap(),
+        5
+    );
+    assert!(db.verify().unwrap().is_sound());
+    db.compact().unwrap();
+    assert_eq!(damaged_rows(&db), 0);
+    db.close().unwrap();
+    let db = options(&fs).open("db").unwrap();
+    assert_eq!(damaged_rows(&db), 0);
+    assert!(db.verify().unwrap().is_sound());
+    assert_eq!(db.heal(None, "backup", |_| ()).unwrap().files, []);
+}
+
+#[test]
+fn a_copy_that_is_damaged_or_another_file_heals_nothing() {
+    let fs = MemFs::new();
+    let db = layered(&fs);
+    db.checkpoint("backup").unwrap();
+    db.close().unwrap();
+    let (files, copies) = (tables_of(&fs, "db"), tables_of(&fs, "backup"));
+    flip(&fs, &files[1]);
+    damage(&fs, &copies[1], |bytes| {
+        let at = bytes.len() / 2;
+        bytes[at] ^= 1;
+    });
+    let db = options(&fs).open("db").unwrap();
+    let damaged = damaged_rows(&db);
+    let report = db.heal(None, "backup", |_| ()).unwrap();
+    assert_eq!((report.files.len(), report.is_healed()), (1, false));
+    assert!(report.files[0].why.as_ref().unwrap().contains("damaged"), "{report:?}");
+    assert_eq!(damaged_rows(&db), damaged);
+    // The same number in another database is another file.
+    let other = options(&fs).seed(99).open("other").unwrap();
+    other.create_table("things").unwrap();
+    other.checkpoint("elsewhere").unwrap();
+    let report = db.heal(None, "elsewhere", |_| ()).unwrap();
+    assert!(report.files[0].why.as_ref().unwrap().contains("has its id"), "{report:?}");
+    let leftovers = |fs: &MemFs| tables_of(fs, "db").len();
+    assert_eq!(leftovers(&fs), files.len(), "what did not help is removed");
+}
+
+#[test]
+fn a_database_whose_catalog_is_damaged_is_healed_before_it_is_opened() {
+    let fs = MemFs::new();
+    let db = layered(&fs);
+    db.checkpoint("backup").unwrap();
+    db.close().unwrap();
+    for file in tables_of(&fs, "db") {
+        damage(&fs, &file, |bytes| bytes.truncate(bytes.len() - 1));
+    }
+    let error = options(&fs).open("db").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption);
+    let report = options(&fs).heal("db", None, "backup", |_| ()).unwrap();
+    assert!(report.is_healed() && !report.files.is_empty());
+    assert_eq!(damaged_rows(&options(&fs).open("db").unwrap()), 0);
+}
+
+/// Heal, and the machine stops at any moment: damaged or healed, never wrong.
+#[test]
+fn a_crash_while_healing_loses_nothing() {
+    let fs = MemFs::new();
+    let db = layered(&fs);
+    db.checkpoint("backup").unwrap();
+    db.close().unwrap();
+    flip(&fs, &tables_of(&fs, "db")[1]);
+    let db = options(&fs).open("db").unwrap();
+    fs.record();
+    assert!(db.heal(None, "backup", |_| ()).unwrap().is_healed());
+    let ops = fs.recorded();
+    for op in ops {
+        for seed in 0..2 {
+            let image = fs.crash_image_at(op, seed).unwrap();
+            let db = options(&image).open("db").unwrap();
+            damaged_rows(&db);
+            assert!(db.heal(None, "backup", |_| ()).unwrap().is_healed());
+            assert_eq!(damaged_rows(&db), 0, "operation {op}");
+        }
+    }
+}
+
+/// What a job copies is checked as it is on disk, also where a reader has checked it before.
+#[test]
+fn trap_23_damage_behind_a_readers_back_is_not_copied() {
+    for mode in [crate::options::IoMode::Mmap, crate::options::IoMode::Pread] {
+        let fs = MemFs::new();
+        let db = layered(&fs);
+        db.close().unwrap();
+        let db = options(&fs).io_mode(mode).cache_bytes(8 << 20).open("db").unwrap();
+        assert_eq!(damaged_rows(&db), 0);
+        let file = tables_of(&fs, "db").pop().unwrap();
+        flip(&fs, &file);
+        // Only the file is damaged, and maybe the map: jobs read the file, or that.
+        match db.compact() {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Corruption),
+            Ok(()) => assert_eq!(damaged_rows(&db), 0),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Damaged table files while the database runs.
+//!
+//! A file is quarantined by whoever finds damage in it first ([`FileEntry::damage`]). It stays in its place: where it can
+//! be read it is, and where it cannot the answer is `Corruption`; nothing older shows through. Jobs go around it, so that
+//! it is never merged away, and everything else is compacted as before. Once in a while a job tries it again: after
+//! a minute, then two, up to an hour.
+//!
+//! Invariant: what a job could not read it does not replace.
+//!
+//! Not here: putting a sound copy in its place (`heal`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::format::names::{FileNumber, RangeId};
+use crate::manifest::FileEntry;
+use crate::ranges::Range;
+
+use super::Engine;
+
+const RETRY_FIRST: Duration = Duration::from_secs(60);
+const RETRY_LAST: Duration = Duration::from_secs(3_600);
+
+/// What jobs leave alone, and until when.
+#[derive(Default)]
+pub(super) struct Quarantine {
+    files: BTreeMap<FileNumber, Backoff>,
+    /// Where a job met damage and nobody knows in which file.
+    ranges: BTreeMap<RangeId, (Error, Backoff)>,
+}
+
+#[derive(Clone, Copy)]
+struct Backoff {
+    wait: Duration,
+    until: Duration,
+}
+
+impl Quarantine {
+    /// A job met `error` in `range`, whose files `damaged` are known to be damaged.
+    pub(super) fn add(
+        &mut self,
+        range: RangeId,
+        damaged: Vec<FileNumber>,
+        error: &Error,
+        now: Duration,
+    ) {
+        if damaged.is_empty() {
+            let known = self.ranges.get(&range).map(|(_, backoff)| *backoff);
+            self.ranges.insert(range, (error.clone(), Backoff::next(known, now)));
+        }
+        for file in damaged {
+            let known = self.files.get(&file).copied();
+            // Of several in one range a job meets only the first.
+            if known.is_none_or(|backoff| backoff.until <= now) {
+                self.files.insert(file, Backoff::next(known, now));
+            }
+        }
+    }
+
+    /// False for a range that is to be left alone.
+    pub(super) fn holds_range(&self, range: RangeId, now: Duration) -> bool {
+        self.ranges.get(&range).is_some_and(|(_, backoff)| now < backoff.until)
+    }
+
+    /// True if a job may try the file, which is damaged. What only readers met so far waits from now on.
+    pub(super) fn may_retry(&mut self, file: FileNumber, now: Duration) -> bool {
+        let backoff = self.files.entry(file).or_insert_with(|| Backoff::next(None, now));
+        backoff.until <= now
+    }
+
+    /// The file is gone.
+    pub(super) fn forget(&mut self, file: FileNumber) {
+        self.files.remove(&file);
+    }
+
+    /// Why ranges are left alone.
+    pub(super) fn errors(&self) -> impl Iterator<Item = &Error> {
+        self.ranges.values().map(|(error, _)| error)
+    }
+}
+
+impl Backoff {
+    fn next(before: Option<Backoff>, now: Duration) -> Backoff {
+        let wait = before.map_or(RETRY_FIRST, |before| (2 * before.wait).min(RETRY_LAST));
+        Backoff { wait, until: now + wait }
+    }
+}
+
+impl Engine {
+    /// The files that are known to be damaged.
+    pub(crate) fn quarantined(&self) -> Vec<Arc<FileEntry>> {
+        let version = Arc::clone(&self.view.load().version);
+        version.files().filter(|file| file.damage().is_some()).cloned().collect()
+    }
+
+    pub(super) fn quarantine(&self, range: &Range<Arc<FileEntry>>, error: &Error) {
+        self.upkeep.quarantine(range, error, self.env.clock.monotonic());
+    }
+
+    pub(super) fn is_quarantined(&self, range: RangeId) -> bool {
+        self.upkeep.is_quarantined(range, self.env.clock.monotonic())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn trap_28_a_damaged_file_is_tried_again_ever_more_rarely() {
+        let (mut quarantine, file) = (Quarantine::default(), FileNumber(7));
+        let error = Error::new(ErrorKind::Corruption, "damage");
+        let mut now = Duration::ZERO;
+        assert!(!quarantine.may_retry(file, now), "readers found it just now");
+        for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
+            now += minutes * MINUTE;
+            assert!(!quarantine.may_retry(file, now - MINUTE / 2));
+            assert!(quarantine.may_retry(file, now), "after {minutes} minutes");
+            quarantine.add(RangeId(1), vec![file], &error, now);
+            assert!(!quarantine.may_retry(file, now));
+        }
+        assert!(!quarantine.holds_range(RangeId(1), now), "the others go on");
+    }
+
+    #[test]
+    fn a_range_waits_whose_damage_has_no_file() {
+        let mut quarantine = Quarantine::default();
+        let error = Error::new(ErrorKind::Corruption, "damage");
+        quarantine.add(RangeId(1), Vec::new(), &error, Duration::ZERO);
+        assert!(quarantine.holds_range(RangeId(1), MINUTE / 2));
+        assert!(!quarantine.holds_range(RangeId(2), MINUTE / 2));
+        assert!(!quarantine.holds_range(RangeId(1), MINUTE));
+    }
+}
