@@ -1,18 +1,24 @@
 //! The hash index of an SST: from the hash of a user key to the slot of its newest version. FORMAT.md §hash_index.
 //!
-//! A line is 64 bytes, one cache line of the processor: ten tags, ten locations, a count, and marks that say
-//! which entries had to go on to the next line. Sixty-three lines and a header make a page of 4 KiB.
+//! Sixty-three lines of 64 bytes and a header make a page of 4 KiB. What a line looks like is the [`Form`]'s to say:
+//! files that are compressed have no locations in it, only whether a key is there.
 //!
 //! Invariants
 //! * each user key of the file has exactly one entry, tombstones included;
 //! * an entry stands in its home line, or in a later one (after the last comes the first) with every
-//!   line from its home up to there full and marked for its tag;
+//!   line from its home up to there full and marked for its hash;
 //! * the checksum of a page covers the file's id and the page's number.
 //!
-//! Not here: what a location points to (`row_block`), hashing (`codec::hash`).
+//! Not here: lines (`line`), what a location points to (`row_block`), hashing (`codec::hash`).
 
+mod line;
+
+use self::line::{LINE_BYTES, push};
 use crate::codec::{Checksum, Cursor, DecodeError};
 use crate::format::names::FileId;
+use crate::format::sst::section;
+
+pub(crate) use self::line::{Form, HashLine};
 
 /// The length of a page.
 pub(crate) const PAGE_BYTES: usize = 4096;
@@ -20,20 +26,13 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 const STRUCTURE: &str = "hash page";
 /// As in a block's header, so that a page never passes for a block.
 const PAGE_KIND: u8 = 6;
-const LINE_BYTES: usize = 64;
 const LINES_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES - 1;
-const ENTRIES_PER_LINE: usize = 10;
-const COUNT_AT: usize = 2 * ENTRIES_PER_LINE;
-const MARKS_AT: usize = COUNT_AT + 2;
-const LOCATIONS_AT: usize = COUNT_AT + 4;
-/// How full lines are on average: 7.5 of 10. Two lines in five hand an entry on then, but as the marks
-/// tell sixteen classes of tags apart, one look-up in fifteen reads a second line.
-const FILL: (usize, usize) = (15, 2);
 
-/// Where entries of an index of a given size belong.
+/// Where entries of an index of a given size belong, and what they look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HashLayout {
     lines: u64,
+    form: Form,
 }
 
 /// Where a line is.
@@ -44,10 +43,6 @@ pub(crate) struct LinePlace {
     pub(crate) offset: usize,
 }
 
-/// One line.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HashLine<'a>(&'a [u8; LINE_BYTES]);
-
 /// How a location is divided into block and slot: as many low bits for the slot as the file's longest block needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LocationSplit {
@@ -57,10 +52,14 @@ pub(crate) struct LocationSplit {
 impl LocationSplit {
     /// The split for a file of `blocks` blocks of at most `slots` entries; `None` if 32 bits do not suffice.
     pub(crate) fn new(blocks: usize, slots: usize) -> Option<Self> {
-        let bits = |count: usize| usize::BITS - count.saturating_sub(1).leading_zeros();
         let (slot_bits, block_bits) = (bits(slots), bits(blocks));
         let slot_bits = u8::try_from(slot_bits).ok().filter(|_| slot_bits + block_bits <= 32)?;
         Some(Self { slot_bits })
+    }
+
+    /// How many bits locations have in a file of `blocks` blocks.
+    pub(crate) fn location_bits(self, blocks: usize) -> u8 {
+        self.slot_bits.saturating_add(u8::try_from(bits(blocks)).unwrap_or(u8::MAX))
     }
 
     #[inline]
@@ -78,23 +77,65 @@ impl LocationSplit {
     }
 }
 
+/// The bits of numbers below `count`.
+fn bits(count: usize) -> u32 {
+    usize::BITS - count.saturating_sub(1).leading_zeros()
+}
+
+/// The form of a new index, with the kind of its section: the smallest that serves. In a block that is compressed, and so
+/// unpacked as a whole, a search for the key costs little; elsewhere it would touch memory that a get need not touch.
+pub(crate) fn choose_form(is_compressed: bool, location_bits: u8) -> (Form, u16) {
+    if is_compressed {
+        return (Form::Third, section::HASH_TAGS);
+    }
+    match Form::second(location_bits) {
+        Some(form) => (form, section::HASH_WORDS),
+        None => (Form::First, section::HASH_INDEX),
+    }
+}
+
 impl HashLayout {
-    /// The index that fills `bytes` bytes.
-    pub(crate) fn of_section(bytes: u64) -> Result<Self, DecodeError> {
+    /// The index that fills `bytes` bytes of a section of `kind`, in a file of `blocks` blocks.
+    pub(crate) fn of_section(
+        kind: u16,
+        bytes: u64,
+        split: LocationSplit,
+        blocks: usize,
+    ) -> Result<Self, DecodeError> {
         if bytes == 0 || !bytes.is_multiple_of(PAGE_BYTES as u64) {
             let problem = format!("{bytes} bytes are not a number of pages");
             return Err(DecodeError::new(STRUCTURE, 0, problem));
         }
-        Ok(Self { lines: bytes / PAGE_BYTES as u64 * LINES_PER_PAGE as u64 })
+        let form = match kind {
+            section::HASH_WORDS => Form::second(split.location_bits(blocks)),
+            section::HASH_TAGS => Some(Form::Third),
+            _ => Some(Form::First),
+        };
+        let form = form.ok_or_else(|| {
+            DecodeError::new(STRUCTURE, 0, "locations leave too few bits for tags")
+        })?;
+        Ok(Self::of_pages(form, bytes / PAGE_BYTES as u64))
     }
 
-    fn for_keys(keys: usize) -> Self {
-        let lines = (keys * FILL.1).div_ceil(FILL.0).max(1);
-        Self { lines: (lines.div_ceil(LINES_PER_PAGE) * LINES_PER_PAGE) as u64 }
+    /// An index of so many pages.
+    pub(crate) fn of_pages(form: Form, pages: u64) -> Self {
+        Self { lines: pages * LINES_PER_PAGE as u64, form }
+    }
+
+    fn for_keys(form: Form, keys: usize) -> Self {
+        let (entries, lines) = form.fill();
+        let lines = (keys * lines).div_ceil(entries).max(1);
+        Self::of_pages(form, lines.div_ceil(LINES_PER_PAGE) as u64)
     }
 
     pub(crate) fn lines(&self) -> u64 {
         self.lines
+    }
+
+    /// True if entries say where their keys are; otherwise only that they are, and the sparse index says where.
+    #[inline]
+    pub(crate) fn has_locations(&self) -> bool {
+        self.form != Form::Third
     }
 
     /// The line in which the entry of a key with this hash belongs.
@@ -118,63 +159,42 @@ impl HashLayout {
         let offset = (line % LINES_PER_PAGE + 1) * LINE_BYTES;
         LinePlace { page: line / LINES_PER_PAGE, offset }
     }
-}
 
-/// The tag of a hash.
-#[inline]
-pub(crate) fn tag(hash: u64) -> u16 {
-    #[expect(clippy::cast_possible_truncation, reason = "the low bits are the tag")]
-    let tag = hash as u16;
-    tag
-}
-
-impl<'a> HashLine<'a> {
     /// The line at `place` of its page.
     #[inline]
-    pub(crate) fn of_page(page: &'a [u8], place: LinePlace) -> Result<Self, DecodeError> {
-        let line = page.get(place.offset..).and_then(<[u8]>::first_chunk);
-        line.map(Self).ok_or_else(|| DecodeError::new(STRUCTURE, place.offset, "no such line"))
+    pub(crate) fn line<'a>(
+        &self,
+        page: &'a [u8],
+        place: LinePlace,
+    ) -> Result<HashLine<'a>, DecodeError> {
+        let bytes = page.get(place.offset..).and_then(<[u8]>::first_chunk);
+        let bytes =
+            bytes.ok_or_else(|| DecodeError::new(STRUCTURE, place.offset, "no such line"))?;
+        Ok(HashLine { bytes, form: self.form })
     }
 
-    /// The entries with this tag, as bits.
-    #[inline]
-    pub(crate) fn matches(&self, tag: u16) -> u32 {
-        let mut bits = 0;
-        let mut i = 0;
-        while i < ENTRIES_PER_LINE {
-            let ours = u16::from_le_bytes([self.0[2 * i], self.0[2 * i + 1]]);
-            bits |= u32::from(ours == tag) << i;
-            i += 1;
+    /// The lines of a page.
+    pub(crate) fn lines_of<'a>(
+        &self,
+        page: &'a [u8],
+    ) -> impl Iterator<Item = HashLine<'a>> + use<'a> {
+        let form = self.form;
+        let lines = page.as_chunks::<LINE_BYTES>().0.iter().skip(1);
+        lines.map(move |bytes| HashLine { bytes, form })
+    }
+
+    /// Checks what look-ups do not: counts, marks, unused places.
+    pub(crate) fn check_lines(&self, page: &[u8]) -> Result<(), DecodeError> {
+        let head = page.get(4..LINE_BYTES).unwrap_or_default();
+        if head.iter().any(|byte| *byte != 0) {
+            return Err(DecodeError::new(STRUCTURE, 0, "reserved bytes in use"));
         }
-        bits & ((1 << self.len()) - 1)
+        for (i, line) in self.lines_of(page).enumerate() {
+            let at = (i + 1) * LINE_BYTES;
+            line.check().map_err(|problem| DecodeError::new(STRUCTURE, at, problem))?;
+        }
+        Ok(())
     }
-
-    /// The location of entry `i`, below [`len`](Self::len).
-    #[inline]
-    pub(crate) fn location(&self, i: u32) -> u32 {
-        let at = LOCATIONS_AT + 4 * (i as usize);
-        let location = self.0.get(at..).and_then(<[u8]>::first_chunk);
-        location.map_or(u32::MAX, |location| u32::from_le_bytes(*location))
-    }
-
-    /// How many entries.
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        usize::from(self.0[COUNT_AT]).min(ENTRIES_PER_LINE)
-    }
-
-    /// True if an entry with this tag may stand in the next line.
-    #[inline]
-    pub(crate) fn goes_on(&self, tag: u16) -> bool {
-        let marks = u16::from_le_bytes([self.0[MARKS_AT], self.0[MARKS_AT + 1]]);
-        marks & mark(tag) != 0
-    }
-}
-
-/// The mark for entries with this tag: one of sixteen.
-#[inline]
-fn mark(tag: u16) -> u16 {
-    1 << (tag & 15)
 }
 
 /// Checks page `number` of the index of `file`.
@@ -189,46 +209,22 @@ pub(crate) fn check_page(file: FileId, number: u32, page: &[u8]) -> Result<(), D
     Ok(())
 }
 
-/// Checks what look-ups do not: counts, marks, unused places.
-pub(crate) fn check_lines(page: &[u8]) -> Result<(), DecodeError> {
-    for (i, line) in page.chunks_exact(LINE_BYTES).enumerate() {
-        let wrong = |problem| Err(DecodeError::new(STRUCTURE, i * LINE_BYTES, problem));
-        if i == 0 {
-            if line.iter().skip(4).any(|byte| *byte != 0) {
-                return wrong("reserved bytes in use");
-            }
-            continue;
-        }
-        let count = line.get(COUNT_AT).copied().map_or(0, usize::from);
-        let marked = line.get(MARKS_AT..LOCATIONS_AT) != Some(&[0, 0]);
-        if count > ENTRIES_PER_LINE || marked && count < ENTRIES_PER_LINE {
-            return wrong("impossible count or mark");
-        }
-        let unused = |at: usize, width: usize, from: usize| {
-            let places = line.get(at + from * width..at + ENTRIES_PER_LINE * width);
-            places.unwrap_or_default().iter().all(|byte| *byte == 0)
-        };
-        let spare = line.get(COUNT_AT + 1) == Some(&0);
-        if !spare || !unused(0, 2, count) || !unused(LOCATIONS_AT, 4, count) {
-            return wrong("unused places are not zero");
-        }
-    }
-    Ok(())
-}
-
 /// Encodes the index of `entries` (hash and location of each key) of `file`, page after page.
 pub(crate) fn encode_pages(
     file: FileId,
+    form: Form,
     keys: usize,
     entries: impl Iterator<Item = (u64, u32)>,
 ) -> Vec<u8> {
-    let layout = HashLayout::for_keys(keys);
+    let layout = HashLayout::for_keys(form, keys);
     let pages = usize::try_from(layout.lines).unwrap_or(usize::MAX) / LINES_PER_PAGE;
     let mut bytes = vec![0; pages * PAGE_BYTES];
     for (hash, location) in entries {
-        let mut line = layout.home(hash);
-        while !push(&mut bytes, layout.place(line), tag(hash), location) {
-            line = layout.next(line);
+        let mut number = layout.home(hash);
+        while let Some(line) = line_mut(&mut bytes, layout.place(number))
+            && !push(line, form, hash, location)
+        {
+            number = layout.next(number);
         }
     }
     for (number, page) in bytes.chunks_exact_mut(PAGE_BYTES).enumerate() {
@@ -240,23 +236,9 @@ pub(crate) fn encode_pages(
     bytes
 }
 
-/// Puts an entry into a line; false, and the line marked, if it is full.
-fn push(bytes: &mut [u8], place: LinePlace, tag: u16, location: u32) -> bool {
+fn line_mut(bytes: &mut [u8], place: LinePlace) -> Option<&mut [u8; LINE_BYTES]> {
     let start = place.page * PAGE_BYTES + place.offset;
-    let line = bytes.get_mut(start..).and_then(<[u8]>::first_chunk_mut::<LINE_BYTES>);
-    let Some(line) = line else { return true };
-    let count = usize::from(line[COUNT_AT]);
-    let tag_at = 2 * count;
-    if count == ENTRIES_PER_LINE {
-        let marks = u16::from_le_bytes([line[MARKS_AT], line[MARKS_AT + 1]]) | mark(tag);
-        line[MARKS_AT..LOCATIONS_AT].copy_from_slice(&marks.to_le_bytes());
-        return false;
-    }
-    let location_at = LOCATIONS_AT + 4 * count;
-    line[COUNT_AT] += 1;
-    line[tag_at..tag_at + 2].copy_from_slice(&tag.to_le_bytes());
-    line[location_at..location_at + 4].copy_from_slice(&location.to_le_bytes());
-    true
+    bytes.get_mut(start..).and_then(<[u8]>::first_chunk_mut)
 }
 
 fn page_checksum(file: FileId, number: u32, rest: &[u8]) -> u32 {
@@ -270,34 +252,61 @@ mod tests {
 
     const FILE: FileId = FileId(42);
 
-    fn find(bytes: &[u8], hash: u64) -> (Vec<u32>, usize) {
-        let layout = HashLayout::of_section(bytes.len() as u64).unwrap();
+    /// Every form; the second with as many bits for tags as there can be, usually are, and must be.
+    fn forms() -> Vec<Form> {
+        let second = [0, 19, 22].map(|bits| Form::second(bits).unwrap());
+        [Form::First, Form::Third].into_iter().chain(second).collect()
+    }
+
+    fn layout(form: Form, bytes: &[u8]) -> HashLayout {
+        HashLayout::of_pages(form, (bytes.len() / PAGE_BYTES) as u64)
+    }
+
+    /// The locations of what matches, and how many lines were read.
+    fn find(form: Form, bytes: &[u8], hash: u64) -> (Vec<u32>, usize) {
+        let layout = layout(form, bytes);
         let (mut found, mut lines) = (Vec::new(), 0);
         let mut at = layout.home(hash);
         loop {
             let place = layout.place(at);
             let page = &bytes[place.page * PAGE_BYTES..][..PAGE_BYTES];
-            let line = HashLine::of_page(page, place).unwrap();
-            let bits = line.matches(tag(hash));
-            found.extend((0..10).filter(|i| bits >> i & 1 != 0).map(|i| line.location(i)));
+            let line = layout.line(page, place).unwrap();
+            let bits = line.matches(hash);
+            found.extend((0..32).filter(|i| bits >> i & 1 != 0).map(|i| line.location(i)));
             lines += 1;
-            if !line.goes_on(tag(hash)) || lines as u64 == layout.lines() {
+            if !line.goes_on(hash) || lines as u64 == layout.lines() {
                 return (found, lines);
             }
             at = layout.next(at);
         }
     }
 
+    /// What of a location an entry keeps.
+    fn kept(form: Form, location: u32) -> u32 {
+        match form {
+            Form::First => location,
+            Form::Second { location_bits } => location & ((1 << location_bits) - 1),
+            Form::Third => 0,
+        }
+    }
+
     #[track_caller]
     fn check(hashes: &[u64]) {
-        let entries = hashes.iter().zip(0u32..).map(|(hash, i)| (*hash, i));
-        let bytes = encode_pages(FILE, hashes.len(), entries);
-        for (number, page) in bytes.chunks(PAGE_BYTES).enumerate() {
-            assert_eq!(check_page(FILE, number as u32, page), Ok(()));
-            assert_eq!(check_lines(page), Ok(()));
-        }
-        for (hash, i) in hashes.iter().zip(0u32..) {
-            assert!(find(&bytes, *hash).0.contains(&i));
+        for form in forms() {
+            let entries = hashes.iter().zip(0u32..).map(|(hash, i)| (*hash, i));
+            let bytes = encode_pages(FILE, form, hashes.len(), entries);
+            let mut count = 0;
+            for (number, page) in bytes.chunks(PAGE_BYTES).enumerate() {
+                assert_eq!(check_page(FILE, number as u32, page), Ok(()));
+                assert_eq!(layout(form, &bytes).check_lines(page), Ok(()));
+                let lines = layout(form, &bytes).lines_of(page);
+                count += lines.map(|line| line.len()).sum::<usize>();
+            }
+            assert_eq!(count, hashes.len());
+            for (hash, i) in hashes.iter().zip(0u32..) {
+                let found = find(form, &bytes, *hash).0;
+                assert!(found.contains(&kept(form, i)), "{form:?}: {i}");
+            }
         }
     }
 
@@ -324,42 +333,85 @@ mod tests {
 
     #[test]
     fn look_ups_read_little_more_than_a_line() {
-        let mut rng = Rng::from_seed(2);
-        let hashes: Vec<u64> = (0..94_000).map(|_| rng.next_u64()).collect();
-        let entries = hashes.iter().zip(0u32..).map(|(hash, i)| (*hash, i));
-        let bytes = encode_pages(FILE, hashes.len(), entries);
-        assert!(bytes.len() < hashes.len() * 9);
-        let lines: usize = (0..10_000).map(|_| find(&bytes, rng.next_u64()).1).sum();
-        assert!(lines < 11_000, "{lines} lines for 10,000 misses");
-        let wrong: usize = (0..100_000).map(|_| find(&bytes, rng.next_u64()).0.len()).sum();
-        assert!(wrong < 40, "{wrong} false positives in 100,000 misses");
+        #[track_caller]
+        fn check(form: Form, bits: usize, wrong_most: usize) {
+            let mut rng = Rng::from_seed(2);
+            let keys = 94_000;
+            let hashes: Vec<u64> = (0..keys).map(|_| rng.next_u64()).collect();
+            let entries = hashes.iter().zip(0u32..).map(|(hash, i)| (*hash, i));
+            let bytes = encode_pages(FILE, form, keys, entries);
+            assert!(bytes.len() * 80 < keys * bits, "{form:?}: {} bytes", bytes.len());
+            let lines: usize = (0..10_000).map(|_| find(form, &bytes, rng.next_u64()).1).sum();
+            assert!(lines < 11_500, "{form:?}: {lines} lines for 10,000 misses");
+            let lines: usize = hashes[..10_000].iter().map(|h| find(form, &bytes, *h).1).sum();
+            assert!(lines < 12_000, "{form:?}: {lines} lines for 10,000 hits");
+            let wrong = (0..100_000).map(|_| find(form, &bytes, rng.next_u64()).0.len());
+            let wrong: usize = wrong.sum();
+            assert!(wrong < wrong_most, "{form:?}: {wrong} false positives in 100,000 misses");
+        }
+        // Tenths of bits an entry.
+        check(Form::First, 720, 40);
+        check(Form::second(19).unwrap(), 420, 250);
+        check(Form::second(22).unwrap(), 420, 1800);
+        check(Form::Third, 210, 100);
     }
 
     #[test]
     fn trap_24_pages_are_checked_whole() {
-        let page = encode_pages(FILE, 1, [(99, 5)].into_iter());
-        for at in 0..PAGE_BYTES {
-            let mut page = page.clone();
-            page[at] ^= 0x10;
-            assert!(check_page(FILE, 0, &page).is_err());
+        for form in forms() {
+            let page = encode_pages(FILE, form, 1, [(99, 5)].into_iter());
+            for at in 0..PAGE_BYTES {
+                let mut page = page.clone();
+                page[at] ^= 0x10;
+                assert!(check_page(FILE, 0, &page).is_err());
+            }
+            assert!(check_page(FILE, 1, &page).is_err());
+            assert!(check_page(FileId(1), 0, &page).is_err());
+            assert!(check_page(FILE, 0, &page[..4095]).is_err());
+            assert!(check_page(FILE, 0, &[]).is_err());
         }
-        assert!(check_page(FILE, 1, &page).is_err());
-        assert!(check_page(FileId(1), 0, &page).is_err());
-        assert!(check_page(FILE, 0, &page[..4095]).is_err());
-        assert!(check_page(FILE, 0, &[]).is_err());
     }
 
     #[test]
     fn impossible_lines_are_found_and_harmless() {
-        let page = encode_pages(FILE, 1, [(0, 5)].into_iter());
-        for (at, value) in
-            [(5, 1), (64 + 20, 11), (64 + 21, 1), (64 + 22, 1), (64 + 2, 1), (126, 1)]
-        {
-            let mut page = page.clone();
-            page[at] = value;
-            assert!(check_lines(&page).is_err(), "{at}");
-            find(&page, 0);
+        #[track_caller]
+        fn check(form: Form, cases: &[(usize, u8)]) {
+            let page = encode_pages(FILE, form, 1, [(0, 5)].into_iter());
+            for (at, value) in cases {
+                let mut page = page.clone();
+                page[*at] = *value;
+                assert!(layout(form, &page).check_lines(&page).is_err(), "{form:?}: {at}");
+                find(form, &page, 0);
+            }
         }
+        let first = [(5, 1), (64 + 20, 11), (64 + 21, 1), (64 + 22, 1), (64 + 2, 1), (126, 1)];
+        check(Form::First, &first);
+        // Reserved; counts beyond the most; marks of a line that is not full; places that are not used.
+        let words = [(5, 1), (64 + 60, 16), (64 + 60, 31), (127, 1), (64 + 60, 33), (64 + 4, 1)];
+        check(Form::second(12).unwrap(), &words);
+        check(Form::Third, &[(5, 1), (64 + 60, 31), (127, 1), (64 + 60, 33), (64 + 2, 1)]);
+    }
+
+    #[test]
+    fn the_form_is_the_smallest_that_serves() {
+        let second = |location_bits| (Form::Second { location_bits }, section::HASH_WORDS);
+        assert_eq!(choose_form(false, 0), second(0));
+        assert_eq!(choose_form(false, 22), second(22));
+        assert_eq!(choose_form(false, 23), (Form::First, section::HASH_INDEX));
+        assert_eq!(choose_form(true, 23), (Form::Third, section::HASH_TAGS));
+        // And is read as it was written.
+        let split = LocationSplit { slot_bits: 12 };
+        for blocks in [1, 1024, 1025, 1 << 20] {
+            for is_compressed in [false, true] {
+                let (form, kind) = choose_form(is_compressed, split.location_bits(blocks));
+                let read = HashLayout::of_section(kind, 8192, split, blocks);
+                assert_eq!(read, Ok(HashLayout::of_pages(form, 2)));
+            }
+        }
+        let read =
+            |bytes, blocks| HashLayout::of_section(section::HASH_WORDS, bytes, split, blocks);
+        assert!(read(4096, 1025).is_err());
+        assert!(read(0, 1).is_err() && read(4095, 1).is_err());
     }
 
     #[test]
@@ -385,11 +437,32 @@ mod tests {
     fn the_bytes_of_a_line() {
         // Three keys of one home; the third has another tag.
         let entries = [(0x0003_1111, 1), (0x0003_1111, 2), (0x0003_2222, 0x0403)];
-        let page = encode_pages(FILE, 3, entries.into_iter());
+        let line = |form| encode_pages(FILE, form, 3, entries.into_iter())[64..128].to_vec();
+        let tags = [0x11, 0x11, 0x11, 0x11, 0x22, 0x22];
         let mut expected = [0; 64];
-        expected[..6].copy_from_slice(&[0x11, 0x11, 0x11, 0x11, 0x22, 0x22]);
+        expected[..6].copy_from_slice(&tags);
         expected[20] = 3;
         expected[24..36].copy_from_slice(&[1, 0, 0, 0, 2, 0, 0, 0, 3, 4, 0, 0]);
-        assert_eq!(page[64..128], expected);
+        assert_eq!(line(Form::First), expected);
+        let mut expected = [0; 64];
+        expected[..12].copy_from_slice(&[1, 0x10, 3, 0, 2, 0x10, 3, 0, 3, 0x24, 3, 0]);
+        expected[60] = 3;
+        assert_eq!(line(Form::second(11).unwrap()), expected);
+        let mut expected = [0; 64];
+        expected[..6].copy_from_slice(&tags);
+        expected[60] = 3;
+        assert_eq!(line(Form::Third), expected);
+    }
+
+    #[test]
+    fn the_mark_of_a_full_line() {
+        // The last of sixteen of one home goes on; bits 32 to 48 of its hash choose the mark.
+        for (bits, mark) in [(0, 0), (0xffff, 26), (0x0980, 1)] {
+            let entries = (0..15).map(|_| (7, 1)).chain([(7 | bits << 32, 2)]);
+            let page = encode_pages(FILE, Form::second(8).unwrap(), 16, entries);
+            let end = u32::from_le_bytes(page[64 + 60..128].try_into().unwrap());
+            assert_eq!(end, 15 | 1 << (5 + mark));
+            assert_eq!((page[128], page[128 + 60]), (2, 1));
+        }
     }
 }

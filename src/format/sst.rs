@@ -29,8 +29,14 @@ pub(crate) mod section {
     pub(crate) const ZONES: u16 = 6;
     pub(crate) const STATISTICS: u16 = 7;
     pub(crate) const ZONE_SUMMARY: u16 = 8;
+    /// A hash index of the second form.
+    pub(crate) const HASH_WORDS: u16 = 9;
+    /// A hash index of the third form.
+    pub(crate) const HASH_TAGS: u16 = 10;
 
-    pub(super) const NEEDED: [u16; 5] = [ROWS, SHAPES, HASH_INDEX, SPARSE_INDEX, HANDLES];
+    /// One of them is in each file.
+    pub(crate) const HASH_INDEXES: [u16; 3] = [HASH_INDEX, HASH_WORDS, HASH_TAGS];
+    pub(super) const NEEDED: [u16; 4] = [ROWS, SHAPES, SPARSE_INDEX, HANDLES];
     pub(super) const OPTIONAL: [u16; 3] = [STATISTICS, ZONES, ZONE_SUMMARY];
 }
 
@@ -171,8 +177,8 @@ impl Tail {
 /// Checks that each needed section is there once, and that none must be understood and is not.
 fn check_sections(sections: &[Section]) -> Result<(), FormatError> {
     for section in sections {
-        let known =
-            section::NEEDED.iter().chain(&section::OPTIONAL).any(|kind| *kind == section.kind);
+        let known = section::NEEDED.iter().chain(&section::HASH_INDEXES);
+        let known = known.chain(&section::OPTIONAL).any(|kind| *kind == section.kind);
         if !known && section.flags & Section::MUST_UNDERSTAND != 0 {
             let what = format!("sections of kind {}, which are newer", section.kind);
             return Err(FormatError::Unsupported(what.into()));
@@ -180,7 +186,8 @@ fn check_sections(sections: &[Section]) -> Result<(), FormatError> {
     }
     let count = |kind: &u16| sections.iter().filter(|section| section.kind == *kind).count();
     let missing = section::NEEDED.iter().any(|kind| count(kind) != 1);
-    if missing || section::OPTIONAL.iter().any(|kind| count(kind) > 1) {
+    let hash_indexes: usize = section::HASH_INDEXES.iter().map(count).sum();
+    if missing || hash_indexes != 1 || section::OPTIONAL.iter().any(|kind| count(kind) > 1) {
         let problem = "a section is missing or there twice";
         return Err(DecodeError::new(STRUCTURE_TAIL, 0, problem).into());
     }

@@ -8,7 +8,7 @@ use crate::format::current::Current;
 use crate::format::edit::VersionEdit;
 use crate::format::field::{next_field, put_field};
 use crate::format::file_meta::FileMeta;
-use crate::format::hash_index::{HashLayout, HashLine, PAGE_BYTES, encode_pages};
+use crate::format::hash_index::{Form, HashLayout, encode_pages};
 use crate::format::key::{decode_part, decode_user_key, user_key};
 use crate::format::names::{FileId, FileNumber};
 use crate::format::record::{self, LogHeader, Position, RECORD_HEADER_BYTES, RecordKind};
@@ -85,7 +85,12 @@ fn sst_part(name: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
             block.check().map_err(text)?;
             *out = rebuild(&block).map_err(text)?;
         }
-        "hash-line" => hash_line(bytes, out)?,
+        "hash-line" => hash_line(Form::First, 2, bytes, out)?,
+        "hash-words" => {
+            let form = Form::second(11).ok_or("no such form")?;
+            hash_line(form, 4, bytes, out)?;
+        }
+        "hash-tags" => hash_line(Form::Third, 2, bytes, out)?,
         "sparse-index-page" => {
             let page = SparsePage::parse(bytes).map_err(text)?;
             page.check().map_err(text)?;
@@ -169,22 +174,23 @@ fn group(kind: RecordKind, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String
     Ok(())
 }
 
-/// A line whose entries have hashes below 2^16: tag and hash are the same, and home is line 0.
-fn hash_line(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
-    let layout = HashLayout::of_section(PAGE_BYTES as u64).map_err(text)?;
+/// A line whose entries have small hashes: home is line 0. `width` bytes of an entry have the tag.
+fn hash_line(form: Form, width: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+    let layout = HashLayout::of_pages(form, 1);
     let place = layout.place(0);
     if bytes.len() != 64 {
         return Err("a line has 64 bytes".to_owned());
     }
     let mut page = vec![0; place.offset];
     page.extend_from_slice(bytes);
-    let line = HashLine::of_page(&page, place).map_err(text)?;
-    let tag = |i: usize| bytes.get(2 * i..).and_then(<[u8]>::first_chunk);
-    let entries = (0u32..).take(line.len()).map(|i| {
-        let tag = tag(i as usize).map_or(0, |tag| u16::from_le_bytes(*tag));
-        (u64::from(tag), line.location(i))
-    });
-    let pages = encode_pages(SST, line.len(), entries);
+    let line = layout.line(&page, place).map_err(text)?;
+    // What is no tag of an entry does not come from its hash.
+    let tag = |i: usize| {
+        let tag = bytes.get(width * i..width * (i + 1)).unwrap_or_default();
+        tag.iter().rev().fold(0, |hash, byte| hash << 8 | u64::from(*byte))
+    };
+    let entries = (0u32..).take(line.len()).map(|i| (tag(i as usize), line.location(i)));
+    let pages = encode_pages(SST, form, line.len(), entries);
     out.extend_from_slice(pages.get(place.offset..place.offset + 64).unwrap_or_default());
     Ok(())
 }

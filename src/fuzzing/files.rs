@@ -4,7 +4,7 @@ use super::forge::{sum_header, sum_tail};
 use crate::codec::DecodeError;
 use crate::format::block::{BlockKind, BlockPlace, Packing, RAW_BYTES_MAX, Sealer, StoredBlock};
 use crate::format::file_meta::FileMeta;
-use crate::format::hash_index::{self as index, HashLayout, HashLine, PAGE_BYTES};
+use crate::format::hash_index::{self as index, Form, HashLayout, PAGE_BYTES};
 use crate::format::names::FileId;
 use crate::format::row_block::{RowBlock, RowBlockBuilder};
 use crate::format::sparse_index::{Handles, SparseBuilder, SparsePage};
@@ -73,38 +73,40 @@ pub(super) fn rebuild(block: &RowBlock<'_>) -> Result<Vec<u8>, DecodeError> {
     Ok(out)
 }
 
-/// The hash index: pages as found, and an index of hashes that are read from the data.
+/// The hash index, in each form: pages as found, and an index of hashes that are read from the data.
 pub fn hash_index(data: &[u8]) {
     drop(index::check_page(FILE, 0, data));
-    drop(index::check_lines(data));
     let mut page = data.to_vec();
     page.resize(PAGE_BYTES, 0);
-    if let Ok(layout) = HashLayout::of_section(page.len() as u64) {
+    let hashes: Vec<u64> = data.chunks_exact(8).map(le_u64).take(2000).collect();
+    for form in [Some(Form::First), Form::second(12), Form::second(22), Some(Form::Third)] {
+        let Some(form) = form else { continue };
+        let layout = HashLayout::of_pages(form, 1);
+        drop(layout.check_lines(data));
         for line in 0..layout.lines() {
             read_line(&page, layout, line, data.len() as u64);
         }
+        find_all(form, &hashes);
     }
-    let hashes: Vec<u64> = data.chunks_exact(8).map(le_u64).take(2000).collect();
-    find_all(&hashes);
 }
 
 fn read_line(page: &[u8], layout: HashLayout, line: u64, hash: u64) {
-    let Ok(line) = HashLine::of_page(page, layout.place(line)) else { return };
-    let found = line.matches(index::tag(hash));
+    let Ok(line) = layout.line(page, layout.place(line)) else { return };
+    let found = line.matches(hash);
     for entry in (0..32).filter(|entry| found & (1 << entry) != 0) {
         let _location = line.location(entry);
     }
-    let _more = line.goes_on(index::tag(hash));
+    let _more = line.goes_on(hash);
 }
 
 /// Every entry is found from its hash alone.
-fn find_all(hashes: &[u64]) {
+fn find_all(form: Form, hashes: &[u64]) {
     let entries = hashes.iter().zip(0u32..).map(|(hash, location)| (*hash, location));
-    let pages = index::encode_pages(FILE, hashes.len(), entries);
-    let Ok(layout) = HashLayout::of_section(pages.len() as u64) else { return };
+    let pages = index::encode_pages(FILE, form, hashes.len(), entries);
+    let layout = HashLayout::of_pages(form, (pages.len() / PAGE_BYTES) as u64);
     for (number, page) in (0u32..).zip(pages.chunks_exact(PAGE_BYTES)) {
         assert_eq!(index::check_page(FILE, number, page), Ok(()));
-        assert_eq!(index::check_lines(page), Ok(()));
+        assert_eq!(layout.check_lines(page), Ok(()));
     }
     for (hash, location) in hashes.iter().zip(0u32..) {
         assert!(find(&pages, layout, *hash, location), "entry {location} is not found");
@@ -116,12 +118,13 @@ fn find(pages: &[u8], layout: HashLayout, hash: u64, location: u32) -> bool {
     for _ in 0..layout.lines() {
         let place = layout.place(at);
         let page = pages.chunks_exact(PAGE_BYTES).nth(place.page).unwrap_or_default();
-        let Ok(line) = HashLine::of_page(page, place) else { return false };
-        let found = line.matches(index::tag(hash));
-        if (0..32).any(|i| found & (1 << i) != 0 && line.location(i) == location) {
+        let Ok(line) = layout.line(page, place) else { return false };
+        let found = line.matches(hash);
+        let is_it = |i| !layout.has_locations() || line.location(i) == location;
+        if (0..32).any(|i| found & (1 << i) != 0 && is_it(i)) {
             return true;
         }
-        if !line.goes_on(index::tag(hash)) {
+        if !line.goes_on(hash) {
             return false;
         }
         at = layout.next(at);

@@ -86,7 +86,7 @@ fn forge_sst(bytes: &mut [u8]) {
         let range = usize::try_from(offset).ok().zip(usize::try_from(offset + len).ok());
         let Some(part) = range.and_then(|(start, end)| bytes.get_mut(start..end)) else { continue };
         match kind {
-            section::HASH_INDEX => forge_pages(part, tail.file),
+            kind if section::HASH_INDEXES.contains(&kind) => forge_pages(part, tail.file),
             _ => forge_blocks(part, tail.file),
         }
     }

@@ -7,7 +7,7 @@ use super::zones::ZoneBuilder;
 use crate::format::Kind;
 use crate::format::block::{BlockKind, BlockPlace, Packing, Sealer};
 use crate::format::file_meta::{FileMeta, Section};
-use crate::format::hash_index::{LocationSplit, encode_pages};
+use crate::format::hash_index::{Form, LocationSplit, encode_pages};
 use crate::format::names::{FileId, FileNumber};
 use crate::format::row_block::RowBlockBuilder;
 use crate::format::sparse_index::{FANOUT, Handles, SparseBuilder};
@@ -82,12 +82,27 @@ fn example_row_block() {
 fn example_hash_line() {
     let split = LocationSplit { slot_bits: 9 };
     let keys = [(0x0003_1111, split.pack(0, 3)), (0x0003_2222, split.pack(2, 1))];
-    let page = encode_pages(ID, keys.len(), keys.into_iter());
+    let page = encode_pages(ID, Form::First, keys.len(), keys.into_iter());
     check(
         &page[64..128],
         "11 11 22 22 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 | 02 | 00 | 00 00 \
          03 00 00 00 01 04 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 \
          00 00 00 00 00 00 00 00 00 00 00",
+    );
+    let form = Form::second(split.location_bits(3)).unwrap();
+    let page = encode_pages(ID, form, keys.len(), keys.into_iter());
+    check(
+        &page[64..128],
+        "03 10 03 00 01 24 03 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 \
+         00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 | \
+         02 00 00 00",
+    );
+    let page = encode_pages(ID, Form::Third, keys.len(), keys.into_iter());
+    check(
+        &page[64..128],
+        "11 11 22 22 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 \
+         00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 | \
+         02 00 00 00",
     );
 }
 

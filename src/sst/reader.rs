@@ -1,7 +1,8 @@
 //! An open SST and its point reads.
 //!
 //! A get: the file's bounds → the key's hash line → each location whose tag matches → the slot → the newest
-//! version that the reader may see. Older versions follow in key order, maybe in the next block.
+//! version that the reader may see. Older versions follow in key order, maybe in the next block. Where the line has tags
+//! alone, one that matches leads through the sparse index instead.
 //!
 //! Not here: `FileMeta::visible_from`, fences and clips, which decide whether a reader may look at all (`lsm`).
 
@@ -18,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::Kind;
 use crate::format::block::{BlockKind, HEADER_BYTES as BLOCK_HEADER_BYTES};
 use crate::format::file_meta::{FileMeta, Section};
-use crate::format::hash_index::{HashLayout, HashLine, PAGE_BYTES, tag};
+use crate::format::hash_index::{HashLayout, PAGE_BYTES};
 use crate::format::names::FileName;
 use crate::format::row::decode_row;
 use crate::format::row_block::{EntryPlace, RowBlock};
@@ -90,8 +91,8 @@ impl Sst {
         source.advise(Advice::Random, 0..meta.bytes);
         check_ends(&source, meta)?;
         let handles = read_handles(&source, meta)?;
-        let hash = section_of(&source, meta, section::HASH_INDEX)?;
-        let layout = HashLayout::of_section(hash.len);
+        let hash = hash_section(&source, meta)?;
+        let layout = HashLayout::of_section(hash.kind, hash.len, handles.split, handles.len());
         let layout = layout.map_err(|error| source.decode(hash.offset, error))?;
         let shapes_at = range(section_of(&source, meta, section::SHAPES)?);
         let shapes = source.single(BlockKind::Shapes, shapes_at.clone())?;
@@ -141,26 +142,29 @@ impl Sst {
         if !self.meta.covers(key) {
             return Ok(None);
         }
-        let tag = tag(hash);
         let mut number = self.hash.home(hash);
         for _ in 0..self.hash.lines() {
             let place = self.hash.place(number);
             let page = self.hash_page(place.page)?;
-            let line = HashLine::of_page(&page, place)
-                .map_err(|error| self.source.decode(self.hash_start, error))?;
-            let mut matches = line.matches(tag);
+            let line = self.hash.line(&page, place);
+            let line = line.map_err(|error| self.source.decode(self.hash_start, error))?;
+            let mut matches = line.matches(hash);
             if matches != 0 && !counts() {
                 return Ok(None);
             }
+            if matches != 0 && !self.hash.has_locations() {
+                return self.search(key, at);
+            }
             while matches != 0 {
-                match self.locate(line.location(matches.trailing_zeros()), key, at)? {
+                let location = line.location(matches.trailing_zeros());
+                match self.locate(self.handles.split.unpack(location), None, key, at)? {
                     Located::OtherKey => {}
                     Located::NoneVisible => return Ok(None),
                     Located::Visible(hit) => return Ok(Some(hit)),
                 }
                 matches &= matches - 1;
             }
-            if !line.goes_on(tag) {
+            if !line.goes_on(hash) {
                 break;
             }
             number = self.hash.next(number);
@@ -298,12 +302,48 @@ impl Sst {
         Ok(number * self.handles.fanout + index)
     }
 
-    fn locate(&self, location: u32, key: &[u8], at: Seq) -> Result<Located<'_>> {
-        let (mut index, mut slot) = self.handles.split.unpack(location);
+    /// The same as [`get`](Self::get), by the sparse index.
+    fn search(&self, key: &[u8], at: Seq) -> Result<Option<Hit<'_>>> {
+        let mut index = self.block_of(key, true)?;
+        loop {
+            let contents = self.rows(index)?;
+            let bad = |error| self.bad_block(index, error);
+            let block = RowBlock::parse(&contents).map_err(bad)?;
+            let slot = block.lower_bound(key).map_err(bad)?;
+            if slot < block.len() {
+                return Ok(match self.locate((index, slot), Some(contents), key, at)? {
+                    Located::Visible(hit) => Some(hit),
+                    Located::OtherKey | Located::NoneVisible => None,
+                });
+            }
+            // A key that equals a separator begins the block behind it.
+            index += 1;
+            if index == self.handles.len() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The contents of block `index` of rows.
+    #[inline]
+    fn rows(&self, index: usize) -> Result<Contents<'_>> {
+        self.source.block(Area::Rows, index, self.block_range(index)?, true)
+    }
+
+    /// What is at block and slot, whose `contents` the caller may have.
+    fn locate<'a>(
+        &'a self,
+        (mut index, mut slot): (usize, usize),
+        mut contents: Option<Contents<'a>>,
+        key: &[u8],
+        at: Seq,
+    ) -> Result<Located<'a>> {
         let mut newest = true;
         loop {
-            let range = self.block_range(index)?;
-            let contents = self.source.block(Area::Rows, index, range, true)?;
+            let contents = match contents.take() {
+                Some(contents) => contents,
+                None => self.rows(index)?,
+            };
             let bad = |error| self.bad_block(index, error);
             let block = RowBlock::parse(&contents).map_err(bad)?;
             if newest && slot >= block.len() {
@@ -365,6 +405,13 @@ pub(super) fn section_of<'a>(
     // The directory was checked, so that this cannot happen.
     let missing = || source.corrupt(0, "sst footer", format!("no section {kind}"));
     meta.section(kind).ok_or_else(missing)
+}
+
+/// The section of the hash index, of whatever form.
+pub(super) fn hash_section<'a>(source: &Source, meta: &'a FileMeta) -> Result<&'a Section> {
+    let kinds = section::HASH_INDEXES;
+    let kind = kinds.into_iter().find(|kind| meta.section(*kind).is_some());
+    section_of(source, meta, kind.unwrap_or(section::HASH_INDEX))
 }
 
 fn open_source(fs: &dyn Fs, path: &Path, meta: &FileMeta, shared: &SstShared) -> Result<Source> {

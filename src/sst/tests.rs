@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::Kind;
 use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, Packing, Sealer};
 use crate::format::file_meta::FileMeta;
-use crate::format::hash_index::encode_pages;
+use crate::format::hash_index::{choose_form, encode_pages};
 use crate::format::names::{FileId, FileNumber};
 use crate::format::sst::section;
 use crate::fs::{Fault, FaultFs, FaultKind, Fs, MemFs, OpKind};
@@ -286,17 +286,27 @@ fn facts_about_the_file() {
 
 /// A small file: blocks of a few entries, versions across blocks, a tombstone.
 fn small() -> Written {
+    small_in(Codec::None)
+}
+
+fn small_in(codec: Codec) -> Written {
     let mut entries: Vec<Entry> =
         (0..12).map(|i| put(&format!("k{i:02}"), 50 + i, "text")).collect();
     entries.insert(6, delete("k05", 3));
     entries.insert(6, put("k05", 4, "older"));
-    write(entries, options(150, Codec::None))
+    write(entries, options(150, codec))
+}
+
+/// What this build can write, each with a form of the hash index of its own.
+fn codecs() -> Vec<Codec> {
+    if cfg!(feature = "zstd") { vec![Codec::None, Codec::Zstd] } else { vec![Codec::None] }
 }
 
 #[test]
 fn trap_23_trap_24_every_flipped_byte_is_noticed_or_harmless() {
-    for mode in [IoMode::Mmap, IoMode::Pread] {
-        let written = small();
+    let cases = codecs().into_iter().map(|codec| (codec, IoMode::Mmap));
+    for (codec, mode) in cases.chain([(Codec::None, IoMode::Pread)]) {
+        let written = small_in(codec);
         for at in 0..written.meta.bytes {
             let mask = 1 << (at % 8);
             written.fs.flip(FILE, at, mask).unwrap();
@@ -462,8 +472,8 @@ fn trap_23_blocks_with_a_right_checksum_and_wrong_contents_never_panic() {
 #[test]
 fn a_wrong_hash_index_is_found_by_verification() {
     #[track_caller]
-    fn check(change: impl Fn(usize, &mut (u64, u32)), expected: &str) {
-        let written = small();
+    fn check(codec: Codec, change: impl Fn(usize, &mut (u64, u32)), expected: &str) {
+        let written = small_in(codec);
         let sst = written.open(&shared(IoMode::Mmap, 0)).unwrap();
         let mut entries = Vec::new();
         let mut last = None;
@@ -481,10 +491,12 @@ fn a_wrong_hash_index_is_found_by_verification() {
             }
         }
         entries.iter_mut().enumerate().for_each(|(i, entry)| change(i, entry));
-        let at = written.meta.section(section::HASH_INDEX).unwrap().offset as usize;
+        let section = reader::hash_section(&sst.source, &written.meta).unwrap();
+        let at = section.offset as usize;
         let mut bytes = written.fs.read(FILE).unwrap();
         let entries = entries.into_iter().filter(|entry| *entry != (0, 0));
-        let pages = encode_pages(ID, 12, entries);
+        let bits = sst.handles.split.location_bits(sst.handles.len());
+        let pages = encode_pages(ID, choose_form(codec == Codec::Zstd, bits).0, 12, entries);
         bytes[at..at + pages.len()].copy_from_slice(&pages);
         written.fs.write(FILE, &bytes).unwrap();
         let sst = written.open(&shared(IoMode::Mmap, 0)).unwrap();
@@ -497,11 +509,18 @@ fn a_wrong_hash_index_is_found_by_verification() {
             }
         }
     }
-    check(|_, _| {}, "");
-    check(|i, entry| entry.1 += u32::from(i == 3), "hash index");
-    check(|i, entry| entry.1 = if i == 3 { u32::MAX } else { entry.1 }, "hash index");
-    check(|i, entry| *entry = if i == 3 { (0, 0) } else { *entry }, "hash index");
-    check(|i, entry| entry.0 = entry.0.wrapping_add(u64::from(i == 3)), "hash index");
+    // In the second form tags are not the lowest bits; in the third there are no locations to be wrong.
+    for codec in codecs() {
+        check(codec, |_, _| {}, "");
+        check(codec, |i, entry| *entry = if i == 3 { (0, 0) } else { *entry }, "hash index");
+        check(
+            codec,
+            |i, entry| entry.0 ^= u64::from(i == 3) << 13 | u64::from(i == 3),
+            "hash index",
+        );
+    }
+    check(Codec::None, |i, entry| entry.1 += u32::from(i == 3), "hash index");
+    check(Codec::None, |i, entry| entry.1 = if i == 3 { u32::MAX } else { entry.1 }, "hash index");
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //!
 //! 1. Every section against its checksum in the directory; zeros between the sections.
 //! 2. Every block: checksum, layout, rows against their shapes, order within and across blocks, separators.
-//! 3. The hash index: page checksums, lines; the newest version of each key is where its entry says, and there
-//!    are as many entries as keys: so each key has exactly one.
+//! 3. The hash index: page checksums, lines; the newest version of each key is where its entry says, or where the sparse
+//!    index says if entries do not, and there are as many entries as keys: so each key has exactly one.
 //! 4. Statistics, bounds and Seqs against what was counted and what the manifest says.
 //! 5. Zones against those that the entries make.
 //!
@@ -12,13 +12,13 @@
 
 use super::Sst;
 use super::ahead::Ahead;
-use super::reader::{contents_at, range, read_directory};
+use super::reader::{contents_at, hash_section, range, read_directory};
 use super::zones::ZoneBuilder;
 use crate::codec::{Checksum, DecodeError, hash};
 use crate::error::{Corruption, ErrorKind, Result};
 use crate::format::Kind;
 use crate::format::block::{BlockKind, BlockPlace};
-use crate::format::hash_index::{HashLine, LinePlace, PAGE_BYTES, check_lines, check_page, tag};
+use crate::format::hash_index::{PAGE_BYTES, check_page};
 use crate::format::row_block::RowBlock;
 use crate::format::sparse_index::SparsePage;
 use crate::format::sst::{HEADER_BYTES, check_header, section};
@@ -198,18 +198,19 @@ impl Check<'_> {
     /// Checks that look-ups come to this entry: from the hash index, and from the sparse index.
     fn reachable(&mut self, key: &[u8], newest: bool, index: usize, slot: usize) -> Result<()> {
         let sst = self.sst;
-        if newest && slot == 0 {
+        // Without locations every look-up comes by the sparse index.
+        if newest && (slot == 0 || !sst.hash.has_locations()) {
             let found = sst.block_of(key, false)?;
             // The key equal to a separator is looked for in the block before, and is the next one.
-            if found != index && found + 1 != index {
-                let problem = format!("the first key of block {index} leads to block {found}");
+            if found != index && (slot > 0 || found + 1 != index) {
+                let problem = format!("key {slot} of block {index} leads to block {found}");
                 let at = self.section_at(section::SPARSE_INDEX);
                 return Err(sst.source.corrupt(at, "sparse index page", problem));
             }
         }
         if newest && !self.has_location(hash(sst.seed, key), index, slot)? {
             let problem = format!("no entry for slot {slot} of block {index}");
-            let at = self.section_at(section::HASH_INDEX);
+            let at = hash_section(&sst.source, &sst.meta)?.offset;
             return Err(sst.source.corrupt(at, "hash index", problem));
         }
         Ok(())
@@ -221,10 +222,14 @@ impl Check<'_> {
         for _ in 0..sst.hash.lines() {
             let place = sst.hash.place(number);
             let page = sst.hash_page(place.page)?;
-            let at = self.section_at(section::HASH_INDEX) + (place.page * PAGE_BYTES) as u64;
-            let line = HashLine::of_page(&page, place);
+            let at = hash_section(&sst.source, &sst.meta)?.offset;
+            let line = sst.hash.line(&page, place);
+            let at = at + (place.page * PAGE_BYTES) as u64;
             let line = line.map_err(|error| sst.source.decode(at, error))?;
-            let mut matches = line.matches(tag(hash));
+            let mut matches = line.matches(hash);
+            if matches != 0 && !sst.hash.has_locations() {
+                return Ok(true);
+            }
             while matches != 0 {
                 let location = line.location(matches.trailing_zeros());
                 if sst.handles.split.unpack(location) == (index, slot) {
@@ -232,7 +237,7 @@ impl Check<'_> {
                 }
                 matches &= matches - 1;
             }
-            if !line.goes_on(tag(hash)) {
+            if !line.goes_on(hash) {
                 break;
             }
             number = sst.hash.next(number);
@@ -272,13 +277,13 @@ impl Check<'_> {
 
     fn hash_index(&mut self, progress: &mut dyn FnMut(u64)) -> Result<()> {
         let source = &self.sst.source;
-        let Some(section) = self.sst.meta.section(section::HASH_INDEX) else { return Ok(()) };
+        let section = hash_section(source, &self.sst.meta)?;
         let mut entries = 0;
         let mut whole = true;
         for (number, at) in (0u32..).zip(range(section).step_by(PAGE_BYTES)) {
             let page = source.read(at..at + PAGE_BYTES as u64).and_then(|page| {
                 let checked = check_page(source.id, number, &page);
-                let checked = checked.and_then(|()| check_lines(&page));
+                let checked = checked.and_then(|()| self.sst.hash.check_lines(&page));
                 checked.map(|()| page).map_err(|error| source.decode(at, error))
             });
             progress(PAGE_BYTES as u64);
@@ -286,9 +291,7 @@ impl Check<'_> {
             match self.note(page)? {
                 None => whole = false,
                 Some(page) => {
-                    let lines = (64..PAGE_BYTES).step_by(64);
-                    let lines = lines.map(|offset| LinePlace { page: 0, offset });
-                    let lines = lines.filter_map(|place| HashLine::of_page(&page, place).ok());
+                    let lines = self.sst.hash.lines_of(&page);
                     entries += lines.map(|line| line.len() as u64).sum::<u64>();
                 }
             }

@@ -27,7 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::Kind;
 use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, Packing, Sealer};
 use crate::format::file_meta::{FileMeta, Section};
-use crate::format::hash_index::{LocationSplit, PAGE_BYTES, encode_pages};
+use crate::format::hash_index::{LocationSplit, PAGE_BYTES, choose_form, encode_pages};
 use crate::format::key::DisplayEntry;
 use crate::format::names::{FileId, FileName, FileNumber};
 use crate::format::row::encode_row;
@@ -216,7 +216,7 @@ impl SstWriter {
     /// How much memory the writer holds, and will hold at the end at the most.
     #[cfg_attr(not(test), expect(dead_code, reason = "for a budget that counts writers"))]
     pub(crate) fn memory_bytes(&self) -> usize {
-        // A hash, a number, and a place in the index's lines; an offset and a count.
+        // A hash, a number, and a place in the index's lines, of whatever form; an offset and a count.
         let keys = self.keys.hashes.len() * (8 + 4 + 9) + self.keys.block_entries.len() * 10;
         let index = self.index.page.bytes() + self.index.root.bytes() + self.index.pages.len();
         let zones = self.zones.memory_bytes() + self.zone_pages.bytes.len();
@@ -397,7 +397,10 @@ impl SstWriter {
             let what = "an sst has more blocks than its hash index can tell apart";
             return Err(Error::new(ErrorKind::InvalidInput, what));
         };
-        let pages = encode_pages(self.id, self.keys.hashes.len(), self.keys.locations(split));
+        let is_compressed = self.options.codec == Codec::Zstd;
+        let (form, kind) = choose_form(is_compressed, split.location_bits(blocks));
+        let keys = self.keys.hashes.len();
+        let pages = encode_pages(self.id, form, keys, self.keys.locations(split));
         self.output.pad(PAGE_BYTES as u64)?;
         self.output.begin_section();
         // Page after page, so that also a large index is written and synced in steps.
@@ -405,7 +408,7 @@ impl SstWriter {
             self.output.buffer.extend_from_slice(page);
             self.output.flush_if_full()?;
         }
-        self.output.end_section(section::HASH_INDEX, Section::MUST_UNDERSTAND)?;
+        self.output.end_section(kind, Section::MUST_UNDERSTAND)?;
         Ok(split)
     }
 

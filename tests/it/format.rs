@@ -27,7 +27,7 @@ pub fn target(name: &str) -> &str {
         "identity" => "edit",
         "sst-header" | "sst-footer" => "sst",
         "row-block" => "row_block",
-        "hash-line" => "hash_index",
+        "hash-line" | "hash-words" | "hash-tags" => "hash_index",
         "sparse-index-page" | "block-handles" => "sparse_index",
         "shapes-section" => "shape",
         "statistics" => "stats",

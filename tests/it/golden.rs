@@ -1,7 +1,7 @@
 //! A database of every format version, byte by byte: `tests/golden/v1` is what version 1 writes. Databases beside it are
 //! what version 1 wrote before it had an optional part: `v1-without-zones`, `v1-without-sizes` of references. They hold
-//! neither what deletes of spans nor what expiry leaves in logs and manifest. `v1-padded` has blocks of a page, which are
-//! padded; those of the others are smaller.
+//! neither what deletes of spans nor what expiry leaves in logs and manifest. `v1-first-index` is what was written before
+//! hash indexes had more forms than one. `v1-padded` has blocks of a page, which are padded; those of the others are smaller.
 //!
 //! Record files are stored without the zeros at their ends, which is space that was only allocated.
 //! `REWRITE=1` writes them anew; once a version was released that is never right.
@@ -75,7 +75,7 @@ fn run(version: &str) -> Runner {
         carry_out(&mut runner, "flush", &[]);
         return runner;
     }
-    let fences = if version == NEWEST { FENCES } else { &[] };
+    let fences = if [NEWEST, FIRST_INDEX].contains(&version) { FENCES } else { &[] };
     for (command, input) in PROGRAM.iter().chain(fences) {
         carry_out(&mut runner, command, input);
     }
@@ -89,6 +89,7 @@ fn carry_out(runner: &mut Runner, command: &str, input: &[&str]) {
 }
 
 const NEWEST: &str = "v1";
+const FIRST_INDEX: &str = "v1-first-index";
 const PADDED: &str = "v1-padded";
 
 fn dir(version: &str) -> PathBuf {
@@ -178,6 +179,11 @@ fn trap_44_a_database_without_zones_opens() {
 #[test]
 fn trap_44_a_database_without_sizes_of_references_opens() {
     check_opens("v1-without-sizes");
+}
+
+#[test]
+fn trap_44_a_database_with_hash_indexes_of_the_first_form_opens() {
+    check_opens(FIRST_INDEX);
 }
 
 #[test]

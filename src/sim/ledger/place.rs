@@ -178,7 +178,7 @@ fn section_units(section: &Section, bytes: &[u8], units: &mut Vec<Unit>) {
     let structure = match section.kind {
         section::ROWS => "row block",
         section::SHAPES => "shapes",
-        section::HASH_INDEX => "hash index page",
+        kind if section::HASH_INDEXES.contains(&kind) => "hash index page",
         section::SPARSE_INDEX => "sparse index page",
         section::HANDLES => "handles",
         section::STATISTICS => "statistics",
@@ -189,7 +189,7 @@ fn section_units(section: &Section, bytes: &[u8], units: &mut Vec<Unit>) {
     let mut at = section.offset;
     while at < end {
         let len = match section.kind {
-            section::HASH_INDEX => PAGE_BYTES as u64,
+            kind if section::HASH_INDEXES.contains(&kind) => PAGE_BYTES as u64,
             section::ROWS | section::SPARSE_INDEX | section::ZONES => block_len(bytes, at),
             _ => end - at,
         };

@@ -1,0 +1,262 @@
+//! A line of a hash index: one cache line of the processor, in one of three forms. FORMAT.md §hash_index.
+//!
+//! * The first: ten tags of 16 bits, ten locations of 32, a count, and sixteen marks.
+//! * The second: fifteen words of 32 bits, a tag above a location of as many bits as the file needs; count and 27 marks.
+//! * The third: thirty tags of 16 bits, without locations; count and 27 marks.
+//!
+//! Invariants
+//! * only a full line has marks, and unused places are zero;
+//! * every access is bounds-checked, whether or not the page's checksum was verified.
+//!
+//! Not here: in which line an entry stands, pages and their checksums (above).
+
+/// The length of a line.
+pub(crate) const LINE_BYTES: usize = 64;
+
+/// What entries look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    First,
+    /// So many low bits of an entry are its location, the others are those of the hash.
+    Second {
+        location_bits: u8,
+    },
+    Third,
+}
+
+/// One line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HashLine<'a> {
+    pub(super) bytes: &'a [u8; LINE_BYTES],
+    pub(super) form: Form,
+}
+
+/// The most bits of a location that leave a tag of ten.
+const LOCATION_BITS_MAX: u8 = 22;
+
+/// Places of the first form.
+const FIRST_ENTRIES: usize = 10;
+const FIRST_COUNT_AT: usize = 2 * FIRST_ENTRIES;
+const FIRST_MARKS_AT: usize = FIRST_COUNT_AT + 2;
+const FIRST_LOCATIONS_AT: usize = FIRST_COUNT_AT + 4;
+
+/// The word behind the entries of the other forms: the count in its low bits, marks above.
+const END_AT: usize = LINE_BYTES - 4;
+const COUNT_BITS: u32 = 5;
+const CLASSES: u32 = 32 - COUNT_BITS;
+
+impl Form {
+    /// The second form for locations of `bits` bits, if that leaves enough for tags.
+    pub(crate) fn second(bits: u8) -> Option<Form> {
+        (bits <= LOCATION_BITS_MAX).then_some(Form::Second { location_bits: bits })
+    }
+
+    /// The most entries of a line.
+    #[inline]
+    pub(crate) fn entries(self) -> usize {
+        match self {
+            Form::First => FIRST_ENTRIES,
+            Form::Second { .. } => END_AT / 4,
+            Form::Third => END_AT / 2,
+        }
+    }
+
+    /// How many entries in how many lines are aimed at. Of look-ups that find nothing one in twenty goes on to a second line
+    /// with 7.5 of 10 entries, one in eight with 12.75 of 15, one in ten with 26.5 of 30; of those that find something one
+    /// in fifteen, one in nine, one in sixteen. A twentieth more in a line doubles that.
+    pub(super) fn fill(self) -> (usize, usize) {
+        match self {
+            Form::First => (15, 2),
+            Form::Second { .. } => (51, 4),
+            Form::Third => (53, 2),
+        }
+    }
+}
+
+impl HashLine<'_> {
+    /// The entries whose tag is that of `hash`, as bits.
+    #[inline]
+    pub(crate) fn matches(&self, hash: u64) -> u32 {
+        let bits = match self.form {
+            Form::First => self.first_matches(tag(hash)),
+            Form::Second { location_bits } => self.second_matches(hash, location_bits),
+            Form::Third => self.third_matches(tag(hash)),
+        };
+        bits & ((1 << self.len()) - 1)
+    }
+
+    #[inline]
+    fn first_matches(&self, tag: u16) -> u32 {
+        let mut bits = 0;
+        let mut i = 0;
+        while i < FIRST_ENTRIES {
+            let ours = u16::from_le_bytes([self.bytes[2 * i], self.bytes[2 * i + 1]]);
+            bits |= u32::from(ours == tag) << i;
+            i += 1;
+        }
+        bits
+    }
+
+    #[inline]
+    fn second_matches(&self, hash: u64, location_bits: u8) -> u32 {
+        let mask = tag_mask(location_bits);
+        let wanted = low_word(hash) & mask;
+        let mut bits = 0;
+        // The last word is no entry, and cut off by the count: sixteen words are compared in as few steps as fifteen.
+        for (i, word) in self.bytes.as_chunks::<4>().0.iter().enumerate() {
+            bits |= u32::from(u32::from_le_bytes(*word) & mask == wanted) << i;
+        }
+        bits
+    }
+
+    #[inline]
+    fn third_matches(&self, tag: u16) -> u32 {
+        let mut bits = 0;
+        for (i, ours) in self.bytes.as_chunks::<2>().0.iter().enumerate() {
+            bits |= u32::from(u16::from_le_bytes(*ours) == tag) << i;
+        }
+        bits
+    }
+
+    /// The location of entry `i`, below [`len`](Self::len); 0 where entries have none.
+    #[inline]
+    pub(crate) fn location(&self, i: u32) -> u32 {
+        let (at, mask) = match self.form {
+            Form::First => (FIRST_LOCATIONS_AT, u32::MAX),
+            Form::Second { location_bits } => (0, !tag_mask(location_bits)),
+            Form::Third => return 0,
+        };
+        let location = self.bytes.get(at + 4 * (i as usize)..).and_then(<[u8]>::first_chunk);
+        location.map_or(u32::MAX, |location| u32::from_le_bytes(*location)) & mask
+    }
+
+    /// How many entries.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.count().min(self.form.entries())
+    }
+
+    /// True if the entry of a key with this hash may stand in the next line.
+    #[inline]
+    pub(crate) fn goes_on(&self, hash: u64) -> bool {
+        match self.form {
+            Form::First => self.first_marks() & first_mark(hash) != 0,
+            Form::Second { .. } | Form::Third => self.end() & mark(hash) != 0,
+        }
+    }
+
+    /// Checks what look-ups do not: the count, marks, unused places.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let (count, entries) = (self.count(), self.form.entries());
+        let marked = match self.form {
+            Form::First => self.first_marks() != 0,
+            Form::Second { .. } | Form::Third => self.end() >> COUNT_BITS != 0,
+        };
+        if count > entries || marked && count < entries {
+            return Err("impossible count or mark");
+        }
+        let unused = |at: usize, width: usize| {
+            let places = self.bytes.get(at + count * width..at + entries * width);
+            places.unwrap_or_default().iter().all(|byte| *byte == 0)
+        };
+        let is_clean = match self.form {
+            Form::First => {
+                let spare = self.bytes[FIRST_COUNT_AT + 1] == 0;
+                spare && unused(0, 2) && unused(FIRST_LOCATIONS_AT, 4)
+            }
+            Form::Second { .. } => unused(0, 4),
+            Form::Third => unused(0, 2),
+        };
+        if is_clean { Ok(()) } else { Err("unused places are not zero") }
+    }
+
+    #[inline]
+    fn count(&self) -> usize {
+        match self.form {
+            Form::First => usize::from(self.bytes[FIRST_COUNT_AT]),
+            Form::Second { .. } | Form::Third => usize::from(self.bytes[END_AT] & 31),
+        }
+    }
+
+    #[inline]
+    fn first_marks(&self) -> u16 {
+        u16::from_le_bytes([self.bytes[FIRST_MARKS_AT], self.bytes[FIRST_MARKS_AT + 1]])
+    }
+
+    #[inline]
+    fn end(&self) -> u32 {
+        end(self.bytes)
+    }
+}
+
+/// Puts an entry into a line; false, and the line marked, if it is full.
+pub(super) fn push(line: &mut [u8; LINE_BYTES], form: Form, hash: u64, location: u32) -> bool {
+    let count = HashLine { bytes: line, form }.len();
+    let is_full = count == form.entries();
+    match form {
+        Form::First if is_full => {
+            let marks = HashLine { bytes: line, form }.first_marks() | first_mark(hash);
+            line[FIRST_MARKS_AT..FIRST_LOCATIONS_AT].copy_from_slice(&marks.to_le_bytes());
+        }
+        Form::Second { .. } | Form::Third if is_full => {
+            let marked = end(line) | mark(hash);
+            line[END_AT..].copy_from_slice(&marked.to_le_bytes());
+        }
+        Form::First => {
+            let at = FIRST_LOCATIONS_AT + 4 * count;
+            line[FIRST_COUNT_AT] += 1;
+            line[2 * count..2 * count + 2].copy_from_slice(&tag(hash).to_le_bytes());
+            line[at..at + 4].copy_from_slice(&location.to_le_bytes());
+        }
+        Form::Second { location_bits } => {
+            let mask = tag_mask(location_bits);
+            let word = low_word(hash) & mask | location & !mask;
+            line[END_AT] += 1;
+            line[4 * count..4 * count + 4].copy_from_slice(&word.to_le_bytes());
+        }
+        Form::Third => {
+            line[END_AT] += 1;
+            line[2 * count..2 * count + 2].copy_from_slice(&tag(hash).to_le_bytes());
+        }
+    }
+    !is_full
+}
+
+#[inline]
+fn end(line: &[u8; LINE_BYTES]) -> u32 {
+    line.last_chunk().map_or(0, |end| u32::from_le_bytes(*end))
+}
+
+/// The tag of a hash in the first and the third form.
+#[inline]
+fn tag(hash: u64) -> u16 {
+    #[expect(clippy::cast_possible_truncation, reason = "the low bits are the tag")]
+    let tag = hash as u16;
+    tag
+}
+
+#[inline]
+fn low_word(hash: u64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "the upper ones of these bits are the tag")]
+    let word = hash as u32;
+    word
+}
+
+/// The bits of an entry of the second form that are its tag.
+#[inline]
+fn tag_mask(location_bits: u8) -> u32 {
+    u32::MAX.checked_shl(u32::from(location_bits)).unwrap_or(0)
+}
+
+/// The mark of the first form for entries with this hash: one of sixteen, by the tag.
+#[inline]
+fn first_mark(hash: u64) -> u16 {
+    1 << (hash & 15)
+}
+
+/// The mark for entries with this hash: one of 27, by bits that are no tag.
+#[inline]
+fn mark(hash: u64) -> u32 {
+    let bits = (hash >> 32) & 0xffff;
+    1 << (COUNT_BITS + ((bits * u64::from(CLASSES)) >> 16) as u32)
+}
