@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! * checksums, checks and durability are those of every database, none is turned off;
-//! * entities are made by `EntityEncoder`, which is there for programs that write many of one kind.
+//! * entities are made by `EntityEncoder`, which is there for programs that write many of one kind; single inserts hand it
+//!   properties, of which it makes a row where no entity is there.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
