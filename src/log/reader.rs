@@ -307,9 +307,11 @@ impl LogReader {
             None => {
                 let left = self.file_len.saturating_sub(offset);
                 let want = usize_of((len.max(window) as u64).min(left));
-                // What was there is read over: only a window that grows is filled with zeros.
-                self.window.resize(want, 0);
-                self.window.shrink_to(WINDOW_BYTES);
+                // What was there is read over. One that grows is a new one: zeros that come with it cost least.
+                if want > self.window.len() || self.window.capacity() > WINDOW_BYTES.max(want) {
+                    self.window = vec![0; want];
+                }
+                self.window.truncate(want);
                 self.window_start = offset;
                 if let Err(error) = self.file.read_at(offset, &mut self.window) {
                     self.window.clear();

@@ -181,7 +181,8 @@ impl Manifest {
         let manifest = Manifest {
             dir: dir.to_owned(),
             rng,
-            roll_at: roll_at(snapshot_records(&version)?.len() as u64, MANIFEST_ROLL_BYTES),
+            // Known when it matters: see `confirm`.
+            roll_at: u64::MAX,
             roll_bytes_min: MANIFEST_ROLL_BYTES,
             version: Arc::new(version),
             header: reader.header(),
@@ -208,6 +209,8 @@ impl Manifest {
     pub(crate) fn confirm(&mut self) -> Result<()> {
         self.usable()?;
         let Some(from) = self.unconfirmed else { return Ok(()) };
+        let snapshot_len = snapshot_records(&self.version)?.len() as u64;
+        self.roll_at = roll_at(snapshot_len, MANIFEST_ROLL_BYTES);
         self.make_durable(from).map_err(|error| self.fail(error))?;
         self.unconfirmed = None;
         Ok(())
