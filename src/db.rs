@@ -5,20 +5,25 @@
 pub(crate) mod advice;
 mod copy;
 mod heal;
+pub(crate) mod inspect;
 mod moving;
 mod partitions;
+pub(crate) mod prometheus;
 mod references;
 pub(crate) mod shape;
+pub(crate) mod stats;
 #[cfg(test)]
 mod tests;
 
 pub use advice::{Advice, AntiPattern};
 pub use copy::{CopyJob, CopyProblem, CopyProblemKind, CopySummary};
 pub use heal::{FileOutcome, HealReport, Quarantined};
+pub use inspect::{InspectOptions, InspectedPart, InspectedValue, inspect};
 pub use moving::Moved;
 pub use partitions::{LoadPattern, PartitionRange, RangeBound};
 pub use references::{MissingTarget, ReferenceCheck, References};
 pub use shape::{DataShape, PartitionSize};
+pub use stats::Stats;
 
 use std::fmt;
 use std::path::Path;
@@ -31,7 +36,7 @@ use crate::fs::MemFs;
 use crate::lsm::{Engine, Handle};
 use crate::options::Options;
 use crate::query::KeyRange;
-use crate::table::{Catalog, GateEntry, GateMode, Snapshot, Table};
+use crate::table::{Catalog, GateEntry, GateMode, SlowQuery, Snapshot, Table};
 
 /// An open database. A cheap clone, usable from any thread; one process at a time may have it open.
 ///
@@ -51,12 +56,6 @@ use crate::table::{Catalog, GateEntry, GateMode, Snapshot, Table};
 pub struct Db {
     engine: Arc<Handle>,
     catalog: Arc<Catalog>,
-}
-
-/// Counters and sizes of an open database, by documented name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stats {
-    fields: Vec<(&'static str, u64)>,
 }
 
 /// A gate that holds writes, or writes and reads, of a key range back; see [`Db::gate`].
@@ -374,8 +373,28 @@ impl Db {
     /// Counters since opening, and sizes now.
     pub fn stats(&self) -> Stats {
         let mut fields = vec![("tables", self.catalog.ids().len() as u64)];
+        fields.extend(self.catalog.log().fields());
         fields.extend(self.engine.stats());
-        Stats { fields }
+        Stats::new(fields)
+    }
+
+    /// The last 128 queries that took as long as [`Options::slow_query`] says, oldest first; none if it says nothing.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// use std::time::Duration;
+    /// use rowstone::{Db, Entity};
+    /// let db = Db::options().slow_query(Duration::ZERO).open_in_memory()?; // all of them
+    /// let parts = db.create_table("parts")?;
+    /// parts.insert(Entity::new("bolts", "m4x20").with("Stock", 1_200))?;
+    /// assert_eq!(parts.query("Stock gt 500")?.count()?, 1);
+    /// let slow = &db.slow_queries()[0];
+    /// assert_eq!((&*slow.filter, slow.class), ("Stock gt 500", "Full table scan"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn slow_queries(&self) -> Vec<SlowQuery> {
+        self.catalog.log().slow()
     }
 
     /// What opening found.
@@ -412,52 +431,5 @@ impl Db {
 impl fmt::Debug for Db {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Db").field("path", &self.engine.env.dir).finish_non_exhaustive()
-    }
-}
-
-impl Stats {
-    /// All of them, in a fixed order.
-    ///
-    /// | name | meaning |
-    /// | --- | --- |
-    /// | `tables` | tables there are |
-    /// | `files`, `file_bytes` | table files in use, and their size |
-    /// | `open_files` | of them, those that were read since opening: each holds a map, or with `IoMode::Pread` a descriptor |
-    /// | `raw_bytes` | bytes of keys and rows in them, as encoded |
-    /// | `entries`, `tombstones` | entries in table files, all versions; and how many of them delete |
-    /// | `ranges`, `range_bytes_max` | ranges of all tables, and the size of the largest |
-    /// | `sources_max` | files that a point read may have to look at, for the worst key |
-    /// | `scan_sources_max` | files that a scan reads at the same time, in the deepest range |
-    /// | `memtables`, `memtable_bytes` | write buffers in memory, and what they take |
-    /// | `cache_bytes` | cached blocks |
-    /// | `logs` | logs that recovery would read |
-    /// | `commits`, `log_bytes`, `log_syncs` | since opening: commits, bytes written to logs, syncs of logs |
-    /// | `flushes`, `flush_bytes` | since opening: memtables flushed, bytes written for them |
-    /// | `compactions` | since opening: merges |
-    /// | `compaction_bytes_read`, `compaction_bytes` | about what they read, and wrote |
-    /// | `compaction_run_bytes`, `compaction_young_bytes` | of these: into sorted runs, among young files |
-    /// | `compaction_rest_bytes` | of these: to compress ranges at rest |
-    /// | `compaction_jobs` | since opening: ranges merged; small ones many at a time |
-    /// | `compaction_jobs_partial`, `compaction_jobs_forced` | of these: a part only; for too many files |
-    /// | `joins` | since opening: files that joined a sorted run unread, but for flushes that did at once |
-    /// | `tombstones_dropped` | since opening: deletions left out by merges, for they hide nothing |
-    /// | `write_amplification_percent` | since opening: bytes to logs and files, of those to logs |
-    /// | `space_amplification_percent` | bytes of files, of what is certainly alive in them |
-    /// | `stalls` | since opening: writes held up because background work is behind |
-    /// | `stall_micros` | for how long together, in microseconds |
-    /// | `files_removed` | since opening |
-    /// | `range_splits`, `range_merges` | since opening: ranges divided, neighbours merged |
-    /// | `gaps_passed` | since opening: spans of deleted rows that scans passed over unread |
-    /// | `fences` | marks of deleted spans and of expiry whose space is not all back |
-    /// | `expiry_lag_seconds` | how far retention's clock is behind the wall clock, which it does not believe |
-    /// | `quarantined_files` | table files that are known to be damaged: see [`Db::quarantined`] |
-    /// | `trouble` | 1 if background work does not get on, or a table file is damaged |
-    pub fn fields(&self) -> &[(&'static str, u64)] {
-        &self.fields
-    }
-
-    /// One of them.
-    pub fn get(&self, name: &str) -> Option<u64> {
-        self.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| *value)
     }
 }

@@ -50,7 +50,7 @@
 //! **Retry.** [`RetryPolicy`] tries again what [`Error::is_transient`] says may pass, after the pauses of the service's clients.
 //!
 //! **Features.** `cli` (default): the binary. `zstd` (default): compressed files. `serde`: application structs in and out.
-//! `rest`: the binary serves the Table service over HTTP.
+//! `rest`: the binary serves the Table service over HTTP. `events`: what the engine does, told to subscribers of `tracing`.
 //!
 //! **Limits.** Keys 1,024 characters, texts 32,768, binaries 64 KiB, groups 100 operations and 4 MiB, pages 1,000 entities.
 //!
@@ -111,8 +111,9 @@ pub use check::VerifyReport;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use db::{
     Advice, AntiPattern, ClosedGate, CopyJob, CopyProblem, CopyProblemKind, CopySummary, DataShape,
-    Db, FileOutcome, HealReport, LoadPattern, MissingTarget, Moved, OpenReport, PartitionRange,
-    PartitionSize, Quarantined, RangeBound, ReferenceCheck, References, Stats,
+    Db, FileOutcome, HealReport, InspectOptions, InspectedPart, InspectedValue, LoadPattern,
+    MissingTarget, Moved, OpenReport, PartitionRange, PartitionSize, Quarantined, RangeBound,
+    ReferenceCheck, References, Stats, inspect,
 };
 pub use error::{Code, Corruption, Error, ErrorKind, Result};
 pub use model::{
@@ -126,8 +127,8 @@ pub use query::{
 pub use retry::{RetryPauses, RetryPolicy};
 pub use rng::Rng;
 pub use table::{
-    EntityGroup, GateMode, LoadMode, LoadSummary, Loader, Operation, Rejected, RowView, Snapshot,
-    Table, TableView, Ticket,
+    EntityGroup, GateMode, LoadMode, LoadSummary, Loader, Operation, Rejected, RowView, SlowQuery,
+    Snapshot, Table, TableView, Ticket,
 };
 
 /// The examples of README.md run with the documentation tests.

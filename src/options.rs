@@ -112,6 +112,7 @@ pub struct Options {
     pub(crate) trust_clock_jumps: bool,
     pub(crate) seed: Option<u64>,
     pub(crate) targets: Option<Targets>,
+    pub(crate) slow_query: Option<Duration>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) fs: Arc<dyn Fs>,
 }
@@ -155,6 +156,7 @@ impl Default for Options {
             trust_clock_jumps: false,
             seed: None,
             targets: None,
+            slow_query: None,
             clock: Arc::new(SystemClock::new()),
             fs: Arc::new(DiskFs::new()),
         }
@@ -284,6 +286,14 @@ impl Options {
     /// ```
     pub fn throttle(mut self, targets: Targets) -> Self {
         self.targets = Some(targets);
+        self
+    }
+
+    /// Keeps the last 128 queries that took so long or longer, with an explanation: `Db::slow_queries`. Measured from the
+    /// beginning of a query to its end, what the caller does between rows included; look-ups by key are not measured. Costs
+    /// two looks at the clock and a copy of the filter for each query, and at the most about 1 MiB. Default: none are kept.
+    pub fn slow_query(mut self, took: Duration) -> Self {
+        self.slow_query = Some(took);
         self
     }
 

@@ -198,8 +198,7 @@ impl Copy {
                 let mut object = Object::begin(&mut line);
                 summary.fields().iter().for_each(|(name, count)| object.raw(name, count));
                 object.raw("seconds", format_args!("{seconds:.3}"));
-                let problems: Vec<_> =
-                    summary.problems.iter().map(|problem| problem_json(problem)).collect();
+                let problems: Vec<_> = summary.problems.iter().map(problem_json).collect();
                 object.raw("problems", format_args!("[{}]", problems.join(",")));
                 object.end();
                 line.push(b'\n');

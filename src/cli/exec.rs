@@ -10,6 +10,7 @@
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -40,6 +41,9 @@ pub(super) struct Exec {
     /// What a memtable may take before it is flushed [default: 64 MiB]
     #[arg(long, value_name = "BYTES")]
     memtable_bytes: Option<usize>,
+    /// Keep the last queries that took so long or longer, for the operation slow_queries
+    #[arg(long, value_name = "MILLISECONDS")]
+    slow_query: Option<u64>,
 }
 
 const EXEC_HELP: &str = r#"Requests:
@@ -59,7 +63,7 @@ const EXEC_HELP: &str = r#"Requests:
       both beyond the service; one result in all unless by_partition is true
   {"op":"group","table":"T","ops":[{"op":"insert","entity":{...}},{"op":"delete",...}]}
   {"op":"flush"}   {"op":"compact"}   {"op":"checkpoint","path":"..."}
-  {"op":"stats"}   {"op":"verify"}
+  {"op":"stats"}   {"op":"verify"}   {"op":"slow_queries"}
 
 Answers:
   {"ok":true,...}
@@ -76,6 +80,9 @@ impl Exec {
         }
         if let Some(bytes) = self.memtable_bytes {
             options = options.memtable_bytes(bytes);
+        }
+        if let Some(millis) = self.slow_query {
+            options = options.slow_query(Duration::from_millis(millis));
         }
         let db = open_with(options, &self.db, Create::IfMissing, self.durability)?;
         serve(&db, io::stdin(), io::stdout().lock())?;
@@ -150,6 +157,7 @@ fn answer_to(db: &Db, request: Request) -> Result<Response> {
             Response::ok()
         }
         Request::Stats => Response::ok().counters(db.stats().fields().iter().copied()),
+        Request::SlowQueries => Response::ok().slow_queries(&db.slow_queries()),
         Request::Verify => {
             let report = db.verify()?;
             Response::verified(&report.checked, &report.problems)

@@ -1,4 +1,4 @@
-//! Commands about the whole database: `stats`, `verify`, `checkpoint`.
+//! Commands about the whole database: `verify`, `checkpoint`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,19 +10,6 @@ use super::import::Progress;
 use super::output::{Format, Output, with_thousands};
 use super::{Create, open};
 use crate::wire::exec::Response;
-
-/// Print counters of the database.
-#[derive(Args)]
-#[command(
-    after_long_help = "Examples:\n  rowstone stats shop\n  rowstone stats shop --format json"
-)]
-pub(super) struct Stats {
-    /// The database
-    db: PathBuf,
-    /// How to print the counters
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
-}
 
 /// Read everything and check it: every checksum, order and reference.
 #[derive(Args)]
@@ -53,17 +40,6 @@ pub(super) struct Checkpoint {
     db: PathBuf,
     /// The new directory
     target: PathBuf,
-}
-
-impl Stats {
-    pub(super) fn run(self) -> Outcome {
-        let db = open(&self.db, Create::Never)?;
-        let stats = db.stats();
-        let mut output = Output::standard();
-        write_counters(&mut output, stats.fields(), self.format).map_err(Failure::output)?;
-        output.finish()?;
-        Ok(db.close()?)
-    }
 }
 
 impl Verify {
@@ -121,7 +97,7 @@ fn write_report(
     }
 }
 
-fn write_counters(
+pub(super) fn write_counters(
     output: &mut Output,
     fields: &[(&'static str, u64)],
     format: Format,

@@ -1,8 +1,8 @@
 //! The binary: arguments, progress, tables for people, JSON for programs.
 //!
 //! One file per group of commands: `advise`, `bench`, `catalog` (tables), `compare`, `copy` (and `check-refs`), `damage`,
-//! `data` (entities), `exec`, `import`, `export`, `maintain`, `moving`, `partitions`, `pressure` and `stress` (both `stress`),
-//! `query`, `sim`.
+//! `data` (entities), `exec`, `import`, `inspect`, `export`, `maintain`, `moving`, `partitions`, `pressure` and `stress`
+//! (both `stress`), `query`, `sim`, `stats`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows were rejected.
 //!
@@ -23,6 +23,7 @@ mod export;
 mod failure;
 mod files;
 mod import;
+mod inspect;
 mod maintain;
 mod moving;
 mod output;
@@ -35,6 +36,7 @@ mod sas;
 mod serve;
 #[cfg(feature = "sim")]
 mod sim;
+mod stats;
 #[cfg(all(unix, feature = "sim"))]
 mod stress;
 mod window;
@@ -86,7 +88,8 @@ enum Command {
     Scan(data::Scan),
     Query(query::Query),
     Exec(exec::Exec),
-    Stats(maintain::Stats),
+    Stats(stats::Stats),
+    Inspect(inspect::Inspect),
     Partitions(partitions::Partitions),
     Advise(advise::Advise),
     Verify(maintain::Verify),
@@ -211,6 +214,7 @@ pub fn run() -> ExitCode {
         Command::Query(command) => command.run(),
         Command::Exec(command) => command.run(),
         Command::Stats(command) => command.run(),
+        Command::Inspect(command) => command.run(),
         Command::Partitions(command) => command.run(),
         Command::Advise(command) => command.run(),
         Command::Verify(command) => command.run(),

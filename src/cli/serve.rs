@@ -78,6 +78,9 @@ pub(super) struct Serve {
     #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.drain_time))]
     #[arg(value_parser = clap::value_parser!(u64).range(SECONDS), hide_short_help = true)]
     drain_time: u64,
+    /// Keep the last queries that took so long or longer: they are logged, and the page for people has them at /stats
+    #[arg(long, value_name = "MILLISECONDS")]
+    slow_query: Option<u64>,
     /// What is logged on standard error, one JSON object a line
     #[arg(long, value_enum, default_value_t = rest::LogLevel::Requests)]
     log: rest::LogLevel,
@@ -165,6 +168,9 @@ impl Serve {
         let mut options = Db::options();
         if self.throttle {
             options = options.throttle(Targets::service());
+        }
+        if let Some(millis) = self.slow_query {
+            options = options.slow_query(Duration::from_millis(millis));
         }
         open_with(options, path, Create::IfMissing, self.durability)
     }

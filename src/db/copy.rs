@@ -64,10 +64,16 @@ pub struct CopyJob {
     row_key: Option<KeyTemplate>,
     then_delete: bool,
     replace: bool,
-    on_problem: Option<Box<dyn FnMut(&CopyProblem) + Send>>,
+    on_problem: Option<OnProblem>,
     pub(super) batch_rows: usize,
     pub(super) pass_rows: u64,
+    /// What a test plants: rows are deleted before their copies are durable, or whatever they are by then.
+    #[cfg(test)]
+    pub(super) planted: [bool; 2],
 }
+
+/// Who is told of each problem.
+type OnProblem = Box<dyn FnMut(&CopyProblem) + Send>;
 
 /// What a [`CopyJob`] came to. Every row read is copied, replaced, present, in place, or a problem.
 #[derive(Clone, Debug, Default)]
@@ -159,6 +165,8 @@ impl CopyJob {
             on_problem: None,
             batch_rows: BATCH_ROWS,
             pass_rows: PASS_ROWS,
+            #[cfg(test)]
+            planted: [false; 2],
         }
     }
 
@@ -298,6 +306,17 @@ impl CopyJob {
         Ok((partition_key, key(&self.row_key, row.row_key())?))
     }
 
+    #[cfg(test)]
+    fn is_planted(&self, bug: usize) -> bool {
+        self.planted[bug]
+    }
+
+    #[cfg(not(test))]
+    #[inline]
+    fn is_planted(&self, _: usize) -> bool {
+        false
+    }
+
     fn tell(&mut self, problem: &CopyProblem) {
         if let Some(with) = &mut self.on_problem {
             with(problem);
@@ -423,7 +442,9 @@ impl Run<'_, '_> {
         }
         self.insert(&mut batch, &absent)?;
         if self.job.then_delete {
-            self.job.target.engine.sync()?;
+            if !self.job.is_planted(0) {
+                self.job.target.engine.sync()?;
+            }
             self.delete(&batch)?;
         }
         (self.progress)(self.summary.rows, self.of);
@@ -505,7 +526,7 @@ impl Run<'_, '_> {
         while let Some(first) = rows.first() {
             let mut group = EntityGroup::new(first.partition_key.as_str());
             for row in &rows {
-                match row.etag {
+                match row.etag.filter(|_| !self.job.is_planted(1)) {
                     Some(etag) => group.delete_if(&row.row_key, etag)?,
                     None => group.delete(&row.row_key)?,
                 };

@@ -156,13 +156,17 @@ mod compaction;
 mod copy;
 mod crashes;
 mod damage;
+#[cfg(feature = "events")]
+mod events;
 mod faults;
 mod inserts;
+mod inspect;
 mod load;
 mod logs;
 mod moving;
 mod notes;
 mod references;
+mod slow;
 mod threads;
 mod windows;
 

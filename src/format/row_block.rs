@@ -93,6 +93,11 @@ impl<'a> RowBlock<'a> {
         self.bytes.get(self.layout.prefix_at..self.layout.prefix_end).unwrap_or_default()
     }
 
+    /// Where the entry in `slot` begins in the block.
+    pub(crate) fn start(&self, slot: usize) -> Option<usize> {
+        self.span(slot).map(|(start, _)| start)
+    }
+
     /// The entry in `slot`.
     #[inline]
     pub(crate) fn entry(&self, slot: usize) -> Result<BlockEntry<'a>, DecodeError> {

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::forge::{forge, records};
 use crate::clock::ManualClock;
-use crate::db::Db;
+use crate::db::{Db, InspectOptions, inspect};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fs::MemFs;
 use crate::model::{Entity, Value};
@@ -71,6 +71,7 @@ pub fn directory(data: &[u8]) {
         subject.apply(&edited, file, offset, edit);
     }
     let changed = subject.changed(&edited);
+    subject.look_into(&edited, &changed);
     if usize::from(*choice) / subjects.len() % 2 == 1 {
         return subject.believe(&edited, &changed);
     }
@@ -132,6 +133,20 @@ impl Subject {
     fn changed(&self, edited: &MemFs) -> BTreeSet<&str> {
         let differs = |path: &&String| edited.read(path).ok() != self.fs.read(path).ok();
         self.files.iter().filter(differs).map(|path| name(path)).collect()
+    }
+
+    /// Looks into the edited files one by one: whatever they hold, they are shown.
+    fn look_into(&self, edited: &MemFs, changed: &BTreeSet<&str>) {
+        let is_changed = |path: &&String| changed.contains(name(path));
+        for path in self.files.iter().filter(is_changed) {
+            for (block, row) in [(None, None), (Some(0), Some(0))] {
+                // An erased file is an error of the disk's.
+                drop(inspect(edited, path, InspectOptions { block, row }, |part| {
+                    assert!(part.to_string().len() < 64 << 10, "a line a person can read");
+                    Ok(())
+                }));
+            }
+        }
     }
 
     /// Whether the last record of the newest log is as it was.

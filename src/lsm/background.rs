@@ -26,6 +26,7 @@ use crate::ranges::Range;
 use super::Engine;
 use super::batch::{Batch, Op};
 use super::commit::closed;
+use super::events::Stall;
 use super::pressure::{SOURCES_FREE, memory_delay, range_delay};
 use super::view::View;
 
@@ -124,6 +125,9 @@ impl Engine {
             // A merge may still be possible, and make the space that was lacking.
             Err(error) => self.compact_one().and_then(|done| done.then_some(true).ok_or(error)),
         };
+        if let Err(error) = &compacted {
+            self.tell_trouble("compaction", error);
+        }
         self.upkeep.compaction_ended(compacted.as_ref().err().cloned());
         match compacted {
             Ok(true) => {
@@ -165,7 +169,8 @@ impl Engine {
             if self.executor.signal(Lane::Flush) {
                 let since = self.env.clock.monotonic();
                 let waited = self.upkeep.wait_for_flush(seen);
-                self.upkeep.note_stall(self.env.clock.monotonic().saturating_sub(since));
+                let time = self.env.clock.monotonic().saturating_sub(since);
+                self.stalled(Stall::Memtables, time);
                 waited?;
             } else {
                 self.flush_one()?;
@@ -187,13 +192,14 @@ impl Engine {
             return;
         }
         drop(view);
+        let stall = if by_range < delay { Stall::Memory } else { Stall::Ranges };
         self.executor.signal(if by_range.is_zero() { Lane::Flush } else { Lane::Compact });
         let Some(pause) = self.upkeep.owe(delay) else { return };
         let since = self.env.clock.monotonic();
         self.upkeep.pause(pause);
         let waited = self.env.clock.monotonic().saturating_sub(since);
         self.upkeep.paid(pause, waited);
-        self.upkeep.note_stall(waited);
+        self.stalled(stall, waited);
     }
 
     fn memory_pressure(&self, view: &View, batch: &Batch<'_>) -> Duration {

@@ -95,8 +95,10 @@ impl Handle {
         };
         let seed = self.next_seed();
         let made = build(fs, target, &image.identity, &image.edit, seed, place);
-        drop(image);
-        made
+        made?;
+        let files = &image.edit.add_files;
+        self.tell_checkpoint(target, files.len() as u64, files.iter().map(|file| file.bytes).sum());
+        Ok(())
     }
 }
 

@@ -61,6 +61,9 @@ impl Engine {
     /// `StorageFull` and `Io`; the memtable stays and can be flushed later.
     pub(crate) fn flush_one(&self) -> Result<bool> {
         let flushed = self.flush_oldest();
+        if let Err(error) = &flushed {
+            self.tell_trouble("flush", error);
+        }
         if !matches!(flushed, Ok(false)) {
             // Whoever flushed: writers may wait for it.
             self.upkeep.flush_attempted(flushed.as_ref().map(|_| ()).map_err(Error::clone));
@@ -113,6 +116,7 @@ impl Engine {
             self.env.discard(FileName::Wal(log));
         }
         self.upkeep.note_flush(&files, self.env.clock.monotonic());
+        self.tell_flushed(&slot, &files);
         Ok(())
     }
 

@@ -10,6 +10,7 @@ mod batch;
 mod checkpoint;
 mod commit;
 pub(crate) mod compaction;
+mod events;
 mod expiry;
 mod fences;
 mod files;
@@ -48,6 +49,8 @@ pub(crate) use batch::{Action, Batch, Condition, Gate, Op, Ops, PackedRow, Table
 pub(crate) use checkpoint::require_empty;
 #[cfg(feature = "sim")]
 pub(crate) use compaction::job::Compaction;
+#[cfg(all(test, feature = "events"))]
+pub(crate) use events::Stall;
 pub(crate) use files::ReadCounts;
 #[cfg(feature = "sim")]
 pub(crate) use flush::Flush;

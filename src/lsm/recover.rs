@@ -118,6 +118,7 @@ impl Engine {
         }
         recovered.orphans = remove_orphans(&env, &mut manifest, &names)?;
         let engine = Arc::new(begin(env, manifest, replayed, is_closed, recovered, lock)?);
+        engine.tell_opened(&engine.recovered);
         engine.begin_background(is_closed)?;
         Ok(Handle::new(engine))
     }

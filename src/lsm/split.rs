@@ -338,6 +338,8 @@ impl Engine {
         self.change_view(|view| view.with_version(&version, None));
         self.follow_ranges(&edit);
         self.upkeep.note_ranges(edit.add_ranges.len() > 1);
+        drop(manifest);
+        self.tell_ranges(&edit);
         Ok(Attempt::Done)
     }
 }

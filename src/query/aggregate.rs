@@ -379,6 +379,8 @@ fn run_counted<F: Fold>(query: &Query, fold: F) -> Result<(F, Counts)> {
     let mut cursor = query.begin_with(&plan, |evaluator| Folder { evaluator, fold })?;
     while cursor.advance()? != Step::End {}
     let counts = cursor.counts();
+    // What it returns is one number, or one for each partition.
+    cursor.finish(1);
     Ok((cursor.into_filter().fold, counts))
 }
 

@@ -18,6 +18,7 @@ use crate::model::{KeyPart, Row, RowRef, Seq, check_key};
 
 use super::filter::Node;
 use super::key_range::KeyRange;
+use super::slow::SlowWatch;
 use super::{Query, token};
 
 /// A query being carried out.
@@ -34,6 +35,8 @@ pub(super) struct Cursor<F> {
     uncounted: u64,
     /// How many rows will be asked for at the most, if each that is read is handed out.
     rows_max: Option<usize>,
+    /// Only if slow queries are kept.
+    slow: Option<Box<SlowWatch>>,
 }
 
 /// What a cursor did.
@@ -116,7 +119,16 @@ impl<F: RowFilter> Cursor<F> {
         let place = Place::Between;
         let counts = Counts::default();
         let rows_max = query.top.filter(|_| matches!(query.filter.node(), Node::All));
-        Self { view, filter, intervals, scan: None, place, counts, uncounted: SCAN_COST, rows_max }
+        let (scan, uncounted, slow) = (None, SCAN_COST, SlowWatch::begin(query));
+        Self { view, filter, intervals, scan, place, counts, uncounted, rows_max, slow }
+    }
+
+    /// The query is over, and has returned so many rows.
+    #[inline]
+    pub(super) fn finish(&mut self, returned: u64) {
+        if let Some(slow) = self.slow.take() {
+            slow.end(self, returned);
+        }
     }
 
     /// Goes to the next row that matches.

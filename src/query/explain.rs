@@ -82,6 +82,23 @@ impl Explain {
         self.building = watch.building;
     }
 
+    /// Of a query that is over, and was measured as a whole.
+    pub(super) fn of_slow<F: RowFilter>(
+        query: &Query,
+        cursor: &Cursor<F>,
+        took: Duration,
+        returned: u64,
+    ) -> Self {
+        Self {
+            plan: Some(Arc::new(query.plan())),
+            ranges: cursor.ranges(),
+            counts: cursor.counts(),
+            returned,
+            finding: took,
+            ..Self::new(query)
+        }
+    }
+
     /// The filter's text; empty if all entities were asked for.
     pub fn filter(&self) -> &str {
         &self.filter
@@ -267,6 +284,7 @@ pub(super) fn run(query: &Query) -> Result<Explain> {
         }
     }
     watch.found();
+    cursor.finish(returned);
     explain.note(plan, &cursor, &watch, returned);
     Ok(explain)
 }

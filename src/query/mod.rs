@@ -17,6 +17,7 @@ mod page;
 mod parse;
 mod plan;
 mod prune;
+mod slow;
 mod spans;
 
 pub use aggregate::{Aggregate, Number};
@@ -76,6 +77,8 @@ pub struct Entities {
     cursor: Result<Cursor<Evaluator>>,
     projector: Option<Projector>,
     left: usize,
+    /// How many were asked for.
+    top: usize,
     table: Table,
     /// A row was handed out.
     is_begun: bool,
@@ -349,6 +352,7 @@ impl Query {
                 break;
             }
         }
+        cursor.finish((top - left) as u64);
         Ok(())
     }
 
@@ -391,7 +395,9 @@ impl Query {
         if at.is_none() {
             self.table.entry.gate.check(self.table.engine.published())?;
         }
-        self.table.entry.queries.note(self.breadth(class));
+        let breadth = self.breadth(class);
+        self.table.entry.queries.note(breadth);
+        self.table.entry.log.queries.note(breadth);
         let filter = wrap(Evaluator::new(rest));
         let table = self.table.entry.gate.table;
         let cursor = Cursor::new(view, filter, table, intervals, self);
@@ -405,7 +411,8 @@ impl Query {
     fn breadth(&self, class: Class) -> Breadth {
         match class {
             Class::Empty | Class::Point => Breadth::Points,
-            Class::RowRange | Class::Partition => Breadth::Partition,
+            Class::RowRange => Breadth::RowRange,
+            Class::Partition => Breadth::Partition,
             Class::PartitionRange => Breadth::PartitionRange,
             Class::Table if matches!(self.filter.node(), Node::All) => Breadth::Table,
             Class::Table => Breadth::TableScan,
@@ -423,8 +430,25 @@ impl IntoIterator for Query {
 
     fn into_iter(self) -> Entities {
         let cursor = self.begin();
-        let left = self.top.unwrap_or(usize::MAX);
-        Entities { cursor, projector: self.projector(), left, table: self.table, is_begun: false }
+        let top = self.top.unwrap_or(usize::MAX);
+        let projector = self.projector();
+        Entities { cursor, projector, left: top, top, table: self.table, is_begun: false }
+    }
+}
+
+impl Drop for Entities {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+impl Entities {
+    /// The query is over: a slow one is kept.
+    fn finish(&mut self) {
+        let returned = (self.top - self.left) as u64;
+        if let Ok(cursor) = &mut self.cursor {
+            cursor.finish(returned);
+        }
     }
 }
 
@@ -447,6 +471,9 @@ impl Iterator for Entities {
         match next {
             Ok(Some(entity)) => Some(Ok(entity)),
             Ok(None) => {
+                // The end was counted as an entity.
+                self.left += 1;
+                self.finish();
                 self.left = 0;
                 None
             }

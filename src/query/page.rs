@@ -140,6 +140,7 @@ fn visit(
     if reader.count > 0 {
         reader.fill(&mut cursor, &mut watch)?;
     }
+    cursor.finish(reader.len as u64);
     if let Some(explain) = explain {
         explain.note(plan, &cursor, &watch, reader.len as u64);
     }

@@ -1,9 +1,8 @@
 //! Counters of a server in the Prometheus text form, at an address of their own.
 //!
-//! Not here: the counters of databases (`Db::stats`), which are shown beside these.
+//! Not here: the counters of databases and the text form (`Db::stats`, `db::prometheus`), which are shown beside these.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::db::prometheus::{Exposition, Kind, Metric};
+use crate::db::stats::put_all;
 use crate::sync::Mutex;
 
 use super::service::Service;
@@ -67,68 +68,50 @@ impl Metrics {
         counted.bytes_out += bytes_out as u64;
     }
 
-    fn put(&self, out: &mut String) {
+    fn put(&self, out: &mut Exposition) {
         let counted = self.counted.lock();
-        begin(out, "rowstone_requests_total", "counter", "Requests, by what became of them.");
+        let help = "Requests, by what became of them.";
+        let requests = begin(out, "rowstone_requests_total", Kind::Counter, help);
         for ((method, status, code), count) in &counted.requests {
-            line(
-                out,
-                "rowstone_requests_total",
-                &[("method", method), ("status", &status.to_string()), ("code", code)],
-                count,
-            );
+            let status = status.to_string();
+            let labels = [("method", *method), ("status", &*status), ("code", &**code)];
+            out.sample(requests, &labels, count);
         }
-        const TIME: &str = "rowstone_request_seconds";
-        begin(
-            out,
-            TIME,
-            "histogram",
-            "Time from a request's last byte to its response, without the network.",
-        );
+        let help = "Time from a request's last byte to its response, without the network.";
+        begin(out, "rowstone_request_seconds", Kind::Histogram, help);
         for (bound, count) in BOUNDS.iter().zip(&counted.times) {
-            line(out, "rowstone_request_seconds_bucket", &[("le", &bound.to_string())], count);
+            out.sample("rowstone_request_seconds_bucket", &[("le", &bound.to_string())], count);
         }
-        line(out, "rowstone_request_seconds_bucket", &[("le", "+Inf")], &counted.count);
-        line(out, "rowstone_request_seconds_sum", &[], &counted.seconds);
-        line(out, "rowstone_request_seconds_count", &[], &counted.count);
-        begin(out, "rowstone_request_bytes_total", "counter", "Bytes of bodies of requests.");
-        line(out, "rowstone_request_bytes_total", &[], &counted.bytes_in);
-        begin(out, "rowstone_response_bytes_total", "counter", "Bytes of bodies of responses.");
-        line(out, "rowstone_response_bytes_total", &[], &counted.bytes_out);
+        out.sample("rowstone_request_seconds_bucket", &[("le", "+Inf")], counted.count);
+        out.sample("rowstone_request_seconds_sum", &[], counted.seconds);
+        out.sample("rowstone_request_seconds_count", &[], counted.count);
+        let bytes = [
+            ("rowstone_request_bytes_total", "Bytes of bodies of requests.", counted.bytes_in),
+            ("rowstone_response_bytes_total", "Bytes of bodies of responses.", counted.bytes_out),
+        ];
+        for (name, help, count) in bytes {
+            begin(out, name, Kind::Counter, help);
+            out.sample(name, &[], count);
+        }
     }
 }
 
 /// All counters of a server and of its databases.
 pub(crate) fn text(service: &Service) -> String {
-    let mut out = String::new();
+    let mut out = Exposition::new();
     service.metrics().put(&mut out);
     let stats: Vec<_> =
-        service.accounts().iter().map(|account| (&account.name, account.db.stats())).collect();
-    let names = stats.first().map(|(_, stats)| stats.fields()).unwrap_or_default();
-    for (i, (name, _)) in names.iter().enumerate() {
-        let metric = format!("rowstone_db_{name}");
-        begin(&mut out, &metric, "gauge", "See the documentation of Db::stats.");
-        for (account, stats) in &stats {
-            if let Some((_, value)) = stats.fields().get(i) {
-                line(&mut out, &metric, &[("account", account)], value);
-            }
-        }
-    }
-    out
+        service.accounts().iter().map(|account| (&*account.name, account.db.stats())).collect();
+    let labels: Vec<_> = stats.iter().map(|(account, _)| [("account", *account)]).collect();
+    let all: Vec<_> =
+        labels.iter().zip(&stats).map(|(labels, (_, stats))| (&labels[..], stats)).collect();
+    put_all(&mut out, &all);
+    out.into_text()
 }
 
-fn begin(out: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-}
-
-/// Labels hold no character that would have to be escaped.
-fn line(out: &mut String, name: &str, labels: &[(&str, &str)], value: &dyn std::fmt::Display) {
-    out.push_str(name);
-    for (i, (label, text)) in labels.iter().enumerate() {
-        let _ = write!(out, "{}{label}=\"{text}\"", if i == 0 { '{' } else { ',' });
-    }
-    let end = if labels.is_empty() { "" } else { "}" };
-    let _ = writeln!(out, "{end} {value}");
+fn begin(out: &mut Exposition, name: &'static str, kind: Kind, help: &'static str) -> &'static str {
+    out.begin(&Metric { name: name.to_owned(), kind, help });
+    name
 }
 
 fn known(method: &str) -> &'static str {

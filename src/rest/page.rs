@@ -9,7 +9,7 @@ use hyper::header;
 
 use crate::db::PartitionRange;
 use crate::error::Code;
-use crate::wire::explain::put_explain;
+use crate::wire::explain::{put_explain, put_slow};
 use crate::wire::fault::{Fault, Known};
 use crate::wire::json::Object;
 
@@ -68,6 +68,9 @@ fn stats(service: &Service, call: &Call<'_>) -> Vec<u8> {
     object.raw("allowEdit", service.settings().allow_edit);
     object.raw("throttled", service.settings().is_throttled);
     object.raw("counters", String::from_utf8_lossy(&counters));
+    let mut slow = Vec::new();
+    put_slow(&mut slow, &call.account.db.slow_queries());
+    object.raw("slow", String::from_utf8_lossy(&slow));
     object.end();
     out
 }

@@ -32,6 +32,7 @@ pub(crate) use cache::BlockCache;
 pub(crate) use iter::{BlockRun, RunWalk, SstIter};
 pub(crate) use part::SstPart;
 pub(crate) use reader::{Hit, Sst};
+pub(crate) use shapes::decode_table;
 pub(crate) use verify::SstFacts;
 pub(crate) use writer::SstWriter;
 

@@ -68,7 +68,7 @@ impl ShapeTable {
 }
 
 /// The shapes that fill `bytes`, each the database's own copy.
-pub(super) fn decode_table(
+pub(crate) fn decode_table(
     bytes: &[u8],
     shapes: &Shapes,
 ) -> Result<Box<[Arc<Shape>]>, DecodeError> {

@@ -35,6 +35,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 
 use super::RowView;
 use super::counts::Queries;
+use super::slow::QueryLog;
 use super::write::new_batch;
 
 const TABLES: &str = "table";
@@ -45,6 +46,8 @@ pub(crate) struct Catalog {
     engine: Arc<Handle>,
     gate: Arc<Gate>,
     tables: Mutex<Tables>,
+    /// What was asked of all tables since opening.
+    log: Arc<QueryLog>,
 }
 
 struct Tables {
@@ -53,6 +56,7 @@ struct Tables {
     next: u32,
     gates: Vec<SpanGate>,
     notes: BTreeMap<NoteKey, Arc<str>>,
+    log: Arc<QueryLog>,
 }
 
 /// One table.
@@ -65,6 +69,8 @@ pub(crate) struct TableEntry {
     ttl: AtomicU64,
     /// What was asked since opening.
     pub(crate) queries: Queries,
+    /// What was asked of the database.
+    pub(crate) log: Arc<QueryLog>,
 }
 
 impl Catalog {
@@ -73,8 +79,14 @@ impl Catalog {
     /// # Errors
     /// `Corruption` for a catalog that makes no sense, `Io`.
     pub(crate) fn open(engine: &Arc<Handle>) -> Result<Catalog> {
-        let mut tables =
-            Tables { by_name: BTreeMap::new(), next: 1, gates: Vec::new(), notes: BTreeMap::new() };
+        let log = Arc::new(QueryLog::default());
+        let mut tables = Tables {
+            by_name: BTreeMap::new(),
+            next: 1,
+            gates: Vec::new(),
+            notes: BTreeMap::new(),
+            log: Arc::clone(&log),
+        };
         let mut scan = engine.scan(&crate::lsm::whole_table(TableId::CATALOG), None)?;
         while scan.advance()? {
             let found = scan.row()?;
@@ -92,7 +104,12 @@ impl Catalog {
             engine.executor.signal(Lane::Log);
         }
         let gate = Arc::new(Gate::new(TableId::CATALOG));
-        Ok(Catalog { engine: Arc::clone(engine), gate, tables: Mutex::new(tables) })
+        Ok(Catalog { engine: Arc::clone(engine), gate, tables: Mutex::new(tables), log })
+    }
+
+    /// What was asked since opening.
+    pub(crate) fn log(&self) -> &QueryLog {
+        &self.log
     }
 
     /// The table of this name, in any case.
@@ -162,7 +179,8 @@ impl Catalog {
         tables.next = after;
         let gate = Arc::new(Gate::new(id));
         let queries = Queries::default();
-        let entry = TableEntry { name: name.to_owned(), gate, ttl: AtomicU64::new(0), queries };
+        let (ttl, log) = (AtomicU64::new(0), Arc::clone(&self.log));
+        let entry = TableEntry { name: name.to_owned(), gate, ttl, queries, log };
         let entry = Arc::new(entry);
         tables.by_name.insert(lower, Arc::clone(&entry));
         Ok(entry)
@@ -260,7 +278,8 @@ impl Tables {
                 let ttl = row.value("Ttl").map_or(Ok(0), |_| row.get::<i64>("Ttl"))?;
                 let ttl = u64::try_from(ttl).map_err(|_| damaged("a time to live that is none"))?;
                 let (ttl, queries) = (AtomicU64::new(ttl), Queries::default());
-                let entry = Arc::new(TableEntry { name, gate, ttl, queries });
+                let entry =
+                    Arc::new(TableEntry { name, gate, ttl, queries, log: Arc::clone(&self.log) });
                 self.by_name.insert(row.row_key().to_owned(), entry);
                 if planted!("reuse-table-id") {
                     self.next = self.next.max(id.saturating_add(1));

@@ -8,6 +8,7 @@ use crate::sync::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
     points: AtomicU64,
+    row_ranges: AtomicU64,
     partitions: AtomicU64,
     partition_ranges: AtomicU64,
     table_scans: AtomicU64,
@@ -19,7 +20,9 @@ pub(crate) struct Queries {
 pub(crate) struct QueryCounts {
     /// Nothing, or single keys.
     pub(crate) points: u64,
-    /// Within one partition.
+    /// A range of rows within one partition.
+    pub(crate) row_ranges: u64,
+    /// One whole partition.
     pub(crate) partitions: u64,
     /// More than one partition.
     pub(crate) partition_ranges: u64,
@@ -33,6 +36,7 @@ pub(crate) struct QueryCounts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Breadth {
     Points,
+    RowRange,
     Partition,
     PartitionRange,
     TableScan,
@@ -44,6 +48,7 @@ impl Queries {
     pub(crate) fn note(&self, breadth: Breadth) {
         let counter = match breadth {
             Breadth::Points => &self.points,
+            Breadth::RowRange => &self.row_ranges,
             Breadth::Partition => &self.partitions,
             Breadth::PartitionRange => &self.partition_ranges,
             Breadth::TableScan => &self.table_scans,
@@ -56,6 +61,7 @@ impl Queries {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         QueryCounts {
             points: of(&self.points),
+            row_ranges: of(&self.row_ranges),
             partitions: of(&self.partitions),
             partition_ranges: of(&self.partition_ranges),
             table_scans: of(&self.table_scans),
@@ -67,6 +73,7 @@ impl Queries {
 impl QueryCounts {
     /// Queries in all.
     pub(crate) fn all(&self) -> u64 {
-        self.points + self.partitions + self.partition_ranges + self.table_scans + self.tables
+        let narrow = self.points + self.row_ranges + self.partitions;
+        narrow + self.partition_ranges + self.table_scans + self.tables
     }
 }

@@ -7,12 +7,14 @@ mod counts;
 mod group;
 mod loader;
 mod read;
+mod slow;
 mod ticket;
 mod write;
 
 pub use group::{EntityGroup, Operation};
 pub use loader::{LoadMode, LoadSummary, Loader, Rejected};
 pub use read::{RowView, Snapshot, TableView};
+pub use slow::SlowQuery;
 pub use ticket::Ticket;
 
 pub use crate::lsm::GateMode;

@@ -17,6 +17,7 @@ use super::odata::{self, Metadata};
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::model::{ETag, Entity, KeyPart, check_key};
 use crate::query::{Aggregate, Explain, Filter, Token};
+use crate::table::SlowQuery;
 
 /// Entities in a page, and the most that `top` may ask for.
 pub(crate) const PAGE_ENTITIES_MAX: usize = 1000;
@@ -41,6 +42,7 @@ pub(crate) enum Request {
     Compact,
     Checkpoint { path: String },
     Stats,
+    SlowQueries,
     Verify,
 }
 
@@ -119,6 +121,7 @@ pub(crate) fn read_request(line: &[u8]) -> Result<Request> {
         "compact" => Request::Compact,
         "checkpoint" => Request::Checkpoint { path: fields.required("path")? },
         "stats" => Request::Stats,
+        "slow_queries" => Request::SlowQueries,
         "verify" => Request::Verify,
         write => {
             let table = fields.table()?;
@@ -376,6 +379,12 @@ impl Response {
     /// What a query took.
     pub(crate) fn explain(mut self, explain: &Explain) -> Self {
         explain::put_explain(self.member("explain"), explain);
+        self
+    }
+
+    /// The slow-query log.
+    pub(crate) fn slow_queries(mut self, queries: &[SlowQuery]) -> Self {
+        explain::put_slow(self.member("queries"), queries);
         self
     }
 

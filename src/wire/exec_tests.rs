@@ -28,6 +28,7 @@ fn tables_and_maintenance() {
     check(r#"{"op":"compact"}"#, "Compact");
     check(r#"{"op":"stats"}"#, "Stats");
     check(r#"{"op":"verify"}"#, "Verify");
+    check(r#"{"op":"slow_queries"}"#, "SlowQueries");
     check(r#"{"op":"checkpoint","path":"a/b"}"#, r#"Checkpoint { path: "a/b" }"#);
 }
 

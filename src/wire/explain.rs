@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::double;
 use super::json::Object;
 use crate::query::{Aggregate, Explain, Number};
+use crate::table::SlowQuery;
 
 /// Intervals that an explanation lists; the others are only counted.
 const INTERVALS_LISTED: usize = 16;
@@ -41,6 +42,27 @@ pub(crate) fn put_explain(out: &mut Vec<u8>, explain: &Explain) {
     object.raw("finding_us", micros(explain.finding_time()));
     object.raw("building_us", micros(explain.building_time()));
     object.end();
+}
+
+/// Appends the slow-query log as a list of objects; times are in microseconds.
+pub(crate) fn put_slow(out: &mut Vec<u8>, queries: &[SlowQuery]) {
+    out.push(b'[');
+    for (i, query) in queries.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        let mut object = Object::begin(out);
+        object.text("at", &query.at.to_string());
+        object.text("table", &query.table);
+        object.text("filter", &query.filter);
+        object.text("class", query.class);
+        object.raw("took_us", micros(query.took));
+        object.raw("rows_looked_at", query.rows_looked_at);
+        object.raw("rows_returned", query.rows_returned);
+        object.text("explanation", &query.explanation);
+        object.end();
+    }
+    out.push(b']');
 }
 
 /// Appends `aggregate` as an object, with the member `of` in front.

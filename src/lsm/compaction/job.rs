@@ -346,6 +346,7 @@ impl Engine {
             Ok(true) => {
                 let jobs: Vec<&Job> = tasks.iter().map(|task| &task.job).collect();
                 self.upkeep.note_compaction(&jobs, files);
+                self.tell_compacted(&jobs, files);
             }
             // Nothing names the outputs.
             Ok(false) => self.discard(files.iter().map(|file| file.meta.number)),

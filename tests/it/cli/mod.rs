@@ -8,6 +8,7 @@ mod bench;
 mod copy;
 mod exec;
 mod import;
+mod inspect;
 mod moving;
 mod query;
 #[cfg(unix)]
@@ -265,6 +266,7 @@ fn help_teaches_by_example() {
         "query",
         "exec",
         "stats",
+        "inspect",
         "verify",
         "heal",
         "checkpoint",

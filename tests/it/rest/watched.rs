@@ -99,7 +99,7 @@ fn metrics_have_an_address_of_their_own() {
         "rowstone_requests_total{method=\"POST\",status=\"201\",code=\"\"} 1",
         "rowstone_request_seconds_bucket{le=\"+Inf\"} 3",
         "rowstone_request_seconds_count 3",
-        "rowstone_db_commits{account=\"devstoreaccount1\"}",
+        "rowstone_commits_total{account=\"devstoreaccount1\"}",
     ] {
         assert!(text.contains(line), "{line} is not in {text}");
     }

@@ -1,0 +1,84 @@
+//! `inspect`: one file of a database, for people or as a JSON object a line.
+//!
+//! Not here: reading and understanding it (`db::inspect`).
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::failure::{Failure, Outcome};
+use super::output::Output;
+use crate::db::{InspectOptions, InspectedPart, InspectedValue, inspect};
+use crate::error::Error;
+use crate::fs::DiskFs;
+use crate::wire::json::Object;
+
+/// Look into one file of a database: an SST, a log, a manifest, or CURRENT.
+#[derive(Args)]
+#[command(after_long_help = HELP)]
+pub(super) struct Inspect {
+    /// The file
+    file: PathBuf,
+    /// Only this block of rows of an SST, or record of a log, counted from 0, with all that is in it
+    #[arg(long, value_name = "N")]
+    block: Option<u64>,
+    /// Of the block, only this row, counted from 0: its bytes in hex, and what they mean
+    #[arg(long, value_name = "N", requires = "block")]
+    row: Option<u64>,
+    /// Print a JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+const HELP: &str = "\
+Each line is a part of the file: the byte where it begins, what it is, and what it says; FORMAT.md
+explains the words. The database need not be whole, and may be in use: nothing is written or locked.
+A damaged file is shown as far as it can be read, and lines that begin with `damage` say where it
+is not what was written; the exit status is 1 then. Places in a compressed block are places in
+what it holds.
+
+Examples:
+  rowstone inspect flights/CURRENT
+  rowstone inspect flights/000004.sst
+  rowstone inspect flights/000004.sst --block 2 --row 7
+  rowstone inspect flights/000003.wal --json";
+
+impl Inspect {
+    pub(super) fn run(self) -> Outcome {
+        let options = InspectOptions { block: self.block, row: self.row };
+        let mut output = Output::standard();
+        let mut written = Ok(());
+        let damaged = inspect(&DiskFs::new(), &self.file, options, |part| {
+            if written.is_ok() {
+                written = self.write(&mut output, &part);
+            }
+            // Nobody reads on, or the disk is full: said below.
+            let stop = |_| Error::io("write the output", std::io::ErrorKind::Other.into());
+            written.as_ref().copied().map_err(stop)
+        });
+        written.map_err(Failure::output)?;
+        let damaged = damaged.map_err(Failure::Open)?;
+        output.finish()?;
+        if damaged > 0 { Err(Failure::Problems) } else { Ok(()) }
+    }
+
+    fn write(&self, output: &mut Output, part: &InspectedPart) -> std::io::Result<()> {
+        if !self.json {
+            return writeln!(output, "{part}");
+        }
+        let mut line = Vec::new();
+        let mut object = Object::begin(&mut line);
+        object.text("part", part.what);
+        object.raw("at", part.at);
+        for (name, value) in &part.fields {
+            match value {
+                InspectedValue::Number(number) => object.raw(name, number),
+                InspectedValue::Text(text) => object.text(name, text),
+            }
+        }
+        object.end();
+        line.push(b'\n');
+        output.write_all(&line)
+    }
+}

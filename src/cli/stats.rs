@@ -1,0 +1,80 @@
+//! `stats`: the counters of a database, for people with their units, for programs, and for Prometheus.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::failure::{Failure, Outcome};
+use super::maintain::write_counters;
+use super::output::{Format, Output, with_thousands};
+use super::{Create, open};
+use crate::db;
+
+/// Print counters of the database.
+#[derive(Args)]
+#[command(after_long_help = HELP)]
+pub(super) struct Stats {
+    /// The database
+    db: PathBuf,
+    /// How to print the counters
+    #[arg(long, value_enum, default_value_t = StatsFormat::Table)]
+    format: StatsFormat,
+    /// Say what each of them means
+    #[arg(long)]
+    explain: bool,
+}
+
+const HELP: &str = "\
+What is counted is counted since opening, so that here, where the database was just opened, it says
+what opening did. A server counts on: `serve --metrics`, or {\"op\":\"stats\"} to `exec`.
+
+Examples:
+  rowstone stats shop
+  rowstone stats shop --explain
+  rowstone stats shop --format json
+  rowstone stats shop --format prometheus";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum StatsFormat {
+    /// Aligned columns with units, for people
+    Table,
+    /// One JSON object
+    #[value(alias = "ndjson")]
+    Json,
+    /// Comma-separated values with a header
+    Csv,
+    /// The text form of Prometheus, in base units
+    Prometheus,
+}
+
+impl Stats {
+    pub(super) fn run(self) -> Outcome {
+        let db = open(&self.db, Create::Never)?;
+        let stats = db.stats();
+        let mut output = Output::standard();
+        let written = match self.format {
+            StatsFormat::Table => self.write_table(&mut output, &stats),
+            StatsFormat::Json => write_counters(&mut output, stats.fields(), Format::Json),
+            StatsFormat::Csv => write_counters(&mut output, stats.fields(), Format::Csv),
+            StatsFormat::Prometheus => output.write_all(stats.to_prometheus().as_bytes()),
+        };
+        written.map_err(Failure::output)?;
+        output.finish()?;
+        Ok(db.close()?)
+    }
+
+    fn write_table(&self, output: &mut Output, stats: &db::Stats) -> std::io::Result<()> {
+        let width = stats.fields().iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        stats.fields().iter().try_for_each(|(name, value)| {
+            let unit = db::Stats::unit(name).unwrap_or_default();
+            let value = with_thousands(*value);
+            match db::Stats::meaning(name).filter(|_| self.explain) {
+                Some(meaning) => {
+                    writeln!(output, "{name:width$}  {value:>15}  {unit:12}  {meaning}")
+                }
+                None => writeln!(output, "{name:width$}  {value:>15}  {unit}"),
+            }
+        })
+    }
+}

@@ -1,0 +1,233 @@
+//! Logs and manifests: the header, each record, and where the records end.
+
+use std::path::Path;
+
+use super::{InspectOptions, InspectedPart, Sink, damage, hex, hex_id, number, part, text};
+use crate::error::{ErrorKind, Result};
+use crate::format::edit::VersionEdit;
+use crate::format::field::FormatError;
+use crate::format::key::{DisplayEntry, DisplayKey};
+use crate::format::record::{LogKind, RecordKind};
+use crate::format::row::row_shape_number;
+use crate::format::shape::decode_shape;
+use crate::format::wal::{Change, Group, WalRecord};
+use crate::fs::Fs;
+use crate::log::{LogReader, RecordView, StopReason};
+
+pub(super) fn records(
+    fs: &dyn Fs,
+    path: &Path,
+    kind: LogKind,
+    options: InspectOptions,
+    sink: &mut Sink<'_>,
+) -> Result<()> {
+    let mut reader = match LogReader::open(fs, path, kind, None) {
+        Ok(reader) => reader,
+        Err(error) if error.kind() == ErrorKind::Io => return Err(error),
+        Err(error) => {
+            let at = error.corruption().map_or(0, |corruption| corruption.offset);
+            let file = super::Bytes::open(fs, path)?;
+            sink(part(super::DAMAGE, at, [("problem", text(error.chain()))]))?;
+            return sink(part("bytes", 0, [("hex", hex(&file.read(0..64)?))]));
+        }
+    };
+    let header = reader.header();
+    let kind = match header.kind {
+        LogKind::Wal => "wal",
+        LogKind::Manifest => "manifest",
+    };
+    let fields =
+        [("kind", text(kind)), ("number", text(header.number)), ("id", hex_id(header.id.0))];
+    sink(part("header", 0, fields))?;
+    let mut count = 0;
+    loop {
+        let record = match reader.next() {
+            Ok(Some(record)) => record,
+            Ok(None) => break,
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                return sink(part("unsupported", 0, [("problem", text(error.chain()))]));
+            }
+            Err(error) => return Err(error),
+        };
+        if options.block.is_none_or(|block| block == count) {
+            sink(outline(&record, count))?;
+            let is_whole = options.block.is_some() || header.kind == LogKind::Manifest;
+            contents(&record, is_whole, options, sink)?;
+        }
+        count += 1;
+    }
+    if options.block.is_none() { end(&mut reader, sink) } else { Ok(()) }
+}
+
+fn outline(record: &RecordView<'_>, index: u64) -> InspectedPart {
+    let fields = [
+        ("number", number(index)),
+        ("kind", text(format!("{:?}", record.kind).to_lowercase())),
+        ("seq", number(record.seq.0)),
+        ("bytes", number(record.payload.len())),
+        ("promise", text(record.promise)),
+    ];
+    part("record", record.offset, fields)
+}
+
+/// What the record says; of a group its entries only if `is_whole`.
+fn contents(
+    record: &RecordView<'_>,
+    is_whole: bool,
+    options: InspectOptions,
+    sink: &mut Sink<'_>,
+) -> Result<()> {
+    let at = record.payload_offset();
+    let told = match record.kind {
+        RecordKind::Edit => edit(record, sink)?,
+        kind => match WalRecord::decode(kind, record.payload) {
+            Ok(decoded) => wal(&decoded, record, is_whole, options, sink)?,
+            Err(error) => Err(error),
+        },
+    };
+    match told {
+        Ok(()) if options.row.is_none() && options.block.is_some() => {
+            sink(part("bytes", at, [("hex", hex(record.payload))]))
+        }
+        Ok(()) => Ok(()),
+        Err(error) => sink(damage(at, error)),
+    }
+}
+
+/// A version edit, a field a line.
+fn edit(record: &RecordView<'_>, sink: &mut Sink<'_>) -> Result<Result<(), FormatError>> {
+    let edit = match VersionEdit::decode(record.payload) {
+        Ok(edit) => edit,
+        Err(error) => return Ok(Err(error)),
+    };
+    for line in edit.to_string().lines() {
+        sink(part("edit", record.payload_offset(), [("says", text(line))]))?;
+    }
+    Ok(Ok(()))
+}
+
+fn wal(
+    decoded: &WalRecord<'_>,
+    record: &RecordView<'_>,
+    is_whole: bool,
+    options: InspectOptions,
+    sink: &mut Sink<'_>,
+) -> Result<Result<(), FormatError>> {
+    let at = record.payload_offset();
+    match decoded {
+        WalRecord::Open(open) => {
+            let before = open
+                .predecessor
+                .map(|before| format!("{}.wal up to {}", before.number, before.accepted_end));
+            let before = before.unwrap_or_else(|| "none: the first log".to_owned());
+            sink(part("open", at, [("after", text(before)), ("manifest", text(open.manifest))]))?;
+        }
+        WalRecord::Promise(promise) => {
+            sink(part("promise", at, [("ceiling", number(promise.ceiling.0))]))?;
+        }
+        WalRecord::Close(close) => {
+            let fields =
+                [("manifest", text(close.manifest)), ("last_seq", number(close.last_seq.0))];
+            sink(part("close", at, fields))?;
+        }
+        WalRecord::Group(group) | WalRecord::Catalog(group) => {
+            let fields = [
+                ("entries", number(group.entries().count())),
+                ("prefix", text(DisplayKey(group.key_prefix))),
+            ];
+            sink(part("group", at, fields))?;
+            if is_whole {
+                entries(group, record, options, sink)?;
+            }
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn entries(
+    group: &Group<'_>,
+    record: &RecordView<'_>,
+    options: InspectOptions,
+    sink: &mut Sink<'_>,
+) -> Result<()> {
+    let place = |bytes: &[u8]| record.payload_offset() + super::place_in(record.payload, bytes);
+    for shape in group.shapes() {
+        let names = match decode_shape(shape.shape) {
+            Ok(shape) => super::sst::names_of(&shape),
+            Err(error) => {
+                sink(damage(place(shape.shape), error))?;
+                continue;
+            }
+        };
+        let fields = [("number", number(shape.number)), ("properties", text(names))];
+        sink(part("shape", place(shape.shape), fields))?;
+    }
+    for change in group.changes() {
+        sink(part("change", record.payload_offset(), [("says", text(said(&change)))]))?;
+    }
+    for (slot, entry) in group.entries().enumerate() {
+        if options.row.is_some_and(|row| row != slot as u64) {
+            continue;
+        }
+        let key = [group.key_prefix, entry.key_suffix].concat();
+        let shown = DisplayEntry { key: &key, seq: record.seq, kind: entry.kind };
+        let fields =
+            [("number", number(slot)), ("entry", text(shown)), ("bytes", number(entry.row.len()))];
+        sink(part("row", place(entry.key_suffix), fields))?;
+        if options.row.is_some() {
+            let suffix =
+                [("hex", hex(entry.key_suffix)), ("means", text("the key, behind the prefix"))];
+            sink(part("bytes", place(entry.key_suffix), suffix))?;
+            let shape = row_shape_number(entry.row).ok().flatten();
+            let shape = shape.map_or("a row that describes itself".to_owned(), |number| {
+                format!("a row of shape {number} of this log")
+            });
+            sink(part(
+                "bytes",
+                place(entry.row),
+                [("hex", hex(entry.row)), ("means", text(shape))],
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+fn said(change: &Change<'_>) -> String {
+    let span = |low: &[u8], high: Option<&[u8]>| crate::format::span::Span::new(low, high);
+    match change {
+        Change::Created(table) => format!("create {table}"),
+        Change::Dropped(table) => format!("drop {table}"),
+        Change::Fence { low, high } => format!("fence {}", span(low, *high)),
+        Change::Expiry { low, high, below } => {
+            format!("expiry {} below #{below}", span(low, *high))
+        }
+    }
+}
+
+/// Why the records end where they do.
+fn end(reader: &mut LogReader, sink: &mut Sink<'_>) -> Result<()> {
+    let Some(stop) = reader.stop().cloned() else { return Ok(()) };
+    let at = stop.position.offset;
+    let rest = reader.rest()?;
+    match stop.reason {
+        StopReason::Bad(error) => sink(damage(at, error))?,
+        StopReason::Zeros if !rest.zeros => {
+            sink(part(super::DAMAGE, at, [("problem", text("zeros, and bytes behind them"))]))?;
+        }
+        StopReason::Zeros => {
+            sink(part("end", at, [("rest", text("zeros: space that is not written yet"))]))?;
+        }
+        StopReason::EndOfFile | StopReason::Accepted => {
+            sink(part("end", at, [("rest", text("nothing"))]))?;
+        }
+    }
+    let Some(promise) = rest.promise else { return Ok(()) };
+    let vouched = if promise.offset > at && promise.file == stop.position.file {
+        "and one vouches for what is missing: this is damage"
+    } else {
+        "and none vouches for what is missing: a torn tail"
+    };
+    let fields =
+        [("records", number(rest.headers)), ("promise", text(promise)), ("means", text(vouched))];
+    sink(part("behind", at, fields))
+}

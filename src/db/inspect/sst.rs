@@ -1,0 +1,442 @@
+//! An SST: its ends, its sections, its blocks of rows; one block, or one row in hex.
+//!
+//! Where the directory or the handles cannot be believed, blocks are found by walking: from the end of the header, each
+//! says how long it is.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{
+    Bytes, DAMAGE, InspectOptions, InspectedPart, Sink, damage, hex, hex_id, number, part,
+    place_in, text,
+};
+use crate::codec::{Checksum, DecodeError};
+use crate::error::Result as Answer;
+use crate::format::Kind;
+use crate::format::block::{
+    BlockKind, BlockPlace, HEADER_BYTES as BLOCK_HEADER_BYTES, Packing, RAW_BYTES_MAX, StoredBlock,
+};
+use crate::format::file_meta::Section;
+use crate::format::key::{DisplayEntry, DisplayKey};
+use crate::format::names::FileId;
+use crate::format::row::decode_row;
+use crate::format::row_block::RowBlock;
+use crate::format::sparse_index::Handles;
+use crate::format::sst::{
+    DIRECTORY_BYTES_MAX, HEADER_BYTES, TAIL_BYTES, Tail, check_header, section,
+};
+use crate::format::stats::SstStats;
+use crate::model::{RowRef, Shape, Shapes, ValueRef};
+use crate::sst::decode_table;
+
+/// What is read at a time to sum a section up.
+const STEP: u64 = 1 << 20;
+/// And to find the end of padding.
+const STEP_ZEROS: u64 = 4 << 10;
+/// What shapes are interned in: those of a file are few.
+const SHAPES_BYTES: usize = 1 << 20;
+/// Characters of a value that are shown.
+const VALUE_CHARS: usize = 60;
+
+/// A file that is looked at.
+struct Looking<'f> {
+    file: &'f Bytes,
+    id: FileId,
+    sections: Vec<Section>,
+    shapes: Box<[Arc<Shape>]>,
+    options: InspectOptions,
+}
+
+pub(super) fn parts(file: &Bytes, options: InspectOptions, sink: &mut Sink<'_>) -> Answer<()> {
+    let header = file.read(0..HEADER_BYTES as u64)?;
+    let tail_at = file.len.saturating_sub(TAIL_BYTES as u64);
+    let tail = Tail::decode(&file.read(tail_at..file.len)?);
+    let own = header.get(16..24).and_then(|id| id.first_chunk::<8>());
+    let own = FileId(own.map_or(0, |id| u64::from_le_bytes(*id)));
+    let is_outline = options.block.is_none();
+    let checked = check_header(own, &header);
+    // Both ends have the id: one that is damaged must not make all blocks look wrong.
+    let id = match (&checked, &tail) {
+        (Err(_), Ok(tail)) => tail.file,
+        _ => own,
+    };
+    match checked {
+        Ok(()) if is_outline => {
+            sink(part("header", 0, [("id", hex_id(id.0)), ("file_bytes", number(file.len))]))?;
+        }
+        Ok(()) => {}
+        Err(error) => sink(damage(0, error))?,
+    }
+    let mut looking = Looking { file, id, sections: Vec::new(), shapes: Box::default(), options };
+    looking.directory(tail, tail_at, sink)?;
+    if is_outline {
+        looking.sums(sink)?;
+    }
+    looking.read_shapes(sink)?;
+    let blocks = looking.blocks(sink)?;
+    match options.block {
+        Some(block) => looking.one_block(block, &blocks, sink),
+        None => {
+            for (index, range) in blocks.iter().enumerate() {
+                looking.block(index, range, sink)?;
+            }
+            looking.statistics(sink)
+        }
+    }
+}
+
+impl Looking<'_> {
+    /// The sections of the directory in front of the tail.
+    fn directory(
+        &mut self,
+        tail: Result<Tail, DecodeError>,
+        tail_at: u64,
+        sink: &mut Sink<'_>,
+    ) -> Answer<()> {
+        let tail = match tail {
+            Ok(tail) => tail,
+            Err(error) => return sink(damage(tail_at, error)),
+        };
+        let len = tail.directory_len.min(DIRECTORY_BYTES_MAX) as u64;
+        let directory_at = tail_at.saturating_sub(len);
+        let directory = self.file.read(directory_at..tail_at)?;
+        match tail.sections(self.id, &directory) {
+            Ok(sections) => self.sections = sections,
+            Err(error) => return sink(damage(directory_at, error)),
+        }
+        if tail.file_bytes != self.file.len {
+            let problem = format!("the file had {} bytes when it was written", tail.file_bytes);
+            let fields = [("structure", text("sst footer")), ("problem", text(problem))];
+            sink(part(DAMAGE, tail_at, fields))?;
+        }
+        Ok(())
+    }
+
+    /// Each section and whether its bytes are those that were written; zeros between the sections.
+    fn sums(&self, sink: &mut Sink<'_>) -> Answer<()> {
+        let mut end = HEADER_BYTES as u64;
+        for section in &self.sections {
+            let gap = self.file.read(end..section.offset)?;
+            if let Some(at) = gap.iter().position(|byte| *byte != 0) {
+                let problem = text("bytes between the sections that are not zero");
+                let fields = [("structure", text("sst")), ("problem", problem)];
+                sink(part(DAMAGE, end + at as u64, fields))?;
+            }
+            end = section.offset + section.len;
+            let mut sum = Checksum::new();
+            let mut at = section.offset;
+            while at < end {
+                sum = sum.bytes(&self.file.read(at..end.min(at + STEP))?);
+                at += STEP;
+            }
+            let fields = [
+                ("kind", text(name_of(section.kind))),
+                ("bytes", number(section.len)),
+                ("checksum", text(format!("{:08x}", section.checksum))),
+            ];
+            sink(part("section", section.offset, fields))?;
+            let sum = sum.finish();
+            if sum != section.checksum {
+                let problem = format!("checksum {sum:08x}, stored {:08x}", section.checksum);
+                let fields = [("structure", text("section")), ("problem", text(problem))];
+                sink(part(DAMAGE, section.offset, fields))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn section(&self, kind: u16) -> Option<Range<u64>> {
+        let section = self.sections.iter().find(|section| section.kind == kind)?;
+        Some(section.offset..section.offset + section.len)
+    }
+
+    /// The contents of a section that is one block.
+    fn single(
+        &self,
+        kind: BlockKind,
+        range: &Range<u64>,
+    ) -> Answer<Result<Vec<u8>, InspectedPart>> {
+        self.unpack(BlockPlace { kind, file: self.id, number: 0 }, range)
+    }
+
+    /// The contents of a block, or what is wrong with it.
+    fn unpack(
+        &self,
+        place: BlockPlace,
+        range: &Range<u64>,
+    ) -> Answer<Result<Vec<u8>, InspectedPart>> {
+        let bytes = self.file.read(range.clone())?;
+        let contents = StoredBlock::open(place, &bytes).and_then(|block| block.decompress());
+        Ok(contents.map_err(|error| damage(range.start, error)))
+    }
+
+    fn read_shapes(&mut self, sink: &mut Sink<'_>) -> Answer<()> {
+        let Some(range) = self.section(section::SHAPES) else { return Ok(()) };
+        let contents_at = range.start + BLOCK_HEADER_BYTES as u64;
+        let table = self.single(BlockKind::Shapes, &range)?.and_then(|bytes| {
+            let table = decode_table(&bytes, &Shapes::new(SHAPES_BYTES));
+            table.map_err(|error| damage(contents_at, error))
+        });
+        match table {
+            Ok(shapes) => self.shapes = shapes,
+            Err(damage) => return sink(damage),
+        }
+        if self.options.block.is_some() {
+            return Ok(());
+        }
+        for (index, shape) in self.shapes.iter().enumerate() {
+            let fields = [("number", number(index)), ("properties", text(names_of(shape)))];
+            sink(part("shape", contents_at, fields))?;
+        }
+        Ok(())
+    }
+
+    /// Where the blocks of rows are: as the handles say or, if nothing says it, as they follow one another.
+    fn blocks(&self, sink: &mut Sink<'_>) -> Answer<Vec<Range<u64>>> {
+        let ranges = (
+            self.section(section::HANDLES),
+            self.section(section::ROWS),
+            self.section(section::SPARSE_INDEX),
+        );
+        if let (Some(handles), Some(rows), Some(sparse)) = ranges {
+            let at = handles.start + BLOCK_HEADER_BYTES as u64;
+            let decoded = self.single(BlockKind::Handles, &handles)?.and_then(|bytes| {
+                Handles::decode(&bytes, rows, sparse).map_err(|error| damage(at, error))
+            });
+            match decoded {
+                Ok(handles) => {
+                    return Ok((0..handles.len()).filter_map(|i| handles.block(i)).collect());
+                }
+                Err(damage) => sink(damage)?,
+            }
+        }
+        let found = self.walk()?;
+        sink(part("walk", HEADER_BYTES as u64, [("blocks", number(found.len()))]))?;
+        Ok(found)
+    }
+
+    /// Blocks one after the other, as long as each begins like one.
+    fn walk(&self) -> Answer<Vec<Range<u64>>> {
+        let end = self.section(section::ROWS).map_or(self.file.len, |rows| rows.end);
+        let (mut at, mut blocks) = (HEADER_BYTES as u64, Vec::new());
+        while at + (BLOCK_HEADER_BYTES as u64) < end {
+            let header = self.file.read(at..at + BLOCK_HEADER_BYTES as u64)?;
+            let stored = header.get(16..20).and_then(|len| len.first_chunk::<4>());
+            let stored = stored.map_or(0, |len| u64::from(u32::from_le_bytes(*len)));
+            let is_rows = header.first() == Some(&(BlockKind::Rows as u8));
+            if !is_rows || stored == 0 || stored > RAW_BYTES_MAX as u64 {
+                break;
+            }
+            let mut next = at + BLOCK_HEADER_BYTES as u64 + stored;
+            // Padding is zeros, and no block begins with one.
+            loop {
+                let ahead = self.file.read(next..(next + STEP_ZEROS).min(end))?;
+                let zeros = ahead.iter().take_while(|byte| **byte == 0).count();
+                next += zeros as u64;
+                if zeros < ahead.len() || ahead.is_empty() {
+                    break;
+                }
+            }
+            blocks.push(at..next.min(end));
+            at = next;
+        }
+        Ok(blocks)
+    }
+
+    fn open(&self, index: usize, range: &Range<u64>) -> Answer<Result<Vec<u8>, InspectedPart>> {
+        self.unpack(self.place(index), range)
+    }
+
+    fn place(&self, index: usize) -> BlockPlace {
+        let number = u32::try_from(index).unwrap_or(u32::MAX);
+        BlockPlace { kind: BlockKind::Rows, file: self.id, number }
+    }
+
+    /// A line about a block.
+    fn block(&self, index: usize, range: &Range<u64>, sink: &mut Sink<'_>) -> Answer<()> {
+        let contents = match self.open(index, range)? {
+            Ok(contents) => contents,
+            Err(damage) => return sink(damage),
+        };
+        let parsed = RowBlock::parse(&contents).and_then(|block| block.check().map(|()| block));
+        let block = match parsed {
+            Ok(block) => block,
+            Err(error) => return sink(damage(range.start + BLOCK_HEADER_BYTES as u64, error)),
+        };
+        let key = |slot: usize| {
+            let entry = block.entry(slot).ok();
+            let suffix = entry.map_or(&[][..], |entry| entry.suffix);
+            text(DisplayKey(&[block.prefix(), suffix].concat()))
+        };
+        sink(part(
+            "block",
+            range.start,
+            [
+                ("number", number(index)),
+                ("bytes", number(range.end - range.start)),
+                ("raw", number(contents.len())),
+                ("rows", number(block.len())),
+                ("first", key(0)),
+                ("last", key(block.len().saturating_sub(1))),
+            ],
+        ))
+    }
+
+    /// All rows of a block, or one of them in hex.
+    fn one_block(&self, index: u64, blocks: &[Range<u64>], sink: &mut Sink<'_>) -> Answer<()> {
+        let index = usize::try_from(index).unwrap_or(usize::MAX);
+        let Some(range) = blocks.get(index) else {
+            let fields = [("number", number(index)), ("of", number(blocks.len()))];
+            return sink(part("missing", self.file.len, fields));
+        };
+        self.block(index, range, sink)?;
+        let bytes = self.file.read(range.clone())?;
+        let is_plain = StoredBlock::open(self.place(index), &bytes)
+            .is_ok_and(|block| block.packing == Packing::Plain);
+        let Ok(contents) = self.open(index, range)? else {
+            let head = bytes.get(..BLOCK_HEADER_BYTES).unwrap_or(&bytes);
+            return sink(part(
+                "bytes",
+                range.start,
+                [("hex", hex(head)), ("means", text("its header"))],
+            ));
+        };
+        let Ok(block) = RowBlock::parse(&contents) else { return Ok(()) };
+        // Places in a block that is compressed are places in what it holds.
+        let base = if is_plain { range.start + BLOCK_HEADER_BYTES as u64 } else { 0 };
+        for slot in 0..block.len() {
+            if self.options.row.is_none_or(|row| row == slot as u64) {
+                self.row(&block, &contents, slot, base, sink)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn row(
+        &self,
+        block: &RowBlock<'_>,
+        contents: &[u8],
+        slot: usize,
+        base: u64,
+        sink: &mut Sink<'_>,
+    ) -> Answer<()> {
+        let (place, entry) = match block.place(slot).and_then(|at| Ok((at, block.entry(slot)?))) {
+            Ok(found) => found,
+            Err(error) => return sink(damage(base, error)),
+        };
+        let at = |offset: usize| base + offset as u64;
+        let key = [block.prefix(), entry.suffix].concat();
+        let shown = DisplayEntry { key: &key, seq: entry.seq, kind: entry.kind };
+        let fields = [
+            ("number", number(slot)),
+            ("entry", text(shown)),
+            ("bytes", number(place.end - place.suffix_at)),
+        ];
+        sink(part("row", at(place.suffix_at), fields))?;
+        if self.options.row.is_none() {
+            return Ok(());
+        }
+        let mut bytes = |from: usize, to: usize, means: String| {
+            let digits = contents.get(from..to).unwrap_or_default();
+            sink(part("bytes", at(from), [("hex", hex(digits)), ("means", text(means))]))
+        };
+        let prefix_at = place_in(contents, block.prefix()) as usize;
+        let prefix_end = prefix_at + block.prefix().len();
+        bytes(prefix_at, prefix_end, "what all keys of the block begin with".to_owned())?;
+        let head = block.start(slot).unwrap_or(place.suffix_at);
+        bytes(head, place.suffix_at, format!("length of the suffix, kind, Seq {}", entry.seq))?;
+        bytes(place.suffix_at, place.row_at, "the rest of the key".to_owned())?;
+        if entry.kind == Kind::Delete {
+            return Ok(());
+        }
+        let decoded = decode_row(entry.row, |shape| self.shapes.get(shape as usize));
+        match decoded.and_then(|row| row.check().map(|()| row)) {
+            Ok(row) => {
+                let body_at = place.end - row.body.len();
+                bytes(place.row_at, body_at, "the shape of the row".to_owned())?;
+                self.body(&row, at(body_at), sink)
+            }
+            Err(error) => {
+                bytes(place.row_at, place.end, "a row that cannot be read".to_owned())?;
+                sink(damage(at(place.row_at), error))
+            }
+        }
+    }
+
+    /// The properties, each with its bytes.
+    fn body(&self, row: &RowRef<'_>, at: u64, sink: &mut Sink<'_>) -> Answer<()> {
+        let shape = row.shape.arc();
+        for index in 0..shape.len() {
+            let (name, edm) = shape.property(index);
+            let Some(raw) = shape.raw(row.body, index) else { continue };
+            let value = shape.value(row.body, index).map(shown).unwrap_or_default();
+            let fields = [("hex", hex(raw)), ("means", text(format!("{name} ({edm}) = {value}")))];
+            sink(part("bytes", at + place_in(row.body, raw), fields))?;
+        }
+        Ok(())
+    }
+
+    fn statistics(&self, sink: &mut Sink<'_>) -> Answer<()> {
+        let Some(range) = self.section(section::STATISTICS) else { return Ok(()) };
+        let contents_at = range.start + BLOCK_HEADER_BYTES as u64;
+        let decoded = self
+            .single(BlockKind::Stats, &range)?
+            .and_then(|bytes| SstStats::decode(&bytes).map_err(|error| damage(contents_at, error)));
+        match decoded {
+            Ok(stats) => sink(part(
+                "facts",
+                range.start,
+                [
+                    ("entries", number(stats.entries)),
+                    ("keys", number(stats.keys)),
+                    ("tombstones", number(stats.tombstones)),
+                    ("raw_bytes", number(stats.raw_bytes)),
+                    ("seqs", text(format!("{}..{}", stats.seq_min, stats.seq_max))),
+                    ("first", text(DisplayKey(&stats.key_min))),
+                    ("last", text(DisplayKey(&stats.key_max))),
+                ],
+            )),
+            Err(damage) => sink(damage),
+        }
+    }
+}
+
+/// `Price Double, Stock Int32`.
+pub(super) fn names_of(shape: &Shape) -> String {
+    let names: Vec<_> = shape.properties().map(|(name, edm)| format!("{name} {edm}")).collect();
+    names.join(", ")
+}
+
+/// A value for people, cut where it is long.
+fn shown(value: ValueRef<'_>) -> String {
+    let mut shown: String = match value {
+        ValueRef::String(text) => format!("'{}'", text.escape_debug()),
+        ValueRef::Binary(bytes) => format!("{} bytes", bytes.len()),
+        ValueRef::Boolean(value) => value.to_string(),
+        ValueRef::Int32(value) => value.to_string(),
+        ValueRef::Int64(value) => value.to_string(),
+        ValueRef::Double(value) => format!("{value:?}"),
+        ValueRef::DateTime(value) => value.to_string(),
+        ValueRef::Guid(value) => value.to_string(),
+    };
+    if let Some((end, _)) = shown.char_indices().nth(VALUE_CHARS) {
+        shown.truncate(end);
+        shown.push('…');
+    }
+    shown
+}
+
+fn name_of(kind: u16) -> String {
+    let name = match kind {
+        section::ROWS => "rows",
+        section::SHAPES => "shapes",
+        section::HASH_INDEX => "hash index",
+        section::SPARSE_INDEX => "sparse index",
+        section::HANDLES => "handles",
+        section::ZONES => "zones",
+        section::STATISTICS => "statistics",
+        section::ZONE_SUMMARY => "zone summary",
+        kind => return format!("{kind}, which is newer"),
+    };
+    name.to_owned()
+}

@@ -1,0 +1,85 @@
+//! The text form of Prometheus, version 0.0.4: metrics, each with its help and kind, and their samples.
+//!
+//! Not here: what is counted (`stats`, and `rest::metrics`), serving it (`rest::metrics`).
+
+use std::fmt::{Display, Write};
+
+/// What a metric does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Only grows, until the process ends.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts by upper bounds.
+    #[cfg(feature = "rest")]
+    Histogram,
+}
+
+/// A metric, before its samples.
+pub(crate) struct Metric {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    /// One line.
+    pub(crate) help: &'static str,
+}
+
+/// A text under way.
+pub(crate) struct Exposition(String);
+
+impl Exposition {
+    pub(crate) fn new() -> Self {
+        Self(String::new())
+    }
+
+    /// Begins a metric: its samples follow.
+    pub(crate) fn begin(&mut self, metric: &Metric) {
+        let Metric { name, kind, help } = metric;
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            #[cfg(feature = "rest")]
+            Kind::Histogram => "histogram",
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    /// Adds a sample.
+    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.0.push_str(name);
+        for (i, (label, text)) in labels.iter().enumerate() {
+            let _ = write!(self.0, "{}{label}=\"", if i == 0 { '{' } else { ',' });
+            text.chars().for_each(|c| match c {
+                '\\' => self.0.push_str("\\\\"),
+                '"' => self.0.push_str("\\\""),
+                '\n' => self.0.push_str("\\n"),
+                c => self.0.push(c),
+            });
+            self.0.push('"');
+        }
+        let end = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.0, "{end} {value}");
+    }
+
+    pub(crate) fn into_text(self) -> String {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_escaped() {
+        let mut out = Exposition::new();
+        let help = "Requests, by what became of them.";
+        out.begin(&Metric { name: "a_total".into(), kind: Kind::Counter, help });
+        out.sample("a_total", &[("code", "a\"b\\c\n"), ("status", "404")], 0.5);
+        out.sample("a_total", &[], 3);
+        let expected = "# HELP a_total Requests, by what became of them.\n# TYPE a_total counter\n\
+            a_total{code=\"a\\\"b\\\\c\\n\",status=\"404\"} 0.5\na_total 3\n";
+        assert_eq!(out.into_text(), expected);
+    }
+}

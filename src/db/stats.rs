@@ -1,0 +1,179 @@
+//! Counters and sizes by name: what each means, its unit, and all of them as text for Prometheus.
+//!
+//! Invariants
+//! * every field has a line in the table `stats.md`, which is the documentation, and every line a field.
+//!
+//! Not here: the counting (`lsm::inspect`, `table::counts`), the server's own counters (`rest::metrics`).
+
+use super::prometheus::{Exposition, Kind, Metric};
+
+/// Counters and sizes of an open database, by documented name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stats {
+    fields: Vec<(&'static str, u64)>,
+}
+
+/// What a field is.
+struct Field {
+    name: &'static str,
+    /// What one of it is.
+    unit: &'static str,
+    kind: Kind,
+    /// What it says, in a sentence.
+    help: &'static str,
+}
+
+/// The table that the documentation shows: name, unit, `total` since opening or `now`, meaning.
+const TABLE: &str = include_str!("stats.md");
+
+impl Stats {
+    pub(super) fn new(fields: Vec<(&'static str, u64)>) -> Self {
+        Self { fields }
+    }
+
+    /// All of them, in a fixed order. A `total` counts since opening; the others are as they are now.
+    ///
+    #[doc = include_str!("stats.md")]
+    pub fn fields(&self) -> &[(&'static str, u64)] {
+        &self.fields
+    }
+
+    /// One of them.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        self.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| *value)
+    }
+
+    /// What one of a field is: `bytes`, `commits`, `microseconds`, ….
+    pub fn unit(name: &str) -> Option<&'static str> {
+        field(name).map(|field| field.unit)
+    }
+
+    /// What a field says, in a sentence.
+    pub fn meaning(name: &str) -> Option<&'static str> {
+        field(name).map(|field| field.help)
+    }
+
+    /// All of them in the text form of Prometheus: names begin with `rowstone_`, what is counted ends with `_total`, times
+    /// are in seconds and shares of 1.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// let db = rowstone::Db::open_in_memory()?;
+    /// let text = db.stats().to_prometheus();
+    /// assert!(text.contains("# TYPE rowstone_commits_total counter\nrowstone_commits_total "));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn to_prometheus(&self) -> String {
+        let mut out = Exposition::new();
+        put_all(&mut out, &[(&[], self)]);
+        out.into_text()
+    }
+}
+
+/// Writes the fields of several databases, each with its labels; one metric has all of them together.
+pub(crate) fn put_all(out: &mut Exposition, all: &[(&[(&str, &str)], &Stats)]) {
+    for field in table() {
+        let metric = metric(&field);
+        out.begin(&metric);
+        for (labels, stats) in all {
+            if let Some(value) = stats.get(field.name) {
+                out.sample(&metric.name, labels, scaled(&field, value));
+            }
+        }
+    }
+}
+
+/// Every line of the table.
+fn table() -> impl Iterator<Item = Field> {
+    TABLE.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| `")?.split('|').map(str::trim);
+        let name = cells.next()?.trim_end_matches('`');
+        let unit = cells.next()?;
+        let kind = if cells.next()? == "total" { Kind::Counter } else { Kind::Gauge };
+        Some(Field { name, unit, kind, help: cells.next()? })
+    })
+}
+
+fn field(name: &str) -> Option<Field> {
+    table().find(|field| field.name == name)
+}
+
+/// What Prometheus calls a field: base units, and `_total` behind what is counted.
+fn metric(field: &Field) -> Metric {
+    let base = match field.unit {
+        "percent" => field.name.replace("_percent", "_ratio"),
+        "microseconds" => field.name.replace("_micros", "_seconds"),
+        _ => field.name.to_owned(),
+    };
+    let end = if field.kind == Kind::Counter { "_total" } else { "" };
+    Metric { name: format!("rowstone_{base}{end}"), kind: field.kind, help: field.help }
+}
+
+/// The value in base units.
+fn scaled(field: &Field, value: u64) -> f64 {
+    let units = match field.unit {
+        "percent" => 100.0,
+        "microseconds" => 1e6,
+        _ => 1.0,
+    };
+    value as f64 / units
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::Db;
+
+    #[test]
+    fn every_field_is_described_and_every_description_has_a_field() {
+        let stats = Db::open_in_memory().unwrap().stats();
+        let names: Vec<_> = stats.fields().iter().map(|(name, _)| *name).collect();
+        let described: Vec<_> = table().map(|field| field.name).collect();
+        assert_eq!(names, described);
+        for name in names {
+            assert!(Stats::unit(name).is_some_and(|unit| !unit.is_empty()), "{name}");
+            assert!(Stats::meaning(name).is_some_and(|help| help.ends_with('.')), "{name}");
+        }
+        assert_eq!((Stats::unit("colour"), Stats::meaning("colour")), (None, None));
+    }
+
+    /// Reads the text as a scraper does: each sample belongs to the metric that was begun last.
+    #[test]
+    fn the_text_for_prometheus_can_be_read_back() {
+        let db = Db::open_in_memory().unwrap();
+        db.create_table("things").unwrap();
+        let stats = db.stats();
+        let text = stats.to_prometheus();
+        let (mut begun, mut seen) = (None, 0);
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                assert!(
+                    rest.split_once(' ').is_some_and(|(_, help)| help.ends_with('.')),
+                    "{line}"
+                );
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                begun = rest.split_once(' ');
+                assert!(matches!(begun, Some((_, "counter" | "gauge"))), "{line}");
+            } else {
+                let (name, value) = line.split_once(' ').unwrap();
+                let (metric, kind) = begun.unwrap();
+                assert_eq!(name, metric);
+                assert_eq!(name.ends_with("_total"), kind == "counter", "{line}");
+                assert!(name.strip_prefix("rowstone_").is_some_and(|rest| {
+                    rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+                }));
+                assert!(value.parse::<f64>().unwrap() >= 0.0, "{line}");
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, stats.fields().len());
+        assert!(text.contains("\nrowstone_tables 1\n"), "{text}");
+        let micros = field("stall_micros").unwrap();
+        assert_eq!(metric(&micros).name, "rowstone_stall_seconds_total");
+        assert_eq!(scaled(&micros, 2_500_000), 2.5);
+        let percent = field("write_amplification_percent").unwrap();
+        assert_eq!(metric(&percent).name, "rowstone_write_amplification_ratio");
+        assert_eq!(scaled(&percent, 250), 2.5);
+    }
+}

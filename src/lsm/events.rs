@@ -1,0 +1,175 @@
+//! Events: what the engine tells subscribers of `tracing`, with the feature `events`; without it they are no code.
+//!
+//! Every event has the target `rowstone`, a name in the field `event`, and the directory in `db`. Fields are computed only
+//! if somebody listens. Sizes are bytes, times microseconds.
+//!
+//! Their names and fields stand in docs/OPERATIONS.md, in a table that a test holds them to.
+//!
+//! Invariant: nothing is told under a lock that reading needs: a subscriber may ask the database, and must not write to it.
+//!
+//! Not here: counters (`inspect`), the log of requests (`rest`).
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::format::edit::{Placement, VersionEdit};
+
+use super::Engine;
+use super::compaction::picker::{Job, Reason};
+use super::outputs::NewFile;
+use super::recover::Recovered;
+use super::view::Slot;
+
+/// Tells subscribers; a `String` is shown as it is.
+#[cfg(feature = "events")]
+macro_rules! tell {
+    ($level:ident, $name:literal, $engine:expr, $($field:ident = $value:expr),* $(,)?) => {
+        tracing::event!(
+            target: "rowstone",
+            tracing::Level::$level,
+            event = $name,
+            db = %$engine.env.dir.display(),
+            $($field = $value,)*
+        )
+    };
+}
+
+/// Without the feature nothing is computed.
+#[cfg(not(feature = "events"))]
+macro_rules! tell {
+    ($level:ident, $name:literal, $engine:expr, $($field:ident = $value:expr),* $(,)?) => {{
+        let _ = || ($engine, $($value),*);
+    }};
+}
+
+/// Why a write was held up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stall {
+    /// Too many memtables wait for their flush.
+    Memtables,
+    /// A range that it touches has too much waiting for compaction.
+    Ranges,
+    /// Memory is nearly used up.
+    Memory,
+}
+
+fn bytes_of(files: &[NewFile]) -> u64 {
+    files.iter().map(|file| file.meta.bytes).sum()
+}
+
+impl Engine {
+    pub(super) fn tell_opened(&self, found: &Recovered) {
+        let torn = || found.torn.as_deref().or(found.manifest_torn.as_deref()).unwrap_or("");
+        tell!(
+            INFO,
+            "opened",
+            self,
+            created = found.created,
+            commits = found.commits,
+            torn = torn(),
+            orphans = found.orphans,
+        );
+    }
+
+    pub(super) fn tell_flushed(&self, slot: &Slot, files: &[NewFile]) {
+        let memtable_bytes = slot.memtable.bytes();
+        let is_full = memtable_bytes >= self.env.options.memtable_bytes;
+        tell!(
+            INFO,
+            "flushed",
+            self,
+            cause = if is_full { "full" } else { "early" },
+            memtable_bytes = memtable_bytes as u64,
+            files = files.len() as u64,
+            bytes = bytes_of(files),
+            logs = slot.logs.len() as u64,
+        );
+    }
+
+    pub(super) fn tell_compacted(&self, jobs: &[&Job], files: &[NewFile]) {
+        let Some(first) = jobs.first() else { return };
+        let inputs = || jobs.iter().map(|job| job.young.len() + job.run.len()).sum::<usize>();
+        let (cause, ranges) = (cause(first.reason), jobs.len());
+        if first.is_join() {
+            tell!(
+                DEBUG,
+                "joined",
+                self,
+                cause = cause,
+                ranges = ranges as u64,
+                inputs = inputs() as u64,
+            );
+            return;
+        }
+        let into = match first.placement {
+            Placement::Run => "run",
+            Placement::Young => "young",
+        };
+        tell!(
+            INFO,
+            "compacted",
+            self,
+            cause = cause,
+            into = into,
+            ranges = ranges as u64,
+            inputs = inputs() as u64,
+            bytes_read = jobs.iter().map(|job| job.bytes).sum::<u64>(),
+            files = files.len() as u64,
+            bytes = bytes_of(files),
+        );
+    }
+
+    /// Counts a write that was held up, and tells of it.
+    pub(crate) fn stalled(&self, stall: Stall, time: Duration) {
+        self.upkeep.note_stall(time);
+        let cause = match stall {
+            Stall::Memtables => "memtables",
+            Stall::Ranges => "ranges",
+            Stall::Memory => "memory",
+        };
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        tell!(WARN, "stalled", self, cause = cause, micros = micros);
+    }
+
+    pub(super) fn tell_ranges(&self, edit: &VersionEdit) {
+        let (old, new) = (edit.remove_ranges.len() as u64, edit.add_ranges.len() as u64);
+        let table = || edit.add_ranges.first().map_or(0, |range| range.table.0);
+        let bytes = || edit.add_references.iter().filter_map(|part| part.bytes).sum::<u64>();
+        if new > 1 {
+            tell!(INFO, "split", self, table = table(), ranges = old, into = new, bytes = bytes());
+        } else {
+            tell!(INFO, "merged", self, table = table(), ranges = old, into = new, bytes = bytes());
+        }
+    }
+
+    pub(super) fn tell_checkpoint(&self, target: &Path, files: u64, bytes: u64) {
+        tell!(
+            INFO,
+            "checkpoint",
+            self,
+            target = &*target.to_string_lossy(),
+            files = files,
+            bytes = bytes,
+        );
+    }
+
+    pub(super) fn tell_trouble(&self, work: &'static str, error: &Error) {
+        tell!(ERROR, "trouble", self, work = work, error = &*error.chain());
+    }
+}
+
+/// One word for why files were merged.
+fn cause(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Clear => "clear",
+        Reason::Sources => "sources",
+        Reason::Fence => "fence",
+        Reason::Age => "age",
+        Reason::Tombstones => "tombstones",
+        Reason::Size => "size",
+        Reason::Small => "small",
+        Reason::Rest => "rest",
+        Reason::Asked => "asked",
+    }
+}

@@ -1,0 +1,67 @@
+//! `inspect`, `stats` and the slow-query log from outside.
+
+use super::{Place, parts};
+
+/// The files of `db` that end so.
+fn files(place: &Place, end: &str) -> Vec<String> {
+    let names = std::fs::read_dir(place.path("db")).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.filter(|name| name.contains(end)).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn files_are_shown_and_damage_has_a_status() {
+    let place = parts();
+    place.feed("exec db", "{\"op\":\"flush\"}\n").ok();
+    let current = place.ok("inspect db/CURRENT");
+    assert!(current.contains("current") && current.contains("manifest MANIFEST-"), "{current}");
+    let sst = files(&place, ".sst").remove(0);
+    let outline = place.ok(&format!("inspect db/{sst}"));
+    assert!(outline.contains("block") && outline.contains("section"), "{outline}");
+    let json = place.ok(&format!("inspect db/{sst} --block 0 --json"));
+    assert!(
+        json.lines().all(|line| line.starts_with("{\"part\":\"") && line.ends_with('}')),
+        "{json}"
+    );
+    let row = place.ok(&format!("inspect db/{sst} --block 0 --row 0"));
+    assert!(row.contains("hex") && row.contains("means"), "{row}");
+    let manifest = place.ok(&format!("inspect db/{}", files(&place, "MANIFEST").remove(0)));
+    assert!(manifest.contains("add file"), "{manifest}");
+    let mut bytes = std::fs::read(place.path("db").join(&sst)).unwrap();
+    bytes[60] ^= 1;
+    place.write("bad.sst", bytes);
+    let run = place.run("inspect bad.sst");
+    assert_eq!((run.status, run.out.contains("damage")), (Some(1), true), "{run:?}");
+    place.fails("inspect db/LOCK", 2, &["no file with an inside"]);
+    place.fails("inspect db/none", 2, &["none"]);
+    place.fails("inspect db/CURRENT --row 1", 2, &["--block"]);
+}
+
+#[test]
+fn counters_have_units_and_go_to_prometheus() {
+    let place = parts();
+    let table = place.ok("stats db");
+    assert!(
+        table.lines().any(|line| line.starts_with("tables ") && line.ends_with("  tables")),
+        "{table}"
+    );
+    assert!(place.ok("stats db --explain").contains("Tables there are."));
+    let text = place.ok("stats db --format prometheus");
+    assert!(text.contains("# TYPE rowstone_tables gauge\nrowstone_tables 1\n"), "{text}");
+}
+
+#[test]
+fn exec_keeps_slow_queries() {
+    let place = parts();
+    let lines = "{\"op\":\"count\",\"table\":\"parts\",\"filter\":\"Stock gt 1\"}\n{\"op\":\"slow_queries\"}\n";
+    let said = place.feed("exec db --slow-query 0", lines).ok();
+    let slow = said.lines().nth(1).unwrap();
+    assert!(
+        slow.contains(r#""filter":"Stock gt 1","class":"Full table scan","took_us":"#),
+        "{slow}"
+    );
+    let none = place.feed("exec db", lines).ok();
+    assert_eq!(none.lines().nth(1), Some(r#"{"ok":true,"queries":[]}"#));
+}
