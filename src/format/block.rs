@@ -9,11 +9,15 @@
 //!
 //! Not here: what a block holds (`row_block`, `sparse_index`, `stats`, `zones`), pages of the hash index (`hash_index`).
 
+#[cfg_attr(not(feature = "zstd"), allow(dead_code, reason = "only what is compressed is split"))]
+mod columns;
+
 use std::borrow::Cow;
 
 use crate::codec::{Checksum, Cursor, DecodeError};
 use crate::format::field::FormatError;
 use crate::format::names::FileId;
+use crate::format::row_block::leaves_out;
 
 /// The length of a block's header.
 pub(crate) const HEADER_BYTES: usize = 24;
@@ -41,6 +45,8 @@ pub(crate) enum Packing {
     /// As they are.
     Plain,
     Zstd,
+    /// Rows by columns, those by zstd.
+    Columns,
 }
 
 /// Which block it is: none of this is stored, all of it is checked.
@@ -63,18 +69,27 @@ pub(crate) struct StoredBlock<'a> {
 const STRUCTURE: &str = "block";
 /// True if `block`, which begins with a header, says that its contents are compressed.
 pub(crate) fn is_compressed(block: &[u8]) -> bool {
-    block.get(1) == Some(&CODEC_ZSTD)
+    matches!(block.get(1), Some(&(CODEC_ZSTD | CODEC_COLUMNS)))
 }
 
 const CODEC_NONE: u8 = 0;
 const CODEC_ZSTD: u8 = 1;
+const CODEC_COLUMNS: u8 = 2;
 /// Zeros follow the stored bytes, up to where the next block begins.
 const FLAG_PADDED: u8 = 1;
+/// A block of rows whose entries leave something out: who does not know that must not read it.
+const FLAG_SHORT: u8 = 2;
+/// zstd's own default. Decoding, which is paid for again and again, takes the same time at every level.
+#[cfg(feature = "zstd")]
+const ZSTD_LEVEL: i32 = 3;
 /// The header's bytes before the checksum.
 const CHECKED_BYTES: usize = 20;
 
 /// Compresses and frames blocks; keeps the compressor's memory from block to block.
 pub(crate) struct Sealer {
+    /// Rows by columns, while they are compressed; empty between calls.
+    #[cfg(feature = "zstd")]
+    columns: Vec<u8>,
     #[cfg(feature = "zstd")]
     zstd: Option<zstd::bulk::Compressor<'static>>,
 }
@@ -85,18 +100,19 @@ impl Sealer {
     pub(crate) fn new(packing: Packing) -> Result<Self, Cow<'static, str>> {
         #[cfg(feature = "zstd")]
         {
-            // Level 1: at rest it is the decoding that is paid for again and again, and that is the
-            // same at every level.
             let zstd = match packing {
                 Packing::Plain => None,
-                Packing::Zstd => Some(zstd::bulk::Compressor::new(1).map_err(|e| e.to_string())?),
+                Packing::Zstd | Packing::Columns => {
+                    let compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL);
+                    Some(compressor.map_err(|error| error.to_string())?)
+                }
             };
-            Ok(Self { zstd })
+            Ok(Self { columns: Vec::new(), zstd })
         }
         #[cfg(not(feature = "zstd"))]
         match packing {
             Packing::Plain => Ok(Self {}),
-            Packing::Zstd => Err(WITHOUT_ZSTD.into()),
+            Packing::Zstd | Packing::Columns => Err(WITHOUT_ZSTD.into()),
         }
     }
 
@@ -104,11 +120,50 @@ impl Sealer {
     pub(crate) fn seal(&mut self, place: BlockPlace, raw: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
-        let codec = self.compress(raw, out);
+        let codec = if self.compress(raw, raw.len(), out) { CODEC_ZSTD } else { CODEC_NONE };
         if codec == CODEC_NONE {
             out.extend_from_slice(raw);
         }
-        seal_header(place, (codec, raw.len(), 0), out.get_mut(start..).unwrap_or_default());
+        seal_header(place, (codec, raw, 0), out.get_mut(start..).unwrap_or_default());
+    }
+
+    /// Appends `raw`, a block of rows, by columns if it is compressed. `places` says of each shape, from number 0 on, how
+    /// many bytes its rows have before their texts: it decides how small the block becomes, and nothing else.
+    #[cfg(feature = "zstd")]
+    pub(crate) fn seal_rows(
+        &mut self,
+        place: BlockPlace,
+        raw: &[u8],
+        places: &[u16],
+        out: &mut Vec<u8>,
+    ) {
+        let mut columns = std::mem::take(&mut self.columns);
+        let start = out.len();
+        out.resize(start + HEADER_BYTES, 0);
+        // What cannot be put together again is stored otherwise: it is no block of ours.
+        let is_split = self.zstd.is_some()
+            && columns::split(raw, places, &mut columns).is_ok()
+            && columns::join(&columns, raw.len()).as_deref() == Ok(raw);
+        if is_split && self.compress(&columns, raw.len(), out) {
+            seal_header(place, (CODEC_COLUMNS, raw, 0), out.get_mut(start..).unwrap_or_default());
+        } else {
+            out.truncate(start);
+            self.seal(place, raw, out);
+        }
+        columns.clear();
+        self.columns = columns;
+    }
+
+    /// As without compression, which this build lacks.
+    #[cfg(not(feature = "zstd"))]
+    pub(crate) fn seal_rows(
+        &mut self,
+        place: BlockPlace,
+        raw: &[u8],
+        _places: &[u16],
+        out: &mut Vec<u8>,
+    ) {
+        self.seal(place, raw, out);
     }
 
     /// Appends `raw` as a block that is stored as it is.
@@ -129,27 +184,28 @@ impl Sealer {
         out.extend_from_slice(raw);
         out.resize(out.len() + padding, 0);
         let block = out.get_mut(start..).unwrap_or_default();
-        seal_header(place, (CODEC_NONE, raw.len(), padding), block);
+        seal_header(place, (CODEC_NONE, raw, padding), block);
     }
 
+    /// Appends `bytes` compressed; false if that saves less than an eighth of `raw_len`.
     #[cfg(feature = "zstd")]
-    fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> u8 {
-        let Some(zstd) = &mut self.zstd else { return CODEC_NONE };
+    fn compress(&mut self, bytes: &[u8], raw_len: usize, out: &mut Vec<u8>) -> bool {
+        let Some(zstd) = &mut self.zstd else { return false };
         let start = out.len();
-        let limit = raw.len() - raw.len() / 8;
-        if raw.len() > RAW_BYTES_MAX {
-            return CODEC_NONE;
+        let limit = raw_len - raw_len / 8;
+        if raw_len > RAW_BYTES_MAX {
+            return false;
         }
         out.resize(start + limit, 0);
         // No room is the answer "does not pay", not an error.
-        let stored = zstd.compress_to_buffer(raw, out.get_mut(start..).unwrap_or_default());
+        let stored = zstd.compress_to_buffer(bytes, out.get_mut(start..).unwrap_or_default());
         out.truncate(start + stored.as_ref().copied().unwrap_or(0));
-        if stored.is_ok() { CODEC_ZSTD } else { CODEC_NONE }
+        stored.is_ok()
     }
 
     #[cfg(not(feature = "zstd"))]
-    fn compress(&mut self, _raw: &[u8], _out: &mut Vec<u8>) -> u8 {
-        CODEC_NONE
+    fn compress(&mut self, _bytes: &[u8], _raw_len: usize, _out: &mut Vec<u8>) -> bool {
+        false
     }
 }
 
@@ -176,7 +232,7 @@ impl<'a> StoredBlock<'a> {
     pub(crate) fn reopen(place: BlockPlace, bytes: &'a [u8]) -> Result<Self, FormatError> {
         // The common block, in one comparison: the right kind, stored as it is, nothing reserved in use.
         if let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>()
-            && let [kind, CODEC_NONE, 0 | FLAG_PADDED, 0, .., l0, l1, l2, l3, _, _, _, _] = *header
+            && let [kind, CODEC_NONE, 0..=3, 0, .., l0, l1, l2, l3, _, _, _, _] = *header
             && kind == place.kind as u8
             && let Some(stored) = rest.get(..u32::from_le_bytes([l0, l1, l2, l3]) as usize)
         {
@@ -201,15 +257,18 @@ impl<'a> StoredBlock<'a> {
         let packing = match cursor.u8()? {
             CODEC_NONE => Packing::Plain,
             CODEC_ZSTD => Packing::Zstd,
+            CODEC_COLUMNS if place.kind == BlockKind::Rows => Packing::Columns,
             code => return unsupported(format!("block codec {code}")),
         };
         let (flags, dictionary, key) = (cursor.u16()?, cursor.u32()?, cursor.u32()?);
-        let is_padded = flags == u16::from(FLAG_PADDED);
-        match (if is_padded { 0 } else { flags }, dictionary, key) {
+        let is_padded = flags & u16::from(FLAG_PADDED) != 0;
+        let is_rows = place.kind == BlockKind::Rows;
+        let known = u16::from(FLAG_PADDED | if is_rows { FLAG_SHORT } else { 0 });
+        match (flags & !known, dictionary, key) {
             (0, 0, 0) => {}
             (0, 0, key) => return unsupported(format!("key {key} to decrypt its blocks")),
             (0, id, _) => return unsupported(format!("compression dictionary {id}")),
-            (flags, ..) => return unsupported(format!("block flags {flags:#x}")),
+            _ => return unsupported(format!("block flags {flags:#x}")),
         }
         let (raw_len, stored_len) = (cursor.u32()?, cursor.u32()?);
         let (raw_len, stored_len) = (raw_len as usize, stored_len as usize);
@@ -234,36 +293,51 @@ impl<'a> StoredBlock<'a> {
     pub(crate) fn decompress(&self) -> Result<Vec<u8>, FormatError> {
         match self.packing {
             Packing::Plain => Ok(self.stored.to_vec()),
-            Packing::Zstd => self.decompress_zstd(),
+            Packing::Zstd => {
+                let raw = self.decompress_zstd(0)?;
+                if raw.len() != self.raw_len {
+                    let problem = format!("{} bytes, {} expected", raw.len(), self.raw_len);
+                    return Err(DecodeError::new(STRUCTURE, HEADER_BYTES, problem).into());
+                }
+                Ok(raw)
+            }
+            Packing::Columns => {
+                let columns = self.decompress_zstd(columns::MORE_BYTES_MAX)?;
+                Ok(columns::join(&columns, self.raw_len)?)
+            }
         }
     }
 
+    /// What zstd makes of the stored bytes, at most `more` bytes longer than the contents.
     #[cfg(feature = "zstd")]
-    fn decompress_zstd(&self) -> Result<Vec<u8>, FormatError> {
-        let wrong = |problem: String| DecodeError::new(STRUCTURE, HEADER_BYTES, problem);
-        let raw = zstd::bulk::decompress(self.stored, self.raw_len)
-            .map_err(|error| wrong(format!("zstd: {error}")))?;
-        if raw.len() != self.raw_len {
-            return Err(wrong(format!("{} bytes, {} expected", raw.len(), self.raw_len)).into());
-        }
-        Ok(raw)
+    fn decompress_zstd(&self, more: usize) -> Result<Vec<u8>, FormatError> {
+        let raw = zstd::bulk::decompress(self.stored, self.raw_len + more);
+        let wrong = |error| DecodeError::new(STRUCTURE, HEADER_BYTES, format!("zstd: {error}"));
+        Ok(raw.map_err(wrong)?)
     }
 
     #[cfg(not(feature = "zstd"))]
-    fn decompress_zstd(&self) -> Result<Vec<u8>, FormatError> {
+    fn decompress_zstd(&self, _more: usize) -> Result<Vec<u8>, FormatError> {
         unsupported(WITHOUT_ZSTD)
     }
 }
 
-/// Fills in the header at the start of `block`: its codec, how long it is raw, and how many zeros it ends with.
-fn seal_header(place: BlockPlace, (codec, raw_len, padding): (u8, usize, usize), block: &mut [u8]) {
+/// What a block of `raw_len` bytes was by columns: for fuzzing, which cannot guess compressed bytes.
+#[cfg(any(fuzzing, feature = "fuzzing"))]
+pub(crate) fn join_columns(columns: &[u8], raw_len: usize) -> Option<Vec<u8>> {
+    columns::join(columns, raw_len).ok()
+}
+
+/// Fills in the header at the start of `block`: its codec, what it is raw, and how many zeros it ends with.
+fn seal_header(place: BlockPlace, (codec, raw, padding): (u8, &[u8], usize), block: &mut [u8]) {
     let Some((header, stored)) = block.split_first_chunk_mut::<HEADER_BYTES>() else { return };
     let len32 = |len: usize| u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes();
     header[0] = place.kind as u8;
     header[1] = codec;
-    header[2] = if padding > 0 { FLAG_PADDED } else { 0 };
+    let is_short = place.kind == BlockKind::Rows && leaves_out(raw);
+    header[2] = if padding > 0 { FLAG_PADDED } else { 0 } | if is_short { FLAG_SHORT } else { 0 };
     // Bytes 3..12 stay zero: reserved, no dictionary, no encryption key.
-    header[12..16].copy_from_slice(&len32(raw_len));
+    header[12..16].copy_from_slice(&len32(raw.len()));
     header[16..20].copy_from_slice(&len32(stored.len() - padding));
     let sum = block_checksum(place, &header[..CHECKED_BYTES], stored);
     header[20..].copy_from_slice(&sum.to_le_bytes());
@@ -315,6 +389,50 @@ mod tests {
         assert!(sealed(Packing::Zstd, &vec![7; 100_000]).len() < 1000);
     }
 
+    #[cfg(feature = "zstd")]
+    #[test]
+    fn rows_are_compressed_by_columns_and_anything_else_as_it_is() {
+        let mut builder = crate::format::row_block::RowBlockBuilder::default();
+        for i in 0..500u64 {
+            let seq = crate::model::Seq(1000 + i * i);
+            builder.add(format!("key{i:05}").as_bytes(), seq, crate::format::Kind::Put, |out| {
+                out.extend_from_slice(&[1, (i * 7) as u8, 1, 2, 3, (i % 5) as u8, b'x']);
+            });
+        }
+        let mut rows = Vec::new();
+        builder.finish(&mut rows);
+        let mut sealer = Sealer::new(Packing::Columns).unwrap();
+        let seal_rows = |sealer: &mut Sealer, raw: &[u8]| {
+            let mut out = Vec::new();
+            sealer.seal_rows(PLACE, raw, &[6], &mut out);
+            let block = StoredBlock::open(PLACE, &out).unwrap();
+            assert_eq!(StoredBlock::reopen(PLACE, &out), Ok(block));
+            assert_eq!(block.decompress().as_deref(), Ok(raw));
+            (block.packing, out)
+        };
+        let (packing, columns) = seal_rows(&mut sealer, &rows);
+        assert_eq!((packing, columns[1], is_compressed(&columns)), (Packing::Columns, 2, true));
+        assert!(2 * columns.len() < sealed(Packing::Zstd, &rows).len(), "{}", columns.len());
+        assert_eq!(seal_rows(&mut sealer, &[7; 10_000]).0, Packing::Zstd);
+        assert_eq!(seal_rows(&mut sealer, b"short").0, Packing::Plain);
+        assert_eq!(seal_rows(&mut Sealer::new(Packing::Plain).unwrap(), &rows).0, Packing::Plain);
+        // Its length is believed no more than that of other blocks, and only blocks of rows have columns.
+        let forge = |place, at: usize, value: &[u8]| {
+            let mut bytes = columns.clone();
+            bytes[at..at + value.len()].copy_from_slice(value);
+            let sum = block_checksum(place, &bytes[..CHECKED_BYTES], &bytes[HEADER_BYTES..]);
+            bytes[CHECKED_BYTES..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
+            StoredBlock::open(place, &bytes).and_then(|block| block.decompress())
+        };
+        for len in [0, 1, rows.len() - 1, rows.len() + 1, RAW_BYTES_MAX] {
+            let forged = forge(PLACE, 12, &(len as u32).to_le_bytes());
+            assert!(matches!(forged, Err(FormatError::Damaged(_))), "{len}");
+        }
+        let sparse = BlockPlace { kind: BlockKind::Sparse, ..PLACE };
+        let forged = forge(sparse, 0, &[3, 2, 0]);
+        assert_eq!(forged, Err(FormatError::Unsupported("block codec 2".into())));
+    }
+
     #[test]
     fn a_block_that_does_not_shrink_is_stored_as_it_is() {
         let raw: Vec<u8> = (0..=255).collect();
@@ -360,8 +478,9 @@ mod tests {
     fn trap_23_what_is_not_understood_is_refused_by_name() {
         check_forged(0, &[5], "kind 5, 1 expected");
         check_forged(1, &[9], "Unsupported(\"block codec 9\")");
-        check_forged(2, &[2], "Unsupported(\"block flags 0x2\")");
-        check_forged(2, &[3], "Unsupported(\"block flags 0x3\")");
+        check_forged(2, &[4], "Unsupported(\"block flags 0x4\")");
+        check_forged(2, &[5], "Unsupported(\"block flags 0x5\")");
+        check_forged(3, &[1], "Unsupported(\"block flags 0x102\")");
         check_forged(2, &[1], "padding that is none");
         check_forged(16, &[8], "8 bytes stored of 9");
         check_forged(2, &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 8], "or not zero");
@@ -376,6 +495,29 @@ mod tests {
             check_forged(1, &[1], "zstd:");
             check_forged(1, &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255], "limit");
         }
+    }
+
+    #[test]
+    fn rows_that_leave_something_out_say_so_to_older_readers() {
+        let rows = |flags| [1, 0, 2, 0, 0, 0, flags, 0, 9, 0, 0, 0, 0, 0, 0, 0];
+        let sealer = Sealer::new(Packing::Plain).unwrap();
+        for (padding, flags, expected) in [(0, 0, 0), (0, 1, 2), (5, 0, 1), (5, 3, 3)] {
+            let mut bytes = Vec::new();
+            sealer.seal_padded(PLACE, &rows(flags), padding, &mut bytes);
+            assert_eq!(bytes[2..4], [expected, 0]);
+            let block = StoredBlock::open(PLACE, &bytes).unwrap();
+            assert_eq!(block.stored, rows(flags));
+            assert_eq!(StoredBlock::reopen(PLACE, &bytes), Ok(block));
+        }
+        // Of other blocks the byte is anything.
+        let place = BlockPlace { kind: BlockKind::Stats, ..PLACE };
+        let mut bytes = Vec::new();
+        sealer.seal_plain(place, &rows(1), &mut bytes);
+        assert_eq!(bytes[2], 0);
+        bytes[2] = 2;
+        let sum = block_checksum(place, &bytes[..CHECKED_BYTES], &bytes[HEADER_BYTES..]);
+        bytes[CHECKED_BYTES..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
+        assert!(matches!(StoredBlock::open(place, &bytes), Err(FormatError::Unsupported(_))));
     }
 
     #[test]

@@ -21,8 +21,16 @@ pub(crate) const SLOTS_MAX: usize = 4096;
 pub(crate) const KEY_BYTES_MAX: usize = u16::MAX as usize;
 
 const STRUCTURE: &str = "row block";
-/// Count, widths, prefix length, smallest Seq.
-const FIXED_BYTES: usize = 16;
+/// Count, widths, prefix length, flags, the length of suffixes, smallest Seq.
+pub(crate) const FIXED_BYTES: usize = 16;
+/// Where the flags are, which say what entries leave out.
+const FLAGS_AT: usize = 6;
+/// Every entry is a put, and none says so.
+const FLAG_PUTS: u8 = 1;
+/// All suffixes are as long as the byte behind the flags says.
+const FLAG_EVEN: u8 = 2;
+/// The first suffix length that takes two bytes in an entry, and is not left out.
+const LONG_SUFFIX: usize = 0x80;
 const NARROW: u8 = 2;
 const WIDE: u8 = 4;
 
@@ -38,6 +46,10 @@ pub(crate) struct RowBlock<'a> {
 pub(crate) struct RowLayout {
     count: usize,
     wide: bool,
+    is_puts: bool,
+    is_even: bool,
+    /// Of every entry if they are even, otherwise 0.
+    suffix_len: u8,
     seq_width: usize,
     seq_mask: u64,
     seq_min: u64,
@@ -160,11 +172,12 @@ impl<'a> RowBlock<'a> {
     /// The entry that is all of `bytes`, if it has the common form.
     #[inline]
     fn short_entry(&self, bytes: &'a [u8]) -> Option<BlockEntry<'a>> {
-        let (&[len @ 0..0x80, kind], rest) = bytes.split_first_chunk()? else { return None };
+        let (len, kind, head_len) = self.short_head(bytes)?;
+        let rest = bytes.get(head_len..)?;
         let delta = u64::from_le_bytes(*rest.first_chunk()?) & self.layout.seq_mask;
-        let parts = rest.get(self.layout.seq_width..)?.split_at_checked(usize::from(len))?;
+        let parts = rest.get(self.layout.seq_width..)?.split_at_checked(len)?;
         let seq = Seq(self.layout.seq_min.wrapping_add(delta));
-        Some(BlockEntry { suffix: parts.0, seq, kind: Kind::from_code(kind)?, row: parts.1 })
+        Some(BlockEntry { suffix: parts.0, seq, kind, row: parts.1 })
     }
 
     /// Where the parts of the entry in `slot` are; all in the block.
@@ -186,15 +199,31 @@ impl<'a> RowBlock<'a> {
     /// The same of the entry from `start` to `end`.
     #[inline(always)]
     fn short_place_in(&self, start: usize, end: usize) -> Option<EntryPlace> {
-        let (&[len @ 0..0x80, kind], rest) = self.bytes.get(start..end)?.split_first_chunk()?
-        else {
-            return None;
-        };
-        let delta = u64::from_le_bytes(*rest.first_chunk()?) & self.layout.seq_mask;
-        let suffix_at = start + 2 + self.layout.seq_width;
-        let row_at = suffix_at + usize::from(len);
-        let (seq, kind) = (Seq(self.layout.seq_min.wrapping_add(delta)), Kind::from_code(kind)?);
+        let entry = self.bytes.get(start..end)?;
+        let (len, kind, head_len) = self.short_head(entry)?;
+        let delta = entry.get(head_len..)?.first_chunk()?;
+        let delta = u64::from_le_bytes(*delta) & self.layout.seq_mask;
+        let suffix_at = start + head_len + self.layout.seq_width;
+        let row_at = suffix_at + len;
+        let seq = Seq(self.layout.seq_min.wrapping_add(delta));
         (row_at <= end).then_some(EntryPlace { suffix_at, row_at, end, seq, kind })
+    }
+
+    /// The suffix length and the kind of an entry that begins with `bytes`, and how many of these say so, if the length
+    /// takes at most one.
+    #[inline(always)]
+    fn short_head(&self, bytes: &[u8]) -> Option<(usize, Kind, usize)> {
+        let (len, kind_at) = match self.layout.is_even {
+            true => (self.layout.suffix_len, 0),
+            false => (*bytes.first()?, 1),
+        };
+        if usize::from(len) >= LONG_SUFFIX {
+            return None;
+        }
+        match self.layout.is_puts {
+            true => Some((usize::from(len), Kind::Put, kind_at)),
+            false => Some((usize::from(len), Kind::from_code(*bytes.get(kind_at)?)?, kind_at + 1)),
+        }
     }
 
     /// The end of the key of the entry at `place`.
@@ -208,14 +237,20 @@ impl<'a> RowBlock<'a> {
         let layout = &self.layout;
         let (start, end) = self.span(slot).ok_or_else(|| self.no_slot(slot))?;
         let head = match self.bytes.get(start) {
-            Some(&short) if short < 0x80 => Some((usize::from(short), start + 1)),
+            _ if layout.is_even => Some((usize::from(layout.suffix_len), start)),
+            Some(&short) if usize::from(short) < LONG_SUFFIX => {
+                Some((usize::from(short), start + 1))
+            }
             _ => self.long_suffix(start),
         };
         let place = head.and_then(|(suffix_len, kind_at)| {
-            let kind = Kind::from_code(*self.bytes.get(kind_at)?)?;
-            let suffix_at = kind_at + 1 + layout.seq_width;
+            let (kind, delta_at) = match layout.is_puts {
+                true => (Kind::Put, kind_at),
+                false => (Kind::from_code(*self.bytes.get(kind_at)?)?, kind_at + 1),
+            };
+            let suffix_at = delta_at + layout.seq_width;
             let row_at = suffix_at.checked_add(suffix_len)?;
-            let seq = Seq(layout.seq_min.wrapping_add(self.delta(kind_at + 1)));
+            let seq = Seq(layout.seq_min.wrapping_add(self.delta(delta_at)));
             let possible = row_at <= end && end <= self.bytes.len();
             possible.then_some(EntryPlace { suffix_at, row_at, end, seq, kind })
         });
@@ -256,9 +291,14 @@ impl<'a> RowBlock<'a> {
     /// The suffix of the entry in `slot`, if that has the common form and is all in the block.
     #[inline]
     fn short_suffix(&self, slot: usize) -> Option<&'a [u8]> {
-        let (len, rest) = self.bytes.get(self.offset(slot)?..)?.split_first()?;
-        let suffix = rest.get(1 + self.layout.seq_width..)?.get(..usize::from(*len))?;
-        (*len < 0x80).then_some(suffix)
+        let entry = self.bytes.get(self.offset(slot)?..)?;
+        let (len, head_len) = match self.layout.is_even {
+            true => (self.layout.suffix_len, 0),
+            false => (*entry.first()?, 1),
+        };
+        let head_len = head_len + usize::from(!self.layout.is_puts) + self.layout.seq_width;
+        let suffix = entry.get(head_len..)?.get(..usize::from(len))?;
+        (usize::from(len) < LONG_SUFFIX).then_some(suffix)
     }
 
     /// True if the last key is below `key`.
@@ -285,6 +325,8 @@ impl<'a> RowBlock<'a> {
         let mut expected = self.layout.prefix_end;
         let mut previous: Option<BlockEntry<'_>> = None;
         let (mut seq_min, mut seq_max) = (u64::MAX, 0);
+        let first_len = self.entry(0)?.suffix.len();
+        let (mut is_puts, mut is_even) = (true, first_len < LONG_SUFFIX);
         for slot in 0..self.len() {
             let entry = self.entry(slot)?;
             let at = self.span(slot).map_or(0, |(start, _)| start);
@@ -302,11 +344,19 @@ impl<'a> RowBlock<'a> {
             }
             seq_min = seq_min.min(entry.seq.0);
             seq_max = seq_max.max(entry.seq.0);
+            is_puts &= entry.kind == Kind::Put;
+            is_even &= entry.suffix.len() == first_len;
             previous = Some(entry);
             expected = self.span(slot).map_or(0, |(_, end)| end);
         }
         if seq_min != self.layout.seq_min {
             return Err(DecodeError::new(STRUCTURE, 8, "the smallest Seq is that of no entry"));
+        }
+        // Blocks from before there were flags have none.
+        let (layout, old) = (&self.layout, !self.layout.is_puts && !self.layout.is_even);
+        if !old && (layout.is_puts, layout.is_even) != (is_puts, is_even) {
+            let problem = "the flags are not what the entries need";
+            return Err(DecodeError::new(STRUCTURE, FLAGS_AT, problem));
         }
         self.check_widths(seq_max, previous)
     }
@@ -377,6 +427,11 @@ impl<'a> RowBlock<'a> {
     }
 }
 
+/// True if the entries of the block in `bytes` leave out what readers from before look for in each.
+pub(crate) fn leaves_out(bytes: &[u8]) -> bool {
+    bytes.get(FLAGS_AT).is_some_and(|flags| *flags != 0)
+}
+
 #[cold]
 fn bad_entry(at: usize) -> DecodeError {
     DecodeError::new(STRUCTURE, at, "an entry of unknown kind, or one that ends beyond its end")
@@ -385,15 +440,26 @@ fn bad_entry(at: usize) -> DecodeError {
 impl RowLayout {
     #[inline]
     fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let layout = bytes.first_chunk::<FIXED_BYTES>().and_then(|fixed| {
-            let [c0, c1, offset_width, seq_width, p0, p1, 0, 0, seq_min @ ..] = *fixed else {
-                return None;
-            };
+        let layout = Self::fixed(bytes).filter(|layout| layout.prefix_end <= bytes.len());
+        layout.ok_or_else(|| {
+            DecodeError::new(STRUCTURE, 0, "impossible count, width, prefix length or flags")
+        })
+    }
+
+    /// The layout of a block that begins with `bytes`, if it is one, but for its length.
+    #[inline]
+    pub(crate) fn fixed(bytes: &[u8]) -> Option<Self> {
+        bytes.first_chunk::<FIXED_BYTES>().and_then(|fixed| {
+            let [c0, c1, offset_width, seq_width, p0, p1, flags, suffix_len, seq_min @ ..] = *fixed;
+            let (is_puts, is_even) = (flags & FLAG_PUTS != 0, flags & FLAG_EVEN != 0);
             let count = usize::from(u16::from_le_bytes([c0, c1]));
             let prefix_at = FIXED_BYTES + count * usize::from(offset_width);
             let layout = Self {
                 count,
                 wide: offset_width == WIDE,
+                is_puts,
+                is_even,
+                suffix_len,
                 seq_width: usize::from(seq_width),
                 seq_mask: u64::MAX.checked_shr(64 - 8 * u32::from(seq_width.min(8))).unwrap_or(0),
                 seq_min: u64::from_le_bytes(seq_min),
@@ -403,12 +469,36 @@ impl RowLayout {
             let possible = (1..=SLOTS_MAX).contains(&count)
                 && matches!(offset_width, NARROW | WIDE)
                 && seq_width <= 8
-                && layout.prefix_end <= bytes.len();
+                && flags & !(FLAG_PUTS | FLAG_EVEN) == 0
+                && usize::from(suffix_len) < if is_even { LONG_SUFFIX } else { 1 };
             possible.then_some(layout)
-        });
-        layout.ok_or_else(|| {
-            DecodeError::new(STRUCTURE, 0, "impossible count, width or prefix length")
         })
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn offset_width(&self) -> usize {
+        usize::from(if self.wide { WIDE } else { NARROW })
+    }
+
+    pub(crate) fn seq_width(&self) -> usize {
+        self.seq_width
+    }
+
+    pub(crate) fn prefix_len(&self) -> usize {
+        self.prefix_end - self.prefix_at
+    }
+
+    /// True if entries do not say that they are puts.
+    pub(crate) fn is_puts(&self) -> bool {
+        self.is_puts
+    }
+
+    /// The length of every suffix, if entries do not say it.
+    pub(crate) fn even_len(&self) -> Option<usize> {
+        self.is_even.then_some(usize::from(self.suffix_len))
     }
 }
 
@@ -420,6 +510,9 @@ pub(crate) struct RowBlockBuilder {
     entries: Vec<Pending>,
     /// How much the first and the last key share, and so all keys.
     prefix_len: usize,
+    /// None of the entries deletes; all keys are of one length.
+    is_puts: bool,
+    is_even: bool,
     seq_min: u64,
     seq_max: u64,
 }
@@ -442,15 +535,24 @@ impl RowBlockBuilder {
 
     /// True if one more entry, of `key` and a row of `row_len` bytes, makes the block longer than `target`.
     #[inline]
-    pub(crate) fn is_full(&self, key: &[u8], seq: Seq, row_len: usize, target: usize) -> bool {
+    pub(crate) fn is_full(
+        &self,
+        key: &[u8],
+        (seq, kind): (Seq, Kind),
+        row_len: usize,
+        target: usize,
+    ) -> bool {
         let entries = self.entries.len();
         if entries == 0 || entries == SLOTS_MAX {
             return entries > 0;
         }
         let seq_width = width(self.seq_max.max(seq.0) - self.seq_min.min(seq.0));
+        let is_even = self.is_even && key.len() == self.first_len();
+        let kind_bytes = usize::from(!(self.is_puts && kind == Kind::Put));
         let bytes = |prefix_len: usize| {
-            // Suffix length, kind and offset of an entry, beside its Seq.
-            let entry = if key.len() < prefix_len + 0x80 { 4 } else { 5 } + seq_width;
+            let is_long = key.len() >= prefix_len + LONG_SUFFIX;
+            let len_bytes = if is_long { 2 } else { usize::from(!is_even) };
+            let entry = usize::from(NARROW) + len_bytes + kind_bytes + seq_width;
             let all = FIXED_BYTES + self.data.len() + key.len() + row_len + (entries + 1) * entry;
             let all = all.saturating_sub(prefix_len * entries);
             // Beyond what two bytes can tell, offsets are of four.
@@ -465,8 +567,13 @@ impl RowBlockBuilder {
 
     /// How much `key` shares with all keys.
     fn shared_with(&self, key: &[u8]) -> usize {
-        let first = self.entries.first().map_or(0, |first| first.key_end);
-        shared_len(self.data.get(..first.min(self.prefix_len)).unwrap_or_default(), key)
+        let first = self.first_len().min(self.prefix_len);
+        shared_len(self.data.get(..first).unwrap_or_default(), key)
+    }
+
+    /// How long the first key is.
+    fn first_len(&self) -> usize {
+        self.entries.first().map_or(0, |first| first.key_end)
     }
 
     /// Adds an entry; `row` appends its row. Requires: after all others in order, a key of at most [`KEY_BYTES_MAX`].
@@ -476,13 +583,16 @@ impl RowBlockBuilder {
             None => {
                 self.prefix_len = key.len();
                 (self.seq_min, self.seq_max) = (seq.0, seq.0);
+                (self.is_puts, self.is_even) = (true, true);
             }
             Some(_) => {
                 self.prefix_len = self.shared_with(key);
                 self.seq_min = self.seq_min.min(seq.0);
                 self.seq_max = self.seq_max.max(seq.0);
+                self.is_even &= key.len() == self.first_len();
             }
         }
+        self.is_puts &= kind == Kind::Put;
         self.data.extend_from_slice(key);
         let key_end = self.data.len();
         row(&mut self.data);
@@ -501,6 +611,7 @@ impl RowBlockBuilder {
         out.resize(offsets_at + self.len() * usize::from(offset_width), 0);
         out.extend_from_slice(self.data.get(..self.prefix_len).unwrap_or_default());
         let seq_width = width(self.seq_max - self.seq_min);
+        let is_even = self.even_len().is_some();
         let mut key_at = 0;
         for entry in &self.entries {
             let offset = out.len() - start;
@@ -508,22 +619,16 @@ impl RowBlockBuilder {
             let suffix_at = key_at + self.prefix_len;
             let suffix_len = entry.key_end - suffix_at;
             let delta = (entry.seq.0 - self.seq_min).to_le_bytes();
-            match u8::try_from(suffix_len) {
-                Ok(len @ 0..0x80) => {
-                    let mut head = [0; 2 + size_of::<u64>()];
-                    (head[0], head[1]) = (len, entry.kind as u8);
-                    head[2..].copy_from_slice(&delta);
-                    // All of it, and then what is too much off again: a copy of a length that is known.
-                    let end = out.len() + 2 + seq_width;
-                    out.extend_from_slice(&head);
-                    out.truncate(end);
-                }
-                _ => {
-                    put_varint(out, suffix_len as u64);
-                    out.push(entry.kind as u8);
-                    out.extend_from_slice(delta.get(..seq_width).unwrap_or_default());
-                }
+            if !is_even {
+                put_varint(out, suffix_len as u64);
             }
+            if !self.is_puts {
+                out.push(entry.kind as u8);
+            }
+            // All of it, and then what is too much off again: a copy of a length that is known.
+            let end = out.len() + seq_width;
+            out.extend_from_slice(&delta);
+            out.truncate(end);
             // The row follows its key here, too.
             out.extend_from_slice(self.data.get(suffix_at..entry.row_end).unwrap_or_default());
             key_at = entry.row_end;
@@ -538,17 +643,27 @@ impl RowBlockBuilder {
         out.extend_from_slice(&u16_of(self.len()));
         out.extend_from_slice(&[offset_width, seq_width]);
         out.extend_from_slice(&u16_of(self.prefix_len));
-        out.extend_from_slice(&[0, 0]);
+        let puts = if self.is_puts { FLAG_PUTS } else { 0 };
+        let (even, suffix_len) = self.even_len().map_or((0, 0), |len| (FLAG_EVEN, len));
+        out.extend_from_slice(&[puts | even, suffix_len]);
         out.extend_from_slice(&self.seq_min.to_le_bytes());
+    }
+
+    /// The length of every suffix, if entries can leave it out.
+    fn even_len(&self) -> Option<u8> {
+        let len = self.first_len() - self.prefix_len;
+        u8::try_from(len).ok().filter(|_| self.is_even && len < LONG_SUFFIX)
     }
 
     fn entries_bytes(&self) -> usize {
         let seq_width = width(self.seq_max - self.seq_min);
+        let (is_even, kind_len) = (self.even_len().is_some(), usize::from(!self.is_puts));
         let mut key_at = 0;
         let mut bytes = 0;
         for entry in &self.entries {
             let suffix = entry.key_end - key_at - self.prefix_len;
-            bytes += varint_len(suffix as u64) + 1 + seq_width + suffix;
+            let len = if is_even { 0 } else { varint_len(suffix as u64) };
+            bytes += len + kind_len + seq_width + suffix;
             bytes += entry.row_end - entry.key_end;
             key_at = entry.row_end;
         }
@@ -628,13 +743,19 @@ mod tests {
         check_round_trip(&[put("key", Seq::MAX.0, "row")]);
         check_round_trip(&[put("", 5, ""), put("a", 5, "x"), put("ab", 4, "y")]);
         check_round_trip(&[put("k", 9, "new"), put("k", 8, "old"), put("k", 1, "older")]);
+        check_round_trip(&[put("k/a", 5, "x"), put("k/b", 4, "y"), put("k/c", 4, "")]);
+        check_round_trip(&[put("k/a", 5, "x"), ("k/b".into(), 4, Kind::Delete, vec![])]);
+        let tails = ["a", "b"].map(|first| put(&(first.to_owned() + &"x".repeat(127)), 5, "r"));
+        check_round_trip(&tails);
+        let tails = ["a", "b"].map(|first| put(&(first.to_owned() + &"x".repeat(126)), 5, "r"));
+        check_round_trip(&tails);
         let far = [put("k/a", 1, ""), put("k/b", Seq::MAX.0, ""), put("k/c", 1 << 40, "")];
         check_round_trip(&far);
         let long = "x".repeat(70_000);
         check_round_trip(&[put("a", 5, &long), put("b", 6, &long)]);
         let key = "k".repeat(3000);
         check_round_trip(&[put(&key, 5, "r"), put(&(key.clone() + "1"), 6, "")]);
-        let narrow = "x".repeat(65_535 - 16 - 2 - 2 - 1);
+        let narrow = "x".repeat(65_535 - 16 - 2 - 1);
         check_round_trip(&[put("k", 1, &narrow)]);
         check_round_trip(&[put("k", 1, &(narrow + "x"))]);
     }
@@ -670,6 +791,43 @@ mod tests {
             1, 1, 0x34, b'x', b'R', b'1', 2, 2, 0, b'y', b'z',
         ];
         assert_eq!(encoded(&entries), expected);
+        // Puts alone, with suffixes of one length.
+        let entries = [put("k/a", 0x1234, "R1"), put("k/b", 0x1200, "")];
+        let expected = [
+            2, 0, 2, 1, 2, 0, 3, 1, 0, 0x12, 0, 0, 0, 0, 0, 0, 22, 0, 26, 0, b'k', b'/', 0x34,
+            b'a', b'R', b'1', 0, b'b',
+        ];
+        assert_eq!(encoded(&entries), expected);
+    }
+
+    /// Blocks from before entries left anything out are read, and valid.
+    #[test]
+    fn trap_44_entries_that_say_everything_are_read() {
+        let bytes = [
+            2, 0, 2, 1, 2, 0, 0, 0, 0, 0x12, 0, 0, 0, 0, 0, 0, 22, 0, 28, 0, b'k', b'/', 1, 1,
+            0x34, b'a', b'R', b'1', 1, 1, 0, b'b',
+        ];
+        let block = RowBlock::parse(&bytes).unwrap();
+        assert_eq!(block.check(), Ok(()));
+        let (a, b) = (block.entry(0).unwrap(), block.entry(1).unwrap());
+        assert_eq!((a.suffix, a.seq, a.row), (&b"a"[..], Seq(0x1234), &b"R1"[..]));
+        assert_eq!((b.suffix, b.seq, b.kind, b.row), (&b"b"[..], Seq(0x1200), Kind::Put, &b""[..]));
+        assert_eq!(block.lower_bound(b"k/b"), Ok(1));
+    }
+
+    #[test]
+    fn flags_that_are_not_what_entries_need_are_found() {
+        let check = |entries: &[Entry], flags: [u8; 2], fails: bool| {
+            let mut bytes = encoded(entries);
+            assert_ne!(bytes[6..8], flags);
+            bytes[6..8].copy_from_slice(&flags);
+            let checked = RowBlock::parse(&bytes).and_then(|block| block.check());
+            assert_eq!(checked.is_err(), fails, "{flags:?}");
+        };
+        let entries = [put("k/a", 0x1234, "R1"), put("k/b", 0x1200, "")];
+        for flags in [[4, 0], [0x83, 1], [0, 1], [1, 1], [3, 2], [3, 0x80], [2, 1], [0, 0]] {
+            check(&entries, flags, true);
+        }
     }
 
     #[test]
@@ -730,7 +888,8 @@ mod tests {
                     number += 1 + rng.below(spread).min(1 << 20);
                     let row = "r".repeat(rng.below(90) as usize);
                     let entry = put(&format!("{text}{number:012}"), rng.below(spread), &row);
-                    if builder.is_full(entry.0.as_slice(), Seq(entry.1), row.len(), target) {
+                    let (key, seq) = (entry.0.as_slice(), (Seq(entry.1), entry.2));
+                    if builder.is_full(key, seq, row.len(), target) {
                         break entry;
                     }
                     builder.add(&entry.0, Seq(entry.1), entry.2, |out| {

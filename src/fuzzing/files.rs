@@ -2,7 +2,9 @@
 
 use super::forge::{sum_header, sum_tail};
 use crate::codec::DecodeError;
-use crate::format::block::{BlockKind, BlockPlace, Packing, RAW_BYTES_MAX, Sealer, StoredBlock};
+use crate::format::block::{
+    BlockKind, BlockPlace, Packing, RAW_BYTES_MAX, Sealer, StoredBlock, join_columns,
+};
 use crate::format::file_meta::FileMeta;
 use crate::format::hash_index::{self as index, Form, HashLayout, PAGE_BYTES};
 use crate::format::names::FileId;
@@ -22,11 +24,19 @@ pub fn block(data: &[u8]) {
             assert!(raw.len() <= RAW_BYTES_MAX.max(data.len()), "bounded by input or limit");
         }
     }
+    for len in [data.len(), data.len() / 2, 2 * data.len()] {
+        let joined = join_columns(data, len);
+        assert!(joined.is_none_or(|raw| raw.len() == len), "as long as asked");
+    }
     for packing in [Packing::Plain, Packing::Zstd] {
         let Ok(mut sealer) = Sealer::new(packing) else { continue };
         let mut sealed = Vec::new();
         sealer.seal(place, data, &mut sealed);
         let raw = StoredBlock::open(place, &sealed).and_then(|block| block.decompress());
+        assert_eq!(raw.as_deref(), Ok(data));
+        let mut rows = Vec::new();
+        sealer.seal_rows(place, data, &[7, 30], &mut rows);
+        let raw = StoredBlock::open(place, &rows).and_then(|block| block.decompress());
         assert_eq!(raw.as_deref(), Ok(data));
         let (mut padded, padding) = (Vec::new(), data.len() % 300);
         sealer.seal_padded(place, data, padding, &mut padded);

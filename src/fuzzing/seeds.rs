@@ -28,7 +28,7 @@ const FILE: FileId = FileId(0x0102_0304_0506_0708);
 /// Inputs to begin the corpus of the target `name` with.
 pub fn seeds(name: &str) -> Vec<Vec<u8>> {
     let mut seeds = match name {
-        "block" => vec![block(Packing::Plain), block(Packing::Zstd)],
+        "block" => vec![block(Packing::Plain), block(Packing::Zstd), columns(), row_block()],
         "csv" => texts(&CSV),
         "current" => vec![current()],
         "directory" => edits(),
@@ -81,6 +81,20 @@ fn block(packing: Packing) -> Vec<u8> {
     let place = BlockPlace { kind: BlockKind::Rows, file: FILE, number: 0 };
     let Ok(mut sealer) = Sealer::new(packing) else { return Vec::new() };
     made(|out| sealer.seal(place, &b"rows, rows, rows and more rows ".repeat(9), out))
+}
+
+/// Rows that are compressed by columns.
+fn columns() -> Vec<u8> {
+    let place = BlockPlace { kind: BlockKind::Rows, file: FILE, number: 0 };
+    let Ok(mut sealer) = Sealer::new(Packing::Columns) else { return Vec::new() };
+    let mut builder = RowBlockBuilder::default();
+    for number in 0..50u8 {
+        let key = user_key(TableId(1), "p", &format!("{number:03}"));
+        let row = [1, number, 0, 0, 0, b'r', b'o', b'w'];
+        builder.add(&key, Seq(9), Kind::Put, |out| out.extend_from_slice(&row));
+    }
+    let rows = made(|out| builder.finish(out));
+    made(|out| sealer.seal_rows(place, &rows, &[5], out))
 }
 
 fn current() -> Vec<u8> {

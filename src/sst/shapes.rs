@@ -20,6 +20,7 @@ pub(super) struct ShapeTable {
     shapes: Vec<Arc<Shape>>,
     by_hash: HashMap<u64, Vec<u32>>,
     encoded: Vec<u8>,
+    places: Vec<u16>,
     /// The shape of the row before: most rows have the same.
     last: Option<(Arc<Shape>, Option<u32>)>,
 }
@@ -63,7 +64,15 @@ impl ShapeTable {
         put_bytes(&mut self.encoded, &encoded);
         self.by_hash.entry(shape.hash().value()).or_default().push(number);
         self.shapes.push(Arc::clone(shape));
+        // Of texts of less than 256 bytes together, which most have.
+        let place = 1 + shape.body_bytes(0);
+        self.places.push(u16::try_from(place).unwrap_or(u16::MAX));
         Some(number)
+    }
+
+    /// How many bytes rows of each shape have before their texts, the head among them.
+    pub(super) fn places(&self) -> &[u16] {
+        &self.places
     }
 }
 

@@ -130,7 +130,7 @@ impl SstWriter {
     ) -> Result<Self> {
         let packing = match options.codec {
             Codec::None => Packing::Plain,
-            Codec::Zstd => Packing::Zstd,
+            Codec::Zstd => Packing::Columns,
         };
         let pages = Pages::new(options.block_bytes, packing);
         let sealer = Sealer::new(packing)
@@ -172,7 +172,7 @@ impl SstWriter {
         // A row that describes itself, which is rare, is longer by its shape.
         let head_len = number.map_or(0, |number| varint_len(u64::from(number) + 1));
         let row_len = row.map_or(0, |row| head_len + row.body.len());
-        if self.builder.is_full(key, seq, row_len, self.room) {
+        if self.builder.is_full(key, (seq, kind), row_len, self.room) {
             self.finish_block()?;
         }
         if self.builder.is_empty() {
@@ -319,7 +319,10 @@ impl SstWriter {
         let place = self.place(BlockKind::Rows, number);
         let end = self.output.position() + (HEADER_BYTES + self.raw.len()) as u64;
         match self.pages.padding(end) {
-            0 => self.sealer.seal(place, &self.raw, &mut self.output.buffer),
+            0 => {
+                let places = self.shapes.places();
+                self.sealer.seal_rows(place, &self.raw, places, &mut self.output.buffer);
+            }
             padding => self.sealer.seal_padded(place, &self.raw, padding, &mut self.output.buffer),
         }
         self.raw.clear();
