@@ -3,6 +3,7 @@
 //! Not here: entities (`table`), scans (`query`), how it works (`lsm`).
 
 pub(crate) mod advice;
+mod backup;
 mod copy;
 mod heal;
 pub(crate) mod inspect;
@@ -16,6 +17,7 @@ pub(crate) mod stats;
 mod tests;
 
 pub use advice::{Advice, AntiPattern};
+pub use backup::{Backup, BackupReport, Generation, Pruned};
 pub use copy::{CopyJob, CopyProblem, CopyProblemKind, CopySummary};
 pub use heal::{FileOutcome, HealReport, Quarantined};
 pub use inspect::{InspectOptions, InspectedPart, InspectedValue, inspect};
@@ -317,7 +319,7 @@ impl Db {
     /// can, so that it takes a moment for each file, else copied; the manifest is written anew. The copy is a database
     /// of its own, with another incarnation, and neither ever sees what is done to the other.
     ///
-    /// Linked files are one file on disk: what damages it damages both.
+    /// Linked files are one file on disk: what damages it damages both. A [backup](Self::backup) has files of its own.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {

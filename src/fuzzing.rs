@@ -35,7 +35,7 @@ pub use files::{block, file_meta, hash_index, row_block, sparse_index, sst, stat
 pub use filters::filter_text;
 #[cfg(feature = "cli")]
 pub use json::json;
-pub use logs::{current, edit, field, field_set, record, span, wal};
+pub use logs::{current, edit, field, field_set, generation, record, span, wal};
 #[cfg(feature = "sim")]
 pub use program::program;
 #[cfg(feature = "rest")]
@@ -60,6 +60,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("field_set", field_set),
     ("file_meta", file_meta),
     ("filter_text", filter_text),
+    ("generation", generation),
     ("hash_index", hash_index),
     #[cfg(feature = "cli")]
     ("json", json),

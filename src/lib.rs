@@ -110,10 +110,10 @@ pub mod cli;
 pub use check::VerifyReport;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use db::{
-    Advice, AntiPattern, ClosedGate, CopyJob, CopyProblem, CopyProblemKind, CopySummary, DataShape,
-    Db, FileOutcome, HealReport, InspectOptions, InspectedPart, InspectedValue, LoadPattern,
-    MissingTarget, Moved, OpenReport, PartitionRange, PartitionSize, Quarantined, RangeBound,
-    ReferenceCheck, References, Stats, inspect,
+    Advice, AntiPattern, Backup, BackupReport, ClosedGate, CopyJob, CopyProblem, CopyProblemKind,
+    CopySummary, DataShape, Db, FileOutcome, Generation, HealReport, InspectOptions, InspectedPart,
+    InspectedValue, LoadPattern, MissingTarget, Moved, OpenReport, PartitionRange, PartitionSize,
+    Pruned, Quarantined, RangeBound, ReferenceCheck, References, Stats, inspect,
 };
 pub use error::{Code, Corruption, Error, ErrorKind, Result};
 pub use model::{

@@ -1,14 +1,15 @@
 //! The binary: arguments, progress, tables for people, JSON for programs.
 //!
-//! One file per group of commands: `advise`, `bench`, `catalog` (tables), `compare`, `copy` (and `check-refs`), `damage`,
-//! `data` (entities), `exec`, `import`, `inspect`, `export`, `maintain`, `moving`, `partitions`, `pressure` and `stress`
-//! (both `stress`), `query`, `sim`, `stats`.
+//! One file per group of commands: `advise`, `backup`, `bench`, `catalog` (tables), `compare`, `copy` (and `check-refs`),
+//! `damage`, `data` (entities), `exec`, `import`, `inspect`, `export`, `maintain`, `moving`, `partitions`, `pressure` and
+//! `stress` (both `stress`), `query`, `sim`, `stats`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows were rejected.
 //!
 //! Not here: JSON (`wire`), everything that a database does (`db` and below).
 
 mod advise;
+mod backup;
 mod bench;
 mod catalog;
 mod compare;
@@ -95,6 +96,9 @@ enum Command {
     Verify(maintain::Verify),
     Heal(damage::Heal),
     Checkpoint(maintain::Checkpoint),
+    Backup(backup::Backup),
+    Backups(backup::BackupsCommand),
+    Restore(backup::Restore),
     Gate(moving::Gate),
     ExportRange(moving::ExportRange),
     ImportRange(moving::ImportRange),
@@ -220,6 +224,9 @@ pub fn run() -> ExitCode {
         Command::Verify(command) => command.run(),
         Command::Heal(command) => command.run(),
         Command::Checkpoint(command) => command.run(),
+        Command::Backup(command) => command.run(),
+        Command::Backups(command) => command.run(),
+        Command::Restore(command) => command.run(),
         Command::Gate(command) => command.run(),
         Command::ExportRange(command) => command.run(),
         Command::ImportRange(command) => command.run(),

@@ -149,6 +149,11 @@ impl KeyArgs {
     /// The arguments that say which keys.
     pub(super) const NAMES: [&str; 3] = ["partition", "from_partition", "to_partition"];
 
+    /// True if any of them was given.
+    pub(super) fn is_given(&self) -> bool {
+        self.partition.is_some() || self.from_partition.is_some() || self.to_partition.is_some()
+    }
+
     pub(super) fn range(&self) -> KeyRange {
         match &self.partition {
             Some(partition) if self.from.is_none() && self.to.is_none() => {
@@ -260,7 +265,7 @@ impl ImportRange {
     }
 }
 
-fn tell(done: &str, moved: &Moved) -> Outcome {
+pub(super) fn tell(done: &str, moved: &Moved) -> Outcome {
     let (entities, files) = (with_thousands(moved.entities), with_thousands(moved.files));
     let bytes = with_thousands(moved.bytes);
     let mut output = Output::standard();

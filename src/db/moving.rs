@@ -120,18 +120,25 @@ impl Db {
     ) -> Result<Moved> {
         let source = self.beside().create_if_missing(false).open(path)?;
         let from = the_table(&source, table)?;
-        let into = self.catalog.table_or_create(table)?;
-        let id = from.entry.gate.table;
-        let moved = match bounds(&from, into.gate.table)? {
-            None => Ingested::default(),
-            Some(span) => {
-                let mut rows = source.engine.scan(&whole_table(id), None)?;
-                self.engine.ingest(&mut rows, &into.gate, &span, &mut progress)?
-            }
-        };
+        let moved = self.take_in((&source, &from), KeyRange::all(), table, &mut progress)?;
         drop(from);
         source.close()?;
-        Ok(moved.into())
+        Ok(moved)
+    }
+
+    /// Takes the entities of `range` of a table of another database into the table `into`.
+    pub(super) fn take_in(
+        &self,
+        (source, from): (&Db, &Table),
+        range: KeyRange,
+        into: &str,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Moved> {
+        let into = self.catalog.table_or_create(into)?;
+        let within = range.span(from.entry.gate.table);
+        let Some(span) = bounds(from, range, into.gate.table)? else { return Ok(Moved::default()) };
+        let mut rows = source.engine.scan(&within, None)?;
+        Ok(self.engine.ingest(&mut rows, &into.gate, &span, progress)?.into())
     }
 
     /// Options for another database that is opened for a moment.
@@ -173,10 +180,10 @@ fn the_table(db: &Db, name: &str) -> Result<Table> {
     }
 }
 
-/// From the first to the last key of `table`, as keys of the table `into`; `None` if it is empty.
-fn bounds(table: &Table, into: TableId) -> Result<Option<Span>> {
-    let first = table.scan(KeyRange::all()).top(1).into_iter().next().transpose()?;
-    let last = table.scan(KeyRange::all()).reverse().top(1).into_iter().next().transpose()?;
+/// From the first to the last key in `range` of `table`, as keys of the table `into`; `None` if there is none.
+fn bounds(table: &Table, range: KeyRange, into: TableId) -> Result<Option<Span>> {
+    let first = table.scan(range.clone()).top(1).into_iter().next().transpose()?;
+    let last = table.scan(range).reverse().top(1).into_iter().next().transpose()?;
     Ok(first.zip(last).map(|(first, last)| {
         let key = |e: &crate::model::Entity| {
             crate::format::key::user_key(into, e.partition_key(), e.row_key())

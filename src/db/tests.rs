@@ -149,6 +149,7 @@ fn a_second_opening_is_refused() {
     open(&fs);
 }
 
+mod backup;
 mod catalog;
 mod checkpoint;
 mod close;

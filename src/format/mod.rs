@@ -8,6 +8,7 @@ pub(crate) mod edit;
 pub(crate) mod field;
 pub(crate) mod field_set;
 pub(crate) mod file_meta;
+pub(crate) mod generation;
 pub(crate) mod hash_index;
 pub(crate) mod key;
 pub(crate) mod names;

@@ -8,6 +8,7 @@ use crate::format::current::Current;
 use crate::format::edit::VersionEdit;
 use crate::format::field::{next_field, put_field};
 use crate::format::file_meta::FileMeta;
+use crate::format::generation::Generation;
 use crate::format::hash_index::{Form, HashLayout, encode_pages};
 use crate::format::key::{decode_part, decode_user_key, user_key};
 use crate::format::names::{FileId, FileNumber};
@@ -52,6 +53,7 @@ pub fn round_trip(name: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
         "wal-group" => group(RecordKind::Group, bytes, &mut out)?,
         "wal-catalog" => group(RecordKind::Catalog, bytes, &mut out)?,
         "edit" | "identity" => VersionEdit::decode(bytes).map_err(debug)?.encode(&mut out),
+        "generation" => out.extend(Generation::decode(bytes).map_err(debug)?.encode()),
         "current" => out.extend(Current::decode(bytes).map_err(debug)?.encode()),
         "file-entry" => FileMeta::decode(bytes).map_err(text)?.encode(&mut out),
         "statistics" => SstStats::decode(bytes).map_err(text)?.encode(&mut out),

@@ -1,4 +1,4 @@
-//! Targets: the structures of record files, of the manifest, and CURRENT.
+//! Targets: the structures of record files, of the manifest, CURRENT, and backups.
 
 use super::forge::{seal_record, sum};
 use crate::codec::{Cursor, put_bytes, put_varint};
@@ -6,6 +6,7 @@ use crate::format::current::{CURRENT_BYTES, Current};
 use crate::format::edit::VersionEdit;
 use crate::format::field::{Field, next_field, put_field};
 use crate::format::field_set::{FieldSet, not_understood};
+use crate::format::generation::{GENERATION_HEADER_BYTES, Generation};
 use crate::format::names::{FileId, FileNumber};
 use crate::format::record::{
     self as frame, LOG_HEADER_BYTES, LogHeader, Position, RECORD_HEADER_BYTES,
@@ -150,6 +151,26 @@ pub fn current(data: &[u8]) {
             assert_eq!(current.encode(), data, "CURRENT has one encoding");
         }
     }
+}
+
+/// Generations of backups: as found, and with length and checksum made right.
+pub fn generation(data: &[u8]) {
+    check_generation(data);
+    let mut data = data.to_vec();
+    if data.len() >= GENERATION_HEADER_BYTES {
+        let len = data.len();
+        data[16..24].copy_from_slice(&(len as u64).to_le_bytes());
+        sum(&mut data, 12, len);
+        check_generation(&data);
+    }
+}
+
+fn check_generation(data: &[u8]) {
+    let Ok(generation) = Generation::decode(data) else { return };
+    assert!(generation.files.iter().all(|file| generation.file(file.id) == Some(file)));
+    assert_eq!(generation.files.len(), generation.edit.add_files.len());
+    assert!(generation.identity().is_some());
+    assert_eq!(Generation::decode(&generation.encode()), Ok(generation));
 }
 
 /// Spans of keys.

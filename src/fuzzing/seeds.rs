@@ -7,6 +7,7 @@ use crate::format::current::Current;
 use crate::format::edit::{CleanClose, Fence, Identity, LogMeta, Placement, RangeMeta};
 use crate::format::edit::{ReferenceMeta, VersionEdit};
 use crate::format::file_meta::{FileMeta, Section};
+use crate::format::generation::{Generation, StoredFile};
 use crate::format::hash_index::LocationSplit;
 use crate::format::key::user_key;
 use crate::format::names::{FileId, FileNumber, RangeId, TableId};
@@ -36,6 +37,7 @@ pub fn seeds(name: &str) -> Vec<Vec<u8>> {
         "edit" => vec![made(|out| edit().encode(out))],
         "field" | "field_set" | "file_meta" => vec![made(|out| file_meta().encode(out))],
         "filter_text" => texts(&FILTER_TEXTS),
+        "generation" => vec![generation()],
         "hash_index" => vec![(0..=255).collect()],
         "json" => texts(&REQUESTS),
         "key" => {
@@ -99,6 +101,16 @@ fn columns() -> Vec<u8> {
 
 fn current() -> Vec<u8> {
     Current { manifest: FileNumber(3), id: FILE, synced_len: 4096 }.encode().to_vec()
+}
+
+fn generation() -> Vec<u8> {
+    let mut edit = edit();
+    (edit.add_logs, edit.clean_close) = (Vec::new(), None);
+    let files = edit.add_files.iter();
+    let files =
+        files.map(|meta| StoredFile { id: meta.id, bytes: meta.bytes, checksum: 0x0102_0304 });
+    let files = files.collect();
+    Generation { number: 3, taken: 300, files, edit, unknown: Box::default() }.encode()
 }
 
 fn log_header() -> Vec<u8> {

@@ -28,10 +28,11 @@ use crate::manifest::{Manifest, Version};
 use crate::model::Seq;
 use crate::planted::planted;
 use crate::rng::Rng;
+use crate::sst::{BlockCache, Sst, SstShared};
 
-use super::Handle;
 use super::inspect::Pinned;
 use super::view::View;
+use super::{Engine, Handle};
 
 /// Files are copied in pieces of this.
 const COPY_BYTES: usize = 1 << 20;
@@ -43,7 +44,7 @@ pub(crate) type OnBytes<'p> = &'p mut dyn FnMut(u64);
 
 /// The database as of a moment; its files stay as long as this is held.
 pub(crate) struct Image {
-    _pinned: Pinned,
+    pinned: Pinned,
     /// Of the database itself: a copy takes an incarnation of its own.
     pub(crate) identity: Identity,
     /// Makes the image out of nothing but the files.
@@ -56,6 +57,12 @@ pub(crate) struct Copied {
     pub(crate) bytes: u64,
     /// CRC-32 of all of them.
     pub(crate) checksum: u32,
+}
+
+impl Image {
+    pub(crate) fn version(&self) -> &Version {
+        self.pinned.version()
+    }
 }
 
 impl Handle {
@@ -75,7 +82,7 @@ impl Handle {
                 return Err(Error::corrupt(&self.env.dir, 0, "manifest", "no identity"));
             };
             let (identity, edit) = ((**identity).clone(), whole(version));
-            return Ok(Image { _pinned: pinned, identity, edit });
+            return Ok(Image { pinned, identity, edit });
         }
         let problem = "ranges are imported all the time; try again when that has ended";
         Err(Error::new(ErrorKind::Busy, problem))
@@ -99,6 +106,17 @@ impl Handle {
         let files = &image.edit.add_files;
         self.tell_checkpoint(target, files.len() as u64, files.iter().map(|file| file.bytes).sum());
         Ok(())
+    }
+}
+
+impl Engine {
+    /// Reads and checks all of a table file that `fs` has under the name of one of this database's. The file itself may
+    /// be mapped, and what was read of it believed already.
+    pub(crate) fn verify_copy(&self, fs: &dyn Fs, meta: &FileMeta) -> Result<()> {
+        let cache = Arc::new(BlockCache::new(0));
+        let shared = SstShared { cache, ..self.env.sst.clone() };
+        let facts = Sst::open(fs, &self.env.dir, meta, &shared)?.verify(&mut |_| ())?;
+        facts.problems.into_iter().next().map_or(Ok(()), |problem| Err(Error::damage(problem)))
     }
 }
 

@@ -46,7 +46,7 @@ mod models;
 
 pub(crate) use background::whole_table;
 pub(crate) use batch::{Action, Batch, Condition, Gate, Op, Ops, PackedRow, TableChange};
-pub(crate) use checkpoint::require_empty;
+pub(crate) use checkpoint::{OnBytes, build, copy_file, read_file, require_empty};
 #[cfg(feature = "sim")]
 pub(crate) use compaction::job::Compaction;
 #[cfg(all(test, feature = "events"))]

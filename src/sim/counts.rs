@@ -47,6 +47,7 @@ events! {
     CompactionPaused "compactions in two halves",
     CompactionDeclined "compactions declined",
     Checkpoint "checkpoints",
+    Backup "backups restored",
     Close "clean closes",
     Kill "kills",
     PowerCut "power cuts",

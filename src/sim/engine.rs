@@ -54,6 +54,8 @@ pub struct Engine {
     pub(super) power: PowerFs,
     wrap: Option<Wrap>,
     db: Option<Db>,
+    /// How often it was opened: no two openings give out the same ids.
+    openings: u64,
     flush: Option<Flush>,
     compaction: Option<Compaction>,
 }
@@ -115,7 +117,8 @@ impl Engine {
         let power = PowerFs::new(Arc::new(fs.clone()), fs.clone());
         let faults = FaultFs::new(Arc::new(power.clone()));
         let (flush, compaction) = (None, None);
-        Self { fs, clock, config, faults, power, wrap: None, db: None, flush, compaction }
+        let (wrap, db, openings) = (None, None, 0);
+        Self { fs, clock, config, faults, power, wrap, db, openings, flush, compaction }
     }
 
     /// Puts `wrap` between the engine and the memory, from the next opening on.
@@ -146,7 +149,10 @@ impl Engine {
     /// Opens through another file system over the same bytes.
     pub fn open_on(&mut self, fs: Arc<dyn Fs>) -> Result<()> {
         self.let_go();
-        self.db = Some(options(&self.config, &self.clock).fs(fs).open(Path::new(PATH))?);
+        let seed = self.config.seed.wrapping_add(self.openings);
+        self.openings += 1;
+        let options = options(&self.config, &self.clock).seed(seed).fs(fs);
+        self.db = Some(options.open(Path::new(PATH))?);
         Ok(())
     }
 
@@ -404,6 +410,11 @@ impl Engine {
         let (state, report) = (state_of(&db)?, db.verify()?);
         db.close()?;
         Ok((state, report.problems))
+    }
+
+    /// Options for a look at what is on `fs`.
+    pub(super) fn options_on(&self, fs: &MemFs) -> Options {
+        options(&self.config, &self.clock).fs(Arc::new(fs.clone()))
     }
 
     /// Which incarnation the database at `path` of `fs` is.

@@ -36,6 +36,8 @@ pub struct Mix {
     pub rot: u64,
     /// Copies of the whole database, opened and compared.
     pub checkpoints: u64,
+    /// Backups, restored and compared.
+    pub backups: u64,
 }
 
 impl Mix {
@@ -50,9 +52,11 @@ impl Mix {
         faults: 0,
         rot: 0,
         checkpoints: 0,
+        backups: 0,
     };
     /// No end but clean ones.
-    pub const QUIET: Mix = Mix { tickets: 200, overlaps: 100, checkpoints: 2, ..Mix::PLAIN };
+    pub const QUIET: Mix =
+        Mix { tickets: 200, overlaps: 100, checkpoints: 2, backups: 2, ..Mix::PLAIN };
     /// Kills and power cuts, and nothing else that harms.
     pub const CRASHING: Mix = Mix { crashes: 25, reopens: 6, ..Mix::QUIET };
     /// Everything.
@@ -213,8 +217,18 @@ impl<'a> Generator<'a> {
     }
 
     fn step(&mut self) -> Step {
-        let Mix { crashes, reopens, clock, tables, tickets, overlaps, faults, rot, checkpoints } =
-            self.mix;
+        let Mix {
+            crashes,
+            reopens,
+            clock,
+            tables,
+            tickets,
+            overlaps,
+            faults,
+            rot,
+            checkpoints,
+            backups,
+        } = self.mix;
         let weights = [
             370,
             90,
@@ -236,6 +250,7 @@ impl<'a> Generator<'a> {
             checkpoints,
             30,
             20,
+            backups,
         ];
         let mut roll = self.source.below(weights.iter().sum());
         let kind = weights.iter().position(|weight| {
@@ -263,7 +278,8 @@ impl<'a> Generator<'a> {
             Some(16) => self.rot_step(),
             Some(17) => Step::Checkpoint,
             Some(18) => self.query_step(),
-            _ => self.span_step(),
+            Some(19) => self.span_step(),
+            _ => Step::Backup,
         }
     }
 

@@ -427,6 +427,7 @@ fn steps_print_and_parse_back() {
         "end-compaction",
         "settle",
         "checkpoint",
+        "backup",
         "kill in=4",
         "crash seed=9 in=12",
         "fault eio op=sync path=.wal nth=3 sticky=true",

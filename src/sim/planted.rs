@@ -423,4 +423,10 @@ pub const BUGS: &[Bug] = &[
         "checkpoint",
         "a copy pretends to be the database that it was copied from",
     ),
+    bug(
+        "generation-unsynced",
+        7,
+        "backup, power cut",
+        "a generation names files whose names are not durable",
+    ),
 ];

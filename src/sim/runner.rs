@@ -24,7 +24,7 @@ use super::engine::{self, Engine, Pinned, START, code};
 use super::gates::Held;
 use super::oracle::{Change, Oracle, Refusal, Row, Tables, differences, first_difference};
 use super::query::Paging;
-use super::step::{Config, Lane, Scan, Step, Write, durability_name};
+use super::step::{Config, Scan, Step, Write, durability_name, may_flush, merges_all};
 use super::targets::{Ask, Used};
 use super::tickets::Waiting;
 use super::trouble::Trouble;
@@ -48,6 +48,8 @@ pub struct Runner {
     pub counts: Counts,
     /// Copies made so far.
     pub(super) copies: u64,
+    /// The backups that were acknowledged, and what each must come back as.
+    pub(super) backups: BTreeMap<u64, Tables>,
 }
 
 /// An open iterator, and the rows it has to give.
@@ -81,6 +83,7 @@ impl Runner {
             faults_expected: false,
             counts: Counts::default(),
             copies: 0,
+            backups: BTreeMap::new(),
         }
     }
 
@@ -220,6 +223,7 @@ impl Runner {
             Step::Verify => self.verify(),
             Step::Settle => self.settle(),
             Step::Checkpoint => self.checkpoint(),
+            Step::Backup => self.backup(),
             other => Err(format!("`{other}` is no step of an open database")),
         }
     }
@@ -636,19 +640,6 @@ fn ask_of(change: &Change) -> Option<Ask> {
         Change::Rows { table, writes } => Some(Ask::writes(table, writes)),
         _ => None,
     }
-}
-
-/// Steps that would wait for a job that is under way.
-fn merges_all(step: &Step) -> bool {
-    matches!(step, Step::Compact | Step::Settle)
-}
-
-/// Steps that may flush: one flush at a time.
-fn may_flush(step: &Step) -> bool {
-    matches!(
-        step,
-        Step::Flush | Step::Checkpoint | Step::Background(_) | Step::Lane(Lane::Flush, _)
-    )
 }
 
 pub(super) fn line(text: impl Into<String>) -> Outcome {

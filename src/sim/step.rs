@@ -305,6 +305,8 @@ pub enum Step {
     EndCompaction,
     /// A copy of the database beside it, which is opened, compared and removed.
     Checkpoint,
+    /// A backup into the one directory of them, which is restored and compared, also as a power cut leaves it.
+    Backup,
     /// Time passes and background work runs until there is none: then everything is durable and in order.
     Settle,
     /// The engine checks its files, and must find nothing.
@@ -444,7 +446,7 @@ const FAULTS: [(FaultKind, &str); 5] = [
 ];
 
 /// Steps of one word.
-pub(super) const PLAIN: [(Step, &str); 15] = [
+pub(super) const PLAIN: [(Step, &str); 16] = [
     (Step::Flush, "flush"),
     (Step::Compact, "compact"),
     (Step::Sync, "sync"),
@@ -453,6 +455,7 @@ pub(super) const PLAIN: [(Step, &str); 15] = [
     (Step::BeginCompaction, "begin-compaction"),
     (Step::EndCompaction, "end-compaction"),
     (Step::Checkpoint, "checkpoint"),
+    (Step::Backup, "backup"),
     (Step::Settle, "settle"),
     (Step::Verify, "verify"),
     (Step::Reopen, "reopen"),
@@ -681,4 +684,21 @@ impl Step {
     fn plain_name(&self) -> &'static str {
         PLAIN.iter().find(|(step, _)| step == self).map_or("", |(_, name)| name)
     }
+}
+
+/// Steps that would wait for a job that is under way.
+pub(super) fn merges_all(step: &Step) -> bool {
+    matches!(step, Step::Compact | Step::Settle)
+}
+
+/// Steps that may flush: one flush at a time.
+pub(super) fn may_flush(step: &Step) -> bool {
+    matches!(
+        step,
+        Step::Flush
+            | Step::Checkpoint
+            | Step::Backup
+            | Step::Background(_)
+            | Step::Lane(Lane::Flush, _)
+    )
 }

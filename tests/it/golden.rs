@@ -2,6 +2,7 @@
 //! what version 1 wrote before it had an optional part: `v1-without-zones`, `v1-without-sizes` of references. They hold
 //! neither what deletes of spans nor what expiry leaves in logs and manifest. `v1-first-index` is what was written before
 //! hash indexes had more forms than one. `v1-padded` has blocks of a page, which are padded; those of the others are smaller.
+//! `v1-backup` is a directory with one backup of what `v1` holds.
 //!
 //! Record files are stored without the zeros at their ends, which is space that was only allocated.
 //! `REWRITE=1` writes them anew; once a version was released that is never right.
@@ -194,4 +195,37 @@ fn a_database_with_padded_blocks_opens() {
     };
     assert!(stored(PADDED).iter().any(|(name, bytes)| is_padded(name, bytes)));
     check_opens(PADDED);
+}
+
+/// What a backup directory was once is restored still.
+#[test]
+fn a_backup_of_version_1_is_restored() {
+    let expected = run(NEWEST);
+    let dir = dir("v1-backup");
+    let parts = ["files", "generations"].map(|part| dir.join(part));
+    if std::env::var_os("REWRITE").is_some() {
+        expected.engine.db().backup("backups").unwrap();
+        drop(std::fs::remove_dir_all(&dir));
+        parts.iter().for_each(|part| std::fs::create_dir_all(part).unwrap());
+        let fs = &expected.engine.fs;
+        for path in fs.paths().iter().filter(|path| !path.ends_with("LOCK")) {
+            let Some(name) = path.strip_prefix("backups/") else { continue };
+            std::fs::write(dir.join(name), fs.read(path).unwrap()).unwrap();
+        }
+    }
+    let fs = MemFs::new();
+    for part in &parts {
+        let at = Path::new("backups").join(part.file_name().unwrap());
+        fs.create_dir_all(&at).unwrap();
+        for path in std::fs::read_dir(part).unwrap().map(|entry| entry.unwrap().path()) {
+            fs.write(at.join(path.file_name().unwrap()), &std::fs::read(&path).unwrap()).unwrap();
+        }
+    }
+    let backups = rowstone::Db::options().fs(Arc::new(fs.clone())).open_backup("backups").unwrap();
+    assert_eq!(backups.verify().unwrap().problems, [""; 0]);
+    backups.restore(1, PATH).unwrap();
+    let clock = Arc::new(ManualClock::new(START));
+    let mut engine = Engine::on(fs, clock, expected.engine.config.clone());
+    engine.open().unwrap();
+    assert_eq!(engine.state().unwrap(), expected.oracle.tables);
 }

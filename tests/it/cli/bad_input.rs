@@ -30,6 +30,9 @@ fn a_database_that_is_not_there_is_not_created_by_reading() {
         "stats db",
         "verify db",
         "checkpoint db copy",
+        "backup db copy",
+        "restore db copy",
+        "backups list db",
     ] {
         place.fails(arguments, 2, &["db"]);
         assert!(!place.path("db").exists() && !place.path("copy").exists(), "{arguments}");

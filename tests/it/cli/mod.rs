@@ -3,6 +3,7 @@
 //! Not here: the options' parsing and the codecs (unit tests beside the code).
 #![expect(clippy::disallowed_methods, reason = "input and reports are files of the user's")]
 
+mod backup;
 mod bad_input;
 mod bench;
 mod copy;
@@ -270,6 +271,9 @@ fn help_teaches_by_example() {
         "verify",
         "heal",
         "checkpoint",
+        "backup",
+        "backups",
+        "restore",
         "copy",
         "check-refs",
         #[cfg(unix)]

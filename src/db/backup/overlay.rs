@@ -1,0 +1,111 @@
+//! A generation looked at as a database: its table files are those of the backup, and everything else lies in memory.
+//!
+//! Invariants
+//! * nothing is ever written below the backup: what a database writes goes to memory, and with it.
+//!
+//! Not here: which files they are (`store`).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::fs::{FileLock, FileRead, FileWrite, Fs, MemFs};
+use crate::sync::Mutex;
+
+/// Files of another file system under names of their own, over a memory.
+#[derive(Debug)]
+pub(super) struct Overlay {
+    memory: MemFs,
+    under: Arc<dyn Fs>,
+    files: Mutex<BTreeMap<PathBuf, PathBuf>>,
+}
+
+impl Overlay {
+    /// `files`: by the name that they have here, where they lie in `under`.
+    pub(super) fn new(under: Arc<dyn Fs>, files: BTreeMap<PathBuf, PathBuf>) -> Self {
+        Self { memory: MemFs::new(), under, files: Mutex::new(files) }
+    }
+
+    fn under(&self, path: &Path) -> Option<PathBuf> {
+        self.files.lock().get(path).cloned()
+    }
+
+    fn refuse_under(&self, path: &Path) -> io::Result<()> {
+        match self.under(path) {
+            None => Ok(()),
+            Some(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+impl Fs for Overlay {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        self.memory.create_dir_all(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = self.memory.list(dir)?;
+        let files = self.files.lock();
+        let here = files.keys().filter(|path| path.parent() == Some(dir));
+        names.extend(here.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())));
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.under(path).is_some() || self.memory.exists(path)?)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        match self.under(path) {
+            Some(_) => Err(io::ErrorKind::AlreadyExists.into()),
+            None => self.memory.create(path),
+        }
+    }
+
+    fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        self.refuse_under(path)?;
+        self.memory.open_write(path)
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>> {
+        match self.under(path) {
+            Some(path) => self.under.open_read(&path),
+            None => self.memory.open_read(path),
+        }
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.refuse_under(from).and_then(|()| self.refuse_under(to))?;
+        self.memory.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        match self.files.lock().remove(path) {
+            Some(_) => Ok(()),
+            None => self.memory.remove(path),
+        }
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.memory.remove_dir(dir)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.refuse_under(from).and_then(|()| self.refuse_under(to))?;
+        self.memory.link(from, to)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.memory.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        self.memory.lock(path)
+    }
+
+    fn kind(&self, path: &Path) -> String {
+        self.memory.kind(path)
+    }
+}

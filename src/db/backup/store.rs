@@ -1,0 +1,438 @@
+//! The directory of backups: `files/<id>.sst`, `generations/<n>.generation`, `LOCK`. FORMAT.md §generation.
+//!
+//! A backup: 1. take the lock, remove what was left half written; 2. copy each table file that no generation names: to a
+//! temporary name, synced, checked, then renamed; 3. sync `files`; 4. write the generation to a temporary name, sync and
+//! rename it; 5. sync `generations`.
+//!
+//! Invariants
+//! * a generation has its name only when every file that it names is durable, name included;
+//! * a stored file that a generation names is never written again; a generation never;
+//! * a file is known by its id. That two files bear one id is damage: what their entries say is compared;
+//! * a file is removed only after the names of all generations that named it are durably gone.
+//!
+//! Not here: what goes into a backup and what is made of it (`db::backup`).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::file_meta::FileMeta;
+use crate::format::generation::{GENERATION_BYTES_MAX, Generation, StoredFile};
+use crate::format::names::FileId;
+use crate::fs::{FileLock, Fs, read_small};
+use crate::lsm::{OnBytes, copy_file, read_file};
+use crate::planted::planted;
+
+const FILES: &str = "files";
+const GENERATIONS: &str = "generations";
+const LOCK: &str = "LOCK";
+const TEMPORARY: &str = ".tmp";
+
+/// A directory of backups of one database.
+#[derive(Clone, Debug)]
+pub(super) struct Store {
+    fs: Arc<dyn Fs>,
+    pub(super) dir: PathBuf,
+}
+
+/// What the generations of a store say about its files.
+#[derive(Default)]
+pub(super) struct Known {
+    /// By id: what the generations say that have the file.
+    files: BTreeMap<FileId, (FileMeta, StoredFile)>,
+}
+
+/// What pruning removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pruned {
+    /// Backups.
+    pub generations: u64,
+    /// Table files that no other backup has, and leftovers.
+    pub files: u64,
+    /// Bytes of these files.
+    pub bytes: u64,
+}
+
+impl Store {
+    /// The backups in `dir`.
+    ///
+    /// # Errors
+    /// `NotFound` if there are none, and never were.
+    pub(super) fn open(fs: Arc<dyn Fs>, dir: &Path) -> Result<Store> {
+        let store = Store { fs, dir: dir.to_owned() };
+        if store.exists(&store.dir.join(GENERATIONS))? {
+            return Ok(store);
+        }
+        let problem = format!("there are no backups in {}", dir.display());
+        Err(Error::new(ErrorKind::NotFound, problem))
+    }
+
+    /// The same, made if `dir` is missing or empty.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a directory that is something else.
+    pub(super) fn create(fs: Arc<dyn Fs>, dir: &Path) -> Result<Store> {
+        let store = Store { fs, dir: dir.to_owned() };
+        if store.exists(dir)? {
+            let ours = [FILES, GENERATIONS, LOCK];
+            let names = store.list(dir)?;
+            if let Some(foreign) = names.iter().find(|name| !ours.contains(&name.as_str())) {
+                let problem = format!(
+                    "{} holds no backups: it holds {foreign}; name a new path or an empty directory",
+                    dir.display()
+                );
+                return Err(Error::new(ErrorKind::InvalidInput, problem));
+            }
+        }
+        for part in [FILES, GENERATIONS] {
+            let part = dir.join(part);
+            store.fs.create_dir_all(&part).map_err(|error| doing("create", &part, error))?;
+        }
+        Ok(store)
+    }
+
+    /// Keeps others from adding and removing.
+    pub(super) fn lock(&self) -> Result<Box<dyn FileLock>> {
+        let path = self.dir.join(LOCK);
+        self.fs.lock(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => {
+                let problem =
+                    format!("another backup or prune is at work in {}", self.dir.display());
+                Error::new(ErrorKind::Locked, problem)
+            }
+            _ => doing("lock", &path, error),
+        })
+    }
+
+    /// The numbers of all generations, ascending.
+    pub(super) fn numbers(&self) -> Result<Vec<u64>> {
+        let names = self.list(&self.dir.join(GENERATIONS))?;
+        let mut numbers: Vec<u64> = names.iter().filter_map(|name| parse_number(name)).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// One generation.
+    ///
+    /// # Errors
+    /// `NotFound`; `Corruption`, `Unsupported`, `Io`.
+    pub(super) fn read(&self, number: u64) -> Result<Generation> {
+        let path = self.generation_path(number);
+        let bytes = read_small(&*self.fs, &path, GENERATION_BYTES_MAX);
+        let bytes = bytes.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                let problem = format!("there is no backup {number} in {}", self.dir.display());
+                Error::new(ErrorKind::NotFound, problem)
+            }
+            io::ErrorKind::InvalidData => Error::corrupt(&path, 0, "generation", error.to_string()),
+            _ => doing("read", &path, error),
+        })?;
+        let generation = Generation::decode(&bytes).map_err(|error| error.into_error(&path, 0))?;
+        match generation.number == number {
+            true => Ok(generation),
+            false => {
+                let problem = format!("another backup's number, {}", generation.number);
+                Err(Error::corrupt(&path, 0, "generation", problem))
+            }
+        }
+    }
+
+    /// Where the file of this id lies, or would.
+    pub(super) fn file_path(&self, id: FileId) -> PathBuf {
+        self.dir.join(FILES).join(format!("{:016x}.sst", id.0))
+    }
+
+    fn generation_path(&self, number: u64) -> PathBuf {
+        self.dir.join(GENERATIONS).join(format!("{number:06}.generation"))
+    }
+
+    /// What is stored of `database`. Generations that cannot be read vouch for nothing.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is another database's.
+    pub(super) fn known(&self, database: u128) -> Result<Known> {
+        let mut known = Known::default();
+        for number in self.numbers()? {
+            let generation = match self.read(number) {
+                Ok(generation) => generation,
+                Err(error) if error.kind() == ErrorKind::Corruption => continue,
+                Err(error) => return Err(error),
+            };
+            if generation.identity().is_some_and(|identity| identity.database != database) {
+                let problem = format!(
+                    "{} holds backups of another database: a directory is for one",
+                    self.dir.display()
+                );
+                return Err(Error::new(ErrorKind::InvalidInput, problem));
+            }
+            for meta in &generation.edit.add_files {
+                let Some(stored) = generation.file(meta.id) else { continue };
+                known.files.insert(meta.id, (meta.clone(), *stored));
+            }
+        }
+        Ok(known)
+    }
+
+    /// True if the file is there, as long as it should be.
+    pub(super) fn has(&self, file: &StoredFile) -> Result<bool> {
+        let path = self.file_path(file.id);
+        if !self.exists(&path)? {
+            return Ok(false);
+        }
+        let len = self.fs.open_read(&path).and_then(|file| file.len());
+        Ok(len.map_err(|error| doing("open", &path, error))? == file.bytes)
+    }
+
+    /// Copies the table file at `source` in, if `check` finds nothing wrong with the copy. Its name is durable with
+    /// [`put`](Self::put).
+    pub(super) fn add(
+        &self,
+        source: &Path,
+        meta: &FileMeta,
+        progress: OnBytes<'_>,
+        check: &dyn Fn(&Path) -> Result<()>,
+    ) -> Result<StoredFile> {
+        let path = self.file_path(meta.id);
+        let half = temporary(&path);
+        let copied = copy_file(&*self.fs, source, &half, progress).map_err(|error| {
+            drop(self.fs.remove(&half));
+            Error::io(format!("copy {} to {}", source.display(), half.display()), error)
+        })?;
+        if copied.bytes != meta.bytes {
+            drop(self.fs.remove(&half));
+            let problem = format!("{} bytes long, {} by the manifest", copied.bytes, meta.bytes);
+            return Err(Error::corrupt(source, copied.bytes.min(meta.bytes), "sst", problem));
+        }
+        check(&half).inspect_err(|_| drop(self.fs.remove(&half)))?;
+        self.fs.rename(&half, &path).map_err(|error| doing("rename", &half, error))?;
+        Ok(StoredFile { id: meta.id, bytes: copied.bytes, checksum: copied.checksum })
+    }
+
+    /// Makes a generation of files that are all there.
+    pub(super) fn put(&self, generation: &Generation) -> Result<()> {
+        // Also without a new file: the names of an attempt that was cut short may not be durable.
+        if !planted!("generation-unsynced") {
+            self.sync(FILES)?;
+        }
+        let path = self.generation_path(generation.number);
+        let bytes = generation.encode();
+        if bytes.len() as u64 > GENERATION_BYTES_MAX {
+            let problem = format!("a backup of {} files is too large", generation.files.len());
+            return Err(Error::new(ErrorKind::Unsupported, problem));
+        }
+        let half = temporary(&path);
+        let write = || -> io::Result<()> {
+            let file = self.fs.create(&half)?;
+            file.write_at(0, &bytes)?;
+            file.sync()?;
+            drop(file);
+            self.fs.rename(&half, &path)
+        };
+        write().map_err(|error| {
+            drop(self.fs.remove(&half));
+            doing("write", &path, error)
+        })?;
+        self.sync(GENERATIONS)
+    }
+
+    /// Removes what was left half written. Requires the lock.
+    pub(super) fn remove_temporaries(&self) -> Result<()> {
+        for part in [FILES, GENERATIONS] {
+            let part = self.dir.join(part);
+            for name in self.list(&part)?.iter().filter(|name| name.ends_with(TEMPORARY)) {
+                let path = part.join(name);
+                self.fs.remove(&path).map_err(|error| doing("remove", &path, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all generations but the newest `keep`, and then every file that none of these names. Requires the lock.
+    ///
+    /// # Errors
+    /// `Corruption` if one to be kept cannot be read: nothing was removed.
+    pub(super) fn prune(&self, keep: usize) -> Result<Pruned> {
+        let numbers = self.numbers()?;
+        let (old, kept) = numbers.split_at(numbers.len().saturating_sub(keep));
+        let mut named = BTreeMap::new();
+        for number in kept {
+            let files = self.read(*number)?.files;
+            named.extend(files.into_iter().map(|file| (self.file_path(file.id), file)));
+        }
+        self.remove_temporaries()?;
+        let mut pruned = Pruned { generations: old.len() as u64, ..Pruned::default() };
+        for number in old {
+            let path = self.generation_path(*number);
+            self.fs.remove(&path).map_err(|error| doing("remove", &path, error))?;
+        }
+        self.sync(GENERATIONS)?;
+        self.remove_unnamed(&named, &mut pruned)?;
+        self.sync(FILES)?;
+        Ok(pruned)
+    }
+
+    fn remove_unnamed(
+        &self,
+        named: &BTreeMap<PathBuf, StoredFile>,
+        pruned: &mut Pruned,
+    ) -> Result<()> {
+        let dir = self.dir.join(FILES);
+        for path in self.list(&dir)?.into_iter().map(|name| dir.join(name)) {
+            if named.contains_key(&path) {
+                continue;
+            }
+            let len = self.fs.open_read(&path).and_then(|file| file.len());
+            pruned.bytes += len.map_err(|error| doing("open", &path, error))?;
+            pruned.files += 1;
+            self.fs.remove(&path).map_err(|error| doing("remove", &path, error))?;
+        }
+        Ok(())
+    }
+
+    /// Reads a stored file and holds it against what its generation says.
+    pub(super) fn check(&self, file: &StoredFile, progress: OnBytes<'_>) -> Result<()> {
+        let path = self.file_path(file.id);
+        let read = read_file(&*self.fs, &path, &mut |_, piece| {
+            progress(piece.len() as u64);
+            Ok(())
+        });
+        let read = read.map_err(|error| missing_or(&path, error))?;
+        compare(&path, file, read.bytes, read.checksum)
+    }
+
+    /// Copies a stored file out and syncs it, its name apart.
+    pub(super) fn take(
+        &self,
+        file: &StoredFile,
+        target: &Path,
+        progress: OnBytes<'_>,
+    ) -> Result<()> {
+        let path = self.file_path(file.id);
+        if !self.exists(&path)? {
+            return Err(missing(&path));
+        }
+        let copied = copy_file(&*self.fs, &path, target, progress).map_err(|error| {
+            Error::io(format!("copy {} to {}", path.display(), target.display()), error)
+        })?;
+        compare(&path, file, copied.bytes, copied.checksum)
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        self.fs.list(dir).map_err(|error| doing("list", dir, error))
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.fs.exists(path).map_err(|error| doing("look at", path, error))
+    }
+
+    fn sync(&self, part: &str) -> Result<()> {
+        let dir = self.dir.join(part);
+        self.fs.sync_dir(&dir).map_err(|error| doing("sync directory", &dir, error))
+    }
+}
+
+impl Known {
+    /// The stored file that is the one of `meta`, if there is one.
+    ///
+    /// # Errors
+    /// `Corruption` if another file bears its id.
+    pub(super) fn file(&self, path: &Path, meta: &FileMeta) -> Result<Option<StoredFile>> {
+        let Some((known, stored)) = self.files.get(&meta.id) else { return Ok(None) };
+        let facts = |meta: &FileMeta| (meta.bytes, meta.entries, meta.seq_min, meta.seq_max);
+        if facts(known) == facts(meta) && known.sections == meta.sections {
+            return Ok(Some(*stored));
+        }
+        let problem = format!("its id {:016x} is that of another file in the backup", meta.id.0);
+        Err(Error::corrupt(path, 0, "sst header", problem))
+    }
+}
+
+fn compare(path: &Path, file: &StoredFile, bytes: u64, checksum: u32) -> Result<()> {
+    if bytes != file.bytes {
+        let problem = format!("{bytes} bytes long, {} when it was stored", file.bytes);
+        return Err(Error::corrupt(path, bytes.min(file.bytes), "stored file", problem));
+    }
+    if checksum != file.checksum {
+        let problem = format!("checksum {checksum:08x}, {:08x} when it was stored", file.checksum);
+        return Err(Error::corrupt(path, 0, "stored file", problem));
+    }
+    Ok(())
+}
+
+fn missing(path: &Path) -> Error {
+    Error::corrupt(path, 0, "stored file", "it is missing")
+}
+
+fn missing_or(path: &Path, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => missing(path),
+        _ => doing("read", path, error),
+    }
+}
+
+fn doing(what: &str, path: &Path, error: io::Error) -> Error {
+    Error::io(format!("{what} {}", path.display()), error)
+}
+
+fn temporary(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(TEMPORARY);
+    name.into()
+}
+
+/// At least six digits, no superfluous zero: one number has one name.
+fn parse_number(name: &str) -> Option<u64> {
+    let number: u64 = name.strip_suffix(".generation")?.parse().ok()?;
+    (format!("{number:06}.generation") == name).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::names::FileNumber;
+    use crate::model::Seq;
+
+    fn meta(number: u64, id: u64) -> FileMeta {
+        FileMeta {
+            number: FileNumber(number),
+            id: FileId(id),
+            bytes: 8300,
+            seq_min: Seq(100),
+            seq_max: Seq(300),
+            visible_from: Seq::ZERO,
+            fenced: Seq::ZERO,
+            entries: 3,
+            tombstones: 1,
+            raw_bytes: 60,
+            key_min: b"a"[..].into(),
+            key_max: b"c"[..].into(),
+            sections: Vec::new(),
+            unknown: Box::default(),
+        }
+    }
+
+    #[test]
+    fn a_file_of_equal_number_and_size_is_another_if_its_id_is() {
+        let stored = StoredFile { id: FileId(7), bytes: 8300, checksum: 1 };
+        let known = Known { files: BTreeMap::from([(FileId(7), (meta(12, 7), stored))]) };
+        let ask = |meta: &FileMeta| known.file(Path::new("000012.sst"), meta);
+        assert_eq!(ask(&meta(12, 7)).unwrap(), Some(stored));
+        assert_eq!(ask(&meta(12, 8)).unwrap(), None);
+        // A copy of the database may have it under another number.
+        assert_eq!(ask(&meta(13, 7)).unwrap(), Some(stored));
+        let other = FileMeta { entries: 4, ..meta(12, 7) };
+        assert_eq!(ask(&other).unwrap_err().kind(), ErrorKind::Corruption);
+    }
+
+    #[test]
+    fn one_number_has_one_name() {
+        assert_eq!(parse_number("000012.generation"), Some(12));
+        assert_eq!(parse_number("1234567.generation"), Some(1_234_567));
+        for name in ["12.generation", "0000012.generation", "000012.generation.tmp", "+00012.x"] {
+            assert_eq!(parse_number(name), None);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! A generation file: what one backup consists of. FORMAT.md §generation.
+//!
+//! Invariants
+//! * one checksum covers the whole file: it is believed as a whole, or not at all;
+//! * the stored files are those of the edit, each once, by ascending id, and as long as the edit says;
+//! * a field that this build does not know and need not understand is kept.
+//!
+//! Not here: when a generation may be written, and what becomes of it (`db::backup`).
+
+use crate::codec::{Checksum, Cursor, DecodeError, put_varint};
+use crate::format::edit::{Identity, VersionEdit};
+use crate::format::field::{FormatError, put_field};
+use crate::format::field_set::{self, FieldSet, put_number};
+use crate::format::names::FileId;
+use crate::model::Seq;
+
+/// What stands before the fields.
+pub(crate) const GENERATION_HEADER_BYTES: usize = 24;
+
+/// No generation is longer; a reader takes no more into memory.
+pub(crate) const GENERATION_BYTES_MAX: u64 = 1 << 30;
+
+const STRUCTURE: &str = "generation";
+const MAGIC: [u8; 8] = *b"rowsgen\0";
+const FORMAT_VERSION: u32 = 1;
+
+/// The least that a stored file takes: id, one byte of length, checksum.
+const STORED_BYTES_MIN: usize = 8 + 1 + 4;
+
+/// One backup of a database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Generation {
+    /// 1 for the first backup in a directory, and so on; never given twice while a later one is there.
+    pub(crate) number: u64,
+    /// When it was taken: ticks since 1601, by the database's clock.
+    pub(crate) taken: u64,
+    /// Every file of the edit, by ascending id.
+    pub(crate) files: Vec<StoredFile>,
+    /// Makes the database out of the files; it holds the identity, and the Seq up to which every commit is in.
+    pub(crate) edit: VersionEdit,
+    /// Fields of a newer format, as they were encoded.
+    pub(crate) unknown: Box<[u8]>,
+}
+
+/// A table file in a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct StoredFile {
+    pub(crate) id: FileId,
+    pub(crate) bytes: u64,
+    /// CRC-32 of all of them.
+    pub(crate) checksum: u32,
+}
+
+mod tag {
+    pub(super) const NUMBER: u64 = 1;
+    pub(super) const TAKEN: u64 = 2;
+    pub(super) const FILES: u64 = 3;
+    pub(super) const EDIT: u64 = 4;
+}
+
+impl Generation {
+    /// Every commit up to here is in it, and none above.
+    pub(crate) fn seq(&self) -> Seq {
+        self.edit.flushed_seq.unwrap_or_default()
+    }
+
+    /// Which database it is of; a decoded one has an identity.
+    pub(crate) fn identity(&self) -> Option<&Identity> {
+        self.edit.identity.as_ref()
+    }
+
+    /// The stored file of this id.
+    pub(crate) fn file(&self, id: FileId) -> Option<&StoredFile> {
+        let at = self.files.binary_search_by_key(&id, |file| file.id);
+        at.ok().and_then(|at| self.files.get(at))
+    }
+
+    /// The whole file.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = vec![0; GENERATION_HEADER_BYTES];
+        put_number(&mut out, tag::NUMBER, self.number);
+        put_number(&mut out, tag::TAKEN, self.taken);
+        let mut content = Vec::new();
+        put_varint(&mut content, self.files.len() as u64);
+        for file in &self.files {
+            content.extend_from_slice(&file.id.0.to_le_bytes());
+            put_varint(&mut content, file.bytes);
+            content.extend_from_slice(&file.checksum.to_le_bytes());
+        }
+        put_field(&mut out, tag::FILES, &content);
+        content.clear();
+        self.edit.encode(&mut content);
+        put_field(&mut out, tag::EDIT, &content);
+        out.extend_from_slice(&self.unknown);
+        let len = out.len() as u64;
+        let mut header = Vec::with_capacity(GENERATION_HEADER_BYTES);
+        header.extend_from_slice(&MAGIC);
+        header.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        header.extend_from_slice(&[0; 4]);
+        header.extend_from_slice(&len.to_le_bytes());
+        out.splice(..GENERATION_HEADER_BYTES, header);
+        let sum = checksum(&out).to_le_bytes();
+        out.splice(12..16, sum);
+        out
+    }
+
+    /// Reads the whole file.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Generation, FormatError> {
+        check_header(bytes)?;
+        let fields = bytes.get(GENERATION_HEADER_BYTES..).unwrap_or_default();
+        Self::decode_fields(fields).map_err(|error| error.shifted(GENERATION_HEADER_BYTES))
+    }
+
+    fn decode_fields(bytes: &[u8]) -> Result<Generation, FormatError> {
+        let fields = FieldSet::<{ tag::EDIT as usize + 1 }>::decode(STRUCTURE, bytes)?;
+        if let Some(tag) = field_set::not_understood(fields.unknown) {
+            let what = format!("generation field {tag} of a newer format");
+            return Err(FormatError::Unsupported(what.into()));
+        }
+        let generation = Generation {
+            number: fields.number(tag::NUMBER)?,
+            taken: fields.number(tag::TAKEN)?,
+            files: fields.read(tag::FILES, stored_files)?,
+            edit: VersionEdit::decode(fields.bytes(tag::EDIT)?)?,
+            unknown: fields.unknown.into(),
+        };
+        if let Some(feature) = generation.identity().and_then(Identity::unreadable) {
+            return Err(FormatError::Unsupported(format!("the feature {feature}").into()));
+        }
+        generation.check().map_err(|problem| DecodeError::new(STRUCTURE, 0, problem))?;
+        Ok(generation)
+    }
+
+    /// What no generation can be.
+    fn check(&self) -> Result<(), &'static str> {
+        let edit = &self.edit;
+        if edit.identity.is_none() || edit.flushed_seq.is_none() {
+            return Err("an edit without identity or Seq");
+        }
+        if !edit.add_logs.is_empty() || edit.clean_close.is_some() {
+            return Err("an edit that names logs");
+        }
+        if self.taken > Seq::MAX.0 {
+            return Err("taken beyond the year 9999");
+        }
+        let is_stored = |meta: &crate::format::file_meta::FileMeta| {
+            self.file(meta.id).is_some_and(|file| file.bytes == meta.bytes)
+        };
+        // As many as there are ids, all of them found: each is named once.
+        let mut ids: Vec<FileId> = edit.add_files.iter().map(|meta| meta.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let all = edit.add_files.iter().all(is_stored);
+        if !all || ids.len() != edit.add_files.len() || ids.len() != self.files.len() {
+            return Err("the stored files are not those of the edit");
+        }
+        Ok(())
+    }
+}
+
+fn check_header(bytes: &[u8]) -> Result<(), FormatError> {
+    let mut cursor = Cursor::new(STRUCTURE, bytes);
+    if cursor.take(8)? != MAGIC {
+        return Err(DecodeError::new(STRUCTURE, 0, "not a generation file").into());
+    }
+    let (version, stored, len) = (cursor.u32()?, cursor.u32()?, cursor.u64()?);
+    if len != bytes.len() as u64 {
+        let problem = format!("{} bytes long, {len} by its header", bytes.len());
+        return Err(DecodeError::new(STRUCTURE, 16, problem).into());
+    }
+    let computed = checksum(bytes);
+    if stored != computed {
+        let problem = format!("checksum {computed:08x}, stored {stored:08x}");
+        return Err(DecodeError::new(STRUCTURE, 12, problem).into());
+    }
+    if version != FORMAT_VERSION {
+        return Err(FormatError::Unsupported(format!("backup format {version}").into()));
+    }
+    Ok(())
+}
+
+fn stored_files(cursor: &mut Cursor<'_>) -> Result<Vec<StoredFile>, DecodeError> {
+    let count = cursor.count(cursor.left() / STORED_BYTES_MIN)?;
+    let mut files: Vec<StoredFile> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let file = StoredFile {
+            id: FileId(cursor.u64()?),
+            bytes: cursor.varint()?,
+            checksum: cursor.u32()?,
+        };
+        if files.last().is_some_and(|last| last.id >= file.id) {
+            return Err(cursor.error("ids do not ascend"));
+        }
+        files.push(file);
+    }
+    Ok(files)
+}
+
+/// Of everything but itself; `bytes` are as long as a header at least.
+fn checksum(bytes: &[u8]) -> u32 {
+    let part = |range: std::ops::Range<usize>| bytes.get(range).unwrap_or_default();
+    Checksum::new().bytes(part(0..12)).bytes(part(16..bytes.len())).finish()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! Backups into one directory, restored and compared: as they are, and as a power cut leaves them.
+//!
+//! Invariants
+//! * a backup that was acknowledged is restored as the database was then, whatever happened to either since;
+//! * what is restored is another incarnation, and so is what is restored from it again;
+//! * pruning leaves the backups that stay as they were.
+//!
+//! Not here: backups whose files are damaged (`db::tests`).
+
+use crate::db::Backup;
+use crate::error::Result as EngineResult;
+use crate::fs::MemFs;
+
+use super::counts::Event;
+use super::oracle::{Tables, differences};
+use super::runner::{Outcome, Runner};
+
+/// Where the backups lie.
+const BACKUPS: &str = "backups";
+/// One backup in so many is followed by a prune that leaves as many less one.
+const PRUNED_EVERY: u64 = 3;
+
+impl Runner {
+    pub(super) fn backup(&mut self) -> Outcome {
+        let made = self.engine.db().backup(BACKUPS);
+        let number = made.as_ref().ok().map(|generation| generation.number);
+        let lines = self.excuse(made.map(drop))?;
+        let Some(number) = number.filter(|_| !self.engine.power.is_gone()) else {
+            return Ok(lines);
+        };
+        let visible = self.visible()?;
+        let now = self.oracle.at(visible).into_owned();
+        self.backups.insert(number, now);
+        let oldest = self.backups.first_key_value().map_or(number, |(number, _)| *number);
+        self.copies += 1;
+        for image in [self.engine.fs.crash_image(self.copies), self.engine.fs.kill_image()] {
+            self.restored(&image, number)?;
+        }
+        if number.is_multiple_of(PRUNED_EVERY) {
+            self.prune()?;
+        } else {
+            self.restored(&self.engine.fs.kill_image(), oldest)?;
+        }
+        Ok(lines)
+    }
+
+    fn prune(&mut self) -> Result<(), String> {
+        let kept = PRUNED_EVERY - 1;
+        let pruned = self.backups_on(&self.engine.fs).and_then(|backups| {
+            backups.prune(kept as usize)?;
+            backups.generations()
+        });
+        let left = pruned.map_err(|error| format!("prune: {error:?}"))?;
+        self.backups.retain(|number, _| left.iter().any(|generation| generation.number == *number));
+        self.copies += 1;
+        let image = self.engine.fs.crash_image(self.copies);
+        let numbers: Vec<u64> = self.backups.keys().copied().collect();
+        numbers.into_iter().try_for_each(|number| self.restored(&image, number))
+    }
+
+    fn backups_on(&self, fs: &MemFs) -> EngineResult<Backup> {
+        self.engine.options_on(fs).open_backup(BACKUPS)
+    }
+
+    /// Restores a backup beside the database of `image`, which nobody else uses, and compares.
+    fn restored(&mut self, image: &MemFs, number: u64) -> Result<(), String> {
+        let Some(expected) = self.backups.get(&number).cloned() else { return Ok(()) };
+        let path = format!("restored{number}");
+        let restored = self.backups_on(image).and_then(|backups| backups.restore(number, &path));
+        restored.map_err(|error| format!("restore of backup {number}: {error:?}"))?;
+        let incarnation = self.engine.incarnation_of(image, &path);
+        let own = self.engine.db().engine().incarnation();
+        if incarnation.is_ok_and(|incarnation| incarnation == own) {
+            return Err("restore: the copy has the incarnation of the database".into());
+        }
+        self.counts.note(Event::Backup);
+        self.compare_restored(image, &path, &expected)
+            .map_err(|problem| format!("backup {number}: {problem}"))
+    }
+
+    fn compare_restored(&self, image: &MemFs, path: &str, expected: &Tables) -> Result<(), String> {
+        let looked = self.engine.look_at(image, path);
+        let (state, problems) = looked.map_err(|error| format!("{error:?}"))?;
+        let all: Vec<String> = differences(expected, &state).into_iter().chain(problems).collect();
+        if all.is_empty() { Ok(()) } else { Err(all.join("\n")) }
+    }
+}
