@@ -20,26 +20,51 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::Code;
+use crate::sync::Mutex;
 use crate::wire::fault::Fault;
 
 use super::limits::{BODY_BYTES_MAX, DRAINED_BYTES_MAX, SMALL_BYTES};
 
 /// Bytes that all bodies of a kind may have together.
 #[derive(Clone, Debug)]
-pub(crate) struct Budget(Arc<Semaphore>);
+pub(crate) struct Budget(Arc<Bodies>);
+
+#[derive(Debug)]
+struct Bodies {
+    left: Arc<Semaphore>,
+    /// Room of bodies that were sent: a page that gets new memory waits for the system to clear it, each time.
+    spare: Mutex<Vec<Vec<u8>>>,
+}
 
 /// A share of a budget, given back when it is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Share(Option<OwnedSemaphorePermit>);
+pub(crate) struct Share(Option<(OwnedSemaphorePermit, Budget)>);
 
 /// What a budget is counted in.
 const UNIT: usize = 1 << 10;
+/// Bodies whose room is kept, and the bytes that each of them has at the most.
+const SPARE_MAX: usize = 16;
+const SPARE_BYTES: usize = 512 << 10;
 /// Room for the beginning of a body that comes in pieces.
 const FIRST_BYTES: usize = 16 << 10;
 
 impl Budget {
     pub(super) fn new(bytes: usize) -> Self {
-        Budget(Arc::new(Semaphore::new((bytes / UNIT).min(Semaphore::MAX_PERMITS))))
+        let left = Semaphore::new((bytes / UNIT).min(Semaphore::MAX_PERMITS));
+        Budget(Arc::new(Bodies { left: Arc::new(left), spare: Mutex::default() }))
+    }
+
+    /// Room for a body, which is not counted yet; what is in it means nothing.
+    pub(super) fn spare(&self) -> Vec<u8> {
+        self.0.spare.lock().pop().unwrap_or_default()
+    }
+
+    /// Keeps the room of a body that was sent, if it is of use.
+    fn keep(&self, body: Vec<u8>) {
+        let mut spare = self.0.spare.lock();
+        if spare.len() < SPARE_MAX && body.capacity() <= SPARE_BYTES {
+            spare.push(body);
+        }
     }
 
     /// Makes `share` one for a body of `bytes`, unless it is as large already; small bodies are not counted.
@@ -48,16 +73,16 @@ impl Budget {
     /// `ServerBusy` if there is not so much left.
     pub(super) fn grow(&self, share: &mut Share, bytes: usize) -> Result<(), Fault> {
         let needed = if bytes > SMALL_BYTES { bytes.div_ceil(UNIT) } else { 0 };
-        let held = share.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let held = share.0.as_ref().map_or(0, |(held, _)| held.num_permits());
         let more = u32::try_from(needed.saturating_sub(held)).unwrap_or(u32::MAX);
         if more == 0 {
             return Ok(());
         }
-        let taken = Arc::clone(&self.0).try_acquire_many_owned(more);
+        let taken = Arc::clone(&self.0.left).try_acquire_many_owned(more);
         let taken = taken.map_err(|_| Fault::from(Code::ServerBusy))?;
         match &mut share.0 {
-            Some(share) => share.merge(taken),
-            None => share.0 = Some(taken),
+            Some((held, _)) => held.merge(taken),
+            None => share.0 = Some((taken, self.clone())),
         }
         Ok(())
     }
@@ -143,8 +168,16 @@ impl Share {
     /// A body that has this share until the last of it is sent.
     pub(super) fn hold(self, body: Vec<u8>) -> Bytes {
         match self.0 {
-            Some(_) if body.len() > SMALL_BYTES => Bytes::from_owner(Held { body, _share: self }),
-            _ => body.into(),
+            Some((held, budget)) if body.len() > SMALL_BYTES => {
+                Bytes::from_owner(Held { body, budget, _held: held })
+            }
+            // A small one is not worth the room that it stands in.
+            Some((_, budget)) => {
+                let bytes = Bytes::copy_from_slice(&body);
+                budget.keep(body);
+                bytes
+            }
+            None => body.into(),
         }
     }
 }
@@ -185,7 +218,14 @@ impl Body for Sent {
 
 struct Held {
     body: Vec<u8>,
-    _share: Share,
+    budget: Budget,
+    _held: OwnedSemaphorePermit,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.budget.keep(std::mem::take(&mut self.body));
+    }
 }
 
 impl AsRef<[u8]> for Held {
@@ -233,7 +273,7 @@ mod tests {
     }
 
     fn left(budget: &Budget) -> usize {
-        budget.0.available_permits() * UNIT
+        budget.0.left.available_permits() * UNIT
     }
 
     #[track_caller]

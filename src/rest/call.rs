@@ -117,6 +117,15 @@ impl Asked {
         self.room.as_ref().map_or(Ok(()), |room| room.grow(share, bytes))
     }
 
+    /// Room for an answer, which `share` is made one for.
+    ///
+    /// # Errors
+    /// `ServerBusy`.
+    pub(super) fn spare(&self, share: &mut Share) -> Result<Vec<u8>, Fault> {
+        let spare = self.room.as_ref().map(Budget::spare).unwrap_or_default();
+        self.grow(share, spare.capacity()).map(|()| spare)
+    }
+
     /// Whoever asks may do so.
     pub(super) fn know(&self) {
         if let Some(seat) = &self.seat {

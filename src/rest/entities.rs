@@ -54,7 +54,8 @@ pub(super) fn query(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
     if let Some(next) = next {
         query = query.after(next);
     }
-    let (mut body, mut share) = (Vec::new(), Share::default());
+    let mut share = Share::default();
+    let mut body = call.asked.spare(&mut share)?;
     let count = top.unwrap_or(PAGE_ENTITIES);
     let scope = scope(call, table.name(), select.as_deref(), level);
     let mut set = RowSet::begin(scope, count, &mut body);

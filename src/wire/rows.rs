@@ -24,7 +24,7 @@ use crate::table::RowView;
 /// The body of a page that is being written.
 pub(crate) struct RowSet<'s, 'o> {
     members: Members<'s>,
-    /// What is written, and room that is filled with zeros.
+    /// What is written, and room in which anything stands.
     out: &'o mut Vec<u8>,
     /// How much is written.
     len: usize,
@@ -125,11 +125,13 @@ const MORE_ROOM: usize = 4;
 const BYTES_ROOM: usize = 256 << 10;
 
 impl<'s, 'o> RowSet<'s, 'o> {
-    /// Begins a page of so many entities at the most.
+    /// Begins a page of so many entities at the most. What stands in `out` gives way.
     pub(crate) fn begin(scope: Scope<'s>, entities_max: usize, out: &'o mut Vec<u8>) -> Self {
         let context = (scope.level != Level::None).then(|| scope.context(""));
-        begin_list(out, context.as_deref());
-        let len = out.len();
+        let mut head = Vec::new();
+        begin_list(&mut head, context.as_deref());
+        let len = head.len();
+        out.splice(..len.min(out.len()), head);
         Self { members: Members::of(scope), out, len, entities: 0, entities_max }
     }
 
