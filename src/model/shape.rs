@@ -181,6 +181,12 @@ impl Shape {
         self.well_named
     }
 
+    /// True if a property is of bytes that are no text.
+    #[cfg(feature = "rest")]
+    pub(crate) fn has_binary(&self) -> bool {
+        self.has_binary
+    }
+
     /// What the properties add to the entity's size, without the text and bytes of variable width.
     pub(crate) fn size_base(&self) -> usize {
         self.size_base

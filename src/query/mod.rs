@@ -245,18 +245,18 @@ impl Query {
         count: usize,
         mut with: impl FnMut(&RowView<'_>) -> Result<()>,
     ) -> Result<Option<Token>> {
-        page::read_rows(&self, count, |row| with(row).map(|()| 0))
+        page::read_rows(&self, count, |row| row.size(), |row| with(row).map(|()| 0))
     }
 
     /// The same for a page that becomes a text: `with` tells the bytes of it that a row takes, so that a page ends whose
-    /// rows are small and their texts are not.
+    /// rows are small and their texts are not. It is left to `with` to check the values that it writes.
     #[cfg(feature = "rest")]
     pub(crate) fn page_texts(
         self,
         count: usize,
         with: impl FnMut(&RowView<'_>) -> Result<usize>,
     ) -> Result<Option<Token>> {
-        page::read_rows(&self, count, with)
+        page::read_rows(&self, count, |row| row.unchecked_size(), with)
     }
 
     /// A page, and what it took.

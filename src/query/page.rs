@@ -96,17 +96,19 @@ pub(super) fn read(query: &Query, count: usize, explain: Option<&mut Explain>) -
     Ok(Page { entities, next })
 }
 
-/// Calls `with` with each row of a page, where it lies. A row counts for what `with` says, if that is more than its size.
+/// Calls `with` with each row of a page, where it lies. A row counts for what `with` says, if that is more than its size,
+/// which `size` gives where all properties are asked for.
 pub(super) fn read_rows(
     query: &Query,
     count: usize,
+    size: impl Fn(&RowView<'_>) -> Result<usize>,
     mut with: impl FnMut(&RowView<'_>) -> Result<usize>,
 ) -> Result<Option<Token>> {
     let mut projector = query.projector();
     visit(query, count, None, |row| {
         let size = match &mut projector {
             Some(projector) => row.projected_size(projector)?,
-            None => row.size()?,
+            None => size(row)?,
         };
         Ok(size.max(with(row)?))
     })

@@ -4,7 +4,8 @@
 //! * memory is counted before it is taken: who announces much and sends little holds little;
 //! * nobody who is not known takes of it: more than a small body is read of those only who may ask;
 //! * a body takes memory in proportion to its bytes, however small the pieces are that it comes in;
-//! * what is counted is given back when the memory is, also if the client is gone before.
+//! * what is counted is given back when the memory is, also if the client is gone before;
+//! * room that is kept for later bodies is bounded apart from that, and empty: nobody sees what stood in it.
 //!
 //! Not here: what bodies hold (`wire`), time (`server`).
 
@@ -32,7 +33,8 @@ pub(crate) struct Budget(Arc<Bodies>);
 #[derive(Debug)]
 struct Bodies {
     left: Arc<Semaphore>,
-    /// Room of bodies that were sent: a page that gets new memory waits for the system to clear it, each time.
+    /// Room of bodies that were sent, all empty: a page that gets new memory waits for the system to clear it, each time.
+    /// It is not counted until it is used: 8 MiB at the most.
     spare: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -54,13 +56,14 @@ impl Budget {
         Budget(Arc::new(Bodies { left: Arc::new(left), spare: Mutex::default() }))
     }
 
-    /// Room for a body, which is not counted yet; what is in it means nothing.
+    /// Empty room for a body, which is not counted yet.
     pub(super) fn spare(&self) -> Vec<u8> {
         self.0.spare.lock().pop().unwrap_or_default()
     }
 
     /// Keeps the room of a body that was sent, if it is of use.
-    fn keep(&self, body: Vec<u8>) {
+    fn keep(&self, mut body: Vec<u8>) {
+        body.clear();
         let mut spare = self.0.spare.lock();
         if spare.len() < SPARE_MAX && body.capacity() <= SPARE_BYTES {
             spare.push(body);
@@ -376,6 +379,33 @@ mod tests {
         assert!(large().is_err(), "its last byte is not sent");
         drop(end);
         assert!(large().is_ok());
+    }
+
+    #[test]
+    fn room_that_is_kept_is_empty_and_bounded() {
+        let budget = Budget::new(64 << 20);
+        let sent = |bytes: usize, len: usize| {
+            let mut share = Share::default();
+            budget.grow(&mut share, bytes).unwrap();
+            let mut body = vec![b'?'; bytes];
+            body.truncate(len);
+            assert_eq!(share.hold(body).len(), len);
+        };
+        let kept = || {
+            let spares = budget.0.spare.lock();
+            assert!(spares.iter().all(|spare| spare.is_empty()));
+            (spares.len(), spares.iter().map(Vec::capacity).sum::<usize>())
+        };
+        sent(100 << 10, 99 << 10);
+        sent(100 << 10, 10);
+        assert_eq!(kept(), (2, 200 << 10));
+        sent(SPARE_BYTES + UNIT, SPARE_BYTES);
+        assert_eq!(kept().0, 2, "what is huge is not kept");
+        (0..20).map(|_| vec![0; SPARE_BYTES]).for_each(|body| budget.keep(body));
+        assert_eq!(kept().0, SPARE_MAX);
+        assert!(kept().1 <= 8 << 20);
+        assert_eq!((budget.spare().len(), kept().0), (0, SPARE_MAX - 1));
+        assert_eq!(left(&budget), 64 << 20);
     }
 
     #[test]

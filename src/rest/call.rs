@@ -117,13 +117,13 @@ impl Asked {
         self.room.as_ref().map_or(Ok(()), |room| room.grow(share, bytes))
     }
 
-    /// Room for an answer, which `share` is made one for.
-    ///
-    /// # Errors
-    /// `ServerBusy`.
-    pub(super) fn spare(&self, share: &mut Share) -> Result<Vec<u8>, Fault> {
+    /// Room for an answer, which `share` is made one for; none where that would be too much, for the answer may be small.
+    pub(super) fn spare(&self, share: &mut Share) -> Vec<u8> {
         let spare = self.room.as_ref().map(Budget::spare).unwrap_or_default();
-        self.grow(share, spare.capacity()).map(|()| spare)
+        match self.grow(share, spare.capacity()) {
+            Ok(()) => spare,
+            Err(_) => Vec::new(),
+        }
     }
 
     /// Whoever asks may do so.

@@ -55,7 +55,7 @@ pub(super) fn query(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
         query = query.after(next);
     }
     let mut share = Share::default();
-    let mut body = call.asked.spare(&mut share)?;
+    let mut body = call.asked.spare(&mut share);
     let count = top.unwrap_or(PAGE_ENTITIES);
     let scope = scope(call, table.name(), select.as_deref(), level);
     let mut set = RowSet::begin(scope, count, &mut body);

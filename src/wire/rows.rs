@@ -24,7 +24,7 @@ use crate::table::RowView;
 /// The body of a page that is being written.
 pub(crate) struct RowSet<'s, 'o> {
     members: Members<'s>,
-    /// What is written, and room in which anything stands.
+    /// What is written, and room that is filled with zeros.
     out: &'o mut Vec<u8>,
     /// How much is written.
     len: usize,
@@ -62,16 +62,17 @@ struct Partition {
     /// What keys begin with; empty before the first entity.
     prefix: Vec<u8>,
     /// The member of the PartitionKey, the name of the next one and a quote, as far as they are written.
-    before: Vec<u8>,
+    before: Piece<KEYS_BYTES>,
 }
 
 /// What entities of one commit share.
 #[derive(Default)]
 struct Commit {
     seq: Option<Seq>,
-    /// Their members, as far as they are written.
+    /// The member of metadata, as far as it is written.
     etag: Vec<u8>,
-    timestamp: Vec<u8>,
+    /// The quote behind the RowKey and the Timestamp, as far as they are written.
+    timestamp: Piece<KEYS_BYTES>,
     times: TimeTexts,
 }
 
@@ -93,7 +94,7 @@ struct Column {
     property: Option<Property>,
     /// What stands before the value: a comma, the annotation of the type if it has one, the name, and a quote if the value has
     /// them. Of a null all of it.
-    before: Piece,
+    before: Piece<NAME_BYTES>,
     /// The same of a Double that JSON has no number for.
     before_infinite: Box<[u8]>,
 }
@@ -106,14 +107,16 @@ struct Property {
 }
 
 /// A text that is written often.
-struct Piece {
+struct Piece<const N: usize> {
     /// How it begins, with zeros behind it if that is all: a few bytes more cost less than a call to copy the right number.
-    start: [u8; PIECE_BYTES],
-    text: Box<[u8]>,
+    start: [u8; N],
+    text: Vec<u8>,
 }
 
 /// What most names need, with all that stands before a value.
-const PIECE_BYTES: usize = 32;
+const NAME_BYTES: usize = 32;
+/// What the Timestamp needs, and most keys of partitions.
+const KEYS_BYTES: usize = 64;
 
 /// Shapes that are remembered.
 const FORMS_MAX: usize = 16;
@@ -123,15 +126,15 @@ const ENTITIES_ROOM: usize = 64;
 const MORE_ROOM: usize = 4;
 /// But no more than this at a time, however large they are.
 const BYTES_ROOM: usize = 256 << 10;
+/// What of the room is filled with zeros at a time.
+const ZEROS_ROOM: usize = 32 << 10;
 
 impl<'s, 'o> RowSet<'s, 'o> {
-    /// Begins a page of so many entities at the most. What stands in `out` gives way.
+    /// Begins a page of so many entities at the most. Room that `out` has is used.
     pub(crate) fn begin(scope: Scope<'s>, entities_max: usize, out: &'o mut Vec<u8>) -> Self {
         let context = (scope.level != Level::None).then(|| scope.context(""));
-        let mut head = Vec::new();
-        begin_list(&mut head, context.as_deref());
-        let len = head.len();
-        out.splice(..len.min(out.len()), head);
+        begin_list(out, context.as_deref());
+        let len = out.len();
         Self { members: Members::of(scope), out, len, entities: 0, entities_max }
     }
 
@@ -165,8 +168,9 @@ impl<'s, 'o> RowSet<'s, 'o> {
         let entities = (MORE_ROOM * self.entities).max(ENTITIES_ROOM).min(expected);
         // The next ones may be a little longer.
         let room = len.max((entities * (len + len / 8)).min(BYTES_ROOM));
-        // Of what it is made of only this much is touched.
-        self.out.resize(self.len + room, 0);
+        self.out.reserve((self.len + room).saturating_sub(self.out.len()));
+        // Zeros are still in the nearest cache when they are written over.
+        self.out.resize(self.len + room.min(len.max(ZEROS_ROOM)), 0);
     }
 
     /// Bytes that are written.
@@ -236,16 +240,15 @@ impl<'s> Members<'s> {
             Level::Minimal => line.put(&self.commit.etag),
             Level::None => {}
         }
-        line.put(&self.partition.before);
+        line.put_piece(&self.partition.before);
         if self.shows_row_key {
             if is_plain_ascii_in_json(row_key) {
                 line.put(row_key);
-                line.put(b"\"");
             } else {
-                put_rest_of_string(line, &RowView::text(row_key)?, &mut self.scratch);
+                put_inside_of_string(line, &RowView::text(row_key)?, &mut self.scratch);
             }
         }
-        line.put(&self.commit.timestamp);
+        line.put_piece(&self.commit.timestamp);
         Ok(())
     }
 
@@ -254,14 +257,15 @@ impl<'s> Members<'s> {
     fn enter_partition<'r>(&mut self, row: &RowView<'r>) -> Result<&'r [u8]> {
         let (_, row_key) = row.parts()?;
         let Partition { prefix, before } = &mut self.partition;
-        before.clear();
+        let mut text = Vec::new();
         if selects(self.scope, "PartitionKey") {
-            before.extend_from_slice(b",\"PartitionKey\":");
-            json::put_string(before, &row.partition_key()?);
+            text.extend_from_slice(b",\"PartitionKey\":");
+            json::put_string(&mut text, &row.partition_key()?);
         }
         if self.shows_row_key {
-            before.extend_from_slice(b",\"RowKey\":\"");
+            text.extend_from_slice(b",\"RowKey\":\"");
         }
+        *before = Piece::new(text);
         prefix.clear();
         prefix.extend_from_slice(row.key_before(row_key));
         Ok(row_key)
@@ -276,15 +280,19 @@ impl<'s> Members<'s> {
             etag.extend_from_slice(b",\"odata.etag\":");
             odata::put_etag(etag, text);
         }
-        if self.shows_timestamp {
-            timestamp.clear();
-            if self.metadata.timestamp_type {
-                put_type(timestamp, "Timestamp", EdmType::DateTime);
-            }
-            timestamp.extend_from_slice(b",\"Timestamp\":\"");
-            timestamp.extend_from_slice(text);
-            timestamp.push(b'"');
+        let mut member = Vec::new();
+        if self.shows_row_key {
+            member.push(b'"');
         }
+        if self.shows_timestamp {
+            if self.metadata.timestamp_type {
+                put_type(&mut member, "Timestamp", EdmType::DateTime);
+            }
+            member.extend_from_slice(b",\"Timestamp\":\"");
+            member.extend_from_slice(text);
+            member.push(b'"');
+        }
+        *timestamp = Piece::new(member);
     }
 
     /// The metadata of the full level.
@@ -409,11 +417,17 @@ fn put_type(out: &mut Vec<u8>, name: &str, edm: EdmType) {
     odata::put_type(out, name, edm);
 }
 
-impl Piece {
-    fn new(text: Vec<u8>) -> Piece {
-        let mut start = [0; PIECE_BYTES];
+impl<const N: usize> Piece<N> {
+    fn new(text: Vec<u8>) -> Self {
+        let mut start = [0; N];
         start.iter_mut().zip(&text).for_each(|(place, byte)| *place = *byte);
-        Piece { start, text: text.into() }
+        Piece { start, text }
+    }
+}
+
+impl<const N: usize> Default for Piece<N> {
+    fn default() -> Self {
+        Piece::new(Vec::new())
     }
 }
 
@@ -429,9 +443,9 @@ impl Line<'_> {
     }
 
     #[inline(always)]
-    fn put_piece(&mut self, piece: &Piece) {
+    fn put_piece<const N: usize>(&mut self, piece: &Piece<N>) {
         let len = piece.text.len();
-        if len <= PIECE_BYTES
+        if len <= N
             && let Some(rest) = self.room.get_mut(self.len..)
             && let Some(place) = rest.first_chunk_mut()
         {
@@ -464,10 +478,10 @@ impl Values<'_, '_> {
                 let bytes = self.fields.variable(place)?;
                 if self.are_plain {
                     line.put(bytes);
-                    line.put(b"\"");
                 } else {
-                    put_rest_of_string(line, utf8(bytes).ok()?, self.scratch);
+                    put_inside_of_string(line, utf8(bytes).ok()?, self.scratch);
                 }
+                line.put(b"\"");
                 return Some(());
             }
             EdmType::Boolean => {
@@ -517,11 +531,13 @@ fn is_quoted(edm: EdmType) -> bool {
     !matches!(edm, EdmType::Boolean | EdmType::Int32 | EdmType::Double)
 }
 
-/// Writes what follows the first quote of a string.
-fn put_rest_of_string(line: &mut Line<'_>, text: &str, scratch: &mut Vec<u8>) {
+/// Writes what stands between the quotes of a string.
+fn put_inside_of_string(line: &mut Line<'_>, text: &str, scratch: &mut Vec<u8>) {
     scratch.clear();
     json::put_string(scratch, text);
-    line.put(scratch.get(1..).unwrap_or_default());
+    if let [_, inside @ .., _] = &**scratch {
+        line.put(inside);
+    }
 }
 
 #[cfg(test)]
@@ -605,6 +621,28 @@ mod tests {
     }
 
     #[test]
+    fn room_of_another_page_is_used_and_not_seen() {
+        let db = Db::open_in_memory().unwrap();
+        let table = db.create_table("people").unwrap();
+        for i in 0..1_000 {
+            let entity = Entity::new("p".repeat(1 + i / 9), format!("{i:04}"));
+            table.insert(entity.with("Text", "x".repeat(i % 90))).unwrap();
+        }
+        let (base, account, name) = ("http://a/acme/", "acme", "people");
+        let scope = Scope { base, account, table: name, select: None, level: Level::Minimal };
+        let mut body = vec![b'?'; 1 << 20];
+        body.clear();
+        let capacity = body.capacity();
+        let mut set = RowSet::begin(scope, 1_000, &mut body);
+        assert_eq!(table.query("").unwrap().page_rows(1_000, |row| set.put(row)).unwrap(), None);
+        set.end();
+        assert_eq!(body.capacity(), capacity);
+        let mut expected = Vec::new();
+        scope.put_set(&mut expected, table.query("").unwrap().page(1_000).unwrap().entities());
+        assert_eq!(String::from_utf8(body).unwrap(), String::from_utf8(expected).unwrap());
+    }
+
+    #[test]
     fn more_shapes_than_are_remembered() {
         let db = Db::open_in_memory().unwrap();
         let table = db.create_table("shapes").unwrap();
@@ -639,6 +677,12 @@ mod tests {
                     Ok(())
                 });
                 assert_eq!((rows, next.unwrap().as_ref()), (page.entities().len(), page.next()));
+                let mut texts = 0;
+                let next = query().page_texts(50, |_| {
+                    texts += 1;
+                    Ok(0)
+                });
+                assert_eq!((texts, next.unwrap().as_ref()), (rows, page.next()));
             }
         }
     }
@@ -650,6 +694,7 @@ mod tests {
         let mut rows = 0;
         let visited = table.query("").unwrap().page_rows(1_000, |row| {
             assert_eq!(row.size()?, row.to_entity()?.size());
+            assert_eq!(row.unchecked_size()?, row.size()?);
             rows += 1;
             Ok(())
         });
