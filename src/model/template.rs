@@ -58,6 +58,7 @@ impl Template {
     }
 
     /// The template of one column alone.
+    #[cfg(any(test, feature = "cli"))]
     pub(crate) fn column(number: usize) -> Template {
         Template(vec![Part::Column(number)])
     }

@@ -436,6 +436,8 @@ fn name_of(kind: u16) -> String {
         section::ZONES => "zones",
         section::STATISTICS => "statistics",
         section::ZONE_SUMMARY => "zone summary",
+        section::HASH_WORDS => "hash index of the second form",
+        section::HASH_TAGS => "hash index of the third form",
         kind => return format!("{kind}, which is newer"),
     };
     name.to_owned()
