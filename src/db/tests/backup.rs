@@ -185,7 +185,7 @@ impl History {
         let db = small(&fs, &faulty);
         fs.record();
         let mut history = History::default();
-        history.run(&fs, &faulty, &db, |db| content(db)).unwrap();
+        history.run(&fs, &faulty, &db, content).unwrap();
         (fs, history)
     }
 
