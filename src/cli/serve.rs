@@ -74,6 +74,10 @@ pub(super) struct Serve {
     #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.body_time))]
     #[arg(value_parser = clap::value_parser!(u64).range(SECONDS), hide_short_help = true)]
     body_time: u64,
+    /// Seconds that an answer of more than 64 KiB has to be taken, and one more for each 64 KiB
+    #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.send_time))]
+    #[arg(value_parser = clap::value_parser!(u64).range(SECONDS), hide_short_help = true)]
+    send_time: u64,
     /// Seconds that requests under way have to end once the server is told to stop
     #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.drain_time))]
     #[arg(value_parser = clap::value_parser!(u64).range(SECONDS), hide_short_help = true)]
@@ -117,6 +121,7 @@ impl Serve {
             idle_time: Duration::from_secs(self.idle_time),
             header_time: Duration::from_secs(self.header_time),
             body_time: Duration::from_secs(self.body_time),
+            send_time: Duration::from_secs(self.send_time),
             drain_time: Duration::from_secs(self.drain_time),
             ..Limits::default()
         };

@@ -1,6 +1,8 @@
 //! Entity group transactions, and the one read that a batch may hold.
 //!
-//! Invariant: what a batch asks for is read whole before anything of it is carried out, by one commit.
+//! Invariants
+//! * what a batch asks for is read whole before anything of it is carried out, by one commit;
+//! * by then there is room for its answer: what was carried out is told.
 //!
 //! Not here: multipart bodies (`wire::batch`), what a group may hold (`table`).
 
@@ -17,10 +19,14 @@ use crate::wire::fault::{Fault, Occasion};
 use crate::wire::headers::{Headers, Level, Method, Preference};
 use crate::wire::payload::Scope;
 
+use super::body::Share;
 use super::call::Call;
 use super::entities::{self, Write};
 use super::reply::Reply;
 use super::service::Service;
+
+/// What an answer has around its parts, and each of them, at the most: boundaries, headers and their names.
+const ANSWER_BYTES: usize = 640;
 
 /// What is to be told of an operation.
 struct Item<'p> {
@@ -39,6 +45,9 @@ struct Done<'p> {
     items: Vec<Item<'p>>,
     group: EntityGroup,
     etags: Vec<Option<ETag>>,
+    /// Of the answer, and for how many bytes it is.
+    share: Share,
+    at_most: usize,
 }
 
 /// Reads the operations of a changeset, which have much in common.
@@ -55,15 +64,22 @@ pub(super) fn answer(service: &Service, call: &Call<'_>) -> Result<Reply, Fault>
     let boundaries = Boundaries { batch: service.new_id(), changeset: service.new_id() };
     let occasion = Occasion { request_id: &call.asked.request_id, time: service.now() };
     let content_type = call.asked.value(header::CONTENT_TYPE.as_str()).unwrap_or_default();
-    let mut body = Vec::new();
+    let (mut body, mut share) = (Vec::new(), Share::default());
     match batch::read(&call.asked.body, content_type) {
         Ok(Envelope::Query(part)) => match read(call, &part) {
-            Ok((etag, level, entity)) => put_found(&mut body, &boundaries, etag, level, &entity),
+            Ok((etag, level, entity, room)) => {
+                put_found(&mut body, &boundaries, etag, level, &entity);
+                share = room;
+            }
             Err(fault) if is_of_server(&fault) => return Err(Fault { index: None, ..fault }),
             Err(fault) => put_not_found(&mut body, &boundaries, &fault, occasion),
         },
         Ok(Envelope::Changeset(parts)) => match write(call, &parts) {
-            Ok(done) => put_written(call, &mut body, &boundaries, &done),
+            Ok(done) => {
+                put_written(call, &mut body, &boundaries, &done);
+                debug_assert!(body.len() <= done.at_most, "{} > {}", body.len(), done.at_most);
+                share = done.share;
+            }
             Err(fault) if is_of_server(&fault) => return Err(Fault { index: None, ..fault }),
             Err(fault) => {
                 let part = fault.index.and_then(|index| parts.get(index));
@@ -77,7 +93,8 @@ pub(super) fn answer(service: &Service, call: &Call<'_>) -> Result<Reply, Fault>
         }
         Err(fault) => return Err(fault),
     }
-    Ok(Reply::uncached(202).with_body(boundaries.response_type(), body))
+    let reply = Reply::uncached(202).with_body(boundaries.response_type(), body);
+    Ok(Reply { share, ..reply })
 }
 
 /// Whether it is not an operation that failed, but the server: then there is no batch to answer.
@@ -86,7 +103,7 @@ fn is_of_server(fault: &Fault) -> bool {
 }
 
 /// Carries out the read of a batch.
-fn read(call: &Call<'_>, part: &Part<'_>) -> Result<(ETag, Level, Vec<u8>), Fault> {
+fn read(call: &Call<'_>, part: &Part<'_>) -> Result<(ETag, Level, Vec<u8>, Share), Fault> {
     if part.method()? != Method::Get {
         return Err(Code::InvalidInput.into());
     }
@@ -97,7 +114,8 @@ fn read(call: &Call<'_>, part: &Part<'_>) -> Result<(ETag, Level, Vec<u8>), Faul
     let level = Level::of(part.headers.as_slice(), &target.query, call.version)?;
     let found = entities::find(call, &target.query, table, key)?;
     let etag = found.etag().ok_or(Code::InternalError)?;
-    Ok((etag, level, found.body(call, level)))
+    let share = call.room(ANSWER_BYTES + found.body_at_most(call, level))?;
+    Ok((etag, level, found.body(call, level), share))
 }
 
 /// Carries out a changeset: all of it, or nothing.
@@ -118,8 +136,26 @@ fn write<'p>(call: &Call<'_>, parts: &[Part<'p>]) -> Result<Done<'p>, Fault> {
     let name = reader.table.ok_or(Code::InvalidInput)?;
     let table = call.account.db.table(&name).map_err(indexed)?;
     let group = EntityGroup::of_request(operations).map_err(indexed)?;
+    let at_most = written_at_most(call, &name, &items, &group);
+    let share = call.room(at_most)?;
     let etags = call.commit(&table, &group).map_err(indexed)?;
-    Ok(Done { table: name, items, group, etags })
+    Ok(Done { table: name, items, group, etags, share, at_most })
+}
+
+/// Bytes of the answer at the most.
+fn written_at_most(call: &Call<'_>, table: &str, items: &[Item<'_>], group: &EntityGroup) -> usize {
+    let parts = items.iter().zip(group.operations()).map(|(item, operation)| {
+        let name = item.name.as_deref().unwrap_or(table);
+        let entity =
+            entities::sent_back_at_most(call, name, operation, item.preference, item.level);
+        let addresses = match (operation, entity) {
+            (Operation::Insert(_), 0) => 2 * entities::location_len(call, name, operation),
+            (Operation::Insert(_), _) => entities::location_len(call, name, operation),
+            _ => 0,
+        };
+        ANSWER_BYTES + item.content_id.map_or(0, str::len) + addresses + entity
+    });
+    ANSWER_BYTES + parts.sum::<usize>()
 }
 
 impl<'p> Reader<'p> {
@@ -159,7 +195,7 @@ impl<'p> Reader<'p> {
 }
 
 fn put_written(call: &Call<'_>, body: &mut Vec<u8>, boundaries: &Boundaries, done: &Done<'_>) {
-    let Done { table, items, group, etags } = done;
+    let Done { table, items, group, etags, .. } = done;
     let (mut location, mut shown) = (String::new(), Vec::new());
     let mut changeset = Changeset::begin(body, boundaries);
     for ((item, operation), etag) in items.iter().zip(group.operations()).zip(etags) {

@@ -91,6 +91,16 @@ impl Budget {
     }
 }
 
+impl Share {
+    /// Gives back what a body of `bytes` does not need.
+    pub(super) fn fit(&mut self, bytes: usize) {
+        if let Some((held, _)) = &mut self.0 {
+            let spare = held.num_permits().saturating_sub(bytes.div_ceil(UNIT));
+            drop(held.split(spare));
+        }
+    }
+}
+
 /// Reads a body to its end. Of one that is not small, no more is read until `admit` has nothing against it.
 ///
 /// # Errors
@@ -406,6 +416,20 @@ mod tests {
         assert!(kept().1 <= 8 << 20);
         assert_eq!((budget.spare().len(), kept().0), (0, SPARE_MAX - 1));
         assert_eq!(left(&budget), 64 << 20);
+    }
+
+    #[test]
+    fn what_was_feared_is_given_back() {
+        let budget = Budget::new(1 << 20);
+        let mut share = Share::default();
+        share.fit(1);
+        budget.grow(&mut share, 600 << 10).unwrap();
+        share.fit(700 << 10);
+        assert_eq!(left(&budget), 424 << 10);
+        share.fit((100 << 10) - 1);
+        assert_eq!(left(&budget), 924 << 10);
+        drop(share);
+        assert_eq!(left(&budget), 1 << 20);
     }
 
     #[test]

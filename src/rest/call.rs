@@ -179,6 +179,20 @@ impl Call<'_> {
         }
     }
 
+    /// A share for the answer to a write, of `bytes` at the most: once it is carried out, it is answered.
+    ///
+    /// # Errors
+    /// `ServerBusy`.
+    pub(super) fn room(&self, bytes: usize) -> Result<Share, Fault> {
+        let mut share = Share::default();
+        match self.commits {
+            // It had room before.
+            Commits::Failed(_) => {}
+            Commits::Wait | Commits::Later(_) => self.asked.grow(&mut share, bytes)?,
+        }
+        Ok(share)
+    }
+
     /// How much metadata is asked for.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use crate::error::{Code, Error};
 use crate::model::{ETag, Entity, EntityEncoder};
 use crate::query::Filter;
 use crate::table::{EntityGroup, Operation};
-use crate::wire::address::{Key, Parameters, Resource, put_entity_path};
+use crate::wire::address::{Key, Parameters, Resource, entity_path_len, put_entity_path};
 use crate::wire::fault::{Fault, Known};
 use crate::wire::headers::{
     Condition, Headers, Level, Method, Preference, Version, check_json_body,
@@ -140,8 +140,17 @@ impl Found {
 
     pub(super) fn body(&self, call: &Call<'_>, level: Level) -> Vec<u8> {
         let mut body = Vec::new();
-        scope(call, &self.table, self.select.as_deref(), level).put_single(&mut body, &self.entity);
+        self.scope(call, level).put_single(&mut body, &self.entity);
         body
+    }
+
+    /// Bytes that it has at the most.
+    pub(super) fn body_at_most(&self, call: &Call<'_>, level: Level) -> usize {
+        self.scope(call, level).single_at_most(&self.entity)
+    }
+
+    fn scope<'a>(&'a self, call: &'a Call<'_>, level: Level) -> Scope<'a> {
+        scope(call, &self.table, self.select.as_deref(), level)
     }
 }
 
@@ -159,11 +168,13 @@ pub(super) fn write(call: &Call<'_>) -> Result<Reply, Fault> {
     let (pk, rk) = operation.keys();
     call.grant.check_keys(pk, rk)?;
     let table = call.account.db.table(name)?;
+    let share = call.room(sent_back_at_most(call, table.name(), &operation, preference, level))?;
     let group = EntityGroup::of_request([operation]).map_err(single)?;
     let etags = call.commit(&table, &group).map_err(single)?;
     let etag = etags.into_iter().next().flatten();
     let operation = group.into_operations().pop().ok_or(Code::InternalError)?;
-    Ok(written(call, &Write { table: table.name(), operation, preference }, etag, level))
+    let reply = written(call, &Write { table: table.name(), operation, preference }, etag, level);
+    Ok(Reply { share, ..reply })
 }
 
 /// Whether an entity may be sent back, in a form that can be asked for.
@@ -186,6 +197,21 @@ pub(super) fn sent_back(
         (_, Some(Preference::NoContent), _) => None,
         (Operation::Insert(entity), _, Some(etag)) => Some(entity.clone().at(etag.seq())),
         _ => None,
+    }
+}
+
+/// Bytes that it takes at the most; none if nothing is sent back.
+pub(super) fn sent_back_at_most(
+    call: &Call<'_>,
+    table: &str,
+    operation: &Operation,
+    preference: Option<Preference>,
+    level: Level,
+) -> usize {
+    match (operation, preference) {
+        (_, Some(Preference::NoContent)) => 0,
+        (Operation::Insert(entity), _) => scope(call, table, None, level).single_at_most(entity),
+        _ => 0,
     }
 }
 
@@ -218,6 +244,12 @@ pub(super) fn put_location(out: &mut String, call: &Call<'_>, table: &str, opera
     let (pk, rk) = operation.keys();
     out.push_str(&call.base);
     put_entity_path(out, table, pk, rk);
+}
+
+/// Bytes that it takes.
+pub(super) fn location_len(call: &Call<'_>, table: &str, operation: &Operation) -> usize {
+    let (pk, rk) = operation.keys();
+    call.base.len() + entity_path_len(table, pk, rk)
 }
 
 /// What a write of one entity asks for, in a request of its own or in a batch.

@@ -19,6 +19,10 @@ pub(crate) struct Limits {
     pub(crate) header_time: Duration,
     /// From the end of the header to the end of the body.
     pub(crate) body_time: Duration,
+    /// From the moment that an answer is there until it is sent, if it is not small; and as long as its bytes take at
+    /// `send_bytes_per_second`. Whoever is slower is cut off: room that an answer holds is everybody's.
+    pub(crate) send_time: Duration,
+    pub(crate) send_bytes_per_second: usize,
     /// Without a byte, where one is waited for or one is to be taken; and from the end of a request to the end of the next
     /// one's header.
     pub(crate) idle_time: Duration,
@@ -39,6 +43,14 @@ pub(crate) const SMALL_BYTES: usize = 64 << 10;
 /// Connections at a time that are told that they are one too many; one more is just closed.
 pub(crate) const REFUSALS_MAX: usize = 64;
 
+impl Limits {
+    /// How long an answer of `bytes` may take to be sent.
+    pub(super) fn sending(&self, bytes: usize) -> Duration {
+        let seconds = bytes / self.send_bytes_per_second.max(1);
+        self.send_time + Duration::from_secs(seconds as u64)
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -48,6 +60,8 @@ impl Default for Limits {
             response_bytes: 512 << 20,
             header_time: Duration::from_secs(30),
             body_time: Duration::from_secs(30),
+            send_time: Duration::from_secs(30),
+            send_bytes_per_second: 64 << 10,
             idle_time: Duration::from_secs(120),
             drain_time: Duration::from_secs(30),
         }

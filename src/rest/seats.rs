@@ -4,9 +4,10 @@
 //! * there are no more connections than places, but for a few that are being closed;
 //! * a place is taken from the one who has it longest of those whom nobody knows and who are not through with a request:
 //!   silent and slow connections, however many, shut nobody out, and nobody shuts out who ever showed a key or a token;
-//! * a connection is not cut off while it has a request whose head is whole, or an answer that is not sent.
+//! * a connection is not cut off while it has a request whose head is whole, or an answer that is not sent, unless that takes
+//!   longer than it may.
 //!
-//! Not here: time (`server`), who is known (`auth`).
+//! Not here: time (`server`, which asks for answers that are being sent), who is known (`auth`).
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -15,12 +16,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::sync::Mutex;
 
-use super::limits::REFUSALS_MAX;
+use super::limits::{REFUSALS_MAX, SMALL_BYTES};
 
 /// All places of a server.
 #[derive(Debug)]
@@ -43,6 +45,22 @@ struct Taken {
 pub(crate) struct Seat {
     state: Mutex<State>,
     leave: Notify,
+    answer: watch::Sender<Answer>,
+}
+
+/// The last answer that was not small.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Answer {
+    id: u64,
+    /// None once it is sent.
+    pub(super) bytes: usize,
+}
+
+/// A body on its way.
+struct Watched {
+    body: Bytes,
+    id: u64,
+    seat: Arc<Seat>,
 }
 
 #[derive(Debug)]
@@ -105,7 +123,7 @@ impl Seats {
         taken.next += 1;
         let state =
             State { place, phase: Phase::Head, is_known: false, has_begun: false, leaves: false };
-        let seat = Arc::new(Seat { state: Mutex::new(state), leave: Notify::new() });
+        let seat = Arc::new(Seat::new(state));
         taken.seats.insert(id, Arc::clone(&seat));
         Some(Sitting { seats: Arc::clone(self), id, seat })
     }
@@ -138,6 +156,44 @@ impl Seats {
 }
 
 impl Seat {
+    fn new(state: State) -> Self {
+        let (answer, _) = watch::channel(Answer::default());
+        Seat { state: Mutex::new(state), leave: Notify::new(), answer }
+    }
+
+    /// `body` as the answer, of which it is known when the last of it is sent. Small ones are not looked at.
+    pub(super) fn watch(self: &Arc<Self>, body: Bytes) -> Bytes {
+        if body.len() <= SMALL_BYTES {
+            return body;
+        }
+        let mut id = 0;
+        self.answer.send_modify(|answer| {
+            id = answer.id + 1;
+            *answer = Answer { id, bytes: body.len() };
+        });
+        Bytes::from_owner(Watched { body, id, seat: Arc::clone(self) })
+    }
+
+    /// The next answer that is to be sent, or the one that is being sent.
+    pub(super) async fn next_answer(&self) -> Answer {
+        self.find(|answer| answer.bytes > 0).await
+    }
+
+    /// Done when `sent` is.
+    pub(super) async fn is_sent(&self, sent: Answer) {
+        self.find(|answer| answer.id != sent.id || answer.bytes == 0).await;
+    }
+
+    async fn find(&self, is_it: impl FnMut(&Answer) -> bool) -> Answer {
+        let mut answers = self.answer.subscribe();
+        let found = answers.wait_for(is_it).await.map(|answer| *answer);
+        match found {
+            Ok(answer) => answer,
+            // Not as long as there is somebody to ask.
+            Err(_) => pending().await,
+        }
+    }
+
     /// Done when the connection is to be closed.
     pub(super) async fn left(&self) {
         self.leave.notified().await;
@@ -195,6 +251,22 @@ impl Seat {
         if state.phase == Phase::Writing {
             state.phase = Phase::Head;
         }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.seat.answer.send_modify(|answer| {
+            if answer.id == self.id {
+                answer.bytes = 0;
+            }
+        });
+    }
+}
+
+impl AsRef<[u8]> for Watched {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
     }
 }
 
@@ -298,6 +370,33 @@ mod tests {
         assert!(seats.take().is_none());
         gone.remove(0);
         assert!(seats.take().is_some());
+    }
+
+    #[test]
+    fn answers_are_watched_until_they_are_sent() {
+        let seats = Seats::new(1);
+        let seat = taken(&seats).seat.clone();
+        let next = || {
+            let mut next = std::pin::pin!(seat.next_answer());
+            match next.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(answer) => Some(answer),
+                Poll::Pending => None,
+            }
+        };
+        let large = || Bytes::from(vec![b'x'; SMALL_BYTES + 1]);
+        drop(seat.watch(Bytes::from_static(b"small")));
+        assert!(next().is_none());
+        let first = seat.watch(large());
+        let answer = next().unwrap();
+        assert_eq!((answer.bytes, &first[..]), (SMALL_BYTES + 1, &large()[..]));
+        let end = first.slice(SMALL_BYTES..);
+        drop(first);
+        assert!(!is_done(seat.is_sent(answer)), "its last byte is not sent");
+        drop(end);
+        assert!(is_done(seat.is_sent(answer)) && next().is_none());
+        // Whoever comes late finds the next one under way.
+        let _second = seat.watch(large());
+        assert!(is_done(seat.is_sent(answer)) && !is_done(seat.is_sent(next().unwrap())));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Connections: accepting them, reading requests, writing responses, and stopping without cutting anybody off.
 //!
 //! Invariants
-//! * what clients can take is bounded (`limits`): connections, bodies in memory, and time without progress;
+//! * what clients can take is bounded (`limits`): connections, bodies in memory, time without progress, and time for an answer;
 //! * of who is not known no more is read than a head and a small body;
 //! * the engine is called from threads that may block, never from those that serve connections;
 //! * after a stop no connection is accepted, and those that are open end with the request they are in, if they are in one.
@@ -66,21 +66,26 @@ struct Shared {
     responses: Budget,
 }
 
+impl Shared {
+    fn new(service: Arc<Service>, limits: Limits) -> Self {
+        Shared {
+            limits,
+            requests: Arc::new(Semaphore::new(limits.requests)),
+            crowd: Crowd::new(service.accounts().iter().count()),
+            bodies: Budget::new(limits.body_bytes),
+            responses: Budget::new(limits.response_bytes),
+            service,
+        }
+    }
+}
+
 impl Server {
     /// Serves connections to `listener` until `stop` is done, and then those that are open until they end.
     pub(crate) async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) {
         let Server { service, limits, tls } = self;
         let seats = Seats::new(limits.connections);
         let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
-        let crowd = Crowd::new(service.accounts().iter().count());
-        let shared = Arc::new(Shared {
-            service,
-            limits,
-            requests: Arc::new(Semaphore::new(limits.requests)),
-            crowd,
-            bodies: Budget::new(limits.body_bytes),
-            responses: Budget::new(limits.response_bytes),
-        });
+        let shared = Arc::new(Shared::new(service, limits));
         let open = GracefulShutdown::new();
         tokio::pin!(stop);
         loop {
@@ -149,7 +154,7 @@ fn serve(
         let seat = Arc::clone(&sitting.seat);
         let client =
             Client { peer: peer.ip(), is_encrypted: tls.is_some(), seat: Arc::clone(&seat) };
-        let header_time = shared.limits.header_time;
+        let limits = shared.limits;
         let served = async {
             match tls {
                 None => converse(Box::pin(stream), client, shared, watcher).await,
@@ -159,14 +164,20 @@ fn serve(
                 },
             }
         };
-        tokio::select! {
-            biased;
-            () = served => {}
-            () = seat.left() => tracing::debug!(%peer, "a connection without a request was closed"),
-            () = never_begun(&seat, header_time) => tracing::debug!(%peer, "no request in time"),
-        }
+        attend(served, peer, &seat, &limits).await;
         drop(sitting);
     });
+}
+
+/// Serves a connection until it ends, or is to end before that.
+async fn attend(served: impl Future<Output = ()>, peer: SocketAddr, seat: &Seat, limits: &Limits) {
+    tokio::select! {
+        biased;
+        () = served => {}
+        () = seat.left() => tracing::debug!(%peer, "a connection without a request was closed"),
+        () = never_begun(seat, limits.header_time) => tracing::debug!(%peer, "no request in time"),
+        () = overdue(seat, limits) => tracing::debug!(%peer, "an answer was not taken in time"),
+    }
 }
 
 /// Done if there is no request after `time`.
@@ -174,6 +185,16 @@ async fn never_begun(seat: &Seat, time: Duration) {
     sleep(time).await;
     if seat.has_begun() {
         pending().await
+    }
+}
+
+/// Done if an answer takes longer to be sent than it may.
+async fn overdue(seat: &Seat, limits: &Limits) {
+    loop {
+        let answer = seat.next_answer().await;
+        if timeout(limits.sending(answer.bytes), seat.is_sent(answer)).await.is_err() {
+            return;
+        }
     }
 }
 
@@ -236,7 +257,7 @@ async fn answer(request: Request<Incoming>, client: &Client, shared: &Shared) ->
             }
         }
     };
-    response(reply, share)
+    response(reply, share, &client.seat)
 }
 
 /// Reads the body of a request.
@@ -251,16 +272,24 @@ async fn receive(
     if asked.needs_length() {
         return Err(Known::MissingContentLengthHeader.into());
     }
+    // What is wrong is known before all of a body is there, and does not change if that takes long.
+    let mut known = None;
     let read = async {
         let read = body::read(&mut body, &shared.bodies, admit(asked, shared)).await;
+        let fault = match read {
+            Ok(read) => return Some(read),
+            Err(fault) => fault,
+        };
+        known = Some(fault);
         // A client that waits for leave to send its body is not to be given it.
-        if read.is_err() && !asked.headers.contains_key(header::EXPECT) {
+        if !asked.headers.contains_key(header::EXPECT) {
             body::drain(&mut body).await;
         }
-        read
+        None
     };
-    let late = |_| Err(Code::OperationTimedOut.into());
-    let read = timeout(shared.limits.body_time, read).await.unwrap_or_else(late)?;
+    let read = timeout(shared.limits.body_time, read).await.ok().flatten();
+    let late = || known.unwrap_or_else(|| Code::OperationTimedOut.into());
+    let read = read.ok_or_else(late)?;
     if let Some(seat) = &asked.seat {
         seat.work().await;
     }
@@ -327,13 +356,11 @@ enum Progress {
     Begun(Pin<Box<dyn Future<Output = (Reply, Share)> + Send>>),
 }
 
-/// The response as it goes out: in the room of its own, or in that of the body that it answers.
-fn response(reply: Reply, share: Share) -> Response<Sent> {
+/// The response as it goes out, in the room of its own; that of the body that it answers is free.
+fn response(reply: Reply, answered: Share, seat: &Arc<Seat>) -> Response<Sent> {
     let Reply { status, headers, body, share: own } = reply;
-    let body = match status {
-        StatusCode::OK => own.hold(body),
-        _ => share.hold(body),
-    };
+    drop(answered);
+    let body = seat.watch(own.hold(body));
     let has_body = !body.is_empty();
     let mut response = Response::new(Sent::new(body, status));
     *response.status_mut() = status;
@@ -368,13 +395,80 @@ mod tests {
 
     use super::*;
     use crate::db::Db;
+    use crate::model::Entity;
     use crate::rest::accounts::{AccountConfig, Accounts};
     use crate::rest::{Settings, start_runtime};
+    use crate::wire::address::Parameters;
+    use crate::wire::sign::{self, AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Scheme};
+    use crate::wire::time;
+
+    fn service() -> Arc<Service> {
+        let opened = Accounts::open(vec![AccountConfig::development()], |_| Db::open_in_memory());
+        Arc::new(Service::new(opened.unwrap(), Settings::default()))
+    }
+
+    /// A signed request for a path.
+    fn get(service: &Service, path: &str) -> String {
+        let date = time::http(service.now());
+        let head = Request::get(path).header("x-ms-date", &date).body(()).unwrap().into_parts().0;
+        let peer = IpAddr::from([127, 0, 0, 1]);
+        let asked = Asked::new(head, peer, false, service.now(), service.new_id());
+        let none = Parameters::default();
+        let request = sign::Request::of("GET", path, &none, &asked);
+        let key = AccountKey::read(DEVELOPMENT_KEY).unwrap();
+        let signed = request.sign(Scheme::SharedKey, DEVELOPMENT_ACCOUNT, &key);
+        format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nx-ms-date: {date}\r\nAuthorization: {signed}\r\n\r\n"
+        )
+    }
+
+    #[test]
+    fn who_does_not_take_an_answer_gives_its_room_back() {
+        const ROOM: usize = 1 << 20;
+        let service = service();
+        let table = service.accounts().get(DEVELOPMENT_ACCOUNT).unwrap().db.create_table("people");
+        let text = "x".repeat(30_000);
+        let names = (0..10).map(|i| format!("A{i}"));
+        let entity = names.fold(Entity::new("p", "r"), |entity, name| entity.with(name, &*text));
+        table.unwrap().upsert(entity).unwrap();
+        let limits = Limits {
+            response_bytes: ROOM,
+            send_time: Duration::from_millis(1),
+            send_bytes_per_second: usize::MAX,
+            ..Limits::default()
+        };
+        let request = get(&service, "/devstoreaccount1/people()");
+        let shared = Arc::new(Shared::new(service, limits));
+        let runtime = start_runtime(&limits).unwrap();
+        let sent = runtime.block_on(async {
+            let (stream, mut client) = tokio::io::duplex(4 << 10);
+            client.write_all(request.as_bytes()).await.unwrap();
+            let sitting = Seats::new(1).take().unwrap();
+            let (seat, open) = (Arc::clone(&sitting.seat), GracefulShutdown::new());
+            let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+            let known = Client { peer: peer.ip(), is_encrypted: false, seat: Arc::clone(&seat) };
+            let served = converse(stream, known, Arc::clone(&shared), open.watcher());
+            let ended = timeout(Duration::from_secs(60), attend(served, peer, &seat, &limits));
+            ended.await.expect("an answer that nobody takes is held");
+            let mut sent = String::new();
+            client.read_to_string(&mut sent).await.unwrap();
+            sent
+        });
+        assert!(sent.starts_with("HTTP/1.1 200 ") && sent.contains("xxx"), "{sent}");
+        assert!(sent.len() < text.len(), "{} bytes were sent", sent.len());
+        shared.responses.grow(&mut Share::default(), ROOM).unwrap();
+    }
+
+    #[test]
+    fn large_answers_have_longer() {
+        let limits = Limits::default();
+        assert_eq!(limits.sending(0), Duration::from_secs(30));
+        assert_eq!(limits.sending(4 << 20), Duration::from_secs(30 + 64));
+    }
 
     #[test]
     fn one_request_too_many_is_told_so() {
-        let opened = Accounts::open(vec![AccountConfig::development()], |_| Db::open_in_memory());
-        let service = Arc::new(Service::new(opened.unwrap(), Settings::default()));
+        let service = service();
         let limits = Limits { requests: 0, ..Limits::default() };
         let runtime = start_runtime(&limits).unwrap();
         let listener = runtime.block_on(listen("127.0.0.1:0".parse().unwrap())).unwrap();

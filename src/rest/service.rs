@@ -284,11 +284,14 @@ impl Service {
     /// Adds what every response has, counts it and logs it.
     fn finish(&self, asked: &Asked, mut reply: Reply, version: Version, start: Duration) -> Reply {
         let time = self.clock.monotonic().saturating_sub(start);
-        // What was read finds room among all answers or is not sent; what tells of a write is sent in any case, in the room
-        // of the body that it answers.
+        // What was read, or refused, finds room among all answers or is not sent. What tells of a write is sent in any case:
+        // its room was taken before the write was carried out.
+        let tells_of_a_write = reply.status.is_success() && reply.status != StatusCode::OK;
         let room = reply.body.capacity();
-        if reply.status == StatusCode::OK && asked.grow(&mut reply.share, room).is_err() {
-            reply = self.fault(asked, &Code::ServerBusy.into());
+        match asked.grow(&mut reply.share, room) {
+            Ok(()) => reply.share.fit(room),
+            Err(_) if tells_of_a_write => reply.body.shrink_to_fit(),
+            Err(busy) => reply = self.fault(asked, &busy),
         }
         let reply =
             reply.signed(&asked.request_id, Some(version.as_str()), client_request_id(asked));

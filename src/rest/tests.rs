@@ -9,6 +9,7 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use super::Settings;
 use super::accounts::{Account, AccountConfig, Accounts, Rotated};
 use super::call::Asked;
+use super::reply::Reply;
 use super::service::Service;
 use crate::clock::{Clock, ManualClock};
 use crate::db::Db;
@@ -282,7 +283,20 @@ impl Ask<'_> {
     }
 
     /// Signs the request and has it answered.
-    fn send(mut self) -> Got {
+    fn send(self) -> Got {
+        let site = self.site;
+        let (asked, reply) = self.reply();
+        Got {
+            status: reply.status.as_u16(),
+            headers: reply.headers,
+            body: String::from_utf8(reply.body).unwrap(),
+            request_id: asked.request_id,
+            time: site.service.now(),
+        }
+    }
+
+    /// The same, in the room that the answer takes.
+    fn reply(mut self) -> (Asked, Reply) {
         if let Some((account, key)) = &self.signer {
             let query = Parameters::read(&self.asked.query).unwrap_or_default();
             let request = Request::of(&self.asked.method, &self.asked.path, &query, &self.asked);
@@ -291,13 +305,7 @@ impl Ask<'_> {
         }
         let Ask { site, asked, .. } = self;
         let reply = site.service.answer(&asked);
-        Got {
-            status: reply.status.as_u16(),
-            headers: reply.headers,
-            body: String::from_utf8(reply.body).unwrap(),
-            request_id: asked.request_id,
-            time: site.service.now(),
-        }
+        (asked, reply)
     }
 }
 

@@ -176,6 +176,18 @@ pub(crate) fn put_entity_path(out: &mut String, table: &str, partition_key: &str
     out.push_str("')");
 }
 
+/// Bytes that [`put_entity_path`] appends.
+pub(crate) fn entity_path_len(table: &str, partition_key: &str, row_key: &str) -> usize {
+    const AROUND: usize = "(PartitionKey='',RowKey='')".len();
+    let len = |byte| match byte {
+        b'\'' => 2,
+        byte if is_plain(byte) => 1,
+        _ => 3,
+    };
+    let literals = partition_key.bytes().chain(row_key.bytes()).map(len);
+    table.len() + AROUND + literals.sum::<usize>()
+}
+
 /// `Tables('people')`.
 pub(crate) fn table_path(name: &str) -> String {
     let mut out = String::from("Tables('");
@@ -290,8 +302,6 @@ fn put_literal(out: &mut String, text: &str) {
 pub(crate) fn put_encoded(out: &mut String, text: &str) {
     const HEX: [char; 16] =
         ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
-    let is_plain =
-        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
     if text.bytes().all(is_plain) {
         return out.push_str(text);
     }
@@ -303,6 +313,10 @@ pub(crate) fn put_encoded(out: &mut String, text: &str) {
             out.extend(['%', digit(byte >> 4), digit(byte & 15)]);
         }
     }
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~')
 }
 
 /// Resolves `%41`, and in a query string `+`.

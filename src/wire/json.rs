@@ -84,6 +84,13 @@ pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
+/// Bytes that [`put_string`] appends at the most.
+#[cfg(feature = "rest")]
+pub(super) fn string_at_most(text: &str) -> usize {
+    let longest = if is_plain_in_json(text.as_bytes()) { 1 } else { "\\u0000".len() };
+    2 + longest * text.len()
+}
+
 #[cold]
 fn put_escaped(out: &mut Vec<u8>, text: &str) {
     let written = serde_json::to_writer(out, text);

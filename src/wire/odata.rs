@@ -442,6 +442,19 @@ fn put_value(out: &mut Vec<u8>, value: ValueRef<'_>) {
     out.push(b'"');
 }
 
+/// Bytes that a property takes at the most, with its annotation.
+#[cfg(feature = "rest")]
+pub(super) fn property_at_most(name: &str, value: ValueRef<'_>) -> usize {
+    /// Quotes, colons and commas, the annotation, and a value that is neither text nor bytes.
+    const AROUND: usize = 96;
+    let value = match value {
+        ValueRef::String(text) => json::string_at_most(text),
+        ValueRef::Binary(bytes) => bytes.len().div_ceil(3) * 4,
+        _ => 0,
+    };
+    AROUND + 2 * json::string_at_most(name) + value
+}
+
 /// Appends `value` as plain text, as people and CSV have it.
 pub(crate) fn put_text(out: &mut Vec<u8>, value: ValueRef<'_>) {
     match value {

@@ -6,7 +6,7 @@
 //!
 //! Not here: single values and their types (`odata`), errors (`fault`).
 
-use super::address::{Key, entity_path, table_path};
+use super::address::{Key, entity_path, entity_path_len, table_path};
 use super::fault::Fault;
 use super::headers::Level;
 use super::json::{self, Scalar};
@@ -35,6 +35,30 @@ impl Scope<'_> {
     pub(crate) fn put_single(&self, out: &mut Vec<u8>, entity: &Entity) {
         let context = (self.level != Level::None).then(|| self.context("/@Element"));
         self.put(out, entity, context.as_deref());
+    }
+
+    /// Bytes that [`put_single`](Self::put_single) appends at the most.
+    pub(crate) fn single_at_most(&self, entity: &Entity) -> usize {
+        /// Names of members, the ETag and the Timestamp, with quotes, colons and commas.
+        const AROUND: usize = 512;
+        let text = json::string_at_most;
+        let (pk, rk) = (entity.partition_key(), entity.row_key());
+        let selected = |name: &String| 2 * text(name) + ",:null".len();
+        let names = self.select.map_or(0, |names| names.iter().map(selected).sum());
+        let context = match self.level {
+            Level::None => 0,
+            Level::Minimal | Level::Full => text(self.base) + self.table.len(),
+        };
+        let links = match self.level {
+            Level::None | Level::Minimal => 0,
+            Level::Full => {
+                let path = entity_path_len(self.table, pk, rk);
+                text(self.base) + 2 * path + self.account.len() + self.table.len()
+            }
+        };
+        let properties =
+            entity.properties().map(|(name, value)| odata::property_at_most(name, value));
+        AROUND + names + context + links + text(pk) + text(rk) + properties.sum::<usize>()
     }
 
     /// Appends the body of a page; a server writes it from rows (`rows`).

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::model::Entity;
-use crate::query::KeyRange;
+use crate::query::{Filter, KeyRange};
 use crate::rest::body::Budget;
 use crate::table::GateMode;
 
@@ -128,6 +128,57 @@ fn a_batch_that_the_server_cannot_carry_out_is_a_failed_request() {
     assert!(send(read("GET")).done(202).has("HTTP/1.1 200"));
     // An answer in a batch has a body, which that to a HEAD has not.
     assert!(send(read("HEAD")).done(202).has("InvalidInput"));
+}
+
+#[test]
+fn answers_of_batches_have_room_before_anything_is_written() {
+    let site = Site::people();
+    let part = |i: usize| {
+        let (pk, rk) = ("\u{4e00}".repeat(1024), "\u{4e00}".repeat(1000));
+        format!(
+            "--c\r\nContent-Type: application/http\r\n\r\nPOST {BASE}people HTTP/1.1\r\nContent-Type: application/json\r\n\
+             Accept: application/json;odata=fullmetadata\r\n\r\n{{\"PartitionKey\":\"{pk}\",\"RowKey\":\"{rk}{i}\"}}\r\n"
+        )
+    };
+    let parts = |from: usize| (from..from + 100).map(part).collect::<String>();
+    let batch = |from: usize, room: &Budget| {
+        let body = format!(
+            "--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n{}--c--\r\n--b--\r\n",
+            parts(from)
+        );
+        let mut ask = site.ask("POST", "$batch").body("multipart/mixed; boundary=b", &body);
+        ask.asked.room = Some(room.clone());
+        ask
+    };
+    let written = || {
+        let table = site.account().db.table("people").unwrap();
+        table.query(Filter::all()).unwrap().count().unwrap()
+    };
+    batch(0, &Budget::new(4 * MIB)).send().refused(503, "ServerBusy", NOT_READY);
+    assert_eq!(written(), 0);
+    let room = Budget::new(10 * MIB);
+    let (_, first) = batch(0, &room).reply();
+    assert_eq!((first.status.as_u16(), first.body.len() > 5 * MIB), (202, true));
+    batch(100, &room).send().refused(503, "ServerBusy", NOT_READY);
+    assert_eq!(written(), 100);
+    drop(first);
+    batch(100, &room).send().done(202);
+    assert_eq!(written(), 200);
+}
+
+#[test]
+fn an_insert_that_is_sent_back_has_room_before_it_is_written() {
+    let site = Site::people();
+    let text = "\\u0001".repeat(32 << 10);
+    let insert = |rk: &str| format!(r#"{{"PartitionKey":"p","RowKey":"{rk}","A":"{text}"}}"#);
+    let ask = |rk: &str, prefer: &str| {
+        let mut ask = site.post("people", &insert(rk)).prefer(prefer);
+        ask.asked.room = Some(Budget::new(128 << 10));
+        ask.send()
+    };
+    ask("0", "return-content").refused(503, "ServerBusy", NOT_READY);
+    site.get(&person("0")).send().fails(404, "ResourceNotFound");
+    ask("0", "return-no-content").empty(204);
 }
 
 #[test]

@@ -128,6 +128,37 @@ fn keys_are_escaped_in_links_and_names_in_annotations() {
 }
 
 #[test]
+fn an_entity_takes_no_more_than_it_is_said_to() {
+    let time: DateTime = "9999-12-31T23:59:59.9999999Z".parse().unwrap();
+    let name = "\u{540d}".repeat(255);
+    let all = Entity::new("'\u{4e00}\u{1f600}".repeat(200), "%\"\\".repeat(300))
+        .with(name.as_str(), i64::MIN)
+        .with("B", Value::Binary(vec![255; 1000]))
+        .with("D", -f64::MIN_POSITIVE)
+        .with("E", f64::NEG_INFINITY)
+        .with("F", false)
+        .with("G", Guid::from_bytes([255; 16]))
+        .with("I", i32::MIN)
+        .with("S", "\u{1}\u{7f}\u{4e00}".repeat(300))
+        .with("T", time)
+        .at(Seq(time.ticks()));
+    let names = ["B", name.as_str(), "Nope", "\u{1}\""].map(str::to_owned);
+    for entity in [&all, &pump(), &Entity::new("", "")] {
+        for level in [Level::None, Level::Minimal, Level::Full] {
+            for select in [None, Some(&names[..])] {
+                let (mut out, scope) = (Vec::new(), scope(level, select));
+                scope.put_single(&mut out, entity);
+                let at_most = scope.single_at_most(entity);
+                assert!(out.len() <= at_most, "{} > {at_most}", out.len());
+            }
+        }
+    }
+    let (mut out, scope) = (Vec::new(), scope(Level::Full, None));
+    scope.put_single(&mut out, &pump());
+    assert!(scope.single_at_most(&pump()) < 3 * out.len());
+}
+
+#[test]
 fn tables_at_three_levels() {
     let list = |level| {
         let mut out = Vec::new();

@@ -1,5 +1,6 @@
 //! Clients that take their time: each is let go, and others are served meanwhile.
 
+use super::client::Key;
 use super::{PATIENCE, Place};
 
 /// The least that there is, so that nothing here takes long.
@@ -45,6 +46,20 @@ fn who_sends_a_byte_at_a_time_is_let_go() {
     let answered = client.drip(b' ', || server.is_well());
     let text = String::from_utf8_lossy(&answered);
     assert!(text.is_empty() || text.contains("OperationTimedOut"), "{text}");
+    server.is_well();
+}
+
+#[test]
+fn what_is_refused_is_told_however_slow_the_body_is() {
+    let place = Place::new();
+    let server = place.serve("--body-time 1").with_table();
+    let mut large = server.client();
+    large.send(server.key.head("POST", "/people", "Content-Length: 5242880\r\n\r\n"));
+    let mut stranger = server.client();
+    let other = Key::new(&server.key.account, "bm90IHRoZSBrZXk=");
+    stranger.send(other.head("POST", "/people", "Content-Length: 100000\r\n\r\n"));
+    large.answer_to("POST").is_error(413, "RequestBodyTooLarge");
+    stranger.answer_to("POST").is_error(403, "AuthenticationFailed");
     server.is_well();
 }
 

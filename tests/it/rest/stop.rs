@@ -162,6 +162,7 @@ fn what_is_wrong_at_the_start_is_told() {
         ("--tls-cert empty.pem --tls-key empty.pem", 1, "no certificate"),
         ("--listen nowhere", 2, "nowhere"),
         ("--idle-time 0", 2, "idle-time"),
+        ("--send-time 0", 2, "send-time"),
         ("--header-time 99999999999", 2, "header-time"),
         ("--connections-max 0", 2, "connections-max"),
         ("--requests-max 0", 2, "requests-max"),
