@@ -39,7 +39,10 @@ macro_rules! tell {
 #[cfg(not(feature = "events"))]
 macro_rules! tell {
     ($level:ident, $name:literal, $engine:expr, $($field:ident = $value:expr),* $(,)?) => {{
-        let _ = || ($engine, $($value),*);
+        let _ = || {
+            let _ = $engine;
+            $(let _ = &$value;)*
+        };
     }};
 }
 
