@@ -11,6 +11,8 @@ mod moving;
 mod partitions;
 pub(crate) mod prometheus;
 mod references;
+mod repair;
+mod salvage;
 pub(crate) mod shape;
 pub(crate) mod stats;
 #[cfg(test)]
@@ -24,6 +26,8 @@ pub use inspect::{InspectOptions, InspectedPart, InspectedValue, inspect};
 pub use moving::Moved;
 pub use partitions::{LoadPattern, PartitionRange, RangeBound};
 pub use references::{MissingTarget, ReferenceCheck, References};
+pub use repair::{Loss, LostRange, RepairReport, RepairedTable, SuspectRows};
+pub use salvage::{SalvageReport, Salvaged, SalvagedState};
 pub use shape::{DataShape, PartitionSize};
 pub use stats::Stats;
 

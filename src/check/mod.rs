@@ -12,7 +12,16 @@
 //!
 //! Files are read as they are on disk now, also those that are open. A damaged one is quarantined.
 //!
-//! Not here: healing (`db::heal`), repairing.
+//! What can be proven of a database that does not open is gathered here, too (`evidence`, `walk`, `logs`).
+//!
+//! Not here: healing (`db::heal`), the new database of a repair (`db::repair`).
+
+mod evidence;
+mod logs;
+mod walk;
+
+pub(crate) use evidence::{Breadth, Evidence, Verdict};
+pub(crate) use walk::{FoundIn, Item, KeyFacts, Source};
 
 use std::collections::BTreeSet;
 

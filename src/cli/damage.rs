@@ -1,4 +1,4 @@
-//! Commands for a damaged database: `heal`.
+//! Commands for a damaged database: `heal`, `repair`, `salvage`.
 //!
 //! Not here: finding damage (`maintain`).
 
@@ -7,11 +7,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::failure::{Failure, Outcome};
+use super::failure::{Failure, Outcome, eprint_line};
+use super::files;
 use super::import::Progress;
 use super::output::{Format, Output, with_thousands};
-use crate::db::{Db, FileOutcome, HealReport};
+use crate::db::{Db, FileOutcome, HealReport, LostRange, RepairReport, Salvaged, SuspectRows};
 use crate::wire::json::Object;
+use crate::wire::odata::{self, Metadata};
 
 /// Replace damaged table files by sound copies from a backup.
 #[derive(Args)]
@@ -95,4 +97,244 @@ fn put_outcome(object: &mut Object<'_>, outcome: &FileOutcome) {
     if let Some(why) = &outcome.why {
         object.text("why", why);
     }
+}
+
+/// Build a new database of what can be proven of a damaged one.
+#[derive(Args)]
+#[command(
+    after_long_help = "SOURCE is only read, and must not be open; TARGET must be missing or empty. Entities keep their \
+    Timestamps and ETags. The report says what is lost: which file, which keys, how many entries.\n\n\
+    A row is suspect if something newer of the same key may be among what is lost: it might be an old state, or deleted \
+    since. Suspect rows are left out, and counted, unless `--keep-suspect` is given. If the manifest is damaged, nothing \
+    says which files there were, and all rows are suspect.\n\n\
+    If a log is damaged, the new database has the state of the moment before the first commit that is lost.\n\n\
+    If there is a backup, try `rowstone heal` first: it loses nothing. For a look at each row, with all versions: \
+    `rowstone salvage`.\n\n\
+    Exits with status 1 if anything is lost or left out.\n\n\
+    Examples:\n  rowstone repair shop shop-repaired\n  rowstone repair shop shop-repaired --keep-suspect --format json"
+)]
+pub(super) struct Repair {
+    /// The damaged database
+    source: PathBuf,
+    /// The directory of the new one
+    target: PathBuf,
+    /// Take suspect rows, too: the newest version that is left
+    #[arg(long)]
+    keep_suspect: bool,
+    /// How to print the report
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+/// Write every entity that can be read in a damaged database as NDJSON.
+#[derive(Args)]
+#[command(
+    after_long_help = "One line for each version: its table, keys, Seq (the Timestamp in ticks), the file it was found \
+    in, and what it is worth:\n  \
+    live        the row of its key, proven\n  \
+    suspect     the newest version that is left; something newer may be lost\n  \
+    superseded  there is a newer one\n  \
+    deleted     a deletion\n  \
+    dropped     a drop of its table or of a span of keys took it\n  \
+    unreadable  key and Seq are known, the row cannot be read\n\n\
+    `entity` is as `export` writes it. Also read are files that no manifest names, and logs behind damage. SOURCE is \
+    only read, and must not be open. What could not be read is said on standard error, with status 1.\n\n\
+    Examples:\n  rowstone salvage shop --out shop.ndjson\n  \
+    rowstone salvage shop --only live,suspect | jq -c 'select(.table==\"parts\").entity' | rowstone import new parts -"
+)]
+pub(super) struct Salvage {
+    /// The damaged database
+    source: PathBuf,
+    /// The file to write; standard output by default
+    #[arg(long, short)]
+    out: Option<PathBuf>,
+    /// Only versions that are worth this
+    #[arg(long, value_delimiter = ',', value_name = "STATE")]
+    only: Vec<String>,
+}
+
+impl Repair {
+    pub(super) fn run(self) -> Outcome {
+        let suspect = match self.keep_suspect {
+            true => SuspectRows::Keep,
+            false => SuspectRows::LeaveOut,
+        };
+        let progress = Progress::of("bytes", None);
+        let repaired = Db::options().repair(&self.source, &self.target, suspect, |bytes, whole| {
+            progress.expect(whole);
+            progress.advance(bytes);
+        });
+        progress.end();
+        let report = repaired.map_err(Failure::Open)?;
+        let mut output = Output::standard();
+        let written = match self.format {
+            Format::Json | Format::Ndjson => output.write_all(&repair_json(&report)),
+            Format::Table | Format::Csv => write_repaired(&mut output, &report, suspect),
+        };
+        written.map_err(Failure::output)?;
+        output.finish()?;
+        if report.is_whole() { Ok(()) } else { Err(Failure::Problems) }
+    }
+}
+
+fn repair_json(report: &RepairReport) -> Vec<u8> {
+    let mut line = Vec::new();
+    let mut object = Object::begin(&mut line);
+    object.raw("ok", report.is_whole());
+    if let Some(doubt) = &report.doubt {
+        object.text("doubt", doubt);
+    }
+    object.texts("notes", report.notes.iter());
+    if let Some(as_of) = report.as_of {
+        object.text("as_of", &as_of.to_string());
+    }
+    object.text("as_of_seq", &report.as_of_seq.to_string());
+    object.raw("rows", report.rows());
+    object.raw("suspect", report.suspect());
+    object.objects("tables", &report.tables, |object, table| {
+        object.text("name", &table.name);
+        object.raw("name_lost", table.is_name_lost);
+        object.raw("rows", table.rows);
+        object.raw("suspect", table.suspect);
+        object.raw("unreadable", table.unreadable);
+    });
+    object.objects("losses", &report.losses, |object, loss| {
+        object.text("file", &loss.file);
+        object.text("problem", &loss.problem);
+        if let Some(entries) = loss.entries {
+            object.raw("entries_at_most", entries);
+        }
+        object.objects("ranges", &loss.ranges, put_range);
+    });
+    object.end();
+    line.push(b'\n');
+    line
+}
+
+fn put_range(object: &mut Object<'_>, range: &LostRange) {
+    let [first, last] = [&range.first, &range.last].map(|(pk, rk)| [pk.clone(), rk.clone()]);
+    object.text("table", &range.table);
+    object.texts("first", first.iter());
+    object.text("last_table", &range.last_table);
+    object.texts("last", last.iter());
+}
+
+fn write_repaired(
+    output: &mut Output,
+    report: &RepairReport,
+    suspect: SuspectRows,
+) -> io::Result<()> {
+    if let Some(doubt) = &report.doubt {
+        writeln!(output, "the manifest does not prove which files count: {doubt}")?;
+    }
+    report.notes.iter().try_for_each(|note| writeln!(output, "note: {note}"))?;
+    for loss in &report.losses {
+        writeln!(output, "lost: {}: {}", loss.file, loss.problem)?;
+        for range in &loss.ranges {
+            let ((pk, rk), (last_pk, last_rk)) = (&range.first, &range.last);
+            let (table, last_table) = (&range.table, &range.last_table);
+            let until = if table == last_table { String::new() } else { format!("{last_table}: ") };
+            writeln!(output, "  {table}: ('{pk}', '{rk}') to {until}('{last_pk}', '{last_rk}')")?;
+        }
+        if let Some(entries) = loss.entries {
+            let what = if loss.ranges.is_empty() {
+                "commits can be read behind it"
+            } else {
+                "entries at most"
+            };
+            writeln!(output, "  {} {what}", with_thousands(entries))?;
+        }
+    }
+    let width = report.tables.iter().map(|table| table.name.len()).max().unwrap_or(0).max(5);
+    writeln!(
+        output,
+        "{:width$}  {:>12}  {:>12}  {:>12}",
+        "table", "rows", "suspect", "unreadable"
+    )?;
+    for table in &report.tables {
+        let [rows, suspect, unreadable] =
+            [table.rows, table.suspect, table.unreadable].map(with_thousands);
+        let lost = if table.is_name_lost { "  its name is lost" } else { "" };
+        writeln!(
+            output,
+            "{:width$}  {rows:>12}  {suspect:>12}  {unreadable:>12}{lost}",
+            table.name
+        )?;
+    }
+    if let Some(as_of) = report.as_of {
+        writeln!(output, "the state is that of {as_of}")?;
+    }
+    match (report.is_whole(), report.suspect(), suspect) {
+        (true, ..) => writeln!(output, "nothing is lost"),
+        (false, 1.., SuspectRows::LeaveOut) => {
+            writeln!(output, "suspect rows were left out: `--keep-suspect` takes them")
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Salvage {
+    pub(super) fn run(self) -> Outcome {
+        const STATES: [&str; 6] =
+            ["live", "suspect", "superseded", "deleted", "dropped", "unreadable"];
+        if let Some(other) = self.only.iter().find(|state| !STATES.contains(&state.as_str())) {
+            let states = STATES.join(", ");
+            return Err(Failure::Usage(format!("{other} is no state: {states}")));
+        }
+        let mut output = match &self.out {
+            Some(path) => Output::to(files::create_output(path)?),
+            None => Output::standard(),
+        };
+        let progress = Progress::of("bytes", None);
+        let mut line = Vec::new();
+        let mut written = Ok(());
+        let salvaged = Db::options().salvage(
+            &self.source,
+            |found| {
+                let is_meant = |state: &String| state == found.state.as_str();
+                if written.is_ok() && (self.only.is_empty() || self.only.iter().any(is_meant)) {
+                    line.clear();
+                    put_salvaged(&mut line, &found);
+                    written = output.write_all(&line);
+                }
+                Ok(())
+            },
+            |bytes, whole| {
+                progress.expect(whole);
+                progress.advance(bytes);
+            },
+        );
+        progress.end();
+        let report = salvaged.map_err(Failure::Open)?;
+        written.map_err(Failure::output)?;
+        output.finish()?;
+        for (state, count) in &report.found {
+            eprint_line(&format!("{state}: {}", with_thousands(*count)));
+        }
+        let doubt = report.doubt.iter().map(|doubt| format!("the manifest: {doubt}"));
+        let problems: Vec<String> = doubt.chain(report.problems).collect();
+        problems.iter().for_each(|problem| eprint_line(&format!("problem: {problem}")));
+        if problems.is_empty() { Ok(()) } else { Err(Failure::Problems) }
+    }
+}
+
+fn put_salvaged(line: &mut Vec<u8>, found: &Salvaged) {
+    let mut object = Object::begin(line);
+    object.text("table", &found.table);
+    object.text("state", found.state.as_str());
+    object.text("seq", &found.seq.to_string());
+    object.text("file", &found.file);
+    match &found.entity {
+        Some(entity) => {
+            let mut json = Vec::new();
+            odata::put_entity(&mut json, entity, None, Metadata::TYPES);
+            object.raw("entity", String::from_utf8_lossy(&json));
+        }
+        None => {
+            object.text("PartitionKey", &found.partition_key);
+            object.text("RowKey", &found.row_key);
+        }
+    }
+    object.end();
+    line.push(b'\n');
 }

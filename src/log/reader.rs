@@ -219,6 +219,38 @@ impl LogReader {
         Ok(None)
     }
 
+    /// Goes on at the next record behind the stop that verifies, accepted end or not; false if there is none. For whoever
+    /// looks at each record for itself: nothing says what stood between. Requires the stop.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn skip_damage(&mut self) -> Result<bool> {
+        self.accepted_end = None;
+        let mut at = self.offset.next_multiple_of(RECORD_ALIGN as u64);
+        while at + RECORD_HEADER_BYTES as u64 <= self.file_len {
+            let len = (WINDOW_BYTES as u64).min(self.file_len - at);
+            let id = self.header.id;
+            let bytes = self.load(at, usize_of(len), 0)?;
+            let bytes = if is_zero(bytes) { &[] } else { bytes };
+            let headers = bytes.windows(RECORD_HEADER_BYTES).enumerate().step_by(RECORD_ALIGN);
+            let places: Vec<u64> = headers
+                .filter(|(_, w)| w.first_chunk().is_some_and(|header| may_be_header(header, id)))
+                .map(|(i, _)| at + i as u64)
+                .collect();
+            for place in places {
+                self.offset = place;
+                if self.read_record()?.is_ok() {
+                    self.stop = None;
+                    return Ok(true);
+                }
+            }
+            let overlap = (RECORD_HEADER_BYTES - RECORD_ALIGN) as u64;
+            at += if len == WINDOW_BYTES as u64 { len - overlap } else { len };
+        }
+        self.offset = self.file_len;
+        Ok(false)
+    }
+
     /// Scans everything behind the stop. Requires the stop.
     pub(crate) fn rest(&mut self) -> Result<Rest> {
         debug_assert!(self.stop.is_some(), "what follows the stop is known at the stop");

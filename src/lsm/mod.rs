@@ -51,6 +51,7 @@ pub(crate) use checkpoint::{OnBytes, build, copy_file, read_file, require_empty}
 pub(crate) use compaction::job::Compaction;
 #[cfg(all(test, feature = "events"))]
 pub(crate) use events::Stall;
+pub(crate) use fences::Fences;
 pub(crate) use files::ReadCounts;
 #[cfg(feature = "sim")]
 pub(crate) use flush::Flush;

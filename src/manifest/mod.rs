@@ -4,10 +4,12 @@
 
 mod publish;
 mod store;
+mod testimony;
 mod version;
 
 pub(crate) use publish::{Found, probe};
 pub(crate) use store::{Access, Manifest};
+pub(crate) use testimony::{Testimony, testimony};
 pub(crate) use version::{FileEntry, Version};
 
 #[cfg(test)]

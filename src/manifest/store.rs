@@ -48,7 +48,6 @@ const ROLL_FACTOR: u64 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Nothing on disk changes.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for readers beside the one writer, to come"))]
     ReadOnly,
     ReadWrite,
 }

@@ -69,6 +69,8 @@ events! {
     RotMet "answers of corruption",
     DamageRefused "damaged copies refused",
     DamageHarmless "damaged copies read right",
+    Healed "damaged copies healed",
+    Repaired "damaged copies repaired",
     ClockBack "clock set back",
     Settled "settled",
     Verified "verified",

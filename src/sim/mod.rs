@@ -58,6 +58,7 @@ pub mod gates;
 mod generate;
 pub mod history;
 pub mod ledger;
+mod mending;
 mod moving;
 pub mod oracle;
 pub mod parse;

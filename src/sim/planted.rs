@@ -310,6 +310,19 @@ pub const BUGS: &[Bug] = &[
     ),
     bug("page-skips-a-row", 22, "nothing", "a token leads behind the next row"),
     bug("scan-end-inclusive", 20, "nothing", "an exclusive end of a span counts as inclusive"),
+    bug(
+        "skip-damaged-block",
+        28,
+        "bit rot in a table file, compaction",
+        "a merge passes over a block that it cannot read",
+    ),
+    bug("heal-unchecked", 24, "bit rot in two copies", "a copy from a backup is not checked"),
+    bug(
+        "repair-trusts-gaps",
+        53,
+        "bit rot in a table file, repair",
+        "a repair takes what lies under a lost block for the newest",
+    ),
     bug("block-unchecked", 24, "bit rot in a table file", "a block that is read is not checked"),
     bug(
         "short-cache-key",

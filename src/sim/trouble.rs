@@ -316,14 +316,14 @@ impl Runner {
         if self.engine.power.is_gone() {
             return Ok(Vec::new());
         }
-        let image = self.engine.fs.kill_image();
-        let mut lines = self.damaged(&image, seed)?;
+        let sound = self.engine.fs.kill_image();
+        let mut lines = self.damaged(&sound, seed)?;
         lines.extend(self.reopened(self.oracle.commits())?);
         Ok(lines)
     }
 
-    fn damaged(&mut self, image: &MemFs, seed: u64) -> Outcome {
-        let mut rng = Rng::from_seed(seed);
+    fn damaged(&mut self, sound: &MemFs, seed: u64) -> Outcome {
+        let (mut rng, image) = (Rng::from_seed(seed), sound.kill_image());
         let mut paths = image.paths();
         paths.retain(|path| path.starts_with(PATH) && image.len(path).is_ok_and(|len| len > 0));
         if paths.is_empty() {
@@ -339,6 +339,7 @@ impl Runner {
             _ => image.flip(&path, at, 1 << rng.below(8)),
         };
         done.map_err(|error| format!("damage: {error}"))?;
+        self.mended(&image, sound, &path, seed)?;
         let clock = self.engine.clock.clone();
         let mut copy = Engine::on(image.clone(), clock, self.engine.config.clone());
         let found = copy.open().and_then(|()| copy.state());

@@ -20,6 +20,7 @@ mod pages;
 mod paging_tests;
 mod part;
 mod reader;
+mod remains;
 mod shapes;
 mod source;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub(crate) use cache::BlockCache;
 pub(crate) use iter::{BlockRun, RunWalk, SstIter};
 pub(crate) use part::SstPart;
 pub(crate) use reader::{Hit, Sst};
+pub(crate) use remains::{RemainingEntry, Remains};
 pub(crate) use shapes::decode_table;
 pub(crate) use verify::SstFacts;
 pub(crate) use writer::SstWriter;

@@ -1,5 +1,7 @@
 //! Whole files, written and read back: every way of reading, every kind of damage.
 
+mod remains;
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -73,6 +73,34 @@ pub(crate) struct TableEntry {
     pub(crate) log: Arc<QueryLog>,
 }
 
+/// What a row of the catalog says, for whoever reads or writes one without a database around it.
+pub(crate) enum CatalogRow<'a> {
+    /// A table and its name.
+    Table(TableId, &'a str),
+    /// The next table's number.
+    Next(TableId),
+}
+
+impl<'a> CatalogRow<'a> {
+    /// `None` for gates, notes, and what newer builds keep there.
+    pub(crate) fn of(row: &'a Entity) -> Option<Self> {
+        let id = TableId(u32::try_from(row.get::<i64>("Id").ok()?).ok()?);
+        match row.partition_key() {
+            TABLES => Some(Self::Table(id, row.get("Name").ok()?)),
+            NEXT => Some(Self::Next(id)),
+            _ => None,
+        }
+    }
+
+    /// The row that says so.
+    pub(crate) fn entity(&self) -> Entity {
+        match self {
+            Self::Table(id, name) => table_row(&name.to_ascii_lowercase(), name, *id, None),
+            Self::Next(id) => Entity::new(NEXT, "").with("Id", i64::from(id.0)),
+        }
+    }
+}
+
 impl Catalog {
     /// Reads the catalog.
     ///

@@ -19,7 +19,7 @@ pub use ticket::Ticket;
 
 pub use crate::lsm::GateMode;
 
-pub(crate) use catalog::{Catalog, GateEntry, TableEntry};
+pub(crate) use catalog::{Catalog, CatalogRow, GateEntry, TableEntry};
 pub(crate) use counts::{Breadth, QueryCounts};
 
 use std::fmt;

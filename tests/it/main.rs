@@ -6,6 +6,7 @@
 #[cfg(feature = "cli")]
 mod cli;
 mod crash;
+mod damage;
 mod drops;
 mod faults;
 mod flip;

@@ -60,6 +60,13 @@ impl Progress {
         Self(bar)
     }
 
+    /// There will be so many in all.
+    pub(in crate::cli) fn expect(&self, count: u64) {
+        if self.0.length() != Some(count) {
+            self.0.set_length(count);
+        }
+    }
+
     /// So many rows more.
     pub(in crate::cli) fn advance(&self, rows: u64) {
         self.0.inc(rows);

@@ -7,6 +7,7 @@ mod backup;
 mod bad_input;
 mod bench;
 mod copy;
+mod damage;
 mod exec;
 mod import;
 mod inspect;
@@ -270,6 +271,8 @@ fn help_teaches_by_example() {
         "inspect",
         "verify",
         "heal",
+        "repair",
+        "salvage",
         "checkpoint",
         "backup",
         "backups",

@@ -1,0 +1,369 @@
+//! What the logs of a damaged database hold, read without a database around it.
+//!
+//! Two ways: *proven*, as recovery replays them, up to the first place X behind which something acknowledged is missing:
+//! a consistent state, that of X's moment. Or *all*: every record that verifies, also behind damage, for whoever looks
+//! at each row for itself.
+//!
+//! Format: FORMAT.md §recovery. Not here: replay into an engine (`lsm`), which writes; here nothing is written.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::codec::DecodeError;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::Kind;
+use crate::format::edit::{Fence, LogMeta};
+use crate::format::key::decode_user_key;
+use crate::format::names::{FileName, FileNumber, TableId};
+use crate::format::record::{LogKind, Position, RecordKind};
+use crate::format::row::decode_row;
+use crate::format::shape::decode_shape;
+use crate::format::span::Span;
+use crate::format::wal::{Change, Group, Open, WalRecord};
+use crate::fs::Fs;
+use crate::log::{LogReader, StopReason};
+use crate::manifest::Version;
+use crate::model::{Row, Seq, Shape, Shapes};
+
+/// What was read.
+#[derive(Default)]
+pub(crate) struct LogRows {
+    /// By key; newest first.
+    pub(crate) rows: BTreeMap<Vec<u8>, Vec<LogEntry>>,
+    pub(crate) fences: Vec<Fence>,
+    pub(crate) dropped: BTreeMap<TableId, Seq>,
+    /// The newest commit that was read.
+    pub(crate) last: Seq,
+    pub(crate) losses: Vec<LogLoss>,
+    /// An ordinary leftover of a crash.
+    pub(crate) torn: Option<String>,
+    /// Numbers above any Seq that was given out, as far as records tell.
+    pub(crate) ceiling: Seq,
+}
+
+/// An entry of a log.
+#[derive(Clone, Debug)]
+pub(crate) struct LogEntry {
+    pub(crate) seq: Seq,
+    pub(crate) kind: Kind,
+    /// `None` for a tombstone, and for a row that cannot be read.
+    pub(crate) row: Option<Row>,
+    pub(crate) file: FileNumber,
+    /// It stands behind damage.
+    pub(crate) is_behind: bool,
+}
+
+/// Where a log is damaged.
+#[derive(Clone, Debug)]
+pub(crate) struct LogLoss {
+    pub(crate) file: FileNumber,
+    pub(crate) problem: String,
+    /// Commits behind it that can be read and do not count, since some before them cannot.
+    pub(crate) commits_behind: u64,
+}
+
+struct Reading<'a> {
+    fs: &'a dyn Fs,
+    dir: &'a Path,
+    shapes: &'a Shapes,
+    flushed: Seq,
+    /// Of the log under way, by number.
+    numbered: BTreeMap<u32, std::sync::Arc<Shape>>,
+    is_behind: bool,
+    out: LogRows,
+}
+
+/// The consistent state that the logs of `version` add to its files.
+///
+/// # Errors
+/// `Unsupported` for what a newer build wrote.
+pub(crate) fn read_proven(
+    fs: &dyn Fs,
+    dir: &Path,
+    version: &Version,
+    shapes: &Shapes,
+) -> Result<LogRows> {
+    let flushed = version.flushed_seq();
+    let mut reading = Reading::new(fs, dir, shapes, flushed);
+    reading.out.last = flushed;
+    let logs = version.logs();
+    let opens: Vec<Option<Open>> = logs.iter().map(|log| reading.open_record(log)).collect();
+    for (i, log) in logs.iter().enumerate() {
+        let successor = opens.get(i + 1).and_then(Option::as_ref);
+        let end = successor
+            .and_then(|open| open.predecessor)
+            .filter(|before| before.number == log.number && before.id == log.id)
+            .map(|before| before.accepted_end);
+        if !reading.proven_log(version, log, end, &logs[i + 1..])? {
+            break;
+        }
+    }
+    Ok(reading.out)
+}
+
+/// Every record that can be read, of every log in the directory.
+///
+/// # Errors
+/// `Io` if the directory cannot be listed; `Unsupported`.
+pub(crate) fn read_all(fs: &dyn Fs, dir: &Path, shapes: &Shapes) -> Result<LogRows> {
+    let doing = |error| Error::io(format!("list {}", dir.display()), error);
+    let mut reading = Reading::new(fs, dir, shapes, Seq::ZERO);
+    for name in fs.list(dir).map_err(doing)? {
+        if let Some(FileName::Wal(number)) = FileName::parse(&name) {
+            reading.is_behind = false;
+            reading.whole_log(number)?;
+        }
+    }
+    for entries in reading.out.rows.values_mut() {
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.seq));
+        entries.dedup_by_key(|entry| entry.seq);
+    }
+    Ok(reading.out)
+}
+
+/// The longest manifest that any log in the directory vouches for.
+pub(crate) fn vouched_manifest(fs: &dyn Fs, dir: &Path) -> Option<Position> {
+    let mut most = None;
+    for name in fs.list(dir).unwrap_or_default() {
+        let Some(FileName::Wal(_)) = FileName::parse(&name) else { continue };
+        let opened = LogReader::open(fs, &dir.join(&name), LogKind::Wal, None);
+        let Ok(mut reader) = opened else { continue };
+        loop {
+            while let Ok(Some(record)) = reader.next() {
+                let position = match WalRecord::decode(record.kind, record.payload) {
+                    Ok(WalRecord::Open(open)) => Some(open.manifest),
+                    Ok(WalRecord::Close(close)) => Some(close.manifest),
+                    _ => None,
+                };
+                most = most.max(position);
+            }
+            if !reader.skip_damage().unwrap_or(false) {
+                break;
+            }
+        }
+    }
+    most
+}
+
+impl LogRows {
+    /// Adds what else can be read: it does not count, for something before it cannot.
+    pub(crate) fn with_rest(mut self, all: LogRows) -> LogRows {
+        for (key, entries) in all.rows {
+            let known = self.rows.entry(key).or_default();
+            for entry in entries {
+                if known.iter().all(|other| other.seq != entry.seq) {
+                    known.push(LogEntry { is_behind: true, ..entry });
+                }
+            }
+            known.sort_by_key(|entry| std::cmp::Reverse(entry.seq));
+        }
+        let is_known = |loss: &LogLoss| self.losses.iter().any(|other| other.file == loss.file);
+        let rest: Vec<LogLoss> = all.losses.into_iter().filter(|loss| !is_known(loss)).collect();
+        self.losses.extend(rest);
+        self.ceiling = self.ceiling.max(all.ceiling).max(all.last);
+        self
+    }
+}
+
+impl<'a> Reading<'a> {
+    fn new(fs: &'a dyn Fs, dir: &'a Path, shapes: &'a Shapes, flushed: Seq) -> Self {
+        let (numbered, out) = (BTreeMap::new(), LogRows::default());
+        Self { fs, dir, shapes, flushed, numbered, is_behind: false, out }
+    }
+
+    fn path(&self, number: FileNumber) -> PathBuf {
+        self.dir.join(FileName::Wal(number).to_string())
+    }
+
+    fn open_record(&self, log: &LogMeta) -> Option<Open> {
+        let opened = LogReader::open(self.fs, &self.path(log.number), LogKind::Wal, Some(log.id));
+        let mut reader = opened.ok()?;
+        let record = reader.next().ok().flatten()?;
+        (record.kind == RecordKind::Open).then(|| Open::decode(record.payload).ok()).flatten()
+    }
+
+    /// Takes the commits of one log up to `end`, or to where they end; false if nothing behind it counts.
+    fn proven_log(
+        &mut self,
+        version: &Version,
+        log: &LogMeta,
+        end: Option<u64>,
+        later: &[LogMeta],
+    ) -> Result<bool> {
+        let path = self.path(log.number);
+        let mut reader = match LogReader::open(self.fs, &path, LogKind::Wal, Some(log.id)) {
+            Ok(reader) => reader,
+            Err(error) if error.kind() == ErrorKind::Unsupported => return Err(error),
+            Err(error) => {
+                let commits_behind = self.commits_in(later);
+                let (file, problem) = (log.number, error.chain());
+                self.out.losses.push(LogLoss { file, problem, commits_behind });
+                return Ok(false);
+            }
+        };
+        if let Some(end) = end {
+            reader = reader.until(end);
+        }
+        self.numbered.clear();
+        let refused = self.records(&mut reader, log.number)?;
+        if refused.is_none() && reader.stop().is_some_and(|s| s.reason == StopReason::Accepted) {
+            return Ok(true);
+        }
+        let at = reader.position();
+        let close = version.clean_close();
+        let close = close.map(|close| Position { file: close.log, offset: close.end });
+        let reason = refused.clone().unwrap_or_else(|| match reader.stop().map(|s| &s.reason) {
+            Some(StopReason::Bad(error)) => error.to_string(),
+            _ => "the records end here".to_owned(),
+        });
+        let is_lost = refused.is_some()
+            || end.is_some()
+            || self.vouched(&mut reader, later).max(close).is_some_and(|promise| promise > at);
+        let problem = format!("at byte {}: {reason}", at.offset);
+        if is_lost {
+            let commits_behind = commits_behind(&mut reader) + self.commits_in(later);
+            self.out.losses.push(LogLoss { file: log.number, problem, commits_behind });
+        } else if matches!(reader.stop().map(|s| &s.reason), Some(StopReason::Bad(_))) {
+            self.out.torn = Some(format!("{}: torn tail {problem}", FileName::Wal(log.number)));
+        }
+        Ok(false)
+    }
+
+    /// The highest position that anything behind the stop vouches for.
+    fn vouched(&self, reader: &mut LogReader, later: &[LogMeta]) -> Option<Position> {
+        let mut highest = reader.rest().ok().and_then(|rest| rest.promise);
+        for log in later {
+            let opened =
+                LogReader::open(self.fs, &self.path(log.number), LogKind::Wal, Some(log.id));
+            let Ok(mut reader) = opened else { continue };
+            while let Ok(Some(record)) = reader.next() {
+                highest = highest.max(Some(record.promise));
+            }
+            highest = highest.max(reader.rest().ok().and_then(|rest| rest.promise));
+        }
+        highest
+    }
+
+    /// The commits in `logs` that can be read.
+    fn commits_in(&self, logs: &[LogMeta]) -> u64 {
+        let of = |log: &LogMeta| {
+            LogReader::open(self.fs, &self.path(log.number), LogKind::Wal, Some(log.id)).ok()
+        };
+        logs.iter().filter_map(of).map(|mut reader| commits_behind(&mut reader)).sum()
+    }
+
+    /// Takes what can be read of a log, damage passed over.
+    fn whole_log(&mut self, number: FileNumber) -> Result<()> {
+        let mut reader = match LogReader::open(self.fs, &self.path(number), LogKind::Wal, None) {
+            Ok(reader) => reader,
+            Err(error) if error.kind() == ErrorKind::Unsupported => return Err(error),
+            Err(error) => {
+                let problem = error.chain();
+                self.out.losses.push(LogLoss { file: number, problem, commits_behind: 0 });
+                return Ok(());
+            }
+        };
+        self.numbered.clear();
+        loop {
+            let refused = self.records(&mut reader, number)?;
+            let reason = refused.or_else(|| match reader.stop().map(|stop| &stop.reason) {
+                Some(StopReason::Bad(error)) => Some(error.to_string()),
+                _ => None,
+            });
+            let at = reader.position().offset;
+            let goes_on = reader.stop().is_none() || reader.skip_damage()?;
+            if goes_on || reason.is_some() {
+                let reason = reason.unwrap_or_else(|| "zeros before more records".to_owned());
+                let problem = format!("at byte {at}: {reason}");
+                self.out.losses.push(LogLoss { file: number, problem, commits_behind: 0 });
+            }
+            if !goes_on {
+                return Ok(());
+            }
+            self.is_behind = true;
+        }
+    }
+
+    /// Takes records up to the stop, or to one that makes no sense: what is wrong with that.
+    fn records(&mut self, reader: &mut LogReader, file: FileNumber) -> Result<Option<String>> {
+        while let Some(record) = reader.next()? {
+            let (seq, taken) = match WalRecord::decode(record.kind, record.payload) {
+                Ok(WalRecord::Group(group) | WalRecord::Catalog(group)) => {
+                    (record.seq, self.group(record.seq, &group, file))
+                }
+                Ok(WalRecord::Promise(promise)) => {
+                    self.out.ceiling = self.out.ceiling.max(promise.ceiling);
+                    continue;
+                }
+                Ok(WalRecord::Close(close)) => {
+                    self.out.ceiling = self.out.ceiling.max(close.last_seq);
+                    continue;
+                }
+                Ok(WalRecord::Open(_)) => continue,
+                Err(error) => return Ok(Some(error.into_error(reader.path(), 0).chain())),
+            };
+            match taken {
+                Ok(()) => self.out.last = self.out.last.max(seq),
+                Err(error) => return Ok(Some(error.to_string())),
+            }
+        }
+        Ok(None)
+    }
+
+    fn group(&mut self, seq: Seq, group: &Group<'_>, file: FileNumber) -> Result<(), DecodeError> {
+        for definition in group.shapes() {
+            let shape = self.shapes.intern(&decode_shape(definition.shape)?).shape;
+            self.numbered.insert(definition.number, shape);
+        }
+        if seq <= self.flushed {
+            return Ok(());
+        }
+        for entry in group.entries() {
+            let key = [group.key_prefix, entry.key_suffix].concat();
+            decode_user_key(&key)?;
+            let row = match entry.kind {
+                Kind::Delete => None,
+                // Its shape may have been defined where the damage is.
+                Kind::Put => self.row(entry.row).ok(),
+            };
+            let is_behind = self.is_behind;
+            let entry = LogEntry { seq, kind: entry.kind, row, file, is_behind };
+            self.out.rows.entry(key).or_default().insert(0, entry);
+        }
+        for change in group.changes() {
+            match change {
+                Change::Created(_) => {}
+                Change::Dropped(table) => {
+                    self.out.dropped.insert(table, seq);
+                }
+                Change::Fence { low, high } => {
+                    self.out.fences.push(Fence::drop(Span::new(low, high), seq));
+                }
+                Change::Expiry { below, low, high } => {
+                    let span = Span::new(low, high);
+                    self.out.fences.push(Fence { span, below, from: seq });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn row(&self, bytes: &[u8]) -> Result<Row, DecodeError> {
+        let row = decode_row(bytes, |number| self.numbered.get(&number))?;
+        row.check()?;
+        Ok(row.to_row())
+    }
+}
+
+/// The commits from here on that can be read, damage passed over.
+fn commits_behind(reader: &mut LogReader) -> u64 {
+    let mut commits = 0;
+    loop {
+        while let Ok(Some(record)) = reader.next() {
+            commits += u64::from(matches!(record.kind, RecordKind::Group | RecordKind::Catalog));
+        }
+        if reader.stop().is_none() || !reader.skip_damage().unwrap_or(false) {
+            return commits;
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! All keys of a damaged database in order, each with every version that can be read, and what may be missing.
+//!
+//! 1. Each table file is a source of entries in key order; where blocks are lost it has a *gap*, a span of keys of which it
+//!    may have held any. The logs are one more source.
+//! 2. Sources are merged by key. A file is opened when its first key comes and closed behind its last.
+//! 3. For each key: what each source has of it, and which sources have a gap there.
+//!
+//! Invariants
+//! * a gap reaches from the last key that was read before it to the first behind it. Of the former only older versions may
+//!   be lost, of the latter also newer ones;
+//! * memory: a block of each file that is open, and the logs.
+//!
+//! Not here: which of the versions counts (`verdict`).
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::path::{Path, PathBuf};
+
+use crate::error::Result;
+use crate::format::Kind;
+use crate::format::file_meta::FileMeta;
+use crate::format::names::{FileName, FileNumber};
+use crate::fs::Fs;
+use crate::model::{Row, Seq, Shapes};
+use crate::sst::{RemainingEntry, Remains};
+
+use super::logs::LogRows;
+
+/// The first and the last key of a file.
+pub(crate) type KeyBounds = (Box<[u8]>, Box<[u8]>);
+
+/// A table file to be read.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) name: String,
+    pub(crate) number: FileNumber,
+    /// As the manifest has it.
+    pub(crate) meta: Option<FileMeta>,
+    /// From the manifest, or else from its own statistics or entries.
+    pub(crate) keys: Option<KeyBounds>,
+    pub(crate) seqs: (Seq, Seq),
+    /// How many entries it has, if anything says so.
+    pub(crate) entries: Option<u64>,
+    /// What came of it.
+    pub(crate) outcome: Outcome,
+}
+
+/// What was read of a file, and what was not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) read: u64,
+    /// Spans, both ends included, of which it may have held any key.
+    pub(crate) gaps: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Keys whose row could not be read: how many, the first, the last.
+    pub(crate) rows_lost: u64,
+    pub(crate) rows_between: Option<(Vec<u8>, Vec<u8>)>,
+    pub(crate) problems: Vec<String>,
+}
+
+/// A version of a key.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    pub(crate) seq: Seq,
+    pub(crate) kind: Kind,
+    /// `None` for a tombstone, and for a row that cannot be read.
+    pub(crate) row: Option<Row>,
+    pub(crate) from: FoundIn,
+}
+
+/// Where a version was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FoundIn {
+    /// In this source.
+    Table(usize),
+    /// In this log, before or behind damage.
+    Log(FileNumber, bool),
+}
+
+/// What is known of one key.
+pub(crate) struct KeyFacts<'w> {
+    pub(crate) key: &'w [u8],
+    /// Newest first.
+    pub(crate) items: Vec<Item>,
+    /// Sources that may have held it where they are damaged.
+    pub(crate) gaps: Vec<usize>,
+}
+
+/// Keys that a file may have held where it is damaged.
+struct Gap {
+    low: Vec<u8>,
+    /// False if the newest version of that key was read.
+    is_low_lost: bool,
+    high: Vec<u8>,
+}
+
+/// A file under way.
+struct Cursor {
+    remains: Option<Remains>,
+    entries: VecDeque<RemainingEntry>,
+    /// Below the current entry, or behind the last one, up to and with this key.
+    gap: Option<Gap>,
+    last: Option<Vec<u8>>,
+}
+
+/// See the module.
+pub(crate) struct Walk<'a> {
+    fs: &'a dyn Fs,
+    dir: PathBuf,
+    shapes: &'a Shapes,
+    pub(crate) sources: Vec<Source>,
+    cursors: Vec<Option<Cursor>>,
+    heap: BinaryHeap<Reverse<(Vec<u8>, usize)>>,
+    /// Sources with a gap that may reach to the current key or behind it.
+    gapped: Vec<usize>,
+    progress: &'a mut dyn FnMut(u64),
+}
+
+impl Source {
+    /// A file that the manifest names.
+    pub(crate) fn named(meta: &FileMeta) -> Source {
+        Source {
+            name: meta.number.sst_name(),
+            number: meta.number,
+            keys: Some((meta.key_min.clone(), meta.key_max.clone())),
+            seqs: (meta.seq_min, meta.seq_max),
+            entries: Some(meta.entries),
+            meta: Some(meta.clone()),
+            outcome: Outcome::default(),
+        }
+    }
+
+    /// A file of which only it itself can tell.
+    pub(crate) fn found(fs: &dyn Fs, dir: &Path, number: FileNumber, shapes: &Shapes) -> Source {
+        let name = FileName::Sst(number).to_string();
+        let mut outcome = Outcome::default();
+        let (mut keys, mut seqs, mut entries) = (None, (Seq::ZERO, Seq::MAX), None);
+        match Remains::open(fs, &dir.join(&name), None, shapes) {
+            Ok(mut remains) => match remains.stats.take() {
+                Some(stats) => {
+                    keys = Some((stats.key_min, stats.key_max));
+                    (seqs, entries) = ((stats.seq_min, stats.seq_max), Some(stats.entries));
+                }
+                None => keys = bounds(&mut remains),
+            },
+            Err(error) => outcome.problems.push(error.chain()),
+        }
+        Source { name, number, meta: None, keys, seqs, entries, outcome }
+    }
+}
+
+/// The first and the last key that can be read.
+fn bounds(remains: &mut Remains) -> Option<KeyBounds> {
+    let mut keys: Option<KeyBounds> = None;
+    while let Some(entries) = remains.next_block() {
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else { continue };
+        let first = keys.take().map_or_else(|| first.key.as_slice().into(), |(first, _)| first);
+        keys = Some((first, last.key.as_slice().into()));
+    }
+    keys
+}
+
+impl<'a> Walk<'a> {
+    /// Over the files `sources` of `dir`; `progress` is told the bytes of each that was read.
+    pub(crate) fn new(
+        fs: &'a dyn Fs,
+        dir: &Path,
+        shapes: &'a Shapes,
+        sources: Vec<Source>,
+        progress: &'a mut dyn FnMut(u64),
+    ) -> Self {
+        let first = |(i, source): (usize, &Source)| {
+            source.keys.as_ref().map(|(first, _)| Reverse((first.to_vec(), i)))
+        };
+        let heap = sources.iter().enumerate().filter_map(first).collect();
+        let cursors = sources.iter().map(|_| None).collect();
+        let dir = dir.to_owned();
+        Self { fs, dir, shapes, sources, cursors, heap, gapped: Vec::new(), progress }
+    }
+
+    /// Calls `visit` with every key that can be read anywhere, in order.
+    ///
+    /// # Errors
+    /// Those of `visit`.
+    pub(crate) fn run(
+        &mut self,
+        logs: &LogRows,
+        mut visit: impl FnMut(KeyFacts<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut in_logs = logs.rows.iter().peekable();
+        loop {
+            let of_files = self.heap.peek().map(|Reverse((key, _))| key.as_slice());
+            let of_logs = in_logs.peek().map(|(key, _)| key.as_slice());
+            let Some(key) = [of_files, of_logs].into_iter().flatten().min().map(<[u8]>::to_vec)
+            else {
+                break;
+            };
+            let mut items = Vec::new();
+            if let Some((_, entries)) = in_logs.next_if(|(other, _)| **other == key) {
+                items.extend(entries.iter().map(|entry| Item {
+                    seq: entry.seq,
+                    kind: entry.kind,
+                    row: entry.row.clone(),
+                    from: FoundIn::Log(entry.file, entry.is_behind),
+                }));
+            }
+            self.take(&key, &mut items);
+            let gaps = self.gaps_at(&key);
+            items.sort_by_key(|item| Reverse(item.seq));
+            if !items.is_empty() {
+                visit(KeyFacts { key: &key, items, gaps })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The sources, and what came of each.
+    pub(crate) fn into_sources(self) -> Vec<Source> {
+        self.sources
+    }
+
+    /// Takes what all files have of `key`, and steps over it.
+    fn take(&mut self, key: &[u8], items: &mut Vec<Item>) {
+        while let Some(Reverse((next, i))) = self.heap.peek()
+            && next == key
+        {
+            let i = *i;
+            self.heap.pop();
+            if self.cursors[i].is_none() {
+                self.open(i);
+            }
+            self.take_of(i, key, items);
+            let next = self.cursors[i].as_ref().and_then(|c| c.entries.front());
+            if let Some(entry) = next {
+                self.heap.push(Reverse((entry.key.clone(), i)));
+            }
+        }
+    }
+
+    /// Takes all versions of `key` of file `i`; its next key is in front then, if there is one.
+    fn take_of(&mut self, i: usize, key: &[u8], items: &mut Vec<Item>) {
+        loop {
+            let Some(cursor) = &mut self.cursors[i] else { return };
+            match cursor.entries.front() {
+                Some(entry) if entry.key == key => {}
+                Some(_) => return,
+                None if cursor.remains.is_some() => {
+                    self.load(i);
+                    continue;
+                }
+                None => return,
+            }
+            let Some(entry) = cursor.entries.pop_front() else { return };
+            let outcome = &mut self.sources[i].outcome;
+            outcome.read += 1;
+            if entry.kind == Kind::Put && entry.row.is_none() {
+                outcome.rows_lost += 1;
+                let first =
+                    outcome.rows_between.take().map_or_else(|| key.to_vec(), |(first, _)| first);
+                outcome.rows_between = Some((first, key.to_vec()));
+            }
+            cursor.last = Some(entry.key);
+            let RemainingEntry { seq, kind, row, .. } = entry;
+            items.push(Item { seq, kind, row, from: FoundIn::Table(i) });
+            if cursor.entries.is_empty() {
+                self.load(i);
+            }
+        }
+    }
+
+    fn open(&mut self, i: usize) {
+        let source = &mut self.sources[i];
+        let path = self.dir.join(&source.name);
+        let remains = Remains::open(self.fs, &path, source.meta.as_ref(), self.shapes);
+        let mut cursor = Cursor { remains: None, entries: VecDeque::new(), gap: None, last: None };
+        match remains {
+            Ok(remains) => cursor.remains = Some(remains),
+            Err(error) => {
+                source.outcome.problems.push(error.chain());
+                if let Some((first, last)) = &source.keys {
+                    let (low, high) = (first.to_vec(), last.to_vec());
+                    cursor.gap = Some(Gap { low, is_low_lost: true, high });
+                    source.outcome.gaps.push((first.to_vec(), last.to_vec()));
+                    self.gapped.push(i);
+                }
+            }
+        }
+        self.cursors[i] = Some(cursor);
+        self.load(i);
+    }
+
+    /// Loads the next block of file `i`; notes what was lost before it, or before the end.
+    fn load(&mut self, i: usize) {
+        let (Some(cursor), source) = (&mut self.cursors[i], &mut self.sources[i]) else { return };
+        let Some(remains) = &mut cursor.remains else { return };
+        let block = remains.next_block();
+        let bounds = source.keys.clone().unwrap_or_default();
+        if remains.has_gap {
+            let low = cursor.last.clone().unwrap_or_else(|| bounds.0.to_vec());
+            let next = block.as_ref().and_then(|entries| entries.first());
+            let high = next.map_or_else(|| bounds.1.to_vec(), |entry| entry.key.clone());
+            source.outcome.gaps.push((low.clone(), high.clone()));
+            cursor.gap = Some(Gap { low, is_low_lost: cursor.last.is_none(), high });
+            if !self.gapped.contains(&i) {
+                self.gapped.push(i);
+            }
+        }
+        match block {
+            Some(entries) => cursor.entries.extend(entries),
+            None => {
+                let problems = remains.problems.iter().map(crate::error::Error::chain);
+                source.outcome.problems.extend(problems);
+                cursor.remains = None;
+                let bytes = source.meta.as_ref().map_or(0, |meta| meta.bytes);
+                (self.progress)(bytes);
+            }
+        }
+    }
+
+    /// The sources that may have lost versions of `key`.
+    fn gaps_at(&mut self, key: &[u8]) -> Vec<usize> {
+        let mut at = Vec::new();
+        let cursors = &self.cursors;
+        self.gapped.retain(|i| {
+            let gap = cursors[*i].as_ref().and_then(|cursor| cursor.gap.as_ref());
+            let Some(Gap { low, is_low_lost, high }) = gap else { return false };
+            let is_begun = low.as_slice() < key || *is_low_lost && low.as_slice() == key;
+            if is_begun && key <= high.as_slice() {
+                at.push(*i);
+            }
+            key <= high.as_slice()
+        });
+        at
+    }
+}

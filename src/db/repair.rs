@@ -1,0 +1,505 @@
+//! A new database of what can be proven of a damaged one. The damaged one is only read.
+//!
+//! 1. Gather what there is and judge it, key by key (`check::evidence`).
+//! 2. Write the newest row of each key, with its Seq, into table files of a new directory: one run for each table.
+//! 3. Write the catalog: a table whose row is lost gets a name.
+//! 4. Write a manifest, with a new incarnation, and CURRENT last: until then there is no database. Open it once.
+//!
+//! Not here: copies of damaged files from a backup (`heal`), rows that are to be looked at one by one (`salvage`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::check::{Breadth, Evidence, KeyFacts, Source, Verdict};
+use crate::codec::HashSeed;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::Kind;
+use crate::format::edit::{Identity, Placement, RangeMeta, ReferenceMeta, VersionEdit};
+use crate::format::file_meta::FileMeta;
+use crate::format::key::{decode_part, decode_user_key, table_of, user_key};
+use crate::format::names::{FileId, FileName, FileNumber, RangeId, TableId};
+use crate::format::span::Span;
+use crate::fs::Fs;
+use crate::lsm::whole_table;
+use crate::manifest::Manifest;
+use crate::model::{DateTime, Entity, Row, Seq, Shapes};
+use crate::options::{Background, Options};
+use crate::rng::Rng;
+use crate::sst::{SstOptions, SstWriter};
+use crate::table::CatalogRow;
+
+/// What becomes of rows that may have been overwritten or deleted by what is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SuspectRows {
+    /// They are counted and left out.
+    #[default]
+    LeaveOut,
+    /// The newest version that is left is taken.
+    Keep,
+}
+
+/// What [`Options::repair`] saved, and what it did not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RepairReport {
+    /// Why the manifest does not prove which files count, if so: all rows are suspect then.
+    pub doubt: Option<String>,
+    /// What was found and did no harm.
+    pub notes: Vec<String>,
+    /// The moment of the state that the new database has, if that is proven.
+    pub as_of: Option<DateTime>,
+    /// The same, as the Seq of its last commit.
+    pub as_of_seq: Seq,
+    /// The tables, by name.
+    pub tables: Vec<RepairedTable>,
+    /// What is lost, by file.
+    pub losses: Vec<Loss>,
+}
+
+/// A table of a repaired database.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RepairedTable {
+    /// Its name.
+    pub name: String,
+    /// Its row in the catalog is lost, and so is its name; this one was made up.
+    pub is_name_lost: bool,
+    /// Its rows, in the new database.
+    pub rows: u64,
+    /// How many rows are suspect: left out, or, if that was asked for, among `rows`.
+    pub suspect: u64,
+    /// Rows that there were and that cannot be read.
+    pub unreadable: u64,
+}
+
+/// What is lost of one file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Loss {
+    /// The file's name.
+    pub file: String,
+    /// What is wrong with it.
+    pub problem: String,
+    /// At most so many entries, all versions and deletions counted, if anything says how many it had; commits, for a log.
+    pub entries: Option<u64>,
+    /// Between which keys they were; empty if that is not known, as for a log.
+    pub ranges: Vec<LostRange>,
+}
+
+/// A range of keys, both ends included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LostRange {
+    /// The table of the first key, by its name if that is known.
+    pub table: String,
+    /// PartitionKey and RowKey of the first.
+    pub first: (String, String),
+    /// The table of the last key.
+    pub last_table: String,
+    /// PartitionKey and RowKey of the last.
+    pub last: (String, String),
+}
+
+impl RepairReport {
+    /// True if nothing is lost, and nothing was left out.
+    pub fn is_whole(&self) -> bool {
+        let is_table_whole = |t: &RepairedTable| !t.is_name_lost && t.suspect + t.unreadable == 0;
+        self.doubt.is_none() && self.losses.is_empty() && self.tables.iter().all(is_table_whole)
+    }
+
+    /// Rows in the new database.
+    pub fn rows(&self) -> u64 {
+        self.tables.iter().map(|table| table.rows).sum()
+    }
+
+    /// Suspect rows.
+    pub fn suspect(&self) -> u64 {
+        self.tables.iter().map(|table| table.suspect).sum()
+    }
+}
+
+impl Options {
+    /// Builds in the new or empty directory `target` a database of what can be proven of the one in `source`, which does
+    /// not open, or in part only, and must not be open. `source` is not changed. Entities keep their Timestamps and ETags;
+    /// the new database has another incarnation. Reads every file once and writes every row that is kept.
+    ///
+    /// A row is *suspect* if something newer of the same key may have been lost: it might be an old state, or deleted since.
+    /// If the manifest is damaged that is so for all rows, since nothing says which files there were. `progress` is called
+    /// with the bytes read since the last call, of so many in all.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// use rowstone::{Db, Entity, SuspectRows, fs::{Fs, MemFs}};
+    /// let fs = std::sync::Arc::new(MemFs::new());
+    /// let options = || Db::options().fs(fs.clone());
+    /// let db = options().open("db")?;
+    /// db.create_table("parts")?.insert(Entity::new("bolts", "m4x20"))?;
+    /// db.close()?;
+    /// fs.remove("db/CURRENT".as_ref()).unwrap();
+    /// assert!(options().open("db").is_err());
+    /// let report = options().repair("db", "repaired", SuspectRows::LeaveOut, |_, _| ())?;
+    /// assert!(report.is_whole() && report.rows() == 1);
+    /// assert!(options().open("repaired")?.table("parts")?.get("bolts", "m4x20")?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `NotFound` if there is no database in `source`; `Locked` if it is open; `AlreadyExists` if `target` is not empty;
+    /// `Unsupported` for what a newer build wrote; `Io`, `StorageFull`: what is in `target` then is no database.
+    pub fn repair(
+        self,
+        source: impl AsRef<Path>,
+        target: impl AsRef<Path>,
+        suspect: SuspectRows,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Result<RepairReport> {
+        let (source, target) = (source.as_ref(), target.as_ref());
+        let fs = Arc::clone(&self.fs);
+        require_new(&*fs, target)?;
+        let mut evidence = Evidence::gather(&fs, source, Breadth::Proven)?;
+        fs.create_dir_all(target)
+            .map_err(|error| Error::io(format!("create {}", target.display()), error))?;
+        let mut build = Build::new(&self, target, &evidence, suspect);
+        let whole = evidence.bytes();
+        let (mut told, mut report) = (|bytes| progress(bytes, whole), RepairReport::default());
+        evidence
+            .walk(&mut told, |evidence, facts, verdict| build.take(evidence, facts, verdict))?;
+        build.finish(&evidence, &mut report)?;
+        self.create_if_missing(false).background(Background::Manual).open(target)?.close()?;
+        Ok(report)
+    }
+}
+
+fn require_new(fs: &dyn Fs, target: &Path) -> Result<()> {
+    let doing = |error| Error::io(format!("look at {}", target.display()), error);
+    if fs.exists(target).map_err(doing)? && !fs.list(target).map_err(doing)?.is_empty() {
+        let problem = format!("{} exists and is not empty", target.display());
+        return Err(Error::new(ErrorKind::AlreadyExists, problem));
+    }
+    Ok(())
+}
+
+/// A database being built.
+struct Build<'o> {
+    options: &'o Options,
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    identity: Identity,
+    rng: Rng,
+    suspect: SuspectRows,
+    next: u64,
+    writer: Option<SstWriter>,
+    files: Vec<FileMeta>,
+    catalog: BTreeMap<Vec<u8>, (Seq, Row)>,
+    names: BTreeMap<TableId, String>,
+    /// Catalog rows of tables that may have been dropped since; they count for those that have rows.
+    suspect_names: BTreeMap<TableId, (Vec<u8>, Seq, Row, String)>,
+    next_table: u32,
+    tables: BTreeMap<TableId, RepairedTable>,
+}
+
+impl<'o> Build<'o> {
+    fn new(options: &'o Options, dir: &Path, evidence: &Evidence, suspect: SuspectRows) -> Self {
+        let mut rng = options.seed.map_or_else(Rng::from_entropy, Rng::from_seed);
+        let known = evidence.testimony.version.identity();
+        let identity = match known {
+            Some(known) => Identity { incarnation: rng.next_u64(), ..Identity::clone(known) },
+            None => Identity {
+                database: u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()),
+                incarnation: rng.next_u64(),
+                seed: HashSeed(rng.next_u64()),
+                read_features: Vec::new(),
+                write_features: Vec::new(),
+                ignorable_features: Vec::new(),
+            },
+        };
+        Self {
+            fs: Arc::clone(&options.fs),
+            dir: dir.to_owned(),
+            options,
+            identity,
+            rng,
+            suspect,
+            next: 1,
+            writer: None,
+            files: Vec::new(),
+            catalog: BTreeMap::new(),
+            names: BTreeMap::new(),
+            suspect_names: BTreeMap::new(),
+            next_table: 1,
+            tables: BTreeMap::new(),
+        }
+    }
+
+    fn take(&mut self, evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict) -> Result<()> {
+        let Some(table) = table_of(facts.key) else { return Ok(()) };
+        if evidence.dropped.contains_key(&table) {
+            return Ok(());
+        }
+        let (at, is_suspect) = match verdict {
+            Verdict::Live(at) => (at, false),
+            Verdict::Suspect(at) => (at, true),
+            Verdict::Gone => return Ok(()),
+            Verdict::RowLost => {
+                self.table(table).unreadable += 1;
+                return Ok(());
+            }
+        };
+        let Some((item, row)) = facts.items.get(at).and_then(|i| Some((i, i.row.as_ref()?))) else {
+            return Ok(());
+        };
+        if table == TableId::CATALOG {
+            return self.take_catalog(evidence, facts.key, item.seq, row, is_suspect);
+        }
+        let keeps = !is_suspect || self.suspect == SuspectRows::Keep;
+        let counts = self.table(table);
+        counts.suspect += u64::from(is_suspect);
+        counts.rows += u64::from(keeps);
+        if keeps { self.put(facts.key, item.seq, row) } else { Ok(()) }
+    }
+
+    /// A suspect row of a table that the manifest has ranges of is right in what counts: its name and number never change.
+    fn take_catalog(
+        &mut self,
+        evidence: &Evidence,
+        key: &[u8],
+        seq: Seq,
+        row: &Row,
+        is_suspect: bool,
+    ) -> Result<()> {
+        let Ok((_, pk, rk)) = decode_user_key(key) else { return Ok(()) };
+        let Ok(entity) = Entity::from_row(pk, rk, seq, &row.as_ref()) else { return Ok(()) };
+        let keeps = !is_suspect || self.suspect == SuspectRows::Keep;
+        match CatalogRow::of(&entity) {
+            Some(CatalogRow::Table(id, name)) => {
+                self.next_table = self.next_table.max(id.0.saturating_add(1));
+                let has_range = || {
+                    let version = &evidence.testimony.version;
+                    evidence.is_whole() && !version.ranges_in(&whole_table(id)).is_empty()
+                };
+                if evidence.dropped.contains_key(&id) {
+                    return Ok(());
+                }
+                if !keeps && !has_range() {
+                    let known = (key.to_vec(), seq, row.clone(), name.to_owned());
+                    self.suspect_names.insert(id, known);
+                    return Ok(());
+                }
+                self.names.insert(id, name.to_owned());
+                self.table(id);
+            }
+            // Numbers are never used again: whatever names one counts.
+            Some(CatalogRow::Next(id)) => {
+                self.next_table = self.next_table.max(id.0);
+                return Ok(());
+            }
+            None if !keeps => return Ok(()),
+            None => {}
+        }
+        self.catalog.insert(key.to_vec(), (seq, row.clone()));
+        Ok(())
+    }
+
+    fn table(&mut self, id: TableId) -> &mut RepairedTable {
+        self.next_table = self.next_table.max(id.0.saturating_add(1));
+        self.tables.entry(id).or_default()
+    }
+
+    /// Writes a row. Keys come in order.
+    fn put(&mut self, key: &[u8], seq: Seq, row: &Row) -> Result<()> {
+        let ends = |writer: &SstWriter| {
+            table_of(writer.last_key()) != table_of(key)
+                || writer.bytes() >= self.options.run_file_bytes
+        };
+        if self.writer.as_ref().is_some_and(ends) {
+            self.end_file()?;
+        }
+        let writer = match self.writer.take() {
+            Some(writer) => writer,
+            None => {
+                let (number, id) = (FileNumber(self.next), FileId(self.rng.next_u64()));
+                self.next += 1;
+                let block_bytes = self.options.block_bytes;
+                let (codec, seed) = (self.options.codec_run, self.identity.seed);
+                let options = SstOptions { block_bytes, codec, seed };
+                SstWriter::create(Arc::clone(&self.fs), &self.dir, number, id, options)?
+            }
+        };
+        self.writer.insert(writer).add(key, seq, Kind::Put, Some(&row.as_ref()))
+    }
+
+    fn end_file(&mut self) -> Result<()> {
+        if let Some(writer) = self.writer.take() {
+            self.files.push(writer.finish()?);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, evidence: &Evidence, report: &mut RepairReport) -> Result<()> {
+        self.end_file()?;
+        self.tables.remove(&TableId::CATALOG);
+        if evidence.is_whole() {
+            // Also those of which no row is left.
+            let ranges = evidence.testimony.version.ranges().iter().map(|range| range.table);
+            let there =
+                ranges.filter(|t| *t != TableId::CATALOG && !evidence.dropped.contains_key(t));
+            there.for_each(|table| {
+                self.table(table);
+            });
+        }
+        let as_of = evidence.as_of();
+        self.name_tables(as_of, evidence.shapes())?;
+        for (key, (seq, row)) in std::mem::take(&mut self.catalog) {
+            self.put(&key, seq, &row)?;
+        }
+        self.end_file()?;
+        self.publish(evidence)?;
+        self.report(evidence, report);
+        Ok(())
+    }
+
+    /// Every table has a row in the catalog, and so has the next one.
+    fn name_tables(&mut self, seq: Seq, shapes: &Shapes) -> Result<()> {
+        let ids: Vec<TableId> = self.tables.keys().copied().collect();
+        let mut taken: BTreeSet<String> =
+            self.names.values().map(|name| name.to_ascii_lowercase()).collect();
+        for id in ids {
+            if let Some((key, seq, row, name)) = self.suspect_names.remove(&id)
+                && taken.insert(name.to_ascii_lowercase())
+            {
+                self.catalog.insert(key, (seq, row));
+                self.names.insert(id, name);
+            }
+            let table = self.tables.entry(id).or_default();
+            if let Some(name) = self.names.get(&id) {
+                table.name.clone_from(name);
+                continue;
+            }
+            let mut names = (0u32..).map(|i| match i {
+                0 => format!("recovered{}", id.0),
+                i => format!("recovered{}x{i}", id.0),
+            });
+            let name = names.find(|name| taken.insert(name.clone())).unwrap_or_default();
+            (table.name, table.is_name_lost) = (name.clone(), true);
+            self.put_catalog(&CatalogRow::Table(id, &name).entity(), seq, shapes)?;
+            self.names.insert(id, name);
+        }
+        let next = CatalogRow::Next(TableId(self.next_table)).entity();
+        self.put_catalog(&next, seq, shapes)
+    }
+
+    fn put_catalog(&mut self, entity: &Entity, seq: Seq, shapes: &Shapes) -> Result<()> {
+        let row = entity.to_row(shapes)?;
+        let key = user_key(TableId::CATALOG, entity.partition_key(), entity.row_key());
+        self.catalog.insert(key, (seq, row));
+        Ok(())
+    }
+
+    /// Step 4.
+    fn publish(&mut self, evidence: &Evidence) -> Result<()> {
+        let synced = self.fs.sync_dir(&self.dir);
+        synced.map_err(|error| Error::io(format!("sync {}", self.dir.display()), error))?;
+        let clock = evidence.testimony.version.clock();
+        let mut edit = VersionEdit {
+            flushed_seq: Some(evidence.seq_max()),
+            add_files: self.files.clone(),
+            clock: (clock > 0).then_some(clock),
+            ..VersionEdit::default()
+        };
+        let mut ranges: BTreeMap<TableId, RangeId> = BTreeMap::new();
+        for file in &self.files {
+            let Some(table) = table_of(&file.key_min) else { continue };
+            let next = &mut self.next;
+            let range = *ranges.entry(table).or_insert_with(|| {
+                *next += 1;
+                let id = RangeId(*next);
+                edit.add_ranges.push(RangeMeta { id, table, span: whole_table(table) });
+                id
+            });
+            let clip = Span::inclusive(&file.key_min, &file.key_max);
+            let (placement, file) = (Placement::Run, file.number);
+            edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes: None });
+        }
+        edit.add_ranges.sort_by(|a, b| a.span.low.cmp(&b.span.low));
+        let (fs, identity) = (Arc::clone(&self.fs), self.identity.clone());
+        let rng = Rng::from_seed(self.rng.next_u64());
+        Manifest::create(fs, &self.dir, identity, &edit, rng).map(drop)
+    }
+
+    fn report(self, evidence: &Evidence, report: &mut RepairReport) {
+        report.doubt.clone_from(&evidence.testimony.doubt);
+        report.notes.extend(evidence.testimony.note.clone());
+        report.notes.extend(evidence.logs.torn.clone());
+        if !evidence.unnamed.is_empty() && evidence.is_whole() {
+            let names = evidence.unnamed.iter().map(|n| FileName::Sst(*n).to_string());
+            let names = names.collect::<Vec<_>>().join(", ");
+            report.notes.push(format!("left out, for the manifest does not name them: {names}"));
+        }
+        report.as_of_seq = evidence.as_of();
+        report.as_of = evidence.is_whole().then(|| DateTime::from(report.as_of_seq));
+        report.losses = losses(evidence, &self.names);
+        report.tables = self.tables.into_values().collect();
+        report.tables.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+}
+
+/// What is lost, by file.
+fn losses(evidence: &Evidence, names: &BTreeMap<TableId, String>) -> Vec<Loss> {
+    let tables = evidence.sources.iter().enumerate();
+    let tables = tables.filter_map(|(i, source)| table_loss(evidence, i, source, names));
+    let logs = evidence.logs.losses.iter().map(|loss| Loss {
+        file: FileName::Wal(loss.file).to_string(),
+        problem: loss.problem.clone(),
+        entries: Some(loss.commits_behind),
+        ranges: Vec::new(),
+    });
+    tables.chain(logs).collect()
+}
+
+fn table_loss(
+    evidence: &Evidence,
+    i: usize,
+    source: &Source,
+    names: &BTreeMap<TableId, String>,
+) -> Option<Loss> {
+    let outcome = &source.outcome;
+    let gaps = outcome.gaps.iter().filter(|(low, high)| evidence.holds_any(i, low, high));
+    let rows = outcome.rows_between.iter().filter(|(low, high)| evidence.holds_any(i, low, high));
+    let ranges: Vec<LostRange> =
+        gaps.chain(rows).map(|(low, high)| LostRange::of(low, high, names)).collect();
+    // A file of unknown keys may have had anything.
+    let is_unknown = source.keys.is_none();
+    if ranges.is_empty() && !is_unknown {
+        return None;
+    }
+    let lost = |entries: u64| entries.saturating_sub(outcome.read) + outcome.rows_lost;
+    let problem = outcome.problems.first().cloned().unwrap_or_else(|| "damaged".to_owned());
+    let entries = source.entries.map(lost);
+    Some(Loss { file: source.name.clone(), problem, entries, ranges })
+}
+
+impl LostRange {
+    fn of(low: &[u8], high: &[u8], names: &BTreeMap<TableId, String>) -> LostRange {
+        let ((table, first), (last_table, last)) = (texts(low, names), texts(high, names));
+        LostRange { table, first, last_table, last }
+    }
+}
+
+/// The table of a key, and its texts.
+pub(super) fn texts(key: &[u8], names: &BTreeMap<TableId, String>) -> (String, (String, String)) {
+    let text = |part: &[u8]| {
+        decode_part(part).map_or_else(|_| part.escape_ascii().to_string(), |t| t.into_owned())
+    };
+    let table = table_of(key).unwrap_or_default();
+    let name = match names.get(&table) {
+        Some(name) => name.clone(),
+        None if table == TableId::CATALOG => "(catalog)".to_owned(),
+        None => table.to_string(),
+    };
+    match decode_user_key(key) {
+        Ok((_, pk, rk)) => (name, (text(pk), text(rk))),
+        Err(_) => (name, (key.escape_ascii().to_string(), String::new())),
+    }
+}

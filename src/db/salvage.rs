@@ -1,0 +1,177 @@
+//! Everything that can still be read of a damaged database, entity by entity, for whoever looks at each of them.
+//!
+//! Also what repair leaves out: older versions and deletions, files that no manifest names, what stands behind damage of
+//! a log. Each says where it was found and what it is worth. Nothing is written.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::repair::texts;
+use crate::check::{Breadth, Evidence, FoundIn, Item, KeyFacts, Verdict};
+use crate::error::Result;
+use crate::format::Kind;
+use crate::format::key::{decode_user_key, table_of};
+use crate::format::names::{FileName, TableId};
+use crate::model::{Entity, Seq};
+use crate::options::Options;
+use crate::table::CatalogRow;
+
+/// A version of an entity, found by [`Options::salvage`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Salvaged {
+    /// Its table's name, or `t` and its number if the name is lost.
+    pub table: String,
+    /// The PartitionKey.
+    pub partition_key: String,
+    /// The RowKey.
+    pub row_key: String,
+    /// Its commit: the Timestamp and the ETag.
+    pub seq: Seq,
+    /// The file it was found in.
+    pub file: String,
+    /// What it is worth.
+    pub state: SalvagedState,
+    /// The entity; `None` for a deletion, and for a row that cannot be read.
+    pub entity: Option<Entity>,
+}
+
+/// What a version is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum SalvagedState {
+    /// The row of its key, proven.
+    Live,
+    /// The newest version that is left; something newer may be lost.
+    Suspect,
+    /// There is a newer one.
+    Superseded,
+    /// A deletion.
+    Deleted,
+    /// A drop of its table or of a span of keys took it.
+    Dropped,
+    /// Its key and Seq are known, and its row cannot be read.
+    Unreadable,
+}
+
+impl SalvagedState {
+    /// Its name in print.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SalvagedState::Live => "live",
+            SalvagedState::Suspect => "suspect",
+            SalvagedState::Superseded => "superseded",
+            SalvagedState::Deleted => "deleted",
+            SalvagedState::Dropped => "dropped",
+            SalvagedState::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// What [`Options::salvage`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SalvageReport {
+    /// Why the manifest does not prove which files count, if so.
+    pub doubt: Option<String>,
+    /// What could not be read, each with its file.
+    pub problems: Vec<String>,
+    /// Versions found, by what they are worth.
+    pub found: BTreeMap<&'static str, u64>,
+}
+
+impl Options {
+    /// Calls `take` with every version of every entity that can be read in the directory `source`, by table and key, the
+    /// newest first: in table files, named by a manifest or not, and in logs, also behind damage. The database must not be
+    /// open, and is not changed. `progress` is called with the bytes read since the last call, of so many in all.
+    ///
+    /// # Errors
+    /// As [`repair`](Self::repair), and those of `take`.
+    pub fn salvage(
+        self,
+        source: impl AsRef<Path>,
+        mut take: impl FnMut(Salvaged) -> Result<()>,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Result<SalvageReport> {
+        let mut evidence = Evidence::gather(&self.fs, source.as_ref(), Breadth::All)?;
+        let whole = evidence.bytes();
+        let mut names: BTreeMap<TableId, String> = BTreeMap::new();
+        let mut report = SalvageReport::default();
+        let mut told = |bytes| progress(bytes, whole);
+        evidence.walk(&mut told, |evidence, facts, verdict| {
+            if table_of(facts.key) == Some(TableId::CATALOG) {
+                learn(facts, &mut names);
+                return Ok(());
+            }
+            for (i, item) in facts.items.iter().enumerate() {
+                let state = state(evidence, facts, verdict, i);
+                *report.found.entry(state.as_str()).or_default() += 1;
+                take(salvaged(evidence, facts.key, item, state, &names))?;
+            }
+            Ok(())
+        })?;
+        report.doubt.clone_from(&evidence.testimony.doubt);
+        let of_tables = evidence.sources.iter().flat_map(|source| &source.outcome.problems);
+        report.problems.extend(of_tables.cloned());
+        let of_logs = evidence.logs.losses.iter();
+        let of_logs = of_logs.map(|loss| format!("{}: {}", FileName::Wal(loss.file), loss.problem));
+        report.problems.extend(of_logs);
+        Ok(report)
+    }
+}
+
+/// Which names tables have, or had.
+fn learn(facts: &KeyFacts<'_>, names: &mut BTreeMap<TableId, String>) {
+    for item in facts.items.iter().rev() {
+        let Some((row, (_, pk, rk))) = item.row.as_ref().zip(decode_user_key(facts.key).ok())
+        else {
+            continue;
+        };
+        let Ok(entity) = Entity::from_row(pk, rk, item.seq, &row.as_ref()) else { continue };
+        if let Some(CatalogRow::Table(id, name)) = CatalogRow::of(&entity) {
+            names.insert(id, name.to_owned());
+        }
+    }
+}
+
+fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize) -> SalvagedState {
+    let Some(item) = facts.items.get(at) else { return SalvagedState::Superseded };
+    let is_dropped = table_of(facts.key).is_some_and(|t| evidence.dropped.contains_key(&t));
+    let newest = facts.items.iter().position(|item| evidence.counts(item, facts.key));
+    let is_in_log = matches!(item.from, FoundIn::Log(..));
+    match (item.kind, verdict) {
+        (Kind::Delete, _) => SalvagedState::Deleted,
+        (Kind::Put, _) if item.row.is_none() => SalvagedState::Unreadable,
+        _ if is_dropped => SalvagedState::Dropped,
+        (_, Verdict::Live(i)) if i == at => SalvagedState::Live,
+        (_, Verdict::Suspect(i)) if i == at => SalvagedState::Suspect,
+        // Behind damage of a log, and newer than what is proven.
+        _ if newest.is_some_and(|newest| at < newest) && is_in_log => SalvagedState::Suspect,
+        // Nothing else is left of a key that a lost block may have held.
+        _ if newest.is_none() && at == 0 && (is_in_log || !facts.gaps.is_empty()) => {
+            SalvagedState::Suspect
+        }
+        (_, Verdict::Gone) if newest == Some(at) => SalvagedState::Dropped,
+        _ => SalvagedState::Superseded,
+    }
+}
+
+fn salvaged(
+    evidence: &Evidence,
+    key: &[u8],
+    item: &Item,
+    state: SalvagedState,
+    names: &BTreeMap<TableId, String>,
+) -> Salvaged {
+    let (table, (partition_key, row_key)) = texts(key, names);
+    let file = match item.from {
+        FoundIn::Table(i) => evidence.sources.get(i).map(|source| source.name.clone()),
+        FoundIn::Log(number, _) => Some(FileName::Wal(number).to_string()),
+    };
+    let entity = decode_user_key(key)
+        .ok()
+        .zip(item.row.as_ref())
+        .and_then(|((_, pk, rk), row)| Entity::from_row(pk, rk, item.seq, &row.as_ref()).ok());
+    let (file, seq) = (file.unwrap_or_default(), item.seq);
+    Salvaged { table, partition_key, row_key, seq, file, state, entity }
+}

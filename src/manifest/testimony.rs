@@ -1,0 +1,169 @@
+//! What the manifest of a damaged database says, and whether it can be believed to be the last word.
+//!
+//! It is whole if CURRENT names it, its records verify up to an end behind which nothing is vouched for, and no log has
+//! seen a longer one. Without a readable CURRENT the only manifest there is counts, under the same conditions. Otherwise
+//! what can be read of it says what was once: no file that it does not know can be ruled out.
+//!
+//! Nothing is written.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::edit::VersionEdit;
+use crate::format::names::{FileName, FileNumber};
+use crate::format::record::{LogKind, Position};
+use crate::fs::Fs;
+use crate::log::LogReader;
+use crate::rng::Rng;
+
+use super::publish::read_current;
+use super::store::{Access, Manifest};
+use super::version::Version;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Testimony {
+    pub(crate) version: Version,
+    /// Why it may not be the last word; `None` if it is whole.
+    pub(crate) doubt: Option<String>,
+    /// What else is wrong and does no harm.
+    pub(crate) note: Option<String>,
+}
+
+/// Hears the manifest of `dir`; logs have seen it as long as `vouched`.
+///
+/// # Errors
+/// `Unsupported` for what a newer build wrote; `Io` if the directory cannot be listed.
+pub(crate) fn testimony(
+    fs: &Arc<dyn Fs>,
+    dir: &Path,
+    vouched: Option<Position>,
+) -> Result<Testimony> {
+    let manifests = manifests(&**fs, dir)?;
+    match read_current(&**fs, dir) {
+        Ok(current) => {
+            let opened = Manifest::open(Arc::clone(fs), dir, Access::ReadOnly, Rng::from_seed(0));
+            match opened {
+                Ok(opened) => {
+                    let version = Version::clone(opened.manifest.version());
+                    let doubt = doubt(opened.manifest.position(), vouched);
+                    let note =
+                        opened.torn.map(|torn| format!("torn tail at {}: {}", torn.at, torn.why));
+                    Ok(Testimony { version, doubt, note })
+                }
+                Err(error) if error.kind() == ErrorKind::Unsupported => Err(error),
+                Err(error) => {
+                    let (version, _) = prefix(&**fs, dir, current.manifest);
+                    Ok(Testimony { version, doubt: Some(error.chain()), note: None })
+                }
+            }
+        }
+        Err(error) => Ok(without_current(&**fs, dir, &manifests, vouched, &error)),
+    }
+}
+
+fn without_current(
+    fs: &dyn Fs,
+    dir: &Path,
+    manifests: &[FileNumber],
+    vouched: Option<Position>,
+    error: &Error,
+) -> Testimony {
+    let problem = error.chain();
+    let Some(last) = manifests.last() else {
+        let doubt = Some(format!("{problem}; there is no manifest"));
+        return Testimony { doubt, ..Testimony::default() };
+    };
+    let (version, end) = prefix(fs, dir, *last);
+    let doubt = match end {
+        _ if manifests.len() > 1 => {
+            Some("which of several manifests counts is not known".to_owned())
+        }
+        Ok(end) => doubt(end, vouched),
+        Err(why) => Some(why),
+    };
+    match doubt {
+        Some(doubt) => {
+            Testimony { version, doubt: Some(format!("{problem}; {doubt}")), note: None }
+        }
+        None => {
+            let note = format!("{problem}; {} is the only one", FileName::Manifest(*last));
+            Testimony { version, doubt: None, note: Some(note) }
+        }
+    }
+}
+
+fn doubt(end: Position, vouched: Option<Position>) -> Option<String> {
+    let longer = vouched.filter(|vouched| *vouched > end)?;
+    Some(format!("the manifest ends at {end}; a log has seen it up to {longer}"))
+}
+
+fn manifests(fs: &dyn Fs, dir: &Path) -> Result<Vec<FileNumber>> {
+    let names = fs.list(dir).map_err(|e| Error::io(format!("list {}", dir.display()), e))?;
+    let number = |name: &String| match FileName::parse(name) {
+        Some(FileName::Manifest(number)) => Some(number),
+        _ => None,
+    };
+    let mut manifests: Vec<FileNumber> = names.iter().filter_map(number).collect();
+    manifests.sort_unstable();
+    Ok(manifests)
+}
+
+/// What the records before the first bad one come to; and where they end, if nothing is wrong there.
+fn prefix(fs: &dyn Fs, dir: &Path, number: FileNumber) -> (Version, Result<Position, String>) {
+    let path = dir.join(FileName::Manifest(number).to_string());
+    // After an edit that does not apply the version is of no use: it is made again without it.
+    let mut most = u64::MAX;
+    loop {
+        let mut reader = match LogReader::open(fs, &path, LogKind::Manifest, None) {
+            Ok(reader) => reader,
+            Err(error) => return (Version::default(), Err(error.chain())),
+        };
+        let (mut version, mut count) = (Version::default(), 0);
+        let mut wrong = None;
+        while count < most {
+            let record = match reader.next() {
+                Ok(Some(record)) => record,
+                Ok(None) => break,
+                Err(error) => {
+                    wrong = Some(error.chain());
+                    break;
+                }
+            };
+            let at = record.offset;
+            let edit = VersionEdit::decode(record.payload).map_err(|error| format!("{error:?}"));
+            let Err(why) = edit.and_then(|edit| version.apply_in_place(&edit)) else {
+                count += 1;
+                continue;
+            };
+            wrong = Some(format!("version edit at byte {at} of {}: {why}", path.display()));
+            break;
+        }
+        if count < most && wrong.is_some() && version.identity().is_some() && most == u64::MAX {
+            most = count;
+            continue;
+        }
+        return (version, judge(&mut reader, wrong, most));
+    }
+}
+
+fn judge(reader: &mut LogReader, wrong: Option<String>, most: u64) -> Result<Position, String> {
+    let at = reader.position();
+    let cut = || format!("{}: an edit at {at} does not fit", reader.path().display());
+    match wrong {
+        Some(wrong) => return Err(wrong),
+        None if most < u64::MAX => return Err(cut()),
+        None => {}
+    }
+    let rest = reader.rest().map_err(|error| error.chain())?;
+    let path = reader.path().display().to_string();
+    match rest.promise.filter(|promise| *promise > at) {
+        Some(promise) => {
+            Err(format!("{path}: damage at {at}; a later record vouches up to {promise}"))
+        }
+        // Nobody else vouches for it then: an edit that was durable may be missing.
+        None if !rest.zeros => Err(format!("{path}: what stands at {at} is no record")),
+        None => Ok(at),
+    }
+}

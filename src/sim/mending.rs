@@ -1,0 +1,154 @@
+//! Damaged copies of a closed database, healed from sound files and repaired.
+//!
+//! Invariants
+//! * healed, it shows what it showed, and nothing is wrong with it, also if it was compacted before;
+//! * a copy that is damaged itself heals nothing;
+//! * repaired, it shows what it showed, less what the report names: no row that was replaced or deleted.
+//!
+//! Not here: damage that is not mended (`trouble`).
+
+use std::sync::Arc;
+
+use crate::db::{RepairReport, SuspectRows};
+use crate::error::ErrorKind;
+use crate::fs::{Fs, MemFs};
+use crate::options::Options;
+use crate::rng::Rng;
+
+use super::counts::Event;
+use super::engine::{PATH, options};
+use super::oracle::{Tables, differences};
+use super::runner::Runner;
+
+/// Where sound files are, as a backup has them.
+const SOUND: &str = "sound/files";
+const REPAIRED: &str = "repaired";
+
+impl Runner {
+    /// Mends copies of `image`, of whose files `path` was damaged, and is whole in `sound`.
+    pub(super) fn mended(
+        &mut self,
+        image: &MemFs,
+        sound: &MemFs,
+        path: &str,
+        seed: u64,
+    ) -> Result<(), String> {
+        self.healed(&image.kill_image(), sound, path, seed)?;
+        self.repaired(&image.kill_image(), path)
+    }
+
+    fn healed(
+        &mut self,
+        image: &MemFs,
+        sound: &MemFs,
+        path: &str,
+        seed: u64,
+    ) -> Result<(), String> {
+        let mut rng = Rng::from_seed(seed);
+        image.create_dir_all(SOUND.as_ref()).map_err(|error| format!("mend: {error}"))?;
+        let is_unsound = rng.chance(1, 4);
+        for (i, table) in tables_of(sound).iter().enumerate() {
+            let mut bytes = sound.read(table).map_err(|error| format!("mend: {error}"))?;
+            if is_unsound && table == path && !bytes.is_empty() {
+                let at = rng.index(bytes.len());
+                bytes[at] ^= 1;
+            }
+            // The name is nobody's business.
+            let name = format!("{SOUND}/{i}.sst");
+            image.write(&name, &bytes).map_err(|error| format!("mend: {error}"))?;
+        }
+        if rng.chance(1, 2) {
+            self.compacted(image);
+        }
+        let healed = self.options_on(image).heal(PATH, None, "sound", |_| ());
+        let is_table = path.ends_with(".sst");
+        let report = match healed {
+            Ok(report) => report,
+            Err(error) if !is_table && is_refusal(error.kind()) => return Ok(()),
+            Err(error) => return Err(format!("heal: {path}: {error:?}")),
+        };
+        if is_unsound && is_table && !report.files.is_empty() {
+            // At least it did no harm; what can be read is checked where nothing is mended.
+            return match report.is_healed() {
+                true => Err(format!("heal: {path} was replaced by a damaged copy")),
+                false => Ok(()),
+            };
+        }
+        if !report.is_healed() {
+            return Err(format!("heal: {report:?}"));
+        }
+        if !report.files.is_empty() {
+            self.counts.note(Event::Healed);
+        }
+        let (state, problems) =
+            self.engine.look_at(image, PATH).map_err(|error| format!("heal: {path}: {error:?}"))?;
+        let mut wrong = differences(&self.oracle.tables, &state);
+        wrong.extend(problems);
+        if wrong.is_empty() { Ok(()) } else { Err(format!("heal: {path}: {}", wrong.join("\n"))) }
+    }
+
+    /// Whatever compaction makes of damage, nothing may be lost by it.
+    fn compacted(&self, image: &MemFs) {
+        if let Ok(db) = self.options_on(image).create_if_missing(false).open(PATH) {
+            drop(db.compact());
+            drop(db.close());
+        }
+    }
+
+    fn options_on(&self, image: &MemFs) -> Options {
+        options(&self.engine.config, &self.engine.clock).fs(Arc::new(image.clone()))
+    }
+
+    fn repaired(&mut self, image: &MemFs, path: &str) -> Result<(), String> {
+        let repaired =
+            self.options_on(image).repair(PATH, REPAIRED, SuspectRows::LeaveOut, |_, _| ());
+        let report = repaired.map_err(|error| format!("repair: {path}: {error:?}"))?;
+        let looked = self.engine.look_at(image, REPAIRED);
+        let (state, problems) = looked.map_err(|error| format!("repair: {path}: {error:?}"))?;
+        self.counts.note(Event::Repaired);
+        let mut wrong = match report.is_whole() {
+            true => differences(&self.oracle.tables, &state),
+            false => superfluous(&self.oracle.tables, &state, &report),
+        };
+        wrong.extend(problems);
+        match wrong.is_empty() {
+            true => Ok(()),
+            false => Err(format!("repair: {path}: {report:?}: {}", wrong.join("\n"))),
+        }
+    }
+}
+
+fn is_refusal(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Corruption | ErrorKind::Unsupported)
+}
+
+fn tables_of(image: &MemFs) -> Vec<String> {
+    let mut paths = image.paths();
+    paths.retain(|path| path.starts_with(&format!("{PATH}/")) && path.ends_with(".sst"));
+    paths
+}
+
+/// Rows that a repaired database has and that the damaged one had not. Of an earlier moment nothing is known here.
+fn superfluous(oracle: &Tables, state: &Tables, report: &RepairReport) -> Vec<String> {
+    if report.losses.iter().any(|loss| loss.file.ends_with(".wal")) {
+        return Vec::new();
+    }
+    let mut wrong = Vec::new();
+    for (name, table) in state {
+        let expected = oracle.get(name);
+        let is_made_up = report.tables.iter().any(|t| t.is_name_lost && t.name == table.name);
+        if expected.is_none() && !is_made_up {
+            wrong.push(format!("table {name} is there"));
+        }
+        for (key, row) in table.rows.iter() {
+            let is_right = match expected {
+                Some(expected) => expected.rows.get(key) == Some(row),
+                None => oracle.values().any(|table| table.rows.get(key) == Some(row)),
+            };
+            if !is_right {
+                wrong.push(format!("{name}: {row:?} is there"));
+            }
+        }
+    }
+    wrong
+}

@@ -1,0 +1,112 @@
+//! What is read of damaged files: only what was written, and every loss is said.
+
+use super::*;
+
+/// What is left of the file, and how many entries are missing where no gap was said. Panics for what was never written.
+fn check_remains(written: &Written, meta: Option<&FileMeta>) -> Option<usize> {
+    let shapes = Shapes::new(1 << 20);
+    let mut remains = Remains::open(&written.fs, Path::new(FILE), meta, &shapes).ok()?;
+    let mut expected = written.entries.iter().peekable();
+    let mut read = 0;
+    loop {
+        let block = remains.next_block();
+        let first = block.as_ref().and_then(|entries| entries.first());
+        let mut passed = 0;
+        while let Some(next) = expected.peek()
+            && first.is_none_or(|first| (&next.key, next.seq) != (&first.key, first.seq))
+        {
+            expected.next();
+            passed += 1;
+        }
+        assert!(passed == 0 || remains.has_gap, "{passed} entries are lost without a word");
+        let Some(entries) = block else { break };
+        for entry in entries {
+            let expected = expected.next().expect("an entry that was never written");
+            assert_eq!((&entry.key, entry.seq), (&expected.key, expected.seq));
+            assert!(entry.row.is_none() || entry.row == expected.row);
+            read += 1;
+        }
+    }
+    assert!(read == written.entries.len() || !remains.problems.is_empty(), "nothing is wrong");
+    Some(read)
+}
+
+fn sample(codec: Codec, block_bytes: usize) -> Written {
+    let mut rng = Rng::from_seed(5);
+    write(random_entries(&mut rng, 400), options(block_bytes, codec))
+}
+
+#[test]
+fn a_sound_file_is_read_whole_with_and_without_a_manifest() {
+    for (codec, block_bytes) in [(Codec::None, 512), (Codec::Zstd, 1024), (Codec::None, 4096)] {
+        let written = sample(codec, block_bytes);
+        let all = Some(written.entries.len());
+        assert_eq!(check_remains(&written, Some(&written.meta)), all);
+        assert_eq!(check_remains(&written, None), all);
+    }
+}
+
+#[test]
+fn trap_24_each_damaged_byte_costs_a_block_at_most() {
+    for (codec, block_bytes) in [(Codec::None, 512), (Codec::None, 4096)] {
+        let written = sample(codec, block_bytes);
+        let all = written.entries.len();
+        for at in (0..written.meta.bytes).step_by(7) {
+            written.fs.flip(FILE, at, 0x10).unwrap();
+            let read = check_remains(&written, Some(&written.meta)).unwrap();
+            let largest = block_bytes / 8;
+            assert!(read + largest >= all, "{read} of {all} are left after byte {at}");
+            let alone = check_remains(&written, None).unwrap();
+            assert!(alone + largest >= all, "{alone} of {all} are left after byte {at}");
+            written.fs.flip(FILE, at, 0x10).unwrap();
+        }
+    }
+}
+
+/// Without handles one block leads to the next, and behind a damaged one the next is found.
+#[test]
+fn blocks_are_found_without_handles() {
+    for (codec, block_bytes) in [(Codec::None, 512), (Codec::Zstd, 1024), (Codec::None, 4096)] {
+        let written = sample(codec, block_bytes);
+        let handles = written.meta.section(section::HANDLES).unwrap().clone();
+        written.fs.flip(FILE, handles.offset + 30, 1).unwrap();
+        assert_eq!(check_remains(&written, None), Some(written.entries.len()));
+        let rows = written.meta.section(section::ROWS).unwrap();
+        written.fs.flip(FILE, rows.offset + 10, 1).unwrap();
+        let left = check_remains(&written, None).unwrap();
+        assert!(left > written.entries.len() / 2 && left < written.entries.len(), "{left}");
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_keeps_its_beginning() {
+    let written = sample(Codec::None, 512);
+    for len in [0, 10, 40, 700, 5_000, written.meta.bytes - 1] {
+        let cut =
+            Written { fs: memory(), meta: written.meta.clone(), entries: written.entries.clone() };
+        cut.fs.write(FILE, &written.fs.read(FILE).unwrap()).unwrap();
+        cut.fs.truncate(FILE, len).unwrap();
+        let read = check_remains(&cut, Some(&cut.meta)).unwrap();
+        assert!(read > 0 || len < 1_000, "{read} of a file cut at {len}");
+        let alone = check_remains(&cut, None);
+        assert_eq!(alone.is_some(), len >= 32, "whose blocks they are stands in the header");
+    }
+}
+
+/// Shapes are lost: keys and Seqs are known, and that there was a row.
+#[test]
+fn rows_without_shapes_are_known_to_be_lost() {
+    let written = sample(Codec::None, 512);
+    let shapes = written.meta.section(section::SHAPES).unwrap();
+    written.fs.flip(FILE, shapes.offset + 30, 1).unwrap();
+    let registry = Shapes::new(1 << 20);
+    let mut remains =
+        Remains::open(&written.fs, Path::new(FILE), Some(&written.meta), &registry).unwrap();
+    let mut entries = Vec::new();
+    while let Some(block) = remains.next_block() {
+        entries.extend(block);
+    }
+    assert_eq!(entries.len(), written.entries.len());
+    assert!(entries.iter().all(|entry| entry.row.is_none()));
+    assert!(entries.iter().any(|entry| entry.kind == Kind::Put));
+}
