@@ -372,7 +372,7 @@ fn rows_of(db: &Db, what: &str) -> BTreeMap<(String, String, String), (i64, u64)
     for name in db.tables().unwrap() {
         for row in db.table(&name).unwrap().scan(KeyRange::all()) {
             let row = row.unwrap_or_else(|error| panic!("{what}: {error:?}"));
-            let seq = row.timestamp().unwrap().ticks() as u64;
+            let seq = row.timestamp().unwrap().ticks();
             let key = (name.clone(), row.partition_key().to_owned(), row.row_key().to_owned());
             rows.insert(key, (value(&row), seq));
         }
@@ -490,6 +490,6 @@ fn trap_24_damage_anywhere_never_gives_a_wrong_row() {
         }
         seed += 1;
     }
-    say(&format!("{done} places damaged"));
-    counts.0.iter().for_each(|(what, count)| say(&format!("{count:6}  {what}")));
+    say(format!("{done} places damaged"));
+    counts.0.iter().for_each(|(what, count)| say(format!("{count:6}  {what}")));
 }

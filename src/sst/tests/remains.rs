@@ -68,7 +68,7 @@ fn trap_24_each_damaged_byte_costs_a_block_at_most() {
 fn blocks_are_found_without_handles() {
     for (codec, block_bytes) in [(Codec::None, 512), (Codec::Zstd, 1024), (Codec::None, 4096)] {
         let written = sample(codec, block_bytes);
-        let handles = written.meta.section(section::HANDLES).unwrap().clone();
+        let handles = *written.meta.section(section::HANDLES).unwrap();
         written.fs.flip(FILE, handles.offset + 30, 1).unwrap();
         assert_eq!(check_remains(&written, None), Some(written.entries.len()));
         let rows = written.meta.section(section::ROWS).unwrap();
