@@ -48,6 +48,8 @@ events! {
     CompactionDeclined "compactions declined",
     Checkpoint "checkpoints",
     Backup "backups restored",
+    Beside "readers beside",
+    Fed "feeds replayed",
     Close "clean closes",
     Kill "kills",
     PowerCut "power cuts",

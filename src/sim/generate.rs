@@ -251,6 +251,7 @@ impl<'a> Generator<'a> {
             30,
             20,
             backups,
+            20,
         ];
         let mut roll = self.source.below(weights.iter().sum());
         let kind = weights.iter().position(|weight| {
@@ -279,7 +280,8 @@ impl<'a> Generator<'a> {
             Some(17) => Step::Checkpoint,
             Some(18) => self.query_step(),
             Some(19) => self.span_step(),
-            _ => Step::Backup,
+            Some(20) => Step::Backup,
+            _ => Step::Beside,
         }
     }
 
