@@ -237,6 +237,7 @@ impl VersionEdit {
             let start = cursor.at();
             let Some(field) = next_field(&mut cursor)? else {
                 edit.set_sizes(&sizes);
+                edit.order_fences();
                 return Ok(edit);
             };
             let known = edit.read(&field, &mut sizes).map_err(|error| error.shifted(field.at))?;
@@ -254,6 +255,13 @@ impl VersionEdit {
             for reference in &mut self.add_references {
                 reference.bytes = sizes.get(&(reference.range, reference.file)).copied();
             }
+        }
+    }
+
+    /// Drops before expiries, as they take effect and are written, however their fields were mixed.
+    fn order_fences(&mut self) {
+        for fences in [&mut self.add_fences, &mut self.remove_fences] {
+            fences.sort_by_key(|fence| !fence.is_drop());
         }
     }
 

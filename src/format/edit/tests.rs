@@ -132,6 +132,19 @@ fn a_size_counts_before_its_reference_too_and_without_one_not_at_all() {
 }
 
 #[test]
+fn fences_of_both_kinds_stand_in_one_order_however_their_fields_were_mixed() {
+    let VersionEdit { add_fences, remove_fences, .. } = full();
+    let in_order = VersionEdit { add_fences, remove_fences, ..VersionEdit::default() };
+    let [drop, expiry] = [0, 1].map(|at| {
+        let one = |fences: &[Fence]| vec![fences[at].clone()];
+        let (add_fences, remove_fences) = (one(&in_order.add_fences), one(&in_order.remove_fences));
+        encoded(&VersionEdit { add_fences, remove_fences, ..VersionEdit::default() })
+    });
+    assert_eq!(VersionEdit::decode(&[drop.clone(), expiry.clone()].concat()), Ok(in_order.clone()));
+    assert_eq!(VersionEdit::decode(&[expiry, drop].concat()), Ok(in_order));
+}
+
+#[test]
 fn example_identity() {
     let edit = VersionEdit { identity: Some(identity()), ..VersionEdit::default() };
     assert_eq!(
