@@ -109,6 +109,44 @@ pub(crate) fn same_short(a: &[u8], b: &[u8]) -> bool {
     ends(a) == ends(b) && (a.len() <= 16 || a == b)
 }
 
+/// As `copy_from_slice`, for texts that are mostly short: at a third of what a call costs. Requires equal lengths.
+#[cfg(feature = "rest")]
+#[inline(always)]
+pub(crate) fn copy_short(to: &mut [u8], from: &[u8]) {
+    // Two pieces, which may overlap, are all of twice their length.
+    let is_copied = match from.len() {
+        65.. => false,
+        32.. => copy_ends::<32>(to, from),
+        16.. => copy_ends::<16>(to, from),
+        8.. => copy_ends::<8>(to, from),
+        4.. => copy_ends::<4>(to, from),
+        2.. => copy_ends::<2>(to, from),
+        1 => copy_ends::<1>(to, from),
+        0 => true,
+    };
+    if !is_copied {
+        to.copy_from_slice(from);
+    }
+}
+
+#[cfg(feature = "rest")]
+#[inline(always)]
+fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) -> bool {
+    let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) else {
+        return false;
+    };
+    if to.len() != from.len() {
+        return false;
+    }
+    if let Some(place) = to.first_chunk_mut() {
+        *place = *first;
+    }
+    if let Some(place) = to.last_chunk_mut() {
+        *place = *last;
+    }
+    true
+}
+
 /// `a < b`, for ends of keys: mostly their first eight bytes decide, and nothing is called.
 #[inline]
 pub(crate) fn is_below(a: &[u8], b: &[u8]) -> bool {
@@ -183,6 +221,17 @@ fn any(bytes: &[u8], marks: impl Fn(u64) -> u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "rest")]
+    #[test]
+    fn each_length_is_copied() {
+        let text: Vec<u8> = (0..200).collect();
+        for len in 0..text.len() {
+            let mut copy = vec![255; len];
+            copy_short(&mut copy, &text[..len]);
+            assert_eq!(copy, text[..len]);
+        }
+    }
 
     /// Every length up to three words and more, every place, every byte there.
     #[test]

@@ -245,18 +245,19 @@ impl Query {
         count: usize,
         mut with: impl FnMut(&RowView<'_>) -> Result<()>,
     ) -> Result<Option<Token>> {
-        page::read_rows(&self, count, |row| row.size(), |row| with(row).map(|()| 0))
+        page::read_rows(&self, count, |row| row.size(), |row| with(row).map(|()| (0, None)))
     }
 
     /// The same for a page that becomes a text: `with` tells the bytes of it that a row takes, so that a page ends whose
-    /// rows are small and their texts are not. It is left to `with` to check the values that it writes.
+    /// rows are small and their texts are not, and the size of the row if it knows it. It is left to `with` to check the
+    /// values that it writes.
     #[cfg(feature = "rest")]
     pub(crate) fn page_texts(
         self,
         count: usize,
-        with: impl FnMut(&RowView<'_>) -> Result<usize>,
+        with: impl FnMut(&RowView<'_>) -> Result<(usize, Option<usize>)>,
     ) -> Result<Option<Token>> {
-        page::read_rows(&self, count, |row| row.unchecked_size(), with)
+        page::read_rows(&self, count, |row| row.size(), with)
     }
 
     /// A page, and what it took.

@@ -96,21 +96,23 @@ pub(super) fn read(query: &Query, count: usize, explain: Option<&mut Explain>) -
     Ok(Page { entities, next })
 }
 
-/// Calls `with` with each row of a page, where it lies. A row counts for what `with` says, if that is more than its size,
-/// which `size` gives where all properties are asked for.
+/// Calls `with` with each row of a page, where it lies. A row counts for the bytes that `with` gives, if they are more than
+/// its size, which `with` may know where all properties are asked for; else `size` tells.
 pub(super) fn read_rows(
     query: &Query,
     count: usize,
     size: impl Fn(&RowView<'_>) -> Result<usize>,
-    mut with: impl FnMut(&RowView<'_>) -> Result<usize>,
+    mut with: impl FnMut(&RowView<'_>) -> Result<(usize, Option<usize>)>,
 ) -> Result<Option<Token>> {
-    let mut projector = query.projector();
+    let Some(mut projector) = query.projector() else {
+        return visit(query, count, None, |row| {
+            let (bytes, known) = with(row)?;
+            Ok(bytes.max(known.map_or_else(|| size(row), Ok)?))
+        });
+    };
     visit(query, count, None, |row| {
-        let size = match &mut projector {
-            Some(projector) => row.projected_size(projector)?,
-            None => size(row)?,
-        };
-        Ok(size.max(with(row)?))
+        let (bytes, _) = with(row)?;
+        Ok(bytes.max(row.projected_size(&mut projector)?))
     })
 }
 

@@ -5,6 +5,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+#[cfg(feature = "rest")]
+use crate::codec::same_short;
 use crate::codec::{DecodeError, is_ascii};
 use crate::error::{Error, Result};
 use crate::format::key::{
@@ -235,7 +237,8 @@ impl<'a> RowView<'a> {
     #[cfg(feature = "rest")]
     #[inline]
     pub(crate) fn key_behind(&self, prefix: &[u8]) -> Option<&'a [u8]> {
-        self.key.strip_prefix(prefix)
+        let (start, rest) = self.key.split_at_checked(prefix.len())?;
+        same_short(start, prefix).then_some(rest)
     }
 
     /// What of the key stands before its last part.
@@ -313,20 +316,16 @@ impl<'a> RowView<'a> {
         Ok(4 + 2 * self.key_units()? + shape.size_base() + size)
     }
 
-    /// The same for whoever checks the values elsewhere: of most rows two sums.
-    ///
-    /// # Errors
-    /// `Corruption`, but not in each row that is damaged.
+    /// The same of a row whose keys and values of variable width are known to be ASCII: of most rows a sum. The values are
+    /// not checked.
     #[cfg(feature = "rest")]
     #[inline]
-    pub(crate) fn unchecked_size(&self) -> Result<usize> {
+    pub(crate) fn ascii_size(&self, fields: Fields<'_>) -> Option<usize> {
         let shape = self.row.shape.arc();
-        let texts = self.fields().variables();
-        if shape.has_binary() || !is_ascii(texts) {
-            return self.size();
-        }
-        // Of ASCII each byte is a unit of UTF-16.
-        Ok(4 + 2 * self.key_units()? + shape.size_base() + 2 * texts.len())
+        let texts = fields.variables();
+        // Of ASCII each byte is a unit of UTF-16, and one of the key's stands between its parts.
+        let units = (self.key.len() + texts.len()).saturating_sub(TABLE_ID_BYTES + 1);
+        (!shape.has_binary()).then(|| 4 + 2 * units + shape.size_base())
     }
 
     /// The same of what `projector` selects, of which alone the values are checked.

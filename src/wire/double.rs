@@ -4,7 +4,7 @@
 //! * what is written reads back as the same bits, a NaN's payload excepted;
 //! * a finite Double is always written with a point or an exponent, so that it is not taken for an Int32.
 
-use super::json;
+use super::json::{self, NUMBER_BYTES};
 
 /// The finite number that `text` spells by JSON's grammar; `None` if it is none or beyond f64.
 pub(crate) fn parse_finite(text: &str) -> Option<f64> {
@@ -55,7 +55,7 @@ pub(super) fn number_len(bytes: &[u8]) -> usize {
 const CERTAIN_LEN: usize = 16;
 
 /// Behind the largest number of 15 digits.
-const DECIMAL_MAX: i64 = 1_000_000_000_000_000;
+const DECIMAL_MAX: u64 = 1_000_000_000_000_000;
 
 /// Whether a number from 0.0001 up may lie halfway between two that are as short as can be: it has at most 18 digits then, and so
 /// few binary ones behind the point. Which of the two is written is a choice, and it is Rust's.
@@ -66,6 +66,11 @@ fn may_be_halfway(value: f64) -> bool {
 /// Appends `5.0`, `0.0001`, `1E-05`, `1.23456789012346E+24`, `NaN`, `-Infinity`: the fewest digits that
 /// give the number back, with an exponent from 1E+15 up and below 0.0001.
 pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
+    let mut decimal = [0; NUMBER_BYTES];
+    let len = put_decimal(&mut decimal, value);
+    if len > 0 {
+        return out.extend_from_slice(decimal.get(..len).unwrap_or_default());
+    }
     if value.is_nan() {
         return out.extend_from_slice(b"NaN");
     }
@@ -74,11 +79,8 @@ pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
         return out.extend_from_slice(name);
     }
     let magnitude = value.abs();
-    if magnitude == 0.0 || (1e-4..1e15).contains(&magnitude) {
+    if (1e-4..1e15).contains(&magnitude) {
         // Positional in this range, and with a point also if it is integral.
-        if put_decimal(out, value) {
-            return;
-        }
         let start = out.len();
         let written = serde_json::to_writer(&mut *out, &value);
         debug_assert!(written.is_ok(), "a finite number is JSON, and a vector takes any bytes");
@@ -97,31 +99,35 @@ pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
     out.extend_from_slice(format!("{digits}E{sign}{exponent:0>2}").as_bytes());
 }
 
-/// Appends a number below 1E+15 if it has at most three digits behind the point, as most have that people wrote down; else it
-/// says false. Up to 15 digits stand for Doubles that all differ: there are no fewer that would do.
-fn put_decimal(out: &mut Vec<u8>, value: f64) -> bool {
+/// Writes a number below 1E+12 if it has at most three digits behind the point, as most have that people wrote down, or an
+/// integral one below 1E+15, and says how many bytes it takes; else 0. Up to 15 digits stand for Doubles that all differ: there
+/// are no fewer that would do.
+pub(super) fn put_decimal(text: &mut [u8; NUMBER_BYTES], value: f64) -> usize {
     let magnitude = value.abs();
-    for (digits, scale) in [(0, 1), (1, 10), (2, 100), (3, 1000)] {
-        let scaled = (magnitude * f64::from(scale) + 0.5) as i64;
-        // Division rounds as reading does: the digits read back as the number, or are not its.
-        if scaled >= DECIMAL_MAX || scaled as f64 / f64::from(scale) != magnitude {
-            continue;
+    // Division rounds as reading does: the digits read back as the number, or are not its.
+    let (whole, thousandths) = if magnitude < 1e12 {
+        let scaled = (magnitude * 1000.0 + 0.5) as i64;
+        if scaled as f64 / 1000.0 != magnitude {
+            return 0;
         }
-        if value.is_sign_negative() {
-            out.push(b'-');
+        (scaled as u64 / 1000, scaled as u64 % 1000)
+    } else {
+        let whole = magnitude as u64;
+        if whole >= DECIMAL_MAX || whole as f64 != magnitude {
+            return 0;
         }
-        let fraction = scaled % i64::from(scale);
-        json::put_integer(out, scaled / i64::from(scale));
-        let [hundreds, tens, ones] =
-            [fraction / 100, fraction / 10 % 10, fraction % 10].map(|digit| b'0' + digit as u8);
-        match digits {
-            0 | 1 => out.extend_from_slice(&[b'.', ones]),
-            2 => out.extend_from_slice(&[b'.', tens, ones]),
-            _ => out.extend_from_slice(&[b'.', hundreds, tens, ones]),
-        }
-        return true;
+        (whole, 0)
+    };
+    let sign = usize::from(value.is_sign_negative());
+    text[0] = b'-';
+    let len = sign + json::put_digits(text.get_mut(sign..).unwrap_or_default(), whole);
+    let digits = [thousandths / 100, thousandths / 10 % 10, thousandths % 10];
+    let [tenths, hundredths, last] = digits.map(|digit| b'0' + digit as u8);
+    if let Some(place) = text.get_mut(len..).and_then(<[u8]>::first_chunk_mut) {
+        *place = [b'.', tenths, hundredths, last];
     }
-    false
+    let is_long = thousandths % 10 != 0;
+    len + 2 + usize::from(is_long || thousandths / 10 % 10 != 0) + usize::from(is_long)
 }
 
 #[cfg(test)]
@@ -148,6 +154,15 @@ mod tests {
         check(0.29, "0.29");
         check(1.001e12, "1001000000000.0");
         check(0.1 + 0.2, "0.30000000000000004");
+        check(999.999, "999.999");
+        check(-1000.0, "-1000.0");
+        check(999_999_999_999.5, "999999999999.5");
+        check(1e12, "1000000000000.0");
+        check(1_000_000_000_000.5, "1000000000000.5");
+        check(-123_456_789_012_345.0, "-123456789012345.0");
+        check(0.001, "0.001");
+        check(-0.01, "-0.01");
+        check(0.000_999, "0.000999");
         check(999_999_999_999.999, "999999999999.999");
         check(9_999_999_999_999.999, "9999999999999.998");
         check(2.675 - 1e-15, "2.674999999999999");

@@ -97,19 +97,44 @@ fn put_escaped(out: &mut Vec<u8>, text: &str) {
     debug_assert!(written.is_ok(), "any text is a JSON string, and a vector takes any bytes");
 }
 
+/// Room for any integer, and for the decimals that [`double::put_decimal`](super::double::put_decimal) writes.
+pub(super) const NUMBER_BYTES: usize = 24;
+
 /// Appends `value` in decimal.
 #[inline]
 pub(crate) fn put_integer(out: &mut Vec<u8>, value: i64) {
-    match value {
-        0..10 => out.push(b'0' + value as u8),
-        10..100 => out.extend_from_slice(&[b'0' + (value / 10) as u8, b'0' + (value % 10) as u8]),
-        _ => put_long_integer(out, value),
-    }
+    let mut text = [0; NUMBER_BYTES];
+    let len = put_number(&mut text, value);
+    out.extend_from_slice(text.get(..len).unwrap_or_default());
 }
 
-fn put_long_integer(out: &mut Vec<u8>, value: i64) {
-    let written = serde_json::to_writer(out, &value);
-    debug_assert!(written.is_ok(), "any integer is a JSON number, and a vector takes any bytes");
+/// Writes `value` in decimal, and says how many bytes it takes.
+#[inline]
+pub(super) fn put_number(text: &mut [u8; NUMBER_BYTES], value: i64) -> usize {
+    let sign = usize::from(value < 0);
+    text[0] = b'-';
+    sign + put_digits(text.get_mut(sign..).unwrap_or_default(), value.unsigned_abs())
+}
+
+/// The same of a number that has no sign, if there is room for its digits.
+#[inline]
+pub(super) fn put_digits(text: &mut [u8], value: u64) -> usize {
+    if let (0..100, Some(place)) = (value, text.first_chunk_mut()) {
+        let (tens, ones) = (b'0' + (value / 10) as u8, b'0' + (value % 10) as u8);
+        *place = if value < 10 { [ones, 0] } else { [tens, ones] };
+        return 1 + usize::from(value >= 10);
+    }
+    put_many_digits(text, value)
+}
+
+fn put_many_digits(text: &mut [u8], value: u64) -> usize {
+    let len = value.checked_ilog10().map_or(1, |log| log as usize + 1);
+    let mut left = value;
+    for byte in text.get_mut(..len).unwrap_or_default().iter_mut().rev() {
+        *byte = b'0' + (left % 10) as u8;
+        left /= 10;
+    }
+    len
 }
 
 /// An object that is being written.
