@@ -14,6 +14,7 @@ mod call;
 mod crowd;
 mod descriptors;
 mod entities;
+mod lanes;
 pub(crate) mod limits;
 mod local;
 mod metrics;

@@ -38,6 +38,7 @@ use crate::wire::fault::{Fault, Known};
 
 use super::body::{self, Budget, Sent, Share};
 use super::crowd::{Crowd, Settling};
+use super::lanes::Lanes;
 use super::limits::{HEAD_BYTES_MAX, HEADERS_MAX, Limits, REFUSALS_MAX};
 use super::reply::Reply;
 use super::seats::{Seat, Seated, Seats, Sitting};
@@ -62,6 +63,7 @@ struct Shared {
     limits: Limits,
     requests: Arc<Semaphore>,
     crowd: Arc<Crowd>,
+    lanes: Arc<Lanes>,
     bodies: Budget,
     responses: Budget,
 }
@@ -72,6 +74,7 @@ impl Shared {
             limits,
             requests: Arc::new(Semaphore::new(limits.requests)),
             crowd: Crowd::new(service.accounts().iter().count()),
+            lanes: Lanes::new(),
             bodies: Budget::new(limits.body_bytes),
             responses: Budget::new(limits.response_bytes),
             service,
@@ -250,9 +253,10 @@ async fn answer(request: Request<Incoming>, client: &Client, shared: &Shared) ->
             asked.body = bytes;
             // A slow body takes no other's place: only now there is something to do.
             match Arc::clone(&shared.requests).try_acquire_owned() {
-                Ok(permit) => {
-                    carry_out(Arc::clone(service), &shared.crowd, asked, permit, share).await
+                Ok(permit) if asked.is_write() => {
+                    write(Arc::clone(service), &shared.crowd, asked, permit, share).await
                 }
+                Ok(permit) => read(Arc::clone(service), &shared.lanes, asked, permit, share).await,
                 Err(_) => (service.refuse(&asked, Code::ServerBusy.into()), share),
             }
         }
@@ -305,7 +309,27 @@ async fn admit(asked: &Asked, shared: &Shared) -> Result<(), Fault> {
 
 /// Carries the request out in a thread that may block. Its place and its body count until it is done, whether or not its
 /// client is still there.
-async fn carry_out(
+async fn read(
+    service: Arc<Service>,
+    lanes: &Arc<Lanes>,
+    asked: Asked,
+    permit: OwnedSemaphorePermit,
+    share: Share,
+) -> (Reply, Share) {
+    let id = asked.request_id.clone();
+    let read = lanes.carry_out(move || {
+        let reply = service.answer(&asked);
+        drop((asked, permit));
+        (reply, share)
+    });
+    read.await.unwrap_or_else(|| {
+        tracing::error!(request = %id, "a request ended in a panic");
+        (Reply::broken(&id), Share::default())
+    })
+}
+
+/// The same of a write, which may wait for others.
+async fn write(
     service: Arc<Service>,
     crowd: &Arc<Crowd>,
     asked: Asked,
@@ -317,13 +341,8 @@ async fn carry_out(
         tracing::error!(request = %id, %error, "a request ended in a panic");
         (Reply::broken(&id), Share::default())
     };
-    let coming = asked.is_write().then(|| crowd.enter());
+    let coming = crowd.enter();
     let begun = spawn_blocking(move || {
-        let Some(coming) = coming else {
-            let reply = service.answer(&asked);
-            drop((asked, permit));
-            return Progress::Answered(reply, share);
-        };
         let mut begun = service.begin(&asked);
         match coming.settle(begun.ticket.take()) {
             Settling::Settled(settled) => {
