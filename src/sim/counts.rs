@@ -48,6 +48,7 @@ events! {
     CompactionDeclined "compactions declined",
     Checkpoint "checkpoints",
     Backup "backups restored",
+    Archived "archive steps",
     Close "clean closes",
     Kill "kills",
     PowerCut "power cuts",

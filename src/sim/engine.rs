@@ -417,6 +417,11 @@ impl Engine {
         options(&self.config, &self.clock).fs(Arc::new(fs.clone()))
     }
 
+    /// The same without targets, for work that asks for more than they let pass.
+    pub(super) fn unthrottled_options_on(&self, fs: &MemFs) -> Options {
+        Options { targets: None, ..self.options_on(fs) }
+    }
+
     /// Which incarnation the database at `path` of `fs` is.
     pub(super) fn incarnation_of(&self, fs: &MemFs, path: &str) -> Result<u64> {
         let options = options(&self.config, &self.clock).create_if_missing(false);

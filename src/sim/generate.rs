@@ -38,6 +38,8 @@ pub struct Mix {
     pub checkpoints: u64,
     /// Backups, restored and compared.
     pub backups: u64,
+    /// Archive steps, on images of the disk.
+    pub archives: u64,
 }
 
 impl Mix {
@@ -53,10 +55,11 @@ impl Mix {
         rot: 0,
         checkpoints: 0,
         backups: 0,
+        archives: 0,
     };
     /// No end but clean ones.
     pub const QUIET: Mix =
-        Mix { tickets: 200, overlaps: 100, checkpoints: 2, backups: 2, ..Mix::PLAIN };
+        Mix { tickets: 200, overlaps: 100, checkpoints: 2, backups: 2, archives: 1, ..Mix::PLAIN };
     /// Kills and power cuts, and nothing else that harms.
     pub const CRASHING: Mix = Mix { crashes: 25, reopens: 6, ..Mix::QUIET };
     /// Everything.
@@ -228,6 +231,7 @@ impl<'a> Generator<'a> {
             rot,
             checkpoints,
             backups,
+            archives,
         } = self.mix;
         let weights = [
             370,
@@ -251,6 +255,7 @@ impl<'a> Generator<'a> {
             30,
             20,
             backups,
+            archives,
         ];
         let mut roll = self.source.below(weights.iter().sum());
         let kind = weights.iter().position(|weight| {
@@ -279,7 +284,8 @@ impl<'a> Generator<'a> {
             Some(17) => Step::Checkpoint,
             Some(18) => self.query_step(),
             Some(19) => self.span_step(),
-            _ => Step::Backup,
+            Some(20) => Step::Backup,
+            _ => Step::Archive { table: self.table(), seed: self.source.seed() },
         }
     }
 

@@ -49,6 +49,7 @@
 pub use crate::planted::{Planting, plant};
 pub use planted::{BUGS, Bug};
 
+mod archive;
 mod backup;
 pub mod counts;
 pub mod engine;

@@ -91,6 +91,10 @@ pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
         "create-table" => Step::CreateTable(command.word("a name")?),
         "drop-table" => Step::DropTable(command.word("a name")?),
         "drop-range" | "expire" | "gate" | "lift" | "move" => span_step(&mut command)?,
+        "archive" => {
+            let seed = command.take_number("seed")?.unwrap_or(0);
+            Step::Archive { table: command.word("a table")?, seed }
+        }
         "tables" => Step::Tables,
         "group" => group(&mut command, input)?,
         "submit" => submit(&mut command, input)?,
@@ -428,6 +432,7 @@ fn steps_print_and_parse_back() {
         "settle",
         "checkpoint",
         "backup",
+        "archive parts seed=5",
         "kill in=4",
         "crash seed=9 in=12",
         "fault eio op=sync path=.wal nth=3 sticky=true",

@@ -442,4 +442,10 @@ pub const BUGS: &[Bug] = &[
         "backup, power cut",
         "a generation names files whose names are not durable",
     ),
+    bug(
+        "archive-unsynced",
+        0,
+        "archive step, power cut",
+        "what is archived is deleted before its copy is durable",
+    ),
 ];

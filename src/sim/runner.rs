@@ -224,6 +224,7 @@ impl Runner {
             Step::Settle => self.settle(),
             Step::Checkpoint => self.checkpoint(),
             Step::Backup => self.backup(),
+            Step::Archive { table, seed } => self.archive(table, *seed),
             other => Err(format!("`{other}` is no step of an open database")),
         }
     }

@@ -307,6 +307,13 @@ pub enum Step {
     Checkpoint,
     /// A backup into the one directory of them, which is restored and compared, also as a power cut leaves it.
     Backup,
+    /// A table is archived in another database, on images of the disk, and the step ends at some operations.
+    Archive {
+        /// The table's name.
+        table: String,
+        /// Chooses where it ends.
+        seed: u64,
+    },
     /// Time passes and background work runs until there is none: then everything is durable and in order.
     Settle,
     /// The engine checks its files, and must find nothing.
@@ -621,6 +628,7 @@ impl fmt::Display for Step {
             Step::Move { table, scan, snapshot } => {
                 write!(f, "move {snapshot} {table}{scan}")
             }
+            Step::Archive { table, seed } => write!(f, "archive {table} seed={seed}"),
             Step::Tables => f.write_str("tables"),
             Step::Write { table, write, durability } => {
                 write!(f, "{} {table}{}", write.verb.name(), write.condition)?;

@@ -1,0 +1,123 @@
+//! An archive step: the entities of a table are copied into another database and deleted here, on images of the disk, and
+//! the step ends anywhere.
+//!
+//! Invariants
+//! * at any end every entity is here as it was, or its copy is durable as it was, or both;
+//! * another run goes on from there: then all are there, none is here, and nothing else is in either place.
+//!
+//! Not here: re-keying, conflicts, filters (`db::tests`).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::db::{CopyJob, Db};
+use crate::error::{ErrorKind, Result as EngineResult};
+use crate::fs::MemFs;
+use crate::options::Options;
+use crate::query::KeyRange;
+use crate::rng::Rng;
+
+use super::counts::Event;
+use super::engine::{PATH, row};
+use super::oracle::{Key, key};
+use super::runner::{Outcome, Runner, line};
+use super::value::Val;
+
+/// Where the copies lie.
+const ARCHIVE: &str = "archived";
+/// So many ends of one step are looked at.
+const ENDS: u64 = 3;
+
+type Rows = BTreeMap<Key, BTreeMap<String, Val>>;
+
+impl Runner {
+    pub(super) fn archive(&mut self, table: &str, seed: u64) -> Outcome {
+        let held = self.oracle.tables.get(&table.to_lowercase());
+        if self.is_troubled() || held.is_none_or(|held| !held.gates.is_empty()) {
+            return line("not now");
+        }
+        let image = self.engine.fs.kill_image();
+        // What was left to the system alone is durable from here on, or a power cut would take it before it is archived.
+        let all = self.rows_in(&image, PATH, table)?;
+        image.record();
+        self.archive_on(&image, table)?;
+        let (first, last) = image.recorded().into_inner();
+        self.archived(&image, table, &all, true)?;
+        let mut rng = Rng::from_seed(seed);
+        for _ in 0..ENDS {
+            let op = first + rng.below(last - first + 1);
+            let end = if rng.chance(1, 4) {
+                image.kill_image_at(op)
+            } else {
+                image.crash_image_at(op, rng.next_u64())
+            };
+            let Some(end) = end else { return Err(format!("archive: no operation {op}")) };
+            let told = |problem| format!("archive ended at operation {op}: {problem}");
+            self.archived(&end, table, &all, false).map_err(told)?;
+            self.archive_on(&end, table).map_err(told)?;
+            self.archived(&end, table, &all, true).map_err(told)?;
+        }
+        self.counts.note(Event::Archived);
+        line(format!("{} archived", all.len()))
+    }
+
+    fn archive_on(&self, image: &MemFs, table: &str) -> Result<(), String> {
+        let archived = || -> EngineResult<()> {
+            let options = self.engine.unthrottled_options_on(image);
+            let source = open(options.clone(), PATH)?;
+            let target = open(options, ARCHIVE)?;
+            let copy = target.table_or_create(table)?;
+            let job = CopyJob::new(&source.table(table)?, &copy);
+            job.then_delete(true).run().map(drop)
+        };
+        archived().map_err(|error| format!("archive: {error:?}"))
+    }
+
+    /// Compares what is here and what is there with `all` that there was.
+    fn archived(
+        &self,
+        image: &MemFs,
+        table: &str,
+        all: &Rows,
+        is_done: bool,
+    ) -> Result<(), String> {
+        let (here, there) =
+            (self.rows_in(image, PATH, table)?, self.rows_in(image, ARCHIVE, table)?);
+        for (key, row) in all {
+            let (is_here, is_there) = (here.get(key) == Some(row), there.get(key) == Some(row));
+            if !is_there && (is_done || !is_here) {
+                return Err(format!("the copy of {key:?} is {:?}, not {row:?}", there.get(key)));
+            }
+        }
+        let is_known = |rows: &Rows| rows.iter().all(|(key, row)| all.get(key) == Some(row));
+        if is_done && !here.is_empty() {
+            return Err(format!("{} entities are left", here.len()));
+        }
+        if is_known(&here) && is_known(&there) { Ok(()) } else { Err("others are there".into()) }
+    }
+
+    /// The entities of a table, none if it is not there. Everything is durable then.
+    fn rows_in(&self, image: &MemFs, path: &str, table: &str) -> Result<Rows, String> {
+        let read = || -> EngineResult<Rows> {
+            let db = open(self.engine.unthrottled_options_on(image), path)?;
+            let rows = match db.table(table) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Rows::new(),
+                table => {
+                    let entities = table?.scan(KeyRange::all()).into_iter();
+                    let rows = entities.map(|entity| {
+                        let row = row(&entity?);
+                        Ok((key(&row.pk, &row.rk), row.properties))
+                    });
+                    rows.collect::<EngineResult<_>>()?
+                }
+            };
+            db.close()?;
+            Ok(rows)
+        };
+        read().map_err(|error| format!("look at {path}: {error:?}"))
+    }
+}
+
+fn open(options: Options, path: &str) -> EngineResult<Db> {
+    options.open(Path::new(path))
+}
