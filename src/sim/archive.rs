@@ -39,6 +39,9 @@ impl Runner {
         let image = self.engine.fs.kill_image();
         // What was left to the system alone is durable from here on, or a power cut would take it before it is archived.
         let all = self.rows_in(&image, PATH, table)?;
+        if all.is_empty() {
+            return line("nothing to archive");
+        }
         image.record();
         self.archive_on(&image, table)?;
         let (first, last) = image.recorded().into_inner();
