@@ -248,6 +248,7 @@ pub(crate) fn current<'a>(entry: Entry<'a>, shapes: &'a Shapes) -> Result<Curren
 }
 
 /// A row as memtables and logs frame it: numbered by the registry.
+#[inline]
 pub(crate) fn memory_row<'a>(row: &'a [u8], shapes: &'a Shapes) -> Result<RowRef<'a>> {
     // Only rows that were encoded or verified by this process are in a memtable.
     decode_row(row, |number| shapes.get(ShapeId(number)))

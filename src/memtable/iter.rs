@@ -208,18 +208,20 @@ impl MemtableIter {
         Some(self.memtable.arena.node(item.node).key())
     }
 
-    /// Calls `with` with the entries of `run` below `limit`, in order, and says how many they are.
+    /// Calls `with` with the entries of `run` below `limit`, in order, and says how many they are; `guess` costs least.
     #[inline]
     pub(crate) fn visit_below<'a>(
         &'a self,
         run: usize,
         limit: Option<&[u8]>,
+        guess: usize,
         mut with: impl FnMut(Entry<'a>) -> Result<()>,
     ) -> Result<usize> {
         let Some(cursor) = self.cursors.get(run).filter(|_| run < self.live) else { return Ok(0) };
         let arena = &self.memtable.arena;
         let ahead = cursor.run.items_from(cursor.at);
-        let len = limit.map_or(ahead.len(), |limit| cursor.run.below(arena, cursor.at, limit));
+        let len =
+            limit.map_or(ahead.len(), |limit| cursor.run.below(arena, cursor.at, limit, guess));
         for (at, item) in ahead[..len].iter().enumerate() {
             order::prefetch(arena, &ahead[at..]);
             with(Entry::of(arena.node(item.node)))?;

@@ -228,9 +228,18 @@ impl Run {
         low + lower_bound_of_group(arena, &self.items[low..], (head, key), at)
     }
 
-    /// How many items from `from` on, where one is, have keys below `key`; looks near the front first.
-    pub(super) fn below(&self, arena: &Arena, from: usize, key: &[u8]) -> usize {
+    /// How many items from `from` on, where one is, have keys below `key`; looks first whether they are `guess`, then near
+    /// the front.
+    pub(super) fn below(&self, arena: &Arena, from: usize, key: &[u8], guess: usize) -> usize {
         let items = self.items_from(from);
+        if let Some([last, next]) =
+            items.get(guess.saturating_sub(1)..).and_then(<[_]>::first_chunk)
+            && guess > 0
+            && arena.node(next.node).key() == key
+            && arena.node(last.node).key() < key
+        {
+            return guess;
+        }
         let Some(first) = items.first() else { return 0 };
         let first = arena.node(first.node).key();
         if first.get(..self.skip) != key.get(..self.skip) {

@@ -91,6 +91,8 @@ struct Commit {
 #[derive(Default)]
 struct Forms {
     all: Vec<Form>,
+    /// The one that was asked for last, which neighbours mostly have, too.
+    last: usize,
     next: usize,
 }
 
@@ -128,6 +130,8 @@ struct Piece<const N: usize> {
 const NAME_BYTES: usize = 32;
 /// What the Timestamp needs, and most keys of partitions.
 const KEYS_BYTES: usize = 64;
+/// What most texts need.
+const TEXT_BYTES: usize = 64;
 
 /// Shapes that are remembered.
 const FORMS_MAX: usize = 16;
@@ -346,8 +350,10 @@ impl<'s> Members<'s> {
         let form = forms.of(row.shape(), scope.select, *metadata);
         let mut values = Values { fields, are_plain, times, scratch };
         for column in &form.columns {
-            line.put_piece(&column.before);
-            let Some(property) = &column.property else { continue };
+            let Some(property) = &column.property else {
+                line.put_piece(&column.before);
+                continue;
+            };
             line = match values.put(line, column, property) {
                 Some(line) => line,
                 None => return Err(row.damage(property.index)),
@@ -363,9 +369,23 @@ fn selects(scope: Scope<'_>, name: &str) -> bool {
 }
 
 impl Forms {
+    #[inline]
     fn of(&mut self, shape: &Arc<Shape>, select: Option<&[String]>, metadata: Metadata) -> &Form {
+        let last = self.all.get(self.last);
+        if !last.is_some_and(|form| Arc::ptr_eq(&form.shape, shape)) {
+            self.last = self.place(shape, select, metadata);
+        }
+        &self.all[self.last]
+    }
+
+    fn place(
+        &mut self,
+        shape: &Arc<Shape>,
+        select: Option<&[String]>,
+        metadata: Metadata,
+    ) -> usize {
         let known = self.all.iter().position(|form| Arc::ptr_eq(&form.shape, shape));
-        let place = known.unwrap_or_else(|| {
+        known.unwrap_or_else(|| {
             let place = self.next % FORMS_MAX;
             self.next = place + 1;
             let form = Form::new(shape, select, metadata);
@@ -374,8 +394,7 @@ impl Forms {
                 None => self.all.push(form),
             }
             place
-        });
-        &self.all[place]
+        })
     }
 }
 
@@ -485,6 +504,33 @@ impl Line<'_> {
         }
     }
 
+    /// Puts a text that has quotes, and what stands before it.
+    #[inline(always)]
+    fn put_quoted(&mut self, before: &Piece<NAME_BYTES>, text: &[u8]) {
+        let (len, end) = (before.text.len(), before.text.len() + text.len());
+        // Where all of it has room by its bounds alone, no part of it asks again.
+        if len <= NAME_BYTES
+            && text.len() <= TEXT_BYTES
+            && let Some(rest) = self.room.get_mut(self.len..)
+            && let Some(room) = rest.first_chunk_mut::<{ NAME_BYTES + TEXT_BYTES + 1 }>()
+        {
+            if let Some(place) = room.first_chunk_mut() {
+                *place = before.start;
+            }
+            if let Some(place) = room.get_mut(len..end) {
+                copy_short(place, text);
+            }
+            if let Some(place) = room.get_mut(end) {
+                *place = b'"';
+            }
+            self.len += end + 1;
+            return;
+        }
+        self.put(&before.text);
+        self.put(text);
+        self.put(b"\"");
+    }
+
     /// Has a number written, at its place if there is room for any, and gives its length.
     #[inline(always)]
     fn put_number(&mut self, write: impl Fn(&mut [u8; NUMBER_BYTES]) -> usize) -> usize {
@@ -512,7 +558,7 @@ struct Values<'m, 'r> {
 }
 
 impl Values<'_, '_> {
-    /// Writes a value behind what stands before it; `None` if it is damaged.
+    /// Writes a value and what stands before it; `None` if it is damaged.
     // Straight from bytes to text: a value that is decoded first is told apart by its type once more.
     #[inline(always)]
     fn put<'l>(
@@ -525,23 +571,27 @@ impl Values<'_, '_> {
         match edm {
             EdmType::String => {
                 let bytes = self.fields.variable(place)?;
-                if self.are_plain {
-                    line.put(bytes);
-                } else {
-                    line.put(inside_of_string(utf8(bytes).ok()?, self.scratch));
-                }
-                line.put(b"\"");
+                let text = match self.are_plain {
+                    true => bytes,
+                    false => inside_of_string(utf8(bytes).ok()?, self.scratch),
+                };
+                line.put_quoted(&column.before, text);
+                return Some(line);
             }
+            EdmType::DateTime => {
+                let ticks = u64::from_le_bytes(self.fields.fixed(place)?);
+                line.put_quoted(&column.before, self.times.of(DateTime::from_ticks(ticks)?));
+                return Some(line);
+            }
+            _ => line.put_piece(&column.before),
+        }
+        match edm {
+            EdmType::String | EdmType::DateTime => {}
             EdmType::Boolean => match self.fields.fixed(place)? {
                 [0] => line.put(b"false"),
                 [1] => line.put(b"true"),
                 _ => return None,
             },
-            EdmType::DateTime => {
-                let ticks = u64::from_le_bytes(self.fields.fixed(place)?);
-                line.put(self.times.of(DateTime::from_ticks(ticks)?));
-                line.put(b"\"");
-            }
             EdmType::Int32 => {
                 let number = i32::from_le_bytes(self.fields.fixed(place)?);
                 line.put_number(|text| json::put_number(text, number.into()));

@@ -238,7 +238,7 @@ impl Merge {
                     window.take_block(source, &run, at)?;
                 }
                 Source::Memory(iter) => {
-                    window.take_entries(source, iter, part.below(), |entry| Ok(entry.seq <= at))?;
+                    window.take_entries(source, iter, part, |entry| Ok(entry.seq <= at))?;
                 }
             }
         }
@@ -269,7 +269,7 @@ impl Merge {
                     window.ends.push(window.items.len());
                 }
                 Source::Memory(iter) => {
-                    window.take_entries(source, iter, part.below(), |entry| {
+                    window.take_entries(source, iter, part, |entry| {
                         if entry.seq > at || entry.kind == Kind::Delete {
                             return Ok(false);
                         }
@@ -567,14 +567,14 @@ impl Window {
         &mut self,
         source: usize,
         iter: &MemtableIter,
-        below: Option<&[u8]>,
+        part: Part<'_>,
         mut takes: impl FnMut(&Entry<'_>) -> Result<bool>,
     ) -> Result<()> {
         for run in 0..iter.runs() {
             let lane = self.add_lane(source, run, 0, 0);
             let (shared, mut next) = (self.shared, 0);
             let items = &mut self.items;
-            let len = iter.visit_below(run, below, |entry| {
+            let len = iter.visit_below(run, part.below(), part.ahead, |entry| {
                 let at = next;
                 next += 1;
                 if takes(&entry)? {
