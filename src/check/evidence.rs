@@ -87,7 +87,10 @@ impl Evidence {
         let is_whole = testimony.doubt.is_none();
         if !is_whole && version.identity().is_none() && tables.is_empty() {
             let names = fs.list(dir).map_err(doing)?;
-            if !names.iter().any(|name| FileName::parse(name).is_some()) {
+            // A directory of backups has a lock, too.
+            let is_of_database =
+                |name: &String| FileName::parse(name).is_some_and(|name| name != FileName::Lock);
+            if !names.iter().any(is_of_database) {
                 let problem = format!("there is no database in {}", dir.display());
                 return Err(Error::new(ErrorKind::NotFound, problem));
             }

@@ -13,6 +13,7 @@ use super::moving::{KeyArgs, tell};
 use super::output::{Output, with_thousands};
 use super::{Create, open};
 use crate::db::{Backup as Backups, BackupReport, Generation, Pruned};
+use crate::model::check_table_name;
 use crate::wire::json::Object;
 
 /// Back the database up into a directory, which keeps what it was at several moments.
@@ -292,8 +293,11 @@ impl Restore {
     }
 
     fn restore_table(&self, backups: &Backups, table: &str) -> Outcome {
-        let db = open(&self.path, Create::IfMissing)?;
+        // Before a database is created for nothing.
+        drop(backups.open_database(self.generation)?.table(table)?);
         let into = self.into.as_deref().unwrap_or(table);
+        check_table_name(into)?;
+        let db = open(&self.path, Create::IfMissing)?;
         let progress = Progress::new(None);
         let range = self.keys.range();
         let moved = backups.restore_into_with(self.generation, table, range, (&db, into), |rows| {

@@ -15,10 +15,11 @@ use clap::Args;
 use super::failure::{Failure, Outcome, eprint_line};
 use super::files;
 use super::import::Progress;
-use super::output::{Format, Output, with_thousands, write_cells};
+use super::output::{Format, Output, with_thousands, without_control, write_cells};
 use super::{Create, open};
 use crate::clock::{Clock, SystemClock};
 use crate::db::{CopyJob, CopyProblem, CopySummary, Db, ReferenceCheck, References};
+use crate::model::{KeyTemplate, check_table_name};
 use crate::query::Filter;
 use crate::table::Table;
 use crate::wire::json::Object;
@@ -144,12 +145,13 @@ impl Copy {
     pub(super) fn run(self) -> Outcome {
         let clock = SystemClock::new();
         let filter = read_filter(&self.filter)?;
+        self.check()?;
         let db = open(&self.db, Create::Never)?;
         let source = db.table(&self.table)?;
         let rejects = self.rejects.as_deref().map(files::create_output).transpose()?;
         let rejects = rejects.map(|file| Arc::new(Mutex::new(file)));
         let other = open_other(&db, &self.db, self.to.as_ref(), Create::IfMissing)?;
-        let target = other.table_or_create(self.into.as_ref().unwrap_or(&self.table))?;
+        let target = other.table_or_create(self.target_name())?;
         let mut job = self.job(&source, &target, filter)?;
         if let Some(file) = rejects.clone() {
             job = job.on_problem(move |problem| {
@@ -174,6 +176,17 @@ impl Copy {
         other.close()?;
         db.close()?;
         if summary.problem_count() > 0 { Err(Failure::Rejected) } else { Ok(()) }
+    }
+
+    fn target_name(&self) -> &str {
+        self.into.as_ref().unwrap_or(&self.table)
+    }
+
+    /// What can be wrong before there is a database that takes the copies.
+    fn check(&self) -> Outcome {
+        let templates = [&self.partition_key, &self.row_key].into_iter().flatten();
+        templates.into_iter().try_for_each(|text| KeyTemplate::parse(text).map(drop))?;
+        Ok(check_table_name(self.target_name())?)
     }
 
     fn job(&self, source: &Table, target: &Table, filter: Filter) -> Outcome<CopyJob> {
@@ -224,7 +237,9 @@ fn show_problems(summary: &CopySummary) {
             None => String::new(),
         };
         let (kind, message) = (problem.kind.as_str(), &problem.message);
-        eprint_line(&format!("{kind}: '{pk}' '{rk}'{target}: {message}"));
+        let line = format!("{kind}: '{pk}' '{rk}'{target}: {message}");
+        // Keys that are refused may hold anything.
+        eprint_line(&without_control(&line));
     }
     if summary.problem_count() > SHOWN_MAX as u64 {
         eprint_line("there are more: --rejects FILE writes all of them to a file");

@@ -3,7 +3,7 @@
 //! Not here: finding damage (`maintain`).
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -12,6 +12,7 @@ use super::files;
 use super::import::Progress;
 use super::output::{Format, Output, with_thousands};
 use crate::db::{Db, FileOutcome, HealReport, LostRange, RepairReport, Salvaged, SuspectRows};
+use crate::error::Error;
 use crate::wire::json::Object;
 use crate::wire::odata::{self, Metadata};
 
@@ -281,10 +282,9 @@ impl Salvage {
             let states = STATES.join(", ");
             return Err(Failure::Usage(format!("{other} is no state: {states}")));
         }
-        let mut output = match &self.out {
-            Some(path) => Output::to(files::create_output(path)?),
-            None => Output::standard(),
-        };
+        self.check_out()?;
+        // The file of an earlier run stays if there is nothing to put in its place.
+        let mut output = None;
         let progress = Progress::of("bytes", None);
         let mut line = Vec::new();
         let mut written = Ok(());
@@ -292,12 +292,14 @@ impl Salvage {
             &self.source,
             |found| {
                 let is_meant = |state: &String| state == found.state.as_str();
-                if written.is_ok() && (self.only.is_empty() || self.only.iter().any(is_meant)) {
+                if self.only.is_empty() || self.only.iter().any(is_meant) {
                     line.clear();
                     put_salvaged(&mut line, &found);
-                    written = output.write_all(&line);
+                    written = self.put(&mut output, &line);
                 }
-                Ok(())
+                // Nobody reads on, or the disk is full: said below.
+                let stop = |_| Error::io("write the output", io::ErrorKind::Other.into());
+                written.as_ref().copied().map_err(stop)
             },
             |bytes, whole| {
                 progress.expect(whole);
@@ -305,9 +307,10 @@ impl Salvage {
             },
         );
         progress.end();
+        written?;
         let report = salvaged.map_err(Failure::Open)?;
-        written.map_err(Failure::output)?;
-        output.finish()?;
+        self.put(&mut output, &[])?;
+        output.map_or(Ok(()), Output::finish)?;
         for (state, count) in &report.found {
             eprint_line(&format!("{state}: {}", with_thousands(*count)));
         }
@@ -315,6 +318,32 @@ impl Salvage {
         let problems: Vec<String> = doubt.chain(report.problems).collect();
         problems.iter().for_each(|problem| eprint_line(&format!("problem: {problem}")));
         if problems.is_empty() { Ok(()) } else { Err(Failure::Problems) }
+    }
+}
+
+impl Salvage {
+    /// What is damaged is not written over.
+    fn check_out(&self) -> Outcome {
+        let Some(dir) = self.out.as_deref().and_then(Path::parent) else { return Ok(()) };
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        if !files::is_same(dir, &self.source) {
+            return Ok(());
+        }
+        let problem =
+            "--out lies in the damaged database, which is only read: name a file elsewhere";
+        Err(Failure::Usage(problem.into()))
+    }
+
+    /// Writes `line`; the output is opened by the first.
+    fn put(&self, output: &mut Option<Output>, line: &[u8]) -> Outcome {
+        let output = match output {
+            Some(output) => output,
+            none => none.insert(match &self.out {
+                Some(path) => Output::to(files::create_output(path)?),
+                None => Output::standard(),
+            }),
+        };
+        output.write_all(line).map_err(Failure::output)
     }
 }
 

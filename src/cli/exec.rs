@@ -63,7 +63,7 @@ const EXEC_HELP: &str = r#"Requests:
       both beyond the service; one result in all unless by_partition is true
   {"op":"group","table":"T","ops":[{"op":"insert","entity":{...}},{"op":"delete",...}]}
   {"op":"flush"}   {"op":"compact"}   {"op":"checkpoint","path":"..."}
-  {"op":"stats"}   {"op":"verify"}   {"op":"slow_queries"}
+  {"op":"backup","path":"..."}   {"op":"stats"}   {"op":"verify"}   {"op":"slow_queries"}
 
 Answers:
   {"ok":true,...}
@@ -155,6 +155,16 @@ fn answer_to(db: &Db, request: Request) -> Result<Response> {
         Request::Checkpoint { path } => {
             db.checkpoint(path)?;
             Response::ok()
+        }
+        Request::Backup { path } => {
+            let made = db.backup(path)?;
+            Response::ok().counters([
+                ("generation", made.number),
+                ("files", made.files),
+                ("bytes", made.bytes),
+                ("new_files", made.new_files),
+                ("new_bytes", made.new_bytes),
+            ])
         }
         Request::Stats => Response::ok().counters(db.stats().fields().iter().copied()),
         Request::SlowQueries => Response::ok().slow_queries(&db.slow_queries()),

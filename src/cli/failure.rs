@@ -120,20 +120,38 @@ fn advice(error: &Error) -> Option<&'static str> {
         (_, "OutOfRangeInput") => {
             "keys must not hold / \\ # ? or control characters; times lie in the years 1601 to 9999"
         }
+        (_, "EntityAlreadyExists") if error.message().contains("is not empty") => {
+            "name a new directory; what an interrupted run left in this one may be removed"
+        }
+        (_, "EntityAlreadyExists") if error.message().contains("range is to go") => {
+            "take it into another table to look, or make room: `rowstone delete DB TABLE --partition KEY`"
+        }
         (_, "EntityAlreadyExists") => "`--mode upsert` overwrites what is there",
         (_, "UpdateConditionNotSatisfied") => "get the entity again and use its present etag",
         (_, "ResourceNotFound") => return None,
         (ErrorKind::Locked, _) => "wait for the other process, or end it",
         (ErrorKind::Unsupported, _) => "use the release of rowstone that wrote it, or a later one",
+        (ErrorKind::Corruption, _) if is_of_backup(error) => {
+            "`rowstone backups verify DIR` lists all damage; an older backup may be whole: `--generation NUMBER`. \
+             If the database still has the file, remove it from DIR/files and back up again"
+        }
         (ErrorKind::Corruption, _) => {
             "`rowstone verify DB` lists all damage; `rowstone heal DB --from BACKUP` takes sound files from a backup; \
              `rowstone repair DB NEW` builds a new database of what can be proven"
         }
         (ErrorKind::StorageFull, _) => "free space on the disk and run the command again",
         (ErrorKind::Poisoned, _) => "run the command again: opening the database recovers it",
-        (ErrorKind::Busy | ErrorKind::Timeout, _) => "run the command again",
+        (ErrorKind::Busy, _) => {
+            "run the command again; `rowstone gate list DB` shows what is held back until it is lifted"
+        }
+        (ErrorKind::Timeout, _) => "run the command again",
         _ => return None,
     })
+}
+
+/// Whether a directory of backups is damaged, and no database.
+fn is_of_backup(error: &Error) -> bool {
+    error.corruption().is_some_and(|c| matches!(c.structure, "stored file" | "generation"))
 }
 
 #[cfg(test)]
@@ -147,6 +165,21 @@ mod tests {
         assert!(text.starts_with("The table specified does not exist. (TableNotFound)\n  try: "));
         let io = Error::io("read a.csv", io::ErrorKind::NotFound.into());
         assert_eq!(with_advice(&io), "read a.csv: entity not found");
+    }
+
+    #[test]
+    fn advice_is_about_what_is_in_the_way() {
+        let full = Error::new(ErrorKind::AlreadyExists, "new exists and is not empty");
+        assert!(advice(&full).unwrap().contains("new directory"));
+        let message = "there are entities where the range is to go";
+        let taken = Error::refused_with(Code::EntityAlreadyExists, message);
+        assert!(advice(&taken).unwrap().contains("rowstone delete"));
+        let there = Error::refused(Code::EntityAlreadyExists);
+        assert!(advice(&there).unwrap().contains("--mode upsert"));
+        let stored = Error::corrupt("b/files/1.sst".as_ref(), 0, "stored file", "it is missing");
+        assert!(advice(&stored).unwrap().contains("backups verify"));
+        let table = Error::corrupt("db/1.sst".as_ref(), 0, "sst", "it is missing");
+        assert!(advice(&table).unwrap().contains("rowstone heal"));
     }
 
     #[test]

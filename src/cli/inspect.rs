@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::fs::DiskFs;
 use crate::wire::json::Object;
 
-/// Look into one file of a database: an SST, a log, a manifest, or CURRENT.
+/// Look into one file of a database: an SST, a log, a manifest, or CURRENT; or a generation of a backup.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(super) struct Inspect {
@@ -42,7 +42,8 @@ Examples:
   rowstone inspect flights/CURRENT
   rowstone inspect flights/000004.sst
   rowstone inspect flights/000004.sst --block 2 --row 7
-  rowstone inspect flights/000003.wal --json";
+  rowstone inspect flights/000003.wal --json
+  rowstone inspect backups/generations/000001.generation";
 
 impl Inspect {
     pub(super) fn run(self) -> Outcome {

@@ -312,6 +312,15 @@ fn cell(text: &[u8]) -> String {
     cell
 }
 
+/// The text with control characters escaped, so that a terminal does nothing but show it.
+pub(super) fn without_control(text: &str) -> String {
+    let shown = |c: char| match c.is_control() {
+        true => c.escape_default().collect::<Vec<_>>(),
+        false => vec![c],
+    };
+    text.chars().flat_map(shown).collect()
+}
+
 /// One entity for people: a line a property.
 pub(super) fn write_entity(
     output: &mut Output,
@@ -336,13 +345,7 @@ pub(super) fn write_entity(
     let names = lines.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0);
     for (name, text, edm) in lines {
         let padding = " ".repeat(names - name.chars().count());
-        let text: String = text
-            .chars()
-            .flat_map(|c| match c.is_control() {
-                true => c.escape_default().collect::<Vec<_>>(),
-                false => vec![c],
-            })
-            .collect();
+        let text = without_control(&text);
         let edm = if edm.is_empty() { String::new() } else { format!("  ({edm})") };
         writeln!(output, "{name}{padding}  {text}{edm}")?;
     }

@@ -171,7 +171,7 @@ impl Db {
         edit.identity = Some(image.identity.clone());
         edit.numbers_below = Some(image.version().numbers_below());
         let generation = format::Generation {
-            number: store.numbers()?.last().map_or(1, |last| last + 1),
+            number: store.next_number()?,
             taken: env.clock.now().min(Seq::MAX.0),
             files,
             edit,

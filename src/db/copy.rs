@@ -219,7 +219,8 @@ impl CopyJob {
         self
     }
 
-    /// Replaces what the target has under a key with other properties, instead of reporting a conflict.
+    /// Replaces what the target has under a key with other properties, instead of reporting a conflict. Within a table only
+    /// copies are replaced: a row under a key that its own properties do not make is one that is to be copied itself.
     pub fn replace(mut self, replace: bool) -> Self {
         self.replace = replace;
         self
@@ -373,6 +374,12 @@ impl Run<'_, '_> {
             && (row.partition_key(), row.row_key()) == (partition_key, row_key)
     }
 
+    /// Whether a row of the target is where its own properties put it.
+    fn is_copy(&self, found: &Entity) -> bool {
+        let keys = self.job.keys_of(found);
+        keys.is_ok_and(|(pk, rk)| (found.partition_key(), found.row_key()) == (&*pk, &*rk))
+    }
+
     /// Copies the rows whose new keys belong to this pass.
     fn pass(&mut self, pass: u64, passes: u64, shared: &[u128]) -> Result<()> {
         let mut batch = Vec::new();
@@ -460,7 +467,10 @@ impl Run<'_, '_> {
             return Ok(());
         }
         let mut message = "the target has other properties under the key";
-        if let (true, Some(etag)) = (self.job.replace, found.etag()) {
+        // Within a table a row that is not a copy is one that is to be copied itself.
+        let may_replace =
+            self.job.replace && (!self.job.is_within_a_table() || self.is_copy(found));
+        if let (true, Some(etag)) = (may_replace, found.etag()) {
             let target = self.job.target.clone().with_durability(Durability::Os);
             match target.replace_if(row.copy.clone(), etag) {
                 Ok(_) => {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Db;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::lsm::{Engine, Healed, SoundCopies};
 use crate::manifest::FileEntry;
 use crate::options::{Background, Options};
@@ -86,7 +86,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// `NotFound` if there is no directory `from`; `Io`, `StorageFull`, `Poisoned`. What was healed stays healed.
+    /// `NotFound` if there is no directory `from`, or no such `file`; `Io`, `StorageFull`, `Poisoned`. What was healed stays healed.
     pub fn heal(
         &self,
         file: Option<&str>,
@@ -128,6 +128,11 @@ fn heal(
     let files: Vec<Arc<FileEntry>> = engine.pin().version().files().cloned().collect();
     let mut report = HealReport::default();
     let is_meant = |file: &&Arc<FileEntry>| name.is_none_or(|name| name == file.name());
+    if let Some(name) = name.filter(|_| !files.iter().any(|file| is_meant(&file))) {
+        let problem =
+            format!("the database has no table file {name}; without a name, all are read");
+        return Err(Error::new(ErrorKind::NotFound, problem));
+    }
     for file in files.iter().filter(is_meant) {
         report.checked += 1;
         match engine.verify_file(file, progress) {

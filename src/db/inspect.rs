@@ -4,6 +4,7 @@
 //!
 //! Not here: whether files belong together (`check`), what the bytes mean (FORMAT.md, `format`).
 
+mod backup;
 mod log;
 mod sst;
 
@@ -57,8 +58,8 @@ pub enum InspectedValue {
 /// Where the parts go, one after the other.
 type Sink<'s> = dyn FnMut(InspectedPart) -> Result<()> + 's;
 
-/// Hands every part of the file `path` to `with`: an SST, a log, a manifest or CURRENT, told apart by name, or else by
-/// the first bytes. Reads the file once; memory is bounded by its largest block or record. Gives the number of damaged
+/// Hands every part of the file `path` to `with`: an SST, a log, a manifest, CURRENT or a generation of a backup, told apart
+/// by name, or else by the first bytes. Reads the file once; memory is bounded by its largest block or record. Gives the number of damaged
 /// places, which are parts too.
 ///
 /// ```
@@ -92,6 +93,10 @@ pub fn inspect(
         damaged += u64::from(part.what == DAMAGE);
         with(part)
     };
+    if backup::is_generation(path, &file) {
+        backup::generation(&file, &mut sink)?;
+        return Ok(damaged);
+    }
     match kind_of(path, &file)? {
         FileName::Current => current(&file, &mut sink)?,
         FileName::Manifest(_) => log::records(fs, path, LogKind::Manifest, options, &mut sink)?,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::check::{Breadth, Evidence, KeyFacts, Source, Verdict};
 use crate::codec::HashSeed;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::format::Kind;
 use crate::format::edit::{Identity, Placement, RangeMeta, ReferenceMeta, VersionEdit};
 use crate::format::file_meta::FileMeta;
@@ -21,7 +21,7 @@ use crate::format::key::{decode_part, decode_user_key, table_of, user_key};
 use crate::format::names::{FileId, FileName, FileNumber, RangeId, TableId};
 use crate::format::span::Span;
 use crate::fs::Fs;
-use crate::lsm::whole_table;
+use crate::lsm::{require_empty, whole_table};
 use crate::manifest::Manifest;
 use crate::model::{DateTime, Entity, Row, Seq, Shapes};
 use crate::options::{Background, Options};
@@ -157,7 +157,7 @@ impl Options {
     ) -> Result<RepairReport> {
         let (source, target) = (source.as_ref(), target.as_ref());
         let fs = Arc::clone(&self.fs);
-        require_new(&*fs, target)?;
+        require_empty(&*fs, target)?;
         let mut evidence = Evidence::gather(&fs, source, Breadth::Proven)?;
         fs.create_dir_all(target)
             .map_err(|error| Error::io(format!("create {}", target.display()), error))?;
@@ -170,15 +170,6 @@ impl Options {
         self.create_if_missing(false).background(Background::Manual).open(target)?.close()?;
         Ok(report)
     }
-}
-
-fn require_new(fs: &dyn Fs, target: &Path) -> Result<()> {
-    let doing = |error| Error::io(format!("look at {}", target.display()), error);
-    if fs.exists(target).map_err(doing)? && !fs.list(target).map_err(doing)?.is_empty() {
-        let problem = format!("{} exists and is not empty", target.display());
-        return Err(Error::new(ErrorKind::AlreadyExists, problem));
-    }
-    Ok(())
 }
 
 /// A database being built.

@@ -21,7 +21,7 @@ pub(crate) const GENERATION_HEADER_BYTES: usize = 24;
 pub(crate) const GENERATION_BYTES_MAX: u64 = 1 << 30;
 
 const STRUCTURE: &str = "generation";
-const MAGIC: [u8; 8] = *b"rowsgen\0";
+pub(crate) const MAGIC: [u8; 8] = *b"rowsgen\0";
 const FORMAT_VERSION: u32 = 1;
 
 /// The least that a stored file takes: id, one byte of length, checksum.

@@ -308,6 +308,7 @@ const EXEC: [&str; 3] = [
 {"op":"upsert_replace","table":"Parts","entity":{"PartitionKey":"p","RowKey":"a","D":1.5}}
 {"op":"query","table":"Parts","next":{"pk":"p","rk":"a"},"select":["D"]}
 {"op":"checkpoint","path":"copy"}
+{"op":"backup","path":"backups"}
 {"op":"delete","table":"Parts","pk":"p","rk":"a","etag":"*"}
 not a request
 "#,

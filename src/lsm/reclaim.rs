@@ -8,6 +8,7 @@
 //!
 //! Invariants
 //! * nothing goes while a snapshot can read it;
+//! * only fences that hide something now take files out: whoever leaves and whoever comes in holds the install lock;
 //! * a fence leaves only after what it hides, or while an equal or wider one stays: what was dropped never comes back.
 
 use std::collections::BTreeSet;
@@ -44,11 +45,12 @@ impl Engine {
     pub(super) fn reclaim(&self) -> Result<bool> {
         let horizon = self.horizon();
         let dead = self.upkeep.dead_tables(&horizon);
-        let fences = Arc::clone(&self.view.load().fences);
-        if dead.is_empty() && fences.is_empty() {
+        if dead.is_empty() && self.view.load().fences.is_empty() {
             return Ok(false);
         }
         let mut manifest = self.install.lock();
+        // Those of this version: under one that has left meanwhile rows may have come in that are older.
+        let fences = Arc::clone(&self.view.load().fences);
         let looked = Looked {
             manifest: manifest.position(),
             newest_fence: fences.newest(),

@@ -30,6 +30,7 @@ fn tables_and_maintenance() {
     check(r#"{"op":"verify"}"#, "Verify");
     check(r#"{"op":"slow_queries"}"#, "SlowQueries");
     check(r#"{"op":"checkpoint","path":"a/b"}"#, r#"Checkpoint { path: "a/b" }"#);
+    check(r#"{"op":"backup","path":"a/b"}"#, r#"Backup { path: "a/b" }"#);
 }
 
 #[test]

@@ -115,6 +115,19 @@ impl Store {
         Ok(numbers)
     }
 
+    /// The number of the next generation, above all others.
+    ///
+    /// # Errors
+    /// `InvalidInput` if there is none left: a file bears a name that no backup gave it.
+    pub(super) fn next_number(&self) -> Result<u64> {
+        let Some(last) = self.numbers()?.last().copied() else { return Ok(1) };
+        last.checked_add(1).ok_or_else(|| {
+            let path = self.generation_path(last);
+            let problem = format!("{} has the last number there is: remove it", path.display());
+            Error::new(ErrorKind::InvalidInput, problem)
+        })
+    }
+
     /// One generation.
     ///
     /// # Errors

@@ -56,7 +56,14 @@ pub(super) fn records(
         }
         count += 1;
     }
-    if options.block.is_none() { end(&mut reader, sink) } else { Ok(()) }
+    match options.block {
+        None => end(&mut reader, sink),
+        Some(block) if block < count => Ok(()),
+        Some(block) => {
+            let fields = [("number", number(block)), ("of", number(count))];
+            sink(part("missing", reader.position().offset, fields))
+        }
+    }
 }
 
 fn outline(record: &RecordView<'_>, index: u64) -> InspectedPart {

@@ -139,6 +139,18 @@ fn another_database_and_another_directory_are_refused() {
 }
 
 #[test]
+fn numbers_do_not_run_over() {
+    let fs = MemFs::new();
+    let db = filled(&fs);
+    db.backup("backups").unwrap();
+    fs.write(&format!("backups/generations/{}.generation", u64::MAX), b"").unwrap();
+    let error = db.backup("backups").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.message().contains("last number"), "{error}");
+    assert_eq!(backups(&fs).generations().unwrap().len(), 2);
+}
+
+#[test]
 fn pruning_removes_what_nobody_else_needs() {
     let fs = MemFs::new();
     let db = filled(&fs);

@@ -175,6 +175,40 @@ fn within_a_table_rows_in_place_stay_and_the_rest_moves() {
     assert!(content(&table).keys().all(|(pk, _)| pk == "2013" || pk == "2014"));
 }
 
+/// A row in the way of another is to be moved itself, or cannot be: it is not what `replace` is for.
+#[test]
+fn within_a_table_nothing_is_replaced_but_copies() {
+    let db = open(&MemFs::new());
+    let table = db.create_table("things").unwrap();
+    let put = |pk: &str, rk: &str, to: &str, v: i32| {
+        table.upsert(Entity::new(pk, rk).with("To", to).with("V", v)).unwrap();
+    };
+    let job = || {
+        let job = CopyJob::new(&table, &table).partition_key("p{To}").unwrap();
+        job.row_key("{To}").unwrap().then_delete(true).replace(true)
+    };
+    let value = |pk: &str, rk: &str| -> Option<i32> {
+        table.get(pk, rk).unwrap().map(|row| row.get::<i32>("V").unwrap())
+    };
+    put("a", "1", "2", 1);
+    put("p2", "2", "no/key", 2);
+    let counts = [("rows", 2), ("conflicts", 1), ("refused", 1)];
+    check(&job().run().unwrap(), &counts);
+    assert_eq!((value("a", "1"), value("p2", "2")), (Some(1), Some(2)));
+    // One that moves on makes room for the next run.
+    put("p2", "2", "3", 2);
+    let counts = [("rows", 2), ("copied", 1), ("deleted", 1), ("conflicts", 1)];
+    check(&job().run().unwrap(), &counts);
+    let counts = [("rows", 2), ("copied", 1), ("in_place", 1), ("deleted", 1)];
+    check(&job().run().unwrap(), &counts);
+    assert_eq!((value("p2", "2"), value("p3", "3")), (Some(1), Some(2)));
+    // An older copy is.
+    put("a", "1", "2", 4);
+    let counts = [("rows", 3), ("replaced", 1), ("in_place", 2), ("deleted", 1)];
+    check(&job().run().unwrap(), &counts);
+    assert_eq!((value("a", "1"), value("p2", "2")), (None, Some(4)));
+}
+
 /// Small memtables: a few batches fill one.
 fn fat(fs: &MemFs, path: &str, durability: Durability) -> Db {
     options(fs).durability(durability).memtable_bytes(16 << 10).open(path).unwrap()

@@ -97,6 +97,8 @@ fn a_row_is_shown_in_hex_with_its_meaning() {
     }
     let (_, none) = look(&fs, &sst, Some(9_999), None);
     assert_eq!(find(&none, "missing").len(), 1);
+    let (_, none) = look(&fs, &name_of(&names, ".wal"), Some(9_999), None);
+    assert_eq!(text(find(&none, "missing")[0], "number"), "9999");
     let (_, record) = look(&fs, &name_of(&names, ".wal"), Some(1), Some(0));
     assert_eq!(find(&record, "record").len(), 1);
 }
@@ -156,4 +158,25 @@ fn what_has_no_inside_is_refused_and_other_names_are_told_by_their_bytes() {
     let stop = |_: InspectedPart| Err(crate::error::Error::new(ErrorKind::Busy, "enough"));
     assert_eq!(inspect(&failing, "db/CURRENT", options, stop).unwrap_err().kind(), ErrorKind::Busy);
     assert_ne!(InspectedValue::Number(1), InspectedValue::Text("1".into()));
+}
+
+#[test]
+fn a_generation_of_a_backup_shows_what_it_consists_of() {
+    let (fs, _) = written();
+    let db = options(&fs).open("db").unwrap();
+    let made = db.backup("db/kept").unwrap();
+    let (damaged, parts) = look(&fs, "kept/generations/000001.generation", None, None);
+    assert_eq!((damaged, text(&parts[0], "backup")), (0, "1".to_owned()));
+    assert_eq!(find(&parts, "stored").len() as u64, made.files);
+    let says: Vec<_> = find(&parts, "edit").iter().map(|part| text(part, "says")).collect();
+    assert!(says.iter().any(|line| line.starts_with("add file")), "{says:?}");
+    let bytes = fs.read("db/kept/generations/000001.generation").unwrap();
+    for at in [0, 9, 13, 40, bytes.len() - 1] {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 1;
+        fs.write("db/bad.generation", &bytes).unwrap();
+        let (damaged, parts) = look(&fs, "bad.generation", None, None);
+        assert!(damaged > 0 || find(&parts, "unsupported").len() == 1, "{at}: {parts:?}");
+        fs.erase("db/bad.generation").unwrap();
+    }
 }

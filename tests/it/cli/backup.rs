@@ -31,10 +31,15 @@ fn a_database_comes_back_whole_and_in_parts() {
     assert!(place.ok("restore kept again --generation 1").starts_with("restored backup 1 of "));
     assert!(place.ok("get again Parts a 1").contains('1'));
     place.ok("verify again");
-    place.fails("restore kept again", 1, &["again", "not empty"]);
+    place.fails("restore kept again", 1, &["again", "not empty", "name a new directory"]);
     place.fails("restore kept more --generation 9", 1, &["no backup 9"]);
     // A partition, a table under a new name, a table into a new database.
-    place.fails("restore kept db --table Parts --partition a", 1, &["EntityAlreadyExists"]);
+    let room = ["EntityAlreadyExists", "rowstone delete DB TABLE --partition"];
+    place.fails("restore kept db --table Parts --partition a", 1, &room);
+    place.fails("restore kept none --table Partz", 1, &["TableNotFound"]);
+    place.fails("restore kept none --table Parts --generation 9", 1, &["no backup 9"]);
+    place.fails("restore kept none --table Parts --into no-name", 1, &["resource name"]);
+    assert!(!place.path("none").exists(), "made for nothing");
     place.ok("delete db Parts a 2");
     place.ok("delete db Parts a 3");
     let moved = place.ok("restore kept db --generation 1 --table Parts --partition a");
@@ -70,6 +75,7 @@ fn damaged_backups_are_told_by_file() {
     assert_eq!(run.status, Some(1), "{run:?}");
     assert!(run.out.contains("problem: ") && run.out.contains(".sst"), "{}", run.out);
     assert!(run.out.contains("backups that need it: 1"), "{}", run.out);
-    place.fails("restore kept again", 1, &["kept/files/", "checksum"]);
+    place.fails("restore kept again", 1, &["kept/files/", "checksum", "backups verify"]);
+    place.fails("repair kept again", 2, &["no database in kept"]);
     assert!(!place.path("again/CURRENT").exists());
 }

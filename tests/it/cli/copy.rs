@@ -46,6 +46,9 @@ fn what_cannot_be_copied_is_reported() {
     place.fails("copy db Orders", 2, &["--to"]);
     place.fails("copy db Orders --into Orders", 1, &["both keys"]);
     place.fails("copy db Orders --into Other --row-key {", 1, &["lone brace"]);
+    place.fails("copy db Orders --to new --row-key {", 1, &["lone brace"]);
+    place.fails("copy db Orders --to new --into no-name", 1, &["resource name"]);
+    assert!(!place.path("new").exists(), "made for nothing");
     place.fails("copy db Orders --into Other --filter A=1", 2, &["A=1"]);
 }
 
@@ -66,4 +69,12 @@ fn airports_and_carriers_that_are_not_listed_are_found() {
     let origins = "check-refs db Flights --into Airports --partition-key all --row-key {origin}";
     assert!(place.ok(origins).contains("point to one of Airports"));
     place.fails("check-refs db Flights --into Planes --partition-key a --row-key b", 1, &["Table"]);
+}
+
+#[test]
+fn what_is_said_of_a_row_does_nothing_to_a_terminal() {
+    let place = Place::new();
+    place.put("Orders", r#"{"PartitionKey":"p","RowKey":"r","To":"\u001b[2J"}"#);
+    place.fails("copy db Orders --into Other --row-key {To}", 3, &["for 'p' '\\u{1b}[2J'"]);
+    assert!(!place.run("copy db Orders --into Other --row-key {To}").err.contains('\u{1b}'));
 }

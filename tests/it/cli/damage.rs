@@ -35,6 +35,7 @@ fn a_damaged_file_is_found_and_healed() {
     assert!(run.err.contains("rowstone heal DB --from BACKUP"), "{run:?}");
     let run = place.run("heal db --from elsewhere");
     assert_eq!(run.status, Some(2), "{run:?}");
+    place.fails("heal db --from backup --file 999999.sst", 2, &["no table file 999999.sst"]);
     let json = place.ok("heal db --from backup --format json");
     assert!(json.starts_with(r#"{"ok":true,"checked":"#) && json.contains(r#""now":"#), "{json}");
     assert!(place.ok("verify db").ends_with("no problems\n"));
@@ -64,6 +65,43 @@ fn a_damaged_database_is_repaired_into_a_new_one_and_salvaged() {
     assert_eq!(salvaged.lines().count(), left, "{run:?}");
     assert!(salvaged.starts_with(r#"{"table":"things","state":"live","seq":""#), "{salvaged}");
     assert_eq!(place.run("salvage db --only alive").status, Some(2));
+}
+
+/// The files of a directory of backups have other names, and lie below it.
+#[test]
+fn a_damaged_file_is_healed_from_a_directory_of_backups() {
+    let place = damaged();
+    place.ok("backup backup kept");
+    place.ok(r#"put db things {"PartitionKey":"p0","RowKey":"since"}"#);
+    let healed = place.ok("heal db --from kept");
+    assert!(healed.contains("healed from kept/files/"), "{healed}");
+    assert!(place.ok("verify db").ends_with("no problems\n"));
+    assert_eq!(place.ok("export db things").lines().count(), 5_001);
+}
+
+#[test]
+fn salvage_writes_over_nothing_that_is_needed() {
+    let place = damaged();
+    place.write("all.ndjson", "of yesterday");
+    let current = std::fs::read(place.path("db/CURRENT")).unwrap();
+    place.fails("salvage db --out db/CURRENT", 2, &["which is only read"]);
+    let dir = place.path("db");
+    let mut inside = place.command("salvage . --out CURRENT");
+    Run::of(inside.current_dir(&dir).output().unwrap()).fails(2, &["which is only read"]);
+    assert_eq!(std::fs::read(place.path("db/CURRENT")).unwrap(), current);
+    // While it is open there is nothing new.
+    let mut command = place.command("exec db");
+    let mut open = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = open.stdin.take().unwrap();
+    stdin.write_all(b"{\"op\":\"tables\"}\n").unwrap();
+    let mut answer = [0; 5];
+    std::io::Read::read_exact(&mut open.stdout.take().unwrap(), &mut answer).unwrap();
+    place.fails("salvage db --out all.ndjson", 2, &["is open"]);
+    assert_eq!(place.read("all.ndjson"), "of yesterday");
+    drop(stdin);
+    open.wait().unwrap();
+    place.run("salvage db --out all.ndjson --only dropped");
+    assert_eq!(place.read("all.ndjson"), "");
 }
 
 #[test]

@@ -378,8 +378,17 @@ fn maintenance_is_answered() {
             r#"{"op":"checkpoint","path":"copy"}"#,
             r#"{"op":"verify"}"#,
             r#"{"op":"stats"}"#,
+            r#"{"op":"backup","path":"kept"}"#,
+            r#"{"op":"insert","table":"Tab","entity":{"PartitionKey":"p","RowKey":"s"}}"#,
+            r#"{"op":"backup","path":"kept"}"#,
+            r#"{"op":"backup","path":"db"}"#,
         ],
     );
+    assert!(responses[7].starts_with(r#"{"ok":true,"generation":1,"files":"#), "{}", responses[7]);
+    assert!(responses[9].starts_with(r#"{"ok":true,"generation":2,"files":"#), "{}", responses[9]);
+    assert!(responses[10].contains("holds no backups"), "{}", responses[10]);
+    place.ok("restore kept again");
+    assert_eq!(place.ok("scan again Tab"), place.ok("scan db Tab"));
     assert_eq!(responses[2..5], [OK, OK, OK]);
     assert!(responses[5].starts_with(r#"{"ok":true,"checked":{""#), "{}", responses[5]);
     assert!(responses[5].ends_with(r#"},"problems":[]}"#), "{}", responses[5]);

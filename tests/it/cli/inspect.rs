@@ -65,3 +65,11 @@ fn exec_keeps_slow_queries() {
     let none = place.feed("exec db", lines).ok();
     assert_eq!(none.lines().nth(1), Some(r#"{"ok":true,"queries":[]}"#));
 }
+
+#[test]
+fn a_backup_is_shown() {
+    let place = parts();
+    place.ok("backup db kept");
+    let text = place.ok("inspect kept/generations/000001.generation");
+    assert!(text.contains("header    backup 1  taken ") && text.contains("stored "), "{text}");
+}
