@@ -143,7 +143,7 @@ fn numbers_do_not_run_over() {
     let fs = MemFs::new();
     let db = filled(&fs);
     db.backup("backups").unwrap();
-    fs.write(&format!("backups/generations/{}.generation", u64::MAX), b"").unwrap();
+    fs.write(format!("backups/generations/{}.generation", u64::MAX), b"").unwrap();
     let error = db.backup("backups").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.message().contains("last number"), "{error}");

@@ -42,7 +42,9 @@ fn rows_that_come_in_where_a_span_was_deleted_stay() {
     let fs = MemFs::new();
     let db = open(&fs);
     let table = db.create_table("things").unwrap();
-    (0..21).for_each(|i| drop(table.insert(row(i, 0)).unwrap()));
+    for i in 0..21 {
+        table.insert(row(i, 0)).unwrap();
+    }
     let rows = || table.scan(KeyRange::partition("p3")).count().unwrap();
     db.export_range("things", KeyRange::partition("p3"), "moving").unwrap();
     let stop = AtomicBool::new(false);
