@@ -86,7 +86,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// `NotFound` if there is no directory `from`, or no such `file`; `Io`, `StorageFull`, `Poisoned`. What was healed stays healed.
+    /// `NotFound` if there is no directory `from`, or no such `file`; `Io`, `StorageFull`, `Poisoned`. What was healed
+    /// stays healed.
     pub fn heal(
         &self,
         file: Option<&str>,

@@ -59,8 +59,8 @@ pub enum InspectedValue {
 type Sink<'s> = dyn FnMut(InspectedPart) -> Result<()> + 's;
 
 /// Hands every part of the file `path` to `with`: an SST, a log, a manifest, CURRENT or a generation of a backup, told apart
-/// by name, or else by the first bytes. Reads the file once; memory is bounded by its largest block or record. Gives the number of damaged
-/// places, which are parts too.
+/// by name, or else by the first bytes. Reads the file once; memory is bounded by its largest block or record. Gives the
+/// number of damaged places, which are parts too.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
