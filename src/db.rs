@@ -5,6 +5,7 @@
 pub(crate) mod advice;
 mod backup;
 mod copy;
+mod follow;
 mod heal;
 pub(crate) mod inspect;
 mod moving;
@@ -21,6 +22,7 @@ mod tests;
 pub use advice::{Advice, AntiPattern};
 pub use backup::{Backup, BackupReport, Generation, Pruned};
 pub use copy::{CopyJob, CopyProblem, CopyProblemKind, CopySummary};
+pub use follow::Follower;
 pub use heal::{FileOutcome, HealReport, Quarantined};
 pub use inspect::{InspectOptions, InspectedPart, InspectedValue, inspect};
 pub use moving::Moved;
@@ -44,7 +46,8 @@ use crate::options::Options;
 use crate::query::KeyRange;
 use crate::table::{Catalog, GateEntry, GateMode, SlowQuery, Snapshot, Table};
 
-/// An open database. A cheap clone, usable from any thread; one process at a time may have it open.
+/// An open database. A cheap clone, usable from any thread; one process at a time may have it open to write, others
+/// beside it to [read](Options::open_read_only) or to [follow](Options::follow) it.
 ///
 /// Call [`close`](Db::close) to learn whether everything was made durable. When the last handle goes without it, the
 /// database is closed all the same, and an error is lost.

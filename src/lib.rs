@@ -111,10 +111,11 @@ pub use check::VerifyReport;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use db::{
     Advice, AntiPattern, Backup, BackupReport, ClosedGate, CopyJob, CopyProblem, CopyProblemKind,
-    CopySummary, DataShape, Db, FileOutcome, Generation, HealReport, InspectOptions, InspectedPart,
-    InspectedValue, LoadPattern, Loss, LostRange, MissingTarget, Moved, OpenReport, PartitionRange,
-    PartitionSize, Pruned, Quarantined, RangeBound, ReferenceCheck, References, RepairReport,
-    RepairedTable, SalvageReport, Salvaged, SalvagedState, Stats, SuspectRows, inspect,
+    CopySummary, DataShape, Db, FileOutcome, Follower, Generation, HealReport, InspectOptions,
+    InspectedPart, InspectedValue, LoadPattern, Loss, LostRange, MissingTarget, Moved, OpenReport,
+    PartitionRange, PartitionSize, Pruned, Quarantined, RangeBound, ReferenceCheck, References,
+    RepairReport, RepairedTable, SalvageReport, Salvaged, SalvagedState, Stats, SuspectRows,
+    inspect,
 };
 pub use error::{Code, Corruption, Error, ErrorKind, Result};
 pub use model::{

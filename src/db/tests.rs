@@ -160,6 +160,7 @@ mod damage;
 #[cfg(feature = "events")]
 mod events;
 mod faults;
+mod follow;
 mod inserts;
 mod inspect;
 mod load;

@@ -164,6 +164,11 @@ impl LogReader {
         self
     }
 
+    /// Goes on at `offset`, where a record starts.
+    pub(crate) fn starting_at(self, offset: u64) -> Self {
+        Self { offset, ..self }
+    }
+
     pub(crate) fn header(&self) -> LogHeader {
         self.header
     }

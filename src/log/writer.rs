@@ -5,10 +5,12 @@
 //! * the first failed write or sync is the file's last: everything later answers `Poisoned`;
 //! * running out of space while allocating, before a byte of a record is written, spoils nothing.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::record::{LOG_HEADER_BYTES, LogHeader};
+use crate::format::names::{FileId, FileNumber};
+use crate::format::record::{LOG_HEADER_BYTES, LogHeader, LogKind};
 use crate::fs::{FileWrite, Fs};
 use crate::planted::planted;
 use crate::sync::OnceLock;
@@ -24,6 +26,32 @@ pub(crate) struct LogFile {
     file: Box<dyn FileWrite>,
     /// What ended writing.
     failure: OnceLock<Error>,
+}
+
+/// Nothing is ever written to it.
+#[derive(Debug)]
+struct NoFile;
+
+impl FileWrite for NoFile {
+    fn write_at(&self, _offset: u64, _bytes: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn allocate(&self, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn set_len(&self, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(0)
+    }
 }
 
 impl LogFile {
@@ -54,6 +82,14 @@ impl LogFile {
         let doing = |error| Error::io(format!("open {}", path.display()), error);
         let file = fs.open_write(path).map_err(doing)?;
         Ok(Self { path: path.to_owned(), header, file, failure: OnceLock::new() })
+    }
+
+    /// Stands where a log would, for who only reads: every write is answered with `why`.
+    pub(crate) fn refusing(why: Error) -> Self {
+        let header = LogHeader { kind: LogKind::Wal, number: FileNumber(0), id: FileId(0) };
+        let failure = OnceLock::new();
+        failure.get_or_init(|| why);
+        Self { path: PathBuf::new(), header, file: Box::new(NoFile), failure }
     }
 
     pub(crate) fn header(&self) -> LogHeader {

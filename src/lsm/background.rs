@@ -52,7 +52,7 @@ impl Worker for Engine {
 impl Engine {
     /// Runs one step of some lane; false if there is nothing to do. For `Background::Manual`.
     pub(crate) fn step_any(&self) -> bool {
-        Lane::ALL.iter().any(|lane| self.step(*lane) == Step::Worked)
+        !self.is_reader && Lane::ALL.iter().any(|lane| self.step(*lane) == Step::Worked)
     }
 
     fn log_step(&self) -> Step {
@@ -222,6 +222,7 @@ impl Engine {
     /// # Errors
     /// `StorageFull`, `Io`, `Poisoned`; what was not flushed stays in memory and in the log.
     pub(crate) fn flush_all(&self) -> Result<()> {
+        self.writable()?;
         self.freeze()?;
         while self.flush_one()? {}
         self.executor.signal(Lane::Compact);

@@ -105,8 +105,9 @@ impl Engine {
                 Position { file: log.number, offset: end },
             ) {
                 Ok(count) => records += count,
-                // Flushed meanwhile.
+                // Flushed meanwhile, perhaps by another process.
                 Err(_) if is_gone() => {}
+                Err(_) if self.is_reader && matches!(self.env.fs.exists(&path), Ok(false)) => {}
                 Err(error) => problems.push(error),
             }
         }

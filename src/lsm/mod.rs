@@ -15,6 +15,7 @@ mod expiry;
 mod fences;
 mod files;
 mod flush;
+mod follow;
 mod gaps;
 mod gates;
 mod handle;
@@ -22,6 +23,7 @@ mod heal;
 mod ingest;
 mod inspect;
 mod load;
+mod log_rows;
 mod merge;
 mod outputs;
 mod pace;
@@ -36,6 +38,7 @@ mod round;
 mod scan;
 mod snapshot;
 mod split;
+mod tail;
 mod throttle;
 mod ticket;
 mod upkeep;
@@ -55,6 +58,7 @@ pub(crate) use fences::Fences;
 pub(crate) use files::ReadCounts;
 #[cfg(feature = "sim")]
 pub(crate) use flush::Flush;
+pub(crate) use follow::Following;
 pub use gates::GateMode;
 pub(crate) use gates::SpanGate;
 pub(crate) use handle::Handle;
@@ -122,6 +126,8 @@ pub(crate) struct Engine {
     /// Only if there are targets.
     throttle: Option<Throttle>,
     pub(crate) executor: Executor,
+    /// Nothing is written, by nobody: another process has the database, or may.
+    is_reader: bool,
     /// What opening found.
     pub(crate) recovered: Recovered,
     /// Held until the database is closed.

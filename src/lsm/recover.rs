@@ -322,6 +322,7 @@ fn begin(
     dropped.extend(replayed.dropped);
     let background_bytes = env.options.background_bytes_per_second;
     Ok(Engine {
+        is_reader: false,
         gates: Gates::default(),
         throttle: env.options.targets.map(Throttle::new),
         env,

@@ -3,7 +3,7 @@
 //! Invariants
 //! * what is accepted is a prefix of the commits: nothing behind the first bad record of any log is used;
 //! * Seqs of commits ascend through all logs;
-//! * every row is checked against its shape before it is believed.
+//! * every row is checked against its shape before it is believed (`log_rows`).
 //!
 //! Format: FORMAT.md §recovery. Not here: frames (`log`), payloads (`format::wal`), what follows (`recover`).
 
@@ -12,22 +12,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::Kind;
 use crate::format::edit::{Fence, LogMeta};
-use crate::format::key::decode_user_key;
 use crate::format::names::{FileId, FileName, FileNumber, TableId};
 use crate::format::record::{LogKind, Position, RecordKind};
-use crate::format::row::{decode_row, encode_row};
-use crate::format::shape::decode_shape;
-use crate::format::span::Span;
-use crate::format::wal::{Change, Group, Open, WalRecord};
+use crate::format::wal::{Group, Open, WalRecord};
 use crate::log::{LogFile, LogReader, RecordView, StopReason};
 use crate::manifest::Manifest;
 use crate::memtable::Memtable;
-use crate::model::{Seq, Shape, ShapeId};
+use crate::model::Seq;
 use crate::planted::planted;
 
 use super::Env;
+use super::log_rows::{LogRows, Problem, take_changes};
 use super::view::Slot;
 
 /// What the logs held.
@@ -64,12 +60,6 @@ impl AcceptedLog {
     }
 }
 
-/// A shape as a log numbers it, and as this process does.
-struct LogShape {
-    shape: Arc<Shape>,
-    id: Option<ShapeId>,
-}
-
 struct Replay<'a> {
     env: &'a Env,
     manifest: &'a Manifest,
@@ -78,11 +68,7 @@ struct Replay<'a> {
     previous: Seq,
     out: Replayed,
     ceiling: Seq,
-    /// By number. Few, and asked for every row: a tree of one node is faster than a hash.
-    shapes: BTreeMap<u32, LogShape>,
-    /// The key and the row under way.
-    key: Vec<u8>,
-    row: Vec<u8>,
+    rows: LogRows,
     /// Logs that were opened and are read again.
     readers: Vec<LogReader>,
 }
@@ -115,9 +101,7 @@ pub(super) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -> Result
         previous: Seq::ZERO,
         out,
         ceiling: Seq::ZERO,
-        shapes: BTreeMap::new(),
-        key: Vec::new(),
-        row: Vec::new(),
+        rows: LogRows::default(),
         readers: Vec::new(),
     };
     replay.vouch_for_manifest(names)?;
@@ -257,7 +241,7 @@ impl Replay<'_> {
         if let Some(end) = accepted_end {
             reader = reader.until(end);
         }
-        self.shapes.clear();
+        self.rows.begin_log();
         self.begin_slot();
         let path = self.path(log.number);
         let mut is_empty = true;
@@ -385,17 +369,9 @@ impl Replay<'_> {
     }
 
     fn group(&mut self, record: &RecordView<'_>, group: &Group<'_>) -> Result<(), Problem> {
-        for definition in group.shapes() {
-            let shape = Arc::new(decode_shape(definition.shape)?);
-            let interned = self.env.shapes.intern(&shape);
-            let known = LogShape { shape: interned.shape, id: interned.id };
-            self.shapes.insert(definition.number, known);
-        }
+        self.rows.define(&self.env.shapes, group)?;
         if record.seq <= self.flushed {
             return Ok(());
-        }
-        if has_key_twice(group) {
-            return Err(Problem::Damage("a key twice in one commit".to_owned()));
         }
         if record.seq <= self.previous {
             return Err(Problem::Damage(format!(
@@ -404,96 +380,14 @@ impl Replay<'_> {
             )));
         }
         self.previous = record.seq;
-        self.entries(record, group)?;
-        let fences = self.out.fences.len();
-        for change in group.changes() {
-            match change {
-                Change::Created(_) => {}
-                Change::Dropped(_) if planted!("forget-drop-at-replay") => {}
-                Change::Dropped(table) => {
-                    self.out.dropped.insert(table, record.seq);
-                }
-                Change::Fence { .. } | Change::Expiry { .. }
-                    if planted!("forget-fence-at-replay") => {}
-                Change::Fence { low, high } => {
-                    let fence = Fence::drop(Span::new(low, high), record.seq);
-                    self.out.fences.push(fence);
-                }
-                Change::Expiry { below, .. } if below >= record.seq => {
-                    let text = format!("an expiry below #{below} in commit #{}", record.seq);
-                    return Err(Problem::Damage(text));
-                }
-                Change::Expiry { below, low, high } => {
-                    let span = Span::new(low, high);
-                    self.out.fences.push(Fence { span, below, from: record.seq });
-                }
-            }
-        }
-        if let Some(slot) = self.out.slots.last() {
-            let fences = self.out.fences.len() - fences;
-            slot.memtable.note(record.seq, if fences > 0 { record.payload.len() } else { 0 });
-        }
+        let Some(slot) = self.out.slots.last() else { return Ok(()) };
+        self.rows.insert(self.env.seed, &slot.memtable, record.seq, group)?;
+        let known = self.out.fences.len();
+        take_changes(group, record.seq, &mut self.out.dropped, &mut self.out.fences)?;
+        let fences = self.out.fences.len() - known;
+        slot.memtable.note(record.seq, if fences > 0 { record.payload.len() } else { 0 });
         self.out.last = self.out.last.max(record.seq);
         self.out.commits += 1;
         Ok(())
-    }
-
-    /// Puts the entries of a group into the newest memtable.
-    fn entries(&mut self, record: &RecordView<'_>, group: &Group<'_>) -> Result<(), Problem> {
-        let mut key = std::mem::take(&mut self.key);
-        key.clear();
-        key.extend_from_slice(group.key_prefix);
-        let is_half = planted!("half-group-at-replay");
-        for entry in group.entries() {
-            key.truncate(group.key_prefix.len());
-            key.extend_from_slice(entry.key_suffix);
-            decode_user_key(&key)?;
-            self.row.clear();
-            if entry.kind == Kind::Put {
-                self.reframe(entry.row)?;
-            }
-            let Some(slot) = self.out.slots.last() else { return Ok(()) };
-            let hash = self.env.hash(&key);
-            slot.memtable.insert(hash, &key, record.seq, entry.kind, &self.row);
-            if is_half {
-                break;
-            }
-        }
-        self.key = key;
-        Ok(())
-    }
-
-    /// Rewrites a row's shape number from the log's to this process's, and checks the row.
-    fn reframe(&mut self, row: &[u8]) -> Result<(), Problem> {
-        let shapes = &self.shapes;
-        let mut id = None;
-        let decoded = decode_row(row, |number| shapes.get(&number).map(|known| &known.shape))?;
-        decoded.check()?;
-        if let Some(number) = crate::format::row::row_shape_number(row)? {
-            id = shapes.get(&number).and_then(|known| known.id);
-        }
-        encode_row(&mut self.row, id.map(|id| id.0), &decoded);
-        Ok(())
-    }
-}
-
-/// True if two entries have the same key: nobody could tell which of them counts.
-fn has_key_twice(group: &Group<'_>) -> bool {
-    if group.entries().map(|entry| entry.key_suffix).is_sorted_by(|a, b| a < b) {
-        return false;
-    }
-    let mut keys: Vec<&[u8]> = group.entries().map(|entry| entry.key_suffix).collect();
-    keys.sort_unstable();
-    keys.windows(2).any(|pair| pair[0] == pair[1])
-}
-
-/// Why a group cannot be replayed.
-enum Problem {
-    Damage(String),
-}
-
-impl From<crate::codec::DecodeError> for Problem {
-    fn from(error: crate::codec::DecodeError) -> Self {
-        Problem::Damage(error.to_string())
     }
 }

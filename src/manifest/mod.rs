@@ -4,11 +4,13 @@
 
 mod publish;
 mod store;
+mod tail;
 mod testimony;
 mod version;
 
 pub(crate) use publish::{Found, probe};
 pub(crate) use store::{Access, Manifest};
+pub(crate) use tail::ManifestTail;
 pub(crate) use testimony::{Testimony, testimony};
 pub(crate) use version::{FileEntry, Version};
 

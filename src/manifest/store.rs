@@ -35,6 +35,7 @@ use crate::rng::Rng;
 use super::publish::{
     PublishError, names, number_after_all, publish, read_current, sync_dir, sync_parent,
 };
+use super::tail::ManifestTail;
 use super::version::Version;
 
 /// Numbers are reserved this many at a time.
@@ -198,6 +199,34 @@ impl Manifest {
             fs,
         };
         Ok(Opened { manifest, torn, read_only, names })
+    }
+
+    /// What an engine that only reads holds in the place of a manifest: `tail` as it is, and `why` for every edit.
+    pub(crate) fn for_readers(
+        tail: &ManifestTail,
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        why: Error,
+    ) -> Self {
+        let Position { file: number, offset: end } = tail.position();
+        Manifest {
+            fs,
+            dir: dir.to_owned(),
+            rng: Rng::from_seed(0),
+            version: Arc::clone(tail.version()),
+            header: LogHeader { kind: LogKind::Manifest, number, id: tail.id() },
+            end,
+            tail: Tail::Torn,
+            unconfirmed: None,
+            ends_closed: false,
+            next_number: 0,
+            roll_at: u64::MAX,
+            roll_bytes_min: u64::MAX,
+            superseded: Vec::new(),
+            failure: None,
+            ended: Some(why),
+            read_only: None,
+        }
     }
 
     /// Makes durable what was accepted at opening, if that was not done yet. No edit, and no removal of a file, rests on
@@ -549,7 +578,7 @@ fn read_only(version: &Version, access: Access, path: &Path) -> Result<Option<St
 }
 
 /// An edit that breaks an invariant: damage when read, our own mistake when it was to be written.
-fn refused(path: &Path, offset: u64, problem: String) -> Error {
+pub(super) fn refused(path: &Path, offset: u64, problem: String) -> Error {
     Error::corrupt(path, offset, "version edit", problem)
 }
 

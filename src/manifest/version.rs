@@ -277,6 +277,16 @@ impl Version {
         Ok(())
     }
 
+    /// Files that are open in `before` need not be opened again.
+    pub(super) fn adopt_open_files(&mut self, before: &Version) {
+        for (number, held) in &mut self.files {
+            let known = before.file(*number).filter(|known| known.meta.id == held.entry.meta.id);
+            if let Some(sst) = known.and_then(|known| known.sst.get()) {
+                held.entry.sst.get_or_init(|| Arc::clone(sst));
+            }
+        }
+    }
+
     /// The files that nothing references once the references of `edit` are gone and added.
     pub(crate) fn unreferenced_after(&self, edit: &VersionEdit) -> Vec<Arc<FileEntry>> {
         let mut gone: BTreeMap<FileNumber, usize> = BTreeMap::new();

@@ -248,6 +248,12 @@ impl MemFs {
         })
     }
 
+    /// The process that held locks is dead; its bytes stay.
+    #[cfg(test)]
+    pub(crate) fn kill_locks(&self) {
+        self.state().locked.clear();
+    }
+
     /// Removes a file for good.
     pub fn erase(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let mut state = self.state();

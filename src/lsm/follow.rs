@@ -1,0 +1,364 @@
+//! A database as another process sees it: nothing on disk changes, no lock is taken, and nothing is shown that a crash of
+//! the writer or a power cut could take back.
+//!
+//! 1. Read the manifest up to its end (`manifest::tail`), and open every table file it names: a file that is open stays
+//!    readable when the writer removes it.
+//! 2. Take the durable commits of the logs it names into memtables, one to each log (`tail`, `log_rows`).
+//! 3. Make an engine that shows this moment: its reads share files, memtables and shapes with the next one's.
+//!
+//! Where a file is gone that the manifest names, the writer has gone on: the manifest is read again. A writer removes a
+//! file only after an edit that no longer names it, so an error counts if the manifest has not changed meanwhile.
+//!
+//! Invariants
+//! * an engine's view never changes; what is younger than its Seq lies in shared memtables, unseen;
+//! * commits are shown in order, each whole, up to the last one that somebody vouches for.
+//!
+//! Not here: who refreshes, and when (`db`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::codec::HashSeed;
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor::Executor;
+use crate::format::edit::{Fence, Identity};
+use crate::format::names::{FileName, TableId};
+use crate::format::record::Position;
+use crate::format::wal::WalRecord;
+use crate::log::LogFile;
+use crate::manifest::{Found, Manifest, ManifestTail, Version, probe};
+use crate::memtable::Memtable;
+use crate::model::{Seq, Shapes};
+use crate::options::{Background, Options};
+use crate::sst::{BlockCache, Sst, SstShared};
+use crate::sync::{ArcSwap, AtomicU64, Mutex};
+
+use super::commit::LogQueue;
+use super::expiry::Expiry;
+use super::fences::Fences;
+use super::gaps::Gaps;
+use super::gates::Gates;
+use super::load::Loads;
+use super::log_rows::{LogRows, Problem, take_changes};
+use super::recover::Recovered;
+use super::round::Rounds;
+use super::snapshot::Snapshots;
+use super::split::Divided;
+use super::tail::{LogTail, More, TailEnd, TailFiles, TailRecord};
+use super::upkeep::Upkeep;
+use super::view::{Slot, View};
+use super::{Engine, Env, Handle};
+
+/// How often a look is begun again because the writer removed what it was about to read.
+const TRIES: usize = 64;
+
+/// See the module.
+pub(crate) struct Following {
+    dir: PathBuf,
+    options: Options,
+    identity: Arc<Identity>,
+    manifest: ManifestTail,
+    sst: SstShared,
+    logs: Logs,
+    /// What is shown.
+    shown: Seq,
+}
+
+/// What was read of the logs.
+struct Logs {
+    shapes: Arc<Shapes>,
+    tail: LogTail,
+    rows: LogRows,
+    /// Oldest first, one to each log.
+    slots: Vec<Arc<Slot>>,
+    memtables: u64,
+    dropped: BTreeMap<TableId, Seq>,
+    fences: Vec<Fence>,
+    last: Seq,
+    commits: u64,
+}
+
+impl Following {
+    /// Reads the database in `dir`.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; `Corruption`, `Unsupported`, `Io`; `Busy` if the writer replaces files faster than
+    /// they can be opened.
+    pub(crate) fn open(dir: &Path, options: Options) -> Result<Self> {
+        let fs = Arc::clone(&options.fs);
+        if probe(&*fs, dir)? == Found::Nothing {
+            let problem = format!("there is no database in {}", dir.display());
+            return Err(Error::new(ErrorKind::NotFound, problem));
+        }
+        let manifest = ManifestTail::open(fs, dir)?;
+        let Some(identity) = manifest.version().identity().cloned() else {
+            return Err(Error::corrupt(dir, 0, "manifest", "no identity"));
+        };
+        let shapes = Arc::new(Shapes::new(options.shape_bytes));
+        let sst = SstShared {
+            cache: Arc::new(BlockCache::new(options.cache_bytes)),
+            shapes: Arc::clone(&shapes),
+            mode: options.io_mode,
+            seed: identity.seed,
+        };
+        let (dir, options) = (dir.to_owned(), options.background(Background::Manual));
+        let (logs, shown) = (Logs::new(shapes), Seq::ZERO);
+        let mut following = Self { dir, options, identity, manifest, sst, logs, shown };
+        following.read()?;
+        Ok(following)
+    }
+
+    /// Reads what the writer made durable since; true if anything is new.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); what was shown stays. `ChangesLost` if it is another database now, or a restored one.
+    pub(crate) fn advance(&mut self) -> Result<bool> {
+        let (shown, version) = (self.shown, Arc::clone(self.manifest.version()));
+        self.read()?;
+        Ok(self.shown > shown || !Arc::ptr_eq(&version, self.manifest.version()))
+    }
+
+    /// Commits that came from logs so far.
+    pub(crate) fn commits(&self) -> u64 {
+        self.logs.commits
+    }
+
+    fn read(&mut self) -> Result<()> {
+        // What the writer did before this call is seen, whatever happened before.
+        self.manifest.advance()?;
+        for _ in 0..TRIES {
+            let result = self.try_read();
+            if result.is_ok() {
+                return result;
+            }
+            // Perhaps half a log was read: its memtable is nobody's.
+            self.logs = Logs::new(Arc::clone(&self.sst.shapes));
+            if !self.manifest.advance()? {
+                return result;
+            }
+        }
+        let problem = format!("the writer of {} replaces files all the time", self.dir.display());
+        Err(Error::new(ErrorKind::Busy, problem))
+    }
+
+    fn try_read(&mut self) -> Result<()> {
+        let version = Arc::clone(self.manifest.version());
+        self.check_identity(&version)?;
+        self.open_files(&version)?;
+        let files = TailFiles { fs: &*self.options.fs, dir: &self.dir, logs: version.logs() };
+        let flushed = version.flushed_seq();
+        self.logs.read(&files, vouched(&version), flushed, self.identity.seed)?;
+        self.logs.forget_flushed(flushed);
+        // Files hold commits up to the flushed one, and not every older version of a row.
+        self.shown = self.shown.max(self.logs.last).max(version.seq_max());
+        Ok(())
+    }
+
+    fn check_identity(&self, version: &Version) -> Result<()> {
+        let of = |identity: &Identity| (identity.database, identity.incarnation);
+        if version.identity().is_some_and(|now| of(now) == of(&self.identity)) {
+            return Ok(());
+        }
+        let problem = format!(
+            "{} was restored, or is another database now: open it anew",
+            self.dir.display()
+        );
+        Err(Error::new(ErrorKind::ChangesLost, problem))
+    }
+
+    /// Opens what the writer may remove.
+    fn open_files(&self, version: &Version) -> Result<()> {
+        let fs = &*self.options.fs;
+        for file in version.files() {
+            let opened = file.sst_or_open(|| Sst::open(fs, &self.dir, &file.meta, &self.sst));
+            let Err(error) = opened else { continue };
+            let path = self.dir.join(FileName::Sst(file.meta.number).to_string());
+            let is_there = fs
+                .exists(&path)
+                .map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
+            // Damage answers who reads there.
+            if !is_there || error.kind() != ErrorKind::Corruption {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// An engine that shows what was read, and refuses every write.
+    pub(crate) fn engine(&self) -> Arc<Handle> {
+        let options = self.options.clone();
+        let (now, monotonic) = (options.clock.now(), options.clock.monotonic());
+        let version = self.manifest.version();
+        let fences = version.fences().iter().chain(&self.logs.fences).cloned().collect();
+        let fences = Fences::new(fences, Seq::ZERO);
+        let newest_fence = AtomicU64::new(fences.newest().0);
+        let view = View {
+            memtables: self.logs.memtables(),
+            version: Arc::clone(version),
+            fences: Arc::new(fences),
+        };
+        let mut dropped = version.dropped().clone();
+        dropped.extend(&self.logs.dropped);
+        let expiry = Expiry::new(now, monotonic, self.shown, options.trust_clock_jumps);
+        let why = read_only();
+        let log = Arc::new(LogFile::refusing(why.clone()));
+        let rounds = Rounds::new(LogQueue::behind(log, 0, Vec::new(), self.shown), self.shown);
+        rounds.fail(why.clone());
+        let manifest =
+            Manifest::for_readers(&self.manifest, Arc::clone(&options.fs), &self.dir, why);
+        let env = Env {
+            fs: Arc::clone(&options.fs),
+            dir: self.dir.clone(),
+            clock: Arc::clone(&options.clock),
+            seed: self.identity.seed,
+            shapes: Arc::clone(&self.sst.shapes),
+            sst: self.sst.clone(),
+            // Not shared: what is a gap at one Seq is none at a later one.
+            gaps: Gaps::default(),
+            loads: Loads::new(options.background, monotonic.as_secs_f64()),
+            options,
+        };
+        Handle::new(Arc::new(Engine {
+            is_reader: true,
+            gates: Gates::default(),
+            throttle: None,
+            env: Arc::new(env),
+            view: ArcSwap::from_pointee(view),
+            rounds,
+            install: Mutex::new(manifest),
+            snapshots: Snapshots::default(),
+            expiry,
+            newest_fence,
+            upkeep: Upkeep::new(dropped, 0),
+            divided: Divided::default(),
+            executor: Executor::manual(),
+            recovered: Recovered { commits: self.logs.commits, ..Recovered::default() },
+            lock: Mutex::new(None),
+        }))
+    }
+}
+
+impl Logs {
+    fn new(shapes: Arc<Shapes>) -> Self {
+        Self {
+            shapes,
+            tail: LogTail::default(),
+            rows: LogRows::default(),
+            slots: Vec::new(),
+            memtables: 0,
+            dropped: BTreeMap::new(),
+            fences: Vec::new(),
+            last: Seq::ZERO,
+            commits: 0,
+        }
+    }
+
+    /// Takes in what is durable and was not read yet.
+    fn read(
+        &mut self,
+        files: &TailFiles<'_>,
+        vouched: Position,
+        flushed: Seq,
+        seed: HashSeed,
+    ) -> Result<()> {
+        loop {
+            let mut tail = self.tail.clone();
+            let mut visit = |record: &TailRecord<'_>| {
+                self.record(record, flushed, seed)?;
+                Ok(More::Yes)
+            };
+            let end = tail.advance(files, vouched, &mut visit)?;
+            self.tail = tail;
+            if end != TailEnd::Gone {
+                return Ok(());
+            }
+            // All of it was flushed: go on with the oldest log there is.
+            self.tail = LogTail::default();
+            if files.logs.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn record(&mut self, record: &TailRecord<'_>, flushed: Seq, seed: HashSeed) -> Result<()> {
+        let decoded = WalRecord::decode(record.kind, record.payload)
+            .map_err(|error| error.into_error(record.path, record.at))?;
+        let group = match decoded {
+            WalRecord::Open(_) => {
+                self.begin_log();
+                return Ok(());
+            }
+            WalRecord::Promise(_) | WalRecord::Close(_) => return Ok(()),
+            WalRecord::Group(group) | WalRecord::Catalog(group) => group,
+        };
+        let damage = |problem| {
+            let Problem::Damage(text) = problem;
+            Error::corrupt(record.path, record.at, "wal group", text)
+        };
+        self.rows.define(&self.shapes, &group).map_err(damage)?;
+        if record.seq <= flushed {
+            return Ok(());
+        }
+        if record.seq <= self.last || record.seq > Seq::MAX {
+            let text = format!("commit #{} after #{}", record.seq, self.last);
+            return Err(damage(Problem::Damage(text)));
+        }
+        let Some(slot) = self.slots.last() else {
+            return Err(damage(Problem::Damage("a commit in front of the first record".into())));
+        };
+        self.rows.insert(seed, &slot.memtable, record.seq, &group).map_err(damage)?;
+        take_changes(&group, record.seq, &mut self.dropped, &mut self.fences).map_err(damage)?;
+        slot.memtable.note(record.seq, 0);
+        (self.last, self.commits) = (record.seq, self.commits + 1);
+        Ok(())
+    }
+
+    fn begin_log(&mut self) {
+        self.rows.begin_log();
+        let memtable = Arc::new(Memtable::new(self.memtables, 0, 0));
+        self.memtables += 1;
+        self.slots.push(Arc::new(Slot { memtable, logs: Vec::new() }));
+    }
+
+    /// What files hold now must not be there twice. A log without a commit keeps its memtable while it is under way.
+    fn forget_flushed(&mut self, flushed: Seq) {
+        let under_way = self.memtables.saturating_sub(1);
+        self.slots.retain(|slot| match slot.memtable.seq_max() {
+            Some(last) => last > flushed,
+            None => slot.memtable.id() == under_way,
+        });
+        self.fences.retain(|fence| fence.from > flushed);
+        self.dropped.retain(|_, seq| *seq > flushed);
+    }
+
+    /// Newest first, with at least one.
+    fn memtables(&self) -> Vec<Arc<Slot>> {
+        if self.slots.is_empty() {
+            let memtable = Arc::new(Memtable::new(0, 0, 0));
+            return vec![Arc::new(Slot { memtable, logs: Vec::new() })];
+        }
+        self.slots.iter().rev().cloned().collect()
+    }
+}
+
+/// What the manifest says is durable of the logs.
+fn vouched(version: &Version) -> Position {
+    let close = version.clean_close();
+    close.map_or(Position::default(), |close| Position { file: close.log, offset: close.end })
+}
+
+/// What every write is answered with.
+pub(super) fn read_only() -> Error {
+    let problem = "the database was opened to be read only: write through the process that has it \
+                   open, or open it there";
+    Error::new(ErrorKind::InvalidInput, problem)
+}
+
+impl Engine {
+    /// # Errors
+    /// `InvalidInput` if the engine only reads.
+    pub(crate) fn writable(&self) -> Result<()> {
+        if self.is_reader { Err(read_only()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,151 @@
+//! What the groups of a log hold, on its way into memtables: rows with this process's shapes, fences, drops.
+//!
+//! Invariants
+//! * every row is checked against its shape before it is believed;
+//! * shapes belong to one log: none is known when the next begins.
+//!
+//! Not here: which records count (`replay`, `tail`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::codec::{DecodeError, HashSeed, hash};
+use crate::format::Kind;
+use crate::format::edit::Fence;
+use crate::format::key::decode_user_key;
+use crate::format::names::TableId;
+use crate::format::row::{decode_row, encode_row, row_shape_number};
+use crate::format::shape::decode_shape;
+use crate::format::span::Span;
+use crate::format::wal::{Change, Group};
+use crate::memtable::Memtable;
+use crate::model::{Seq, Shape, ShapeId, Shapes};
+use crate::planted::planted;
+
+/// The shapes of the log under way, and room to work in.
+#[derive(Default)]
+pub(super) struct LogRows {
+    /// By number. Few, and asked for every row: a tree of one node is faster than a hash.
+    shapes: BTreeMap<u32, LogShape>,
+    /// The key and the row under way.
+    key: Vec<u8>,
+    row: Vec<u8>,
+}
+
+/// A shape as a log numbers it, and as this process does.
+struct LogShape {
+    shape: Arc<Shape>,
+    id: Option<ShapeId>,
+}
+
+/// Why a group cannot be taken in.
+pub(super) enum Problem {
+    Damage(String),
+}
+
+impl LogRows {
+    /// Another log begins.
+    pub(super) fn begin_log(&mut self) {
+        self.shapes.clear();
+    }
+
+    /// Learns the shapes that a group is the first of its log to use.
+    pub(super) fn define(&mut self, shapes: &Shapes, group: &Group<'_>) -> Result<(), Problem> {
+        for definition in group.shapes() {
+            let shape = Arc::new(decode_shape(definition.shape)?);
+            let interned = shapes.intern(&shape);
+            let known = LogShape { shape: interned.shape, id: interned.id };
+            self.shapes.insert(definition.number, known);
+        }
+        Ok(())
+    }
+
+    /// Puts the entries of a group into `memtable`.
+    pub(super) fn insert(
+        &mut self,
+        seed: HashSeed,
+        memtable: &Memtable,
+        seq: Seq,
+        group: &Group<'_>,
+    ) -> Result<(), Problem> {
+        if has_key_twice(group) {
+            return Err(Problem::Damage("a key twice in one commit".to_owned()));
+        }
+        let mut key = std::mem::take(&mut self.key);
+        key.clear();
+        key.extend_from_slice(group.key_prefix);
+        let is_half = planted!("half-group-at-replay");
+        for entry in group.entries() {
+            key.truncate(group.key_prefix.len());
+            key.extend_from_slice(entry.key_suffix);
+            decode_user_key(&key)?;
+            self.row.clear();
+            if entry.kind == Kind::Put {
+                self.reframe(entry.row)?;
+            }
+            memtable.insert(hash(seed, &key), &key, seq, entry.kind, &self.row);
+            if is_half {
+                break;
+            }
+        }
+        self.key = key;
+        Ok(())
+    }
+
+    /// Rewrites a row's shape number from the log's to this process's, and checks the row.
+    fn reframe(&mut self, row: &[u8]) -> Result<(), Problem> {
+        let shapes = &self.shapes;
+        let mut id = None;
+        let decoded = decode_row(row, |number| shapes.get(&number).map(|known| &known.shape))?;
+        decoded.check()?;
+        if let Some(number) = row_shape_number(row)? {
+            id = shapes.get(&number).and_then(|known| known.id);
+        }
+        encode_row(&mut self.row, id.map(|id| id.0), &decoded);
+        Ok(())
+    }
+}
+
+/// Notes what a group drops and fences off.
+pub(super) fn take_changes(
+    group: &Group<'_>,
+    seq: Seq,
+    dropped: &mut BTreeMap<TableId, Seq>,
+    fences: &mut Vec<Fence>,
+) -> Result<(), Problem> {
+    for change in group.changes() {
+        match change {
+            Change::Created(_) => {}
+            Change::Dropped(_) if planted!("forget-drop-at-replay") => {}
+            Change::Dropped(table) => {
+                dropped.insert(table, seq);
+            }
+            Change::Fence { .. } | Change::Expiry { .. } if planted!("forget-fence-at-replay") => {}
+            Change::Fence { low, high } => fences.push(Fence::drop(Span::new(low, high), seq)),
+            Change::Expiry { below, .. } if below >= seq => {
+                let text = format!("an expiry below #{below} in commit #{seq}");
+                return Err(Problem::Damage(text));
+            }
+            Change::Expiry { below, low, high } => {
+                fences.push(Fence { span: Span::new(low, high), below, from: seq });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// True if two entries have the same key: nobody could tell which of them counts.
+fn has_key_twice(group: &Group<'_>) -> bool {
+    if group.entries().map(|entry| entry.key_suffix).is_sorted_by(|a, b| a < b) {
+        return false;
+    }
+    let mut keys: Vec<&[u8]> = group.entries().map(|entry| entry.key_suffix).collect();
+    keys.sort_unstable();
+    keys.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+impl From<DecodeError> for Problem {
+    fn from(error: DecodeError) -> Self {
+        Problem::Damage(error.to_string())
+    }
+}

@@ -1,0 +1,257 @@
+//! The commits that are durable, read from the logs while somebody else may write them.
+//!
+//! 1. Look at the first record of every later log: one that names this log as the one before it says where this one ends.
+//! 2. Read on from the last record that was given. Each record says up to where the logs were durable when it was written;
+//!    what ends at or below the highest of these promises is given, the rest is not: next time it is read anew.
+//! 3. At the end that the successor names go on there.
+//!
+//! Invariants
+//! * what was given is durable: no crash takes it back, and a writer that opens the database accepts it;
+//! * records are given in the order of their Seqs, from logs that follow one another without a gap.
+//!
+//! Not here: which logs there are (`manifest`), what records mean (`log_rows`, `changes`).
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::format::edit::LogMeta;
+use crate::format::names::FileName;
+use crate::format::record::{LogKind, Position, RecordKind};
+use crate::format::wal::{Open, Predecessor};
+use crate::fs::Fs;
+use crate::log::{LogFile, LogReader, RecordView, StopReason};
+use crate::model::Seq;
+
+/// Where reading has come to. Plain data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LogTail {
+    /// The log under way; `None` before the first.
+    log: Option<LogMeta>,
+    /// Where the last record that was given ends.
+    end: u64,
+    /// Everything up to here is durable.
+    durable: Position,
+}
+
+/// A record that is durable.
+pub(crate) struct TailRecord<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) kind: RecordKind,
+    pub(crate) seq: Seq,
+    /// Where the payload begins in the file.
+    pub(crate) at: u64,
+    pub(crate) payload: &'a [u8],
+}
+
+/// How reading ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TailEnd {
+    /// Nothing more is durable now.
+    UpToDate,
+    /// The log under way and the one behind it are gone.
+    Gone,
+    /// The visitor had enough.
+    Enough,
+}
+
+/// What a visitor wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum More {
+    Yes,
+    /// This record is taken, and no other.
+    No,
+}
+
+/// A record that waits for a promise.
+struct Waiting {
+    log: LogMeta,
+    kind: RecordKind,
+    seq: Seq,
+    at: u64,
+    end: u64,
+    payload: Vec<u8>,
+}
+
+/// Which files there are.
+pub(crate) struct TailFiles<'a> {
+    pub(crate) fs: &'a dyn Fs,
+    pub(crate) dir: &'a Path,
+    /// In order.
+    pub(crate) logs: &'a [LogMeta],
+}
+
+impl TailFiles<'_> {
+    fn path(&self, log: LogMeta) -> PathBuf {
+        self.dir.join(FileName::Wal(log.number).to_string())
+    }
+
+    fn open(&self, log: LogMeta) -> Result<LogReader> {
+        LogReader::open(self.fs, &self.path(log), LogKind::Wal, Some(log.id))
+    }
+
+    /// The first record of a log and its Seq, if it has one yet.
+    pub(crate) fn first_record(&self, log: LogMeta) -> Result<Option<(Open, Position, Seq)>> {
+        let mut reader = self.open(log)?;
+        let path = self.path(log);
+        let Some(record) = reader.next()? else { return Ok(None) };
+        if record.kind != RecordKind::Open {
+            let problem = format!("the first record is {:?}", record.kind);
+            return Err(Error::corrupt(&path, record.offset, "record header", problem));
+        }
+        let open = Open::decode(record.payload)
+            .map_err(|error| error.into_error(&path, record.payload_offset()))?;
+        Ok(Some((open, record.promise, record.seq)))
+    }
+
+    /// The log that follows `log`: the last that says so, for opening after a crash may drop others that did.
+    fn successor(&self, log: LogMeta) -> Result<Option<(LogMeta, Predecessor, Position)>> {
+        for later in self.logs.iter().rev().filter(|later| later.number > log.number) {
+            let Some((open, promise, _)) = self.first_record(*later)? else { continue };
+            let names = |p: &Predecessor| p.number == log.number && p.id == log.id;
+            if let Some(predecessor) = open.predecessor.filter(names) {
+                return Ok(Some((*later, predecessor, promise)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl LogTail {
+    /// Begins with `log`.
+    pub(crate) fn at(log: LogMeta) -> Self {
+        Self { log: Some(log), end: LogFile::START, durable: Position::default() }
+    }
+
+    /// Gives every record that is durable and was not given yet; `vouched` is what the manifest says is durable.
+    ///
+    /// # Errors
+    /// `Corruption` where somebody vouches for what is not there; what `visit` answers; `Io`. Then where it has come to
+    /// is not known.
+    pub(crate) fn advance(
+        &mut self,
+        files: &TailFiles<'_>,
+        vouched: Position,
+        visit: &mut dyn FnMut(&TailRecord<'_>) -> Result<More>,
+    ) -> Result<TailEnd> {
+        self.durable = self.durable.max(vouched);
+        let mut waiting = Vec::new();
+        let mut reading = (self.log, self.end);
+        loop {
+            let (Some(log), from) = reading else {
+                let Some(first) = files.logs.first() else { return Ok(TailEnd::UpToDate) };
+                *self = Self { durable: self.durable, ..Self::at(*first) };
+                reading = (self.log, self.end);
+                continue;
+            };
+            let successor = files.successor(log)?;
+            if let Some((_, _, promise)) = successor {
+                self.durable = self.durable.max(promise);
+            }
+            let ends = successor.map(|(_, predecessor, _)| predecessor.accepted_end);
+            let at = match ends {
+                Some(end) if end == from => from,
+                Some(end) if end < from => {
+                    let problem = format!("it ends at {end} now, and was durable up to {from}");
+                    return Err(Error::corrupt(&files.path(log), end, "record", problem));
+                }
+                _ if !files.logs.contains(&log) => return Ok(TailEnd::Gone),
+                _ => match self.read(files, log, from, ends, &mut waiting, visit)? {
+                    (at, More::Yes) => at,
+                    (_, More::No) => return Ok(TailEnd::Enough),
+                },
+            };
+            match successor {
+                Some((next, _, _)) if ends == Some(at) => {
+                    reading = (Some(next), LogFile::START);
+                    if waiting.is_empty() {
+                        (self.log, self.end) = reading;
+                    }
+                }
+                _ => return Ok(TailEnd::UpToDate),
+            }
+        }
+    }
+
+    /// Reads `log` on from `from`, up to `ends` or the first record that is not whole; where that is.
+    fn read(
+        &mut self,
+        files: &TailFiles<'_>,
+        log: LogMeta,
+        from: u64,
+        ends: Option<u64>,
+        waiting: &mut Vec<Waiting>,
+        visit: &mut dyn FnMut(&TailRecord<'_>) -> Result<More>,
+    ) -> Result<(u64, More)> {
+        let mut from = from;
+        for is_second in [false, true] {
+            let mut reader = files.open(log)?.starting_at(from);
+            if let Some(end) = ends {
+                reader = reader.until(end);
+            }
+            while let Some(record) = reader.next()? {
+                self.durable = self.durable.max(record.promise);
+                waiting.push(Waiting::of(log, &record));
+                if self.give(files, waiting, visit)? == More::No {
+                    return Ok((self.end, More::No));
+                }
+            }
+            from = reader.position().offset;
+            let Some(problem) = self.missing(&mut reader)? else { break };
+            // Perhaps the record was being written when it was read, and is whole now.
+            if is_second {
+                return Err(Error::corrupt(reader.path(), from, "record", problem));
+            }
+        }
+        Ok((from, More::Yes))
+    }
+
+    /// Gives what waits and is durable.
+    fn give(
+        &mut self,
+        files: &TailFiles<'_>,
+        waiting: &mut Vec<Waiting>,
+        visit: &mut dyn FnMut(&TailRecord<'_>) -> Result<More>,
+    ) -> Result<More> {
+        let is_durable = |record: &Waiting| {
+            let end = Position { file: record.log.number, offset: record.end };
+            end <= self.durable
+        };
+        let count = waiting.iter().take_while(|record| is_durable(record)).count();
+        for record in waiting.drain(..count) {
+            let path = files.path(record.log);
+            let Waiting { kind, seq, at, ref payload, .. } = record;
+            let more = visit(&TailRecord { path: &path, kind, seq, at, payload })?;
+            (self.log, self.end) = (Some(record.log), record.end);
+            if more == More::No {
+                return Ok(More::No);
+            }
+        }
+        Ok(More::Yes)
+    }
+
+    /// Who vouches for more than was read, if somebody does.
+    fn missing(&self, reader: &mut LogReader) -> Result<Option<String>> {
+        let at = reader.position();
+        let why = match reader.stop().map(|stop| &stop.reason) {
+            Some(StopReason::Accepted) | None => return Ok(None),
+            Some(StopReason::Bad(error)) => Some(error.to_string()),
+            Some(_) => None,
+        };
+        let rest = if why.is_some() { reader.rest()?.promise } else { None };
+        let promise = rest.max(Some(self.durable)).filter(|promise| *promise > at);
+        // A promise of a later log stands for all before it; nothing may be missing then either.
+        Ok(promise.map(|promise| {
+            let why = why.unwrap_or_else(|| "the records end here".to_owned());
+            format!("{why}; somebody vouches for everything up to {promise}")
+        }))
+    }
+}
+
+impl Waiting {
+    fn of(log: LogMeta, record: &RecordView<'_>) -> Self {
+        let at = record.payload_offset();
+        let end = at + (record.payload.len() as u64).next_multiple_of(8);
+        let payload = record.payload.to_vec();
+        Self { log, kind: record.kind, seq: record.seq, at, end, payload }
+    }
+}

@@ -1,0 +1,162 @@
+//! The manifest as another process sees it: read up to where its records end now, and on from there later.
+//!
+//! 1. Read CURRENT. If it names another file than the last time, read that file whole; else go on behind the last record.
+//! 2. Stop at the first record that is not whole: the writer may be at it. It is damage if somebody vouches for more.
+//!
+//! Invariants
+//! * nothing on disk changes, and no lock is taken;
+//! * a file that the writer replaces in between is no error: CURRENT is read again.
+//!
+//! Not here: what the writer does (`store`), the files that the version names (`lsm::follow`).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::current::Current;
+use crate::format::edit::{Identity, VersionEdit};
+use crate::format::names::{FileId, FileName};
+use crate::format::record::{LogKind, Position, RecordKind};
+use crate::fs::Fs;
+use crate::log::{LogFile, LogReader, StopReason};
+
+use super::publish::read_current;
+use super::store::refused;
+use super::version::Version;
+
+/// How often a manifest that is replaced while it is being read is looked for again.
+const TRIES: usize = 16;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct ManifestTail {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    current: Current,
+    /// Where the records that were read end.
+    end: u64,
+    version: Arc<Version>,
+}
+
+impl ManifestTail {
+    /// Reads the manifest of the database in `dir`.
+    ///
+    /// # Errors
+    /// `Corruption`, `Unsupported` for what a newer build wrote, `Io`.
+    pub(crate) fn open(fs: Arc<dyn Fs>, dir: &Path) -> Result<Self> {
+        let current = read_current(&*fs, dir)?;
+        let (dir, version) = (dir.to_owned(), Arc::new(Version::default()));
+        let mut tail = Self { fs, dir, current, end: LogFile::START, version };
+        tail.advance()?;
+        tail.version.check().map_err(|problem| refused(&tail.path(), tail.end, problem))?;
+        if tail.version.identity().is_none() {
+            let problem = "a manifest without records";
+            return Err(Error::corrupt(&tail.path(), tail.end, "record", problem));
+        }
+        Ok(tail)
+    }
+
+    /// Reads what was written since; true if anything was.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); the version stays what it was.
+    pub(crate) fn advance(&mut self) -> Result<bool> {
+        for _ in 0..TRIES {
+            let current = read_current(&*self.fs, &self.dir)?;
+            match self.read_on(current) {
+                Ok(changed) => return Ok(changed),
+                // The file went because another took its place.
+                Err(error) if read_current(&*self.fs, &self.dir)? == current => return Err(error),
+                Err(_) => {}
+            }
+        }
+        let problem = format!("the manifest in {} is replaced all the time", self.dir.display());
+        Err(Error::new(ErrorKind::Busy, problem))
+    }
+
+    /// The version after the last record that was read.
+    pub(crate) fn version(&self) -> &Arc<Version> {
+        &self.version
+    }
+
+    /// Where the records that were read end.
+    pub(crate) fn position(&self) -> Position {
+        Position { file: self.current.manifest, offset: self.end }
+    }
+
+    /// The id of the manifest file.
+    pub(crate) fn id(&self) -> FileId {
+        self.current.id
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join(FileName::Manifest(self.current.manifest).to_string())
+    }
+
+    fn read_on(&mut self, current: Current) -> Result<bool> {
+        let is_same = self.current.id == current.id && self.version.identity().is_some();
+        let (from, mut version) = match is_same {
+            true => (self.end, Version::clone(&self.version)),
+            false => (LogFile::START, Version::default()),
+        };
+        let path = self.dir.join(FileName::Manifest(current.manifest).to_string());
+        let read = || -> Result<LogReader> {
+            let reader = LogReader::open(&*self.fs, &path, LogKind::Manifest, Some(current.id))?;
+            Ok(reader.starting_at(from))
+        };
+        let mut reader = read()?;
+        apply_all(&mut reader, &mut version)?;
+        if vouched_beyond(&mut reader, &current)?.is_some() {
+            // Perhaps the record was being written when it was read, and is whole now.
+            let again = reader.position().offset;
+            reader = read()?.starting_at(again);
+            apply_all(&mut reader, &mut version)?;
+            if let Some(problem) = vouched_beyond(&mut reader, &current)? {
+                let at = reader.position().offset;
+                return Err(Error::corrupt(&path, at, "record", problem));
+            }
+        }
+        let end = reader.position().offset;
+        if is_same && end == self.end {
+            return Ok(false);
+        }
+        if !is_same {
+            version.adopt_open_files(&self.version);
+        }
+        (self.current, self.end, self.version) = (current, end, Arc::new(version));
+        Ok(true)
+    }
+}
+
+/// Applies the records up to the first that is not whole.
+fn apply_all(reader: &mut LogReader, version: &mut Version) -> Result<()> {
+    let path = reader.path().to_owned();
+    while let Some(record) = reader.next()? {
+        if record.kind != RecordKind::Edit {
+            let problem = format!("a record of kind {:?} in a manifest", record.kind);
+            return Err(Error::corrupt(&path, record.offset, "record header", problem));
+        }
+        let edit = VersionEdit::decode(record.payload)
+            .map_err(|error| error.into_error(&path, record.payload_offset()))?;
+        if let Some(feature) = edit.identity.as_ref().and_then(Identity::unreadable) {
+            let problem = format!("{} needs the feature {feature} to read", path.display());
+            return Err(Error::new(ErrorKind::Unsupported, problem));
+        }
+        let applied = version.apply_in_place(&edit);
+        applied.map_err(|problem| refused(&path, record.offset, problem))?;
+    }
+    Ok(())
+}
+
+/// Who says that there are more records, if somebody does.
+fn vouched_beyond(reader: &mut LogReader, current: &Current) -> Result<Option<String>> {
+    let at = reader.position();
+    if at.offset < current.synced_len {
+        return Ok(Some(format!("the records end; CURRENT vouches up to {}", current.synced_len)));
+    }
+    let Some(StopReason::Bad(error)) = reader.stop().map(|stop| stop.reason.clone()) else {
+        return Ok(None);
+    };
+    let promise = reader.rest()?.promise.filter(|promise| *promise > at);
+    Ok(promise.map(|promise| format!("{error}; a later record vouches up to {promise}")))
+}
