@@ -4,6 +4,7 @@
 
 pub(crate) mod advice;
 mod backup;
+mod changes;
 mod copy;
 mod follow;
 mod heal;
@@ -21,6 +22,7 @@ mod tests;
 
 pub use advice::{Advice, AntiPattern};
 pub use backup::{Backup, BackupReport, Generation, Pruned};
+pub use changes::{Change, Changes, Commit, Cursor, Position};
 pub use copy::{CopyJob, CopyProblem, CopyProblemKind, CopySummary};
 pub use follow::Follower;
 pub use heal::{FileOutcome, HealReport, Quarantined};

@@ -63,6 +63,7 @@
 
 #[doc(hidden)]
 pub mod bench_support;
+mod changes;
 mod check;
 mod clock;
 mod codec;
@@ -110,12 +111,12 @@ pub mod cli;
 pub use check::VerifyReport;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use db::{
-    Advice, AntiPattern, Backup, BackupReport, ClosedGate, CopyJob, CopyProblem, CopyProblemKind,
-    CopySummary, DataShape, Db, FileOutcome, Follower, Generation, HealReport, InspectOptions,
-    InspectedPart, InspectedValue, LoadPattern, Loss, LostRange, MissingTarget, Moved, OpenReport,
-    PartitionRange, PartitionSize, Pruned, Quarantined, RangeBound, ReferenceCheck, References,
-    RepairReport, RepairedTable, SalvageReport, Salvaged, SalvagedState, Stats, SuspectRows,
-    inspect,
+    Advice, AntiPattern, Backup, BackupReport, Change, Changes, ClosedGate, Commit, CopyJob,
+    CopyProblem, CopyProblemKind, CopySummary, Cursor, DataShape, Db, FileOutcome, Follower,
+    Generation, HealReport, InspectOptions, InspectedPart, InspectedValue, LoadPattern, Loss,
+    LostRange, MissingTarget, Moved, OpenReport, PartitionRange, PartitionSize, Position, Pruned,
+    Quarantined, RangeBound, ReferenceCheck, References, RepairReport, RepairedTable,
+    SalvageReport, Salvaged, SalvagedState, Stats, SuspectRows, inspect,
 };
 pub use error::{Code, Corruption, Error, ErrorKind, Result};
 pub use model::{

@@ -110,6 +110,8 @@ pub struct Options {
     pub(crate) manifest_roll_bytes: u64,
     pub(crate) gap_entries_min: u32,
     pub(crate) trust_clock_jumps: bool,
+    pub(crate) keep_changes_bytes: Option<u64>,
+    pub(crate) keep_changes_for: Option<Duration>,
     pub(crate) seed: Option<u64>,
     pub(crate) targets: Option<Targets>,
     pub(crate) slow_query: Option<Duration>,
@@ -154,6 +156,9 @@ impl Default for Options {
             // To remember a gap costs about as much as passing over that many entries.
             gap_entries_min: 16,
             trust_clock_jumps: false,
+            // Logs go when their rows are in files: what nobody asked for takes no space.
+            keep_changes_bytes: None,
+            keep_changes_for: None,
             seed: None,
             targets: None,
             slow_query: None,
@@ -302,6 +307,21 @@ impl Options {
     /// days then keeps rows so much longer.
     pub fn trust_clock_jumps(mut self, trust: bool) -> Self {
         self.trust_clock_jumps = trust;
+        self
+    }
+
+    /// Keeps logs for the change feed when recovery needs them no more, as long as they have at most `bytes` together; the
+    /// oldest go first, whole, with the flush that makes them too many. Without this and
+    /// [`keep_changes_for`](Self::keep_changes_for) changes are kept until their rows are flushed to table files. Default: none.
+    pub fn keep_changes(mut self, bytes: u64) -> Self {
+        self.keep_changes_bytes = Some(bytes);
+        self
+    }
+
+    /// Keeps logs for the change feed, each at least until its last commit is of this `age`, unless
+    /// [`keep_changes`](Self::keep_changes) allows for fewer bytes; they go with the next flush. Default: none.
+    pub fn keep_changes_for(mut self, age: Duration) -> Self {
+        self.keep_changes_for = Some(age);
         self
     }
 

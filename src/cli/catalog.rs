@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::failure::{Failure, Outcome};
 use super::output::{Format, Output};
-use super::{Create, open};
+use super::{Create, open, open_to_read};
 use crate::wire::json;
 
 /// Create a table, and the database if there is none.
@@ -136,7 +136,7 @@ impl DropTable {
 
 impl Tables {
     pub(super) fn run(self) -> Outcome {
-        let db = open(&self.db, Create::Never)?;
+        let db = open_to_read(&self.db)?;
         let tables = db.tables()?;
         let mut output = Output::standard();
         write_tables(&mut output, &tables, self.format).map_err(Failure::output)?;

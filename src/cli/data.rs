@@ -9,7 +9,7 @@ use super::failure::{Failure, Outcome};
 use super::files;
 use super::moving::KeyArgs;
 use super::output::{Format, Output, write_entities, write_entity};
-use super::{Create, DurabilityName, open, open_durable};
+use super::{Create, DurabilityName, open_durable, open_to_read};
 use crate::error::{Code, Error, Result};
 use crate::model::{ETag, Entity};
 use crate::query::Query;
@@ -185,7 +185,7 @@ impl Put {
 
 impl Get {
     pub(super) fn run(self) -> Outcome {
-        let db = open(&self.db, Create::Never)?;
+        let db = open_to_read(&self.db)?;
         let table = db.table(&self.table)?;
         let found = table.get(&self.partition_key, &self.row_key)?;
         let entity = found.ok_or_else(|| self.missing())?;
@@ -232,7 +232,7 @@ impl Delete {
 
 impl Scan {
     pub(super) fn run(self) -> Outcome {
-        let db = open(&self.db, Create::Never)?;
+        let db = open_to_read(&self.db)?;
         let table = db.table(&self.table)?;
         let mut output = Output::standard();
         let entities = || Ok(self.query(&table).into_iter());

@@ -7,8 +7,8 @@ use clap::{Args, ValueEnum};
 
 use super::failure::Outcome;
 use super::files;
+use super::open_to_read;
 use super::output::{Output, for_each_json, write_csv};
-use super::{Create, open};
 use crate::query::KeyRange;
 use crate::wire::odata::Metadata;
 
@@ -50,7 +50,7 @@ enum ExportFormat {
 
 impl Export {
     pub(super) fn run(self) -> Outcome {
-        let db = open(&self.db, Create::Never)?;
+        let db = open_to_read(&self.db)?;
         let table = db.table(&self.table)?;
         let mut output = match &self.output {
             Some(path) => Output::to(files::create_output(path)?),

@@ -1,8 +1,8 @@
 //! The binary: arguments, progress, tables for people, JSON for programs.
 //!
-//! One file per group of commands: `advise`, `backup`, `bench`, `catalog` (tables), `compare`, `copy` (and `check-refs`),
-//! `damage`, `data` (entities), `exec`, `import`, `inspect`, `export`, `maintain`, `moving`, `partitions`, `pressure` and
-//! `stress` (both `stress`), `query`, `sim`, `stats`.
+//! One file per group of commands: `advise`, `backup`, `bench`, `catalog` (tables), `changes`, `compare`, `copy` (and
+//! `check-refs`), `damage`, `data` (entities), `exec`, `import`, `inspect`, `export`, `maintain`, `moving`, `partitions`,
+//! `pressure` and `stress` (both `stress`), `query`, `sim`, `stats`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows were rejected.
 //!
@@ -12,6 +12,7 @@ mod advise;
 mod backup;
 mod bench;
 mod catalog;
+mod changes;
 mod compare;
 mod copy;
 mod csv;
@@ -49,6 +50,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use self::failure::{Failure, Outcome};
 use crate::db::Db;
+use crate::error::ErrorKind;
 use crate::options::{Durability, IoMode, Options};
 
 /// An embedded store of typed entities, keyed by PartitionKey and RowKey.
@@ -93,6 +95,7 @@ enum Command {
     Inspect(inspect::Inspect),
     Partitions(partitions::Partitions),
     Advise(advise::Advise),
+    Changes(changes::ChangesCommand),
     Verify(maintain::Verify),
     Heal(damage::Heal),
     Repair(damage::Repair),
@@ -223,6 +226,7 @@ pub fn run() -> ExitCode {
         Command::Inspect(command) => command.run(),
         Command::Partitions(command) => command.run(),
         Command::Advise(command) => command.run(),
+        Command::Changes(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Heal(command) => command.run(),
         Command::Repair(command) => command.run(),
@@ -254,6 +258,16 @@ pub fn run() -> ExitCode {
 
 fn open(path: &PathBuf, create: Create) -> Outcome<Db> {
     open_durable(path, create, DurabilityName::Sync)
+}
+
+/// Opens a database to read it: beside a process that writes it, as of what is durable now.
+fn open_to_read(path: &PathBuf) -> Outcome<Db> {
+    match Db::options().create_if_missing(false).open(path) {
+        Err(error) if error.kind() == ErrorKind::Locked => {
+            Db::open_read_only(path).map_err(Failure::Open)
+        }
+        opened => opened.map_err(Failure::Open),
+    }
 }
 
 fn open_durable(path: &PathBuf, create: Create, durability: DurabilityName) -> Outcome<Db> {

@@ -14,8 +14,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::failure::{Failure, Outcome, eprint_line};
+use super::open_to_read;
 use super::output::{Format, Output, with_thousands, write_cells, write_entities};
-use super::{Create, open};
 use crate::error::Result;
 use crate::query::{self, Aggregate, Filter, Token};
 use crate::table::Table;
@@ -109,7 +109,7 @@ impl Query {
         if self.by_partition && !self.count && self.aggregate.is_none() {
             return Err(Failure::Usage("--by-partition goes with --count or --aggregate".into()));
         }
-        let db = open(&self.db, Create::Never)?;
+        let db = open_to_read(&self.db)?;
         let query = self.query(&db.table(&self.table)?, filter)?;
         let mut output = Output::standard();
         let mut more = None;

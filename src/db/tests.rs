@@ -151,6 +151,7 @@ fn a_second_opening_is_refused() {
 
 mod backup;
 mod catalog;
+mod changes;
 mod checkpoint;
 mod close;
 mod compaction;

@@ -16,6 +16,7 @@ use crate::model::Seq;
 use super::field::{Field, FormatError, next_field, put_field, put_optional_field};
 use super::file_meta::FileMeta;
 use super::names::{FileId, FileNumber, RangeId, TableId};
+use super::record::Position;
 use super::span::Span;
 
 const EDIT: &str = "version edit";
@@ -51,6 +52,14 @@ pub(crate) struct VersionEdit {
     pub(crate) clean_close: Option<CleanClose>,
     /// The time by which rows expire: ticks since 1601.
     pub(crate) clock: Option<u64>,
+    /// Logs that recovery does not need, and the change feed does.
+    pub(crate) keep_logs: Vec<KeptLog>,
+    pub(crate) forget_logs: Vec<FileNumber>,
+    /// Of the files that this edit adds, and later for the change feed.
+    pub(crate) add_imports: Vec<Import>,
+    pub(crate) forget_imports: Vec<Seq>,
+    /// The logs were durable up to here before the edit was written.
+    pub(crate) log_durable: Option<Position>,
     /// Fields of a newer format, as they were encoded.
     pub(crate) unknown: Vec<u8>,
 }
@@ -76,6 +85,25 @@ pub(crate) struct Identity {
 pub(crate) struct LogMeta {
     pub(crate) number: FileNumber,
     pub(crate) id: FileId,
+}
+
+/// A log that is kept for the change feed, though all it holds is in files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeptLog {
+    pub(crate) log: LogMeta,
+    /// The length of the file.
+    pub(crate) bytes: u64,
+    /// No commit in it has a greater one.
+    pub(crate) last: Seq,
+}
+
+/// Rows came in as files, with Seqs of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Import {
+    /// From here on they are visible.
+    pub(crate) seq: Seq,
+    /// They are all of its rows.
+    pub(crate) span: Span,
 }
 
 /// A contiguous span of a table's keys that has a tree of its own.
@@ -147,6 +175,11 @@ mod tag {
     pub(super) const ADD_EXPIRY: u64 = 18;
     pub(super) const REMOVE_EXPIRY: u64 = 19;
     pub(super) const CLOCK: u64 = 20;
+    pub(super) const KEEP_LOG: u64 = 21;
+    pub(super) const FORGET_LOG: u64 = 22;
+    pub(super) const ADD_IMPORT: u64 = 23;
+    pub(super) const FORGET_IMPORT: u64 = 24;
+    pub(super) const LOG_DURABLE: u64 = 25;
 }
 
 mod identity_tag {
@@ -225,7 +258,29 @@ impl VersionEdit {
         if let Some(clock) = self.clock {
             fields.put_optional(tag::CLOCK, |content| put_varint(content, clock));
         }
+        self.encode_history(&mut fields);
         out.extend_from_slice(&self.unknown);
+    }
+
+    /// What the change feed and other readers need.
+    fn encode_history(&self, fields: &mut Fields<'_>) {
+        for kept in &self.keep_logs {
+            fields.put(tag::KEEP_LOG, |content| kept.encode(content));
+        }
+        fields.numbers(tag::FORGET_LOG, self.forget_logs.iter().map(|n| n.0));
+        for import in &self.add_imports {
+            fields.put(tag::ADD_IMPORT, |content| {
+                put_varint(content, import.seq.0);
+                import.span.encode(content);
+            });
+        }
+        fields.numbers(tag::FORGET_IMPORT, self.forget_imports.iter().map(|seq| seq.0));
+        if let Some(position) = self.log_durable {
+            fields.put_optional(tag::LOG_DURABLE, |content| {
+                put_varint(content, position.file.0);
+                put_varint(content, position.offset);
+            });
+        }
     }
 
     /// Decodes the payload of a record.
@@ -299,6 +354,16 @@ impl VersionEdit {
                 let (log, end) = (file_number(c)?, c.varint()?);
                 self.clean_close = Some(CleanClose { log, end, last_seq: seq(c)? });
             }
+            tag::KEEP_LOG => self.keep_logs.push(KeptLog::decode(c)?),
+            tag::FORGET_LOG => self.forget_logs.push(file_number(c)?),
+            tag::ADD_IMPORT => {
+                self.add_imports.push(Import { seq: seq(c)?, span: Span::decode(c)? });
+            }
+            tag::FORGET_IMPORT => self.forget_imports.push(seq(c)?),
+            tag::LOG_DURABLE => {
+                let (file, offset) = (file_number(c)?, c.varint()?);
+                self.log_durable = Some(Position { file, offset });
+            }
             tag::REFERENCE_BYTES => {
                 let key = (RangeId(c.varint()?), file_number(c)?);
                 sizes.insert(key, c.varint()?);
@@ -369,6 +434,20 @@ impl Identity {
     /// The first feature without which this build must not write to it.
     pub(crate) fn unwritable(&self) -> Option<&str> {
         first_unknown(&self.write_features)
+    }
+}
+
+impl KeptLog {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.log.number.0);
+        out.extend_from_slice(&self.log.id.0.to_le_bytes());
+        put_varint(out, self.bytes);
+        put_varint(out, self.last.0);
+    }
+
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        let log = LogMeta { number: file_number(cursor)?, id: FileId(cursor.u64()?) };
+        Ok(Self { log, bytes: cursor.varint()?, last: seq(cursor)? })
     }
 }
 
@@ -485,6 +564,17 @@ impl fmt::Display for VersionEdit {
                     false => writeln!(f, "{verb} expiry {span} below #{below} from #{from}")?,
                 }
             }
+        }
+        for KeptLog { log, bytes, last } in &self.keep_logs {
+            writeln!(f, "keep log {} {bytes} bytes up to #{last}", log.number)?;
+        }
+        self.forget_logs.iter().try_for_each(|number| writeln!(f, "forget log {number}"))?;
+        for Import { seq, span } in &self.add_imports {
+            writeln!(f, "import {span} #{seq}")?;
+        }
+        self.forget_imports.iter().try_for_each(|seq| writeln!(f, "forget import #{seq}"))?;
+        if let Some(position) = self.log_durable {
+            writeln!(f, "logs durable up to {position}")?;
         }
         match &self.clean_close {
             Some(c) => writeln!(f, "clean close {}.wal at {} #{}", c.log, c.end, c.last_seq),

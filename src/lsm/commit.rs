@@ -83,6 +83,8 @@ pub(crate) struct LogQueue {
     unsettled: Option<(u64, Duration)>,
     /// The log is durable up to here.
     durable: Position,
+    /// Some record that was written says so up to here.
+    promised: Position,
     /// By number: shapes that the active log defines.
     shapes: Vec<bool>,
     ceiling: Seq,
@@ -141,6 +143,8 @@ pub(crate) struct Done {
     end: Position,
     ceiling: Seq,
     is_sync: bool,
+    /// What the records that were written promise.
+    promised: Option<Position>,
     written: u64,
     syncs: u64,
     spare: Vec<u8>,
@@ -451,6 +455,8 @@ impl LogQueue {
             unsynced: SmallVec::new(),
             unsettled: None,
             durable,
+            // Of a database's first log nothing needs a promise.
+            promised: if durable.offset == 0 { durable } else { Position::default() },
             shapes: Vec::new(),
             ceiling: Seq::ZERO,
             // Numbers up to here may have been seen although no commit that is left has them.
@@ -471,6 +477,11 @@ impl LogQueue {
     /// Refuses once closing has come further than `allowed`.
     fn check_open(&self, allowed: Closing) -> Result<()> {
         if self.closing > allowed { Err(closed()) } else { Ok(()) }
+    }
+
+    /// Up to where the logs are durable, if no record of theirs says so yet.
+    pub(super) fn unpromised(&self) -> Option<Position> {
+        (self.durable > self.promised).then_some(self.durable)
     }
 
     pub(super) fn position(&self) -> Position {
@@ -676,6 +687,7 @@ impl Queue for LogQueue {
             end: round.end,
             ceiling: round.ceiling,
             is_sync: round.is_sync,
+            promised: (!round.segments.is_empty()).then_some(round.promise),
             written: 0,
             syncs: 0,
             spare: Vec::new(),
@@ -699,6 +711,7 @@ impl Queue for LogQueue {
     fn finished(&mut self, done: Done) -> bool {
         self.written += done.written;
         self.syncs += done.syncs;
+        self.promised = self.promised.max(done.promised.unwrap_or_default());
         if done.spare.capacity() > self.spare.capacity()
             && done.spare.capacity() <= 4 * LOG_BUFFER_BYTES
         {

@@ -138,7 +138,7 @@ impl Engine {
         outputs.finish()
     }
 
-    /// Names the files and forgets the memtable and its logs; returns the logs.
+    /// Names the files and forgets the memtable and its logs; returns the logs that go, and older ones kept till now.
     fn install_flush(&self, slot: &Slot, files: &[NewFile]) -> Result<Vec<FileNumber>> {
         let mut manifest = self.install.lock();
         let version = Arc::clone(manifest.version());
@@ -150,7 +150,7 @@ impl Engine {
             drop_tables: self.upkeep.drops_to_record(&version, flushed),
             add_fences: self.fences_to_record(&version, flushed),
             clock: self.expiry_clock(),
-            ..VersionEdit::default()
+            ..self.history(&version, &slot.logs, flushed)
         };
         let ids = |count| Ok(RangeId(manifest.next_numbers(count)?.0));
         let placed = place(&version, files, &mut edit, ids);
@@ -161,7 +161,9 @@ impl Engine {
             self.change_view(|view| view.with_version(&view.version, flushed));
         }
         self.change_view(|view| view.with_version(&version, flushed));
-        Ok(edit.remove_logs)
+        let is_kept = |log: &FileNumber| edit.keep_logs.iter().any(|kept| kept.log.number == *log);
+        let removed = edit.remove_logs.iter().filter(|log| !is_kept(log));
+        Ok(removed.chain(&edit.forget_logs).copied().collect())
     }
 
     /// Makes `edit` durable and returns the version after it; the caller puts that into the view.
@@ -173,7 +175,8 @@ impl Engine {
         manifest: &mut Manifest,
         edit: &VersionEdit,
     ) -> Result<Arc<Version>> {
-        let result = manifest.append(edit);
+        let durable = self.rounds.lock().queue.unpromised();
+        let result = manifest.append_behind(edit, durable);
         let result = result.map_err(|error| self.judge(manifest, error));
         self.env.discard_superseded(manifest);
         result

@@ -148,7 +148,7 @@ impl Following {
         self.open_files(&version)?;
         let files = TailFiles { fs: &*self.options.fs, dir: &self.dir, logs: version.logs() };
         let flushed = version.flushed_seq();
-        self.logs.read(&files, vouched(&version), flushed, self.identity.seed)?;
+        self.logs.read(&files, version.vouched(), flushed, self.identity.seed)?;
         self.logs.forget_flushed(flushed);
         // Files hold commits up to the flushed one, and not every older version of a row.
         self.shown = self.shown.max(self.logs.last).max(version.seq_max());
@@ -340,12 +340,6 @@ impl Logs {
         }
         self.slots.iter().rev().cloned().collect()
     }
-}
-
-/// What the manifest says is durable of the logs.
-fn vouched(version: &Version) -> Position {
-    let close = version.clean_close();
-    close.map_or(Position::default(), |close| Position { file: close.log, offset: close.end })
 }
 
 /// What every write is answered with.

@@ -6,6 +6,7 @@
 //! 3. Under the install lock and the commit lock see again that nothing came there, and choose a Seq above all that was
 //!    given out and above the files'. One edit names the files with that Seq as `visible_from`.
 //! 4. The Seq is published like a commit's: from then on readers see the rows. A snapshot from before never does.
+//! 5. A sync and another edit let other processes see them, and the change feed tells of them (`history`).
 //!
 //! Invariants
 //! * the commit lock is held over one write of the manifest, and nowhere else over a write: a Seq given out meanwhile would
@@ -24,7 +25,6 @@ use crate::format::names::{FileName, FileNumber, RangeId};
 use crate::format::span::Span;
 use crate::manifest::{FileEntry, Manifest, Version};
 use crate::model::Seq;
-use crate::options::Durability;
 use crate::planted::planted;
 use crate::ranges::{Range, Reference};
 use crate::sst::SstWriter;
@@ -85,7 +85,7 @@ impl Engine {
         for _ in 0..TRIES {
             match self.install_rows(&files, gate, span, &known) {
                 Ok(true) => {
-                    self.rounds.flush(Durability::Buffered)?;
+                    self.show_import()?;
                     return Ok(ingested);
                 }
                 Ok(false) => {}
@@ -207,7 +207,10 @@ impl Engine {
         }
         let gone = version.unreferenced_after(&edit);
         edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
-        let appended = manifest.append(&edit);
+        if !files.is_empty() {
+            edit.add_imports = Self::import_note(visible_from, span);
+        }
+        let appended = manifest.append_behind(&edit, state.queue.unpromised());
         if let Ok(version) = &appended {
             self.env.gaps.clear();
             self.show_from(visible_from, version);

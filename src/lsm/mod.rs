@@ -12,6 +12,7 @@ mod commit;
 pub(crate) mod compaction;
 mod events;
 mod expiry;
+mod feed;
 mod fences;
 mod files;
 mod flush;
@@ -20,6 +21,7 @@ mod gaps;
 mod gates;
 mod handle;
 mod heal;
+mod history;
 mod ingest;
 mod inspect;
 mod load;
@@ -54,6 +56,7 @@ pub(crate) use checkpoint::{OnBytes, build, copy_file, read_file, require_empty}
 pub(crate) use compaction::job::Compaction;
 #[cfg(all(test, feature = "events"))]
 pub(crate) use events::Stall;
+pub(crate) use feed::{LogFeed, Logged};
 pub(crate) use fences::Fences;
 pub(crate) use files::ReadCounts;
 #[cfg(feature = "sim")]
@@ -68,6 +71,7 @@ pub(crate) use recover::Recovered;
 pub(crate) use reverse::ReverseScan;
 pub(crate) use scan::{Judgement, ReadView, RowFilter, Scan, ScanRow, Step, VisibleRun, Visit};
 pub(crate) use snapshot::SnapshotGuard;
+pub(crate) use tail::More;
 pub(crate) use ticket::CommitTicket;
 
 use std::path::PathBuf;

@@ -263,7 +263,10 @@ fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Resul
     for name in names {
         let is_orphan = match FileName::parse(name) {
             Some(FileName::Sst(number)) => !keeps_tables && !is_named(number),
-            Some(FileName::Wal(number)) => !version.logs().iter().any(|log| log.number == number),
+            Some(FileName::Wal(number)) => {
+                let kept = version.kept_logs().iter().map(|kept| kept.log.number);
+                !version.logs().iter().map(|log| log.number).chain(kept).any(|log| log == number)
+            }
             Some(FileName::Manifest(number)) => number != manifest.position().file,
             Some(FileName::Temporary) => true,
             Some(FileName::Lock | FileName::Current) | None => false,

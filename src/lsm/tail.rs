@@ -60,6 +60,8 @@ pub(crate) enum More {
     Yes,
     /// This record is taken, and no other.
     No,
+    /// Not even this one: it comes again.
+    Again,
 }
 
 /// A record that waits for a promise.
@@ -103,9 +105,9 @@ impl TailFiles<'_> {
         Ok(Some((open, record.promise, record.seq)))
     }
 
-    /// The log that follows `log`: the last that says so, for opening after a crash may drop others that did.
+    /// The log that follows `log`. Of two that say so the manifest names one: opening after a crash drops the other.
     fn successor(&self, log: LogMeta) -> Result<Option<(LogMeta, Predecessor, Position)>> {
-        for later in self.logs.iter().rev().filter(|later| later.number > log.number) {
+        for later in self.logs.iter().filter(|later| later.number > log.number) {
             let Some((open, promise, _)) = self.first_record(*later)? else { continue };
             let names = |p: &Predecessor| p.number == log.number && p.id == log.id;
             if let Some(predecessor) = open.predecessor.filter(names) {
@@ -157,7 +159,7 @@ impl LogTail {
                 _ if !files.logs.contains(&log) => return Ok(TailEnd::Gone),
                 _ => match self.read(files, log, from, ends, &mut waiting, visit)? {
                     (at, More::Yes) => at,
-                    (_, More::No) => return Ok(TailEnd::Enough),
+                    (_, More::No | More::Again) => return Ok(TailEnd::Enough),
                 },
             };
             match successor {
@@ -221,8 +223,10 @@ impl LogTail {
             let path = files.path(record.log);
             let Waiting { kind, seq, at, ref payload, .. } = record;
             let more = visit(&TailRecord { path: &path, kind, seq, at, payload })?;
-            (self.log, self.end) = (Some(record.log), record.end);
-            if more == More::No {
+            if more != More::Again {
+                (self.log, self.end) = (Some(record.log), record.end);
+            }
+            if more != More::Yes {
                 return Ok(More::No);
             }
         }

@@ -310,12 +310,26 @@ impl Manifest {
     /// `StorageFull` if nothing was written; any other failure to write, and `Poisoned` ever after.
     /// An edit that would break an invariant is refused as `Corruption`, and nothing was written.
     pub(crate) fn append(&mut self, edit: &VersionEdit) -> Result<Arc<Version>> {
+        self.append_behind(edit, None)
+    }
+
+    /// As [`append`](Self::append), and tells other readers that the logs are durable up to `log_durable`, if no record of
+    /// theirs does: what background work makes of a drop, or of an import, must not be seen before it.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub(crate) fn append_behind(
+        &mut self,
+        edit: &VersionEdit,
+        log_durable: Option<Position>,
+    ) -> Result<Arc<Version>> {
         self.confirm()?;
         self.make_room()?;
         let next = self.version.apply(edit);
-        let next = next.map_err(|problem| refused(&self.path(), self.end, problem))?;
+        let mut next = next.map_err(|problem| refused(&self.path(), self.end, problem))?;
         let mut record = Vec::new();
-        put_record(&mut record, edit)?;
+        put_record(&mut record, edit, log_durable)?;
+        next.note_log_durable(log_durable.unwrap_or_default());
         self.write(&mut record)?;
         self.version = Arc::new(next);
         Ok(Arc::clone(&self.version))
@@ -584,13 +598,16 @@ pub(super) fn refused(path: &Path, offset: u64, problem: String) -> Error {
 
 fn snapshot_records(version: &Version) -> Result<Vec<u8>> {
     let mut records = Vec::new();
-    version.snapshot().iter().try_for_each(|edit| put_record(&mut records, edit))?;
+    version.snapshot().iter().try_for_each(|edit| put_record(&mut records, edit, None))?;
     Ok(records)
 }
 
-fn put_record(out: &mut Vec<u8>, edit: &VersionEdit) -> Result<()> {
+fn put_record(out: &mut Vec<u8>, edit: &VersionEdit, log_durable: Option<Position>) -> Result<()> {
     let start = begin(out, RecordKind::Edit, Seq::ZERO);
     edit.encode(out);
+    if log_durable.is_some() {
+        VersionEdit { log_durable, ..VersionEdit::default() }.encode(out);
+    }
     end(out, start)
 }
 

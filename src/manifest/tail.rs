@@ -28,7 +28,7 @@ use super::version::Version;
 const TRIES: usize = 16;
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ManifestTail {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
@@ -105,18 +105,17 @@ impl ManifestTail {
             Ok(reader.starting_at(from))
         };
         let mut reader = read()?;
-        apply_all(&mut reader, &mut version)?;
+        let mut end = apply_all(&mut reader, &mut version, &current)?;
         if vouched_beyond(&mut reader, &current)?.is_some() {
             // Perhaps the record was being written when it was read, and is whole now.
             let again = reader.position().offset;
             reader = read()?.starting_at(again);
-            apply_all(&mut reader, &mut version)?;
+            end = apply_all(&mut reader, &mut version, &current)?;
             if let Some(problem) = vouched_beyond(&mut reader, &current)? {
                 let at = reader.position().offset;
                 return Err(Error::corrupt(&path, at, "record", problem));
             }
         }
-        let end = reader.position().offset;
         if is_same && end == self.end {
             return Ok(false);
         }
@@ -128,9 +127,11 @@ impl ManifestTail {
     }
 }
 
-/// Applies the records up to the first that is not whole.
-fn apply_all(reader: &mut LogReader, version: &mut Version) -> Result<()> {
+/// Applies the records up to the first that is not whole, or to a last one of which nobody says yet that it is durable and
+/// that would show rows; where that is. Every other edit shows what is durable elsewhere.
+fn apply_all(reader: &mut LogReader, version: &mut Version, current: &Current) -> Result<u64> {
     let path = reader.path().to_owned();
+    let mut held = None;
     while let Some(record) = reader.next()? {
         if record.kind != RecordKind::Edit {
             let problem = format!("a record of kind {:?} in a manifest", record.kind);
@@ -142,10 +143,15 @@ fn apply_all(reader: &mut LogReader, version: &mut Version) -> Result<()> {
             let problem = format!("{} needs the feature {feature} to read", path.display());
             return Err(Error::new(ErrorKind::Unsupported, problem));
         }
+        let shows_rows = !edit.add_imports.is_empty();
+        let is_vouched = record.offset < current.synced_len;
+        held = (shows_rows && !is_vouched).then(|| (record.offset, version.clone()));
         let applied = version.apply_in_place(&edit);
         applied.map_err(|problem| refused(&path, record.offset, problem))?;
     }
-    Ok(())
+    let Some((offset, before)) = held else { return Ok(reader.position().offset) };
+    *version = before;
+    Ok(offset)
 }
 
 /// Who says that there are more records, if somebody does.

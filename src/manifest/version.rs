@@ -14,11 +14,12 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind};
 use crate::format::edit::{
-    CleanClose, Fence, Identity, LogMeta, RangeMeta, ReferenceMeta, VersionEdit,
+    CleanClose, Fence, Identity, Import, KeptLog, LogMeta, RangeMeta, ReferenceMeta, VersionEdit,
 };
 use crate::format::file_meta::FileMeta;
 use crate::format::key::display_keys;
 use crate::format::names::{FileNumber, RangeId, TableId};
+use crate::format::record::Position;
 use crate::format::span::Span;
 use crate::model::Seq;
 use crate::ranges::{Range, RangeFile, RangeMap, Reference};
@@ -51,6 +52,11 @@ pub(crate) struct Version {
     fences: Vec<Fence>,
     clean_close: Option<CleanClose>,
     clock: u64,
+    /// By number: all older than those of `logs`.
+    kept_logs: Vec<KeptLog>,
+    /// By Seq.
+    imports: Vec<Import>,
+    log_durable: Position,
     unknown: Vec<u8>,
 }
 
@@ -168,6 +174,27 @@ impl Version {
         &self.logs
     }
 
+    /// Logs that only the change feed reads, oldest first.
+    pub(crate) fn kept_logs(&self) -> &[KeptLog] {
+        &self.kept_logs
+    }
+
+    /// Where rows came in as files, as far back as logs go.
+    pub(crate) fn imports(&self) -> &[Import] {
+        &self.imports
+    }
+
+    /// The logs are durable up to here.
+    pub(crate) fn vouched(&self) -> Position {
+        let close = self.clean_close.map(|close| Position { file: close.log, offset: close.end });
+        close.unwrap_or_default().max(self.log_durable)
+    }
+
+    /// The logs were durable up to `position` before the next edit was written.
+    pub(super) fn note_log_durable(&mut self, position: Position) {
+        self.log_durable = self.log_durable.max(position);
+    }
+
     /// Every commit up to here is in files.
     pub(crate) fn flushed_seq(&self) -> Seq {
         self.flushed_seq
@@ -235,6 +262,7 @@ impl Version {
     /// The newest Seq that the version knows of.
     pub(crate) fn seq_max(&self) -> Seq {
         let files = self.files().map(|file| file.meta.seq_max.max(file.meta.visible_from));
+        let files = files.chain(self.imports.iter().map(|import| import.seq));
         let fences = self.fences.iter().map(|fence| fence.from);
         let close = self.clean_close.map(|close| close.last_seq);
         let known = files.chain(fences).chain(self.dropped.values().copied()).chain(close);
@@ -257,6 +285,7 @@ impl Version {
         touched.extend(self.add_references(edit)?);
         self.remove_files(edit)?;
         self.apply_logs(edit)?;
+        self.apply_history(edit)?;
         self.apply_drops(edit)?;
         self.clock = edit.clock.unwrap_or(self.clock);
         if edit.clean_close.is_some() {
@@ -316,6 +345,9 @@ impl Version {
             flushed_seq: Some(self.flushed_seq),
             drop_tables: self.dropped.iter().map(|(table, seq)| (*table, *seq)).collect(),
             clock: (self.clock > 0).then_some(self.clock),
+            keep_logs: self.kept_logs.clone(),
+            add_imports: self.imports.clone(),
+            log_durable: (self.log_durable > Position::default()).then_some(self.log_durable),
             unknown: self.unknown.clone(),
             ..VersionEdit::default()
         }];
@@ -454,6 +486,36 @@ impl Version {
         Ok(())
     }
 
+    fn apply_history(&mut self, edit: &VersionEdit) -> Result<(), String> {
+        for number in &edit.forget_logs {
+            let Some(at) = self.kept_logs.iter().position(|kept| kept.log.number == *number) else {
+                return Err(format!("log {number} is forgotten and was not kept"));
+            };
+            self.kept_logs.remove(at);
+        }
+        for kept in &edit.keep_logs {
+            self.claim(kept.log.number)?;
+            if self.kept_logs.last().is_some_and(|last| last.log.number > kept.log.number) {
+                return Err(format!("log {} is kept behind a newer one", kept.log.number));
+            }
+            self.kept_logs.push(*kept);
+        }
+        for seq in &edit.forget_imports {
+            let Some(at) = self.imports.iter().position(|import| import.seq == *seq) else {
+                return Err(format!("the import #{seq} is forgotten and was not there"));
+            };
+            self.imports.remove(at);
+        }
+        for import in &edit.add_imports {
+            if self.imports.last().is_some_and(|last| last.seq >= import.seq) {
+                return Err(format!("the import #{} comes behind a newer one", import.seq));
+            }
+            self.imports.push(import.clone());
+        }
+        self.note_log_durable(edit.log_durable.unwrap_or_default());
+        Ok(())
+    }
+
     fn apply_drops(&mut self, edit: &VersionEdit) -> Result<(), String> {
         for (table, seq) in &edit.drop_tables {
             if self.dropped.insert(*table, *seq).is_some() {
@@ -480,7 +542,9 @@ impl Version {
         if number >= self.numbers_below {
             return Err(format!("number {number} is not reserved, below {}", self.numbers_below));
         }
-        if self.files.contains_key(&number) || self.logs.iter().any(|log| log.number == number) {
+        let is_kept = self.kept_logs.iter().any(|kept| kept.log.number == number);
+        let is_log = is_kept || self.logs.iter().any(|log| log.number == number);
+        if is_log || self.files.contains_key(&number) {
             return Err(format!("number {number} is in use"));
         }
         Ok(())

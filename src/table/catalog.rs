@@ -178,6 +178,13 @@ impl Catalog {
         self.tables.lock().by_name.values().map(|entry| entry.gate.table).collect()
     }
 
+    /// The names of all tables by number.
+    pub(crate) fn names_by_id(&self) -> BTreeMap<TableId, Arc<str>> {
+        let tables = self.tables.lock();
+        let named = |entry: &Arc<TableEntry>| (entry.gate.table, Arc::from(&*entry.name));
+        tables.by_name.values().map(named).collect()
+    }
+
     /// All names in the case they were created with, ordered by lower-case name.
     pub(crate) fn names(&self) -> Vec<String> {
         self.tables.lock().by_name.values().map(|entry| entry.name.clone()).collect()

@@ -10,6 +10,8 @@ mod damage;
 mod drops;
 mod faults;
 mod flip;
+#[cfg(unix)]
+mod follow;
 #[cfg(feature = "fuzzing")]
 mod format;
 #[cfg(feature = "fuzzing")]

@@ -13,7 +13,7 @@ const FLOORS: &[(u8, &[&str])] = &[
     (10, &["wire", "sim"]),
     (9, &["db"]),
     (8, &["query"]),
-    (7, &["table", "check"]),
+    (7, &["table", "check", "changes"]),
     (6, &["lsm"]),
     (5, &["manifest"]),
     (4, &["log", "sst", "memtable", "ranges"]),

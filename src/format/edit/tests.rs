@@ -123,6 +123,32 @@ fn example_edit_half() {
     assert!(half().to_string().ends_with(" about 4000 bytes\n"));
 }
 
+/// A flush that keeps its log, and an import.
+fn history() -> VersionEdit {
+    let log = LogMeta { number: FileNumber(4), id: FileId(0x0807_0605_0403_0201) };
+    VersionEdit {
+        remove_logs: vec![FileNumber(4)],
+        keep_logs: vec![KeptLog { log, bytes: 64 << 10, last: Seq(300) }],
+        forget_logs: vec![FileNumber(3)],
+        add_imports: vec![Import { seq: Seq(310), span: Span::new(b"a", Some(b"b")) }],
+        forget_imports: vec![Seq(7)],
+        log_durable: Some(Position { file: FileNumber(6), offset: 4096 }),
+        ..VersionEdit::default()
+    }
+}
+
+#[test]
+fn example_edit_history() {
+    let bytes = encoded(&history());
+    assert_eq!(
+        hex(&bytes),
+        "09 01 04 2b 0e 04 01 02 03 04 05 06 07 08 80 80 04 ac 02 2d 01 03 \
+         2f 06 b6 02 01 61 01 62 31 01 07 32 03 06 80 20"
+    );
+    assert_eq!(VersionEdit::decode(&bytes), Ok(history()));
+    assert!(history().to_string().contains("keep log 000004 65536 bytes up to #300\n"));
+}
+
 #[test]
 fn a_size_counts_before_its_reference_too_and_without_one_not_at_all() {
     let bytes = encoded(&half());

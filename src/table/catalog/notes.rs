@@ -58,8 +58,7 @@ fn row_key((id, name): &NoteKey) -> String {
     format!("{id:08x}-{name}")
 }
 
-/// Reading and setting notes, which nothing but the server does.
-#[cfg(any(feature = "rest", test))]
+/// Reading and setting notes.
 mod access {
     use std::sync::Arc;
 

@@ -1,0 +1,182 @@
+//! `changes`: the change feed as lines of JSON.
+//!
+//! Invariants
+//! * beside a process that writes the database is only read;
+//! * a cursor moves when what it stands behind has been handed to standard output.
+//!
+//! Not here: which changes there are (`db::changes`), how an entity is written (`wire`).
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::failure::{Failure, Outcome};
+use super::output::Output;
+use super::{Create, open};
+use crate::db::{Change, Changes, Commit, Cursor, Db, Position};
+use crate::sync::{Condvar, Mutex};
+use crate::wire::json::Object;
+use crate::wire::odata::{self, Metadata};
+
+/// How often --follow looks for new commits.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Print what was changed, one commit a line, as JSON: each entity as it is after the commit.
+#[derive(Args)]
+#[command(after_long_help = HELP)]
+pub(super) struct ChangesCommand {
+    /// The database; another process may have it open
+    db: PathBuf,
+    /// Only commits after this position, which an earlier line names [default: the oldest that is kept]
+    #[arg(long, value_name = "POSITION", conflicts_with = "cursor")]
+    since: Option<String>,
+    /// Go on where the cursor of this name stands, and move it behind what was printed
+    #[arg(long, value_name = "NAME", conflicts_with = "follow")]
+    cursor: Option<String>,
+    /// Only from now on
+    #[arg(long, conflicts_with_all = ["since", "cursor"])]
+    new: bool,
+    /// Wait for further commits, until it is interrupted
+    #[arg(long)]
+    follow: bool,
+    /// Only changes of this table
+    #[arg(long, value_name = "NAME")]
+    table: Option<String>,
+    /// Print the position before and behind what is kept, and nothing else
+    #[arg(long, conflicts_with_all = ["since", "cursor", "new", "follow", "table"])]
+    positions: bool,
+}
+
+const HELP: &str = "\
+A line is one commit: its position, its time, and what it did, in order:
+  {\"position\":\"…\",\"timestamp\":\"…\",\"changes\":[{\"op\":\"put\",\"table\":\"parts\",\"entity\":{…}}]}
+Operations: create-table drop-table put delete delete-range expire import.
+
+Only what is durable is printed. Changes are kept until they are flushed to table files, or
+as long as the database was opened to keep them; what is asked for and no longer kept ends
+with status 1 and ChangesLost, and leaves nothing out silently.
+
+A cursor is kept in the database, so --cursor needs it for itself. Beside a process that
+writes, keep the position of the last line and give it to --since.
+
+Examples:
+  rowstone changes shop
+  rowstone changes shop --cursor search > new.ndjson
+  rowstone changes shop --since 5f3759df12345678-134000000000000000 --follow --table parts";
+
+impl ChangesCommand {
+    pub(super) fn run(self) -> Outcome {
+        let since = self.since.as_deref().map(str::parse::<Position>).transpose();
+        let since = since.map_err(|error| Failure::Usage(error.to_string()))?;
+        let db = match self.cursor {
+            Some(_) => open(&self.db, Create::Never)?,
+            None => Db::open_read_only(&self.db).map_err(Failure::Open)?,
+        };
+        let mut output = Output::standard();
+        if self.positions {
+            let (oldest, newest) = (db.oldest_position()?, db.position());
+            let written = writeln!(output, "{{\"oldest\":\"{oldest}\",\"newest\":\"{newest}\"}}");
+            written.map_err(Failure::output)?;
+            output.finish()?;
+            return Ok(db.close()?);
+        }
+        let cursor = self.cursor.as_deref().map(|name| db.cursor(name)).transpose()?;
+        let mut changes = match (&cursor, since) {
+            (Some(cursor), _) => cursor.changes()?,
+            (None, Some(since)) => db.changes(since)?,
+            (None, None) if self.new => db.changes(db.position())?,
+            (None, None) => db.changes(db.oldest_position()?)?,
+        };
+        self.print(&mut changes, &mut output)?;
+        if let Some(cursor) = cursor {
+            move_cursor(&cursor, &changes)?;
+        }
+        output.finish()?;
+        Ok(db.close()?)
+    }
+
+    fn print(&self, changes: &mut Changes, output: &mut Output) -> Outcome {
+        let mut line = Vec::new();
+        loop {
+            while let Some(commit) = changes.next() {
+                line.clear();
+                if self.put_commit(&mut line, &commit?) {
+                    output.write_all(&line).map_err(Failure::output)?;
+                }
+            }
+            output.flush().map_err(Failure::output)?;
+            if !self.follow {
+                return Ok(());
+            }
+            pause();
+        }
+    }
+
+    /// False if nothing of the commit is wanted.
+    fn put_commit(&self, out: &mut Vec<u8>, commit: &Commit) -> bool {
+        let is_wanted = |change: &&Change| {
+            self.table.as_ref().is_none_or(|table| table.eq_ignore_ascii_case(change.table()))
+        };
+        let mut object = Object::begin(out);
+        object.text("position", &commit.position.to_string());
+        object.text("timestamp", &commit.timestamp.to_string());
+        let mut changes = Vec::new();
+        for change in commit.changes.iter().filter(is_wanted) {
+            changes.push(if changes.is_empty() { b'[' } else { b',' });
+            put_change(&mut changes, change);
+        }
+        let is_empty = changes.is_empty();
+        changes.push(b']');
+        object.raw("changes", String::from_utf8_lossy(&changes));
+        object.end();
+        out.push(b'\n');
+        !is_empty
+    }
+}
+
+fn move_cursor(cursor: &Cursor, changes: &Changes) -> Outcome {
+    if cursor.position()? != Some(changes.position()) {
+        cursor.commit(changes.position())?;
+    }
+    Ok(())
+}
+
+/// Nobody can say when another process commits.
+fn pause() {
+    let nobody = Mutex::new(());
+    Condvar::new().wait_for(&mut nobody.lock(), LOOK_EVERY);
+}
+
+fn put_change(out: &mut Vec<u8>, change: &Change) {
+    let mut object = Object::begin(out);
+    let op = match change {
+        Change::TableCreated { .. } => "create-table",
+        Change::TableDropped { .. } => "drop-table",
+        Change::Put { .. } => "put",
+        Change::Deleted { .. } => "delete",
+        Change::RangeDeleted { .. } => "delete-range",
+        Change::Expired { .. } => "expire",
+        Change::Imported { .. } => "import",
+    };
+    object.text("op", op);
+    object.text("table", change.table());
+    match change {
+        Change::Put { entity, .. } => {
+            let mut json = Vec::new();
+            odata::put_entity(&mut json, entity, None, Metadata::MINIMAL);
+            object.raw("entity", String::from_utf8_lossy(&json));
+        }
+        Change::Deleted { partition_key, row_key, .. } => {
+            object.text("PartitionKey", partition_key);
+            object.text("RowKey", row_key);
+        }
+        Change::RangeDeleted { range, .. } | Change::Imported { range, .. } => {
+            object.text("range", &range.to_string());
+        }
+        Change::Expired { before, .. } => object.text("before", &before.to_string()),
+        Change::TableCreated { .. } | Change::TableDropped { .. } => {}
+    }
+    object.end();
+}

@@ -1,0 +1,329 @@
+//! The change feed held against the database, on file systems in memory.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::*;
+use crate::db::{Change, Changes, Commit, Position};
+use crate::model::Seq;
+use crate::rng::Rng;
+use crate::table::EntityGroup;
+
+/// By table, PartitionKey and RowKey.
+type State = BTreeMap<String, BTreeMap<(String, String), Entity>>;
+
+fn state(db: &Db) -> State {
+    let rows = |name: &String| {
+        let entities = db.table(name).unwrap().scan(KeyRange::all()).into_iter();
+        entities.map(|e| e.map(|e| (keys(&e), e)).unwrap()).collect()
+    };
+    db.tables().unwrap().into_iter().map(|name| (name.clone(), rows(&name))).collect()
+}
+
+fn keys(entity: &Entity) -> (String, String) {
+    (entity.partition_key().to_owned(), entity.row_key().to_owned())
+}
+
+/// Does what a commit says. `range` gives what lies in a range now, for rows that came in.
+fn apply(state: &mut State, commit: &Commit, of: &Db) {
+    for change in &commit.changes {
+        let table = change.table().to_owned();
+        match change {
+            Change::TableCreated { .. } => {
+                assert!(state.insert(table.clone(), BTreeMap::new()).is_none(), "{table}");
+            }
+            Change::TableDropped { .. } => {
+                let name = state.keys().find(|name| name.eq_ignore_ascii_case(&table)).cloned();
+                state.remove(&name.unwrap()).unwrap();
+            }
+            Change::Put { entity, .. } => {
+                assert_eq!(entity.timestamp(), Some(commit.timestamp));
+                state.get_mut(&table).unwrap().insert(keys(entity), entity.clone());
+            }
+            Change::Deleted { partition_key, row_key, .. } => {
+                let key = (partition_key.clone(), row_key.clone());
+                state.get_mut(&table).unwrap().remove(&key);
+            }
+            Change::RangeDeleted { range, .. } => {
+                let span = range.span(crate::format::names::TableId(7));
+                let is_in = |(pk, rk): &(String, String)| {
+                    span.contains(&user_key(crate::format::names::TableId(7), pk, rk))
+                };
+                state.get_mut(&table).unwrap().retain(|key, _| !is_in(key));
+            }
+            Change::Expired { before, .. } => {
+                let rows = state.get_mut(&table).unwrap();
+                rows.retain(|_, entity| entity.timestamp().unwrap() >= *before);
+            }
+            Change::Imported { range, .. } => {
+                for entity in of.table(&table).unwrap().scan(range.clone()) {
+                    let entity = entity.unwrap();
+                    state.get_mut(&table).unwrap().insert(keys(&entity), entity);
+                }
+            }
+        }
+    }
+}
+
+/// Takes all there is now.
+fn drain(changes: &mut Changes, state: &mut State, of: &Db) -> Vec<Position> {
+    let mut positions = Vec::new();
+    for commit in changes {
+        let commit = commit.unwrap();
+        assert!(!commit.changes.is_empty());
+        apply(state, &commit, of);
+        positions.push(commit.position);
+    }
+    positions
+}
+
+/// One of the things that move rows about; what it comes to is on the disk afterwards.
+fn random_step(db: &Db, clock: &ManualClock, rng: &mut Rng, version: u32) {
+    let table = db.table_or_create("Things").unwrap();
+    let durability = [Durability::Buffered, Durability::Os, Durability::Sync];
+    for _ in 0..rng.below(12) {
+        clock.advance(Duration::from_millis(rng.below(400)));
+        let durability = durability[rng.below(3) as usize];
+        let (table, row) =
+            (table.clone().with_durability(durability), row(rng.below(200) as u32, version));
+        let (pk, rk) = keys(&row);
+        match rng.below(4) {
+            0 => drop(table.upsert_merge(row.with(format!("W{}", rng.below(5)), 1))),
+            1 => drop(table.delete(&pk, &rk)),
+            2 => {
+                let mut group = EntityGroup::new(&*pk);
+                group.upsert(row).unwrap();
+                group.upsert(Entity::new(&*pk, "of a group").with("V", 1)).unwrap();
+                table.commit_with(group, durability).unwrap();
+            }
+            _ => drop(table.upsert(row)),
+        }
+    }
+    match rng.below(12) {
+        0 => db.flush().unwrap(),
+        1 => db.compact().unwrap(),
+        2 => table.delete_range(&KeyRange::partition(format!("p{}", rng.below(7)))).unwrap(),
+        3 => db.delete_table("things").unwrap(),
+        4 => db.set_ttl("things", Some(Duration::from_secs(1 + rng.below(9)))).unwrap(),
+        5 => db.cursor("other").unwrap().commit(db.position()).unwrap(),
+        _ => while db.step() {},
+    }
+}
+
+#[test]
+fn replaying_the_feed_gives_the_database_at_every_position() {
+    for seed in 0..10 {
+        let mut rng = Rng::from_seed(seed);
+        let fs = MemFs::new();
+        let clock = Arc::new(ManualClock::new(NOW));
+        let options = || options(&fs).clock(Arc::clone(&clock) as _).keep_changes(1 << 30);
+        let mut db = options().open("db").unwrap();
+        let start = db.oldest_position().unwrap();
+        assert_eq!(start.seq(), Seq::ZERO);
+        let mut changes = db.changes(start).unwrap();
+        let mut replayed = State::new();
+        let mut seen = VecDeque::new();
+        for step in 0..50 {
+            random_step(&db, &clock, &mut rng, step);
+            db.sync().unwrap();
+            seen.extend(drain(&mut changes, &mut replayed, &db));
+            assert_eq!(replayed, state(&db), "seed {seed}, step {step}");
+            assert_eq!(changes.position(), db.position(), "seed {seed}, step {step}");
+            match rng.below(6) {
+                0 => {
+                    db.close().unwrap();
+                    db = options().open("db").unwrap();
+                }
+                // The feed goes on by its own position, in whatever process.
+                1 => {
+                    let reader = options().open_read_only("db").unwrap();
+                    let since = changes.position();
+                    changes = if rng.chance(1, 2) { &reader } else { &db }.changes(since).unwrap();
+                }
+                _ => {}
+            }
+        }
+        // From the start again, and from somewhere: the same commits, each once, in order.
+        assert!(seen.iter().is_sorted_by(|a, b| a < b));
+        let again: Vec<_> =
+            db.changes(start).unwrap().map(|commit| commit.unwrap().position).collect();
+        assert_eq!(again, seen.iter().copied().collect::<Vec<_>>());
+        let from = rng.below(again.len() as u64) as usize;
+        let rest = db.changes(again[from]).unwrap().map(|commit| commit.unwrap().position);
+        assert_eq!(rest.collect::<Vec<_>>(), again[from + 1..]);
+    }
+}
+
+#[test]
+fn what_is_not_durable_is_not_in_the_feed() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    let table = db.create_table("things").unwrap();
+    let mut changes = db.changes(db.position()).unwrap();
+    table.clone().with_durability(Durability::Os).insert(row(1, 0)).unwrap();
+    table.clone().with_durability(Durability::Buffered).insert(row(2, 0)).unwrap();
+    assert!(changes.next().is_none());
+    db.sync().unwrap();
+    assert_eq!(changes.by_ref().count(), 2);
+    table.clone().with_durability(Durability::Os).insert(row(3, 0)).unwrap();
+    assert!(changes.next().is_none());
+    table.insert(row(4, 0)).unwrap();
+    assert_eq!(changes.count(), 2);
+}
+
+#[test]
+fn what_is_no_longer_kept_is_said_to_be_lost() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    let table = db.create_table("things").unwrap();
+    let since = db.position();
+    let mut slow = db.changes(since).unwrap();
+    table.insert(row(1, 0)).unwrap();
+    assert_eq!(slow.by_ref().count(), 1);
+    table.insert(row(2, 0)).unwrap();
+    db.flush().unwrap();
+    let lost = |error: crate::error::Error| {
+        assert_eq!(error.kind(), ErrorKind::ChangesLost, "{error}");
+        assert!(error.to_string().contains("keep_changes"), "{error}");
+    };
+    lost(slow.next().unwrap().unwrap_err());
+    lost(db.changes(since).unwrap_err());
+    // What came after the flush is there.
+    let oldest = db.oldest_position().unwrap();
+    assert_eq!(oldest, db.position());
+    table.insert(row(3, 0)).unwrap();
+    assert_eq!(db.changes(oldest).unwrap().count(), 1);
+    // A position of another history, or of one that went on elsewhere.
+    let other = options(&MemFs::new()).seed(9).open("db").unwrap();
+    assert_eq!(other.changes(since).unwrap_err().kind(), ErrorKind::ChangesLost);
+}
+
+#[test]
+fn as_much_is_kept_as_was_asked_for() {
+    for (bytes, age, expected) in [(1 << 30, 3600, 6), (0, 3600, 1), (1 << 30, 15, 2)] {
+        let fs = MemFs::new();
+        let clock = Arc::new(ManualClock::new(NOW));
+        let options = options(&fs).clock(Arc::clone(&clock) as _);
+        let options = options.keep_changes(bytes).keep_changes_for(Duration::from_secs(age));
+        let db = options.open("db").unwrap();
+        let table = db.create_table("things").unwrap();
+        for i in 0..5 {
+            clock.advance(Duration::from_secs(10));
+            table.insert(row(i, 0)).unwrap();
+            db.flush().unwrap();
+        }
+        table.insert(row(5, 0)).unwrap();
+        let kept = db.changes(db.oldest_position().unwrap()).unwrap();
+        let puts = kept.flat_map(|commit| commit.unwrap().changes);
+        let puts = puts.filter(|change| matches!(change, Change::Put { .. })).count();
+        assert_eq!(puts, expected, "{bytes} bytes, {age} s");
+        assert_eq!(db.verify().unwrap().problems, Vec::<String>::new());
+        drop(db);
+        // Opening takes none of them for a leftover, and a flush that is told to keep nothing removes them.
+        let db = open(&fs);
+        assert_eq!(db.opened().orphans, 0);
+        db.table("things").unwrap().insert(row(6, 0)).unwrap();
+        db.flush().unwrap();
+        let logs = fs.paths().iter().filter(|path| path.ends_with(".wal")).count();
+        assert!(logs <= 2, "{:?}", fs.paths());
+    }
+}
+
+#[test]
+fn cursors_stand_where_they_were_put_after_a_reopening() {
+    let fs = MemFs::new();
+    let db = options(&fs).keep_changes(1 << 30).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    (0..5).for_each(|i| assert!(table.insert(row(i, 0)).is_ok()));
+    let cursor = db.cursor("search").unwrap();
+    assert_eq!(cursor.position().unwrap(), None);
+    let third = cursor.changes().unwrap().nth(2).unwrap().unwrap().position;
+    cursor.commit(third).unwrap();
+    let before = db.oldest_position().unwrap();
+    assert_eq!(cursor.commit(before).unwrap_err().kind(), ErrorKind::InvalidInput);
+    db.close().unwrap();
+    let db = options(&fs).keep_changes(1 << 30).open("db").unwrap();
+    let cursor = db.cursor("search").unwrap();
+    assert_eq!(cursor.position().unwrap(), Some(third));
+    assert_eq!(cursor.changes().unwrap().count(), 3);
+    let reader = options(&fs).open_read_only("db").unwrap();
+    let beside = reader.cursor("search").unwrap();
+    assert_eq!(beside.position().unwrap(), Some(third));
+    assert_eq!(beside.commit(db.position()).unwrap_err().kind(), ErrorKind::InvalidInput);
+    cursor.remove().unwrap();
+    assert_eq!(cursor.position().unwrap(), None);
+    for name in ["", "a\nb", &"x".repeat(201)] {
+        assert_eq!(db.cursor(name).unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+}
+
+#[test]
+fn imported_ranges_are_in_the_feed_in_their_place() {
+    let fs = MemFs::new();
+    let source = options(&fs).open("source").unwrap();
+    let parts = source.create_table("parts").unwrap();
+    (0..100).for_each(|i| assert!(parts.insert(row(i, 0)).is_ok()));
+    source.close().unwrap();
+    let db = options(&fs).keep_changes(1 << 30).open("db").unwrap();
+    let table = db.create_table("parts").unwrap();
+    let follower = options(&fs).follow("db").unwrap();
+    let mut changes = db.changes(db.oldest_position().unwrap()).unwrap();
+    table.insert(Entity::new("q", "before").with("V", 1)).unwrap();
+    db.import_range("source", "parts").unwrap();
+    table.insert(Entity::new("q", "behind").with("V", 1)).unwrap();
+    let mut replayed = State::new();
+    drain(&mut changes, &mut replayed, &db);
+    assert_eq!(replayed, state(&db));
+    follower.refresh().unwrap();
+    assert_eq!(state(&follower.db()), state(&db));
+    let of_import = |commit: &Commit| matches!(commit.changes[..], [Change::Imported { .. }]);
+    let all = || db.changes(db.oldest_position().unwrap()).unwrap().map(|c| c.unwrap());
+    assert_eq!(all().position(|commit| of_import(&commit)), Some(2));
+    assert_eq!(all().count(), 4);
+    // Also when nothing follows it.
+    table.delete_range(&KeyRange::all()).unwrap();
+    let last = db.changes(db.position()).unwrap();
+    db.import_range("source", "parts").unwrap();
+    assert_eq!(last.filter(|commit| of_import(commit.as_ref().unwrap())).count(), 1);
+    db.compact().unwrap();
+    assert_eq!(all().filter(of_import).count(), 2);
+}
+
+#[test]
+fn no_power_cut_takes_back_what_was_in_the_feed() {
+    for seed in 0..6 {
+        let mut rng = Rng::from_seed(seed);
+        let fs = MemFs::new();
+        let clock = Arc::new(ManualClock::new(NOW));
+        let options = |fs: &MemFs| options(fs).clock(Arc::clone(&clock) as _).keep_changes(1 << 30);
+        let db = options(&fs).open("db").unwrap();
+        let start = db.oldest_position().unwrap();
+        let mut changes = db.changes(start).unwrap();
+        let mut given = Vec::new();
+        for step in 0..40 {
+            random_step(&db, &clock, &mut rng, step);
+            given.extend(changes.by_ref().map(Result::unwrap));
+            let image = fs.crash_image(rng.next_u64());
+            let recovered = options(&image).open("db").unwrap();
+            let there: Vec<_> = recovered.changes(start).unwrap().map(Result::unwrap).collect();
+            assert!(there.starts_with(&given), "seed {seed}, step {step}");
+            // Whoever went on from the last position misses nothing and gets nothing twice.
+            let since = given.last().map_or(start, |commit: &Commit| commit.position);
+            let rest: Vec<_> = recovered.changes(since).unwrap().map(Result::unwrap).collect();
+            assert_eq!(rest, there[given.len()..], "seed {seed}, step {step}");
+        }
+    }
+}
+
+#[test]
+fn positions_have_a_text_that_is_read_back() {
+    let db = open(&MemFs::new());
+    db.create_table("things").unwrap();
+    let position = db.position();
+    assert_eq!(position.to_string().parse::<Position>().unwrap(), position);
+    let wrong = ["", "-", "0-0", "00000000000000zz-1", "0000000000000000--1", "0000000000000000-"];
+    for text in wrong.iter().chain(&["0000000000000000-99999999999999999999", "+000000000000000-1"])
+    {
+        assert_eq!(text.parse::<Position>().unwrap_err().kind(), ErrorKind::InvalidInput, "{text}");
+    }
+}

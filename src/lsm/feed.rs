@@ -1,0 +1,306 @@
+//! The commits of the logs in order, from any Seq on: those that recovery needs and those that are kept for this.
+//!
+//! 1. From the newest log back: each names the one before it, and its first record the last Seq before it. The one that
+//!    begins at or below the Seq asked for is where reading begins; if there is none, changes are lost.
+//! 2. Read on by `tail`; ranges that came in as files stand in the manifest, and are put in by their Seqs.
+//!
+//! Invariants
+//! * never a gap: logs are read as each names the one before it, and what is not linked so is not read;
+//! * only what is durable is given. An import is given when an edit behind it says that it is, and how far the logs were
+//!   durable then: every commit below it has been given.
+//!
+//! Not here: what a group says in words of tables and entities (`changes`).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::edit::{Identity, Import, LogMeta};
+use crate::format::wal::{Group, WalRecord};
+use crate::fs::Fs;
+use crate::manifest::{ManifestTail, Version};
+use crate::model::Seq;
+
+use super::Engine;
+use super::tail::{LogTail, More, TailEnd, TailFiles, TailRecord};
+
+/// How often a look is begun again because the writer removed what it was about to read.
+const TRIES: usize = 64;
+
+/// See the module.
+#[derive(Clone)]
+pub(crate) struct LogFeed {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    identity: Arc<Identity>,
+    manifest: ManifestTail,
+    tail: LogTail,
+    /// The first record that is read begins the log that was chosen, or one behind it.
+    is_linked: bool,
+    /// What comes later was not given yet.
+    given: Seq,
+    /// The Seq that was asked for: something of it must be there.
+    since: Seq,
+    /// The highest Seq that was met.
+    met: Seq,
+}
+
+/// What a log holds.
+pub(crate) enum Logged<'a> {
+    /// A log begins: it defines its shapes anew.
+    Log,
+    /// A commit; `is_new` if it is to be given. Others define shapes.
+    Commit { seq: Seq, group: &'a Group<'a>, is_new: bool, path: &'a Path, at: u64 },
+    /// Rows came in as files.
+    Import(&'a Import),
+}
+
+impl Engine {
+    /// The commits after `since`, or from the oldest that is kept.
+    ///
+    /// # Errors
+    /// `ChangesLost` if some of them are no longer kept; `Corruption`, `Io`.
+    pub(crate) fn feed(&self, since: Option<Seq>) -> Result<LogFeed> {
+        LogFeed::open(Arc::clone(&self.env.fs), &self.env.dir, since)
+    }
+}
+
+impl LogFeed {
+    fn open(fs: Arc<dyn Fs>, dir: &Path, since: Option<Seq>) -> Result<Self> {
+        let manifest = ManifestTail::open(Arc::clone(&fs), dir)?;
+        let Some(identity) = manifest.version().identity().cloned() else {
+            return Err(Error::corrupt(dir, 0, "manifest", "no identity"));
+        };
+        let given = since.unwrap_or_default();
+        let mut feed = Self {
+            fs,
+            dir: dir.to_owned(),
+            identity,
+            manifest,
+            tail: LogTail::default(),
+            is_linked: false,
+            given,
+            since: given,
+            met: Seq::ZERO,
+        };
+        feed.retrying(|feed| {
+            if since.is_none() {
+                feed.given =
+                    feed.oldest()?.map_or(feed.manifest.version().seq_max(), |(_, seq)| seq);
+                feed.since = feed.given;
+            }
+            feed.begin()
+        })?;
+        Ok(feed)
+    }
+
+    /// Commits up to here were given.
+    pub(crate) fn given(&self) -> Seq {
+        self.given
+    }
+
+    /// Gives what follows, until `visit` has had enough or nothing more is durable now.
+    ///
+    /// # Errors
+    /// `ChangesLost` if what follows is no longer kept, or the database was restored; `Corruption`, `Io`.
+    pub(crate) fn read(&mut self, visit: &mut dyn FnMut(Logged<'_>) -> Result<More>) -> Result<()> {
+        self.retrying(|feed| {
+            feed.manifest.advance()?;
+            feed.try_read(visit)
+        })
+    }
+
+    /// Looks again after an error if the writer has gone on meanwhile: it may have removed what was looked for.
+    fn retrying(&mut self, mut step: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        for _ in 0..TRIES {
+            let result = step(self);
+            match &result {
+                Err(error) if error.kind() != ErrorKind::ChangesLost => {}
+                _ => return result,
+            }
+            if !self.manifest.advance()? {
+                return result;
+            }
+        }
+        let problem = format!("the writer of {} replaces files all the time", self.dir.display());
+        Err(Error::new(ErrorKind::Busy, problem))
+    }
+
+    fn try_read(&mut self, visit: &mut dyn FnMut(Logged<'_>) -> Result<More>) -> Result<()> {
+        let version = Arc::clone(self.manifest.version());
+        self.check_identity(&version)?;
+        self.met = self.met.max(version.seq_max());
+        loop {
+            match self.read_logs(&version, visit)? {
+                TailEnd::Enough => return Ok(()),
+                TailEnd::UpToDate => break,
+                // All that it had may have been given.
+                TailEnd::Gone => self.begin()?,
+            }
+        }
+        if self.met < self.since {
+            let problem = format!("commit #{} is of another history of this database", self.since);
+            return Err(Error::new(ErrorKind::ChangesLost, problem));
+        }
+        // Every commit below an import that is durable was durable before it.
+        self.give_imports(&version, Seq::MAX, visit).map(drop)
+    }
+
+    fn read_logs(
+        &mut self,
+        version: &Version,
+        visit: &mut dyn FnMut(Logged<'_>) -> Result<More>,
+    ) -> Result<TailEnd> {
+        let (fs, dir) = (Arc::clone(&self.fs), self.dir.clone());
+        let logs = all_logs(version);
+        let files = TailFiles { fs: &*fs, dir: &dir, logs: &logs };
+        let mut tail = self.tail.clone();
+        let mut stopped_early = false;
+        let end = tail.advance(&files, version.vouched(), &mut |record| {
+            // An import in front of the record: what the visitor leaves of it comes first the next time.
+            let more = self.give_imports(version, record.seq, visit)?;
+            if more == More::No {
+                stopped_early = true;
+                return Ok(More::Again);
+            }
+            self.record(record, visit)
+        });
+        // Where a record could not be taken, it is read again.
+        self.tail = tail;
+        end
+    }
+
+    fn record(
+        &mut self,
+        record: &TailRecord<'_>,
+        visit: &mut dyn FnMut(Logged<'_>) -> Result<More>,
+    ) -> Result<More> {
+        let decoded = WalRecord::decode(record.kind, record.payload)
+            .map_err(|error| error.into_error(record.path, record.at))?;
+        let group = match decoded {
+            WalRecord::Group(group) | WalRecord::Catalog(group) => group,
+            WalRecord::Open(_) => {
+                if !self.is_linked && record.seq > self.given {
+                    return Err(lost(self.given, record.seq));
+                }
+                self.is_linked = true;
+                self.reach(record.seq);
+                return visit(Logged::Log);
+            }
+            WalRecord::Promise(_) | WalRecord::Close(_) => {
+                self.reach(record.seq);
+                return Ok(More::Yes);
+            }
+        };
+        let is_new = record.seq > self.given;
+        let (seq, path, at) = (record.seq, record.path, record.at);
+        let more = visit(Logged::Commit { seq, group: &group, is_new, path, at })?;
+        self.reach(seq);
+        Ok(more)
+    }
+
+    /// Gives the imports that were not given yet and lie below `below`.
+    fn give_imports(
+        &mut self,
+        version: &Version,
+        below: Seq,
+        visit: &mut dyn FnMut(Logged<'_>) -> Result<More>,
+    ) -> Result<More> {
+        for import in version.imports() {
+            if import.seq > self.given && import.seq < below {
+                let more = visit(Logged::Import(import))?;
+                self.reach(import.seq);
+                if more == More::No {
+                    return Ok(More::No);
+                }
+            }
+        }
+        Ok(More::Yes)
+    }
+
+    fn reach(&mut self, seq: Seq) {
+        self.given = self.given.max(seq);
+        self.met = self.met.max(seq);
+    }
+
+    fn check_identity(&self, version: &Version) -> Result<()> {
+        let of = |identity: &Identity| (identity.database, identity.incarnation);
+        if version.identity().is_some_and(|now| of(now) == of(&self.identity)) {
+            return Ok(());
+        }
+        let problem = format!("{} was restored: begin with a copy of it", self.dir.display());
+        Err(Error::new(ErrorKind::ChangesLost, problem))
+    }
+
+    /// Chooses the log in which the commit after `given` would be.
+    fn begin(&mut self) -> Result<()> {
+        let given = self.given;
+        let found = self.linked(|seq| seq <= given)?;
+        self.is_linked = false;
+        match found {
+            Some((log, seq)) if seq <= given => {
+                self.tail = LogTail::at(log);
+                Ok(())
+            }
+            Some((_, seq)) => Err(lost(given, seq)),
+            None => {
+                // No log has a record: all there is is in files.
+                let last = self.manifest.version().flushed_seq();
+                self.tail = LogTail::default();
+                if given < last { Err(lost(given, last)) } else { Ok(()) }
+            }
+        }
+    }
+
+    /// The oldest log that the newest is linked to, and the last Seq before it.
+    fn oldest(&self) -> Result<Option<(LogMeta, Seq)>> {
+        self.linked(|_| false)
+    }
+
+    /// The first log, from the newest back, that follows a Seq which `is_enough`; else the oldest.
+    fn linked(&self, is_enough: impl Fn(Seq) -> bool) -> Result<Option<(LogMeta, Seq)>> {
+        let version = self.manifest.version();
+        let logs = all_logs(version);
+        let files = TailFiles { fs: &*self.fs, dir: &self.dir, logs: &logs };
+        let (mut found, mut wanted) = (None, None);
+        for log in logs.iter().rev() {
+            if wanted.is_some_and(|wanted| wanted != *log) {
+                continue;
+            }
+            let is_kept = version.kept_logs().iter().any(|kept| kept.log == *log);
+            let first = match files.first_record(*log) {
+                Err(error) if !is_kept || error.kind() == ErrorKind::Io => return Err(error),
+                // An older build may have removed it, and nobody promised to keep it.
+                Err(_) => break,
+                Ok(first) => first,
+            };
+            let Some((open, _, seq)) = first else {
+                // The next log, in which nothing stands yet.
+                continue;
+            };
+            // A log that follows another and does not say after which Seq is no place to begin.
+            let is_told = seq > Seq::ZERO || open.predecessor.is_none();
+            found = Some((*log, if is_told { seq } else { Seq::MAX }));
+            if is_told && is_enough(seq) {
+                break;
+            }
+            let Some(before) = open.predecessor else { break };
+            wanted = Some(LogMeta { number: before.number, id: before.id });
+        }
+        Ok(found)
+    }
+}
+
+/// Kept ones and those that recovery needs, in order.
+fn all_logs(version: &Version) -> Vec<LogMeta> {
+    let kept = version.kept_logs().iter().map(|kept| kept.log);
+    kept.chain(version.logs().iter().copied()).collect()
+}
+
+fn lost(since: Seq, oldest: Seq) -> Error {
+    let problem = format!(
+        "changes after #{since} are no longer kept, the oldest are those after #{oldest}: copy the \
+         database and go on from there; `keep_changes` keeps more"
+    );
+    Error::new(ErrorKind::ChangesLost, problem)
+}

@@ -1,0 +1,90 @@
+//! What is kept for the change feed: logs that recovery no longer needs, and where rows came in as files.
+//!
+//! Invariants
+//! * what is kept is the newest part of the history, without a gap: a log is forgotten with all that are older;
+//! * a log that is kept is named in the manifest, and its file stays until an edit that forgets it is durable.
+//!
+//! Not here: reading it (`feed`), how much is kept (`options`).
+
+use crate::error::Result;
+use crate::format::edit::{Import, KeptLog, LogMeta, VersionEdit};
+use crate::format::names::{FileName, FileNumber};
+use crate::format::span::Span;
+use crate::manifest::Version;
+use crate::model::Seq;
+use crate::options::Durability;
+
+use super::Engine;
+
+impl Engine {
+    /// The part of a flush's edit that says which of the logs that are kept already, and of `logs`, which recovery needs no
+    /// more, stay for the change feed. All commits in them are up to `flushed`.
+    pub(super) fn history(
+        &self,
+        version: &Version,
+        logs: &[FileNumber],
+        flushed: Seq,
+    ) -> VersionEdit {
+        let mut edit = VersionEdit::default();
+        let old = version.kept_logs().iter().map(|kept| (*kept, false));
+        let new = version.logs().iter().filter(|log| logs.contains(&log.number));
+        let new = new.map(|log| (self.to_keep(*log, flushed), true));
+        let all: Vec<_> = old.chain(new).collect();
+        let (mut bytes, mut forgotten) = (0u64, Seq::ZERO);
+        for (kept, is_new) in all.into_iter().rev() {
+            bytes = bytes.saturating_add(kept.bytes);
+            let is_within = forgotten == Seq::ZERO && self.keeps(bytes, kept.last);
+            match (is_within, is_new) {
+                (true, true) => edit.keep_logs.insert(0, kept),
+                (true, false) => {}
+                (false, is_new) => {
+                    forgotten = forgotten.max(kept.last);
+                    if !is_new {
+                        edit.forget_logs.push(kept.log.number);
+                    }
+                }
+            }
+        }
+        let gone = version.imports().iter().filter(|import| import.seq <= forgotten);
+        edit.forget_imports = gone.map(|import| import.seq).collect();
+        edit
+    }
+
+    fn to_keep(&self, log: LogMeta, last: Seq) -> KeptLog {
+        let path = self.env.dir.join(FileName::Wal(log.number).to_string());
+        // A length that cannot be had does not keep a flush from going on.
+        let bytes = self.env.fs.open_read(&path).and_then(|file| file.len()).unwrap_or_default();
+        KeptLog { log, bytes, last }
+    }
+
+    /// True if `bytes` of logs may be kept, the oldest of which ends at `last`.
+    fn keeps(&self, bytes: u64, last: Seq) -> bool {
+        let options = &self.env.options;
+        let ticks = |age: std::time::Duration| u64::try_from(age.as_nanos() / 100);
+        let is_young = |age| {
+            let until = last.0.saturating_add(ticks(age).unwrap_or(u64::MAX));
+            until >= self.env.clock.now()
+        };
+        match (options.keep_changes_bytes, options.keep_changes_for) {
+            (None, None) => false,
+            (most, age) => most.is_none_or(|most| bytes <= most) && age.is_none_or(is_young),
+        }
+    }
+
+    /// What an edit says about rows that came in as files and are all there is in `span`.
+    pub(super) fn import_note(seq: Seq, span: &Span) -> Vec<Import> {
+        vec![Import { seq, span: span.clone() }]
+    }
+
+    /// Lets other readers see an import: makes every commit below it durable, and says so in an edit behind its own.
+    pub(super) fn show_import(&self) -> Result<()> {
+        self.rounds.flush(Durability::Sync)?;
+        let mut manifest = self.install.lock();
+        // The import itself is durable: that they see it later is no reason to take it for failed.
+        let Ok(version) = self.append_edit(&mut manifest, &VersionEdit::default()) else {
+            return Ok(());
+        };
+        self.change_view(|view| view.with_version(&version, None));
+        Ok(())
+    }
+}

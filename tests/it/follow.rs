@@ -1,0 +1,273 @@
+//! Real processes on a real disk: a writer that is killed again and again, and beside it a follower, a reader of the change
+//! feed, and readers that come and go. Within the writer a consumer with a named cursor, which dies with it.
+//!
+//! `ROWSTONE_KILLS=200` kills as often; usually it is a few times.
+#![expect(clippy::disallowed_methods, reason = "what processes say is read from pipes")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use rowstone::{
+    Change, Commit, Db, Durability, Entity, EntityGroup, ErrorKind, KeyRange, Options, Position,
+    Result, Rng,
+};
+
+use crate::say;
+
+/// How often the writer is killed if nobody asks for more.
+const KILLS: u64 = 6;
+/// Commits of one life of the writer, at most.
+const COMMITS_MAX: u64 = 60;
+/// The last number that is written, in a life that ends in order.
+const STOP: &str = "stop";
+
+/// Tells a process of this executable which database its role is about.
+const DATABASE: &str = "ROWSTONE_FOLLOWED";
+
+fn database() -> Option<PathBuf> {
+    std::env::var_os(DATABASE).map(PathBuf::from)
+}
+
+/// Small sizes, so that logs, files and manifests come and go.
+fn options() -> Options {
+    Db::options().memtable_bytes(16 << 10).run_file_bytes(16 << 10).keep_changes(256 << 20)
+}
+
+/// A process of this executable that plays a role; killed when dropped.
+struct Role(Child);
+
+impl Role {
+    fn start(name: &str, db: &Path) -> (Self, BufReader<ChildStdout>) {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([&format!("follow::{name}"), "--exact", "--ignored", "--nocapture", "--quiet"])
+            .env(DATABASE, db)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = child.stdout.take().unwrap();
+        (Self(child), BufReader::new(out))
+    }
+
+    fn kill(&mut self) {
+        // SIGKILL; one that has ended needs none.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+
+    fn ends_well(mut self) {
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A line that the other process is sure to have out.
+fn tell(line: impl std::fmt::Display) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).unwrap();
+}
+
+fn pause() {
+    std::thread::park_timeout(Duration::from_millis(2));
+}
+
+/// The number that a commit is about: both of its entities have it.
+fn number_of(commit: &Commit) -> Option<i64> {
+    let numbers = commit.changes.iter().filter_map(|change| match change {
+        Change::Put { entity, .. } => Some(entity.get::<i64>("N").unwrap()),
+        _ => None,
+    });
+    let numbers: Vec<i64> = numbers.collect();
+    assert!(matches!(numbers[..], [] | [_, _]), "a group in parts: {commit:?}");
+    let first = numbers.first().copied();
+    assert!(numbers.iter().all(|n| Some(*n) == first), "{commit:?}");
+    first
+}
+
+fn last_number(db: &Db) -> Result<i64> {
+    let counter = match db.table("log") {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
+        table => table?.get("p", "counter")?,
+    };
+    counter.map_or(Ok(0), |counter| counter.get("N"))
+}
+
+fn is_over(db: &Db) -> bool {
+    db.table("log").is_ok_and(|log| log.get("p", STOP).unwrap().is_some())
+}
+
+#[test]
+#[ignore = "a role of the test below, in a process of its own"]
+fn the_writer() {
+    let Some(path) = database() else { return };
+    let db = options().open(&path).unwrap();
+    let log = db.table_or_create("log").unwrap();
+    let mut number = last_number(&db).unwrap();
+    let cursor = db.cursor("consumer").unwrap();
+    let mut changes = cursor.changes().unwrap();
+    tell(format_args!("from {}", changes.position()));
+    let mut rng = Rng::from_entropy();
+    loop {
+        number += 1;
+        let durability =
+            [Durability::Sync, Durability::Sync, Durability::Os][rng.below(3) as usize];
+        let mut group = EntityGroup::new("p");
+        let row = format!("{number:08}");
+        group
+            .upsert(Entity::new("p", row).with("N", number).with("Text", "x".repeat(200)))
+            .unwrap();
+        group.upsert(Entity::new("p", "counter").with("N", number)).unwrap();
+        log.commit_with(group, durability).unwrap();
+        if durability == Durability::Sync {
+            tell(format_args!("wrote {number}"));
+        }
+        if rng.below(4) == 0 {
+            for commit in changes.by_ref() {
+                let commit = commit.unwrap();
+                let Some(number) = number_of(&commit) else { continue };
+                tell(format_args!("got {number} {}", commit.position));
+                cursor.commit(commit.position).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "a role of the test below, in a process of its own"]
+fn the_follower() {
+    let Some(path) = database() else { return };
+    let follower = options().follow(&path).unwrap();
+    let (mut shown, mut refreshed) = (0, 0u64);
+    loop {
+        refreshed += u64::from(follower.refresh().unwrap());
+        let db = follower.db();
+        let number = last_number(&db).unwrap();
+        assert!(number >= shown, "went back from {shown} to {number}");
+        if number > shown {
+            let log = db.table("log").unwrap();
+            assert!(log.get("p", &format!("{number:08}")).unwrap().is_some(), "half a group");
+            assert!(log.get("p", &format!("{:08}", number + 1)).unwrap().is_none(), "half a group");
+            let rows = log.scan(KeyRange::rows("p", "0".."9")).into_iter();
+            assert_eq!(rows.map(Result::unwrap).count() as i64, number, "holes");
+            shown = number;
+        }
+        if is_over(&db) {
+            return tell(format_args!("shown {shown} refreshed {refreshed}"));
+        }
+        pause();
+    }
+}
+
+#[test]
+#[ignore = "a role of the test below, in a process of its own"]
+fn the_reader_of_changes() {
+    let Some(path) = database() else { return };
+    let db = options().open_read_only(&path).unwrap();
+    let mut changes = db.changes(db.oldest_position().unwrap()).unwrap();
+    let mut got = 0;
+    loop {
+        for commit in changes.by_ref() {
+            let commit = commit.unwrap();
+            if let [Change::Put { entity, .. }] = &commit.changes[..] {
+                assert_eq!(entity.row_key(), STOP);
+                return tell(format_args!("got {got}"));
+            }
+            let Some(number) = number_of(&commit) else { continue };
+            assert_eq!(number, got + 1, "a gap or a repetition");
+            got = number;
+        }
+        pause();
+    }
+}
+
+/// What one life of the writer said until it was killed.
+struct Heard {
+    wrote: i64,
+    /// The last that the consumer got, and where it stood then.
+    got: BTreeMap<Position, i64>,
+}
+
+impl Heard {
+    /// Kills the writer after so many lines.
+    fn life(&mut self, path: &Path, lines: u64) {
+        let (mut writer, out) = Role::start("the_writer", path);
+        let mut next = None;
+        for (line, at) in out.lines().zip(0..) {
+            let line = line.unwrap();
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[..] {
+                ["from", position] => {
+                    let position = position.parse::<Position>().unwrap();
+                    // The cursor stands behind a commit that was got, or at the start.
+                    next = Some(self.got.get(&position).map_or(1, |number| number + 1));
+                }
+                ["wrote", number] => self.wrote = number.parse().unwrap(),
+                ["got", number, position] => {
+                    let number: i64 = number.parse().unwrap();
+                    assert_eq!(Some(number), next, "a gap or a repetition behind the cursor");
+                    next = Some(number + 1);
+                    self.got.insert(position.parse().unwrap(), number);
+                }
+                _ => {}
+            }
+            if at >= lines {
+                writer.kill();
+            }
+        }
+    }
+}
+
+#[test]
+fn trap_33_readers_survive_the_kills_of_the_writer_without_gap_or_repetition() {
+    let kills = std::env::var("ROWSTONE_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    options().open(&path).unwrap().close().unwrap();
+    let (follower, shown) = Role::start("the_follower", &path);
+    let (reader, read) = Role::start("the_reader_of_changes", &path);
+    let mut rng = Rng::from_entropy();
+    let mut heard = Heard { wrote: 0, got: BTreeMap::new() };
+    for _ in 0..kills {
+        heard.life(&path, 1 + rng.below(COMMITS_MAX));
+        // Before anybody opens it to write: what was acknowledged may have to wait for that, and no more than that.
+        let beside = options().open_read_only(&path).unwrap();
+        assert!(last_number(&beside).unwrap() >= heard.wrote - 1);
+    }
+    let db = options().open(&path).unwrap();
+    let number = last_number(&db).unwrap();
+    assert!(number >= heard.wrote);
+    let log = db.table_or_create("log").unwrap();
+    log.insert(Entity::new("p", STOP).with("N", number)).unwrap();
+    let said = |out: BufReader<ChildStdout>, word: &str| {
+        let mut lines = out.lines().map(|line| line.unwrap());
+        lines.find(|line| line.starts_with(word)).unwrap_or_default()
+    };
+    let (shown, read) = (said(shown, "shown"), said(read, "got"));
+    follower.ends_well();
+    reader.ends_well();
+    assert_eq!(shown.split(' ').nth(1), Some(&*number.to_string()), "{shown}");
+    assert_eq!(read, format!("got {number}"));
+    let rest: Vec<i64> = {
+        let cursor = db.cursor("consumer").unwrap();
+        cursor.changes().unwrap().filter_map(|commit| number_all(&commit.unwrap())).collect()
+    };
+    let from = heard.got.values().max().copied().unwrap_or(0);
+    assert!(rest.iter().copied().eq(from + 1 - i64::from(rest.first() == Some(&from))..=number));
+    say(format_args!(
+        "{kills} kills, {number} commits, {} through the cursor, {shown}",
+        heard.got.len()
+    ));
+    db.close().unwrap();
+}
+
+/// As [`number_of`], but for the last commit of all, which is no group.
+fn number_all(commit: &Commit) -> Option<i64> {
+    if commit.changes.len() == 1 { None } else { number_of(commit) }
+}
