@@ -49,6 +49,8 @@ events! {
     Checkpoint "checkpoints",
     Backup "backups restored",
     Archived "archive steps",
+    Beside "readers beside",
+    Fed "feeds replayed",
     Close "clean closes",
     Kill "kills",
     PowerCut "power cuts",

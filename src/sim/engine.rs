@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::clock::ManualClock;
-use crate::db::Db;
+use crate::db::{Changes, Db, Position};
 use crate::error::{Error, Result};
 use crate::executor::{self, Worker};
 use crate::fs::{FaultFs, FaultKind, Fs, MemFs};
@@ -31,6 +31,8 @@ pub const PATH: &str = "db";
 const RANGE_BYTES: u64 = 24 << 10;
 /// Logs are short.
 const LOG_ALLOCATE_BYTES: u64 = 4 << 10;
+/// A few logs.
+const KEEP_CHANGES_BYTES: u64 = 64 << 10;
 /// 2024-01-01, in ticks of 100 ns since 1601.
 pub const START: u64 = 133_485_408_000_000_000;
 
@@ -422,6 +424,20 @@ impl Engine {
         Options { targets: None, ..self.options_on(fs) }
     }
 
+    /// The database as another process sees it, on the disk without its faults.
+    pub(super) fn open_beside(&self) -> Result<Beside> {
+        self.options_on(&self.fs).open_read_only(Path::new(PATH)).map(Beside)
+    }
+
+    /// The last commit that the database at `path` of `fs` shows once it is opened.
+    pub(super) fn published_in(&self, fs: &MemFs, path: &str) -> Result<u64> {
+        let options = options(&self.config, &self.clock).create_if_missing(false);
+        let db = options.fs(Arc::new(fs.clone())).open(Path::new(path))?;
+        let published = db.engine().published().ticks();
+        db.close()?;
+        Ok(published)
+    }
+
     /// Which incarnation the database at `path` of `fs` is.
     pub(super) fn incarnation_of(&self, fs: &MemFs, path: &str) -> Result<u64> {
         let options = options(&self.config, &self.clock).create_if_missing(false);
@@ -434,6 +450,24 @@ impl Engine {
     /// Everything that the database shows.
     pub fn state(&self) -> Result<Tables> {
         state_of(self.db())
+    }
+}
+
+/// A database that another process reads.
+pub(super) struct Beside(Db);
+
+impl Beside {
+    /// The last commit that it shows, and all that it shows.
+    pub(super) fn state(&self) -> Result<(u64, Tables)> {
+        Ok((self.0.engine().published().ticks(), state_of(&self.0)?))
+    }
+
+    pub(super) fn position(&self) -> Position {
+        self.0.position()
+    }
+
+    pub(super) fn changes(&self, since: Position) -> Result<Changes> {
+        self.0.changes(since)
     }
 }
 
@@ -504,6 +538,8 @@ pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
         range_bytes: RANGE_BYTES,
         gap_entries_min: 1,
         targets: config.targets.map(targets),
+        // Every other database keeps its logs for the change feed.
+        keep_changes_bytes: config.seed.is_multiple_of(2).then_some(KEEP_CHANGES_BYTES),
         ..options
     };
     #[cfg(feature = "zstd")]

@@ -256,6 +256,7 @@ impl<'a> Generator<'a> {
             20,
             backups,
             archives,
+            20,
         ];
         let mut roll = self.source.below(weights.iter().sum());
         let kind = weights.iter().position(|weight| {
@@ -285,7 +286,8 @@ impl<'a> Generator<'a> {
             Some(18) => self.query_step(),
             Some(19) => self.span_step(),
             Some(20) => Step::Backup,
-            _ => Step::Archive { table: self.table(), seed: self.source.seed() },
+            Some(21) => Step::Archive { table: self.table(), seed: self.source.seed() },
+            _ => Step::Beside,
         }
     }
 

@@ -23,6 +23,7 @@
 //! * [`step`], [`value`], [`parse`]: the steps, what rows hold, and the text of both;
 //! * [`runner`]: a step on engine and oracle side by side; `trouble` is what is done to disk and process, `settle`
 //!   what must hold when troubles are over and background work has run;
+//! * `beside`: a reader and a consumer of the change feed, as other processes would be;
 //! * [`gates`]: which spans are closed, and what that makes of a read;
 //! * [`query`], [`expr`]: queries, and the filters as the oracle has them;
 //! * [`oracle`]: tables as maps, the semantics of every verb, and which commits must survive what;
@@ -51,6 +52,7 @@ pub use planted::{BUGS, Bug};
 
 mod archive;
 mod backup;
+mod beside;
 pub mod counts;
 pub mod engine;
 pub mod explore;

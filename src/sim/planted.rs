@@ -441,6 +441,24 @@ pub const BUGS: &[Bug] = &[
         7,
         "backup, power cut",
         "a generation names files whose names are not durable",
+    // Other readers.
+    bug(
+        "follower-shows-unsynced",
+        33,
+        "weak commits, a reader beside",
+        "a reader shows what the log holds, whether anybody vouches for it or not",
+    ),
+    bug(
+        "feed-over-a-gap",
+        0,
+        "a consumer of the feed that comes late",
+        "the feed begins with the oldest log there is, though others before it are gone",
+    ),
+    bug(
+        "feed-forgets-imports",
+        0,
+        "a range that is moved, a consumer of the feed",
+        "rows that came in as files are not in the feed",
     ),
     bug(
         "archive-unsynced",

@@ -19,6 +19,7 @@ use crate::fs::FaultKind;
 use crate::options::Durability;
 use crate::query::Entities;
 
+use super::beside::Fed;
 use super::counts::{Counts, Event};
 use super::engine::{self, Engine, Pinned, START, code};
 use super::gates::Held;
@@ -50,6 +51,8 @@ pub struct Runner {
     pub(super) copies: u64,
     /// The backups that were acknowledged, and what each must come back as.
     pub(super) backups: BTreeMap<u64, Tables>,
+    /// What a consumer of the change feed has got so far: it outlives the engine's runs.
+    pub(super) fed: Option<Fed>,
 }
 
 /// An open iterator, and the rows it has to give.
@@ -84,6 +87,7 @@ impl Runner {
             counts: Counts::default(),
             copies: 0,
             backups: BTreeMap::new(),
+            fed: None,
         }
     }
 
@@ -225,6 +229,7 @@ impl Runner {
             Step::Checkpoint => self.checkpoint(),
             Step::Backup => self.backup(),
             Step::Archive { table, seed } => self.archive(table, *seed),
+            Step::Beside => self.beside(),
             other => Err(format!("`{other}` is no step of an open database")),
         }
     }

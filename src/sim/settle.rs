@@ -92,7 +92,7 @@ impl Runner {
         let mut paths = self.engine.fs.paths();
         paths.retain(|path| path.starts_with(PATH));
         let stat = |name: &str| stats.get(name).unwrap_or_default();
-        let named = stat("files") + stat("logs");
+        let named = stat("files") + stat("logs") + stat("kept_logs");
         if paths.len() as u64 > named + OTHER_FILES_MAX {
             return Err(format!("settle: {named} tables and logs, and left over: {paths:?}"));
         }

@@ -314,6 +314,8 @@ pub enum Step {
         /// Chooses where it ends.
         seed: u64,
     },
+    /// Another process opens the database to read it, and goes on in the change feed.
+    Beside,
     /// Time passes and background work runs until there is none: then everything is durable and in order.
     Settle,
     /// The engine checks its files, and must find nothing.
@@ -453,7 +455,7 @@ const FAULTS: [(FaultKind, &str); 5] = [
 ];
 
 /// Steps of one word.
-pub(super) const PLAIN: [(Step, &str); 16] = [
+pub(super) const PLAIN: [(Step, &str); 17] = [
     (Step::Flush, "flush"),
     (Step::Compact, "compact"),
     (Step::Sync, "sync"),
@@ -463,6 +465,7 @@ pub(super) const PLAIN: [(Step, &str); 16] = [
     (Step::EndCompaction, "end-compaction"),
     (Step::Checkpoint, "checkpoint"),
     (Step::Backup, "backup"),
+    (Step::Beside, "beside"),
     (Step::Settle, "settle"),
     (Step::Verify, "verify"),
     (Step::Reopen, "reopen"),

@@ -85,6 +85,11 @@ impl Runner {
             || self.engine.faults_met() > self.trouble.faults_before
     }
 
+    /// True if the disk may hold something else than what was written to it, or may fail.
+    pub(super) fn is_troubled(&self) -> bool {
+        self.is_disk_troubled() || self.trouble.rot.is_some()
+    }
+
     pub(super) fn is_excused(&mut self, error: &Error) -> bool {
         if is_storage_error(error) {
             match error.kind() {

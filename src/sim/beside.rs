@@ -1,0 +1,137 @@
+//! Beside the engine: a process that only reads, and a consumer of the change feed that goes on where it stood.
+//!
+//! Invariants
+//! * what a reader shows is a prefix of the commits, and no power cut leaves less;
+//! * replayed, the feed gives that prefix: no commit is left out, none comes twice. Only what is lost may be begun anew.
+//!
+//! Not here: the database itself (`runner`), what it keeps for the feed (`engine`).
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::db::{Change, Commit, Position};
+use crate::error::ErrorKind;
+use crate::format::key::user_key;
+use crate::format::names::TableId;
+use crate::query::KeyRange;
+
+use super::counts::Event;
+use super::engine::{self, PATH, row};
+use super::oracle::{Key, Row, Tables, differences, key};
+use super::runner::{Outcome, Runner, line};
+
+/// What a consumer has made of the feed.
+#[derive(Clone, Debug)]
+pub(super) struct Fed {
+    position: Position,
+    /// By lower-case name.
+    tables: BTreeMap<String, BTreeMap<Key, Rc<Row>>>,
+}
+
+impl Runner {
+    /// Opens a reader beside the engine, compares it, and takes what is new in the feed.
+    pub(super) fn beside(&mut self) -> Outcome {
+        // What a failure left on the disk nobody knows, and rot answers for itself.
+        if self.is_troubled() || !self.oracle.pending.is_empty() {
+            return line("troubled");
+        }
+        self.counts.note(Event::Beside);
+        let reader = self.engine.open_beside().map_err(|error| format!("beside: {error:?}"))?;
+        let (shown, state) = reader.state().map_err(|error| format!("beside: {error:?}"))?;
+        let expected = self.oracle.at(self.oracle.count_up_to(shown)).into_owned();
+        let found = differences(&expected, &state);
+        if !found.is_empty() {
+            return Err(format!("beside: {}", found.join("\n")));
+        }
+        self.copies += 1;
+        let image = self.engine.fs.crash_image(self.copies);
+        let left = self.engine.published_in(&image, PATH);
+        let left = left.map_err(|error| format!("beside, after a power cut: {error:?}"))?;
+        if left < shown {
+            return Err(format!("beside: #{shown} was shown, and a power cut leaves #{left}"));
+        }
+        self.feed(&reader)?;
+        Ok(Vec::new())
+    }
+
+    fn feed(&mut self, reader: &engine::Beside) -> Result<(), String> {
+        let (position, state) = (reader.position(), &self.oracle);
+        let anew = || {
+            let tables = state.at(state.count_up_to(position.seq().ticks())).into_owned();
+            Fed { position, tables: of_tables(&tables) }
+        };
+        let Some(mut fed) = self.fed.take() else {
+            self.fed = Some(anew());
+            return Ok(());
+        };
+        let mut changes = match reader.changes(fed.position) {
+            Ok(changes) => changes,
+            Err(error) if error.kind() == ErrorKind::ChangesLost => {
+                self.fed = Some(anew());
+                return Ok(());
+            }
+            Err(error) => return Err(format!("feed: {error:?}")),
+        };
+        for commit in changes.by_ref() {
+            let commit = commit.map_err(|error| format!("feed: {error:?}"))?;
+            let then = state.count_up_to(commit.position.seq().ticks());
+            fed.apply(&commit, || state.at(then).into_owned())?;
+        }
+        fed.position = changes.position();
+        let count = state.count_up_to(fed.position.seq().ticks());
+        let expected = of_tables(&state.at(count));
+        if fed.tables != expected {
+            let at = fed.position;
+            return Err(format!("feed: after {at} it says\n{:?}\nnot\n{expected:?}", fed.tables));
+        }
+        self.counts.note(Event::Fed);
+        self.fed = Some(fed);
+        Ok(())
+    }
+}
+
+impl Fed {
+    /// `then` is the state behind the commit.
+    fn apply(&mut self, commit: &Commit, then: impl Fn() -> Tables) -> Result<(), String> {
+        for change in &commit.changes {
+            let name = change.table().to_lowercase();
+            if matches!(change, Change::TableCreated { .. }) {
+                self.tables.insert(name, BTreeMap::new());
+                continue;
+            }
+            let Some(rows) = self.tables.get_mut(&name) else {
+                return Err(format!("feed: no table {name} for {change:?}"));
+            };
+            match change {
+                Change::TableDropped { .. } => drop(self.tables.remove(&name)),
+                Change::Put { entity, .. } => {
+                    let row = row(entity);
+                    rows.insert(key(&row.pk, &row.rk), Rc::new(row));
+                }
+                Change::Deleted { partition_key, row_key, .. } => {
+                    rows.remove(&key(partition_key, row_key));
+                }
+                Change::RangeDeleted { range, .. } => rows.retain(|_, row| !is_in(range, row)),
+                Change::Expired { before, .. } => rows.retain(|_, row| row.etag >= before.ticks()),
+                // Which rows came in the feed does not say.
+                Change::Imported { range, .. } => {
+                    let then = then();
+                    let all = then.get(&name).map(|table| &*table.rows);
+                    let came = all.into_iter().flatten().filter(|(_, row)| is_in(range, row));
+                    rows.extend(came.map(|(key, row)| (key.clone(), Rc::clone(row))));
+                }
+                Change::TableCreated { .. } => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_in(range: &KeyRange, row: &Row) -> bool {
+    let table = TableId(1);
+    range.span(table).contains(&user_key(table, &row.pk, &row.rk))
+}
+
+fn of_tables(tables: &Tables) -> BTreeMap<String, BTreeMap<Key, Rc<Row>>> {
+    tables.iter().map(|(name, table)| (name.clone(), (*table.rows).clone())).collect()
+}
