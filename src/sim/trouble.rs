@@ -86,7 +86,7 @@ impl Runner {
     }
 
     /// True if the disk may hold something else than what was written to it, or may fail.
-    pub(super) fn is_troubled(&self) -> bool {
+    pub(super) fn may_differ_on_disk(&self) -> bool {
         self.is_disk_troubled() || self.trouble.rot.is_some()
     }
 
