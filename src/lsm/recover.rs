@@ -349,7 +349,10 @@ fn begin_log(
     last_log: Option<AcceptedLog>,
     replayed: &Replayed,
 ) -> Result<LogQueue> {
-    let next = env.create_log(manifest, env.options.log_allocate_bytes, &replayed.unused)?;
+    // What was accepted is synced: other readers need not wait for a record of the new log that says so.
+    let accepted = last_log.map(|log| log.position());
+    let bytes = env.options.log_allocate_bytes;
+    let next = env.create_log(manifest, bytes, &replayed.unused, accepted)?;
     let durable = Position { file: next.log.header().number, offset: 0 };
     let predecessor =
         last_log.map(|log| Predecessor { number: log.number, id: log.id, accepted_end: log.end });
@@ -384,11 +387,13 @@ fn memtables(env: &Env, mut replayed: Vec<Slot>, number: Option<FileNumber>) -> 
 
 impl Env {
     /// Creates a log: the file, its directory entry, and its name in the manifest, which forgets `unused` ones; these go.
+    /// `durable` is up to where older logs are, if none of their records says so.
     pub(super) fn create_log(
         &self,
         manifest: &mut Manifest,
         allocate: u64,
         unused: &[FileNumber],
+        durable: Option<Position>,
     ) -> Result<NextLog> {
         let number = manifest.next_number()?;
         let header = LogHeader { kind: LogKind::Wal, number, id: manifest.next_id() };
@@ -411,7 +416,7 @@ impl Env {
             remove_logs: unused.to_vec(),
             ..VersionEdit::default()
         };
-        manifest.append(&edit).inspect_err(|error| {
+        manifest.append_behind(&edit, durable).inspect_err(|error| {
             // Only then is it known that nothing names the log; its space is needed.
             if error.kind() == ErrorKind::StorageFull {
                 self.discard(FileName::Wal(number));

@@ -218,7 +218,7 @@ fn as_much_is_kept_as_was_asked_for() {
         let puts = puts.filter(|change| matches!(change, Change::Put { .. })).count();
         assert_eq!(puts, expected, "{bytes} bytes, {age} s");
         assert_eq!(db.verify().unwrap().problems, Vec::<String>::new());
-        drop(db);
+        drop((db, table));
         // Opening takes none of them for a leftover, and a flush that is told to keep nothing removes them.
         let db = open(&fs);
         assert_eq!(db.opened().orphans, 0);

@@ -42,7 +42,7 @@ impl Engine {
         };
         // However large its predecessor is: it may wait for long, and grows ahead of its commits.
         let bytes = self.env.options.log_allocate_bytes;
-        let next = self.env.create_log(manifest, bytes, &unused);
+        let next = self.env.create_log(manifest, bytes, &unused, None);
         let next = next.map_err(|error| self.judge(manifest, error))?;
         let queue = &mut self.rounds.lock().queue;
         (queue.next, queue.unused) = (Some(next), Vec::new());
