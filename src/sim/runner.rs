@@ -593,14 +593,6 @@ impl Runner {
             && self.engine.db().stats().get("memtables").is_some_and(|n| n > MEMTABLES_MAX)
     }
 
-    pub(super) fn sync(&mut self) -> Outcome {
-        let synced = self.engine.db().sync();
-        if synced.is_ok() {
-            self.oracle.all_durable();
-        }
-        self.excuse(synced)
-    }
-
     pub(super) fn verify(&mut self) -> Outcome {
         self.counts.note(Event::Verified);
         match self.engine.db().verify() {

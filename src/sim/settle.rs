@@ -113,6 +113,14 @@ impl Runner {
         self.counts.add(Event::GapPassed, stat("gaps_passed"));
     }
 
+    pub(super) fn sync(&mut self) -> Outcome {
+        let synced = self.engine.db().sync();
+        if synced.is_ok() {
+            self.oracle.all_durable();
+        }
+        self.excuse(synced)
+    }
+
     /// Makes a copy, opens it, compares, and removes it.
     pub(super) fn checkpoint(&mut self) -> Outcome {
         self.copies += 1;

@@ -42,7 +42,7 @@ struct Role(Child);
 impl Role {
     fn start(name: &str, db: &Path) -> (Self, BufReader<ChildStdout>) {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([&format!("follow::{name}"), "--exact", "--ignored", "--nocapture", "--quiet"])
+            .args([&format!("follow::{name}"), "--exact", "--nocapture", "--quiet"])
             .env(DATABASE, db)
             .stdout(Stdio::piped())
             .spawn()
@@ -104,7 +104,6 @@ fn is_over(db: &Db) -> bool {
 }
 
 #[test]
-#[ignore = "a role of the test below, in a process of its own"]
 fn the_writer() {
     let Some(path) = database() else { return };
     let db = options().open(&path).unwrap();
@@ -140,7 +139,6 @@ fn the_writer() {
 }
 
 #[test]
-#[ignore = "a role of the test below, in a process of its own"]
 fn the_follower() {
     let Some(path) = database() else { return };
     let follower = options().follow(&path).unwrap();
@@ -166,7 +164,6 @@ fn the_follower() {
 }
 
 #[test]
-#[ignore = "a role of the test below, in a process of its own"]
 fn the_reader_of_changes() {
     let Some(path) = database() else { return };
     let db = options().open_read_only(&path).unwrap();
