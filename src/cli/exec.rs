@@ -44,6 +44,9 @@ pub(super) struct Exec {
     /// Keep the last queries that took so long or longer, for the operation slow_queries
     #[arg(long, value_name = "MILLISECONDS")]
     slow_query: Option<u64>,
+    /// Keep so many bytes of logs for `rowstone changes`, beyond those that opening needs
+    #[arg(long, value_name = "BYTES")]
+    keep_changes: Option<u64>,
 }
 
 const EXEC_HELP: &str = r#"Requests:
@@ -83,6 +86,9 @@ impl Exec {
         }
         if let Some(millis) = self.slow_query {
             options = options.slow_query(Duration::from_millis(millis));
+        }
+        if let Some(bytes) = self.keep_changes {
+            options = options.keep_changes(bytes);
         }
         let db = open_with(options, &self.db, Create::IfMissing, self.durability)?;
         serve(&db, io::stdin(), io::stdout().lock())?;

@@ -85,6 +85,9 @@ pub(super) struct Serve {
     /// Keep the last queries that took so long or longer: they are logged, and the page for people has them at /stats
     #[arg(long, value_name = "MILLISECONDS")]
     slow_query: Option<u64>,
+    /// Keep so many bytes of logs for `rowstone changes`, beyond those that opening needs
+    #[arg(long, value_name = "BYTES")]
+    keep_changes: Option<u64>,
     /// What is logged on standard error, one JSON object a line
     #[arg(long, value_enum, default_value_t = rest::LogLevel::Requests)]
     log: rest::LogLevel,
@@ -176,6 +179,9 @@ impl Serve {
         }
         if let Some(millis) = self.slow_query {
             options = options.slow_query(Duration::from_millis(millis));
+        }
+        if let Some(bytes) = self.keep_changes {
+            options = options.keep_changes(bytes);
         }
         open_with(options, path, Create::IfMissing, self.durability)
     }

@@ -6,6 +6,7 @@
 mod backup;
 mod bad_input;
 mod bench;
+mod changes;
 mod copy;
 mod damage;
 mod exec;

@@ -1,0 +1,110 @@
+//! `rowstone changes`: lines of JSON, cursors, and reading beside a process that has the database open.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+use super::Place;
+
+fn lines(text: &str) -> Vec<&str> {
+    text.lines().collect()
+}
+
+/// The position that a line names.
+fn position(line: &str) -> &str {
+    line.split('"').nth(3).unwrap()
+}
+
+#[test]
+fn commits_are_printed_one_a_line() {
+    let place = Place::new();
+    place.put("parts", r#"{"PartitionKey":"bolts","RowKey":"m4x20","Price":0.12}"#);
+    place.ok("delete db parts bolts m4x20");
+    place.ok("delete db parts --partition bolts");
+    place.ok("drop-table db parts");
+    let out = place.ok("changes db");
+    let found = lines(&out);
+    let ops = found.iter().map(|line| line.split(r#""op":""#).nth(1).unwrap());
+    let ops: Vec<&str> = ops.map(|rest| rest.split('"').next().unwrap()).collect();
+    assert_eq!(ops, ["create-table", "put", "delete", "delete-range", "drop-table"], "{out}");
+    assert!(found[1].contains(r#""table":"parts","entity":{"#), "{out}");
+    assert!(found[1].contains(r#""Price":0.12"#), "{out}");
+    assert!(found[2].contains(r#""PartitionKey":"bolts","RowKey":"m4x20""#), "{out}");
+    let since = place.ok(&format!("changes db --since {}", position(found[2])));
+    assert_eq!(lines(&since), found[3..]);
+    assert_eq!(place.ok("changes db --new"), "");
+    assert_eq!(place.ok("changes db --table other"), "");
+    let newest = place.ok("changes db --positions");
+    assert!(newest.contains(position(found[4])), "{newest}");
+}
+
+#[test]
+fn a_cursor_gives_each_commit_once() {
+    let place = Place::new();
+    for row in 0..3 {
+        place.put("parts", &format!(r#"{{"PartitionKey":"p","RowKey":"{row}"}}"#));
+    }
+    assert_eq!(lines(&place.ok("changes db --cursor search")).len(), 4);
+    assert_eq!(place.ok("changes db --cursor search"), "");
+    place.put("parts", r#"{"PartitionKey":"p","RowKey":"3"}"#);
+    assert_eq!(lines(&place.ok("changes db --cursor search")).len(), 1);
+    assert_eq!(lines(&place.ok("changes db --cursor other")).len(), 5);
+}
+
+#[test]
+fn what_is_not_kept_and_what_is_no_position_is_refused() {
+    let place = Place::new();
+    place.put("parts", r#"{"PartitionKey":"p","RowKey":"0"}"#);
+    let first = place.ok("changes db");
+    let first = position(lines(&first)[0]).to_owned();
+    place.feed("exec db", r#"{"op":"flush"}"#).ok();
+    place.fails(&format!("changes db --since {first}"), 1, &["no longer kept", "keep_changes"]);
+    place.fails("changes db --since yesterday", 2, &["is no position"]);
+    place.fails("changes none", 2, &["no database"]);
+    let other = format!("0000000000000000-{}", first.split('-').nth(1).unwrap());
+    place.fails(&format!("changes db --since {other}"), 1, &["another history"]);
+}
+
+#[test]
+fn trap_33_commands_that_read_do_so_beside_a_process_that_writes() {
+    let place = Place::new();
+    let mut writer = place.command("exec db --keep-changes 1000000");
+    let mut writer = writer.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut input, output) = (writer.stdin.take().unwrap(), writer.stdout.take().unwrap());
+    let mut answers = BufReader::new(output).lines();
+    let mut ask = |request: &str| {
+        writeln!(input, "{request}").unwrap();
+        let answer = answers.next().unwrap().unwrap();
+        assert!(answer.starts_with(r#"{"ok":true"#), "{answer}");
+    };
+    ask(r#"{"op":"create_table","table":"parts"}"#);
+    ask(r#"{"op":"insert","table":"parts","entity":{"PartitionKey":"p","RowKey":"a","N":1}}"#);
+    // A second writer is refused, readers are not.
+    let put = place.feed("put db parts -", r#"{"PartitionKey":"p","RowKey":"b"}"#);
+    put.fails(2, &["open in another process"]);
+    place.fails("changes db --cursor search", 2, &["open in another process"]);
+    assert!(place.ok("get db parts p a --format json").contains("\"N\":1"));
+    assert!(place.ok("tables db").contains("parts"));
+    ask(r#"{"op":"flush"}"#);
+    ask(r#"{"op":"insert","table":"parts","entity":{"PartitionKey":"p","RowKey":"c","N":2}}"#);
+    ask(r#"{"op":"compact"}"#);
+    assert_eq!(lines(&place.ok("scan db parts --format ndjson")).len(), 2);
+    assert_eq!(lines(&place.ok("query db parts --format ndjson")).len(), 2);
+    assert_eq!(lines(&place.ok("changes db")).len(), 3);
+    // One that follows gets what comes later.
+    let positions = place.ok("changes db --positions");
+    let newest = positions.split('"').nth(7).unwrap();
+    let mut follower = place.command(&format!("changes db --since {newest} --follow"));
+    let mut follower = follower.stdout(Stdio::piped()).spawn().unwrap();
+    let mut followed = BufReader::new(follower.stdout.take().unwrap()).lines();
+    for row in ["x", "y"] {
+        let entity = format!(r#"{{"PartitionKey":"q","RowKey":"{row}"}}"#);
+        ask(&format!(r#"{{"op":"insert","table":"parts","entity":{entity}}}"#));
+        let line = followed.next().unwrap().unwrap();
+        assert!(line.contains(&format!(r#""RowKey":"{row}""#)), "{line}");
+    }
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+    drop(ask);
+    drop(input);
+    assert!(writer.wait().unwrap().success());
+}
