@@ -441,6 +441,7 @@ pub const BUGS: &[Bug] = &[
         7,
         "backup, power cut",
         "a generation names files whose names are not durable",
+    ),
     // Other readers.
     bug(
         "follower-shows-unsynced",
