@@ -15,8 +15,9 @@
 //! # }
 //! ```
 //!
-//! **Database.** [`Db`] is a directory that one process at a time has open; a cheap clone, `Send + Sync`. [`Options`] say
-//! how durable commits are, how much memory to take, and where time and files come from.
+//! **Database.** [`Db`] is a directory that one process at a time has open to write; others may read it beside that, or
+//! [follow](Follower) it. A cheap clone, `Send + Sync`. [`Options`] say how durable commits are, how much memory to take,
+//! and where time and files come from.
 //!
 //! **Table.** [`Table`] is a set of entities. Creating, deleting and listing are methods of [`Db`].
 //!
@@ -40,6 +41,9 @@
 //! [`Query::count`], [`Query::aggregate`].
 //!
 //! **Snapshot.** [`Snapshot`] is a moment of all tables that stays readable, through [`Table::at`].
+//!
+//! **Changes.** [`Db::changes`] gives commits in order, with whole entities, from any [`Position`] that is still kept;
+//! a [`Cursor`] remembers one by name.
 //!
 //! **Durability.** [`Durability`] of each commit: `Sync` survives a power cut, `Os` a crash of the process, `Buffered`
 //! neither until [`Db::sync`]. What survives is always a prefix of the commits, without holes.
