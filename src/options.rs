@@ -112,6 +112,8 @@ pub struct Options {
     pub(crate) trust_clock_jumps: bool,
     pub(crate) keep_changes_bytes: Option<u64>,
     pub(crate) keep_changes_for: Option<Duration>,
+    /// Where neither says how much: what is kept already stays, with what comes.
+    pub(crate) keep_changes_on: bool,
     pub(crate) seed: Option<u64>,
     pub(crate) targets: Option<Targets>,
     pub(crate) slow_query: Option<Duration>,
@@ -159,6 +161,7 @@ impl Default for Options {
             // Logs go when their rows are in files: what nobody asked for takes no space.
             keep_changes_bytes: None,
             keep_changes_for: None,
+            keep_changes_on: false,
             seed: None,
             targets: None,
             slow_query: None,

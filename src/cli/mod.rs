@@ -280,7 +280,8 @@ fn open_with(
     create: Create,
     durability: DurabilityName,
 ) -> Outcome<Db> {
-    options
+    // A command in between is no reason to lose what a server keeps for consumers of changes.
+    Options { keep_changes_on: true, ..options }
         .durability(durability.into())
         .create_if_missing(create == Create::IfMissing)
         .open(path)

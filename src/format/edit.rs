@@ -102,6 +102,8 @@ pub(crate) struct KeptLog {
 pub(crate) struct Import {
     /// From here on they are visible.
     pub(crate) seq: Seq,
+    /// What the logs hold in front of this came before them, and everything else behind.
+    pub(crate) at: Position,
     /// They are all of its rows.
     pub(crate) span: Span,
 }
@@ -271,6 +273,8 @@ impl VersionEdit {
         for import in &self.add_imports {
             fields.put(tag::ADD_IMPORT, |content| {
                 put_varint(content, import.seq.0);
+                put_varint(content, import.at.file.0);
+                put_varint(content, import.at.offset);
                 import.span.encode(content);
             });
         }
@@ -357,7 +361,9 @@ impl VersionEdit {
             tag::KEEP_LOG => self.keep_logs.push(KeptLog::decode(c)?),
             tag::FORGET_LOG => self.forget_logs.push(file_number(c)?),
             tag::ADD_IMPORT => {
-                self.add_imports.push(Import { seq: seq(c)?, span: Span::decode(c)? });
+                let (seq, file, offset) = (seq(c)?, file_number(c)?, c.varint()?);
+                let at = Position { file, offset };
+                self.add_imports.push(Import { seq, at, span: Span::decode(c)? });
             }
             tag::FORGET_IMPORT => self.forget_imports.push(seq(c)?),
             tag::LOG_DURABLE => {
@@ -569,8 +575,8 @@ impl fmt::Display for VersionEdit {
             writeln!(f, "keep log {} {bytes} bytes up to #{last}", log.number)?;
         }
         self.forget_logs.iter().try_for_each(|number| writeln!(f, "forget log {number}"))?;
-        for Import { seq, span } in &self.add_imports {
-            writeln!(f, "import {span} #{seq}")?;
+        for Import { seq, at, span } in &self.add_imports {
+            writeln!(f, "import {span} #{seq} at {at}")?;
         }
         self.forget_imports.iter().try_for_each(|seq| writeln!(f, "forget import #{seq}"))?;
         if let Some(position) = self.log_durable {

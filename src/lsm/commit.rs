@@ -85,6 +85,8 @@ pub(crate) struct LogQueue {
     durable: Position,
     /// Some record that was written says so up to here.
     promised: Position,
+    /// Where the last commit ends that was queued.
+    committed: Position,
     /// By number: shapes that the active log defines.
     shapes: Vec<bool>,
     ceiling: Seq,
@@ -457,6 +459,7 @@ impl LogQueue {
             durable,
             // Of a database's first log nothing needs a promise.
             promised: if durable.offset == 0 { durable } else { Position::default() },
+            committed: durable,
             shapes: Vec::new(),
             ceiling: Seq::ZERO,
             // Numbers up to here may have been seen although no commit that is left has them.
@@ -479,9 +482,10 @@ impl LogQueue {
         if self.closing > allowed { Err(closed()) } else { Ok(()) }
     }
 
-    /// Up to where the logs are durable, if no record of theirs says so yet.
+    /// Up to where the logs are durable, if no record of theirs says so yet of some commit.
     pub(super) fn unpromised(&self) -> Option<Position> {
-        (self.durable > self.promised).then_some(self.durable)
+        let is_promised = self.committed <= self.promised || self.durable <= self.promised;
+        (!is_promised).then_some(self.durable)
     }
 
     pub(super) fn position(&self) -> Position {
@@ -564,6 +568,7 @@ impl LogQueue {
         for id in new_shapes {
             self.shapes[id.0 as usize] = true;
         }
+        self.committed = self.position();
         Ok(self.end - before)
     }
 

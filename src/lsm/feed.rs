@@ -6,16 +6,18 @@
 //!
 //! Invariants
 //! * never a gap: logs are read as each names the one before it, and what is not linked so is not read;
-//! * only what is durable is given. An import is given when an edit behind it says that it is, and how far the logs were
-//!   durable then: every commit below it has been given.
+//! * only what is durable is given; an import in its place: it says where the log ended when it was made, and what the log had
+//!   then is given first.
 //!
 //! Not here: what a group says in words of tables and entities (`changes`).
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::edit::{Identity, Import, LogMeta};
+use crate::format::record::{Position, RecordKind};
 use crate::format::wal::{Group, WalRecord};
 use crate::fs::Fs;
 use crate::manifest::{ManifestTail, Version};
@@ -27,6 +29,9 @@ use super::tail::{LogTail, More, TailEnd, TailFiles, TailRecord};
 
 /// How often a look is begun again because the writer removed what it was about to read.
 const TRIES: usize = 64;
+/// Records that are read at a time, and their bytes but for the last.
+const RECORDS_MAX: usize = 512;
+const BYTES_MAX: usize = 4 << 20;
 
 /// See the module.
 #[derive(Clone)]
@@ -35,7 +40,11 @@ pub(crate) struct LogFeed {
     dir: PathBuf,
     identity: Arc<Identity>,
     manifest: ManifestTail,
+    /// Everything in front of it is in `ready`, or was given.
     tail: LogTail,
+    ready: VecDeque<Ready>,
+    /// Imports in front of `tail` that were not given.
+    imports: VecDeque<Import>,
     /// The first record that is read begins the log that was chosen, or one behind it.
     is_linked: bool,
     /// What comes later was not given yet.
@@ -44,6 +53,17 @@ pub(crate) struct LogFeed {
     since: Seq,
     /// The highest Seq that was met.
     met: Seq,
+}
+
+/// A record that was read and not given.
+#[derive(Clone)]
+struct Ready {
+    path: Arc<Path>,
+    kind: RecordKind,
+    seq: Seq,
+    start: Position,
+    at: u64,
+    payload: Vec<u8>,
 }
 
 /// What a log holds.
@@ -79,6 +99,8 @@ impl LogFeed {
             identity,
             manifest,
             tail: LogTail::default(),
+            ready: VecDeque::new(),
+            imports: VecDeque::new(),
             is_linked: false,
             given,
             since: given,
@@ -105,14 +127,34 @@ impl LogFeed {
     /// # Errors
     /// `ChangesLost` if what follows is no longer kept, or the database was restored; `Corruption`, `Io`.
     pub(crate) fn read(&mut self, visit: &mut dyn FnMut(Logged<'_>) -> Result<More>) -> Result<()> {
-        self.retrying(|feed| {
-            feed.manifest.advance()?;
-            feed.try_read(visit)
-        })
+        loop {
+            while let Some(record) = self.ready.pop_front() {
+                let more = self.give_imports(record.start, visit)?;
+                if more == More::No {
+                    self.ready.push_front(record);
+                    return Ok(());
+                }
+                if self.give(&record, visit)? == More::No {
+                    return Ok(());
+                }
+            }
+            if self.give_imports(self.tail.position(), visit)? == More::No {
+                return Ok(());
+            }
+            let mut is_more = false;
+            self.retrying(|feed| {
+                is_more = feed.fill()?;
+                Ok(())
+            })?;
+            if !is_more && self.imports.is_empty() {
+                return Ok(());
+            }
+        }
     }
 
     /// Looks again after an error if the writer has gone on meanwhile: it may have removed what was looked for.
     fn retrying(&mut self, mut step: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        self.manifest.advance()?;
         for _ in 0..TRIES {
             let result = step(self);
             match &result {
@@ -127,57 +169,63 @@ impl LogFeed {
         Err(Error::new(ErrorKind::Busy, problem))
     }
 
-    fn try_read(&mut self, visit: &mut dyn FnMut(Logged<'_>) -> Result<More>) -> Result<()> {
+    /// Reads some records that are durable; false if there are none.
+    ///
+    /// 1. The records, by the logs that the manifest names. 2. The manifest again: an import and the edit that vouches for
+    /// it were written before any record behind it. What was read counts if its log is still named, for then what the
+    /// manifest said of imports behind that log was not forgotten either.
+    fn fill(&mut self) -> Result<bool> {
         let version = Arc::clone(self.manifest.version());
         self.check_identity(&version)?;
         self.met = self.met.max(version.seq_max());
-        loop {
-            match self.read_logs(&version, visit)? {
-                TailEnd::Enough => return Ok(()),
-                TailEnd::UpToDate => break,
-                // All that it had may have been given.
-                TailEnd::Gone => self.begin()?,
-            }
+        let mut tail = self.tail.clone();
+        let (mut ready, mut bytes) = (VecDeque::new(), 0);
+        let end = {
+            let logs = all_logs(&version);
+            let files = TailFiles { fs: &*self.fs, dir: &self.dir, logs: &logs };
+            tail.advance(&files, version.vouched(), &mut |record| {
+                bytes += record.payload.len();
+                ready.push_back(Ready::of(record));
+                let is_enough = ready.len() >= RECORDS_MAX || bytes >= BYTES_MAX;
+                Ok(if is_enough { More::No } else { More::Yes })
+            })?
+        };
+        let from = self.tail.log();
+        self.manifest.advance()?;
+        let version = Arc::clone(self.manifest.version());
+        let logs = all_logs(&version);
+        let is_named = from.is_none_or(|from| ready.is_empty() || logs.contains(&from));
+        if end == TailEnd::Gone || !is_named && ready.iter().any(|record| record.seq > self.given) {
+            // All that it had may have been given.
+            self.begin()?;
+            return Ok(true);
         }
-        if self.met < self.since {
+        self.tail = tail;
+        let known = self.imports.back().map_or(self.given, |last| last.seq);
+        let position = self.tail.position();
+        let is_next = |import: &&Import| import.seq > known && import.at <= position;
+        self.imports.extend(version.imports().iter().filter(is_next).cloned());
+        let is_more = !ready.is_empty();
+        self.ready.extend(ready);
+        if end == TailEnd::UpToDate && self.highest() < self.since {
             let problem = format!("commit #{} is of another history of this database", self.since);
             return Err(Error::new(ErrorKind::ChangesLost, problem));
         }
-        // Every commit below an import that is durable was durable before it.
-        self.give_imports(&version, Seq::MAX, visit).map(drop)
+        Ok(is_more)
     }
 
-    fn read_logs(
-        &mut self,
-        version: &Version,
-        visit: &mut dyn FnMut(Logged<'_>) -> Result<More>,
-    ) -> Result<TailEnd> {
-        let (fs, dir) = (Arc::clone(&self.fs), self.dir.clone());
-        let logs = all_logs(version);
-        let files = TailFiles { fs: &*fs, dir: &dir, logs: &logs };
-        let mut tail = self.tail.clone();
-        let mut stopped_early = false;
-        let end = tail.advance(&files, version.vouched(), &mut |record| {
-            // An import in front of the record: what the visitor leaves of it comes first the next time.
-            let more = self.give_imports(version, record.seq, visit)?;
-            if more == More::No {
-                stopped_early = true;
-                return Ok(More::Again);
-            }
-            self.record(record, visit)
-        });
-        // Where a record could not be taken, it is read again.
-        self.tail = tail;
-        end
+    fn highest(&self) -> Seq {
+        let ready = self.ready.iter().map(|record| record.seq).max();
+        self.met.max(ready.unwrap_or_default())
     }
 
-    fn record(
+    fn give(
         &mut self,
-        record: &TailRecord<'_>,
+        record: &Ready,
         visit: &mut dyn FnMut(Logged<'_>) -> Result<More>,
     ) -> Result<More> {
-        let decoded = WalRecord::decode(record.kind, record.payload)
-            .map_err(|error| error.into_error(record.path, record.at))?;
+        let decoded = WalRecord::decode(record.kind, &record.payload)
+            .map_err(|error| error.into_error(&record.path, record.at))?;
         let group = match decoded {
             WalRecord::Group(group) | WalRecord::Catalog(group) => group,
             WalRecord::Open(_) => {
@@ -194,26 +242,24 @@ impl LogFeed {
             }
         };
         let is_new = record.seq > self.given;
-        let (seq, path, at) = (record.seq, record.path, record.at);
+        let (seq, path, at) = (record.seq, &*record.path, record.at);
         let more = visit(Logged::Commit { seq, group: &group, is_new, path, at })?;
         self.reach(seq);
         Ok(more)
     }
 
-    /// Gives the imports that were not given yet and lie below `below`.
+    /// Gives the imports up to `position`.
     fn give_imports(
         &mut self,
-        version: &Version,
-        below: Seq,
+        position: Position,
         visit: &mut dyn FnMut(Logged<'_>) -> Result<More>,
     ) -> Result<More> {
-        for import in version.imports() {
-            if import.seq > self.given && import.seq < below {
-                let more = visit(Logged::Import(import))?;
-                self.reach(import.seq);
-                if more == More::No {
-                    return Ok(More::No);
-                }
+        while self.imports.front().is_some_and(|import| import.at <= position) {
+            let Some(import) = self.imports.pop_front() else { break };
+            let more = visit(Logged::Import(&import))?;
+            self.reach(import.seq);
+            if more == More::No {
+                return Ok(More::No);
             }
         }
         Ok(More::Yes)
@@ -238,6 +284,8 @@ impl LogFeed {
         let given = self.given;
         let found = self.linked(|seq| seq <= given)?;
         self.is_linked = false;
+        self.ready.clear();
+        self.imports.clear();
         match found {
             Some((log, seq)) if seq <= given || planted!("feed-over-a-gap") => {
                 self.tail = LogTail::at(log);
@@ -289,6 +337,13 @@ impl LogFeed {
             wanted = Some(LogMeta { number: before.number, id: before.id });
         }
         Ok(found)
+    }
+}
+
+impl Ready {
+    fn of(record: &TailRecord<'_>) -> Self {
+        let TailRecord { path, kind, seq, start, at, payload } = *record;
+        Self { path: Arc::from(path), kind, seq, start, at, payload: payload.to_vec() }
     }
 }
 

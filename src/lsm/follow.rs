@@ -59,6 +59,8 @@ pub(crate) struct Following {
     options: Options,
     identity: Arc<Identity>,
     manifest: ManifestTail,
+    /// What was read of it, and is shown.
+    version: Arc<Version>,
     sst: SstShared,
     logs: Logs,
     /// What is shown.
@@ -104,7 +106,8 @@ impl Following {
         };
         let (dir, options) = (dir.to_owned(), options.background(Background::Manual));
         let (logs, shown) = (Logs::new(shapes), Seq::ZERO);
-        let mut following = Self { dir, options, identity, manifest, sst, logs, shown };
+        let version = Arc::clone(manifest.version());
+        let mut following = Self { dir, options, identity, manifest, version, sst, logs, shown };
         following.read()?;
         Ok(following)
     }
@@ -114,9 +117,9 @@ impl Following {
     /// # Errors
     /// As [`open`](Self::open); what was shown stays. `ChangesLost` if it is another database now, or a restored one.
     pub(crate) fn advance(&mut self) -> Result<bool> {
-        let (shown, version) = (self.shown, Arc::clone(self.manifest.version()));
+        let (shown, version) = (self.shown, Arc::clone(&self.version));
         self.read()?;
-        Ok(self.shown > shown || !Arc::ptr_eq(&version, self.manifest.version()))
+        Ok(self.shown > shown || !Arc::ptr_eq(&version, &self.version))
     }
 
     /// Commits that came from logs so far.
@@ -128,31 +131,43 @@ impl Following {
         // What the writer did before this call is seen, whatever happened before.
         self.manifest.advance()?;
         for _ in 0..TRIES {
-            let result = self.try_read();
-            if result.is_ok() {
-                return result;
-            }
-            // Perhaps half a log was read: its memtable is nobody's.
-            self.logs = Logs::new(Arc::clone(&self.sst.shapes));
-            if !self.manifest.advance()? {
-                return result;
+            let version = Arc::clone(self.manifest.version());
+            let result = self.try_read(&version);
+            let is_changed = self.manifest.advance()?;
+            match result {
+                // Behind an import there may be commits that were read; its edits were written before them.
+                Ok(_)
+                    if is_changed
+                        && last_import(self.manifest.version()) > last_import(&version) => {}
+                Ok(seq) => {
+                    self.shown = self.shown.max(seq);
+                    self.version = version;
+                    return Ok(());
+                }
+                Err(error) => {
+                    // Perhaps half a log was read: its memtable is nobody's.
+                    self.logs = Logs::new(Arc::clone(&self.sst.shapes));
+                    if !is_changed {
+                        return Err(error);
+                    }
+                }
             }
         }
         let problem = format!("the writer of {} replaces files all the time", self.dir.display());
         Err(Error::new(ErrorKind::Busy, problem))
     }
 
-    fn try_read(&mut self) -> Result<()> {
-        let version = Arc::clone(self.manifest.version());
-        self.check_identity(&version)?;
-        self.open_files(&version)?;
+    /// Reads what `version` names; up to where it can be shown.
+    fn try_read(&mut self, version: &Version) -> Result<Seq> {
+        self.check_identity(version)?;
+        self.open_files(version)?;
         let files = TailFiles { fs: &*self.options.fs, dir: &self.dir, logs: version.logs() };
         let flushed = version.flushed_seq();
         self.logs.read(&files, version.vouched(), flushed, self.identity.seed)?;
         self.logs.forget_flushed(flushed);
         // Files hold commits up to the flushed one, and not every older version of a row.
-        self.shown = self.shown.max(self.logs.last).max(version.seq_max());
-        Ok(())
+        let settled = version.settled_seq(self.logs.tail.position());
+        Ok(self.logs.last.max(settled))
     }
 
     fn check_identity(&self, version: &Version) -> Result<()> {
@@ -189,7 +204,7 @@ impl Following {
     pub(crate) fn engine(&self) -> Arc<Handle> {
         let options = self.options.clone();
         let (now, monotonic) = (options.clock.now(), options.clock.monotonic());
-        let version = self.manifest.version();
+        let version = &self.version;
         let fences = version.fences().iter().chain(&self.logs.fences).cloned().collect();
         let fences = Fences::new(fences, Seq::ZERO);
         let newest_fence = AtomicU64::new(fences.newest().0);
@@ -206,7 +221,7 @@ impl Following {
         let rounds = Rounds::new(LogQueue::behind(log, 0, Vec::new(), self.shown), self.shown);
         rounds.fail(why.clone());
         let manifest =
-            Manifest::for_readers(&self.manifest, Arc::clone(&options.fs), &self.dir, why);
+            Manifest::for_readers(&self.manifest, version, Arc::clone(&options.fs), &self.dir, why);
         let env = Env {
             fs: Arc::clone(&options.fs),
             dir: self.dir.clone(),
@@ -340,6 +355,10 @@ impl Logs {
         }
         self.slots.iter().rev().cloned().collect()
     }
+}
+
+fn last_import(version: &Version) -> Option<Seq> {
+    version.imports().last().map(|import| import.seq)
 }
 
 /// What every write is answered with.

@@ -6,13 +6,12 @@
 //!
 //! Not here: reading it (`feed`), how much is kept (`options`).
 
-use crate::error::Result;
 use crate::format::edit::{Import, KeptLog, LogMeta, VersionEdit};
 use crate::format::names::{FileName, FileNumber};
+use crate::format::record::Position;
 use crate::format::span::Span;
 use crate::manifest::Version;
 use crate::model::Seq;
-use crate::options::Durability;
 use crate::planted::planted;
 
 use super::Engine;
@@ -31,22 +30,22 @@ impl Engine {
         let new = version.logs().iter().filter(|log| logs.contains(&log.number));
         let new = new.map(|log| (self.to_keep(*log, flushed), true));
         let all: Vec<_> = old.chain(new).collect();
-        let (mut bytes, mut forgotten) = (0u64, Seq::ZERO);
+        let (mut bytes, mut forgotten) = (0u64, None);
         for (kept, is_new) in all.into_iter().rev() {
             bytes = bytes.saturating_add(kept.bytes);
-            let is_within = forgotten == Seq::ZERO && self.keeps(bytes, kept.last);
+            let is_within = forgotten.is_none() && self.keeps(version, bytes, kept.last);
             match (is_within, is_new) {
                 (true, true) => edit.keep_logs.insert(0, kept),
                 (true, false) => {}
                 (false, is_new) => {
-                    forgotten = forgotten.max(kept.last);
+                    forgotten = forgotten.max(Some(kept.log.number));
                     if !is_new {
                         edit.forget_logs.push(kept.log.number);
                     }
                 }
             }
         }
-        let gone = version.imports().iter().filter(|import| import.seq <= forgotten);
+        let gone = version.imports().iter().filter(|import| Some(import.at.file) <= forgotten);
         edit.forget_imports = gone.map(|import| import.seq).collect();
         edit
     }
@@ -59,7 +58,7 @@ impl Engine {
     }
 
     /// True if `bytes` of logs may be kept, the oldest of which ends at `last`.
-    fn keeps(&self, bytes: u64, last: Seq) -> bool {
+    fn keeps(&self, version: &Version, bytes: u64, last: Seq) -> bool {
         let options = &self.env.options;
         let ticks = |age: std::time::Duration| u64::try_from(age.as_nanos() / 100);
         let is_young = |age| {
@@ -67,28 +66,17 @@ impl Engine {
             until >= self.env.clock.now()
         };
         match (options.keep_changes_bytes, options.keep_changes_for) {
-            (None, None) => false,
+            (None, None) => options.keep_changes_on && !version.kept_logs().is_empty(),
             (most, age) => most.is_none_or(|most| bytes <= most) && age.is_none_or(is_young),
         }
     }
 
-    /// What an edit says about rows that came in as files and are all there is in `span`.
-    pub(super) fn import_note(seq: Seq, span: &Span) -> Vec<Import> {
+    /// What an edit says about rows that came in as files and are all there is in `span`: `at` is where the log ends, with
+    /// what is queued for it. Requires the commit lock.
+    pub(super) fn import_note(seq: Seq, at: Position, span: &Span) -> Vec<Import> {
         if planted!("feed-forgets-imports") {
             return Vec::new();
         }
-        vec![Import { seq, span: span.clone() }]
-    }
-
-    /// Lets other readers see an import: makes every commit below it durable, and says so in an edit behind its own.
-    pub(super) fn show_import(&self) -> Result<()> {
-        self.rounds.flush(Durability::Sync)?;
-        let mut manifest = self.install.lock();
-        // The import itself is durable: that they see it later is no reason to take it for failed.
-        let Ok(version) = self.append_edit(&mut manifest, &VersionEdit::default()) else {
-            return Ok(());
-        };
-        self.change_view(|view| view.with_version(&version, None));
-        Ok(())
+        vec![Import { seq, at, span: span.clone() }]
     }
 }

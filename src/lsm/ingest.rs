@@ -6,10 +6,10 @@
 //! 3. Under the install lock and the commit lock see again that nothing came there, and choose a Seq above all that was
 //!    given out and above the files'. One edit names the files with that Seq as `visible_from`.
 //! 4. The Seq is published like a commit's: from then on readers see the rows. A snapshot from before never does.
-//! 5. A sync and another edit let other processes see them, and the change feed tells of them (`history`).
+//! 5. A second edit, under the same locks, and a sync let other processes see them; the change feed tells of them (`history`).
 //!
 //! Invariants
-//! * the commit lock is held over one write of the manifest, and nowhere else over a write: a Seq given out meanwhile would
+//! * the commit lock is held over two writes of the manifest, and nowhere else over a write: a Seq given out meanwhile would
 //!   let a reader see first that the rows are not there and then that they always were;
 //! * a crash leaves all of the rows or none: before the edit the files are leftovers that opening removes.
 //!
@@ -25,6 +25,7 @@ use crate::format::names::{FileName, FileNumber, RangeId};
 use crate::format::span::Span;
 use crate::manifest::{FileEntry, Manifest, Version};
 use crate::model::Seq;
+use crate::options::Durability;
 use crate::planted::planted;
 use crate::ranges::{Range, Reference};
 use crate::sst::SstWriter;
@@ -85,7 +86,8 @@ impl Engine {
         for _ in 0..TRIES {
             match self.install_rows(&files, gate, span, &known) {
                 Ok(true) => {
-                    self.show_import()?;
+                    // Other readers see it when all that came before it is durable.
+                    self.rounds.flush(Durability::Sync)?;
                     return Ok(ingested);
                 }
                 Ok(false) => {}
@@ -208,9 +210,11 @@ impl Engine {
         let gone = version.unreferenced_after(&edit);
         edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
         if !files.is_empty() {
-            edit.add_imports = Self::import_note(visible_from, span);
+            edit.add_imports = Self::import_note(visible_from, state.queue.position(), span);
         }
+        // Whoever reads a record behind the import finds both edits, and the second vouches for the first.
         let appended = manifest.append_behind(&edit, state.queue.unpromised());
+        let vouched = appended.is_ok().then(|| manifest.append(&VersionEdit::default()));
         if let Ok(version) = &appended {
             self.env.gaps.clear();
             self.show_from(visible_from, version);
@@ -219,6 +223,10 @@ impl Engine {
         drop(state);
         self.env.discard_superseded(&mut manifest);
         appended.map_err(|error| self.judge(&manifest, error))?;
+        // The import is durable: that other readers may see it later is no reason to take it for failed.
+        if let Some(Err(error)) = vouched {
+            self.judge(&manifest, error);
+        }
         self.upkeep.retire(gone);
         Ok(true)
     }

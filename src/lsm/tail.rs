@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::format::edit::LogMeta;
 use crate::format::names::FileName;
-use crate::format::record::{LogKind, Position, RecordKind};
+use crate::format::record::{LogKind, Position, RECORD_HEADER_BYTES, RecordKind};
 use crate::format::wal::{Open, Predecessor};
 use crate::fs::Fs;
 use crate::log::{LogFile, LogReader, RecordView, StopReason};
@@ -39,6 +39,8 @@ pub(crate) struct TailRecord<'a> {
     pub(crate) path: &'a Path,
     pub(crate) kind: RecordKind,
     pub(crate) seq: Seq,
+    /// Where it begins.
+    pub(crate) start: Position,
     /// Where the payload begins in the file.
     pub(crate) at: u64,
     pub(crate) payload: &'a [u8],
@@ -61,8 +63,6 @@ pub(crate) enum More {
     Yes,
     /// This record is taken, and no other.
     No,
-    /// Not even this one: it comes again.
-    Again,
 }
 
 /// A record that waits for a promise.
@@ -125,6 +125,16 @@ impl LogTail {
         Self { log: Some(log), end: LogFile::START, durable: Position::default() }
     }
 
+    /// The log under way.
+    pub(crate) fn log(&self) -> Option<LogMeta> {
+        self.log
+    }
+
+    /// Everything in front of this was given.
+    pub(crate) fn position(&self) -> Position {
+        self.log.map_or(Position::default(), |log| Position { file: log.number, offset: self.end })
+    }
+
     /// Gives every record that is durable and was not given yet; `vouched` is what the manifest says is durable.
     ///
     /// # Errors
@@ -160,7 +170,7 @@ impl LogTail {
                 _ if !files.logs.contains(&log) => return Ok(TailEnd::Gone),
                 _ => match self.read(files, log, from, ends, &mut waiting, visit)? {
                     (at, More::Yes) => at,
-                    (_, More::No | More::Again) => return Ok(TailEnd::Enough),
+                    (_, More::No) => return Ok(TailEnd::Enough),
                 },
             };
             match successor {
@@ -223,11 +233,11 @@ impl LogTail {
         for record in waiting.drain(..count) {
             let path = files.path(record.log);
             let Waiting { kind, seq, at, ref payload, .. } = record;
-            let more = visit(&TailRecord { path: &path, kind, seq, at, payload })?;
-            if more != More::Again {
-                (self.log, self.end) = (Some(record.log), record.end);
-            }
-            if more != More::Yes {
+            let offset = at - RECORD_HEADER_BYTES as u64;
+            let start = Position { file: record.log.number, offset };
+            let more = visit(&TailRecord { path: &path, kind, seq, start, at, payload })?;
+            (self.log, self.end) = (Some(record.log), record.end);
+            if more == More::No {
                 return Ok(More::No);
             }
         }

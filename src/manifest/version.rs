@@ -269,6 +269,18 @@ impl Version {
         known.max().unwrap_or_default().max(self.flushed_seq)
     }
 
+    /// The newest Seq of what is in files, for who has seen of the logs what is in front of `passed`: an import counts when all
+    /// that came before it was seen.
+    pub(crate) fn settled_seq(&self, passed: Position) -> Seq {
+        let imports = self.imports.iter();
+        let seen = imports.clone().filter(|import| import.at <= passed).map(|import| import.seq);
+        let is_told = |seq: Seq| self.imports.iter().any(|import| import.seq == seq);
+        // Builds from before told nobody of an import.
+        let others = self.files().map(|file| file.meta.visible_from).filter(|seq| !is_told(*seq));
+        let close = self.clean_close.map(|close| close.last_seq);
+        seen.chain(others).chain(close).max().unwrap_or_default().max(self.flushed_seq)
+    }
+
     /// The version after `edit`, or which invariant it would break.
     pub(crate) fn apply(&self, edit: &VersionEdit) -> Result<Version, String> {
         let mut next = self.clone();

@@ -130,7 +130,11 @@ fn history() -> VersionEdit {
         remove_logs: vec![FileNumber(4)],
         keep_logs: vec![KeptLog { log, bytes: 64 << 10, last: Seq(300) }],
         forget_logs: vec![FileNumber(3)],
-        add_imports: vec![Import { seq: Seq(310), span: Span::new(b"a", Some(b"b")) }],
+        add_imports: vec![Import {
+            seq: Seq(310),
+            at: Position { file: FileNumber(6), offset: 4096 },
+            span: Span::new(b"a", Some(b"b")),
+        }],
         forget_imports: vec![Seq(7)],
         log_durable: Some(Position { file: FileNumber(6), offset: 4096 }),
         ..VersionEdit::default()
@@ -143,7 +147,7 @@ fn example_edit_history() {
     assert_eq!(
         hex(&bytes),
         "09 01 04 2b 0e 04 01 02 03 04 05 06 07 08 80 80 04 ac 02 2d 01 03 \
-         2f 06 b6 02 01 61 01 62 31 01 07 32 03 06 80 20"
+         2f 09 b6 02 06 80 20 01 61 01 62 31 01 07 32 03 06 80 20"
     );
     assert_eq!(VersionEdit::decode(&bytes), Ok(history()));
     assert!(history().to_string().contains("keep log 000004 65536 bytes up to #300\n"));
