@@ -315,7 +315,8 @@ impl Options {
 
     /// Keeps logs for the change feed when recovery needs them no more, as long as they have at most `bytes` together; the
     /// oldest go first, whole, with the flush that makes them too many. Without this and
-    /// [`keep_changes_for`](Self::keep_changes_for) changes are kept until their rows are flushed to table files. Default: none.
+    /// [`keep_changes_for`](Self::keep_changes_for) changes are kept until their rows are flushed to table files, also those
+    /// that an opening before had kept. Default: none.
     pub fn keep_changes(mut self, bytes: u64) -> Self {
         self.keep_changes_bytes = Some(bytes);
         self

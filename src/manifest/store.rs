@@ -201,9 +201,10 @@ impl Manifest {
         Ok(Opened { manifest, torn, read_only, names })
     }
 
-    /// What an engine that only reads holds in the place of a manifest: `tail` as it is, and `why` for every edit.
+    /// What an engine that only reads holds in the place of a manifest: a version of `tail`, and `why` for every edit.
     pub(crate) fn for_readers(
         tail: &ManifestTail,
+        version: &Arc<Version>,
         fs: Arc<dyn Fs>,
         dir: &Path,
         why: Error,
@@ -213,7 +214,7 @@ impl Manifest {
             fs,
             dir: dir.to_owned(),
             rng: Rng::from_seed(0),
-            version: Arc::clone(tail.version()),
+            version: Arc::clone(version),
             header: LogHeader { kind: LogKind::Manifest, number, id: tail.id() },
             end,
             tail: Tail::Torn,

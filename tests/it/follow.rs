@@ -243,8 +243,9 @@ fn trap_33_readers_survive_the_kills_of_the_writer_without_gap_or_repetition() {
     let log = db.table_or_create("log").unwrap();
     log.insert(Entity::new("p", STOP).with("N", number)).unwrap();
     let said = |out: BufReader<ChildStdout>, word: &str| {
-        let mut lines = out.lines().map(|line| line.unwrap());
-        lines.find(|line| line.starts_with(word)).unwrap_or_default()
+        // To the end: who writes to a pipe that nobody reads has failed.
+        let lines: Vec<String> = out.lines().map(|line| line.unwrap()).collect();
+        lines.into_iter().find(|line| line.starts_with(word)).unwrap_or_default()
     };
     let (shown, read) = (said(shown, "shown"), said(read, "got"));
     follower.ends_well();

@@ -139,8 +139,10 @@ fn trap_34_a_second_process_is_refused() {
     std::io::Write::write_all(&mut requests, b"{\"op\":\"tables\"}\n").unwrap();
     let mut responses = std::io::BufReader::new(holder.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut responses, &mut line).unwrap();
-    place.fails("tables db", 2, &["db", "try: "]);
+    place.fails("create-table db Other", 2, &["db", "try: "]);
     place.feed("exec db", "").fails(2, &["db"]);
+    // Who only reads is not in the way.
+    assert_eq!(place.ok("tables db"), "parts\n");
     drop(requests);
     assert_eq!(holder.wait().unwrap().code(), Some(0));
     assert_eq!(place.ok("tables db"), "parts\n");

@@ -38,16 +38,23 @@ fn commits_are_printed_one_a_line() {
 }
 
 #[test]
-fn a_cursor_gives_each_commit_once() {
+fn a_cursor_gives_each_commit_once_also_behind_other_sessions() {
     let place = Place::new();
-    for row in 0..3 {
-        place.put("parts", &format!(r#"{{"PartitionKey":"p","RowKey":"{row}"}}"#));
-    }
+    let insert = |row: u32| {
+        let entity = format!(r#"{{"PartitionKey":"p","RowKey":"{row}"}}"#);
+        format!(r#"{{"op":"insert","table":"parts","entity":{entity}}}"#)
+    };
+    let create = r#"{"op":"create_table","table":"parts"}"#;
+    let requests = [create, &insert(0), &insert(1), r#"{"op":"flush"}"#, &insert(2)].join("\n");
+    place.feed("exec db --keep-changes 1000000", requests).ok();
     assert_eq!(lines(&place.ok("changes db --cursor search")).len(), 4);
     assert_eq!(place.ok("changes db --cursor search"), "");
-    place.put("parts", r#"{"PartitionKey":"p","RowKey":"3"}"#);
-    assert_eq!(lines(&place.ok("changes db --cursor search")).len(), 1);
-    assert_eq!(lines(&place.ok("changes db --cursor other")).len(), 5);
+    // Each leaves a log, and after some of them a close flushes.
+    for row in 3..12 {
+        place.put("parts", &format!(r#"{{"PartitionKey":"p","RowKey":"{row}"}}"#));
+    }
+    assert_eq!(lines(&place.ok("changes db --cursor search")).len(), 9);
+    assert_eq!(lines(&place.ok("changes db --cursor other")).len(), 13);
 }
 
 #[test]
