@@ -482,12 +482,6 @@ impl LogQueue {
         if self.closing > allowed { Err(closed()) } else { Ok(()) }
     }
 
-    /// Up to where the logs are durable, if no record of theirs says so yet of some commit.
-    pub(super) fn unpromised(&self) -> Option<Position> {
-        let is_promised = self.committed <= self.promised || self.durable <= self.promised;
-        (!is_promised).then_some(self.durable)
-    }
-
     pub(super) fn position(&self) -> Position {
         Position { file: self.log.header().number, offset: self.end }
     }

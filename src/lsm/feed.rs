@@ -66,6 +66,15 @@ struct Ready {
     payload: Vec<u8>,
 }
 
+/// Logs that are linked to the newest.
+#[derive(Default)]
+struct Linked {
+    /// The first that was looked for, and the last Seq before it.
+    first: Option<(LogMeta, Seq)>,
+    /// The last Seq before any of them.
+    met: Seq,
+}
+
 /// What a log holds.
 pub(crate) enum Logged<'a> {
     /// A log begins: it defines its shapes anew.
@@ -283,10 +292,11 @@ impl LogFeed {
     fn begin(&mut self) -> Result<()> {
         let given = self.given;
         let found = self.linked(|seq| seq <= given)?;
+        self.met = self.met.max(found.met);
         self.is_linked = false;
         self.ready.clear();
         self.imports.clear();
-        match found {
+        match found.first {
             Some((log, seq)) if seq <= given || planted!("feed-over-a-gap") => {
                 self.tail = LogTail::at(log);
                 Ok(())
@@ -303,15 +313,15 @@ impl LogFeed {
 
     /// The oldest log that the newest is linked to, and the last Seq before it.
     fn oldest(&self) -> Result<Option<(LogMeta, Seq)>> {
-        self.linked(|_| false)
+        Ok(self.linked(|_| false)?.first)
     }
 
     /// The first log, from the newest back, that follows a Seq which `is_enough`; else the oldest.
-    fn linked(&self, is_enough: impl Fn(Seq) -> bool) -> Result<Option<(LogMeta, Seq)>> {
+    fn linked(&self, is_enough: impl Fn(Seq) -> bool) -> Result<Linked> {
         let version = self.manifest.version();
         let logs = all_logs(version);
         let files = TailFiles { fs: &*self.fs, dir: &self.dir, logs: &logs };
-        let (mut found, mut wanted) = (None, None);
+        let (mut found, mut wanted) = (Linked::default(), None);
         for log in logs.iter().rev() {
             if wanted.is_some_and(|wanted| wanted != *log) {
                 continue;
@@ -329,7 +339,8 @@ impl LogFeed {
             };
             // A log that follows another and does not say after which Seq is no place to begin.
             let is_told = seq > Seq::ZERO || open.predecessor.is_none();
-            found = Some((*log, if is_told { seq } else { Seq::MAX }));
+            found.first = Some((*log, if is_told { seq } else { Seq::MAX }));
+            found.met = found.met.max(seq);
             if is_told && is_enough(seq) {
                 break;
             }

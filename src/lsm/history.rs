@@ -71,8 +71,8 @@ impl Engine {
         }
     }
 
-    /// What an edit says about rows that came in as files and are all there is in `span`: `at` is where the log ends, with
-    /// what is queued for it. Requires the commit lock.
+    /// What an edit says about rows that came in as files and are all there is in `span`: `at` is where
+    /// the last commit in front of them ends.
     pub(super) fn import_note(seq: Seq, at: Position, span: &Span) -> Vec<Import> {
         if planted!("feed-forgets-imports") {
             return Vec::new();

@@ -210,7 +210,7 @@ impl Engine {
         let gone = version.unreferenced_after(&edit);
         edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
         if !files.is_empty() {
-            edit.add_imports = Self::import_note(visible_from, state.queue.position(), span);
+            edit.add_imports = Self::import_note(visible_from, state.queue.committed(), span);
         }
         // Whoever reads a record behind the import finds both edits, and the second vouches for the first.
         let appended = manifest.append_behind(&edit, state.queue.unpromised());

@@ -26,6 +26,19 @@ use super::super::Engine;
 use super::super::round::State;
 use super::{CEILING_TICKS, Closing, LogQueue, WEAK_SYNC_EVERY, next_allocation};
 
+impl LogQueue {
+    /// Up to where the logs are durable, if no record of theirs says so yet of some commit.
+    pub(in crate::lsm) fn unpromised(&self) -> Option<Position> {
+        let is_promised = self.committed <= self.promised || self.durable <= self.promised;
+        (!is_promised).then_some(self.durable)
+    }
+
+    /// Where the last commit ends that was queued: everything before the next one.
+    pub(in crate::lsm) fn committed(&self) -> Position {
+        self.committed
+    }
+}
+
 impl Engine {
     /// Creates the next log, unless there is one: file, directory entry, and its name in the manifest.
     pub(crate) fn prepare_log(&self) -> Result<()> {
