@@ -199,11 +199,12 @@ impl LogFeed {
                 Ok(if is_enough { More::No } else { More::Yes })
             })?
         };
-        let from = self.tail.log();
+        let from = self.tail.log().map(|log| log.number);
+        let from = from.or_else(|| ready.front().map(|record| record.start.file));
         self.manifest.advance()?;
         let version = Arc::clone(self.manifest.version());
         let logs = all_logs(&version);
-        let is_named = from.is_none_or(|from| ready.is_empty() || logs.contains(&from));
+        let is_named = from.is_none_or(|from| logs.iter().any(|log| log.number == from));
         if end == TailEnd::Gone || !is_named && ready.iter().any(|record| record.seq > self.given) {
             // All that it had may have been given.
             self.begin()?;

@@ -15,6 +15,7 @@ use crate::model::Seq;
 use crate::planted::planted;
 
 use super::Engine;
+use super::tail::TailFiles;
 
 impl Engine {
     /// The part of a flush's edit that says which of the logs that are kept already, and of `logs`, which recovery needs no
@@ -30,24 +31,43 @@ impl Engine {
         let new = version.logs().iter().filter(|log| logs.contains(&log.number));
         let new = new.map(|log| (self.to_keep(*log, flushed), true));
         let all: Vec<_> = old.chain(new).collect();
-        let (mut bytes, mut forgotten) = (0u64, None);
+        let (mut bytes, mut is_full) = (0u64, false);
         for (kept, is_new) in all.into_iter().rev() {
             bytes = bytes.saturating_add(kept.bytes);
-            let is_within = forgotten.is_none() && self.keeps(version, bytes, kept.last);
-            match (is_within, is_new) {
-                (true, true) => edit.keep_logs.insert(0, kept),
-                (true, false) => {}
-                (false, is_new) => {
-                    forgotten = forgotten.max(Some(kept.log.number));
-                    if !is_new {
-                        edit.forget_logs.push(kept.log.number);
-                    }
-                }
+            is_full |= !self.keeps(version, bytes, kept.last);
+            match (is_full, is_new) {
+                (false, true) => edit.keep_logs.insert(0, kept),
+                (false, false) | (true, true) => {}
+                (true, false) => edit.forget_logs.push(kept.log.number),
             }
         }
-        let gone = version.imports().iter().filter(|import| Some(import.at.file) <= forgotten);
-        edit.forget_imports = gone.map(|import| import.seq).collect();
+        edit.forget_imports = self.imports_before(version, logs, &edit);
         edit
+    }
+
+    /// The imports that nobody can ask for any more: those up to the Seq behind which the oldest log begins that `edit`
+    /// leaves. Where an import stands does not tell: behind the last commit of a log that goes it comes before the first of
+    /// the next one, which whoever has read the one before still begins with.
+    fn imports_before(
+        &self,
+        version: &Version,
+        logs: &[FileNumber],
+        edit: &VersionEdit,
+    ) -> Vec<Seq> {
+        if version.imports().is_empty() {
+            return Vec::new();
+        }
+        let kept = version.kept_logs().iter().map(|kept| kept.log);
+        let kept = kept.filter(|log| !edit.forget_logs.contains(&log.number));
+        let kept = kept.chain(edit.keep_logs.iter().map(|kept| kept.log));
+        let others = version.logs().iter().filter(|log| !logs.contains(&log.number)).copied();
+        let oldest = kept.chain(others).next();
+        let files = TailFiles { fs: &*self.env.fs, dir: &self.env.dir, logs: &[] };
+        // A log in which nothing stands yet, or that cannot be read: a later flush will tell.
+        let first = oldest.and_then(|log| files.first_record(log).ok().flatten());
+        let Some((_, _, begins)) = first else { return Vec::new() };
+        let seqs = version.imports().iter().map(|import| import.seq);
+        seqs.filter(|seq| *seq <= begins).collect()
     }
 
     fn to_keep(&self, log: LogMeta, last: Seq) -> KeptLog {

@@ -289,6 +289,44 @@ fn imported_ranges_are_in_the_feed_in_their_place() {
     assert_eq!(all().filter(of_import).count(), 2);
 }
 
+/// The log before has ended when the rows come in, goes with a flush after that, and the next one has no commit yet.
+#[test]
+fn an_import_between_two_logs_is_not_forgotten_with_the_first() {
+    let fs = MemFs::new();
+    let source = options(&fs).open("source").unwrap();
+    let parts = source.create_table("parts").unwrap();
+    (0..100).for_each(|i| assert!(parts.insert(row(i, 0)).is_ok()));
+    source.close().unwrap();
+    let db = open(&fs);
+    let notes = db.create_table("notes").unwrap();
+    db.create_table("parts").unwrap();
+    db.flush().unwrap();
+    let mut since = None;
+    let note = |name: &str| notes.insert(Entity::new("n", name).with("V", 1)).unwrap();
+    let ended = db.import_range_with("source", "parts", |_| {
+        if since.is_none() {
+            note("before");
+            since = Some(db.position());
+            db.engine().freeze().unwrap();
+        }
+    });
+    assert_eq!(ended.unwrap().entities, 100);
+    while db.engine().flush_one().unwrap() {}
+    let since = since.unwrap();
+    let is_import = |commit: Commit| matches!(commit.changes[..], [Change::Imported { .. }]);
+    let given = |db: &Db| -> Vec<bool> {
+        db.changes(since).unwrap().map(|commit| is_import(commit.unwrap())).collect()
+    };
+    assert_eq!(given(&db), [true]);
+    note("behind");
+    assert_eq!(given(&db), [true, false]);
+    assert_eq!(given(&options(&fs).open_read_only("db").unwrap()), [true, false]);
+    // It goes when all that could ask for it is lost.
+    db.flush().unwrap();
+    assert_eq!(db.changes(since).unwrap_err().kind(), ErrorKind::ChangesLost);
+    assert!(db.engine().pin().version().imports().is_empty());
+}
+
 #[test]
 fn no_power_cut_takes_back_what_was_in_the_feed() {
     for seed in 0..6 {
