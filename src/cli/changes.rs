@@ -100,7 +100,7 @@ impl ChangesCommand {
     fn print(&self, changes: &mut Changes, output: &mut Output) -> Outcome {
         let mut line = Vec::new();
         loop {
-            while let Some(commit) = changes.next() {
+            for commit in changes.by_ref() {
                 line.clear();
                 if self.put_commit(&mut line, &commit?) {
                     output.write_all(&line).map_err(Failure::output)?;

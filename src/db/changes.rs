@@ -135,7 +135,10 @@ pub struct Cursor {
 }
 
 impl Db {
-    /// Behind the last commit that readers see: changes since here are those that come.
+    /// Behind the last commit that readers see: changes since here are those that come. Whoever copies the database and
+    /// goes on from here takes the position first and copies then: what came in between comes again, which changes nothing.
+    /// Commits weaker than `Sync` may be among what is copied and be taken back by a power cut: [`sync`](Self::sync) first,
+    /// or copy from a reader, which shows what is durable.
     pub fn position(&self) -> Position {
         Position { incarnation: self.engine.incarnation(), seq: self.engine.published() }
     }
@@ -180,6 +183,14 @@ impl Db {
             let problem = format!(
                 "{since} is a position of another history; this database was restored, or is another \
                  one: copy it and go on from {}",
+                self.position()
+            );
+            return Err(Error::new(ErrorKind::ChangesLost, problem));
+        }
+        // A reader cannot tell: the writer may have made it, and not be done yet with telling others.
+        if self.engine.writable().is_ok() && since > self.position() {
+            let problem = format!(
+                "{since} is of another history of this database, which ends at {}: copy it and go on from there",
                 self.position()
             );
             return Err(Error::new(ErrorKind::ChangesLost, problem));

@@ -49,10 +49,6 @@ pub(crate) struct LogFeed {
     is_linked: bool,
     /// What comes later was not given yet.
     given: Seq,
-    /// The Seq that was asked for: something of it must be there.
-    since: Seq,
-    /// The highest Seq that was met.
-    met: Seq,
 }
 
 /// A record that was read and not given.
@@ -64,15 +60,6 @@ struct Ready {
     start: Position,
     at: u64,
     payload: Vec<u8>,
-}
-
-/// Logs that are linked to the newest.
-#[derive(Default)]
-struct Linked {
-    /// The first that was looked for, and the last Seq before it.
-    first: Option<(LogMeta, Seq)>,
-    /// The last Seq before any of them.
-    met: Seq,
 }
 
 /// What a log holds.
@@ -112,14 +99,11 @@ impl LogFeed {
             imports: VecDeque::new(),
             is_linked: false,
             given,
-            since: given,
-            met: Seq::ZERO,
         };
         feed.retrying(|feed| {
             if since.is_none() {
                 feed.given =
                     feed.oldest()?.map_or(feed.manifest.version().seq_max(), |(_, seq)| seq);
-                feed.since = feed.given;
             }
             feed.begin()
         })?;
@@ -180,13 +164,12 @@ impl LogFeed {
 
     /// Reads some records that are durable; false if there are none.
     ///
-    /// 1. The records, by the logs that the manifest names. 2. The manifest again: an import and the edit that vouches for
-    /// it were written before any record behind it. What was read counts if its log is still named, for then what the
+    /// First the records, by the logs that the manifest names; then the manifest again: an import and the edit that vouches
+    /// for it were written before any record behind it. What was read counts if its log is still named, for then what the
     /// manifest said of imports behind that log was not forgotten either.
     fn fill(&mut self) -> Result<bool> {
         let version = Arc::clone(self.manifest.version());
         self.check_identity(&version)?;
-        self.met = self.met.max(version.seq_max());
         let mut tail = self.tail.clone();
         let (mut ready, mut bytes) = (VecDeque::new(), 0);
         let end = {
@@ -217,16 +200,7 @@ impl LogFeed {
         self.imports.extend(version.imports().iter().filter(is_next).cloned());
         let is_more = !ready.is_empty();
         self.ready.extend(ready);
-        if end == TailEnd::UpToDate && self.highest() < self.since {
-            let problem = format!("commit #{} is of another history of this database", self.since);
-            return Err(Error::new(ErrorKind::ChangesLost, problem));
-        }
         Ok(is_more)
-    }
-
-    fn highest(&self) -> Seq {
-        let ready = self.ready.iter().map(|record| record.seq).max();
-        self.met.max(ready.unwrap_or_default())
     }
 
     fn give(
@@ -277,7 +251,6 @@ impl LogFeed {
 
     fn reach(&mut self, seq: Seq) {
         self.given = self.given.max(seq);
-        self.met = self.met.max(seq);
     }
 
     fn check_identity(&self, version: &Version) -> Result<()> {
@@ -293,11 +266,10 @@ impl LogFeed {
     fn begin(&mut self) -> Result<()> {
         let given = self.given;
         let found = self.linked(|seq| seq <= given)?;
-        self.met = self.met.max(found.met);
         self.is_linked = false;
         self.ready.clear();
         self.imports.clear();
-        match found.first {
+        match found {
             Some((log, seq)) if seq <= given || planted!("feed-over-a-gap") => {
                 self.tail = LogTail::at(log);
                 Ok(())
@@ -314,15 +286,15 @@ impl LogFeed {
 
     /// The oldest log that the newest is linked to, and the last Seq before it.
     fn oldest(&self) -> Result<Option<(LogMeta, Seq)>> {
-        Ok(self.linked(|_| false)?.first)
+        self.linked(|_| false)
     }
 
     /// The first log, from the newest back, that follows a Seq which `is_enough`; else the oldest.
-    fn linked(&self, is_enough: impl Fn(Seq) -> bool) -> Result<Linked> {
+    fn linked(&self, is_enough: impl Fn(Seq) -> bool) -> Result<Option<(LogMeta, Seq)>> {
         let version = self.manifest.version();
         let logs = all_logs(version);
         let files = TailFiles { fs: &*self.fs, dir: &self.dir, logs: &logs };
-        let (mut found, mut wanted) = (Linked::default(), None);
+        let (mut found, mut wanted) = (None, None);
         for log in logs.iter().rev() {
             if wanted.is_some_and(|wanted| wanted != *log) {
                 continue;
@@ -340,8 +312,7 @@ impl LogFeed {
             };
             // A log that follows another and does not say after which Seq is no place to begin.
             let is_told = seq > Seq::ZERO || open.predecessor.is_none();
-            found.first = Some((*log, if is_told { seq } else { Seq::MAX }));
-            found.met = found.met.max(seq);
+            found = Some((*log, if is_told { seq } else { Seq::MAX }));
             if is_told && is_enough(seq) {
                 break;
             }

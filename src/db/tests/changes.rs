@@ -196,6 +196,31 @@ fn what_is_no_longer_kept_is_said_to_be_lost() {
     // A position of another history, or of one that went on elsewhere.
     let other = options(&MemFs::new()).seed(9).open("db").unwrap();
     assert_eq!(other.changes(since).unwrap_err().kind(), ErrorKind::ChangesLost);
+    let (seq, text) = (since.seq().0, since.to_string());
+    let later: Position =
+        text.replace(&seq.to_string(), &(seq + (1 << 40)).to_string()).parse().unwrap();
+    assert_eq!(db.changes(later).unwrap_err().kind(), ErrorKind::ChangesLost);
+}
+
+/// A position that a writer gave out is not lost because others do not see the commit yet.
+#[test]
+fn a_position_that_is_not_durable_yet_is_waited_for() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    let table = db.create_table("things").unwrap();
+    table.clone().with_durability(Durability::Buffered).insert(row(1, 0)).unwrap();
+    let since = db.position();
+    let reader = options(&fs).open_read_only("db").unwrap();
+    assert!(reader.position() < since);
+    let mut both = [&db, &reader].map(|db| db.changes(since).unwrap());
+    both.iter_mut().for_each(|changes| assert!(changes.next().is_none()));
+    table.clone().with_durability(Durability::Os).insert(row(2, 0)).unwrap();
+    both.iter_mut().for_each(|changes| assert!(changes.next().is_none()));
+    db.sync().unwrap();
+    for changes in both {
+        let positions: Vec<_> = changes.map(|commit| commit.unwrap().position).collect();
+        assert_eq!(positions, [db.position()]);
+    }
 }
 
 #[test]
@@ -350,6 +375,89 @@ fn no_power_cut_takes_back_what_was_in_the_feed() {
             let rest: Vec<_> = recovered.changes(since).unwrap().map(Result::unwrap).collect();
             assert_eq!(rest, there[given.len()..], "seed {seed}, step {step}");
         }
+    }
+}
+
+/// A commit, whatever case is known of the names of tables.
+type Told = (Position, String);
+
+fn told(commit: Commit) -> Told {
+    (commit.position, format!("{:?}", commit.changes).to_lowercase())
+}
+
+/// What the writer does while others look on; all that it had in its feed, if that is kept.
+fn looked_on(db: Db, open: &dyn Fn() -> Db, clock: &ManualClock, rng: &mut Rng) -> Vec<Told> {
+    let mut db = db;
+    let mut all = Vec::new();
+    let mut changes = db.changes(db.position()).unwrap();
+    for step in 0..24 {
+        random_step(&db, clock, rng, step);
+        match step % 8 {
+            3 => {
+                db.import_range("source", "parts").unwrap();
+                db.engine().freeze().unwrap();
+            }
+            5 => db.table("parts").unwrap().delete_range(&KeyRange::all()).unwrap(),
+            7 => {
+                db.close().unwrap();
+                db = open();
+            }
+            _ => {}
+        }
+        db.sync().unwrap();
+        all.extend(changes.by_ref().map_while(Result::ok).map(told));
+    }
+    all
+}
+
+/// What others see between any two operations of the writer, and what a power cut leaves there.
+#[test]
+fn at_every_operation_others_see_what_is_durable_and_the_feed_goes_on_without_a_gap() {
+    for (seed, kept) in [(0, 1 << 30), (1, 1 << 30), (2, 8 << 10), (3, 0), (4, 0)] {
+        let mut rng = Rng::from_seed(seed);
+        let fs = MemFs::new();
+        let clock = Arc::new(ManualClock::new(NOW));
+        let options = |fs: &MemFs| options(fs).clock(Arc::clone(&clock) as _).keep_changes(kept);
+        let source = options(&fs).open("source").unwrap();
+        let parts = source.create_table("parts").unwrap();
+        (0..30).for_each(|i| assert!(parts.insert(row(i, 0)).is_ok()));
+        source.close().unwrap();
+        let db = options(&fs).open("db").unwrap();
+        db.create_table("things").unwrap();
+        let start = db.position();
+        fs.record();
+        let reopen = || options(&fs).open("db").unwrap();
+        let all = looked_on(db, &reopen, &clock, &mut rng);
+        let (mut given, mut since, mut lost): (Vec<Told>, _, _) = (Vec::new(), start, 0);
+        for op in fs.recorded() {
+            let what = format!("seed {seed}, before operation {op}");
+            let is_lost = |error: crate::error::Error| {
+                assert_eq!((error.kind(), kept >> 30), (ErrorKind::ChangesLost, 0), "{what}");
+            };
+            let beside = options(&fs.kill_image_at(op).unwrap()).open_read_only("db").unwrap();
+            let mut feed = beside.changes(since).unwrap_or_else(|error| {
+                is_lost(error);
+                (lost, given) = (lost + 1, Vec::new());
+                beside.changes(beside.position()).unwrap()
+            });
+            let from = feed.position();
+            let known = given.len();
+            given.extend(feed.by_ref().map(|commit| told(commit.unwrap())));
+            since = feed.position();
+            let left = options(&fs.crash_image_at(op, rng.next_u64()).unwrap()).open("db").unwrap();
+            assert!(left.position() >= beside.position().max(since), "{what}");
+            if left.position() == beside.position() {
+                assert_eq!(state(&left), state(&beside), "{what}");
+            }
+            match left.changes(from) {
+                Ok(rest) => {
+                    let rest: Vec<_> = rest.map(|commit| told(commit.unwrap())).collect();
+                    assert!(rest.starts_with(&given[known..]), "{what}");
+                }
+                Err(error) => is_lost(error),
+            }
+        }
+        assert!(lost > 0 || given == all, "seed {seed}");
     }
 }
 
