@@ -2,7 +2,8 @@
 //! what version 1 wrote before it had an optional part: `v1-without-zones`, `v1-without-sizes` of references. They hold
 //! neither what deletes of spans nor what expiry leaves in logs and manifest. `v1-first-index` is what was written before
 //! hash indexes had more forms than one. `v1-padded` has blocks of a page, which are padded; those of the others are smaller.
-//! `v1-backup` is a directory with one backup of what `v1` holds.
+//! `v1-kept` has logs that are kept for the change feed, and an import. `v1-backup` is a directory with one backup of what
+//! `v1` holds.
 //!
 //! Record files are stored without the zeros at their ends, which is space that was only allocated.
 //! `REWRITE=1` writes them anew; once a version was released that is never right.
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rowstone::fs::{Fs, MemFs};
-use rowstone::{Durability, ManualClock};
+use rowstone::{Change, Durability, ManualClock};
 
 use rowstone::sim::engine::{Engine, PATH, START};
 use rowstone::sim::parse::steps;
@@ -53,6 +54,15 @@ const FENCES: &[(&str, &[&str])] = &[
     ("expire Parts 3", &[]),
 ];
 
+/// Logs that are kept, an import between commits of which the last is not flushed.
+const HISTORY: &[(&str, &[&str])] = &[
+    ("flush", &[]),
+    ("move s1 Notes pk=p", &[]),
+    ("insert Notes", &["q a N=4"]),
+    ("flush", &[]),
+    ("insert Notes", &["q b N=5"]),
+];
+
 /// A row of the table whose blocks are full: short, so that the gap behind the last one is small.
 fn small_row(i: u32) -> String {
     format!("insert p r{i:03} N={i} Text='{}'", "x".repeat(20))
@@ -63,6 +73,10 @@ fn run(version: &str) -> Runner {
     let mut config = Config { durability: Durability::Sync, seed: 1, ..Config::default() };
     if version == PADDED {
         (config.block_bytes, config.compress) = (4096, false);
+    }
+    if version == KEPT {
+        // Databases of even seeds keep their logs.
+        config.seed = 2;
     }
     let mut runner = Runner::new(config.clone());
     runner.run(&Step::Open(config)).unwrap();
@@ -76,8 +90,12 @@ fn run(version: &str) -> Runner {
         carry_out(&mut runner, "flush", &[]);
         return runner;
     }
-    let fences = if [NEWEST, FIRST_INDEX].contains(&version) { FENCES } else { &[] };
-    for (command, input) in PROGRAM.iter().chain(fences) {
+    let more = match version {
+        NEWEST | FIRST_INDEX => FENCES,
+        KEPT => HISTORY,
+        _ => &[],
+    };
+    for (command, input) in PROGRAM.iter().chain(more) {
         carry_out(&mut runner, command, input);
     }
     runner
@@ -92,6 +110,7 @@ fn carry_out(runner: &mut Runner, command: &str, input: &[&str]) {
 const NEWEST: &str = "v1";
 const FIRST_INDEX: &str = "v1-first-index";
 const PADDED: &str = "v1-padded";
+const KEPT: &str = "v1-kept";
 
 fn dir(version: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(version)
@@ -126,6 +145,7 @@ fn stored(version: &str) -> Files {
 fn trap_38_the_same_bytes_are_written_on_every_machine() {
     check_written(NEWEST);
     check_written(PADDED);
+    check_written(KEPT);
 }
 
 #[track_caller]
@@ -150,6 +170,11 @@ fn check_written(version: &str) {
 /// Opens a stored database and compares it with one made now.
 #[track_caller]
 fn check_opens(version: &str) {
+    opened(version).close().unwrap();
+}
+
+#[track_caller]
+fn opened(version: &str) -> Engine {
     let fs = MemFs::new();
     fs.create_dir_all(Path::new(PATH)).unwrap();
     for (name, mut bytes) in stored(version) {
@@ -164,7 +189,7 @@ fn check_opens(version: &str) {
     engine.open().unwrap();
     assert_eq!(engine.state().unwrap(), expected.oracle.tables);
     assert_eq!(engine.db().verify().unwrap().problems, [""; 0]);
-    engine.close().unwrap();
+    engine
 }
 
 #[test]
@@ -195,6 +220,29 @@ fn a_database_with_padded_blocks_opens() {
     };
     assert!(stored(PADDED).iter().any(|(name, bytes)| is_padded(name, bytes)));
     check_opens(PADDED);
+}
+
+/// A letter for each change, commits apart.
+#[test]
+fn trap_44_a_database_with_kept_logs_has_its_changes_from_the_first_on() {
+    let mut engine = opened(KEPT);
+    let db = engine.db();
+    let letter = |change: &Change| match change {
+        Change::TableCreated { .. } => 'c',
+        Change::TableDropped { .. } => 'x',
+        Change::Put { .. } => 'p',
+        Change::Deleted { .. } => 'd',
+        Change::RangeDeleted { .. } => 'r',
+        Change::Imported { .. } => 'i',
+        _ => '?',
+    };
+    let commits = db
+        .changes(db.oldest_position().unwrap())
+        .unwrap()
+        .map(|commit| commit.unwrap().changes.iter().map(letter).collect::<String>());
+    let all: Vec<String> = commits.collect();
+    assert_eq!(all.join(" "), "c c c p p p p p d p x ppp r i p p");
+    engine.close().unwrap();
 }
 
 /// What a backup directory was once is restored still.
