@@ -2,7 +2,6 @@
 //! feed, and readers that come and go. Within the writer a consumer with a named cursor, which dies with it.
 //!
 //! `ROWSTONE_KILLS=200` kills as often; usually it is a few times.
-#![expect(clippy::disallowed_methods, reason = "what processes say is read from pipes")]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -21,6 +20,8 @@ use crate::say;
 const KILLS: u64 = 6;
 /// Commits of one life of the writer, at most.
 const COMMITS_MAX: u64 = 60;
+/// Rows that come in as files, all at once.
+const IMPORTED: usize = 50;
 /// The last number that is written, in a life that ends in order.
 const STOP: &str = "stop";
 
@@ -99,6 +100,45 @@ fn last_number(db: &Db) -> Result<i64> {
     counter.map_or(Ok(0), |counter| counter.get("N"))
 }
 
+/// The database that rows come in from.
+fn source(db: &Path) -> PathBuf {
+    db.with_extension("source")
+}
+
+/// Something that is no commit of rows, or a drop, a creation, an import of `other`.
+fn keep_house(db: &Db, path: &Path, rng: &mut Rng, number: i64) {
+    match rng.below(40) {
+        0 => db.flush().unwrap(),
+        1 => db.compact().unwrap(),
+        // An earlier life may have been killed in it.
+        2 => drop(db.checkpoint(path.with_extension(format!("copy-{number}")))),
+        3..=5 if db.table("other").is_ok() => db.delete_table("other").unwrap(),
+        3..=5 => drop(db.import_range(source(path), "other").unwrap()),
+        _ => {}
+    }
+}
+
+/// What the feed has said about `other`, which comes, is filled once at most, and goes.
+#[derive(Clone, Copy, PartialEq)]
+enum Other {
+    Gone,
+    Empty,
+    Full,
+}
+
+impl Other {
+    fn after(self, commit: &Commit) -> Self {
+        match (self, &commit.changes[..]) {
+            (Other::Gone, [Change::TableCreated { table }]) if table == "other" => Other::Empty,
+            (Other::Empty, [Change::Imported { .. }]) => Other::Full,
+            (Other::Empty | Other::Full, [Change::TableDropped { .. }]) => Other::Gone,
+            (_, [Change::TableCreated { table }]) if table == "log" => self,
+            (_, [Change::Put { .. }, ..]) => self,
+            (_, changes) => panic!("a gap or a repetition: {changes:?}"),
+        }
+    }
+}
+
 fn is_over(db: &Db) -> bool {
     db.table("log").is_ok_and(|log| log.get("p", STOP).unwrap().is_some())
 }
@@ -127,6 +167,7 @@ fn the_writer() {
         if durability == Durability::Sync {
             tell(format_args!("wrote {number}"));
         }
+        keep_house(&db, &path, &mut rng, number);
         if rng.below(4) == 0 {
             for commit in changes.by_ref() {
                 let commit = commit.unwrap();
@@ -156,6 +197,10 @@ fn the_follower() {
             assert_eq!(rows.map(Result::unwrap).count() as i64, number, "holes");
             shown = number;
         }
+        if let Ok(other) = db.table("other") {
+            let rows = other.scan(KeyRange::all()).into_iter().map(Result::unwrap).count();
+            assert!([0, IMPORTED].contains(&rows), "{rows} of the rows that came in at once");
+        }
         if is_over(&db) {
             return tell(format_args!("shown {shown} refreshed {refreshed}"));
         }
@@ -168,10 +213,11 @@ fn the_reader_of_changes() {
     let Some(path) = database() else { return };
     let db = options().open_read_only(&path).unwrap();
     let mut changes = db.changes(db.oldest_position().unwrap()).unwrap();
-    let mut got = 0;
+    let (mut got, mut other) = (0, Other::Gone);
     loop {
         for commit in changes.by_ref() {
             let commit = commit.unwrap();
+            other = other.after(&commit);
             if let [Change::Put { entity, .. }] = &commit.changes[..] {
                 assert_eq!(entity.row_key(), STOP);
                 return tell(format_args!("got {got}"));
@@ -227,6 +273,13 @@ fn trap_33_readers_survive_the_kills_of_the_writer_without_gap_or_repetition() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     options().open(&path).unwrap().close().unwrap();
+    let from = options().open(source(&path)).unwrap();
+    let parts = from.create_table("parts").unwrap();
+    for i in 0..IMPORTED {
+        let row = Entity::new("p", format!("{i:03}"));
+        parts.clone().with_durability(Durability::Os).insert(row).unwrap();
+    }
+    from.close().unwrap();
     let (follower, shown) = Role::start("the_follower", &path);
     let (reader, read) = Role::start("the_reader_of_changes", &path);
     let mut rng = Rng::from_entropy();

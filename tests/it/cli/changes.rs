@@ -111,7 +111,6 @@ fn trap_33_commands_that_read_do_so_beside_a_process_that_writes() {
     }
     follower.kill().unwrap();
     follower.wait().unwrap();
-    drop(ask);
     drop(input);
     assert!(writer.wait().unwrap().success());
 }
