@@ -75,6 +75,9 @@ pub fn directory(data: &[u8]) {
     if usize::from(*choice) / subjects.len() % 2 == 1 {
         return subject.believe(&edited, &changed);
     }
+    if let Some(state) = look_beside(&edited) {
+        assert!(subject.states.contains(&state), "{changed:?}: a reader shows {state:?}");
+    }
     for mode in [IoMode::Mmap, IoMode::Pread] {
         subject.check(&edited.kill_image(), mode, &changed);
     }
@@ -191,6 +194,7 @@ impl Subject {
             forge(name(path), &mut bytes);
             edited.write(path, &bytes).unwrap_or_else(|error| panic!("writing {path}: {error}"));
         }
+        drop(look_beside(edited));
         for mode in [IoMode::Mmap, IoMode::Pread] {
             let Ok(db) = open(&edited.kill_image(), mode, Codec::None) else { continue };
             let keys: BTreeSet<_> = self.states.iter().flat_map(BTreeMap::keys).collect();
@@ -220,6 +224,17 @@ impl Subject {
         }
         Ok(())
     }
+}
+
+/// As another process would, which changes nothing: all rows, if there is no error, and the change feed, in order.
+fn look_beside(fs: &MemFs) -> Option<State> {
+    let options = Options::new().io_mode(IoMode::Pread).fs(Arc::new(fs.clone()));
+    let db = options.open_read_only(PATH).ok()?;
+    if let Ok(changes) = db.oldest_position().and_then(|oldest| db.changes(oldest)) {
+        let positions: Vec<_> = changes.map_while(|commit| Some(commit.ok()?.position)).collect();
+        assert!(positions.is_sorted_by(|a, b| a < b), "the feed goes back: {positions:?}");
+    }
+    read(&db).ok()
 }
 
 /// What opened without a complaint takes writes, and has them when it is opened again.
