@@ -258,13 +258,7 @@ impl<'a> Generator<'a> {
             archives,
             20,
         ];
-        let mut roll = self.source.below(weights.iter().sum());
-        let kind = weights.iter().position(|weight| {
-            let hit = roll < *weight;
-            roll = roll.wrapping_sub(*weight);
-            hit
-        });
-        match kind {
+        match self.weighted(&weights) {
             Some(0) => self.write_step(),
             Some(1) => self.group_step(),
             Some(2) => self.get_step(),
@@ -289,6 +283,16 @@ impl<'a> Generator<'a> {
             Some(21) => Step::Archive { table: self.table(), seed: self.source.seed() },
             _ => Step::Beside,
         }
+    }
+
+    /// The place of one of the weights: the heavier, the likelier.
+    fn weighted(&mut self, weights: &[u64]) -> Option<usize> {
+        let mut roll = self.source.below(weights.iter().sum());
+        weights.iter().position(|weight| {
+            let hit = roll < *weight;
+            roll = roll.wrapping_sub(*weight);
+            hit
+        })
     }
 
     fn forget_handles(&mut self) {
