@@ -13,6 +13,7 @@
 //!
 //! Not here: what a loss means for other files (`check`).
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,6 +52,8 @@ pub(crate) struct Remains {
     last: Option<(Vec<u8>, Seq)>,
     /// A block before the next one was lost.
     pub(crate) has_gap: bool,
+    /// So many bytes may still be held against checksums while blocks are looked for.
+    search_left: Cell<u64>,
 }
 
 /// Where blocks of rows are.
@@ -75,6 +78,9 @@ pub(crate) struct RemainingEntry {
 const PROBLEMS_MAX: usize = 20;
 /// So many blocks in a row may be lost where there are no handles; what lies behind more is not found.
 const LOST_BLOCKS_MAX: usize = 64;
+/// Looking for blocks costs so many times the bytes of the file at most: bytes that look like a header at every place would
+/// cost the square of them.
+const SEARCH_TIMES: u64 = 2 * LOST_BLOCKS_MAX as u64;
 /// A file of fewer bytes holds no row.
 const ENDS_BYTES: u64 = (HEADER_BYTES + TAIL_BYTES) as u64;
 
@@ -118,6 +124,7 @@ impl Remains {
             problems,
             last: None,
             has_gap: false,
+            search_left: Cell::new(len.saturating_mul(SEARCH_TIMES)),
         };
         remains.read_sections(&sections, shapes);
         Ok(remains)
@@ -258,8 +265,13 @@ impl Remains {
         let found = self.block_near(next, end, number).or_else(|| {
             self.has_gap = true;
             let rest = self.bytes(&(next..end)).ok()?;
-            (0..rest.len()).find_map(|at| self.block_at(&rest[at..], next + at as u64, number))
+            let mut places = (0..rest.len()).take_while(|_| self.search_left.get() > 0);
+            places.find_map(|at| self.block_at(&rest[at..], next + at as u64, number))
         });
+        if found.is_none() && self.search_left.get() == 0 {
+            let problem = "what looks like blocks and is none fills it: no more are looked for";
+            self.note(Error::corrupt(&self.path, next, "sst", problem));
+        }
         let (number, next) = found.as_ref().map_or((number, end), |(n, at)| (n + 1, at.end));
         self.rows = RowsAt::Walk { next, end, number, is_cut };
         found
@@ -280,7 +292,13 @@ impl Remains {
         (number..number + LOST_BLOCKS_MAX).find_map(|number| {
             let place = self.place(BlockKind::Rows, number);
             let is_it = |len: &usize| {
-                bytes.get(..*len).is_some_and(|bytes| StoredBlock::open(place, bytes).is_ok())
+                let Some(bytes) = bytes.get(..*len) else { return false };
+                let Some(left) = self.search_left.get().checked_sub(*len as u64) else {
+                    self.search_left.set(0);
+                    return false;
+                };
+                self.search_left.set(left);
+                StoredBlock::open(place, bytes).is_ok()
             };
             let len = lens.into_iter().find(is_it)?;
             Some((number, at..at + len as u64))

@@ -84,6 +84,31 @@ fn blocks_are_found_without_handles() {
     }
 }
 
+/// Where every place looks like the header of a block that fills the rest, looking ends; what came before is kept.
+#[test]
+fn bytes_that_all_look_like_blocks_are_given_up() {
+    let written = sample(Codec::None, 512);
+    let handles = *written.meta.section(section::HANDLES).unwrap();
+    written.fs.flip(FILE, handles.offset + 30, 1).unwrap();
+    let rows = *written.meta.section(section::ROWS).unwrap();
+    let mut bytes = written.fs.read(FILE).unwrap();
+    let (from, to) = (rows.offset as usize + 2_048, (rows.offset + rows.len) as usize);
+    for at in (from..to - 64).step_by(20) {
+        let len = (to - at - 40) as u32;
+        bytes[at..at + 20].fill(0);
+        bytes[at] = BlockKind::Rows as u8;
+        bytes[at + 16..at + 20].copy_from_slice(&len.to_le_bytes());
+    }
+    written.fs.write(FILE, &bytes).unwrap();
+    let registry = Shapes::new(1 << 20);
+    let mut remains =
+        Remains::open(&written.fs, Path::new(FILE), Some(&written.meta), &registry).unwrap();
+    let left = std::iter::from_fn(|| remains.next_block()).map(|block| block.len()).sum::<usize>();
+    assert!(left > 0 && left < written.entries.len() / 2, "{left}");
+    let told = remains.problems.iter().any(|error| error.chain().contains("none fills it"));
+    assert!(told, "{:?}", remains.problems);
+}
+
 #[test]
 fn a_file_that_is_cut_keeps_its_beginning() {
     let written = sample(Codec::None, 512);
