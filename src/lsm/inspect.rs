@@ -40,7 +40,6 @@ impl Engine {
     }
 
     /// Which of the databases with this one's id it is: another after each restore.
-    #[cfg(any(test, feature = "sim"))]
     pub(crate) fn incarnation(&self) -> u64 {
         self.pin().version().identity().map_or(0, |identity| identity.incarnation)
     }
