@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::codec::DecodeError;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::Kind;
 use crate::format::key::{decode_part, decode_user_key, table_of};
 use crate::format::names::TableId;
@@ -160,8 +160,11 @@ impl Feed {
 impl Tables {
     fn name(&mut self, id: TableId, from: &LogFeed) -> Result<Arc<str>> {
         if !self.names.contains_key(&id) && !self.is_looked_ahead {
-            self.is_looked_ahead = true;
-            self.look_ahead(from)?;
+            match self.look_ahead(from) {
+                // What is kept may have gone since: then nobody says the name any more.
+                Err(error) if error.kind() != ErrorKind::ChangesLost => return Err(error),
+                _ => self.is_looked_ahead = true,
+            }
         }
         let name = self.names.entry(id);
         Ok(Arc::clone(name.or_insert_with(|| id.to_string().into())))

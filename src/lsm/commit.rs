@@ -102,7 +102,7 @@ pub(crate) struct LogQueue {
     /// An empty buffer to fill next.
     spare: Vec<u8>,
     closing: Closing,
-    /// The Seq of the last commit queued.
+    /// The last Seq that something has: of a commit that was queued, or of rows that came in as files.
     last: Seq,
     /// Bytes handed to the file system for logs, since opening.
     pub(crate) written: u64,
@@ -427,27 +427,33 @@ impl Decided<'_> {
 }
 
 impl LogQueue {
-    /// A queue whose first record, which names `predecessor`, is queued.
+    /// A queue whose first record, which names `predecessor`, is queued. Of `seqs` the first is the last that something has
+    /// which is left; up to the second they may have been given out.
     pub(crate) fn new(
         next: NextLog,
         predecessor: Option<Predecessor>,
         durable: Position,
-        last: Seq,
+        seqs: (Seq, Seq),
     ) -> Result<Self> {
-        let mut queue = Self::at(next.log, LogFile::START, durable, last);
+        let mut queue = Self::at(next.log, LogFile::START, durable, seqs);
         queue.allocated = next.allocated;
-        queue.append_open(predecessor, next.manifest, last)?;
+        queue.append_open(predecessor, next.manifest)?;
         Ok(queue)
     }
 
     /// A queue behind a log that was closed in order at `end`, where nothing follows: the first commit goes to a new one.
     /// `unused` are logs that go then.
-    pub(crate) fn behind(log: Arc<LogFile>, end: u64, unused: Vec<FileNumber>, last: Seq) -> Self {
+    pub(crate) fn behind(
+        log: Arc<LogFile>,
+        end: u64,
+        unused: Vec<FileNumber>,
+        seqs: (Seq, Seq),
+    ) -> Self {
         let durable = Position { file: log.header().number, offset: end };
-        Self { is_ended: true, unused, ..Self::at(log, end, durable, last) }
+        Self { is_ended: true, unused, ..Self::at(log, end, durable, seqs) }
     }
 
-    fn at(log: Arc<LogFile>, end: u64, durable: Position, last: Seq) -> Self {
+    fn at(log: Arc<LogFile>, end: u64, durable: Position, (used, given_out): (Seq, Seq)) -> Self {
         Self {
             log,
             end,
@@ -463,14 +469,14 @@ impl LogQueue {
             shapes: Vec::new(),
             ceiling: Seq::ZERO,
             // Numbers up to here may have been seen although no commit that is left has them.
-            ceiling_queued: last,
+            ceiling_queued: given_out,
             next: None,
             is_ended: false,
             unused: Vec::new(),
             promise_due: false,
             spare: Vec::new(),
             closing: Closing::No,
-            last,
+            last: used,
             written: 0,
             syncs: 0,
             commits: 0,
@@ -491,7 +497,7 @@ impl LogQueue {
     }
 
     /// Goes on in `next`, whose first record says where this log ends.
-    fn switch_to(&mut self, next: NextLog, last: Seq) -> Result<()> {
+    fn switch_to(&mut self, next: NextLog) -> Result<()> {
         let header = self.log.header();
         let predecessor =
             Predecessor { number: header.number, id: header.id, accepted_end: self.end };
@@ -502,15 +508,12 @@ impl LogQueue {
         if !planted!("shapes-of-another-log") {
             self.shapes.clear();
         }
-        self.append_open(Some(predecessor), next.manifest, last)
+        self.append_open(Some(predecessor), next.manifest)
     }
 
-    fn append_open(
-        &mut self,
-        predecessor: Option<Predecessor>,
-        manifest: Position,
-        last: Seq,
-    ) -> Result<()> {
+    fn append_open(&mut self, predecessor: Option<Predecessor>, manifest: Position) -> Result<()> {
+        // Not what was only given out: whoever has seen the last there is can go on with this log.
+        let last = self.last;
         self.append_empty(RecordKind::Open, last, |out| {
             wal::Open { predecessor, manifest }.encode(out);
         })?;

@@ -122,13 +122,22 @@ impl LogFeed {
     pub(crate) fn read(&mut self, visit: &mut dyn FnMut(Logged<'_>) -> Result<More>) -> Result<()> {
         loop {
             while let Some(record) = self.ready.pop_front() {
-                let more = self.give_imports(record.start, visit)?;
-                if more == More::No {
-                    self.ready.push_front(record);
-                    return Ok(());
-                }
-                if self.give(&record, visit)? == More::No {
-                    return Ok(());
+                let given = match self.give_imports(record.start, visit) {
+                    Ok(More::Yes) => self.give(&record, visit),
+                    // It is not its turn yet.
+                    not_yet => {
+                        self.ready.push_front(record);
+                        return not_yet.map(drop);
+                    }
+                };
+                match given {
+                    Ok(More::Yes) => {}
+                    Ok(More::No) => return Ok(()),
+                    // It is asked for again.
+                    Err(error) => {
+                        self.ready.push_front(record);
+                        return Err(error);
+                    }
                 }
             }
             if self.give_imports(self.tail.position(), visit)? == More::No {
@@ -240,7 +249,13 @@ impl LogFeed {
     ) -> Result<More> {
         while self.imports.front().is_some_and(|import| import.at <= position) {
             let Some(import) = self.imports.pop_front() else { break };
-            let more = visit(Logged::Import(&import))?;
+            let more = match visit(Logged::Import(&import)) {
+                Ok(more) => more,
+                Err(error) => {
+                    self.imports.push_front(import);
+                    return Err(error);
+                }
+            };
             self.reach(import.seq);
             if more == More::No {
                 return Ok(More::No);
@@ -310,10 +325,8 @@ impl LogFeed {
                 // The next log, in which nothing stands yet.
                 continue;
             };
-            // A log that follows another and does not say after which Seq is no place to begin.
-            let is_told = seq > Seq::ZERO || open.predecessor.is_none();
-            found = Some((*log, if is_told { seq } else { Seq::MAX }));
-            if is_told && is_enough(seq) {
+            found = Some((*log, seq));
+            if is_enough(seq) {
                 break;
             }
             let Some(before) = open.predecessor else { break };

@@ -135,10 +135,7 @@ impl Following {
             let result = self.try_read(&version);
             let is_changed = self.manifest.advance()?;
             match result {
-                // Behind an import there may be commits that were read; its edits were written before them.
-                Ok(_)
-                    if is_changed
-                        && last_import(self.manifest.version()) > last_import(&version) => {}
+                Ok(_) if is_changed && may_lack_import(&version, self.manifest.version()) => {}
                 Ok(seq) => {
                     self.shown = self.shown.max(seq);
                     self.version = version;
@@ -218,7 +215,8 @@ impl Following {
         let expiry = Expiry::new(now, monotonic, self.shown, options.trust_clock_jumps);
         let why = read_only();
         let log = Arc::new(LogFile::refusing(why.clone()));
-        let rounds = Rounds::new(LogQueue::behind(log, 0, Vec::new(), self.shown), self.shown);
+        let rounds =
+            Rounds::new(LogQueue::behind(log, 0, Vec::new(), (self.shown, self.shown)), self.shown);
         rounds.fail(why.clone());
         let manifest =
             Manifest::for_readers(&self.manifest, version, Arc::clone(&options.fs), &self.dir, why);
@@ -357,8 +355,11 @@ impl Logs {
     }
 }
 
-fn last_import(version: &Version) -> Option<Seq> {
-    version.imports().last().map(|import| import.seq)
+/// True if logs that `version` names may hold commits behind an import that it does not know: the edits of an import are
+/// written before the commits behind it, and it is forgotten with the logs in front of it only.
+fn may_lack_import(version: &Version, newer: &Version) -> bool {
+    let last = |version: &Version| version.imports().last().map(|import| import.seq);
+    last(newer) > last(version) || version.logs().iter().any(|log| !newer.logs().contains(log))
 }
 
 /// What every write is answered with.

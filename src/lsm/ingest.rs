@@ -219,6 +219,7 @@ impl Engine {
             self.env.gaps.clear();
             self.show_from(visible_from, version);
             state.raise(visible_from);
+            state.queue.note_import(visible_from);
         }
         drop(state);
         self.env.discard_superseded(&mut manifest);

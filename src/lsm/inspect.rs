@@ -144,7 +144,7 @@ impl Engine {
             ("cache_bytes", self.env.sst.cache.bytes() as u64),
             ("logs", logs as u64),
             ("kept_logs", view.version.kept_logs().len() as u64),
-            ("kept_log_bytes", view.version.kept_logs().iter().map(|kept| kept.bytes).sum()),
+            ("kept_log_bytes", view.version.kept_log_bytes()),
             ("commits", commits),
             ("log_bytes", written),
             ("log_syncs", syncs),

@@ -357,7 +357,7 @@ fn begin_log(
     let predecessor =
         last_log.map(|log| Predecessor { number: log.number, id: log.id, accepted_end: log.end });
     let durable = last_log.map_or(durable, |log| log.position());
-    LogQueue::new(next, predecessor, durable, replayed.last)
+    LogQueue::new(next, predecessor, durable, (replayed.used, replayed.last))
 }
 
 /// A queue behind a log that was closed in order.
@@ -365,7 +365,8 @@ fn behind(env: &Env, log: AcceptedLog, replayed: &Replayed) -> Result<LogQueue> 
     let path = env.dir.join(FileName::Wal(log.number).to_string());
     let header = LogHeader { kind: LogKind::Wal, number: log.number, id: log.id };
     let file = LogFile::reopen(&*env.fs, &path, header)?;
-    Ok(LogQueue::behind(Arc::new(file), log.end, replayed.unused.clone(), replayed.last))
+    let last = (replayed.used, replayed.last);
+    Ok(LogQueue::behind(Arc::new(file), log.end, replayed.unused.clone(), last))
 }
 
 /// The replayed memtables newest first, with one that takes writes and belongs to the log `number`, if there is one yet.

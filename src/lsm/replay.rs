@@ -38,6 +38,8 @@ pub(super) struct Replayed {
     /// Those that the manifest does not know.
     pub(super) fences: Vec<Fence>,
     pub(super) last: Seq,
+    /// The last that something has which is left: up to `last` numbers may have been given out.
+    pub(super) used: Seq,
     pub(super) commits: u64,
     /// Some record vouches for everything up to here.
     pub(super) vouched: Position,
@@ -89,6 +91,7 @@ pub(super) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -> Result
         dropped: BTreeMap::new(),
         fences: Vec::new(),
         last: version.seq_max(),
+        used: version.seq_used(),
         commits: 0,
         vouched: Position::default(),
         is_clean: false,
@@ -142,8 +145,10 @@ impl Replay<'_> {
     /// Each log in the directory says how long the manifest was; also one that a manifest which was cut
     /// short no longer names, and which would pass for an orphan.
     fn vouch_for_manifest(&mut self, names: &[String]) -> Result<()> {
+        let version = Arc::clone(self.manifest.version());
+        let is_kept = |number| version.kept_logs().iter().any(|kept| kept.log.number == number);
         for name in names {
-            let Some(FileName::Wal(_)) = FileName::parse(name) else { continue };
+            let Some(FileName::Wal(number)) = FileName::parse(name) else { continue };
             let path = self.env.dir.join(name);
             let opened = LogReader::open(&*self.env.fs, &path, LogKind::Wal, None);
             let first = opened.and_then(|mut reader| {
@@ -159,7 +164,10 @@ impl Replay<'_> {
                     }
                     self.keep(reader);
                 }
-                Err(error) if error.kind() == ErrorKind::Io => return Err(error),
+                // What only the change feed reads keeps nobody from writing.
+                Err(error) if error.kind() == ErrorKind::Io && !is_kept(number) => {
+                    return Err(error);
+                }
                 Err(_) => {}
             }
         }
@@ -348,7 +356,10 @@ impl Replay<'_> {
         self.out.is_clean = false;
         self.out.vouched = self.out.vouched.max(record.promise);
         match decoded {
-            WalRecord::Open(open) => self.manifest.require(open.manifest),
+            WalRecord::Open(open) => {
+                self.out.used = self.out.used.max(record.seq);
+                self.manifest.require(open.manifest)
+            }
             WalRecord::Promise(promise) => {
                 self.ceiling = self.ceiling.max(promise.ceiling);
                 Ok(())
@@ -387,6 +398,7 @@ impl Replay<'_> {
         let fences = self.out.fences.len() - known;
         slot.memtable.note(record.seq, if fences > 0 { record.payload.len() } else { 0 });
         self.out.last = self.out.last.max(record.seq);
+        self.out.used = self.out.used.max(record.seq);
         self.out.commits += 1;
         Ok(())
     }

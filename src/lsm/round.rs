@@ -280,6 +280,11 @@ impl<Q> State<Q> {
         self.last = self.last.max(seq);
     }
 
+    /// True if a round is under way.
+    pub(crate) fn is_leading(&self) -> bool {
+        self.leading
+    }
+
     /// Why nothing can be written any more.
     pub(crate) fn failed(&self) -> Option<&Error> {
         self.failed.as_ref()

@@ -195,8 +195,8 @@ impl LogTail {
         waiting: &mut Vec<Waiting>,
         visit: &mut dyn FnMut(&TailRecord<'_>) -> Result<More>,
     ) -> Result<(u64, More)> {
-        let mut from = from;
-        for is_second in [false, true] {
+        let (mut from, mut stopped) = (from, None);
+        loop {
             let mut reader = files.open(log)?.starting_at(from);
             if let Some(end) = ends {
                 reader = reader.until(end);
@@ -211,9 +211,10 @@ impl LogTail {
             from = reader.position().offset;
             let Some(problem) = self.missing(&mut reader)? else { break };
             // Perhaps the record was being written when it was read, and is whole now.
-            if is_second {
+            if stopped == Some(from) {
                 return Err(Error::corrupt(reader.path(), from, "record", problem));
             }
+            stopped = Some(from);
         }
         Ok((from, More::Yes))
     }

@@ -106,15 +106,16 @@ impl ManifestTail {
         };
         let mut reader = read()?;
         let mut end = apply_all(&mut reader, &mut version, &current)?;
-        if vouched_beyond(&mut reader, &current)?.is_some() {
-            // Perhaps the record was being written when it was read, and is whole now.
-            let again = reader.position().offset;
-            reader = read()?.starting_at(again);
-            end = apply_all(&mut reader, &mut version, &current)?;
-            if let Some(problem) = vouched_beyond(&mut reader, &current)? {
-                let at = reader.position().offset;
+        let mut stopped = None;
+        while let Some(problem) = vouched_beyond(&mut reader, &current)? {
+            // Perhaps the record was being written when it was read, and is whole now. An edit that was held back is read again.
+            let at = reader.position().offset;
+            if stopped == Some(at) {
                 return Err(Error::corrupt(&path, at, "record", problem));
             }
+            stopped = Some(at);
+            reader = read()?.starting_at(end);
+            end = apply_all(&mut reader, &mut version, &current)?;
         }
         if is_same && end == self.end {
             return Ok(false);

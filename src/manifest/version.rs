@@ -179,6 +179,11 @@ impl Version {
         &self.kept_logs
     }
 
+    /// What they take; their lengths are what an edit says.
+    pub(crate) fn kept_log_bytes(&self) -> u64 {
+        self.kept_logs.iter().fold(0, |sum, kept| sum.saturating_add(kept.bytes))
+    }
+
     /// Where rows came in as files, as far back as logs go.
     pub(crate) fn imports(&self) -> &[Import] {
         &self.imports
@@ -261,11 +266,16 @@ impl Version {
 
     /// The newest Seq that the version knows of.
     pub(crate) fn seq_max(&self) -> Seq {
+        let close = self.clean_close.map(|close| close.last_seq);
+        self.seq_used().max(close.unwrap_or_default())
+    }
+
+    /// The newest Seq that something has.
+    pub(crate) fn seq_used(&self) -> Seq {
         let files = self.files().map(|file| file.meta.seq_max.max(file.meta.visible_from));
         let files = files.chain(self.imports.iter().map(|import| import.seq));
         let fences = self.fences.iter().map(|fence| fence.from);
-        let close = self.clean_close.map(|close| close.last_seq);
-        let known = files.chain(fences).chain(self.dropped.values().copied()).chain(close);
+        let known = files.chain(fences).chain(self.dropped.values().copied());
         known.max().unwrap_or_default().max(self.flushed_seq)
     }
 

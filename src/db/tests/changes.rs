@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::db::{Change, Changes, Commit, Position};
+use crate::error::Error;
+use crate::lsm::{Logged, More};
 use crate::model::Seq;
 use crate::rng::Rng;
 use crate::table::EntityGroup;
@@ -332,11 +334,11 @@ fn an_import_between_two_logs_is_not_forgotten_with_the_first() {
         if since.is_none() {
             note("before");
             since = Some(db.position());
-            db.engine().freeze().unwrap();
+            db.engine.freeze().unwrap();
         }
     });
     assert_eq!(ended.unwrap().entities, 100);
-    while db.engine().flush_one().unwrap() {}
+    while db.engine.flush_one().unwrap() {}
     let since = since.unwrap();
     let is_import = |commit: Commit| matches!(commit.changes[..], [Change::Imported { .. }]);
     let given = |db: &Db| -> Vec<bool> {
@@ -349,7 +351,61 @@ fn an_import_between_two_logs_is_not_forgotten_with_the_first() {
     // It goes when all that could ask for it is lost.
     db.flush().unwrap();
     assert_eq!(db.changes(since).unwrap_err().kind(), ErrorKind::ChangesLost);
-    assert!(db.engine().pin().version().imports().is_empty());
+    assert!(db.engine.pin().version().imports().is_empty());
+}
+
+/// Weak commits put numbers aside, which nobody has after a kill: who has seen the last commit has seen everything.
+#[test]
+fn after_a_kill_the_feed_goes_on_where_readers_stand() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    let table = db.create_table("things").unwrap();
+    let weak = table.clone().with_durability(Durability::Os);
+    (0..50).for_each(|i| assert!(weak.insert(row(i, 0)).is_ok()));
+    let image = fs.kill_image();
+    let db = open(&image);
+    db.flush().unwrap();
+    let reader = options(&image).open_read_only("db").unwrap();
+    assert_eq!(reader.table("things").unwrap().scan(KeyRange::all()).into_iter().count(), 50);
+    for db in [&db, &reader] {
+        assert!(db.oldest_position().unwrap() <= db.position());
+        assert_eq!(db.changes(reader.position()).unwrap().count(), 0);
+    }
+    db.table("things").unwrap().insert(row(50, 0)).unwrap();
+    for db in [&db, &reader] {
+        assert_eq!(db.changes(reader.position()).unwrap().count(), 1);
+    }
+}
+
+/// Who is given a commit and fails is given it again.
+#[test]
+fn what_a_consumer_failed_at_comes_again() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    let since = db.position().seq();
+    let table = db.create_table("things").unwrap();
+    (0..5).for_each(|i| assert!(table.insert(row(i, 0)).is_ok()));
+    let mut feed = db.engine.feed(Some(since)).unwrap();
+    let (mut given, mut calls) = (Vec::new(), 0);
+    loop {
+        let read = feed.read(&mut |logged| {
+            calls += 1;
+            if calls % 2 == 1 {
+                return Err(Error::new(ErrorKind::Busy, "not now"));
+            }
+            if let Logged::Commit { seq, is_new: true, .. } = logged {
+                given.push(seq);
+            }
+            Ok(More::Yes)
+        });
+        match read {
+            Ok(()) => break,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Busy, "{error}"),
+        }
+    }
+    assert_eq!(given.len(), 6);
+    assert!(given.is_sorted());
+    assert_eq!(given.last(), Some(&db.position().seq()));
 }
 
 #[test]
@@ -395,7 +451,7 @@ fn looked_on(db: Db, open: &dyn Fn() -> Db, clock: &ManualClock, rng: &mut Rng) 
         match step % 8 {
             3 => {
                 db.import_range("source", "parts").unwrap();
-                db.engine().freeze().unwrap();
+                db.engine.freeze().unwrap();
             }
             5 => db.table("parts").unwrap().delete_range(&KeyRange::all()).unwrap(),
             7 => {

@@ -43,10 +43,9 @@ impl Engine {
         if view.memtables.len() > self.env.options.frozen_max {
             return Err(Again::Room);
         }
-        let last = state.last();
         let Some(next) = state.queue.next.take() else { return Err(Again::Log) };
         let number = next.log.header().number;
-        state.queue.switch_to(next, last)?;
+        state.queue.switch_to(next)?;
         let id = view.active().memtable.id() + 1;
         // The next one is likely to be like this one.
         let keys = view.active().memtable.keys();

@@ -33,6 +33,11 @@ impl LogQueue {
         (!is_promised).then_some(self.durable)
     }
 
+    /// Rows came in as files, behind all that was queued.
+    pub(in crate::lsm) fn note_import(&mut self, seq: Seq) {
+        self.last = self.last.max(seq);
+    }
+
     /// Where the last commit ends that was queued: everything before the next one.
     pub(in crate::lsm) fn committed(&self) -> Position {
         self.committed
@@ -68,10 +73,9 @@ impl Engine {
         if !state.queue.is_ended {
             return Ok(true);
         }
-        let last = state.last();
         let Some(next) = state.queue.next.take() else { return Ok(false) };
         let number = next.log.header().number;
-        state.queue.switch_to(next, last)?;
+        state.queue.switch_to(next)?;
         self.change_view(|view| view.with_log(number));
         self.executor.signal(Lane::Log);
         Ok(true)
@@ -157,7 +161,10 @@ impl Engine {
             if let Some(error) = state.failed() {
                 return Err(error.clone());
             }
-            state.queue.unsynced.is_empty() && state.queue.segments.is_empty()
+            // A round under way has emptied the queue, too.
+            !state.is_leading()
+                && state.queue.unsynced.is_empty()
+                && state.queue.segments.is_empty()
         };
         let is_settled = is_settled || planted!("ceiling-goes-with-its-log");
         if is_settled { Ok(()) } else { self.rounds.flush(Durability::Sync) }
