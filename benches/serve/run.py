@@ -41,7 +41,7 @@ def cpu_seconds(pid):
 def counter(name):
     """Of rowstone's database."""
     with urllib.request.urlopen(METRICS) as answer:
-        return int(re.search(rf"^rowstone_db_{name}\{{.*\}} (\d+)$", answer.read().decode(), re.M).group(1))
+        return int(re.search(rf"^rowstone_{name}_total\{{.*\}} (\d+)$", answer.read().decode(), re.M).group(1))
 
 
 class Server:
