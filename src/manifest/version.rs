@@ -367,8 +367,6 @@ impl Version {
             flushed_seq: Some(self.flushed_seq),
             drop_tables: self.dropped.iter().map(|(table, seq)| (*table, *seq)).collect(),
             clock: (self.clock > 0).then_some(self.clock),
-            keep_logs: self.kept_logs.clone(),
-            add_imports: self.imports.clone(),
             log_durable: (self.log_durable > Position::default()).then_some(self.log_durable),
             unknown: self.unknown.clone(),
             ..VersionEdit::default()
@@ -390,6 +388,12 @@ impl Version {
         }
         for fence in &self.fences {
             parts.room(span_bytes(&fence.span)).add_fences.push(fence.clone());
+        }
+        for kept in &self.kept_logs {
+            parts.room(64).keep_logs.push(*kept);
+        }
+        for import in &self.imports {
+            parts.room(span_bytes(&import.span)).add_imports.push(import.clone());
         }
         if let Some(last) = edits.last_mut() {
             last.clean_close = self.clean_close;
@@ -564,7 +568,7 @@ impl Version {
         if number >= self.numbers_below {
             return Err(format!("number {number} is not reserved, below {}", self.numbers_below));
         }
-        let is_kept = self.kept_logs.iter().any(|kept| kept.log.number == number);
+        let is_kept = self.kept_logs.binary_search_by_key(&number, |kept| kept.log.number).is_ok();
         let is_log = is_kept || self.logs.iter().any(|log| log.number == number);
         if is_log || self.files.contains_key(&number) {
             return Err(format!("number {number} is in use"));

@@ -270,6 +270,37 @@ fn a_snapshot_makes_the_same_version() {
     check_snapshot(&sample().apply(&last).unwrap());
 }
 
+/// Years of logs may be kept, and imports as long as logs behind them are.
+#[test]
+fn a_snapshot_of_a_long_history_is_cut_into_records() {
+    let kept = |i: u64| KeptLog {
+        log: LogMeta { number: FileNumber(i), id: FileId(i) },
+        bytes: 1 << 20,
+        last: Seq(i),
+    };
+    let import = |i: u64| {
+        let at = Position { file: FileNumber(i), offset: 64 };
+        Import { seq: Seq(i), at, span: Span::new(&[b'k'; 2_000], None) }
+    };
+    let long = VersionEdit {
+        identity: Some(identity()),
+        numbers_below: Some(FileNumber(200_000)),
+        add_logs: Vec::new(),
+        keep_logs: (1_000..31_000).map(kept).collect(),
+        add_imports: (1_000..4_000).map(import).collect(),
+        ..VersionEdit::default()
+    };
+    let version = Version::default().apply(&long).unwrap();
+    let snapshot = version.snapshot();
+    assert!(snapshot.len() > 3);
+    for edit in &snapshot {
+        let mut record = Vec::new();
+        edit.encode(&mut record);
+        assert!(record.len() < 2 * SNAPSHOT_RECORD_BYTES, "{}", record.len());
+    }
+    check_snapshot(&version);
+}
+
 #[test]
 fn a_snapshot_of_thousands_of_files_is_cut_into_records() {
     let files: Vec<_> = (0..4000u64)
