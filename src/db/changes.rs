@@ -156,6 +156,9 @@ impl Db {
     /// again, also those of another process if this database is read only. Reads the logs: those that recovery needs, and
     /// those that [`Options::keep_changes`](crate::Options::keep_changes) keeps. Never leaves one out.
     ///
+    /// A table is called by the number that it has, such as `t5`, if its creation lies before `since` and it came after a
+    /// read-only database was opened: open that anew.
+    ///
     /// # Errors
     /// `ChangesLost` if some commit after `since` is no longer kept, or `since` is of another history: copy the database
     /// and go on from its [`position`](Self::position). `Corruption`, `Io`.

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::check::{Breadth, Evidence, KeyFacts, Source, Verdict};
-use crate::codec::HashSeed;
 use crate::error::{Error, Result};
 use crate::format::Kind;
 use crate::format::edit::{Identity, Placement, RangeMeta, ReferenceMeta, VersionEdit};
@@ -197,14 +196,7 @@ impl<'o> Build<'o> {
         let known = evidence.testimony.version.identity();
         let identity = match known {
             Some(known) => Identity { incarnation: rng.next_u64(), ..Identity::clone(known) },
-            None => Identity {
-                database: u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()),
-                incarnation: rng.next_u64(),
-                seed: HashSeed(rng.next_u64()),
-                read_features: Vec::new(),
-                write_features: Vec::new(),
-                ignorable_features: Vec::new(),
-            },
+            None => Identity::random(&mut rng),
         };
         Self {
             fs: Arc::clone(&options.fs),

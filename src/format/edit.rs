@@ -12,6 +12,7 @@ use std::fmt;
 
 use crate::codec::{Cursor, DecodeError, HashSeed, put_varint};
 use crate::model::Seq;
+use crate::rng::Rng;
 
 use super::field::{Field, FormatError, next_field, put_field, put_optional_field};
 use super::file_meta::FileMeta;
@@ -382,6 +383,23 @@ impl VersionEdit {
 }
 
 impl Identity {
+    /// Of a database that was never there before.
+    pub(crate) fn random(rng: &mut Rng) -> Self {
+        Self {
+            database: u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()),
+            incarnation: rng.next_u64(),
+            seed: HashSeed(rng.next_u64()),
+            read_features: Vec::new(),
+            write_features: Vec::new(),
+            ignorable_features: Vec::new(),
+        }
+    }
+
+    /// True if positions in the history of `other` are positions in this one's.
+    pub(crate) fn is_same_history(&self, other: &Identity) -> bool {
+        (self.database, self.incarnation) == (other.database, other.incarnation)
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
         put_field(out, identity_tag::DATABASE, &self.database.to_le_bytes());
         put_field(out, identity_tag::INCARNATION, &self.incarnation.to_le_bytes());

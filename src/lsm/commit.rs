@@ -42,6 +42,8 @@ use crate::options::{Durability, LOG_BUFFER_BYTES, Options};
 use crate::planted::planted;
 use crate::sync::MutexGuard;
 
+pub(super) use logs::LastSeqs;
+
 use super::batch::{Action, Batch, Current, Op, PackedRow, TableChange};
 use super::round::{Queue, State};
 use super::view::{Looked, View};
@@ -427,13 +429,12 @@ impl Decided<'_> {
 }
 
 impl LogQueue {
-    /// A queue whose first record, which names `predecessor`, is queued. Of `seqs` the first is the last that something has
-    /// which is left; up to the second they may have been given out.
+    /// A queue whose first record, which names `predecessor`, is queued.
     pub(crate) fn new(
         next: NextLog,
         predecessor: Option<Predecessor>,
         durable: Position,
-        seqs: (Seq, Seq),
+        seqs: LastSeqs,
     ) -> Result<Self> {
         let mut queue = Self::at(next.log, LogFile::START, durable, seqs);
         queue.allocated = next.allocated;
@@ -447,13 +448,13 @@ impl LogQueue {
         log: Arc<LogFile>,
         end: u64,
         unused: Vec<FileNumber>,
-        seqs: (Seq, Seq),
+        seqs: LastSeqs,
     ) -> Self {
         let durable = Position { file: log.header().number, offset: end };
         Self { is_ended: true, unused, ..Self::at(log, end, durable, seqs) }
     }
 
-    fn at(log: Arc<LogFile>, end: u64, durable: Position, (used, given_out): (Seq, Seq)) -> Self {
+    fn at(log: Arc<LogFile>, end: u64, durable: Position, seqs: LastSeqs) -> Self {
         Self {
             log,
             end,
@@ -469,14 +470,14 @@ impl LogQueue {
             shapes: Vec::new(),
             ceiling: Seq::ZERO,
             // Numbers up to here may have been seen although no commit that is left has them.
-            ceiling_queued: given_out,
+            ceiling_queued: seqs.given_out,
             next: None,
             is_ended: false,
             unused: Vec::new(),
             promise_due: false,
             spare: Vec::new(),
             closing: Closing::No,
-            last: used,
+            last: seqs.used,
             written: 0,
             syncs: 0,
             commits: 0,

@@ -85,9 +85,7 @@ impl Engine {
 impl LogFeed {
     fn open(fs: Arc<dyn Fs>, dir: &Path, since: Option<Seq>) -> Result<Self> {
         let manifest = ManifestTail::open(Arc::clone(&fs), dir)?;
-        let Some(identity) = manifest.version().identity().cloned() else {
-            return Err(Error::corrupt(dir, 0, "manifest", "no identity"));
-        };
+        let identity = Arc::clone(manifest.identity()?);
         let given = since.unwrap_or_default();
         let mut feed = Self {
             fs,
@@ -269,8 +267,7 @@ impl LogFeed {
     }
 
     fn check_identity(&self, version: &Version) -> Result<()> {
-        let of = |identity: &Identity| (identity.database, identity.incarnation);
-        if version.identity().is_some_and(|now| of(now) == of(&self.identity)) {
+        if version.identity().is_some_and(|now| now.is_same_history(&self.identity)) {
             return Ok(());
         }
         let problem = format!("{} was restored: begin with a copy of it", self.dir.display());

@@ -31,17 +31,17 @@ use crate::manifest::{Found, Manifest, ManifestTail, Version, probe};
 use crate::memtable::Memtable;
 use crate::model::{Seq, Shapes};
 use crate::options::{Background, Options};
-use crate::sst::{BlockCache, Sst, SstShared};
+use crate::sst::{Sst, SstShared};
 use crate::sync::{ArcSwap, AtomicU64, Mutex};
 
-use super::commit::LogQueue;
+use super::commit::{LastSeqs, LogQueue};
 use super::expiry::Expiry;
 use super::fences::Fences;
 use super::gaps::Gaps;
 use super::gates::Gates;
 use super::load::Loads;
 use super::log_rows::{LogRows, Problem, take_changes};
-use super::recover::Recovered;
+use super::recover::{Recovered, shared_by_tables};
 use super::round::Rounds;
 use super::snapshot::Snapshots;
 use super::split::Divided;
@@ -94,16 +94,9 @@ impl Following {
             return Err(Error::new(ErrorKind::NotFound, problem));
         }
         let manifest = ManifestTail::open(fs, dir)?;
-        let Some(identity) = manifest.version().identity().cloned() else {
-            return Err(Error::corrupt(dir, 0, "manifest", "no identity"));
-        };
-        let shapes = Arc::new(Shapes::new(options.shape_bytes));
-        let sst = SstShared {
-            cache: Arc::new(BlockCache::new(options.cache_bytes)),
-            shapes: Arc::clone(&shapes),
-            mode: options.io_mode,
-            seed: identity.seed,
-        };
+        let identity = Arc::clone(manifest.identity()?);
+        let sst = shared_by_tables(&options, identity.seed);
+        let shapes = Arc::clone(&sst.shapes);
         let (dir, options) = (dir.to_owned(), options.background(Background::Manual));
         let (logs, shown) = (Logs::new(shapes), Seq::ZERO);
         let version = Arc::clone(manifest.version());
@@ -168,8 +161,7 @@ impl Following {
     }
 
     fn check_identity(&self, version: &Version) -> Result<()> {
-        let of = |identity: &Identity| (identity.database, identity.incarnation);
-        if version.identity().is_some_and(|now| of(now) == of(&self.identity)) {
+        if version.identity().is_some_and(|now| now.is_same_history(&self.identity)) {
             return Ok(());
         }
         let problem = format!(
@@ -215,8 +207,8 @@ impl Following {
         let expiry = Expiry::new(now, monotonic, self.shown, options.trust_clock_jumps);
         let why = read_only();
         let log = Arc::new(LogFile::refusing(why.clone()));
-        let rounds =
-            Rounds::new(LogQueue::behind(log, 0, Vec::new(), (self.shown, self.shown)), self.shown);
+        let seqs = LastSeqs { used: self.shown, given_out: self.shown };
+        let rounds = Rounds::new(LogQueue::behind(log, 0, Vec::new(), seqs), self.shown);
         rounds.fail(why.clone());
         let manifest =
             Manifest::for_readers(&self.manifest, version, Arc::clone(&options.fs), &self.dir, why);
@@ -306,7 +298,7 @@ impl Logs {
             WalRecord::Group(group) | WalRecord::Catalog(group) => group,
         };
         let damage = |problem| {
-            let Problem::Damage(text) = problem;
+            let Problem(text) = problem;
             Error::corrupt(record.path, record.at, "wal group", text)
         };
         self.rows.define(&self.shapes, &group).map_err(damage)?;
@@ -315,10 +307,10 @@ impl Logs {
         }
         if record.seq <= self.last || record.seq > Seq::MAX {
             let text = format!("commit #{} after #{}", record.seq, self.last);
-            return Err(damage(Problem::Damage(text)));
+            return Err(damage(Problem(text)));
         }
         let Some(slot) = self.slots.last() else {
-            return Err(damage(Problem::Damage("a commit in front of the first record".into())));
+            return Err(damage(Problem("a commit in front of the first record".into())));
         };
         self.rows.insert(seed, &slot.memtable, record.seq, &group).map_err(damage)?;
         take_changes(&group, record.seq, &mut self.dropped, &mut self.fences).map_err(damage)?;

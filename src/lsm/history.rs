@@ -27,6 +27,12 @@ impl Engine {
         flushed: Seq,
     ) -> VersionEdit {
         let mut edit = VersionEdit::default();
+        if !self.keeps(version, 0, flushed) {
+            // Not even the newest one.
+            edit.forget_logs = version.kept_logs().iter().map(|kept| kept.log.number).collect();
+            edit.forget_imports = self.imports_before(version, logs, &edit);
+            return edit;
+        }
         let old = version.kept_logs().iter().map(|kept| (*kept, false));
         let new = version.logs().iter().filter(|log| logs.contains(&log.number));
         let new = new.map(|log| (self.to_keep(*log, flushed), true));

@@ -39,9 +39,7 @@ struct LogShape {
 }
 
 /// Why a group cannot be taken in.
-pub(super) enum Problem {
-    Damage(String),
-}
+pub(super) struct Problem(pub(super) String);
 
 impl LogRows {
     /// Another log begins.
@@ -69,7 +67,7 @@ impl LogRows {
         group: &Group<'_>,
     ) -> Result<(), Problem> {
         if has_key_twice(group) {
-            return Err(Problem::Damage("a key twice in one commit".to_owned()));
+            return Err(Problem("a key twice in one commit".to_owned()));
         }
         let mut key = std::mem::take(&mut self.key);
         key.clear();
@@ -124,7 +122,7 @@ pub(super) fn take_changes(
             Change::Fence { low, high } => fences.push(Fence::drop(Span::new(low, high), seq)),
             Change::Expiry { below, .. } if below >= seq => {
                 let text = format!("an expiry below #{below} in commit #{seq}");
-                return Err(Problem::Damage(text));
+                return Err(Problem(text));
             }
             Change::Expiry { below, low, high } => {
                 fences.push(Fence { span: Span::new(low, high), below, from: seq });
@@ -146,6 +144,6 @@ fn has_key_twice(group: &Group<'_>) -> bool {
 
 impl From<DecodeError> for Problem {
     fn from(error: DecodeError) -> Self {
-        Problem::Damage(error.to_string())
+        Problem(error.to_string())
     }
 }

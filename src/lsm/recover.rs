@@ -186,28 +186,26 @@ fn fork(rng: &mut Rng) -> Rng {
 }
 
 fn create(fs: &Arc<dyn Fs>, dir: &Path, rng: &mut Rng) -> Result<Manifest> {
-    let identity = Identity {
-        database: u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()),
-        incarnation: rng.next_u64(),
-        seed: HashSeed(rng.next_u64()),
-        read_features: Vec::new(),
-        write_features: Vec::new(),
-        ignorable_features: Vec::new(),
-    };
+    let identity = Identity::random(rng);
     Manifest::create(Arc::clone(fs), dir, identity, &VersionEdit::default(), fork(rng))
+}
+
+/// What all table files of an opening share.
+pub(super) fn shared_by_tables(options: &Options, seed: HashSeed) -> SstShared {
+    SstShared {
+        cache: Arc::new(BlockCache::new(options.cache_bytes)),
+        shapes: Arc::new(Shapes::new(options.shape_bytes)),
+        mode: options.io_mode,
+        seed,
+    }
 }
 
 fn new_env(dir: &Path, options: Options, manifest: &Manifest) -> Result<Env> {
     let Some(identity) = manifest.version().identity() else {
         return Err(Error::corrupt(dir, 0, "manifest", "no identity"));
     };
-    let shapes = Arc::new(Shapes::new(options.shape_bytes));
-    let sst = SstShared {
-        cache: Arc::new(BlockCache::new(options.cache_bytes)),
-        shapes: Arc::clone(&shapes),
-        mode: options.io_mode,
-        seed: identity.seed,
-    };
+    let sst = shared_by_tables(&options, identity.seed);
+    let shapes = Arc::clone(&sst.shapes);
     Ok(Env {
         fs: Arc::clone(&options.fs),
         dir: dir.to_owned(),
@@ -357,7 +355,7 @@ fn begin_log(
     let predecessor =
         last_log.map(|log| Predecessor { number: log.number, id: log.id, accepted_end: log.end });
     let durable = last_log.map_or(durable, |log| log.position());
-    LogQueue::new(next, predecessor, durable, (replayed.used, replayed.last))
+    LogQueue::new(next, predecessor, durable, replayed.seqs())
 }
 
 /// A queue behind a log that was closed in order.
@@ -365,8 +363,7 @@ fn behind(env: &Env, log: AcceptedLog, replayed: &Replayed) -> Result<LogQueue> 
     let path = env.dir.join(FileName::Wal(log.number).to_string());
     let header = LogHeader { kind: LogKind::Wal, number: log.number, id: log.id };
     let file = LogFile::reopen(&*env.fs, &path, header)?;
-    let last = (replayed.used, replayed.last);
-    Ok(LogQueue::behind(Arc::new(file), log.end, replayed.unused.clone(), last))
+    Ok(LogQueue::behind(Arc::new(file), log.end, replayed.unused.clone(), replayed.seqs()))
 }
 
 /// The replayed memtables newest first, with one that takes writes and belongs to the log `number`, if there is one yet.

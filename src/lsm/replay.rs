@@ -23,6 +23,7 @@ use crate::model::Seq;
 use crate::planted::planted;
 
 use super::Env;
+use super::commit::LastSeqs;
 use super::log_rows::{LogRows, Problem, take_changes};
 use super::view::Slot;
 
@@ -113,6 +114,12 @@ pub(super) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -> Result
         replay.out.last = replay.out.last.max(replay.ceiling);
     }
     Ok(replay.out)
+}
+
+impl Replayed {
+    pub(super) fn seqs(&self) -> LastSeqs {
+        LastSeqs { used: self.used, given_out: self.last }
+    }
 }
 
 impl Replay<'_> {
@@ -371,7 +378,7 @@ impl Replay<'_> {
             }
             WalRecord::Group(group) | WalRecord::Catalog(group) => {
                 self.group(record, &group).map_err(|problem| match problem {
-                    Problem::Damage(text) => {
+                    Problem(text) => {
                         Error::corrupt(path, record.payload_offset(), "wal group", text)
                     }
                 })
@@ -385,10 +392,7 @@ impl Replay<'_> {
             return Ok(());
         }
         if record.seq <= self.previous {
-            return Err(Problem::Damage(format!(
-                "commit #{} after #{}",
-                record.seq, self.previous
-            )));
+            return Err(Problem(format!("commit #{} after #{}", record.seq, self.previous)));
         }
         self.previous = record.seq;
         let Some(slot) = self.out.slots.last() else { return Ok(()) };

@@ -26,7 +26,7 @@ use crate::format::edit::{CleanClose, Identity, VersionEdit};
 use crate::format::names::{FileId, FileName, FileNumber};
 use crate::format::record::{LogHeader, LogKind, Position, RecordKind, begin, end, seal};
 use crate::fs::Fs;
-use crate::log::{LogFile, LogReader, StopReason};
+use crate::log::{LogFile, LogReader, RecordView, StopReason};
 use crate::model::Seq;
 use crate::options::MANIFEST_ROLL_BYTES;
 use crate::planted::planted;
@@ -536,21 +536,29 @@ fn replay(reader: &mut LogReader) -> Result<Replayed> {
     let mut ends_closed = false;
     while let Some(record) = reader.next()? {
         last = record.offset;
-        if record.kind != RecordKind::Edit {
-            let problem = format!("a record of kind {:?} in a manifest", record.kind);
-            return Err(Error::corrupt(&path, record.offset, "record header", problem));
-        }
-        let edit = VersionEdit::decode(record.payload)
-            .map_err(|error| error.into_error(&path, record.payload_offset()))?;
-        if let Some(feature) = edit.identity.as_ref().and_then(Identity::unreadable) {
-            let problem = format!("{} needs the feature {feature} to read", path.display());
-            return Err(Error::new(ErrorKind::Unsupported, problem));
-        }
+        let edit = edit_of(&path, &record)?;
         ends_closed = edit.clean_close.is_some();
         let applied = version.apply_in_place(&edit);
         applied.map_err(|problem| refused(&path, record.offset, problem))?;
     }
     Ok(Replayed { version, last, ends_closed })
+}
+
+/// The edit that a record of a manifest holds.
+pub(super) fn edit_of(path: &Path, record: &RecordView<'_>) -> Result<VersionEdit> {
+    if record.kind != RecordKind::Edit {
+        let problem = format!("a record of kind {:?} in a manifest", record.kind);
+        return Err(Error::corrupt(path, record.offset, "record header", problem));
+    }
+    let edit = VersionEdit::decode(record.payload)
+        .map_err(|error| error.into_error(path, record.payload_offset()))?;
+    match edit.identity.as_ref().and_then(Identity::unreadable) {
+        Some(feature) => {
+            let problem = format!("{} needs the feature {feature} to read", path.display());
+            Err(Error::new(ErrorKind::Unsupported, problem))
+        }
+        None => Ok(edit),
+    }
 }
 
 /// Tells a torn tail from corruption, and from an end in order (`None`).

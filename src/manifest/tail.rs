@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::current::Current;
-use crate::format::edit::{Identity, VersionEdit};
+use crate::format::edit::Identity;
 use crate::format::names::{FileId, FileName};
-use crate::format::record::{LogKind, Position, RecordKind};
+use crate::format::record::{LogKind, Position};
 use crate::fs::Fs;
 use crate::log::{LogFile, LogReader, StopReason};
 
 use super::publish::read_current;
-use super::store::refused;
+use super::store::{edit_of, refused};
 use super::version::Version;
 
 /// How often a manifest that is replaced while it is being read is looked for again.
@@ -49,10 +49,7 @@ impl ManifestTail {
         let mut tail = Self { fs, dir, current, end: LogFile::START, version };
         tail.advance()?;
         tail.version.check().map_err(|problem| refused(&tail.path(), tail.end, problem))?;
-        if tail.version.identity().is_none() {
-            let problem = "a manifest without records";
-            return Err(Error::corrupt(&tail.path(), tail.end, "record", problem));
-        }
+        tail.identity()?;
         Ok(tail)
     }
 
@@ -77,6 +74,15 @@ impl ManifestTail {
     /// The version after the last record that was read.
     pub(crate) fn version(&self) -> &Arc<Version> {
         &self.version
+    }
+
+    /// Whose manifest it is.
+    ///
+    /// # Errors
+    /// `Corruption` if nothing says so.
+    pub(crate) fn identity(&self) -> Result<&Arc<Identity>> {
+        let problem = || Error::corrupt(&self.path(), self.end, "record", "no identity");
+        self.version.identity().ok_or_else(problem)
     }
 
     /// Where the records that were read end.
@@ -134,16 +140,7 @@ fn apply_all(reader: &mut LogReader, version: &mut Version, current: &Current) -
     let path = reader.path().to_owned();
     let mut held = None;
     while let Some(record) = reader.next()? {
-        if record.kind != RecordKind::Edit {
-            let problem = format!("a record of kind {:?} in a manifest", record.kind);
-            return Err(Error::corrupt(&path, record.offset, "record header", problem));
-        }
-        let edit = VersionEdit::decode(record.payload)
-            .map_err(|error| error.into_error(&path, record.payload_offset()))?;
-        if let Some(feature) = edit.identity.as_ref().and_then(Identity::unreadable) {
-            let problem = format!("{} needs the feature {feature} to read", path.display());
-            return Err(Error::new(ErrorKind::Unsupported, problem));
-        }
+        let edit = edit_of(&path, &record)?;
         let shows_rows = !edit.add_imports.is_empty();
         let is_vouched = record.offset < current.synced_len;
         held = (shows_rows && !is_vouched).then(|| (record.offset, version.clone()));

@@ -26,6 +26,15 @@ use super::super::Engine;
 use super::super::round::State;
 use super::{CEILING_TICKS, Closing, LogQueue, WEAK_SYNC_EVERY, next_allocation};
 
+/// Where numbers of commits have come to when a queue begins.
+#[derive(Clone, Copy)]
+pub(in crate::lsm) struct LastSeqs {
+    /// The last that something has which is left.
+    pub(in crate::lsm) used: Seq,
+    /// Up to here they may have been given out.
+    pub(in crate::lsm) given_out: Seq,
+}
+
 impl LogQueue {
     /// Up to where the logs are durable, if no record of theirs says so yet of some commit.
     pub(in crate::lsm) fn unpromised(&self) -> Option<Position> {
