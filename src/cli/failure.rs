@@ -130,6 +130,9 @@ fn advice(error: &Error) -> Option<&'static str> {
         (_, "UpdateConditionNotSatisfied") => "get the entity again and use its present etag",
         (_, "ResourceNotFound") => return None,
         (ErrorKind::Locked, _) => "wait for the other process, or end it",
+        (ErrorKind::Unsupported, _) if error.to_string().contains("this build lacks") => {
+            "use a build of rowstone with its default features"
+        }
         (ErrorKind::Unsupported, _) => "use the release of rowstone that wrote it, or a later one",
         (ErrorKind::Corruption, _) if is_of_backup(error) => {
             "`rowstone backups verify DIR` lists all damage; an older backup may be whole: `--generation NUMBER`. \
@@ -178,6 +181,9 @@ mod tests {
         assert!(advice(&there).unwrap().contains("--mode upsert"));
         let stored = Error::corrupt("b/files/1.sst".as_ref(), 0, "stored file", "it is missing");
         assert!(advice(&stored).unwrap().contains("backups verify"));
+        let packed =
+            Error::new(ErrorKind::Unsupported, "zstd, which this build lacks: build with …");
+        assert!(advice(&packed).unwrap().contains("default features"));
         let table = Error::corrupt("db/1.sst".as_ref(), 0, "sst", "it is missing");
         assert!(advice(&table).unwrap().contains("rowstone heal"));
     }

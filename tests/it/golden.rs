@@ -2,6 +2,7 @@
 //! what version 1 wrote before it had an optional part: `v1-without-zones`, `v1-without-sizes` of references. They hold
 //! neither what deletes of spans nor what expiry leaves in logs and manifest. `v1-first-index` is what was written before
 //! hash indexes had more forms than one. `v1-padded` has blocks of a page, which are padded; those of the others are smaller.
+//! `v1-compressed` holds the same in compressed blocks: which bytes those are is the compressor's affair, so they are read only.
 //! `v1-kept` has logs that are kept for the change feed, and an import. `v1-backup` is a directory with one backup of what
 //! `v1` holds.
 //!
@@ -68,26 +69,34 @@ fn small_row(i: u32) -> String {
     format!("insert p r{i:03} N={i} Text='{}'", "x".repeat(20))
 }
 
-/// Makes the database of that name.
-fn run(version: &str) -> Runner {
+/// The options of the database of that name.
+fn config(version: &str) -> Config {
     let mut config = Config { durability: Durability::Sync, seed: 1, ..Config::default() };
     if version == PADDED {
         (config.block_bytes, config.compress) = (4096, false);
     }
+    config.compress = version == COMPRESSED;
     if version == KEPT {
         // Databases of even seeds keep their logs.
         config.seed = 2;
     }
+    config
+}
+
+/// Makes the database of that name.
+fn run(version: &str) -> Runner {
+    let config = config(version);
     let mut runner = Runner::new(config.clone());
     runner.run(&Step::Open(config)).unwrap();
-    if version == PADDED {
+    if version == PADDED || version == COMPRESSED {
         let rows: Vec<String> = (0..200).map(small_row).collect();
         carry_out(&mut runner, "create-table Parts", &[]);
         for group in rows.chunks(100) {
             let rows: Vec<&str> = group.iter().map(String::as_str).collect();
             carry_out(&mut runner, "group Parts", &rows);
         }
-        carry_out(&mut runner, "flush", &[]);
+        // Only runs are compressed.
+        carry_out(&mut runner, if version == PADDED { "flush" } else { "compact" }, &[]);
         return runner;
     }
     let more = match version {
@@ -111,6 +120,7 @@ const NEWEST: &str = "v1";
 const FIRST_INDEX: &str = "v1-first-index";
 const PADDED: &str = "v1-padded";
 const KEPT: &str = "v1-kept";
+const COMPRESSED: &str = "v1-compressed";
 
 fn dir(version: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(version)
@@ -153,17 +163,22 @@ fn check_written(version: &str) {
     let mut runner = run(version);
     runner.engine.close().unwrap();
     let files = written(&runner.engine.fs);
-    if std::env::var_os("REWRITE").is_some() {
-        let dir = dir(version);
-        drop(std::fs::remove_dir_all(&dir));
-        std::fs::create_dir_all(&dir).unwrap();
-        files.iter().for_each(|(name, bytes)| std::fs::write(dir.join(name), bytes).unwrap());
-    }
+    rewrite(version, &files);
     let stored = stored(version);
     assert_eq!(files.keys().collect::<Vec<_>>(), stored.keys().collect::<Vec<_>>());
     for (name, bytes) in &files {
         let differs = bytes.iter().zip(&stored[name]).position(|(a, b)| a != b);
         assert_eq!((differs, bytes.len()), (None, stored[name].len()), "{name}");
+    }
+}
+
+/// Stores `files`, if that is asked for.
+fn rewrite(version: &str, files: &Files) {
+    if std::env::var_os("REWRITE").is_some() {
+        let dir = dir(version);
+        drop(std::fs::remove_dir_all(&dir));
+        std::fs::create_dir_all(&dir).unwrap();
+        files.iter().for_each(|(name, bytes)| std::fs::write(dir.join(name), bytes).unwrap());
     }
 }
 
@@ -175,6 +190,15 @@ fn check_opens(version: &str) {
 
 #[track_caller]
 fn opened(version: &str) -> Engine {
+    let (engine, expected) = (unread(version), run(version));
+    assert_eq!(engine.state().unwrap(), expected.oracle.tables);
+    assert_eq!(engine.db().verify().unwrap().problems, [""; 0]);
+    engine
+}
+
+/// A stored database that was opened, with the options that it was made with.
+#[track_caller]
+fn unread(version: &str) -> Engine {
     let fs = MemFs::new();
     fs.create_dir_all(Path::new(PATH)).unwrap();
     for (name, mut bytes) in stored(version) {
@@ -183,12 +207,9 @@ fn opened(version: &str) -> Engine {
         }
         fs.write(Path::new(PATH).join(name), &bytes).unwrap();
     }
-    let expected = run(version);
     let clock = Arc::new(ManualClock::new(START));
-    let mut engine = Engine::on(fs, clock, expected.engine.config.clone());
+    let mut engine = Engine::on(fs, clock, config(version));
     engine.open().unwrap();
-    assert_eq!(engine.state().unwrap(), expected.oracle.tables);
-    assert_eq!(engine.db().verify().unwrap().problems, [""; 0]);
     engine
 }
 
@@ -220,6 +241,43 @@ fn a_database_with_padded_blocks_opens() {
     };
     assert!(stored(PADDED).iter().any(|(name, bytes)| is_padded(name, bytes)));
     check_opens(PADDED);
+}
+
+#[cfg(feature = "zstd")]
+#[test]
+fn a_compressed_database_opens() {
+    if std::env::var_os("REWRITE").is_some() {
+        let mut runner = run(COMPRESSED);
+        runner.engine.close().unwrap();
+        rewrite(COMPRESSED, &written(&runner.engine.fs));
+    }
+    check_opens(COMPRESSED);
+}
+
+/// It opens, since opening reads no block; who reads one is told which file it is and what this build lacks, and
+/// that is no damage.
+#[cfg(not(feature = "zstd"))]
+#[test]
+fn a_compressed_database_is_unsupported_without_the_feature_and_stays_as_it_is() {
+    use rowstone::ErrorKind;
+    let mut engine = unread(COMPRESSED);
+    let table = engine.db().table("Parts").unwrap();
+    let reads =
+        [table.get("p", "r000").map(drop), table.query("N eq 1").unwrap().count().map(drop)];
+    for read in reads {
+        let error = read.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(".sst") && text.contains("the feature `zstd`"), "{text}");
+    }
+    let problems = engine.db().verify().unwrap().problems;
+    assert!(!problems.is_empty() && problems.iter().all(|it| it.contains("the feature `zstd`")));
+    assert_eq!(engine.db().quarantined(), []);
+    engine.close().unwrap();
+    let table_files = |files: Files| {
+        files.into_iter().filter(|(name, _)| name.ends_with(".sst")).collect::<Files>()
+    };
+    assert_eq!(table_files(written(&engine.fs)), table_files(stored(COMPRESSED)));
 }
 
 /// A letter for each change, commits apart.

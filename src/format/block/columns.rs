@@ -138,10 +138,12 @@ pub(crate) fn join(bytes: &[u8], raw_len: usize) -> Result<Vec<u8>, DecodeError>
     let seqs = cursor.take(count * layout.seq_width())?;
     let rows = take_numbers(&mut cursor, count, layout.offset_width())?;
     let len_of = |len: usize| if layout.even_len().is_some() { 0 } else { varint_len(len as u64) };
-    let heads: usize = suffixes.iter().map(|len| len_of(*len) + len).sum();
+    // Of hostile lengths together there may be more than an address has bits for.
+    let heads: u64 = suffixes.iter().map(|len| (len_of(*len) + len) as u64).sum();
     let each = layout.offset_width() + usize::from(!layout.is_puts()) + layout.seq_width();
-    let whole = FIXED_BYTES + prefix.len() + count * each + heads + rows.iter().sum::<usize>();
-    if whole != raw_len {
+    let rows_len: u64 = rows.iter().map(|len| *len as u64).sum();
+    let whole = (FIXED_BYTES + prefix.len() + count * each) as u64 + heads + rows_len;
+    if whole != raw_len as u64 {
         return Err(cursor.error(format!("columns of {whole} bytes, {raw_len} expected")));
     }
     let mut out = Vec::with_capacity(raw_len);

@@ -1,0 +1,26 @@
+//! Leaves unwind tables out of the program of the profile `size`, of which they are an eighth: there panics abort, and
+//! nothing is unwound. A panic says what and where; its backtrace is empty.
+//!
+//! Only on Linux, where both linkers were tried. Everywhere else, in every other profile, and in programs that use the
+//! library, this does nothing.
+
+use std::path::{Path, PathBuf};
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=build/without-unwind-tables.ld");
+    let is_linux = std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux");
+    let out = std::env::var_os("OUT_DIR").map(PathBuf::from).unwrap_or_default();
+    if let (true, true, Some(root)) =
+        (is_linux, profile_is(&out, "size"), std::env::var_os("CARGO_MANIFEST_DIR"))
+    {
+        let script = Path::new(&root).join("build/without-unwind-tables.ld");
+        println!("cargo::rustc-link-arg-bins=-Wl,--no-eh-frame-hdr");
+        println!("cargo::rustc-link-arg-bins=-T{}", script.display());
+    }
+}
+
+/// Cargo names the profile only by the directory it builds in: `…/size/build/rowstone-…/out`.
+fn profile_is(out: &Path, name: &str) -> bool {
+    out.ancestors().nth(3).and_then(Path::file_name).is_some_and(|profile| profile == name)
+}

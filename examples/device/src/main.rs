@@ -1,0 +1,22 @@
+//! A device that keeps the readings of a sensor: opens a database, writes a few rows, reads the last hour of them.
+//!
+//! Built with `cargo build --profile size` it is also the measure of what the library adds to a program.
+
+use std::error::Error;
+
+use rowstone::{Db, Entity};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let path = std::env::args().nth(1).ok_or("usage: rowstone-device DIRECTORY")?;
+    let db = Db::open(path)?;
+    let readings = db.table_or_create("Readings")?;
+    for second in 0..10 {
+        let row = format!("2024-01-31T11:59:{second:02}");
+        readings.upsert(Entity::new("sensor-1", row).with("Celsius", 21.5).with("Ok", true))?;
+    }
+    let last = readings
+        .query("PartitionKey eq 'sensor-1' and RowKey ge '2024-01-31T11' and Ok eq true")?;
+    println!("{} readings in the last hour", last.count()?);
+    db.close()?;
+    Ok(())
+}
