@@ -53,7 +53,8 @@ impl Engine {
 
     /// The imports that nobody can ask for any more: those up to the Seq behind which the oldest log begins that `edit`
     /// leaves. Where an import stands does not tell: behind the last commit of a log that goes it comes before the first of
-    /// the next one, which whoever has read the one before still begins with.
+    /// the next one, which whoever has read the one before still begins with. One of the log before that stays as well: who
+    /// has just read that to its end goes on behind it without having seen the log go.
     fn imports_before(
         &self,
         version: &Version,
@@ -71,9 +72,12 @@ impl Engine {
         let files = TailFiles { fs: &*self.env.fs, dir: &self.env.dir, logs: &[] };
         // A log in which nothing stands yet, or that cannot be read: a later flush will tell.
         let first = oldest.and_then(|log| files.first_record(log).ok().flatten());
-        let Some((_, _, begins)) = first else { return Vec::new() };
-        let seqs = version.imports().iter().map(|import| import.seq);
-        seqs.filter(|seq| *seq <= begins).collect()
+        let Some((open, _, begins)) = first else { return Vec::new() };
+        let before = open.predecessor.map(|log| log.number);
+        let is_over = |import: &&Import| {
+            import.seq <= begins && before.is_none_or(|before| import.at.file < before)
+        };
+        version.imports().iter().filter(is_over).map(|import| import.seq).collect()
     }
 
     fn to_keep(&self, log: LogMeta, last: Seq) -> KeptLog {

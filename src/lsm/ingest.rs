@@ -212,9 +212,8 @@ impl Engine {
         if !files.is_empty() {
             edit.add_imports = Self::import_note(visible_from, state.queue.committed(), span);
         }
-        // Whoever reads a record behind the import finds both edits, and the second vouches for the first.
-        let appended = manifest.append_behind(&edit, state.queue.unpromised());
-        let vouched = appended.is_ok().then(|| manifest.append(&VersionEdit::default()));
+        // Whoever reads a record behind the import finds the edit, and what vouches for it.
+        let appended = manifest.append_vouched(&edit, state.queue.unpromised());
         if let Ok(version) = &appended {
             self.env.gaps.clear();
             self.show_from(visible_from, version);
@@ -224,8 +223,8 @@ impl Engine {
         drop(state);
         self.env.discard_superseded(&mut manifest);
         appended.map_err(|error| self.judge(&manifest, error))?;
-        // The import is durable: that other readers may see it later is no reason to take it for failed.
-        if let Some(Err(error)) = vouched {
+        // The import is durable: that nothing can be written behind it is no reason to take it for failed.
+        if let Some(error) = manifest.failure().cloned() {
             self.judge(&manifest, error);
         }
         self.upkeep.retire(gone);

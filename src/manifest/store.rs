@@ -324,6 +324,37 @@ impl Manifest {
         edit: &VersionEdit,
         log_durable: Option<Position>,
     ) -> Result<Arc<Version>> {
+        self.append_leaving(0, edit, log_durable)
+    }
+
+    /// As [`append_behind`](Self::append_behind), and a second, empty edit vouches for the first, so that other readers
+    /// believe it at once. Room for both is allocated before either is written; if the second fails all the same, the first
+    /// is durable, and writing has ended.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append), of the first.
+    pub(crate) fn append_vouched(
+        &mut self,
+        edit: &VersionEdit,
+        log_durable: Option<Position>,
+    ) -> Result<Arc<Version>> {
+        let nothing = VersionEdit::default();
+        let mut vouching = Vec::new();
+        put_record(&mut vouching, &nothing, None)?;
+        let version = self.append_leaving(vouching.len() as u64, edit, log_durable)?;
+        if let Err(error) = self.append(&nothing) {
+            self.failure.get_or_insert(error);
+        }
+        Ok(version)
+    }
+
+    /// Allocates `room` bytes behind the record.
+    fn append_leaving(
+        &mut self,
+        room: u64,
+        edit: &VersionEdit,
+        log_durable: Option<Position>,
+    ) -> Result<Arc<Version>> {
         self.confirm()?;
         self.make_room()?;
         let next = self.version.apply(edit);
@@ -331,7 +362,7 @@ impl Manifest {
         let mut record = Vec::new();
         put_record(&mut record, edit, log_durable)?;
         next.note_log_durable(log_durable.unwrap_or_default());
-        self.write(&mut record)?;
+        self.write(&mut record, room)?;
         self.version = Arc::new(next);
         Ok(Arc::clone(&self.version))
     }
@@ -372,6 +403,11 @@ impl Manifest {
     /// True after a failure that leaves it unknown what the disk holds.
     pub(crate) fn has_failed(&self) -> bool {
         self.failure.is_some()
+    }
+
+    /// That failure.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
     }
 
     /// Every edit is answered with `error` from now on, and the disk is left alone.
@@ -481,8 +517,8 @@ impl Manifest {
         Ok((file, end, allocated))
     }
 
-    /// Writes one record at the end and syncs it.
-    fn write(&mut self, record: &mut [u8]) -> Result<()> {
+    /// Writes one record at the end and syncs it; space for `room` bytes behind it is allocated.
+    fn write(&mut self, record: &mut [u8], room: u64) -> Result<()> {
         let at = self.position();
         let id = self.header.id;
         let Tail::Open { file, allocated } = &mut self.tail else {
@@ -491,8 +527,8 @@ impl Manifest {
         // Everything so far is durable: each append is synced before the next.
         seal(record, at, id, at);
         let end = at.offset + record.len() as u64;
-        if end > *allocated {
-            let wanted = end.next_multiple_of(ALLOCATE_BYTES);
+        if end + room > *allocated {
+            let wanted = (end + room).next_multiple_of(ALLOCATE_BYTES);
             match file.allocate(wanted) {
                 Ok(()) => *allocated = wanted,
                 Err(e) if e.kind() == ErrorKind::StorageFull => return Err(e),

@@ -12,11 +12,13 @@ use crate::codec::HashSeed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::edit::{CleanClose, Identity, LogMeta, VersionEdit};
 use crate::format::names::{FileId, FileName, FileNumber, TableId};
-use crate::fs::{Fs, MemFs};
+use crate::fs::{Fault, FaultFs, FaultKind, Fs, MemFs, OpKind};
 use crate::model::Seq;
 use crate::rng::Rng;
 
 const DIR: &str = "db";
+/// What a new manifest has allocated.
+const ALLOCATED: u64 = 64 << 10;
 
 fn identity() -> Identity {
     Identity {
@@ -222,6 +224,29 @@ fn an_edit_that_breaks_an_invariant_is_refused_and_nothing_is_written() {
     assert!(error.to_string().contains("is not reserved"), "{error}");
     assert_eq!(manifest.position(), position);
     manifest.append(&flushed(5)).unwrap();
+}
+
+/// A full disk refuses an edit that is to be vouched for before it is there without what vouches for it.
+#[test]
+fn room_for_what_vouches_is_there_before_the_edit() {
+    let mem = MemFs::new();
+    let fs = FaultFs::new(mem.shared());
+    let shared: Arc<dyn Fs> = Arc::new(fs.clone());
+    let mut manifest = create(&shared).unwrap();
+    manifest.append(&padded(9, 30_000)).unwrap();
+    let begun = manifest.position().offset;
+    manifest.append(&lasting(9, 300)).unwrap();
+    let end = manifest.position();
+    let around = end.offset - begun - 300;
+    // It fits into what is allocated, and what vouches for it does not.
+    let edit = lasting(10, (ALLOCATED - end.offset - around - 4) as usize);
+    fs.arm(Fault::new(FaultKind::Enospc).on(OpKind::Allocate));
+    let error = manifest.append_vouched(&edit, None).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StorageFull);
+    assert_eq!((manifest.position(), manifest.version().flushed_seq()), (end, Seq(9)));
+    assert!(!manifest.has_failed());
+    manifest.append_vouched(&edit, None).unwrap();
+    assert_eq!(open(&shared).unwrap().manifest.version().flushed_seq(), Seq(10));
 }
 
 #[test]
