@@ -141,6 +141,11 @@ impl Evidence {
         self.sources.iter().filter_map(|source| source.meta.as_ref()).map(|meta| meta.bytes).sum()
     }
 
+    /// What keeps this build from reading a file that is not damaged; known once it was tried.
+    pub(crate) fn unsupported(&self) -> Option<&Error> {
+        self.sources.iter().find_map(|source| source.outcome.unsupported.as_ref())
+    }
+
     /// The shapes of its rows.
     pub(crate) fn shapes(&self) -> &Shapes {
         &self.shapes

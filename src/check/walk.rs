@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::path::{Path, PathBuf};
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::Kind;
 use crate::format::file_meta::FileMeta;
 use crate::format::names::{FileName, FileNumber};
@@ -55,6 +55,17 @@ pub(crate) struct Outcome {
     pub(crate) rows_lost: u64,
     pub(crate) rows_between: Option<(Vec<u8>, Vec<u8>)>,
     pub(crate) problems: Vec<String>,
+    /// The first of them that is no damage: this build cannot read what is there.
+    pub(crate) unsupported: Option<Error>,
+}
+
+impl Outcome {
+    fn note(&mut self, problem: &Error) {
+        if problem.kind() == ErrorKind::Unsupported && self.unsupported.is_none() {
+            self.unsupported = Some(problem.clone());
+        }
+        self.problems.push(problem.chain());
+    }
 }
 
 /// A version of a key.
@@ -142,7 +153,7 @@ impl Source {
                 }
                 None => keys = bounds(&mut remains),
             },
-            Err(error) => outcome.problems.push(error.chain()),
+            Err(error) => outcome.note(&error),
         }
         Source { name, number, meta: None, keys, seqs, entries, outcome }
     }
@@ -275,7 +286,7 @@ impl<'a> Walk<'a> {
         match remains {
             Ok(remains) => cursor.remains = Some(remains),
             Err(error) => {
-                source.outcome.problems.push(error.chain());
+                source.outcome.note(&error);
                 if let Some((first, last)) = &source.keys {
                     let (low, high) = (first.to_vec(), last.to_vec());
                     cursor.gap = Some(Gap { low, is_low_lost: true, high });
@@ -307,8 +318,7 @@ impl<'a> Walk<'a> {
         match block {
             Some(entries) => cursor.entries.extend(entries),
             None => {
-                let problems = remains.problems.iter().map(crate::error::Error::chain);
-                source.outcome.problems.extend(problems);
+                remains.problems.iter().for_each(|problem| source.outcome.note(problem));
                 cursor.remains = None;
                 let bytes = source.meta.as_ref().map_or(0, |meta| meta.bytes);
                 (self.progress)(bytes);

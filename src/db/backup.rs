@@ -126,9 +126,9 @@ impl Db {
     /// over what it left.
     ///
     /// # Errors
-    /// `Corruption` if a table file is damaged; `InvalidInput` for a directory with something else or backups of another
-    /// database; `Locked` while another backup goes there; `Busy`, `Io`, `StorageFull`. No backup was made then, and
-    /// those that are there are as they were.
+    /// `Corruption` if a table file is damaged; `InvalidInput` for a directory with something else, with backups of
+    /// another database, or inside this one; `Locked` while another backup goes there; `Busy`, `Io`, `StorageFull`. No
+    /// backup was made then, and those that are there are as they were.
     pub fn backup(&self, dir: impl AsRef<Path>) -> Result<Generation> {
         self.backup_with(dir, |_, _| ())
     }
@@ -143,6 +143,11 @@ impl Db {
         mut progress: impl FnMut(u64, u64),
     ) -> Result<Generation> {
         let env = &self.engine.env;
+        if dir.as_ref().starts_with(&env.dir) {
+            let (dir, of) = (dir.as_ref().display(), env.dir.display());
+            let problem = format!("{dir} lies in the database {of} and would be lost with it");
+            return Err(Error::new(ErrorKind::InvalidInput, problem));
+        }
         let store = Store::create(Arc::clone(&env.fs), dir.as_ref())?;
         let _lock = store.lock()?;
         store.remove_temporaries()?;

@@ -146,7 +146,8 @@ impl Options {
     ///
     /// # Errors
     /// `NotFound` if there is no database in `source`; `Locked` if it is open; `AlreadyExists` if `target` is not empty;
-    /// `Unsupported` for what a newer build wrote; `Io`, `StorageFull`: what is in `target` then is no database.
+    /// `Unsupported` for what a newer build wrote, or one with another feature; `Io`, `StorageFull`: what is in `target` then
+    /// is no database.
     pub fn repair(
         self,
         source: impl AsRef<Path>,
@@ -165,6 +166,8 @@ impl Options {
         let (mut told, mut report) = (|bytes| progress(bytes, whole), RepairReport::default());
         evidence
             .walk(&mut told, |evidence, facts, verdict| build.take(evidence, facts, verdict))?;
+        // It would count as lost what another build reads.
+        evidence.unsupported().map_or(Ok(()), |error| Err(error.clone()))?;
         build.finish(&evidence, &mut report)?;
         self.create_if_missing(false).background(Background::Manual).open(target)?.close()?;
         Ok(report)

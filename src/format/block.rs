@@ -343,6 +343,14 @@ fn seal_header(place: BlockPlace, (codec, raw, padding): (u8, &[u8], usize), blo
     header[20..].copy_from_slice(&sum.to_le_bytes());
 }
 
+/// Changes the codec of a block and what vouches for it: what another build could have left.
+#[cfg(test)]
+pub(crate) fn forge_codec(place: BlockPlace, codec: u8, block: &mut [u8]) {
+    block[1] = codec;
+    let sum = block_checksum(place, &block[..CHECKED_BYTES], &block[HEADER_BYTES..]);
+    block[CHECKED_BYTES..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
+}
+
 fn unsupported<T>(what: impl Into<Cow<'static, str>>) -> Result<T, FormatError> {
     Err(FormatError::Unsupported(what.into()))
 }

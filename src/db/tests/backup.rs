@@ -131,6 +131,7 @@ fn another_database_and_another_directory_are_refused() {
     let refused = |path: &str| other.backup(path).unwrap_err().kind();
     assert_eq!(refused("backups"), ErrorKind::InvalidInput);
     assert_eq!(refused("db"), ErrorKind::InvalidInput);
+    assert_eq!(refused("other/backups"), ErrorKind::InvalidInput);
     assert_eq!(options(&fs).open_backup("db").unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(options(&fs).open("backups").unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(backups(&fs).restore(2, "x").unwrap_err().kind(), ErrorKind::NotFound);

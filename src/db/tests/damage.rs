@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use crate::db::SuspectRows;
+use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, forge_codec};
+
 use super::*;
 
 fn stat(db: &Db, name: &str) -> u64 {
@@ -251,4 +254,31 @@ fn trap_23_damage_behind_a_readers_back_is_not_copied() {
             Ok(()) => assert_eq!(damaged_rows(&db), 0),
         }
     }
+}
+
+/// A block that this build cannot unpack is no damage: with another build nothing is lost.
+#[test]
+fn trap_23_what_this_build_cannot_read_is_not_repaired_away() {
+    let fs = MemFs::new();
+    let db = options(&fs).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    (0..100).for_each(|i| assert!(table.insert(row(i, 0)).is_ok()));
+    db.compact().unwrap();
+    let pinned = db.engine.pin();
+    let files = pinned.version().files().map(|file| file.meta.clone());
+    let meta = files.max_by_key(|meta| meta.entries).unwrap();
+    drop(pinned);
+    db.close().unwrap();
+    let (name, place) =
+        (meta.number.sst_name(), BlockPlace { kind: BlockKind::Rows, file: meta.id, number: 0 });
+    damage(&fs, &format!("db/{name}"), |bytes| {
+        let block = &mut bytes[crate::format::sst::HEADER_BYTES..];
+        let stored = u32::from_le_bytes(block[16..20].try_into().unwrap()) as usize;
+        forge_codec(place, 9, &mut block[..HEADER_BYTES + stored]);
+    });
+    let repaired = options(&fs).repair("db", "repaired", SuspectRows::Keep, |_, _| ());
+    let error = repaired.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains(&name), "{error}");
+    assert!(options(&fs).create_if_missing(false).open("repaired").is_err());
 }

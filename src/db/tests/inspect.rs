@@ -164,13 +164,15 @@ fn what_has_no_inside_is_refused_and_other_names_are_told_by_their_bytes() {
 fn a_generation_of_a_backup_shows_what_it_consists_of() {
     let (fs, _) = written();
     let db = options(&fs).open("db").unwrap();
-    let made = db.backup("db/kept").unwrap();
+    let made = db.backup("backups").unwrap();
+    let bytes = fs.read("backups/generations/000001.generation").unwrap();
+    crate::fs::Fs::create_dir_all(&fs, "db/kept/generations".as_ref()).unwrap();
+    fs.write("db/kept/generations/000001.generation", &bytes).unwrap();
     let (damaged, parts) = look(&fs, "kept/generations/000001.generation", None, None);
     assert_eq!((damaged, text(&parts[0], "backup")), (0, "1".to_owned()));
     assert_eq!(find(&parts, "stored").len() as u64, made.files);
     let says: Vec<_> = find(&parts, "edit").iter().map(|part| text(part, "says")).collect();
     assert!(says.iter().any(|line| line.starts_with("add file")), "{says:?}");
-    let bytes = fs.read("db/kept/generations/000001.generation").unwrap();
     for at in [0, 9, 13, 40, bytes.len() - 1] {
         let mut bytes = bytes.clone();
         bytes[at] ^= 1;
