@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use loom::sync::atomic::AtomicUsize;
 use loom::thread;
 
 use super::*;
@@ -12,9 +13,10 @@ use crate::clock::ManualClock;
 use crate::error::ErrorKind;
 use crate::format::key::user_key;
 use crate::format::names::TableId;
-use crate::fs::MemFs;
+use crate::fs::{FaultFs, Fs, MemFs};
 use crate::model::{EdmType, Row, Shape, ValueRef};
 use crate::options::{Background, Durability};
+use crate::sync::Ordering;
 
 const TABLE: TableId = TableId(7);
 const DIR: &str = "db";
@@ -33,6 +35,19 @@ impl Model {
     }
 
     fn on(fs: MemFs) -> Self {
+        let shared = Arc::new(fs.clone());
+        Self::over(fs, shared)
+    }
+
+    /// A sync takes a step of its own: others go on before it.
+    fn with_slow_syncs() -> Self {
+        let (fs, step) = (MemFs::new(), AtomicUsize::new(0));
+        let slow = FaultFs::new(Arc::new(fs.clone()));
+        slow.guard_syncs(move |_, _| step.fetch_add(1, Ordering::Relaxed) < usize::MAX);
+        Self::over(fs, Arc::new(slow))
+    }
+
+    fn over(fs: MemFs, shared: Arc<dyn Fs>) -> Self {
         let options = Options {
             durability: Durability::Sync,
             background: Background::Manual,
@@ -44,7 +59,7 @@ impl Model {
             ..Options::default()
         };
         let clock = Arc::new(ManualClock::new(1));
-        let options = options.fs(Arc::new(fs.clone())).clock(clock);
+        let options = options.fs(shared).clock(clock);
         Self { fs, engine: Engine::open(Path::new(DIR), options).unwrap() }
     }
 
@@ -62,6 +77,10 @@ impl Model {
 
     /// Writes a row that holds `value`.
     fn put(&self, name: &str, value: i64) -> Result<Seq> {
+        self.put_with(name, value, Durability::Sync)
+    }
+
+    fn put_with(&self, name: &str, value: i64, durability: Durability) -> Result<Seq> {
         let shape = Shape::new(vec![("Value".into(), EdmType::Int64)]);
         let mut body = Vec::new();
         shape.encode_body([ValueRef::Int64(value)].into_iter(), &mut body);
@@ -81,7 +100,21 @@ impl Model {
                 action: Action::Put(PackedRow::of(row, &self.engine.env.shapes)),
             }]),
         };
-        self.engine.commit(&batch, Durability::Sync)
+        self.engine.commit(&batch, durability)
+    }
+
+    /// Deletes what is in the table by a fence.
+    fn clear(&self) {
+        let change = TableChange::Fenced(whole_table(TABLE));
+        let batch = Batch::of_change(&Arc::new(Gate::new(TABLE)), change);
+        self.engine.commit(&batch, Durability::Sync).unwrap();
+    }
+
+    /// Takes the rows of `source`, as they were read, into the table, where none are.
+    fn take_in(&self, source: &Model) {
+        let mut rows = source.engine.scan(&whole_table(TABLE), None).unwrap();
+        let (gate, span) = (Gate::new(TABLE), whole_table(TABLE));
+        self.engine.ingest(&mut rows, &gate, &span, &mut |_| ()).unwrap();
     }
 
     fn delete(&self, name: &str) {
@@ -288,4 +321,45 @@ fn trap_43_loom_a_flush_beside_a_close() {
 #[test]
 fn trap_43_loom_a_merge_beside_a_close() {
     check_work_beside_a_close(|engine| engine.compact_all());
+}
+
+/// No Seq is given twice: a log that names the ceiling of those in use goes only when another names it durably, also
+/// while a round is about to see to that.
+#[test]
+fn loom_a_ceiling_outlives_its_log_beside_a_round() {
+    check(2, |_| {
+        let model = Model::with_slow_syncs();
+        model.put("a", 1).unwrap();
+        model.engine.raise_ceiling().unwrap();
+        model.engine.freeze().unwrap();
+        let last = model.put_with("b", 1, Durability::Os).unwrap();
+        let other = model.spawn(|model| model.engine.sync().unwrap());
+        model.engine.flush_one().unwrap();
+        let images: Vec<_> = (1..8).map(|seed| model.fs.crash_image(seed)).collect();
+        other.join().unwrap();
+        for image in images {
+            let next = Model::on(image).put_with("c", 1, Durability::Os).unwrap();
+            assert!(next > last, "{next:?} comes after {last:?}");
+        }
+    });
+}
+
+/// Rows that come in where all was deleted stay, beside the work that takes the space of what was deleted: they are
+/// older than the deletion.
+#[test]
+fn loom_rows_that_come_in_stay_beside_a_reclaim() {
+    check(2, |model| {
+        let source = Model::on(MemFs::new());
+        source.put("a", 5).unwrap();
+        for name in ["a", "b"] {
+            model.put(name, 1).unwrap();
+            model.flush();
+        }
+        model.clear();
+        model.flush();
+        let other = model.spawn(|model| drop(model.engine.reclaim().unwrap()));
+        model.take_in(&source);
+        other.join().unwrap();
+        assert_eq!(model.get("a", None), Some(5), "it came in behind the deletion");
+    });
 }

@@ -45,12 +45,14 @@ impl Engine {
     pub(super) fn reclaim(&self) -> Result<bool> {
         let horizon = self.horizon();
         let dead = self.upkeep.dead_tables(&horizon);
-        if dead.is_empty() && self.view.load().fences.is_empty() {
+        let before = Arc::clone(&self.view.load().fences);
+        if dead.is_empty() && before.is_empty() {
             return Ok(false);
         }
         let mut manifest = self.install.lock();
         // Those of this version: under one that has left meanwhile rows may have come in that are older.
-        let fences = Arc::clone(&self.view.load().fences);
+        let now = || Arc::clone(&self.view.load().fences);
+        let fences = if planted!("reclaim-by-old-fences") { before } else { now() };
         let looked = Looked {
             manifest: manifest.position(),
             newest_fence: fences.newest(),
