@@ -26,7 +26,7 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 const STRUCTURE: &str = "hash page";
 /// As in a block's header, so that a page never passes for a block.
 const PAGE_KIND: u8 = 6;
-const LINES_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES - 1;
+pub(crate) const LINES_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES - 1;
 
 /// Where entries of an index of a given size belong, and what they look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,14 @@ pub(crate) struct LinePlace {
     pub(crate) page: usize,
     /// In the page.
     pub(crate) offset: usize,
+}
+
+impl LinePlace {
+    /// Which line of its page it is.
+    #[inline]
+    pub(crate) fn line(self) -> usize {
+        (self.offset / LINE_BYTES).saturating_sub(1)
+    }
 }
 
 /// How a location is divided into block and slot: as many low bits for the slot as the file's longest block needs.
@@ -143,6 +151,10 @@ impl HashLayout {
     pub(crate) fn home(&self, hash: u64) -> u64 {
         // The high half of the product: the hash's high bits choose the line, its low bits are the tag.
         ((u128::from(hash) * u128::from(self.lines)) >> 64) as u64
+    }
+
+    pub(crate) fn pages(&self) -> usize {
+        usize::try_from(self.lines).unwrap_or(usize::MAX) / LINES_PER_PAGE
     }
 
     /// The line after `line`.

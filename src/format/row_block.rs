@@ -8,6 +8,7 @@
 //! Not here: the frame and its checksum (`block`), what a row says (`row`); rows are bytes here.
 
 use std::cmp::Ordering;
+use std::hint::black_box;
 use std::ops::Range;
 
 use crate::codec::{Cursor, DecodeError, is_below, put_varint, shared_len, varint_len};
@@ -31,6 +32,8 @@ const FLAG_PUTS: u8 = 1;
 const FLAG_EVEN: u8 = 2;
 /// The first suffix length that takes two bytes in an entry, and is not left out.
 const LONG_SUFFIX: usize = 0x80;
+/// The second and third cache line of the processor; of longer rows a reader may want only the beginning.
+const TOUCH_BYTES: usize = 128;
 const NARROW: u8 = 2;
 const WIDE: u8 = 4;
 
@@ -108,6 +111,15 @@ impl<'a> RowBlock<'a> {
     /// Where the entry in `slot` begins in the block.
     pub(crate) fn start(&self, slot: usize) -> Option<usize> {
         self.span(slot).map(|(start, _)| start)
+    }
+
+    /// Has the processor fetch where the row in `slot` goes on while it fetches where the entry begins: from that it could
+    /// tell only later that there is more.
+    #[inline]
+    pub(crate) fn touch(&self, slot: usize) {
+        let far =
+            self.span(slot).map(|(start, end)| end.saturating_sub(1).min(start + TOUCH_BYTES));
+        black_box(far.and_then(|far| self.bytes.get(far)).copied());
     }
 
     /// The entry in `slot`.

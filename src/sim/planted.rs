@@ -330,6 +330,12 @@ pub const BUGS: &[Bug] = &[
         "reads without maps",
         "blocks of two files share a place in the cache",
     ),
+    bug(
+        "known-where-it-is-older",
+        0,
+        "compressed files, snapshot",
+        "of a compressed block older versions are put down as where their keys are",
+    ),
     // Gaps.
     bug("gap-survives-a-put", 32, "nothing", "a scan passes over what was put into a gap"),
     bug(

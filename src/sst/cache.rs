@@ -3,6 +3,7 @@
 //! Invariants
 //! * what the cache counts never exceeds the bytes it was given; what was evicted and is still held is
 //!   the reader's;
+//! * what others keep in memory about blocks is counted, too, within a share that blocks make room for at the first need;
 //! * a file's number is never reused, so what is cached of it never goes stale.
 //!
 //! Locks: one per shard, held for a look-up or an insertion, never across I/O.
@@ -14,12 +15,16 @@ use std::hash::{BuildHasherDefault, Hasher};
 use bytes::Bytes;
 
 use crate::format::names::FileNumber;
-use crate::sync::Mutex;
+use crate::sync::{AtomicUsize, Mutex, OnceLock, Ordering};
 
 /// The cache.
 pub(crate) struct BlockCache {
     /// A power of two of them.
     shards: Box<[Mutex<Shard>]>,
+    reserve_max: usize,
+    reserved: AtomicUsize,
+    /// Filled once blocks leave the room that may be reserved.
+    has_room: OnceLock<()>,
 }
 
 /// What a cached buffer is.
@@ -45,6 +50,9 @@ const ENTRY_BYTES: usize = 96;
 /// A shard of less would hold too few blocks for its clock to tell the hot from the cold.
 const SHARD_BYTES_MIN: usize = 512 << 10;
 const SHARDS_MAX: usize = 16;
+/// The part of the cache that others may reserve: locations take five bytes a key where a row is some hundred.
+const RESERVE_SHARE: usize = 16;
+const SEARCHES_MAX: u8 = 3;
 
 struct Shard {
     bytes_max: usize,
@@ -60,6 +68,8 @@ struct Cached {
     contents: Bytes,
     /// Used since the hand passed.
     used: bool,
+    /// How often a key was searched for in it; no more than [`SEARCHES_MAX`] are counted.
+    searches: u8,
 }
 
 impl BlockCache {
@@ -68,7 +78,8 @@ impl BlockCache {
         let wanted = (bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         let count = 1 << wanted.ilog2();
         let shards = (0..count).map(|_| Mutex::new(Shard::new(bytes_max / count)));
-        Self { shards: shards.collect() }
+        let (reserve_max, reserved) = (bytes_max / RESERVE_SHARE, AtomicUsize::new(0));
+        Self { shards: shards.collect(), reserve_max, reserved, has_room: OnceLock::new() }
     }
 
     /// What is cached under `key`.
@@ -88,9 +99,34 @@ impl BlockCache {
         }
     }
 
-    /// How many bytes are cached.
+    /// Counts `bytes` that somebody keeps beside the cache; false if that would be too much.
+    pub(super) fn reserve(&self, bytes: usize) -> bool {
+        if bytes > self.reserve_max {
+            return false;
+        }
+        self.has_room.get_or_init(|| {
+            let each = self.reserve_max.div_ceil(self.shards.len());
+            self.shards.iter().for_each(|shard| shard.lock().shrink(each));
+        });
+        let within =
+            |reserved: usize| Some(reserved + bytes).filter(|sum| *sum <= self.reserve_max);
+        self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
+    }
+
+    /// Gives back what was reserved.
+    pub(super) fn release(&self, bytes: usize) {
+        self.reserved.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// True the second time that it is asked of `key` while that is cached.
+    pub(super) fn is_searched_again(&self, key: CacheKey) -> bool {
+        self.shard(key).lock().is_searched_again(key)
+    }
+
+    /// How many bytes are cached, or reserved.
     pub(crate) fn bytes(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().bytes).sum()
+        let blocks: usize = self.shards.iter().map(|shard| shard.lock().bytes).sum();
+        blocks + self.reserved.load(Ordering::Relaxed)
     }
 
     fn shard(&self, key: CacheKey) -> &Mutex<Shard> {
@@ -127,7 +163,24 @@ impl Shard {
         }
         self.bytes += cost;
         self.places.insert(key, self.ring.len());
-        self.ring.push(Cached { key, contents: contents.clone(), used: false });
+        self.ring.push(Cached { key, contents: contents.clone(), used: false, searches: 0 });
+    }
+
+    fn is_searched_again(&mut self, key: CacheKey) -> bool {
+        let place = self.places.get(&key);
+        let cached = place.and_then(|place| self.ring.get_mut(*place));
+        cached.is_some_and(|cached| {
+            cached.searches = (cached.searches + 1).min(SEARCHES_MAX);
+            cached.searches == 2
+        })
+    }
+
+    /// Does with less from now on.
+    fn shrink(&mut self, bytes: usize) {
+        self.bytes_max = self.bytes_max.saturating_sub(bytes);
+        while self.bytes > self.bytes_max {
+            self.evict();
+        }
     }
 
     /// Gives entries used since the last pass another round, and removes the first that was not.
@@ -225,6 +278,33 @@ mod tests {
             }
             assert!(cache.bytes() <= bytes_max);
         }
+    }
+
+    #[test]
+    fn what_is_reserved_is_within_the_bound() {
+        for bytes_max in [0, 1000, 100_000, 4 << 20] {
+            let cache = BlockCache::new(bytes_max);
+            for i in 0..1000 {
+                cache.insert(key(1, i), &contents(key(1, i), 5000));
+            }
+            let part = bytes_max / 100;
+            let reserved = (0..100).filter(|_| part > 0 && cache.reserve(part)).count();
+            assert_eq!(reserved, if part > 0 { 6 } else { 0 });
+            assert!(cache.bytes() <= bytes_max, "{} of {bytes_max}", cache.bytes());
+            let before = cache.bytes();
+            cache.release(reserved * part);
+            assert_eq!(cache.bytes(), before - reserved * part);
+            assert!(!cache.reserve(bytes_max / 10 + 1));
+        }
+    }
+
+    #[test]
+    fn a_block_is_searched_again_once() {
+        let cache = BlockCache::new(1 << 20);
+        assert!((0..5).all(|_| !cache.is_searched_again(key(1, 1))));
+        cache.insert(key(1, 1), &contents(key(1, 1), 10));
+        let answers = [0; 300].map(|_| cache.is_searched_again(key(1, 1)));
+        assert!(answers[1] && answers.iter().filter(|again| **again).count() == 1);
     }
 
     #[test]

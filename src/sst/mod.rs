@@ -14,6 +14,7 @@ mod cache;
 #[cfg(test)]
 mod examples;
 mod iter;
+mod known;
 mod layout;
 mod pages;
 #[cfg(test)]

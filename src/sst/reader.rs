@@ -2,7 +2,7 @@
 //!
 //! A get: the file's bounds → the key's hash line → each location whose tag matches → the slot → the newest
 //! version that the reader may see. Older versions follow in key order, maybe in the next block. Where the line has tags
-//! alone, one that matches leads through the sparse index instead.
+//! alone, one that matches leads to where the key was found before, or through the sparse index.
 //!
 //! Not here: `FileMeta::visible_from`, fences and clips, which decide whether a reader may look at all (`lsm`).
 
@@ -11,15 +11,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::cache::Area;
+use super::known::KnownLocations;
 use super::shapes::decode_table;
 use super::source::{Contents, Source};
 use super::{SstIter, SstShared};
-use crate::codec::{DecodeError, HashSeed};
+use crate::codec::{DecodeError, HashSeed, hash as key_hash};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Kind;
 use crate::format::block::{BlockKind, HEADER_BYTES as BLOCK_HEADER_BYTES};
 use crate::format::file_meta::{FileMeta, Section};
-use crate::format::hash_index::{HashLayout, PAGE_BYTES};
+use crate::format::hash_index::{HashLayout, LinePlace, PAGE_BYTES};
 use crate::format::names::FileName;
 use crate::format::row::decode_row;
 use crate::format::row_block::{EntryPlace, RowBlock};
@@ -29,6 +30,7 @@ use crate::format::zones::{ZONE_BLOCKS, ZoneSet, ZoneSummary};
 use crate::fs::{Advice, Fs};
 use crate::model::{RowRef, Seq, Shape};
 use crate::options::IoMode;
+use crate::planted::planted;
 use crate::sync::OnceLock;
 
 /// An open, immutable file.
@@ -42,6 +44,7 @@ pub(crate) struct Sst {
     pub(super) shapes: Box<[Arc<Shape>]>,
     pub(super) hash: HashLayout,
     hash_start: u64,
+    pub(super) known: KnownLocations,
     pub(super) seed: HashSeed,
     /// Read when the first scan asks; `None` for a file without zones.
     zones: OnceLock<Option<Zones>>,
@@ -109,8 +112,9 @@ impl Sst {
         SparsePage::parse(&root).map_err(|e| source.decode(contents_at(&root_at), e))?;
         let hash_start = hash.offset;
         let (meta, seed) = (meta.clone(), shared.seed);
-        let zones = OnceLock::new();
-        Ok(Sst { meta, source, handles, root, shapes, hash: layout, hash_start, seed, zones })
+        let (zones, known) = (OnceLock::new(), KnownLocations::new(layout, &shared.cache));
+        let hash = layout;
+        Ok(Sst { meta, source, handles, root, shapes, hash, hash_start, known, seed, zones })
     }
 
     /// The damage that readers found first, if they found any.
@@ -145,6 +149,7 @@ impl Sst {
         let mut number = self.hash.home(hash);
         for _ in 0..self.hash.lines() {
             let place = self.hash.place(number);
+            self.known.touch(place);
             let page = self.hash_page(place.page)?;
             let line = self.hash.line(&page, place);
             let line = line.map_err(|error| self.source.decode(self.hash_start, error))?;
@@ -153,7 +158,7 @@ impl Sst {
                 return Ok(None);
             }
             if matches != 0 && !self.hash.has_locations() {
-                return self.search(key, at);
+                return self.get_known((hash, key, at), place, matches);
             }
             while matches != 0 {
                 let location = line.location(matches.trailing_zeros());
@@ -302,8 +307,29 @@ impl Sst {
         Ok(number * self.handles.fanout + index)
     }
 
-    /// The same as [`get`](Self::get), by the sparse index.
-    fn search(&self, key: &[u8], at: Seq) -> Result<Option<Hit<'_>>> {
+    /// What [`get`](Self::get) answers to these arguments, by where keys were found before whose entries are `matches` of
+    /// the line at `place`, or else by the sparse index.
+    fn get_known(
+        &self,
+        (hash, key, at): (u64, &[u8], Seq),
+        place: LinePlace,
+        mut matches: u32,
+    ) -> Result<Option<Hit<'_>>> {
+        while matches != 0 {
+            if let Some(location) = self.known.get(place, matches.trailing_zeros()) {
+                match self.locate(self.handles.split.unpack(location), None, key, at)? {
+                    Located::OtherKey => {}
+                    Located::NoneVisible => return Ok(None),
+                    Located::Visible(hit) => return Ok(Some(hit)),
+                }
+            }
+            matches &= matches - 1;
+        }
+        self.search(hash, key, at)
+    }
+
+    /// The same, by the sparse index.
+    fn search(&self, hash: u64, key: &[u8], at: Seq) -> Result<Option<Hit<'_>>> {
         let mut index = self.block_of(key, true)?;
         loop {
             let contents = self.rows(index)?;
@@ -311,6 +337,7 @@ impl Sst {
             let block = RowBlock::parse(&contents).map_err(bad)?;
             let slot = block.lower_bound(key).map_err(bad)?;
             if slot < block.len() {
+                self.put_known(hash, key, index, slot, &block);
                 return Ok(match self.locate((index, slot), Some(contents), key, at)? {
                     Located::Visible(hit) => Some(hit),
                     Located::OtherKey | Located::NoneVisible => None,
@@ -322,6 +349,60 @@ impl Sst {
                 return Ok(None);
             }
         }
+    }
+
+    /// Puts down where `key` is, if it is in `slot` of block `index`; of a block that is searched again, all that are the
+    /// first of their key.
+    fn put_known(&self, hash: u64, key: &[u8], index: usize, slot: usize, block: &RowBlock<'_>) {
+        let location = |slot: usize| {
+            let parts = u32::try_from(index).ok().zip(u32::try_from(slot).ok());
+            parts.map(|(index, slot)| self.handles.split.pack(index, slot))
+        };
+        let put = |hash, slot| location(slot).is_some_and(|at| self.put_location(hash, at));
+        if !block.place(slot).is_ok_and(|place| block.is_key_at(&place, key)) {
+            return;
+        }
+        let mut has_room = put(hash, slot);
+        if !has_room || !self.source.is_searched_again(index) {
+            return;
+        }
+        let mut key = block.prefix().to_vec();
+        let mut before = None;
+        // Of the first entry the block before may have a newer version. What cannot be read is not put down.
+        let visited = block.visit(0..block.len(), |slot, entry| {
+            let is_newest = before.is_some_and(|before| before != entry.suffix);
+            let is_put = if planted!("known-where-it-is-older") { !is_newest } else { is_newest };
+            if has_room && is_put {
+                key.truncate(block.prefix().len());
+                key.extend_from_slice(entry.suffix);
+                has_room = put(key_hash(self.seed, &key), slot);
+            }
+            before = Some(entry.suffix);
+            Ok::<(), DecodeError>(())
+        });
+        visited.unwrap_or_default();
+    }
+
+    /// Puts down where the newest version of a key with this hash is, if the lines that lead to its entry are at hand; false
+    /// if there is no room.
+    fn put_location(&self, hash: u64, location: u32) -> bool {
+        let mut number = self.hash.home(hash);
+        for _ in 0..self.hash.lines() {
+            let place = self.hash.place(number);
+            let page = self.source.hash_page_at_hand(self.hash_start, place.page);
+            let Some(Ok(line)) = page.as_ref().map(|page| self.hash.line(page, place)) else {
+                break;
+            };
+            let matches = line.matches(hash);
+            if matches != 0 {
+                return self.known.put(place, matches, location);
+            }
+            if !line.goes_on(hash) {
+                break;
+            }
+            number = self.hash.next(number);
+        }
+        true
     }
 
     /// The contents of block `index` of rows.
@@ -351,6 +432,7 @@ impl Sst {
                 return Err(self.source.corrupt(self.hash_start, "location", problem));
             }
             while slot < block.len() {
+                block.touch(slot);
                 let place = block.place(slot).map_err(bad)?;
                 if !block.is_key_at(&place, key) {
                     return Ok(if newest { Located::OtherKey } else { Located::NoneVisible });

@@ -187,6 +187,12 @@ impl Source {
         }
     }
 
+    /// True the second time that it is asked of block `index` of rows while that is cached.
+    pub(super) fn is_searched_again(&self, index: usize) -> bool {
+        let number = self.place(Area::Rows, index).number;
+        self.cache.is_searched_again(self.cache_key(Area::Rows, number))
+    }
+
     /// Page `index` of the hash index, which begins at `start`.
     #[inline]
     pub(super) fn hash_page(&self, start: u64, index: usize) -> Result<Contents<'_>> {
@@ -213,6 +219,19 @@ impl Source {
         let page = self.read(range)?;
         check(&page)?;
         Ok(Contents::Owned(self.keep(key, page, true)))
+    }
+
+    /// The same, if it was read and checked before.
+    pub(super) fn hash_page_at_hand(&self, start: u64, index: usize) -> Option<Contents<'_>> {
+        let is_at_hand = match &self.map {
+            Some(_) => self.seen[Area::Hash as usize].get(index),
+            None => {
+                let number = u32::try_from(index).unwrap_or(u32::MAX);
+                let cached = self.cache.get(self.cache_key(Area::Hash, number));
+                return cached.map(Contents::Owned);
+            }
+        };
+        if is_at_hand { self.hash_page(start, index).ok() } else { None }
     }
 
     /// Has all of `range` fetched at once if it is mapped and more than a page, which a fault would fetch as well.

@@ -255,6 +255,40 @@ fn trap_42_keys_of_one_hash_line_are_all_found() {
     check_round_trip(entries, options(1024, Codec::None));
 }
 
+/// Keys by twos of one tag in one line, in a file whose index says no more of them; versions of each, and others between.
+#[cfg(feature = "zstd")]
+#[test]
+fn keys_of_one_tag_are_told_apart_where_they_are_known() {
+    let mut first = std::collections::HashMap::new();
+    let mut entries = Vec::new();
+    for i in 0..60_000 {
+        let key = format!("{i:08}");
+        let hash = hash(SEED, key.as_bytes());
+        let line = (u128::from(hash) * 63) >> 64;
+        if let Some(other) = first.insert((line, hash & 0xffff), key.clone()) {
+            let versions = |key: &str| [9, 5, 2].map(|seq| put(key, seq, "text text text"));
+            entries.extend(versions(&other).into_iter().chain(versions(&key)));
+        }
+    }
+    entries.sort_by(|a, b| a.key.cmp(&b.key).then(b.seq.cmp(&a.seq)));
+    entries.dedup();
+    assert!((300..4_000).contains(&entries.len()), "{}", entries.len());
+    let written = write(entries, options(1000, Codec::Zstd));
+    assert_eq!(written.meta.section(section::HASH_TAGS).unwrap().len, 4096, "one page");
+    for mode in [IoMode::Mmap, IoMode::Pread] {
+        let shared = shared(mode, 4 << 20);
+        let sst = written.open(&shared).unwrap();
+        let before = shared.cache.bytes();
+        for _ in 0..3 {
+            written.read_all(&sst).unwrap();
+        }
+        assert!(shared.cache.bytes() > before);
+        // A key that spilled over behind another of its tag has no place of its own.
+        let (known, keys) = (sst.known.count(), written.entries.len() / 3);
+        assert!(known * 10 > keys * 9 && known <= keys, "{known} of {keys}");
+    }
+}
+
 #[test]
 fn rows_of_many_shapes() {
     let entries: Vec<Entry> = (0..1500)

@@ -1,0 +1,177 @@
+//! Where keys of a file were found whose hash index has no locations: one for each of its entries, as far as the cache has
+//! room for them.
+//!
+//! Invariants
+//! * only where the newest version of a key is in its file is put: who finds a key there need not look elsewhere;
+//! * who does not find it there knows nothing: entries with one tag are not told apart;
+//! * a file never changes, so that what was put is true for as long as it is open.
+//!
+//! Not here: who is asked when nothing is known (`reader`), what a location is (`format::hash_index`).
+
+use std::fmt;
+use std::hint::black_box;
+use std::sync::Arc;
+
+use super::cache::BlockCache;
+use crate::format::hash_index::{HashLayout, LINES_PER_PAGE, LinePlace};
+use crate::sync::{AtomicU32, OnceLock, Ordering};
+
+/// The locations of a file that is open.
+pub(super) struct KnownLocations {
+    /// By page of the hash index, made for the first location.
+    pages: Box<[OnceLock<Page>]>,
+    cache: Arc<BlockCache>,
+}
+
+/// By line of the page.
+type Page = Box<[Line]>;
+
+/// By entry of the line: 0, or a location and one. Two cache lines of the processor.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line([AtomicU32; ENTRIES]);
+
+/// No line of a hash index has more.
+const ENTRIES: usize = 32;
+/// Where the second cache line begins.
+const HALF: usize = ENTRIES / 2;
+const PAGE_BYTES: usize = LINES_PER_PAGE * size_of::<Line>();
+
+impl KnownLocations {
+    /// None yet. A `layout` with locations needs none.
+    pub(super) fn new(layout: HashLayout, cache: &Arc<BlockCache>) -> Self {
+        let pages = if layout.has_locations() { 0 } else { layout.pages() };
+        let pages = (0..pages).map(|_| OnceLock::new()).collect();
+        Self { pages, cache: Arc::clone(cache) }
+    }
+
+    /// Has the processor fetch what is known of the line at `place` while it fetches the line itself, from which nobody can
+    /// tell yet which part is wanted.
+    #[inline]
+    pub(super) fn touch(&self, place: LinePlace) {
+        if let Some(line) = self.line(place) {
+            black_box(line.0[0].load(Ordering::Relaxed) ^ line.0[HALF].load(Ordering::Relaxed));
+        }
+    }
+
+    /// Where the key of entry `i` of the line at `place` may be, if that is known.
+    #[inline]
+    pub(super) fn get(&self, place: LinePlace, i: u32) -> Option<u32> {
+        let known = self.line(place)?.0.get(i as usize)?;
+        known.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    #[inline]
+    fn line(&self, place: LinePlace) -> Option<&Line> {
+        self.pages.get(place.page)?.get()?.get(place.line())
+    }
+
+    /// Puts down where a key is whose entry is one of `matches`, bits of the line at `place`; false if there is no room.
+    pub(super) fn put(&self, place: LinePlace, mut matches: u32, location: u32) -> bool {
+        let line = self.page(place.page).and_then(|page| page.get(place.line()));
+        let Some((line, location)) = line.zip(location.checked_add(1)) else { return false };
+        while let Some(known) = line.0.get(matches.trailing_zeros() as usize) {
+            let before = known.load(Ordering::Relaxed);
+            if before == 0 {
+                known.store(location, Ordering::Relaxed);
+            }
+            if before == 0 || before == location {
+                break;
+            }
+            matches &= matches - 1;
+        }
+        true
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        let lines = self.pages.iter().filter_map(OnceLock::get).flatten();
+        lines.flat_map(|line| &line.0).filter(|known| known.load(Ordering::Relaxed) != 0).count()
+    }
+
+    /// The lines of a page, made if there is room.
+    fn page(&self, number: usize) -> Option<&Page> {
+        let page = self.pages.get(number)?;
+        if page.get().is_none() && self.cache.reserve(PAGE_BYTES) {
+            let lines = (0..LINES_PER_PAGE).map(|_| Line::default()).collect();
+            if page.set(lines).is_err() {
+                // Another thread was first.
+                self.cache.release(PAGE_BYTES);
+            }
+        }
+        page.get()
+    }
+}
+
+impl Drop for KnownLocations {
+    fn drop(&mut self) {
+        let made = self.pages.iter().filter(|page| page.get().is_some()).count();
+        self.cache.release(made * PAGE_BYTES);
+    }
+}
+
+impl fmt::Debug for KnownLocations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KnownLocations({} pages)", self.pages.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::hash_index::choose_form;
+
+    const PLACE: LinePlace = LinePlace { page: 1, offset: 128 };
+
+    fn known(cache: &Arc<BlockCache>, is_compressed: bool) -> KnownLocations {
+        KnownLocations::new(HashLayout::of_pages(choose_form(is_compressed, 0).0, 3), cache)
+    }
+
+    #[test]
+    fn entries_with_one_tag_have_a_place_each() {
+        let known = known(&Arc::new(BlockCache::new(1 << 20)), true);
+        known.touch(PLACE);
+        let found =
+            |place, bits: &[u32]| bits.iter().map(|i| known.get(place, *i)).collect::<Vec<_>>();
+        assert_eq!(found(PLACE, &[0, 3, 29]), vec![None; 3]);
+        for (location, bits) in [(70, 0b1001), (70, 0b1001), (0, 0b1001), (9, 0b1001)] {
+            known.put(PLACE, bits, location);
+        }
+        known.put(PLACE, 1 << 29, u32::MAX - 1);
+        known.put(PLACE, 1 << 28, u32::MAX);
+        let expected = [Some(70), None, Some(0), None, Some(u32::MAX - 1)];
+        assert_eq!(found(PLACE, &[0, 1, 3, 28, 29]), expected);
+        let places = [(0, 128), (1, 64), (1, 192), (2, 128), (3, 64)];
+        for (page, offset) in places {
+            assert_eq!(found(LinePlace { page, offset }, &[0, 3]), [None, None]);
+        }
+        known.touch(PLACE);
+    }
+
+    #[test]
+    fn trap_31_no_more_is_known_than_there_is_room_for() {
+        let cache = Arc::new(BlockCache::new(2 * 16 * PAGE_BYTES));
+        let mut files: Vec<_> = (0..3).map(|_| known(&cache, true)).collect();
+        for known in &files {
+            known.put(PLACE, 1, 5);
+            known.put(PLACE, 2, 6);
+        }
+        let found = files.iter().filter_map(|known| known.get(PLACE, 0));
+        assert_eq!((found.count(), cache.bytes()), (2, 2 * PAGE_BYTES));
+        // A file that is closed leaves its room to others.
+        files.remove(0);
+        assert_eq!(cache.bytes(), PAGE_BYTES);
+        files[1].put(PLACE, 1, 5);
+        assert_eq!(files[1].get(PLACE, 0), Some(5));
+        drop(files);
+        assert_eq!(cache.bytes(), 0);
+    }
+
+    #[test]
+    fn an_index_with_locations_needs_none() {
+        let cache = Arc::new(BlockCache::new(1 << 20));
+        let known = known(&cache, false);
+        known.put(PLACE, 1, 5);
+        assert_eq!((known.get(PLACE, 0), cache.bytes()), (None, 0));
+    }
+}
