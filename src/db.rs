@@ -425,9 +425,24 @@ impl Db {
         &self.engine
     }
 
-    /// Runs one step of background work, for [`Background::Manual`](crate::Background::Manual); false if there is nothing to do.
-    pub fn step(&self) -> bool {
-        self.engine.step_any()
+    /// Runs background work until `budget` is used up, for [`Background::Manual`](crate::Background::Manual): one step at
+    /// least, and the last one to its end; a merge of [`Options::edge`] reads and writes some files of 4 MiB. False if there
+    /// is nothing left to do, until something is written or a time comes.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// use std::time::Duration;
+    /// use rowstone::{Background, Entity, Options};
+    /// let db = Options::edge().background(Background::Manual).open_in_memory()?;
+    /// db.create_table("Readings")?.insert(Entity::new("boiler", "1"))?;
+    /// while db.step(Duration::from_millis(10)) {
+    ///     // Other work of the application.
+    /// }
+    /// # db.close()
+    /// # }
+    /// ```
+    pub fn step(&self, budget: Duration) -> bool {
+        self.engine.step_for(budget)
     }
 
     /// Makes everything durable and closes the database for all its handles: writes are refused from now on.

@@ -2,7 +2,8 @@
 //!
 //! A [`Worker`] offers lanes; a lane has at most as many steps under way as it has threads. Threads sleep until
 //! [`Executor::signal`], or until the worker's next deadline, and then run steps until the lane is idle. A lane has no
-//! threads before its first signal: who opens a database to read a little pays for none.
+//! threads before its first signal: who opens a database to read a little pays for none. A crew of one thread runs all
+//! lanes, one step after another, the first lane that has something to do first; its steps must not wait for one another.
 //!
 //! All threads have the priority of the process: lowering that of one thread is not in the standard library, and takes
 //! `unsafe`. What background work may take is bounded by its number of threads and its bytes a second instead.
@@ -11,7 +12,7 @@
 
 use std::io;
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
 use crate::sync::{Condvar, Mutex};
@@ -49,12 +50,21 @@ pub(crate) struct Executor {
 
 #[derive(Default)]
 struct Threads {
-    /// Starts one for a lane, and how many compaction has; `None`: there are to be none.
-    start: Option<(Start, usize)>,
+    /// Starts one for some lanes, and how many there are to be; `None`: there are to be none.
+    start: Option<(Start, Crew)>,
     running: Vec<JoinHandle<()>>,
 }
 
-type Start = Box<dyn Fn(Lane) -> io::Result<JoinHandle<()>> + Send>;
+/// Who runs the lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Crew {
+    /// One thread, all of them.
+    One,
+    /// A thread each, and so many for compaction, at least one.
+    Lanes { compactors: usize },
+}
+
+type Start = Box<dyn Fn(&'static [Lane]) -> io::Result<JoinHandle<()>> + Send>;
 
 struct Shared {
     state: Mutex<State>,
@@ -68,6 +78,8 @@ struct State {
     pending: u8,
     /// Bit per lane: it has its threads.
     started: u8,
+    /// The thread that runs all lanes, if one does.
+    alone: Option<ThreadId>,
 }
 
 impl Lane {
@@ -75,6 +87,12 @@ impl Lane {
 
     fn bit(self) -> u8 {
         1 << self as u8
+    }
+
+    /// This lane alone.
+    fn alone(self) -> &'static [Lane] {
+        let at = self as usize;
+        &Lane::ALL[at..=at]
     }
 }
 
@@ -85,17 +103,20 @@ impl Executor {
         Self { shared, threads: Mutex::new(Threads::default()) }
     }
 
-    /// From now on a lane that is signalled gets one thread, and compaction `compactors`. The worker is held weakly, so
-    /// that dropping the database ends the threads.
-    pub(crate) fn serve(&self, worker: &Arc<impl Worker + 'static>, compactors: usize) {
+    /// From now on a lane that is signalled gets the threads of `crew`. The worker is held weakly, so that dropping the
+    /// database ends the threads.
+    pub(crate) fn serve(&self, worker: &Arc<impl Worker + 'static>, crew: Crew) {
         let (shared, worker) = (Arc::clone(&self.shared), Arc::downgrade(worker));
-        let start = move |lane| {
+        let start = move |lanes: &'static [Lane]| {
             let (shared, worker) = (Arc::clone(&shared), Weak::clone(&worker));
-            std::thread::Builder::new()
-                .name(format!("rowstone-{lane:?}").to_lowercase())
-                .spawn(move || run_lane(&shared, &worker, lane))
+            let name = match lanes {
+                [lane] => format!("rowstone-{lane:?}").to_lowercase(),
+                _ => "rowstone".to_owned(),
+            };
+            let run = move || run_lanes(&shared, &worker, lanes);
+            std::thread::Builder::new().name(name).spawn(run)
         };
-        self.threads.lock().start = Some((Box::new(start), compactors.max(1)));
+        self.threads.lock().start = Some((Box::new(start), crew));
     }
 
     /// True if threads run the lanes, or will.
@@ -103,7 +124,12 @@ impl Executor {
         self.threads.lock().start.is_some()
     }
 
-    /// There may be work in `lane`. False if no thread runs it: the caller may have to.
+    /// True if one thread runs all lanes: whoever waits for one of its steps waits for all.
+    pub(crate) fn is_alone(&self) -> bool {
+        matches!(self.threads.lock().start, Some((_, Crew::One)))
+    }
+
+    /// There may be work in `lane`. False if no thread runs it, or only the caller's: it may have to.
     pub(crate) fn signal(&self, lane: Lane) -> bool {
         let mut state = self.shared.state.lock();
         if state.stopping {
@@ -111,6 +137,9 @@ impl Executor {
         }
         let is_news = state.pending & lane.bit() == 0;
         state.pending |= lane.bit();
+        if state.alone.is_some_and(|thread| thread == std::thread::current().id()) {
+            return false;
+        }
         if state.started & lane.bit() == 0 {
             drop(state);
             return self.start(lane).is_ok_and(|started| started);
@@ -128,17 +157,20 @@ impl Executor {
     /// The system has no thread to give. The next signal tries again.
     pub(crate) fn start(&self, lane: Lane) -> io::Result<bool> {
         let mut threads = self.threads.lock();
-        let Threads { start: Some((start, compactors)), running } = &mut *threads else {
+        let Threads { start: Some((start, crew)), running } = &mut *threads else {
             return Ok(false);
         };
         if self.shared.state.lock().started & lane.bit() != 0 {
             return Ok(true);
         }
-        running.push(start(lane)?);
-        self.shared.state.lock().started |= lane.bit();
-        // One is enough to go on with.
-        let others = if lane == Lane::Compact { *compactors - 1 } else { 0 };
-        running.extend((0..others).map_while(|_| start(lane).ok()));
+        let lanes = if *crew == Crew::One { &Lane::ALL } else { lane.alone() };
+        let thread = start(lanes)?;
+        self.shared.state.lock().started |= lanes.iter().fold(0, |bits, lane| bits | lane.bit());
+        running.push(thread);
+        if let (Lane::Compact, Crew::Lanes { compactors }) = (lane, *crew) {
+            // One is enough to go on with.
+            running.extend((1..compactors).map_while(|_| start(lanes).ok()));
+        }
         Ok(true)
     }
 
@@ -167,20 +199,24 @@ impl Drop for Executor {
     }
 }
 
-fn run_lane(shared: &Shared, worker: &Weak<impl Worker>, lane: Lane) {
+fn run_lanes(shared: &Shared, worker: &Weak<impl Worker>, lanes: &[Lane]) {
+    let bits = lanes.iter().fold(0, |bits, lane| bits | lane.bit());
     let mut state = shared.state.lock();
+    if lanes.len() == Lane::ALL.len() {
+        state.alone = Some(std::thread::current().id());
+    }
     loop {
         if state.stopping {
             return;
         }
-        state.pending &= !lane.bit();
+        state.pending &= !bits;
         drop(state);
         let Some(worker) = worker.upgrade() else { return };
-        let step = worker.step(lane);
+        let step = step_first(&*worker, lanes);
         drop(worker);
         state = shared.state.lock();
         let Step::Idle(deadline) = step else { continue };
-        if state.stopping || state.pending & lane.bit() != 0 {
+        if state.stopping || state.pending & bits != 0 {
             continue;
         }
         match deadline {
@@ -190,6 +226,18 @@ fn run_lane(shared: &Shared, worker: &Weak<impl Worker>, lane: Lane) {
             None => shared.wake.wait(&mut state),
         }
     }
+}
+
+/// A step of the first lane that has something to do; if none has, idle until the first deadline.
+fn step_first(worker: &impl Worker, lanes: &[Lane]) -> Step {
+    let mut first = None;
+    for lane in lanes {
+        match worker.step(*lane) {
+            Step::Worked => return Step::Worked,
+            Step::Idle(deadline) => first = first.into_iter().chain(deadline).min(),
+        }
+    }
+    Step::Idle(first)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -227,7 +275,7 @@ mod tests {
         let executor = Executor::manual();
         assert!(!executor.is_threaded());
         assert!(!executor.signal(Lane::Compact));
-        executor.serve(&worker, 2);
+        executor.serve(&worker, Crew::Lanes { compactors: 2 });
         assert!(executor.is_threaded());
         assert!(executor.threads.lock().running.is_empty());
         assert!(executor.signal(Lane::Compact));
@@ -247,6 +295,47 @@ mod tests {
     }
 
     #[test]
+    fn one_thread_runs_all_lanes_and_its_own_signals_are_its_own_to_serve() {
+        struct Chain {
+            executor: Executor,
+            seen: Mutex<Vec<(Lane, bool)>>,
+            end: Condvar,
+        }
+        impl Worker for Chain {
+            fn step(&self, lane: Lane) -> Step {
+                let mut seen = self.seen.lock();
+                let next = match (lane, seen.len()) {
+                    (Lane::Compact, 0) => Lane::Flush,
+                    (Lane::Flush, 1) => Lane::Log,
+                    (Lane::Log, 2) => Lane::Log,
+                    _ => return Step::Idle(Some(Duration::from_secs(3600))),
+                };
+                let is_served = self.executor.signal(next);
+                seen.push((lane, is_served));
+                self.end.notify_all();
+                // The signal alone must bring it back.
+                Step::Idle(None)
+            }
+        }
+        let (executor, seen) = (Executor::manual(), Mutex::new(Vec::new()));
+        let worker = Arc::new(Chain { executor, seen, end: Condvar::new() });
+        assert!(!worker.executor.is_alone());
+        worker.executor.serve(&worker, Crew::One);
+        assert!(worker.executor.is_alone() && worker.executor.signal(Lane::Compact));
+        assert_eq!(worker.executor.threads.lock().running.len(), 1);
+        let mut seen = worker.seen.lock();
+        while seen.len() < 3 {
+            worker.end.wait(&mut seen);
+        }
+        let lanes = [Lane::Compact, Lane::Flush, Lane::Log];
+        assert_eq!(*seen, lanes.map(|lane| (lane, false)));
+        drop(seen);
+        assert!(worker.executor.signal(Lane::Flush), "others are served");
+        assert_eq!(worker.executor.threads.lock().running.len(), 1);
+        worker.executor.stop();
+    }
+
+    #[test]
     fn a_lane_whose_thread_cannot_start_is_tried_again() {
         let worker = Arc::new(Counter {
             todo: AtomicUsize::new(0),
@@ -255,9 +344,9 @@ mod tests {
         });
         let executor = Executor::manual();
         executor.threads.lock().start =
-            Some((Box::new(|_| Err(io::ErrorKind::WouldBlock.into())), 1));
+            Some((Box::new(|_| Err(io::ErrorKind::WouldBlock.into())), Crew::One));
         assert!(!executor.signal(Lane::Flush));
-        executor.serve(&worker, 1);
+        executor.serve(&worker, Crew::Lanes { compactors: 1 });
         assert!(executor.signal(Lane::Flush));
     }
 }

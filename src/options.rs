@@ -49,6 +49,9 @@ pub enum Codec {
 pub enum Background {
     /// Threads of the database's own: one for logs, one for flushes, and `Options::compaction_threads`.
     Threads,
+    /// One thread of the database's own for all of it, one step after another: a merge holds up what else is due, so files of
+    /// a run should be short ([`Options::run_file_bytes`]). A writer that would wait for a flush flushes itself.
+    OneThread,
     /// Nobody: the application calls `Db::step`; a writer that would wait runs steps itself.
     Manual,
 }
@@ -109,6 +112,7 @@ pub struct Options {
     pub(crate) log_buffer_bytes: usize,
     pub(crate) manifest_roll_bytes: u64,
     pub(crate) gap_entries_min: u32,
+    pub(crate) max_commit_delay: Duration,
     pub(crate) trust_clock_jumps: bool,
     pub(crate) keep_changes_bytes: Option<u64>,
     pub(crate) keep_changes_for: Option<Duration>,
@@ -157,6 +161,8 @@ impl Default for Options {
             manifest_roll_bytes: MANIFEST_ROLL_BYTES,
             // To remember a gap costs about as much as passing over that many entries.
             gap_entries_min: 16,
+            // Rounds form by themselves while a sync is under way: a timed wait makes nothing faster.
+            max_commit_delay: Duration::ZERO,
             trust_clock_jumps: false,
             // Logs go when their rows are in files: what nobody asked for takes no space.
             keep_changes_bytes: None,
@@ -175,6 +181,49 @@ impl Options {
     /// The defaults, for a server: 64 MiB memtables, 32 MiB cache, files mapped.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// For a device of 64 MB, with slow flash and nobody to look after it: at most 16 MiB of memory resident in all, what
+    /// the application takes for itself left out. One thread in the background; [`Background::Manual`] for none. The files
+    /// are those of any other options.
+    ///
+    /// Two memtables of at most 1 MiB, which begin small; a cache of 2 MiB, files read by [`IoMode::Pread`]; files of 4 MiB
+    /// and logs that begin with 16 KiB. One group, or one entity, of several MiB takes as much more while it is written. What
+    /// is known of the files of 1 GiB takes another 2 MiB.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// use std::time::Duration;
+    /// use rowstone::{Background, Durability, Entity, Options};
+    /// let options = Options::edge().background(Background::Manual).durability(Durability::Buffered);
+    /// let db = options.max_commit_delay(Duration::from_secs(60)).open_in_memory()?;
+    /// let readings = db.create_table("Readings")?;
+    /// for second in 0..60 {
+    ///     readings.insert(Entity::new("boiler", &format!("{second:02}")).with("Celsius", 61.5))?;
+    ///     // Between two readings there are some milliseconds to spare.
+    ///     db.step(Duration::from_millis(5));
+    /// }
+    /// # db.close()
+    /// # }
+    /// ```
+    pub fn edge() -> Self {
+        Self {
+            io_mode: IoMode::Pread,
+            background: Background::OneThread,
+            memtable_bytes: 1 << 20,
+            // One fills; the other is flushed by whoever would have to wait for it.
+            frozen_max: 1,
+            compaction_threads: 1,
+            cache_bytes: 2 << 20,
+            shape_bytes: 256 << 10,
+            run_file_bytes: 4 << 20,
+            range_bytes: 32 << 20,
+            log_allocate_bytes: 16 << 10,
+            weak_sync_bytes: 512 << 10,
+            log_buffer_bytes: 64 << 10,
+            manifest_roll_bytes: 16 << 10,
+            ..Self::default()
+        }
     }
 
     /// How durable commits are that do not say so themselves. Default: [`Durability::Sync`].
@@ -211,6 +260,20 @@ impl Options {
     /// memory. At least 4 KiB, default 64 MiB.
     pub fn memtable_bytes(mut self, bytes: usize) -> Self {
         self.memtable_bytes = bytes.max(4 << 10);
+        self
+    }
+
+    /// How long a commit may wait for others to share its write and its sync. Each sync rewrites at least one page of the flash,
+    /// however little it has to write: a window of a minute makes one page of sixty. At most a day, default zero.
+    ///
+    /// Commits weaker than [`Durability::Sync`], and tickets of `commit_async` that nobody waits for, are synced in the
+    /// background once the first of them is so old, but at least a second, or when much has come together: so much may a
+    /// power cut take. A call that waits for its own commit waits so long for company (not with [`Background::Manual`], where
+    /// it leads at once); whoever syncs, takes it along. What changes tables, spans or gates never waits.
+    ///
+    /// After a power cut new Timestamps may lie ahead of the clock, by as much and five seconds.
+    pub fn max_commit_delay(mut self, delay: Duration) -> Self {
+        self.max_commit_delay = delay.min(Duration::from_secs(24 * 3600));
         self
     }
 

@@ -45,15 +45,15 @@ fn what_is_written_is_read_and_survives_a_power_cut() {
     let table = db.create_table("things").unwrap();
     for i in 0..3000 {
         table.insert(row(i, 0)).unwrap();
-        while db.step() {}
+        while db.step(std::time::Duration::ZERO) {}
     }
     for i in (0..3000).step_by(3) {
         table.replace(row(i, 1)).unwrap();
-        while db.step() {}
+        while db.step(std::time::Duration::ZERO) {}
     }
     for i in (0..3000).step_by(5) {
         table.delete(&format!("p{}", i % 7), &format!("{i:06}")).unwrap();
-        while db.step() {}
+        while db.step(std::time::Duration::ZERO) {}
     }
     let check = |db: &Db| {
         let table = db.table("THINGS").unwrap();
@@ -117,7 +117,7 @@ fn a_table_reclaimed_while_verifying_is_no_problem() {
     db.flush().unwrap();
     let files = db.stats().get("files").unwrap();
     // The first bytes are read when the version is pinned, and before the catalog is asked.
-    let report = db.verify_with(|_| while db.step() {}).unwrap();
+    let report = db.verify_with(|_| while db.step(std::time::Duration::ZERO) {}).unwrap();
     assert!(db.stats().get("files").unwrap() < files, "something was reclaimed");
     assert_eq!(report.problems, Vec::<String>::new());
 }
@@ -158,6 +158,7 @@ mod compaction;
 mod copy;
 mod crashes;
 mod damage;
+mod delay;
 #[cfg(feature = "events")]
 mod events;
 mod faults;

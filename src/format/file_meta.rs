@@ -128,6 +128,12 @@ impl Section {
 }
 
 impl FileMeta {
+    /// What it takes beside itself.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let keys = self.key_min.len() + self.key_max.len() + self.unknown.len();
+        keys + self.sections.capacity() * size_of::<Section>()
+    }
+
     /// Appends the entry; whoever embeds it writes its length.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_number(out, tag::NUMBER, self.number.0);

@@ -55,15 +55,27 @@ impl Engine {
         !self.is_reader && Lane::ALL.iter().any(|lane| self.step(*lane) == Step::Worked)
     }
 
+    /// Runs steps until there is nothing to do, which is false, or `budget` is used up; one at least.
+    pub(crate) fn step_for(&self, budget: Duration) -> bool {
+        let since = self.env.clock.monotonic();
+        while self.step_any() {
+            if self.env.clock.monotonic().saturating_sub(since) >= budget {
+                return true;
+            }
+        }
+        false
+    }
+
     fn log_step(&self) -> Step {
         if self.rounds.lock().failed().is_some() {
             return Step::Idle(None);
         }
-        // A failure answers those who wait.
-        if self.rounds.lead_polled() {
+        let due = self.sync_due();
+        // A failure answers those who wait. Who polls waits for company, if that is asked for.
+        let waits = !self.env.options.max_commit_delay.is_zero() && due != Some(Duration::ZERO);
+        if !waits && self.rounds.lead_polled() {
             return Step::Worked;
         }
-        let due = self.sync_due();
         let worked = match due {
             Some(Duration::ZERO) => self.settle().map(|()| true),
             _ => self.prepare_ahead(),
@@ -166,7 +178,8 @@ impl Engine {
             if let Some(error) = self.rounds.lock().failed() {
                 return Err(error.clone());
             }
-            if self.executor.signal(Lane::Flush) {
+            // One thread may be in a merge for long: the flush need not wait for that.
+            if self.executor.signal(Lane::Flush) && !self.executor.is_alone() {
                 let since = self.env.clock.monotonic();
                 let waited = self.upkeep.wait_for_flush(seen);
                 let time = self.env.clock.monotonic().saturating_sub(since);

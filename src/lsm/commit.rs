@@ -38,7 +38,7 @@ use crate::format::wal::{self, Predecessor, ShapeDefinition, WalEntry};
 use crate::log::LogFile;
 use crate::memtable::NewEntry;
 use crate::model::{RowRef, Seq, ShapeId};
-use crate::options::{Durability, LOG_BUFFER_BYTES, Options};
+use crate::options::{Durability, Options};
 use crate::planted::planted;
 use crate::sync::MutexGuard;
 
@@ -103,6 +103,8 @@ pub(crate) struct LogQueue {
     promise_due: bool,
     /// An empty buffer to fill next.
     spare: Vec<u8>,
+    /// One that has grown beyond this is given back.
+    spare_bytes_max: usize,
     closing: Closing,
     /// The last Seq that something has: of a commit that was queued, or of rows that came in as files.
     last: Seq,
@@ -182,8 +184,7 @@ impl Engine {
     /// The service's code for an unmet condition; `StorageFull` (nothing was written), `Poisoned`, `Io`.
     pub(crate) fn commit(&self, batch: &Batch<'_>, durability: Durability) -> Result<Seq> {
         let seq = self.submit(batch, durability)?;
-        self.rounds.wait(seq)?;
-        Ok(seq)
+        self.wait_in_company(batch, seq)
     }
 
     fn submit(&self, batch: &Batch<'_>, durability: Durability) -> Result<Seq> {
@@ -476,6 +477,7 @@ impl LogQueue {
             unused: Vec::new(),
             promise_due: false,
             spare: Vec::new(),
+            spare_bytes_max: 0,
             closing: Closing::No,
             last: seqs.used,
             written: 0,
@@ -716,7 +718,7 @@ impl Queue for LogQueue {
         self.syncs += done.syncs;
         self.promised = self.promised.max(done.promised.unwrap_or_default());
         if done.spare.capacity() > self.spare.capacity()
-            && done.spare.capacity() <= 4 * LOG_BUFFER_BYTES
+            && done.spare.capacity() <= self.spare_bytes_max
         {
             self.spare = done.spare;
         }

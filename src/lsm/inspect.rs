@@ -14,6 +14,7 @@ use crate::manifest::{FileEntry, Version};
 use crate::options::Durability;
 use crate::ranges::Range;
 use crate::sst::{Sst, SstFacts};
+use crate::sync::Ordering;
 
 use super::view::View;
 use super::{Engine, Env};
@@ -119,16 +120,15 @@ impl Engine {
         let files = || view.version.files().map(|file| &file.meta);
         let ranges = || view.version.ranges().iter();
         let most = |of: fn(&FileRange) -> u64| ranges().map(|range| of(range)).max().unwrap_or(0);
-        let memtables = view.memtables.iter().map(|slot| slot.memtable.bytes() as u64);
         let logs: usize = view.memtables.iter().map(|slot| slot.logs.len()).sum();
         let counters = self.upkeep.counters();
         let file_bytes = files().map(|meta| meta.bytes).sum();
         let quarantined = self.quarantined().len() as u64;
         let (commits, written, syncs) = {
-            let state = self.rounds.lock();
-            (state.queue.commits, state.queue.written, state.queue.syncs)
+            let queue = &self.rounds.lock().queue;
+            (queue.commits, queue.written, queue.syncs)
         };
-        vec![
+        let mut fields = vec![
             ("files", files().count() as u64),
             ("open_files", view.version.files().filter(|file| file.is_open()).count() as u64),
             ("file_bytes", file_bytes),
@@ -140,8 +140,9 @@ impl Engine {
             ("sources_max", most(|range| range.depth() as u64)),
             ("scan_sources_max", most(|range| range.chain_count() as u64)),
             ("memtables", view.memtables.len() as u64),
-            ("memtable_bytes", memtables.sum()),
-            ("cache_bytes", self.env.sst.cache.bytes() as u64),
+        ];
+        fields.extend(self.memory(&view));
+        fields.extend([
             ("logs", logs as u64),
             ("kept_logs", view.version.kept_logs().len() as u64),
             ("kept_log_bytes", view.version.kept_log_bytes()),
@@ -176,7 +177,23 @@ impl Engine {
             ("expiry_lag_seconds", self.expiry_lag().as_secs()),
             ("quarantined_files", quarantined),
             ("trouble", u64::from(quarantined > 0 || self.upkeep.trouble().is_some())),
-        ]
+        ]);
+        fields
+    }
+
+    /// What is counted of memory, by part and together.
+    fn memory(&self, view: &View) -> [(&'static str, u64); 7] {
+        let memtables: usize = view.memtables.iter().map(|slot| slot.memtable.bytes()).sum();
+        let parts = [
+            ("memtable_bytes", memtables),
+            ("cache_bytes", self.env.sst.cache.bytes()),
+            ("log_buffer_bytes", self.rounds.lock().queue.memory_bytes()),
+            ("index_bytes", view.version.files().map(|file| file.memory_bytes()).sum()),
+            ("shape_bytes", self.env.shapes.memory_bytes()),
+            ("writer_bytes", self.upkeep.writing.load(Ordering::Relaxed)),
+        ];
+        let [a, b, c, d, e, f] = parts.map(|(name, bytes)| (name, bytes as u64));
+        [a, b, c, d, e, f, ("memory_bytes", parts.iter().map(|(_, bytes)| *bytes as u64).sum())]
     }
 }
 

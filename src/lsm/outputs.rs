@@ -22,6 +22,7 @@ use crate::options::Codec;
 use crate::planted::planted;
 use crate::ranges::Range;
 use crate::sst::{SstOptions, SstWriter};
+use crate::sync::Ordering;
 
 use super::fences::{Fences, Spent};
 use super::merge::Merge;
@@ -80,6 +81,8 @@ pub(crate) struct Outputs<'e> {
     files: Vec<NewFile>,
     /// How many bytes were written when `between` was called last.
     told: u64,
+    /// How much memory was told of last.
+    noted: usize,
     /// How many tombstones were left out.
     pub(crate) spent: u64,
     handed_over: bool,
@@ -164,6 +167,7 @@ impl<'e> Outputs<'e> {
             fenced: None,
             files: Vec::new(),
             told: 0,
+            noted: 0,
             spent: 0,
             handed_over: false,
         }
@@ -196,6 +200,7 @@ impl<'e> Outputs<'e> {
                 let written = self.written();
                 between(written.saturating_sub(self.told))?;
                 self.told = written;
+                self.note_memory();
             }
         }
         Ok(())
@@ -253,6 +258,14 @@ impl<'e> Outputs<'e> {
         passed || before != table_of(key)
     }
 
+    /// Tells how much memory the file being written takes.
+    fn note_memory(&mut self) {
+        let now = self.file.as_ref().map_or(0, |file| file.writer.memory_bytes());
+        let writing = &self.engine.upkeep.writing;
+        writing.fetch_add(now, Ordering::Relaxed);
+        writing.fetch_sub(std::mem::replace(&mut self.noted, now), Ordering::Relaxed);
+    }
+
     fn written(&self) -> u64 {
         let done: u64 = self.files.iter().map(|file| file.meta.bytes).sum();
         done + self.file.as_ref().map_or(0, |file| file.writer.bytes())
@@ -264,6 +277,7 @@ impl<'e> Outputs<'e> {
             file.meta.fenced = self.fenced.unwrap_or_default();
             self.files.push(file);
         }
+        self.note_memory();
         Ok(())
     }
 }
@@ -318,6 +332,8 @@ impl Boundaries {
 
 impl Drop for Outputs<'_> {
     fn drop(&mut self) {
+        self.file = None;
+        self.note_memory();
         if !self.handed_over {
             for file in &self.files {
                 self.engine.env.discard(FileName::Sst(file.meta.number));

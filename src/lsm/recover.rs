@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use crate::codec::HashSeed;
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::{Executor, Lane};
+use crate::executor::{Crew, Executor, Lane};
 use crate::format::edit::{CleanClose, Identity, LogMeta, VersionEdit};
 use crate::format::names::{FileName, FileNumber};
 use crate::format::record::{LogHeader, LogKind, Position};
@@ -129,8 +129,13 @@ impl Engine {
     /// time; the other lanes wait for a write, a drop or a time to live.
     fn begin_background(self: &Arc<Self>, is_closed: bool) -> Result<()> {
         let options = &self.env.options;
-        if options.background == Background::Threads {
-            self.executor.serve(self, options.compaction_threads);
+        let crew = match options.background {
+            Background::Threads => Some(Crew::Lanes { compactors: options.compaction_threads }),
+            Background::OneThread => Some(Crew::One),
+            Background::Manual => None,
+        };
+        if let Some(crew) = crew {
+            self.executor.serve(self, crew);
             let started = self.executor.start(Lane::Compact);
             started.map_err(|error| Error::io("start background threads", error))?;
         }
@@ -297,7 +302,7 @@ fn begin(
 ) -> Result<Engine> {
     manifest.set_roll_bytes_min(env.options.manifest_roll_bytes);
     let last_log = replayed.accepted.last().copied();
-    let (queue, number) = match last_log.filter(|_| is_closed) {
+    let (mut queue, number) = match last_log.filter(|_| is_closed) {
         Some(log) => (behind(&env, log, &replayed)?, None),
         None => {
             let queue = begin_log(&env, &mut manifest, last_log, &replayed)?;
@@ -305,6 +310,7 @@ fn begin(
             (queue, Some(number))
         }
     };
+    queue.keep_buffers_of(env.options.log_buffer_bytes);
     let fences = manifest.version().fences().iter().chain(&replayed.fences).cloned().collect();
     let fences = Fences::new(fences, Seq::ZERO);
     let newest_fence = AtomicU64::new(fences.newest().0);

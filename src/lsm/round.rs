@@ -17,6 +17,7 @@
 //! Not here: what is in the queue and how it is written (`commit`).
 
 use std::task::Waker;
+use std::time::Duration;
 
 use crate::error::Error;
 use crate::model::Seq;
@@ -45,6 +46,8 @@ pub(crate) struct Rounds<Q: Queue> {
     state: Mutex<State<Q>>,
     /// Waiters of even and of odd rounds: the end of one must not wake the next one's crowd.
     ended: [Condvar; 2],
+    /// Of those who wait for company: somebody led, or nobody ever will.
+    company: Condvar,
     published: AtomicU64,
 }
 
@@ -63,6 +66,8 @@ pub(crate) struct State<Q> {
     ending: Seq,
     failed: Option<Error>,
     wakers: Vec<(Seq, Waker)>,
+    /// How many wait for company.
+    lingering: usize,
 }
 
 impl<Q: Queue> Rounds<Q> {
@@ -77,10 +82,12 @@ impl<Q: Queue> Rounds<Q> {
             ending: last,
             failed: None,
             wakers: Vec::new(),
+            lingering: 0,
         };
         Self {
             state: Mutex::new(state),
             ended: [Condvar::new(), Condvar::new()],
+            company: Condvar::new(),
             published: AtomicU64::new(last.0),
         }
     }
@@ -125,6 +132,16 @@ impl<Q: Queue> Rounds<Q> {
             } else {
                 state = self.lead(state, Durability::Buffered);
             }
+        }
+    }
+
+    /// Leaves it to others to lead a round with `seq`, until one has ended or `time` has passed.
+    pub(crate) fn linger(&self, seq: Seq, time: Duration) {
+        let mut state = self.lock();
+        if self.published() < seq && state.failed.is_none() {
+            state.lingering += 1;
+            self.company.wait_for(&mut state, time);
+            state.lingering -= 1;
         }
     }
 
@@ -210,6 +227,9 @@ impl<Q: Queue> Rounds<Q> {
                     state.ending
                 });
                 self.ended_of(round).notify_all();
+                if state.lingering > 0 {
+                    self.company.notify_all();
+                }
                 if state.last > self.published() && !planted!("wake-no-leader") {
                     // One of those who wait for the next round leads it.
                     self.ended_of(state.filling).notify_one();
@@ -246,6 +266,7 @@ impl<Q: Queue> Rounds<Q> {
     /// After a failure: everybody is answered.
     fn answer<'a>(&'a self, state: MutexGuard<'a, State<Q>>) -> MutexGuard<'a, State<Q>> {
         self.ended[0].notify_all();
+        self.company.notify_all();
         if !planted!("answer-half") {
             self.ended[1].notify_all();
         }

@@ -13,7 +13,7 @@ use crate::manifest::{FileEntry, Version};
 use crate::model::Seq;
 use crate::planted::planted;
 use crate::ranges::Range;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{AtomicUsize, Condvar, Mutex};
 
 use super::commit::closed;
 use super::compaction::order::Ranking;
@@ -35,6 +35,8 @@ pub(crate) struct Upkeep {
     pub(super) packed: Mutex<BTreeSet<FileNumber>>,
     /// How fast background work may write.
     pub(super) pace: Mutex<Pace>,
+    /// The memory of files being written.
+    pub(super) writing: AtomicUsize,
     state: Mutex<State>,
     /// Signalled when a flush ended, well or not.
     attempted: Condvar,
@@ -129,6 +131,7 @@ impl Upkeep {
             ranking: Mutex::new(Ranking::default()),
             packed: Mutex::new(BTreeSet::new()),
             pace: Mutex::new(Pace::new(background_bytes_per_second)),
+            writing: AtomicUsize::new(0),
             state: Mutex::new(State { dropped, ..State::default() }),
             attempted: Condvar::new(),
             released: Condvar::new(),

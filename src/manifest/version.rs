@@ -105,6 +105,12 @@ impl FileEntry {
         *meta.key_max >= *span.low && !span.ends_before(&meta.key_min)
     }
 
+    /// The memory that is taken for the file, open or not.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let open = self.sst.get().map_or(0, |sst| sst.memory_bytes());
+        size_of::<Self>() + self.meta.memory_bytes() + open
+    }
+
     /// True if its reader holds the file open.
     pub(crate) fn is_open(&self) -> bool {
         self.sst.get().is_some()

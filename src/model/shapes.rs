@@ -72,6 +72,11 @@ impl Shapes {
         }
     }
 
+    /// The memory that the shapes take.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.numbers.lock().bytes
+    }
+
     /// The registered shape equal to `shape`; it is added if there is room.
     pub(crate) fn intern(&self, shape: &Shape) -> Interned {
         self.find_or_add(shape.hash(), |other| **other == *shape, || Arc::new(shape.clone()))

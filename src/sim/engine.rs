@@ -538,6 +538,7 @@ pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
         range_bytes: RANGE_BYTES,
         gap_entries_min: 1,
         targets: config.targets.map(targets),
+        max_commit_delay: config.commit_delay(),
         // Every other database keeps its logs for the change feed.
         keep_changes_bytes: config.seed.is_multiple_of(2).then_some(KEEP_CHANGES_BYTES),
         ..options

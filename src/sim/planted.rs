@@ -45,6 +45,12 @@ pub const BUGS: &[Bug] = &[
         "a record vouches for bytes that were written and not synced",
     ),
     bug(
+        "delay-without-end",
+        4,
+        "weak commits that wait for company, power cut",
+        "commits that may wait for company are not synced when their time is over",
+    ),
+    bug(
         "ignore-ceiling",
         18,
         "weak commits, power cut",

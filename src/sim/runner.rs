@@ -209,7 +209,9 @@ impl Runner {
             Step::Flush => self.maintain(|engine| engine.db().flush()),
             Step::Compact => self.maintain(|engine| engine.db().compact()),
             Step::Sync => self.sync(),
-            Step::Background(steps) => self.background(*steps, |engine| engine.db().step()),
+            Step::Background(steps) => {
+                self.background(*steps, |engine| engine.db().step(Duration::ZERO))
+            }
             Step::Lane(lane, steps) => self.background(*steps, |engine| engine.step(*lane)),
             Step::BeginFlush => {
                 let begun = self.engine.begin_flush();

@@ -34,8 +34,9 @@ impl Runner {
             return line("not beside troubles");
         }
         // Beyond the time after which weak commits are synced, and failures tried again.
-        self.engine.clock.advance(Duration::from_secs(3));
-        let steps = (0..STEPS_MAX).take_while(|_| self.engine.db().step()).count();
+        let waits = self.engine.config.commit_delay();
+        self.engine.clock.advance(waits + Duration::from_secs(3));
+        let steps = (0..STEPS_MAX).take_while(|_| self.engine.db().step(Duration::ZERO)).count();
         if self.engine.power.is_gone() {
             return Ok(Vec::new());
         }

@@ -6,6 +6,7 @@
 //! * `parse::step` of a step's text gives the step back.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::fs::{Fault, FaultKind, OpKind};
 use crate::lsm::GateMode;
@@ -401,6 +402,13 @@ impl Default for Config {
             targets: None,
             seed: 1,
         }
+    }
+}
+
+impl Config {
+    /// How long commits wait for company: in every third database longer than a ceiling of weak commits lies ahead otherwise.
+    pub(super) fn commit_delay(&self) -> Duration {
+        Duration::from_secs(if self.seed.is_multiple_of(3) { 30 } else { 0 })
     }
 }
 

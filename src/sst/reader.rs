@@ -122,6 +122,20 @@ impl Sst {
         self.source.damage()
     }
 
+    /// The memory that the open file takes, beside what is cached of it.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let places = self.handles.blocks.len() + self.handles.pages.len();
+        let zones = self.zones.get().and_then(Option::as_ref);
+        let zones = zones.map_or(0, |zones| zones.contents.len() + 8 * zones.summary.pages.len());
+        let shapes = size_of_val(&*self.shapes) + self.root.len();
+        size_of::<Sst>()
+            + self.meta.memory_bytes()
+            + self.source.memory_bytes()
+            + 8 * places
+            + zones
+            + shapes
+    }
+
     /// What the manifest says about the file.
     pub(crate) fn meta(&self) -> &FileMeta {
         &self.meta

@@ -62,6 +62,12 @@ pub(super) enum Contents<'a> {
 struct Seen(Box<[AtomicU64]>);
 
 impl Source {
+    /// What it takes beside itself.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let seen: usize = self.seen.iter().map(|seen| size_of_val(&*seen.0)).sum();
+        seen + self.path.as_os_str().len() + self.keys.0.len() + self.keys.1.len()
+    }
+
     /// Blocks are counted later, by [`expect`](Self::expect).
     pub(super) fn new(
         path: PathBuf,

@@ -214,7 +214,6 @@ impl SstWriter {
     }
 
     /// How much memory the writer holds, and will hold at the end at the most.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for a budget that counts writers"))]
     pub(crate) fn memory_bytes(&self) -> usize {
         // A hash, a number, and a place in the index's lines, of whatever form; an offset and a count.
         let keys = self.keys.hashes.len() * (8 + 4 + 9) + self.keys.block_entries.len() * 10;

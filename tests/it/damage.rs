@@ -128,7 +128,7 @@ fn subject(seed: u64) -> Subject {
         match rng.below(60) {
             0 => db.flush().unwrap(),
             1 if rng.chance(1, 6) => db.compact().unwrap(),
-            2..=20 => drop(db.step()),
+            2..=20 => drop(db.step(std::time::Duration::ZERO)),
             _ => {}
         }
         if i == backup_at {

@@ -208,11 +208,11 @@ fn a_snapshot_from_before_does_not_see_what_came_in() {
     check("flushed");
     other.compact().unwrap();
     check("compacted");
-    while other.step() {}
+    while other.step(std::time::Duration::ZERO) {}
     assert_eq!(all(&parts), now);
     drop(before);
     other.compact().unwrap();
-    while other.step() {}
+    while other.step(std::time::Duration::ZERO) {}
     assert_eq!(all(&parts), now);
     check_sound(&other);
 }
@@ -276,7 +276,7 @@ fn a_range_comes_back_to_where_a_span_was_deleted() {
         assert_eq!(all(&table).len(), before + moved.entities as usize);
         db.flush().unwrap();
         db.compact().unwrap();
-        while db.step() {}
+        while db.step(std::time::Duration::ZERO) {}
         assert_eq!(all(&table).len(), before + moved.entities as usize);
         if !is_young {
             assert_eq!(all(&table), everything);
@@ -310,7 +310,7 @@ fn ranges_come_and_go_between_writes() {
             }
         }
         if turn % 3 == 0 {
-            while db.step() {}
+            while db.step(std::time::Duration::ZERO) {}
         }
         db.import_range(&moving, "parts").unwrap();
         assert_eq!(all(&table), everything, "turn {turn}");

@@ -119,7 +119,7 @@ impl World {
         match self.rng.below(40) {
             0 => self.db.flush().unwrap(),
             1 if self.rng.chance(1, 4) => self.db.compact().unwrap(),
-            2 => drop(self.db.step()),
+            2 => drop(self.db.step(std::time::Duration::ZERO)),
             3 if self.snapshots.len() < 3 => self.snapshots.push(self.db.snapshot()),
             4 => drop(self.snapshots.pop()),
             5..12 => drop(self.table.delete(entity.partition_key(), entity.row_key())),
@@ -175,7 +175,7 @@ fn pages(query: &Query, rng: &mut Rng, seed: Option<u64>, db: &Db) -> (Vec<Strin
         empty += usize::from(page.entities().is_empty());
         found.extend(texts(page.entities()));
         if rng.chance(1, 20) {
-            db.step();
+            db.step(std::time::Duration::ZERO);
         }
         match page.next() {
             Some(next) => token = Some(next.clone()),

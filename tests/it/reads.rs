@@ -29,7 +29,7 @@ fn maintain(db: &Db, rng: &mut Rng) {
         1 => db.compact().unwrap(),
         _ => {
             for _ in 0..3 {
-                db.step();
+                db.step(std::time::Duration::ZERO);
             }
         }
     }
@@ -97,7 +97,7 @@ fn trap_32_the_head_of_a_queue_is_found_past_its_tombstones() {
         let before = faults.count(OpKind::Read);
         pop();
         costliest = costliest.max(faults.count(OpKind::Read) - before);
-        while db.step() {}
+        while db.step(std::time::Duration::ZERO) {}
     }
     assert!(costliest < 200, "a pop read {costliest} blocks");
     db.close().unwrap();
@@ -127,7 +127,7 @@ fn trap_33_files_stay_while_somebody_reads_them_and_go_afterwards() {
     for _ in 0..4 {
         rewrite(&table, &mut rng);
         db.compact().unwrap();
-        while db.step() {}
+        while db.step(std::time::Duration::ZERO) {}
     }
     let rest: Vec<Entity> = reading.map(|entity| entity.unwrap()).collect();
     let notes = |entity: &Entity| entity.get::<String>("Note").unwrap();
@@ -137,7 +137,7 @@ fn trap_33_files_stay_while_somebody_reads_them_and_go_afterwards() {
     assert!(then.map(|entity| entity.unwrap()).all(|entity| notes(&entity) == "x".repeat(80)));
     drop(snapshot);
     db.compact().unwrap();
-    while db.step() {}
+    while db.step(std::time::Duration::ZERO) {}
     let live = db.stats().get("files").unwrap();
     let files = fs.paths().iter().filter(|path| path.ends_with(".sst")).count() as u64;
     assert_eq!(files, live, "{:?}", fs.paths());

@@ -24,7 +24,7 @@ fn after_a_close_other_handles_leave_the_directory_alone() {
     assert_eq!(table.upsert(row(1, 2)).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(other.flush().map_err(|error| error.kind()), Err(ErrorKind::InvalidInput));
     drop(other.compact());
-    while other.step() {}
+    while other.step(Duration::ZERO) {}
     other.close().unwrap();
     let named = fs.log();
     assert_eq!(fs.ops(), before, "{named:?}");
@@ -36,7 +36,7 @@ fn who_only_reads_after_a_close_writes_nothing() {
     let memory = MemFs::new();
     let db = open(&memory);
     db.create_table("things").unwrap().insert(row(1, 0)).unwrap();
-    while db.step() {}
+    while db.step(Duration::ZERO) {}
     db.close().unwrap();
     let fs = FaultFs::new(Arc::new(memory.clone()));
     let reopen = || options(&memory).fs(Arc::new(fs.clone())).open("db").unwrap();
@@ -56,7 +56,7 @@ fn who_only_reads_after_a_close_writes_nothing() {
         assert!(table.get("p1", "000001").unwrap().is_some());
         let refused = table.insert(row(1, 1)).map_err(|error| error.kind());
         assert_eq!(refused.unwrap_err(), ErrorKind::AlreadyExists);
-        while db.step() {}
+        while db.step(Duration::ZERO) {}
         db.sync().unwrap();
         db.close().unwrap();
         assert_eq!(writes.map(|op| fs.count(op)), [0; 8]);
@@ -86,13 +86,13 @@ fn who_only_reads_rows_that_expire_writes_nothing_but_the_clock() {
     let db = options(&memory).open("db").unwrap();
     db.create_table("things").unwrap().insert(row(1, 0)).unwrap();
     db.set_ttl("things", Some(Duration::from_secs(365 * 86_400))).unwrap();
-    while db.step() {}
+    while db.step(Duration::ZERO) {}
     db.close().unwrap();
     let fs = FaultFs::new(Arc::new(memory.clone()));
     let read = || {
         let db = options(&memory).fs(Arc::new(fs.clone())).open("db").unwrap();
         assert!(db.table("things").unwrap().get("p1", "000001").unwrap().is_some());
-        while db.step() {}
+        while db.step(Duration::ZERO) {}
         db.close().unwrap();
         [OpKind::Create, OpKind::Write, OpKind::Sync, OpKind::SyncDir].map(|op| fs.count(op))
     };
@@ -115,7 +115,7 @@ fn a_close_whose_last_sync_failed_is_made_durable_before_the_first_commit() {
     let fs = FaultFs::new(Arc::new(memory.clone()));
     let db = options(&memory).fs(Arc::new(fs.clone())).open("db").unwrap();
     db.table("things").unwrap().insert(row(2, 0)).unwrap();
-    while db.step() {}
+    while db.step(Duration::ZERO) {}
     let manifest = memory.paths().into_iter().find(|path| path.contains("MANIFEST")).unwrap();
     fs.arm(Fault::new(FaultKind::Eio).on(OpKind::Sync).on_path(&manifest));
     assert!(db.close().is_err());
@@ -280,7 +280,7 @@ fn trap_30_a_log_that_is_nearly_full_does_not_keep_the_background_busy() {
     let table = db.create_table("things").unwrap();
     for i in 0..250 {
         table.upsert(row(i, 0).with("Filler", vec![7; 1000])).unwrap();
-        let steps = (0..1000).take_while(|_| db.step()).count();
+        let steps = (0..1000).take_while(|_| db.step(Duration::ZERO)).count();
         assert!(steps < 1000, "no end of steps after {i} rows");
     }
 }
@@ -291,7 +291,7 @@ fn trap_27_a_full_disk_keeps_nobody_from_syncing_and_closing() {
     let db = options(&fs).memtable_bytes(1 << 20).open("db").unwrap();
     let table = db.create_table("things").unwrap().with_durability(Durability::Os);
     table.insert(row(0, 0)).unwrap();
-    db.step();
+    db.step(Duration::ZERO);
     fs.set_quota(Some(fs.used()));
     let full = (1..10_000).find_map(|i| table.insert(row(i, 0)).err().map(|error| (i, error)));
     let (rows, error) = full.unwrap();
@@ -318,12 +318,12 @@ fn trap_01_a_failed_reservation_ends_writing_for_weak_commits_too() {
         let table = db.create_table("things").unwrap().with_durability(Durability::Buffered);
         table.insert(row(0, 0)).unwrap();
         // The next log is there, so that the only reservation to come is one in this log.
-        while db.step() {}
+        while db.step(Duration::ZERO) {}
         fs.arm(Fault::new(FaultKind::Eio).on(OpKind::Allocate).on_path(".wal"));
         let large = |i: u32| table.insert(row(i, 0).with("Filler", vec![7; 20_000]));
         let failed = (1..1000).find_map(|i| {
             if in_the_background {
-                db.step();
+                db.step(Duration::ZERO);
             }
             large(i).err()
         });
@@ -368,6 +368,6 @@ fn trap_28_compacting_a_damaged_file_is_an_error() {
     fs.flip(&largest, 700, 1).unwrap();
     assert_eq!(db.compact().map_err(|error| error.kind()), Err(ErrorKind::Corruption));
     assert_eq!(db.stats().get("trouble"), Some(1));
-    let steps = (0..1000).take_while(|_| db.step()).count();
+    let steps = (0..1000).take_while(|_| db.step(Duration::ZERO)).count();
     assert!(steps < 1000, "a damaged file is compacted again and again");
 }

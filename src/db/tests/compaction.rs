@@ -10,7 +10,7 @@ fn stat(db: &Db, name: &str) -> u64 {
 
 fn steps(db: &Db) {
     for _ in 0..10_000 {
-        if !db.step() {
+        if !db.step(Duration::ZERO) {
             return;
         }
     }

@@ -104,12 +104,12 @@ impl History {
             }
             if i % 4 == 3 {
                 for _ in 0..i % 3 {
-                    db.step();
+                    db.step(std::time::Duration::ZERO);
                 }
             }
             if i % 25 == 24 {
                 db.flush().unwrap();
-                db.step();
+                db.step(std::time::Duration::ZERO);
             }
         }
         db.close().unwrap();
@@ -199,7 +199,7 @@ fn trap_09_a_weak_drop_is_not_carried_out_before_it_is_durable() {
     }
     db.flush().unwrap();
     db.delete_table("things").unwrap();
-    while db.step() {}
+    while db.step(std::time::Duration::ZERO) {}
     for seed in 0..40 {
         let db = open(&fs.crash_image(seed));
         let rows = db.table("things").map(|table| table.scan(KeyRange::all()).into_iter().count());

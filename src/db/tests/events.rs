@@ -74,10 +74,10 @@ fn live(fs: &MemFs) -> Db {
     let table = db.create_table("things").unwrap();
     for i in 0..3000 {
         table.upsert(row(i, 0)).unwrap();
-        while db.step() {}
+        while db.step(Duration::ZERO) {}
     }
     db.compact().unwrap();
-    while db.step() {}
+    while db.step(Duration::ZERO) {}
     db.checkpoint("copy").unwrap();
     assert_eq!(table.query("I ge 2990").unwrap().count().unwrap(), 10);
     // One thread does not come to a stall by itself.

@@ -57,7 +57,7 @@ fn a_reader_refuses_every_write_and_changes_nothing() {
     refused(reader.sync());
     refused(reader.checkpoint("copy"));
     refused(reader.set_ttl("things", Some(std::time::Duration::from_secs(9))));
-    assert!(!reader.step());
+    assert!(!reader.step(std::time::Duration::ZERO));
     assert_eq!(reader.verify().unwrap().problems, Vec::<String>::new());
     assert_eq!(state(&reader), state(&db));
     reader.close().unwrap();
@@ -94,7 +94,7 @@ fn random_step(db: &mut Option<Db>, fs: &MemFs, rng: &mut Rng, version: u32) {
         5 => now.sync().unwrap(),
         // Killed: what was handed to the system is there, the rest is not.
         6 => return std::mem::forget(now),
-        _ => while now.step() {},
+        _ => while now.step(std::time::Duration::ZERO) {},
     }
     *db = Some(now);
 }

@@ -141,7 +141,7 @@ fn filters_that_scan_are_named_and_listings_are_not() {
 fn a_hot_range_is_divided_and_joined_again_when_it_is_cold() {
     let run = Run::with(Options::new().run_file_bytes(4 << 10));
     let ranges = |run: &Run| {
-        while run.db.step() {}
+        while run.db.step(Duration::ZERO) {}
         run.db.partitions("things").unwrap()
     };
     run.run(240, 3_000, |table, i| drop(table.get(&spread(i), "r").unwrap()));

@@ -27,7 +27,7 @@ fn rows_of_a_clock_that_is_ahead_come_in_between_rows_that_are_written_meanwhile
     .unwrap();
     // Their file reaches over the rows that came in.
     db.flush().unwrap();
-    while db.step() {}
+    while db.step(std::time::Duration::ZERO) {}
     table.insert(Entity::new("b", "")).unwrap();
     assert_eq!(table.scan(KeyRange::all()).count().unwrap(), 103);
     drop((table, db));
@@ -52,7 +52,7 @@ fn rows_that_come_in_where_a_span_was_deleted_stay() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !stop.load(Relaxed) {
-                    db.step();
+                    db.step(std::time::Duration::ZERO);
                 }
             });
         }

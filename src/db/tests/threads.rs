@@ -216,9 +216,9 @@ fn trap_11_tables_are_dropped_under_flushes_and_compactions() {
         db.close().unwrap();
         let db = open(&fs);
         assert_eq!(db.tables().unwrap(), ["kept"]);
-        while db.step() {}
+        while db.step(Duration::ZERO) {}
         db.flush().unwrap();
-        while db.step() {}
+        while db.step(Duration::ZERO) {}
         assert_eq!(db.verify().unwrap().problems, Vec::<String>::new());
         assert!(db.stats().get("file_bytes").unwrap() < 100_000, "{:?}", db.stats());
     });

@@ -18,11 +18,12 @@ use crate::format::record::{Position, RecordKind};
 use crate::format::wal;
 use crate::manifest::Manifest;
 use crate::model::Seq;
-use crate::options::Durability;
+use crate::options::{Background, Durability};
 use crate::planted::planted;
 use crate::sync::MutexGuard;
 
 use super::super::Engine;
+use super::super::batch::Batch;
 use super::super::round::State;
 use super::{CEILING_TICKS, Closing, LogQueue, WEAK_SYNC_EVERY, next_allocation};
 
@@ -35,11 +36,25 @@ pub(in crate::lsm) struct LastSeqs {
     pub(in crate::lsm) given_out: Seq,
 }
 
+/// A buffer that is kept may be as long as so many full ones.
+const SPARE_BUFFERS: usize = 4;
+
 impl LogQueue {
     /// Up to where the logs are durable, if no record of theirs says so yet of some commit.
     pub(in crate::lsm) fn unpromised(&self) -> Option<Position> {
         let is_promised = self.committed <= self.promised || self.durable <= self.promised;
         (!is_promised).then_some(self.durable)
+    }
+
+    /// Keeps buffers that fit `log_buffer_bytes`.
+    pub(crate) fn keep_buffers_of(&mut self, log_buffer_bytes: usize) {
+        self.spare_bytes_max = SPARE_BUFFERS * log_buffer_bytes;
+    }
+
+    /// What its buffers take.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let queued = self.segments.iter().map(|segment| segment.bytes.capacity());
+        queued.sum::<usize>() + self.spare.capacity()
     }
 
     /// Rows came in as files, behind all that was queued.
@@ -127,12 +142,26 @@ impl Engine {
             }
             state.queue.check_open(Closing::Commits)?;
             let last = state.last();
-            let ceiling = Seq(self.env.clock.now().max(last.0).saturating_add(CEILING_TICKS));
+            let delay = self.env.options.max_commit_delay.as_nanos() / 100;
+            let ahead = CEILING_TICKS.saturating_add(u64::try_from(delay).unwrap_or(u64::MAX));
+            let ceiling = Seq(self.env.clock.now().max(last.0).saturating_add(ahead));
             let appended = state.queue.append_promise(last, ceiling.min(Seq::MAX));
             drop(state);
             appended.map_err(|error| self.judge_log(error))?;
         }
         self.rounds.flush(Durability::Sync)
+    }
+
+    /// Waits until `seq` is published; first leaves it to others to lead its round, for as long as options allow.
+    pub(super) fn wait_in_company(&self, batch: &Batch<'_>, seq: Seq) -> Result<Seq> {
+        let options = &self.env.options;
+        let is_plain = batch.changes.is_empty() && batch.closes.is_none();
+        // Where nobody runs steps there may be nobody else.
+        let is_shared = options.background != Background::Manual;
+        if is_plain && is_shared && !options.max_commit_delay.is_zero() {
+            self.rounds.linger(seq, options.max_commit_delay);
+        }
+        self.rounds.wait(seq).map(|()| seq)
     }
 
     /// True if no next log is prepared, and the log that there is gets commits.
@@ -148,7 +177,12 @@ impl Engine {
             return Some(Duration::ZERO);
         }
         let waited = self.env.clock.monotonic().saturating_sub(since);
-        Some(WEAK_SYNC_EVERY.saturating_sub(waited))
+        let delay = self.env.options.max_commit_delay;
+        if delay > WEAK_SYNC_EVERY && planted!("delay-without-end") {
+            return None;
+        }
+        let every = WEAK_SYNC_EVERY.max(delay);
+        Some(every.saturating_sub(waited))
     }
 
     /// Makes everything committed so far durable.

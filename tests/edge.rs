@@ -1,0 +1,241 @@
+//! The edge profile: what a process takes of memory that loads and reads several times as much as it may have, by the
+//! operating system and by a counting allocator; and the same files under either profile.
+//!
+//! The process is this program again, with one test that does nothing otherwise: what other tests take is none of its.
+
+#![expect(
+    unsafe_code,
+    reason = "an allocator is unsafe to implement; this one hands on to the system's"
+)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rowstone::{Background, Db, Durability, Entity, KeyRange, Options, Rng, Table};
+
+struct Counting;
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+fn grown(bytes: usize) {
+    let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    PEAK.fetch_max(live, Ordering::Relaxed);
+}
+
+fn shrunk(bytes: usize) {
+    LIVE.fetch_sub(bytes, Ordering::Relaxed);
+}
+
+// SAFETY: every call is handed on as it came; counting neither allocates nor unwinds.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        grown(layout.size());
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        grown(layout.size());
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        shrunk(layout.size());
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        grown(size);
+        shrunk(layout.size());
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+/// What the profile promises.
+const RESIDENT_MAX: usize = 16 << 20;
+/// How far what the engine counts may be behind the allocator: iterators, batches, stacks of merges.
+const UNCOUNTED_MAX: usize = 2 << 20;
+const SENSORS: u64 = 10;
+/// About 200 bytes each: eight times what the process may have.
+const READINGS: u64 = 640_000;
+
+/// Where the process that is measured keeps its database, and who runs its background work.
+const DIR: &str = "ROWSTONE_EDGE_DIR";
+const MANUAL: &str = "ROWSTONE_EDGE_MANUAL";
+
+fn reading(number: u64, rng: &mut Rng) -> Entity {
+    let sensor = number % SENSORS;
+    Entity::new(format!("sensor-{sensor}"), format!("{:012}", number / SENSORS))
+        .with("Celsius", rng.below(40_000) as f64 / 1_000.0)
+        .with("Pressure", rng.below(1_100_000) as i64)
+        .with("Ok", !rng.chance(1, 100))
+        .with("Raw", (0..12).map(|_| format!("{:08x}", rng.below(1 << 32))).collect::<String>())
+}
+
+/// What is looked at beside the allocator: the most that the engine has counted, and the worst difference to it.
+#[derive(Default)]
+struct Account {
+    base: usize,
+    most: usize,
+    uncounted: usize,
+}
+
+impl Account {
+    fn look(&mut self, db: &Db) {
+        let counted = db.stats().get("memory_bytes").unwrap() as usize;
+        let live = LIVE.load(Ordering::Relaxed) - self.base;
+        self.most = self.most.max(counted);
+        self.uncounted = self.uncounted.max(live.saturating_sub(counted));
+    }
+}
+
+fn load(db: &Db, table: &Table, account: &mut Account) {
+    let (mut rng, manual) = (Rng::from_seed(1), std::env::var_os(MANUAL).is_some());
+    for number in 0..READINGS {
+        // One of twenty comes late, over what is there.
+        let late = rng.chance(1, 20);
+        let number = if late { rng.below(number + 1) } else { number };
+        table.upsert(reading(number, &mut rng)).unwrap();
+        if number % 1_000 == 0 {
+            account.look(db);
+        }
+        if manual && number % 100 == 0 {
+            db.step(Duration::from_millis(1));
+        }
+    }
+}
+
+fn read(db: &Db, table: &Table, account: &mut Account) {
+    let mut rng = Rng::from_seed(2);
+    for _ in 0..20_000 {
+        let number = rng.below(READINGS);
+        let (sensor, row) = (number % SENSORS, format!("{:012}", number / SENSORS));
+        table.get(&format!("sensor-{sensor}"), &row).unwrap();
+    }
+    account.look(db);
+    let all = table.scan(KeyRange::all()).into_iter().map(|row| row.unwrap());
+    let rows = all.inspect(|row| assert!(row.partition_key().starts_with("sensor"))).count();
+    account.look(db);
+    let bad = table.query("Ok eq false and Celsius gt 39.5").unwrap();
+    assert!(bad.count().unwrap() > 0 && rows as u64 > READINGS / 2);
+    account.look(db);
+}
+
+/// Bytes of a line of `/proc/self/status`, which counts in units of 1024.
+fn status(name: &str) -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+}
+
+/// The process that is measured; nothing in any other.
+#[test]
+fn a_device() {
+    let Some(dir) = std::env::var_os(DIR) else { return };
+    let mut account = Account { base: LIVE.load(Ordering::Relaxed), ..Account::default() };
+    let options = Options::edge().durability(Durability::Buffered);
+    let options = match std::env::var_os(MANUAL) {
+        Some(_) => options.background(Background::Manual),
+        None => options,
+    };
+    let path = Path::new(&dir).join("db");
+    let open = || options.clone().open(&path).unwrap();
+    let db = open();
+    let table = db.create_table("Readings").unwrap();
+    load(&db, &table, &mut account);
+    read(&db, &table, &mut account);
+    db.compact().unwrap();
+    account.look(&db);
+    let bytes = db.stats().get("file_bytes").unwrap();
+    let most = db.stats();
+    db.close().unwrap();
+    drop(table);
+    let db = open();
+    read(&db, &db.table("Readings").unwrap(), &mut account);
+    let left = format!("{most:?}");
+    db.close().unwrap();
+    let Account { most, uncounted, .. } = account;
+    let (heap, resident) = (PEAK.load(Ordering::Relaxed), status("VmHWM"));
+    eprintln!(
+        "{} of files; peak resident {}, of the heap {}; counted at most {}, uncounted at most {}",
+        mib(bytes as usize),
+        mib(resident),
+        mib(heap),
+        mib(most),
+        mib(uncounted)
+    );
+    assert!(bytes as usize > 4 * RESIDENT_MAX, "{bytes} bytes of files prove nothing");
+    assert!(resident <= RESIDENT_MAX, "{} resident\n{left}", mib(resident));
+    assert!(uncounted <= UNCOUNTED_MAX, "{} that nothing counts\n{left}", mib(uncounted));
+}
+
+fn mib(bytes: usize) -> String {
+    format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64)
+}
+
+#[track_caller]
+fn check_device(is_manual: bool) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "a_device", "--nocapture"]).env(DIR, dir.path());
+    if is_manual {
+        command.env(MANUAL, "1");
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    eprintln!("{said}");
+    assert!(output.status.success() && said.contains("peak resident"), "{said}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn trap_31_a_device_with_one_thread_stays_within_its_memory() {
+    check_device(false);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn trap_31_a_device_that_steps_itself_stays_within_its_memory() {
+    check_device(true);
+}
+
+#[test]
+fn the_same_files_open_under_either_profile() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let profiles =
+        [Options::edge(), Options::default(), Options::edge().background(Background::Manual)];
+    let mut rng = Rng::from_seed(3);
+    let mut expected = std::collections::BTreeMap::new();
+    for (round, options) in profiles.iter().cycle().take(7).enumerate() {
+        let db = options.clone().durability(Durability::Buffered).open(&path).unwrap();
+        let table = db.table_or_create("Readings").unwrap();
+        for _ in 0..5_000 {
+            let entity = reading(rng.below(9_000), &mut rng);
+            let key = (entity.partition_key().to_owned(), entity.row_key().to_owned());
+            let raw: String = entity.get("Raw").unwrap();
+            table.upsert(entity).unwrap();
+            expected.insert(key, raw);
+        }
+        if round % 3 == 1 {
+            db.flush().unwrap();
+        }
+        let found = table.scan(KeyRange::all()).into_iter().map(|entity| {
+            let entity = entity.unwrap();
+            let key = (entity.partition_key().to_owned(), entity.row_key().to_owned());
+            (key, entity.get::<String>("Raw").unwrap())
+        });
+        assert!(found.eq(expected.clone()), "round {round}");
+        assert_eq!(db.verify().unwrap().problems, [""; 0]);
+        db.close().unwrap();
+    }
+}
