@@ -310,7 +310,11 @@ impl<'a> Walk<'a> {
             let next = block.as_ref().and_then(|entries| entries.first());
             let high = next.map_or_else(|| bounds.1.to_vec(), |entry| entry.key.clone());
             source.outcome.gaps.push((low.clone(), high.clone()));
-            cursor.gap = Some(Gap { low, is_low_lost: cursor.last.is_none(), high });
+            // The key between two gaps is still to be asked about, and the first may have held newer versions of it.
+            let touching = cursor.gap.take().filter(|gap| gap.high >= low);
+            let (low, is_low_lost) =
+                touching.map_or((low, cursor.last.is_none()), |gap| (gap.low, gap.is_low_lost));
+            cursor.gap = Some(Gap { low, is_low_lost, high });
             if !self.gapped.contains(&i) {
                 self.gapped.push(i);
             }

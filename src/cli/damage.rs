@@ -10,6 +10,7 @@ use clap::Args;
 use super::failure::{Failure, Outcome, eprint_line};
 use super::files;
 use super::import::Progress;
+use super::keeping;
 use super::output::{Format, Output, with_thousands};
 use crate::db::{Db, FileOutcome, HealReport, LostRange, RepairReport, Salvaged, SuspectRows};
 use crate::error::Error;
@@ -44,7 +45,8 @@ pub(super) struct Heal {
 impl Heal {
     pub(super) fn run(self) -> Outcome {
         let progress = Progress::of("bytes", None);
-        let healed = Db::options().heal(&self.db, self.file.as_deref(), &self.from, |bytes| {
+        let file = self.file.as_deref();
+        let healed = keeping(Db::options()).heal(&self.db, file, &self.from, |bytes| {
             progress.advance(bytes);
         });
         progress.end();

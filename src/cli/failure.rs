@@ -138,6 +138,10 @@ fn advice(error: &Error) -> Option<&'static str> {
             "`rowstone backups verify DIR` lists all damage; an older backup may be whole: `--generation NUMBER`. \
              If the database still has the file, remove it from DIR/files and back up again"
         }
+        (ErrorKind::Corruption, _) if is_of_no_table(error) => {
+            "`rowstone repair DB NEW` builds a new database of what can be proven; `rowstone restore BACKUPS NEW` takes the \
+             newest backup; a restore that did not end is removed and begun again"
+        }
         (ErrorKind::Corruption, _) => {
             "`rowstone verify DB` lists all damage; `rowstone heal DB --from BACKUP` takes sound files from a backup; \
              `rowstone repair DB NEW` builds a new database of what can be proven"
@@ -155,6 +159,14 @@ fn advice(error: &Error) -> Option<&'static str> {
 /// Whether a directory of backups is damaged, and no database.
 fn is_of_backup(error: &Error) -> bool {
     error.corruption().is_some_and(|c| matches!(c.structure, "stored file" | "generation"))
+}
+
+/// Whether a log, the manifest or CURRENT is damaged: the database does not open then, and copies of table files help nobody.
+fn is_of_no_table(error: &Error) -> bool {
+    let file = error.corruption().and_then(|c| c.file.file_name()?.to_str());
+    file.is_some_and(|name| {
+        name == "CURRENT" || name.starts_with("MANIFEST-") || name.ends_with(".wal")
+    })
 }
 
 #[cfg(test)]
@@ -186,6 +198,11 @@ mod tests {
         assert!(advice(&packed).unwrap().contains("default features"));
         let table = Error::corrupt("db/1.sst".as_ref(), 0, "sst", "it is missing");
         assert!(advice(&table).unwrap().contains("rowstone heal"));
+        for name in ["db/CURRENT", "db/MANIFEST-000001", "db/000003.wal"] {
+            let error = Error::corrupt(name.as_ref(), 0, "record", "it is missing");
+            let advice = advice(&error).unwrap();
+            assert!(advice.contains("rowstone restore") && !advice.contains("verify"), "{name}");
+        }
     }
 
     #[test]

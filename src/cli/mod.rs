@@ -262,16 +262,21 @@ fn open(path: &PathBuf, create: Create) -> Outcome<Db> {
 
 /// Opens a database to read it: beside a process that writes it, as of what is durable now.
 fn open_to_read(path: &PathBuf) -> Outcome<Db> {
-    match Db::options().create_if_missing(false).open(path) {
-        Err(error) if error.kind() == ErrorKind::Locked => {
+    match open(path, Create::Never) {
+        Err(Failure::Open(error)) if error.kind() == ErrorKind::Locked => {
             Db::open_read_only(path).map_err(Failure::Open)
         }
-        opened => opened.map_err(Failure::Open),
+        opened => opened,
     }
 }
 
 fn open_durable(path: &PathBuf, create: Create, durability: DurabilityName) -> Outcome<Db> {
     open_with(Db::options(), path, create, durability)
+}
+
+/// A command in between is no reason to lose what a server keeps for consumers of changes.
+fn keeping(options: Options) -> Options {
+    Options { keep_changes_on: true, ..options }
 }
 
 fn open_with(
@@ -280,8 +285,7 @@ fn open_with(
     create: Create,
     durability: DurabilityName,
 ) -> Outcome<Db> {
-    // A command in between is no reason to lose what a server keeps for consumers of changes.
-    Options { keep_changes_on: true, ..options }
+    keeping(options)
         .durability(durability.into())
         .create_if_missing(create == Create::IfMissing)
         .open(path)

@@ -28,7 +28,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::generation as format;
 use crate::format::names::{FileId, FileName};
 use crate::fs::Fs;
-use crate::lsm::{build, require_empty};
+use crate::lsm::{build, require_empty, require_outside};
 use crate::manifest::Version;
 use crate::model::{DateTime, Seq};
 use crate::options::{Background, Options};
@@ -143,11 +143,7 @@ impl Db {
         mut progress: impl FnMut(u64, u64),
     ) -> Result<Generation> {
         let env = &self.engine.env;
-        if dir.as_ref().starts_with(&env.dir) {
-            let (dir, of) = (dir.as_ref().display(), env.dir.display());
-            let problem = format!("{dir} lies in the database {of} and would be lost with it");
-            return Err(Error::new(ErrorKind::InvalidInput, problem));
-        }
+        require_outside(dir.as_ref(), &env.dir)?;
         let store = Store::create(Arc::clone(&env.fs), dir.as_ref())?;
         let _lock = store.lock()?;
         store.remove_temporaries()?;

@@ -335,14 +335,20 @@ impl Cursor {
         })
     }
 
-    /// The commits after its position, as [`Db::changes`] gives them.
+    /// The commits after its position, as [`Db::changes`] gives them. A cursor without one begins with the oldest commit
+    /// that is kept, and remembers that: it costs a commit.
     ///
     /// # Errors
-    /// As [`Db::changes`].
+    /// As [`Db::changes`], and as every write.
     pub fn changes(&self) -> Result<Changes> {
         match self.position()? {
             Some(position) => self.db.changes(position),
-            None => self.db.changes(self.db.oldest_position()?),
+            // Noted, or the next reading would begin with what is the oldest then.
+            None => {
+                let oldest = self.db.oldest_position()?;
+                self.commit(oldest)?;
+                self.db.changes(oldest)
+            }
         }
     }
 

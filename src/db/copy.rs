@@ -461,12 +461,17 @@ impl Run<'_, '_> {
 
     /// The target has `found` under the key of the copy.
     fn meet(&mut self, row: &mut Moving, found: &Entity) -> Result<()> {
-        if row.copy.has_properties_of(found) {
+        if row.copy.has_properties_of(found) && self.may_be_copy(row, found) {
             self.summary.present += 1;
             row.is_there = true;
             return Ok(());
         }
-        let mut message = "the target has other properties under the key";
+        let mut message = match row.copy.has_properties_of(found) {
+            true => {
+                "the target's row is older: it is the copy of another row with the same properties"
+            }
+            false => "the target has other properties under the key",
+        };
         // Within a table a row that is not a copy is one that is to be copied itself.
         let may_replace =
             self.job.replace && (!self.job.is_within_a_table() || self.is_copy(found));
@@ -491,6 +496,16 @@ impl Run<'_, '_> {
         let (source, target) = (row.source(), Some(key(&row.copy)));
         self.report(source, target, CopyProblemKind::Conflict, message.to_owned());
         Ok(())
+    }
+
+    /// False if `found`, which is equal, cannot be what an earlier run made of `row`, since it is older, and `row` is to be
+    /// deleted: under other keys it may stand for another row that had the same properties.
+    fn may_be_copy(&self, row: &Moving, found: &Entity) -> bool {
+        let is_older = || match (found.etag(), row.etag) {
+            (Some(found), Some(of)) => found.seq() < of.seq(),
+            _ => false,
+        };
+        !(self.job.then_delete && self.job.is_rekeyed() && is_older())
     }
 
     /// Inserts the copies at these indexes. Those of somebody else who was faster are looked at again.

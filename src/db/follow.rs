@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::lsm::{Following, Handle};
 use crate::options::Options;
-use crate::sync::Mutex;
+use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::table::Catalog;
 
 use super::Db;
@@ -40,6 +40,8 @@ use super::Db;
 pub struct Follower {
     following: Mutex<Following>,
     current: Mutex<Db>,
+    /// More was read than `current` shows.
+    is_pending: AtomicBool,
 }
 
 impl Options {
@@ -65,7 +67,8 @@ impl Options {
     pub fn follow(self, path: impl AsRef<Path>) -> Result<Follower> {
         let following = Following::open(path.as_ref(), self)?;
         let current = Mutex::new(Db::of_engine(following.engine())?);
-        Ok(Follower { following: Mutex::new(following), current })
+        let following = Mutex::new(following);
+        Ok(Follower { following, current, is_pending: AtomicBool::new(false) })
     }
 }
 
@@ -102,10 +105,14 @@ impl Follower {
     /// tried again.
     pub fn refresh(&self) -> Result<bool> {
         let mut following = self.following.lock();
-        let is_new = following.advance()?;
+        if following.advance()? {
+            self.is_pending.store(true, Ordering::Relaxed);
+        }
+        let is_new = self.is_pending.load(Ordering::Relaxed);
         if is_new {
             let next = Db::of_engine(following.engine())?;
             *self.current.lock() = next;
+            self.is_pending.store(false, Ordering::Relaxed);
         }
         Ok(is_new)
     }

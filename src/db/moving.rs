@@ -14,7 +14,7 @@ use super::Db;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::names::TableId;
 use crate::format::span::Span;
-use crate::lsm::{Gate, Handle, Ingested, require_empty, whole_table};
+use crate::lsm::{Gate, Handle, Ingested, require_empty, require_outside, whole_table};
 use crate::model::Seq;
 use crate::options::{Background, Options};
 use crate::query::KeyRange;
@@ -80,6 +80,7 @@ impl Db {
         mut progress: impl FnMut(u64),
     ) -> Result<Moved> {
         let (path, entry) = (path.as_ref(), self.catalog.table(table)?);
+        require_outside(path, &self.engine.env.dir)?;
         require_empty(&*self.engine.env.fs, path)?;
         let snapshot = self.engine.snapshot();
         let seed = self.engine.next_seed();

@@ -20,7 +20,7 @@ use crate::format::key::{decode_part, decode_user_key, table_of, user_key};
 use crate::format::names::{FileId, FileName, FileNumber, RangeId, TableId};
 use crate::format::span::Span;
 use crate::fs::Fs;
-use crate::lsm::{require_empty, whole_table};
+use crate::lsm::{require_empty, require_outside, whole_table};
 use crate::manifest::Manifest;
 use crate::model::{DateTime, Entity, Row, Seq, Shapes};
 use crate::options::{Background, Options};
@@ -157,6 +157,7 @@ impl Options {
     ) -> Result<RepairReport> {
         let (source, target) = (source.as_ref(), target.as_ref());
         let fs = Arc::clone(&self.fs);
+        require_outside(target, source)?;
         require_empty(&*fs, target)?;
         let mut evidence = Evidence::gather(&fs, source, Breadth::Proven)?;
         fs.create_dir_all(target)

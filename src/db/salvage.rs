@@ -139,12 +139,18 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
     let is_dropped = table_of(facts.key).is_some_and(|t| evidence.dropped.contains_key(&t));
     let newest = facts.items.iter().position(|item| evidence.counts(item, facts.key));
     let is_in_log = matches!(item.from, FoundIn::Log(..));
+    // A log that is kept for the change feed: table files have what of it is left.
+    let is_flushed = is_in_log
+        && evidence.is_whole()
+        && item.seq <= evidence.testimony.version.flushed_seq()
+        && (facts.gaps.is_empty() || has_twin(evidence, facts, at));
     match (item.kind, verdict) {
         (Kind::Delete, _) => SalvagedState::Deleted,
         (Kind::Put, _) if item.row.is_none() => SalvagedState::Unreadable,
         _ if is_dropped => SalvagedState::Dropped,
         (_, Verdict::Live(i)) if i == at => SalvagedState::Live,
         (_, Verdict::Suspect(i)) if i == at => SalvagedState::Suspect,
+        _ if is_flushed => SalvagedState::Superseded,
         // Behind damage of a log, and newer than what is proven.
         _ if newest.is_some_and(|newest| at < newest) && is_in_log => SalvagedState::Suspect,
         // Nothing else is left of a key that a lost block may have held.
@@ -154,6 +160,15 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
         (_, Verdict::Gone) if newest == Some(at) => SalvagedState::Dropped,
         _ => SalvagedState::Superseded,
     }
+}
+
+/// True if another item is of the same commit, and counts.
+fn has_twin(evidence: &Evidence, facts: &KeyFacts<'_>, at: usize) -> bool {
+    let seq = facts.items.get(at).map(|item| item.seq);
+    let is_twin = |(i, other): (usize, &Item)| {
+        i != at && Some(other.seq) == seq && evidence.counts(other, facts.key)
+    };
+    facts.items.iter().enumerate().any(is_twin)
 }
 
 fn salvaged(

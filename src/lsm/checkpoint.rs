@@ -15,7 +15,7 @@
 //! Not here: backups as directories (`db::backup`), copies of key ranges (`ingest`).
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use crate::codec::Checksum;
@@ -92,6 +92,7 @@ impl Handle {
     /// removed, if it is certain that it is no database.
     pub(crate) fn checkpoint(self: &Arc<Self>, target: &Path, progress: OnBytes<'_>) -> Result<()> {
         let fs = &self.env.fs;
+        require_outside(target, &self.env.dir)?;
         require_empty(&**fs, target)?;
         let image = self.image()?;
         fs.create_dir_all(target)
@@ -175,6 +176,30 @@ pub(crate) fn require_empty(fs: &dyn Fs, dir: &Path) -> Result<()> {
         return Err(Error::new(ErrorKind::AlreadyExists, problem));
     }
     Ok(())
+}
+
+/// Refuses `dir` if it is the database's directory or lies in it, as far as names tell: it would be lost with it.
+pub(crate) fn require_outside(dir: &Path, database: &Path) -> Result<()> {
+    if !plain(dir).starts_with(plain(database)) {
+        return Ok(());
+    }
+    let (dir, database) = (dir.display(), database.display());
+    let problem = format!("{dir} lies in the database {database} and would be lost with it");
+    Err(Error::new(ErrorKind::InvalidInput, problem))
+}
+
+/// The path from the root, without `.` and `..`.
+fn plain(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut plain = PathBuf::new();
+    for part in absolute.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain
 }
 
 /// Copies a whole file and syncs it; its name is the caller's to sync.

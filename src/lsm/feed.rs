@@ -341,7 +341,7 @@ impl Ready {
 }
 
 /// Kept ones and those that recovery needs, in order.
-fn all_logs(version: &Version) -> Vec<LogMeta> {
+pub(super) fn all_logs(version: &Version) -> Vec<LogMeta> {
     let kept = version.kept_logs().iter().map(|kept| kept.log);
     kept.chain(version.logs().iter().copied()).collect()
 }

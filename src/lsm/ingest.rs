@@ -84,6 +84,8 @@ impl Engine {
             bytes: files.iter().map(|file| file.meta.bytes).sum(),
         };
         for _ in 0..TRIES {
+            // A power cut leaves no import without what was committed before it, but for what comes in right now.
+            self.rounds.flush(Durability::Sync).inspect_err(|_| self.forget(&files))?;
             match self.install_rows(&files, gate, span, &known) {
                 Ok(true) => {
                     // Other readers see it when all that came before it is durable.

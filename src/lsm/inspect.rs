@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::edit::LogMeta;
 use crate::format::file_meta::FileMeta;
 use crate::format::names::{FileName, TableId};
 use crate::format::record::{LogKind, Position};
@@ -16,6 +17,8 @@ use crate::ranges::Range;
 use crate::sst::{Sst, SstFacts};
 use crate::sync::Ordering;
 
+use super::feed::all_logs;
+use super::tail::TailFiles;
 use super::view::View;
 use super::{Engine, Env};
 
@@ -87,23 +90,20 @@ impl Engine {
         }
     }
 
-    /// Reads every log that recovery would read: the records there are, and what is wrong with each log.
+    /// Reads every log that recovery would read, or the change feed: the records there are, and what is wrong with each log.
     pub(crate) fn verify_logs(&self) -> (u64, Vec<Error>) {
         let active = self.log_end();
         // After a failure nobody knows where the active log ends; what can be read of it is looked at.
         let is_written = self.rounds.flush(Durability::Buffered).is_ok();
-        let logs: Vec<_> = self.install.lock().version().logs().to_vec();
+        let logs = all_logs(self.install.lock().version());
         let (mut records, mut problems) = (0, Vec::new());
-        for log in logs {
+        for (i, log) in logs.iter().enumerate() {
             let path = self.env.dir.join(FileName::Wal(log.number).to_string());
-            let is_gone = || !self.install.lock().version().logs().contains(&log);
-            let end = if is_written && log.number == active.file { active.offset } else { 0 };
-            match read_to(
-                &self.env,
-                &path,
-                LogKind::Wal,
-                Position { file: log.number, offset: end },
-            ) {
+            let is_gone = || !all_logs(self.install.lock().version()).contains(log);
+            let is_active = is_written && log.number == active.file;
+            let next = || logs.get(i + 1).and_then(|next| self.end_by_next(*log, *next));
+            let offset = if is_active { active.offset } else { next().unwrap_or(0) };
+            match read_to(&self.env, &path, LogKind::Wal, Position { file: log.number, offset }) {
                 Ok(count) => records += count,
                 // Flushed meanwhile, perhaps by another process.
                 Err(_) if is_gone() => {}
@@ -112,6 +112,14 @@ impl Engine {
             }
         }
         (records, problems)
+    }
+
+    /// Where `log` ends by the log that follows it.
+    fn end_by_next(&self, log: LogMeta, next: LogMeta) -> Option<u64> {
+        let files = TailFiles { fs: &*self.env.fs, dir: &self.env.dir, logs: &[] };
+        let (open, ..) = files.first_record(next).ok().flatten()?;
+        let before = open.predecessor.filter(|p| p.number == log.number && p.id == log.id)?;
+        Some(before.accepted_end)
     }
 
     /// Counters and sizes; documented at `Stats::fields`.

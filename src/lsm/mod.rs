@@ -51,7 +51,7 @@ mod models;
 
 pub(crate) use background::whole_table;
 pub(crate) use batch::{Action, Batch, Condition, Gate, Op, Ops, PackedRow, TableChange};
-pub(crate) use checkpoint::{OnBytes, build, copy_file, read_file, require_empty};
+pub(crate) use checkpoint::{OnBytes, build, copy_file, read_file, require_empty, require_outside};
 #[cfg(feature = "sim")]
 pub(crate) use compaction::job::Compaction;
 #[cfg(all(test, feature = "events"))]

@@ -255,7 +255,15 @@ impl Store {
     pub(super) fn remove_temporaries(&self) -> Result<()> {
         for part in [FILES, GENERATIONS] {
             let part = self.dir.join(part);
-            for name in self.list(&part)?.iter().filter(|name| name.ends_with(TEMPORARY)) {
+            let names = self.list(&part)?;
+            let is_ours = |name: &&String| {
+                let whole = name.strip_suffix(TEMPORARY).map(Path::new);
+                whole.is_some_and(|path| {
+                    is_stored_file(path)
+                        || path.to_str().is_some_and(|name| parse_number(name).is_some())
+                })
+            };
+            for name in names.iter().filter(is_ours) {
                 let path = part.join(name);
                 self.fs.remove(&path).map_err(|error| doing("remove", &path, error))?;
             }
@@ -294,7 +302,8 @@ impl Store {
     ) -> Result<()> {
         let dir = self.dir.join(FILES);
         for path in self.list(&dir)?.into_iter().map(|name| dir.join(name)) {
-            if named.contains_key(&path) {
+            // What is not ours stays.
+            if named.contains_key(&path) || !is_stored_file(&path) {
                 continue;
             }
             let len = self.fs.open_read(&path).and_then(|file| file.len());
@@ -345,6 +354,12 @@ impl Store {
         let dir = self.dir.join(part);
         self.fs.sync_dir(&dir).map_err(|error| doing("sync directory", &dir, error))
     }
+}
+
+/// Whether a stored file has that name: its id, and what it is.
+fn is_stored_file(path: &Path) -> bool {
+    let id = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".sst"));
+    id.is_some_and(|id| id.len() == 16 && u64::from_str_radix(id, 16).is_ok())
 }
 
 impl Known {

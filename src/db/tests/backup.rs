@@ -131,7 +131,10 @@ fn another_database_and_another_directory_are_refused() {
     let refused = |path: &str| other.backup(path).unwrap_err().kind();
     assert_eq!(refused("backups"), ErrorKind::InvalidInput);
     assert_eq!(refused("db"), ErrorKind::InvalidInput);
-    assert_eq!(refused("other/backups"), ErrorKind::InvalidInput);
+    for inside in ["other/backups", "./other/backups", "x/../other/backups"] {
+        assert_eq!(refused(inside), ErrorKind::InvalidInput);
+        assert_eq!(other.checkpoint(inside).unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
     assert_eq!(options(&fs).open_backup("db").unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(options(&fs).open("backups").unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(backups(&fs).restore(2, "x").unwrap_err().kind(), ErrorKind::NotFound);
@@ -471,4 +474,22 @@ fn backups_and_restores_beside_writers() {
         assert_eq!(things.scan(KeyRange::partitions("p".."q")).count().unwrap(), 200);
         assert_eq!(copy.tables().unwrap().len() as u64, number);
     }
+}
+
+/// Only what a backup made is removed.
+#[test]
+fn prune_leaves_what_is_not_of_a_backup() {
+    let fs = MemFs::new();
+    let db = filled(&fs);
+    db.backup("backups").unwrap();
+    for name in ["notes.txt", "half.tmp", "0123.sst"] {
+        fs.write(format!("backups/files/{name}"), b"mine").unwrap();
+    }
+    fs.write("backups/files/00000000000000ff.sst", b"left").unwrap();
+    fs.write("backups/files/00000000000000fe.sst.tmp", b"left").unwrap();
+    assert_eq!(backups(&fs).prune(1).unwrap().files, 1);
+    let left = |name: &str| fs.read(format!("backups/files/{name}")).is_ok();
+    assert!(left("notes.txt") && left("half.tmp") && left("0123.sst"));
+    assert!(!left("00000000000000ff.sst") && !left("00000000000000fe.sst.tmp"));
+    assert!(backups(&fs).verify().unwrap().problems.is_empty());
 }

@@ -531,3 +531,54 @@ fn positions_have_a_text_that_is_read_back() {
         assert_eq!(text.parse::<Position>().unwrap_err().kind(), ErrorKind::InvalidInput, "{text}");
     }
 }
+
+/// A cursor that was read once and never committed goes on where it began, or says what is lost.
+#[test]
+fn a_cursor_begins_where_it_was_read_first() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    let table = db.create_table("things").unwrap();
+    table.insert(row(1, 0)).unwrap();
+    let cursor = db.cursor("c").unwrap();
+    assert_eq!(cursor.position().unwrap(), None);
+    assert_eq!(cursor.changes().unwrap().count(), 2);
+    let begun = cursor.position().unwrap().unwrap();
+    table.insert(row(2, 0)).unwrap();
+    assert_eq!(cursor.changes().unwrap().count(), 3);
+    assert_eq!(cursor.position().unwrap(), Some(begun));
+    db.flush().unwrap();
+    table.insert(row(3, 0)).unwrap();
+    db.flush().unwrap();
+    assert_eq!(cursor.changes().map(drop).unwrap_err().kind(), ErrorKind::ChangesLost);
+}
+
+/// Commits of other tables that were acknowledged while rows were written for an import are as durable as it is.
+#[test]
+fn a_power_cut_leaves_no_import_without_what_was_before_it() {
+    let fs = MemFs::new();
+    let source = options(&fs).open("source").unwrap();
+    let parts = source.create_table("parts").unwrap();
+    (0..100).for_each(|i| assert!(parts.insert(row(i, 0)).is_ok()));
+    source.close().unwrap();
+    let db = open(&fs);
+    let weak = db.create_table("notes").unwrap().with_durability(Durability::Os);
+    db.create_table("parts").unwrap();
+    fs.record();
+    let mut is_written = false;
+    db.import_range_with("source", "parts", |_| {
+        if !std::mem::replace(&mut is_written, true) {
+            weak.insert(Entity::new("n", "weak")).unwrap();
+        }
+    })
+    .unwrap();
+    let mut imported = 0;
+    for op in fs.recorded() {
+        let image = fs.crash_image_at(op, 6).unwrap();
+        let Ok(db) = options(&image).open("db") else { continue };
+        if db.table("parts").unwrap().get("p0", "000000").unwrap().is_some() {
+            imported += 1;
+            assert!(db.table("notes").unwrap().get("n", "weak").unwrap().is_some(), "{op}");
+        }
+    }
+    assert!(imported > 0);
+}

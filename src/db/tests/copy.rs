@@ -209,9 +209,11 @@ fn within_a_table_nothing_is_replaced_but_copies() {
     assert_eq!((value("a", "1"), value("p2", "2")), (None, Some(4)));
 }
 
-/// Small memtables: a few batches fill one.
+/// Small memtables: a few batches fill one. Copies are made later than what they are copies of, also by another database's clock.
 fn fat(fs: &MemFs, path: &str, durability: Durability) -> Db {
-    options(fs).durability(durability).memtable_bytes(16 << 10).open(path).unwrap()
+    let later = u64::from(path == "archive") * 1_000_000;
+    let options = options(fs).clock(Arc::new(ManualClock::new(NOW + later)));
+    options.durability(durability).memtable_bytes(16 << 10).open(path).unwrap()
 }
 
 /// Archives what is of 2013, whatever was done before.
@@ -359,4 +361,22 @@ fn rows_that_are_deleted_whatever_they_are_by_then_are_lost() {
     });
     // Against `a_row_that_was_written_meanwhile_is_not_deleted`.
     assert_eq!((summary.unwrap().changed, content(&source).len()), (0, 0));
+}
+
+/// The row of the target is the copy of a row that was archived before: this one has the same properties under its key.
+#[test]
+fn a_row_that_was_never_archived_is_not_deleted_for_an_equal_one() {
+    let db = open(&MemFs::new());
+    let (source, target) = (db.create_table("days").unwrap(), db.create_table("archive").unwrap());
+    let run = || {
+        let job = CopyJob::new(&source, &target).row_key("{Day}").unwrap();
+        job.then_delete(true).run().unwrap()
+    };
+    source.insert(Entity::new("p", "r1").with("Day", 1)).unwrap();
+    check(&run(), &[("rows", 1), ("copied", 1), ("deleted", 1)]);
+    source.insert(Entity::new("p", "r2").with("Day", 1)).unwrap();
+    let summary = run();
+    check(&summary, &[("rows", 1), ("conflicts", 1)]);
+    assert!(summary.problems[0].message.contains("another row"), "{summary:?}");
+    assert!(source.get("p", "r2").unwrap().is_some());
 }

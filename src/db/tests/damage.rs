@@ -282,3 +282,113 @@ fn trap_23_what_this_build_cannot_read_is_not_repaired_away() {
     assert!(error.to_string().contains(&name), "{error}");
     assert!(options(&fs).create_if_missing(false).open("repaired").is_err());
 }
+
+/// Rows that came back into a place where all was deleted are older than the deletion: without a whole manifest nothing
+/// says which of the two is newer, and none is lost in silence.
+#[test]
+fn with_a_doubted_manifest_restored_rows_are_suspect_and_not_gone() {
+    let fs = MemFs::new();
+    let db = options(&fs).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    (0..16).for_each(|i| assert!(table.insert(row(i, 0)).is_ok()));
+    db.backup("backups").unwrap();
+    table.delete_range(&KeyRange::all()).unwrap();
+    db.create_table("others").unwrap().insert(row(1, 1)).unwrap();
+    db.flush().unwrap();
+    let backups = options(&fs).open_backup("backups").unwrap();
+    backups.restore_into(None, "things", KeyRange::all(), &db, "things").unwrap();
+    db.close().unwrap();
+    let names = fs.paths();
+    let manifest = names.iter().find(|name| name.starts_with("db/MANIFEST")).unwrap();
+    let mut doubted = 0;
+    for at in (64..fs.read(manifest).unwrap().len()).step_by(31) {
+        let image = fs.crash_image(1);
+        damage(&image, manifest, |bytes| bytes[at] ^= 1);
+        let report = options(&image).repair("db", "new", SuspectRows::Keep, |_, _| ()).unwrap();
+        if report.doubt.is_some() {
+            doubted += 1;
+            assert_eq!(report.rows(), 17, "{at}: {report:?}");
+        }
+    }
+    assert!(doubted > 10, "{doubted}");
+}
+
+/// A log that was closed is read to where the next one says that it ends, and one that is kept for the change feed as well.
+#[test]
+fn verify_finds_damage_in_closed_logs_and_in_kept_ones() {
+    for is_kept in [false, true] {
+        let fs = MemFs::new();
+        let db = options(&fs).keep_changes(1 << 30).open("db").unwrap();
+        let table = db.create_table("things").unwrap();
+        (0..100).for_each(|i| assert!(table.insert(row(i, 0)).is_ok()));
+        match is_kept {
+            true => db.flush().unwrap(),
+            false => db.engine.freeze().unwrap(),
+        }
+        table.insert(row(100, 0)).unwrap();
+        assert_eq!(db.verify().unwrap().problems, Vec::<String>::new());
+        let logs = fs.paths().into_iter().filter(|path| path.ends_with(".wal"));
+        let log = logs.min().unwrap();
+        damage(&fs, &log, |bytes| bytes[2_000] ^= 1);
+        let report = db.verify().unwrap();
+        assert_eq!(report.problems.len(), 1, "{report:?}");
+        assert!(report.problems[0].contains(&log), "{report:?}");
+    }
+}
+
+/// What a log that is kept has, and table files have no more, is not worth more than what they have.
+#[test]
+fn salvage_takes_nothing_from_kept_logs_of_a_sound_database() {
+    let fs = MemFs::new();
+    let db = options(&fs).keep_changes(1 << 30).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    (0..16).for_each(|i| assert!(table.insert(row(i, 0)).is_ok()));
+    table.insert(Entity::new("gone", "x").with("V", 1)).unwrap();
+    db.create_table("dropped").unwrap().insert(row(1, 1)).unwrap();
+    db.flush().unwrap();
+    table.delete_range(&KeyRange::partition("gone")).unwrap();
+    table.replace(row(3, 1)).unwrap();
+    db.delete_table("dropped").unwrap();
+    db.flush().unwrap();
+    db.compact().unwrap();
+    steps(&db);
+    db.close().unwrap();
+    let report = options(&fs).salvage("db", |_| Ok(()), |_, _| ()).unwrap();
+    assert_eq!((report.found.get("live"), report.found.get("suspect")), (Some(&16), None));
+}
+
+/// Two versions of a key, blocks of one row: the newer is lost, and what is behind the older. The key between the two gaps
+/// is in both.
+#[test]
+fn the_last_key_before_a_second_gap_is_suspect_for_the_first() {
+    let fs = MemFs::new();
+    let db = options(&fs).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    let put = |name: &str, version: i32| {
+        let text = format!("{name}{version}").repeat(300);
+        table.upsert(Entity::new("p", name).with("V", version).with("Text", text)).unwrap();
+    };
+    ["a", "b"].iter().for_each(|name| put(name, 1));
+    let snapshot = db.snapshot();
+    ["b", "c"].iter().for_each(|name| put(name, 2));
+    db.flush().unwrap();
+    drop(snapshot);
+    let pinned = db.engine.pin();
+    let files = pinned.version().files().map(|file| file.meta.clone());
+    let meta = files.max_by_key(|meta| meta.bytes).unwrap();
+    drop(pinned);
+    db.close().unwrap();
+    damage(&fs, &format!("db/{}", meta.number.sst_name()), |bytes| {
+        let mut at = crate::format::sst::HEADER_BYTES;
+        for block in 0..4 {
+            let stored = u32::from_le_bytes(bytes[at + 16..at + 20].try_into().unwrap()) as usize;
+            if block % 2 == 1 {
+                bytes[at + HEADER_BYTES + 5] ^= 1;
+            }
+            at += HEADER_BYTES + stored;
+        }
+    });
+    let repair = options(&fs).repair("db", "new", SuspectRows::LeaveOut, |_, _| ());
+    let report = repair.unwrap();
+    assert_eq!((report.rows(), report.suspect()), (1, 1), "{report:?}");
+}

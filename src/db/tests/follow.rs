@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::db::Follower;
 use crate::error::Result;
+use crate::fs::{Fault, FaultFs, FaultKind, OpKind};
+use crate::options::IoMode;
 use crate::rng::Rng;
 
 fn follow(fs: &MemFs) -> Follower {
@@ -155,4 +157,28 @@ fn a_follower_of_another_database_in_the_same_place_says_so() {
     let error = follower.refresh().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ChangesLost, "{error}");
     assert_eq!(follower.db().tables().unwrap(), ["things"]);
+}
+
+/// A refresh that fails after it has read what is new shows it the next time.
+#[test]
+fn a_refresh_that_failed_is_not_lost() {
+    let mut failed = 0;
+    for nth in 0..40 {
+        let fs = MemFs::new();
+        let db = open(&fs);
+        db.create_table("first").unwrap();
+        let faulty = FaultFs::new(Arc::new(fs.clone()));
+        let readers = options(&fs).fs(Arc::new(faulty.clone())).io_mode(IoMode::Pread);
+        let follower = readers.cache_bytes(0).follow("db").unwrap();
+        db.create_table("second").unwrap();
+        db.flush().unwrap();
+        faulty.arm(Fault::new(FaultKind::Eio).on(OpKind::Read).nth(nth));
+        let refreshed = follower.refresh();
+        if refreshed.is_err() {
+            failed += 1;
+            assert!(follower.refresh().unwrap(), "{nth}");
+        }
+        assert!(follower.db().table("second").is_ok(), "{nth}: {refreshed:?}");
+    }
+    assert!(failed > 2, "{failed}");
 }

@@ -118,3 +118,33 @@ fn a_sound_database_is_repaired_whole() {
     assert!(text.contains("CURRENT") && text.ends_with("nothing is lost\n"), "{text}");
     assert_eq!(place.run("repair nowhere new").status, Some(2));
 }
+
+/// A command between a writer that was killed and the next one keeps the history that the writer kept.
+#[test]
+fn commands_keep_the_changes_that_are_kept() {
+    let place = Place::new();
+    let options = rowstone::Db::options().keep_changes(1 << 30);
+    let db = options.open(place.path("db")).unwrap();
+    let table = db.create_table("things").unwrap();
+    let big = |i: u32| {
+        let row = rowstone::Entity::new("p", format!("{i:06}")).with("Text", "x".repeat(10_000));
+        table.insert(row).unwrap();
+    };
+    (0..40).for_each(big);
+    db.flush().unwrap();
+    (40..80).for_each(big);
+    let oldest = db.oldest_position().unwrap();
+    for (name, command) in
+        [("a", "tables a"), ("b", "get b things p 000001"), ("c", "heal c --from db")]
+    {
+        let killed = place.path(name);
+        std::fs::create_dir(&killed).unwrap();
+        for file in std::fs::read_dir(place.path("db")).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), killed.join(file.file_name())).unwrap();
+        }
+        place.ok(command);
+        let reader = rowstone::Db::open_read_only(&killed).unwrap();
+        assert_eq!(reader.oldest_position().unwrap(), oldest, "{command}");
+    }
+}
