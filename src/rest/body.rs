@@ -5,7 +5,8 @@
 //! * nobody who is not known takes of it: more than a small body is read of those only who may ask;
 //! * a body takes memory in proportion to its bytes, however small the pieces are that it comes in;
 //! * what is counted is given back when the memory is, also if the client is gone before;
-//! * room that is kept for later bodies is bounded apart from that, and empty: nobody sees what stood in it.
+//! * room that is kept for later bodies is bounded apart from that; what stood in it is written over by whoever gets it, as far as
+//!   the new body goes, and nobody sees it.
 //!
 //! Not here: what bodies hold (`wire`), time (`server`).
 
@@ -33,8 +34,8 @@ pub(crate) struct Budget(Arc<Bodies>);
 #[derive(Debug)]
 struct Bodies {
     left: Arc<Semaphore>,
-    /// Room of bodies that were sent, all empty: a page that gets new memory waits for the system to clear it, each time.
-    /// It is not counted until it is used: 8 MiB at the most.
+    /// Bodies that were sent, as room for later ones: a page that gets new memory waits for the system to clear it, each time,
+    /// and one that clears it does so itself. It is not counted until it is used: 8 MiB at the most.
     spare: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -56,14 +57,13 @@ impl Budget {
         Budget(Arc::new(Bodies { left: Arc::new(left), spare: Mutex::default() }))
     }
 
-    /// Empty room for a body, which is not counted yet.
+    /// Room for a body, which is not counted yet: what stands in it is to be written over, or cut off.
     pub(super) fn spare(&self) -> Vec<u8> {
         self.0.spare.lock().pop().unwrap_or_default()
     }
 
     /// Keeps the room of a body that was sent, if it is of use.
-    fn keep(&self, mut body: Vec<u8>) {
-        body.clear();
+    fn keep(&self, body: Vec<u8>) {
         let mut spare = self.0.spare.lock();
         if spare.len() < SPARE_MAX && body.capacity() <= SPARE_BYTES {
             spare.push(body);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn room_that_is_kept_is_empty_and_bounded() {
+    fn room_that_is_kept_is_bounded() {
         let budget = Budget::new(64 << 20);
         let sent = |bytes: usize, len: usize| {
             let mut share = Share::default();
@@ -403,7 +403,6 @@ mod tests {
         };
         let kept = || {
             let spares = budget.0.spare.lock();
-            assert!(spares.iter().all(|spare| spare.is_empty()));
             (spares.len(), spares.iter().map(Vec::capacity).sum::<usize>())
         };
         sent(100 << 10, 99 << 10);
@@ -414,7 +413,7 @@ mod tests {
         (0..20).map(|_| vec![0; SPARE_BYTES]).for_each(|body| budget.keep(body));
         assert_eq!(kept().0, SPARE_MAX);
         assert!(kept().1 <= 8 << 20);
-        assert_eq!((budget.spare().len(), kept().0), (0, SPARE_MAX - 1));
+        assert_eq!((budget.spare().capacity(), kept().0), (SPARE_BYTES, SPARE_MAX - 1));
         assert_eq!(left(&budget), 64 << 20);
     }
 

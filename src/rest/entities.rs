@@ -64,12 +64,10 @@ pub(super) fn query(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
         0 => None,
         // Room for the text is taken before it is there, and as it grows.
         count => query.page_texts(count, |row| {
-            let room = set.room();
-            let written = set.put(row)?;
-            if set.room() != room {
-                let grown = call.asked.grow(&mut share, set.room());
-                grown.map_err(|_| Error::refused(Code::ServerBusy))?;
-            }
+            let written = set.put(row, &mut |room| {
+                let grown = call.asked.grow(&mut share, room);
+                grown.map_err(|_| Error::refused(Code::ServerBusy))
+            })?;
             Ok((written.bytes, written.size))
         })?,
     };

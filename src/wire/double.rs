@@ -57,6 +57,24 @@ const CERTAIN_LEN: usize = 16;
 /// Behind the largest number of 15 digits.
 const DECIMAL_MAX: u64 = 1_000_000_000_000_000;
 
+/// The point and the thousandths behind it, and how many bytes of that count: zeros at the end do not, but for the first.
+static FRACTIONS: [([u8; 4], u8); 1000] = {
+    let (mut fractions, mut of) = ([([b'.', b'0', b'0', b'0'], 2); 1000], 0);
+    while of < 1000 {
+        let (tenths, hundredths, last) = ((of / 100) as u8, (of / 10 % 10) as u8, (of % 10) as u8);
+        let len = if last != 0 {
+            4
+        } else if hundredths != 0 {
+            3
+        } else {
+            2
+        };
+        fractions[of] = ([b'.', b'0' + tenths, b'0' + hundredths, b'0' + last], len);
+        of += 1;
+    }
+    fractions
+};
+
 /// Whether a number from 0.0001 up may lie halfway between two that are as short as can be: it has at most 18 digits then, and so
 /// few binary ones behind the point. Which of the two is written is a choice, and it is Rust's.
 fn may_be_halfway(value: f64) -> bool {
@@ -121,13 +139,11 @@ pub(super) fn put_decimal(text: &mut [u8; NUMBER_BYTES], value: f64) -> usize {
     let sign = usize::from(value.is_sign_negative());
     text[0] = b'-';
     let len = sign + json::put_digits(text.get_mut(sign..).unwrap_or_default(), whole);
-    let digits = [thousandths / 100, thousandths / 10 % 10, thousandths % 10];
-    let [tenths, hundredths, last] = digits.map(|digit| b'0' + digit as u8);
+    let (digits, fraction) = FRACTIONS[thousandths as usize];
     if let Some(place) = text.get_mut(len..).and_then(<[u8]>::first_chunk_mut) {
-        *place = [b'.', tenths, hundredths, last];
+        *place = digits;
     }
-    let is_long = thousandths % 10 != 0;
-    len + 2 + usize::from(is_long || thousandths / 10 % 10 != 0) + usize::from(is_long)
+    len + usize::from(fraction)
 }
 
 #[cfg(test)]

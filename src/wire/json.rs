@@ -116,23 +116,38 @@ pub(super) fn put_number(text: &mut [u8; NUMBER_BYTES], value: i64) -> usize {
     sign + put_digits(text.get_mut(sign..).unwrap_or_default(), value.unsigned_abs())
 }
 
+/// The digits of each number below 100.
+static PAIRS: [[u8; 2]; 100] = {
+    let (mut pairs, mut number) = ([[b'0'; 2]; 100], 0);
+    while number < 100 {
+        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        number += 1;
+    }
+    pairs
+};
+
 /// The same of a number that has no sign, if there is room for its digits.
-#[inline]
+#[inline(always)]
 pub(super) fn put_digits(text: &mut [u8], value: u64) -> usize {
-    if let (0..100, Some(place)) = (value, text.first_chunk_mut()) {
-        let (tens, ones) = (b'0' + (value / 10) as u8, b'0' + (value % 10) as u8);
-        *place = if value < 10 { [ones, 0] } else { [tens, ones] };
-        return 1 + usize::from(value >= 10);
+    if let (Some([tens, ones]), Some(place)) = (PAIRS.get(value as usize), text.first_chunk_mut()) {
+        let is_short = value < 10;
+        *place = if is_short { [*ones, 0] } else { [*tens, *ones] };
+        return 2 - usize::from(is_short);
     }
     put_many_digits(text, value)
 }
 
+#[inline(never)]
 fn put_many_digits(text: &mut [u8], value: u64) -> usize {
     let len = value.checked_ilog10().map_or(1, |log| log as usize + 1);
     let mut left = value;
-    for byte in text.get_mut(..len).unwrap_or_default().iter_mut().rev() {
-        *byte = b'0' + (left % 10) as u8;
-        left /= 10;
+    let (first, pairs) = text.get_mut(..len).unwrap_or_default().as_rchunks_mut::<2>();
+    for place in pairs.iter_mut().rev() {
+        *place = PAIRS[(left % 100) as usize];
+        left /= 100;
+    }
+    if let [first] = first {
+        *first = b'0' + left as u8;
     }
     len
 }

@@ -16,7 +16,7 @@ use super::json::{self, NUMBER_BYTES};
 use super::odata::{self, Metadata};
 use super::payload::{Scope, begin_list, metadata};
 use crate::codec::{copy_short, is_plain_ascii_in_json, utf8};
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::model::{
     DateTime, EdmType, Fields, Guid, SYSTEM_PROPERTIES, Seq, Shape, TimeTexts, ValueRef,
 };
@@ -25,7 +25,7 @@ use crate::table::RowView;
 /// The body of a page that is being written.
 pub(crate) struct RowSet<'s, 'o> {
     members: Members<'s>,
-    /// What is written, and room that is filled with zeros.
+    /// What is written, and room with whatever stands there.
     out: &'o mut Vec<u8>,
     /// How much is written.
     len: usize,
@@ -51,10 +51,38 @@ struct Members<'s> {
     scratch: Vec<u8>,
 }
 
-/// A text on its way into room that was made for it. What has no room there is counted all the same.
-struct Line<'r> {
-    room: &'r mut [u8],
-    len: usize,
+/// Where the text of an entity goes that is being written.
+trait Line: Sized {
+    /// Bytes that there is room for.
+    fn left(&self) -> usize;
+
+    fn put(self, text: &[u8]) -> Result<Self, Stop>;
+
+    fn put_piece<const N: usize>(self, piece: &Piece<N>) -> Result<Self, Stop>;
+
+    /// Puts a text that has quotes, and what stands before it.
+    fn put_quoted(self, before: &Piece<NAME_BYTES>, text: &[u8]) -> Result<Self, Stop>;
+
+    /// Has a number written, at its place if there is room for any, and gives its length.
+    fn put_number(
+        self,
+        write: impl Fn(&mut [u8; NUMBER_BYTES]) -> usize,
+    ) -> Result<(Self, usize), Stop>;
+}
+
+/// Room that was made for it: what is left of it.
+struct Room<'r>(&'r mut [u8]);
+
+/// Nowhere: its bytes are counted, down.
+struct Count(usize);
+
+/// Why an entity was not written.
+enum Stop {
+    /// There is no room.
+    Full,
+    /// The value of this property is damaged.
+    Damaged(usize),
+    Failed(Error),
 }
 
 /// What entities of one partition share.
@@ -145,48 +173,73 @@ const BYTES_ROOM: usize = 256 << 10;
 const ZEROS_ROOM: usize = 32 << 10;
 
 impl<'s, 'o> RowSet<'s, 'o> {
-    /// Begins a page of so many entities at the most. Room that `out` has is used.
+    /// Begins a page of so many entities at the most. Room that `out` has is used, and what stands in it written over.
     pub(crate) fn begin(scope: Scope<'s>, entities_max: usize, out: &'o mut Vec<u8>) -> Self {
         let context = (scope.level != Level::None).then(|| scope.context(""));
-        begin_list(out, context.as_deref());
-        let len = out.len();
+        let mut start = Vec::new();
+        begin_list(&mut start, context.as_deref());
+        let len = start.len();
+        match out.get_mut(..len) {
+            Some(place) => place.copy_from_slice(&start),
+            None => *out = start,
+        }
         Self { members: Members::of(scope), out, len, entities: 0, entities_max }
     }
 
-    /// Writes the entity of a row.
+    /// Writes the entity of a row. Where that takes more room, `grown` is told how much there is then, written or not.
     ///
     /// # Errors
-    /// `Corruption`.
+    /// `Corruption`, those of `grown`.
     #[inline]
-    pub(crate) fn put(&mut self, row: &RowView<'_>) -> Result<Written> {
-        loop {
-            let room = self.out.get_mut(self.len..).unwrap_or_default();
-            let (available, line) = (room.len(), Line { room, len: 0 });
-            let written = self.members.put_entity(line, self.entities == 0, row)?;
-            if written.bytes <= available {
-                self.len += written.bytes;
+    pub(crate) fn put(
+        &mut self,
+        row: &RowView<'_>,
+        grown: &mut impl FnMut(usize) -> Result<()>,
+    ) -> Result<Written> {
+        let is_first = self.entities == 0;
+        let room = self.out.get_mut(self.len..).unwrap_or_default();
+        let available = room.len();
+        match self.members.put_entity(Room(&mut *room), is_first, row) {
+            Ok((left, size)) => {
+                // All members begin with a comma; that of the first becomes the brace.
+                if let Some(comma) = room.get_mut(usize::from(!is_first)) {
+                    *comma = b'{';
+                }
+                let bytes = available - left;
+                self.len += bytes;
                 self.entities += 1;
-                return Ok(written);
+                Ok(Written { bytes, size })
             }
-            self.make_room(written.bytes);
+            Err(Stop::Full) => self.put_into_more(row, grown),
+            Err(stop) => Err(stop.error(row)),
         }
     }
 
-    /// Makes room for more entities, the next of which has `len` bytes.
+    /// The same where there is too little room.
     #[cold]
+    #[inline(never)]
+    fn put_into_more(
+        &mut self,
+        row: &RowView<'_>,
+        grown: &mut impl FnMut(usize) -> Result<()>,
+    ) -> Result<Written> {
+        let counted = self.members.put_entity(Count(usize::MAX), self.entities == 0, row);
+        let (left, _) = counted.map_err(|stop| stop.error(row))?;
+        self.make_room(usize::MAX - left);
+        grown(self.out.capacity())?;
+        self.put(row, grown)
+    }
+
+    /// Makes room for more entities, the next of which has `len` bytes.
     fn make_room(&mut self, len: usize) {
         let expected = self.entities_max.saturating_sub(self.entities).max(1);
         let entities = (MORE_ROOM * self.entities).max(ENTITIES_ROOM).min(expected);
         // The next ones may be a little longer.
         let room = len.max((entities * (len + len / 8)).min(BYTES_ROOM));
         self.out.reserve((self.len + room).saturating_sub(self.out.len()));
-        // Zeros are still in the nearest cache when they are written over.
-        self.out.resize(self.len + room.min(len.max(ZEROS_ROOM)), 0);
-    }
-
-    /// Bytes that there is room for, written or not.
-    pub(crate) fn room(&self) -> usize {
-        self.out.capacity()
+        // Zeros are still in the nearest cache when they are written over; what another page left behind needs none.
+        let filled = self.len + room.min(len.max(ZEROS_ROOM));
+        self.out.resize(filled.max(self.out.len()), 0);
     }
 
     /// Ends the page.
@@ -217,38 +270,34 @@ impl<'s> Members<'s> {
         }
     }
 
-    // The line is nowhere handed on by reference, here and below, so that where it ends stays in a register.
+    /// Puts an entity, but that it begins with a comma, and says what room is left, and what it counts for among the limits of
+    /// entities if that is known.
+    // The line is nowhere handed on by reference, here and below, so that where it goes on stays in a register.
     #[inline(always)]
-    fn put_entity(
+    fn put_entity<L: Line>(
         &mut self,
-        mut line: Line<'_>,
+        mut line: L,
         is_first: bool,
         row: &RowView<'_>,
-    ) -> Result<Written> {
+    ) -> Result<(usize, Option<usize>), Stop> {
         if !is_first {
-            line.put(b",");
+            line = line.put(b",")?;
         }
-        let start = line.len;
+        let start = line.left();
         let is_ascii;
         (line, is_ascii) = self.put_head(line, row)?;
         let fields = row.fields();
         // If all texts are plain together, so is each.
         let are_plain = is_plain_ascii_in_json(fields.variables());
         line = self.put_properties(line, row, fields, are_plain)?;
-        // All members begin with a comma; that of the first becomes the brace.
-        if line.len == start {
-            line.put(b"{");
-        } else if let Some(comma) = line.room.get_mut(start) {
-            *comma = b'{';
-        }
-        line.put(b"}");
-        let size = if is_ascii && are_plain { row.ascii_size(fields) } else { None };
-        Ok(Written { bytes: line.len, size })
+        let end: &[u8] = if line.left() == start { b"{}" } else { b"}" };
+        let left = line.put(end)?.left();
+        Ok((left, if is_ascii && are_plain { row.ascii_size(fields) } else { None }))
     }
 
     /// Metadata, keys and Timestamp; whether both keys are known to be ASCII.
     #[inline(always)]
-    fn put_head<'l>(&mut self, mut line: Line<'l>, row: &RowView<'_>) -> Result<(Line<'l>, bool)> {
+    fn put_head<L: Line>(&mut self, mut line: L, row: &RowView<'_>) -> Result<(L, bool), Stop> {
         let row_key = match row.key_behind(&self.partition.prefix) {
             Some(row_key) if !self.partition.prefix.is_empty() => row_key,
             _ => self.enter_partition(row)?,
@@ -259,23 +308,22 @@ impl<'s> Members<'s> {
         }
         if self.scope.level != Level::None {
             self.put_metadata(row, row_key)?;
-            line.put(&self.scratch);
+            line = line.put(&self.scratch)?;
         }
-        line.put_piece(&self.partition.before);
+        line = line.put_piece(&self.partition.before)?;
         let is_plain = is_plain_ascii_in_json(row_key);
         if self.shows_row_key {
-            if is_plain {
-                line.put(row_key);
-            } else {
-                line.put(inside_of_string(&RowView::text(row_key)?, &mut self.scratch));
-            }
+            line = match is_plain {
+                true => line.put(row_key)?,
+                false => line.put(inside_of_string(&RowView::text(row_key)?, &mut self.scratch))?,
+            };
         }
-        line.put_piece(&self.commit.timestamp);
-        Ok((line, is_plain && self.partition.is_ascii))
+        Ok((line.put_piece(&self.commit.timestamp)?, is_plain && self.partition.is_ascii))
     }
 
     /// Remembers the partition of a row, whose encoded RowKey it gives.
     #[cold]
+    #[inline(never)]
     fn enter_partition<'r>(&mut self, row: &RowView<'r>) -> Result<&'r [u8]> {
         let (_, row_key) = row.parts()?;
         let Partition { prefix, is_ascii, before } = &mut self.partition;
@@ -294,6 +342,7 @@ impl<'s> Members<'s> {
         Ok(row_key)
     }
 
+    #[inline(never)]
     fn enter_commit(&mut self, seq: Seq) {
         let Commit { seq: known, etag, timestamp, times } = &mut self.commit;
         *known = Some(seq);
@@ -339,24 +388,20 @@ impl<'s> Members<'s> {
     }
 
     #[inline(always)]
-    fn put_properties<'l>(
+    fn put_properties<L: Line>(
         &mut self,
-        mut line: Line<'l>,
+        mut line: L,
         row: &RowView<'_>,
         fields: Fields<'_>,
         are_plain: bool,
-    ) -> Result<Line<'l>> {
+    ) -> Result<L, Stop> {
         let Self { scope, metadata, forms, times, scratch, .. } = self;
         let form = forms.of(row.shape(), scope.select, *metadata);
         let mut values = Values { fields, are_plain, times, scratch };
         for column in &form.columns {
-            let Some(property) = &column.property else {
-                line.put_piece(&column.before);
-                continue;
-            };
-            line = match values.put(line, column, property) {
-                Some(line) => line,
-                None => return Err(row.damage(property.index)),
+            line = match &column.property {
+                Some(property) => values.put(line, column, property)?,
+                None => line.put_piece(&column.before)?,
             };
         }
         Ok(line)
@@ -479,40 +524,56 @@ impl<const N: usize> Default for Piece<N> {
     }
 }
 
-impl Line<'_> {
-    #[inline(always)]
-    fn put(&mut self, text: &[u8]) {
-        if let Some(rest) = self.room.get_mut(self.len..)
-            && let Some(place) = rest.get_mut(..text.len())
-        {
-            copy_short(place, text);
+impl Stop {
+    #[cold]
+    fn error(self, row: &RowView<'_>) -> Error {
+        match self {
+            Stop::Damaged(index) => row.damage(index),
+            Stop::Failed(error) => error,
+            // Nobody asks: room is made.
+            Stop::Full => Error::refused(Code::InternalError),
         }
-        self.len += text.len();
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Stop::Failed(error)
+    }
+}
+
+impl Line for Room<'_> {
+    #[inline(always)]
+    fn left(&self) -> usize {
+        self.0.len()
     }
 
     #[inline(always)]
-    fn put_piece<const N: usize>(&mut self, piece: &Piece<N>) {
+    fn put(self, text: &[u8]) -> Result<Self, Stop> {
+        let (place, rest) = self.0.split_at_mut_checked(text.len()).ok_or(Stop::Full)?;
+        copy_short(place, text);
+        Ok(Room(rest))
+    }
+
+    #[inline(always)]
+    fn put_piece<const N: usize>(self, piece: &Piece<N>) -> Result<Self, Stop> {
         let len = piece.text.len();
         if len <= N
-            && let Some(rest) = self.room.get_mut(self.len..)
-            && let Some(place) = rest.first_chunk_mut()
+            && let Some(place) = self.0.first_chunk_mut()
         {
             *place = piece.start;
-            self.len += len;
-        } else {
-            self.put(&piece.text);
+            return self.0.get_mut(len..).map(Room).ok_or(Stop::Full);
         }
+        self.put(&piece.text)
     }
 
-    /// Puts a text that has quotes, and what stands before it.
     #[inline(always)]
-    fn put_quoted(&mut self, before: &Piece<NAME_BYTES>, text: &[u8]) {
+    fn put_quoted(self, before: &Piece<NAME_BYTES>, text: &[u8]) -> Result<Self, Stop> {
         let (len, end) = (before.text.len(), before.text.len() + text.len());
         // Where all of it has room by its bounds alone, no part of it asks again.
         if len <= NAME_BYTES
             && text.len() <= TEXT_BYTES
-            && let Some(rest) = self.room.get_mut(self.len..)
-            && let Some(room) = rest.first_chunk_mut::<{ NAME_BYTES + TEXT_BYTES + 1 }>()
+            && let Some(room) = self.0.first_chunk_mut::<{ NAME_BYTES + TEXT_BYTES + 1 }>()
         {
             if let Some(place) = room.first_chunk_mut() {
                 *place = before.start;
@@ -523,28 +584,49 @@ impl Line<'_> {
             if let Some(place) = room.get_mut(end) {
                 *place = b'"';
             }
-            self.len += end + 1;
-            return;
+            return self.0.get_mut(end + 1..).map(Room).ok_or(Stop::Full);
         }
-        self.put(&before.text);
-        self.put(text);
-        self.put(b"\"");
+        self.put(&before.text)?.put(text)?.put(b"\"")
     }
 
-    /// Has a number written, at its place if there is room for any, and gives its length.
     #[inline(always)]
-    fn put_number(&mut self, write: impl Fn(&mut [u8; NUMBER_BYTES]) -> usize) -> usize {
-        if let Some(rest) = self.room.get_mut(self.len..)
-            && let Some(place) = rest.first_chunk_mut()
-        {
+    fn put_number(
+        self,
+        write: impl Fn(&mut [u8; NUMBER_BYTES]) -> usize,
+    ) -> Result<(Self, usize), Stop> {
+        if let Some(place) = self.0.first_chunk_mut() {
             let len = write(place);
-            self.len += len;
-            return len;
+            return Ok((Room(self.0.get_mut(len..).ok_or(Stop::Full)?), len));
         }
         let mut text = [0; NUMBER_BYTES];
         let len = write(&mut text);
-        self.put(text.get(..len).unwrap_or_default());
-        len
+        Ok((self.put(text.get(..len).unwrap_or_default())?, len))
+    }
+}
+
+impl Line for Count {
+    fn left(&self) -> usize {
+        self.0
+    }
+
+    fn put(self, text: &[u8]) -> Result<Self, Stop> {
+        Ok(Count(self.0 - text.len()))
+    }
+
+    fn put_piece<const N: usize>(self, piece: &Piece<N>) -> Result<Self, Stop> {
+        self.put(&piece.text)
+    }
+
+    fn put_quoted(self, before: &Piece<NAME_BYTES>, text: &[u8]) -> Result<Self, Stop> {
+        self.put(&before.text)?.put(text)?.put(b"\"")
+    }
+
+    fn put_number(
+        self,
+        write: impl Fn(&mut [u8; NUMBER_BYTES]) -> usize,
+    ) -> Result<(Self, usize), Stop> {
+        let len = write(&mut [0; NUMBER_BYTES]);
+        Ok((Count(self.0 - len), len))
     }
 }
 
@@ -558,71 +640,63 @@ struct Values<'m, 'r> {
 }
 
 impl Values<'_, '_> {
-    /// Writes a value and what stands before it; `None` if it is damaged.
+    /// Writes a value and what stands before it.
     // Straight from bytes to text: a value that is decoded first is told apart by its type once more.
     #[inline(always)]
-    fn put<'l>(
-        &mut self,
-        mut line: Line<'l>,
-        column: &Column,
-        property: &Property,
-    ) -> Option<Line<'l>> {
-        let Property { edm, place, .. } = *property;
+    fn put<L: Line>(&mut self, line: L, column: &Column, property: &Property) -> Result<L, Stop> {
+        let Property { index, edm, place } = *property;
+        let (fields, before) = (self.fields, &column.before);
+        let damaged = || Stop::Damaged(index);
         match edm {
             EdmType::String => {
-                let bytes = self.fields.variable(place)?;
+                let bytes = fields.variable(place).ok_or_else(damaged)?;
                 let text = match self.are_plain {
                     true => bytes,
-                    false => inside_of_string(utf8(bytes).ok()?, self.scratch),
+                    false => inside_of_string(utf8(bytes).map_err(|_| damaged())?, self.scratch),
                 };
-                line.put_quoted(&column.before, text);
-                return Some(line);
+                line.put_quoted(before, text)
             }
             EdmType::DateTime => {
-                let ticks = u64::from_le_bytes(self.fields.fixed(place)?);
-                line.put_quoted(&column.before, self.times.of(DateTime::from_ticks(ticks)?));
-                return Some(line);
+                let ticks = u64::from_le_bytes(fields.fixed(place).ok_or_else(damaged)?);
+                let time = DateTime::from_ticks(ticks).ok_or_else(damaged)?;
+                line.put_quoted(before, self.times.of(time))
             }
-            _ => line.put_piece(&column.before),
-        }
-        match edm {
-            EdmType::String | EdmType::DateTime => {}
-            EdmType::Boolean => match self.fields.fixed(place)? {
-                [0] => line.put(b"false"),
-                [1] => line.put(b"true"),
-                _ => return None,
+            EdmType::Boolean => match fields.fixed(place) {
+                Some([0]) => line.put_piece(before)?.put(b"false"),
+                Some([1]) => line.put_piece(before)?.put(b"true"),
+                _ => Err(damaged()),
             },
             EdmType::Int32 => {
-                let number = i32::from_le_bytes(self.fields.fixed(place)?);
-                line.put_number(|text| json::put_number(text, number.into()));
+                let number = i32::from_le_bytes(fields.fixed(place).ok_or_else(damaged)?);
+                let line = line.put_piece(before)?;
+                Ok(line.put_number(|text| json::put_number(text, number.into()))?.0)
             }
             EdmType::Double => {
-                let number = f64::from_le_bytes(self.fields.fixed(place)?);
-                if line.put_number(|text| double::put_decimal(text, number)) > 0 {
-                    return Some(line);
-                }
+                let number = f64::from_le_bytes(fields.fixed(place).ok_or_else(damaged)?);
                 if !number.is_finite() {
-                    // What was put for a number gives way.
-                    line.len -= column.before.text.len();
-                    line.put(&column.before_infinite);
+                    let line = line.put(&column.before_infinite)?;
+                    return line.put(self.text_of(ValueRef::Double(number)));
                 }
-                line.put(self.text_of(ValueRef::Double(number)));
+                let line = line.put_piece(before)?;
+                match line.put_number(|text| double::put_decimal(text, number))? {
+                    (line, 0) => line.put(self.text_of(ValueRef::Double(number))),
+                    (line, _) => Ok(line),
+                }
             }
             EdmType::Int64 => {
-                let number = i64::from_le_bytes(self.fields.fixed(place)?);
-                line.put_number(|text| json::put_number(text, number));
-                line.put(b"\"");
+                let number = i64::from_le_bytes(fields.fixed(place).ok_or_else(damaged)?);
+                let line = line.put_piece(before)?;
+                line.put_number(|text| json::put_number(text, number))?.0.put(b"\"")
             }
             EdmType::Guid => {
-                let guid = Guid::from_bytes(self.fields.fixed(place)?);
-                line.put(self.text_of(ValueRef::Guid(guid)));
+                let guid = Guid::from_bytes(fields.fixed(place).ok_or_else(damaged)?);
+                line.put_piece(before)?.put(self.text_of(ValueRef::Guid(guid)))
             }
             EdmType::Binary => {
-                let bytes = self.fields.variable(place)?;
-                line.put(self.text_of(ValueRef::Binary(bytes)));
+                let bytes = fields.variable(place).ok_or_else(damaged)?;
+                line.put_piece(before)?.put(self.text_of(ValueRef::Binary(bytes)))
             }
         }
-        Some(line)
     }
 
     /// The text of a value, and a quote behind it if it has quotes.
@@ -716,7 +790,10 @@ mod tests {
         let (mut expected, mut found) = (Vec::new(), Vec::new());
         scope.put_set(&mut expected, query().page(1_000).unwrap().entities());
         let mut set = RowSet::begin(scope, 1_000, &mut found);
-        assert_eq!(query().page_rows(1_000, |row| set.put(row).map(drop)).unwrap(), None);
+        assert_eq!(
+            query().page_rows(1_000, |row| set.put(row, &mut |_| Ok(())).map(drop)).unwrap(),
+            None
+        );
         set.end();
         assert_eq!(String::from_utf8(found).unwrap(), String::from_utf8(expected).unwrap());
     }
@@ -748,11 +825,14 @@ mod tests {
         let (base, account, name) = ("http://a/acme/", "acme", "people");
         let scope = Scope { base, account, table: name, select: None, level: Level::Minimal };
         let mut body = vec![b'?'; 1 << 20];
-        body.clear();
         let capacity = body.capacity();
         let mut set = RowSet::begin(scope, 1_000, &mut body);
         assert_eq!(
-            table.query("").unwrap().page_rows(1_000, |row| set.put(row).map(drop)).unwrap(),
+            table
+                .query("")
+                .unwrap()
+                .page_rows(1_000, |row| set.put(row, &mut |_| Ok(())).map(drop))
+                .unwrap(),
             None
         );
         set.end();
@@ -816,7 +896,7 @@ mod tests {
         let mut set = RowSet::begin(scope, 1_000, &mut body);
         let visited = table.query("").unwrap().page_rows(1_000, |row| {
             assert_eq!(row.size()?, row.to_entity()?.size());
-            let size = set.put(row)?.size;
+            let size = set.put(row, &mut |_| Ok(()))?.size;
             assert!(size.is_none_or(|size| size == row.size().unwrap()));
             known += usize::from(size.is_some());
             rows += 1;
