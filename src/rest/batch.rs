@@ -6,6 +6,8 @@
 //!
 //! Not here: multipart bodies (`wire::batch`), what a group may hold (`table`).
 
+use std::sync::Arc;
+
 use hyper::header;
 
 use crate::error::Code;
@@ -13,7 +15,7 @@ use crate::model::{ETag, EntityEncoder};
 use crate::table::{EntityGroup, Operation};
 use crate::wire::address::{Resource, Target};
 use crate::wire::batch::{
-    self, Boundaries, Changeset, Envelope, Part, put_failure, put_found, put_not_found,
+    self, Boundaries, Changeset, Envelope, Fields, Part, put_failure, put_found, put_not_found,
 };
 use crate::wire::fault::{Fault, Occasion};
 use crate::wire::headers::{Headers, Level, Method, Preference};
@@ -21,7 +23,7 @@ use crate::wire::payload::Scope;
 
 use super::body::Share;
 use super::call::Call;
-use super::entities::{self, Write};
+use super::entities::{self, Meaning, Write};
 use super::reply::Reply;
 use super::service::Service;
 
@@ -56,6 +58,10 @@ struct Reader<'p> {
     encoder: EntityEncoder,
     /// The address of the operation before, and what it means.
     target: Option<(&'p str, Target)>,
+    /// The same of its method and headers.
+    meaning: Option<(&'p str, Fields<'p>, Meaning)>,
+    /// Of an insert with that address and those headers.
+    level: Option<Level>,
     table: Option<String>,
 }
 
@@ -75,10 +81,12 @@ pub(super) fn answer(service: &Service, call: &Call<'_>) -> Result<Reply, Fault>
             Err(fault) => put_not_found(&mut body, &boundaries, &fault, occasion),
         },
         Ok(Envelope::Changeset(parts)) => match write(call, &parts) {
-            Ok(done) => {
+            Ok(mut done) => {
+                share = std::mem::take(&mut done.share);
+                body = call.asked.spare(&mut share);
+                body.clear();
                 put_written(call, &mut body, &boundaries, &done);
                 debug_assert!(body.len() <= done.at_most, "{} > {}", body.len(), done.at_most);
-                share = done.share;
             }
             Err(fault) if is_of_server(&fault) => return Err(Fault { index: None, ..fault }),
             Err(fault) => {
@@ -111,7 +119,7 @@ fn read(call: &Call<'_>, part: &Part<'_>) -> Result<(ETag, Level, Vec<u8>, Share
     let Resource::Entity { table, key } = &target.resource else {
         return Err(Code::InvalidInput.into());
     };
-    let level = Level::of(part.headers.as_slice(), &target.query, call.version)?;
+    let level = Level::of(&*part.headers, &target.query, call.version)?;
     let found = entities::find(call, &target.query, table, key)?;
     let etag = found.etag().ok_or(Code::InternalError)?;
     let share = call.room(ANSWER_BYTES + found.body_at_most(call, level))?;
@@ -160,26 +168,33 @@ fn written_at_most(call: &Call<'_>, table: &str, items: &[Item<'_>], group: &Ent
 
 impl<'p> Reader<'p> {
     fn read(&mut self, call: &Call<'_>, part: &Part<'p>) -> Result<(Item<'p>, Operation), Fault> {
-        let method = part.method()?;
-        let target = match self.target.take() {
-            Some((url, target)) if url == part.url => target,
-            _ => part.target(call.target)?,
+        let (headers, level) = (&part.headers, self.level.take());
+        let known = self.meaning.take().filter(|(method, known, _)| {
+            // Headers that are the same to the byte.
+            *method == part.method && Arc::ptr_eq(known, headers)
+        });
+        let are_known = known.is_some();
+        let known = match known {
+            Some(known) => known,
+            None => {
+                let meaning = Meaning::of(part.method()?, call.version);
+                (part.method, Arc::clone(headers), meaning)
+            }
+        };
+        let (_, _, meaning) = self.meaning.insert(known);
+        let (target, is_known) = match self.target.take() {
+            Some((url, target)) if url == part.url => (target, are_known),
+            _ => (part.target(call.target)?, false),
         };
         let (_, target) = self.target.insert((part.url, target));
-        let headers = part.headers.as_slice();
-        let body = part.body.as_bytes();
-        let write = entities::read_write(
-            method,
-            &target.resource,
-            headers,
-            body,
-            call.version,
-            &mut self.encoder,
-        )?;
-        let level = match method {
-            Method::Post => Level::of(headers, &target.query, call.version)?,
+        let (resource, body) = (&target.resource, || Ok(part.body));
+        let write = entities::read_write(resource, &**headers, meaning, body, &mut self.encoder)?;
+        let level = match (meaning.method(), level) {
+            (Method::Post, Some(level)) if is_known => level,
+            (Method::Post, _) => Level::of(&**headers, &target.query, call.version)?,
             _ => Level::Minimal,
         };
+        self.level = Some(level);
         let Write { table, operation, preference } = write;
         call.grant.allow(entities::action(&operation), Some(table))?;
         let (pk, rk) = operation.keys();

@@ -181,7 +181,7 @@ impl Share {
     /// A body that has this share until the last of it is sent.
     pub(super) fn hold(self, body: Vec<u8>) -> Bytes {
         match self.0 {
-            Some((held, budget)) if body.len() > SMALL_BYTES => {
+            Some((held, budget)) if body.len() > body.capacity().min(2 * SMALL_BYTES) / 2 => {
                 Bytes::from_owner(Held { body, budget, _held: held })
             }
             // A small one is not worth the room that it stands in.

@@ -37,6 +37,15 @@ pub(super) struct Write<'t> {
     pub(super) preference: Option<Preference>,
 }
 
+/// What the headers of a write mean, as far as it was asked for: operations of a batch mostly have the same ones.
+pub(super) struct Meaning {
+    method: Method,
+    version: Version,
+    condition: Option<Condition>,
+    has_json: bool,
+    preference: Option<Option<Preference>>,
+}
+
 /// Answers a query of entities.
 pub(super) fn query(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
     call.grant.allow(Action::Query, Some(table))?;
@@ -154,9 +163,10 @@ impl Found {
 
 /// Answers a write of one entity.
 pub(super) fn write(call: &Call<'_>) -> Result<Reply, Fault> {
-    let (resource, body) = (&call.target.resource, &call.asked.body);
-    let mut encoder = EntityEncoder::default();
-    let write = read_write(call.method, resource, call.asked, body, call.version, &mut encoder)?;
+    let (asked, resource) = (call.asked, &call.target.resource);
+    let mut meaning = Meaning::of(call.method, call.version);
+    let encoder = &mut EntityEncoder::default();
+    let write = read_write(resource, asked, &mut meaning, || text(&asked.body), encoder)?;
     let level = match operation_answers(&write.operation) {
         true => call.level()?,
         false => Level::Minimal,
@@ -250,33 +260,36 @@ pub(super) fn location_len(call: &Call<'_>, table: &str, operation: &Operation) 
     call.base.len() + entity_path_len(table, pk, rk)
 }
 
-/// What a write of one entity asks for, in a request of its own or in a batch.
+/// What a write of one entity asks for, in a request of its own or in a batch; its `body` is asked for if it has one.
 ///
 /// # Errors
 /// Those of headers, keys, body and properties; nothing is looked up.
-pub(super) fn read_write<'t, H: Headers + ?Sized>(
-    method: Method,
+pub(super) fn read_write<'t, 'b, H: Headers + ?Sized>(
     resource: &'t Resource,
     headers: &H,
-    body: &[u8],
-    version: Version,
+    meaning: &mut Meaning,
+    body: impl FnOnce() -> Result<&'b str, Fault>,
     encoder: &mut EntityEncoder,
 ) -> Result<Write<'t>, Fault> {
+    let method = meaning.method;
     let (table, key) = match (method, resource) {
         (Method::Post, Resource::Entities(table)) => {
-            return read_insert(table, headers, body, version, encoder);
+            meaning.condition(headers)?;
+            meaning.check_json(headers)?;
+            let operation = Operation::Insert(payload::read_insert(body()?, encoder)?);
+            return Ok(Write { table, operation, preference: meaning.preference(headers) });
         }
         (Method::Put | Method::Merge | Method::Delete, Resource::Entity { table, key }) => {
             (table, key)
         }
         _ => return Err(Known::MethodNotAllowed.into()),
     };
-    let condition = Condition::of(headers, method, version)?;
+    let condition = meaning.condition(headers)?;
     key.check(false)?;
     // Its keys are those of its address, whatever its body says.
-    let mut entity = || {
-        check_json_body(headers)?;
-        payload::read_update(text(body)?, key, encoder)
+    let entity = || {
+        meaning.check_json(headers)?;
+        payload::read_update(body()?, key, encoder)
     };
     let operation = match (method, condition) {
         (Method::Delete, Condition::None) => {
@@ -297,24 +310,42 @@ pub(super) fn read_write<'t, H: Headers + ?Sized>(
     Ok(Write { table, operation, preference: None })
 }
 
+impl Meaning {
+    /// Of headers that nothing is known of, and the method that they came with.
+    pub(super) fn of(method: Method, version: Version) -> Self {
+        Meaning { method, version, condition: None, has_json: false, preference: None }
+    }
+
+    pub(super) fn method(&self) -> Method {
+        self.method
+    }
+
+    fn condition<H: Headers + ?Sized>(&mut self, headers: &H) -> Result<Condition, Fault> {
+        let condition = match self.condition {
+            Some(condition) => condition,
+            None => Condition::of(headers, self.method, self.version)?,
+        };
+        Ok(*self.condition.insert(condition))
+    }
+
+    fn check_json<H: Headers + ?Sized>(&mut self, headers: &H) -> Result<(), Fault> {
+        if !self.has_json {
+            check_json_body(headers)?;
+        }
+        self.has_json = true;
+        Ok(())
+    }
+
+    fn preference<H: Headers + ?Sized>(&mut self, headers: &H) -> Option<Preference> {
+        *self.preference.get_or_insert_with(|| Preference::of(headers))
+    }
+}
+
 fn etag(condition: Condition) -> Option<ETag> {
     match condition {
         Condition::Is(etag) => Some(etag),
         Condition::Any | Condition::None => None,
     }
-}
-
-fn read_insert<'t, H: Headers + ?Sized>(
-    table: &'t str,
-    headers: &H,
-    body: &[u8],
-    version: Version,
-    encoder: &mut EntityEncoder,
-) -> Result<Write<'t>, Fault> {
-    Condition::of(headers, Method::Post, version)?;
-    check_json_body(headers)?;
-    let operation = Operation::Insert(payload::read_insert(text(body)?, encoder)?);
-    Ok(Write { table, operation, preference: Preference::of(headers) })
 }
 
 /// What a token must allow for an operation.

@@ -14,6 +14,8 @@ pub(crate) use write::{
     put_request,
 };
 
+use std::sync::Arc;
+
 use memchr::memchr;
 use memchr::memmem::Finder;
 use smallvec::SmallVec;
@@ -52,8 +54,27 @@ pub(crate) struct Answer<'a> {
     pub(crate) content_id: Option<&'a str>,
 }
 
-/// Headers of a part, in order.
-pub(crate) type Fields<'a> = SmallVec<[(&'a str, &'a str); FIELDS_ROOM]>;
+/// Headers of a part, in order; parts of one body whose headers are the same to the byte have them together.
+pub(crate) type Fields<'a> = Arc<[(&'a str, &'a str)]>;
+
+/// The headers that were read last, before a message in a part and in it: the next part mostly has the same.
+#[derive(Default)]
+struct Recent<'a> {
+    outer: Option<Block<'a>>,
+    inner: Option<Block<'a>>,
+}
+
+/// Headers up to the empty line behind them.
+struct Block<'a> {
+    /// As they stand there, with that line.
+    text: &'a str,
+    /// The line is there: whatever follows the same text, no more than that is read.
+    has_end: bool,
+    fields: Fields<'a>,
+    content_id: Option<&'a str>,
+    /// No type of content other than an HTTP message is named.
+    is_http: bool,
+}
 
 /// Clients send no more with an operation.
 const FIELDS_ROOM: usize = 8;
@@ -75,8 +96,9 @@ pub(crate) fn read<'a>(body: &'a [u8], content_type: &str) -> Result<Envelope<'a
     let [part] = outer.as_slice() else { return Err(invalid()) };
     let (headers, content) = read_headers(part).ok_or_else(invalid)?;
     let content_type = headers.value("Content-Type").unwrap_or_default();
+    let mut recent = Recent::default();
     if Media::new(content_type).is("application/http") {
-        let part = Part::read(part).ok_or_else(invalid)?;
+        let part = Part::read(part, &mut recent).ok_or_else(invalid)?;
         return if is_read(part.method) {
             Ok(Envelope::Query(Box::new(part)))
         } else {
@@ -89,7 +111,8 @@ pub(crate) fn read<'a>(body: &'a [u8], content_type: &str) -> Result<Envelope<'a
         let text = "The batch request operation exceeds the maximum 100 changes per change set.";
         return Err(Fault::invalid(text).at_index(GROUP_OPERATIONS_MAX - 1));
     }
-    let parts = parts.into_iter().map(|part| Part::read(part).ok_or_else(invalid));
+    let read = |part| Part::read(part, &mut recent).ok_or_else(invalid);
+    let parts = parts.into_iter().map(read);
     let parts = parts.collect::<Result<Vec<_>, _>>()?;
     match parts.iter().position(|part| is_read(part.method)) {
         Some(index) => Err(invalid().at_index(index)),
@@ -105,17 +128,18 @@ pub(crate) fn read_response<'a>(body: &'a [u8], content_type: &str) -> Option<Ve
     let [part] = outer.as_slice() else { return None };
     let (headers, content) = read_headers(part)?;
     let content_type = headers.value("Content-Type").unwrap_or_default();
+    let mut recent = Recent::default();
     if Media::new(content_type).is("application/http") {
-        return Some(vec![Answer::read(part)?]);
+        return Some(vec![Answer::read(part, &mut recent)?]);
     }
     let parts = split(content, boundary(content_type)?, GROUP_OPERATIONS_MAX)?;
-    parts.into_iter().map(Answer::read).collect()
+    parts.into_iter().map(|part| Answer::read(part, &mut recent)).collect()
 }
 
 impl<'a> Part<'a> {
     /// The method, tunnelled or not.
     pub(crate) fn method(&self) -> Result<Method, Fault> {
-        Method::of(self.method, self.headers.as_slice())
+        Method::of(self.method, &*self.headers)
     }
 
     /// What it is about, in a batch that came to `outer`.
@@ -125,8 +149,8 @@ impl<'a> Part<'a> {
         outer.read_inner(self.url).map_err(plain)
     }
 
-    fn read(text: &'a str) -> Option<Part<'a>> {
-        let Message { first, headers, body, content_id } = Message::read(text)?;
+    fn read(text: &'a str, recent: &mut Recent<'a>) -> Option<Part<'a>> {
+        let Message { first, headers, body, content_id } = Message::read(text, recent)?;
         let (method, rest) = first.split_once(' ')?;
         let (url, version) = trimmed(rest).rsplit_once(' ')?;
         let is_named = !method.is_empty() && version.starts_with("HTTP/");
@@ -142,8 +166,8 @@ impl<'a> Answer<'a> {
         failed.then(|| Fault::read_json(self.body, self.status).unwrap_or_else(unreadable))
     }
 
-    fn read(text: &'a str) -> Option<Answer<'a>> {
-        let Message { first, headers, body, content_id } = Message::read(text)?;
+    fn read(text: &'a str, recent: &mut Recent<'a>) -> Option<Answer<'a>> {
+        let Message { first, headers, body, content_id } = Message::read(text, recent)?;
         let status = first.strip_prefix("HTTP/1.1 ")?.get(..3)?;
         let is_number = status.bytes().all(|byte| byte.is_ascii_digit());
         let status = status.parse().ok().filter(|_| is_number)?;
@@ -160,25 +184,48 @@ struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    fn read(part: &'a str) -> Option<Message<'a>> {
-        let (outer, content) = read_headers(part)?;
-        let is_http = |text| Media::new(text).is("application/http");
-        if !outer.value("Content-Type").is_none_or(is_http) {
+    fn read(part: &'a str, recent: &mut Recent<'a>) -> Option<Message<'a>> {
+        let (outer, content) = Block::read(part, &mut recent.outer)?;
+        if !outer.is_http {
             return None;
         }
+        let outer_id = outer.content_id;
         let content = match content.as_bytes().first() {
             Some(b'\r' | b'\n') => content.trim_start_matches(['\r', '\n']),
             _ => content,
         };
         let (first, rest) = line(content);
-        let (headers, body) = read_headers(rest)?;
-        let id = |headers: &[(&'a str, &'a str)]| {
-            let mut ids =
-                headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("Content-ID"));
-            ids.next().map(|(_, value)| *value)
-        };
-        let content_id = id(&outer).or_else(|| id(&headers));
+        let (inner, body) = Block::read(rest, &mut recent.inner)?;
+        let (headers, content_id) = (Arc::clone(&inner.fields), outer_id.or(inner.content_id));
         Some(Message { first, headers, body: trimmed(body), content_id })
+    }
+}
+
+impl<'a> Block<'a> {
+    /// Reads headers, if they are not those that `text` begins with as the last did; gives what follows, too.
+    fn read<'r>(
+        text: &'a str,
+        recent: &'r mut Option<Block<'a>>,
+    ) -> Option<(&'r Block<'a>, &'a str)> {
+        let known = recent.take().filter(|recent| recent.has_end && text.starts_with(recent.text));
+        let known = match known {
+            Some(known) => known,
+            None => {
+                let (fields, rest) = read_headers(text)?;
+                let read = text.get(..text.len() - rest.len())?;
+                let is_http = |text| Media::new(text).is("application/http");
+                let mut ids = fields.iter().filter(|(name, _)| is_content_id(name));
+                Block {
+                    text: read,
+                    has_end: has_end(read),
+                    content_id: ids.next().map(|(_, value)| *value),
+                    is_http: fields.value("Content-Type").is_none_or(is_http),
+                    fields: fields.as_slice().into(),
+                }
+            }
+        };
+        let rest = text.get(known.text.len()..)?;
+        Some((recent.insert(known), rest))
     }
 }
 
@@ -230,8 +277,8 @@ fn split<'a>(text: &'a str, boundary: &str, most: usize) -> Option<Vec<&'a str>>
 }
 
 /// Reads headers up to an empty line or the end; gives what follows, too.
-fn read_headers(text: &str) -> Option<(Fields<'_>, &str)> {
-    let mut headers = Fields::new();
+fn read_headers(text: &str) -> Option<(SmallVec<[(&str, &str); FIELDS_ROOM]>, &str)> {
+    let mut headers = SmallVec::new();
     let mut rest = text;
     while !rest.is_empty() {
         let (content, after) = line(rest);
@@ -252,6 +299,17 @@ fn read_headers(text: &str) -> Option<(Fields<'_>, &str)> {
         headers.push((name, trimmed(value)));
     }
     Some((headers, rest))
+}
+
+/// True if the last line of what was read as headers is empty and is over.
+fn has_end(text: &str) -> bool {
+    let lines = text.strip_suffix('\n');
+    lines
+        .is_some_and(|lines| lines.rsplit('\n').next().is_some_and(|last| trimmed(last).is_empty()))
+}
+
+fn is_content_id(name: &str) -> bool {
+    name.eq_ignore_ascii_case("Content-ID")
 }
 
 /// The first line without its end, and what follows it.

@@ -394,7 +394,7 @@ fn every_status_has_a_reason() {
         assert_eq!(answers[0].fault(), Some(code.into()));
         assert!(!out.contains("Error\r\n"), "{out}");
     }
-    let odd = Answer { status: 502, headers: Fields::new(), body: "<html>", content_id: None };
+    let odd = Answer { status: 502, headers: Fields::default(), body: "<html>", content_id: None };
     assert_eq!(odd.fault(), Some(Fault::unreadable(502, "<html>")));
 }
 
