@@ -66,13 +66,22 @@ pub(crate) fn decode_row<'a>(
     bytes: &'a [u8],
     lookup: impl Fn(u32) -> Option<&'a Arc<Shape>>,
 ) -> Result<RowRef<'a>, DecodeError> {
-    // The common row, at once: a number of one byte.
-    if let Some((&head @ 1..0x80, body)) = bytes.split_first()
-        && let Some(shape) = lookup(u32::from(head) - 1)
-    {
-        return Ok(RowRef { shape: ShapeRef::Shared(shape), body });
+    match decode_common_row(bytes, &lookup) {
+        Some(row) => Ok(row),
+        None => decode_rare_row(bytes, lookup),
     }
-    decode_rare_row(bytes, lookup)
+}
+
+/// The same of the common row alone, whose shape has a number of one byte.
+// For whoever makes another error of the error: between the two the row would be moved about all the same.
+#[inline(always)]
+pub(crate) fn decode_common_row<'a>(
+    bytes: &'a [u8],
+    lookup: impl Fn(u32) -> Option<&'a Arc<Shape>>,
+) -> Option<RowRef<'a>> {
+    let (&head @ 1..0x80, body) = bytes.split_first()? else { return None };
+    let shape = lookup(u32::from(head) - 1)?;
+    Some(RowRef { shape: ShapeRef::Shared(shape), body })
 }
 
 /// The same for any row.

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use crate::error::{Error, Result};
 use crate::format::Kind;
 use crate::format::names::FileNumber;
-use crate::format::row::decode_row;
+use crate::format::row::{decode_common_row, decode_row};
 use crate::manifest::{FileEntry, Version};
 use crate::memtable::{Entry, Memtable};
 use crate::model::{Row, RowRef, Seq, ShapeId, Shapes};
@@ -248,8 +248,17 @@ pub(crate) fn current<'a>(entry: Entry<'a>, shapes: &'a Shapes) -> Result<Curren
 }
 
 /// A row as memtables and logs frame it: numbered by the registry.
-#[inline]
+#[inline(always)]
 pub(crate) fn memory_row<'a>(row: &'a [u8], shapes: &'a Shapes) -> Result<RowRef<'a>> {
+    match decode_common_row(row, |number| shapes.get(ShapeId(number))) {
+        Some(row) => Ok(row),
+        None => rare_memory_row(row, shapes),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn rare_memory_row<'a>(row: &'a [u8], shapes: &'a Shapes) -> Result<RowRef<'a>> {
     // Only rows that were encoded or verified by this process are in a memtable.
     decode_row(row, |number| shapes.get(ShapeId(number)))
         .map_err(|error| Error::decode("memtable".as_ref(), 0, error))

@@ -34,8 +34,8 @@ const SCAN_MERGE_ALL: usize = 512;
 /// Groups up to this length are sorted and merged by comparing keys.
 const GROUP_SMALL: usize = 8;
 
-/// How many items ahead of a walk nodes are asked for.
-const AHEAD: usize = 4;
+/// How many items ahead of a walk nodes are asked for: a step takes some ten nanoseconds, and memory a hundred.
+const AHEAD: usize = 12;
 
 /// A sorted run.
 pub(super) struct Run {

@@ -199,7 +199,8 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
         }
     }
 
-    #[inline]
+    // A row that is handed on in memory is waited for there.
+    #[inline(always)]
     fn take_row(&mut self, row: ScanRow<'_>) -> Result<()> {
         if self.len > 0 {
             self.query.table.engine.book_row(row.key);

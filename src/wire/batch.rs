@@ -57,6 +57,9 @@ pub(crate) struct Answer<'a> {
 /// Headers of a part, in order; parts of one body whose headers are the same to the byte have them together.
 pub(crate) type Fields<'a> = Arc<[(&'a str, &'a str)]>;
 
+/// The same while they are read.
+type List<'a> = SmallVec<[(&'a str, &'a str); FIELDS_ROOM]>;
+
 /// The headers that were read last, before a message in a part and in it: the next part mostly has the same.
 #[derive(Default)]
 struct Recent<'a> {
@@ -277,8 +280,8 @@ fn split<'a>(text: &'a str, boundary: &str, most: usize) -> Option<Vec<&'a str>>
 }
 
 /// Reads headers up to an empty line or the end; gives what follows, too.
-fn read_headers(text: &str) -> Option<(SmallVec<[(&str, &str); FIELDS_ROOM]>, &str)> {
-    let mut headers = SmallVec::new();
+fn read_headers(text: &str) -> Option<(List<'_>, &str)> {
+    let mut headers = List::new();
     let mut rest = text;
     while !rest.is_empty() {
         let (content, after) = line(rest);
