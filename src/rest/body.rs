@@ -5,8 +5,8 @@
 //! * nobody who is not known takes of it: more than a small body is read of those only who may ask;
 //! * a body takes memory in proportion to its bytes, however small the pieces are that it comes in;
 //! * what is counted is given back when the memory is, also if the client is gone before;
-//! * room that is kept for later bodies is bounded apart from that; what stood in it is written over by whoever gets it, as far as
-//!   the new body goes, and nobody sees it.
+//! * room that is kept for later bodies is bounded apart from that; what stood in it is written over as far as the new body goes,
+//!   and nobody sees it.
 //!
 //! Not here: what bodies hold (`wire`), time (`server`).
 
