@@ -80,8 +80,8 @@ impl Db {
         mut progress: impl FnMut(u64),
     ) -> Result<Moved> {
         let (path, entry) = (path.as_ref(), self.catalog.table(table)?);
-        require_outside(path, &self.engine.env.dir)?;
         require_empty(&*self.engine.env.fs, path)?;
+        require_outside(path, &self.engine.env.dir)?;
         let snapshot = self.engine.snapshot();
         let seed = self.engine.next_seed();
         let target = self.beside().create_if_missing(true).seed(seed).open(path)?;

@@ -157,8 +157,8 @@ impl Options {
     ) -> Result<RepairReport> {
         let (source, target) = (source.as_ref(), target.as_ref());
         let fs = Arc::clone(&self.fs);
-        require_outside(target, source)?;
         require_empty(&*fs, target)?;
+        require_outside(target, source)?;
         let mut evidence = Evidence::gather(&fs, source, Breadth::Proven)?;
         fs.create_dir_all(target)
             .map_err(|error| Error::io(format!("create {}", target.display()), error))?;

@@ -92,8 +92,8 @@ impl Handle {
     /// removed, if it is certain that it is no database.
     pub(crate) fn checkpoint(self: &Arc<Self>, target: &Path, progress: OnBytes<'_>) -> Result<()> {
         let fs = &self.env.fs;
-        require_outside(target, &self.env.dir)?;
         require_empty(&**fs, target)?;
+        require_outside(target, &self.env.dir)?;
         let image = self.image()?;
         fs.create_dir_all(target)
             .map_err(|error| Error::io(format!("create {}", target.display()), error))?;

@@ -122,10 +122,11 @@ fn who_is_told_to_come_again_is_served_then() {
     assert_eq!(answer.is(200).text().matches("\"RowKey\":").count(), 400);
 }
 
-/// Bytes that may come on top of what a server has that does nothing: the 256 MiB of bodies that it takes at a time, and a
-/// third more for what it makes of them; far less than all clients together ask for.
+/// Bytes that may come on top of what a server has that does nothing: the 256 MiB of bodies that it takes at a time, and as
+/// much again for what the allocator keeps of the smaller rooms that they grew out of. All clients together ask for more than
+/// twice that.
 #[cfg(target_os = "linux")]
-const MEMORY_MAX: u64 = (256 + 86) << 20;
+const MEMORY_MAX: u64 = 512 << 20;
 
 #[cfg(target_os = "linux")]
 #[test]
@@ -166,7 +167,7 @@ fn announced(server: &Server, check: impl Fn(&str)) {
 fn gone(server: &Server) {
     let body = vec![b' '; 1 << 20];
     let request = server.key.request("POST", "/people", "", &body);
-    for _ in 0..600 {
+    for _ in 0..1_200 {
         use std::io::Write as _;
         drop(connect(server.at).unwrap().write_all(&request));
     }
