@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use rowstone::bench_support::LogRecord;
 use rowstone::{
-    Background, Binary, Clock, DateTime, Db, Durability, Entity, EntityGroup, Guid, KeyRange,
-    Options, Query, Table,
+    Background, Binary, Clock, Codec, DateTime, Db, Durability, Entity, EntityGroup, Guid,
+    KeyRange, Options, Query, Table,
 };
 
 use super::measured_part;
@@ -51,6 +51,8 @@ pub const CASES: &[Case] = &[
     case("get, in memory, view", 1_000, |n| get(&memory(), n, true)),
     case("get, in a file, owned", 1_000, |n| get(&file(), n, false)),
     case("get, in a file, view", 1_000, |n| get(&file(), n, true)),
+    case("get, in a compressed file, owned", 1_000, |n| get(&compressed(), n, false)),
+    case("get, in a compressed file, view", 1_000, |n| get(&compressed(), n, true)),
     case("get, missing in a file", 1_000, miss),
     case("range of 100 in a file, views", 50, ranges),
     case("scan of a file, owned, a row", ROWS, scan_owned),
@@ -95,7 +97,11 @@ fn options() -> Options {
 }
 
 fn empty() -> Ground {
-    let db = options().open("db").expect("room on the disk");
+    opened(options())
+}
+
+fn opened(options: Options) -> Ground {
+    let db = options.open("db").expect("room on the disk");
     let table = db.create_table("Readings").expect("a new database");
     Ground { db, table }
 }
@@ -108,6 +114,17 @@ fn memory() -> Ground {
 
 fn file() -> Ground {
     let ground = memory();
+    ground.db.compact().expect("room on the disk");
+    ground
+}
+
+/// One file, whose blocks are in the cache once they were read.
+fn compressed() -> Ground {
+    let ground = opened(options().codec(Codec::Zstd));
+    // What is merged is compressed, a file that is only flushed is not.
+    ground.load((0..ROWS).map(mixed).filter(|i| i % 2 == 0));
+    ground.db.flush().expect("room on the disk");
+    ground.load((0..ROWS).map(mixed).filter(|i| i % 2 == 1));
     ground.db.compact().expect("room on the disk");
     ground
 }
