@@ -419,6 +419,12 @@ impl Db {
         }
     }
 
+    /// How durable a commit is that says nothing of it.
+    #[cfg(feature = "rest")]
+    pub(crate) fn durability(&self) -> crate::options::Durability {
+        self.engine.env.options.durability
+    }
+
     /// The engine, for simulations.
     #[cfg(feature = "sim")]
     pub(crate) fn engine(&self) -> &Arc<Handle> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::db::prometheus::{Exposition, Kind, Metric};
@@ -158,7 +159,9 @@ async fn scrape(service: &Arc<Service>, mut stream: TcpStream) -> std::io::Resul
         }
     }
     let response = if head.starts_with(b"GET /metrics ") || head.starts_with(b"GET /metrics?") {
-        let body = text(service);
+        // It asks databases, which may be held up; this thread listens for all connections.
+        let service = Arc::clone(service);
+        let body = spawn_blocking(move || text(&service)).await?;
         format!(
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\
              Connection: close\r\n\r\n{body}",

@@ -37,12 +37,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use self::accounts::{AccountConfig, Accounts, Rotated};
+use self::lanes::Lanes;
 use self::limits::Limits;
 use self::server::Server;
 use self::service::Service;
@@ -110,7 +110,7 @@ pub(crate) fn check_exposure(
 pub(crate) struct Ready {
     site: Site,
     tls: Option<TlsAcceptor>,
-    runtime: Runtime,
+    lanes: Lanes,
     listener: TcpListener,
     metrics: Option<TcpListener>,
 }
@@ -123,11 +123,11 @@ pub(crate) fn prepare(mut site: Site) -> Result<Ready, String> {
     start_log(site.log);
     let tls = site.tls.as_ref().map(tls::acceptor).transpose()?;
     site.limits.connections = descriptors::connections(site.limits.connections)?;
-    let runtime = start_runtime(&site.limits).map_err(|error| format!("no threads: {error}"))?;
-    let listen = |address| runtime.block_on(server::listen(address)).map_err(cannot_listen);
+    let lanes = Lanes::new(site.limits.requests).map_err(|error| format!("no threads: {error}"))?;
+    let listen = |address| lanes.run(server::listen(address)).map_err(cannot_listen);
     let listener = listen(site.listen)?;
     let metrics = site.metrics.map(listen).transpose()?;
-    Ok(Ready { site, tls, runtime, listener, metrics })
+    Ok(Ready { site, tls, lanes, listener, metrics })
 }
 
 impl Ready {
@@ -141,38 +141,28 @@ impl Ready {
         reread: impl Fn() -> Result<Vec<AccountConfig>, String>,
         greet: impl FnOnce(SocketAddr, Option<SocketAddr>),
     ) -> Result<(), String> {
-        let Ready { site, tls, runtime, listener, metrics } = self;
+        let Ready { site, tls, lanes, listener, metrics } = self;
         let at = listener.local_addr().map_err(cannot_listen)?;
         let metrics_at = metrics.as_ref().map(TcpListener::local_addr).transpose();
         let metrics_at = metrics_at.map_err(cannot_listen)?;
         let service = Arc::new(Service::new(accounts, site.settings));
         let server = Server { service: Arc::clone(&service), limits: site.limits, tls };
         let rotate = || rotate(&service, &site.listen, &reread);
-        runtime.block_on(async {
+        lanes.run(async {
             // Before anybody is told: a signal that comes first would end the process.
             let signals = signals().map_err(|error| format!("no signals: {error}"))?;
             greet(at, metrics_at);
-            run(server, listener, metrics, signals, rotate).await;
+            run(server, &lanes, (listener, metrics), signals, rotate).await;
             Ok::<_, String>(())
         })?;
-        drop(runtime);
+        // Connections that are still open are cut off.
+        drop(lanes);
         close(&service)
     }
 }
 
 fn cannot_listen(error: std::io::Error) -> String {
     format!("cannot listen on {error}")
-}
-
-fn start_runtime(limits: &Limits) -> std::io::Result<Runtime> {
-    // Requests block in threads of their own; a few serve connections.
-    let workers = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4));
-    runtime::Builder::new_multi_thread()
-        .worker_threads(workers)
-        .max_blocking_threads(limits.requests.max(1))
-        .thread_name("rowstone-serve")
-        .enable_all()
-        .build()
 }
 
 /// What ends the server, twice, and what has it read its keys again.
@@ -188,8 +178,8 @@ fn signals() -> std::io::Result<[Signal; 3]> {
 /// called at each SIGHUP.
 async fn run(
     server: Server,
-    listener: TcpListener,
-    metrics: Option<TcpListener>,
+    lanes: &Lanes,
+    (listener, metrics): (TcpListener, Option<TcpListener>),
     [mut interrupt, mut terminate, mut hangup]: [Signal; 3],
     rotate: impl Fn(),
 ) {
@@ -197,7 +187,7 @@ async fn run(
     if let Some(listener) = metrics {
         tokio::spawn(metrics::serve(Arc::clone(&server.service), listener, until(stopped.clone())));
     }
-    let served = server.run(listener, until(stopped));
+    let served = server.run(listener, lanes, until(stopped));
     tokio::pin!(served);
     loop {
         let is_end = tokio::select! {

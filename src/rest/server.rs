@@ -3,7 +3,7 @@
 //! Invariants
 //! * what clients can take is bounded (`limits`): connections, bodies in memory, time without progress, and time for an answer;
 //! * of who is not known no more is read than a head and a small body;
-//! * the engine is called from threads that may block, never from those that serve connections;
+//! * the engine is called where it may block: whatever it holds up, the others go on (`lanes`);
 //! * after a stop no connection is accepted, and those that are open end with the request they are in, if they are in one.
 //!
 //! Not here: what is answered (`service`), memory for bodies (`body`), places of connections (`seats`), addresses that may be
@@ -13,7 +13,7 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,15 +27,17 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::{JoinError, spawn_blocking};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::error::Code;
+use crate::options::Durability;
 use crate::wire::fault::{Fault, Known};
 
+use super::accounts::Account;
 use super::body::{self, Budget, Sent, Share};
 use super::crowd::{Crowd, Settling};
 use super::lanes::Lanes;
@@ -63,18 +65,21 @@ struct Shared {
     limits: Limits,
     requests: Arc<Semaphore>,
     crowd: Arc<Crowd>,
-    lanes: Arc<Lanes>,
+    /// Commits wait for the disk, of any account.
+    is_synced: bool,
     bodies: Budget,
     responses: Budget,
 }
 
 impl Shared {
     fn new(service: Arc<Service>, limits: Limits) -> Self {
+        let is_synced = |account: &Arc<Account>| account.db.durability() == Durability::Sync;
+        let is_synced = service.accounts().iter().any(is_synced);
         Shared {
             limits,
+            is_synced,
             requests: Arc::new(Semaphore::new(limits.requests)),
             crowd: Crowd::new(service.accounts().iter().count()),
-            lanes: Lanes::new(),
             bodies: Budget::new(limits.body_bytes),
             responses: Budget::new(limits.response_bytes),
             service,
@@ -83,8 +88,14 @@ impl Shared {
 }
 
 impl Server {
-    /// Serves connections to `listener` until `stop` is done, and then those that are open until they end.
-    pub(crate) async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) {
+    /// Serves connections to `listener` in `lanes` until `stop` is done, and then those that are open until they end, or until
+    /// the time is over: what is left then ends with the lanes.
+    pub(super) async fn run(
+        self,
+        listener: TcpListener,
+        lanes: &Lanes,
+        stop: impl Future<Output = ()>,
+    ) {
         let Server { service, limits, tls } = self;
         let seats = Seats::new(limits.connections);
         let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
@@ -114,7 +125,7 @@ impl Server {
                 }
                 continue;
             };
-            serve(stream, peer, tls.clone(), Arc::clone(&shared), &open, sitting);
+            lanes.serve(serve(stream, peer, tls.clone(), Arc::clone(&shared), &open, sitting));
         }
         drop(listener);
         // Whoever is between two requests is told so by the first of both, and whoever is within a head ends by the second.
@@ -138,7 +149,7 @@ async fn refuse(mut stream: TcpStream, _slot: OwnedSemaphorePermit) {
     drop(timeout(REFUSAL_TIME, told).await);
 }
 
-/// Serves one connection, in a task of its own.
+/// Serves one connection.
 fn serve(
     stream: TcpStream,
     peer: SocketAddr,
@@ -146,14 +157,14 @@ fn serve(
     shared: Arc<Shared>,
     open: &GracefulShutdown,
     sitting: Sitting,
-) {
+) -> impl Future<Output = ()> + Send + use<> {
     // Small responses must not wait for acknowledgements of those before.
     drop(stream.set_nodelay(true));
     let mut stream = TimeoutStream::new(stream);
     stream.set_read_timeout(Some(shared.limits.idle_time));
     stream.set_write_timeout(Some(shared.limits.idle_time));
     let watcher = open.watcher();
-    tokio::spawn(async move {
+    async move {
         let seat = Arc::clone(&sitting.seat);
         let client =
             Client { peer: peer.ip(), is_encrypted: tls.is_some(), seat: Arc::clone(&seat) };
@@ -169,7 +180,7 @@ fn serve(
         };
         attend(served, peer, &seat, &limits).await;
         drop(sitting);
-    });
+    }
 }
 
 /// Serves a connection until it ends, or is to end before that.
@@ -253,10 +264,10 @@ async fn answer(request: Request<Incoming>, client: &Client, shared: &Shared) ->
             asked.body = bytes;
             // A slow body takes no other's place: only now there is something to do.
             match Arc::clone(&shared.requests).try_acquire_owned() {
-                Ok(permit) if asked.is_write() => {
+                Ok(permit) if asked.is_write() && shared.is_synced => {
                     write(Arc::clone(service), &shared.crowd, asked, permit, share).await
                 }
-                Ok(permit) => read(Arc::clone(service), &shared.lanes, asked, permit, share).await,
+                Ok(permit) => carry_out(service, &asked, permit, share),
                 Err(_) => (service.refuse(&asked, Code::ServerBusy.into()), share),
             }
         }
@@ -279,7 +290,8 @@ async fn receive(
     // What is wrong is known before all of a body is there, and does not change if that takes long.
     let mut known = None;
     let read = async {
-        let read = body::read(&mut body, &shared.bodies, admit(asked, shared)).await;
+        let admitted = async { shared.service.admit(asked) };
+        let read = body::read(&mut body, &shared.bodies, admitted).await;
         let fault = match read {
             Ok(read) => return Some(read),
             Err(fault) => fault,
@@ -300,35 +312,20 @@ async fn receive(
     Ok(read)
 }
 
-/// Finds out whether somebody asks who may, in a thread that may block: policies are in databases.
-async fn admit(asked: &Asked, shared: &Shared) -> Result<(), Fault> {
-    let (service, asked) = (Arc::clone(&shared.service), asked.clone());
-    let admitted = spawn_blocking(move || service.admit(&asked)).await;
-    admitted.unwrap_or_else(|_| Err(Code::InternalError.into()))
-}
-
-/// Carries the request out in a thread that may block. Its place and its body count until it is done, whether or not its
-/// client is still there.
-async fn read(
-    service: Arc<Service>,
-    lanes: &Arc<Lanes>,
-    asked: Asked,
+/// Carries the request out in this thread, which may block.
+fn carry_out(
+    service: &Service,
+    asked: &Asked,
     permit: OwnedSemaphorePermit,
     share: Share,
 ) -> (Reply, Share) {
-    let id = asked.request_id.clone();
-    let read = lanes.carry_out(move || {
-        let reply = service.answer(&asked);
-        drop((asked, permit));
-        (reply, share)
-    });
-    read.await.unwrap_or_else(|| {
-        tracing::error!(request = %id, "a request ended in a panic");
-        (Reply::broken(&id), Share::default())
-    })
+    let answered = catch_unwind(AssertUnwindSafe(|| service.answer(asked)));
+    drop(permit);
+    (answered.unwrap_or_else(|_| broken(&asked.request_id)), share)
 }
 
-/// The same of a write, which may wait for others.
+/// Carries out a write whose commit is to be on the disk: others that are there at the same time wait for that with it. Its place
+/// and its body count until it is done, whether or not its client is still there.
 async fn write(
     service: Arc<Service>,
     crowd: &Arc<Crowd>,
@@ -337,42 +334,29 @@ async fn write(
     share: Share,
 ) -> (Reply, Share) {
     let id = asked.request_id.clone();
-    let broken = |error: JoinError| {
-        tracing::error!(request = %id, %error, "a request ended in a panic");
-        (Reply::broken(&id), Share::default())
-    };
     let coming = crowd.enter();
-    let begun = spawn_blocking(move || {
+    let (done, answer) = oneshot::channel();
+    drop(spawn_blocking(move || {
         let mut begun = service.begin(&asked);
-        match coming.settle(begun.ticket.take()) {
-            Settling::Settled(settled) => {
-                let reply = service.end(&asked, begun, settled);
-                drop((asked, permit));
-                Progress::Answered(reply, share)
-            }
-            Settling::Led(led) => {
-                let end = async move {
-                    let settled = led.settled().await;
-                    let reply = service.end(&asked, begun, settled);
-                    drop((asked, permit));
-                    (reply, share)
-                };
-                Progress::Begun(Box::pin(end))
-            }
+        let ticket = begun.ticket.take();
+        let end = move |settled| {
+            let reply = service.end(&asked, begun, settled);
+            drop((asked, permit));
+            drop(done.send((reply, share)));
+        };
+        match coming.settle(ticket) {
+            Settling::Settled(settled) => end(settled),
+            // All is done but its commit, which others lead.
+            Settling::Led(led) => drop(tokio::spawn(async move { end(led.settled().await) })),
         }
-    });
-    match begun.await {
-        Ok(Progress::Answered(reply, share)) => (reply, share),
-        Ok(Progress::Begun(end)) => tokio::spawn(end).await.unwrap_or_else(broken),
-        Err(error) => broken(error),
-    }
+    }));
+    answer.await.unwrap_or_else(|_| (broken(&id), Share::default()))
 }
 
-/// How far a request has come.
-enum Progress {
-    Answered(Reply, Share),
-    /// All but its commit, which others lead.
-    Begun(Pin<Box<dyn Future<Output = (Reply, Share)> + Send>>),
+/// The answer to a request that ended in a panic.
+fn broken(id: &str) -> Reply {
+    tracing::error!(request = %id, "a request ended in a panic");
+    Reply::broken(id)
 }
 
 /// The response as it goes out, in the room of its own; that of the body that it answers is free.
@@ -415,8 +399,8 @@ mod tests {
     use super::*;
     use crate::db::Db;
     use crate::model::Entity;
+    use crate::rest::Settings;
     use crate::rest::accounts::{AccountConfig, Accounts};
-    use crate::rest::{Settings, start_runtime};
     use crate::wire::address::Parameters;
     use crate::wire::sign::{self, AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Scheme};
     use crate::wire::time;
@@ -458,7 +442,7 @@ mod tests {
         };
         let request = get(&service, "/devstoreaccount1/people()");
         let shared = Arc::new(Shared::new(service, limits));
-        let runtime = start_runtime(&limits).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let sent = runtime.block_on(async {
             let (stream, mut client) = tokio::io::duplex(4 << 10);
             client.write_all(request.as_bytes()).await.unwrap();
@@ -489,24 +473,28 @@ mod tests {
     fn one_request_too_many_is_told_so() {
         let service = service();
         let limits = Limits { requests: 0, ..Limits::default() };
-        let runtime = start_runtime(&limits).unwrap();
-        let listener = runtime.block_on(listen("127.0.0.1:0".parse().unwrap())).unwrap();
+        let lanes = Lanes::new(limits.requests).unwrap();
+        let listener = lanes.run(listen("127.0.0.1:0".parse().unwrap())).unwrap();
         let at = listener.local_addr().unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let server = Server { service, limits, tls: None };
-        let served = runtime.spawn(server.run(listener, async { drop(stopped.await) }));
-        let mut stream = std::net::TcpStream::connect(at).unwrap();
-        stream
-            .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
-        for text in ["x-ms-request-id: ", "x-ms-error-code: ServerBusy", "\"code\":\"ServerBusy\""]
-        {
-            assert!(answer.contains(text), "{answer}");
-        }
-        drop(stop);
-        runtime.block_on(served).unwrap();
+        std::thread::scope(|scope| {
+            let stop = stop;
+            let stopped = async { drop(stopped.await) };
+            scope.spawn(|| lanes.run(server.run(listener, &lanes, stopped)));
+            let mut stream = std::net::TcpStream::connect(at).unwrap();
+            stream
+                .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                .unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+            for text in
+                ["x-ms-request-id: ", "x-ms-error-code: ServerBusy", "\"code\":\"ServerBusy\""]
+            {
+                assert!(answer.contains(text), "{answer}");
+            }
+            drop(stop);
+        });
     }
 }

@@ -1,4 +1,4 @@
-//! Concurrent requests share group commits: many clients at once, and a log whose syncs wait for all of them.
+//! Concurrent requests share group commits: many clients at once, and a log whose syncs wait for all of them, or for a test.
 //!
 //! Not here: how many share a sync on a real disk, which depends on the disk (`tests/it/rest`).
 
@@ -6,22 +6,24 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Barrier};
 
+use super::Settings;
 use super::accounts::{AccountConfig, Accounts};
+use super::lanes::Lanes;
 use super::limits::Limits;
 use super::server::{self, Server};
 use super::service::Service;
-use super::{Settings, start_runtime};
 use crate::clock::{Clock, SystemClock};
 use crate::db::Db;
 use crate::fs::{Fault, FaultFs, FaultKind, MemFs, OpKind};
 use crate::model::DateTime;
+use crate::sync::{AtomicBool, Ordering};
 use crate::wire::address::Parameters;
 use crate::wire::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Request, Scheme};
 use crate::wire::time;
 
 const CLIENTS: u64 = 32;
 const ROUNDS: u64 = 10;
-/// Looks at the queue before a sync gives up waiting; some minutes.
+/// Looks before somebody gives up waiting; some minutes.
 const LOOKS_MAX: u64 = 100_000_000;
 
 /// Where a sync of a log waits until every client's write of this turn is in the queue: the database, and its commits before
@@ -32,12 +34,17 @@ impl Gate {
     fn wait(&self) {
         let queued = || counter(&self.0, "commits") - self.1;
         let turn = queued().div_ceil(CLIENTS);
-        for _ in 0..LOOKS_MAX {
-            if queued() >= turn * CLIENTS {
-                return;
-            }
-            std::thread::yield_now();
+        wait_until(|| queued() >= turn * CLIENTS);
+    }
+}
+
+/// Goes on after [`LOOKS_MAX`] in any case.
+fn wait_until(is_so: impl Fn() -> bool) {
+    for _ in 0..LOOKS_MAX {
+        if is_so() {
+            return;
         }
+        std::thread::yield_now();
     }
 }
 
@@ -45,22 +52,27 @@ fn counter(db: &Db, name: &str) -> u64 {
     db.stats().get(name).unwrap()
 }
 
-/// A signed insert of an entity with this key.
-fn insert(partition_key: u64, row_key: u64) -> Vec<u8> {
-    let path = format!("/{DEVELOPMENT_ACCOUNT}/people");
+/// A signed request for something of the account.
+fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
+    let path = format!("/{DEVELOPMENT_ACCOUNT}/{path}");
     let date = time::http(DateTime::from_ticks(SystemClock::new().now()).unwrap());
     let headers = [("x-ms-date", date.as_str())];
     let query = Parameters::default();
-    let request = Request::of("POST", &path, &query, headers.as_slice());
+    let request = Request::of(method, &path, &query, headers.as_slice());
     let key = AccountKey::read(DEVELOPMENT_KEY).unwrap();
     let signed = request.sign(Scheme::SharedKeyLite, DEVELOPMENT_ACCOUNT, &key);
-    let body = format!(r#"{{"PartitionKey":"{partition_key}","RowKey":"{row_key}"}}"#);
     let request = format!(
-        "POST {path} HTTP/1.1\r\nHost: localhost\r\nx-ms-date: {date}\r\nAuthorization: {signed}\r\n\
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nx-ms-date: {date}\r\nAuthorization: {signed}\r\n\
          Prefer: return-no-content\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
     request.into_bytes()
+}
+
+/// An insert of an entity with this key.
+fn insert(partition_key: u64, row_key: u64) -> Vec<u8> {
+    let body = format!(r#"{{"PartitionKey":"{partition_key}","RowKey":"{row_key}"}}"#);
+    request("POST", "people", &body)
 }
 
 /// The head of the answer to a request, on a connection that goes on if there is no body.
@@ -91,15 +103,18 @@ fn serve(db: &Db, clients: impl FnOnce(SocketAddr)) {
         Accounts::open(vec![AccountConfig::development()], |_| Ok::<_, io::Error>(db.clone()));
     let service = Arc::new(Service::new(opened.unwrap(), Settings::default()));
     let limits = Limits::default();
-    let runtime = start_runtime(&limits).unwrap();
+    let lanes = Lanes::new(limits.requests).unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let listener = runtime.block_on(server::listen("127.0.0.1:0".parse().unwrap())).unwrap();
+    let listener = lanes.run(server::listen("127.0.0.1:0".parse().unwrap())).unwrap();
     let at = listener.local_addr().unwrap();
     let server = Server { service, limits, tls: None };
-    let served = runtime.spawn(server.run(listener, async { drop(stopped.await) }));
-    clients(at);
-    drop(stop);
-    runtime.block_on(served).unwrap();
+    std::thread::scope(|scope| {
+        // Gone at the end of the clients, however that comes.
+        let _stop = stop;
+        let stopped = async { drop(stopped.await) };
+        scope.spawn(|| lanes.run(server.run(listener, &lanes, stopped)));
+        clients(at);
+    });
 }
 
 #[test]
@@ -128,6 +143,39 @@ fn durable_writes_of_concurrent_requests_share_syncs() {
     let syncs = counter(&db, "log_syncs") - syncs;
     assert_eq!(commits, CLIENTS * ROUNDS);
     assert!(syncs > 0 && commits / syncs >= 8, "{commits} commits took {syncs} syncs");
+}
+
+#[test]
+fn commits_that_wait_for_the_disk_hold_up_no_other_connection() {
+    let fs = FaultFs::new(Arc::new(MemFs::new()));
+    let db = Db::options().fs(Arc::new(fs.clone())).open("slow").unwrap();
+    db.create_table("people").unwrap();
+    let before = counter(&db, "commits");
+    let is_over = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&is_over);
+    fs.guard_syncs(move |_, path| {
+        let is_log = path.extension().is_some_and(|extension| extension == "wal");
+        wait_until(|| !is_log || told.load(Ordering::SeqCst));
+        true
+    });
+    serve(&db, |at| {
+        let known: Vec<_> = (0..ROUNDS).map(|_| TcpStream::connect(at).unwrap()).collect();
+        std::thread::scope(|scope| {
+            for number in 0..CLIENTS {
+                scope.spawn(move || {
+                    let answer = ask(&mut TcpStream::connect(at).unwrap(), &insert(number, 0));
+                    assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
+                });
+            }
+            wait_until(|| counter(&db, "commits") - before == CLIENTS);
+            let nothing = request("GET", "people(PartitionKey='x',RowKey='x')", "");
+            for mut stream in known.into_iter().chain([TcpStream::connect(at).unwrap()]) {
+                let answer = ask(&mut stream, &nothing);
+                assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+            }
+            is_over.store(true, Ordering::SeqCst);
+        });
+    });
 }
 
 #[test]
