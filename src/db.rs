@@ -42,6 +42,7 @@ use std::time::Duration;
 
 use crate::check::{VerifyReport, verify};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::edit::Wear;
 use crate::fs::MemFs;
 use crate::lsm::{Engine, Handle};
 use crate::options::Options;
@@ -381,12 +382,19 @@ impl Db {
         verify(&self.engine, || self.catalog.ids(), &mut progress)
     }
 
-    /// Counters since opening, and sizes now.
+    /// Counters since opening, and sizes now. Those that count since the database was made begin with `wear`.
     pub fn stats(&self) -> Stats {
         let mut fields = vec![("tables", self.catalog.ids().len() as u64)];
         fields.extend(self.catalog.log().fields());
         fields.extend(self.engine.stats());
         Stats::new(fields)
+    }
+
+    /// What the database has had its medium write since it was made, by cause, across restarts: see [`Wear`]. A copy (checkpoint,
+    /// restored backup, repaired database) begins at zero. Of a database that was opened to be read only, or is followed, it is
+    /// what its last edit of the manifest says.
+    pub fn wear(&self) -> Wear {
+        self.engine.wear()
     }
 
     /// The last 128 queries that took as long as [`Options::slow_query`] says, oldest first; none if it says nothing.

@@ -83,6 +83,7 @@ mod log;
 mod lsm;
 mod manifest;
 mod memtable;
+mod meter;
 mod model;
 mod options;
 mod planted;
@@ -123,6 +124,7 @@ pub use db::{
     SalvageReport, Salvaged, SalvagedState, Stats, SuspectRows, inspect,
 };
 pub use error::{Code, Corruption, Error, ErrorKind, Result};
+pub use format::edit::Wear;
 pub use model::{
     Binary, DateTime, ETag, EdmType, Entity, EntityEncoder, FromValue, Guid, Seq, Shape, Value,
     ValueRef,

@@ -16,6 +16,9 @@ pub(crate) use loom::sync::atomic::{
 #[cfg(not(loom))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 
+/// Around what is only counted: models do not look at it, for no decision rests on it. No other lock is taken under it.
+pub(crate) use parking_lot::Mutex as UnmodelledMutex;
+
 /// What many read and few replace.
 #[cfg(not(loom))]
 pub(crate) use arc_swap::ArcSwap;

@@ -2,7 +2,7 @@
 //!
 //! One file per group of commands: `advise`, `backup`, `bench`, `catalog` (tables), `changes`, `compare`, `copy` (and
 //! `check-refs`), `damage`, `data` (entities), `exec`, `import`, `inspect`, `export`, `maintain`, `moving`, `partitions`,
-//! `pressure` and `stress` (both `stress`), `query`, `sim`, `stats`.
+//! `pressure` and `stress` (both `stress`), `query`, `sim`, `stats`, `wear`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows were rejected.
 //!
@@ -41,6 +41,7 @@ mod sim;
 mod stats;
 #[cfg(all(unix, feature = "sim"))]
 mod stress;
+mod wear;
 mod window;
 
 use std::path::PathBuf;
@@ -92,6 +93,7 @@ enum Command {
     Query(query::Query),
     Exec(exec::Exec),
     Stats(stats::Stats),
+    Wear(wear::WearCommand),
     Inspect(inspect::Inspect),
     Partitions(partitions::Partitions),
     Advise(advise::Advise),
@@ -223,6 +225,7 @@ pub fn run() -> ExitCode {
         Command::Query(command) => command.run(),
         Command::Exec(command) => command.run(),
         Command::Stats(command) => command.run(),
+        Command::Wear(command) => command.run(),
         Command::Inspect(command) => command.run(),
         Command::Partitions(command) => command.run(),
         Command::Advise(command) => command.run(),

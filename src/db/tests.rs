@@ -172,6 +172,7 @@ mod notes;
 mod references;
 mod slow;
 mod threads;
+mod wear;
 mod windows;
 
 /// What every row meets.

@@ -7,6 +7,8 @@
 //!
 //! Not here: what an edit does to a version (`manifest`), which edits make sense (there too).
 
+mod wear;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -19,6 +21,9 @@ use super::file_meta::FileMeta;
 use super::names::{FileId, FileNumber, RangeId, TableId};
 use super::record::Position;
 use super::span::Span;
+
+pub(crate) use wear::Account;
+pub use wear::Wear;
 
 const EDIT: &str = "version edit";
 const IDENTITY: &str = "identity";
@@ -61,6 +66,8 @@ pub(crate) struct VersionEdit {
     pub(crate) forget_imports: Vec<Seq>,
     /// The logs were durable up to here before the edit was written.
     pub(crate) log_durable: Option<Position>,
+    /// What the medium had written before the edit was.
+    pub(crate) account: Option<Account>,
     /// Fields of a newer format, as they were encoded.
     pub(crate) unknown: Vec<u8>,
 }
@@ -183,6 +190,7 @@ mod tag {
     pub(super) const ADD_IMPORT: u64 = 23;
     pub(super) const FORGET_IMPORT: u64 = 24;
     pub(super) const LOG_DURABLE: u64 = 25;
+    pub(super) const ACCOUNT: u64 = 26;
 }
 
 mod identity_tag {
@@ -265,7 +273,7 @@ impl VersionEdit {
         out.extend_from_slice(&self.unknown);
     }
 
-    /// What the change feed and other readers need.
+    /// What the change feed and other readers need, and the account.
     fn encode_history(&self, fields: &mut Fields<'_>) {
         for kept in &self.keep_logs {
             fields.put(tag::KEEP_LOG, |content| kept.encode(content));
@@ -285,6 +293,9 @@ impl VersionEdit {
                 put_varint(content, position.file.0);
                 put_varint(content, position.offset);
             });
+        }
+        if let Some(account) = &self.account {
+            fields.put_optional(tag::ACCOUNT, |content| account.encode(content));
         }
     }
 
@@ -371,6 +382,7 @@ impl VersionEdit {
                 let (file, offset) = (file_number(c)?, c.varint()?);
                 self.log_durable = Some(Position { file, offset });
             }
+            tag::ACCOUNT => self.account = Some(Account::decode(c)?),
             tag::REFERENCE_BYTES => {
                 let key = (RangeId(c.varint()?), file_number(c)?);
                 sizes.insert(key, c.varint()?);
@@ -599,6 +611,10 @@ impl fmt::Display for VersionEdit {
         self.forget_imports.iter().try_for_each(|seq| writeln!(f, "forget import #{seq}"))?;
         if let Some(position) = self.log_durable {
             writeln!(f, "logs durable up to {position}")?;
+        }
+        if let Some(Account { wear, .. }) = &self.account {
+            let (user, written, syncs) = (wear.user_bytes, wear.written(), wear.syncs());
+            writeln!(f, "wear {user} bytes of users, {written} written, {syncs} syncs")?;
         }
         match &self.clean_close {
             Some(c) => writeln!(f, "clean close {}.wal at {} #{}", c.log, c.end, c.last_seq),

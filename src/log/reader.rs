@@ -9,6 +9,7 @@
 //! * no more than the window, or one record with a verified header, is held in memory;
 //! * after the stop no record is given, whatever follows.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -59,6 +60,12 @@ pub(crate) struct RecordView<'a> {
 }
 
 impl RecordView<'_> {
+    /// The bytes of the file that it takes.
+    pub(crate) fn bytes(&self) -> Range<u64> {
+        let end = self.payload_offset() + self.payload.len() as u64;
+        self.offset..end.next_multiple_of(RECORD_ALIGN as u64)
+    }
+
     /// Where the payload starts in the file.
     pub(crate) fn payload_offset(&self) -> u64 {
         self.offset + RECORD_HEADER_BYTES as u64

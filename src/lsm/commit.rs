@@ -67,6 +67,8 @@ pub(crate) struct Segment {
     log: Arc<LogFile>,
     offset: u64,
     bytes: Vec<u8>,
+    /// Keys and rows in it.
+    user_bytes: u64,
 }
 
 /// What the commit lock guards besides the round: the active log and what is queued for it.
@@ -108,6 +110,8 @@ pub(crate) struct LogQueue {
     closing: Closing,
     /// The last Seq that something has: of a commit that was queued, or of rows that came in as files.
     last: Seq,
+    /// Keys and rows that were written and that the account does not have yet, and where the logs ended behind them.
+    unsettled_user: (u64, Position),
     /// Bytes handed to the file system for logs, since opening.
     pub(crate) written: u64,
     /// Log syncs since opening.
@@ -151,6 +155,7 @@ pub(crate) struct Done {
     is_sync: bool,
     /// What the records that were written promise.
     promised: Option<Position>,
+    user_bytes: u64,
     written: u64,
     syncs: u64,
     spare: Vec<u8>,
@@ -480,6 +485,7 @@ impl LogQueue {
             spare_bytes_max: 0,
             closing: Closing::No,
             last: seqs.used,
+            unsettled_user: (0, Position::default()),
             written: 0,
             syncs: 0,
             commits: 0,
@@ -545,8 +551,10 @@ impl LogQueue {
         let new_shapes = self.new_shapes(rows);
         let defined: Vec<_> =
             new_shapes.iter().filter_map(|id| engine.encoded_shape(*id)).collect();
-        let payload: usize = batch.ops.iter().map(|op| op.key.len() + 12).sum::<usize>()
-            + rows.iter().flatten().map(|row| row.get().len()).sum::<usize>()
+        let user_bytes = batch.ops.iter().map(|op| op.key.len()).sum::<usize>()
+            + rows.iter().flatten().map(|row| row.get().len()).sum::<usize>();
+        let payload = user_bytes
+            + 12 * batch.ops.len()
             + defined.iter().map(|(_, shape)| shape.len() + 12).sum::<usize>();
         let changes: usize = batch.changes.iter().map(TableChange::bytes_max).sum();
         self.reserve((payload + 64 + changes) as u64)?;
@@ -565,6 +573,9 @@ impl LogQueue {
             });
             wal::put_group(out, shapes, prefix, entries, &changes);
         })?;
+        if let Some(segment) = self.segments.last_mut() {
+            segment.user_bytes += user_bytes as u64;
+        }
         for id in new_shapes {
             self.shapes[id.0 as usize] = true;
         }
@@ -631,7 +642,8 @@ impl LogQueue {
         let known = self.segments.last().is_some_and(|last| Arc::ptr_eq(&last.log, &self.log));
         if !known {
             let bytes = std::mem::take(&mut self.spare);
-            self.segments.push(Segment { log: Arc::clone(&self.log), offset, bytes });
+            let log = Arc::clone(&self.log);
+            self.segments.push(Segment { log, offset, bytes, user_bytes: 0 });
         }
         let Some(segment) = self.segments.last_mut() else { return Ok(()) };
         let start = record::begin(&mut segment.bytes, kind, seq);
@@ -693,6 +705,7 @@ impl Queue for LogQueue {
             ceiling: round.ceiling,
             is_sync: round.is_sync,
             promised: (!round.segments.is_empty()).then_some(round.promise),
+            user_bytes: 0,
             written: 0,
             syncs: 0,
             spare: Vec::new(),
@@ -703,6 +716,7 @@ impl Queue for LogQueue {
             record::seal(&mut segment.bytes, at, header.id, round.promise);
             segment.log.write_at(segment.offset, &segment.bytes)?;
             done.written += segment.bytes.len() as u64;
+            done.user_bytes += segment.user_bytes;
             segment.bytes.clear();
             done.spare = segment.bytes;
         }
@@ -714,6 +728,7 @@ impl Queue for LogQueue {
     }
 
     fn finished(&mut self, done: Done) -> bool {
+        self.unsettled_user = (self.unsettled_user.0 + done.user_bytes, done.end);
         self.written += done.written;
         self.syncs += done.syncs;
         self.promised = self.promised.max(done.promised.unwrap_or_default());

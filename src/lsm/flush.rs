@@ -17,6 +17,7 @@ use crate::format::edit::VersionEdit;
 use crate::format::names::{FileName, FileNumber, RangeId};
 use crate::format::span::Span;
 use crate::manifest::{Manifest, Version};
+use crate::meter::Cause;
 use crate::options::{Codec, Durability};
 use crate::planted::planted;
 
@@ -133,7 +134,7 @@ impl Engine {
         // Inside a range the memtable bounds the file: one flush is one source of it.
         let cut = Cut { file_bytes: u64::MAX, boundary_bytes: BOUNDARY_BYTES };
         let boundaries = Boundaries::of(version.ranges().iter());
-        let mut outputs = Outputs::new(self, cut, Codec::None, boundaries);
+        let mut outputs = Outputs::new(self, cut, (Codec::None, Cause::Flush), boundaries);
         outputs.write(entries, retention, |_| Ok(()))?;
         outputs.finish()
     }
@@ -175,7 +176,11 @@ impl Engine {
         manifest: &mut Manifest,
         edit: &VersionEdit,
     ) -> Result<Arc<Version>> {
-        let durable = self.rounds.lock().queue.unpromised();
+        let durable = {
+            let queue = &mut self.rounds.lock().queue;
+            queue.settle_account(&self.env.meter);
+            queue.unpromised()
+        };
         let result = manifest.append_behind(edit, durable);
         let result = result.map_err(|error| self.judge(manifest, error));
         self.env.discard_superseded(manifest);

@@ -29,6 +29,7 @@ use crate::format::wal::WalRecord;
 use crate::log::LogFile;
 use crate::manifest::{Found, Manifest, ManifestTail, Version, probe};
 use crate::memtable::Memtable;
+use crate::meter::Meter;
 use crate::model::{Seq, Shapes};
 use crate::options::{Background, Options};
 use crate::sst::{Sst, SstShared};
@@ -214,6 +215,7 @@ impl Following {
             Manifest::for_readers(&self.manifest, version, Arc::clone(&options.fs), &self.dir, why);
         let env = Env {
             fs: Arc::clone(&options.fs),
+            meter: Meter::new(&self.dir),
             dir: self.dir.clone(),
             clock: Arc::clone(&options.clock),
             seed: self.identity.seed,

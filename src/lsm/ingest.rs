@@ -24,6 +24,7 @@ use crate::format::key::{TABLE_ID_BYTES, table_start};
 use crate::format::names::{FileName, FileNumber, RangeId};
 use crate::format::span::Span;
 use crate::manifest::{FileEntry, Manifest, Version};
+use crate::meter::Cause;
 use crate::model::Seq;
 use crate::options::Durability;
 use crate::planted::planted;
@@ -152,7 +153,7 @@ impl Engine {
             }
             let writer = match &mut new.writer {
                 Some(writer) => writer,
-                none => none.insert(self.new_sst(self.env.options.codec_run)?),
+                none => none.insert(self.new_sst(self.env.options.codec_run, Cause::Import)?),
             };
             writer.add(&key, row.seq, Kind::Put, Some(&row.row))?;
             rows += 1;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::edit::LogMeta;
+use crate::format::edit::{LogMeta, Wear};
 use crate::format::file_meta::FileMeta;
 use crate::format::names::{FileName, TableId};
 use crate::format::record::{LogKind, Position};
@@ -21,6 +21,9 @@ use super::feed::all_logs;
 use super::tail::TailFiles;
 use super::view::View;
 use super::{Engine, Env};
+
+/// The pages of the medium that `Stats` assume: those of most flash.
+const FLASH_PAGE_BYTES: u64 = 16 << 10;
 
 type FileRange = Range<Arc<FileEntry>>;
 
@@ -122,6 +125,16 @@ impl Engine {
         Some(before.accepted_end)
     }
 
+    /// What the medium has written. Who only reads knows what the last edit said.
+    pub(crate) fn wear(&self) -> Wear {
+        if self.is_reader {
+            let view = self.view.load_full();
+            return view.version.account().map(|account| account.wear).unwrap_or_default();
+        }
+        self.rounds.lock().queue.settle_account(&self.env.meter);
+        self.env.meter.account().wear
+    }
+
     /// Counters and sizes; documented at `Stats::fields`.
     pub(crate) fn stats(&self) -> Vec<(&'static str, u64)> {
         let view = self.view.load_full();
@@ -132,6 +145,7 @@ impl Engine {
         let counters = self.upkeep.counters();
         let file_bytes = files().map(|meta| meta.bytes).sum();
         let quarantined = self.quarantined().len() as u64;
+        let wear = self.wear();
         let (commits, written, syncs) = {
             let queue = &self.rounds.lock().queue;
             (queue.commits, queue.written, queue.syncs)
@@ -175,6 +189,10 @@ impl Engine {
                 "space_amplification_percent",
                 percent(file_bytes, ranges().map(|r| live_bytes(r)).sum()),
             ),
+            ("wear_user_bytes", wear.user_bytes),
+            ("wear_bytes", wear.written()),
+            ("wear_syncs", wear.syncs()),
+            ("wear_flash_bytes", wear.flash_bytes(FLASH_PAGE_BYTES)),
             ("stalls", counters.stalls),
             ("stall_micros", counters.stall_micros),
             ("files_removed", counters.files_removed),

@@ -84,6 +84,7 @@ use crate::executor::Executor;
 use crate::format::names::{FileId, FileName, FileNumber};
 use crate::fs::{FileLock, Fs};
 use crate::manifest::{FileEntry, Manifest, Version};
+use crate::meter::Meter;
 use crate::model::{Seq, ShapeId, Shapes};
 use crate::options::Options;
 use crate::planted::planted;
@@ -103,7 +104,9 @@ use view::View;
 
 /// What everything in the engine works with and nothing changes.
 pub(crate) struct Env {
+    /// Counted by `meter`; table files that are written through it came in.
     pub(crate) fs: Arc<dyn Fs>,
+    meter: Arc<Meter>,
     pub(crate) dir: PathBuf,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: Options,

@@ -17,6 +17,7 @@ use crate::format::file_meta::FileMeta;
 use crate::format::key::table_of;
 use crate::format::names::{FileName, TableId};
 use crate::format::span::Span;
+use crate::meter::Cause;
 use crate::model::Seq;
 use crate::options::Codec;
 use crate::planted::planted;
@@ -75,6 +76,7 @@ pub(crate) struct Outputs<'e> {
     engine: &'e Engine,
     cut: Cut,
     codec: Codec,
+    cause: Cause,
     boundaries: Boundaries,
     file: Option<OpenFile>,
     fenced: Option<Seq>,
@@ -157,11 +159,17 @@ impl<'e> Retention<'e> {
 
 impl<'e> Outputs<'e> {
     /// `boundaries` are the starts of the ranges that the entries may belong to.
-    pub(crate) fn new(engine: &'e Engine, cut: Cut, codec: Codec, boundaries: Boundaries) -> Self {
+    pub(crate) fn new(
+        engine: &'e Engine,
+        cut: Cut,
+        (codec, cause): (Codec, Cause),
+        boundaries: Boundaries,
+    ) -> Self {
         Self {
             engine,
             cut,
             codec,
+            cause,
             boundaries,
             file: None,
             fenced: None,
@@ -234,7 +242,7 @@ impl<'e> Outputs<'e> {
         let file = match &mut self.file {
             Some(file) => file,
             none => {
-                let writer = self.engine.new_sst(self.codec)?;
+                let writer = self.engine.new_sst(self.codec, self.cause)?;
                 none.insert(OpenFile { writer, parts: Vec::new() })
             }
         };
@@ -360,13 +368,14 @@ impl Env {
 }
 
 impl Engine {
-    pub(super) fn new_sst(&self, codec: Codec) -> Result<SstWriter> {
+    pub(super) fn new_sst(&self, codec: Codec, cause: Cause) -> Result<SstWriter> {
         let (number, id) = self.new_file()?;
         // Compressed, a block of twice the size is about as much to read, and there is more in it to find repeats of.
         let blocks = if codec == Codec::None { 1 } else { 2 };
         let block_bytes = blocks * self.env.options.block_bytes;
         let options = SstOptions { block_bytes, codec, seed: self.env.seed };
-        SstWriter::create(Arc::clone(&self.env.fs), &self.env.dir, number, id, options)
+        let fs = self.env.meter.count(&self.env.options.fs, cause);
+        SstWriter::create(fs, &self.env.dir, number, id, options)
     }
 }
 

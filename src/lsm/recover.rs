@@ -32,6 +32,7 @@ use crate::fs::{FileLock, Fs};
 use crate::log::LogFile;
 use crate::manifest::{Access, Found, Manifest, Version, probe};
 use crate::memtable::Memtable;
+use crate::meter::{Cause, Meter};
 use crate::model::{Seq, Shapes};
 use crate::options::{Background, Options};
 use crate::planted::planted;
@@ -82,7 +83,8 @@ impl Engine {
     /// `NotFound` if there is none and none is to be created; `InvalidInput` for a directory that is something else;
     /// `Locked`, `Corruption`, `Unsupported`, `Io`, `StorageFull`.
     pub(crate) fn open(dir: &Path, options: Options) -> Result<Arc<Handle>> {
-        let fs = Arc::clone(&options.fs);
+        let meter = Meter::new(dir);
+        let fs = meter.count(&options.fs, Cause::Import);
         look(&*fs, dir, &options)?;
         let lock = take_lock(&*fs, dir)?;
         // Anew: somebody else may have made a database there before the lock was ours.
@@ -107,8 +109,12 @@ impl Engine {
                 (manifest, listed.map_err(|e| Error::io(format!("list {}", dir.display()), e))?)
             }
         };
-        let env = Arc::new(new_env(dir, options, &manifest)?);
+        manifest.count_with(&meter);
+        let env = Arc::new(new_env(dir, options, &manifest, (fs, meter))?);
         let replayed = replay(&env, &manifest, &names)?;
+        if !planted!("account-without-logs") {
+            env.meter.add(&replayed.found);
+        }
         recovered.commits = replayed.commits;
         recovered.torn.clone_from(&replayed.torn);
         let is_closed = is_closed(manifest.last_close(), &replayed);
@@ -205,14 +211,20 @@ pub(super) fn shared_by_tables(options: &Options, seed: HashSeed) -> SstShared {
     }
 }
 
-fn new_env(dir: &Path, options: Options, manifest: &Manifest) -> Result<Env> {
+fn new_env(
+    dir: &Path,
+    options: Options,
+    manifest: &Manifest,
+    (fs, meter): (Arc<dyn Fs>, Arc<Meter>),
+) -> Result<Env> {
     let Some(identity) = manifest.version().identity() else {
         return Err(Error::corrupt(dir, 0, "manifest", "no identity"));
     };
     let sst = shared_by_tables(&options, identity.seed);
     let shapes = Arc::clone(&sst.shapes);
     Ok(Env {
-        fs: Arc::clone(&options.fs),
+        fs,
+        meter,
         dir: dir.to_owned(),
         clock: Arc::clone(&options.clock),
         seed: identity.seed,

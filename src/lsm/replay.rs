@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::edit::{Fence, LogMeta};
+use crate::format::edit::{Account, Fence, LogMeta};
 use crate::format::names::{FileId, FileName, FileNumber, TableId};
 use crate::format::record::{LogKind, Position, RecordKind};
-use crate::format::wal::{Group, Open, WalRecord};
+use crate::format::wal::{Group, Open, WalEntry, WalRecord};
 use crate::log::{LogFile, LogReader, RecordView, StopReason};
 use crate::manifest::Manifest;
 use crate::memtable::Memtable;
@@ -42,6 +42,8 @@ pub(super) struct Replayed {
     /// The last that something has which is left: up to `last` numbers may have been given out.
     pub(super) used: Seq,
     pub(super) commits: u64,
+    /// What the account does not have yet.
+    pub(super) found: Account,
     /// Some record vouches for everything up to here.
     pub(super) vouched: Position,
     /// The last log was closed in order.
@@ -72,6 +74,8 @@ struct Replay<'a> {
     out: Replayed,
     ceiling: Seq,
     rows: LogRows,
+    /// What the account has of logs and commits.
+    counted: Option<(Position, Position)>,
     /// Logs that were opened and are read again.
     readers: Vec<LogReader>,
 }
@@ -94,6 +98,7 @@ pub(super) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -> Result
         last: version.seq_max(),
         used: version.seq_used(),
         commits: 0,
+        found: Account::default(),
         vouched: Position::default(),
         is_clean: false,
         torn: None,
@@ -106,6 +111,7 @@ pub(super) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -> Result
         out,
         ceiling: Seq::ZERO,
         rows: LogRows::default(),
+        counted: version.account().map(|account| (account.log_end, account.user_end)),
         readers: Vec::new(),
     };
     replay.vouch_for_manifest(names)?;
@@ -114,6 +120,15 @@ pub(super) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -> Result
         replay.out.last = replay.out.last.max(replay.ceiling);
     }
     Ok(replay.out)
+}
+
+fn decode<'a>(path: &std::path::Path, record: &RecordView<'a>) -> Result<WalRecord<'a>> {
+    if record.seq > Seq::MAX {
+        let problem = format!("Seq {} is beyond the last one", record.seq);
+        return Err(Error::corrupt(path, record.offset, "record header", problem));
+    }
+    let decoded = WalRecord::decode(record.kind, record.payload);
+    decoded.map_err(|error| error.into_error(path, record.payload_offset()))
 }
 
 impl Replayed {
@@ -262,9 +277,13 @@ impl Replay<'_> {
         let mut is_empty = true;
         while let Some(record) = reader.next()? {
             is_empty = false;
-            self.record(&path, &record)?;
+            let at = Position { file: log.number, offset: record.offset };
+            let decoded = decode(&path, &record)?;
+            self.count_user(at, &decoded);
+            self.record(&path, &record, decoded)?;
         }
         let end = reader.position().offset;
+        self.count_log(Position { file: log.number, offset: end });
         let close = self.manifest.version().clean_close().filter(|c| c.log == log.number);
         if let Some(close) = close.filter(|close| end < close.end) {
             let problem = format!("the records end here; the database was closed at {}", close.end);
@@ -353,13 +372,12 @@ impl Replay<'_> {
         }
     }
 
-    fn record(&mut self, path: &std::path::Path, record: &RecordView<'_>) -> Result<()> {
-        if record.seq > Seq::MAX {
-            let problem = format!("Seq {} is beyond the last one", record.seq);
-            return Err(Error::corrupt(path, record.offset, "record header", problem));
-        }
-        let decoded = WalRecord::decode(record.kind, record.payload)
-            .map_err(|error| error.into_error(path, record.payload_offset()))?;
+    fn record(
+        &mut self,
+        path: &std::path::Path,
+        record: &RecordView<'_>,
+        decoded: WalRecord<'_>,
+    ) -> Result<()> {
         self.out.is_clean = false;
         self.out.vouched = self.out.vouched.max(record.promise);
         match decoded {
@@ -383,6 +401,29 @@ impl Replay<'_> {
                     }
                 })
             }
+        }
+    }
+
+    /// Counts the records of a log up to `end` that the account does not have.
+    fn count_log(&mut self, end: Position) {
+        let found = &mut self.out.found;
+        // An older build has counted nothing: the account begins now.
+        if let Some((log_end, _)) = self.counted.filter(|(log_end, _)| *log_end < end) {
+            let is_begun = log_end.file == end.file;
+            let from = if is_begun { log_end.offset.max(LogFile::START) } else { LogFile::START };
+            found.wear.count_found(&(from..end.offset));
+        }
+        (found.log_end, found.user_end) = (found.log_end.max(end), found.user_end.max(end));
+    }
+
+    /// Counts keys and rows of a record that the account does not have.
+    fn count_user(&mut self, at: Position, record: &WalRecord<'_>) {
+        let is_missing = self.counted.is_some_and(|(_, user_end)| at >= user_end);
+        if let (true, WalRecord::Group(group) | WalRecord::Catalog(group)) = (is_missing, record) {
+            let bytes = |entry: WalEntry<'_>| {
+                group.key_prefix.len() + entry.key_suffix.len() + entry.row.len()
+            };
+            self.out.found.wear.user_bytes += group.entries().map(bytes).sum::<usize>() as u64;
         }
     }
 

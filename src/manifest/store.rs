@@ -22,11 +22,12 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::current::Current;
-use crate::format::edit::{CleanClose, Identity, VersionEdit};
+use crate::format::edit::{Account, CleanClose, Identity, VersionEdit};
 use crate::format::names::{FileId, FileName, FileNumber};
 use crate::format::record::{LogHeader, LogKind, Position, RecordKind, begin, end, seal};
 use crate::fs::Fs;
 use crate::log::{LogFile, LogReader, RecordView, StopReason};
+use crate::meter::Meter;
 use crate::model::Seq;
 use crate::options::MANIFEST_ROLL_BYTES;
 use crate::planted::planted;
@@ -60,6 +61,8 @@ pub(crate) struct Manifest {
     dir: PathBuf,
     rng: Rng,
     version: Arc<Version>,
+    /// Whose account the edits tell; `None`: nobody's.
+    meter: Option<Arc<Meter>>,
     /// The file that CURRENT names, and where its accepted, durable records end.
     header: LogHeader,
     end: u64,
@@ -142,6 +145,7 @@ impl Manifest {
             dir: dir.to_owned(),
             rng,
             version: Arc::clone(&version),
+            meter: None,
             header,
             end: 0,
             tail: Tail::Torn,
@@ -185,6 +189,7 @@ impl Manifest {
             roll_at: u64::MAX,
             roll_bytes_min: MANIFEST_ROLL_BYTES,
             version: Arc::new(version),
+            meter: None,
             header: reader.header(),
             end,
             // Neither is appended to before it is confirmed.
@@ -215,6 +220,7 @@ impl Manifest {
             dir: dir.to_owned(),
             rng: Rng::from_seed(0),
             version: Arc::clone(version),
+            meter: None,
             header: LogHeader { kind: LogKind::Manifest, number, id: tail.id() },
             end,
             tail: Tail::Torn,
@@ -255,6 +261,15 @@ impl Manifest {
             self.tail = Tail::Open { file, allocated: self.end };
         }
         Ok(())
+    }
+
+    /// Goes on with the account of the database in `meter`, which has counted since before this was opened: every edit tells
+    /// of it from now on, so that it costs no write of its own.
+    pub(crate) fn count_with(&mut self, meter: &Arc<Meter>) {
+        if let Some(before) = self.version.account().filter(|_| !planted!("account-begins-anew")) {
+            meter.add(before);
+        }
+        self.meter = Some(Arc::clone(meter));
     }
 
     /// The close that the manifest ended with when it was opened. Any other edit behind it may be nowhere but in the
@@ -340,7 +355,7 @@ impl Manifest {
     ) -> Result<Arc<Version>> {
         let nothing = VersionEdit::default();
         let mut vouching = Vec::new();
-        put_record(&mut vouching, &nothing, None)?;
+        put_record(&mut vouching, &nothing, None, None)?;
         let version = self.append_leaving(vouching.len() as u64, edit, log_durable)?;
         if let Err(error) = self.append(&nothing) {
             self.failure.get_or_insert(error);
@@ -359,9 +374,14 @@ impl Manifest {
         self.make_room()?;
         let next = self.version.apply(edit);
         let mut next = next.map_err(|problem| refused(&self.path(), self.end, problem))?;
+        // One that only vouches for another is as long as was said.
+        let account = self.meter.as_ref().filter(|_| *edit != VersionEdit::default());
+        let account = account.map(|meter| meter.account());
         let mut record = Vec::new();
-        put_record(&mut record, edit, log_durable)?;
+        put_record(&mut record, edit, log_durable, account)?;
         next.note_log_durable(log_durable.unwrap_or_default());
+        next.note_account(account);
+        next.count_edit(&(self.end..self.end + record.len() as u64));
         self.write(&mut record, room)?;
         self.version = Arc::new(next);
         Ok(Arc::clone(&self.version))
@@ -576,6 +596,7 @@ fn replay(reader: &mut LogReader) -> Result<Replayed> {
         ends_closed = edit.clean_close.is_some();
         let applied = version.apply_in_place(&edit);
         applied.map_err(|problem| refused(&path, record.offset, problem))?;
+        version.count_edit(&record.bytes());
     }
     Ok(Replayed { version, last, ends_closed })
 }
@@ -643,16 +664,19 @@ pub(super) fn refused(path: &Path, offset: u64, problem: String) -> Error {
 
 fn snapshot_records(version: &Version) -> Result<Vec<u8>> {
     let mut records = Vec::new();
-    version.snapshot().iter().try_for_each(|edit| put_record(&mut records, edit, None))?;
+    version.snapshot().iter().try_for_each(|edit| put_record(&mut records, edit, None, None))?;
     Ok(records)
 }
 
-fn put_record(out: &mut Vec<u8>, edit: &VersionEdit, log_durable: Option<Position>) -> Result<()> {
+fn put_record(
+    out: &mut Vec<u8>,
+    edit: &VersionEdit,
+    log_durable: Option<Position>,
+    account: Option<Account>,
+) -> Result<()> {
     let start = begin(out, RecordKind::Edit, Seq::ZERO);
     edit.encode(out);
-    if log_durable.is_some() {
-        VersionEdit { log_durable, ..VersionEdit::default() }.encode(out);
-    }
+    VersionEdit { log_durable, account, ..VersionEdit::default() }.encode(out);
     end(out, start)
 }
 

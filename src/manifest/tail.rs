@@ -146,6 +146,7 @@ fn apply_all(reader: &mut LogReader, version: &mut Version, current: &Current) -
         held = (shows_rows && !is_vouched).then(|| (record.offset, version.clone()));
         let applied = version.apply_in_place(&edit);
         applied.map_err(|problem| refused(&path, record.offset, problem))?;
+        version.count_edit(&record.bytes());
     }
     let Some((offset, before)) = held else { return Ok(reader.position().offset) };
     *version = before;

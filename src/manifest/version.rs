@@ -10,11 +10,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops;
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind};
 use crate::format::edit::{
-    CleanClose, Fence, Identity, Import, KeptLog, LogMeta, RangeMeta, ReferenceMeta, VersionEdit,
+    Account, CleanClose, Fence, Identity, Import, KeptLog, LogMeta, RangeMeta, ReferenceMeta,
+    VersionEdit,
 };
 use crate::format::file_meta::FileMeta;
 use crate::format::key::display_keys;
@@ -57,6 +59,8 @@ pub(crate) struct Version {
     /// By Seq.
     imports: Vec<Import>,
     log_durable: Position,
+    /// None of what older builds have written only.
+    account: Option<Account>,
     unknown: Vec<u8>,
 }
 
@@ -206,6 +210,23 @@ impl Version {
         self.log_durable = self.log_durable.max(position);
     }
 
+    /// What the medium has written, as far as the manifest knows.
+    pub(crate) fn account(&self) -> Option<&Account> {
+        self.account.as_ref()
+    }
+
+    /// The next edit tells this account, if any.
+    pub(super) fn note_account(&mut self, account: Option<Account>) {
+        self.account = account.or(self.account);
+    }
+
+    /// The medium has written the record of an edit, too.
+    pub(super) fn count_edit(&mut self, record: &ops::Range<u64>) {
+        if let Some(account) = &mut self.account {
+            account.wear.count_edit(record);
+        }
+    }
+
     /// Every commit up to here is in files.
     pub(crate) fn flushed_seq(&self) -> Seq {
         self.flushed_seq
@@ -316,6 +337,7 @@ impl Version {
         self.apply_history(edit)?;
         self.apply_drops(edit)?;
         self.clock = edit.clock.unwrap_or(self.clock);
+        self.account = edit.account.or(self.account);
         if edit.clean_close.is_some() {
             self.clean_close = edit.clean_close;
         }
@@ -403,6 +425,7 @@ impl Version {
         }
         if let Some(last) = edits.last_mut() {
             last.clean_close = self.clean_close;
+            last.account = self.account;
         }
         edits
     }

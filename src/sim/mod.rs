@@ -22,7 +22,7 @@
 //! * `generate`: which steps come up, from a seed or from bytes, weighed by a [`program::Mix`];
 //! * [`step`], [`value`], [`parse`]: the steps, what rows hold, and the text of both;
 //! * [`runner`]: a step on engine and oracle side by side; `trouble` is what is done to disk and process, `settle`
-//!   what must hold when troubles are over and background work has run;
+//!   what must hold when troubles are over and background work has run; `wear` what no end of a run may forget;
 //! * `beside`: a reader and a consumer of the change feed, as other processes would be;
 //! * [`gates`]: which spans are closed, and what that makes of a read;
 //! * [`query`], [`expr`]: queries, and the filters as the oracle has them;
@@ -77,3 +77,4 @@ mod targets;
 mod tickets;
 mod trouble;
 pub mod value;
+mod wear;

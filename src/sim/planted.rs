@@ -454,6 +454,14 @@ pub const BUGS: &[Bug] = &[
         "backup, power cut",
         "a generation names files whose names are not durable",
     ),
+    // The wear account.
+    bug("account-begins-anew", 0, "reopening", "what was written before an opening is forgotten"),
+    bug(
+        "account-without-logs",
+        0,
+        "kill",
+        "what logs hold that no edit has told of is not in the account",
+    ),
     // Other readers.
     bug(
         "follower-shows-unsynced",

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result as EngineResult};
+use crate::format::edit::Wear;
 use crate::fs::FaultKind;
 use crate::options::Durability;
 use crate::query::Entities;
@@ -53,6 +54,8 @@ pub struct Runner {
     pub(super) backups: BTreeMap<u64, Tables>,
     /// What a consumer of the change feed has got so far: it outlives the engine's runs.
     pub(super) fed: Option<Fed>,
+    /// What the wear account may not forget.
+    pub(super) wear: Wear,
 }
 
 /// An open iterator, and the rows it has to give.
@@ -88,6 +91,7 @@ impl Runner {
             copies: 0,
             backups: BTreeMap::new(),
             fed: None,
+            wear: Wear::default(),
         }
     }
 

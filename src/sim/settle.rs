@@ -74,6 +74,7 @@ impl Runner {
                 return Err(format!("settle: {name} is {}, at most {bound}", stat(name)));
             }
         }
+        self.check_wear()?;
         self.check_files(&stats)
     }
 

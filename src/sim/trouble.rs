@@ -10,6 +10,7 @@
 //! Not here: the images (`MemFs`), the operations that fail (`FaultFs`), the end of the run (`power`).
 
 use crate::error::{Error, ErrorKind, Result as EngineResult};
+use crate::format::edit::Wear;
 use crate::fs::MemFs;
 use crate::rng::Rng;
 
@@ -178,13 +179,14 @@ impl Runner {
         self.snapshots.clear();
         self.iterators.clear();
         let was_open = self.engine.is_open();
+        self.note_wear();
         match self.engine.close() {
             Ok(()) if was_open => {
                 self.counts.note(Event::Close);
                 self.oracle.all_durable();
             }
             Ok(()) => {}
-            Err(error) if self.is_excused(&error) => {}
+            Err(error) if self.is_excused(&error) => self.wear = Wear::default(),
             Err(error) => return Err(format!("close: {error:?}")),
         }
         self.tickets.clear();
@@ -192,8 +194,10 @@ impl Runner {
     }
 
     pub(super) fn kill(&mut self) -> Outcome {
+        self.note_wear();
+        let wear = self.wear;
         let image = self.engine.power.cut(End::Kill);
-        self.recover_after(image, End::Kill)
+        self.end(image, End::Kill, wear)
     }
 
     pub(super) fn crash(&mut self, seed: u64) -> Outcome {
@@ -203,9 +207,13 @@ impl Runner {
     }
 
     pub(super) fn recover_after(&mut self, image: MemFs, end: End) -> Outcome {
+        self.end(image, end, Wear::default())
+    }
+
+    fn end(&mut self, image: MemFs, end: End, wear: Wear) -> Outcome {
         self.counts.note(if end == End::Kill { Event::Kill } else { Event::PowerCut });
         let floor = self.floor(end);
-        self.recover(image, floor)
+        self.recover_with(image, floor, wear)
     }
 
     fn floor(&self, end: End) -> usize {
@@ -217,6 +225,11 @@ impl Runner {
 
     /// Goes on with what a crash left; at least `floor` commits must be there.
     pub fn recover(&mut self, image: MemFs, floor: usize) -> Outcome {
+        self.recover_with(image, floor, Wear::default())
+    }
+
+    fn recover_with(&mut self, image: MemFs, floor: usize, wear: Wear) -> Outcome {
+        self.wear = wear;
         self.note_engine();
         self.snapshots.clear();
         self.iterators.clear();
@@ -239,15 +252,18 @@ impl Runner {
             match (result, gone) {
                 (Ok(state), None) => {
                     self.well_again(faults_met);
+                    self.check_wear()?;
                     return self.settle_on(&state, floor);
                 }
                 (_, Some((left, end))) => {
+                    self.wear = Wear::default();
                     self.counts.note(Event::EndInRecovery);
                     floor = floor.min(self.floor(end));
                     self.engine.abandon(left);
                 }
                 (Err(error), None) if !mended && self.is_excused(&error) => {
                     self.counts.note(Event::FailedOpen);
+                    self.wear = Wear::default();
                     drop(self.engine.close());
                     // The run may have ended just now; what was left then is as troubled as before.
                     if !self.engine.power.is_gone() {

@@ -1,7 +1,8 @@
 //! A database of every format version, byte by byte: `tests/golden/v1` is what version 1 writes. Databases beside it are
 //! what version 1 wrote before it had an optional part: `v1-without-zones`, `v1-without-sizes` of references. They hold
 //! neither what deletes of spans nor what expiry leaves in logs and manifest. `v1-first-index` is what was written before
-//! hash indexes had more forms than one. `v1-padded` has blocks of a page, which are padded; those of the others are smaller.
+//! hash indexes had more forms than one, `v1-without-wear` before manifests told what was written. `v1-padded` has blocks of a
+//! page, which are padded; those of the others are smaller.
 //! `v1-compressed` holds the same in compressed blocks: which bytes those are is the compressor's affair, so they are read only.
 //! `v1-kept` has logs that are kept for the change feed, and an import. `v1-backup` is a directory with one backup of what
 //! `v1` holds.
@@ -104,7 +105,7 @@ fn run(version: &str) -> Runner {
         return runner;
     }
     let more = match version {
-        NEWEST | FIRST_INDEX => FENCES,
+        NEWEST | FIRST_INDEX | WITHOUT_WEAR => FENCES,
         KEPT => HISTORY,
         _ => &[],
     };
@@ -122,6 +123,7 @@ fn carry_out(runner: &mut Runner, command: &str, input: &[&str]) {
 
 const NEWEST: &str = "v1";
 const FIRST_INDEX: &str = "v1-first-index";
+const WITHOUT_WEAR: &str = "v1-without-wear";
 const PADDED: &str = "v1-padded";
 const KEPT: &str = "v1-kept";
 const COMPRESSED: &str = "v1-compressed";
@@ -235,6 +237,20 @@ fn trap_44_a_database_without_sizes_of_references_opens() {
 #[test]
 fn trap_44_a_database_with_hash_indexes_of_the_first_form_opens() {
     check_opens(FIRST_INDEX);
+}
+
+#[test]
+fn trap_44_a_database_without_a_wear_account_opens_and_begins_one() {
+    let mut engine = opened(WITHOUT_WEAR);
+    let wear = engine.db().wear();
+    assert_eq!((wear.user_bytes, wear.flush_bytes), (0, 0), "{wear:?}");
+    engine.db().table("Parts").unwrap().insert(rowstone::Entity::new("p", "r")).unwrap();
+    let written = engine.db().wear();
+    assert!(written.user_bytes > 0 && written.log_bytes > 0);
+    engine.close().unwrap();
+    engine.open().unwrap();
+    assert_eq!(engine.db().wear().user_bytes, written.user_bytes);
+    engine.close().unwrap();
 }
 
 #[test]

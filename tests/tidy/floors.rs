@@ -16,7 +16,7 @@ const FLOORS: &[(u8, &[&str])] = &[
     (7, &["table", "check", "changes"]),
     (6, &["lsm"]),
     (5, &["manifest"]),
-    (4, &["log", "sst", "memtable", "ranges"]),
+    (4, &["log", "sst", "memtable", "ranges", "meter"]),
     (3, &["format", "options"]),
     (2, &["model", "fs", "retry"]),
     (1, &["error"]),

@@ -10,6 +10,7 @@
 
 mod cgroup;
 mod choose;
+mod device;
 mod encoding;
 mod engines;
 mod flights;
@@ -53,6 +54,10 @@ enum Command {
     Run(Run),
     /// The same from what was measured, without measuring.
     Report(Report),
+    /// A device day: ten sensors, a row a second each, a week kept. Bytes to flash, memory and disk, beside SQLite and LMDB.
+    DeviceDay(DeviceDay),
+    #[command(hide = true)]
+    DeviceChild { task: String },
     #[command(hide = true)]
     Child { spec: String },
     #[command(hide = true)]
@@ -88,6 +93,21 @@ struct Run {
 }
 
 #[derive(Args)]
+struct DeviceDay {
+    /// A directory on a real disk: `device-day.json` is kept there, and databases while they are measured.
+    dir: PathBuf,
+    /// A day kept and an hour measured, instead of seven and twenty-four.
+    #[arg(long)]
+    quick: bool,
+    /// Simulated days that are kept.
+    #[arg(long)]
+    days: Option<u64>,
+    /// Simulated hours that are measured, each way.
+    #[arg(long)]
+    hours: Option<u64>,
+}
+
+#[derive(Args)]
 struct Report {
     /// The directory of a run.
     dir: PathBuf,
@@ -98,6 +118,11 @@ fn main() -> ExitCode {
         Command::Run(run) => measure(run),
         Command::Report(report) => Results::read(&report.dir.join("results.jsonl"))
             .and_then(|results| report::write(&results, &report.dir)),
+        Command::DeviceDay(day) => {
+            let (days, hours) = if day.quick { (1, 1) } else { (7, 24) };
+            device::run(&day.dir, day.days.unwrap_or(days), day.hours.unwrap_or(hours))
+        }
+        Command::DeviceChild { task } => device::child_main(&task),
         Command::Child { spec } => child(&spec),
         Command::Die { spec, name, first, writes } => {
             serde_json::from_str(&spec).map_err(io::Error::from).map(|spec| {

@@ -82,6 +82,7 @@ fn full() -> VersionEdit {
         add_fences: vec![fence.clone(), expiry.clone()],
         remove_fences: vec![fence, expiry],
         clock: Some(400),
+        account: account().account,
         clean_close: Some(CleanClose { log: FileNumber(6), end: 4096, last_seq: Seq(300) }),
         ..flush()
     }
@@ -151,6 +152,38 @@ fn example_edit_history() {
     );
     assert_eq!(VersionEdit::decode(&bytes), Ok(history()));
     assert!(history().to_string().contains("keep log 000004 65536 bytes up to #300\n"));
+}
+
+/// What the medium has written, and nothing else.
+fn account() -> VersionEdit {
+    let mut wear = Wear {
+        user_bytes: 300,
+        log_bytes: 1000,
+        flush_bytes: 2000,
+        manifest_bytes: 500,
+        log_syncs: 3,
+        table_syncs: 1,
+        manifest_syncs: 4,
+        directory_syncs: 5,
+        writes: 8,
+        ..Wear::default()
+    };
+    wear.count_pages(&(0..4097));
+    let end = Position { file: FileNumber(6), offset: 4096 };
+    let account = Some(Account { wear, log_end: end, user_end: end });
+    VersionEdit { account, ..VersionEdit::default() }
+}
+
+#[test]
+fn example_edit_account() {
+    let bytes = encoded(&account());
+    assert_eq!(
+        hex(&bytes),
+        "34 23 ac 02 e8 07 d0 0f 00 00 f4 03 00 03 01 04 00 05 08 06 80 20 06 80 20 \
+         09 05 03 02 01 01 01 01 01 01 01 01"
+    );
+    assert_eq!(VersionEdit::decode(&bytes), Ok(account()));
+    assert_eq!(account().to_string(), "wear 300 bytes of users, 3500 written, 13 syncs\n");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::format::edit::CleanClose;
 use crate::format::record::{Position, RecordKind};
 use crate::format::wal;
 use crate::manifest::Manifest;
+use crate::meter::Meter;
 use crate::model::Seq;
 use crate::options::{Background, Durability};
 use crate::planted::planted;
@@ -51,6 +52,13 @@ impl LogQueue {
         self.spare_bytes_max = SPARE_BUFFERS * log_buffer_bytes;
     }
 
+    /// Moves what users have written into the account.
+    pub(in crate::lsm) fn settle_account(&mut self, meter: &Meter) {
+        let (bytes, end) = self.unsettled_user;
+        self.unsettled_user = (0, end);
+        meter.note_user(bytes, end);
+    }
+
     /// What its buffers take.
     pub(crate) fn memory_bytes(&self) -> usize {
         let queued = self.segments.iter().map(|segment| segment.bytes.capacity());
@@ -76,10 +84,11 @@ impl Engine {
 
     fn prepare_log_in(&self, manifest: &mut Manifest) -> Result<()> {
         let unused = {
-            let state = self.rounds.lock();
+            let mut state = self.rounds.lock();
             if state.queue.next.is_some() {
                 return Ok(());
             }
+            state.queue.settle_account(&self.env.meter);
             state.queue.unused.clone()
         };
         // However large its predecessor is: it may wait for long, and grows ahead of its commits.

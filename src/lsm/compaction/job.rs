@@ -30,6 +30,7 @@ use crate::format::edit::Placement;
 use crate::format::names::{FileName, FileNumber, RangeId};
 use crate::format::span::Span;
 use crate::manifest::{FileEntry, Version};
+use crate::meter::Cause;
 use crate::model::Seq;
 use crate::options::Codec;
 use crate::planted::planted;
@@ -321,7 +322,7 @@ impl Engine {
         // A range alone has its files for itself.
         let cut = Cut { file_bytes, boundary_bytes: SMALL_RANGE_BYTES };
         let boundaries = Boundaries::of(tasks.iter().map(|task| &task.range));
-        let mut outputs = Outputs::new(self, cut, codec, boundaries);
+        let mut outputs = Outputs::new(self, cut, (codec, Cause::Compaction), boundaries);
         for task in tasks {
             self.merge(task, &mut outputs).inspect_err(|error| {
                 if error.kind() == ErrorKind::Corruption {

@@ -28,6 +28,7 @@ fn a_database_that_is_not_there_is_not_created_by_reading() {
         "drop-table db Tab",
         "export db Tab",
         "stats db",
+        "wear db",
         "verify db",
         "checkpoint db copy",
         "backup db copy",
@@ -188,7 +189,7 @@ fn a_closed_pipe_is_the_end_and_no_error() {
 #[test]
 fn output_that_cannot_be_written_is_a_failure() {
     let place = parts();
-    for arguments in ["scan db parts", "export db parts", "stats db", "tables db"] {
+    for arguments in ["scan db parts", "export db parts", "stats db", "wear db", "tables db"] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let mut command = place.command(arguments);
         let run = Run::of(command.stdout(full).output().unwrap());

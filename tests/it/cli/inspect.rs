@@ -53,6 +53,24 @@ fn counters_have_units_and_go_to_prometheus() {
 }
 
 #[test]
+fn wear_is_told_by_cause_and_in_pages() {
+    let place = parts();
+    let table = place.ok("wear db --page-size 4k");
+    let line = |what: &str| table.lines().find(|line| line.starts_with(what)).unwrap_or_default();
+    for what in ["asked for", "log", "manifest", "written", "in pages of 4,096"] {
+        assert!(line(what).chars().any(|c| c.is_ascii_digit()), "{what}: {table}");
+    }
+    let json = place.ok("wear db --json");
+    assert!(
+        json.starts_with("{\"user_bytes\":") && json.contains("\"page_size\":16384,"),
+        "{json}"
+    );
+    // It reads only: nothing is added by asking.
+    assert_eq!(place.ok("wear db --json"), json);
+    place.fails("wear db --page-size 3000", 2, &["3000", "power of two"]);
+}
+
+#[test]
 fn exec_keeps_slow_queries() {
     let place = parts();
     let lines = "{\"op\":\"count\",\"table\":\"parts\",\"filter\":\"Stock gt 1\"}\n{\"op\":\"slow_queries\"}\n";

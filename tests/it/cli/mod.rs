@@ -269,6 +269,7 @@ fn help_teaches_by_example() {
         "query",
         "exec",
         "stats",
+        "wear",
         "inspect",
         "verify",
         "heal",

@@ -1,0 +1,44 @@
+//! How often this process has had the system sync a file: whoever asks, also C code that is linked in, asks here.
+//!
+//! LMDB's meta page, a write through a descriptor that syncs by itself, is not among them.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// Syncs so far.
+pub fn count() -> u64 {
+    COUNT.load(Ordering::Relaxed)
+}
+
+unsafe extern "C" {
+    fn __errno_location() -> *mut i32;
+}
+
+fn answer(result: rustix::io::Result<()>) -> i32 {
+    match result {
+        Ok(()) => 0,
+        Err(error) => {
+            // SAFETY: the C library's own place for the calling thread's error, valid as long as that runs.
+            unsafe { *__errno_location() = error.raw_os_error() };
+            -1
+        }
+    }
+}
+
+/// In the place of the C library's.
+#[unsafe(no_mangle)]
+extern "C" fn fsync(fd: i32) -> i32 {
+    COUNT.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: the caller's descriptor, open as long as the call lasts; rustix calls the system itself.
+    answer(rustix::fs::fsync(unsafe { BorrowedFd::borrow_raw(fd) }))
+}
+
+/// In the place of the C library's.
+#[unsafe(no_mangle)]
+extern "C" fn fdatasync(fd: i32) -> i32 {
+    COUNT.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: as above.
+    answer(rustix::fs::fdatasync(unsafe { BorrowedFd::borrow_raw(fd) }))
+}

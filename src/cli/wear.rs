@@ -1,0 +1,132 @@
+//! `wear`: what a database has had its medium write since it was made, by cause, and what that takes in flash pages.
+//!
+//! Not here: the figures (`format::edit::wear`), counters since opening (`stats`).
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::failure::{Failure, Outcome};
+use super::output::{Format, Output, with_thousands, write_cells};
+use crate::db::Db;
+use crate::format::edit::Wear;
+use crate::wire::json::Object;
+
+/// Say what the database has had its medium write since it was made, and why.
+#[derive(Args)]
+#[command(after_long_help = HELP)]
+pub(super) struct WearCommand {
+    /// The database
+    db: PathBuf,
+    /// Bytes that the medium writes at the least, at once: a power of two from 512 to 1m
+    #[arg(long, value_name = "BYTES", default_value = "16k", value_parser = read_page_size)]
+    page_size: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const HELP: &str = "\
+The account goes on across restarts and is kept in the manifest. This command only reads it, also
+beside the process that writes: exact after each close, and as of the last flush or merge before.
+
+asked for: keys and rows as they are encoded. The last line is an estimate for a medium that can
+only write whole pages: each sync writes those on which the new bytes lie. What the file system
+writes of its own accord, and what flash moves to erase blocks, comes on top. A longer window
+(Options::max_commit_delay) makes fewer syncs, and the estimate smaller.
+
+Examples:
+  rowstone wear shop
+  rowstone wear shop --page-size 4096
+  rowstone wear shop --page-size 32k --json";
+
+impl WearCommand {
+    pub(super) fn run(self) -> Outcome {
+        let db = Db::open_read_only(&self.db).map_err(Failure::Open)?;
+        let wear = db.wear();
+        let mut output = Output::standard();
+        match self.json {
+            true => output.write_all(&self.object(&wear)).map_err(Failure::output)?,
+            false => self.write_table(&mut output, &wear)?,
+        }
+        output.finish()?;
+        Ok(db.close()?)
+    }
+
+    fn write_table(&self, output: &mut Output, wear: &Wear) -> Outcome {
+        let by = |bytes: u64| match wear.user_bytes {
+            0 => String::new(),
+            user => format!("{:.2}", bytes as f64 / user as f64),
+        };
+        let syncs = |of: &str| match of {
+            "log" => wear.log_syncs,
+            "manifest" => wear.manifest_syncs,
+            "copy" => wear.copy_syncs,
+            _ => 0,
+        };
+        let row = |what: &str, bytes: u64, syncs: u64| {
+            let syncs = if syncs == 0 { String::new() } else { with_thousands(syncs) };
+            vec![what.to_owned(), with_thousands(bytes), by(bytes), syncs]
+        };
+        let mut rows = vec![row("asked for", wear.user_bytes, 0)];
+        rows.extend(wear.causes().map(|(cause, bytes)| row(cause, bytes, syncs(cause))));
+        // Of flushes, merges and imports together, and of no bytes.
+        rows.push(row("tables, all", table_bytes(wear), wear.table_syncs));
+        rows.push(row("directories", 0, wear.directory_syncs));
+        rows.push(row("written", wear.written(), wear.syncs()));
+        let pages = format!("in pages of {}", with_thousands(self.page_size));
+        rows.push(row(&pages, wear.flash_bytes(self.page_size), 0));
+        let columns = ["cause", "bytes", "for each asked", "syncs"].map(str::to_owned).to_vec();
+        write_cells(output, columns, rows, vec![false, true, true, true], Format::Table)
+    }
+
+    fn object(&self, wear: &Wear) -> Vec<u8> {
+        let mut line = Vec::new();
+        let mut object = Object::begin(&mut line);
+        object.raw("user_bytes", wear.user_bytes);
+        for (cause, bytes) in wear.causes() {
+            object.raw(&format!("{cause}_bytes"), bytes);
+        }
+        object.raw("written_bytes", wear.written());
+        object.raw("log_syncs", wear.log_syncs);
+        object.raw("table_syncs", wear.table_syncs);
+        object.raw("manifest_syncs", wear.manifest_syncs);
+        object.raw("copy_syncs", wear.copy_syncs);
+        object.raw("directory_syncs", wear.directory_syncs);
+        object.raw("writes", wear.writes);
+        object.raw("page_size", self.page_size);
+        object.raw("flash_bytes", wear.flash_bytes(self.page_size));
+        object.end();
+        line.push(b'\n');
+        line
+    }
+}
+
+fn table_bytes(wear: &Wear) -> u64 {
+    wear.flush_bytes.saturating_add(wear.compaction_bytes).saturating_add(wear.import_bytes)
+}
+
+/// `512`, `16k`, `1m`.
+fn read_page_size(text: &str) -> Result<u64, String> {
+    let lower = text.to_ascii_lowercase();
+    let (digits, unit) = match (lower.strip_suffix('k'), lower.strip_suffix('m')) {
+        (Some(digits), _) => (digits, 1 << 10),
+        (_, Some(digits)) => (digits, 1 << 20),
+        _ => (&*lower, 1),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    bytes
+        .filter(|bytes| bytes.is_power_of_two() && (512..=1 << 20).contains(bytes))
+        .ok_or_else(|| "a power of two from 512 to 1m is wanted, as 4096 or 16k".to_owned())
+}
+
+#[test]
+fn page_sizes_are_powers_of_two() {
+    assert_eq!(read_page_size("16k"), Ok(16 << 10));
+    assert_eq!(read_page_size("512"), Ok(512));
+    assert_eq!(read_page_size("1M"), Ok(1 << 20));
+    for wrong in ["", "k", "0", "256", "3000", "2m", "-1", "18446744073709551615m"] {
+        assert!(read_page_size(wrong).is_err(), "{wrong}");
+    }
+}

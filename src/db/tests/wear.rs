@@ -1,0 +1,233 @@
+//! The wear account: what it says against what the file system was asked for.
+
+use super::*;
+use crate::format::edit::Wear;
+use crate::fs::{Fault, FaultFs, FaultKind, Fs, OpKind};
+
+/// What is in the journal of a memory, counted anew.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    log_bytes: u64,
+    table_bytes: u64,
+    manifest_bytes: u64,
+    log_syncs: u64,
+    table_syncs: u64,
+    manifest_syncs: u64,
+    directory_syncs: u64,
+    writes: u64,
+    pages: u64,
+}
+
+const PAGE: u64 = 4096;
+
+impl Asked {
+    fn of(fs: &MemFs) -> Self {
+        let mut asked = Self::default();
+        let mut unsynced = std::collections::BTreeMap::new();
+        for line in fs.log() {
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[..] {
+                ["write", path, range] => {
+                    let (from, to) = range.split_once("..").unwrap();
+                    let (from, to): (u64, u64) = (from.parse().unwrap(), to.parse().unwrap());
+                    *asked.file(path).0 += to - from;
+                    asked.writes += 1;
+                    let dirty = unsynced.entry(path.to_owned()).or_insert(from..to);
+                    *dirty = dirty.start.min(from)..dirty.end.max(to);
+                }
+                ["sync", path] => {
+                    *asked.file(path).1 += 1;
+                    if let Some(dirty) = unsynced.remove(path) {
+                        asked.pages += dirty.end.div_ceil(PAGE) - dirty.start / PAGE;
+                    }
+                }
+                ["sync-dir", _] => {
+                    asked.directory_syncs += 1;
+                    asked.pages += 1;
+                }
+                _ => {}
+            }
+        }
+        assert!(unsynced.is_empty(), "{unsynced:?}");
+        asked
+    }
+
+    fn file(&mut self, path: &str) -> (&mut u64, &mut u64) {
+        match path.trim_end_matches(".tmp") {
+            log if log.ends_with(".wal") => (&mut self.log_bytes, &mut self.log_syncs),
+            sst if sst.ends_with(".sst") => (&mut self.table_bytes, &mut self.table_syncs),
+            _ => (&mut self.manifest_bytes, &mut self.manifest_syncs),
+        }
+    }
+
+    fn said(wear: &Wear) -> Self {
+        Self {
+            log_bytes: wear.log_bytes,
+            table_bytes: wear.flush_bytes + wear.compaction_bytes + wear.import_bytes,
+            manifest_bytes: wear.manifest_bytes,
+            log_syncs: wear.log_syncs,
+            table_syncs: wear.table_syncs,
+            manifest_syncs: wear.manifest_syncs,
+            directory_syncs: wear.directory_syncs,
+            writes: wear.writes,
+            pages: wear.flash_bytes(PAGE) / PAGE,
+        }
+    }
+}
+
+/// A memory whose journal begins when the directory is there, which nobody counts.
+fn recorded() -> MemFs {
+    let fs = MemFs::new();
+    fs.create_dir_all(std::path::Path::new("db")).unwrap();
+    fs.record();
+    fs
+}
+
+fn write_some(db: &Db, version: u32) {
+    let table = db.table_or_create("things").unwrap();
+    for i in 0..400 {
+        table.upsert(row(i, version)).unwrap();
+    }
+    db.flush().unwrap();
+    for i in 0..100 {
+        table.delete(&format!("p{}", i % 7), &format!("{i:06}")).unwrap();
+    }
+    table.clone().with_durability(Durability::Os).upsert(row(1, version)).unwrap();
+    while db.step(std::time::Duration::ZERO) {}
+}
+
+#[test]
+fn the_account_is_what_the_file_system_was_asked_for_across_restarts() {
+    let fs = recorded();
+    for version in 0..4 {
+        let db = open(&fs);
+        write_some(&db, version);
+        db.compact().unwrap();
+        let wear = db.wear();
+        assert_eq!(Asked::said(&wear), Asked::of(&fs), "of opening {version}");
+        assert!(wear.compaction_bytes > 0 && wear.flush_bytes > 0 && wear.import_bytes == 0);
+        assert!(wear.user_bytes < wear.log_bytes, "{wear:?}");
+        db.close().unwrap();
+        // Who opens it finds the close in the account, too, and the edit that tells of it.
+        let db = open(&fs);
+        assert_eq!(Asked::said(&db.wear()), Asked::of(&fs), "after close {version}");
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn a_manifest_that_rolls_over_takes_the_account_along() {
+    let fs = recorded();
+    let db = options(&fs).memtable_bytes(4 << 10).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    for i in 0..30_000 {
+        table.upsert(row(i, 0)).unwrap();
+        if i % 50 == 0 {
+            while db.step(std::time::Duration::ZERO) {}
+        }
+    }
+    while db.step(std::time::Duration::ZERO) {}
+    let rolled = fs.log().iter().filter(|line| line.starts_with("rename db/CURRENT.tmp")).count();
+    assert!(rolled > 2, "{rolled} manifests");
+    assert_eq!(Asked::said(&db.wear()), Asked::of(&fs));
+    db.close().unwrap();
+    let db = open(&fs);
+    assert_eq!(Asked::said(&db.wear()), Asked::of(&fs));
+}
+
+#[test]
+fn users_bytes_are_keys_and_rows() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    let table = db.create_table("things").unwrap();
+    let before = db.wear();
+    table.insert(row(1, 0)).unwrap();
+    let one = db.wear().since(&before);
+    // The table's number, both keys and what ends each; two whole numbers and which kind of entity it is.
+    assert_eq!(one.user_bytes, db_key_bytes() + 10, "{one:?}");
+    table.delete("p1", "000001").unwrap();
+    assert_eq!(db.wear().since(&before).user_bytes - one.user_bytes, db_key_bytes());
+    table.insert(row(2, 0)).unwrap();
+    assert!(table.insert(row(2, 0)).is_err());
+    assert_eq!(db.wear().since(&before).user_bytes, 2 * one.user_bytes + db_key_bytes());
+}
+
+fn db_key_bytes() -> u64 {
+    user_key(crate::format::names::TableId(1), "p1", "000001").len() as u64
+}
+
+/// Whatever is killed at whichever operation: what commits and logs took is found again, and tables that are there count.
+#[test]
+fn a_kill_forgets_no_commit_and_no_log() {
+    let fs = recorded();
+    let db = open(&fs);
+    let first = *fs.recorded().end();
+    let mut known = vec![(first, db.wear())];
+    for version in 0..2 {
+        let table = db.table_or_create("things").unwrap();
+        for i in 0..60 {
+            table.upsert(row(i, version)).unwrap();
+            known.push((fs.ops(), db.wear()));
+        }
+        db.flush().unwrap();
+        known.push((fs.ops(), db.wear()));
+        db.compact().unwrap();
+        known.push((fs.ops(), db.wear()));
+    }
+    for op in first..fs.ops() {
+        let image = fs.kill_image_at(op).unwrap();
+        let before = known.iter().rev().find(|(at, _)| *at <= op).map(|(_, wear)| wear).unwrap();
+        let db = open(&image);
+        let wear = db.wear();
+        assert!(wear.user_bytes >= before.user_bytes, "at {op}: {wear:?}, {before:?} before");
+        assert!(wear.log_bytes >= before.log_bytes, "at {op}: {wear:?}, {before:?} before");
+        let tables = wear.flush_bytes + wear.compaction_bytes;
+        assert!(tables >= db.stats().get("file_bytes").unwrap(), "at {op}: {wear:?}");
+        // Found once, not at every opening.
+        db.close().unwrap();
+        let again = open(&image).wear();
+        assert_eq!(again.user_bytes, wear.user_bytes, "at {op}");
+    }
+}
+
+#[test]
+fn a_commit_that_failed_is_not_in_the_account() {
+    let memory = MemFs::new();
+    let fs = FaultFs::new(Arc::new(memory.clone()));
+    let db = options(&memory).fs(Arc::new(fs.clone())).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    table.insert(row(1, 0)).unwrap();
+    let before = db.wear();
+    fs.arm(Fault::new(FaultKind::Eio).on(OpKind::Write));
+    assert!(table.insert(row(2, 0)).is_err());
+    assert_eq!(db.wear().user_bytes, before.user_bytes);
+    assert_eq!(db.wear().log_bytes, before.log_bytes);
+}
+
+#[test]
+fn copies_count_where_they_are_made_and_begin_at_zero() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    write_some(&db, 0);
+    let before = db.wear();
+    db.backup("backups").unwrap();
+    let made = db.wear().since(&before);
+    let files = db.stats().get("file_bytes").unwrap();
+    assert!(made.copy_bytes >= files && made.copy_syncs > 0, "{made:?}");
+    db.checkpoint("copy").unwrap();
+    let copy = options(&fs).open("copy").unwrap();
+    // Its log and the edit that names it.
+    assert!(copy.wear().written() < 2000 && copy.wear().flush_bytes == 0, "{:?}", copy.wear());
+}
+
+#[test]
+fn who_reads_beside_knows_what_the_last_edit_says() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    write_some(&db, 0);
+    db.flush().unwrap();
+    let reader = options(&fs).open_read_only("db").unwrap();
+    let (said, now) = (reader.wear(), db.wear());
+    assert!(said.flush_bytes == now.flush_bytes && said.log_bytes <= now.log_bytes, "{said:?}");
+    assert!(said.user_bytes > 0);
+}

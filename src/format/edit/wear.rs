@@ -1,0 +1,272 @@
+//! The wear account: what a database has had its medium write, by cause, since it was made. FORMAT.md §edit.
+//!
+//! Invariants
+//! * an account only grows; sums that would not fit stay at the greatest number there is.
+//!
+//! Not here: who counts (`meter`), how an account goes on after a restart (`manifest`, `lsm::replay`).
+
+use std::ops::Range;
+
+use crate::codec::{Cursor, DecodeError, put_varint};
+
+use super::file_number;
+use crate::format::names::FileNumber;
+use crate::format::record::Position;
+
+/// The smallest page that is counted for, as a power of two: 512 bytes.
+const PAGE_BITS_MIN: u32 = 9;
+/// The greatest one: 1 MiB.
+const PAGE_BITS_MAX: u32 = 20;
+/// How many sizes of pages there are: all powers of two between the two.
+const PAGE_SIZES: usize = (PAGE_BITS_MAX - PAGE_BITS_MIN) as usize + 1;
+
+/// What a database has had its medium write since it was made, by cause: bytes handed to the file system, and syncs.
+///
+/// It goes on across restarts: the account is kept in the manifest, written with edits that are written anyway. Exact after
+/// every close. When the process is killed or the power cut, what came after the last edit counts by what is found of
+/// it: commits and logs to the byte, each log as one write and one sync; table files that were begun and what a
+/// session wrote which only opened the database are left out. So every figure is a lower bound then.
+///
+/// What the file system writes of its own accord (inodes, its journal) is in none of the figures. Space that is reserved
+/// for logs and manifest is not counted before it is written.
+///
+/// ```
+/// # fn main() -> rowstone::Result<()> {
+/// let db = rowstone::Db::open_in_memory()?;
+/// let readings = db.create_table("Readings")?;
+/// let before = db.wear();
+/// readings.insert(rowstone::Entity::new("boiler", "1").with("Celsius", 71.5))?;
+/// let wear = db.wear().since(&before);
+/// assert_eq!((wear.log_syncs, wear.flush_bytes), (1, 0));
+/// assert!(wear.user_bytes > 0 && wear.log_bytes > wear.user_bytes);
+/// // One page, or two where the record lies on both, for a few dozen bytes.
+/// assert!(wear.flash_bytes(4096) >= 4096);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Wear {
+    /// Bytes that were asked for: of each commit the keys and the rows as encoded, of a delete the key. The catalog's few are
+    /// among them. Rows that came in as files (imported ranges, restored tables) are not: they are `import_bytes`.
+    pub user_bytes: u64,
+    /// Bytes written to logs.
+    pub log_bytes: u64,
+    /// Bytes of table files written by flushes of write buffers.
+    pub flush_bytes: u64,
+    /// Bytes of table files written by merges.
+    pub compaction_bytes: u64,
+    /// Bytes of table files that came in another way: imported, restored into the database in use, healed.
+    pub import_bytes: u64,
+    /// Bytes written to the manifest, and to CURRENT, which names it.
+    pub manifest_bytes: u64,
+    /// Bytes written outside of the database's directory: backups, and checkpoints where files cannot be linked.
+    pub copy_bytes: u64,
+    /// Syncs of logs.
+    pub log_syncs: u64,
+    /// Syncs of table files.
+    pub table_syncs: u64,
+    /// Syncs of the manifest and of CURRENT.
+    pub manifest_syncs: u64,
+    /// Syncs of files outside of the database's directory.
+    pub copy_syncs: u64,
+    /// Syncs of directories.
+    pub directory_syncs: u64,
+    /// Calls that wrote something.
+    pub writes: u64,
+    /// Pages written, by size; see [`flash_bytes`](Self::flash_bytes).
+    pages: [u64; PAGE_SIZES],
+}
+
+/// An account as the manifest keeps it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Account {
+    pub(crate) wear: Wear,
+    /// What logs hold up to here is in `log_bytes`.
+    pub(crate) log_end: Position,
+    /// And the commits up to here are in `user_bytes`.
+    pub(crate) user_end: Position,
+}
+
+impl Wear {
+    /// How many figures there are beside pages.
+    const FIGURES: usize = 13;
+
+    /// All bytes written.
+    pub fn written(&self) -> u64 {
+        self.causes().iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
+
+    /// Bytes written, by cause.
+    pub fn causes(&self) -> [(&'static str, u64); 6] {
+        [
+            ("log", self.log_bytes),
+            ("flush", self.flush_bytes),
+            ("compaction", self.compaction_bytes),
+            ("import", self.import_bytes),
+            ("manifest", self.manifest_bytes),
+            ("copy", self.copy_bytes),
+        ]
+    }
+
+    /// All syncs.
+    pub fn syncs(&self) -> u64 {
+        let syncs = [self.log_syncs, self.table_syncs, self.manifest_syncs, self.copy_syncs];
+        syncs.iter().fold(self.directory_syncs, |sum, syncs| sum.saturating_add(*syncs))
+    }
+
+    /// Bytes written for each byte that was asked for; `None` if none was.
+    pub fn amplification(&self) -> Option<f64> {
+        (self.user_bytes > 0).then(|| self.written() as f64 / self.user_bytes as f64)
+    }
+
+    /// An estimate of what a medium writes that can only write whole pages of `page_size` bytes: what came to a file between
+    /// two of its syncs, rounded to the pages it lies on, so that a page which is filled little by little counts with each
+    /// sync; and one page for each sync of a directory.
+    ///
+    /// Counted for powers of two from 512 bytes to 1 MiB; others are taken for the next one. It is what reaches the medium
+    /// at the least: the file system's own writes, pages that the system writes back before it is asked, and what a flash
+    /// controller moves when it erases blocks come on top.
+    pub fn flash_bytes(&self, page_size: u64) -> u64 {
+        let size = page_size.clamp(1 << PAGE_BITS_MIN, 1 << PAGE_BITS_MAX).next_power_of_two();
+        let at = (size.trailing_zeros() - PAGE_BITS_MIN) as usize;
+        self.pages[at].saturating_mul(size)
+    }
+
+    /// What was added since `earlier`, an account of the same database.
+    pub fn since(&self, earlier: &Wear) -> Wear {
+        self.zip(earlier, u64::saturating_sub)
+    }
+
+    /// Both together.
+    pub(crate) fn plus(&self, other: &Wear) -> Wear {
+        self.zip(other, u64::saturating_add)
+    }
+
+    /// Counts the pages that hold the bytes of `written`, which one sync makes durable.
+    pub(crate) fn count_pages(&mut self, written: &Range<u64>) {
+        for (bits, pages) in (PAGE_BITS_MIN..).zip(&mut self.pages) {
+            let (first, last) = (written.start >> bits, written.end.saturating_sub(1) >> bits);
+            let touched = if written.is_empty() { 0 } else { last - first + 1 };
+            *pages = pages.saturating_add(touched);
+        }
+    }
+
+    /// Counts a sync of a directory.
+    pub(crate) fn count_directory(&mut self) {
+        self.directory_syncs = self.directory_syncs.saturating_add(1);
+        self.count_pages(&(0..1));
+    }
+
+    /// Counts a record of the manifest, which is written and synced alone.
+    pub(crate) fn count_edit(&mut self, record: &Range<u64>) {
+        self.manifest_bytes = self.manifest_bytes.saturating_add(record.end - record.start);
+        self.manifest_syncs = self.manifest_syncs.saturating_add(1);
+        self.writes = self.writes.saturating_add(1);
+        self.count_pages(record);
+    }
+
+    /// Counts what was found at the end of a log and nobody had counted yet, as if it had been written at once.
+    pub(crate) fn count_found(&mut self, records: &Range<u64>) {
+        if !records.is_empty() {
+            self.log_bytes = self.log_bytes.saturating_add(records.end - records.start);
+            self.log_syncs = self.log_syncs.saturating_add(1);
+            self.writes = self.writes.saturating_add(1);
+            self.count_pages(records);
+        }
+    }
+
+    fn zip(&self, other: &Wear, with: impl Fn(u64, u64) -> u64) -> Wear {
+        let mut result = *self;
+        let mut other = *other;
+        let others = other.figures().map(|figure| *figure);
+        result.figures().into_iter().zip(others).for_each(|(a, b)| *a = with(*a, b));
+        result.pages.iter_mut().zip(other.pages).for_each(|(a, b)| *a = with(*a, b));
+        result
+    }
+
+    /// All but the pages, in the order in which they are stored.
+    fn figures(&mut self) -> [&mut u64; Self::FIGURES] {
+        [
+            &mut self.user_bytes,
+            &mut self.log_bytes,
+            &mut self.flush_bytes,
+            &mut self.compaction_bytes,
+            &mut self.import_bytes,
+            &mut self.manifest_bytes,
+            &mut self.copy_bytes,
+            &mut self.log_syncs,
+            &mut self.table_syncs,
+            &mut self.manifest_syncs,
+            &mut self.copy_syncs,
+            &mut self.directory_syncs,
+            &mut self.writes,
+        ]
+    }
+}
+
+impl Account {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let mut wear = self.wear;
+        wear.figures().into_iter().for_each(|figure| put_varint(out, *figure));
+        for end in [self.log_end, self.user_end] {
+            put_varint(out, end.file.0);
+            put_varint(out, end.offset);
+        }
+        wear.pages.iter().for_each(|pages| put_varint(out, *pages));
+    }
+
+    pub(super) fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        let mut wear = Wear::default();
+        for figure in wear.figures() {
+            *figure = cursor.varint()?;
+        }
+        let (log_end, user_end) = (position(cursor)?, position(cursor)?);
+        for pages in &mut wear.pages {
+            *pages = cursor.varint()?;
+        }
+        Ok(Self { wear, log_end, user_end })
+    }
+}
+
+fn position(cursor: &mut Cursor<'_>) -> Result<Position, DecodeError> {
+    let file: FileNumber = file_number(cursor)?;
+    Ok(Position { file, offset: cursor.varint()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_those_that_the_bytes_lie_on() {
+        #[track_caller]
+        fn check(written: Range<u64>, page_size: u64, expected: u64) {
+            let mut wear = Wear::default();
+            wear.count_pages(&written);
+            assert_eq!(wear.flash_bytes(page_size), expected);
+        }
+        check(0..0, 4096, 0);
+        check(4096..4096, 4096, 0);
+        check(0..1, 4096, 4096);
+        check(0..4096, 4096, 4096);
+        check(4095..4097, 4096, 8192);
+        check(100..200, 512, 512);
+        check(0..1 << 20, 512, 1 << 20);
+        check(0..1, 1 << 20, 1 << 20);
+        // A size that is not counted for is taken for the next one that is.
+        check(0..1, 0, 512);
+        check(0..1, 3000, 4096);
+        check(0..1, u64::MAX, 1 << 20);
+        check(u64::MAX - 1..u64::MAX, 1 << 20, 1 << 20);
+    }
+
+    #[test]
+    fn sums_that_do_not_fit_stay_at_the_greatest_number() {
+        let mut wear = Wear { log_bytes: u64::MAX, flush_bytes: 1, ..Wear::default() };
+        wear.count_found(&(0..10));
+        assert_eq!((wear.log_bytes, wear.written()), (u64::MAX, u64::MAX));
+        assert_eq!(wear.plus(&wear).log_bytes, u64::MAX);
+        assert_eq!(wear.since(&wear), Wear::default());
+    }
+}

@@ -1,0 +1,264 @@
+//! The meter: a file system that counts what the engine has another one write and sync, for the wear account.
+//!
+//! Invariants
+//! * what is counted was done: a write or sync that fails counts nothing;
+//! * a file's bytes count at once, its pages with the sync that makes them durable, or when it is let go without one.
+//!
+//! Locks: the account's and one for each file being written, never both, held for a few instructions.
+//!
+//! Not here: what the figures mean (`format::edit::wear`), how they outlive the process (`manifest`).
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::format::edit::{Account, Wear};
+use crate::format::names::{FileName, FileNumber};
+use crate::format::record::{LOG_HEADER_BYTES, Position};
+use crate::fs::{FileLock, FileRead, FileWrite, Fs};
+use crate::sync::UnmodelledMutex;
+
+/// Why table files are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    Flush,
+    Compaction,
+    /// Anything else.
+    Import,
+}
+
+/// The account of an open database.
+pub(crate) struct Meter {
+    dir: PathBuf,
+    account: UnmodelledMutex<Account>,
+}
+
+/// A file system that tells a meter.
+#[derive(Debug)]
+struct Metered {
+    inner: Arc<dyn Fs>,
+    meter: Arc<Meter>,
+    cause: Cause,
+}
+
+/// A file that tells a meter.
+#[derive(Debug)]
+struct MeteredFile {
+    inner: Box<dyn FileWrite>,
+    meter: Arc<Meter>,
+    target: Target,
+    /// From the first to the last byte that was written and not synced.
+    unsynced: UnmodelledMutex<Range<u64>>,
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Log(FileNumber),
+    Table(Cause),
+    Manifest,
+    Copy,
+}
+
+impl Meter {
+    /// Of the database in `dir`, from zero.
+    pub(crate) fn new(dir: &Path) -> Arc<Self> {
+        let account = UnmodelledMutex::new(Account::default());
+        Arc::new(Self { dir: dir.to_owned(), account })
+    }
+
+    /// `inner`, counted; table files are written because of `cause`.
+    pub(crate) fn count(self: &Arc<Self>, inner: &Arc<dyn Fs>, cause: Cause) -> Arc<dyn Fs> {
+        Arc::new(Metered { inner: Arc::clone(inner), meter: Arc::clone(self), cause })
+    }
+
+    /// Adds an account from before: of earlier openings, or what logs hold that nobody has counted.
+    pub(crate) fn add(&self, before: &Account) {
+        let mut account = self.account.lock();
+        account.wear = account.wear.plus(&before.wear);
+        account.log_end = account.log_end.max(before.log_end);
+        account.user_end = account.user_end.max(before.user_end);
+    }
+
+    /// The commits up to `end` were written, `bytes` more.
+    pub(crate) fn note_user(&self, bytes: u64, end: Position) {
+        let mut account = self.account.lock();
+        account.wear.user_bytes = account.wear.user_bytes.saturating_add(bytes);
+        account.user_end = account.user_end.max(end);
+    }
+
+    /// All that was counted so far.
+    pub(crate) fn account(&self) -> Account {
+        *self.account.lock()
+    }
+
+    fn target(&self, path: &Path, cause: Cause) -> Target {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.parent() != Some(&self.dir) {
+            return Target::Copy;
+        }
+        let name = name.strip_suffix(".tmp").unwrap_or(&name);
+        match FileName::parse(name) {
+            Some(FileName::Wal(number)) => Target::Log(number),
+            Some(FileName::Sst(_)) => Target::Table(cause),
+            Some(FileName::Manifest(_) | FileName::Current) => Target::Manifest,
+            Some(FileName::Lock | FileName::Temporary) | None => Target::Copy,
+        }
+    }
+
+    fn wrote(&self, target: Target, written: &Range<u64>) {
+        let mut account = self.account.lock();
+        let Account { wear, log_end, .. } = &mut *account;
+        let bytes = match target {
+            Target::Log(file) => {
+                // A log that is prepared has a header, while records go to the one before.
+                if written.start >= LOG_HEADER_BYTES as u64 {
+                    *log_end = (*log_end).max(Position { file, offset: written.end });
+                }
+                &mut wear.log_bytes
+            }
+            Target::Table(Cause::Flush) => &mut wear.flush_bytes,
+            Target::Table(Cause::Compaction) => &mut wear.compaction_bytes,
+            Target::Table(Cause::Import) => &mut wear.import_bytes,
+            Target::Manifest => &mut wear.manifest_bytes,
+            Target::Copy => &mut wear.copy_bytes,
+        };
+        *bytes = bytes.saturating_add(written.end - written.start);
+        wear.writes = wear.writes.saturating_add(1);
+    }
+
+    fn synced(&self, target: Target, written: &Range<u64>) {
+        let wear = &mut self.account.lock().wear;
+        let syncs = match target {
+            Target::Log(_) => &mut wear.log_syncs,
+            Target::Table(_) => &mut wear.table_syncs,
+            Target::Manifest => &mut wear.manifest_syncs,
+            Target::Copy => &mut wear.copy_syncs,
+        };
+        *syncs = syncs.saturating_add(1);
+        wear.count_pages(written);
+    }
+}
+
+impl fmt::Debug for Meter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Wear { user_bytes, .. } = self.account().wear;
+        f.debug_struct("Meter").field("user_bytes", &user_bytes).finish_non_exhaustive()
+    }
+}
+
+impl Metered {
+    fn file(&self, path: &Path, inner: Box<dyn FileWrite>) -> Box<dyn FileWrite> {
+        let target = self.meter.target(path, self.cause);
+        let unsynced = UnmodelledMutex::new(0..0);
+        Box::new(MeteredFile { inner, meter: Arc::clone(&self.meter), target, unsynced })
+    }
+}
+
+impl Fs for Metered {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        self.inner.create_dir_all(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.inner.list(dir)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.inner.exists(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        Ok(self.file(path, self.inner.create(path)?))
+    }
+
+    fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        Ok(self.file(path, self.inner.open_write(path)?))
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>> {
+        self.inner.open_read(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove(path)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.inner.remove_dir(dir)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.inner.link(from, to)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.inner.sync_dir(dir)?;
+        self.meter.account.lock().wear.count_directory();
+        Ok(())
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        self.inner.lock(path)
+    }
+
+    fn kind(&self, path: &Path) -> String {
+        self.inner.kind(path)
+    }
+}
+
+impl FileWrite for MeteredFile {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.inner.write_at(offset, bytes)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let written = offset..offset + bytes.len() as u64;
+        self.meter.wrote(self.target, &written);
+        let mut unsynced = self.unsynced.lock();
+        let is_first = unsynced.is_empty();
+        unsynced.start = if is_first { written.start } else { unsynced.start.min(written.start) };
+        unsynced.end = unsynced.end.max(written.end);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()?;
+        let written = std::mem::take(&mut *self.unsynced.lock());
+        self.meter.synced(self.target, &written);
+        Ok(())
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.inner.allocate(len)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner.set_len(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn start_write_back(&self, offset: u64, len: u64) {
+        self.inner.start_write_back(offset, len);
+    }
+
+    fn forget_dirty(&self) {
+        self.inner.forget_dirty();
+    }
+}
+
+impl Drop for MeteredFile {
+    fn drop(&mut self) {
+        let written = std::mem::take(&mut *self.unsynced.lock());
+        self.meter.account.lock().wear.count_pages(&written);
+    }
+}

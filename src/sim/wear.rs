@@ -1,0 +1,38 @@
+//! What the wear account must say at every opening: nothing that was written is forgotten.
+//!
+//! Invariants
+//! * table files that are there were written, whatever the run ended with;
+//! * neither a close nor the death of the process loses what commits and logs took.
+//!
+//! Not here: counts to the byte (the tests of `db`).
+
+use crate::format::edit::Wear;
+
+use super::runner::Runner;
+
+impl Runner {
+    /// What the account says now may not be forgotten by the end that comes, if nothing is done to the disk.
+    pub(super) fn note_wear(&mut self) {
+        let is_well = self.engine.is_open() && !self.may_differ_on_disk();
+        self.wear = is_well.then(|| self.engine.db().wear()).unwrap_or_default();
+    }
+
+    pub(super) fn check_wear(&self) -> Result<(), String> {
+        let (wear, before) = (self.engine.db().wear(), &self.wear);
+        let Wear { flush_bytes, compaction_bytes, import_bytes, .. } = wear;
+        let written = flush_bytes + compaction_bytes + import_bytes;
+        let there = self.engine.db().stats().get("file_bytes").unwrap_or_default();
+        if written < there {
+            return Err(format!("wear: {there} bytes of table files, and {written} written"));
+        }
+        for (what, now, before) in [
+            ("commits", wear.user_bytes, before.user_bytes),
+            ("logs", wear.log_bytes, before.log_bytes),
+        ] {
+            if now < before {
+                return Err(format!("wear: {now} bytes of {what}, {before} before the end"));
+            }
+        }
+        Ok(())
+    }
+}
