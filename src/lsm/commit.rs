@@ -33,7 +33,7 @@ use crate::error::{Code, Error, ErrorKind, Result};
 use crate::executor::Lane;
 use crate::format::Kind;
 use crate::format::names::FileNumber;
-use crate::format::record::{self, Position, RECORD_HEADER_BYTES, RecordKind};
+use crate::format::record::{self, Position, RecordKind};
 use crate::format::wal::{self, Predecessor, ShapeDefinition, WalEntry};
 use crate::log::LogFile;
 use crate::memtable::NewEntry;
@@ -53,14 +53,10 @@ use super::{CommitTicket, Engine, Handle};
 const EMPTY_RECORD_BYTES: u64 = 128;
 /// Fences of one log: a flush names them in one edit, which has room for four times as much.
 pub(super) const FENCE_BYTES_MAX: usize = 4 << 20;
-/// Kept free behind every commit, so that a full disk keeps nobody from syncing and closing.
-const ROOM_BEHIND: u64 = 2 * EMPTY_RECORD_BYTES;
 /// How far the ceiling of weak commits lies ahead.
 const CEILING_TICKS: u64 = 5 * TICKS_PER_SECOND;
 /// Weak commits, and tickets that were dropped, wait this long for the background sync.
 pub(crate) const WEAK_SYNC_EVERY: Duration = Duration::from_secs(1);
-/// Space is reserved in doubling steps up to this.
-const ALLOCATE_STEP_MAX: u64 = 16 << 20;
 
 /// Sealed by a leader and written at `offset` of `log`.
 pub(crate) struct Segment {
@@ -598,28 +594,6 @@ impl LogQueue {
         new
     }
 
-    /// Makes sure that a commit with `payload` bytes, and empty records behind it, fit what is allocated.
-    fn reserve(&mut self, payload: u64) -> Result<()> {
-        self.reserve_to(self.end + RECORD_HEADER_BYTES as u64 + payload + 8 + ROOM_BEHIND)
-    }
-
-    fn reserve_to(&mut self, want: u64) -> Result<()> {
-        if want > self.allocated {
-            let len = next_allocation(self.allocated, want);
-            // A nearly full disk may still hold this one record.
-            let len = match self.log.allocate(len) {
-                Ok(()) => len,
-                Err(error) if error.kind() == ErrorKind::StorageFull && len > want => {
-                    self.log.allocate(want)?;
-                    want
-                }
-                Err(error) => return Err(error),
-            };
-            self.allocated = len;
-        }
-        Ok(())
-    }
-
     /// Queues a record without entries.
     fn append_empty(
         &mut self,
@@ -750,15 +724,6 @@ impl Queue for LogQueue {
         self.promise_due = false;
         self.append_promise(self.last, self.ceiling).is_ok()
     }
-}
-
-/// Doubles what is allocated, in steps of at most 16 MiB, until `want` fits.
-fn next_allocation(allocated: u64, want: u64) -> u64 {
-    let mut len = allocated.max(4096);
-    while len <= want {
-        len += len.min(ALLOCATE_STEP_MAX);
-    }
-    len
 }
 
 #[cfg(all(test, not(loom)))]

@@ -75,7 +75,7 @@ pub struct Wear {
     /// Calls that wrote something.
     pub writes: u64,
     /// Pages written, by size; see [`flash_bytes`](Self::flash_bytes).
-    pages: [u64; PAGE_SIZES],
+    pub(super) pages: [u64; PAGE_SIZES],
 }
 
 /// An account as the manifest keeps it.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::error::{ErrorKind, Result};
 use crate::executor::Lane;
 use crate::format::edit::CleanClose;
-use crate::format::record::{Position, RecordKind};
+use crate::format::record::{Position, RECORD_HEADER_BYTES, RecordKind};
 use crate::format::wal;
 use crate::manifest::Manifest;
 use crate::meter::Meter;
@@ -26,7 +26,7 @@ use crate::sync::MutexGuard;
 use super::super::Engine;
 use super::super::batch::Batch;
 use super::super::round::State;
-use super::{CEILING_TICKS, Closing, LogQueue, WEAK_SYNC_EVERY, next_allocation};
+use super::{CEILING_TICKS, Closing, EMPTY_RECORD_BYTES, LogQueue, WEAK_SYNC_EVERY};
 
 /// Where numbers of commits have come to when a queue begins.
 #[derive(Clone, Copy)]
@@ -37,6 +37,10 @@ pub(in crate::lsm) struct LastSeqs {
     pub(in crate::lsm) given_out: Seq,
 }
 
+/// Kept free behind every commit, so that a full disk keeps nobody from syncing and closing.
+const ROOM_BEHIND: u64 = 2 * EMPTY_RECORD_BYTES;
+/// Space is reserved in doubling steps up to this.
+const ALLOCATE_STEP_MAX: u64 = 16 << 20;
 /// A buffer that is kept may be as long as so many full ones.
 const SPARE_BUFFERS: usize = 4;
 
@@ -45,6 +49,28 @@ impl LogQueue {
     pub(in crate::lsm) fn unpromised(&self) -> Option<Position> {
         let is_promised = self.committed <= self.promised || self.durable <= self.promised;
         (!is_promised).then_some(self.durable)
+    }
+
+    /// Makes sure that a commit with `payload` bytes, and empty records behind it, fit what is allocated.
+    pub(super) fn reserve(&mut self, payload: u64) -> Result<()> {
+        self.reserve_to(self.end + RECORD_HEADER_BYTES as u64 + payload + 8 + ROOM_BEHIND)
+    }
+
+    pub(super) fn reserve_to(&mut self, want: u64) -> Result<()> {
+        if want > self.allocated {
+            let len = next_allocation(self.allocated, want);
+            // A nearly full disk may still hold this one record.
+            let len = match self.log.allocate(len) {
+                Ok(()) => len,
+                Err(error) if error.kind() == ErrorKind::StorageFull && len > want => {
+                    self.log.allocate(want)?;
+                    want
+                }
+                Err(error) => return Err(error),
+            };
+            self.allocated = len;
+        }
+        Ok(())
     }
 
     /// Keeps buffers that fit `log_buffer_bytes`.
@@ -263,4 +289,13 @@ impl Engine {
         self.rounds.flush(if is_unsynced { Durability::Os } else { Durability::Sync })?;
         Ok(Some(close))
     }
+}
+
+/// Doubles what is allocated, in steps of at most 16 MiB, until `want` fits.
+fn next_allocation(allocated: u64, want: u64) -> u64 {
+    let mut len = allocated.max(4096);
+    while len <= want {
+        len += len.min(ALLOCATE_STEP_MAX);
+    }
+    len
 }

@@ -164,7 +164,8 @@ fn child(task: &Task) -> io::Result<Vec<Figures>> {
 /// What a child does; its figures go to its output.
 pub fn child_main(task: &str) -> io::Result<()> {
     let task: Task = serde_json::from_str(task)?;
-    let mut day = DeviceDay { store: stores::open(task.kind, &task.dir, task.days_kept), task, now: 0 };
+    let store = stores::open(task.kind, &task.dir, task.days_kept);
+    let mut day = DeviceDay { store, task, now: 0 };
     let start = Instant::now();
     while day.now < day.task.days_kept * DAY {
         day.second(Window::Minute);
@@ -269,7 +270,8 @@ mod tests {
     #[test]
     fn a_short_day_keeps_its_rows() {
         for kind in Kind::ALL.into_iter().filter(|kind| stores::is_built(*kind)) {
-            let dir = std::env::temp_dir().join(format!("device-day-{}-{kind:?}", std::process::id()));
+            let name = format!("device-day-{}-{kind:?}", std::process::id());
+            let dir = std::env::temp_dir().join(name);
             fs::create_dir_all(&dir).unwrap();
             let task = Task { kind, dir: dir.clone(), days_kept: 1, hours: 1 };
             let mut day = DeviceDay { store: stores::open(kind, &dir, 1), task, now: 0 };
