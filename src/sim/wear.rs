@@ -14,7 +14,7 @@ impl Runner {
     /// What the account says now may not be forgotten by the end that comes, if nothing is done to the disk.
     pub(super) fn note_wear(&mut self) {
         let is_well = self.engine.is_open() && !self.may_differ_on_disk();
-        self.wear = is_well.then(|| self.engine.db().wear()).unwrap_or_default();
+        self.wear = if is_well { self.engine.db().wear() } else { Wear::default() };
     }
 
     pub(super) fn check_wear(&self) -> Result<(), String> {
