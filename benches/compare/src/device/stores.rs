@@ -204,6 +204,7 @@ mod sqlite {
 /// One transaction for what becomes durable together, which LMDB syncs in its own way; keys of ten bytes.
 #[cfg(feature = "lmdb")]
 mod lmdb {
+    use std::ops::Bound;
     use std::path::Path;
 
     use heed::types::Bytes;
@@ -218,7 +219,7 @@ mod lmdb {
     /// A transaction borrows its environment: what becomes durable together is collected, and written then.
     pub struct Lmdb {
         env: Env<WithTls>,
-        readings: Database<Bytes, Bytes>,
+        readings: Database<'static, Bytes, Bytes>,
         pending: Pairs,
         forget: Option<u64>,
     }
@@ -275,7 +276,7 @@ mod lmdb {
             if let Some(second) = self.forget.take() {
                 for sensor in 0..SENSORS {
                     let (first, end) = (key(sensor, 0), key(sensor, second));
-                    let older = &first[..]..&end[..];
+                    let older = (Bound::Included(&first[..]), Bound::Excluded(&end[..]));
                     self.readings.delete_range(&mut writing, &older).expect("LMDB deletes");
                 }
             }
