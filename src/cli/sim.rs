@@ -1,4 +1,5 @@
-//! `rowstone sim`: replays a seed, explores many, tells planted bugs, and prints the corruption ledger.
+//! `rowstone sim`: replays a seed, explores many, tells planted bugs, lives the life of a device, and prints the
+//! corruption ledger.
 //!
 //! Invariants
 //! * what replaying a seed prints depends on the seed alone: no times, no rates;
@@ -18,6 +19,7 @@ use super::files::open_input;
 use super::output::{Output, with_thousands};
 use crate::clock::{Clock, SystemClock};
 use crate::sim::counts::Event;
+use crate::sim::device::Life;
 use crate::sim::explore::{Explored, explore, program};
 use crate::sim::ledger::ledger;
 use crate::sim::program::{Program, quietly};
@@ -31,6 +33,12 @@ use crate::sim::{BUGS, Planting, plant};
 #[command(after_long_help = "\
 A seed that fails prints the first step at which database and model differ, and a shrunk program in the form of a \
 script, to be pasted under tests/scripts.\n\n\
+With --device the database is that of a small device that nobody looks after: the profile for 64 MB of memory, its \
+background work done by steps. Each second it keeps a reading of a sensor, which expires after six hours, and now and \
+then it replaces a setting or writes a group. The power goes every few seconds, at any file operation, also while it \
+opens; it stays off for seconds, hours or days. The clock begins in 1970, or years off, until somebody sets it, and \
+jumps. Blocks of table files cannot be read for a time. What was acknowledged must be there for as long as it is to \
+live, and no entity tag may come twice.\n\n\
 Exits with status 1 if a seed failed.\n\n\
 Examples:\n  \
 rowstone sim --seed 42\n  \
@@ -40,7 +48,9 @@ rowstone sim --minutes 10\n  \
 rowstone sim --planted list\n  \
 rowstone sim --planted publish-before-durable\n  \
 rowstone sim --planted all\n  \
-rowstone sim --ledger")]
+rowstone sim --ledger\n  \
+rowstone sim --device 30 --seed 7\n  \
+rowstone sim --device 0.5 --json")]
 pub(super) struct Sim {
     /// Replay this seed
     #[arg(long, conflicts_with_all = ["seeds", "minutes"])]
@@ -67,16 +77,23 @@ pub(super) struct Sim {
     #[arg(long, default_value_t = 1)]
     failures: usize,
     /// Damage every byte and length of small databases, and print what it came to
-    #[arg(long, conflicts_with_all = ["seeds", "minutes", "script", "trace", "planted"])]
+    #[arg(long, group = "report")]
+    #[arg(conflicts_with_all = ["seeds", "minutes", "script", "trace", "planted"])]
     ledger: bool,
-    /// Print the ledger as JSON
-    #[arg(long, requires = "ledger")]
+    /// Live the life of a device for this many simulated days, a month in some minutes
+    #[arg(long, value_name = "DAYS", group = "report", value_parser = days)]
+    #[arg(conflicts_with_all = ["seeds", "minutes", "script", "trace", "ledger"])]
+    device: Option<Duration>,
+    /// Print the ledger, or what came of the device, as JSON
+    #[arg(long, requires = "report")]
     json: bool,
     /// Plant a bug, which the simulation should find; `list` names them, `all` looks for each of them
     #[arg(long, value_name = "BUG")]
     planted: Option<String>,
 }
 
+/// A longer life of a device is a mistake.
+const DAYS_MAX: f64 = 3_650.0;
 /// Seeds explored if neither their number nor a time is given.
 const SEEDS: u64 = 1000;
 /// A planted bug should be found within so many.
@@ -93,6 +110,9 @@ impl Sim {
             return self.damage_all();
         }
         let bug = self.planted.as_deref().map(find_bug).transpose()?;
+        if let Some(time) = self.device {
+            return self.live(time, bug);
+        }
         match (&self.script, self.seed) {
             (Some(path), _) => self.replay(&read_script(path)?, bug),
             (None, Some(seed)) => self.replay(&program(seed), bug),
@@ -175,6 +195,32 @@ impl Sim {
         if ledger.faults() == 0 { Ok(()) } else { Err(Failure::Problems) }
     }
 
+    /// The life of a device by `--seed`, or by seed 1.
+    fn live(&self, time: Duration, bug: Option<&'static str>) -> Outcome {
+        let _planting = bug.map(plant);
+        let days = |time: Duration| time.as_secs_f64() / 86_400.0;
+        let bar = ProgressBar::with_draw_target(Some(time.as_secs()), ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{wide_bar} {msg}, {eta} left") {
+            bar.set_style(style);
+        }
+        let life = Life::new(self.seed.unwrap_or(1), time);
+        let report = quietly(|| {
+            life.run_with(|lived| {
+                bar.set_position(lived.as_secs());
+                bar.set_message(format!("{:.2} of {:.2} days", days(lived), days(time)));
+            })
+        });
+        bar.finish_and_clear();
+        let mut output = Output::standard();
+        let written = match self.json {
+            true => writeln!(output, "{}", report.to_json()),
+            false => write!(output, "{report}"),
+        };
+        written.map_err(Failure::output)?;
+        output.finish()?;
+        if report.failure.is_none() { Ok(()) } else { Err(Failure::Problems) }
+    }
+
     fn jobs(&self) -> Option<NonZero<usize>> {
         self.jobs.or(std::thread::available_parallelism().ok())
     }
@@ -210,6 +256,15 @@ impl Sim {
         }
         output.finish()?;
         if explored.failures.is_empty() { Ok(()) } else { Err(Failure::Problems) }
+    }
+}
+
+/// A length of simulated time, from an hour on.
+fn days(text: &str) -> Result<Duration, String> {
+    let days: f64 = text.parse().map_err(|_| "a number of days is wanted".to_owned())?;
+    match days {
+        0.04..=DAYS_MAX => Ok(Duration::from_secs_f64(days * 86_400.0)),
+        _ => Err(format!("a life has from 0.04 to {DAYS_MAX} days")),
     }
 }
 

@@ -12,6 +12,7 @@ mod tests;
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -86,6 +87,8 @@ pub struct Fault {
     kind: FaultKind,
     op: Option<OpKind>,
     path: Option<String>,
+    /// Only reads and maps of these bytes.
+    within: Option<Range<u64>>,
     /// How many matching operations pass before it.
     after: u64,
     sticky: bool,
@@ -197,7 +200,8 @@ impl fmt::Debug for Guard {
 impl Fault {
     /// The next operation fails, once.
     pub fn new(kind: FaultKind) -> Self {
-        Self { kind, op: None, path: None, after: 0, sticky: false, spent: false }
+        let (op, path, within) = (None, None, None);
+        Self { kind, op, path, within, after: 0, sticky: false, spent: false }
     }
 
     /// Only operations of this kind count and fail.
@@ -211,6 +215,31 @@ impl Fault {
     #[must_use]
     pub fn on_path(mut self, suffix: &str) -> Self {
         self.path = Some(suffix.to_owned());
+        self
+    }
+
+    /// Only reads of at least one byte of `bytes` count and fail, and maps, which reach every byte: with
+    /// [`sticky`](Self::sticky) a stretch of a medium that has gone bad. Nothing else does, also where it has the file's path.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use std::sync::Arc;
+    /// use rowstone::fs::{Fault, FaultFs, FaultKind, Fs, MemFs};
+    ///
+    /// let memory = MemFs::new();
+    /// memory.write("readings", &[7; 8192])?;
+    /// let fs = FaultFs::new(Arc::new(memory));
+    /// fs.arm(Fault::new(FaultKind::Eio).on_path("readings").within(4096..8192).sticky());
+    /// let file = fs.open_read(Path::new("readings"))?;
+    /// let mut bytes = [0; 100];
+    /// assert!(file.read_at(3996, &mut bytes).is_ok());
+    /// assert!(file.read_at(3997, &mut bytes).is_err());
+    /// assert!(file.map().is_err());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn within(mut self, bytes: Range<u64>) -> Self {
+        self.within = Some(bytes);
         self
     }
 
@@ -228,9 +257,14 @@ impl Fault {
         self
     }
 
-    fn matches(&self, op: OpKind, path: &Path) -> bool {
+    /// `touched`: the bytes that a read reaches; of anything else none.
+    fn matches(&self, op: OpKind, path: &Path, touched: &Range<u64>) -> bool {
         let on_path = |suffix: &String| path.to_string_lossy().ends_with(suffix.as_str());
-        self.op.is_none_or(|wanted| wanted == op) && self.path.as_ref().is_none_or(on_path)
+        let meets =
+            |bytes: &Range<u64>| bytes.start.max(touched.start) < bytes.end.min(touched.end);
+        self.op.is_none_or(|wanted| wanted == op)
+            && self.within.as_ref().is_none_or(meets)
+            && self.path.as_ref().is_none_or(on_path)
     }
 }
 
@@ -315,10 +349,15 @@ impl FaultFs {
 
     /// Counts an operation and says how it is to fail.
     fn meet(&self, op: OpKind, path: &Path) -> Option<FaultKind> {
+        self.meet_in(op, path, &(0..0))
+    }
+
+    /// The same of an operation that reads the bytes `touched`.
+    fn meet_in(&self, op: OpKind, path: &Path, touched: &Range<u64>) -> Option<FaultKind> {
         let mut plan = self.plan.lock();
         plan.counts[op as usize] += 1;
         let mut met = None;
-        for fault in plan.faults.iter_mut().filter(|fault| fault.matches(op, path)) {
+        for fault in plan.faults.iter_mut().filter(|fault| fault.matches(op, path, touched)) {
             if fault.after > 0 {
                 fault.after -= 1;
             } else if !fault.spent && met.is_none() {
@@ -337,9 +376,19 @@ impl FaultFs {
         &self,
         op: OpKind,
         path: &Path,
-        mut operation: impl FnMut() -> io::Result<T>,
+        operation: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
         let fault = self.meet(op, path);
+        Self::carry_out(fault, op, path, operation)
+    }
+
+    /// An operation whose fault is known.
+    fn carry_out<T>(
+        fault: Option<FaultKind>,
+        op: OpKind,
+        path: &Path,
+        mut operation: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
         if let Some(error) = fault.and_then(|fault| fault.error(op, path)) {
             return Err(error);
         }
@@ -506,7 +555,8 @@ impl FileWrite for Faulty<Box<dyn FileWrite>> {
 
 impl FileRead for Faulty<Arc<dyn FileRead>> {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let mut fault = self.fs.meet(OpKind::Read, &self.path);
+        let touched = offset..offset.saturating_add(buffer.len() as u64);
+        let mut fault = self.fs.meet_in(OpKind::Read, &self.path, &touched);
         if let Some(error) = fault.and_then(|kind| kind.error(OpKind::Read, &self.path)) {
             return Err(error);
         }
@@ -522,6 +572,7 @@ impl FileRead for Faulty<Arc<dyn FileRead>> {
     }
 
     fn map(&self) -> io::Result<Map> {
-        self.fs.run(OpKind::Map, &self.path, || self.inner.map())
+        let fault = self.fs.meet_in(OpKind::Map, &self.path, &(0..u64::MAX));
+        FaultFs::carry_out(fault, OpKind::Map, &self.path, || self.inner.map())
     }
 }

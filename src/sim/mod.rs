@@ -33,6 +33,7 @@
 //! * [`plant`] and [`BUGS`]: mistakes that can be switched on, to show that a simulation would find them;
 //! * [`ledger`]: every damage to a byte or a length of small databases, and what it comes to;
 //! * [`ranges`]: ranges divided and merged, and jobs in halves, at the will of a test;
+//! * [`device`]: a month of power cuts, wrong clocks and bad blocks, on the profile for small devices;
 //! * [`history`]: whether calls that real threads logged can be put in an order that explains every answer. It
 //!   belongs to the suites with threads; no seed decides those.
 //!
@@ -54,6 +55,7 @@ mod archive;
 mod backup;
 mod beside;
 pub mod counts;
+pub mod device;
 pub mod engine;
 pub mod explore;
 pub mod expr;

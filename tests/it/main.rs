@@ -7,6 +7,7 @@
 mod cli;
 mod crash;
 mod damage;
+mod device;
 mod drops;
 mod faults;
 mod flip;

@@ -143,6 +143,44 @@ fn a_fault_can_be_bound_to_a_path() {
 }
 
 #[test]
+fn a_stretch_that_cannot_be_read_leaves_the_rest_of_the_file_alone() {
+    let (mem, fs) = both();
+    let bytes: Vec<u8> = (0..30).collect();
+    for name in ["bad", "good"] {
+        mem.write(name, &bytes).unwrap();
+    }
+    let stretch = Fault::new(FaultKind::Eio).on_path("bad").within(10..20);
+    fs.arm(stretch.clone().sticky());
+    let read = |name: &str, at: u64, len: usize| {
+        let mut buffer = vec![0; len];
+        let read = fs.open_read(path(name)).unwrap().read_at(at, &mut buffer);
+        read.map(|()| buffer).ok()
+    };
+    // Of every read of the file: exactly those with a byte of the stretch fail.
+    for at in 0..30 {
+        for len in 0..=30 - at {
+            let touches = at < 20 && at + len > 10 && len > 0;
+            let expected = (!touches).then(|| bytes[at..at + len].to_vec());
+            assert_eq!(read("bad", at as u64, len), expected, "{len} bytes at {at}");
+        }
+    }
+    assert_eq!(read("good", 0, 30), Some(bytes.clone()));
+    assert!(fs.open_read(path("bad")).unwrap().map().is_err());
+    assert!(fs.open_read(path("good")).unwrap().map().is_ok());
+    // Only reads: the file can be written, also there, and renamed.
+    let file = fs.open_write(path("bad")).unwrap();
+    file.write_at(10, b"mended").and_then(|()| file.sync()).unwrap();
+    assert_eq!(file.len().unwrap(), 30);
+    fs.disarm();
+    assert_eq!(&read("bad", 8, 10).unwrap()[2..8], b"mended");
+    // Once, if it is not sticky, and what does not touch it does not count.
+    fs.arm(stretch.nth(1));
+    let found: Vec<bool> =
+        [0, 15, 5, 15, 15].map(|at| read("bad", at, 3).is_some()).into_iter().collect();
+    assert_eq!(found, [true, true, true, false, true]);
+}
+
+#[test]
 fn a_short_write_leaves_its_first_half() {
     let (mem, fs) = both();
     let file = fs.create(path("f")).unwrap();

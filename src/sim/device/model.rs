@@ -1,0 +1,385 @@
+//! What a device must find: readings by number, settings by index, and which commits the next opening decides about.
+//!
+//! Invariants
+//! * every acknowledged tag is larger than all that were acknowledged or found before, those that were lost included;
+//! * commits survive as a prefix of their order, each whole;
+//! * readings expire in their order: what is found is everything from some number on, but for what never was.
+//!
+//! Not here: how anything is read or written (`work`).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use crate::clock::TICKS_PER_SECOND;
+use crate::model::Entity;
+
+/// Each has a partition.
+pub(super) const SENSORS: u64 = 10;
+/// Rows that are written again and again.
+pub(super) const SETTINGS: usize = 8;
+/// How far the time by which rows expire may be off: clocks that count as right differ by that much, and a bit.
+const SLACK: u64 = 5 * TICKS_PER_SECOND;
+
+/// What must be there.
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    /// How long a reading must be there, in ticks; `None`: for ever.
+    ttl: Option<u64>,
+    readings: VecDeque<Reading>,
+    /// The number of the first of them; what is before it is gone, and must not come back.
+    first: u64,
+    settings: [Option<Setting>; SETTINGS],
+    /// What was begun since the last durable commit, in order.
+    unsettled: Vec<Commit>,
+    /// The largest tag that anybody was given or shown.
+    tag_max: u64,
+    /// How many values settings had.
+    values: u64,
+    /// Readings that were there and are no more.
+    pub(super) expired: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    /// Physical time.
+    at: u64,
+    tag: u64,
+    sensor: u8,
+    fate: Fate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// The next opening decides.
+    Unsettled,
+    Durable,
+    /// It was refused, or went with the power.
+    Never,
+}
+
+/// A state of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Setting {
+    pub(super) tag: u64,
+    pub(super) value: u64,
+}
+
+#[derive(Debug)]
+struct Commit {
+    /// `None` while nobody knows whether it was done.
+    tag: Option<u64>,
+    what: What,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Readings(Range<u64>),
+    Setting { index: usize, value: u64 },
+}
+
+/// What an opening has decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Settled {
+    /// Of commits in doubt: done, and not.
+    pub(super) done: u64,
+    pub(super) undone: u64,
+    /// Acknowledged, and lost as weak commits may be.
+    pub(super) lost: u64,
+}
+
+impl Model {
+    pub(super) fn new(ttl: Option<u64>) -> Self {
+        Self { ttl, ..Self::default() }
+    }
+
+    /// The number of the next reading.
+    pub(super) fn next(&self) -> u64 {
+        self.first + self.readings.len() as u64
+    }
+
+    /// The number of the first reading that may be there.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The sensor of a reading that is known.
+    pub(super) fn sensor(&self, number: u64) -> Option<u64> {
+        Some(u64::from(self.reading(number)?.sensor))
+    }
+
+    fn reading(&self, number: u64) -> Option<&Reading> {
+        self.readings.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
+    /// Readings of one sensor that are about to be written by one commit.
+    pub(super) fn begin_readings(&mut self, count: u64, sensor: u64, at: u64) -> Range<u64> {
+        let numbers = self.next()..self.next() + count;
+        let reading = Reading { at, tag: 0, sensor: sensor as u8, fate: Fate::Unsettled };
+        self.readings.extend((0..count).map(|_| reading));
+        self.unsettled.push(Commit { tag: None, what: What::Readings(numbers.clone()) });
+        numbers
+    }
+
+    /// The value that a setting is about to get.
+    pub(super) fn begin_setting(&mut self, index: usize) -> u64 {
+        self.values += 1;
+        let what = What::Setting { index, value: self.values };
+        self.unsettled.push(Commit { tag: None, what });
+        self.values
+    }
+
+    /// A setting as it is now, acknowledged weakly or not.
+    pub(super) fn setting(&self, index: usize) -> Option<Setting> {
+        let of_this = |commit: &Commit| match (&commit.what, commit.tag) {
+            (What::Setting { index: at, value }, Some(tag)) if *at == index => {
+                Some(Setting { tag, value: *value })
+            }
+            _ => None,
+        };
+        self.unsettled.iter().rev().find_map(of_this).or(self.settings[index])
+    }
+
+    /// The commit begun last was acknowledged.
+    pub(super) fn acknowledge(&mut self, tag: u64, durable: bool) -> Result<(), String> {
+        if tag <= self.tag_max {
+            return Err(format!("tag {tag} was given out behind {}", self.tag_max));
+        }
+        self.tag_max = tag;
+        if let Some(commit) = self.unsettled.last_mut() {
+            commit.tag = Some(tag);
+        }
+        if durable {
+            self.all_durable();
+        }
+        Ok(())
+    }
+
+    /// The commit begun last was refused before anything was done.
+    pub(super) fn refuse(&mut self) {
+        if let Some(commit) = self.unsettled.pop() {
+            self.decide(&commit.what, None);
+        }
+    }
+
+    /// Everything that was acknowledged will survive.
+    pub(super) fn all_durable(&mut self) {
+        for Commit { tag, what } in std::mem::take(&mut self.unsettled) {
+            self.decide(&what, tag);
+        }
+    }
+
+    /// A commit was done with this tag, or never.
+    fn decide(&mut self, what: &What, tag: Option<u64>) {
+        match (what, tag) {
+            (What::Readings(numbers), _) => {
+                let fate = if tag.is_some() { Fate::Durable } else { Fate::Never };
+                let front = numbers.start.saturating_sub(self.first) as usize;
+                let behind = numbers.end.saturating_sub(self.first) as usize;
+                for reading in self.readings.range_mut(front..behind) {
+                    (reading.tag, reading.fate) = (tag.unwrap_or_default(), fate);
+                }
+            }
+            (What::Setting { index, value }, Some(tag)) => {
+                self.settings[*index] = Some(Setting { tag, value: *value });
+            }
+            (What::Setting { .. }, None) => {}
+        }
+    }
+
+    /// The numbers of readings that the next opening decides about.
+    pub(super) fn unsettled(&self) -> Vec<u64> {
+        let numbers = self.unsettled.iter().filter_map(|commit| match &commit.what {
+            What::Readings(numbers) => Some(numbers.clone()),
+            What::Setting { .. } => None,
+        });
+        numbers.flatten().collect()
+    }
+
+    /// Decides by what an opening found: the tags of the unsettled readings, in order, and all settings.
+    pub(super) fn settle(
+        &mut self,
+        readings: &[Option<u64>],
+        settings: &[Option<Setting>; SETTINGS],
+    ) -> Result<Settled, String> {
+        let kept = self.kept(readings, settings)?;
+        let mut settled = Settled::default();
+        let mut readings = readings.iter();
+        for (at, Commit { tag, what }) in
+            std::mem::take(&mut self.unsettled).into_iter().enumerate()
+        {
+            let found = match &what {
+                What::Readings(numbers) => {
+                    readings.by_ref().take((numbers.end - numbers.start) as usize).fold(None, one)
+                }
+                // What came later over it has the larger tag.
+                What::Setting { index, .. } => {
+                    settings[*index].map(|found| tag.unwrap_or(found.tag))
+                }
+            };
+            let found = found.filter(|_| at < kept);
+            match (found, tag) {
+                (Some(found), Some(tag)) if found != tag => {
+                    return Err(format!("what was written with tag {tag} is found with {found}"));
+                }
+                (Some(found), None) if found <= self.tag_max => {
+                    return Err(format!("tag {found} was given out behind {}", self.tag_max));
+                }
+                (Some(found), None) => {
+                    self.tag_max = found;
+                    settled.done += 1;
+                }
+                (None, None) => settled.undone += 1,
+                (None, Some(_)) => settled.lost += 1,
+                (Some(_), Some(_)) => {}
+            }
+            self.decide(&what, found);
+        }
+        for (index, (found, due)) in settings.iter().zip(&self.settings).enumerate() {
+            if found != due {
+                return Err(format!("setting {index} is {found:?} and was left as {due:?}"));
+            }
+        }
+        Ok(settled)
+    }
+
+    /// How many of the unsettled commits are there: the first ones, all others are not.
+    fn kept(
+        &self,
+        readings: &[Option<u64>],
+        settings: &[Option<Setting>; SETTINGS],
+    ) -> Result<usize, String> {
+        let (mut least, mut most) = (0, self.unsettled.len());
+        let mut rest = readings;
+        for (at, commit) in self.unsettled.iter().enumerate() {
+            let is_there = match &commit.what {
+                What::Readings(numbers) => {
+                    let (these, others) = rest.split_at((numbers.end - numbers.start) as usize);
+                    rest = others;
+                    let there = these.iter().flatten().count();
+                    if there % these.len() != 0 {
+                        let count = these.len();
+                        return Err(format!("of {count} readings of one group {there} are there"));
+                    }
+                    there > 0
+                }
+                What::Setting { index, value } => {
+                    settings[*index].is_some_and(|found| found.value >= *value)
+                }
+            };
+            match is_there {
+                true => least = at + 1,
+                false => most = most.min(at),
+            }
+        }
+        match least <= most {
+            true => Ok(most),
+            false => Err(format!(
+                "commit {least} after the last durable one is there, {} is not",
+                most + 1
+            )),
+        }
+    }
+
+    /// A reading that was asked for at `now`.
+    pub(super) fn check(
+        &mut self,
+        number: u64,
+        found: Option<u64>,
+        now: u64,
+    ) -> Result<(), String> {
+        let Some(reading) = self.reading(number).copied() else {
+            return match found {
+                Some(_) => Err(format!("reading {number} was gone and is there again")),
+                None => Ok(()),
+            };
+        };
+        match (reading.fate, found) {
+            (Fate::Durable, Some(tag)) if tag == reading.tag => Ok(()),
+            (Fate::Durable, Some(tag)) => {
+                Err(format!("reading {number} has tag {tag}, and was written with {}", reading.tag))
+            }
+            (Fate::Durable, None) => {
+                self.check_age(number, reading, now)?;
+                self.forget_before(number + 1);
+                Ok(())
+            }
+            (Fate::Never, Some(_)) => Err(format!("reading {number} never was, and is there")),
+            (Fate::Never, None) | (Fate::Unsettled, _) => Ok(()),
+        }
+    }
+
+    /// A durable reading is gone, which only time explains.
+    fn check_age(&self, number: u64, reading: Reading, now: u64) -> Result<(), String> {
+        let age = now.saturating_sub(reading.at);
+        if self.ttl.is_some_and(|ttl| age.saturating_add(SLACK) >= ttl) {
+            return Ok(());
+        }
+        let (ttl, age) = (self.ttl.map_or("for ever".to_owned(), seconds), seconds(age));
+        Err(format!("reading {number} is gone after {age}, and was to stay {ttl}"))
+    }
+
+    /// Everything before `first` is gone: it is older than what is gone for its age.
+    fn forget_before(&mut self, first: u64) {
+        while self.first < first {
+            let Some(reading) = self.readings.pop_front() else { break };
+            self.expired += u64::from(reading.fate == Fate::Durable);
+            self.first += 1;
+        }
+    }
+
+    /// Readings `numbers` of one sensor, or of all, and what was found of them at `now`, ascending: number and tag.
+    pub(super) fn check_span(
+        &mut self,
+        numbers: Range<u64>,
+        sensor: Option<u64>,
+        found: &[(u64, u64)],
+        now: u64,
+    ) -> Result<(), String> {
+        let mut rest = found.iter().peekable();
+        for number in numbers.start.max(self.first)..numbers.end {
+            let is_other = |known| sensor.is_some_and(|sensor| Some(sensor) != known);
+            if is_other(self.sensor(number)) {
+                continue;
+            }
+            while rest.next_if(|(before, _)| *before < self.first).is_some() {}
+            let found = rest.next_if(|(found, _)| *found == number).map(|(_, tag)| *tag);
+            self.check(number, found, now)?;
+        }
+        match found.iter().find(|(number, _)| *number < self.first).or(rest.next()) {
+            Some((number, _)) => Err(format!("reading {number} is there, and should not be")),
+            None => Ok(()),
+        }
+    }
+
+    /// How old the oldest reading is that may be there, in ticks.
+    pub(super) fn oldest(&self, now: u64) -> Option<u64> {
+        let there = self.readings.iter().find(|reading| reading.fate == Fate::Durable);
+        there.map(|reading| now.saturating_sub(reading.at))
+    }
+}
+
+/// The tag of a group, of which each row has one.
+fn one(before: Option<u64>, tag: &Option<u64>) -> Option<u64> {
+    before.or(*tag)
+}
+
+fn seconds(ticks: u64) -> String {
+    format!("{:.1} s", ticks as f64 / TICKS_PER_SECOND as f64)
+}
+
+/// The row of a reading: its number decides everything.
+pub(super) fn reading(number: u64, sensor: u64) -> Entity {
+    let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Entity::new(partition(sensor), row(number))
+        .with("Celsius", (mixed >> 48) as f64 / 1_000.0)
+        .with("Number", number as i64)
+        .with("Raw", format!("{mixed:016x}"))
+}
+
+pub(super) fn partition(sensor: u64) -> String {
+    format!("sensor-{sensor}")
+}
+
+pub(super) fn row(number: u64) -> String {
+    format!("{number:010}")
+}

@@ -1,0 +1,178 @@
+//! What the life of a device came to: figures for people and for programs, and the first thing that was wrong.
+//!
+//! Not here: what counts as wrong (`model`, `work`).
+
+use std::fmt;
+use std::time::Duration;
+
+macro_rules! figures {
+    ($($name:ident $label:literal,)*) => {
+        /// What happened in a life, counted. Times are in seconds.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Figures {
+            $(#[doc = concat!($label, ".")] pub $name: u64,)*
+        }
+
+        impl Figures {
+            /// Name, label and number of each.
+            pub fn all(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$((stringify!($name), $label, self.$name),)*]
+            }
+        }
+    };
+}
+
+figures! {
+    simulated_seconds "seconds simulated",
+    powered_seconds "of these with power",
+    boots "times the power came",
+    openings "openings that succeeded",
+    openings_failed "openings that a bad block failed",
+    cuts_in_opening "power cuts during an opening",
+    cuts_in_operation "power cuts at a later file operation",
+    cuts_between "power cuts between operations",
+    closes "closes in order",
+    longest_off_seconds "longest time without power",
+    wrong_clocks "boots with a wrong clock",
+    jumps "jumps of a clock by more than a day",
+    commits "commits acknowledged",
+    readings "readings written",
+    doubted_done "commits in doubt found done",
+    doubted_undone "commits in doubt found not done",
+    weak_lost "weak commits lost, as they may be",
+    bad_blocks "stretches of media gone bad for a time",
+    reads_failed "operations that a bad block failed",
+    scans "full comparisons",
+    verified "verifications",
+    expired "readings that expired",
+    late_seconds "expiry late at worst, before any clock was ahead",
+    late_ahead_seconds "expiry late at worst, from then on",
+    late_at_end_seconds "expiry late at the end",
+    rows_most "most rows alive",
+    bytes_most "most bytes on the disk",
+    bytes_at_end "bytes on the disk at the end",
+    files_most "most files",
+    files_at_end "files at the end",
+    writes "writes to files",
+    syncs "syncs of files and directories",
+}
+
+/// The life of a device, as it went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// What decided it.
+    pub seed: u64,
+    /// What was counted.
+    pub figures: Figures,
+    /// Covers every answer and, at the end, every byte of every file: equal seeds have equal digests.
+    pub digest: u64,
+    /// What was wrong, if anything was; the life ends there.
+    pub failure: Option<Failure>,
+}
+
+/// An answer that should not have been.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Which time the power had come, from 1 on.
+    pub boot: u64,
+    /// When, since the first boot.
+    pub at: Duration,
+    /// What differs.
+    pub what: String,
+}
+
+impl Figures {
+    /// `count` for each acknowledged commit, with two decimals.
+    fn per_commit(&self, count: u64) -> String {
+        format!("{:.2}", count as f64 / self.commits.max(1) as f64)
+    }
+}
+
+impl Report {
+    /// For programs: one object.
+    pub fn to_json(&self) -> String {
+        let named = self.figures.all().into_iter();
+        let figures: Vec<_> = named.map(|(name, _, count)| format!("\"{name}\":{count}")).collect();
+        let failure = self.failure.as_ref().map_or("null".to_owned(), |failure| {
+            let Failure { boot, at, what } = failure;
+            let what = escaped(what);
+            format!("{{\"boot\":{boot},\"second\":{},\"what\":\"{what}\"}}", at.as_secs())
+        });
+        format!(
+            "{{\"seed\":{},{},\"writes_per_commit\":{},\"syncs_per_commit\":{},\
+             \"digest\":\"{:016x}\",\"failure\":{failure}}}",
+            self.seed,
+            figures.join(","),
+            self.figures.per_commit(self.figures.writes),
+            self.figures.per_commit(self.figures.syncs),
+            self.digest
+        )
+    }
+}
+
+/// Text between the quotes of a JSON string.
+fn escaped(text: &str) -> String {
+    let escape = |c: char| match c {
+        '"' | '\\' => format!("\\{c}"),
+        c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
+        c => c.to_string(),
+    };
+    text.chars().map(escape).collect()
+}
+
+fn with_thousands(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = |count: &str, label: &str| writeln!(f, "{count:>15}  {label}");
+        for (_, label, count) in self.figures.all() {
+            line(&with_thousands(count), label)?;
+        }
+        line(&self.figures.per_commit(self.figures.writes), "writes for each commit")?;
+        line(&self.figures.per_commit(self.figures.syncs), "syncs for each commit")?;
+        writeln!(f, "seed {}, digest {:016x}", self.seed, self.digest)?;
+        self.failure.iter().try_for_each(|failure| writeln!(f, "\n{failure}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (days, seconds) = (self.at.as_secs() / 86_400, self.at.as_secs() % 86_400);
+        write!(f, "boot {}, day {days}, second {seconds}: {}", self.boot, self.what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_is_told_to_people_and_programs() {
+        let figures = Figures { boots: 1_234_567, commits: 4, syncs: 9, ..Figures::default() };
+        let failure = Failure {
+            boot: 7,
+            at: Duration::from_secs(86_405),
+            what: "reading \"1\" is gone".to_owned(),
+        };
+        let report = Report { seed: 3, figures, digest: 255, failure: Some(failure) };
+        let text = report.to_string();
+        assert!(text.contains("\n      1,234,567  times the power came\n"), "{text}");
+        assert!(text.contains("\n           2.25  syncs for each commit\n"), "{text}");
+        assert!(text.ends_with("boot 7, day 1, second 5: reading \"1\" is gone\n"), "{text}");
+        let json = report.to_json();
+        assert!(json.starts_with("{\"seed\":3,\"simulated_seconds\":0,"), "{json}");
+        let end = "\"syncs_per_commit\":2.25,\"digest\":\"00000000000000ff\",\"failure\":{\"boot\":7,\
+                   \"second\":86405,\"what\":\"reading \\\"1\\\" is gone\"}}";
+        assert!(json.ends_with(end), "{json}");
+    }
+}

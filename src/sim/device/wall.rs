@@ -1,0 +1,148 @@
+//! The clock of one boot: right, in 1970 until somebody sets it, wrong by years, or jumping in the middle.
+//!
+//! Invariant: monotonic time begins at zero with every boot, and runs on whatever the wall clock does.
+//!
+//! Not here: how long a boot lasts, and what else happens in it (`device`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{ManualClock, TICKS_PER_SECOND, TICKS_TO_UNIX_EPOCH};
+use crate::rng::Rng;
+
+const SECOND: u64 = TICKS_PER_SECOND;
+const DAY: u64 = 86_400 * SECOND;
+const YEAR: u64 = 365 * DAY;
+/// How far a clock that counts as right may be off.
+const ERROR_MAX: u64 = 2 * SECOND;
+/// Somebody sets a wrong clock within this time, if it is set at all.
+const SET_WITHIN: u64 = 8 * SECOND;
+
+/// A boot, as its clock sees it.
+#[derive(Debug)]
+pub(super) struct Boot {
+    pub(super) clock: Arc<ManualClock>,
+    /// Since the power came, in ticks.
+    up: u64,
+    /// When the wall clock is set, and by how much it is off from then on; the next one last.
+    turns: Vec<(u64, i64)>,
+    /// It begins off by more than a day.
+    pub(super) is_wrong: bool,
+}
+
+/// What clocks may show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Clocks {
+    /// In 1970, and nobody sets it: a device without a battery, out of its box.
+    First,
+    /// Right, or behind.
+    Behind,
+    /// Right, behind or ahead.
+    Any,
+    /// Right.
+    Right,
+}
+
+impl Boot {
+    /// The clock of a boot that begins at `truth`, in ticks since 1601.
+    pub(super) fn draw(rng: &mut Rng, truth: u64, clocks: Clocks) -> Self {
+        let right = rng.below(2 * ERROR_MAX + 1) as i64 - ERROR_MAX as i64;
+        let kind = match clocks {
+            Clocks::First => return Self::new(truth, in_1970(truth), Vec::new()),
+            Clocks::Right => 0,
+            Clocks::Behind | Clocks::Any => rng.below(100),
+        };
+        let is_ahead = clocks == Clocks::Any && rng.chance(1, 2);
+        let mut years = |least: u64| {
+            let error = (least * YEAR + rng.below((40 - least) * YEAR)) as i64;
+            if is_ahead { error } else { -error }
+        };
+        match kind {
+            0..60 => Self::new(truth, right, Vec::new()),
+            60..90 => {
+                let set = (rng.below(SET_WITHIN), right);
+                let turns = if rng.chance(4, 5) { vec![set] } else { Vec::new() };
+                Self::new(truth, in_1970(truth), turns)
+            }
+            90..98 => {
+                let error = years(1);
+                Self::new(truth, error, vec![(rng.below(SET_WITHIN), right)])
+            }
+            _ => {
+                let error = years(10);
+                let away = rng.below(4 * SECOND);
+                let back = away + SECOND + rng.below(2 * SECOND);
+                Self::new(truth, right, vec![(back, right), (away, error)])
+            }
+        }
+    }
+
+    fn new(truth: u64, error: i64, turns: Vec<(u64, i64)>) -> Self {
+        let clock = Arc::new(ManualClock::new(truth.saturating_add_signed(error)));
+        Self { clock, up: 0, turns, is_wrong: error.unsigned_abs() > DAY }
+    }
+
+    /// Time passes, up to `truth`; how often the clock jumped by more than a day meanwhile.
+    pub(super) fn pass(&mut self, time: u64, truth: u64) -> u64 {
+        self.up += time;
+        self.clock.advance(Duration::from_nanos(100 * time));
+        let mut jumps = 0;
+        while let Some((_, error)) = self.turns.pop_if(|(at, _)| *at <= self.up) {
+            let shown = truth.saturating_add_signed(error);
+            jumps += u64::from(shown.abs_diff(self.shown()) > DAY);
+            self.clock.jump(shown);
+        }
+        jumps
+    }
+
+    fn shown(&self) -> u64 {
+        use crate::clock::Clock;
+        self.clock.now()
+    }
+}
+
+/// By how much a clock is off that begins at 1970-01-01.
+fn in_1970(truth: u64) -> i64 {
+    -(truth.saturating_sub(TICKS_TO_UNIX_EPOCH) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::engine::START;
+
+    #[test]
+    fn clocks_are_wrong_as_often_as_they_should_be_and_set_right_in_time() {
+        let (mut rng, mut wrong, mut jumps, mut unset) = (Rng::from_seed(1), 0, 0, 0);
+        for _ in 0..10_000 {
+            let mut boot = Boot::draw(&mut rng, START, Clocks::Any);
+            wrong += u64::from(boot.is_wrong);
+            let mut truth = START;
+            for _ in 0..10 {
+                truth += SECOND;
+                jumps += boot.pass(SECOND, truth);
+            }
+            unset += u64::from(boot.shown().abs_diff(truth) > ERROR_MAX);
+        }
+        assert!((3_600..4_000).contains(&wrong), "{wrong}");
+        assert!((500..700).contains(&unset), "{unset}");
+        // Each set clock once, and those in the middle twice.
+        assert!((3_300..3_900).contains(&jumps), "{jumps}");
+    }
+
+    #[test]
+    fn a_clock_that_may_be_behind_only_is_never_ahead() {
+        let mut rng = Rng::from_seed(2);
+        for _ in 0..10_000 {
+            let mut boot = Boot::draw(&mut rng, START, Clocks::Behind);
+            let mut truth = START;
+            for _ in 0..10 {
+                assert!(boot.shown() <= truth + ERROR_MAX);
+                truth += SECOND;
+                boot.pass(SECOND, truth);
+            }
+        }
+        let first = Boot::draw(&mut rng, START, Clocks::First);
+        assert_eq!(first.shown(), TICKS_TO_UNIX_EPOCH);
+    }
+}

@@ -1,0 +1,62 @@
+//! A device that nobody looks after: power cuts every few seconds, clocks that begin in 1970 and jump, blocks that cannot
+//! be read. `DEVICE=n` lives so many simulated hours instead of three.
+
+use std::time::Duration;
+
+use rowstone::sim::device::{Life, Report};
+use rowstone::sim::plant;
+use rowstone::sim::program::quietly;
+
+use crate::say;
+
+/// A life of some hours, in which readings live for 45 minutes.
+fn life(seed: u64) -> Life {
+    let hours = std::env::var("DEVICE").map_or(3, |n| n.parse().expect("DEVICE is a number"));
+    Life::new(seed, Duration::from_secs(hours * 3_600))
+}
+
+fn check(report: &Report) {
+    assert!(report.failure.is_none(), "{report}");
+    let never: Vec<_> = report.figures.all().into_iter().filter(|figure| figure.2 == 0).collect();
+    // Whether anything expires, and how late, depends on the clocks.
+    let may_be = |name: &str| name.starts_with("late_") || name == "expired";
+    let missing: Vec<_> = never.iter().filter(|figure| !may_be(figure.0)).collect();
+    assert!(missing.is_empty(), "never met: {missing:?}\n{report}");
+}
+
+#[test]
+fn trap_18_trap_35_trap_56_a_device_that_nobody_looks_after_keeps_what_it_should() {
+    for seed in [1, 2] {
+        let report = life(seed).run();
+        check(&report);
+        say(&report);
+    }
+}
+
+#[test]
+fn the_life_of_a_device_replays_bit_for_bit() {
+    let life = |seed| Life::new(seed, Duration::from_secs(1_800));
+    let first = life(3).run();
+    assert_eq!(first, life(3).run());
+    assert_ne!(first.digest, life(4).run().digest);
+    assert!(first.failure.is_none(), "{first}");
+}
+
+/// What a device would not survive it does not, under a mistake that engines have made.
+#[test]
+fn the_life_of_a_device_shows_planted_bugs() {
+    for name in ["skip-log-sync", "forget-ceiling", "half-group-at-replay", "scan-ignores-fences"] {
+        let planting = plant(name);
+        let found = quietly(|| (0..4).find_map(|seed| life(seed).run().failure));
+        assert!(found.is_some(), "{name} was not noticed");
+        drop(planting);
+    }
+}
+
+/// Who believes a clock that is decades ahead loses readings of the last minutes.
+#[test]
+fn trap_56_expiry_that_believes_every_jump_is_noticed() {
+    let trusting = |seed| Life { trusts_clock_jumps: true, begins_in_1970: false, ..life(seed) };
+    let failure = (0..4).find_map(|seed| trusting(seed).run().failure).expect("noticed");
+    assert!(failure.what.contains("is gone after"), "{failure}");
+}
