@@ -102,7 +102,7 @@ impl Device {
         self.figures.doubted_done += settled.done;
         self.figures.doubted_undone += settled.undone;
         self.figures.weak_lost += settled.lost;
-        self.note(settled.done << 32 | settled.lost);
+        self.note((settled.done << 32) | settled.lost);
         Ok(true)
     }
 
