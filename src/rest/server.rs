@@ -265,7 +265,7 @@ async fn answer(request: Request<Incoming>, client: &Client, shared: &Shared) ->
             // A slow body takes no other's place: only now there is something to do.
             match Arc::clone(&shared.requests).try_acquire_owned() {
                 Ok(permit) if asked.is_write() && shared.is_synced => {
-                    write(Arc::clone(service), &shared.crowd, asked, permit, share).await
+                    write(service, &shared.crowd, asked, permit, share).await
                 }
                 Ok(permit) => carry_out(service, &asked, permit, share),
                 Err(_) => (service.refuse(&asked, Code::ServerBusy.into()), share),
@@ -327,24 +327,35 @@ fn carry_out(
 /// Carries out a write whose commit is to be on the disk: others that are there at the same time wait for that with it. Its place
 /// and its body count until it is done, whether or not its client is still there.
 async fn write(
-    service: Arc<Service>,
+    service: &Arc<Service>,
     crowd: &Arc<Crowd>,
     asked: Asked,
     permit: OwnedSemaphorePermit,
     share: Share,
 ) -> (Reply, Share) {
-    let id = asked.request_id.clone();
     let coming = crowd.enter();
+    // In this thread: bodies that wait for another one would all take room.
+    let begun = catch_unwind(AssertUnwindSafe(|| {
+        let mut begun = service.begin(&asked);
+        match begun.ticket.take() {
+            Some(ticket) => Err((begun, ticket)),
+            None => Ok(service.end(&asked, begun, Ok(()))),
+        }
+    }));
+    let (begun, ticket) = match begun {
+        Ok(Err(begun)) => begun,
+        Ok(Ok(reply)) => return (reply, share),
+        Err(_) => return (broken(&asked.request_id), share),
+    };
+    let (id, service) = (asked.request_id.clone(), Arc::clone(service));
     let (done, answer) = oneshot::channel();
     drop(spawn_blocking(move || {
-        let mut begun = service.begin(&asked);
-        let ticket = begun.ticket.take();
         let end = move |settled| {
             let reply = service.end(&asked, begun, settled);
             drop((asked, permit));
             drop(done.send((reply, share)));
         };
-        match coming.settle(ticket) {
+        match coming.settle(Some(ticket)) {
             Settling::Settled(settled) => end(settled),
             // All is done but its commit, which others lead.
             Settling::Led(led) => drop(tokio::spawn(async move { end(led.settled().await) })),
