@@ -122,7 +122,7 @@ fn who_is_told_to_come_again_is_served_then() {
     assert_eq!(answer.is(200).text().matches("\"RowKey\":").count(), 400);
 }
 
-/// Bytes that may come on top of what a server has that does nothing: the 256 MiB of bodies that it takes at a time; of a thousand
+/// Bytes that may come on top of what a server has that does nothing: the 256 MiB of bodies that it takes at once; of a thousand
 /// connections 64 KiB of a body each that do not count, and 128 KiB for a head; and what the allocator keeps of the smaller rooms
 /// that bodies grew out of. All clients together ask for half as much again.
 #[cfg(target_os = "linux")]
