@@ -92,6 +92,9 @@ pub(super) struct Sim {
     planted: Option<String>,
 }
 
+/// Or by one of so many lives of devices, each so long.
+const HUNT_LIVES: u64 = 20;
+const HUNT_LIFE: Duration = Duration::from_secs(12 * 3_600);
 /// A longer life of a device is a mistake.
 const DAYS_MAX: f64 = 3_650.0;
 /// Seeds explored if neither their number nor a time is given.
@@ -155,17 +158,12 @@ impl Sim {
         let width = BUGS.iter().map(|bug| bug.name.len()).max().unwrap_or_default();
         let mut missed = 0;
         for bug in BUGS {
-            let explored = quietly(|| {
-                let name = Some(bug.name);
-                explore(self.first, count, jobs, name, |explored| explored.failures.is_empty())
-            });
-            let found = match explored.failures.first() {
-                Some((seed, failure)) => {
-                    format!("seed {seed:>4}, step {:>3}: {}", failure.step, failure.kind())
-                }
-                None => format!("NOT FOUND by {} seeds", explored.seeds),
+            let found = match bug.is_of_device {
+                true => self.hunt_by_lives(bug.name),
+                false => self.hunt_by_programs(bug.name, count, jobs),
             };
-            missed += usize::from(explored.failures.is_empty());
+            missed += usize::from(found.is_err());
+            let found = found.unwrap_or_else(|missed| missed);
             writeln!(output, "{:width$}  {found}", bug.name).map_err(Failure::output)?;
             output.flush().map_err(Failure::output)?;
         }
@@ -173,6 +171,35 @@ impl Sim {
             .map_err(Failure::output)?;
         output.finish()?;
         if missed == 0 { Ok(()) } else { Err(Failure::Problems) }
+    }
+
+    /// The first seed whose program notices, or that none does.
+    fn hunt_by_programs(
+        &self,
+        bug: &'static str,
+        count: u64,
+        jobs: usize,
+    ) -> Result<String, String> {
+        let explored = quietly(|| {
+            explore(self.first, count, jobs, Some(bug), |found| found.failures.is_empty())
+        });
+        match explored.failures.first() {
+            Some((seed, failure)) => {
+                Ok(format!("seed {seed:>4}, step {:>3}: {}", failure.step, failure.kind()))
+            }
+            None => Err(format!("NOT FOUND by {} seeds", explored.seeds)),
+        }
+    }
+
+    /// The same of lives of devices.
+    fn hunt_by_lives(&self, bug: &'static str) -> Result<String, String> {
+        let _planting = plant(bug);
+        let life = |seed| Life::new(seed, HUNT_LIFE).run().failure.map(|failure| (seed, failure));
+        let lives = self.first..self.first + HUNT_LIVES;
+        match quietly(|| lives.into_iter().find_map(life)) {
+            Some((seed, failure)) => Ok(format!("life {seed:>4}, {failure}")),
+            None => Err(format!("NOT FOUND by {HUNT_LIVES} lives of devices")),
+        }
     }
 
     /// The corruption ledger of `--seed`, or of seed 1.

@@ -15,10 +15,21 @@ pub struct Bug {
     pub needs: &'static str,
     /// Its row in the table of traps in docs/TESTING.md.
     pub trap: Option<u8>,
+    /// Random programs do not get there: lives of devices do.
+    pub is_of_device: bool,
+}
+
+impl Bug {
+    /// The same mistake, to be looked for in [lives of devices](super::device).
+    #[must_use]
+    pub const fn of_device(self) -> Self {
+        Self { is_of_device: true, ..self }
+    }
 }
 
 const fn bug(name: &'static str, trap: u8, needs: &'static str, what: &'static str) -> Bug {
-    Bug { name, what, needs, trap: if trap == 0 { None } else { Some(trap) } }
+    let trap = if trap == 0 { None } else { Some(trap) };
+    Bug { name, what, needs, trap, is_of_device: false }
 }
 
 /// Every bug that a simulation can notice, by the place where it sits.
