@@ -369,8 +369,8 @@ impl Options {
     }
 
     /// Whether retention believes the wall clock when it jumps by more than a day, or stands more than a day from the
-    /// last commit at opening. Default: false, so that a wrong clock lets nothing expire early; a device that was off for
-    /// days then keeps rows so much longer.
+    /// last commit at opening. Default: false, so that a wrong clock lets nothing expire early: rows then live as long as time
+    /// is seen to pass, and what passes while a device is off for days is not.
     pub fn trust_clock_jumps(mut self, trust: bool) -> Self {
         self.trust_clock_jumps = trust;
         self

@@ -388,11 +388,10 @@ impl<'o> Build<'o> {
     fn publish(&mut self, evidence: &Evidence) -> Result<()> {
         let synced = self.fs.sync_dir(&self.dir);
         synced.map_err(|error| Error::io(format!("sync {}", self.dir.display()), error))?;
-        let clock = evidence.testimony.version.clock();
         let mut edit = VersionEdit {
             flushed_seq: Some(evidence.seq_max()),
             add_files: self.files.clone(),
-            clock: (clock > 0).then_some(clock),
+            clock: evidence.testimony.version.clock_if_known(),
             ..VersionEdit::default()
         };
         let mut ranges: BTreeMap<TableId, RangeId> = BTreeMap::new();

@@ -7,6 +7,7 @@
 //!
 //! Not here: what an edit does to a version (`manifest`), which edits make sense (there too).
 
+mod lived;
 mod wear;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use super::names::{FileId, FileNumber, RangeId, TableId};
 use super::record::Position;
 use super::span::Span;
 
+pub(crate) use lived::{ERAS_MAX, Era, LivedTime, MARKS_MAX, Mark};
 pub(crate) use wear::Account;
 pub use wear::Wear;
 
@@ -56,8 +58,8 @@ pub(crate) struct VersionEdit {
     pub(crate) remove_fences: Vec<Fence>,
     /// Vouches for its log as long as that is there.
     pub(crate) clean_close: Option<CleanClose>,
-    /// The time by which rows expire: ticks since 1601.
-    pub(crate) clock: Option<u64>,
+    /// The time by which rows expire.
+    pub(crate) clock: Option<LivedTime>,
     /// Logs that recovery does not need, and the change feed does.
     pub(crate) keep_logs: Vec<KeptLog>,
     pub(crate) forget_logs: Vec<FileNumber>,
@@ -191,6 +193,7 @@ mod tag {
     pub(super) const FORGET_IMPORT: u64 = 24;
     pub(super) const LOG_DURABLE: u64 = 25;
     pub(super) const ACCOUNT: u64 = 26;
+    pub(super) const LIVED_TIME: u64 = 27;
 }
 
 mod identity_tag {
@@ -266,10 +269,13 @@ impl VersionEdit {
         for fence in self.remove_fences.iter().filter(|fence| !fence.is_drop()) {
             fields.put(tag::REMOVE_EXPIRY, |content| fence.encode(content));
         }
-        if let Some(clock) = self.clock {
-            fields.put_optional(tag::CLOCK, |content| put_varint(content, clock));
+        if let Some(clock) = &self.clock {
+            fields.put_optional(tag::CLOCK, |content| put_varint(content, clock.now));
         }
         self.encode_history(&mut fields);
+        if let Some(clock) = self.clock.as_ref().filter(|clock| clock.was_wrong()) {
+            fields.put_optional(tag::LIVED_TIME, |content| clock.encode(content));
+        }
         out.extend_from_slice(&self.unknown);
     }
 
@@ -365,7 +371,11 @@ impl VersionEdit {
             tag::REMOVE_FENCE => self.remove_fences.push(Fence::decode_drop(c)?),
             tag::ADD_EXPIRY => self.add_fences.push(Fence::decode_expiry(c)?),
             tag::REMOVE_EXPIRY => self.remove_fences.push(Fence::decode_expiry(c)?),
-            tag::CLOCK => self.clock = Some(seq(c)?.0),
+            tag::CLOCK => self.clock.get_or_insert_default().now = seq(c)?.0,
+            tag::LIVED_TIME => {
+                let clock = self.clock.get_or_insert_default();
+                *clock = LivedTime { now: clock.now, ..LivedTime::decode(c)? };
+            }
             tag::CLEAN_CLOSE => {
                 let (log, end) = (file_number(c)?, c.varint()?);
                 self.clean_close = Some(CleanClose { log, end, last_seq: seq(c)? });
@@ -615,6 +625,12 @@ impl fmt::Display for VersionEdit {
         if let Some(Account { wear, .. }) = &self.account {
             let (user, written, syncs) = (wear.user_bytes, wear.written(), wear.syncs());
             writeln!(f, "wear {user} bytes of users, {written} written, {syncs} syncs")?;
+        }
+        if let Some(LivedTime { now, eras, marks, doubts, unsure }) = &self.clock {
+            let (eras, marks, doubts) = (eras.len(), marks.len(), doubts.len());
+            write!(f, "clock {now}, {eras} eras, {marks} marks, {doubts} doubts")?;
+            unsure.map_or(Ok(()), |seq| write!(f, ", not right since #{seq}"))?;
+            writeln!(f)?;
         }
         match &self.clean_close {
             Some(c) => writeln!(f, "clean close {}.wal at {} #{}", c.log, c.end, c.last_seq),

@@ -278,7 +278,7 @@ fn whole(version: &Version) -> VersionEdit {
         }
     }
     edit.add_fences = version.fences().to_vec();
-    edit.clock = (version.clock() > 0).then(|| version.clock());
+    edit.clock = version.clock_if_known();
     edit.drop_tables = version.dropped().iter().map(|(table, seq)| (*table, *seq)).collect();
     edit
 }

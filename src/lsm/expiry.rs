@@ -1,4 +1,7 @@
-//! Retention by Timestamp: per table a fence that follows the clock.
+//! Retention: per table a fence that follows the clock.
+//!
+//! A row goes when its Timestamp is that old by lived time, or when marks say that it was written that long ago: Timestamps
+//! that a wrong clock made keep no row for decades.
 //!
 //! Invariants
 //! * nothing expires early: the clock that counts follows monotonic time, a jump of the wall clock by more than a day
@@ -7,22 +10,26 @@
 //!
 //! Not here: what a fence hides (`fences`), how its space comes back (`reclaim`).
 
+mod clock;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::TICKS_PER_SECOND;
 use crate::error::{ErrorKind, Result};
-use crate::format::edit::VersionEdit;
+use crate::format::edit::{LivedTime, VersionEdit};
 use crate::format::names::TableId;
 use crate::model::Seq;
-use crate::options::Durability;
+use crate::options::{Durability, Options};
 use crate::sync::Mutex;
 
-use super::Engine;
 use super::background::whole_table;
 use super::batch::{Batch, Gate, Ops, TableChange};
 use super::view::View;
+use super::{Engine, Env};
+
+use self::clock::{LivedClock, Shown};
 
 /// Jumps of the wall clock up to this are believed.
 const JUMP_MAX: u64 = 86_400 * TICKS_PER_SECOND;
@@ -39,7 +46,7 @@ const LEFT_AT_CLOSE: u64 = JUMP_MAX / 24;
 pub(crate) struct Expiry(Mutex<State>);
 
 struct State {
-    clock: BelievedClock,
+    clock: LivedClock,
     tables: BTreeMap<TableId, Retained>,
 }
 
@@ -52,33 +59,20 @@ struct Retained {
     below: u64,
 }
 
-/// The wall clock as far as monotonic time bears it out.
-struct BelievedClock {
-    now: u64,
-    monotonic: Duration,
-}
-
-impl BelievedClock {
-    /// At opening, `known` being what the database was last told of time; zero: nothing.
-    fn new(wall: u64, monotonic: Duration, known: Seq, trusts_jumps: bool) -> Self {
-        let believed = known == Seq::ZERO || trusts_jumps || wall.abs_diff(known.0) <= JUMP_MAX;
-        Self { now: if believed { wall } else { known.0 }, monotonic }
-    }
-
-    fn read(&mut self, wall: u64, monotonic: Duration, trusts_jumps: bool) -> u64 {
-        let passed = monotonic.saturating_sub(self.monotonic).as_nanos() / 100;
-        let expected = self.now.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));
-        let believed = trusts_jumps || wall.abs_diff(expected) <= JUMP_MAX;
-        (self.now, self.monotonic) = (if believed { wall } else { expected }, monotonic);
-        self.now
-    }
-}
-
 impl Expiry {
-    /// `known` is what the database was last told of time; zero: nothing.
-    pub(super) fn new(wall: u64, monotonic: Duration, known: Seq, trusts_jumps: bool) -> Self {
-        let clock = BelievedClock::new(wall, monotonic, known, trusts_jumps);
+    /// `known` is what the database was last told of time, `last` its last commit.
+    pub(super) fn new(options: &Options, known: LivedTime, last: Seq) -> Self {
+        let (wall, monotonic) = (options.clock.now(), options.clock.monotonic());
+        let shown = Shown { wall, monotonic, last };
+        let clock = LivedClock::new(shown, known, options.trust_clock_jumps);
         Self(Mutex::new(State { clock, tables: BTreeMap::new() }))
+    }
+
+    /// What is to be written down with the log that an opening begins, where it differs from `known` and rows expire.
+    pub(super) fn news(&self, known: &LivedTime) -> Option<LivedTime> {
+        let state = self.0.lock();
+        let time = state.clock.time();
+        (known.now > 0 && time.unsure != known.unsure).then(|| time.clone())
     }
 }
 
@@ -118,37 +112,45 @@ impl Engine {
     }
 
     /// The time by which rows expire, if any do: to be written down with the next edit.
-    pub(super) fn expiry_clock(&self) -> Option<u64> {
+    pub(super) fn expiry_clock(&self) -> Option<LivedTime> {
         let mut state = self.expiry.0.lock();
-        if state.tables.is_empty() { None } else { Some(self.believed(&mut state.clock)) }
+        if state.tables.is_empty() {
+            return None;
+        }
+        self.read(&mut state.clock);
+        Some(state.clock.time().clone())
     }
 
     /// How far the clock that rows expire by is behind the wall clock.
     pub(super) fn expiry_lag(&self) -> Duration {
-        let lag = self.expiry_clock().map_or(0, |now| self.env.clock.now().saturating_sub(now));
+        let wall = self.env.clock.now();
+        let lag = self.expiry_clock().map_or(0, |time| wall.saturating_sub(time.now));
         Duration::from_nanos(lag.saturating_mul(100))
     }
 
-    fn believed(&self, clock: &mut BelievedClock) -> u64 {
-        let env = &self.env;
-        let wall = env.clock.now();
-        let now = clock.read(wall, env.clock.monotonic(), env.options.trust_clock_jumps);
-        // A row that is written now gets this Timestamp: the clock it expires by must not be ahead of that.
-        now.min(wall.max(self.published().0))
+    /// Lived time.
+    fn read(&self, clock: &mut LivedClock) -> u64 {
+        let Env { clock: clocks, options, .. } = &*self.env;
+        let (wall, monotonic) = (clocks.now(), clocks.monotonic());
+        clock.read(Shown { wall, monotonic, last: self.published() }, options.trust_clock_jumps)
     }
 
     /// True if a close is to write the clock down though nothing else was written; `known` is what was written last.
     pub(super) fn wants_clock_at_close(&self, known: u64) -> bool {
         let is_due = |clock: u64| known == 0 || clock.abs_diff(known) >= LEFT_AT_CLOSE;
-        self.expiry_clock().is_some_and(is_due)
+        self.expiry_clock().is_some_and(|time| is_due(time.now))
     }
 
     fn write_clock_down(&self) -> Result<()> {
         let Some(clock) = self.expiry_clock() else { return Ok(()) };
-        let is_due = |known: u64| known == 0 || clock.abs_diff(known) >= WRITE_DOWN_EVERY;
-        if !is_due(self.view.load().version.clock()) {
+        let is_due = |known: u64| known == 0 || clock.now.abs_diff(known) >= WRITE_DOWN_EVERY;
+        let view = self.view.load();
+        let known = view.version.clock();
+        let turns_wrong = clock.unsure.is_some() && known.unsure.is_none();
+        if !is_due(known.now) && !turns_wrong {
             return Ok(());
         }
+        drop(view);
         let mut manifest = self.install.lock();
         let edit = VersionEdit { clock: Some(clock), ..VersionEdit::default() };
         let version = self.append_edit(&mut manifest, &edit)?;
@@ -160,18 +162,27 @@ impl Engine {
     fn due(&self) -> (Vec<(Arc<Gate>, u64)>, Option<Duration>) {
         let mut state = self.expiry.0.lock();
         let State { clock, tables } = &mut *state;
-        if tables.is_empty() {
+        let Some(least) = tables.values().map(|retained| retained.ttl).min() else {
             return (Vec::new(), None);
-        }
-        let now = self.believed(clock);
+        };
+        let longest = tables.values().map(|retained| retained.ttl).max().unwrap_or(least);
+        let published = self.published();
+        let lived = self.read(clock);
+        clock.mark(published, step_of(least));
+        clock.forget_before(lived.saturating_sub(longest));
         let view = self.view.load();
         let mut due = Vec::new();
         let mut next = u64::MAX;
         for retained in tables.values_mut() {
-            let step = (retained.ttl / STEPS).max(STEP_MIN);
-            let below = now.saturating_sub(retained.ttl);
+            let step = step_of(retained.ttl);
+            let born = lived.saturating_sub(retained.ttl);
+            let given = clock.given_by(born);
+            // Not above what the commit that puts the fence up will get.
+            let below = if given > born { given.min(published.0) } else { given };
             let since = below.saturating_sub(retained.below);
-            if since >= step {
+            // Marks have steps of their own.
+            let is_due = since >= if given > born { 1 } else { step };
+            if is_due {
                 // Where nothing is that old there is nothing to commit.
                 if may_hold(&view, retained.gate.table, Seq(below)) {
                     due.push((Arc::clone(&retained.gate), below));
@@ -179,7 +190,7 @@ impl Engine {
                     retained.below = below;
                 }
             }
-            next = next.min(if since >= step { step } else { step - since });
+            next = next.min(if is_due { step } else { step.saturating_sub(since).max(1) });
         }
         (due, Some(Duration::from_nanos(next.saturating_mul(100))))
     }
@@ -189,6 +200,11 @@ impl Engine {
             retained.below = below;
         }
     }
+}
+
+/// By so much the fence of a table with this time to live may be behind, about.
+fn step_of(ttl: u64) -> u64 {
+    (ttl / STEPS).max(STEP_MIN)
 }
 
 /// False if the table holds no entry below `below` that is not hidden already.
@@ -222,37 +238,5 @@ impl Batch<'_> {
             closes: None,
             check_merged: |_, _| Ok(()),
         }
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    const DAY: u64 = JUMP_MAX;
-    const HOUR: Duration = Duration::from_secs(3600);
-
-    #[test]
-    fn a_clock_that_jumps_by_more_than_a_day_is_not_believed() {
-        let mut clock = BelievedClock::new(100 * DAY, Duration::ZERO, Seq(100 * DAY), false);
-        assert_eq!(clock.read(100 * DAY + 7, Duration::ZERO, false), 100 * DAY + 7);
-        let hour = DAY / 24;
-        assert_eq!(clock.read(300 * DAY, HOUR, false), 100 * DAY + 7 + hour);
-        // Back in step, it is believed again.
-        assert_eq!(clock.read(101 * DAY, 2 * HOUR, false), 101 * DAY);
-        assert_eq!(clock.read(7, 2 * HOUR, false), 101 * DAY);
-        assert_eq!(clock.read(7, 2 * HOUR, true), 7);
-    }
-
-    #[test]
-    fn after_an_opening_the_last_commit_is_what_is_known_of_time() {
-        let read = |wall, last, trusts| {
-            BelievedClock::new(wall, HOUR, Seq(last), trusts).read(wall, HOUR, trusts)
-        };
-        assert_eq!(read(100 * DAY, 0, false), 100 * DAY);
-        assert_eq!(read(100 * DAY, 99 * DAY, false), 100 * DAY);
-        assert_eq!(read(100 * DAY, 98 * DAY, false), 98 * DAY);
-        assert_eq!(read(100 * DAY, 98 * DAY, true), 100 * DAY);
-        assert_eq!(read(DAY, 100 * DAY, false), 100 * DAY);
     }
 }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use crate::codec::HashSeed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Executor;
-use crate::format::edit::{Fence, Identity};
+use crate::format::edit::{Fence, Identity, LivedTime};
 use crate::format::names::{FileName, TableId};
 use crate::format::record::Position;
 use crate::format::wal::WalRecord;
@@ -193,7 +193,7 @@ impl Following {
     /// An engine that shows what was read, and refuses every write.
     pub(crate) fn engine(&self) -> Arc<Handle> {
         let options = self.options.clone();
-        let (now, monotonic) = (options.clock.now(), options.clock.monotonic());
+        let monotonic = options.clock.monotonic();
         let version = &self.version;
         let fences = version.fences().iter().chain(&self.logs.fences).cloned().collect();
         let fences = Fences::new(fences, Seq::ZERO);
@@ -205,7 +205,7 @@ impl Following {
         };
         let mut dropped = version.dropped().clone();
         dropped.extend(&self.logs.dropped);
-        let expiry = Expiry::new(now, monotonic, self.shown, options.trust_clock_jumps);
+        let expiry = Expiry::new(&options, LivedTime::default(), self.shown);
         let why = read_only();
         let log = Arc::new(LogFile::refusing(why.clone()));
         let seqs = LastSeqs { used: self.shown, given_out: self.shown };

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use crate::codec::HashSeed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{Crew, Executor, Lane};
-use crate::format::edit::{CleanClose, Identity, LogMeta, VersionEdit};
+use crate::format::edit::{CleanClose, Identity, LivedTime, LogMeta, VersionEdit};
 use crate::format::names::{FileName, FileNumber};
 use crate::format::record::{LogHeader, LogKind, Position};
 use crate::format::wal::Predecessor;
@@ -313,11 +313,15 @@ fn begin(
     lock: Box<dyn FileLock>,
 ) -> Result<Engine> {
     manifest.set_roll_bytes_min(env.options.manifest_roll_bytes);
+    let known = manifest.version().clock_if_known();
+    // Numbers may be ahead of any clock: the earlier of the two lets nothing expire early.
+    let known = known.unwrap_or_else(|| env.clock.now().min(replayed.last.0).into());
+    let expiry = Expiry::new(&env.options, known, replayed.last);
     let last_log = replayed.accepted.last().copied();
     let (mut queue, number) = match last_log.filter(|_| is_closed) {
         Some(log) => (behind(&env, log, &replayed)?, None),
         None => {
-            let queue = begin_log(&env, &mut manifest, last_log, &replayed)?;
+            let queue = begin_log(&env, &mut manifest, last_log, &replayed, &expiry)?;
             let number = queue.position().file;
             (queue, Some(number))
         }
@@ -331,12 +335,6 @@ fn begin(
         version: Arc::clone(manifest.version()),
         fences: Arc::new(fences),
     };
-    let (now, monotonic) = (env.clock.now(), env.clock.monotonic());
-    let known = match manifest.version().clock() {
-        0 => replayed.last,
-        clock => Seq(clock),
-    };
-    let expiry = Expiry::new(now, monotonic, known, env.options.trust_clock_jumps);
     let mut dropped = manifest.version().dropped().clone();
     dropped.extend(replayed.dropped);
     let background_bytes = env.options.background_bytes_per_second;
@@ -364,11 +362,13 @@ fn begin_log(
     manifest: &mut Manifest,
     last_log: Option<AcceptedLog>,
     replayed: &Replayed,
+    expiry: &Expiry,
 ) -> Result<LogQueue> {
     // What was accepted is synced: other readers need not wait for a record of the new log that says so.
     let accepted = last_log.map(|log| log.position());
     let bytes = env.options.log_allocate_bytes;
-    let next = env.create_log(manifest, bytes, &replayed.unused, accepted)?;
+    let clock = expiry.news(manifest.version().clock());
+    let next = env.create_log(manifest, bytes, &replayed.unused, accepted, clock)?;
     let durable = Position { file: next.log.header().number, offset: 0 };
     let predecessor =
         last_log.map(|log| Predecessor { number: log.number, id: log.id, accepted_end: log.end });
@@ -410,6 +410,7 @@ impl Env {
         allocate: u64,
         unused: &[FileNumber],
         durable: Option<Position>,
+        clock: Option<LivedTime>,
     ) -> Result<NextLog> {
         let number = manifest.next_number()?;
         let header = LogHeader { kind: LogKind::Wal, number, id: manifest.next_id() };
@@ -430,6 +431,7 @@ impl Env {
         let edit = VersionEdit {
             add_logs: vec![LogMeta { number, id: header.id }],
             remove_logs: unused.to_vec(),
+            clock,
             ..VersionEdit::default()
         };
         manifest.append_behind(&edit, durable).inspect_err(|error| {

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind};
 use crate::format::edit::{
-    Account, CleanClose, Fence, Identity, Import, KeptLog, LogMeta, RangeMeta, ReferenceMeta,
-    VersionEdit,
+    Account, CleanClose, Fence, Identity, Import, KeptLog, LivedTime, LogMeta, RangeMeta,
+    ReferenceMeta, VersionEdit,
 };
 use crate::format::file_meta::FileMeta;
 use crate::format::key::display_keys;
@@ -53,7 +53,7 @@ pub(crate) struct Version {
     dropped: BTreeMap<TableId, Seq>,
     fences: Vec<Fence>,
     clean_close: Option<CleanClose>,
-    clock: u64,
+    clock: LivedTime,
     /// By number: all older than those of `logs`.
     kept_logs: Vec<KeptLog>,
     /// By Seq.
@@ -276,9 +276,14 @@ impl Version {
         &self.fences
     }
 
-    /// The time by which rows expire when that was last written down; 0 if it never was.
-    pub(crate) fn clock(&self) -> u64 {
-        self.clock
+    /// The time by which rows expire when that was last written down.
+    pub(crate) fn clock(&self) -> &LivedTime {
+        &self.clock
+    }
+
+    /// The same, for an edit that makes another version like this one.
+    pub(crate) fn clock_if_known(&self) -> Option<LivedTime> {
+        (self.clock.now > 0).then(|| self.clock.clone())
     }
 
     /// Fields of a newer format, as they were encoded.
@@ -336,7 +341,9 @@ impl Version {
         self.apply_logs(edit)?;
         self.apply_history(edit)?;
         self.apply_drops(edit)?;
-        self.clock = edit.clock.unwrap_or(self.clock);
+        if let Some(clock) = &edit.clock {
+            self.clock.clone_from(clock);
+        }
         self.account = edit.account.or(self.account);
         if edit.clean_close.is_some() {
             self.clean_close = edit.clean_close;
@@ -394,7 +401,7 @@ impl Version {
             add_logs: self.logs.clone(),
             flushed_seq: Some(self.flushed_seq),
             drop_tables: self.dropped.iter().map(|(table, seq)| (*table, *seq)).collect(),
-            clock: (self.clock > 0).then_some(self.clock),
+            clock: self.clock_if_known(),
             log_durable: (self.log_durable > Position::default()).then_some(self.log_durable),
             unknown: self.unknown.clone(),
             ..VersionEdit::default()

@@ -338,12 +338,12 @@ async fn write(
     let begun = catch_unwind(AssertUnwindSafe(|| {
         let mut begun = service.begin(&asked);
         match begun.ticket.take() {
-            Some(ticket) => Err((begun, ticket)),
+            Some(ticket) => Err(Box::new((begun, ticket))),
             None => Ok(service.end(&asked, begun, Ok(()))),
         }
     }));
     let (begun, ticket) = match begun {
-        Ok(Err(begun)) => begun,
+        Ok(Err(begun)) => *begun,
         Ok(Ok(reply)) => return (reply, share),
         Err(_) => return (broken(&asked.request_id), share),
     };

@@ -197,7 +197,7 @@ fn fences_alone_fill_a_memtable_too() {
 }
 
 #[test]
-fn rows_expire_by_their_timestamp_and_not_before() {
+fn trap_56_rows_expire_by_their_timestamp_and_not_before() {
     let (fs, clock) = (MemFs::new(), clock());
     let db = open(&fs, &clock);
     let table = db.create_table("Readings").unwrap();
@@ -237,7 +237,7 @@ fn rows_expire_by_their_timestamp_and_not_before() {
 }
 
 #[test]
-fn nothing_expires_early_whatever_the_clock_does() {
+fn trap_35_trap_56_nothing_expires_early_whatever_the_clock_does() {
     let (fs, clock) = (MemFs::new(), clock());
     let begun = |options: Options| {
         let db = options.open("db").unwrap();
@@ -271,6 +271,98 @@ fn nothing_expires_early_whatever_the_clock_does() {
     let (db, table) = begun(options(&fs, &clock).trust_clock_jumps(true));
     rest(&db);
     assert_eq!(count(&table, KeyRange::all()), 0);
+}
+
+/// A clock that begins in 1970 and is set late, one that was ahead by decades, and power that is off for weeks: rows live
+/// as long as time was seen to pass, whatever their Timestamps say.
+#[test]
+fn trap_56_rows_that_a_wrong_clock_stamped_expire_in_their_time() {
+    const YEAR_1970: u64 = 116_444_736_000_000_000;
+    let (fs, clock) = (MemFs::new(), Arc::new(ManualClock::new(YEAR_1970)));
+    let mut db = open(&fs, &clock);
+    let table = db.create_table("Readings").unwrap();
+    db.set_ttl("Readings", Some(3 * DAY)).unwrap();
+    fill(&table, "of 1970", 0..100);
+    rest(&db);
+    clock.jump(START);
+    fill(&table, "set right", 0..100);
+    clock.jump(START + 40 * 365 * DAY_TICKS);
+    fill(&table, "ahead", 0..100);
+    clock.jump(START);
+    fill(&table, "right again", 0..100);
+    rest(&db);
+    let mut right = START;
+    let mut pass = |db: &Db, hours: u32| {
+        for _ in 0..hours {
+            clock.advance(DAY / 24);
+            rest(db);
+        }
+        right += u64::from(hours) * DAY_TICKS / 24;
+        right
+    };
+    let all = |db: &Db| count(&db.table("Readings").unwrap(), KeyRange::all());
+    for opening in 0..4 {
+        let right = pass(&db, 17);
+        assert_eq!(all(&db), 400, "{} hours", (opening + 1) * 17);
+        if opening % 2 == 0 {
+            db.close().unwrap()
+        } else {
+            drop(db)
+        }
+        clock.jump(YEAR_1970 + opening * DAY_TICKS / 24);
+        db = open(&fs, &clock);
+        rest(&db);
+        clock.jump(right);
+    }
+    // 68 hours have passed of 72.
+    fill(&db.table("Readings").unwrap(), "young", 0..100);
+    pass(&db, 3);
+    assert_eq!(all(&db), 500);
+    pass(&db, 8);
+    assert_eq!(all(&db), 100, "79 hours");
+    // Off for three weeks, of which nothing bears witness but a clock that may be wrong.
+    let right = pass(&db, 0) + 21 * DAY_TICKS;
+    db.close().unwrap();
+    clock.jump(right);
+    let db = open(&fs, &clock);
+    rest(&db);
+    assert_eq!(all(&db), 100);
+    for _ in 0..59 {
+        clock.advance(DAY / 24);
+        rest(&db);
+    }
+    assert_eq!(all(&db), 100, "70 hours after they were written");
+    for _ in 0..9 {
+        clock.advance(DAY / 24);
+        rest(&db);
+    }
+    assert_eq!(all(&db), 0, "79 hours");
+}
+
+/// Numbers that are ahead when a time to live is first asked for say nothing of rows that are older.
+#[test]
+fn trap_56_a_clock_that_was_ahead_before_there_was_a_time_to_live_lets_nothing_expire_early() {
+    let (fs, clock) = (MemFs::new(), clock());
+    let db = open(&fs, &clock);
+    let table = db.create_table("Readings").unwrap();
+    fill(&table, "right", 0..100);
+    clock.jump(START + 40 * 365 * DAY_TICKS);
+    fill(&table, "ahead", 0..100);
+    db.close().unwrap();
+    clock.jump(START + DAY_TICKS / 24);
+    let db = open(&fs, &clock);
+    db.set_ttl("Readings", Some(3 * DAY)).unwrap();
+    let all = || count(&db.table("Readings").unwrap(), KeyRange::all());
+    for hour in 0..71 {
+        rest(&db);
+        assert_eq!(all(), 200, "{hour} hours");
+        clock.advance(DAY / 24);
+    }
+    for _ in 0..8 {
+        clock.advance(DAY / 24);
+        rest(&db);
+    }
+    assert_eq!(all(), 0);
 }
 
 /// The same with rows deleted one by one: tombstones are merged away before they are many.

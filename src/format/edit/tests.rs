@@ -67,6 +67,16 @@ fn file() -> FileMeta {
     }
 }
 
+fn clock() -> LivedTime {
+    let eras = vec![
+        Era { wall: 900, lived: 390, is_known: true },
+        Era { wall: 7, lived: 300, is_known: false },
+    ];
+    let marks = vec![Mark { lived: 300, seq: Seq(880) }, Mark { lived: 350, seq: Seq(890) }];
+    let doubts = vec![Mark { lived: 395, seq: Seq(290) }];
+    LivedTime { now: 400, eras, marks, doubts, unsure: Some(Seq(299)) }
+}
+
 /// Every field.
 fn full() -> VersionEdit {
     let fence = Fence::drop(Span::new(b"a", None), Seq(5));
@@ -81,7 +91,7 @@ fn full() -> VersionEdit {
         forget_tables: vec![TableId(2)],
         add_fences: vec![fence.clone(), expiry.clone()],
         remove_fences: vec![fence, expiry],
-        clock: Some(400),
+        clock: Some(clock()),
         account: account().account,
         clean_close: Some(CleanClose { log: FileNumber(6), end: 4096, last_seq: Seq(300) }),
         ..flush()
@@ -122,6 +132,18 @@ fn example_edit_half() {
     );
     assert_eq!(VersionEdit::decode(&bytes), Ok(half()));
     assert!(half().to_string().ends_with(" about 4000 bytes\n"));
+}
+
+#[test]
+fn example_edit_clock() {
+    let edit = VersionEdit { clock: Some(clock()), ..VersionEdit::default() };
+    let bytes = encoded(&edit);
+    assert_eq!(
+        hex(&bytes),
+        "28 02 90 03 36 18 02 84 07 86 03 01 07 ac 02 00 02 ac 02 f0 06 32 0a 01 8b 03 a2 02 ac 02"
+    );
+    assert_eq!(VersionEdit::decode(&bytes), Ok(edit));
+    assert!(encoded(&VersionEdit { clock: Some(400.into()), ..VersionEdit::default() }).len() == 4);
 }
 
 /// A flush that keeps its log, and an import.

@@ -119,7 +119,8 @@ impl Engine {
         };
         // However large its predecessor is: it may wait for long, and grows ahead of its commits.
         let bytes = self.env.options.log_allocate_bytes;
-        let next = self.env.create_log(manifest, bytes, &unused, None);
+        let clock = self.expiry.news(manifest.version().clock());
+        let next = self.env.create_log(manifest, bytes, &unused, None, clock);
         let next = next.map_err(|error| self.judge(manifest, error))?;
         let queue = &mut self.rounds.lock().queue;
         (queue.next, queue.unused) = (Some(next), Vec::new());
@@ -262,7 +263,7 @@ impl Engine {
     /// nothing was written since the last one, which holds.
     pub(crate) fn close_log(&self, manifest: &mut Manifest) -> Result<Option<CleanClose>> {
         let is_untouched = manifest.is_untouched() && self.rounds.lock().queue.is_ended;
-        if is_untouched && !self.wants_clock_at_close(manifest.version().clock()) {
+        if is_untouched && !self.wants_clock_at_close(manifest.version().clock().now) {
             return Ok(None);
         }
         while !self.begin_log(&mut self.rounds.lock())? {

@@ -1,0 +1,189 @@
+//! Lived time: the clock that rows expire by, and what it knows of a wall clock that was wrong. FORMAT.md §edit.
+//!
+//! Invariants
+//! * at most [`ERAS_MAX`] eras, and [`MARKS_MAX`] marks and doubts, which ascend in both numbers;
+//! * a clock that never was wrong is one number.
+//!
+//! Not here: how it runs (`lsm::expiry`).
+
+use crate::codec::{Cursor, DecodeError, put_varint};
+use crate::model::Seq;
+
+/// Wrong clocks that are told apart.
+pub(crate) const ERAS_MAX: usize = 8;
+/// A year of retention by sixteenths, beside one of a minute.
+pub(crate) const MARKS_MAX: usize = 256;
+
+/// See the module. Times are ticks since 1601.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LivedTime {
+    /// Zero: nothing was ever written down.
+    pub(crate) now: u64,
+    /// Used last first; none stands for one in which both clocks show the same.
+    pub(crate) eras: Vec<Era>,
+    pub(crate) marks: Vec<Mark>,
+    /// At these times every commit behind `seq`, and up to then, may have been young.
+    pub(crate) doubts: Vec<Mark>,
+    /// The clock has not been right since this commit.
+    pub(crate) unsure: Option<Seq>,
+}
+
+/// What the two clocks showed at one moment: they run side by side as long as the wall clock does not jump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Era {
+    pub(crate) wall: u64,
+    pub(crate) lived: u64,
+    /// A later opening found the wall clock in it.
+    pub(crate) is_known: bool,
+}
+
+/// At this time every commit up to `seq` was there: for Seqs that are ahead of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) lived: u64,
+    pub(crate) seq: Seq,
+}
+
+impl From<u64> for LivedTime {
+    /// Of a clock that never was wrong.
+    fn from(now: u64) -> Self {
+        Self { now, ..Self::default() }
+    }
+}
+
+impl LivedTime {
+    /// True if there is more to write than the number.
+    pub(crate) fn was_wrong(&self) -> bool {
+        let is_plain = self.eras.is_empty() && self.marks.is_empty() && self.doubts.is_empty();
+        !is_plain || self.unsure.is_some()
+    }
+
+    /// Appends all but the number, which has a field of its own.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.eras.len() as u64);
+        for era in &self.eras {
+            put_varint(out, era.wall);
+            put_varint(out, era.lived);
+            out.push(u8::from(era.is_known));
+        }
+        put_marks(out, &self.marks);
+        put_marks(out, &self.doubts);
+        // Zero is no commit's.
+        put_varint(out, self.unsure.map_or(0, |seq| seq.0 + 1));
+    }
+
+    pub(super) fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        let mut time = Self::default();
+        for _ in 0..count(cursor, ERAS_MAX)? {
+            let (wall, lived) = (ticks(cursor, 0)?, ticks(cursor, 0)?);
+            let is_known = match cursor.u8()? {
+                0 => false,
+                1 => true,
+                other => return Err(cursor.error(format!("{other} is neither 0 nor 1"))),
+            };
+            time.eras.push(Era { wall, lived, is_known });
+        }
+        time.marks = marks(cursor)?;
+        time.doubts = marks(cursor)?;
+        time.unsure = ticks(cursor, 0)?.checked_sub(1).map(Seq);
+        Ok(time)
+    }
+}
+
+fn put_marks(out: &mut Vec<u8>, marks: &[Mark]) {
+    put_varint(out, marks.len() as u64);
+    let mut before = Mark { lived: 0, seq: Seq::ZERO };
+    for mark in marks {
+        put_varint(out, mark.lived - before.lived);
+        put_varint(out, mark.seq.0 - before.seq.0);
+        before = *mark;
+    }
+}
+
+fn marks(cursor: &mut Cursor<'_>) -> Result<Vec<Mark>, DecodeError> {
+    let mut marks = Vec::new();
+    let mut before = Mark { lived: 0, seq: Seq::ZERO };
+    for _ in 0..count(cursor, MARKS_MAX)? {
+        let lived = ticks(cursor, before.lived)?;
+        let seq = Seq(ticks(cursor, before.seq.0)?);
+        if lived == before.lived || seq == before.seq {
+            return Err(cursor.error("marks do not ascend"));
+        }
+        before = Mark { lived, seq };
+        marks.push(before);
+    }
+    Ok(marks)
+}
+
+fn count(cursor: &mut Cursor<'_>, max: usize) -> Result<usize, DecodeError> {
+    let count = cursor.varint()?;
+    match usize::try_from(count) {
+        Ok(count) if count <= max => Ok(count),
+        _ => Err(cursor.error(format!("{count} entries, at most {max}"))),
+    }
+}
+
+/// So many ticks behind `before`, within what a Seq may be.
+fn ticks(cursor: &mut Cursor<'_>, before: u64) -> Result<u64, DecodeError> {
+    let ticks = before.checked_add(cursor.varint()?).filter(|ticks| *ticks <= Seq::MAX.0);
+    ticks.ok_or_else(|| cursor.error("a time beyond the year 9999"))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn wrong() -> LivedTime {
+        LivedTime {
+            now: 0,
+            eras: vec![
+                Era { wall: 900, lived: 400, is_known: true },
+                Era { wall: 7, lived: 300, is_known: false },
+            ],
+            marks: vec![Mark { lived: 300, seq: Seq(800) }, Mark { lived: 310, seq: Seq(850) }],
+            doubts: vec![Mark { lived: 350, seq: Seq(7) }],
+            unsure: Some(Seq::ZERO),
+        }
+    }
+
+    fn encoded(time: &LivedTime) -> Vec<u8> {
+        let mut out = Vec::new();
+        time.encode(&mut out);
+        out
+    }
+
+    fn decoded(bytes: &[u8]) -> Result<LivedTime, DecodeError> {
+        let mut cursor = Cursor::new("lived time", bytes);
+        let time = LivedTime::decode(&mut cursor)?;
+        cursor.finish().map(|()| time)
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for time in [LivedTime::default(), wrong()] {
+            assert_eq!(decoded(&encoded(&time)), Ok(time));
+        }
+    }
+
+    #[test]
+    fn too_many_or_too_far_is_an_error_and_nothing_is_allocated_for_it() {
+        let bytes = encoded(&wrong());
+        for len in 0..bytes.len() {
+            assert!(decoded(&bytes[..len]).is_err(), "{len}");
+        }
+        let many = |count: u64| {
+            let mut out = Vec::new();
+            put_varint(&mut out, count);
+            out
+        };
+        assert!(decoded(&many(u64::MAX)).is_err());
+        assert!(decoded(&[&many(0)[..], &many(1 << 40)].concat()).is_err());
+        assert!(
+            decoded(&[&many(0)[..], &many(1), &many(0), &many(0), &many(0), &many(0)].concat())
+                .is_err()
+        );
+        assert!(
+            decoded(&[&many(1)[..], &many(Seq::MAX.0 + 1), &many(0), &many(0)].concat()).is_err()
+        );
+    }
+}

@@ -1,0 +1,394 @@
+//! Lived time: how long rows have been there, whatever the wall clock says.
+//!
+//! It begins where the wall clock stood and runs with it. A jump of the wall clock by more than a day makes another era of it,
+//! beside which lived time goes on where it was; a clock that comes back into an era it had before is believed again, also
+//! over an opening, from the second time on: wrong clocks may come into one by chance. Commits take their numbers from the wall clock and may be ahead by decades when that was wrong:
+//! marks tell when numbers were given.
+//!
+//! What passes while the database is closed only a clock can tell that was right before: a *witness*. Until one is heard lived
+//! time is behind, and goes on by monotonic time alone; while the wall clock is behind, numbers are. Commits of such a time look
+//! older than they are once the clock is right: doubts keep them as long as they may be young.
+//!
+//! Invariants
+//! * lived time never goes back, unless jumps are trusted;
+//! * what it is ahead of time that has really passed is at most a day, and comes from one jump of the wall clock;
+//! * that numbers cannot be relied on is written down with the log that they go to, or at the background's next look.
+//!
+//! Not here: which rows expire by it (`expiry`).
+
+use std::time::Duration;
+
+use crate::clock::TICKS_PER_SECOND;
+use crate::format::edit::{ERAS_MAX, Era, LivedTime, MARKS_MAX, Mark};
+use crate::model::Seq;
+use crate::planted::planted;
+
+use super::JUMP_MAX;
+
+/// Of two marks one goes when they are closer than this part of their age.
+const MARKS_PER_AGE: u64 = 16;
+
+/// Differences between clocks that mean nothing.
+const NOTHING: u64 = TICKS_PER_SECOND;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct LivedClock {
+    time: LivedTime,
+    monotonic: Duration,
+    /// The eras of before this opening.
+    witnesses: Vec<Era>,
+    /// The last commit of before this opening.
+    begun: Seq,
+    /// One of them was heard: lived time is what has passed.
+    is_sure: bool,
+    /// The last commit when the clock was right last.
+    right: Seq,
+}
+
+/// What there is to be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown {
+    pub(super) wall: u64,
+    pub(super) monotonic: Duration,
+    /// The last commit.
+    pub(super) last: Seq,
+}
+
+impl LivedClock {
+    /// At opening, `known` being what was written down.
+    pub(super) fn new(shown: Shown, known: LivedTime, trusts_jumps: bool) -> Self {
+        let is_new = known.now == 0;
+        let now = if is_new { shown.wall } else { known.now };
+        let plain = || vec![Era { wall: now, lived: now, is_known: true }];
+        let witnesses = if known.eras.is_empty() { plain() } else { known.eras.clone() };
+        let (begun, monotonic) = (shown.last, shown.monotonic);
+        let time = LivedTime { now, ..known };
+        let mut clock =
+            Self { time, monotonic, witnesses, begun, is_sure: is_new, right: shown.last };
+        clock.read(shown, trusts_jumps);
+        clock
+    }
+
+    /// What the clocks show now.
+    pub(super) fn read(&mut self, shown: Shown, trusts_jumps: bool) -> u64 {
+        let Shown { wall, monotonic, last } = shown;
+        let passed = monotonic.saturating_sub(self.monotonic).as_nanos() / 100;
+        let expected = self.time.now.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));
+        self.monotonic = monotonic;
+        if trusts_jumps {
+            self.time = wall.into();
+            (self.is_sure, self.right) = (true, last);
+            return wall;
+        }
+        let heard = planted!("off-time-without-witness") || self.hears_witness(wall, expected);
+        self.is_sure |= heard;
+        let by_era = self.by_era(wall, expected);
+        let lived = if self.is_sure { by_era.max(expected) } else { expected };
+        self.time.now = lived;
+        // While the wall clock is behind, so are the numbers of commits.
+        self.note(self.is_sure && wall.max(last.0).saturating_add(NOTHING) >= lived, last);
+        lived
+    }
+
+    /// Notes whether numbers that are given now can be relied on.
+    fn note(&mut self, is_right: bool, last: Seq) {
+        match self.time.unsure {
+            None if is_right => self.right = last,
+            None => self.time.unsure = Some(self.right),
+            Some(since) if is_right => {
+                (self.time.unsure, self.right) = (None, last);
+                if last > since && !planted!("forget-doubts") {
+                    self.doubt(since);
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Whether a clock that was right before this opening tells how much time has passed since.
+    fn hears_witness(&self, wall: u64, expected: u64) -> bool {
+        let tells = |era: &Era| {
+            let lived = era.lived.saturating_add(wall).saturating_sub(era.wall);
+            lived + NOTHING >= expected && lived.abs_diff(expected) <= JUMP_MAX
+        };
+        // One that begins anew with each power-on is behind the numbers that it gave, unless another one gave those.
+        let begun = self.begun.0;
+        let goes_on = wall + NOTHING >= begun || begun > expected.saturating_add(JUMP_MAX);
+        goes_on && self.witnesses.iter().any(|era| era.is_known && tells(era))
+    }
+
+    /// Lived time by the era that `wall` is in; `expected` and a new era if it is in none.
+    fn by_era(&mut self, wall: u64, expected: u64) -> u64 {
+        let eras = &mut self.time.eras;
+        if eras.is_empty() && wall.abs_diff(expected) <= JUMP_MAX {
+            return wall;
+        }
+        if eras.is_empty() {
+            eras.push(self.witnesses[0]);
+        }
+        let lived = |era: &Era| era.lived.saturating_add(wall).saturating_sub(era.wall);
+        match eras.iter().position(|era| lived(era).abs_diff(expected) <= JUMP_MAX) {
+            Some(at) => {
+                eras[..=at].rotate_right(1);
+                let is_old = |era: &Era| (era.wall, era.lived) == (eras[0].wall, eras[0].lived);
+                eras[0].is_known |=
+                    self.witnesses.iter().any(is_old) && lived(&eras[0]) >= expected;
+                lived(&eras[0])
+            }
+            None => {
+                eras.truncate(ERAS_MAX - 1);
+                eras.insert(0, Era { wall, lived: expected, is_known: false });
+                expected
+            }
+        }
+    }
+
+    /// Commits behind `since` may be as young as now.
+    fn doubt(&mut self, since: Seq) {
+        let (now, doubts) = (self.time.now, &mut self.time.doubts);
+        match doubts.last_mut() {
+            Some(last) if last.lived >= now => return,
+            Some(last) if last.seq >= since => last.lived = now,
+            _ => doubts.push(Mark { lived: now, seq: since }),
+        }
+        for per_age in [MARKS_PER_AGE, MARKS_PER_AGE / 4, 1] {
+            join(doubts, now, per_age);
+            if doubts.len() <= MARKS_MAX {
+                return;
+            }
+        }
+    }
+
+    /// What is to be written down.
+    pub(super) fn time(&self) -> &LivedTime {
+        &self.time
+    }
+
+    /// Notes that every commit up to `published` is there by now, if its number does not say so and none was noted within
+    /// `patience`.
+    pub(super) fn mark(&mut self, published: Seq, patience: u64) {
+        let (now, marks) = (self.time.now, &mut self.time.marks);
+        let is_off = published.0 > now.saturating_add(patience) || self.time.unsure.is_some();
+        let is_news = marks.last().is_none_or(|last| {
+            published > last.seq && now > last.lived && now - last.lived >= patience
+        });
+        if !is_off || !is_news || published == Seq::ZERO {
+            return;
+        }
+        marks.push(Mark { lived: now, seq: published });
+        for per_age in [MARKS_PER_AGE, MARKS_PER_AGE / 4, 1] {
+            thin(marks, now, per_age);
+            if marks.len() <= MARKS_MAX {
+                return;
+            }
+        }
+    }
+
+    /// Commits below this were surely given their numbers by `lived`, if it is what a right clock showed then.
+    pub(super) fn given_by(&self, lived: u64) -> u64 {
+        let at = self.time.marks.partition_point(|mark| mark.lived <= lived);
+        let marked = at.checked_sub(1).map_or(0, |last| self.time.marks[last].seq.0 + 1);
+        let doubt = self.time.doubts.iter().find(|doubt| doubt.lived > lived);
+        let doubted = doubt.map_or(u64::MAX, |doubt| doubt.seq.0);
+        let unsure = self.time.unsure.map_or(u64::MAX, |since| since.0);
+        lived.min(unsure).max(marked).min(doubted)
+    }
+
+    /// Nobody asks for a time before `lived` any more.
+    pub(super) fn forget_before(&mut self, lived: u64) {
+        let LivedTime { marks, doubts, .. } = &mut self.time;
+        let passed = marks.partition_point(|mark| mark.lived <= lived);
+        marks.drain(..passed.saturating_sub(1));
+        doubts.drain(..doubts.partition_point(|doubt| doubt.lived <= lived));
+    }
+}
+
+/// Takes out marks that are close to both neighbours, as seen from `now`; the first and the last stay.
+fn thin(marks: &mut Vec<Mark>, now: u64, per_age: u64) {
+    let mut kept = 0;
+    for at in 0..marks.len() {
+        let is_close =
+            |after: &Mark| after.lived - marks[kept - 1].lived <= (now - after.lived) / per_age;
+        if kept == 0 || !marks.get(at + 1).is_some_and(is_close) {
+            marks[kept] = marks[at];
+            kept += 1;
+        }
+    }
+    marks.truncate(kept);
+}
+
+/// Joins doubts that are close: what the earlier says of commits holds as long as the later does.
+fn join(doubts: &mut Vec<Mark>, now: u64, per_age: u64) {
+    let mut kept = 0;
+    for at in 0..doubts.len() {
+        let Mark { lived, .. } = doubts[at];
+        if kept >= 2 && lived - doubts[kept - 2].lived <= (now - lived) / per_age {
+            doubts[kept - 1].lived = lived;
+        } else {
+            doubts[kept] = doubts[at];
+            kept += 1;
+        }
+    }
+    doubts.truncate(kept);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = JUMP_MAX;
+    const YEAR: u64 = 365 * DAY;
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn shown(wall: u64, monotonic: Duration, last: u64) -> Shown {
+        Shown { wall, monotonic, last: Seq(last) }
+    }
+
+    fn clock(wall: u64, known: u64) -> LivedClock {
+        LivedClock::new(shown(wall, Duration::ZERO, known), LivedTime::from(known), false)
+    }
+
+    impl LivedClock {
+        /// The same, where every number given is that of the wall clock.
+        fn look(&mut self, wall: u64, monotonic: Duration, trusts: bool) -> u64 {
+            let last = self.right.0.max(wall);
+            self.read(shown(wall, monotonic, last), trusts)
+        }
+    }
+
+    #[test]
+    fn a_clock_that_jumps_by_more_than_a_day_is_not_believed() {
+        let mut clock = clock(100 * DAY, 100 * DAY);
+        assert_eq!(clock.look(100 * DAY + 7, Duration::ZERO, false), 100 * DAY + 7);
+        assert!(!clock.time().was_wrong());
+        assert_eq!(clock.look(300 * DAY, HOUR, false), 100 * DAY + 7 + DAY / 24);
+        // Back in step, it is believed again.
+        assert_eq!(clock.look(101 * DAY, 2 * HOUR, false), 101 * DAY);
+        assert_eq!(clock.look(7, 2 * HOUR, false), 101 * DAY);
+        assert_eq!(clock.look(7, 2 * HOUR, true), 7);
+        assert!(!clock.time().was_wrong());
+    }
+
+    #[test]
+    fn after_an_opening_what_was_written_down_is_what_is_known_of_time() {
+        let read = |wall, known, trusts| {
+            let shown = shown(wall, Duration::ZERO, known);
+            LivedClock::new(shown, known.into(), trusts).time().now
+        };
+        assert_eq!(read(100 * DAY, 0, false), 100 * DAY);
+        assert_eq!(read(100 * DAY, 99 * DAY, false), 100 * DAY);
+        assert_eq!(read(100 * DAY, 98 * DAY, false), 98 * DAY);
+        assert_eq!(read(100 * DAY, 98 * DAY, true), 100 * DAY);
+        assert_eq!(read(DAY, 100 * DAY, false), 100 * DAY);
+        // Less than a day behind: time does not go back for that.
+        assert_eq!(read(100 * DAY, 100 * DAY + 9, false), 100 * DAY + 9);
+    }
+
+    /// Every opening begins in the same year, and hours pass between them.
+    #[test]
+    fn trap_56_a_clock_that_is_set_late_each_time_is_believed_in_the_end() {
+        let mut known = LivedTime::default();
+        let mut last = 0;
+        for opening in 0..100 {
+            let mut clock = LivedClock::new(shown(DAY, Duration::ZERO, last), known, false);
+            let before = clock.time().now;
+            // What is written before the clock is set has numbers right behind the last.
+            last = (last + 1).max(DAY);
+            clock.read(shown(DAY, HOUR / 900, last), false);
+            let written = clock.given_by(u64::MAX);
+            let right = 400 * YEAR + opening * DAY / 4;
+            let lived = clock.read(shown(right, HOUR / 720, last), false);
+            assert!(lived >= before);
+            if opening > 1 {
+                assert!(lived.abs_diff(DAY + opening * DAY / 4) <= DAY / 100, "{opening}: {lived}");
+                // Those may be as young as now.
+                assert!(clock.given_by(lived - 1) <= written && written <= last, "{opening}");
+                assert_eq!(clock.time().doubts.last().map(|doubt| doubt.lived), Some(lived));
+            }
+            assert!(clock.time().eras.len() <= ERAS_MAX);
+            last = right;
+            clock.read(shown(right, HOUR / 720, last), false);
+            known = clock.time().clone();
+        }
+    }
+
+    #[test]
+    fn wrong_clocks_of_many_kinds_leave_few_eras_and_time_only_goes_on() {
+        let mut rng = crate::rng::Rng::from_seed(1);
+        let mut known = LivedTime::default();
+        let (mut physical, mut lived) = (400 * YEAR, 0);
+        for _ in 0..5_000 {
+            let mut clock = LivedClock::new(shown(physical, Duration::ZERO, 0), known, false);
+            for second in 1..=rng.below(4) {
+                physical += 10_000_000;
+                let jump = if rng.chance(1, 4) { rng.below(40) * YEAR } else { 0 };
+                let wall = if rng.chance(1, 2) { physical + jump } else { physical - jump };
+                let now = clock.read(shown(wall, Duration::from_secs(second), 0), false);
+                assert!(now >= lived);
+                assert!(now <= physical, "it is never ahead of time that has passed");
+                lived = now;
+            }
+            known = clock.time().clone();
+            assert!(known.eras.len() <= ERAS_MAX && known.doubts.len() <= MARKS_MAX);
+            physical += rng.below(DAY / 8);
+        }
+        let (lost, all) = ((physical - lived) / DAY, (physical - 400 * YEAR) / DAY);
+        assert!(lost <= all / 20, "{lost} days of {all} are lost");
+    }
+
+    #[test]
+    fn trap_56_marks_tell_when_numbers_were_given_that_are_ahead_of_time() {
+        let mut clock = clock(100 * DAY, 100 * DAY);
+        let (patience, ahead) = (DAY / 64, 40 * YEAR);
+        for step in 0..10_000u64 {
+            let seconds = step * 864;
+            let monotonic = Duration::from_secs(seconds);
+            let now = clock.read(shown(100 * DAY, monotonic, ahead + step), false);
+            clock.mark(Seq(ahead + step), patience);
+            assert!(clock.time().marks.len() < 200, "{}", clock.time().marks.len());
+            for age in [DAY / 50, DAY, 7 * DAY, 60 * DAY] {
+                let given = clock.given_by(now - age);
+                if given < ahead {
+                    continue;
+                }
+                // In steps of a hundredth of a day: surely given by then, and not much less than was.
+                let steps = age / (DAY / 100);
+                let exact = ahead + step.saturating_sub(steps) + 1;
+                assert!(given <= exact, "{age} {step}");
+                let slack = steps / MARKS_PER_AGE + 4;
+                assert!(step < steps + slack || given + slack >= exact, "{age} {step}");
+            }
+            clock.forget_before(now.saturating_sub(70 * DAY));
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_not_ahead_of_time_leave_no_mark() {
+        let mut clock = clock(100 * DAY, 100 * DAY);
+        for hour in 0..100u32 {
+            let wall = 100 * DAY + u64::from(hour) * DAY / 24;
+            clock.look(wall, hour * HOUR, false);
+            clock.mark(Seq(wall), DAY / 64);
+        }
+        assert!(!clock.time().was_wrong());
+    }
+
+    /// A wall clock that falls behind while the database is open.
+    #[test]
+    fn trap_56_numbers_of_a_clock_that_is_behind_are_doubted_once_it_is_right() {
+        let mut clock = clock(100 * DAY, 100 * DAY);
+        clock.look(100 * DAY, Duration::ZERO, false);
+        let behind = |clock: &mut LivedClock, hours: u32| {
+            clock.read(shown(DAY, hours * HOUR, 100 * DAY + u64::from(hours)), false)
+        };
+        assert_eq!(behind(&mut clock, 5), 100 * DAY + 5 * DAY / 24);
+        assert_eq!(clock.time().unsure, Some(Seq(100 * DAY)));
+        behind(&mut clock, 9);
+        let right = 100 * DAY + 10 * DAY / 24;
+        clock.read(shown(right, 10 * HOUR, 100 * DAY + 9), false);
+        assert_eq!(clock.time().unsure, None);
+        assert_eq!(clock.given_by(right - 1), 100 * DAY);
+        assert_eq!(clock.given_by(right), right);
+    }
+}
