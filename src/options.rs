@@ -114,6 +114,7 @@ pub struct Options {
     pub(crate) gap_entries_min: u32,
     pub(crate) max_commit_delay: Duration,
     pub(crate) trust_clock_jumps: bool,
+    pub(crate) max_disk: Option<u64>,
     pub(crate) keep_changes_bytes: Option<u64>,
     pub(crate) keep_changes_for: Option<Duration>,
     /// Where neither says how much: what is kept already stays, with what comes.
@@ -164,6 +165,7 @@ impl Default for Options {
             // Rounds form by themselves while a sync is under way: a timed wait makes nothing faster.
             max_commit_delay: Duration::ZERO,
             trust_clock_jumps: false,
+            max_disk: None,
             // Logs go when their rows are in files: what nobody asked for takes no space.
             keep_changes_bytes: None,
             keep_changes_for: None,
@@ -373,6 +375,41 @@ impl Options {
     /// is seen to pass, and what passes while a device is off for days is not.
     pub fn trust_clock_jumps(mut self, trust: bool) -> Self {
         self.trust_clock_jumps = trust;
+        self
+    }
+
+    /// How many bytes the files of the database may take: tables, logs with what they reserve, manifest. Writes are refused
+    /// with `StorageFull` before, for flushes and merges need the rest: an eighth to a quarter of the limit for merges, a
+    /// 64th for manifest and logs (256 KiB at least with [`Options::edge`]), and what is in memory. Deletes may use half of
+    /// what is kept for merges; dropping tables, ranges and partitions always passes. When merges or dropped files have made
+    /// room, writes pass again, without opening anew: background work sees to it when a write was refused.
+    ///
+    /// Kept logs ([`keep_changes`](Self::keep_changes)) count, and so do files that readers still hold; checkpoints and
+    /// backups do not, even where they are links. A database that takes more than the limit when it is opened can be read,
+    /// and shrunk by dropping whole tables or ranges. Opening looks at the length of each file. Default: no limit.
+    ///
+    /// # Errors
+    /// None here. Opening answers `InvalidInput` where too little would be left for rows: below three times all memtables,
+    /// two table files and some, 15 MiB with [`Options::edge`].
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// use rowstone::{Background, Entity, ErrorKind, Options};
+    /// let options = Options::edge().background(Background::Manual).max_disk(16 << 20);
+    /// let db = options.open_in_memory()?;
+    /// let log = db.create_table("log")?;
+    /// let line = "x".repeat(30_000);
+    /// let write = |i| log.upsert(Entity::new("door", &format!("{i:06}")).with("Line", &*line));
+    /// let full = (0..1_000).find_map(|i| write(i).err()).expect("a limit");
+    /// assert_eq!(full.kind(), ErrorKind::StorageFull);
+    /// log.delete_partition("door")?;
+    /// while db.step(std::time::Duration::from_millis(10)) {}
+    /// write(0)?;
+    /// # db.close()
+    /// # }
+    /// ```
+    pub fn max_disk(mut self, bytes: u64) -> Self {
+        self.max_disk = Some(bytes);
         self
     }
 

@@ -47,6 +47,9 @@ pub(super) struct Exec {
     /// Keep so many bytes of logs for `rowstone changes`, beyond those that opening needs
     #[arg(long, value_name = "BYTES")]
     keep_changes: Option<u64>,
+    /// Refuse writes before the files of the database take so many bytes
+    #[arg(long, value_name = "BYTES")]
+    max_disk: Option<u64>,
 }
 
 const EXEC_HELP: &str = r#"Requests:
@@ -89,6 +92,9 @@ impl Exec {
         }
         if let Some(bytes) = self.keep_changes {
             options = options.keep_changes(bytes);
+        }
+        if let Some(bytes) = self.max_disk {
+            options = options.max_disk(bytes);
         }
         let db = open_with(options, &self.db, Create::IfMissing, self.durability)?;
         serve(&db, io::stdin(), io::stdout().lock())?;

@@ -88,6 +88,9 @@ pub(super) struct Serve {
     /// Keep so many bytes of logs for `rowstone changes`, beyond those that opening needs
     #[arg(long, value_name = "BYTES")]
     keep_changes: Option<u64>,
+    /// Refuse writes before the files of the database take so many bytes
+    #[arg(long, value_name = "BYTES")]
+    max_disk: Option<u64>,
     /// What is logged on standard error, one JSON object a line
     #[arg(long, value_enum, default_value_t = rest::LogLevel::Requests)]
     log: rest::LogLevel,
@@ -182,6 +185,9 @@ impl Serve {
         }
         if let Some(bytes) = self.keep_changes {
             options = options.keep_changes(bytes);
+        }
+        if let Some(bytes) = self.max_disk {
+            options = options.max_disk(bytes);
         }
         open_with(options, path, Create::IfMissing, self.durability)
     }

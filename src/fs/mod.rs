@@ -14,6 +14,7 @@ mod disk;
 mod fault;
 mod map;
 mod mem;
+mod metered;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ pub use disk::DiskFs;
 pub use fault::{Fault, FaultFs, FaultKind, OpKind};
 pub use map::{Advice, Map, Pages};
 pub use mem::MemFs;
+pub(crate) use metered::{Meter, MeterLimits, Metered, MeteredFs};
 
 use std::fmt;
 use std::io;

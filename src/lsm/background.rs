@@ -108,7 +108,7 @@ impl Engine {
     }
 
     fn flush_step(&self) -> Step {
-        let flushed = self.flush_one();
+        let flushed = self.flush_one().and_then(|done| Ok(done || self.flush_for_room()?));
         match flushed {
             Ok(true) => {
                 self.executor.signal(Lane::Compact);
@@ -160,6 +160,10 @@ impl Engine {
                 self.env.forget_cached(*number);
             }
             self.env.discard(FileName::Sst(*number));
+        }
+        if !numbers.is_empty() && self.env.room.is_some() {
+            // A merge may have waited for the room.
+            self.executor.signal(Lane::Compact);
         }
         !numbers.is_empty()
     }

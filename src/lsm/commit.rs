@@ -200,7 +200,7 @@ impl Engine {
         mut looked: Option<Looked>,
         between: impl Fn(),
     ) -> Result<Seq> {
-        self.throttle_write(batch)?;
+        self.throttle_write(batch).and_then(|()| self.check_room(batch))?;
         self.delay(batch);
         let drops = batch.changes.iter().any(TableChange::must_be_durable);
         let is_weak = (!drops || planted!("weak-drop")) && batch.closes.is_none();

@@ -224,6 +224,7 @@ impl Following {
             // Not shared: what is a gap at one Seq is none at a later one.
             gaps: Gaps::default(),
             loads: Loads::new(options.background, monotonic.as_secs_f64()),
+            room: None,
             options,
         };
         Handle::new(Arc::new(Engine {

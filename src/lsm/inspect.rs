@@ -146,6 +146,7 @@ impl Engine {
         let file_bytes = files().map(|meta| meta.bytes).sum();
         let quarantined = self.quarantined().len() as u64;
         let wear = self.wear();
+        let [disk_bytes, disk_limit, disk_refusals] = self.disk_use().unwrap_or_default();
         let (commits, written, syncs) = {
             let queue = &self.rounds.lock().queue;
             (queue.commits, queue.written, queue.syncs)
@@ -201,6 +202,9 @@ impl Engine {
             ("gaps_passed", self.env.gaps.passed()),
             ("fences", view.fences.iter().len() as u64),
             ("expiry_lag_seconds", self.expiry_lag().as_secs()),
+            ("disk_bytes", disk_bytes),
+            ("disk_limit_bytes", disk_limit),
+            ("disk_refusals", disk_refusals),
             ("quarantined_files", quarantined),
             ("trouble", u64::from(quarantined > 0 || self.upkeep.trouble().is_some())),
         ]);

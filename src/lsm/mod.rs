@@ -36,6 +36,7 @@ mod reclaim;
 mod recover;
 mod replay;
 mod reverse;
+mod room;
 mod round;
 mod scan;
 mod snapshot;
@@ -69,6 +70,8 @@ pub(crate) use heal::{Healed, SoundCopies};
 pub(crate) use ingest::Ingested;
 pub(crate) use recover::Recovered;
 pub(crate) use reverse::ReverseScan;
+#[cfg(any(test, feature = "sim"))]
+pub(crate) use room::least_limit;
 pub(crate) use scan::{Judgement, ReadView, RowFilter, Scan, ScanRow, Step, VisibleRun, Visit};
 pub(crate) use snapshot::SnapshotGuard;
 pub(crate) use tail::More;
@@ -96,6 +99,7 @@ use expiry::Expiry;
 use gaps::Gaps;
 use gates::Gates;
 use load::Loads;
+use room::Room;
 use round::Rounds;
 use snapshot::Snapshots;
 use throttle::Throttle;
@@ -115,6 +119,8 @@ pub(crate) struct Env {
     sst: SstShared,
     loads: Loads,
     pub(crate) gaps: Gaps,
+    /// Only if there is a limit on disk use.
+    room: Option<Room>,
 }
 
 /// One open database.
@@ -198,6 +204,11 @@ impl Engine {
             return self.view.store(Arc::new(next));
         }
         self.view.rcu(|view| next(view));
+    }
+
+    /// What all files take, the limit, and how many writes it refused, if there is a limit.
+    pub(crate) fn disk_use(&self) -> Option<[u64; 3]> {
+        self.env.room.as_ref().map(Room::figures)
     }
 
     /// A number and an id for a new table file.

@@ -47,6 +47,7 @@ use super::gaps::Gaps;
 use super::gates::Gates;
 use super::load::Loads;
 use super::replay::{AcceptedLog, Replayed, replay};
+use super::room::Room;
 use super::round::Rounds;
 use super::snapshot::Snapshots;
 use super::split::Divided;
@@ -82,11 +83,12 @@ impl Engine {
     /// # Errors
     /// `NotFound` if there is none and none is to be created; `InvalidInput` for a directory that is something else;
     /// `Locked`, `Corruption`, `Unsupported`, `Io`, `StorageFull`.
-    pub(crate) fn open(dir: &Path, options: Options) -> Result<Arc<Handle>> {
+    pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Handle>> {
         let meter = Meter::new(dir);
+        look(&*options.fs, dir, &options)?;
+        let lock = take_lock(&*options.fs, dir)?;
+        let room = Room::begin(dir, &mut options)?;
         let fs = meter.count(&options.fs, Cause::Import);
-        look(&*fs, dir, &options)?;
-        let lock = take_lock(&*fs, dir)?;
         // Anew: somebody else may have made a database there before the lock was ours.
         let found = probe(&*fs, dir)?;
         let mut rng = options.seed.map_or_else(Rng::from_entropy, Rng::from_seed);
@@ -110,7 +112,7 @@ impl Engine {
             }
         };
         manifest.count_with(&meter);
-        let env = Arc::new(new_env(dir, options, &manifest, (fs, meter))?);
+        let env = Arc::new(new_env(dir, options, room, &manifest, (fs, meter))?);
         let replayed = replay(&env, &manifest, &names)?;
         if !planted!("account-without-logs") {
             env.meter.add(&replayed.found);
@@ -125,6 +127,7 @@ impl Engine {
         recovered.orphans = remove_orphans(&env, &mut manifest, &names)?;
         let engine = Arc::new(begin(env, manifest, replayed, is_closed, recovered, lock)?);
         engine.tell_opened(&engine.recovered);
+        engine.env.room.iter().for_each(Room::enforce);
         engine.begin_background(is_closed)?;
         Ok(Handle::new(engine))
     }
@@ -214,6 +217,7 @@ pub(super) fn shared_by_tables(options: &Options, seed: HashSeed) -> SstShared {
 fn new_env(
     dir: &Path,
     options: Options,
+    room: Option<Room>,
     manifest: &Manifest,
     (fs, meter): (Arc<dyn Fs>, Arc<Meter>),
 ) -> Result<Env> {
@@ -232,6 +236,7 @@ fn new_env(
         sst,
         gaps: Gaps::default(),
         loads: Loads::new(options.background, options.clock.monotonic().as_secs_f64()),
+        room,
         options,
     })
 }

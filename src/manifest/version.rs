@@ -49,6 +49,8 @@ pub(crate) struct Version {
     logs: Vec<LogMeta>,
     flushed_seq: Seq,
     files: BTreeMap<FileNumber, Held>,
+    /// What they take together.
+    file_bytes: u64,
     ranges: RangeMap<Arc<FileEntry>>,
     dropped: BTreeMap<TableId, Seq>,
     fences: Vec<Fence>,
@@ -239,6 +241,11 @@ impl Version {
     /// All files, by number.
     pub(crate) fn files(&self) -> impl ExactSizeIterator<Item = &Arc<FileEntry>> {
         self.files.values().map(|held| &held.entry)
+    }
+
+    /// What all files take.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.file_bytes
     }
 
     /// All ranges, in key order.
@@ -492,6 +499,7 @@ impl Version {
         for meta in &edit.add_files {
             self.claim(meta.number)?;
             let entry = Arc::new(FileEntry::new(meta.clone()));
+            self.file_bytes = self.file_bytes.saturating_add(meta.bytes);
             self.files.insert(meta.number, Held { entry, references: 0 });
         }
         Ok(())
@@ -525,7 +533,9 @@ impl Version {
                 Some(held) if held.references > 0 => {
                     return Err(format!("file {number} leaves and is still referenced"));
                 }
-                Some(_) => {}
+                Some(held) => {
+                    self.file_bytes = self.file_bytes.saturating_sub(held.entry.meta.bytes);
+                }
             }
         }
         Ok(())

@@ -68,6 +68,7 @@ events! {
     HeldBack "reads of closed spans refused",
     Moved "spans moved out and in",
     Throttled "requests beyond targets refused",
+    Capped "refusals near the limit on disk use",
     Rot "bits rotten at rest",
     RotMet "answers of corruption",
     DamageRefused "damaged copies refused",

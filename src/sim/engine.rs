@@ -13,7 +13,7 @@ use crate::db::{Changes, Db, Position};
 use crate::error::{Error, Result};
 use crate::executor::{self, Worker};
 use crate::fs::{FaultFs, FaultKind, Fs, MemFs};
-use crate::lsm::{Batch, Compaction, Flush, GateMode, TableChange, whole_table};
+use crate::lsm::{Batch, Compaction, Flush, GateMode, TableChange, least_limit, whole_table};
 use crate::model::{DateTime, ETag, Entity, EntityEncoder, Seq};
 use crate::options::{Background, Durability, Options, Targets};
 use crate::query::{Entities, KeyRange, Page, Token};
@@ -153,7 +153,8 @@ impl Engine {
         self.let_go();
         let seed = self.config.seed.wrapping_add(self.openings);
         self.openings += 1;
-        let options = options(&self.config, &self.clock).seed(seed).fs(fs);
+        let mut options = options(&self.config, &self.clock).seed(seed).fs(fs);
+        options.max_disk = self.config.cap.map(|more| least_limit(&options) + more);
         self.db = Some(options.open(Path::new(PATH))?);
         Ok(())
     }

@@ -91,6 +91,8 @@ pub(super) struct Generator<'a> {
     lift: Option<(u64, Step)>,
     /// Time must pass for requests to pass.
     is_throttled: bool,
+    /// Rows are large, so that they come near the limit on disk use.
+    is_capped: bool,
 }
 
 impl<'a> Source<'a> {
@@ -154,6 +156,7 @@ impl<'a> Generator<'a> {
             remedy: None,
             lift: None,
             is_throttled: false,
+            is_capped: false,
         }
     }
 
@@ -165,7 +168,7 @@ impl<'a> Generator<'a> {
     pub(super) fn config(&mut self) -> Config {
         let source = &mut self.source;
         let durabilities = [Durability::Sync, Durability::Os, Durability::Buffered];
-        let config = Config {
+        let mut config = Config {
             durability: *source.pick(&durabilities),
             io_mode: *source.pick(&[IoMode::Mmap, IoMode::Pread]),
             memtable_bytes: *source.pick(&[10 << 10, 12 << 10, 24 << 10]),
@@ -179,9 +182,15 @@ impl<'a> Generator<'a> {
             targets: source
                 .chance(1, 16)
                 .then(|| (*source.pick(&[3, 10, 30]), *source.pick(&[10, 40]))),
+            cap: None,
             seed: source.seed(),
         };
+        // By the seed, which also says which databases keep logs: these do not.
+        if config.seed % 8 == 5 {
+            config.cap = Some([0, 32 << 10, 128 << 10][(config.seed / 8 % 3) as usize]);
+        }
         self.is_throttled = config.targets.is_some();
+        self.is_capped = config.cap.is_some();
         config
     }
 
@@ -451,9 +460,10 @@ impl<'a> Generator<'a> {
 
     fn value(&mut self) -> Val {
         let source = &mut self.source;
+        let scale = if self.is_capped { 16 } else { 1 };
         match source.below(8) {
-            0 => Val::String("é x'".repeat(source.index(40))),
-            1 => Val::Binary(vec![source.below(256) as u8; source.index(300)]),
+            0 => Val::String("é x'".repeat(scale * source.index(40))),
+            1 => Val::Binary(vec![source.below(256) as u8; scale * source.index(300)]),
             2 => Val::Boolean(source.chance(1, 2)),
             3 => Val::Int32(source.number() as i32),
             4 => Val::Int64(source.number() as i64),

@@ -24,6 +24,7 @@
 //! * [`runner`]: a step on engine and oracle side by side; `trouble` is what is done to disk and process, `settle`
 //!   what must hold when troubles are over and background work has run; `wear` what no end of a run may forget;
 //! * `beside`: a reader and a consumer of the change feed, as other processes would be;
+//! * `cap`: what the limit on disk use refuses, and what the files take;
 //! * [`gates`]: which spans are closed, and what that makes of a read;
 //! * [`query`], [`expr`]: queries, and the filters as the oracle has them;
 //! * [`oracle`]: tables as maps, the semantics of every verb, and which commits must survive what;
@@ -54,6 +55,7 @@ pub use planted::{BUGS, Bug};
 mod archive;
 mod backup;
 mod beside;
+mod cap;
 pub mod counts;
 pub mod device;
 pub mod engine;

@@ -446,6 +446,9 @@ pub const BUGS: &[Bug] = &[
     // Targets.
     bug("throttle-never-refills", 0, "targets", "what is used up is not given back with time"),
     bug("throttle-counts-a-group-once", 0, "targets", "a group costs as much as one entity"),
+    // The limit on disk use.
+    bug("cap-counts-too-little", 0, "limit on disk use", "what logs grow by is not counted"),
+    bug("cap-keeps-counting", 0, "limit on disk use", "files that are gone are counted"),
     bug("throttle-books-refusals", 0, "targets", "what is refused counts as if it had passed"),
     bug(
         "checkpoint-without-memtables",

@@ -136,6 +136,7 @@ impl Program {
             let lines = runner.run(step)?;
             show(number, &lines);
         }
+        runner.lift_cap()?;
         for step in [Step::Mend, Step::Settle] {
             runner.run(&step)?;
         }

@@ -99,6 +99,7 @@ impl Runner {
     pub fn run(&mut self, step: &Step) -> Outcome {
         self.counts.note(Event::Step);
         let mut lines = self.run_alive(step)?;
+        self.check_cap()?;
         if let Some((left, end)) = self.engine.power.take_left() {
             lines.push("the run ended".to_owned());
             lines.extend(self.recover_after(left, end)?);
@@ -210,7 +211,7 @@ impl Runner {
 
     fn run_maintenance(&mut self, step: &Step) -> Outcome {
         match step {
-            Step::Flush => self.maintain(|engine| engine.db().flush()),
+            Step::Flush => self.flush(),
             Step::Compact => self.maintain(|engine| engine.db().compact()),
             Step::Sync => self.sync(),
             Step::Background(steps) => {
@@ -365,6 +366,9 @@ impl Runner {
         change: Change,
         is_group: bool,
     ) -> Outcome {
+        if self.is_near_cap(error, &change)? {
+            return line(format!("{}: {}", error.code(), error.chain()));
+        }
         if self.is_excused(error) {
             // A full disk refuses, and damage is met before anything is written.
             if !matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::Corruption) {

@@ -60,6 +60,8 @@ impl Runner {
         let stat = |name: &str| stats.get(name).unwrap_or_default();
         // What came in by a move is not merged with older files while a snapshot from before is held.
         let waits = self.counts.get(Event::Moved) > 0 && !self.snapshots.is_empty();
+        // Nor where there is no room to merge.
+        let waits = waits || config.cap.is_some();
         let sources_max = if waits { u64::MAX } else { SOURCES_MAX };
         let memtable_bytes = MEMTABLES_MAX * (config.memtable_bytes as u64 + MEMTABLE_SLACK);
         let bounds = [

@@ -122,6 +122,8 @@ pub struct Config {
     pub compress: bool,
     /// How many entities a second pass, of each partition and of all.
     pub targets: Option<(u32, u32)>,
+    /// The limit on disk use: so many bytes above the smallest there can be.
+    pub cap: Option<u64>,
     /// Decides what the engine draws: ids and hash seeds.
     pub seed: u64,
 }
@@ -400,6 +402,7 @@ impl Default for Config {
             manifest_roll_bytes: 64 << 10,
             compress: false,
             targets: None,
+            cap: None,
             seed: 1,
         }
     }
@@ -607,6 +610,7 @@ impl fmt::Display for Config {
         write!(f, " buffer={} roll={}", self.log_buffer_bytes, self.manifest_roll_bytes)?;
         write!(f, " compress={}", self.compress)?;
         option(f, "targets", self.targets.map(|(one, all)| format!("{one}/{all}")))?;
+        option(f, "cap", self.cap)?;
         write!(f, " seed={}", self.seed)
     }
 }

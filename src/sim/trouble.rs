@@ -79,7 +79,7 @@ impl Runner {
     }
 
     /// True if something was done to the disk that explains a storage error.
-    fn is_disk_troubled(&self) -> bool {
+    pub(super) fn is_disk_troubled(&self) -> bool {
         self.faults_expected
             || self.trouble.was_limited
             || self.engine.power.is_gone()
@@ -92,6 +92,9 @@ impl Runner {
     }
 
     pub(super) fn is_excused(&mut self, error: &Error) -> bool {
+        if self.is_of_cap(error) {
+            return true;
+        }
         if is_storage_error(error) {
             match error.kind() {
                 ErrorKind::Poisoned => self.counts.note(Event::Poisoned),

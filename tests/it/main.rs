@@ -3,6 +3,7 @@
 //!
 //! Not here: the source text (`tests/tidy.rs`), what needs internals (unit tests beside the code).
 
+mod caps;
 #[cfg(feature = "cli")]
 mod cli;
 mod crash;

@@ -40,6 +40,7 @@ use super::super::Engine;
 use super::super::commit::closed;
 use super::super::merge::Merge;
 use super::super::outputs::{Boundaries, Cut, NewFile, Outputs, Retention};
+use super::super::room::Planned;
 use super::facts::FileFacts;
 use super::order::urgency;
 use super::picker::{Facts, JOB_RUN_FILES, Job, Limits, Reason, pick, sources};
@@ -76,7 +77,9 @@ impl Engine {
             // Picked anew under the claim: the range may have changed since.
             let version = Arc::clone(&self.view.load().version);
             let tasks = self.stretch(&version, id, &limits);
-            let done = (!tasks.is_empty()).then(|| self.run_tasks(&tasks));
+            // One that has no room may have some when another has made it.
+            let planned = self.plan_tasks(&tasks).filter(|_| !tasks.is_empty());
+            let done = planned.as_ref().map(|_| self.run_tasks(&tasks));
             self.release(id, &tasks);
             match done {
                 None => {}
@@ -166,6 +169,7 @@ impl Engine {
             if tasks.is_empty() {
                 break;
             }
+            let _planned = self.plan_tasks(&tasks).ok_or_else(|| self.no_room())?;
             // It is declined when a drop or a flush was faster: at most a few times in a row.
             if self.run_tasks(&tasks)? {
                 left.retain_mut(|(id, _, from)| {
@@ -186,12 +190,20 @@ impl Engine {
         let bytes = options.run_file_bytes;
         let now = self.env.clock.now();
         let age = u64::try_from(options.tombstone_age.as_nanos() / 100).unwrap_or(u64::MAX);
-        let aged_below = if age == 0 { Seq::ZERO } else { Seq(now.saturating_sub(age)) };
+        let aged_below = match age {
+            // What was deleted is what room is made of.
+            _ if self.is_short_of_room() => Seq::MAX,
+            0 => Seq::ZERO,
+            age => Seq(now.saturating_sub(age)),
+        };
+        let least = bytes.min(SMALL_RANGE_BYTES);
+        let room = self.env.room.as_ref();
+        let room = room.map_or(u64::MAX, |room| room.job_bytes_max(&self.view.load(), least));
         let rests = options.compress_at_rest && cfg!(feature = "zstd");
         Limits {
             run_file_bytes_min: bytes / 4,
             run_file_bytes_max: bytes,
-            job_bytes_max: bytes.saturating_mul(JOB_RUN_FILES),
+            job_bytes_max: bytes.saturating_mul(JOB_RUN_FILES).min(room),
             aged_below,
             seen_below: facts.seen_below(),
             fence: facts.fence(),
@@ -300,6 +312,11 @@ impl Engine {
         others.for_each(|id| self.upkeep.release(id));
     }
 
+    /// Room for what `tasks` write; `None` if there is none.
+    fn plan_tasks(&self, tasks: &[Task]) -> Option<Planned<'_>> {
+        self.plan(tasks.iter().map(|task| task.job.bytes).sum())
+    }
+
     /// False if the job was declined.
     fn run_tasks(&self, tasks: &[Task]) -> Result<bool> {
         let _work = self.upkeep.work()?;
@@ -379,8 +396,8 @@ impl Engine {
         }
         let version = Arc::clone(&self.view.load().version);
         let tasks = self.stretch(&version, id, &limits);
-        if tasks.is_empty() {
-            self.upkeep.release(id);
+        if tasks.is_empty() || self.plan_tasks(&tasks).is_none() {
+            self.release(id, &tasks);
             return Ok(None);
         }
         let files = self.write_tasks(&tasks).inspect_err(|_| self.release(id, &tasks))?;

@@ -1,0 +1,455 @@
+//! A file system that keeps count of what the files of one directory take, and can refuse what would make it too much.
+//!
+//! Invariants
+//! * the count is the sum of the lengths of the directory's files: reserved space counts, files elsewhere do not;
+//! * while an operation is under way, and after one that failed halfway, it may be too high, and never too low;
+//! * what is refused was not begun, as on a disk that was full before: `StorageFull`.
+//!
+//! Locks: one, around the count, and one inside it around the limits; operations of the file system below are done outside of it.
+//!
+//! Not here: how much is allowed, and of what (`lsm::room`).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{FileLock, FileRead, FileWrite, Fs};
+use crate::planted::planted;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+
+/// Which limit a file is held to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Metered {
+    /// Rows at rest: what the count of [`Meter::tables`] is about.
+    Table,
+    Log,
+    /// Small, and what makes room is written there: never refused.
+    Other,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct MeteredFs {
+    inner: Arc<dyn Fs>,
+    meter: Arc<Meter>,
+}
+
+/// What the files of a directory take, and may take.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    dir: PathBuf,
+    /// What a name stands for.
+    kind: fn(&str) -> Metered,
+    total: AtomicU64,
+    tables: AtomicU64,
+    limits: Mutex<MeterLimits>,
+    files: Mutex<BTreeMap<String, Arc<Counted>>>,
+}
+
+/// How much all files together may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MeterLimits {
+    /// When a table grows.
+    pub(crate) tables: u64,
+    /// When a log does.
+    pub(crate) logs: u64,
+    /// When it does by more than [`STEP`]: ahead of what it needs.
+    pub(crate) logs_ahead: u64,
+}
+
+/// A log that grows by more reserves space for later.
+const STEP: u64 = 64 << 10;
+
+/// A file of the directory.
+#[derive(Debug)]
+struct Counted {
+    kind: Metered,
+    /// Changed under the meter's lock.
+    bytes: AtomicU64,
+    /// It has no name in the directory any more: what it takes is not counted.
+    is_gone: AtomicBool,
+}
+
+#[derive(Debug)]
+struct MeteredWrite {
+    inner: Box<dyn FileWrite>,
+    file: Arc<Counted>,
+    meter: Arc<Meter>,
+}
+
+impl MeteredFs {
+    /// Counts what is in `dir` of `inner`, which may be missing: one look at each file. Nothing is refused yet.
+    pub(crate) fn new(
+        inner: Arc<dyn Fs>,
+        dir: &Path,
+        kind: fn(&str) -> Metered,
+    ) -> io::Result<Self> {
+        let meter = Meter {
+            dir: dir.to_owned(),
+            kind,
+            total: AtomicU64::new(0),
+            tables: AtomicU64::new(0),
+            limits: Mutex::new(MeterLimits::default()),
+            files: Mutex::new(BTreeMap::new()),
+        };
+        if inner.exists(dir)? {
+            for name in inner.list(dir)? {
+                let bytes = inner.open_read(&dir.join(&name)).and_then(|file| file.len())?;
+                meter.add(&name, bytes);
+            }
+        }
+        Ok(Self { inner, meter: Arc::new(meter) })
+    }
+
+    pub(crate) fn meter(&self) -> &Arc<Meter> {
+        &self.meter
+    }
+
+    /// Counts a file that came by its name.
+    fn look(&self, path: &Path) -> io::Result<()> {
+        if let Some(name) = self.meter.name(path) {
+            let bytes = self.inner.open_read(path).and_then(|file| file.len())?;
+            self.meter.add(&name, bytes);
+        }
+        Ok(())
+    }
+
+    fn metered(
+        &self,
+        path: &Path,
+        opened: io::Result<Box<dyn FileWrite>>,
+    ) -> io::Result<Box<dyn FileWrite>> {
+        let inner = opened?;
+        let Some(name) = self.meter.name(path) else { return Ok(inner) };
+        let bytes = inner.len()?;
+        let file = self.meter.add(&name, bytes);
+        Ok(Box::new(MeteredWrite { inner, file, meter: Arc::clone(&self.meter) }))
+    }
+}
+
+impl Default for MeterLimits {
+    fn default() -> Self {
+        Self { tables: u64::MAX, logs: u64::MAX, logs_ahead: u64::MAX }
+    }
+}
+
+impl Meter {
+    /// What all files take.
+    pub(crate) fn total(&self) -> u64 {
+        self.total.load(Ordering::Acquire)
+    }
+
+    /// What the tables among them take, also those that are being written, or that nothing names any more.
+    pub(crate) fn tables(&self) -> u64 {
+        self.tables.load(Ordering::Acquire)
+    }
+
+    /// From now on tables and logs do not grow if all files would then take more than this.
+    pub(crate) fn limit(&self, limits: MeterLimits) {
+        *self.limits.lock() = limits;
+    }
+
+    /// The name of `path` in the directory; `None` if it lies elsewhere.
+    fn name(&self, path: &Path) -> Option<String> {
+        let is_there = path.parent() == Some(&self.dir);
+        let name = path.file_name().filter(|_| is_there)?;
+        Some(name.to_string_lossy().into_owned())
+    }
+
+    /// There is a file `name` of so many bytes, known before or not.
+    fn add(&self, name: &str, bytes: u64) -> Arc<Counted> {
+        let mut files = self.files.lock();
+        let new = || Counted {
+            kind: (self.kind)(name),
+            bytes: AtomicU64::new(0),
+            is_gone: AtomicBool::new(false),
+        };
+        let file = Arc::clone(files.entry(name.to_owned()).or_insert_with(|| Arc::new(new())));
+        self.set(&file, bytes);
+        file
+    }
+
+    /// Requires the lock.
+    fn set(&self, file: &Counted, bytes: u64) {
+        if file.is_gone.load(Ordering::Acquire) {
+            return;
+        }
+        let before = file.bytes.swap(bytes, Ordering::AcqRel);
+        let count = |sum: &AtomicU64| {
+            sum.fetch_add(bytes, Ordering::AcqRel);
+            sum.fetch_sub(before, Ordering::AcqRel);
+        };
+        count(&self.total);
+        if file.kind == Metered::Table {
+            count(&self.tables);
+        }
+    }
+
+    /// The file is about to become this long, if it is shorter.
+    fn grow(&self, file: &Counted, to: u64) -> io::Result<()> {
+        if file.bytes.load(Ordering::Acquire) >= to {
+            return Ok(());
+        }
+        let _files = self.files.lock();
+        let before = file.bytes.load(Ordering::Acquire);
+        if before >= to || file.is_gone.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let limits = *self.limits.lock();
+        let limit = match file.kind {
+            Metered::Table => limits.tables,
+            Metered::Log if to - before > STEP => limits.logs_ahead,
+            Metered::Log => limits.logs,
+            Metered::Other => u64::MAX,
+        };
+        if self.total().saturating_add(to - before) > limit {
+            let problem = "the limit on disk use (Options::max_disk) is reached";
+            return Err(io::Error::new(io::ErrorKind::StorageFull, problem));
+        }
+        let is_seen = file.kind != Metered::Log || !planted!("cap-counts-too-little");
+        if is_seen {
+            self.set(file, to);
+        }
+        Ok(())
+    }
+
+    fn forget(&self, path: &Path) {
+        let Some(name) = self.name(path) else { return };
+        let mut files = self.files.lock();
+        if let Some(file) = files.remove(&name) {
+            self.drop_count(&file);
+        }
+    }
+
+    /// Requires the lock.
+    fn drop_count(&self, file: &Counted) {
+        if !planted!("cap-keeps-counting") {
+            self.set(file, 0);
+        }
+        file.is_gone.store(true, Ordering::Release);
+    }
+
+    /// The file `from` is called `to`; false if it was not known and is in the directory now.
+    fn rename(&self, from: &Path, to: &Path) -> bool {
+        let (from, to) = (self.name(from), self.name(to));
+        if from == to {
+            return true;
+        }
+        let mut files = self.files.lock();
+        let file = from.and_then(|from| files.remove(&from));
+        let replaced = match (&file, &to) {
+            (Some(file), Some(to)) => files.insert(to.clone(), Arc::clone(file)),
+            (None, Some(to)) => files.remove(to),
+            (file, None) => file.clone(),
+        };
+        if let Some(replaced) = replaced {
+            self.drop_count(&replaced);
+        }
+        file.is_some() || to.is_none()
+    }
+}
+
+impl MeteredWrite {
+    /// `work` makes the file `len` bytes long, if it is shorter.
+    fn growing(
+        &self,
+        len: u64,
+        work: impl FnOnce(&dyn FileWrite) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.meter.grow(&self.file, len)?;
+        work(&*self.inner).inspect_err(|_| self.look())
+    }
+
+    /// After a failure nobody knows how long the file is but itself.
+    fn look(&self) {
+        if let Ok(bytes) = self.inner.len() {
+            let _files = self.meter.files.lock();
+            self.meter.set(&self.file, bytes);
+        }
+    }
+}
+
+impl FileWrite for MeteredWrite {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let end = offset.saturating_add(bytes.len() as u64);
+        self.growing(end, |file| file.write_at(offset, bytes))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.growing(len, |file| file.allocate(len))
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.growing(len, |file| file.set_len(len))?;
+        self.look();
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn start_write_back(&self, offset: u64, len: u64) {
+        self.inner.start_write_back(offset, len);
+    }
+
+    fn forget_dirty(&self) {
+        self.inner.forget_dirty();
+    }
+}
+
+impl Fs for MeteredFs {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        self.inner.create_dir_all(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.inner.list(dir)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.inner.exists(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        self.metered(path, self.inner.create(path))
+    }
+
+    fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        self.metered(path, self.inner.open_write(path))
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>> {
+        self.inner.open_read(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.inner.rename(from, to)?;
+        if self.meter.rename(from, to) { Ok(()) } else { self.look(to) }
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove(path)?;
+        self.meter.forget(path);
+        Ok(())
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.inner.remove_dir(dir)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.inner.link(from, to)?;
+        self.look(to)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.inner.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        self.inner.lock(path)
+    }
+
+    fn kind(&self, path: &Path) -> String {
+        self.inner.kind(path)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::{Fault, FaultFs, FaultKind, MemFs, OpKind};
+    use super::*;
+    use crate::rng::Rng;
+
+    fn kind(name: &str) -> Metered {
+        match name.rsplit_once('.') {
+            Some((_, "sst" | "tmp")) => Metered::Table,
+            Some((_, "wal")) => Metered::Log,
+            _ => Metered::Other,
+        }
+    }
+
+    fn sum(memory: &MemFs, end: &str) -> u64 {
+        let paths = memory.paths();
+        let mine = paths.iter().filter(|path| path.starts_with("db/") && path.ends_with(end));
+        mine.map(|path| memory.len(path).unwrap()).sum()
+    }
+
+    #[test]
+    fn the_count_is_the_sum_of_the_lengths_whatever_is_done() {
+        let memory = MemFs::new();
+        memory.create_dir_all(Path::new("db")).unwrap();
+        memory.create_dir_all(Path::new("elsewhere")).unwrap();
+        memory.write("db/before.sst", &[7; 1000]).unwrap();
+        let faults = FaultFs::new(Arc::new(memory.clone()));
+        let fs = MeteredFs::new(Arc::new(faults.clone()), Path::new("db"), kind).unwrap();
+        let mut rng = Rng::from_seed(1);
+        let names = ["a.sst", "b.tmp", "c.wal", "MANIFEST", "d.sst"];
+        for round in 0..5_000 {
+            let dir = Path::new(if rng.chance(1, 8) { "elsewhere" } else { "db" });
+            let path = dir.join(*rng.pick(&names));
+            if rng.chance(1, 10) {
+                faults.arm(Fault::new(FaultKind::ShortWrite).on(OpKind::Write));
+            }
+            let open = if rng.chance(1, 2) { fs.create(&path) } else { fs.open_write(&path) };
+            if let Ok(file) = open {
+                for _ in 0..rng.below(4) {
+                    let len = rng.below(5_000);
+                    drop(match rng.below(4) {
+                        0 => file.allocate(len),
+                        1 => file.set_len(len),
+                        _ => file.write_at(len, &vec![1; rng.index(3_000)]),
+                    });
+                }
+            }
+            let dir = Path::new(if rng.chance(1, 8) { "elsewhere" } else { "db" });
+            let other = dir.join(*rng.pick(&names));
+            drop(match rng.below(5) {
+                0 => fs.rename(&path, &other),
+                1 => fs.remove(&path),
+                _ => Ok(()),
+            });
+            faults.disarm();
+            assert_eq!(fs.meter().total(), sum(&memory, ""), "round {round}");
+        }
+    }
+
+    #[test]
+    fn what_would_be_too_much_is_refused_before_it_is_begun() {
+        let memory = MemFs::new();
+        memory.create_dir_all(Path::new("db")).unwrap();
+        let fs = MeteredFs::new(Arc::new(memory.clone()), Path::new("db"), kind).unwrap();
+        fs.meter().limit(MeterLimits { tables: 1_000, logs: 2_000, logs_ahead: 1_500 });
+        let table = fs.create(Path::new("db/a.sst")).unwrap();
+        table.write_at(0, &[1; 900]).unwrap();
+        let refused = |result: io::Result<()>| result.unwrap_err().kind();
+        assert_eq!(refused(table.write_at(900, &[1; 101])), io::ErrorKind::StorageFull);
+        assert_eq!(memory.len("db/a.sst").unwrap(), 900);
+        table.write_at(850, &[1; 150]).unwrap();
+        let log = fs.create(Path::new("db/a.wal")).unwrap();
+        log.allocate(1_000).unwrap();
+        assert_eq!(refused(log.allocate(1_001)), io::ErrorKind::StorageFull);
+        log.write_at(500, &[2; 500]).unwrap();
+        // What makes room is written, whatever there is.
+        fs.create(Path::new("db/MANIFEST")).unwrap().allocate(5_000).unwrap();
+        assert_eq!((fs.meter().total(), fs.meter().tables()), (7_000, 1_000));
+        fs.remove(Path::new("db/MANIFEST")).unwrap();
+        fs.remove(Path::new("db/a.sst")).unwrap();
+        // A second name counts like a file of its own.
+        fs.link(Path::new("db/a.wal"), Path::new("db/b.wal")).unwrap();
+        fs.link(Path::new("db/a.wal"), Path::new("b.wal")).unwrap();
+        assert_eq!(fs.meter().total(), 2_000);
+        fs.remove(Path::new("db/b.wal")).unwrap();
+        // Nor is there a limit elsewhere, or to what has no name any more.
+        fs.create(Path::new("b.sst")).unwrap().allocate(9_000).unwrap();
+        table.write_at(0, &[1; 9_000]).unwrap();
+        assert_eq!((fs.meter().total(), fs.meter().tables()), (1_000, 0));
+        fs.create(Path::new("db/c.sst")).unwrap().write_at(0, &[3; 1]).unwrap_err();
+    }
+}

@@ -1,0 +1,307 @@
+//! The limit on disk use: what is still admitted near it, and what begins.
+//!
+//! Of the limit L a margin M is kept for the manifest, for the logs of openings, and for commits that free whole files: tables
+//! stay below L - M. Of the rest a reserve R is kept for deletions and merges, half of it for each: rows are refused while
+//! tables, logs and manifest take more than L - M - R, deletions while all files take more than L - M - R/2, the flush of what
+//! is in memory counted with both. A merge that might not fit beside that flush is not begun, and none is picked that is
+//! larger than its half, or than what is left of that.
+//!
+//! Invariants
+//! * all files of the directory together take at most L, but for a manifest that outgrows M: `fs::metered` refuses the rest;
+//! * what merges write before their inputs go, and files that readers hold, refuse no write that fits afterwards;
+//! * a refusal changes nothing, and what frees space without writing rows is never refused.
+//!
+//! Not here: counting (`fs::metered`), which rows go to make room (`ring`).
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor::Lane;
+use crate::format::names::{FileName, TableId};
+use crate::fs::{Meter, MeterLimits, Metered, MeteredFs};
+use crate::options::Options;
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
+
+use super::Engine;
+use super::batch::{Action, Batch, Op, TableChange};
+use super::compaction::picker::JOB_RUN_FILES;
+use super::view::View;
+
+/// What a manifest reserves at a time, twice: the old and the new one of a roll-over.
+const MANIFEST_BYTES: u64 = 128 << 10;
+/// Logs that are there at the same time: one that takes commits, the next one, and those of frozen memtables.
+const LOGS: u64 = 8;
+/// Part of the limit that is kept for the manifest at least, and for merges at least and at most.
+const MARGIN_PART: u64 = 64;
+const RESERVE_PART_MIN: u64 = 8;
+const RESERVE_PART_MAX: u64 = 4;
+/// What a table file takes however few rows it has.
+const TABLE_BYTES: u64 = 4 << 10;
+/// Rows of the catalog of so few bytes pass as deletions do: gates, retention.
+const CATALOG_BYTES: u64 = 4 << 10;
+/// How often a refused write has what is in memory flushed, so that merges can take out what was deleted; where that is this
+/// part of a memtable, at once.
+const ASK_PART: usize = 16;
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub(crate) struct Room {
+    meter: Arc<Meter>,
+    limit: u64,
+    margin: u64,
+    reserve: u64,
+    /// What merges under way may write.
+    planned: AtomicU64,
+    /// Writes refused since opening.
+    refusals: AtomicU64,
+    /// When a flush was asked for last, in nanoseconds of the monotonic clock; 0: never.
+    asked: AtomicU64,
+    /// It is still to be done.
+    wants_flush: AtomicBool,
+}
+
+/// What a merge under way may write; given back when it ends.
+pub(super) struct Planned<'a> {
+    room: Option<&'a Room>,
+    bytes: u64,
+}
+
+/// What a commit asks for.
+enum Demand {
+    /// Whole files go with it, or nothing changes on the disk.
+    Nothing,
+    /// It deletes rows, or changes a few bytes of the catalog.
+    Little(u64),
+    Rows(u64),
+}
+
+/// How much is taken, and of what.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    /// By all files.
+    all: u64,
+    /// By those that stay: tables in use, logs, manifest.
+    live: u64,
+    /// By the flush of what is in memory.
+    flush: u64,
+}
+
+impl Room {
+    /// For what is in `dir`, by the limit of `options`, whose file system it stands before; `None` without a limit.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a limit that leaves no room for rows.
+    pub(super) fn begin(dir: &Path, options: &mut Options) -> Result<Option<Room>> {
+        let Some(limit) = options.max_disk else { return Ok(None) };
+        let margin = (limit / MARGIN_PART).max(margin_least(options));
+        let least = least_limit(options);
+        if limit < least {
+            let problem = format!(
+                "a limit on disk use of {limit} bytes is too small: with these memtables, logs and table files it is at \
+                 least {least}; raise Options::max_disk, or lower memtable_bytes and run_file_bytes"
+            );
+            return Err(Error::new(ErrorKind::InvalidInput, problem));
+        }
+        let counted = MeteredFs::new(Arc::clone(&options.fs), dir, metered);
+        let fs = counted.map_err(|e| Error::io(format!("count files of {}", dir.display()), e))?;
+        let meter = Arc::clone(fs.meter());
+        options.fs = Arc::new(fs);
+        let reserve = options.run_file_bytes.saturating_mul(2 * JOB_RUN_FILES);
+        let reserve = reserve.clamp(limit / RESERVE_PART_MIN, limit / RESERVE_PART_MAX);
+        Ok(Some(Room {
+            meter,
+            limit,
+            margin,
+            reserve,
+            planned: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            wants_flush: AtomicBool::new(false),
+        }))
+    }
+
+    /// From now on nothing grows beyond the limit: before, what an opening needs has to be there.
+    pub(super) fn enforce(&self) {
+        let tables = self.limit - self.margin;
+        // A database that takes more already is to be shrunk: that, too, is written to a log.
+        let logs = self.limit.max(self.meter.total().saturating_add(self.margin));
+        self.meter.limit(MeterLimits { tables, logs, logs_ahead: self.for_rows() });
+    }
+
+    /// What merges may read, and so write, at a time; one may always be as large as `least`, if there is room for it.
+    pub(super) fn job_bytes_max(&self, view: &View, least: u64) -> u64 {
+        self.left(self.taken(view)).min(self.reserve / 2).max(least)
+    }
+
+    /// What all files take, the limit, and how many writes it refused.
+    pub(super) fn figures(&self) -> [u64; 3] {
+        [self.meter.total(), self.limit, self.refusals.load(Ordering::Relaxed)]
+    }
+
+    fn taken(&self, view: &View) -> Taken {
+        let all = self.meter.total();
+        let memory = view.memtables.iter().filter(|slot| !slot.memtable.is_empty());
+        let files = memory.map(|slot| slot.memtable.bytes() as u64 + TABLE_BYTES);
+        let flush = files.sum::<u64>();
+        let live = all.saturating_sub(self.meter.tables()) + view.version.file_bytes();
+        Taken { all, live, flush: flush + flush / 8 }
+    }
+
+    /// What rows may take.
+    fn for_rows(&self) -> u64 {
+        self.limit - self.margin - self.reserve
+    }
+
+    /// What all files may take with deletions.
+    fn for_deletes(&self) -> u64 {
+        self.limit - self.margin - self.reserve / 2
+    }
+
+    /// What is left for merges.
+    fn left(&self, taken: Taken) -> u64 {
+        let planned = self.planned.load(Ordering::Acquire);
+        (self.limit - self.margin).saturating_sub(taken.all + taken.flush + planned)
+    }
+
+    fn refusal(&self, taken: Taken) -> Error {
+        self.refusals.fetch_add(1, Ordering::Relaxed);
+        let (used, limit) = (taken.all, self.limit);
+        let problem = format!(
+            "the database takes {used} of {limit} bytes of disk that it may (Options::max_disk), and keeps the rest for \
+             flushes and merges: delete rows, ranges or tables, which is still possible, or open it with a higher limit"
+        );
+        Error::new(ErrorKind::StorageFull, problem)
+    }
+}
+
+impl Drop for Planned<'_> {
+    fn drop(&mut self) {
+        if let Some(room) = self.room {
+            room.planned.fetch_sub(self.bytes, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Engine {
+    /// # Errors
+    /// `StorageFull` where the limit on disk use leaves no room for `batch`.
+    #[inline]
+    pub(super) fn check_room(&self, batch: &Batch<'_>) -> Result<()> {
+        match &self.env.room {
+            None => Ok(()),
+            Some(room) => self.check_room_of(room, batch),
+        }
+    }
+
+    fn check_room_of(&self, room: &Room, batch: &Batch<'_>) -> Result<()> {
+        let (bytes, most) = match demand(batch) {
+            Demand::Nothing => return Ok(()),
+            Demand::Little(bytes) => (bytes, u64::MAX),
+            Demand::Rows(bytes) => (bytes, room.for_rows()),
+        };
+        let fits = || {
+            let taken = room.taken(&self.view.load());
+            // In the log and in memory, from where it goes to a table.
+            let more = taken.flush + 2 * bytes;
+            taken.all + more <= room.for_deletes() && taken.live + more <= most
+        };
+        if fits() || self.remove_unheld() && fits() {
+            return Ok(());
+        }
+        self.ask_for_room(room);
+        Err(room.refusal(room.taken(&self.view.load())))
+    }
+
+    /// Has merges take out what was deleted, which may still be in memory.
+    fn ask_for_room(&self, room: &Room) {
+        let now = self.env.clock.monotonic();
+        let ticks = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let asked = room.asked.load(Ordering::Acquire);
+        let is_due = asked == 0 || ticks(now).saturating_sub(asked) >= ticks(ASK_EVERY);
+        let in_memory = self.view.load().active().memtable.payload_bytes();
+        if is_due || in_memory >= self.env.options.memtable_bytes / ASK_PART {
+            room.asked.store(ticks(now).max(1), Ordering::Release);
+            room.wants_flush.store(true, Ordering::Release);
+            self.executor.signal(Lane::Flush);
+            self.executor.signal(Lane::Compact);
+        }
+    }
+
+    /// Flushes what is in memory if a refused write asked for it; false if there is nothing to do.
+    pub(super) fn flush_for_room(&self) -> Result<bool> {
+        let is_asked = |room: &Room| room.wants_flush.swap(false, Ordering::AcqRel);
+        if !self.env.room.as_ref().is_some_and(is_asked)
+            || self.view.load().active().memtable.is_empty()
+        {
+            return Ok(false);
+        }
+        self.freeze()?;
+        self.flush_one()
+    }
+
+    /// True if writes are refused, or soon will be: merges are to take out whatever they can.
+    pub(super) fn is_short_of_room(&self) -> bool {
+        self.env.room.as_ref().is_some_and(|room| {
+            let taken = room.taken(&self.view.load());
+            taken.live + taken.flush + room.reserve / 4 > room.for_rows()
+        })
+    }
+
+    /// Room for a merge that reads `bytes`; `None` if it must not begin.
+    pub(super) fn plan(&self, bytes: u64) -> Option<Planned<'_>> {
+        let Some(room) = &self.env.room else { return Some(Planned { room: None, bytes: 0 }) };
+        let fits = || bytes.saturating_add(TABLE_BYTES) <= room.left(room.taken(&self.view.load()));
+        if !(fits() || self.remove_unheld() && fits()) {
+            return None;
+        }
+        room.planned.fetch_add(bytes, Ordering::AcqRel);
+        Some(Planned { room: Some(room), bytes })
+    }
+
+    /// What an explicit merge is answered that has no room.
+    pub(super) fn no_room(&self) -> Error {
+        let message = "there is no room below the limit on disk use (Options::max_disk) to merge";
+        match &self.env.room {
+            Some(room) => room.refusal(room.taken(&self.view.load())),
+            None => Error::new(ErrorKind::StorageFull, message),
+        }
+    }
+}
+
+fn margin_least(options: &Options) -> u64 {
+    MANIFEST_BYTES + LOGS * options.log_allocate_bytes
+}
+
+/// The smallest limit that leaves as much room for rows as memtables, logs and merges need around them.
+pub(crate) fn least_limit(options: &Options) -> u64 {
+    let memtables = (options.frozen_max as u64 + 1).saturating_mul(options.memtable_bytes as u64);
+    // Each is in its log and in a table that is being written.
+    let fixed =
+        memtables.saturating_mul(3).saturating_add(options.run_file_bytes.saturating_mul(2));
+    // Where the margin is a share of the limit, the limit is far above this.
+    fixed.saturating_add(margin_least(options).saturating_mul(2))
+}
+
+/// What limit a file is held to.
+fn metered(name: &str) -> Metered {
+    match FileName::parse(name) {
+        Some(FileName::Sst(_)) => Metered::Table,
+        Some(FileName::Temporary) if name.ends_with(".sst.tmp") => Metered::Table,
+        Some(FileName::Wal(_)) => Metered::Log,
+        _ => Metered::Other,
+    }
+}
+
+fn demand(batch: &Batch<'_>) -> Demand {
+    let is_new = |change: &TableChange| matches!(change, TableChange::Created(_));
+    let creates = batch.changes.iter().any(is_new);
+    let writes = batch.ops.iter().any(|op| !matches!(op.action, Action::Delete));
+    let bytes = batch.ops.iter().map(|op| Op::memtable_bytes(op) as u64).sum();
+    if !creates && (!batch.changes.is_empty() || batch.ops.is_empty()) {
+        return Demand::Nothing;
+    }
+    let is_small = batch.gate.table == TableId::CATALOG && bytes <= CATALOG_BYTES && !creates;
+    if writes && !is_small { Demand::Rows(bytes) } else { Demand::Little(bytes) }
+}

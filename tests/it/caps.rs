@@ -1,0 +1,249 @@
+//! The limit on disk use as users see it: what is refused near it, what passes, and how room comes back.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowstone::fs::{Fs, MemFs};
+use rowstone::{Background, Db, Durability, Entity, ErrorKind, Options, Table};
+
+const LIMIT: u64 = 2 << 20;
+const ROW_BYTES: usize = 2_000;
+
+fn options(fs: &MemFs) -> Options {
+    Options::edge()
+        .fs(Arc::new(fs.clone()))
+        .background(Background::Manual)
+        .durability(Durability::Os)
+        .memtable_bytes(64 << 10)
+        .run_file_bytes(64 << 10)
+        .range_bytes(512 << 10)
+        .max_disk(LIMIT)
+        .seed(7)
+}
+
+fn open(fs: &MemFs) -> (Db, Table) {
+    let db = options(fs).open("db").unwrap();
+    let table = db.table_or_create("log").unwrap();
+    (db, table)
+}
+
+fn row(i: usize) -> Entity {
+    let line: String =
+        (0..ROW_BYTES).map(|at| char::from(b'a' + ((i * 31 + at * 7) % 26) as u8)).collect();
+    Entity::new(format!("p{}", i % 5), format!("{i:06}")).with("Line", line)
+}
+
+fn settle(db: &Db) {
+    while db.step(Duration::ZERO) {}
+}
+
+/// What the files of the database take.
+fn used(fs: &MemFs) -> u64 {
+    let paths = fs.paths();
+    let mine = paths.iter().filter(|path| Path::new(path).starts_with("db"));
+    mine.map(|path| fs.len(path).unwrap()).sum()
+}
+
+#[track_caller]
+fn check_used(fs: &MemFs, db: &Db) {
+    let stats = db.stats();
+    assert_eq!(stats.get("disk_bytes"), Some(used(fs)));
+    assert!(used(fs) <= LIMIT, "{} of {LIMIT}", used(fs));
+}
+
+/// Writes rows from `from` on until one is refused; its number.
+fn fill(fs: &MemFs, db: &Db, table: &Table, from: usize) -> usize {
+    for i in from..from + 10_000 {
+        if let Err(error) = table.upsert(row(i)) {
+            assert_eq!((error.kind(), error.code()), (ErrorKind::StorageFull, "StorageFull"));
+            assert!(error.chain().contains("Options::max_disk"), "{}", error.chain());
+            return i;
+        }
+        db.step(Duration::ZERO);
+        check_used(fs, db);
+    }
+    panic!("no limit");
+}
+
+#[test]
+fn near_the_limit_writes_are_refused_and_deletes_make_room_again() {
+    let fs = MemFs::new();
+    let (db, table) = open(&fs);
+    let mut from = 0;
+    for round in 0..4 {
+        let end = fill(&fs, &db, &table, from);
+        let live = (end - from) as u64 * ROW_BYTES as u64;
+        assert!(round > 0 || live > LIMIT / 4, "{live} bytes of rows fit only");
+        let refusals = db.stats().get("disk_refusals").unwrap();
+        assert!(refusals > round, "{refusals}");
+        // Everything can be read, and deleted.
+        assert!(
+            table
+                .get(&format!("p{}", (end - 1) % 5), &format!("{:06}", end - 1))
+                .unwrap()
+                .is_some()
+        );
+        for i in from..end - 10 {
+            table.delete(&format!("p{}", i % 5), &format!("{i:06}")).unwrap();
+            check_used(&fs, &db);
+        }
+        // It is not back at once: merges have to take it out. A write that is refused sets them going.
+        let mut tries = 0;
+        while table.upsert(row(end)).is_err() {
+            settle(&db);
+            check_used(&fs, &db);
+            tries += 1;
+            assert!(tries < 5, "no room comes back");
+        }
+        from = end - 10;
+    }
+    assert_eq!(db.verify().unwrap().problems, Vec::<String>::new());
+    db.close().unwrap();
+}
+
+#[test]
+fn dropping_a_partition_a_table_or_what_is_old_always_passes() {
+    let drops: [fn(&Db, &Table); 3] = [
+        |_, table| table.delete_partition("p0").unwrap(),
+        |db, _| db.delete_table("log").unwrap(),
+        |db, _| db.set_ttl("log", Some(Duration::from_secs(3600))).unwrap(),
+    ];
+    for drop in drops {
+        let fs = MemFs::new();
+        let (db, table) = open(&fs);
+        let end = fill(&fs, &db, &table, 0);
+        // Deletes, too, have an end: their tombstones are rows to be flushed.
+        for i in 0..200_000 {
+            if table.delete(&format!("p{}", i % 5), &format!("{:06}", i % end)).is_err() {
+                break;
+            }
+        }
+        drop(&db, &table);
+        settle(&db);
+        check_used(&fs, &db);
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn a_dropped_partition_makes_room_without_reopening() {
+    let fs = MemFs::new();
+    let (db, table) = open(&fs);
+    fill(&fs, &db, &table, 0);
+    for p in 0..4 {
+        table.delete_partition(&format!("p{p}")).unwrap();
+    }
+    settle(&db);
+    let room = (0..50).filter(|i| table.upsert(row(100_000 + i)).is_ok()).count();
+    assert_eq!(room, 50);
+    check_used(&fs, &db);
+}
+
+#[test]
+fn an_update_in_place_goes_on_where_rows_replace_each_other() {
+    let fs = MemFs::new();
+    let (db, table) = open(&fs);
+    // Ten times the limit, of a fifth of it that stays.
+    for i in 0..10_000 {
+        table.upsert(row(i % 200)).unwrap();
+        while db.step(Duration::ZERO) {}
+        check_used(&fs, &db);
+    }
+    assert_eq!(db.stats().get("disk_refusals"), Some(0));
+}
+
+#[test]
+fn after_a_power_cut_at_the_limit_it_opens_with_the_same_limit() {
+    let fs = MemFs::new();
+    let (db, table) = open(&fs);
+    let end = fill(&fs, &db, &table, 0);
+    db.sync().unwrap();
+    let mut image = fs.crash_image(1);
+    for seed in 0..20usize {
+        let db = options(&image).open("db").unwrap();
+        let log = db.table("log").unwrap();
+        assert_eq!(log.scan(rowstone::KeyRange::all()).into_iter().count(), end - seed);
+        assert!(used(&image) <= LIMIT, "{}", used(&image));
+        // Deletes go on, and no opening takes more room than there is.
+        log.delete(&format!("p{}", seed % 5), &format!("{seed:06}")).unwrap();
+        db.sync().unwrap();
+        settle(&db);
+        let next = image.crash_image(seed as u64);
+        std::mem::forget(db);
+        image = next;
+    }
+}
+
+#[test]
+fn a_limit_that_leaves_no_room_is_refused_and_one_below_what_is_there_opens() {
+    let fs = MemFs::new();
+    let (db, table) = open(&fs);
+    let end = fill(&fs, &db, &table, 0);
+    db.close().unwrap();
+    let error = options(&fs).max_disk(500 << 10).open("db").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.chain().contains("at least"), "{}", error.chain());
+    // Less than it takes: it can be read, and dropped from.
+    let small = options(&fs).max_disk(1 << 20);
+    let db = small.open("db").unwrap();
+    assert!(used(&fs) > 1 << 20);
+    let table = db.table("log").unwrap();
+    assert_eq!(table.scan(rowstone::KeyRange::all()).into_iter().count(), end);
+    assert_eq!(table.upsert(row(end)).unwrap_err().kind(), ErrorKind::StorageFull);
+    for p in 0..5 {
+        table.delete_partition(&format!("p{p}")).unwrap();
+    }
+    settle(&db);
+    assert!(used(&fs) < 1 << 20);
+    table.upsert(row(end)).unwrap();
+    db.close().unwrap();
+}
+
+#[test]
+fn copies_elsewhere_do_not_count() {
+    let fs = MemFs::new();
+    let (db, table) = open(&fs);
+    fill(&fs, &db, &table, 0);
+    settle(&db);
+    let before = used(&fs);
+    db.checkpoint("copy").unwrap();
+    db.backup("backups").unwrap();
+    assert!(used(&fs) <= before + (64 << 10));
+    check_used(&fs, &db);
+}
+
+/// The file system itself would refuse what the limit let pass.
+#[test]
+fn threads_that_write_and_delete_stay_below_the_limit() {
+    for background in [Background::Threads, Background::OneThread] {
+        let fs = MemFs::new();
+        fs.create_dir_all(Path::new("db")).unwrap();
+        fs.set_quota(Some(LIMIT));
+        let db = options(&fs).background(background).open("db").unwrap();
+        let table = db.create_table("log").unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let table = table.clone();
+                scope.spawn(move || {
+                    for i in 0..2_000 {
+                        let i = i * 4 + thread;
+                        let done = match i % 3 {
+                            2 => table.delete(&format!("p{}", i % 5), &format!("{i:06}")).map(drop),
+                            _ => table.upsert(row(i)).map(drop),
+                        };
+                        if let Err(error) = done {
+                            let is_gone = error.kind() == ErrorKind::NotFound;
+                            let is_limit = error.chain().contains("Options::max_disk");
+                            assert!(is_gone || is_limit, "{}", error.chain());
+                        }
+                    }
+                });
+            }
+        });
+        db.flush().unwrap();
+        assert!(used(&fs) <= LIMIT);
+        assert_eq!(db.verify().unwrap().problems, Vec::<String>::new());
+        db.close().unwrap();
+    }
+}
