@@ -272,7 +272,8 @@ impl MeteredWrite {
 
 impl FileWrite for MeteredWrite {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let end = offset.saturating_add(bytes.len() as u64);
+        // Nothing at all makes no file longer, wherever it is written.
+        let end = if bytes.is_empty() { 0 } else { offset.saturating_add(bytes.len() as u64) };
         self.growing(end, |file| file.write_at(offset, bytes))
     }
 
