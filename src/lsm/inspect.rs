@@ -146,7 +146,6 @@ impl Engine {
         let file_bytes = files().map(|meta| meta.bytes).sum();
         let quarantined = self.quarantined().len() as u64;
         let wear = self.wear();
-        let [disk_bytes, disk_limit, disk_refusals] = self.disk_use().unwrap_or_default();
         let (commits, written, syncs) = {
             let queue = &self.rounds.lock().queue;
             (queue.commits, queue.written, queue.syncs)
@@ -164,7 +163,7 @@ impl Engine {
             ("scan_sources_max", most(|range| range.chain_count() as u64)),
             ("memtables", view.memtables.len() as u64),
         ];
-        fields.extend(self.memory(&view));
+        fields.extend(self.memory(&view).into_iter().chain(self.disk_fields()));
         fields.extend([
             ("logs", logs as u64),
             ("kept_logs", view.version.kept_logs().len() as u64),
@@ -202,13 +201,16 @@ impl Engine {
             ("gaps_passed", self.env.gaps.passed()),
             ("fences", view.fences.iter().len() as u64),
             ("expiry_lag_seconds", self.expiry_lag().as_secs()),
-            ("disk_bytes", disk_bytes),
-            ("disk_limit_bytes", disk_limit),
-            ("disk_refusals", disk_refusals),
             ("quarantined_files", quarantined),
             ("trouble", u64::from(quarantined > 0 || self.upkeep.trouble().is_some())),
         ]);
         fields
+    }
+
+    /// What the limit on disk use is about; zeros without one.
+    fn disk_fields(&self) -> [(&'static str, u64); 3] {
+        let [used, limit, refusals] = self.disk_use().unwrap_or_default();
+        [("disk_bytes", used), ("disk_limit_bytes", limit), ("disk_refusals", refusals)]
     }
 
     /// What is counted of memory, by part and together.

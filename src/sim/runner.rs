@@ -98,8 +98,7 @@ impl Runner {
     /// Runs a step; if the run of the engine ends in it, recovers.
     pub fn run(&mut self, step: &Step) -> Outcome {
         self.counts.note(Event::Step);
-        let mut lines = self.run_alive(step)?;
-        self.check_cap()?;
+        let mut lines = self.run_alive(step).and_then(|lines| self.check_cap().map(|()| lines))?;
         if let Some((left, end)) = self.engine.power.take_left() {
             lines.push("the run ended".to_owned());
             lines.extend(self.recover_after(left, end)?);
