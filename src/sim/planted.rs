@@ -501,4 +501,19 @@ pub const BUGS: &[Bug] = &[
         "archive step, power cut",
         "what is archived is deleted before its copy is durable",
     ),
+    // Retention by a clock that is wrong.
+    bug(
+        "off-time-without-witness",
+        56,
+        "clocks that begin in 1970, power cuts",
+        "time without power is made up by any clock",
+    )
+    .of_device(),
+    bug(
+        "forget-doubts",
+        56,
+        "clocks that begin in 1970, power cuts",
+        "what was written before the clock was set looks as old as its number",
+    )
+    .of_device(),
 ];

@@ -2,8 +2,8 @@
 //!
 //! It begins where the wall clock stood and runs with it. A jump of the wall clock by more than a day makes another era of it,
 //! beside which lived time goes on where it was; a clock that comes back into an era it had before is believed again, also
-//! over an opening, from the second time on: wrong clocks may come into one by chance. Commits take their numbers from the wall clock and may be ahead by decades when that was wrong:
-//! marks tell when numbers were given.
+//! over an opening, from the second time on: wrong clocks may come into one by chance. Commits take their numbers from the wall
+//! clock and may be ahead by decades when that was wrong: marks tell when numbers were given.
 //!
 //! What passes while the database is closed only a clock can tell that was right before: a *witness*. Until one is heard lived
 //! time is behind, and goes on by monotonic time alone; while the wall clock is behind, numbers are. Commits of such a time look
