@@ -190,8 +190,8 @@ impl LivedClock {
         let at = self.time.marks.partition_point(|mark| mark.lived <= lived);
         let marked = at.checked_sub(1).map_or(0, |last| self.time.marks[last].seq.0 + 1);
         let doubt = self.time.doubts.iter().find(|doubt| doubt.lived > lived);
-        let doubted = doubt.map_or(u64::MAX, |doubt| doubt.seq.0);
-        let unsure = self.time.unsure.map_or(u64::MAX, |since| since.0);
+        let doubted = doubt.map_or(u64::MAX, |doubt| doubt.seq.0 + 1);
+        let unsure = self.time.unsure.map_or(u64::MAX, |since| since.0 + 1);
         lived.min(unsure).max(marked).min(doubted)
     }
 
@@ -388,7 +388,7 @@ mod tests {
         let right = 100 * DAY + 10 * DAY / 24;
         clock.read(shown(right, 10 * HOUR, 100 * DAY + 9), false);
         assert_eq!(clock.time().unsure, None);
-        assert_eq!(clock.given_by(right - 1), 100 * DAY);
+        assert_eq!(clock.given_by(right - 1), 100 * DAY + 1);
         assert_eq!(clock.given_by(right), right);
     }
 }
