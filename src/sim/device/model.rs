@@ -17,8 +17,8 @@ use crate::model::Entity;
 pub(super) const SENSORS: u64 = 10;
 /// Rows that are written again and again.
 pub(super) const SETTINGS: usize = 8;
-/// Clocks that count as right differ by some seconds, and one that jumps back shortly before a cut is not noticed.
-const SLACK: u64 = 12 * TICKS_PER_SECOND;
+/// Clocks that count as right differ by some seconds, and what one did shortly before a cut may not have been noticed.
+const SLACK: u64 = 20 * TICKS_PER_SECOND;
 
 /// What must be there.
 #[derive(Debug, Default)]
