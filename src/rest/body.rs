@@ -3,7 +3,8 @@
 //! Invariants
 //! * memory is counted before it is taken: who announces much and sends little holds little;
 //! * nobody who is not known takes of it: more than a small body is read of those only who may ask;
-//! * a body takes memory in proportion to its bytes, however small the pieces are that it comes in;
+//! * a body takes memory in proportion to its bytes, however small the pieces are that it comes in, and however many others do:
+//!   where it is large it grows by parts of one size, so that what one body gives back is room for any other;
 //! * what is counted is given back when the memory is, also if the client is gone before;
 //! * room that is kept for later bodies is bounded apart from that; what stood in it is written over as far as the new body goes,
 //!   and nobody sees it.
@@ -50,6 +51,18 @@ const SPARE_MAX: usize = 16;
 const SPARE_BYTES: usize = 512 << 10;
 /// Room for the beginning of a body that comes in pieces.
 const FIRST_BYTES: usize = 16 << 10;
+/// Of the parts of a body that is being read, if it is not small.
+const PART_BYTES: usize = SMALL_BYTES;
+
+/// A body that is being read. If it doubled as it grew, all the rooms that it grew out of would be as much again, and too small
+/// for those that grow after it.
+#[derive(Default)]
+struct Growing {
+    /// Each of [`PART_BYTES`].
+    full: Vec<Vec<u8>>,
+    last: Vec<u8>,
+    share: Share,
+}
 
 impl Budget {
     pub(super) fn new(bytes: usize) -> Self {
@@ -123,42 +136,73 @@ where
     {
         admit.await?;
     }
-    let (mut bytes, mut share) = (Vec::new(), Share::default());
+    let mut read = Growing::default();
     while let Some(frame) = body.frame().await {
         let unreadable = |_| Fault::invalid("The body of the request could not be read.");
         // Trailers mean nothing here.
         let Ok(piece) = frame.map_err(unreadable)?.into_data() else { continue };
-        if bytes.len() + piece.len() > SMALL_BYTES
+        if read.len() + piece.len() > SMALL_BYTES
             && let Some(admit) = admit.take()
         {
             admit.await?;
         }
         if announced.exact() == Some(piece.len() as u64) {
-            budget.grow(&mut share, piece.len())?;
-            return Ok((piece, share));
+            budget.grow(&mut read.share, piece.len())?;
+            return Ok((piece, read.share));
         }
-        append(&mut bytes, &piece, budget, &mut share)?;
+        read.append(&piece, budget)?;
     }
-    Ok((bytes.into(), share))
+    Ok(read.end())
 }
 
-fn append(
-    bytes: &mut Vec<u8>,
-    piece: &[u8],
-    budget: &Budget,
-    share: &mut Share,
-) -> Result<(), Fault> {
-    let needed = bytes.len() + piece.len();
-    if needed > BODY_BYTES_MAX {
-        return Err(Code::RequestBodyTooLarge.into());
+impl Growing {
+    fn len(&self) -> usize {
+        self.full.len() * PART_BYTES + self.last.len()
     }
-    if needed > bytes.capacity() {
-        let room = needed.max(bytes.capacity() * 2).clamp(FIRST_BYTES, BODY_BYTES_MAX);
-        budget.grow(share, room)?;
-        bytes.reserve_exact(room - bytes.len());
+
+    fn append(&mut self, mut piece: &[u8], budget: &Budget) -> Result<(), Fault> {
+        if self.len() + piece.len() > BODY_BYTES_MAX {
+            return Err(Code::RequestBodyTooLarge.into());
+        }
+        while !piece.is_empty() {
+            let mut room = self.last.capacity().min(PART_BYTES) - self.last.len();
+            if room == 0 {
+                room = self.make_room(piece.len(), budget)?;
+            }
+            let (now, later) = piece.split_at(piece.len().min(room));
+            self.last.extend_from_slice(now);
+            piece = later;
+        }
+        Ok(())
     }
-    bytes.extend_from_slice(piece);
-    Ok(())
+
+    /// Makes room for more, of which there is none, and says how much there is then.
+    fn make_room(&mut self, more: usize, budget: &Budget) -> Result<usize, Fault> {
+        if self.last.len() == PART_BYTES {
+            self.full.push(std::mem::take(&mut self.last));
+        }
+        let len = self.last.len();
+        let least = if self.full.is_empty() { FIRST_BYTES } else { PART_BYTES };
+        let room = (len + more).max(len * 2).clamp(least, PART_BYTES);
+        budget.grow(&mut self.share, self.full.len() * PART_BYTES + room)?;
+        self.last.reserve_exact(room - len);
+        Ok(room - len)
+    }
+
+    /// The whole of it. Its parts are given back one by one as they find their place in that.
+    fn end(self) -> (Bytes, Share) {
+        let len = self.len();
+        let Growing { full, last, mut share } = self;
+        if full.is_empty() {
+            return (last.into(), share);
+        }
+        let mut whole = Vec::with_capacity(len);
+        for part in full.into_iter().chain([last]) {
+            whole.extend_from_slice(&part);
+        }
+        share.fit(len);
+        (whole.into(), share)
+    }
 }
 
 /// Reads what is left of a body that is refused and forgets it: a connection that is closed with something unread is
@@ -309,6 +353,14 @@ mod tests {
                 pieces((0..100_000).map(|i| vec![i as u8]), None),
                 (0..100_000).map(|i| i as u8).collect(),
             ),
+            // Some cross from one part to the next.
+            (
+                pieces((0..20).map(|i| vec![i; 30_011]), None),
+                (0..20).flat_map(|i| vec![i; 30_011]).collect(),
+            ),
+            (pieces([vec![1; 5], vec![2; 3 * PART_BYTES - 5]], None), {
+                [vec![1; 5], vec![2; 3 * PART_BYTES - 5]].concat()
+            }),
         ] {
             let (bytes, share) = run(read(&mut body, &budget, ready(Ok(())))).unwrap();
             assert_eq!(bytes, expected);
@@ -320,6 +372,23 @@ mod tests {
             drop(share);
             assert_eq!(left(&budget), 1 << 20);
         }
+    }
+
+    #[test]
+    fn a_body_grows_by_parts_of_one_size_and_is_counted_by_them() {
+        let budget = Budget::new(1 << 20);
+        let mut body = Growing::default();
+        for len in (1..=600_000).step_by(7) {
+            body.append(&[1; 7][..7.min(600_000 - len + 1)], &budget).unwrap();
+            assert!(body.full.iter().all(|part| part.capacity() == PART_BYTES));
+            let held = body.full.len() * PART_BYTES + body.last.capacity();
+            let counted = (1 << 20) - left(&budget);
+            assert_eq!(counted, if held > SMALL_BYTES { held } else { 0 });
+        }
+        let (whole, share) = body.end();
+        assert_eq!((whole.len(), left(&budget)), (600_000, (1 << 20) - 586 * UNIT));
+        drop(share);
+        assert_eq!(left(&budget), 1 << 20);
     }
 
     #[test]

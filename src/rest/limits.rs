@@ -56,7 +56,7 @@ impl Default for Limits {
         Self {
             connections: 1_024,
             requests: 256,
-            body_bytes: 256 << 20,
+            body_bytes: 128 << 20,
             response_bytes: 512 << 20,
             header_time: Duration::from_secs(30),
             body_time: Duration::from_secs(30),
