@@ -33,7 +33,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 
-use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, Stage};
 
 /// The threads of a server, and the connections that they serve.
 pub(super) struct Lanes {
@@ -84,25 +84,15 @@ const HELD_UP: usize = 3;
 struct Connection {
     shared: Arc<Shared>,
     id: u64,
-    /// One of the four below.
-    stage: AtomicUsize,
+    stage: Stage,
     /// None once it has ended. Locked by the thread that it is in.
     rest: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }
 
-/// Nothing can be done until it is woken.
-const IDLE: usize = 0;
-/// It is to go on.
-const WAITS: usize = 1;
-/// It is in a thread.
-const RUNS: usize = 2;
-/// It is, and was woken meanwhile.
-const RUNS_AGAIN: usize = 3;
-
 /// Between two looks of the guard.
 const PATIENCE: Duration = Duration::from_millis(5);
 /// Turns of a thread that always has something to do, until it listens all the same.
-const TURNS_MAX: usize = 32;
+const TURNS_MAX: usize = 8;
 
 impl Lanes {
     /// So many threads as there are processors, and at the most `held_up` beside them. As many again may block elsewhere.
@@ -183,7 +173,7 @@ impl Shared {
         }
         let id = state.next;
         state.next += 1;
-        let (stage, rest) = (AtomicUsize::new(WAITS), Mutex::new(Some(Box::pin(rest) as _)));
+        let (stage, rest) = (Stage::new(), Mutex::new(Some(Box::pin(rest) as _)));
         let connection = Arc::new(Connection { shared: Arc::clone(self), id, stage, rest });
         state.open.insert(id, Arc::clone(&connection));
         Some(connection)
@@ -362,7 +352,7 @@ impl Turn {
 impl Connection {
     /// Does what can be done now; true if it was woken meanwhile and is to go on.
     fn go_on(self: &Arc<Self>) -> bool {
-        self.stage.store(RUNS, Ordering::SeqCst);
+        self.stage.begin();
         let is_over = {
             let mut rest = self.rest.lock();
             let waker = Waker::from(Arc::clone(self));
@@ -377,11 +367,7 @@ impl Connection {
             self.end();
             return false;
         }
-        let settled = self.stage.compare_exchange(RUNS, IDLE, Ordering::SeqCst, Ordering::SeqCst);
-        if settled.is_err() {
-            self.stage.store(WAITS, Ordering::SeqCst);
-        }
-        settled.is_err()
+        self.stage.end()
     }
 
     /// Gives back what it holds, unless it is in a thread.
@@ -398,13 +384,7 @@ impl Wake for Connection {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let next = |stage| match stage {
-            IDLE => Some(WAITS),
-            RUNS => Some(RUNS_AGAIN),
-            _ => None,
-        };
-        let before = self.stage.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
-        if before == Ok(IDLE) {
+        if self.stage.wake() {
             self.shared.go_on(Arc::clone(self));
         }
     }

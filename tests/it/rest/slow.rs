@@ -1,7 +1,9 @@
 //! Clients that take their time: each is let go, and others are served meanwhile.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::client::Key;
-use super::{PATIENCE, Place};
+use super::{PATIENCE, Place, Server};
 
 /// The least that there is, so that nothing here takes long.
 const IMPATIENT: &str = "--header-time 1 --body-time 1 --idle-time 1";
@@ -87,14 +89,7 @@ fn slow_bodies_take_no_others_place() {
 fn who_does_not_listen_is_let_go() {
     let place = Place::new();
     let server = place.serve(IMPATIENT).with_table();
-    let mut client = server.client();
-    for i in 0..8 {
-        let body = format!(
-            r#"{{"PartitionKey":"p","RowKey":"{i}","A":"{0}","B":"{0}"}}"#,
-            "x".repeat(30_000)
-        );
-        client.ask("POST", "/people", &body).is(201);
-    }
+    fill(&server);
     let mut deaf = server.client();
     let request = server.key.request("GET", "/people", "", b"");
     // Nothing is read until what the server may send without is sent, and nothing more is taken.
@@ -105,4 +100,54 @@ fn who_does_not_listen_is_let_go() {
         "not let go within {PATIENCE:?}: {error}"
     );
     server.is_well();
+}
+
+/// Entities that make a page of half a megabyte.
+fn fill(server: &Server) {
+    let mut client = server.client();
+    for i in 0..8 {
+        let body = format!(
+            r#"{{"PartitionKey":"p","RowKey":"{i}","A":"{0}","B":"{0}"}}"#,
+            "x".repeat(30_000)
+        );
+        client.ask("POST", "/people", &body).is(201);
+    }
+}
+
+/// Neither whoever always has large pages coming, nor whoever takes none of them, nor many who say nothing.
+#[test]
+fn who_asks_without_end_keeps_nobody_waiting() {
+    const AT_ONCE: usize = 16;
+    let place = Place::new();
+    let server = place.serve("--log off").with_table();
+    fill(&server);
+    let requests = server.key.request("GET", "/people", "", b"").repeat(AT_ONCE);
+    let silent: Vec<_> = (0..500).map(|_| server.client()).collect();
+    let mut deaf: Vec<_> = (0..8).map(|_| server.client()).collect();
+    deaf.iter_mut().for_each(|client| client.send(&requests));
+    let is_over = AtomicBool::new(false);
+    let ask = || {
+        let mut client = server.client();
+        // There is an end to it also if the test has failed.
+        for _ in 0..200 {
+            if is_over.load(Ordering::SeqCst) {
+                return;
+            }
+            client.send(&requests);
+            for _ in 0..AT_ONCE {
+                client.answer().is(200);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..4).for_each(|_| drop(scope.spawn(ask)));
+        for i in 0..20 {
+            server.is_well();
+            let body = format!(r#"{{"PartitionKey":"q","RowKey":"{i}"}}"#);
+            server.ask("POST", "/people", &body).is(201);
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
+    drop((silent, deaf));
+    server.stop();
 }
