@@ -103,6 +103,7 @@ pub struct Options {
     pub(crate) tombstone_age: Duration,
     pub(crate) compress_at_rest: bool,
     pub(crate) cache_bytes: usize,
+    pub(crate) max_open_files: usize,
     pub(crate) shape_bytes: usize,
     pub(crate) block_bytes: usize,
     pub(crate) run_file_bytes: u64,
@@ -146,6 +147,7 @@ impl Default for Options {
             // and a build without zstd could no longer read the database.
             compress_at_rest: false,
             cache_bytes: 32 << 20,
+            max_open_files: 512,
             // Shapes beyond this are written into each row: memory stays bounded whatever users invent.
             shape_bytes: 4 << 20,
             // A get that finds nothing in memory reads one: of 16 KiB it reads twice as much, and the file is 1 % smaller.
@@ -217,6 +219,7 @@ impl Options {
             frozen_max: 1,
             compaction_threads: 1,
             cache_bytes: 2 << 20,
+            max_open_files: 64,
             shape_bytes: 256 << 10,
             run_file_bytes: 4 << 20,
             range_bytes: 32 << 20,
@@ -313,6 +316,15 @@ impl Options {
     /// Bytes of the block cache ([`IoMode::Pread`], and compressed files). Default 32 MiB.
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache_bytes = bytes;
+        self
+    }
+
+    /// Table files that hold a descriptor while nobody reads them, with [`IoMode::Pread`]; what was not read for long is closed
+    /// for them, and opened anew by who reads it, which costs a look-up by name. 1 to 1,000,000, default 512, which leaves
+    /// half of what systems usually allow a process; 64 with [`Options::edge`]. Maps take no descriptor, and readers of
+    /// other processes' databases ([`Db::follow`](crate::Db::follow)) keep what they have open, because it may be gone.
+    pub fn max_open_files(mut self, files: usize) -> Self {
+        self.max_open_files = files.clamp(1, 1_000_000);
         self
     }
 

@@ -64,6 +64,9 @@ unsafe impl GlobalAlloc for Counting {
 const RESIDENT_MAX: usize = 16 << 20;
 /// How far what the engine counts may be behind the allocator: iterators, batches, stacks of merges.
 const UNCOUNTED_MAX: usize = 2 << 20;
+/// Descriptors that table files may hold, and that everything else may: logs, manifest, lock, directories, the process's own.
+const TABLES_OPEN_MAX: usize = 4;
+const OTHERS_OPEN_MAX: usize = 12;
 const SENSORS: u64 = 10;
 /// About 200 bytes each: eight times what the process may have.
 const READINGS: u64 = 640_000;
@@ -130,6 +133,14 @@ fn read(db: &Db, table: &Table, account: &mut Account) {
     account.look(db);
 }
 
+/// Descriptors of this process, and table files that the database has read: more than it may hold.
+fn check_descriptors(db: &Db) {
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let files = db.stats().get("open_files").unwrap() as usize;
+    assert!(files > TABLES_OPEN_MAX + OTHERS_OPEN_MAX, "{files} files prove nothing");
+    assert!(descriptors <= TABLES_OPEN_MAX + OTHERS_OPEN_MAX, "{descriptors} descriptors");
+}
+
 /// Bytes of a line of `/proc/self/status`, which counts in units of 1024.
 fn status(name: &str) -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -143,6 +154,7 @@ fn a_device() {
     let Some(dir) = std::env::var_os(DIR) else { return };
     let mut account = Account { base: LIVE.load(Ordering::Relaxed), ..Account::default() };
     let options = Options::edge().durability(Durability::Buffered);
+    let options = options.max_open_files(TABLES_OPEN_MAX);
     let options = match std::env::var_os(MANUAL) {
         Some(_) => options.background(Background::Manual),
         None => options,
@@ -161,6 +173,7 @@ fn a_device() {
     drop(table);
     let db = open();
     read(&db, &db.table("Readings").unwrap(), &mut account);
+    check_descriptors(&db);
     let left = format!("{most:?}");
     db.close().unwrap();
     let Account { most, uncounted, .. } = account;

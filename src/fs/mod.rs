@@ -12,6 +12,7 @@
 mod complete;
 mod disk;
 mod fault;
+mod few;
 mod map;
 mod mem;
 mod metered;
@@ -20,6 +21,7 @@ mod tests;
 
 pub use disk::DiskFs;
 pub use fault::{Fault, FaultFs, FaultKind, OpKind};
+pub(crate) use few::FewFs;
 pub use map::{Advice, Map, Pages};
 pub use mem::MemFs;
 pub(crate) use metered::{Meter, MeterLimits, Metered, MeteredFs};

@@ -215,6 +215,8 @@ impl Following {
             Manifest::for_readers(&self.manifest, version, Arc::clone(&options.fs), &self.dir, why);
         let env = Env {
             fs: Arc::clone(&options.fs),
+            // The writer may remove what is open here.
+            few: Arc::clone(&options.fs),
             meter: Meter::new(&self.dir),
             dir: self.dir.clone(),
             clock: Arc::clone(&options.clock),

@@ -110,6 +110,8 @@ use view::View;
 pub(crate) struct Env {
     /// Counted by `meter`; table files that are written through it came in.
     pub(crate) fs: Arc<dyn Fs>,
+    /// The same for table files that are read, which it closes when others are wanted more.
+    few: Arc<dyn Fs>,
     meter: Arc<Meter>,
     pub(crate) dir: PathBuf,
     pub(crate) clock: Arc<dyn Clock>,
@@ -169,7 +171,7 @@ impl Env {
     /// The reader of `file`, opened at its first use.
     #[inline]
     fn open_sst<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Sst>> {
-        file.sst_or_open(|| Sst::open(&*self.fs, &self.dir, &file.meta, &self.sst))
+        file.sst_or_open(|| Sst::open(&*self.few, &self.dir, &file.meta, &self.sst))
     }
 }
 

@@ -28,13 +28,13 @@ use crate::format::edit::{CleanClose, Identity, LivedTime, LogMeta, VersionEdit}
 use crate::format::names::{FileName, FileNumber};
 use crate::format::record::{LogHeader, LogKind, Position};
 use crate::format::wal::Predecessor;
-use crate::fs::{FileLock, Fs};
+use crate::fs::{FewFs, FileLock, Fs};
 use crate::log::LogFile;
 use crate::manifest::{Access, Found, Manifest, Version, probe};
 use crate::memtable::Memtable;
 use crate::meter::{Cause, Meter};
 use crate::model::{Seq, Shapes};
-use crate::options::{Background, Options};
+use crate::options::{Background, IoMode, Options};
 use crate::planted::planted;
 use crate::rng::Rng;
 use crate::sst::{BlockCache, SstShared};
@@ -226,8 +226,14 @@ fn new_env(
     };
     let sst = shared_by_tables(&options, identity.seed);
     let shapes = Arc::clone(&sst.shapes);
+    let few: Arc<dyn Fs> = match options.io_mode {
+        // A map takes no descriptor.
+        IoMode::Mmap => Arc::clone(&fs),
+        IoMode::Pread => Arc::new(FewFs::new(Arc::clone(&fs), options.max_open_files)),
+    };
     Ok(Env {
         fs,
+        few,
         meter,
         dir: dir.to_owned(),
         clock: Arc::clone(&options.clock),

@@ -542,6 +542,8 @@ pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
         max_commit_delay: config.commit_delay(),
         // Every other database keeps its logs for the change feed.
         keep_changes_bytes: config.seed.is_multiple_of(2).then_some(KEEP_CHANGES_BYTES),
+        // In every third table files are closed and opened again all the time.
+        max_open_files: if config.seed.is_multiple_of(3) { 2 } else { options.max_open_files },
         ..options
     };
     #[cfg(feature = "zstd")]

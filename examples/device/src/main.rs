@@ -4,11 +4,11 @@
 
 use std::error::Error;
 
-use rowstone::{Db, Entity};
+use rowstone::{Entity, Options};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args().nth(1).ok_or("usage: rowstone-device DIRECTORY")?;
-    let db = Db::open(path)?;
+    let db = Options::edge().open(path)?;
     let readings = db.table_or_create("Readings")?;
     for second in 0..10 {
         let row = format!("2024-01-31T11:59:{second:02}");

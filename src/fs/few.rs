@@ -1,0 +1,252 @@
+//! A file system that holds few files open for reading: one that was not read for long is closed, and opened anew when it is.
+//!
+//! Invariants
+//! * at most the limit is open, and one more for each thread that is just reading;
+//! * a file is the one that was opened first only as long as nobody replaces or removes its name: this is for files that stay.
+//!
+//! Locks: the queue, and inside it that of one file; none while a file is opened or read.
+//!
+//! Not here: which files those are (`lsm`), descriptors of whatever is written or mapped.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use super::{FileLock, FileRead, FileWrite, Fs, Map};
+use crate::sync::{AtomicBool, Mutex, Ordering};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct FewFs {
+    inner: Arc<dyn Fs>,
+    open: Arc<Open>,
+}
+
+/// The files that are open, in the order in which it is looked whether they may be closed.
+#[derive(Debug)]
+struct Open {
+    max: usize,
+    queue: Mutex<VecDeque<Weak<Few>>>,
+}
+
+/// A file that may be closed meanwhile.
+#[derive(Debug)]
+struct Few {
+    fs: FewFs,
+    path: PathBuf,
+    file: Mutex<Option<Arc<dyn FileRead>>>,
+    /// It was read again since it was opened, or last looked at.
+    is_used: AtomicBool,
+}
+
+impl FewFs {
+    /// At most `max` files of `inner` are held open, at least one.
+    pub(crate) fn new(inner: Arc<dyn Fs>, max: usize) -> Self {
+        Self { inner, open: Arc::new(Open { max: max.max(1), queue: Mutex::new(VecDeque::new()) }) }
+    }
+
+    /// Counts one that was opened, and closes what goes for it.
+    fn admit(&self, few: &Arc<Few>) {
+        let mut queue = self.open.queue.lock();
+        queue.push_back(Arc::downgrade(few));
+        // A second round finds nothing in use, but for what is read meanwhile.
+        let mut looks = 2 * queue.len();
+        while queue.len() > self.open.max && looks > 0 {
+            looks -= 1;
+            let Some(oldest) = queue.pop_front() else { return };
+            let Some(few) = oldest.upgrade() else { continue };
+            if few.is_used.swap(false, Ordering::Relaxed) {
+                queue.push_back(oldest);
+            } else {
+                *few.file.lock() = None;
+            }
+        }
+    }
+}
+
+impl Few {
+    /// The file, opened again if need be.
+    fn file(self: &Arc<Self>) -> io::Result<Arc<dyn FileRead>> {
+        if let Some(file) = &*self.file.lock() {
+            self.is_used.store(true, Ordering::Relaxed);
+            return Ok(Arc::clone(file));
+        }
+        let opened = self.fs.inner.open_read(&self.path)?;
+        let mut file = self.file.lock();
+        // Two readers may both open it; one stays.
+        if let Some(file) = &*file {
+            return Ok(Arc::clone(file));
+        }
+        *file = Some(Arc::clone(&opened));
+        drop(file);
+        self.fs.admit(self);
+        Ok(opened)
+    }
+}
+
+/// What is handed out; `Few` itself is what the queue knows.
+#[derive(Debug)]
+struct Reader(Arc<Few>);
+
+impl FileRead for Reader {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.0.file()?.read_at(offset, buffer)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.0.file()?.len()
+    }
+
+    fn map(&self) -> io::Result<Map> {
+        self.0.file()?.map()
+    }
+}
+
+impl Fs for FewFs {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        self.inner.create_dir_all(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.inner.list(dir)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.inner.exists(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        self.inner.create(path)
+    }
+
+    fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        self.inner.open_write(path)
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>> {
+        let (fs, path) = (self.clone(), path.to_owned());
+        let few = Few { fs, path, file: Mutex::new(None), is_used: AtomicBool::new(false) };
+        let few = Arc::new(few);
+        few.file()?;
+        Ok(Arc::new(Reader(few)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove(path)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.inner.remove_dir(dir)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.inner.link(from, to)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.inner.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        self.inner.lock(path)
+    }
+
+    fn kind(&self, path: &Path) -> String {
+        self.inner.kind(path)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::{Fault, FaultFs, FaultKind, MemFs, OpKind};
+    use super::*;
+
+    const FILES: usize = 8;
+
+    /// Eight files, each full of its number, behind a limit of `max`.
+    fn eight(max: usize) -> (Arc<FaultFs>, FewFs, Vec<Arc<dyn FileRead>>) {
+        let inner = Arc::new(FaultFs::new(Arc::new(MemFs::new())));
+        let few = FewFs::new(inner.clone(), max);
+        let path = |number| PathBuf::from(format!("{number}.sst"));
+        for number in 0..FILES {
+            few.create(&path(number)).unwrap().write_at(0, &[number as u8; 100]).unwrap();
+        }
+        let files = (0..FILES).map(|number| few.open_read(&path(number)).unwrap()).collect();
+        (inner, few, files)
+    }
+
+    fn read(files: &[Arc<dyn FileRead>], number: usize) -> io::Result<()> {
+        let mut bytes = [255; 10];
+        files[number].read_at(50, &mut bytes)?;
+        assert_eq!(bytes, [number as u8; 10]);
+        Ok(())
+    }
+
+    fn open(few: &FewFs) -> usize {
+        let queue = few.open.queue.lock();
+        let files = queue.iter().filter_map(Weak::upgrade);
+        files.filter(|few| few.file.lock().is_some()).count()
+    }
+
+    #[test]
+    fn no_more_than_the_limit_are_open_and_all_can_be_read() {
+        for max in [1, 2, 3, 7, 8, 100] {
+            let (_, few, files) = eight(max);
+            for round in 0..50 {
+                read(&files, round * 5 % FILES).unwrap();
+                assert_eq!(open(&few), max.min(FILES), "round {round}");
+                assert_eq!(files[round % FILES].len().unwrap(), 100);
+            }
+            drop(files);
+            assert_eq!(open(&few), 0);
+        }
+    }
+
+    #[test]
+    fn what_is_read_again_and_again_stays_open() {
+        let (inner, _, files) = eight(3);
+        read(&files, 0).unwrap();
+        // Each other file comes once and goes; the first is read between any two of them.
+        for other in 1..FILES {
+            read(&files, other).unwrap();
+            let before = inner.count(OpKind::OpenRead);
+            read(&files, 0).unwrap();
+            assert_eq!(inner.count(OpKind::OpenRead), before, "it was open");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_again_is_an_error_and_may_pass() {
+        let (inner, few, files) = eight(1);
+        inner.arm(Fault::new(FaultKind::Eio).on(OpKind::OpenRead));
+        read(&files, 3).unwrap_err();
+        read(&files, 3).unwrap();
+        assert_eq!(open(&few), 1);
+        few.remove(Path::new("4.sst")).unwrap();
+        assert_eq!(read(&files, 4).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn many_threads_read_through_few() {
+        let (_, few, files) = eight(2);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let files = &files;
+                scope.spawn(move || {
+                    for round in 0..2_000 {
+                        read(files, (round * (thread + 1) + thread) % FILES).unwrap();
+                    }
+                });
+            }
+        });
+        assert!(open(&few) <= 2 + 4);
+        read(&files, 0).unwrap();
+        read(&files, 1).unwrap();
+        assert!(open(&few) <= 2);
+    }
+}
