@@ -123,7 +123,7 @@ fn read(call: &Call<'_>, part: &Part<'_>) -> Result<(ETag, Level, Vec<u8>, Share
     let found = entities::find(call, &target.query, table, key)?;
     let etag = found.etag().ok_or(Code::InternalError)?;
     let share = call.room(ANSWER_BYTES + found.body_at_most(call, level))?;
-    Ok((etag, level, found.body(call, level), share))
+    Ok((etag, level, found.body(call, level, 0), share))
 }
 
 /// Carries out a changeset: all of it, or nothing.

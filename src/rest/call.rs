@@ -152,8 +152,12 @@ impl Asked {
 
 impl Headers for Asked {
     fn nth(&self, name: &str, index: usize) -> Option<&str> {
-        let value = self.headers.get_all(name).iter().nth(index)?;
-        std::str::from_utf8(value.as_bytes()).ok()
+        // There are few: to look at each costs less than to find out where a name would be.
+        let mut same = self.headers.iter().filter(|(given, _)| {
+            let given = given.as_str();
+            given.len() == name.len() && given.eq_ignore_ascii_case(name)
+        });
+        std::str::from_utf8(same.nth(index)?.1.as_bytes()).ok()
     }
 }
 

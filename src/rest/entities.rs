@@ -103,11 +103,14 @@ pub(super) fn get(call: &Call<'_>, table: &str, key: &Key) -> Result<Reply, Faul
     let level = call.level()?;
     let found = find(call, &call.target.query, table, key)?;
     let mut reply = Reply::uncached(200);
-    call.asked.grow(&mut reply.share, found.entity.size())?;
+    let size = found.entity.size();
+    call.asked.grow(&mut reply.share, size)?;
     if let Some(etag) = found.etag() {
-        reply = reply.with(header::ETAG, etag.to_string());
+        reply = reply.with_etag(etag);
     }
-    Ok(reply.with_body(level.content_type(), found.body(call, level)))
+    // Most texts are shorter than the size, which counts two bytes a character.
+    let body = found.body(call, level, size);
+    Ok(reply.with_body(level.content_type(), body))
 }
 
 /// An entity that was found, and how it is to be shown.
@@ -145,8 +148,9 @@ impl Found {
         self.entity.etag()
     }
 
-    pub(super) fn body(&self, call: &Call<'_>, level: Level) -> Vec<u8> {
-        let mut body = Vec::new();
+    /// How it is shown, written into so much room, and more if it takes more.
+    pub(super) fn body(&self, call: &Call<'_>, level: Level, room: usize) -> Vec<u8> {
+        let mut body = Vec::with_capacity(room);
         self.scope(call, level).put_single(&mut body, &self.entity);
         body
     }
@@ -239,7 +243,7 @@ fn written(call: &Call<'_>, write: &Write<'_>, etag: Option<ETag>, level: Level)
         reply = reply.with(header::LOCATION, location);
     }
     if let Some(etag) = etag {
-        reply = reply.with(header::ETAG, etag.to_string());
+        reply = reply.with_etag(etag);
     }
     let Some(entity) = entity else { return reply };
     let mut body = Vec::new();

@@ -35,7 +35,6 @@ pub(crate) const BODY_BYTES_MAX: usize = 4 << 20;
 /// The request line and all headers, in bytes. The address in the line ends at 64 KiB, where the HTTP library has its own
 /// bound: room for a filter of some 20,000 characters, all of them percent-encoded.
 pub(crate) const HEAD_BYTES_MAX: usize = 128 << 10;
-pub(crate) const HEADERS_MAX: usize = 100;
 /// Of a body that is too large, what is read all the same, so that its client hears the answer.
 pub(crate) const DRAINED_BYTES_MAX: u64 = 16 << 20;
 /// Bodies up to here are not counted against a budget: there are no more of them than connections.

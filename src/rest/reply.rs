@@ -2,8 +2,13 @@
 //!
 //! Not here: bodies (`wire`), headers of the one operation (`entities`, `tables` and the others).
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
 use hyper::StatusCode;
 use hyper::header::{self, HeaderName};
+
+use crate::model::ETag;
 
 use super::body::Share;
 
@@ -11,7 +16,7 @@ use super::body::Share;
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
-    pub(crate) headers: Vec<(HeaderName, String)>,
+    pub(crate) headers: Vec<(HeaderName, Cow<'static, str>)>,
     pub(crate) body: Vec<u8>,
     /// The body's, among all that are not sent.
     pub(super) share: Share,
@@ -35,6 +40,8 @@ pub(crate) static COMMON: [HeaderName; 6] = [
 ];
 
 const SERVER: &str = "Windows-Azure-Table/1.0 Microsoft-HTTPAPI/2.0";
+/// What an ETag takes.
+const ETAG_BYTES: usize = 64;
 const XML: &str = "application/xml";
 
 impl Reply {
@@ -48,12 +55,24 @@ impl Reply {
         Reply::new(status).with(header::CACHE_CONTROL, "no-cache")
     }
 
-    pub(crate) fn with(mut self, name: HeaderName, value: impl Into<String>) -> Self {
+    pub(crate) fn with(mut self, name: HeaderName, value: impl Into<Cow<'static, str>>) -> Self {
         self.headers.push((name, value.into()));
         self
     }
 
-    pub(crate) fn with_body(self, content_type: impl Into<String>, body: Vec<u8>) -> Self {
+    /// With an entity's state.
+    pub(crate) fn with_etag(self, etag: ETag) -> Self {
+        let mut text = String::with_capacity(ETAG_BYTES);
+        let written = write!(text, "{etag}");
+        debug_assert!(written.is_ok(), "a string takes any text");
+        self.with(header::ETAG, text)
+    }
+
+    pub(crate) fn with_body(
+        self,
+        content_type: impl Into<Cow<'static, str>>,
+        body: Vec<u8>,
+    ) -> Self {
         Reply { body, ..self.with(header::CONTENT_TYPE, content_type) }
     }
 
@@ -65,24 +84,24 @@ impl Reply {
     pub(crate) fn signed(
         self,
         request_id: &str,
-        version: Option<&str>,
+        version: Option<&'static str>,
         client_request_id: Option<&str>,
     ) -> Self {
         let mut reply = self
             .with(header::X_CONTENT_TYPE_OPTIONS, "nosniff")
-            .with(REQUEST_ID, request_id)
+            .with(REQUEST_ID, request_id.to_owned())
             .with(header::SERVER, SERVER);
         if let Some(version) = version {
             reply = reply.with(VERSION, version);
         }
         if let Some(id) = client_request_id {
-            reply = reply.with(CLIENT_REQUEST_ID, id);
+            reply = reply.with(CLIENT_REQUEST_ID, id.to_owned());
         }
         reply
     }
 
     pub(crate) fn header(&self, name: &HeaderName) -> Option<&str> {
-        self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+        self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| &**value)
     }
 
     /// Of a request that ended in a panic.

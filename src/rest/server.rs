@@ -9,6 +9,7 @@
 //! Not here: what is answered (`service`), memory for bodies (`body`), places of connections (`seats`), addresses that may be
 //! listened to (`check_exposure`).
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
@@ -41,7 +42,7 @@ use super::accounts::Account;
 use super::body::{self, Budget, Sent, Share};
 use super::crowd::{Crowd, Settling};
 use super::lanes::Lanes;
-use super::limits::{HEAD_BYTES_MAX, HEADERS_MAX, Limits, REFUSALS_MAX};
+use super::limits::{HEAD_BYTES_MAX, Limits, REFUSALS_MAX};
 use super::reply::Reply;
 use super::seats::{Seat, Seated, Seats, Sitting};
 use super::service::{Asked, Service};
@@ -233,8 +234,8 @@ async fn converse(
         .header_read_timeout(shared.limits.idle_time)
         // Whoever has nothing more to say may still listen.
         .half_close(true)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .max_headers(HEADERS_MAX);
+        .max_buf_size(HEAD_BYTES_MAX);
+    // Of headers the library takes as many as it has room for without being told: 100.
     let (peer, stream) = (client.peer, Seated::new(stream, Arc::clone(&client.seat)));
     let answer = service_fn(move |request| {
         let (shared, client) = (Arc::clone(&shared), client.clone());
@@ -379,9 +380,15 @@ fn response(reply: Reply, answered: Share, seat: &Arc<Seat>) -> Response<Sent> {
     let mut response = Response::new(Sent::new(body, status));
     *response.status_mut() = status;
     let fields = response.headers_mut();
+    // And what is added below, and by the library.
+    fields.reserve(headers.len() + 3);
     for (name, value) in headers {
         // A value that no header can hold is left out: it came from a key, and stands in the body too.
-        if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
+        let value = match value {
+            Cow::Borrowed(value) => Bytes::from_static(value.as_bytes()),
+            Cow::Owned(value) => value.into(),
+        };
+        if let Ok(value) = HeaderValue::from_maybe_shared(value) {
             fields.append(name, value);
         }
     }

@@ -112,7 +112,7 @@ pub(crate) fn read(path: &str, query: &str, host: &str, style: Style) -> Result<
         (account.to_ascii_lowercase(), String::new(), rest)
     } else {
         let (account, rest) = rest.split_once('/').unwrap_or((rest, ""));
-        (decode(account, false)?, format!("/{account}"), rest)
+        (decode(account, false)?, ["/", account].concat(), rest)
     };
     let (account, secondary) = match account.strip_suffix(SECONDARY) {
         Some(account) => (account.to_owned(), true),
@@ -154,7 +154,7 @@ impl Target {
 
     /// The account's address with a slash at its end, as answers show it.
     pub(crate) fn base(&self, scheme: &str, host: &str) -> String {
-        format!("{scheme}://{host}{}/", self.root)
+        [scheme, "://", host, &self.root, "/"].concat()
     }
 }
 

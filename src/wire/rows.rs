@@ -414,7 +414,7 @@ fn selects(scope: Scope<'_>, name: &str) -> bool {
 }
 
 impl Forms {
-    #[inline]
+    #[inline(always)]
     fn of(&mut self, shape: &Arc<Shape>, select: Option<&[String]>, metadata: Metadata) -> &Form {
         let last = self.all.get(self.last);
         if !last.is_some_and(|form| Arc::ptr_eq(&form.shape, shape)) {
@@ -423,6 +423,7 @@ impl Forms {
         &self.all[self.last]
     }
 
+    #[cold]
     fn place(
         &mut self,
         shape: &Arc<Shape>,

@@ -190,8 +190,8 @@ impl ServiceSas {
         };
         let text = Terms::text;
         let (permissions, start) = (text(&terms.permissions), text(&terms.start));
-        let mut lines =
-            vec![permissions, start, text(&terms.expiry), resource.as_str(), text(policy)];
+        let mut lines = Vec::with_capacity(LINES_MAX);
+        lines.extend([permissions, start, text(&terms.expiry), resource.as_str(), text(policy)]);
         if is_since(Version::ACCOUNT_SAS) {
             lines.extend([text(&terms.addresses), text(&terms.protocols)]);
         }
@@ -235,7 +235,8 @@ impl AccountSas {
     fn string_to_sign(&self, account: &str) -> String {
         let Self { terms, services, resource_types, encryption_scope } = self;
         let text = Terms::text;
-        let mut lines = vec![account, text(&terms.permissions), services, resource_types];
+        let mut lines = Vec::with_capacity(LINES_MAX);
+        lines.extend([account, text(&terms.permissions), services, resource_types]);
         lines.extend([text(&terms.start), text(&terms.expiry)]);
         lines.extend([text(&terms.addresses), text(&terms.protocols), terms.version_text()]);
         if terms.version.is_some_and(|version| version >= Version::ENCRYPTION_SCOPE) {
@@ -257,6 +258,9 @@ impl AccountSas {
         }
     }
 }
+
+/// Lines that are signed.
+const LINES_MAX: usize = 16;
 
 fn malformed(field: &str) -> Fault {
     let detail = format!("{field} is mandatory, and must be well-formed.");

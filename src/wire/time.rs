@@ -24,9 +24,10 @@ pub(crate) fn http(time: DateTime) -> String {
 
 /// Reads `2024-01-31`, or that with `Thh:mm`, `Thh:mm:ss` or a fraction, and `Z`, an offset or nothing behind it.
 pub(crate) fn read_iso(text: &str) -> Option<DateTime> {
-    let is_date = text.len() == 10 && text.is_ascii();
-    let whole = if is_date { format!("{text}T00:00:00Z") } else { text.to_owned() };
-    DateTime::parse(&whole).ok()
+    if text.len() == 10 && text.is_ascii() {
+        return DateTime::parse(&[text, "T00:00:00Z"].concat()).ok();
+    }
+    DateTime::parse(text).ok()
 }
 
 /// `2024-02-03T04:05:06.1234567Z`, always with seven digits.
