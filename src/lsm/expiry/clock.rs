@@ -131,9 +131,14 @@ impl LivedClock {
         match eras.iter().position(|era| lived(era).abs_diff(expected) <= JUMP_MAX) {
             Some(at) => {
                 eras[..=at].rotate_right(1);
+                // A wrong clock may have come into one by chance: up to a day ahead.
+                let is_doubtful = at > 0 && self.is_sure && !eras[0].is_known;
                 let is_old = |era: &Era| (era.wall, era.lived) == (eras[0].wall, eras[0].lived);
                 eras[0].is_known |=
                     self.witnesses.iter().any(is_old) && lived(&eras[0]) >= expected;
+                if is_doubtful {
+                    (eras[0].wall, eras[0].lived) = (wall, expected);
+                }
                 lived(&eras[0])
             }
             None => {
@@ -335,6 +340,29 @@ mod tests {
         }
         let (lost, all) = ((physical - lived) / DAY, (physical - 400 * YEAR) / DAY);
         assert!(lost <= all / 20, "{lost} days of {all} are lost");
+    }
+
+    /// The clock is right, jumps to where a wrong one was before, and comes back.
+    #[test]
+    fn trap_56_a_wrong_clock_that_meets_an_era_by_chance_moves_no_time() {
+        let right = 400 * YEAR;
+        let mut first =
+            LivedClock::new(shown(right, Duration::ZERO, 0), LivedTime::default(), false);
+        first.look(right + 40 * YEAR, HOUR, false);
+        first.look(right + DAY / 12, 2 * HOUR, false);
+        let known = first.time().clone();
+        let mut second = LivedClock::new(shown(right + DAY / 8, Duration::ZERO, 0), known, false);
+        let before = second.time().now;
+        assert_eq!(before, right + DAY / 8);
+        // Half a day ahead of what that era would show.
+        for (second_of, wall) in
+            [(1, right + 40 * YEAR + DAY / 2), (2, right + 40 * YEAR + DAY / 2)]
+        {
+            let lived = second.look(wall, Duration::from_secs(second_of), false);
+            assert_eq!(lived, before + second_of * TICKS_PER_SECOND);
+        }
+        let back = right + DAY / 8 + 3 * TICKS_PER_SECOND;
+        assert_eq!(second.look(back, Duration::from_secs(3), false), back);
     }
 
     #[test]
