@@ -231,13 +231,16 @@ impl Engine {
 
     /// Flushes what is in memory if a refused write asked for it; false if there is nothing to do.
     pub(super) fn flush_for_room(&self) -> Result<bool> {
-        let is_asked = |room: &Room| room.wants_flush.swap(false, Ordering::AcqRel);
-        if !self.env.room.as_ref().is_some_and(is_asked)
+        let Some(room) = &self.env.room else { return Ok(false) };
+        if !room.wants_flush.swap(false, Ordering::AcqRel)
             || self.view.load().active().memtable.is_empty()
         {
             return Ok(false);
         }
-        self.freeze()?;
+        // Writers may have frozen others meanwhile: those first, for nobody else flushes them.
+        if !self.freeze_if_room()? {
+            room.wants_flush.store(true, Ordering::Release);
+        }
         self.flush_one()
     }
 
@@ -304,4 +307,44 @@ fn demand(batch: &Batch<'_>) -> Demand {
     }
     let is_small = batch.gate.table == TableId::CATALOG && bytes <= CATALOG_BYTES && !creates;
     if writes && !is_small { Demand::Rows(bytes) } else { Demand::Little(bytes) }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::fs::MemFs;
+    use crate::model::Entity;
+    use crate::options::Background;
+
+    use super::*;
+
+    /// Writers froze memtables between its two looks.
+    #[test]
+    fn the_flush_that_a_refused_write_asks_for_waits_for_no_flush() {
+        let options = Options::edge().fs(Arc::new(MemFs::new())).background(Background::Manual);
+        let least = least_limit(&options);
+        let db = options.max_disk(least).open("db").unwrap();
+        let table = db.create_table("log").unwrap();
+        let put = |key: &str| table.upsert(Entity::new("p", key).with("N", 1)).unwrap();
+        let engine = db.engine();
+        while engine.flush_one().unwrap() {}
+        let most = engine.env.options.frozen_max;
+        for frozen in 0..most {
+            put(&format!("{frozen}"));
+            engine.freeze().unwrap();
+        }
+        put("active");
+        let waiting = || engine.view.load().frozen().len();
+        assert_eq!(waiting(), most);
+        engine.env.room.as_ref().unwrap().wants_flush.store(true, Ordering::Release);
+        // One that is frozen goes first, and the active one stays: to freeze it would be to wait for this very flush.
+        assert!(engine.flush_for_room().unwrap());
+        assert_eq!(waiting(), most - 1);
+        assert!(!engine.view.load().active().memtable.is_empty());
+        // Then it is its turn.
+        while engine.flush_one().unwrap() {}
+        assert!(engine.flush_for_room().unwrap());
+        assert!(engine.view.load().active().memtable.is_empty() && waiting() == 0);
+        assert!(!engine.flush_for_room().unwrap(), "asked once");
+        db.close().unwrap();
+    }
 }

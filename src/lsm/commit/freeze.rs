@@ -59,20 +59,28 @@ impl Engine {
 
     /// Freezes the active memtable if it holds anything, so that a flush covers all that was committed.
     pub(crate) fn freeze(&self) -> Result<()> {
+        while !self.freeze_if_room()? {
+            self.make_room()?;
+        }
+        Ok(())
+    }
+
+    /// The same for who must not wait for a flush, because it is the one that flushes; false if as many are frozen as may be.
+    pub(in super::super) fn freeze_if_room(&self) -> Result<bool> {
         loop {
             let mut state = self.rounds.lock();
             let view = self.view.load_full();
             if view.active().memtable.seq_max().is_none() {
-                return Ok(());
+                return Ok(true);
             }
             let again = match self.switch(&mut state, &view) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(true),
                 Err(again) => again,
             };
             drop(state);
             match again {
                 Again::Log => self.prepare_log()?,
-                Again::Room => self.make_room()?,
+                Again::Room => return Ok(false),
                 Again::Refused(error) | Again::After(_, error) => return Err(error),
                 Again::LookUp | Again::Ceiling => {}
             }
