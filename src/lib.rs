@@ -129,7 +129,7 @@ pub use model::{
     Binary, DateTime, ETag, EdmType, Entity, EntityEncoder, FromValue, Guid, Seq, Shape, Value,
     ValueRef,
 };
-pub use options::{Background, Codec, Durability, IoMode, Options, Targets};
+pub use options::{Background, Codec, Durability, IoMode, OnFull, Options, Targets};
 pub use query::{
     Aggregate, Entities, Explain, Filter, KeyRange, Number, Page, Prop, Query, Token, prop,
 };

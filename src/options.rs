@@ -56,6 +56,16 @@ pub enum Background {
     Manual,
 }
 
+/// What becomes of a write that the limit on disk use ([`Options::max_disk`]) leaves no room for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnFull {
+    /// It is refused: `StorageFull`.
+    Refuse,
+    /// The oldest rows of these tables go, as of a ring buffer, whole files at a time; if that makes no room, it is refused.
+    /// Names are compared as tables' are, in any case. See [`Options::on_full`].
+    DropOldest(Vec<String>),
+}
+
 /// Scalability targets, in entities a second; 0 is none. A burst of one second's worth passes.
 ///
 /// An insert, a point read and each operation of a group cost one entity, found or not, met or not; a query, or a page of
@@ -116,6 +126,7 @@ pub struct Options {
     pub(crate) max_commit_delay: Duration,
     pub(crate) trust_clock_jumps: bool,
     pub(crate) max_disk: Option<u64>,
+    pub(crate) on_full: OnFull,
     pub(crate) keep_changes_bytes: Option<u64>,
     pub(crate) keep_changes_for: Option<Duration>,
     /// Where neither says how much: what is kept already stays, with what comes.
@@ -168,6 +179,7 @@ impl Default for Options {
             max_commit_delay: Duration::ZERO,
             trust_clock_jumps: false,
             max_disk: None,
+            on_full: OnFull::Refuse,
             // Logs go when their rows are in files: what nobody asked for takes no space.
             keep_changes_bytes: None,
             keep_changes_for: None,
@@ -422,6 +434,52 @@ impl Options {
     /// ```
     pub fn max_disk(mut self, bytes: u64) -> Self {
         self.max_disk = Some(bytes);
+        self
+    }
+
+    /// What becomes of a write that [`max_disk`](Self::max_disk) leaves no room for, whichever table it is to. Default:
+    /// [`OnFull::Refuse`].
+    ///
+    /// [`OnFull::DropOldest`] makes its tables ring buffers. The write that finds no room first drops whole table files of
+    /// them, those whose newest row is the oldest, until it fits and a 32nd of the limit more: in time that grows with the
+    /// number of these tables' files, not of their rows, and with one synced commit. Age is that of the last write, the row's
+    /// Timestamp. The oldest files of all these tables together go first; of each table what goes is a prefix in age, so
+    /// that rows of a file that stays are gone, too, if they are older than the newest that went. Other tables keep every
+    /// byte. To readers, in the change feed and in other processes it looks as if the rows had expired; once gone they never
+    /// come back. `stats` counts `oldest_files_dropped` and `oldest_bytes_dropped`, and the event `dropped_oldest` warns of
+    /// each drop.
+    ///
+    /// A table of that name may be created later, and a time to live may be set as well. What is in memory is not dropped: with
+    /// small limits and large memtables little is left to drop. A [`Snapshot`](crate::Snapshot) keeps what it sees, so that
+    /// while there is one nothing is dropped and writes may be refused; a long read keeps the files that it began with. A write
+    /// waits up to a second for a merge that holds what was dropped. Imports and restores of ranges make no room.
+    ///
+    /// Files of these tables are merged with neighbours in age only, up to a 32nd of the limit, and not by `Db::compact`: reads
+    /// look into more of them, and rows that are deleted or replaced give no space back before their time. A database that was
+    /// written without this has large files whose rows are of all ages: they go late, and then much at once.
+    ///
+    /// # Errors
+    /// None here. Opening answers `InvalidInput` without a limit, and for a name that no table can have. Writes are refused
+    /// with `StorageFull` as without this once the tables have nothing left to give.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// use rowstone::{Background, Entity, OnFull, Options};
+    /// let options = Options::edge().background(Background::Manual).max_disk(16 << 20);
+    /// let db = options.on_full(OnFull::DropOldest(vec!["log".to_owned()])).open_in_memory()?;
+    /// let log = db.create_table("log")?;
+    /// let line = "x".repeat(30_000);
+    /// for i in 0..1_000 {
+    ///     log.upsert(Entity::new("door", &format!("{i:06}")).with("Line", &*line))?;
+    /// }
+    /// assert!(log.get("door", "000999")?.is_some());
+    /// assert!(log.get("door", "000000")?.is_none());
+    /// assert!(db.stats().get("oldest_files_dropped") > Some(0));
+    /// # db.close()
+    /// # }
+    /// ```
+    pub fn on_full(mut self, on_full: OnFull) -> Self {
+        self.on_full = on_full;
         self
     }
 

@@ -16,7 +16,7 @@ use clap::Args;
 
 use super::failure::{Failure, Outcome};
 use super::window::Lines;
-use super::{Create, DurabilityName, IoName, open_with};
+use super::{Create, DurabilityName, IoName, on_full, open_with};
 use crate::db::Db;
 use crate::error::{Code, Error, Result};
 use crate::query::Filter;
@@ -50,6 +50,10 @@ pub(super) struct Exec {
     /// Refuse writes before the files of the database take so many bytes
     #[arg(long, value_name = "BYTES")]
     max_disk: Option<u64>,
+    /// Near --max-disk drop the oldest rows of this table, as whole files, and refuse nothing as long as that makes room;
+    /// for several tables give it several times. They may be created later
+    #[arg(long, value_name = "TABLE", requires = "max_disk")]
+    drop_oldest: Vec<String>,
 }
 
 const EXEC_HELP: &str = r#"Requests:
@@ -76,7 +80,10 @@ Answers:
   {"ok":false,"error":{"code":"EntityAlreadyExists","status":409,"message":"..."}}
 
 Example:
-  echo '{"op":"query","table":"parts","top":5}' | rowstone exec shop"#;
+  echo '{"op":"query","table":"parts","top":5}' | rowstone exec shop
+
+As a ring buffer of 2 GiB, in which the newest readings are always there:
+  rowstone exec station --max-disk 2147483648 --drop-oldest readings < requests"#;
 
 impl Exec {
     pub(super) fn run(self) -> Outcome {
@@ -94,7 +101,7 @@ impl Exec {
             options = options.keep_changes(bytes);
         }
         if let Some(bytes) = self.max_disk {
-            options = options.max_disk(bytes);
+            options = options.max_disk(bytes).on_full(on_full(&self.drop_oldest));
         }
         let db = open_with(options, &self.db, Create::IfMissing, self.durability)?;
         serve(&db, io::stdin(), io::stdout().lock())?;

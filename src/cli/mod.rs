@@ -52,7 +52,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use self::failure::{Failure, Outcome};
 use crate::db::Db;
 use crate::error::ErrorKind;
-use crate::options::{Durability, IoMode, Options};
+use crate::options::{Durability, IoMode, OnFull, Options};
 
 /// An embedded store of typed entities, keyed by PartitionKey and RowKey.
 ///
@@ -280,6 +280,14 @@ fn open_durable(path: &PathBuf, create: Create, durability: DurabilityName) -> O
 /// A command in between is no reason to lose what a server keeps for consumers of changes.
 fn keeping(options: Options) -> Options {
     Options { keep_changes_on: true, ..options }
+}
+
+/// What is dropped near a limit on disk use.
+fn on_full(drop_oldest: &[String]) -> OnFull {
+    match drop_oldest {
+        [] => OnFull::Refuse,
+        tables => OnFull::DropOldest(tables.to_vec()),
+    }
 }
 
 fn open_with(

@@ -12,7 +12,7 @@ use clap::builder::RangedU64ValueParser;
 
 use super::failure::{Failure, Outcome};
 use super::files::read_text;
-use super::{Create, DurabilityName, open_with};
+use super::{Create, DurabilityName, on_full, open_with};
 use crate::db::Db;
 use crate::options::Targets;
 use crate::rest::accounts::{AccountConfig, Accounts};
@@ -91,6 +91,10 @@ pub(super) struct Serve {
     /// Refuse writes before the files of the database take so many bytes
     #[arg(long, value_name = "BYTES")]
     max_disk: Option<u64>,
+    /// Near --max-disk drop the oldest rows of this table, as whole files, and refuse nothing as long as that makes room;
+    /// for several tables give it several times. They may be created later
+    #[arg(long, value_name = "TABLE", requires = "max_disk")]
+    drop_oldest: Vec<String>,
     /// What is logged on standard error, one JSON object a line
     #[arg(long, value_enum, default_value_t = rest::LogLevel::Requests)]
     log: rest::LogLevel,
@@ -107,6 +111,9 @@ Accounts of your own, each with one or two keys in Base64 and, but for one, a da
   rowstone serve shop --listen 0.0.0.0:10002 --accounts accounts.json
 SIGHUP reads the file again: keys change without a restart, and an account that is gone has none.
 SIGTERM and Ctrl-C end what is under way, sync and stop; given again they wait for nobody.
+
+A log that takes 2 GiB at most, and forgets what is oldest:
+  rowstone serve shop --max-disk 2147483648 --drop-oldest log
 
 A page for people is at http://127.0.0.1:10002/"#;
 
@@ -187,7 +194,7 @@ impl Serve {
             options = options.keep_changes(bytes);
         }
         if let Some(bytes) = self.max_disk {
-            options = options.max_disk(bytes);
+            options = options.max_disk(bytes).on_full(on_full(&self.drop_oldest));
         }
         open_with(options, path, Create::IfMissing, self.durability)
     }

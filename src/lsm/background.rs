@@ -202,7 +202,11 @@ impl Engine {
             return;
         }
         let view = self.view.load();
-        let by_range = range_pressure(&view, batch, self.env.options.memtable_bytes as u64);
+        // Files of one age lie over one another, and nothing is behind.
+        let by_range = match self.is_ring(batch.gate.table) {
+            true => Duration::ZERO,
+            false => range_pressure(&view, batch, self.env.options.memtable_bytes as u64),
+        };
         let by_range = if by_range < DELAY_MIN { Duration::ZERO } else { by_range };
         let delay = by_range.max(self.memory_pressure(&view, batch));
         if delay.is_zero() {

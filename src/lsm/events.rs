@@ -19,6 +19,7 @@ use super::Engine;
 use super::compaction::picker::{Job, Reason};
 use super::outputs::NewFile;
 use super::recover::Recovered;
+use super::ring::Oldest;
 use super::view::Slot;
 
 /// Tells subscribers; a `String` is shown as it is.
@@ -152,6 +153,21 @@ impl Engine {
             "checkpoint",
             self,
             target = &*target.to_string_lossy(),
+            files = files,
+            bytes = bytes,
+        );
+    }
+
+    pub(super) fn tell_dropped(&self, oldest: &Oldest) {
+        let below = oldest.below.ticks();
+        let tables = oldest.tables.len() as u64;
+        let (files, bytes) = (oldest.files, oldest.bytes);
+        tell!(
+            WARN,
+            "dropped_oldest",
+            self,
+            tables = tables,
+            below = below,
             files = files,
             bytes = bytes,
         );

@@ -208,9 +208,15 @@ impl Engine {
     }
 
     /// What the limit on disk use is about; zeros without one.
-    fn disk_fields(&self) -> [(&'static str, u64); 3] {
-        let [used, limit, refusals] = self.disk_use().unwrap_or_default();
-        [("disk_bytes", used), ("disk_limit_bytes", limit), ("disk_refusals", refusals)]
+    fn disk_fields(&self) -> [(&'static str, u64); 5] {
+        let [used, limit, refusals, files, bytes] = self.disk_use().unwrap_or_default();
+        [
+            ("disk_bytes", used),
+            ("disk_limit_bytes", limit),
+            ("disk_refusals", refusals),
+            ("oldest_files_dropped", files),
+            ("oldest_bytes_dropped", bytes),
+        ]
     }
 
     /// What is counted of memory, by part and together.

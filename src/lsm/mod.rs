@@ -36,6 +36,7 @@ mod reclaim;
 mod recover;
 mod replay;
 mod reverse;
+mod ring;
 mod room;
 mod round;
 mod scan;
@@ -70,6 +71,8 @@ pub(crate) use heal::{Healed, SoundCopies};
 pub(crate) use ingest::Ingested;
 pub(crate) use recover::Recovered;
 pub(crate) use reverse::ReverseScan;
+#[cfg(feature = "sim")]
+pub(crate) use ring::Given;
 #[cfg(any(test, feature = "sim"))]
 pub(crate) use room::least_limit;
 pub(crate) use scan::{Judgement, ReadView, RowFilter, Scan, ScanRow, Step, VisibleRun, Visit};
@@ -208,8 +211,8 @@ impl Engine {
         self.view.rcu(|view| next(view));
     }
 
-    /// What all files take, the limit, and how many writes it refused, if there is a limit.
-    pub(crate) fn disk_use(&self) -> Option<[u64; 3]> {
+    /// What all files take, the limit, how many writes it refused, and how many files and bytes it made go, if there is one.
+    pub(crate) fn disk_use(&self) -> Option<[u64; 5]> {
         self.env.room.as_ref().map(Room::figures)
     }
 

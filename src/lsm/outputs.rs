@@ -234,7 +234,10 @@ impl<'e> Outputs<'e> {
             // The few catalog rows must not keep a large file of other tables alive.
             let is_catalog = table_of(file.writer.last_key()) == Some(TableId::CATALOG);
             let ends = bytes >= self.cut.file_bytes
-                || (begins_part && (is_catalog || bytes >= self.cut.boundary_bytes));
+                || (begins_part
+                    && (is_catalog
+                        || bytes >= self.cut.boundary_bytes
+                        || self.is_apart(file.writer.last_key(), key)));
             if ends {
                 self.end_file()?;
             }
@@ -264,6 +267,13 @@ impl<'e> Outputs<'e> {
         let passed = self.boundaries.pass(key);
         let before = self.file.as_ref().and_then(|file| table_of(file.writer.last_key()));
         passed || before != table_of(key)
+    }
+
+    /// True between two tables one of which gives its oldest files: rows of the other must not keep them.
+    fn is_apart(&self, before: &[u8], next: &[u8]) -> bool {
+        let (before, next) = (table_of(before), table_of(next));
+        let gives = |table: Option<TableId>| table.is_some_and(|id| self.engine.is_ring(id));
+        before != next && (gives(before) || gives(next))
     }
 
     /// Tells how much memory the file being written takes.

@@ -21,12 +21,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Lane;
 use crate::format::names::{FileName, TableId};
 use crate::fs::{Meter, MeterLimits, Metered, MeteredFs};
-use crate::options::Options;
+use crate::options::{Background, Options};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
 use super::Engine;
 use super::batch::{Action, Batch, Op, TableChange};
 use super::compaction::picker::JOB_RUN_FILES;
+use super::ring::Ring;
 use super::view::View;
 
 /// What a manifest reserves at a time, twice: the old and the new one of a roll-over.
@@ -46,6 +47,11 @@ const CATALOG_BYTES: u64 = 4 << 10;
 const ASK_PART: usize = 16;
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
+/// How often, and how long at a time, a write waits for others to let go of what was dropped: a second in all.
+const PAUSES: usize = 28;
+const PAUSE_MIN: Duration = Duration::from_micros(200);
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+
 /// See the module.
 pub(crate) struct Room {
     meter: Arc<Meter>,
@@ -60,6 +66,7 @@ pub(crate) struct Room {
     asked: AtomicU64,
     /// It is still to be done.
     wants_flush: AtomicBool,
+    pub(super) ring: Ring,
 }
 
 /// What a merge under way may write; given back when it ends.
@@ -94,6 +101,7 @@ impl Room {
     /// # Errors
     /// `InvalidInput` for a limit that leaves no room for rows.
     pub(super) fn begin(dir: &Path, options: &mut Options) -> Result<Option<Room>> {
+        let ring = Ring::begin(options)?;
         let Some(limit) = options.max_disk else { return Ok(None) };
         let margin = (limit / MARGIN_PART).max(margin_least(options));
         let least = least_limit(options);
@@ -119,6 +127,7 @@ impl Room {
             refusals: AtomicU64::new(0),
             asked: AtomicU64::new(0),
             wants_flush: AtomicBool::new(false),
+            ring,
         }))
     }
 
@@ -135,9 +144,10 @@ impl Room {
         self.left(self.taken(view)).min(self.reserve / 2).max(least)
     }
 
-    /// What all files take, the limit, and how many writes it refused.
-    pub(super) fn figures(&self) -> [u64; 3] {
-        [self.meter.total(), self.limit, self.refusals.load(Ordering::Relaxed)]
+    /// What all files take, the limit, how many writes it refused, and how many files and bytes it made go.
+    pub(super) fn figures(&self) -> [u64; 5] {
+        let [files, bytes] = self.ring.figures();
+        [self.meter.total(), self.limit, self.refusals.load(Ordering::Relaxed), files, bytes]
     }
 
     fn taken(&self, view: &View) -> Taken {
@@ -147,6 +157,10 @@ impl Room {
         let flush = files.sum::<u64>();
         let live = all.saturating_sub(self.meter.tables()) + view.version.file_bytes();
         Taken { all, live, flush: flush + flush / 8 }
+    }
+
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
     }
 
     /// What rows may take.
@@ -168,9 +182,15 @@ impl Room {
     fn refusal(&self, taken: Taken) -> Error {
         self.refusals.fetch_add(1, Ordering::Relaxed);
         let (used, limit) = (taken.all, self.limit);
+        let given = match self.ring.is_empty() {
+            true => "",
+            false => {
+                "; the oldest rows of the tables of Options::on_full are too few, or snapshots and reads keep them"
+            }
+        };
         let problem = format!(
             "the database takes {used} of {limit} bytes of disk that it may (Options::max_disk), and keeps the rest for \
-             flushes and merges: delete rows, ranges or tables, which is still possible, or open it with a higher limit"
+             flushes and merges: delete rows, ranges or tables, which is still possible, or open it with a higher limit{given}"
         );
         Error::new(ErrorKind::StorageFull, problem)
     }
@@ -210,8 +230,55 @@ impl Engine {
         if fits() || self.remove_unheld() && fits() {
             return Ok(());
         }
+        // Beyond that nobody but those who hold files could make room.
+        let most = most.min(room.for_deletes());
+        if self.give_oldest(room, (bytes, most), &fits)? {
+            return Ok(());
+        }
         self.ask_for_room(room);
         Err(room.refusal(room.taken(&self.view.load())))
+    }
+
+    /// Drops the oldest files of tables that give them, if what is missing for `bytes` more, of `most` in all, can be had
+    /// so; true if there is room.
+    fn give_oldest(
+        &self,
+        room: &Room,
+        (bytes, most): (u64, u64),
+        fits: &dyn Fn() -> bool,
+    ) -> Result<bool> {
+        if room.ring.is_empty() {
+            return Ok(false);
+        }
+        let alone = room.ring.dropping.lock();
+        // What others have dropped meanwhile, or what was hidden and not taken back yet.
+        while self.reclaim()? {}
+        self.remove_unheld();
+        if fits() {
+            return Ok(true);
+        }
+        let taken = room.taken(&self.view.load());
+        // What readers and jobs hold although no version has it is none of this: more of it would help nobody.
+        let missing = (taken.live + taken.flush + 2 * bytes).saturating_sub(most);
+        let given = self.give(&room.ring, missing, room.limit)?;
+        drop(alone);
+        Ok((given || missing == 0) && self.wait_for_held(fits))
+    }
+
+    /// Waits for those who hold what was dropped for a moment: jobs, other writers, who removes files. True if there is room.
+    /// Not for long: what readers hold nobody waits for.
+    fn wait_for_held(&self, fits: &dyn Fn() -> bool) -> bool {
+        let is_shared = self.env.options.background != Background::Manual;
+        let mut pause = PAUSE_MIN;
+        for _ in 0..if is_shared { PAUSES } else { 0 } {
+            if fits() {
+                return true;
+            }
+            self.upkeep.pause(pause);
+            pause = (2 * pause).min(PAUSE_MAX);
+            self.remove_unheld();
+        }
+        fits()
     }
 
     /// Has merges take out what was deleted, which may still be in memory.
@@ -248,7 +315,7 @@ impl Engine {
     pub(super) fn is_short_of_room(&self) -> bool {
         self.env.room.as_ref().is_some_and(|room| {
             let taken = room.taken(&self.view.load());
-            taken.live + taken.flush + room.reserve / 4 > room.for_rows()
+            room.ring.is_spent() && taken.live + taken.flush + room.reserve / 4 > room.for_rows()
         })
     }
 

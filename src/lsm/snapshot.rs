@@ -113,6 +113,11 @@ impl Horizon {
         seq <= self.published
     }
 
+    /// True if there is a snapshot, which may keep whatever is hidden from now on.
+    pub(super) fn has_snapshots(&self) -> bool {
+        !self.snapshots.is_empty()
+    }
+
     /// Everyone who reads from now on reads at this Seq or later.
     pub(crate) fn oldest(&self) -> Seq {
         self.snapshots.first().map_or(self.published, |oldest| self.published.min(*oldest))

@@ -243,6 +243,11 @@ impl Version {
         self.files.values().map(|held| &held.entry)
     }
 
+    /// How many ranges reference the file.
+    pub(crate) fn references_to(&self, number: FileNumber) -> usize {
+        self.files.get(&number).map_or(0, |held| held.references)
+    }
+
     /// What all files take.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.file_bytes

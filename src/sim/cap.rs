@@ -1,13 +1,16 @@
-//! The limit on disk use: what is counted is what the files take, that is never more than the limit, and what is refused for
-//! it was not done.
+//! The limit on disk use: what is counted is what the files take, that is never more than the limit, what is refused for it
+//! was not done, and what goes to make room is the oldest of the tables that are to give it.
 //!
 //! Not here: full disks (`trouble`).
 
 use crate::error::{Error, ErrorKind};
+use crate::lsm::Given;
+use crate::options::Durability;
 
 use super::counts::Event;
 use super::engine::PATH;
-use super::oracle::Change;
+use super::generate::RING;
+use super::oracle::{Change, Refusal};
 use super::runner::{Outcome, Runner};
 use super::step::Step;
 
@@ -29,13 +32,49 @@ impl Runner {
         if matches!(change, Change::Drop(_) | Change::DropRange { .. } | Change::Expire { .. }) {
             return Err(format!("cap: what makes room is refused: {error:?}"));
         }
-        if let Some([used, limit, _]) = self.engine.db().engine().disk_use()
-            && used < limit / 3
+        // Where tables give their oldest rows groups are larger.
+        if let Some([used, limit, ..]) = self.engine.db().engine().disk_use()
+            && used < limit / if self.engine.config.ring { 6 } else { 3 }
         {
             return Err(format!("cap: {used} of {limit} bytes are used, and it says {error:?}"));
         }
         self.counts.note(Event::Capped);
         Ok(true)
+    }
+
+    /// What went since this was asked last, to make room for a step: only of tables that are to give it, and nothing that the
+    /// last commit wrote. True if any did.
+    pub(super) fn note_given(&mut self) -> Result<bool, String> {
+        if !self.engine.is_open() {
+            return Ok(false);
+        }
+        let given = self.engine.db().engine().take_given();
+        for Given { tables, below, seq } in &given {
+            let below = below.ticks();
+            let id_of = |name: &str| self.engine.db().table(name).ok().map(|t| t.entry.gate.table);
+            let name_of = |id| RING.into_iter().find(|name| id_of(name) == Some(id));
+            let named: Option<Vec<String>> =
+                tables.iter().map(|id| name_of(*id).map(str::to_owned)).collect();
+            let Some(named) = named.filter(|_| self.engine.config.ring) else {
+                return Err(format!("ring: of {tables:?} some were not to give anything"));
+            };
+            if below > self.oracle.last_seq() {
+                return Err(format!("ring: all below {below} goes, which the last commit is"));
+            }
+            let goes = |name: &String| self.oracle.count_below(name, below);
+            if named.iter().map(goes).sum::<usize>() > 0 {
+                self.counts.note(Event::Given);
+            }
+            let change = Change::Oldest { tables: named, below };
+            match seq {
+                Some(seq) => {
+                    self.accepted(&change, 0, seq.ticks(), Durability::Sync)?;
+                    self.oracle.show(self.oracle.commits());
+                }
+                None => self.oracle.pending.push(change),
+            }
+        }
+        Ok(!given.is_empty())
     }
 
     /// What is in memory always fits.
@@ -50,12 +89,22 @@ impl Runner {
         self.excuse(flushed)
     }
 
+    /// What the semantics say to `change`: what went to make room for it was gone when it was judged.
+    pub(super) fn judge(
+        &mut self,
+        change: &Change,
+        expected: Result<(), Refusal>,
+    ) -> Result<Result<(), Refusal>, String> {
+        Ok(if self.note_given()? { self.oracle.check(change) } else { expected })
+    }
+
     /// See the module.
-    pub(super) fn check_cap(&self) -> Result<(), String> {
+    pub(super) fn check_cap(&mut self) -> Result<(), String> {
+        self.note_given()?;
         if !self.engine.is_open() || self.may_differ_on_disk() {
             return Ok(());
         }
-        let Some([used, limit, _]) = self.engine.db().engine().disk_use() else { return Ok(()) };
+        let Some([used, limit, ..]) = self.engine.db().engine().disk_use() else { return Ok(()) };
         let (fs, inside) = (&self.engine.fs, format!("{PATH}/"));
         let paths = fs.paths().into_iter().filter(|path| path.starts_with(&inside));
         let found: u64 = paths.map(|path| fs.len(path).unwrap_or_default()).sum();

@@ -69,6 +69,7 @@ events! {
     Moved "spans moved out and in",
     Throttled "requests beyond targets refused",
     Capped "refusals near the limit on disk use",
+    Given "drops of the oldest near the limit on disk use",
     Rot "bits rotten at rest",
     RotMet "answers of corruption",
     DamageRefused "damaged copies refused",

@@ -15,11 +15,12 @@ use crate::executor::{self, Worker};
 use crate::fs::{FaultFs, FaultKind, Fs, MemFs};
 use crate::lsm::{Batch, Compaction, Flush, GateMode, TableChange, least_limit, whole_table};
 use crate::model::{DateTime, ETag, Entity, EntityEncoder, Seq};
-use crate::options::{Background, Durability, Options, Targets};
+use crate::options::{Background, Durability, OnFull, Options, Targets};
 use crate::query::{Entities, KeyRange, Page, Token};
 use crate::table::{EntityGroup, Operation, RowView, Snapshot, Table, Ticket};
 
 use super::gates::Gates;
+use super::generate::RING;
 use super::oracle::{self, Row, Tables, key};
 use super::power::{End, PowerFs};
 use super::step::{Config, Lane, Mode, Scan, Verb, Write};
@@ -155,6 +156,9 @@ impl Engine {
         self.openings += 1;
         let mut options = options(&self.config, &self.clock).seed(seed).fs(fs);
         options.max_disk = self.config.cap.map(|more| least_limit(&options) + more);
+        if self.config.ring && self.config.cap.is_some() {
+            options.on_full = OnFull::DropOldest(RING.map(str::to_owned).to_vec());
+        }
         self.db = Some(options.open(Path::new(PATH))?);
         Ok(())
     }

@@ -67,6 +67,8 @@ impl Mix {
 }
 
 const TABLES: [&str; 3] = ["Alpha", "beta", "Gamma"];
+/// Those that give their oldest rows, if any do.
+pub(super) const RING: [&str; 2] = [TABLES[0], TABLES[2]];
 /// Keys that are prefixes of one another, empty, long, and beyond the basic plane.
 const PARTITIONS: [&str; 6] = ["", "a", "ab", "b", "\u{ff5e}", "\u{1f600}"];
 const NAMES: [&str; 6] = ["A", "B", "Count", "Note", "At", "_x"];
@@ -91,8 +93,8 @@ pub(super) struct Generator<'a> {
     lift: Option<(u64, Step)>,
     /// Time must pass for requests to pass.
     is_throttled: bool,
-    /// Rows are large, so that they come near the limit on disk use.
-    is_capped: bool,
+    /// Rows are so much larger, so that they come near the limit on disk use.
+    scale: usize,
 }
 
 impl<'a> Source<'a> {
@@ -156,7 +158,7 @@ impl<'a> Generator<'a> {
             remedy: None,
             lift: None,
             is_throttled: false,
-            is_capped: false,
+            scale: 1,
         }
     }
 
@@ -183,14 +185,23 @@ impl<'a> Generator<'a> {
                 .chance(1, 16)
                 .then(|| (*source.pick(&[3, 10, 30]), *source.pick(&[10, 40]))),
             cap: None,
+            ring: false,
             seed: source.seed(),
         };
         // By the seed, which also says which databases keep logs: these do not.
         if config.seed % 8 == 5 {
             config.cap = Some([0, 32 << 10, 128 << 10][(config.seed / 8 % 3) as usize]);
+            config.ring = (config.seed / 24).is_multiple_of(2);
+            if config.ring {
+                config.cap = Some(0);
+            }
         }
         self.is_throttled = config.targets.is_some();
-        self.is_capped = config.cap.is_some();
+        self.scale = match (config.cap, config.ring) {
+            (None, _) => 1,
+            (_, false) => 16,
+            (_, true) => 32,
+        };
         config
     }
 
@@ -460,7 +471,7 @@ impl<'a> Generator<'a> {
 
     fn value(&mut self) -> Val {
         let source = &mut self.source;
-        let scale = if self.is_capped { 16 } else { 1 };
+        let scale = self.scale;
         match source.below(8) {
             0 => Val::String("é x'".repeat(scale * source.index(40))),
             1 => Val::Binary(vec![source.below(256) as u8; scale * source.index(300)]),

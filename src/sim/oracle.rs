@@ -71,6 +71,8 @@ pub(crate) enum Change {
     DropRange { table: String, scans: Vec<Scan> },
     /// The rows go that have a tag below this.
     Expire { table: String, below: u64 },
+    /// The same of several tables, to make room: whoever asked wrote something else.
+    Oldest { tables: Vec<String>, below: u64 },
     /// A gate is closed.
     Gate { table: String, scan: Scan, mode: Mode },
     /// A gate is opened.
@@ -216,7 +218,7 @@ impl Oracle {
             Change::Drop(name) if !self.tables.contains_key(&name.to_lowercase()) => {
                 refuse("ResourceNotFound")
             }
-            Change::Create(_) | Change::Drop(_) => Ok(()),
+            Change::Create(_) | Change::Drop(_) | Change::Oldest { .. } => Ok(()),
             Change::DropRange { table, .. } | Change::Expire { table, .. }
                 if self.tables.contains_key(&table.to_lowercase()) =>
             {
@@ -310,6 +312,11 @@ impl Oracle {
             Change::Expire { table, below } => {
                 print ^= self.remove(table, |row| row.etag < *below, &mut undo);
             }
+            Change::Oldest { tables, below } => {
+                for table in tables {
+                    print ^= self.remove(table, |row| row.etag < *below, &mut undo);
+                }
+            }
             Change::Gate { table, scan, mode } => {
                 print ^= self.set_gate(table, scan, Some(*mode), &mut undo);
             }
@@ -340,6 +347,17 @@ impl Oracle {
     pub(crate) fn check_seq(&self, seq: u64) -> Result<(), String> {
         let last = self.seq_max.max(self.etag_max);
         if seq > last { Ok(()) } else { Err(format!("number: {seq} after {last}")) }
+    }
+
+    /// The largest number given so far.
+    pub(crate) fn last_seq(&self) -> u64 {
+        self.seq_max.max(self.etag_max)
+    }
+
+    /// How many rows of `table` have a tag below this.
+    pub(crate) fn count_below(&self, table: &str, below: u64) -> usize {
+        let table = self.tables.get(&table.to_lowercase());
+        table.map_or(0, |table| table.rows.values().filter(|row| row.etag < below).count())
     }
 
     /// How many commits have a number up to `seq`.
@@ -520,7 +538,7 @@ impl Oracle {
                 }
             }
             Change::Create(_) | Change::Drop(_) => 0,
-            Change::DropRange { .. } | Change::Expire { .. } => 0,
+            Change::DropRange { .. } | Change::Expire { .. } | Change::Oldest { .. } => 0,
             Change::Gate { .. } | Change::Lift { .. } | Change::Import { .. } => 0,
         };
         let mut with = self.clone();

@@ -323,6 +323,7 @@ fn config(command: &mut Command) -> Result<Config, String> {
         compress: command.take("compress")?.is_some_and(|text| text == "true"),
         targets,
         cap: command.take_number("cap")?,
+        ring: command.take("ring")?.is_some_and(|text| text == "true"),
         seed: command.take_number("seed")?.unwrap_or(default.seed),
     })
 }
@@ -403,7 +404,7 @@ fn unquote(token: &str) -> Result<String, String> {
 #[test]
 fn steps_print_and_parse_back() {
     for text in [
-        "open durability=os io=pread memtable=65536 block=512 run-file=65536 cache=0 buffer=4096 roll=512 compress=true targets=5/20 cap=4096 seed=7",
+        "open durability=os io=pread memtable=65536 block=512 run-file=65536 cache=0 buffer=4096 roll=512 compress=true targets=5/20 cap=4096 ring=true seed=7",
         "create-table parts",
         "upsert-merge parts durability=buffered\nbolts '' Price=0.12 Note='it''s = so'",
         "delete parts if=#3\n'a b' m4",

@@ -449,6 +449,24 @@ pub const BUGS: &[Bug] = &[
     // The limit on disk use.
     bug("cap-counts-too-little", 0, "limit on disk use", "what logs grow by is not counted"),
     bug("cap-keeps-counting", 0, "limit on disk use", "files that are gone are counted"),
+    bug(
+        "drop-touches-other-table",
+        0,
+        "limit on disk use, tables that give their oldest rows",
+        "old rows of other tables go, too",
+    ),
+    bug(
+        "dropped-row-returns",
+        0,
+        "limit on disk use, tables that give their oldest rows",
+        "what went to make room is there again where its file had to stay",
+    ),
+    bug(
+        "drop-takes-the-newest",
+        0,
+        "limit on disk use, tables that give their oldest rows",
+        "what was written last goes with what is old",
+    ),
     bug("throttle-books-refusals", 0, "targets", "what is refused counts as if it had passed"),
     bug(
         "checkpoint-without-memtables",

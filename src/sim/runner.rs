@@ -294,7 +294,7 @@ impl Runner {
             }
             _ => unreachable!("a change comes from one of the steps above"),
         };
-        let expected = busy.or_refused(expected, result.as_ref().err());
+        let expected = busy.or_refused(self.judge(&change, expected)?, result.as_ref().err());
         if let Some(ask) = &ask {
             self.asked(ask, busy, result.as_ref().err());
         }

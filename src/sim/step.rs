@@ -124,6 +124,8 @@ pub struct Config {
     pub targets: Option<(u32, u32)>,
     /// The limit on disk use: so many bytes above the smallest there can be.
     pub cap: Option<u64>,
+    /// Whether tables give their oldest rows where the limit leaves no room: the first and the last.
+    pub ring: bool,
     /// Decides what the engine draws: ids and hash seeds.
     pub seed: u64,
 }
@@ -403,6 +405,7 @@ impl Default for Config {
             compress: false,
             targets: None,
             cap: None,
+            ring: false,
             seed: 1,
         }
     }
@@ -611,6 +614,7 @@ impl fmt::Display for Config {
         write!(f, " compress={}", self.compress)?;
         option(f, "targets", self.targets.map(|(one, all)| format!("{one}/{all}")))?;
         option(f, "cap", self.cap)?;
+        option(f, "ring", self.ring.then_some(true))?;
         write!(f, " seed={}", self.seed)
     }
 }

@@ -127,7 +127,9 @@ impl Catalog {
         }
         for entry in tables.by_name.values() {
             engine.set_ttl(&entry.gate, entry.ttl());
+            engine.note_table(&entry.gate, &entry.name);
         }
+        engine.tables_noted();
         if tables.by_name.values().any(|entry| entry.ttl().is_some()) {
             engine.executor.signal(Lane::Log);
         }
@@ -217,6 +219,7 @@ impl Catalog {
         let (ttl, log) = (AtomicU64::new(0), Arc::clone(&self.log));
         let entry = TableEntry { name: name.to_owned(), gate, ttl, queries, log };
         let entry = Arc::new(entry);
+        self.engine.note_table(&entry.gate, &entry.name);
         tables.by_name.insert(lower, Arc::clone(&entry));
         Ok(entry)
     }

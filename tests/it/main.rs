@@ -31,6 +31,7 @@ mod ranges;
 mod reads;
 #[cfg(all(unix, feature = "rest"))]
 mod rest;
+mod ring;
 mod script;
 mod sim;
 mod soak;

@@ -246,7 +246,7 @@ impl Soak {
         self.oracle.check(change).ok()?;
         let tag = match change {
             Change::Create(_) | Change::Drop(_) => 0,
-            Change::DropRange { .. } | Change::Expire { .. } => 0,
+            Change::DropRange { .. } | Change::Expire { .. } | Change::Oldest { .. } => 0,
             Change::Gate { .. } | Change::Lift { .. } | Change::Import { .. } => 0,
             Change::Rows { table, writes } => {
                 let rows = &state.get(&table.to_lowercase())?.rows;
@@ -554,7 +554,7 @@ fn model_of(tables: &Tables, etag_max: u64) -> Oracle {
 fn has_tag(change: &Change) -> bool {
     match change {
         Change::Create(_) | Change::Drop(_) => false,
-        Change::DropRange { .. } | Change::Expire { .. } => false,
+        Change::DropRange { .. } | Change::Expire { .. } | Change::Oldest { .. } => false,
         Change::Gate { .. } | Change::Lift { .. } | Change::Import { .. } => false,
         Change::Rows { writes, .. } => writes.iter().any(|write| write.verb != Verb::Delete),
     }

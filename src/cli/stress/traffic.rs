@@ -182,8 +182,10 @@ impl Ask {
         match self {
             Ask::Change(Change::Create(table)) => line.op("create_table").text("table", table),
             Ask::Change(Change::Drop(table)) => line.op("delete_table").text("table", table),
-            Ask::Change(Change::DropRange { .. } | Change::Expire { .. }) => {
-                unreachable!("sessions ask for neither")
+            Ask::Change(
+                Change::DropRange { .. } | Change::Expire { .. } | Change::Oldest { .. },
+            ) => {
+                unreachable!("sessions ask for none of them")
             }
             Ask::Change(Change::Gate { .. } | Change::Lift { .. } | Change::Import { .. }) => {
                 unreachable!("sessions close no gates and move nothing")

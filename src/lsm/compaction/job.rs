@@ -68,6 +68,9 @@ pub(crate) struct Task {
 impl Engine {
     /// Runs the most urgent job; false if there is none.
     pub(crate) fn compact_one(&self) -> Result<bool> {
+        if !self.knows_ring() {
+            return Ok(false);
+        }
         let limits = self.limits();
         let mut failure = None;
         for id in self.wanting(&limits) {
@@ -77,10 +80,14 @@ impl Engine {
             // Picked anew under the claim: the range may have changed since.
             let version = Arc::clone(&self.view.load().version);
             let tasks = self.stretch(&version, id, &limits);
+            drop(version);
             // One that has no room may have some when another has made it.
             let planned = self.plan_tasks(&tasks).filter(|_| !tasks.is_empty());
             let done = planned.as_ref().map(|_| self.run_tasks(&tasks));
-            self.release(id, &tasks);
+            let claimed = ids_of(&tasks);
+            // Whoever waits for the ranges may want the room of what was dropped meanwhile.
+            drop((planned, tasks));
+            self.release(id, &claimed);
             match done {
                 None => {}
                 // The range is left alone from now on, and the others go on.
@@ -93,12 +100,16 @@ impl Engine {
         failure.map_or(Ok(false), Err)
     }
 
-    /// Merges all files of every range into its run.
+    /// Merges all files of every range into its run, but for tables that give their oldest files: of one file each all
+    /// would go at once.
     ///
     /// # Errors
     /// Of reading and writing; what was done before stays done.
     pub(crate) fn compact_all(&self) -> Result<()> {
-        let ids: Vec<RangeId> = self.view.load().version.ranges().iter().map(|r| r.id).collect();
+        let version = Arc::clone(&self.view.load().version);
+        let ranges = version.ranges().iter().filter(|range| !self.is_ring(range.table));
+        let ids: Vec<RangeId> = ranges.map(|range| range.id).collect();
+        drop(version);
         self.compact_ranges(&ids)?;
         self.remove_unheld();
         Ok(())
@@ -212,6 +223,11 @@ impl Engine {
         }
     }
 
+    /// Those of `range`.
+    fn limits_in(&self, range: &FileRange, limits: &Limits) -> Limits {
+        Limits { window_bytes: self.window_bytes(range.table), ..*limits }
+    }
+
     /// Reads a second of a range.
     fn heat(&self, range: RangeId) -> u64 {
         self.env.loads.reads(range, self.env.seconds())
@@ -225,7 +241,7 @@ impl Engine {
         for range in ranges.iter() {
             let known = self.upkeep.ranking.lock().standing(range, limits);
             let urgency = known.unwrap_or_else(|| {
-                let job = pick(range, &facts, limits);
+                let job = pick(range, &facts, &self.limits_in(range, limits));
                 let found = job.map(|job| urgency(&job, sources(range), self.heat(range.id)));
                 self.upkeep.ranking.lock().learn(range, limits, found);
                 found
@@ -240,9 +256,11 @@ impl Engine {
     /// What is to be done to `range`. A small one is merged whole, for it shares its files then.
     fn task(&self, range: &Arc<FileRange>, limits: &Limits) -> Option<Task> {
         let facts = FileFacts::new(self);
+        let limits = &self.limits_in(range, limits);
         let mut job = pick(range, &facts, limits)?;
         let is_sound = || range.references().all(|(_, file)| !facts.is_damaged(file));
-        if range.bytes() < SMALL_RANGE_BYTES && !job.is_join() && is_sound() {
+        let is_small = range.bytes() < SMALL_RANGE_BYTES && limits.window_bytes == 0;
+        if is_small && !job.is_join() && is_sound() {
             let young: Vec<FileNumber> = range.young.iter().map(|r| r.file.meta.number).collect();
             let whole = Job::whole(range, &facts, limits, &young, &[]);
             // A part of it would not be what was picked.
@@ -306,15 +324,17 @@ impl Engine {
         tasks
     }
 
-    fn release(&self, id: RangeId, tasks: &[Task]) {
+    fn release(&self, id: RangeId, ids: &[RangeId]) {
         self.upkeep.release(id);
-        let others = tasks.iter().map(|task| task.range.id).filter(|other| *other != id);
-        others.for_each(|id| self.upkeep.release(id));
+        let others = ids.iter().filter(|other| **other != id);
+        others.for_each(|id| self.upkeep.release(*id));
     }
 
     /// Room for what `tasks` write; `None` if there is none.
     fn plan_tasks(&self, tasks: &[Task]) -> Option<Planned<'_>> {
-        self.plan(tasks.iter().map(|task| task.job.bytes).sum())
+        // Where the oldest files go, a job may hold inputs that are dropped meanwhile, beside its outputs.
+        let times = |task: &Task| if self.is_ring(task.range.table) { 2 } else { 1 };
+        self.plan(tasks.iter().map(|task| times(task) * task.job.bytes).sum())
     }
 
     /// False if the job was declined.
@@ -397,10 +417,10 @@ impl Engine {
         let version = Arc::clone(&self.view.load().version);
         let tasks = self.stretch(&version, id, &limits);
         if tasks.is_empty() || self.plan_tasks(&tasks).is_none() {
-            self.release(id, &tasks);
+            self.release(id, &ids_of(&tasks));
             return Ok(None);
         }
-        let files = self.write_tasks(&tasks).inspect_err(|_| self.release(id, &tasks))?;
+        let files = self.write_tasks(&tasks).inspect_err(|_| self.release(id, &ids_of(&tasks)))?;
         Ok(Some(Compaction { tasks, files }))
     }
 
@@ -496,6 +516,10 @@ fn shares(version: &Version) -> BTreeMap<FileNumber, u64> {
         }
     }
     shares
+}
+
+fn ids_of(tasks: &[Task]) -> Vec<RangeId> {
+    tasks.iter().map(|task| task.range.id).collect()
 }
 
 /// True if merging everything would make less of it: young files, tombstones, or files of which a part counts nowhere.

@@ -11,6 +11,9 @@
 //! 6. Many small neighbours in the run, which joins leave behind, become one file.
 //! 7. A run that has come to rest is written again, compressed.
 //!
+//! Of a table that gives its oldest files to make room (`ring`), only files that are neighbours in age are merged, up to a
+//! length, and what is alone joins the run.
+//!
 //! No job is long: one that would read more than `job_bytes_max` takes the part of its inputs below a key (`cut`). The
 //! references keep the rest by a clip that begins there, and the next job goes on with them.
 //!
@@ -55,6 +58,8 @@ pub(crate) struct Limits {
     pub(crate) fence: Seq,
     /// A run whose newest commit is at or below this rests, if nothing young lies over it; zero: none does.
     pub(crate) rests_below: Seq,
+    /// Files are merged with neighbours in age only, up to this length; zero: by keys.
+    pub(crate) window_bytes: u64,
 }
 
 /// A job reads at most about so many full files of the run: long enough that the parts of files around a cut, which are
@@ -65,6 +70,8 @@ pub(crate) const JOB_RUN_FILES: u64 = 4;
 const INTO_RUN_MIN: usize = 4;
 /// Young files merge among themselves this many at a time.
 const MERGE_WIDTH: usize = 6;
+/// Where files stay with their age, so many at least.
+const AGE_WIDTH: usize = 3;
 /// So many small neighbours in the run become one.
 const SMALL_NEIGHBOURS: usize = 8;
 /// From one tombstone in so many entries on a file is dense with them: a scan steps over as many dead entries as it
@@ -84,6 +91,7 @@ impl Default for Limits {
             seen_below: Seq::ZERO,
             fence: Seq::ZERO,
             rests_below: Seq::ZERO,
+            window_bytes: 0,
         }
     }
 }
@@ -195,6 +203,9 @@ pub(crate) fn pick<F: RangeFile + Clone>(
     if busy.is_some() {
         return None;
     }
+    if limits.window_bytes > 0 {
+        return picker.by_age();
+    }
     let into_run = picker.run_candidates();
     let enough = into_run.iter().filter(|candidate| candidate.young.len() >= INTO_RUN_MIN);
     let worthwhile = enough.filter(|candidate| picker.is_worthwhile(candidate));
@@ -281,6 +292,20 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
             placement: Placement::Run,
             bytes: 0,
         })
+    }
+
+    /// Young files of similar length that are neighbours in age: where the oldest go, they go whole.
+    fn by_age(&self) -> Option<Job> {
+        // One that is cut would leave its inputs where they are.
+        let most = self.limits.window_bytes.min(self.limits.job_bytes_max);
+        let small = self.young_parts.iter().filter(|part| part.bytes <= most / AGE_WIDTH as u64);
+        if small.count() < AGE_WIDTH {
+            return None;
+        }
+        let windows = self.windows(AGE_WIDTH..=MERGE_WIDTH);
+        let fits = |window: &&Candidate| self.bytes(window) <= most && self.is_similar(window);
+        let widest = windows.iter().filter(fits).max_by_key(|window| window.young.len());
+        widest.map(|window| self.job(window, Reason::Size))
     }
 
     /// The file with the most tombstones that a merge into the run would drop for good, or one that a fence reaches.

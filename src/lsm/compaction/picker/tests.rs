@@ -384,6 +384,28 @@ fn trap_14_what_goes_into_the_run_takes_everything_older_with_it() {
 }
 
 #[test]
+fn where_the_oldest_files_go_they_merge_with_neighbours_in_age_up_to_a_length() {
+    let mut range = empty();
+    run(&mut range, 1, (1, 9), &(0..100).collect::<Vec<_>>());
+    for number in 2..9 {
+        young(&mut range, number, (number * 10, number * 10 + 9), &[0, 10, 20]);
+    }
+    let limits = |bytes| Limits { window_bytes: bytes, sources_max: 2, ..Limits::default() };
+    // Neither the run's length, nor sources, nor what a key has in the run decides.
+    let job = pick(&range, &Exact(&[]), &limits(100 * ENTRY_BYTES)).unwrap();
+    assert_eq!((numbers(&job).0.len(), job.placement), (6, Placement::Young));
+    assert!(job.run.is_empty() && job.below.is_none());
+    let ages: Vec<u64> = job.young.iter().map(|number| number.0).collect();
+    assert!(ages.windows(2).all(|pair| pair[0] == pair[1] + 1), "{ages:?}");
+    let job = pick(&range, &Exact(&[]), &limits(10 * ENTRY_BYTES)).unwrap();
+    assert_eq!(job.young.len(), 3);
+    assert_eq!(pick(&range, &Exact(&[]), &limits(8 * ENTRY_BYTES)), None);
+    // Nor is anything begun that there is no room for.
+    let short = Limits { job_bytes_max: 8 * ENTRY_BYTES, ..limits(100 * ENTRY_BYTES) };
+    assert_eq!(pick(&range, &Exact(&[]), &short), None);
+}
+
+#[test]
 fn trap_12_young_files_merge_with_neighbours_in_age_only() {
     let mut range = empty();
     run(&mut range, 1, (1, 9), &(0..100).collect::<Vec<_>>());

@@ -1,0 +1,296 @@
+//! Tables that make room for what is new by what is old: a ring buffer, a table file at a time.
+//!
+//! 1. A write that finds no room has taken back what is hidden already. If that is not enough, it asks which files of these
+//!    tables are the oldest, by their newest entry: as many as what is missing takes and some more.
+//! 2. One commit puts a fence up, as of expiry, over all of each table that has any of them, right behind the newest entry of
+//!    the last of those files. It is durable before anything goes, and it takes no room that is not kept for it.
+//! 3. What lies wholly below goes with one edit (`reclaim`), and the files are removed.
+//!
+//! An end between 2 and 3 loses nothing else: the fence is in the log, and whoever opens the database carries it out.
+//!
+//! Invariants
+//! * of each table that loses a file all that is older goes with it: nothing comes back, whatever lay under it;
+//! * no other table is touched: spans are those of the tables, and a file with rows of others is not counted on;
+//! * nothing goes that would make no room: not while a snapshot would keep it, not what readers hold already;
+//! * what goes is decided by looking at each file of the tables once, and at no row.
+//!
+//! Not here: what a fence hides (`fences`), how merges keep files of one age (`compaction::picker`), how much is missing
+//! (`room`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor::Lane;
+use crate::format::names::{FileNumber, TableId};
+use crate::format::span::Span;
+use crate::model::{Seq, check_table_name};
+use crate::options::{Durability, OnFull, Options};
+use crate::planted::planted;
+use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Mutex, Ordering};
+
+use super::Engine;
+use super::background::whole_table;
+use super::batch::{Batch, Gate, TableChange};
+use super::view::View;
+
+/// Of the limit: how much goes beyond what is missing, so that not every write has to ask; how large files of one age get.
+const GIVE_PART: u64 = 32;
+const WINDOW_PART: u64 = 32;
+
+/// The tables, and what they gave.
+pub(crate) struct Ring {
+    tables: ArcSwap<Vec<Arc<Gate>>>,
+    /// The tables of before are known, too: until then none is merged, for it might be one of these.
+    is_known: AtomicBool,
+    /// They had nothing to give when they were asked last.
+    is_spent: AtomicBool,
+    /// Held by who drops.
+    pub(super) dropping: Mutex<()>,
+    /// Since opening.
+    files: AtomicU64,
+    bytes: AtomicU64,
+    /// For simulations, which take them out.
+    #[cfg(feature = "sim")]
+    given: Mutex<Vec<Given>>,
+}
+
+/// Everything of some tables below a Seq.
+pub(crate) struct Oldest {
+    pub(super) tables: Vec<Arc<Gate>>,
+    pub(crate) below: Seq,
+    pub(super) files: u64,
+    pub(super) bytes: u64,
+}
+
+/// What a simulation has to know of a drop.
+#[cfg(feature = "sim")]
+#[derive(Clone, Debug)]
+pub(crate) struct Given {
+    pub(crate) tables: Vec<TableId>,
+    pub(crate) below: Seq,
+    /// Its commit; `None` while, and if, nobody knows whether there is one.
+    pub(crate) seq: Option<Seq>,
+}
+
+/// A file with rows of these tables.
+struct Old {
+    newest: Seq,
+    bytes: u64,
+    /// How many of its references are theirs.
+    references: usize,
+    is_hidden: bool,
+    tables: BTreeSet<TableId>,
+}
+
+impl Ring {
+    /// # Errors
+    /// `InvalidInput` for tables without a limit that they could give room below.
+    pub(super) fn begin(options: &Options) -> Result<Ring> {
+        let is_asked = options.on_full != OnFull::Refuse;
+        if is_asked && options.max_disk.is_none() {
+            let problem = "Options::on_full says what goes near a limit, and there is none: set Options::max_disk, too";
+            return Err(Error::new(ErrorKind::InvalidInput, problem));
+        }
+        if let OnFull::DropOldest(names) = &options.on_full {
+            names.iter().try_for_each(|name| check_table_name(name))?;
+        }
+        Ok(Ring {
+            tables: ArcSwap::from_pointee(Vec::new()),
+            is_known: AtomicBool::new(!is_asked),
+            is_spent: AtomicBool::new(false),
+            dropping: Mutex::new(()),
+            files: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            #[cfg(feature = "sim")]
+            given: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// How many files and bytes went.
+    pub(super) fn figures(&self) -> [u64; 2] {
+        [&self.files, &self.bytes].map(|count| count.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tables.load().is_empty()
+    }
+
+    /// True if others have to make room: merges, by taking out what was deleted.
+    pub(super) fn is_spent(&self) -> bool {
+        self.is_empty() || self.is_spent.load(Ordering::Acquire)
+    }
+
+    fn has(&self, table: TableId) -> bool {
+        self.tables.load().iter().any(|gate| gate.table == table)
+    }
+}
+
+impl Engine {
+    fn ring(&self) -> Option<&Ring> {
+        self.env.room.as_ref().map(|room| &room.ring)
+    }
+
+    /// The table behind `gate` gives its oldest rows where room is short, if the options name it.
+    pub(crate) fn note_table(&self, gate: &Arc<Gate>, name: &str) {
+        let (Some(ring), OnFull::DropOldest(names)) = (self.ring(), &self.env.options.on_full)
+        else {
+            return;
+        };
+        if names.iter().any(|other| other.eq_ignore_ascii_case(name)) {
+            ring.tables.rcu(|gates| {
+                let others = gates.iter().filter(|other| other.dropped_at().is_none());
+                others.chain([gate]).cloned().collect::<Vec<_>>()
+            });
+        }
+    }
+
+    /// All tables that there are at the opening were noted.
+    pub(crate) fn tables_noted(&self) {
+        if let Some(ring) = self.ring()
+            && !ring.is_known.swap(true, Ordering::AcqRel)
+        {
+            self.executor.signal(Lane::Compact);
+        }
+    }
+
+    /// False as long as a table might turn out to be one that gives its oldest rows.
+    pub(super) fn knows_ring(&self) -> bool {
+        self.ring().is_none_or(|ring| ring.is_known.load(Ordering::Acquire))
+    }
+
+    /// True if the table gives its oldest rows.
+    pub(super) fn is_ring(&self, table: TableId) -> bool {
+        self.ring().is_some_and(|ring| ring.has(table))
+    }
+
+    /// How large files of one age get in `table`; 0: they are merged by keys.
+    pub(super) fn window_bytes(&self, table: TableId) -> u64 {
+        let room = self.env.room.as_ref().filter(|room| room.ring.has(table));
+        room.map_or(0, |room| room.limit() / WINDOW_PART)
+    }
+
+    /// Drops files of the ring's tables that take `missing` bytes together and some more; false if there is nothing to drop.
+    ///
+    /// # Errors
+    /// As every commit; what is hidden by then stays hidden.
+    pub(super) fn give(&self, ring: &Ring, missing: u64, limit: u64) -> Result<bool> {
+        let oldest = self.oldest(ring, missing, limit);
+        ring.is_spent.store(oldest.is_none(), Ordering::Release);
+        oldest.map_or(Ok(false), |oldest| self.drop_oldest(ring, &oldest).map(|()| true))
+    }
+
+    /// The oldest files of the ring's tables that take `missing` bytes together and some more; `None` if all of them do not,
+    /// or if dropping them would make no room now.
+    fn oldest(&self, ring: &Ring, missing: u64, limit: u64) -> Option<Oldest> {
+        // A snapshot keeps whatever it sees: dropping would take from readers, and give nothing to the writer.
+        if missing == 0 || self.horizon().has_snapshots() {
+            return None;
+        }
+        let last = self.published();
+        let view = self.view.load_full();
+        let tables = ring.tables.load_full();
+        let files = files_of(&view, &tables);
+        let mut ages: Vec<(Seq, u64)> = Vec::with_capacity(files.len());
+        for (number, old) in &files {
+            let is_alone = view.version.references_to(*number) == old.references;
+            // What the last commit wrote is not old.
+            if !old.is_hidden && old.newest < last {
+                ages.push((old.newest, if is_alone { old.bytes } else { 0 }));
+            }
+        }
+        ages.sort_unstable();
+        let all: u64 = ages.iter().map(|(_, bytes)| bytes).sum();
+        if all < missing {
+            return None;
+        }
+        let wanted = all.min(missing.saturating_add(limit / GIVE_PART));
+        let mut bytes = 0;
+        let at = ages.iter().position(|(_, more)| {
+            bytes += more;
+            bytes >= wanted
+        })?;
+        let newest = if planted!("drop-takes-the-newest") { last } else { ages[at].0 };
+        let below = Seq(newest.0.saturating_add(1));
+        let is_old = |old: &&Old| !old.is_hidden && old.newest < below;
+        let touched: BTreeSet<TableId> =
+            files.values().filter(is_old).flat_map(|old| old.tables.iter().copied()).collect();
+        let tables = tables.iter().filter(|gate| touched.contains(&gate.table)).cloned().collect();
+        Some(Oldest { tables, below, files: at as u64 + 1, bytes })
+    }
+
+    /// Carries it out.
+    ///
+    /// # Errors
+    /// As every commit; what is hidden by then stays hidden.
+    fn drop_oldest(&self, ring: &Ring, oldest: &Oldest) -> Result<()> {
+        let span = |gate: &Arc<Gate>| match planted!("drop-touches-other-table") {
+            true => Span::all(),
+            false => whole_table(gate.table),
+        };
+        let changes =
+            oldest.tables.iter().map(|gate| TableChange::Expired(span(gate), oldest.below));
+        // One commit for all of them: a fence over a table that is being dropped does no harm.
+        let batch = Batch::of_changes(&Arc::new(Gate::new(TableId::CATALOG)), changes.collect());
+        self.note_given(ring, oldest, None);
+        let seq = self.commit(&batch, Durability::Sync)?;
+        self.note_given(ring, oldest, Some(seq));
+        while self.reclaim()? {}
+        if planted!("dropped-row-returns") {
+            self.change_view(|view| {
+                let others = view.fences.without(|fence| fence.from == seq);
+                view.with_fences(Arc::new(others))
+            });
+        }
+        self.remove_unheld();
+        ring.files.fetch_add(oldest.files, Ordering::Relaxed);
+        ring.bytes.fetch_add(oldest.bytes, Ordering::Relaxed);
+        self.tell_dropped(oldest);
+        Ok(())
+    }
+
+    #[cfg(not(feature = "sim"))]
+    fn note_given(&self, _ring: &Ring, _oldest: &Oldest, _seq: Option<Seq>) {}
+
+    /// A drop begins, or was committed.
+    #[cfg(feature = "sim")]
+    fn note_given(&self, ring: &Ring, oldest: &Oldest, seq: Option<Seq>) {
+        let mut given = ring.given.lock();
+        match (seq, given.last_mut()) {
+            (Some(seq), Some(last)) => last.seq = Some(seq),
+            _ => {
+                let tables = oldest.tables.iter().map(|gate| gate.table).collect();
+                given.push(Given { tables, below: oldest.below, seq });
+            }
+        }
+    }
+
+    /// What went since this was asked last.
+    #[cfg(feature = "sim")]
+    pub(crate) fn take_given(&self) -> Vec<Given> {
+        self.ring().map_or_else(Vec::new, |ring| std::mem::take(&mut *ring.given.lock()))
+    }
+}
+
+/// The files that hold rows of `tables`.
+fn files_of(view: &View, tables: &[Arc<Gate>]) -> BTreeMap<FileNumber, Old> {
+    let mut files = BTreeMap::new();
+    for gate in tables.iter().filter(|gate| gate.dropped_at().is_none()) {
+        let ranges = view.version.ranges_in(&whole_table(gate.table)).iter();
+        for (_, reference) in ranges.flat_map(|range| range.references()) {
+            let meta = &reference.file.meta;
+            let is_hidden = view.fences.covers(&reference.clip, meta.seq_max, Seq(u64::MAX));
+            let old = files.entry(meta.number).or_insert_with(|| Old {
+                newest: meta.seq_max,
+                bytes: meta.bytes,
+                references: 0,
+                is_hidden: true,
+                tables: BTreeSet::new(),
+            });
+            old.references += 1;
+            old.is_hidden &= is_hidden;
+            old.tables.insert(gate.table);
+        }
+    }
+    files
+}
