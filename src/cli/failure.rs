@@ -24,6 +24,9 @@ pub(super) enum Failure {
     Rejected,
     /// Nobody reads the output any more: the reader has seen enough.
     Closed,
+    /// It is said already; what is left is the exit status.
+    #[cfg(feature = "rest")]
+    Said(u8),
 }
 
 /// Characters of a filter that are shown in front of an error in it, and behind.
@@ -49,12 +52,33 @@ impl Failure {
             Failure::Open(error) | Failure::Operation(error) | Failure::Filter { error, .. } => {
                 error.chain()
             }
-            Failure::Problems | Failure::Rejected | Failure::Closed => String::new(),
+            Failure::Problems | Failure::Rejected | Failure::Closed | Failure::Said(_) => {
+                String::new()
+            }
         }
+    }
+
+    /// Says by `say` what went wrong.
+    #[cfg(feature = "rest")]
+    pub(super) fn said(self, say: impl FnOnce(&str)) -> Self {
+        let (status, text) = self.message();
+        if let Some(text) = text {
+            say(&text);
+        }
+        Failure::Said(status)
     }
 
     /// Says on standard error what went wrong, and gives the exit status.
     pub(super) fn report(&self) -> ExitCode {
+        let (status, text) = self.message();
+        if let Some(text) = text {
+            eprint_line(&text);
+        }
+        ExitCode::from(status)
+    }
+
+    /// The exit status, and what is to be said.
+    fn message(&self) -> (u8, Option<String>) {
         let (status, text) = match self {
             Failure::Usage(text) => (2, text.clone()),
             Failure::Filter { error, text, at } => {
@@ -64,12 +88,13 @@ impl Failure {
             Failure::Open(error) => (2, with_advice(error)),
             Failure::Operation(error) => (1, with_advice(error)),
             Failure::Other(text) => (1, text.clone()),
-            Failure::Problems => return ExitCode::from(1),
-            Failure::Rejected => return ExitCode::from(3),
-            Failure::Closed => return ExitCode::SUCCESS,
+            Failure::Problems => return (1, None),
+            Failure::Rejected => return (3, None),
+            Failure::Closed => return (0, None),
+            #[cfg(feature = "rest")]
+            Failure::Said(status) => return (*status, None),
         };
-        eprint_line(&format!("error: {text}"));
-        ExitCode::from(status)
+        (status, Some(format!("error: {text}")))
     }
 }
 

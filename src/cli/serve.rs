@@ -16,6 +16,7 @@ use super::{Create, DurabilityName, on_full, open_with};
 use crate::db::Db;
 use crate::options::Targets;
 use crate::rest::accounts::{AccountConfig, Accounts};
+use crate::rest::journal::Journal;
 use crate::rest::limits::Limits;
 use crate::rest::{self, Settings, Site, TlsFiles};
 use crate::wire::sign::{DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
@@ -126,6 +127,15 @@ fn seconds(of: impl Fn(&Limits) -> Duration) -> u64 {
 
 impl Serve {
     pub(super) fn run(self) -> Outcome {
+        let journal = Journal::start(self.log);
+        let journal = journal.map_err(|error| Failure::Other(format!("no threads: {error}")))?;
+        let outcome = self.serve(&journal);
+        let outcome = outcome.map_err(|failure| failure.said(|text| journal.say(text)));
+        journal.end();
+        outcome
+    }
+
+    fn serve(&self, journal: &Journal) -> Outcome {
         let configs = self.read_accounts()?;
         rest::check_exposure(&self.listen, &configs).map_err(Failure::Usage)?;
         let limits = Limits {
@@ -146,12 +156,12 @@ impl Serve {
             tls: tls.map(|(cert, key)| TlsFiles { cert, key }),
             limits,
             settings,
-            log: self.log,
+            journal: journal.clone(),
         };
         let ready = rest::prepare(site).map_err(Failure::Other)?;
         let accounts = Accounts::open(configs, |config| self.open(config))?;
         let reread = || self.reread_accounts();
-        let greet = |at, metrics| self.greet(at, metrics);
+        let greet = |at, metrics| self.greet(journal, at, metrics);
         ready.serve(accounts, reread, greet).map_err(Failure::Other)
     }
 
@@ -200,17 +210,17 @@ impl Serve {
     }
 
     /// Says where the server is, once it is.
-    fn greet(&self, at: SocketAddr, metrics: Option<SocketAddr>) {
+    fn greet(&self, journal: &Journal, at: SocketAddr, metrics: Option<SocketAddr>) {
         let scheme = if self.tls_cert.is_some() { "https" } else { "http" };
-        eprintln!("listening on {scheme}://{at}/");
+        journal.say(&format!("listening on {scheme}://{at}/"));
         if let Some(at) = metrics {
-            eprintln!("metrics on http://{at}/metrics");
+            journal.say(&format!("metrics on http://{at}/metrics"));
         }
         if self.accounts.is_none() {
-            eprintln!(
+            journal.say(&format!(
                 "connection string: DefaultEndpointsProtocol={scheme};AccountName={DEVELOPMENT_ACCOUNT};\
                  AccountKey={DEVELOPMENT_KEY};TableEndpoint={scheme}://{at}/{DEVELOPMENT_ACCOUNT};"
-            );
+            ));
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::db::prometheus::{Exposition, Kind, Metric};
 use crate::db::stats::put_all;
 use crate::sync::Mutex;
 
+use super::journal::Journal;
 use super::service::Service;
 
 /// Upper bounds of the histogram of times, in seconds.
@@ -26,6 +27,13 @@ const SCRAPE_TIME: Duration = Duration::from_secs(5);
 const SCRAPES_MAX: usize = 64;
 /// Of a request that is looked at.
 const HEAD_BYTES: usize = 4096;
+
+/// Whose counters are shown.
+#[derive(Clone)]
+pub(crate) struct Shown {
+    pub(crate) service: Arc<Service>,
+    pub(crate) journal: Journal,
+}
 
 /// What was counted since the server started.
 #[derive(Debug, Default)]
@@ -97,10 +105,13 @@ impl Metrics {
     }
 }
 
-/// All counters of a server and of its databases.
-pub(crate) fn text(service: &Service) -> String {
+/// All counters of a server and of its databases, and lines that its log lost.
+pub(super) fn text(service: &Service, lost_lines: u64) -> String {
     let mut out = Exposition::new();
     service.metrics().put(&mut out);
+    let help = "Lines of the log that found no room or could not be written.";
+    let lost = begin(&mut out, "rowstone_log_lines_lost_total", Kind::Counter, help);
+    out.sample(lost, &[], lost_lines);
     let stats: Vec<_> =
         service.accounts().iter().map(|account| (&*account.name, account.db.stats())).collect();
     let labels: Vec<_> = stats.iter().map(|(account, _)| [("account", *account)]).collect();
@@ -122,11 +133,7 @@ fn known(method: &str) -> &'static str {
 }
 
 /// Answers `GET /metrics` to connections to `listener` until `stop` is done.
-pub(crate) async fn serve(
-    service: Arc<Service>,
-    listener: TcpListener,
-    stop: impl Future<Output = ()>,
-) {
+pub(crate) async fn serve(shown: Shown, listener: TcpListener, stop: impl Future<Output = ()>) {
     tokio::pin!(stop);
     let slots = Arc::new(Semaphore::new(SCRAPES_MAX));
     loop {
@@ -138,9 +145,9 @@ pub(crate) async fn serve(
             // Who says nothing holds up nobody else.
             Ok((stream, _)) => {
                 let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
-                let service = Arc::clone(&service);
+                let shown = shown.clone();
                 tokio::spawn(async move {
-                    drop(timeout(SCRAPE_TIME, scrape(&service, stream)).await);
+                    drop(timeout(SCRAPE_TIME, scrape(shown, stream)).await);
                     drop(slot);
                 });
             }
@@ -149,7 +156,7 @@ pub(crate) async fn serve(
     }
 }
 
-async fn scrape(service: &Arc<Service>, mut stream: TcpStream) -> std::io::Result<()> {
+async fn scrape(shown: Shown, mut stream: TcpStream) -> std::io::Result<()> {
     let mut head = Vec::new();
     while !head.windows(4).any(|four| four == b"\r\n\r\n") && head.len() < HEAD_BYTES {
         let mut piece = [0; 1024];
@@ -160,8 +167,7 @@ async fn scrape(service: &Arc<Service>, mut stream: TcpStream) -> std::io::Resul
     }
     let response = if head.starts_with(b"GET /metrics ") || head.starts_with(b"GET /metrics?") {
         // It asks databases, which may be held up; this thread listens for all connections.
-        let service = Arc::clone(service);
-        let body = spawn_blocking(move || text(&service)).await?;
+        let body = spawn_blocking(move || text(&shown.service, shown.journal.lost())).await?;
         format!(
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\
              Connection: close\r\n\r\n{body}",

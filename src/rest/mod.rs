@@ -14,6 +14,7 @@ mod call;
 mod crowd;
 mod descriptors;
 mod entities;
+pub(crate) mod journal;
 mod lanes;
 pub(crate) mod limits;
 mod local;
@@ -42,6 +43,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use self::accounts::{AccountConfig, Accounts, Rotated};
+use self::journal::Journal;
 use self::lanes::Lanes;
 use self::limits::Limits;
 use self::server::Server;
@@ -56,7 +58,7 @@ pub(crate) struct Site {
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) limits: Limits,
     pub(crate) settings: Settings,
-    pub(crate) log: LogLevel,
+    pub(crate) journal: Journal,
 }
 
 /// A certificate chain and its key, PEM files both.
@@ -120,7 +122,6 @@ pub(crate) struct Ready {
 /// # Errors
 /// A text that says what could not be set up.
 pub(crate) fn prepare(mut site: Site) -> Result<Ready, String> {
-    start_log(site.log);
     let tls = site.tls.as_ref().map(tls::acceptor).transpose()?;
     site.limits.connections = descriptors::connections(site.limits.connections)?;
     let lanes = Lanes::new(site.limits.requests).map_err(|error| format!("no threads: {error}"))?;
@@ -147,6 +148,7 @@ impl Ready {
         let metrics_at = metrics_at.map_err(cannot_listen)?;
         let service = Arc::new(Service::new(accounts, site.settings));
         let server = Server { service: Arc::clone(&service), limits: site.limits, tls };
+        let metrics = metrics.map(|listener| (listener, site.journal));
         let rotate = || rotate(&service, &site.listen, &reread);
         lanes.run(async {
             // Before anybody is told: a signal that comes first would end the process.
@@ -179,13 +181,14 @@ fn signals() -> std::io::Result<[Signal; 3]> {
 async fn run(
     server: Server,
     lanes: &Lanes,
-    (listener, metrics): (TcpListener, Option<TcpListener>),
+    (listener, metrics): (TcpListener, Option<(TcpListener, Journal)>),
     [mut interrupt, mut terminate, mut hangup]: [Signal; 3],
     rotate: impl Fn(),
 ) {
     let (stop, stopped) = watch::channel(false);
-    if let Some(listener) = metrics {
-        tokio::spawn(metrics::serve(Arc::clone(&server.service), listener, until(stopped.clone())));
+    if let Some((listener, journal)) = metrics {
+        let shown = metrics::Shown { service: Arc::clone(&server.service), journal };
+        tokio::spawn(metrics::serve(shown, listener, until(stopped.clone())));
     }
     let served = server.run(listener, lanes, until(stopped));
     tokio::pin!(served);
@@ -244,17 +247,4 @@ fn close(service: &Service) -> Result<(), String> {
         }
     }
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
-}
-
-fn start_log(level: LogLevel) {
-    use tracing::Level;
-    let level = match level {
-        LogLevel::Off => return,
-        LogLevel::Problems => Level::WARN,
-        LogLevel::Requests => Level::INFO,
-        LogLevel::Connections => Level::DEBUG,
-    };
-    let log = tracing_subscriber::fmt().json().with_max_level(level).with_writer(std::io::stderr);
-    // A second server in one process logs where the first does.
-    drop(log.try_init());
 }

@@ -11,6 +11,7 @@
 )]
 
 mod client;
+mod journal;
 mod limits;
 mod malformed;
 mod shared;
