@@ -414,7 +414,8 @@ impl Options {
     ///
     /// # Errors
     /// None here. Opening answers `InvalidInput` where too little would be left for rows: below three times all memtables,
-    /// two table files and some, 15 MiB with [`Options::edge`].
+    /// two table files and some, 15 MiB with [`Options::edge`]. The error has the number; it is less with smaller
+    /// [`memtable_bytes`](Self::memtable_bytes) and [`run_file_bytes`](Self::run_file_bytes).
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {

@@ -145,6 +145,9 @@ fn advice(error: &Error) -> Option<&'static str> {
         (_, "OutOfRangeInput") => {
             "keys must not hold / \\ # ? or control characters; times lie in the years 1601 to 9999"
         }
+        (ErrorKind::InvalidInput, _) if error.message().contains("limit on disk use") => {
+            "give `--max-disk` that many bytes or more"
+        }
         (_, "EntityAlreadyExists") if error.message().contains("is not empty") => {
             "name a new directory; what an interrupted run left in this one may be removed"
         }

@@ -108,7 +108,7 @@ impl Room {
         if limit < least {
             let problem = format!(
                 "a limit on disk use of {limit} bytes is too small: with these memtables, logs and table files it is at \
-                 least {least}; raise Options::max_disk, or lower memtable_bytes and run_file_bytes"
+                 least {least}"
             );
             return Err(Error::new(ErrorKind::InvalidInput, problem));
         }

@@ -96,7 +96,7 @@ fn a_backup_is_shown() {
 fn exec_keeps_a_limit_on_disk_use_and_says_what_goes() {
     let place = parts();
     place.fails("exec db --drop-oldest parts", 2, &["--max-disk"]);
-    place.fails("exec db --max-disk 100000 --drop-oldest parts", 2, &["at least", "max_disk"]);
+    place.fails("exec db --max-disk 100000 --drop-oldest parts", 2, &["at least", "--max-disk"]);
     place.fails("exec db --max-disk 1000000000 --drop-oldest a/b", 2, &["table"]);
     let lines = "{\"op\":\"stats\"}\n";
     let said = place.feed("exec db --max-disk 1000000000 --drop-oldest PARTS", lines).ok();

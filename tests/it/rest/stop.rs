@@ -173,6 +173,10 @@ fn what_is_wrong_at_the_start_is_told() {
         assert!(said.contains(text), "{options}: {said}");
         assert!(!place.path("db").exists(), "{options}: nothing is created by a refusal");
     }
+    let (status, said) = place.refused("--listen 127.0.0.1:0 --max-disk 1000");
+    assert_eq!(status, Some(2), "{said}");
+    assert!(said.contains("at least") && said.contains("--max-disk"), "{said}");
+    assert!(!said.contains("memtable_bytes") && !said.contains("Options"), "{said}");
     let server = place.serve("");
     let (status, said) = place.refused("--listen 127.0.0.1:0");
     assert_eq!(status, Some(2), "{said}");
