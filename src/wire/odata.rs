@@ -189,13 +189,18 @@ impl<'a> Members<'a> {
 
     /// Names and values of what becomes a property, as they stand in the text.
     fn properties(&self) -> impl Iterator<Item = Result<(&str, Typed<'_>)>> {
-        let is_property = |(name, value): &&(Cow<'a, str>, Scalar<'a>)| {
-            !SYSTEM_PROPERTIES.contains(&&**name) && *value != Scalar::Null
-        };
-        self.values.iter().filter(is_property).map(|(name, value)| {
-            let value = interpret(name, value, self.type_of(name)?)?;
-            Ok((&**name, value))
+        let is_property =
+            |(name, _): &&(Cow<'a, str>, Scalar<'a>)| !SYSTEM_PROPERTIES.contains(&&**name);
+        self.values.iter().filter(is_property).filter_map(|(name, value)| match value {
+            // It is not stored; a name that no property can have is refused all the same.
+            Scalar::Null => check_property_name(name).err().map(Err),
+            _ => Some(self.typed(name, value)),
         })
+    }
+
+    fn typed<'s>(&'s self, name: &'s str, value: &'s Scalar<'a>) -> Result<(&'s str, Typed<'s>)> {
+        let value = interpret(name, value, self.type_of(name)?)?;
+        Ok((name, value))
     }
 
     fn find(&self, name: &str) -> Option<&Scalar<'a>> {

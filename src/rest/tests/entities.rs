@@ -461,6 +461,23 @@ fn f06_types_and_nulls() {
     );
     site.put(&person("r"), "{\"A\":null,\"C\":3}").matching("*").send().empty(204);
     assert!(site.bare("r").body.ends_with("Z\",\"C\":3}"), "{}", site.bare("r").body);
+    // A name that no property can have is refused also with null, and nothing is changed.
+    for (name, code) in [
+        ("a-b", "PropertyNameInvalid"),
+        ("", "PropertyNameInvalid"),
+        (&*"n".repeat(256), "PropertyNameTooLong"),
+    ] {
+        let with = |value: &str| format!("{{\"D\":4,\"{name}\":{value}}}");
+        for value in ["null", "1"] {
+            site.put(&person("r"), &with(value)).matching("*").send().fails(400, code);
+            site.patch(&person("r"), &with(value)).matching("*").send().fails(400, code);
+            site.put(&person("new"), &with(value)).send().fails(400, code);
+            let body = format!("{{\"PartitionKey\":\"p\",\"RowKey\":\"new\",\"{name}\":{value}}}");
+            site.post("people", &body).send().fails(400, code);
+        }
+    }
+    site.get(&person("new")).send().fails(404, "ResourceNotFound");
+    assert!(site.bare("r").body.ends_with("Z\",\"C\":3}"), "{}", site.bare("r").body);
     // Types may change.
     site.patch(&person("r"), "{\"C\":\"three\"}").matching("*").send().empty(204);
     assert_eq!(site.bare("r").member("C").as_deref(), Some("\"three\""));
