@@ -12,7 +12,7 @@
 //! Not here: what bodies hold (`wire`), time (`server`).
 
 use std::convert::Infallible;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -114,7 +114,8 @@ impl Share {
     }
 }
 
-/// Reads a body to its end. Of one that is not small, no more is read until `admit` has nothing against it.
+/// Reads a body to its end. Of one that is not small, no more is read until `admit` has nothing against it, and one that is not
+/// there when `late` is done is waited for only then.
 ///
 /// # Errors
 /// `RequestBodyTooLarge`, `ServerBusy`, what `admit` says; `InvalidInput` if the connection ended or its chunks are malformed.
@@ -122,6 +123,7 @@ pub(super) async fn read<B>(
     body: &mut B,
     budget: &Budget,
     admit: impl Future<Output = Result<(), Fault>>,
+    late: impl Future<Output = ()>,
 ) -> Result<(Bytes, Share), Fault>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -137,7 +139,19 @@ where
         admit.await?;
     }
     let mut read = Growing::default();
-    while let Some(frame) = body.frame().await {
+    let mut late = pin!(late);
+    loop {
+        let frame = tokio::select! {
+            biased;
+            frame = body.frame() => frame,
+            () = &mut late, if admit.is_some() => {
+                if let Some(admit) = admit.take() {
+                    admit.await?;
+                }
+                continue;
+            }
+        };
+        let Some(frame) = frame else { return Ok(read.end()) };
         let unreadable = |_| Fault::invalid("The body of the request could not be read.");
         // Trailers mean nothing here.
         let Ok(piece) = frame.map_err(unreadable)?.into_data() else { continue };
@@ -152,7 +166,6 @@ where
         }
         read.append(&piece, budget)?;
     }
-    Ok(read.end())
 }
 
 impl Growing {
@@ -206,19 +219,21 @@ impl Growing {
 }
 
 /// Reads what is left of a body that is refused and forgets it: a connection that is closed with something unread is
-/// reset, and its client may never see the answer. There is an end to that, too.
-pub(super) async fn drain<B>(body: &mut B)
+/// reset, and its client may never see the answer. There is an end to that, too; false if not all of it was read.
+pub(super) async fn drain<B>(body: &mut B) -> bool
 where
     B: Body<Data = Bytes> + Unpin,
 {
     let mut left = DRAINED_BYTES_MAX;
-    while let Some(Ok(frame)) = body.frame().await {
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else { return false };
         let len = frame.data_ref().map_or(0, Bytes::len) as u64;
         match left.checked_sub(len) {
             Some(rest) => left = rest,
-            None => return,
+            None => return false,
         }
     }
+    true
 }
 
 impl Share {
@@ -320,6 +335,21 @@ mod tests {
         }
     }
 
+    /// A body that does not come.
+    struct Silent;
+
+    impl Body for Silent {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+    }
+
     fn pieces(pieces: impl IntoIterator<Item = Vec<u8>>, announced: Option<u64>) -> Pieces {
         let hint = announced.map_or_else(SizeHint::new, SizeHint::with_exact);
         Pieces { pieces: pieces.into_iter().map(Bytes::from).collect(), hint }
@@ -336,7 +366,7 @@ mod tests {
     #[track_caller]
     fn refused(mut body: Pieces, budget: &Budget, code: &str) {
         let before = left(budget);
-        let fault = run(read(&mut body, budget, ready(Ok(())))).unwrap_err();
+        let fault = run(read(&mut body, budget, ready(Ok(())), pending())).unwrap_err();
         assert_eq!(fault.code, code);
         assert_eq!(left(budget), before, "all of it is given back");
     }
@@ -362,7 +392,7 @@ mod tests {
                 [vec![1; 5], vec![2; 3 * PART_BYTES - 5]].concat()
             }),
         ] {
-            let (bytes, share) = run(read(&mut body, &budget, ready(Ok(())))).unwrap();
+            let (bytes, share) = run(read(&mut body, &budget, ready(Ok(())), pending())).unwrap();
             assert_eq!(bytes, expected);
             let counted = (1 << 20) - left(&budget);
             assert!(
@@ -399,7 +429,7 @@ mod tests {
         let unannounced = (0..65).map(|_| vec![0; BODY_BYTES_MAX / 64]);
         refused(pieces(unannounced, None), &budget, "RequestBodyTooLarge");
         let mut most = pieces((0..64).map(|_| vec![0; BODY_BYTES_MAX / 64]), None);
-        let most = run(read(&mut most, &budget, ready(Ok(())))).unwrap().0;
+        let most = run(read(&mut most, &budget, ready(Ok(())), pending())).unwrap().0;
         assert_eq!(most.len(), BODY_BYTES_MAX);
     }
 
@@ -408,7 +438,7 @@ mod tests {
         const LARGE: usize = 90 << 10;
         let budget = Budget::new(128 << 10);
         let announced = Some(BODY_BYTES_MAX as u64);
-        let read = |body: &mut Pieces| run(read(body, &budget, ready(Ok(()))));
+        let read = |body: &mut Pieces| run(read(body, &budget, ready(Ok(())), pending()));
         let (_, share) = read(&mut pieces([vec![0; SMALL_BYTES + 1]], announced)).unwrap();
         assert!(left(&budget) >= 32 << 10);
         refused(pieces([vec![0; LARGE]], None), &budget, "ServerBusy");
@@ -426,20 +456,28 @@ mod tests {
         // Announced, not a byte of it is read; unannounced, not many.
         for (announced, unread) in [(Some(100 << 10), 100), (None, 35)] {
             let mut body = pieces(large(), announced);
-            let fault = run(read(&mut body, &budget, stranger())).unwrap_err();
+            let fault = run(read(&mut body, &budget, stranger(), pending())).unwrap_err();
             assert_eq!((&*fault.code, body.pieces.len()), ("ResourceNotFound", unread));
             assert_eq!(left(&budget), 64 << 20);
         }
         // While it is found out who asks, nothing is held either.
         let mut body = pieces(large(), None);
-        let mut reading = Box::pin(read(&mut body, &budget, pending()));
+        let mut reading = Box::pin(read(&mut body, &budget, pending(), pending()));
         let waker = std::task::Waker::noop();
         assert!(reading.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
         assert_eq!(left(&budget), 64 << 20);
         drop(reading);
+        // Nor is one waited for that does not come, however small.
+        let mut silent = Silent;
+        let mut reading = Box::pin(read(&mut silent, &budget, stranger(), ready(())));
+        let read_by = reading.as_mut().poll(&mut Context::from_waker(waker));
+        assert!(matches!(read_by, Poll::Ready(Err(fault)) if fault.code == "ResourceNotFound"));
+        drop(reading);
+        let mut reading = Box::pin(read(&mut silent, &budget, ready(Ok(())), ready(())));
+        assert!(reading.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
         // A small body is for the request to answer.
         let mut small = pieces([vec![0; SMALL_BYTES]], Some(SMALL_BYTES as u64));
-        assert!(run(read(&mut small, &budget, stranger())).is_ok());
+        assert!(run(read(&mut small, &budget, stranger(), pending())).is_ok());
     }
 
     #[test]

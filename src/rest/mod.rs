@@ -17,6 +17,7 @@ mod entities;
 pub(crate) mod journal;
 mod lanes;
 pub(crate) mod limits;
+mod linger;
 mod local;
 mod metrics;
 mod page;

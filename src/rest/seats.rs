@@ -23,6 +23,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use crate::sync::Mutex;
 
 use super::limits::{REFUSALS_MAX, SMALL_BYTES};
+use super::linger::Unread;
 
 /// All places of a server.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ struct Taken {
 pub(crate) struct Seat {
     state: Mutex<State>,
     leave: Notify,
+    /// Its client may go on to send after the answer, which is the last.
+    pub(super) unread: Unread,
     answer: watch::Sender<Answer>,
 }
 
@@ -158,7 +161,7 @@ impl Seats {
 impl Seat {
     fn new(state: State) -> Self {
         let (answer, _) = watch::channel(Answer::default());
-        Seat { state: Mutex::new(state), leave: Notify::new(), answer }
+        Seat { state: Mutex::new(state), leave: Notify::new(), unread: Unread::default(), answer }
     }
 
     /// `body` as the answer, of which it is known when the last of it is sent. Small ones are not looked at.

@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
-use std::future::pending;
+use std::future::{pending, ready};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,12 +21,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::spawn_blocking;
@@ -43,15 +44,15 @@ use super::body::{self, Budget, Sent, Share};
 use super::crowd::{Crowd, Settling};
 use super::lanes::Lanes;
 use super::limits::{HEAD_BYTES_MAX, Limits, REFUSALS_MAX};
+use super::linger::{Lingering, Unread};
 use super::reply::Reply;
 use super::seats::{Seat, Seated, Seats, Sitting};
 use super::service::{Asked, Service};
 
-/// What a connection that is one too many is told.
-const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nx-ms-error-code: ServerBusy\r\n\
-    Retry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-/// It has heard so by then, or never does.
-const REFUSAL_TIME: Duration = Duration::from_secs(1);
+/// A connection that is one too many has asked and has its answer by then, or never does.
+const REFUSAL_TIME: Duration = Duration::from_secs(5);
+/// A body that takes longer is one that may be refused before it is there.
+const PROMPT_TIME: Duration = Duration::from_secs(1);
 
 /// A server about to run.
 pub(crate) struct Server {
@@ -122,7 +123,7 @@ impl Server {
                 if tls.is_none()
                     && let Ok(slot) = Arc::clone(&refusals).try_acquire_owned()
                 {
-                    tokio::spawn(refuse(stream, slot));
+                    tokio::spawn(refuse(stream, peer, Arc::clone(&shared.service), slot));
                 }
                 continue;
             };
@@ -138,16 +139,28 @@ impl Server {
     }
 }
 
-/// Tells a connection that it is one too many. It may not listen.
-async fn refuse(mut stream: TcpStream, _slot: OwnedSemaphorePermit) {
-    let told = async {
-        stream.write_all(TOO_MANY).await?;
-        stream.shutdown().await?;
-        // Closed with something unread, the connection would be reset and the answer lost.
-        let mut unread = stream.take(HEAD_BYTES_MAX as u64);
-        tokio::io::copy(&mut unread, &mut tokio::io::sink()).await
-    };
-    drop(timeout(REFUSAL_TIME, told).await);
+/// Answers the first request of a connection that is one too many.
+async fn refuse(
+    stream: TcpStream,
+    peer: SocketAddr,
+    service: Arc<Service>,
+    _slot: OwnedSemaphorePermit,
+) {
+    let answer = service_fn(|request: Request<Incoming>| {
+        let head = request.into_parts().0;
+        let asked = Asked::new(head, peer.ip(), false, service.now(), service.new_id());
+        let reply = service.refuse(&asked, Code::ServerBusy.into());
+        ready(Ok::<_, Infallible>(response(reply, Share::default(), |body| body)))
+    });
+    let unread = Unread::default();
+    unread.set();
+    let stream = TokioIo::new(Lingering::new(stream, unread));
+    let mut http = http1::Builder::new();
+    http.keep_alive(false).half_close(true).max_buf_size(HEAD_BYTES_MAX);
+    let served = timeout(REFUSAL_TIME, http.serve_connection(stream, answer)).await;
+    if !matches!(served, Ok(Ok(()))) {
+        tracing::debug!(%peer, "a connection too many ended");
+    }
 }
 
 /// Serves one connection.
@@ -236,7 +249,8 @@ async fn converse(
         .half_close(true)
         .max_buf_size(HEAD_BYTES_MAX);
     // Of headers the library takes as many as it has room for without being told: 100.
-    let (peer, stream) = (client.peer, Seated::new(stream, Arc::clone(&client.seat)));
+    let (peer, seat) = (client.peer, Arc::clone(&client.seat));
+    let stream = Lingering::new(Seated::new(stream, Arc::clone(&seat)), seat.unread.clone());
     let answer = service_fn(move |request| {
         let (shared, client) = (Arc::clone(&shared), client.clone());
         async move {
@@ -256,10 +270,11 @@ async fn answer(request: Request<Incoming>, client: &Client, shared: &Shared) ->
     let (head, body) = request.into_parts();
     let service = &shared.service;
     let (peer, is_encrypted) = (client.peer, client.is_encrypted);
+    let head_bytes = head_bytes(&head);
     let mut asked = Asked::new(head, peer, is_encrypted, service.now(), service.new_id());
     asked.seat = Some(Arc::clone(&client.seat));
     asked.room = Some(shared.responses.clone());
-    let (reply, share) = match receive(body, &asked, shared).await {
+    let (reply, share) = match receive(body, &asked, head_bytes, shared).await {
         Err(fault) => (service.refuse(&asked, fault), Share::default()),
         Ok((bytes, share)) => {
             asked.body = bytes;
@@ -273,18 +288,40 @@ async fn answer(request: Request<Incoming>, client: &Client, shared: &Shared) ->
             }
         }
     };
-    response(reply, share, &client.seat)
+    let mut response = response(reply, share, |body| client.seat.watch(body));
+    if client.seat.unread.get() {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// What the request line and all headers take, with one space where there may be more.
+fn head_bytes(head: &Parts) -> usize {
+    const LINE: usize = "  HTTP/1.1\r\n\r\n".len();
+    const FIELD: usize = ": \r\n".len();
+    let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    let fields = head.headers.iter();
+    let fields = fields.map(|(name, value)| name.as_str().len() + value.len() + FIELD);
+    LINE + head.method.as_str().len() + target + fields.sum::<usize>()
 }
 
 /// Reads the body of a request.
 ///
 /// # Errors
-/// Those of [`body::read`] and of [`Service::admit`]; `MissingContentLengthHeader`, `OperationTimedOut`.
+/// Those of [`body::read`] and of [`Service::admit`]; `MissingContentLengthHeader`, `OperationTimedOut`; 431.
 async fn receive(
     mut body: Incoming,
     asked: &Asked,
+    head_bytes: usize,
     shared: &Shared,
 ) -> Result<(Bytes, Share), Fault> {
+    let leave = || asked.seat.iter().for_each(|seat| seat.unread.set());
+    // The library takes longer ones that come at once.
+    if head_bytes > HEAD_BYTES_MAX {
+        leave();
+        let fault = Fault::invalid("The request line and the headers are too large.");
+        return Err(Fault { status: 431, ..fault });
+    }
     if asked.needs_length() {
         return Err(Known::MissingContentLengthHeader.into());
     }
@@ -292,7 +329,8 @@ async fn receive(
     let mut known = None;
     let read = async {
         let admitted = async { shared.service.admit(asked) };
-        let read = body::read(&mut body, &shared.bodies, admitted).await;
+        let late = async { sleep(PROMPT_TIME).await };
+        let read = body::read(&mut body, &shared.bodies, admitted, late).await;
         let fault = match read {
             Ok(read) => return Some(read),
             Err(fault) => fault,
@@ -300,11 +338,18 @@ async fn receive(
         known = Some(fault);
         // A client that waits for leave to send its body is not to be given it.
         if !asked.headers.contains_key(header::EXPECT) {
-            body::drain(&mut body).await;
+            let drained = timeout(PROMPT_TIME, body::drain(&mut body)).await;
+            if !drained.unwrap_or_default() {
+                leave();
+            }
         }
         None
     };
-    let read = timeout(shared.limits.body_time, read).await.ok().flatten();
+    let read = timeout(shared.limits.body_time, read).await;
+    if read.is_err() {
+        leave();
+    }
+    let read = read.ok().flatten();
     let late = || known.unwrap_or_else(|| Code::OperationTimedOut.into());
     let read = read.ok_or_else(late)?;
     if let Some(seat) = &asked.seat {
@@ -372,10 +417,10 @@ fn broken(id: &str) -> Reply {
 }
 
 /// The response as it goes out, in the room of its own; that of the body that it answers is free.
-fn response(reply: Reply, answered: Share, seat: &Arc<Seat>) -> Response<Sent> {
+fn response(reply: Reply, answered: Share, watch: impl FnOnce(Bytes) -> Bytes) -> Response<Sent> {
     let Reply { status, headers, body, share: own } = reply;
     drop(answered);
-    let body = seat.watch(own.hold(body));
+    let body = watch(own.hold(body));
     let has_body = !body.is_empty();
     let mut response = Response::new(Sent::new(body, status));
     *response.status_mut() = status;
@@ -413,6 +458,8 @@ pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
     use crate::db::Db;

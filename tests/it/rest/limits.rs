@@ -6,7 +6,8 @@ use super::{Place, Server};
 #[test]
 fn one_connection_too_many_is_told_so() {
     let place = Place::new();
-    let server = place.serve("--connections-max 2");
+    let server = place.serve("--connections-max 2 --metrics 127.0.0.1:0");
+    let mut ids = Vec::new();
     let mut held: Vec<Client> = vec![server.client(), server.client()];
     for client in &mut held {
         client.ask("GET", "/Tables", "").is(200);
@@ -16,7 +17,11 @@ fn one_connection_too_many_is_told_so() {
         // It may well have sent its request before it hears the answer.
         client.send(server.key.request("GET", "/Tables", "", b""));
         let answer = client.answer();
-        assert_eq!(answer.is(503).header("x-ms-error-code"), Some("ServerBusy"));
+        answer.is_error(503, "ServerBusy");
+        assert_eq!(answer.header("x-ms-version"), Some("2019-02-02"));
+        let name = answer.header("server").unwrap();
+        assert!(name.starts_with("Windows-Azure-Table/1.0"), "{name}");
+        ids.push(answer.header("x-ms-request-id").unwrap().to_owned());
         client.is_closed();
         for client in &mut held {
             client.ask("GET", "/Tables", "").is(200);
@@ -26,6 +31,16 @@ fn one_connection_too_many_is_told_so() {
     // The server notices when it reads; until then its place is taken.
     let served = (0..100_000).any(|_| server.ask("GET", "/Tables", "").status == 200);
     assert!(served, "a place that is free is given to nobody");
+    // They are counted and logged as others are.
+    let mut scrape = Client::over(connect(server.metrics.unwrap()).unwrap(), server.key.clone());
+    scrape.send("GET /metrics HTTP/1.1\r\n\r\n");
+    let counted = String::from_utf8(scrape.rest()).unwrap();
+    assert!(counted.contains("{method=\"GET\",status=\"503\",code=\"ServerBusy\"}"), "{counted}");
+    let lines = server.stop();
+    for id in ids {
+        let line = lines.iter().find(|line| line.contains(&id)).expect("a line with its id");
+        assert!(line.contains("\"status\":503") && line.contains("/Tables"), "{line}");
+    }
 }
 
 #[test]
@@ -63,7 +78,7 @@ fn bodies_of_nobody_take_no_others_room() {
     let text = "x".repeat(30_000);
     let body = format!(r#"{{"A":"{text}","B":"{text}","C":"{text}"}}"#);
     server.ask("PUT", "/people(PartitionKey='p',RowKey='r')", &body).is(204);
-    // What is left of a body is read and forgotten before its client hears that it is refused.
+    // What comes of a body that is refused is read and forgotten, so that its client hears the answer.
     for client in &mut strangers[..3] {
         client.send(" ");
         client.answer_to("POST").is_error(403, "AuthenticationFailed");
@@ -179,7 +194,16 @@ fn gone(server: &Server) {
 /// Bodies of which a part comes, and no more: for some there is no room.
 #[cfg(target_os = "linux")]
 fn held(server: &Server) -> Vec<Client> {
-    let mut clients: Vec<_> = (0..900).map(|_| server.client()).collect();
+    // Those who are gone may still have places.
+    let seated = |_| {
+        let mut tries = (0..100_000).map(|_| server.client());
+        tries
+            .find_map(|mut client| {
+                (client.ask("GET", "/Tables", "").status == 200).then_some(client)
+            })
+            .unwrap()
+    };
+    let mut clients: Vec<_> = (0..900).map(seated).collect();
     for client in &mut clients {
         client.send(server.key.head("POST", "/people", "Content-Length: 4194304\r\n\r\n"));
         client.send(vec![b' '; 1 << 20]);

@@ -111,6 +111,29 @@ fn heads_that_are_too_large_are_refused() {
 }
 
 #[test]
+fn heads_have_one_limit_however_they_come() {
+    let (_place, server) = served();
+    let head = |bytes: usize| {
+        let begin = server.key.head("GET", "/Tables", "X: ");
+        let rest = bytes - begin.len() - 4;
+        format!("{begin}{}\r\n\r\n", "a".repeat(rest))
+    };
+    for (bytes, status) in [(128 << 10, 200), ((128 << 10) + 1, 431), (160 << 10, 431)] {
+        let mut client = server.client();
+        client.send(head(bytes));
+        let answer = client.answer();
+        assert_eq!(answer.status, status, "{bytes}: {}", answer.head);
+        let mut client = server.client();
+        let head = head(bytes);
+        let is_sent = head.as_bytes().chunks(1000).all(|piece| client.try_send(piece).is_ok());
+        let answered = client.try_answer_to("GET");
+        // A server that stops to read resets the connection, which may cost the client the answer.
+        assert!(is_sent && answered.is_ok() || status == 431, "{bytes}");
+        assert!(answered.is_ok_and(|answer| answer.status == status) || status == 431, "{bytes}");
+    }
+}
+
+#[test]
 fn chunks_are_read_and_broken_ones_refused() {
     let (_place, server) = served();
     let mut client = server.client();

@@ -66,6 +66,34 @@ fn what_is_refused_is_told_however_slow_the_body_is() {
 }
 
 #[test]
+fn who_may_not_ask_is_told_so_before_the_body_is_there() {
+    let place = Place::new();
+    let server = place.serve("--body-time 86400").with_table();
+    let other = Key::new(&server.key.account, "bm90IHRoZSBrZXk=");
+    for length in [10, 100_000, 5_000_000] {
+        let mut stranger = server.client();
+        let headers = format!("Content-Length: {length}\r\n\r\n");
+        stranger.send(other.head("POST", "/people", &headers));
+        let answer = stranger.answer_to("POST");
+        assert_eq!(answer.header("connection"), Some("close"), "{}", answer.head);
+        match length {
+            5_000_000 => answer.is_error(413, "RequestBodyTooLarge"),
+            _ => answer.is_error(403, "AuthenticationFailed"),
+        };
+        // What it sends all the same is taken, and nothing comes of it.
+        drop(stranger.try_send(vec![b' '; length]));
+        stranger.is_closed();
+    }
+    // A whole request costs nobody the connection.
+    let mut stranger = server.client();
+    for length in [10, 100_000] {
+        stranger.send(other.request("POST", "/people", "", &vec![b' '; length]));
+        stranger.answer_to("POST").is_error(403, "AuthenticationFailed");
+    }
+    server.stop();
+}
+
+#[test]
 fn slow_bodies_take_no_others_place() {
     let place = Place::new();
     let server = place.serve("--requests-max 1").with_table();
