@@ -29,7 +29,7 @@ use super::batch::{Batch, Gate, Ops, TableChange};
 use super::view::View;
 use super::{Engine, Env};
 
-use self::clock::{LivedClock, Shown};
+use self::clock::{LivedClock, PROOF, Shown};
 
 /// Jumps of the wall clock up to this are believed.
 const JUMP_MAX: u64 = 86_400 * TICKS_PER_SECOND;
@@ -143,14 +143,36 @@ impl Engine {
 
     fn write_clock_down(&self) -> Result<()> {
         let Some(clock) = self.expiry_clock() else { return Ok(()) };
-        let is_due = |known: u64| known == 0 || clock.now.abs_diff(known) >= WRITE_DOWN_EVERY;
+        // One that begins anew with each power-on and is on for long must not look like one that went on.
+        let every = if clock.unsure.is_some() { PROOF / 2 } else { WRITE_DOWN_EVERY };
+        let is_due = |known: u64| known == 0 || clock.now.abs_diff(known) >= every;
         let view = self.view.load();
         let known = view.version.clock();
         let turns_wrong = clock.unsure.is_some() && known.unsure.is_none();
-        if !is_due(known.now) && !turns_wrong {
+        let is_due = is_due(known.now) || turns_wrong;
+        drop(view);
+        if is_due { self.append_clock(clock) } else { Ok(()) }
+    }
+
+    /// Writes the clock down that rows are to expire by, before any row may: an opening that knew of a time to live and of no
+    /// clock would take what it finds for it, and that may be decades ahead of the first rows.
+    ///
+    /// # Errors
+    /// As every edit of the manifest, and on a reader.
+    pub(crate) fn begin_clock(&self) -> Result<()> {
+        self.writable()?;
+        if self.view.load().version.clock().now > 0 {
             return Ok(());
         }
-        drop(view);
+        let clock = {
+            let mut state = self.expiry.0.lock();
+            self.read(&mut state.clock);
+            state.clock.time().clone()
+        };
+        self.append_clock(clock)
+    }
+
+    fn append_clock(&self, clock: LivedTime) -> Result<()> {
         let mut manifest = self.install.lock();
         let edit = VersionEdit { clock: Some(clock), ..VersionEdit::default() };
         let version = self.append_edit(&mut manifest, &edit)?;

@@ -534,4 +534,11 @@ pub const BUGS: &[Bug] = &[
         "what was written before the clock was set looks as old as its number",
     )
     .of_device(),
+    bug(
+        "believe-young-eras",
+        56,
+        "clocks that begin in 1970, power cuts, numbers ahead of every clock",
+        "a clock that begins anew with each power-on tells that no time has passed",
+    )
+    .of_device(),
 ];

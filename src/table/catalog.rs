@@ -264,6 +264,9 @@ impl Catalog {
         if !tables.by_name.get(&lower).is_some_and(is_same) {
             return Err(Error::refused(Code::TableNotFound));
         }
+        if seconds > 0 {
+            self.engine.begin_clock()?;
+        }
         let row = table_row(&lower, &entry.name, entry.gate.table, i64::try_from(seconds).ok());
         self.engine.commit(&self.batch(vec![self.put(&row)?]), self.durability())?;
         entry.ttl.store(seconds, Ordering::Release);

@@ -275,6 +275,29 @@ fn trap_35_trap_56_nothing_expires_early_whatever_the_clock_does() {
 
 /// A clock that begins in 1970 and is set late, one that was ahead by decades, and power that is off for weeks: rows live
 /// as long as time was seen to pass, whatever their Timestamps say.
+/// The first boot is in 1970 and ends before any background work; in the second the clock is set.
+#[test]
+fn trap_56_a_time_to_live_is_not_known_before_its_clock_is() {
+    const YEAR_1970: u64 = 116_444_736_000_000_000;
+    let (fs, clock) = (MemFs::new(), Arc::new(ManualClock::new(YEAR_1970)));
+    let db = options(&fs, &clock).durability(Durability::Sync).open("db").unwrap();
+    let table = db.create_table("Readings").unwrap();
+    db.set_ttl("Readings", Some(DAY)).unwrap();
+    fill(&table, "of 1970", 0..10);
+    let mut fs = fs.crash_image(1);
+    clock.jump(START);
+    for boot in 1..4 {
+        let db = options(&fs, &clock).durability(Durability::Sync).open("db").unwrap();
+        let table = db.table("Readings").unwrap();
+        fill(&table, "set right", boot * 10..(boot + 1) * 10);
+        let next = fs.crash_image(u64::from(boot));
+        // Rows of a few seconds ago are decades old by their Timestamps.
+        rest(&db);
+        assert_eq!(count(&table, KeyRange::all()), u64::from(10 + boot * 10), "boot {boot}");
+        fs = next;
+    }
+}
+
 #[test]
 fn trap_56_rows_that_a_wrong_clock_stamped_expire_in_their_time() {
     const YEAR_1970: u64 = 116_444_736_000_000_000;

@@ -7,7 +7,8 @@
 //!
 //! What passes while the database is closed only a clock can tell that was right before: a *witness*. Until one is heard lived
 //! time is behind, and goes on by monotonic time alone; while the wall clock is behind, numbers are. Commits of such a time look
-//! older than they are once the clock is right: doubts keep them as long as they may be young.
+//! older than they are once the clock is right: doubts keep them as long as they may be young. A clock that begins anew with
+//! each power-on shows the same again and again, as if no time had passed: an era is heard when it has gone on for a while.
 //!
 //! Invariants
 //! * lived time never goes back, unless jumps are trusted;
@@ -31,6 +32,9 @@ const MARKS_PER_AGE: u64 = 16;
 /// Differences between clocks that mean nothing.
 const NOTHING: u64 = TICKS_PER_SECOND;
 
+/// So long the wall clock must have gone on in an era that is to tell what passed without power.
+pub(super) const PROOF: u64 = 600 * TICKS_PER_SECOND;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct LivedClock {
@@ -38,6 +42,8 @@ pub(super) struct LivedClock {
     monotonic: Duration,
     /// The eras of before this opening.
     witnesses: Vec<Era>,
+    /// It never was wrong: there is one, and how long it has gone on is not known.
+    was_right: bool,
     /// The last commit of before this opening.
     begun: Seq,
     /// One of them was heard: lived time is what has passed.
@@ -61,11 +67,12 @@ impl LivedClock {
         let is_new = known.now == 0;
         let now = if is_new { shown.wall } else { known.now };
         let plain = || vec![Era { wall: now, lived: now, is_known: true }];
-        let witnesses = if known.eras.is_empty() { plain() } else { known.eras.clone() };
+        let was_right = known.eras.is_empty();
+        let witnesses = if was_right { plain() } else { known.eras.clone() };
         let (begun, monotonic) = (shown.last, shown.monotonic);
-        let time = LivedTime { now, ..known };
-        let mut clock =
-            Self { time, monotonic, witnesses, begun, is_sure: is_new, right: shown.last };
+        let time = LivedTime { now, ..known.clone() };
+        let (is_sure, right) = (is_new, if is_new { shown.last } else { written(&known, shown) });
+        let mut clock = Self { time, monotonic, witnesses, was_right, begun, is_sure, right };
         clock.read(shown, trusts_jumps);
         clock
     }
@@ -108,6 +115,9 @@ impl LivedClock {
 
     /// Whether a clock that was right before this opening tells how much time has passed since.
     fn hears_witness(&self, wall: u64, expected: u64) -> bool {
+        let went_on = |era: &Era| {
+            planted!("believe-young-eras") || self.was_right || wall >= era.wall + PROOF
+        };
         let tells = |era: &Era| {
             let lived = era.lived.saturating_add(wall).saturating_sub(era.wall);
             lived + NOTHING >= expected && lived.abs_diff(expected) <= JUMP_MAX
@@ -115,7 +125,7 @@ impl LivedClock {
         // One that begins anew with each power-on is behind the numbers that it gave, unless another one gave those.
         let begun = self.begun.0;
         let goes_on = wall + NOTHING >= begun || begun > expected.saturating_add(JUMP_MAX);
-        goes_on && self.witnesses.iter().any(|era| era.is_known && tells(era))
+        goes_on && self.witnesses.iter().any(|era| era.is_known && went_on(era) && tells(era))
     }
 
     /// Lived time by the era that `wall` is in; `expected` and a new era if it is in none.
@@ -152,10 +162,12 @@ impl LivedClock {
     /// Commits behind `since` may be as young as now.
     fn doubt(&mut self, since: Seq) {
         let (now, doubts) = (self.time.now, &mut self.time.doubts);
-        match doubts.last_mut() {
-            Some(last) if last.lived >= now => return,
-            Some(last) if last.seq >= since => last.lived = now,
-            _ => doubts.push(Mark { lived: now, seq: since }),
+        // This one says the same of their commits, for longer.
+        while doubts.last().is_some_and(|last| last.seq >= since) {
+            doubts.pop();
+        }
+        if doubts.last().is_none_or(|last| last.lived < now) {
+            doubts.push(Mark { lived: now, seq: since });
         }
         for per_age in [MARKS_PER_AGE, MARKS_PER_AGE / 4, 1] {
             join(doubts, now, per_age);
@@ -207,6 +219,12 @@ impl LivedClock {
         marks.drain(..passed.saturating_sub(1));
         doubts.drain(..doubts.partition_point(|doubt| doubt.lived <= lived));
     }
+}
+
+/// The last commit that surely was there when `known` was written down: those behind it may be younger than it says.
+fn written(known: &LivedTime, shown: Shown) -> Seq {
+    let marked = known.marks.last().map_or(Seq::ZERO, |mark| mark.seq);
+    shown.last.min(Seq(known.now).max(marked))
 }
 
 /// Takes out marks that are close to both neighbours, as seen from `now`; the first and the last stay.
@@ -363,6 +381,50 @@ mod tests {
         }
         let back = right + DAY / 8 + 3 * TICKS_PER_SECOND;
         assert_eq!(second.look(back, Duration::from_secs(3), false), back);
+    }
+
+    /// Each opening finds the same year, and numbers that are ahead of every clock do not tell that it was there before.
+    #[test]
+    fn trap_56_a_clock_that_begins_anew_with_each_power_on_tells_no_time() {
+        let (right, ahead) = (400 * YEAR, 440 * YEAR);
+        let mut clock = clock(right, right);
+        clock.read(shown(right, Duration::ZERO, ahead), false);
+        clock.read(shown(DAY, Duration::ZERO, ahead), false);
+        let mut known = clock.time().clone();
+        for opening in 1..=4 {
+            let last = ahead + 2 * opening;
+            let mut clock = LivedClock::new(shown(DAY, Duration::ZERO, last), known.clone(), false);
+            clock.read(shown(DAY + TICKS_PER_SECOND, HOUR / 3_600, last + 1), false);
+            // Of none of these commits a right clock said when it was.
+            assert_eq!(clock.time().unsure, Some(Seq(right)), "opening {opening}");
+            clock.mark(Seq(last + 1), 1);
+            // What was written down is what the opening found.
+            known = LivedTime { now: known.now, ..clock.time().clone() };
+        }
+        let now = right + DAY / 4;
+        let mut clock = LivedClock::new(shown(now, Duration::ZERO, ahead + 9), known, false);
+        assert_eq!((clock.time().now, clock.time().unsure), (now, None));
+        clock.read(shown(now, Duration::ZERO, ahead + 9), false);
+        assert_eq!(clock.given_by(now - 1), right + 1, "all that came since may be as young");
+    }
+
+    /// What was written down last is older than the last commits, which were right, and the next opening's clock is wrong.
+    #[test]
+    fn trap_56_commits_behind_the_clock_that_was_written_down_may_be_younger_than_it() {
+        let (right, ahead) = (400 * YEAR, 440 * YEAR);
+        let mut first = clock(right, right);
+        first.read(shown(right, Duration::ZERO, ahead), false);
+        first.mark(Seq(ahead), 1);
+        let known = first.time().clone();
+        // An hour of commits, and a power cut.
+        let mut second = LivedClock::new(shown(DAY, Duration::ZERO, ahead + 3_600), known, false);
+        assert_eq!(second.time().unsure, Some(Seq(ahead)));
+        second.read(shown(DAY, Duration::from_secs(1), ahead + 3_600), false);
+        second.mark(Seq(ahead + 3_600), 1);
+        let now = right + DAY / 24 + 5 * TICKS_PER_SECOND;
+        second.read(shown(now, Duration::from_secs(2), ahead + 3_601), false);
+        assert_eq!((second.time().now, second.time().unsure), (now, None));
+        assert_eq!(second.given_by(right + DAY / 24), ahead + 1, "they may be a minute old");
     }
 
     #[test]
