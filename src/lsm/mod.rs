@@ -73,7 +73,7 @@ pub(crate) use recover::Recovered;
 pub(crate) use reverse::ReverseScan;
 #[cfg(feature = "sim")]
 pub(crate) use ring::Given;
-#[cfg(any(test, feature = "sim"))]
+#[cfg(feature = "sim")]
 pub(crate) use room::least_limit;
 pub(crate) use scan::{Judgement, ReadView, RowFilter, Scan, ScanRow, Step, VisibleRun, Visit};
 pub(crate) use snapshot::SnapshotGuard;

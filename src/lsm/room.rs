@@ -376,7 +376,7 @@ fn demand(batch: &Batch<'_>) -> Demand {
     if writes && !is_small { Demand::Rows(bytes) } else { Demand::Little(bytes) }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, feature = "sim", not(loom)))]
 mod tests {
     use crate::fs::MemFs;
     use crate::model::Entity;
