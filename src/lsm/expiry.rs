@@ -29,7 +29,7 @@ use super::batch::{Batch, Gate, Ops, TableChange};
 use super::view::View;
 use super::{Engine, Env};
 
-use self::clock::{LivedClock, PROOF, Shown};
+use self::clock::{LivedClock, Shown};
 
 /// Jumps of the wall clock up to this are believed.
 const JUMP_MAX: u64 = 86_400 * TICKS_PER_SECOND;
@@ -143,8 +143,13 @@ impl Engine {
 
     fn write_clock_down(&self) -> Result<()> {
         let Some(clock) = self.expiry_clock() else { return Ok(()) };
-        // One that begins anew with each power-on and is on for long must not look like one that went on.
-        let every = if clock.unsure.is_some() { PROOF / 2 } else { WRITE_DOWN_EVERY };
+        // Nobody tells the next opening what passed in this one: half of it at least is known then, however short it is.
+        let ticks = |time: Duration| u64::try_from(time.as_nanos() / 100).unwrap_or(u64::MAX);
+        let up = ticks(self.expiry.0.lock().clock.up());
+        let every = match clock.unsure {
+            Some(_) => (up / 2).clamp(TICKS_PER_SECOND, WRITE_DOWN_EVERY),
+            None => WRITE_DOWN_EVERY,
+        };
         let is_due = |known: u64| known == 0 || clock.now.abs_diff(known) >= every;
         let view = self.view.load();
         let known = view.version.clock();

@@ -535,10 +535,10 @@ pub const BUGS: &[Bug] = &[
     )
     .of_device(),
     bug(
-        "believe-young-eras",
+        "jump-without-doubt",
         56,
         "clocks that begin in 1970, power cuts, numbers ahead of every clock",
-        "a clock that begins anew with each power-on tells that no time has passed",
+        "what passed before a row was written counts as its age",
     )
     .of_device(),
 ];

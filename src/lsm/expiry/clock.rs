@@ -7,12 +7,15 @@
 //!
 //! What passes while the database is closed only a clock can tell that was right before: a *witness*. Until one is heard lived
 //! time is behind, and goes on by monotonic time alone; while the wall clock is behind, numbers are. Commits of such a time look
-//! older than they are once the clock is right: doubts keep them as long as they may be young. A clock that begins anew with
-//! each power-on shows the same again and again, as if no time had passed: an era is heard when it has gone on for a while.
+//! older than they are once the clock is right: doubts keep them as long as they may be young. And a witness may know of less
+//! than has passed, because it begins anew with each power-on, or was met first when lived time was behind. So whenever an era
+//! moves lived time on, all is doubted that came since the clock was in that era: nobody knows how much of it came before.
 //!
 //! Invariants
 //! * lived time never goes back, unless jumps are trusted;
-//! * what it is ahead of time that has really passed is at most a day, and comes from one jump of the wall clock;
+//! * it is ahead of time that has really passed by jumps only, each of a day at most, of a clock that was believed before;
+//!   of several eras that a clock may be in the one counts that moves it least, and one whose clock went back tells no more;
+//! * an era, as of when it was met last, is never ahead of lived time then;
 //! * that numbers cannot be relied on is written down with the log that they go to, or at the background's next look.
 //!
 //! Not here: which rows expire by it (`expiry`).
@@ -32,8 +35,8 @@ const MARKS_PER_AGE: u64 = 16;
 /// Differences between clocks that mean nothing.
 const NOTHING: u64 = TICKS_PER_SECOND;
 
-/// So long the wall clock must have gone on in an era that is to tell what passed without power.
-pub(super) const PROOF: u64 = 600 * TICKS_PER_SECOND;
+/// A clock that is so far behind what it showed before went back.
+const BACK: u64 = 60 * TICKS_PER_SECOND;
 
 /// See the module.
 #[derive(Debug)]
@@ -42,8 +45,10 @@ pub(super) struct LivedClock {
     monotonic: Duration,
     /// The eras of before this opening.
     witnesses: Vec<Era>,
-    /// It never was wrong: there is one, and how long it has gone on is not known.
-    was_right: bool,
+    /// By how much jumps moved lived time on since this opening, less what has passed.
+    advanced: u64,
+    /// Since this opening.
+    up: Duration,
     /// The last commit of before this opening.
     begun: Seq,
     /// One of them was heard: lived time is what has passed.
@@ -67,12 +72,12 @@ impl LivedClock {
         let is_new = known.now == 0;
         let now = if is_new { shown.wall } else { known.now };
         let plain = || vec![Era { wall: now, lived: now, is_known: true }];
-        let was_right = known.eras.is_empty();
-        let witnesses = if was_right { plain() } else { known.eras.clone() };
+        let witnesses = if known.eras.is_empty() { plain() } else { known.eras.clone() };
         let (begun, monotonic) = (shown.last, shown.monotonic);
         let time = LivedTime { now, ..known.clone() };
         let (is_sure, right) = (is_new, if is_new { shown.last } else { written(&known, shown) });
-        let mut clock = Self { time, monotonic, witnesses, was_right, begun, is_sure, right };
+        let (advanced, up) = (0, Duration::ZERO);
+        let mut clock = Self { time, monotonic, witnesses, advanced, up, begun, is_sure, right };
         clock.read(shown, trusts_jumps);
         clock
     }
@@ -80,9 +85,12 @@ impl LivedClock {
     /// What the clocks show now.
     pub(super) fn read(&mut self, shown: Shown, trusts_jumps: bool) -> u64 {
         let Shown { wall, monotonic, last } = shown;
-        let passed = monotonic.saturating_sub(self.monotonic).as_nanos() / 100;
-        let expected = self.time.now.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));
+        let since_read = monotonic.saturating_sub(self.monotonic);
+        let passed = u64::try_from(since_read.as_nanos() / 100).unwrap_or(u64::MAX);
+        let expected = self.time.now.saturating_add(passed);
         self.monotonic = monotonic;
+        self.up += since_read;
+        self.advanced = self.advanced.saturating_sub(passed);
         if trusts_jumps {
             self.time = wall.into();
             (self.is_sure, self.right) = (true, last);
@@ -90,9 +98,14 @@ impl LivedClock {
         }
         let heard = planted!("off-time-without-witness") || self.hears_witness(wall, expected);
         self.is_sure |= heard;
-        let by_era = self.by_era(wall, expected);
+        let (by_era, met) = self.by_era(wall, expected);
         let lived = if self.is_sure { by_era.max(expected) } else { expected };
         self.time.now = lived;
+        if let Some(met) = met
+            && lived > expected + NOTHING
+        {
+            self.doubt_since(met, last);
+        }
         // While the wall clock is behind, so are the numbers of commits.
         self.note(self.is_sure && wall.max(last.0).saturating_add(NOTHING) >= lived, last);
         lived
@@ -115,47 +128,77 @@ impl LivedClock {
 
     /// Whether a clock that was right before this opening tells how much time has passed since.
     fn hears_witness(&self, wall: u64, expected: u64) -> bool {
-        let went_on = |era: &Era| {
-            planted!("believe-young-eras") || self.was_right || wall >= era.wall + PROOF
-        };
         let tells = |era: &Era| {
-            let lived = era.lived.saturating_add(wall).saturating_sub(era.wall);
+            let lived = tells(era, wall);
             lived + NOTHING >= expected && lived.abs_diff(expected) <= JUMP_MAX
         };
         // One that begins anew with each power-on is behind the numbers that it gave, unless another one gave those.
         let begun = self.begun.0;
         let goes_on = wall + NOTHING >= begun || begun > expected.saturating_add(JUMP_MAX);
-        goes_on && self.witnesses.iter().any(|era| era.is_known && went_on(era) && tells(era))
+        goes_on && self.witnesses.iter().any(|era| era.is_known && tells(era))
     }
 
-    /// Lived time by the era that `wall` is in; `expected` and a new era if it is in none.
-    fn by_era(&mut self, wall: u64, expected: u64) -> u64 {
-        let eras = &mut self.time.eras;
-        if eras.is_empty() && wall.abs_diff(expected) <= JUMP_MAX {
-            return wall;
+    /// Lived time by the era that `wall` is in, and when the clock was in that before this opening; `expected` if it is in none,
+    /// which makes another, or in one that tells nothing.
+    fn by_era(&mut self, wall: u64, expected: u64) -> (u64, Option<u64>) {
+        let is_near = wall.abs_diff(expected) <= JUMP_MAX;
+        if self.time.eras.is_empty() && is_near && self.may_advance(wall.saturating_sub(expected)) {
+            return (wall, None);
         }
-        if eras.is_empty() {
-            eras.push(self.witnesses[0]);
+        if self.time.eras.is_empty() {
+            self.time.eras.push(self.witnesses[0]);
         }
-        let lived = |era: &Era| era.lived.saturating_add(wall).saturating_sub(era.wall);
-        match eras.iter().position(|era| lived(era).abs_diff(expected) <= JUMP_MAX) {
-            Some(at) => {
-                eras[..=at].rotate_right(1);
-                // A wrong clock may have come into one by chance: up to a day ahead.
-                let is_doubtful = at > 0 && self.is_sure && !eras[0].is_known;
-                let is_old = |era: &Era| (era.wall, era.lived) == (eras[0].wall, eras[0].lived);
-                eras[0].is_known |=
-                    self.witnesses.iter().any(is_old) && lived(&eras[0]) >= expected;
-                if is_doubtful {
-                    (eras[0].wall, eras[0].lived) = (wall, expected);
-                }
-                lived(&eras[0])
+        let Some((at, lived)) = self.nearest(wall, expected) else {
+            self.time.eras.truncate(ERAS_MAX - 1);
+            self.time.eras.insert(0, Era { wall, lived: expected, is_known: false });
+            return (expected, None);
+        };
+        self.time.eras[..=at].rotate_right(1);
+        let mut era = self.time.eras[0];
+        let witness = self.witnesses.iter().find(|witness| is_same(witness, &era)).copied();
+        let is_back = wall + BACK < era.wall;
+        let jumps = self.is_sure && lived > expected + NOTHING;
+        let is_doubtful = jumps && !(era.is_known && self.may_advance(lived - expected));
+        let told = if is_back || is_doubtful {
+            era = Era { wall, lived: expected, is_known: era.is_known && !is_back };
+            (expected, None)
+        } else {
+            let met = witness.map_or(era.lived, |witness| witness.lived);
+            era.is_known |= witness.is_some() && lived >= expected;
+            if wall > era.wall && self.is_sure && lived >= expected {
+                (era.wall, era.lived) = (wall, lived);
             }
-            None => {
-                eras.truncate(ERAS_MAX - 1);
-                eras.insert(0, Era { wall, lived: expected, is_known: false });
-                expected
-            }
+            (lived, Some(met))
+        };
+        self.time.eras[0] = era;
+        told
+    }
+
+    /// Of the eras that `wall` may be in the one that moves lived time least, and where to.
+    fn nearest(&self, wall: u64, expected: u64) -> Option<(usize, u64)> {
+        let told = self.time.eras.iter().map(|era| tells(era, wall)).enumerate();
+        let near = told.filter(|(_, lived)| lived.abs_diff(expected) <= JUMP_MAX);
+        near.min_by_key(|(at, lived)| (*lived, *at))
+    }
+
+    /// Whether a jump by so much is believed beside those of before: a day together, and what has passed.
+    fn may_advance(&mut self, by: u64) -> bool {
+        if !self.is_sure || by <= NOTHING {
+            return true;
+        }
+        let advanced = self.advanced.saturating_add(by);
+        let may = advanced <= JUMP_MAX;
+        if may {
+            self.advanced = advanced;
+        }
+        may
+    }
+
+    /// An era moved lived time on that the clock was in at `met`: commits since then may be as young as now.
+    fn doubt_since(&mut self, met: u64, last: Seq) {
+        let since = Seq(self.given_by(met.saturating_sub(1)).saturating_sub(1));
+        if last > since && !planted!("jump-without-doubt") {
+            self.doubt(since);
         }
     }
 
@@ -175,6 +218,11 @@ impl LivedClock {
                 return;
             }
         }
+    }
+
+    /// How long ago this opening was.
+    pub(super) fn up(&self) -> Duration {
+        self.up
     }
 
     /// What is to be written down.
@@ -219,6 +267,16 @@ impl LivedClock {
         marks.drain(..passed.saturating_sub(1));
         doubts.drain(..doubts.partition_point(|doubt| doubt.lived <= lived));
     }
+}
+
+/// Lived time by `era`.
+fn tells(era: &Era, wall: u64) -> u64 {
+    era.lived.saturating_add(wall).saturating_sub(era.wall)
+}
+
+/// True if both clocks run side by side in the same way.
+fn is_same(one: &Era, other: &Era) -> bool {
+    one.lived.wrapping_sub(one.wall) == other.lived.wrapping_sub(other.wall)
 }
 
 /// The last commit that surely was there when `known` was written down: those behind it may be younger than it says.
@@ -395,8 +453,6 @@ mod tests {
             let last = ahead + 2 * opening;
             let mut clock = LivedClock::new(shown(DAY, Duration::ZERO, last), known.clone(), false);
             clock.read(shown(DAY + TICKS_PER_SECOND, HOUR / 3_600, last + 1), false);
-            // Of none of these commits a right clock said when it was.
-            assert_eq!(clock.time().unsure, Some(Seq(right)), "opening {opening}");
             clock.mark(Seq(last + 1), 1);
             // What was written down is what the opening found.
             known = LivedTime { now: known.now, ..clock.time().clone() };
@@ -405,7 +461,7 @@ mod tests {
         let mut clock = LivedClock::new(shown(now, Duration::ZERO, ahead + 9), known, false);
         assert_eq!((clock.time().now, clock.time().unsure), (now, None));
         clock.read(shown(now, Duration::ZERO, ahead + 9), false);
-        assert_eq!(clock.given_by(now - 1), right + 1, "all that came since may be as young");
+        assert!(clock.given_by(now - 1) <= ahead + 1, "all that came since may be as young");
     }
 
     /// What was written down last is older than the last commits, which were right, and the next opening's clock is wrong.
@@ -424,7 +480,55 @@ mod tests {
         let now = right + DAY / 24 + 5 * TICKS_PER_SECOND;
         second.read(shown(now, Duration::from_secs(2), ahead + 3_601), false);
         assert_eq!((second.time().now, second.time().unsure), (now, None));
-        assert_eq!(second.given_by(right + DAY / 24), ahead + 1, "they may be a minute old");
+        assert!(second.given_by(right + DAY / 24) <= ahead + 1, "they may be a minute old");
+    }
+
+    /// Of the same years each time: it is a witness from the second opening on, of time that began eight hours late.
+    #[test]
+    fn trap_56_a_witness_that_was_met_late_makes_no_row_older_than_it_is() {
+        let (right, minute) = (400 * YEAR, DAY / 1_440);
+        let (mut known, mut last, mut rows) = (LivedTime::from(right), right, Vec::new());
+        for minutes in [480, 495, 510, 520] {
+            let now = right + minutes * minute;
+            let wall = now + 17 * YEAR;
+            let mut clock = LivedClock::new(shown(wall, Duration::ZERO, last), known, false);
+            last = wall.max(last + 1);
+            rows.push((last, now));
+            clock.read(shown(wall, Duration::ZERO, last), false);
+            clock.mark(Seq(last), 1);
+            known = clock.time().clone();
+        }
+        let now = right + 530 * minute;
+        let mut clock = LivedClock::new(shown(now, Duration::ZERO, last), known, false);
+        let lived = clock.read(shown(now, Duration::ZERO, last), false);
+        assert_eq!(lived, now);
+        for age in [10, 30, 60, 360].map(|minutes| minutes * minute) {
+            let given = clock.given_by(lived - age);
+            let early = rows.iter().find(|(seq, at)| *seq < given && now - at < age);
+            assert_eq!(early, None, "{age}");
+        }
+    }
+
+    /// By less than a day each time, forth and back: one jump is believed.
+    #[test]
+    fn trap_56_jumps_forth_and_back_do_not_add_up() {
+        let right = 400 * YEAR;
+        let mut clock = clock(right, right);
+        let hours = DAY / 24;
+        for (second, wall) in
+            [20, 0, 20, 0, 20, 0].into_iter().zip(1..).map(|(h, s)| (s, h * hours))
+        {
+            let lived = clock.look(right + wall, Duration::from_secs(second), false);
+            assert!(lived <= right + DAY, "{second}");
+        }
+        for (second, behind) in (7..).zip([20, 0, 20, 0]) {
+            let lived = clock.look(right - behind * hours, Duration::from_secs(second), false);
+            assert!(lived <= right + DAY, "{second}");
+        }
+        for (second, ahead) in (11..).zip([23, 0, 46, 0, 69, 92]) {
+            let lived = clock.look(right + ahead * hours, Duration::from_secs(second), false);
+            assert!(lived <= right + DAY + DAY / 1_440, "{second}");
+        }
     }
 
     #[test]
