@@ -239,6 +239,10 @@ impl FileWrite for MeteredFile {
         self.inner.allocate(len)
     }
 
+    fn allocate_ahead(&self, len: u64) -> io::Result<()> {
+        self.inner.allocate_ahead(len)
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.inner.set_len(len)
     }

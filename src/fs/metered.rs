@@ -54,12 +54,17 @@ pub(crate) struct MeterLimits {
     pub(crate) tables: u64,
     /// When a log does.
     pub(crate) logs: u64,
-    /// When it does by more than [`STEP`]: ahead of what it needs.
+    /// When space is reserved in it that nothing needs yet.
     pub(crate) logs_ahead: u64,
 }
 
-/// A log that grows by more reserves space for later.
-const STEP: u64 = 64 << 10;
+/// Why a file grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Growth {
+    Needed,
+    /// Whoever asks can do without.
+    Ahead,
+}
 
 /// A file of the directory.
 #[derive(Debug)]
@@ -187,7 +192,7 @@ impl Meter {
     }
 
     /// The file is about to become this long, if it is shorter.
-    fn grow(&self, file: &Counted, to: u64) -> io::Result<()> {
+    fn grow(&self, file: &Counted, to: u64, why: Growth) -> io::Result<()> {
         if file.bytes.load(Ordering::Acquire) >= to {
             return Ok(());
         }
@@ -199,7 +204,7 @@ impl Meter {
         let limits = *self.limits.lock();
         let limit = match file.kind {
             Metered::Table => limits.tables,
-            Metered::Log if to - before > STEP => limits.logs_ahead,
+            Metered::Log if why == Growth::Ahead => limits.logs_ahead,
             Metered::Log => limits.logs,
             Metered::Other => u64::MAX,
         };
@@ -255,9 +260,10 @@ impl MeteredWrite {
     fn growing(
         &self,
         len: u64,
+        why: Growth,
         work: impl FnOnce(&dyn FileWrite) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.meter.grow(&self.file, len)?;
+        self.meter.grow(&self.file, len, why)?;
         work(&*self.inner).inspect_err(|_| self.look())
     }
 
@@ -274,7 +280,7 @@ impl FileWrite for MeteredWrite {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         // Nothing at all makes no file longer, wherever it is written.
         let end = if bytes.is_empty() { 0 } else { offset.saturating_add(bytes.len() as u64) };
-        self.growing(end, |file| file.write_at(offset, bytes))
+        self.growing(end, Growth::Needed, |file| file.write_at(offset, bytes))
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -282,11 +288,15 @@ impl FileWrite for MeteredWrite {
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
-        self.growing(len, |file| file.allocate(len))
+        self.growing(len, Growth::Needed, |file| file.allocate(len))
+    }
+
+    fn allocate_ahead(&self, len: u64) -> io::Result<()> {
+        self.growing(len, Growth::Ahead, |file| file.allocate_ahead(len))
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.growing(len, |file| file.set_len(len))?;
+        self.growing(len, Growth::Needed, |file| file.set_len(len))?;
         self.look();
         Ok(())
     }
@@ -437,6 +447,13 @@ mod tests {
         log.allocate(1_000).unwrap();
         assert_eq!(refused(log.allocate(1_001)), io::ErrorKind::StorageFull);
         log.write_at(500, &[2; 500]).unwrap();
+        // What can be done without ends earlier, however little it is.
+        fs.meter().limit(MeterLimits { tables: 1_000, logs: 3_000_000, logs_ahead: 2_000 });
+        assert_eq!(refused(log.allocate_ahead(1_001)), io::ErrorKind::StorageFull);
+        assert_eq!((log.len().unwrap(), fs.meter().total()), (1_000, 2_000));
+        let other = fs.create(Path::new("db/z.wal")).unwrap();
+        other.allocate(1_000_000).unwrap();
+        fs.remove(Path::new("db/z.wal")).unwrap();
         // What makes room is written, whatever there is.
         fs.create(Path::new("db/MANIFEST")).unwrap().allocate(5_000).unwrap();
         assert_eq!((fs.meter().total(), fs.meter().tables()), (7_000, 1_000));

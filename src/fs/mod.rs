@@ -77,6 +77,13 @@ pub trait FileWrite: Send + Sync + fmt::Debug {
     /// Reserves space up to `len` bytes and grows the file to it, the new bytes zero, so that later
     /// writes below `len` cannot run out of space. A file system that cannot reserve only grows the file.
     fn allocate(&self, len: u64) -> io::Result<()>;
+    /// The same before anything needs it: where space is short it may be refused (`StorageFull`) that [`allocate`] would
+    /// still reserve.
+    ///
+    /// [`allocate`]: Self::allocate
+    fn allocate_ahead(&self, len: u64) -> io::Result<()> {
+        self.allocate(len)
+    }
     /// Cuts or grows the file to `len` bytes.
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// The file's length in bytes.

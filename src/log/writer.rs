@@ -101,11 +101,15 @@ impl LogFile {
     /// # Errors
     /// `StorageFull` spoils nothing; any other failure ends writing.
     pub(crate) fn allocate(&self, len: u64) -> Result<()> {
-        self.usable()?;
-        self.file.allocate(len).map_err(|error| {
-            let error = Error::io(format!("allocate {}", self.path.display()), error);
-            if error.kind() == ErrorKind::StorageFull { error } else { self.fail(error) }
-        })
+        self.allocated(|file| file.allocate(len))
+    }
+
+    /// The same for what no record needs yet: refused earlier where there is a limit on disk use.
+    ///
+    /// # Errors
+    /// As of [`LogFile::allocate`].
+    pub(crate) fn allocate_ahead(&self, len: u64) -> Result<()> {
+        self.allocated(|file| file.allocate_ahead(len))
     }
 
     /// Writes sealed records at `offset`. A failure ends writing.
@@ -146,6 +150,14 @@ impl LogFile {
     /// What ended writing, if anything did.
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.failure.get()
+    }
+
+    fn allocated(&self, work: impl FnOnce(&dyn FileWrite) -> io::Result<()>) -> Result<()> {
+        self.usable()?;
+        work(&*self.file).map_err(|error| {
+            let error = Error::io(format!("allocate {}", self.path.display()), error);
+            if error.kind() == ErrorKind::StorageFull { error } else { self.fail(error) }
+        })
     }
 
     fn usable(&self) -> Result<()> {

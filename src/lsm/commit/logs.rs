@@ -59,8 +59,8 @@ impl LogQueue {
     pub(super) fn reserve_to(&mut self, want: u64) -> Result<()> {
         if want > self.allocated {
             let len = next_allocation(self.allocated, want);
-            // A nearly full disk may still hold this one record.
-            let len = match self.log.allocate(len) {
+            // A nearly full disk may still hold this one record, and a limit has let it pass.
+            let len = match self.log.allocate_ahead(len) {
                 Ok(()) => len,
                 Err(error) if error.kind() == ErrorKind::StorageFull && len > want => {
                     self.log.allocate(want)?;
@@ -160,7 +160,11 @@ impl Engine {
             }
             (Arc::clone(&queue.log), next_allocation(queue.allocated, queue.allocated))
         };
-        log.allocate(want).map_err(|error| self.judge_log(error))?;
+        match log.allocate_ahead(want) {
+            // Commits reserve what they need themselves.
+            Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(false),
+            result => result.map_err(|error| self.judge_log(error))?,
+        }
         let mut state = self.rounds.lock();
         if Arc::ptr_eq(&state.queue.log, &log) {
             state.queue.allocated = state.queue.allocated.max(want);
