@@ -408,13 +408,16 @@ impl Options {
     /// what is kept for merges; dropping tables, ranges and partitions always passes. When merges or dropped files have made
     /// room, writes pass again, without opening anew: background work sees to it when a write was refused.
     ///
-    /// Kept logs ([`keep_changes`](Self::keep_changes)) count, and so do files that readers still hold; checkpoints and
-    /// backups do not, even where they are links. A database that takes more than the limit when it is opened can be read,
-    /// and shrunk by dropping whole tables or ranges. Opening looks at the length of each file. Default: no limit.
+    /// Kept logs ([`keep_changes`](Self::keep_changes)) count, and make no room for rows before their own limit makes them
+    /// go: that has to fit in here, and logs kept for a time alone (`keep_changes_for`) may take all room. Files that readers
+    /// still hold count, too; checkpoints and backups do not, even where they are links.
+    /// A database that takes more than the limit when it is opened can be read, and shrunk by dropping whole tables or ranges.
+    /// Opening looks at the length of each file. Default: no limit.
     ///
     /// # Errors
     /// None here. Opening answers `InvalidInput` where too little would be left for rows: below three times all memtables,
-    /// two table files and some, 15 MiB with [`Options::edge`]. The error has the number; it is less with smaller
+    /// two table files, one and a half times what [`keep_changes`](Self::keep_changes) keeps, and some, 15 MiB with
+    /// [`Options::edge`]. The error has the number; it is less with smaller
     /// [`memtable_bytes`](Self::memtable_bytes) and [`run_file_bytes`](Self::run_file_bytes).
     ///
     /// ```

@@ -225,6 +225,11 @@ impl Op<'_> {
             Action::Merge(patch) => patch.body.len(),
             Action::Delete => 0,
         };
+        self.bytes_with(row)
+    }
+
+    /// The same with a row of so many bytes.
+    pub(super) fn bytes_with(&self, row: usize) -> usize {
         self.key.len() + row + ENTRY_BYTES
     }
 

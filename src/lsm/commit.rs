@@ -45,6 +45,7 @@ use crate::sync::MutexGuard;
 pub(super) use logs::LastSeqs;
 
 use super::batch::{Action, Batch, Current, Op, PackedRow, TableChange};
+use super::room::Admitted;
 use super::round::{Queue, State};
 use super::view::{Looked, View};
 use super::{CommitTicket, Engine, Handle};
@@ -165,6 +166,8 @@ enum Again {
     Log,
     /// Too many memtables wait for their flush.
     Room,
+    /// Merged with what is there it takes so many bytes, more than were admitted.
+    Larger(u64),
     /// The durable ceiling is too low.
     Ceiling,
     /// Refused because of a commit that is not published yet: wait for it.
@@ -200,7 +203,7 @@ impl Engine {
         mut looked: Option<Looked>,
         between: impl Fn(),
     ) -> Result<Seq> {
-        self.throttle_write(batch).and_then(|()| self.check_room(batch))?;
+        let mut admitted = self.throttle_write(batch).and_then(|()| self.admit(batch, 0))?;
         self.delay(batch);
         let drops = batch.changes.iter().any(TableChange::must_be_durable);
         let is_weak = (!drops || planted!("weak-drop")) && batch.closes.is_none();
@@ -209,10 +212,11 @@ impl Engine {
             let looked = looked.take().map_or_else(|| self.look_up(batch), Ok)?;
             between();
             let mut state = self.rounds.lock();
-            let again = match self.try_submit(&mut state, batch, &looked, durability) {
+            let again = match self.try_submit(&mut state, batch, &looked, durability, &admitted) {
                 Ok(seq) => {
                     let queued = state.queue.queued_bytes();
                     drop(state);
+                    drop(admitted);
                     self.note_writes(batch);
                     if queued >= self.env.options.log_buffer_bytes {
                         // Its failure answers those who wait for the round: this commit may be visible already.
@@ -227,6 +231,11 @@ impl Engine {
                 Again::LookUp => {}
                 Again::Log => self.prepare_log()?,
                 Again::Room => self.make_room()?,
+                Again::Larger(bytes) => {
+                    // Not beside itself.
+                    drop(admitted);
+                    admitted = self.admit(batch, bytes)?;
+                }
                 Again::Ceiling => self.raise_ceiling()?,
                 Again::After(seq, error) => {
                     self.rounds.wait(seq)?;
@@ -263,6 +272,7 @@ impl Engine {
         batch: &Batch<'_>,
         looked: &Looked,
         durability: Durability,
+        admitted: &Admitted<'_>,
     ) -> Result<Seq, Again> {
         if let Some(error) = state.failed() {
             return Err(error.clone().into());
@@ -271,14 +281,10 @@ impl Engine {
             state.queue.check_open(Closing::No)?;
         }
         if let Some(at) = batch.gate.dropped_at() {
-            let error = Error::refused(Code::TableNotFound);
-            let is_seen = at <= self.rounds.published();
-            return Err(if is_seen { Again::Refused(error) } else { Again::After(at, error) });
+            return Err(self.refused_since(at, Code::TableNotFound));
         }
         if let Some(at) = self.gates.closed_to(batch.ops.iter().map(|op| &*op.key)) {
-            let error = Error::refused(Code::ServerBusy);
-            let is_seen = at <= self.rounds.published();
-            return Err(if is_seen { Again::Refused(error) } else { Again::After(at, error) });
+            return Err(self.refused_since(at, Code::ServerBusy));
         }
         let seq = Seq(self.env.clock.now().max(state.last().0.saturating_add(1)));
         if seq > Seq::MAX {
@@ -296,6 +302,10 @@ impl Engine {
         self.switch_if_full(state)?;
         let view = self.view.load();
         let rows = self.decide(&view, batch, looked)?;
+        let lens = rows.iter().map(|row| row.as_ref().map_or(0, |row| row.get().len()));
+        if let Some(bytes) = admitted.exceeded_by(batch, lens) {
+            return Err(Again::Larger(bytes));
+        }
         if !self.begin_log(state)? {
             return Err(Again::Log);
         }
@@ -324,6 +334,13 @@ impl Engine {
         }
         self.rounds.queued(state, seq, durability);
         Ok(seq)
+    }
+
+    /// The commit `at` is why; nobody learns of it before it is published.
+    fn refused_since(&self, at: Seq, code: Code) -> Again {
+        let error = Error::refused(code);
+        let is_seen = at <= self.rounds.published();
+        if is_seen { Again::Refused(error) } else { Again::After(at, error) }
     }
 
     /// Puts what was decided into the memtable, not yet visible. Requires the commit lock.

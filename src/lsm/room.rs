@@ -4,15 +4,17 @@
 //! stay below L - M. Of the rest a reserve R is kept for deletions and merges, half of it for each: rows are refused while
 //! tables, logs and manifest take more than L - M - R, deletions while all files take more than L - M - R/2, the flush of what
 //! is in memory counted with both. A merge that might not fit beside that flush is not begun, and none is picked that is
-//! larger than its half, or than what is left of that.
+//! larger than its half, or than what is left of that. What was admitted counts until it is in the log and in memory.
 //!
 //! Invariants
 //! * all files of the directory together take at most L, but for a manifest that outgrows M: `fs::metered` refuses the rest;
 //! * what merges write before their inputs go, and files that readers hold, refuse no write that fits afterwards;
+//! * what is admitted here is not refused below: logs may grow for it up to L, and only what they reserve ahead ends earlier;
 //! * a refusal changes nothing, and what frees space without writing rows is never refused.
 //!
 //! Not here: counting (`fs::metered`), which rows go to make room (`ring`).
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +42,8 @@ const RESERVE_PART_MIN: u64 = 8;
 const RESERVE_PART_MAX: u64 = 4;
 /// What a table file takes however few rows it has.
 const TABLE_BYTES: u64 = 4 << 10;
+/// A merge is taken for so much more than its patch: few have to ask again once the row is known.
+const MERGED_BYTES: u64 = 4 << 10;
 /// Rows of the catalog of so few bytes pass as deletions do: gates, retention.
 const CATALOG_BYTES: u64 = 4 << 10;
 /// How often a refused write has what is in memory flushed, so that merges can take out what was deleted; where that is this
@@ -60,6 +64,8 @@ pub(crate) struct Room {
     reserve: u64,
     /// What merges under way may write.
     planned: AtomicU64,
+    /// What commits take that were let pass, and that neither log nor memtable has yet.
+    admitted: AtomicU64,
     /// Writes refused since opening.
     refusals: AtomicU64,
     /// When a flush was asked for last, in nanoseconds of the monotonic clock; 0: never.
@@ -69,9 +75,21 @@ pub(crate) struct Room {
     pub(super) ring: Ring,
 }
 
-/// What a merge under way may write; given back when it ends.
+/// A part of a count that others must see; given back when this goes.
+struct Held<'a> {
+    count: &'a AtomicU64,
+    bytes: u64,
+}
+
+/// What a merge under way may write.
 pub(super) struct Planned<'a> {
-    room: Option<&'a Room>,
+    _held: Option<Held<'a>>,
+}
+
+/// What a commit takes until its log and its memtable have it.
+pub(super) struct Admitted<'a> {
+    _held: Option<Held<'a>>,
+    /// Of its rows.
     bytes: u64,
 }
 
@@ -106,8 +124,12 @@ impl Room {
         let margin = (limit / MARGIN_PART).max(margin_least(options));
         let least = least_limit(options);
         if limit < least {
+            let kept = match options.keep_changes_bytes {
+                Some(bytes) => format!(", {bytes} bytes of logs kept for the change feed"),
+                None => String::new(),
+            };
             let problem = format!(
-                "a limit on disk use of {limit} bytes is too small: with these memtables, logs and table files it is at \
+                "a limit on disk use of {limit} bytes is too small: with these memtables, logs and table files{kept} it is at \
                  least {least}"
             );
             return Err(Error::new(ErrorKind::InvalidInput, problem));
@@ -124,6 +146,7 @@ impl Room {
             margin,
             reserve,
             planned: AtomicU64::new(0),
+            admitted: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
             asked: AtomicU64::new(0),
             wants_flush: AtomicBool::new(false),
@@ -175,8 +198,12 @@ impl Room {
 
     /// What is left for merges.
     fn left(&self, taken: Taken) -> u64 {
-        let planned = self.planned.load(Ordering::Acquire);
-        (self.limit - self.margin).saturating_sub(taken.all + taken.flush + planned)
+        self.left_beside(taken, self.planned.load(Ordering::Acquire))
+    }
+
+    fn left_beside(&self, taken: Taken, planned: u64) -> u64 {
+        let used = taken.all + taken.flush + self.admitted.load(Ordering::Acquire) + planned;
+        (self.limit - self.margin).saturating_sub(used)
     }
 
     fn refusal(&self, taken: Taken) -> Error {
@@ -196,55 +223,103 @@ impl Room {
     }
 }
 
-impl Drop for Planned<'_> {
-    fn drop(&mut self) {
-        if let Some(room) = self.room {
-            room.planned.fetch_sub(self.bytes, Ordering::AcqRel);
+impl<'a> Held<'a> {
+    /// Adds `bytes` if that `fits` beside what others hold: of two that look at the same time only one takes the last room.
+    fn take(count: &'a AtomicU64, bytes: u64, fits: impl Fn(u64) -> bool) -> Option<Self> {
+        loop {
+            let others = count.load(Ordering::Acquire);
+            if !fits(others) {
+                return None;
+            }
+            let with = others.saturating_add(bytes);
+            let taken = count.compare_exchange(others, with, Ordering::AcqRel, Ordering::Acquire);
+            if taken.is_ok() {
+                return Some(Self { count, bytes });
+            }
         }
     }
 }
 
-impl Engine {
-    /// # Errors
-    /// `StorageFull` where the limit on disk use leaves no room for `batch`.
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+impl Admitted<'_> {
+    const ALL: Self = Self { _held: None, bytes: u64::MAX };
+
+    /// What `batch` takes with rows that turned out to be so long, if that is more than was let pass.
     #[inline]
-    pub(super) fn check_room(&self, batch: &Batch<'_>) -> Result<()> {
+    pub(super) fn exceeded_by(
+        &self,
+        batch: &Batch<'_>,
+        rows: impl Iterator<Item = usize>,
+    ) -> Option<u64> {
+        if self.bytes == u64::MAX {
+            return None;
+        }
+        let bytes = batch.ops.iter().zip(rows).map(|(op, row)| op.bytes_with(row) as u64).sum();
+        (bytes > self.bytes).then_some(bytes)
+    }
+}
+
+impl Engine {
+    /// Lets `batch` pass, which takes at least `least` bytes: to be held until it is queued.
+    ///
+    /// # Errors
+    /// `StorageFull` where the limit on disk use leaves no room for it.
+    #[inline]
+    pub(super) fn admit(&self, batch: &Batch<'_>, least: u64) -> Result<Admitted<'_>> {
         match &self.env.room {
-            None => Ok(()),
-            Some(room) => self.check_room_of(room, batch),
+            None => Ok(Admitted::ALL),
+            Some(room) => self.admit_to(room, batch, least),
         }
     }
 
-    fn check_room_of(&self, room: &Room, batch: &Batch<'_>) -> Result<()> {
+    fn admit_to<'a>(
+        &'a self,
+        room: &'a Room,
+        batch: &Batch<'_>,
+        least: u64,
+    ) -> Result<Admitted<'a>> {
         let (bytes, most) = match demand(batch) {
-            Demand::Nothing => return Ok(()),
-            Demand::Little(bytes) => (bytes, u64::MAX),
-            Demand::Rows(bytes) => (bytes, room.for_rows()),
+            Demand::Nothing => return Ok(Admitted::ALL),
+            Demand::Little(bytes) => (bytes.max(least), u64::MAX),
+            Demand::Rows(bytes) => (bytes.max(least), room.for_rows()),
         };
+        // In the log and in memory, from where it goes to a table.
+        let needs = 2 * bytes;
+        let held = Cell::new(None);
         let fits = || {
-            let taken = room.taken(&self.view.load());
-            // In the log and in memory, from where it goes to a table.
-            let more = taken.flush + 2 * bytes;
-            taken.all + more <= room.for_deletes() && taken.live + more <= most
+            let fits = |others: u64| {
+                let taken = room.taken(&self.view.load());
+                let more = taken.flush + others + needs;
+                taken.all + more <= room.for_deletes() && taken.live + more <= most
+            };
+            let taken = Held::take(&room.admitted, needs, fits);
+            let is_taken = taken.is_some();
+            held.set(taken);
+            is_taken
         };
-        if fits() || self.remove_unheld() && fits() {
-            return Ok(());
-        }
         // Beyond that nobody but those who hold files could make room.
-        let most = most.min(room.for_deletes());
-        if self.give_oldest(room, (bytes, most), &fits)? {
-            return Ok(());
+        let within = most.min(room.for_deletes());
+        if fits()
+            || self.remove_unheld() && fits()
+            || self.give_oldest(room, (needs, within), &fits)?
+        {
+            return Ok(Admitted { _held: held.take(), bytes });
         }
         self.ask_for_room(room);
         Err(room.refusal(room.taken(&self.view.load())))
     }
 
-    /// Drops the oldest files of tables that give them, if what is missing for `bytes` more, of `most` in all, can be had
-    /// so; true if there is room.
+    /// Drops the oldest files of tables that give them, if what is missing for so much more, of `most` in all, can be had
+    /// so; true if there is room, as of `fits`.
     fn give_oldest(
         &self,
         room: &Room,
-        (bytes, most): (u64, u64),
+        (needs, most): (u64, u64),
         fits: &dyn Fn() -> bool,
     ) -> Result<bool> {
         if room.ring.is_empty() {
@@ -259,7 +334,8 @@ impl Engine {
         }
         let taken = room.taken(&self.view.load());
         // What readers and jobs hold although no version has it is none of this: more of it would help nobody.
-        let missing = (taken.live + taken.flush + 2 * bytes).saturating_sub(most);
+        let others = room.admitted.load(Ordering::Acquire);
+        let missing = (taken.live + taken.flush + others + needs).saturating_sub(most);
         let given = self.give(&room.ring, missing, room.limit)?;
         drop(alone);
         Ok((given || missing == 0) && self.wait_for_held(fits))
@@ -321,13 +397,12 @@ impl Engine {
 
     /// Room for a merge that reads `bytes`; `None` if it must not begin.
     pub(super) fn plan(&self, bytes: u64) -> Option<Planned<'_>> {
-        let Some(room) = &self.env.room else { return Some(Planned { room: None, bytes: 0 }) };
-        let fits = || bytes.saturating_add(TABLE_BYTES) <= room.left(room.taken(&self.view.load()));
-        if !(fits() || self.remove_unheld() && fits()) {
-            return None;
-        }
-        room.planned.fetch_add(bytes, Ordering::AcqRel);
-        Some(Planned { room: Some(room), bytes })
+        let Some(room) = &self.env.room else { return Some(Planned { _held: None }) };
+        let least = bytes.saturating_add(TABLE_BYTES);
+        let fits = |others| least <= room.left_beside(room.taken(&self.view.load()), others);
+        let take = || Held::take(&room.planned, bytes, fits);
+        let held = take().or_else(|| if self.remove_unheld() { take() } else { None })?;
+        Some(Planned { _held: Some(held) })
     }
 
     /// What an explicit merge is answered that has no room.
@@ -350,6 +425,9 @@ pub(crate) fn least_limit(options: &Options) -> u64 {
     // Each is in its log and in a table that is being written.
     let fixed =
         memtables.saturating_mul(3).saturating_add(options.run_file_bytes.saturating_mul(2));
+    // Of a limit three quarters at least, but for the margin, are not kept for merges: kept logs fit there.
+    let kept = options.keep_changes_bytes.unwrap_or(0);
+    let fixed = fixed.saturating_add(kept.saturating_add(kept / 2));
     // Where the margin is a share of the limit, the limit is far above this.
     fixed.saturating_add(margin_least(options).saturating_mul(2))
 }
@@ -368,12 +446,14 @@ fn demand(batch: &Batch<'_>) -> Demand {
     let is_new = |change: &TableChange| matches!(change, TableChange::Created(_));
     let creates = batch.changes.iter().any(is_new);
     let writes = batch.ops.iter().any(|op| !matches!(op.action, Action::Delete));
-    let bytes = batch.ops.iter().map(|op| Op::memtable_bytes(op) as u64).sum();
+    let merges = batch.ops.iter().any(|op| matches!(op.action, Action::Merge(_)));
+    let bytes: u64 = batch.ops.iter().map(|op| Op::memtable_bytes(op) as u64).sum();
     if !creates && (!batch.changes.is_empty() || batch.ops.is_empty()) {
         return Demand::Nothing;
     }
+    let with_rows = bytes + if merges { MERGED_BYTES } else { 0 };
     let is_small = batch.gate.table == TableId::CATALOG && bytes <= CATALOG_BYTES && !creates;
-    if writes && !is_small { Demand::Rows(bytes) } else { Demand::Little(bytes) }
+    if writes && !is_small { Demand::Rows(with_rows) } else { Demand::Little(bytes) }
 }
 
 #[cfg(all(test, feature = "sim", not(loom)))]
@@ -383,6 +463,24 @@ mod tests {
     use crate::options::Background;
 
     use super::*;
+
+    #[test]
+    fn of_two_that_look_at_the_same_time_one_takes_the_last_room() {
+        let (count, other) = (AtomicU64::new(0), Cell::new(None));
+        let fits = |others: u64| others + 6 <= 10;
+        let held = Held::take(&count, 6, |others| {
+            let is_first = others == 0;
+            if is_first {
+                other.set(Held::take(&count, 6, fits));
+            }
+            fits(others)
+        });
+        assert!(held.is_none());
+        drop(other.take().unwrap());
+        assert_eq!(count.load(Ordering::Acquire), 0);
+        drop(Held::take(&count, 6, fits).unwrap());
+        assert_eq!(count.load(Ordering::Acquire), 0);
+    }
 
     /// Writers froze memtables between its two looks.
     #[test]

@@ -16,6 +16,8 @@ use super::step::Step;
 
 /// What refusals for the limit name.
 const OPTION: &str = "Options::max_disk";
+/// What those name that a log comes to, which should have been judged before.
+const LOG: &str = ".wal";
 
 impl Runner {
     /// True for a refusal for the limit, not for a full disk.
@@ -31,6 +33,9 @@ impl Runner {
         }
         if matches!(change, Change::Drop(_) | Change::DropRange { .. } | Change::Expire { .. }) {
             return Err(format!("cap: what makes room is refused: {error:?}"));
+        }
+        if error.chain().contains(LOG) {
+            return Err(format!("cap: what was let pass is refused by the log: {error:?}"));
         }
         // Where tables give their oldest rows groups are larger.
         if let Some([used, limit, ..]) = self.engine.db().engine().disk_use()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowstone::fs::{Fs, MemFs};
-use rowstone::{Background, Db, Durability, Entity, ErrorKind, Options, Table};
+use rowstone::{Background, Db, Durability, Entity, EntityGroup, ErrorKind, Options, Table};
 
 const LIMIT: u64 = 2 << 20;
 const ROW_BYTES: usize = 2_000;
@@ -197,6 +197,95 @@ fn a_limit_that_leaves_no_room_is_refused_and_one_below_what_is_there_opens() {
     settle(&db);
     assert!(used(&fs) < 1 << 20);
     table.upsert(row(end)).unwrap();
+    db.close().unwrap();
+}
+
+/// Rows with keys as long as they may be: what deletes them is large.
+fn long_key(i: usize) -> String {
+    format!("{i:06}{}", "\u{4e2d}".repeat(500))
+}
+
+#[test]
+fn what_a_commit_was_let_pass_with_its_log_does_not_refuse() {
+    let fs = MemFs::new();
+    let db = options(&fs).max_disk(8 << 20).open("db").unwrap();
+    let table = db.create_table("log").unwrap();
+    let mut end = 0;
+    // The smaller the rows, the nearer to the limit.
+    for line in [2_000, 200] {
+        let line = "x".repeat(line);
+        for round in 0..5 {
+            while table.upsert(Entity::new("p", long_key(end)).with("Line", &*line)).is_ok() {
+                end += 1;
+                db.step(Duration::ZERO);
+            }
+            assert!(round > 0 || end > 1_000, "{end}");
+            settle(&db);
+        }
+    }
+    // No merge has made room: only what is kept for deletes is left.
+    let mut group = EntityGroup::new("p");
+    for i in 0..100 {
+        group.delete(&long_key(i)).unwrap();
+    }
+    table.commit(group).unwrap();
+    settle(&db);
+    assert!(used(&fs) <= 8 << 20);
+    db.close().unwrap();
+}
+
+/// A few bytes that go into a large row make a large commit.
+#[test]
+fn a_merge_takes_as_much_as_the_row_that_it_makes() {
+    let fs = MemFs::new();
+    let db = options(&fs).max_disk(8 << 20).open("db").unwrap();
+    let table = db.create_table("log").unwrap();
+    let line = "x".repeat(30_000);
+    for i in 0..40 {
+        table.upsert(Entity::new("p", format!("{i:06}")).with("Line", &*line)).unwrap();
+    }
+    settle(&db);
+    let mut refused = 0;
+    for round in 0..50 {
+        let mut group = EntityGroup::new("p");
+        for i in 0..40 {
+            let patch = Entity::new("p", format!("{i:06}")).with("N", round);
+            group.upsert_merge(patch).unwrap();
+        }
+        if let Err(error) = table.commit(group) {
+            let text = error.chain();
+            assert!(
+                error.kind() == ErrorKind::StorageFull && text.contains("delete rows"),
+                "{text}"
+            );
+            refused += 1;
+            assert_eq!(db.stats().get("disk_refusals"), Some(refused));
+        }
+        // What was let pass can be flushed.
+        db.flush().unwrap();
+        assert!(used(&fs) <= 8 << 20);
+    }
+    assert!(refused > 0);
+    // Merges take out what was replaced, and it goes on.
+    settle(&db);
+    table.upsert_merge(Entity::new("p", "000001").with("N", -1)).unwrap();
+    db.close().unwrap();
+}
+
+#[test]
+fn logs_kept_for_the_feed_must_fit_the_limit() {
+    let fs = MemFs::new();
+    let error = options(&fs).keep_changes(LIMIT).open("db").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.chain().contains("kept for the change feed"), "{}", error.chain());
+    let db = options(&fs).max_disk(4 << 20).keep_changes(1 << 20).open("db").unwrap();
+    let table = db.create_table("log").unwrap();
+    // However long that goes on.
+    for i in 0..10_000 {
+        table.upsert(row(i % 50)).unwrap();
+        settle(&db);
+    }
+    assert!(db.stats().get("disk_refusals") == Some(0) && used(&fs) > 1 << 20);
     db.close().unwrap();
 }
 

@@ -283,6 +283,43 @@ fn a_read_under_way_goes_on_and_makes_nobody_drop_more() {
     db.close().unwrap();
 }
 
+/// Files that a reader holds take room that rows do not: logs of large rows grow into it.
+#[test]
+fn large_rows_beside_a_reader_are_refused_for_want_of_room_only() {
+    let fs = MemFs::new();
+    let limit = 16 << 20;
+    let db = ring(&fs, &["log"]).max_disk(limit).open("db").unwrap();
+    let log = db.create_table("log").unwrap();
+    let line = "x".repeat(30_000);
+    let put = |i: usize| {
+        let row = Entity::new(format!("p{}", i * 7_919 % 1_009), "");
+        log.upsert(["A", "B", "C", "D"].iter().fold(row, |row, name| row.with(*name, &*line)))
+    };
+    let mut end = 0;
+    while stat(&db, "oldest_files_dropped") < 5 {
+        put(end).unwrap();
+        end += 1;
+        settle(&db);
+    }
+    let mut reader = log.scan(KeyRange::all()).into_iter();
+    reader.next().unwrap().unwrap();
+    let mut most = 0;
+    let refused = (end..end + 1_000).find_map(|i| {
+        let result = put(i).err();
+        settle(&db);
+        most = most.max(used(&fs));
+        result
+    });
+    // Half of what is kept for merges was used, and the refusal was counted.
+    let refused = refused.expect("files that are held take room").chain();
+    assert!(refused.contains("the oldest rows of the tables"), "{refused}");
+    assert!(stat(&db, "disk_refusals") > 0);
+    assert!(most > limit * 13 / 16 && most <= limit, "{most} of {limit}");
+    drop(reader);
+    put(end).unwrap();
+    db.close().unwrap();
+}
+
 #[test]
 fn where_dropping_cannot_help_writes_are_refused() {
     let fs = MemFs::new();

@@ -82,7 +82,7 @@ impl Engine {
                 Again::Log => self.prepare_log()?,
                 Again::Room => return Ok(false),
                 Again::Refused(error) | Again::After(_, error) => return Err(error),
-                Again::LookUp | Again::Ceiling => {}
+                Again::LookUp | Again::Ceiling | Again::Larger(_) => {}
             }
         }
     }
