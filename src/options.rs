@@ -409,8 +409,9 @@ impl Options {
     /// room, writes pass again, without opening anew: background work sees to it when a write was refused.
     ///
     /// Kept logs ([`keep_changes`](Self::keep_changes)) count, and make no room for rows before their own limit makes them
-    /// go: that has to fit in here, and logs kept for a time alone (`keep_changes_for`) may take all room. Files that readers
-    /// still hold count, too; checkpoints and backups do not, even where they are links.
+    /// go: that has to fit in here. Logs kept for a time alone ([`keep_changes_for`](Self::keep_changes_for)) take a quarter
+    /// of the limit at most. Files that readers still hold count, too; checkpoints and backups do not, even where they are
+    /// links.
     /// A database that takes more than the limit when it is opened can be read, and shrunk by dropping whole tables or ranges.
     /// Opening looks at the length of each file. Default: no limit.
     ///
@@ -497,7 +498,8 @@ impl Options {
     }
 
     /// Keeps logs for the change feed, each at least until its last commit is of this `age`, unless
-    /// [`keep_changes`](Self::keep_changes) allows for fewer bytes; they go with the next flush. Default: none.
+    /// [`keep_changes`](Self::keep_changes) allows for fewer bytes, or a quarter of [`max_disk`](Self::max_disk) does; they go
+    /// with the next flush. Default: none.
     pub fn keep_changes_for(mut self, age: Duration) -> Self {
         self.keep_changes_for = Some(age);
         self

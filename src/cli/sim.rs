@@ -93,7 +93,7 @@ pub(super) struct Sim {
 }
 
 /// Or by one of so many lives of devices, each so long.
-const HUNT_LIVES: u64 = 20;
+const HUNT_LIVES: u64 = 40;
 const HUNT_LIFE: Duration = Duration::from_secs(12 * 3_600);
 /// A longer life of a device is a mistake.
 const DAYS_MAX: f64 = 3_650.0;

@@ -215,8 +215,9 @@ impl Engine {
             let again = match self.try_submit(&mut state, batch, &looked, durability, &admitted) {
                 Ok(seq) => {
                     let queued = state.queue.queued_bytes();
-                    drop(state);
+                    // Log and memtable have it: who looks now must not count it twice.
                     drop(admitted);
+                    drop(state);
                     self.note_writes(batch);
                     if queued >= self.env.options.log_buffer_bytes {
                         // Its failure answers those who wait for the round: this commit may be visible already.
@@ -238,6 +239,7 @@ impl Engine {
                 }
                 Again::Ceiling => self.raise_ceiling()?,
                 Again::After(seq, error) => {
+                    drop(admitted);
                     self.rounds.wait(seq)?;
                     return Err(error);
                 }

@@ -6,6 +6,9 @@
 //!
 //! Not here: reading it (`feed`), how much is kept (`options`).
 
+use std::sync::Arc;
+
+use crate::error::Result;
 use crate::format::edit::{Import, KeptLog, LogMeta, VersionEdit};
 use crate::format::names::{FileName, FileNumber};
 use crate::format::record::Position;
@@ -49,6 +52,22 @@ impl Engine {
         }
         edit.forget_imports = self.imports_before(version, logs, &edit);
         edit
+    }
+
+    /// Forgets kept logs that may go: otherwise a flush does, and near the limit on disk use there may be none any more. True
+    /// if there were some.
+    pub(super) fn forget_kept_logs(&self) -> Result<bool> {
+        let mut manifest = self.install.lock();
+        let version = Arc::clone(manifest.version());
+        let edit = self.history(&version, &[], version.flushed_seq());
+        if edit.forget_logs.is_empty() {
+            return Ok(false);
+        }
+        let version = self.append_edit(&mut manifest, &edit)?;
+        self.change_view(|view| view.with_version(&version, None));
+        drop(manifest);
+        edit.forget_logs.iter().for_each(|log| self.env.discard(FileName::Wal(*log)));
+        Ok(true)
     }
 
     /// The imports that nobody can ask for any more: those up to the Seq behind which the oldest log begins that `edit`
@@ -95,9 +114,12 @@ impl Engine {
             let until = last.0.saturating_add(ticks(age).unwrap_or(u64::MAX));
             until >= self.env.clock.now()
         };
+        let share = self.kept_logs_max();
         match (options.keep_changes_bytes, options.keep_changes_for) {
-            (None, None) => options.keep_changes_on && !version.kept_logs().is_empty(),
-            (most, age) => most.is_none_or(|most| bytes <= most) && age.is_none_or(is_young),
+            (None, None) => {
+                options.keep_changes_on && !version.kept_logs().is_empty() && bytes <= share
+            }
+            (most, age) => bytes <= most.unwrap_or(share) && age.is_none_or(is_young),
         }
     }
 

@@ -24,7 +24,7 @@ use crate::executor::Lane;
 use crate::format::names::{FileName, TableId};
 use crate::fs::{Meter, MeterLimits, Metered, MeteredFs};
 use crate::options::{Background, Options};
-use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 use super::Engine;
 use super::batch::{Action, Batch, Op, TableChange};
@@ -42,14 +42,19 @@ const RESERVE_PART_MIN: u64 = 8;
 const RESERVE_PART_MAX: u64 = 4;
 /// What a table file takes however few rows it has.
 const TABLE_BYTES: u64 = 4 << 10;
-/// A merge is taken for so much more than its patch: few have to ask again once the row is known.
-const MERGED_BYTES: u64 = 4 << 10;
+/// Each merge is taken for so much more than its patch: few have to ask again once the row is known.
+const MERGED_BYTES: u64 = 1 << 10;
+/// The part of the limit that logs kept for the change feed may take where nothing else bounds them.
+const KEPT_PART: u64 = 4;
 /// Rows of the catalog of so few bytes pass as deletions do: gates, retention.
 const CATALOG_BYTES: u64 = 4 << 10;
 /// How often a refused write has what is in memory flushed, so that merges can take out what was deleted; where that is this
 /// part of a memtable, at once.
 const ASK_PART: usize = 16;
 const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often a write has the oldest files dropped for it while others take what that gives.
+const GIVE_TIMES: usize = 4;
 
 /// How often, and how long at a time, a write waits for others to let go of what was dropped: a second in all.
 const PAUSES: usize = 28;
@@ -63,9 +68,9 @@ pub(crate) struct Room {
     margin: u64,
     reserve: u64,
     /// What merges under way may write.
-    planned: AtomicU64,
+    planned: Mutex<u64>,
     /// What commits take that were let pass, and that neither log nor memtable has yet.
-    admitted: AtomicU64,
+    admitted: Mutex<u64>,
     /// Writes refused since opening.
     refusals: AtomicU64,
     /// When a flush was asked for last, in nanoseconds of the monotonic clock; 0: never.
@@ -77,7 +82,7 @@ pub(crate) struct Room {
 
 /// A part of a count that others must see; given back when this goes.
 struct Held<'a> {
-    count: &'a AtomicU64,
+    count: &'a Mutex<u64>,
     bytes: u64,
 }
 
@@ -125,12 +130,14 @@ impl Room {
         let least = least_limit(options);
         if limit < least {
             let kept = match options.keep_changes_bytes {
-                Some(bytes) => format!(", {bytes} bytes of logs kept for the change feed"),
+                Some(bytes) => {
+                    format!(", and {bytes} bytes of logs to keep (Options::keep_changes)")
+                }
                 None => String::new(),
             };
             let problem = format!(
-                "a limit on disk use of {limit} bytes is too small: with these memtables, logs and table files{kept} it is at \
-                 least {least}"
+                "a limit on disk use of {limit} bytes is too small: with these memtables, logs and table files{kept} it has to \
+                 be {least} at least"
             );
             return Err(Error::new(ErrorKind::InvalidInput, problem));
         }
@@ -145,8 +152,8 @@ impl Room {
             limit,
             margin,
             reserve,
-            planned: AtomicU64::new(0),
-            admitted: AtomicU64::new(0),
+            planned: Mutex::new(0),
+            admitted: Mutex::new(0),
             refusals: AtomicU64::new(0),
             asked: AtomicU64::new(0),
             wants_flush: AtomicBool::new(false),
@@ -198,11 +205,11 @@ impl Room {
 
     /// What is left for merges.
     fn left(&self, taken: Taken) -> u64 {
-        self.left_beside(taken, self.planned.load(Ordering::Acquire))
+        self.left_beside(taken, *self.planned.lock())
     }
 
     fn left_beside(&self, taken: Taken, planned: u64) -> u64 {
-        let used = taken.all + taken.flush + self.admitted.load(Ordering::Acquire) + planned;
+        let used = taken.all + taken.flush + *self.admitted.lock() + planned;
         (self.limit - self.margin).saturating_sub(used)
     }
 
@@ -225,24 +232,20 @@ impl Room {
 
 impl<'a> Held<'a> {
     /// Adds `bytes` if that `fits` beside what others hold: of two that look at the same time only one takes the last room.
-    fn take(count: &'a AtomicU64, bytes: u64, fits: impl Fn(u64) -> bool) -> Option<Self> {
-        loop {
-            let others = count.load(Ordering::Acquire);
-            if !fits(others) {
-                return None;
-            }
-            let with = others.saturating_add(bytes);
-            let taken = count.compare_exchange(others, with, Ordering::AcqRel, Ordering::Acquire);
-            if taken.is_ok() {
-                return Some(Self { count, bytes });
-            }
+    fn take(count: &'a Mutex<u64>, bytes: u64, fits: impl Fn(u64) -> bool) -> Option<Self> {
+        // Nobody gives anything back while this looks: what others hold is counted here, or where it went.
+        let mut held = count.lock();
+        if !fits(*held) {
+            return None;
         }
+        *held = held.saturating_add(bytes);
+        Some(Self { count, bytes })
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.count.fetch_sub(self.bytes, Ordering::AcqRel);
+        *self.count.lock() -= self.bytes;
     }
 }
 
@@ -306,6 +309,7 @@ impl Engine {
         let within = most.min(room.for_deletes());
         if fits()
             || self.remove_unheld() && fits()
+            || self.forget_kept_logs()? && fits()
             || self.give_oldest(room, (needs, within), &fits)?
         {
             return Ok(Admitted { _held: held.take(), bytes });
@@ -325,20 +329,32 @@ impl Engine {
         if room.ring.is_empty() {
             return Ok(false);
         }
-        let alone = room.ring.dropping.lock();
-        // What others have dropped meanwhile, or what was hidden and not taken back yet.
-        while self.reclaim()? {}
-        self.remove_unheld();
-        if fits() {
-            return Ok(true);
+        for _ in 0..GIVE_TIMES {
+            let alone = room.ring.dropping.lock();
+            // What others have dropped meanwhile, or what was hidden and not taken back yet.
+            while self.reclaim()? {}
+            self.remove_unheld();
+            if fits() {
+                return Ok(true);
+            }
+            let taken = room.taken(&self.view.load());
+            // What readers and jobs hold although no version has it is none of this: more of it would help nobody.
+            let others = *room.admitted.lock();
+            let missing = (taken.live + taken.flush + others + needs).saturating_sub(most);
+            let given = self.give(&room.ring, missing, room.limit)?;
+            // Before anybody else can take it.
+            if given && fits() {
+                return Ok(true);
+            }
+            drop(alone);
+            if !given {
+                return Ok(missing == 0 && self.wait_for_held(fits));
+            }
+            if self.wait_for_held(fits) {
+                return Ok(true);
+            }
         }
-        let taken = room.taken(&self.view.load());
-        // What readers and jobs hold although no version has it is none of this: more of it would help nobody.
-        let others = room.admitted.load(Ordering::Acquire);
-        let missing = (taken.live + taken.flush + others + needs).saturating_sub(most);
-        let given = self.give(&room.ring, missing, room.limit)?;
-        drop(alone);
-        Ok((given || missing == 0) && self.wait_for_held(fits))
+        Ok(false)
     }
 
     /// Waits for those who hold what was dropped for a moment: jobs, other writers, who removes files. True if there is room.
@@ -399,10 +415,20 @@ impl Engine {
     pub(super) fn plan(&self, bytes: u64) -> Option<Planned<'_>> {
         let Some(room) = &self.env.room else { return Some(Planned { _held: None }) };
         let least = bytes.saturating_add(TABLE_BYTES);
-        let fits = |others| least <= room.left_beside(room.taken(&self.view.load()), others);
+        // All together are to stay in their half of the reserve, as each is picked to, or one that has to be larger alone.
+        let fits = |others: u64| {
+            let is_alone = others == 0 || others.saturating_add(bytes) <= room.reserve / 2;
+            is_alone && least <= room.left_beside(room.taken(&self.view.load()), others)
+        };
         let take = || Held::take(&room.planned, bytes, fits);
         let held = take().or_else(|| if self.remove_unheld() { take() } else { None })?;
         Some(Planned { _held: Some(held) })
+    }
+
+    /// What logs may take that are kept for the change feed without a bound of their own: without one they would take the
+    /// room of rows until there is none.
+    pub(super) fn kept_logs_max(&self) -> u64 {
+        self.env.room.as_ref().map_or(u64::MAX, |room| room.limit / KEPT_PART)
     }
 
     /// What an explicit merge is answered that has no room.
@@ -425,7 +451,7 @@ pub(crate) fn least_limit(options: &Options) -> u64 {
     // Each is in its log and in a table that is being written.
     let fixed =
         memtables.saturating_mul(3).saturating_add(options.run_file_bytes.saturating_mul(2));
-    // Of a limit three quarters at least, but for the margin, are not kept for merges: kept logs fit there.
+    // Rows have three quarters of a limit at least, but for the margin: one and a half times this leaves the rest of it.
     let kept = options.keep_changes_bytes.unwrap_or(0);
     let fixed = fixed.saturating_add(kept.saturating_add(kept / 2));
     // Where the margin is a share of the limit, the limit is far above this.
@@ -446,12 +472,12 @@ fn demand(batch: &Batch<'_>) -> Demand {
     let is_new = |change: &TableChange| matches!(change, TableChange::Created(_));
     let creates = batch.changes.iter().any(is_new);
     let writes = batch.ops.iter().any(|op| !matches!(op.action, Action::Delete));
-    let merges = batch.ops.iter().any(|op| matches!(op.action, Action::Merge(_)));
+    let merges = batch.ops.iter().filter(|op| matches!(op.action, Action::Merge(_))).count() as u64;
     let bytes: u64 = batch.ops.iter().map(|op| Op::memtable_bytes(op) as u64).sum();
     if !creates && (!batch.changes.is_empty() || batch.ops.is_empty()) {
         return Demand::Nothing;
     }
-    let with_rows = bytes + if merges { MERGED_BYTES } else { 0 };
+    let with_rows = bytes + merges * MERGED_BYTES;
     let is_small = batch.gate.table == TableId::CATALOG && bytes <= CATALOG_BYTES && !creates;
     if writes && !is_small { Demand::Rows(with_rows) } else { Demand::Little(bytes) }
 }
@@ -465,21 +491,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_that_look_at_the_same_time_one_takes_the_last_room() {
-        let (count, other) = (AtomicU64::new(0), Cell::new(None));
+    fn of_two_that_want_the_last_room_one_takes_it() {
+        let count = Mutex::new(0);
         let fits = |others: u64| others + 6 <= 10;
-        let held = Held::take(&count, 6, |others| {
-            let is_first = others == 0;
-            if is_first {
-                other.set(Held::take(&count, 6, fits));
-            }
-            fits(others)
-        });
-        assert!(held.is_none());
-        drop(other.take().unwrap());
-        assert_eq!(count.load(Ordering::Acquire), 0);
+        let held = Held::take(&count, 6, fits).unwrap();
+        assert!(Held::take(&count, 6, fits).is_none());
+        drop(held);
+        assert_eq!(*count.lock(), 0);
         drop(Held::take(&count, 6, fits).unwrap());
-        assert_eq!(count.load(Ordering::Acquire), 0);
+        assert_eq!(*count.lock(), 0);
+    }
+
+    /// A command is to keep what a server keeps, however much that is.
+    #[test]
+    fn logs_kept_by_whoever_had_it_open_before_leave_room_for_rows() {
+        let fs = MemFs::new();
+        let options = || {
+            let options = Options::edge().fs(Arc::new(fs.clone())).background(Background::Manual);
+            options.memtable_bytes(64 << 10).run_file_bytes(64 << 10)
+        };
+        let line = "x".repeat(2_000);
+        let inherits = Options { keep_changes_on: true, ..options().max_disk(4 << 20) };
+        for (options, rows) in [(options().keep_changes(8 << 20), 6_000), (inherits, 5_000)] {
+            let db = options.open("db").unwrap();
+            let table = db.table_or_create("log").unwrap();
+            for i in 0..rows {
+                let row = Entity::new("p", format!("{}", i % 50)).with("Line", &*line);
+                table.upsert(row).unwrap();
+                while db.step(Duration::ZERO) {}
+            }
+            assert!(!db.engine().view.load().version.kept_logs().is_empty());
+            db.close().unwrap();
+        }
     }
 
     /// Writers froze memtables between its two looks.

@@ -534,11 +534,4 @@ pub const BUGS: &[Bug] = &[
         "what was written before the clock was set looks as old as its number",
     )
     .of_device(),
-    bug(
-        "jump-without-doubt",
-        56,
-        "clocks that begin in 1970, power cuts, numbers ahead of every clock",
-        "what passed before a row was written counts as its age",
-    )
-    .of_device(),
 ];

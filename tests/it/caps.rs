@@ -258,6 +258,7 @@ fn a_merge_takes_as_much_as_the_row_that_it_makes() {
                 error.kind() == ErrorKind::StorageFull && text.contains("delete rows"),
                 "{text}"
             );
+            assert!(!text.contains(".wal") && !text.contains(".sst"), "{text}");
             refused += 1;
             assert_eq!(db.stats().get("disk_refusals"), Some(refused));
         }
@@ -277,7 +278,7 @@ fn logs_kept_for_the_feed_must_fit_the_limit() {
     let fs = MemFs::new();
     let error = options(&fs).keep_changes(LIMIT).open("db").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    assert!(error.chain().contains("kept for the change feed"), "{}", error.chain());
+    assert!(error.chain().contains("Options::keep_changes"), "{}", error.chain());
     let db = options(&fs).max_disk(4 << 20).keep_changes(1 << 20).open("db").unwrap();
     let table = db.create_table("log").unwrap();
     // However long that goes on.
@@ -287,6 +288,46 @@ fn logs_kept_for_the_feed_must_fit_the_limit() {
     }
     assert!(db.stats().get("disk_refusals") == Some(0) && used(&fs) > 1 << 20);
     db.close().unwrap();
+}
+
+/// Until their time is over, or because a server had kept them: nobody said how much that may be.
+#[test]
+fn logs_kept_for_a_time_leave_room_for_rows() {
+    let fs = MemFs::new();
+    let day = Duration::from_secs(86_400);
+    let db = options(&fs).max_disk(4 << 20).keep_changes_for(day).open("db").unwrap();
+    let table = db.create_table("log").unwrap();
+    for i in 0..10_000 {
+        table.upsert(row(i % 50)).unwrap();
+        settle(&db);
+        assert!(used(&fs) < 3 << 20);
+    }
+    assert!(db.stats().get("disk_refusals") == Some(0) && used(&fs) > 1 << 20);
+    db.close().unwrap();
+}
+
+/// With nothing in memory there is no flush that would make them go.
+#[test]
+fn logs_of_before_that_are_too_many_go_where_there_is_no_room() {
+    for kept in [None, Some(256 << 10)] {
+        let fs = MemFs::new();
+        let db = options(&fs).max_disk(64 << 20).keep_changes(8 << 20).open("db").unwrap();
+        let table = db.create_table("log").unwrap();
+        for i in 0..5_000 {
+            table.upsert(row(i % 50)).unwrap();
+            settle(&db);
+        }
+        db.flush().unwrap();
+        db.close().unwrap();
+        assert!(used(&fs) > 8 << 20);
+        let now = options(&fs).max_disk(4 << 20);
+        let now = kept.into_iter().fold(now, |now, bytes| now.keep_changes(bytes));
+        let db = now.open("db").unwrap();
+        let table = db.table("log").unwrap();
+        table.upsert(row(1)).unwrap();
+        assert!(used(&fs) < 4 << 20);
+        db.close().unwrap();
+    }
 }
 
 #[test]

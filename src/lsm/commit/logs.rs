@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Lane;
 use crate::format::edit::CleanClose;
 use crate::format::record::{Position, RECORD_HEADER_BYTES, RecordKind};
@@ -41,6 +41,8 @@ pub(in crate::lsm) struct LastSeqs {
 const ROOM_BEHIND: u64 = 2 * EMPTY_RECORD_BYTES;
 /// Space is reserved in doubling steps up to this.
 const ALLOCATE_STEP_MAX: u64 = 16 << 20;
+/// Where there is no space for such a step, for this much more at least.
+const NEAR_BYTES: u64 = 16 << 10;
 /// A buffer that is kept may be as long as so many full ones.
 const SPARE_BUFFERS: usize = 4;
 
@@ -59,18 +61,25 @@ impl LogQueue {
     pub(super) fn reserve_to(&mut self, want: u64) -> Result<()> {
         if want > self.allocated {
             let len = next_allocation(self.allocated, want);
-            // A nearly full disk may still hold this one record, and a limit has let it pass.
-            let len = match self.log.allocate_ahead(len) {
-                Ok(()) => len,
-                Err(error) if error.kind() == ErrorKind::StorageFull && len > want => {
-                    self.log.allocate(want)?;
-                    want
-                }
-                Err(error) => return Err(error),
-            };
-            self.allocated = len;
+            self.allocated = self.allocate(want, len)?;
         }
         Ok(())
+    }
+
+    /// Allocates up to `ahead`, or as far as there is space, at least up to `want`; returns where to.
+    fn allocate(&self, want: u64, ahead: u64) -> Result<u64> {
+        // A nearly full disk may still hold this one record, and a limit has let it pass; with the next few, if it can.
+        let near = want.next_multiple_of(NEAR_BYTES).min(ahead);
+        let is_full = |error: &Error| error.kind() == ErrorKind::StorageFull;
+        let ahead = self.log.allocate_ahead(ahead).map(|()| ahead);
+        let near = ahead.or_else(|error| match is_full(&error) {
+            true => self.log.allocate(near).map(|()| near),
+            false => Err(error),
+        });
+        near.or_else(|error| match is_full(&error) {
+            true => self.log.allocate(want).map(|()| want),
+            false => Err(error),
+        })
     }
 
     /// Keeps buffers that fit `log_buffer_bytes`.

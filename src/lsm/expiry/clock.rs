@@ -118,7 +118,7 @@ impl LivedClock {
             None => self.time.unsure = Some(self.right),
             Some(since) if is_right => {
                 (self.time.unsure, self.right) = (None, last);
-                if last > since && !planted!("forget-doubts") {
+                if last > since {
                     self.doubt(since);
                 }
             }
@@ -158,7 +158,8 @@ impl LivedClock {
         let witness = self.witnesses.iter().find(|witness| is_same(witness, &era)).copied();
         let is_back = wall + BACK < era.wall;
         let jumps = self.is_sure && lived > expected + NOTHING;
-        let is_doubtful = jumps && !(era.is_known && self.may_advance(lived - expected));
+        let is_believed = era.is_known || planted!("off-time-without-witness");
+        let is_doubtful = jumps && !(is_believed && self.may_advance(lived - expected));
         let told = if is_back || is_doubtful {
             era = Era { wall, lived: expected, is_known: era.is_known && !is_back };
             (expected, None)
@@ -197,13 +198,16 @@ impl LivedClock {
     /// An era moved lived time on that the clock was in at `met`: commits since then may be as young as now.
     fn doubt_since(&mut self, met: u64, last: Seq) {
         let since = Seq(self.given_by(met.saturating_sub(1)).saturating_sub(1));
-        if last > since && !planted!("jump-without-doubt") {
+        if last > since {
             self.doubt(since);
         }
     }
 
     /// Commits behind `since` may be as young as now.
     fn doubt(&mut self, since: Seq) {
+        if planted!("forget-doubts") {
+            return;
+        }
         let (now, doubts) = (self.time.now, &mut self.time.doubts);
         // This one says the same of their commits, for longer.
         while doubts.last().is_some_and(|last| last.seq >= since) {
