@@ -99,6 +99,8 @@ impl Engine {
         let _work = self.upkeep.work()?;
         let mut outcome = Healed::NoCopy;
         for path in copies.of(file.meta.id) {
+            // Beside the damaged one, until nobody holds that.
+            let _room = self.plan(file.meta.bytes).ok_or_else(|| self.no_room())?;
             let meta = self.copy_in(&file.meta, path)?;
             let checked = match self.env.verify_sst(&meta, progress) {
                 Ok(facts) => facts.problems.into_iter().next().map(Error::damage),

@@ -37,6 +37,7 @@ use super::batch::Gate;
 use super::commit::closed;
 use super::merge::Merge;
 use super::outputs::NewFile;
+use super::room::Admitted;
 use super::scan::Scan;
 use super::view::{Slot, View};
 use super::{Engine, Env};
@@ -58,6 +59,8 @@ pub(crate) struct Ingested {
 struct NewFiles<'e> {
     engine: &'e Engine,
     writer: Option<SstWriter>,
+    /// For what it writes.
+    room: Option<Admitted<'e>>,
     files: Vec<NewFile>,
     handed_over: bool,
 }
@@ -68,7 +71,8 @@ impl Engine {
     ///
     /// # Errors
     /// `AlreadyExists` if the span is not empty; `Busy` if a snapshot still reads what was deleted there; `NotFound` for
-    /// a table that was dropped; `StorageFull`, `Io`, `Poisoned`; damage in the source.
+    /// a table that was dropped; `StorageFull`, also where the limit on disk use leaves no room; `Io`, `Poisoned`; damage in
+    /// the source.
     pub(crate) fn ingest(
         &self,
         source: &mut Scan,
@@ -141,19 +145,28 @@ impl Engine {
         gate: &Gate,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<NewFile>> {
-        let mut new =
-            NewFiles { engine: self, writer: None, files: Vec::new(), handed_over: false };
+        let mut new = NewFiles {
+            engine: self,
+            writer: None,
+            room: None,
+            files: Vec::new(),
+            handed_over: false,
+        };
+        let most = self.env.options.run_file_bytes;
         let (mut key, mut rows) = (table_start(gate.table), 0u64);
         while source.advance()? {
             let row = source.row()?;
             key.truncate(TABLE_ID_BYTES);
             key.extend_from_slice(row.key.get(TABLE_ID_BYTES..).unwrap_or_default());
-            if new.writer.as_ref().is_some_and(|w| w.bytes() >= self.env.options.run_file_bytes) {
+            if new.writer.as_ref().is_some_and(|w| w.bytes() >= most) {
                 new.end_file()?;
             }
             let writer = match &mut new.writer {
                 Some(writer) => writer,
-                none => none.insert(self.new_sst(self.env.options.codec_run, Cause::Import)?),
+                none => {
+                    new.room = Some(self.admit_file(most)?);
+                    none.insert(self.new_sst(self.env.options.codec_run, Cause::Import)?)
+                }
             };
             writer.add(&key, row.seq, Kind::Put, Some(&row.row))?;
             rows += 1;
@@ -267,6 +280,7 @@ impl NewFiles<'_> {
         if let Some(writer) = self.writer.take() {
             self.files.push(NewFile { meta: writer.finish()?, parts: Vec::new() });
         }
+        self.room = None;
         Ok(())
     }
 }

@@ -292,13 +292,30 @@ impl Engine {
             Demand::Rows(bytes) => (bytes.max(least), room.for_rows()),
         };
         // In the log and in memory, from where it goes to a table.
-        let needs = 2 * bytes;
+        let held = self.take_room(room, 2 * bytes, [room.for_deletes(), most])?;
+        Ok(Admitted { _held: Some(held), bytes })
+    }
+
+    /// Lets a table file of about so many bytes be written that is no merge's, and that no version has for now: to be held
+    /// until it ends.
+    ///
+    /// # Errors
+    /// As of [`Engine::admit`].
+    pub(super) fn admit_file(&self, bytes: u64) -> Result<Admitted<'_>> {
+        let Some(room) = &self.env.room else { return Ok(Admitted::ALL) };
+        let held = self.take_room(room, bytes.saturating_add(TABLE_BYTES), [room.for_rows(); 2])?;
+        Ok(Admitted { _held: Some(held), bytes })
+    }
+
+    /// Takes so many bytes, if all files stay below the first limit with them, and those that stay below the second.
+    fn take_room<'a>(&'a self, room: &'a Room, needs: u64, most: [u64; 2]) -> Result<Held<'a>> {
         let held = Cell::new(None);
         let fits = || {
             let fits = |others: u64| {
                 let taken = room.taken(&self.view.load());
-                let more = taken.flush + others + needs;
-                taken.all + more <= room.for_deletes() && taken.live + more <= most
+                let more = taken.flush.saturating_add(others).saturating_add(needs);
+                let all = [taken.all, taken.live].map(|bytes| bytes.saturating_add(more));
+                all[0] <= most[0] && all[1] <= most[1]
             };
             let taken = Held::take(&room.admitted, needs, fits);
             let is_taken = taken.is_some();
@@ -306,13 +323,13 @@ impl Engine {
             is_taken
         };
         // Beyond that nobody but those who hold files could make room.
-        let within = most.min(room.for_deletes());
-        if fits()
+        let within = most[0].min(most[1]);
+        let has_room = fits()
             || self.remove_unheld() && fits()
             || self.forget_kept_logs()? && fits()
-            || self.give_oldest(room, (needs, within), &fits)?
-        {
-            return Ok(Admitted { _held: held.take(), bytes });
+            || self.give_oldest(room, (needs, within), &fits)?;
+        if let Some(held) = held.take().filter(|_| has_room) {
+            return Ok(held);
         }
         self.ask_for_room(room);
         Err(room.refusal(room.taken(&self.view.load())))

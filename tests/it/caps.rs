@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowstone::fs::{Fs, MemFs};
-use rowstone::{Background, Db, Durability, Entity, EntityGroup, ErrorKind, Options, Table};
+use rowstone::{
+    Background, Db, Durability, Entity, EntityGroup, ErrorKind, KeyRange, Options, Table,
+};
 
 const LIMIT: u64 = 2 << 20;
 const ROW_BYTES: usize = 2_000;
@@ -328,6 +330,28 @@ fn logs_of_before_that_are_too_many_go_where_there_is_no_room() {
         assert!(used(&fs) < 4 << 20);
         db.close().unwrap();
     }
+}
+
+/// What is in memory is to be flushed beside them.
+#[test]
+fn a_range_that_comes_in_has_the_room_of_rows() {
+    let fs = MemFs::new();
+    let source = Options::edge().fs(Arc::new(fs.clone())).open("source").unwrap();
+    let rows = source.create_table("log").unwrap();
+    for i in 0..750 {
+        rows.upsert(row(i)).unwrap();
+    }
+    source.export_range("log", KeyRange::all(), "part").unwrap();
+    source.close().unwrap();
+    let (db, table) = open(&fs);
+    let error = db.import_range("part", "log").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StorageFull);
+    assert!(error.chain().contains("delete rows"), "{}", error.chain());
+    settle(&db);
+    let end = fill(&fs, &db, &table, 0);
+    assert!(end > 300, "nothing of it is left: {end}");
+    db.flush().unwrap();
+    db.close().unwrap();
 }
 
 #[test]
