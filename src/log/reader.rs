@@ -9,6 +9,7 @@
 //! * no more than the window, or one record with a verified header, is held in memory;
 //! * after the stop no record is given, whatever follows.
 
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -122,7 +123,7 @@ impl LogReader {
         })?;
         let file_len = file.len().map_err(doing)?;
         let mut window = vec![0; usize_of(file_len.min(FIRST_BYTES))];
-        file.read_at(0, &mut window).map_err(doing)?;
+        read_with_room(&*file, 0, &mut window).map_err(doing)?;
         let Some(bytes) = window.first_chunk::<LOG_HEADER_BYTES>() else {
             let problem = format!("the file ends at byte {file_len}");
             return Err(Error::corrupt(path, 0, "log header", problem));
@@ -357,7 +358,7 @@ impl LogReader {
                 }
                 self.window.truncate(want);
                 self.window_start = offset;
-                if let Err(error) = self.file.read_at(offset, &mut self.window) {
+                if let Err(error) = read_with_room(&*self.file, offset, &mut self.window) {
                     self.window.clear();
                     return Err(Error::io(format!("read {}", self.path.display()), error));
                 }
@@ -365,6 +366,21 @@ impl LogReader {
             }
         };
         Ok(self.window.get(start..start + len).unwrap_or_default())
+    }
+}
+
+/// Reads `buffer`, which lay inside the file a moment ago. Whoever closes a database gives back what was allocated ahead,
+/// perhaps since: what is gone were zeros.
+fn read_with_room(file: &dyn FileRead, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+    match file.read_at(offset, buffer) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            let left = usize_of(file.len()?.saturating_sub(offset)).min(buffer.len());
+            let (there, gone) = buffer.split_at_mut(left);
+            gone.fill(0);
+            // Nothing cannot be read behind the end.
+            if there.is_empty() { Ok(()) } else { file.read_at(offset, there) }
+        }
+        result => result,
     }
 }
 

@@ -82,6 +82,28 @@ fn promise_beyond(reader: &mut LogReader, stop: Position) -> Option<Position> {
 }
 
 #[test]
+fn who_reads_while_room_is_given_back_finds_the_zeros_that_it_was() {
+    let fs = MemFs::new();
+    let mut writer = Writer::create(&fs);
+    for round in 0..40 {
+        writer.round(buffer(3 * round + 1..3 * round + 4, 700));
+    }
+    writer.file.allocate(writer.end + (256 << 10)).unwrap();
+    let mut reader = LogReader::open(&fs, path(), LogKind::Wal, None).unwrap();
+    writer.file.trim(writer.end);
+    assert_eq!(fs.len(path()).unwrap(), writer.end);
+    let mut count = 0;
+    while reader.next().unwrap().is_some() {
+        count += 1;
+    }
+    assert_eq!(count, 120);
+    assert!(reader.rest().unwrap().zeros);
+    // What is not zeros is not given back.
+    writer.file.trim(writer.end + 1);
+    assert_eq!(fs.len(path()).unwrap(), writer.end);
+}
+
+#[test]
 fn what_was_written_is_read() {
     let fs = MemFs::new();
     let end = small_log(&fs);

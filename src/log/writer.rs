@@ -112,6 +112,13 @@ impl LogFile {
         self.allocated(|file| file.allocate_ahead(len))
     }
 
+    /// Gives back what was allocated beyond `len`, which is behind everything that counts. What fails costs room only.
+    pub(crate) fn trim(&self, len: u64) {
+        if self.usable().is_ok() && self.file.len().is_ok_and(|now| now > len) {
+            let _ = self.file.set_len(len);
+        }
+    }
+
     /// Writes sealed records at `offset`. A failure ends writing.
     pub(crate) fn write_at(&self, offset: u64, records: &[u8]) -> Result<()> {
         self.usable()?;

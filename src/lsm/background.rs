@@ -263,6 +263,10 @@ impl Engine {
         self.upkeep.end_work();
         let mut manifest = self.install.lock();
         let result = settled.and_then(|()| self.mark_closed(&mut manifest));
+        if result.is_ok() {
+            manifest.trim();
+            self.rounds.lock().queue.trim();
+        }
         // Without the lock the directory may be somebody else's: nobody here changes it any more.
         manifest.end(closed());
         drop(manifest);

@@ -430,6 +430,14 @@ impl Manifest {
         self.failure.as_ref()
     }
 
+    /// Gives back what was allocated ahead.
+    pub(crate) fn trim(&mut self) {
+        if let Tail::Open { file, allocated } = &mut self.tail {
+            file.trim(self.end);
+            *allocated = self.end;
+        }
+    }
+
     /// Every edit is answered with `error` from now on, and the disk is left alone.
     pub(crate) fn end(&mut self, error: Error) {
         self.ended.get_or_insert(error);

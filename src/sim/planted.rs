@@ -100,6 +100,12 @@ pub const BUGS: &[Bug] = &[
         "closing, power cut",
         "the mark of a clean close is durable before what it vouches for",
     ),
+    bug(
+        "close-trims-its-record",
+        51,
+        "closing",
+        "what a close gives back of the log's room begins inside its last record",
+    ),
     // Recovery.
     bug("half-group-at-replay", 17, "reopening", "replay applies the first entry of a group only"),
     bug("trust-torn-tail", 24, "power cut", "a record with a wrong payload checksum is believed"),

@@ -1,10 +1,11 @@
 //! Closing, and what other handles and threads do meanwhile and afterwards.
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::*;
 use crate::error::Error;
-use crate::fs::{Fault, FaultFs, FaultKind, OpKind};
+use crate::fs::{Fault, FaultFs, FaultKind, Fs, OpKind};
 use crate::options::IoMode;
 
 #[test]
@@ -29,6 +30,35 @@ fn after_a_close_other_handles_leave_the_directory_alone() {
     let named = fs.log();
     assert_eq!(fs.ops(), before, "{named:?}");
     somebody.close().unwrap();
+}
+
+#[test]
+fn a_close_gives_back_what_was_allocated_ahead() {
+    let fs = MemFs::new();
+    let lengths = |fs: &MemFs| -> Vec<(String, u64)> {
+        let names = fs.list(Path::new("db")).unwrap().into_iter();
+        let logs = names.filter(|name| name.ends_with(".wal") || name.starts_with("MANIFEST"));
+        logs.map(|name| (name.clone(), fs.len(format!("db/{name}")).unwrap())).collect()
+    };
+    for round in 0..4 {
+        let db = options(&fs).open("db").unwrap();
+        let table = db.table_or_create("things").unwrap();
+        table.upsert(row(round, 0)).unwrap();
+        // The next log is prepared.
+        while db.step(Duration::ZERO) {}
+        let open = lengths(&fs);
+        db.close().unwrap();
+        let closed = lengths(&fs);
+        assert!(open.len() > 2 && open.iter().any(|(_, len)| *len >= 4 << 10), "{open:?}");
+        assert!(closed.iter().all(|(_, len)| *len < 4 << 10), "{open:?} -> {closed:?}");
+        for seed in 0..20 {
+            let image = fs.crash_image(seed);
+            let db = options(&image).open("db").unwrap();
+            let table = db.table("things").unwrap();
+            let is_there = |i| table.get(&format!("p{i}"), &format!("{i:06}")).unwrap().is_some();
+            assert!((0..=round).all(is_there));
+        }
+    }
 }
 
 #[test]

@@ -341,7 +341,12 @@ mod tests {
             {
                 wrong(&judge(structure), "unnoticed in");
             }
-            assert!(matches!(judge(SPACE_AHEAD), Verdict::Harmless(_)));
+        });
+        // A close gives it back.
+        with(Origin::Killed, |case| {
+            let (_, file, at) = find(case, SPACE_AHEAD);
+            let verdict = case.nothing_lost(file, Harm::Flip { at, mask: 1 });
+            assert!(matches!(verdict, Verdict::Harmless(_)));
         });
     }
 
