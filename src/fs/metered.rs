@@ -43,6 +43,7 @@ pub(crate) struct Meter {
     kind: fn(&str) -> Metered,
     total: AtomicU64,
     tables: AtomicU64,
+    others: AtomicU64,
     limits: Mutex<MeterLimits>,
     files: Mutex<BTreeMap<String, Arc<Counted>>>,
 }
@@ -95,6 +96,7 @@ impl MeteredFs {
             kind,
             total: AtomicU64::new(0),
             tables: AtomicU64::new(0),
+            others: AtomicU64::new(0),
             limits: Mutex::new(MeterLimits::default()),
             files: Mutex::new(BTreeMap::new()),
         };
@@ -150,6 +152,11 @@ impl Meter {
         self.tables.load(Ordering::Acquire)
     }
 
+    /// What those take that are neither tables nor logs.
+    pub(crate) fn others(&self) -> u64 {
+        self.others.load(Ordering::Acquire)
+    }
+
     /// From now on tables and logs do not grow if all files would then take more than this.
     pub(crate) fn limit(&self, limits: MeterLimits) {
         *self.limits.lock() = limits;
@@ -186,8 +193,10 @@ impl Meter {
             sum.fetch_sub(before, Ordering::AcqRel);
         };
         count(&self.total);
-        if file.kind == Metered::Table {
-            count(&self.tables);
+        match file.kind {
+            Metered::Table => count(&self.tables),
+            Metered::Other => count(&self.others),
+            Metered::Log => {}
         }
     }
 
@@ -457,6 +466,7 @@ mod tests {
         // What makes room is written, whatever there is.
         fs.create(Path::new("db/MANIFEST")).unwrap().allocate(5_000).unwrap();
         assert_eq!((fs.meter().total(), fs.meter().tables()), (7_000, 1_000));
+        assert_eq!(fs.meter().others(), 5_000);
         fs.remove(Path::new("db/MANIFEST")).unwrap();
         fs.remove(Path::new("db/a.sst")).unwrap();
         // A second name counts like a file of its own.

@@ -114,7 +114,7 @@ struct Taken {
     all: u64,
     /// By those that stay: tables in use, logs, manifest.
     live: u64,
-    /// By the flush of what is in memory.
+    /// By the flush of what is in memory, and by what names it then.
     flush: u64,
 }
 
@@ -185,8 +185,10 @@ impl Room {
         let memory = view.memtables.iter().filter(|slot| !slot.memtable.is_empty());
         let files = memory.map(|slot| slot.memtable.bytes() as u64 + TABLE_BYTES);
         let flush = files.sum::<u64>();
+        // A manifest that was closed has given back what it had reserved, and takes it again with the next edit.
+        let manifest = (MANIFEST_BYTES / 2).saturating_sub(self.meter.others());
         let live = all.saturating_sub(self.meter.tables()) + view.version.file_bytes();
-        Taken { all, live, flush: flush + flush / 8 }
+        Taken { all, live, flush: flush + flush / 8 + manifest }
     }
 
     pub(super) fn limit(&self) -> u64 {

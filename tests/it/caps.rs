@@ -332,6 +332,26 @@ fn logs_of_before_that_are_too_many_go_where_there_is_no_room() {
     }
 }
 
+/// What the manifest gives back when it is closed it takes again with the first flush.
+#[test]
+fn a_database_opened_anew_admits_no_more_than_it_can_flush() {
+    let fs = MemFs::new();
+    let small = || options(&fs).memtable_bytes(10 << 10).run_file_bytes(4 << 10).max_disk(600_000);
+    let mut end = 0;
+    for _ in 0..5 {
+        let db = small().open("db").unwrap();
+        let table = db.table_or_create("log").unwrap();
+        while table.upsert(row(end)).is_ok() {
+            end += 1;
+            db.step(Duration::ZERO);
+        }
+        db.flush().unwrap();
+        table.delete_partition("p0").unwrap();
+        settle(&db);
+        db.close().unwrap();
+    }
+}
+
 /// What is in memory is to be flushed beside them.
 #[test]
 fn a_range_that_comes_in_has_the_room_of_rows() {
