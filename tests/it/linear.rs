@@ -532,13 +532,15 @@ fn trap_19_four_threads_that_run_the_steps_themselves() {
     check_run(&Plan { calls: calls(20), background: Background::Manual, ..PLAN }, 3);
 }
 
-/// Expects that a store with this fault is noticed, and by what.
+/// Expects that a store with this fault is noticed, and by what. On a busy machine threads may run one after the other, and
+/// there is nothing to notice: then they run again.
 #[track_caller]
 fn check_noticed(wrong: Wrong, by_history: bool) {
-    match run(&Plan { threads: 2, calls: 4_000, wrong, ..PLAN }, 4) {
-        Ok(said) => panic!("{wrong:?} was not noticed: {said}"),
-        Err(Offence::History(fault)) => assert!(by_history, "{fault}"),
-        Err(Offence::Torn(what)) => assert!(!by_history, "{what}"),
+    let plan = Plan { threads: 2, calls: 4_000, wrong, ..PLAN };
+    match (4..54).find_map(|seed| run(&plan, seed).err()) {
+        None => panic!("{wrong:?} was not noticed in 50 runs"),
+        Some(Offence::History(fault)) => assert!(by_history, "{fault}"),
+        Some(Offence::Torn(what)) => assert!(!by_history, "{what}"),
     }
 }
 
