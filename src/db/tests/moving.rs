@@ -47,7 +47,7 @@ fn rows_that_come_in_where_a_span_was_deleted_stay() {
     }
     let rows = || table.scan(KeyRange::partition("p3")).count();
     // The others end whatever this answers.
-    let round = || -> crate::Result<(u64, u64)> {
+    let round = || -> crate::error::Result<(u64, u64)> {
         table.delete_partition("p3")?;
         let moved = db.import_range("moving", "things")?;
         table.upsert(row(1, 1))?;
