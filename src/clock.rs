@@ -10,6 +10,11 @@ pub(crate) const TICKS_PER_SECOND: u64 = 10_000_000;
 /// Ticks from 1601-01-01 to 1970-01-01.
 pub(crate) const TICKS_TO_UNIX_EPOCH: u64 = 11_644_473_600 * TICKS_PER_SECOND;
 
+/// A span of time in ticks, rounded down; what is longer than they tell is the longest that they do.
+pub(crate) fn ticks_in(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos() / 100).unwrap_or(u64::MAX)
+}
+
 /// Where a database takes its time from.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// The wall clock in ticks of 100 ns since 1601-01-01 UTC. It may jump either way.

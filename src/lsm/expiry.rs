@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::TICKS_PER_SECOND;
+use crate::clock::{TICKS_PER_SECOND, ticks_in};
 use crate::error::{ErrorKind, Result};
 use crate::format::edit::{LivedTime, VersionEdit};
 use crate::format::names::TableId;
@@ -80,8 +80,7 @@ impl Engine {
     /// Rows of the table behind `gate` go `ttl` after they were written; `None`: they stay.
     pub(crate) fn set_ttl(&self, gate: &Arc<Gate>, ttl: Option<Duration>) {
         let mut state = self.expiry.0.lock();
-        let ticks = |ttl: Duration| u64::try_from(ttl.as_nanos() / 100).unwrap_or(u64::MAX);
-        match ttl.map(ticks) {
+        match ttl.map(ticks_in) {
             Some(ttl) => {
                 let retained = Retained { gate: Arc::clone(gate), ttl, below: 0 };
                 state.tables.insert(gate.table, retained);
@@ -144,8 +143,7 @@ impl Engine {
     fn write_clock_down(&self) -> Result<()> {
         let Some(clock) = self.expiry_clock() else { return Ok(()) };
         // Nobody tells the next opening what passed in this one: half of it at least is known then, however short it is.
-        let ticks = |time: Duration| u64::try_from(time.as_nanos() / 100).unwrap_or(u64::MAX);
-        let up = ticks(self.expiry.0.lock().clock.up());
+        let up = ticks_in(self.expiry.0.lock().clock.up());
         let every = match clock.unsure {
             Some(_) => (up / 2).clamp(TICKS_PER_SECOND, WRITE_DOWN_EVERY),
             None => WRITE_DOWN_EVERY,

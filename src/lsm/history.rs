@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use crate::clock::ticks_in;
 use crate::error::Result;
 use crate::format::edit::{Import, KeptLog, LogMeta, VersionEdit};
 use crate::format::names::{FileName, FileNumber};
@@ -57,6 +58,9 @@ impl Engine {
     /// Forgets kept logs that may go: otherwise a flush does, and near the limit on disk use there may be none any more. True
     /// if there were some.
     pub(super) fn forget_kept_logs(&self) -> Result<bool> {
+        if self.view.load().version.kept_logs().is_empty() {
+            return Ok(false);
+        }
         let mut manifest = self.install.lock();
         let version = Arc::clone(manifest.version());
         let edit = self.history(&version, &[], version.flushed_seq());
@@ -109,11 +113,7 @@ impl Engine {
     /// True if `bytes` of logs may be kept, the oldest of which ends at `last`.
     fn keeps(&self, version: &Version, bytes: u64, last: Seq) -> bool {
         let options = &self.env.options;
-        let ticks = |age: std::time::Duration| u64::try_from(age.as_nanos() / 100);
-        let is_young = |age| {
-            let until = last.0.saturating_add(ticks(age).unwrap_or(u64::MAX));
-            until >= self.env.clock.now()
-        };
+        let is_young = |age| last.0.saturating_add(ticks_in(age)) >= self.env.clock.now();
         let share = self.kept_logs_max();
         match (options.keep_changes_bytes, options.keep_changes_for) {
             (None, None) => {

@@ -37,7 +37,7 @@ use super::batch::Gate;
 use super::commit::closed;
 use super::merge::Merge;
 use super::outputs::NewFile;
-use super::room::Admitted;
+use super::room::Planned;
 use super::scan::Scan;
 use super::view::{Slot, View};
 use super::{Engine, Env};
@@ -60,7 +60,7 @@ struct NewFiles<'e> {
     engine: &'e Engine,
     writer: Option<SstWriter>,
     /// For what it writes.
-    room: Option<Admitted<'e>>,
+    room: Option<Planned<'e>>,
     files: Vec<NewFile>,
     handed_over: bool,
 }
@@ -70,7 +70,7 @@ impl Engine {
     /// `progress` with the number of rows so far.
     ///
     /// # Errors
-    /// `AlreadyExists` if the span is not empty; `Busy` if a snapshot still reads what was deleted there; `NotFound` for
+    /// `AlreadyExists` if the span is not empty; `Busy` if a snapshot still reads what was deleted there, or merges are in the way again and again; `NotFound` for
     /// a table that was dropped; `StorageFull`, also where the limit on disk use leaves no room; `Io`, `Poisoned`; damage in
     /// the source.
     pub(crate) fn ingest(
@@ -127,7 +127,8 @@ impl Engine {
             }
             // Without one a job was in the way, which began before the delete.
             if round > 0 && self.horizon().has_snapshots() {
-                break;
+                let message = "a snapshot still reads what was deleted where the range is to go";
+                return Err(Error::new(ErrorKind::Busy, message));
             }
             // A fence stays as long as it hides anything, be it beside the span.
             let fences = view.fences.iter().filter(|fence| is_drop(fence, span));
@@ -136,7 +137,8 @@ impl Engine {
             let ranges = view.version.ranges().iter().filter(|range| is_in(&range.span));
             self.compact_ranges(&ranges.map(|range| range.id).collect::<Vec<_>>())?;
         }
-        let message = "a snapshot still reads what was deleted where the range is to go";
+        let message =
+            "what was deleted where the range is to go is still being merged away: try again";
         Err(Error::new(ErrorKind::Busy, message))
     }
 

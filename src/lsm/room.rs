@@ -86,14 +86,15 @@ struct Held<'a> {
     bytes: u64,
 }
 
-/// What a merge under way may write.
+/// What table files that are being written may take.
 pub(super) struct Planned<'a> {
     _held: Option<Held<'a>>,
 }
 
 /// What a commit takes until its log and its memtable have it.
 pub(super) struct Admitted<'a> {
-    _held: Option<Held<'a>>,
+    /// `None`: it may take whatever it likes.
+    held: Option<Held<'a>>,
     /// Of its rows.
     bytes: u64,
 }
@@ -252,7 +253,8 @@ impl Drop for Held<'_> {
 }
 
 impl Admitted<'_> {
-    const ALL: Self = Self { _held: None, bytes: u64::MAX };
+    /// Where there is no limit, or nothing that it would be about.
+    const ALL: Self = Self { held: None, bytes: 0 };
 
     /// What `batch` takes with rows that turned out to be so long, if that is more than was let pass.
     #[inline]
@@ -261,9 +263,7 @@ impl Admitted<'_> {
         batch: &Batch<'_>,
         rows: impl Iterator<Item = usize>,
     ) -> Option<u64> {
-        if self.bytes == u64::MAX {
-            return None;
-        }
+        self.held.as_ref()?;
         let bytes = batch.ops.iter().zip(rows).map(|(op, row)| op.bytes_with(row) as u64).sum();
         (bytes > self.bytes).then_some(bytes)
     }
@@ -295,18 +295,18 @@ impl Engine {
         };
         // In the log and in memory, from where it goes to a table.
         let held = self.take_room(room, 2 * bytes, [room.for_deletes(), most])?;
-        Ok(Admitted { _held: Some(held), bytes })
+        Ok(Admitted { held: Some(held), bytes })
     }
 
-    /// Lets a table file of about so many bytes be written that is no merge's, and that no version has for now: to be held
-    /// until it ends.
+    /// Lets a table file of about so many bytes be written with rows that come in: to be held until it is written. All files
+    /// count as rows do, for no version names it before the last of them is written.
     ///
     /// # Errors
     /// As of [`Engine::admit`].
-    pub(super) fn admit_file(&self, bytes: u64) -> Result<Admitted<'_>> {
-        let Some(room) = &self.env.room else { return Ok(Admitted::ALL) };
+    pub(super) fn admit_file(&self, bytes: u64) -> Result<Planned<'_>> {
+        let Some(room) = &self.env.room else { return Ok(Planned { _held: None }) };
         let held = self.take_room(room, bytes.saturating_add(TABLE_BYTES), [room.for_rows(); 2])?;
-        Ok(Admitted { _held: Some(held), bytes })
+        Ok(Planned { _held: Some(held) })
     }
 
     /// Takes so many bytes, if all files stay below the first limit with them, and those that stay below the second.

@@ -38,7 +38,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::TICKS_PER_SECOND;
+use crate::clock::{TICKS_PER_SECOND, ticks_in};
 use crate::codec::{HashSeed, hash};
 use crate::db::Db;
 use crate::error::{Error, ErrorKind, Result as EngineResult};
@@ -144,7 +144,7 @@ impl Device {
         let fs = MemFs::new();
         let power = PowerFs::new(Arc::new(fs.clone()), fs.clone());
         let faults = FaultFs::new(Arc::new(power.clone()));
-        let ttl = life.ttl.map(ticks);
+        let ttl = life.ttl.map(ticks_in);
         Self {
             life,
             rng: Rng::from_seed(life.seed),
@@ -159,14 +159,14 @@ impl Device {
             bad_boots: 0,
             faults_before: 0,
             next_scan: 0,
-            next_verify: DAY.min(ticks(life.time) / 4),
+            next_verify: DAY.min(ticks_in(life.time) / 4),
             figures: Figures::default(),
             digest: 0,
         }
     }
 
     fn live(&mut self, progress: &mut dyn FnMut(Duration)) -> Result<(), String> {
-        let end = ticks(self.life.time);
+        let end = ticks_in(self.life.time);
         while self.now < end {
             let session = self.next_session();
             self.spoil();
@@ -202,7 +202,7 @@ impl Device {
 
     /// True once a clock may be ahead.
     fn is_ahead_allowed(&self) -> bool {
-        self.now >= ticks(self.life.time) / 2
+        self.now >= ticks_in(self.life.time) / 2
     }
 
     /// Bad blocks come and go.
@@ -352,7 +352,7 @@ impl Device {
     }
 
     fn stay_off(&mut self) {
-        let (rng, ttl) = (&mut self.rng, ticks(self.life.ttl.unwrap_or(TTL)));
+        let (rng, ttl) = (&mut self.rng, ticks_in(self.life.ttl.unwrap_or(TTL)));
         // A boot and the pause behind it take eight seconds.
         let boots = |time: u64| (time / (8 * SECOND)).max(1);
         let off = if rng.chance(1, boots(4 * ttl)) {
@@ -417,10 +417,6 @@ impl Device {
         }
         Report { seed: self.life.seed, figures: self.figures, digest: self.digest, failure }
     }
-}
-
-fn ticks(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos() / 100).unwrap_or(u64::MAX)
 }
 
 fn duration(ticks: u64) -> Duration {

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::ticks_in;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Lane;
 use crate::format::edit::CleanClose;
@@ -72,15 +73,25 @@ impl LogQueue {
         // A nearly full disk may still hold this one record, and a limit has let it pass; with the next few, if it can.
         let near = want.next_multiple_of(NEAR_BYTES).min(ahead);
         let is_full = |error: &Error| error.kind() == ErrorKind::StorageFull;
-        let ahead = self.log.allocate_ahead(ahead).map(|()| ahead);
-        let near = ahead.or_else(|error| match is_full(&error) {
-            true => self.log.allocate(near).map(|()| near),
-            false => Err(error),
-        });
-        near.or_else(|error| match is_full(&error) {
-            true => self.log.allocate(want).map(|()| want),
-            false => Err(error),
-        })
+        let mut allocated = self.log.allocate_ahead(ahead).map(|()| ahead);
+        for len in [near, want] {
+            if !allocated.as_ref().is_err_and(is_full) {
+                break;
+            }
+            allocated = self.log.allocate(len).map(|()| len);
+        }
+        allocated
+    }
+
+    /// Gives back what was allocated ahead. Requires: nothing is appended any more.
+    pub(in crate::lsm) fn trim(&self) {
+        if !self.is_ended && self.segments.is_empty() {
+            let planted = if planted!("close-trims-its-record") { 8 } else { 0 };
+            self.log.trim(self.end - planted);
+        }
+        if let Some(next) = &self.next {
+            next.log.trim(LogFile::START);
+        }
     }
 
     /// Keeps buffers that fit `log_buffer_bytes`.
@@ -192,8 +203,8 @@ impl Engine {
             }
             state.queue.check_open(Closing::Commits)?;
             let last = state.last();
-            let delay = self.env.options.max_commit_delay.as_nanos() / 100;
-            let ahead = CEILING_TICKS.saturating_add(u64::try_from(delay).unwrap_or(u64::MAX));
+            let delay = ticks_in(self.env.options.max_commit_delay);
+            let ahead = CEILING_TICKS.saturating_add(delay);
             let ceiling = Seq(self.env.clock.now().max(last.0).saturating_add(ahead));
             let appended = state.queue.append_promise(last, ceiling.min(Seq::MAX));
             drop(state);
@@ -303,19 +314,6 @@ impl Engine {
         let is_unsynced = planted!("close-before-sync");
         self.rounds.flush(if is_unsynced { Durability::Os } else { Durability::Sync })?;
         Ok(Some(close))
-    }
-}
-
-impl LogQueue {
-    /// Gives back what was allocated ahead. Requires: nothing is appended any more.
-    pub(in crate::lsm) fn trim(&self) {
-        if !self.is_ended && self.segments.is_empty() {
-            let planted = if planted!("close-trims-its-record") { 8 } else { 0 };
-            self.log.trim(self.end - planted);
-        }
-        if let Some(next) = &self.next {
-            next.log.trim(LogFile::START);
-        }
     }
 }
 

@@ -24,7 +24,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::clock::TICKS_PER_SECOND;
+use crate::clock::{TICKS_PER_SECOND, ticks_in};
 use crate::error::{ErrorKind, Result};
 use crate::format::edit::Placement;
 use crate::format::names::{FileName, FileNumber, RangeId};
@@ -200,8 +200,7 @@ impl Engine {
         let options = &self.env.options;
         let bytes = options.run_file_bytes;
         let now = self.env.clock.now();
-        let age = u64::try_from(options.tombstone_age.as_nanos() / 100).unwrap_or(u64::MAX);
-        let aged_below = match age {
+        let aged_below = match ticks_in(options.tombstone_age) {
             // What was deleted is what room is made of.
             _ if self.is_short_of_room() => Seq::MAX,
             0 => Seq::ZERO,

@@ -22,7 +22,7 @@
 
 use std::time::Duration;
 
-use crate::clock::TICKS_PER_SECOND;
+use crate::clock::{TICKS_PER_SECOND, ticks_in};
 use crate::format::edit::{ERAS_MAX, Era, LivedTime, MARKS_MAX, Mark};
 use crate::model::Seq;
 use crate::planted::planted;
@@ -86,7 +86,7 @@ impl LivedClock {
     pub(super) fn read(&mut self, shown: Shown, trusts_jumps: bool) -> u64 {
         let Shown { wall, monotonic, last } = shown;
         let since_read = monotonic.saturating_sub(self.monotonic);
-        let passed = u64::try_from(since_read.as_nanos() / 100).unwrap_or(u64::MAX);
+        let passed = ticks_in(since_read);
         let expected = self.time.now.saturating_add(passed);
         self.monotonic = monotonic;
         self.up += since_read;

@@ -9,7 +9,8 @@
 use std::time::Duration;
 
 use super::model::{self, SENSORS, SETTINGS, Setting, partition, row};
-use super::{Device, SECOND, Session, ticks};
+use super::{Device, SECOND, Session};
+use crate::clock::ticks_in;
 use crate::db::Db;
 use crate::error::Result as EngineResult;
 use crate::model::{ETag, Entity, Seq};
@@ -182,12 +183,12 @@ impl Device {
 
     fn look_at_all_if_due(&mut self, db: &Db, tables: &Tables) -> Result<(), String> {
         if self.now >= self.next_scan && self.scan(tables)? {
-            let ttl = self.life.ttl.map_or(24 * 3_600 * SECOND, ticks);
+            let ttl = self.life.ttl.map_or(24 * 3_600 * SECOND, ticks_in);
             self.next_scan = self.now + ttl / 6;
         }
         if self.now >= self.next_verify && !self.is_bad() && !self.power.is_gone() {
             self.verify(db)?;
-            self.next_verify = self.now + super::DAY.min(ticks(self.life.time) / 4);
+            self.next_verify = self.now + super::DAY.min(ticks_in(self.life.time) / 4);
         }
         Ok(())
     }
@@ -206,7 +207,7 @@ impl Device {
         let Some(found) = self.read(tables, KeyRange::all())? else { return Ok(false) };
         self.model.check_span(0..self.model.next(), None, &found, self.now)?;
         let late = self.model.oldest(self.now).unwrap_or_default();
-        let late = late.saturating_sub(self.life.ttl.map_or(u64::MAX, ticks)) / SECOND;
+        let late = late.saturating_sub(self.life.ttl.map_or(u64::MAX, ticks_in)) / SECOND;
         let is_ahead_allowed = self.is_ahead_allowed();
         let figures = &mut self.figures;
         let worst = match is_ahead_allowed {
