@@ -70,9 +70,9 @@ impl Engine {
     /// `progress` with the number of rows so far.
     ///
     /// # Errors
-    /// `AlreadyExists` if the span is not empty; `Busy` if a snapshot still reads what was deleted there, or merges are in the way again and again; `NotFound` for
-    /// a table that was dropped; `StorageFull`, also where the limit on disk use leaves no room; `Io`, `Poisoned`; damage in
-    /// the source.
+    /// `AlreadyExists` if the span is not empty; `Busy` if a snapshot still reads what was deleted there, or merges are in
+    /// the way again and again; `NotFound` for a table that was dropped; `StorageFull`, also where the limit on disk use
+    /// leaves no room; `Io`, `Poisoned`; damage in the source.
     pub(crate) fn ingest(
         &self,
         source: &mut Scan,
