@@ -53,8 +53,9 @@ const CATALOG_BYTES: u64 = 4 << 10;
 const ASK_PART: usize = 16;
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// How often a write has the oldest files dropped for it while others take what that gives.
-const GIVE_TIMES: usize = 4;
+/// How often a write has the oldest files dropped for it while others take what that gives: each drop gives more than one
+/// write takes, so that many writers would have to be faster again and again.
+const GIVE_TIMES: usize = 64;
 
 /// How often, and how long at a time, a write waits for others to let go of what was dropped: a second in all.
 const PAUSES: usize = 28;
@@ -348,6 +349,12 @@ impl Engine {
         if room.ring.is_empty() {
             return Ok(false);
         }
+        // What readers and jobs hold although no version has it is none of this: more of it would help nobody.
+        let missing = || {
+            let taken = room.taken(&self.view.load());
+            let others = *room.admitted.lock();
+            (taken.live + taken.flush + others + needs).saturating_sub(most)
+        };
         for _ in 0..GIVE_TIMES {
             let alone = room.ring.dropping.lock();
             // What others have dropped meanwhile, or what was hidden and not taken back yet.
@@ -356,40 +363,43 @@ impl Engine {
             if fits() {
                 return Ok(true);
             }
-            let taken = room.taken(&self.view.load());
-            // What readers and jobs hold although no version has it is none of this: more of it would help nobody.
-            let others = *room.admitted.lock();
-            let missing = (taken.live + taken.flush + others + needs).saturating_sub(most);
-            let given = self.give(&room.ring, missing, room.limit)?;
-            // Before anybody else can take it.
-            if given && fits() {
-                return Ok(true);
-            }
-            drop(alone);
-            if !given {
-                return Ok(missing == 0 && self.wait_for_held(fits));
-            }
-            if self.wait_for_held(fits) {
-                return Ok(true);
+            match missing() {
+                0 => {
+                    drop(alone);
+                    let outcome = || match fits() {
+                        true => Some(true),
+                        // Others took what was let go.
+                        false => (missing() > 0).then_some(false),
+                    };
+                    match self.wait_for_held(outcome) {
+                        Some(false) => {}
+                        outcome => return Ok(outcome.is_some()),
+                    }
+                }
+                missing if !self.give(&room.ring, missing, room.limit)? => return Ok(false),
+                // Before anybody else can take it.
+                _ if fits() => return Ok(true),
+                _ => {}
             }
         }
         Ok(false)
     }
 
-    /// Waits for those who hold what was dropped for a moment: jobs, other writers, who removes files. True if there is room.
-    /// Not for long: what readers hold nobody waits for.
-    fn wait_for_held(&self, fits: &dyn Fn() -> bool) -> bool {
+    /// Waits for those who hold what was dropped for a moment: jobs, other writers, who removes files; until there is an
+    /// `outcome`. Not for long: what readers hold nobody waits for.
+    fn wait_for_held<T>(&self, outcome: impl Fn() -> Option<T>) -> Option<T> {
         let is_shared = self.env.options.background != Background::Manual;
         let mut pause = PAUSE_MIN;
         for _ in 0..if is_shared { PAUSES } else { 0 } {
-            if fits() {
-                return true;
+            let known = outcome();
+            if known.is_some() {
+                return known;
             }
             self.upkeep.pause(pause);
             pause = (2 * pause).min(PAUSE_MAX);
             self.remove_unheld();
         }
-        fits()
+        outcome()
     }
 
     /// Has merges take out what was deleted, which may still be in memory.
