@@ -23,12 +23,12 @@ use crate::options::Background;
 use crate::planted::planted;
 use crate::ranges::Range;
 
-use super::Engine;
 use super::batch::{Batch, Op};
 use super::commit::closed;
 use super::events::Stall;
-use super::pressure::{SOURCES_FREE, memory_delay, range_delay};
+use super::pressure::{Backlog, SOURCES_FREE, SOURCES_UNREAD, memory_delay, range_delay};
 use super::view::View;
+use super::{Engine, Env};
 
 /// How long background work waits after a failure before it tries again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -202,12 +202,7 @@ impl Engine {
             return;
         }
         let view = self.view.load();
-        // Files of one age lie over one another, and nothing is behind.
-        let by_range = match self.is_ring(batch.gate.table) {
-            true => Duration::ZERO,
-            false => range_pressure(&view, batch, self.env.options.memtable_bytes as u64),
-        };
-        let by_range = if by_range < DELAY_MIN { Duration::ZERO } else { by_range };
+        let by_range = self.range_pressure(&view, batch);
         let delay = by_range.max(self.memory_pressure(&view, batch));
         if delay.is_zero() {
             return;
@@ -221,6 +216,19 @@ impl Engine {
         let waited = self.env.clock.monotonic().saturating_sub(since);
         self.upkeep.paid(pause, waited);
         self.stalled(stall, waited);
+    }
+
+    fn range_pressure(&self, view: &View, batch: &Batch<'_>) -> Duration {
+        // Files of one age lie over one another, and nothing is behind.
+        if self.is_ring(batch.gate.table) {
+            return Duration::ZERO;
+        }
+        let share = backlog(&self.env, view, batch);
+        if range_delay(share, None) < DELAY_MIN {
+            return Duration::ZERO;
+        }
+        let bytes = batch.ops.iter().map(Op::memtable_bytes).sum();
+        range_delay(share, self.upkeep.merge_time(bytes))
     }
 
     fn memory_pressure(&self, view: &View, batch: &Batch<'_>) -> Duration {
@@ -301,9 +309,10 @@ impl Engine {
     }
 }
 
-/// The delay for the range that is furthest behind of those that `batch` touches.
-fn range_pressure(view: &View, batch: &Batch<'_>, memtable_bytes: u64) -> Duration {
-    let mut delay = Duration::ZERO;
+/// Of the range that is furthest behind of those that `batch` touches.
+fn backlog(env: &Env, view: &View, batch: &Batch<'_>) -> Backlog {
+    let memtable_bytes = env.options.memtable_bytes as u64;
+    let mut most = Backlog::default();
     let mut last: Option<&Arc<Range<Arc<FileEntry>>>> = None;
     for op in &batch.ops {
         if last.is_some_and(|range| range.span.contains(&op.key)) {
@@ -314,10 +323,14 @@ fn range_pressure(view: &View, batch: &Batch<'_>, memtable_bytes: u64) -> Durati
         // Counted only where there can be too many: most ranges have few young files.
         let is_deep = range.young.len() >= SOURCES_FREE;
         let sources = if is_deep { range.sources(&op.key).count() } else { 0 };
-        let debt = range.young.iter().map(|file| file.bytes).sum();
-        delay = delay.max(range_delay(sources, debt, memtable_bytes));
+        let is_behind = sources > SOURCES_FREE && env.is_read(range.id);
+        let sources = if is_behind { sources } else { sources.saturating_sub(SOURCES_UNREAD) };
+        // What is longer than a flush was merged, as a rule: it waits for nothing.
+        let waiting = range.young.iter().filter(|file| file.file.meta.bytes <= memtable_bytes);
+        let debt = waiting.map(|file| file.bytes).sum();
+        most = most.max(Backlog::of(sources, debt, memtable_bytes));
     }
-    delay
+    most
 }
 
 /// What is in memory at a close is flushed if replaying it at the next opening would take longer than all else there: of

@@ -41,6 +41,11 @@ const GAP_MAX: f64 = 1_024.0;
 /// Loads of so many ranges are kept; of more, those that anybody asks for.
 const TRACKED_MAX: usize = 4_096;
 
+/// To so many reads a second, a few files more to look at are less than a thousandth of a processor.
+const READS_FEW: f64 = 1_000.0;
+/// Or beside so many writes each.
+const WRITES_EACH: f64 = 8.0;
+
 /// The loads of an open database.
 pub(crate) struct Loads {
     counters: [Counter; SLOTS],
@@ -110,10 +115,14 @@ impl Loads {
 
     /// Reads a second of a range, rounded down.
     pub(super) fn reads(&self, range: RangeId, now: f64) -> u64 {
-        let sampled = self.sampled.lock();
-        let load = sampled.ranges.get(&range);
         // What is not finite or below one becomes 0 or the greatest.
-        load.map_or(0, |load| load.summary(now).reads as u64)
+        self.rates(range, now).map_or(0, |[reads, _]| reads as u64)
+    }
+
+    /// Reads and writes a second of a range, if its load is known.
+    fn rates(&self, range: RangeId, now: f64) -> Option<[f64; 2]> {
+        let sampled = self.sampled.lock();
+        sampled.ranges.get(&range).map(|load| load.rates(now))
     }
 
     /// Takes `ops` operations off a counter; `Some` if one of them is the sample.
@@ -222,6 +231,16 @@ impl Env {
     /// Seconds by the clock that does not jump.
     pub(super) fn seconds(&self) -> f64 {
         self.clock.monotonic().as_secs_f64()
+    }
+
+    /// True if each file more of the range is felt: by readers, of whom nothing is known where nothing was counted, or by
+    /// who has little disk.
+    pub(super) fn is_read(&self, range: RangeId) -> bool {
+        self.room.is_some()
+            || self
+                .loads
+                .rates(range, self.seconds())
+                .is_none_or(|[reads, writes]| reads > READS_FEW || reads * WRITES_EACH > writes)
     }
 
     /// Counts a point read.

@@ -17,23 +17,46 @@ use std::time::Duration;
 pub(super) const DELAY_MAX: Duration = Duration::from_millis(12);
 /// Up to so many files over one another compaction is at rest, or about to begin.
 pub(super) const SOURCES_FREE: usize = 8;
+/// So many more where nobody reads: there merges begin when a key has as many as it may, and flushes go on meanwhile.
+pub(super) const SOURCES_UNREAD: usize = 4;
 /// From so many on a range is slowed by all of [`DELAY_MAX`]: reads cost three times what they should.
 pub(super) const SOURCES_FULL: usize = 24;
 /// Up to so many memtables of young bytes in a range are the normal work of tiers.
-const DEBT_FREE_MEMTABLES: u64 = 8;
+const DEBT_FREE_MEMTABLES: u64 = 12;
 /// From so many on compaction is minutes behind.
-const DEBT_FULL_MEMTABLES: u64 = 40;
+const DEBT_FULL_MEMTABLES: u64 = 44;
 /// Of the memory for memtables, in 1/1000: one is filling and one being flushed.
 const MEMORY_FREE: u64 = 700;
 const MEMORY_FULL: u64 = 1_000;
-/// So many writers together are as slow as a flush when memory is used up; one alone is so long before.
+/// So many writers together are as slow as a flush when memory is used up; one alone is so long before. The same of merges,
+/// halfway to where a range is slowed by all of [`DELAY_MAX`].
 const WRITERS: u64 = 16;
+/// All of the way.
+const WHOLE: u64 = 1_000_000;
 
-/// The delay of a write to a range in which `sources` files lie over the key, and `debt` bytes of young files wait.
-pub(super) fn range_delay(sources: usize, debt: u64, memtable_bytes: u64) -> Duration {
-    let sources = share(sources as u64, SOURCES_FREE as u64, SOURCES_FULL as u64);
-    let [free, full] = [DEBT_FREE_MEMTABLES, DEBT_FULL_MEMTABLES].map(|n| n * memtable_bytes);
-    delay(sources.max(share(debt, free, full)))
+/// How far a range is behind with merges, in millionths of the way to where that is slowed by all of [`DELAY_MAX`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Backlog(u64);
+
+impl Backlog {
+    /// Of a range in which `sources` files lie over a key, and `debt` bytes of young files wait.
+    pub(super) fn of(sources: usize, debt: u64, memtable_bytes: u64) -> Self {
+        let sources = share(sources as u64, SOURCES_FREE as u64, SOURCES_FULL as u64);
+        let [free, full] = [DEBT_FREE_MEMTABLES, DEBT_FULL_MEMTABLES].map(|n| n * memtable_bytes);
+        Self(sources.max(share(debt, free, full)))
+    }
+}
+
+/// The delay of a write to a range that is so far behind. `merge`: how long it takes to merge as much as is written, if
+/// that is known. Who is a little behind keeps that pace; towards the end of the way it counts for nothing any more.
+pub(super) fn range_delay(Backlog(share): Backlog, merge: Option<Duration>) -> Duration {
+    let pace = merge.map_or(DELAY_MAX, |merge| {
+        let left = u128::from((WHOLE - share).max(1));
+        // However coarse the clock is.
+        let nanos = merge.as_nanos().max(1).saturating_mul(u128::from(WRITERS * share)) / left;
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    });
+    delay(share).min(pace)
 }
 
 /// The delay of any write while memtables take `used` of at most `most` bytes. `flush`: how long it takes to flush as much
@@ -67,12 +90,16 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
+    fn range(sources: usize, debt: u64, memtable_bytes: u64) -> Duration {
+        range_delay(Backlog::of(sources, debt, memtable_bytes), None)
+    }
+
     #[test]
     fn a_range_in_order_is_not_slowed() {
         for sources in 0..=SOURCES_FREE {
-            assert_eq!(range_delay(sources, 8 * 64 * MIB, 64 * MIB), Duration::ZERO);
+            assert_eq!(range(sources, 8 * 64 * MIB, 64 * MIB), Duration::ZERO);
         }
-        assert!(range_delay(SOURCES_FREE + 1, 0, 64 * MIB) > Duration::ZERO);
+        assert!(range(SOURCES_FREE + 1, 0, 64 * MIB) > Duration::ZERO);
     }
 
     #[test]
@@ -86,15 +113,15 @@ mod tests {
                 assert!(pair[1] >= pair[0] && pair[1] - pair[0] <= DELAY_MAX / 8, "{pair:?}");
             }
         };
-        check(&mut (0..64).map(|sources| range_delay(sources, 0, MIB)));
-        check(&mut (0..64).map(|memtables| range_delay(0, memtables * MIB, MIB)));
+        check(&mut (0..64).map(|sources| range(sources, 0, MIB)));
+        check(&mut (0..64).map(|memtables| range(0, memtables * MIB, MIB)));
         check(&mut (0..=200).map(|used| memory_delay(used, 200, None)));
     }
 
     #[test]
     fn the_worse_of_files_and_bytes_counts() {
-        let (files, bytes) = (range_delay(12, 0, MIB), range_delay(0, 20 * MIB, MIB));
-        assert_eq!(range_delay(12, 20 * MIB, MIB), files.max(bytes));
+        let (files, bytes) = (range(12, 0, MIB), range(0, 20 * MIB, MIB));
+        assert_eq!(range(12, 20 * MIB, MIB), files.max(bytes));
     }
 
     #[test]
@@ -109,12 +136,27 @@ mod tests {
     }
 
     #[test]
+    fn a_writer_is_slowed_to_the_pace_of_merges_until_they_do_not_help() {
+        let delay = |sources, merge| range_delay(Backlog::of(sources, 0, MIB), merge);
+        let merge = Some(Duration::from_micros(2));
+        assert!(
+            delay(9, merge) > Duration::from_micros(2)
+                && delay(9, merge) < Duration::from_micros(3)
+        );
+        assert_eq!(delay(16, merge), Duration::from_micros(32));
+        assert!((0..23).all(|sources| delay(sources, merge) <= delay(sources + 1, merge)));
+        assert_eq!(delay(24, merge), DELAY_MAX, "however fast merges were");
+        assert_eq!(delay(9, Some(Duration::MAX)), delay(9, None));
+        assert_eq!(delay(8, merge), Duration::ZERO);
+    }
+
+    #[test]
     fn memory_slows_from_early_on_and_extremes_do_no_harm() {
         assert_eq!(memory_delay(2, 3, None), Duration::ZERO, "one fills and one is flushed");
         assert!(memory_delay(8, 10, None) > Duration::ZERO);
         assert_eq!(memory_delay(u64::MAX, 0, None), DELAY_MAX);
         assert_eq!(memory_delay(u64::MAX, 0, Some(Duration::MAX)), DELAY_MAX);
-        assert_eq!(range_delay(usize::MAX, u64::MAX, 1), DELAY_MAX);
-        assert_eq!(range_delay(0, 0, 0), Duration::ZERO);
+        assert_eq!(range(usize::MAX, u64::MAX, 1), DELAY_MAX);
+        assert_eq!(range(0, 0, 0), Duration::ZERO);
     }
 }

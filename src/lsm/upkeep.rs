@@ -70,6 +70,8 @@ struct State {
     flushing: usize,
     /// How long a flush takes for each MiB of memtables, lately; zero before the first.
     flush_mib: Duration,
+    /// How long jobs take for each MiB of young files, lately; zero before the first.
+    merge_mib: Duration,
     /// Seconds that writers are to be delayed and were not yet; below zero if they were delayed for too long.
     owed: f64,
     /// What jobs leave alone, because of damage.
@@ -242,10 +244,20 @@ impl Upkeep {
 
     /// A flush took `time` for a memtable of so many bytes.
     pub(super) fn note_flush_pace(&self, bytes: usize, time: Duration) {
-        let mib = time.mul_f64(MIB / (bytes as f64).max(MIB / 64.0));
-        let mut state = self.state.lock();
-        let before = if state.flush_mib.is_zero() { mib } else { state.flush_mib };
-        state.flush_mib = (before + mib) / 2;
+        average(&mut self.state.lock().flush_mib, bytes as u64, time);
+    }
+
+    /// A job took `time`, which read so many bytes of young files; a join reads none.
+    pub(super) fn note_merge_pace(&self, bytes: u64, time: Duration) {
+        if bytes > 0 {
+            average(&mut self.state.lock().merge_mib, bytes, time);
+        }
+    }
+
+    /// How long it takes to merge so many bytes of young files; `None` before the first job.
+    pub(super) fn merge_time(&self, bytes: usize) -> Option<Duration> {
+        let mib = self.state.lock().merge_mib;
+        (!mib.is_zero()).then(|| mib.mul_f64(bytes as f64 / MIB))
     }
 
     /// How long it takes to flush so many bytes of memtables; `None` before the first flush.
@@ -417,6 +429,13 @@ impl Upkeep {
     pub(crate) fn counters(&self) -> Counters {
         self.state.lock().counters
     }
+}
+
+/// `mib` comes halfway to what each MiB of `bytes` took.
+fn average(mib: &mut Duration, bytes: u64, time: Duration) {
+    let now = time.mul_f64(MIB / (bytes as f64).max(MIB / 64.0));
+    let before = if mib.is_zero() { now } else { *mib };
+    *mib = (before + now) / 2;
 }
 
 impl Drop for Flushing<'_> {

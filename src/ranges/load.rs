@@ -206,6 +206,17 @@ impl RangeLoad {
         }
     }
 
+    /// Reads and writes a second: of the summary what is cheap.
+    pub(crate) fn rates(&self, now: f64) -> [f64; 2] {
+        let steps = step_at(now).saturating_sub(self.step);
+        [self.reads, self.writes].map(|mut average| {
+            if steps > 0 {
+                average.advance(fade(steps));
+            }
+            average.rate()
+        })
+    }
+
     /// Divides the load as a range is divided at a key: what is known of single keys goes where they belong, the rest
     /// by the shares of the sampled keys.
     pub(crate) fn split(mut self, at: &[u8], now: f64) -> (RangeLoad, RangeLoad) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::format::names::FileNumber;
+use crate::format::names::{FileNumber, RangeId};
 use crate::manifest::FileEntry;
 use crate::model::Seq;
 use crate::ranges::Reference;
@@ -37,6 +37,9 @@ const FENCES_MAX: usize = 64;
 /// So is a fence that hides one of so many bytes of it.
 const HIDDEN_PART: u64 = 4;
 
+/// So many keys of young files are looked for in the run: enough to tell a tenth from nine.
+const HIDDEN_SAMPLES: usize = 8;
+
 impl<'e> FileFacts<'e> {
     /// With the fences of now.
     pub(crate) fn new(engine: &'e Engine) -> Self {
@@ -58,6 +61,31 @@ impl<'e> FileFacts<'e> {
         self.horizon.oldest()
     }
 
+    /// Some keys of the part, every `each`th from the place `first` on, of [`HIDDEN_SAMPLES`] that are spread over it.
+    fn keys_of(
+        &self,
+        reference: &Reference<Arc<FileEntry>>,
+        first: usize,
+        each: usize,
+    ) -> Vec<Box<[u8]>> {
+        let Ok(sst) = self.env.open_sst(&reference.file) else { return Vec::new() };
+        let places = sst.places(&reference.clip, HIDDEN_SAMPLES).unwrap_or_default();
+        let starts = places.iter().map(|(key, _)| key);
+        let starts = starts.skip(first % places.len().max(1)).step_by(each);
+        let keys = starts.filter_map(|start| sst.key_from(start).ok().flatten());
+        keys.filter(|key| reference.clip.contains(key)).collect()
+    }
+
+    /// True if one of `run` has `key`, or cannot say.
+    fn holds(&self, run: &[Reference<Arc<FileEntry>>], key: &[u8]) -> bool {
+        let Some(file) = run.iter().find(|reference| reference.clip.contains(key)) else {
+            return false;
+        };
+        let hash = self.env.hash(key);
+        let found = self.ask(&file.file, |sst| Ok(sst.get(hash, key, Seq::MAX)?.is_some()));
+        found.unwrap_or(true)
+    }
+
     fn ask<T>(&self, file: &FileEntry, ask: impl FnOnce(&Sst) -> Result<T>) -> Option<T> {
         self.env.open_sst(file).and_then(|sst| ask(sst)).ok()
     }
@@ -67,6 +95,27 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
     fn is_damaged(&self, reference: &Reference<Arc<FileEntry>>) -> bool {
         let file = &reference.file;
         file.damage().is_some() && !self.upkeep.may_retry(file.meta.number, self.now)
+    }
+
+    fn is_read(&self, range: RangeId) -> bool {
+        self.env.is_read(range)
+    }
+
+    fn hidden(
+        &self,
+        young: &[&Reference<Arc<FileEntry>>],
+        run: &[Reference<Arc<FileEntry>>],
+    ) -> u64 {
+        let each = young.len().clamp(1, HIDDEN_SAMPLES);
+        let (mut asked, mut found) = (0, 0);
+        for (at, reference) in young.iter().enumerate() {
+            // Together they are asked everywhere.
+            for key in self.keys_of(reference, at, each) {
+                asked += 1;
+                found += u64::from(self.holds(run, &key));
+            }
+        }
+        (found * 1_000).checked_div(asked).unwrap_or(1_000)
     }
 
     fn part(&self, reference: &Reference<Arc<FileEntry>>) -> Part {

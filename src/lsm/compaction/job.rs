@@ -39,7 +39,7 @@ use crate::ranges::{Range, Reference};
 use super::super::Engine;
 use super::super::commit::closed;
 use super::super::merge::Merge;
-use super::super::outputs::{Boundaries, Cut, NewFile, Outputs, Retention};
+use super::super::outputs::{Boundaries, Cut, NewFile, Outputs, Retention, share};
 use super::super::room::Planned;
 use super::facts::FileFacts;
 use super::order::urgency;
@@ -63,6 +63,16 @@ const REST_TICKS: u64 = 6 * 3_600 * TICKS_PER_SECOND;
 pub(crate) struct Task {
     range: Arc<FileRange>,
     job: Job,
+}
+
+impl Task {
+    /// About how many bytes of young files it reads; none if it reads nothing.
+    fn young_bytes(&self) -> u64 {
+        let Self { range, job } = self;
+        let young: u64 = young_inputs(range, job).map(|file| file.bytes).sum();
+        let run: u64 = run_inputs(range, job).map(|file| file.bytes).sum();
+        share(job.bytes, young, young.saturating_add(run))
+    }
 }
 
 impl Engine {
@@ -217,6 +227,7 @@ impl Engine {
             aged_below,
             seen_below: facts.seen_below(),
             fence: facts.fence(),
+            flush_bytes: options.memtable_bytes as u64,
             rests_below: if rests { Seq(now.saturating_sub(REST_TICKS)) } else { Seq::ZERO },
             ..Limits::default()
         }
@@ -238,11 +249,14 @@ impl Engine {
         let (ranges, facts) = (version.ranges(), FileFacts::new(self));
         let mut wanting = Vec::new();
         for range in ranges.iter() {
-            let known = self.upkeep.ranking.lock().standing(range, limits);
+            let is_read = || facts.is_read(range.id);
+            let known = self.upkeep.ranking.lock().standing(range, limits, is_read);
             let urgency = known.unwrap_or_else(|| {
+                // Before: who begins to read while this looks is asked about again.
+                let is_read = is_read();
                 let job = pick(range, &facts, &self.limits_in(range, limits));
                 let found = job.map(|job| urgency(&job, sources(range), self.heat(range.id)));
-                self.upkeep.ranking.lock().learn(range, limits, found);
+                self.upkeep.ranking.lock().learn(range, limits, is_read, found);
                 found
             });
             wanting.extend(urgency.map(|urgency| (Reverse(urgency), range.id)));
@@ -298,7 +312,8 @@ impl Engine {
             {
                 break;
             }
-            let known = self.upkeep.ranking.lock().standing(range, limits);
+            // As it was found to be: what waits for readers can go on waiting.
+            let known = self.upkeep.ranking.lock().standing(range, limits, || false);
             let needs_nothing = known.is_some_and(|urgency| urgency.is_none());
             if needs_nothing || self.is_quarantined(range.id) || !self.upkeep.claim(range.id) {
                 continue;
@@ -339,8 +354,12 @@ impl Engine {
     /// False if the job was declined.
     fn run_tasks(&self, tasks: &[Task]) -> Result<bool> {
         let _work = self.upkeep.work()?;
+        let since = self.env.clock.monotonic();
         let files = self.write_tasks(tasks)?;
-        self.end_tasks(tasks, &files)
+        let done = self.end_tasks(tasks, &files)?;
+        let took = self.env.clock.monotonic().saturating_sub(since);
+        self.upkeep.note_merge_pace(tasks.iter().map(Task::young_bytes).sum(), took);
+        Ok(done)
     }
 
     /// Steps 1 and 2: the outputs, which nothing names yet.

@@ -7,7 +7,8 @@
 //! 5. Compression of what rests.
 //!
 //! Invariants
-//! * what is remembered of a range holds for exactly that state of it, and until a limit passes a Seq of its files;
+//! * what is remembered of a range holds for exactly that state of it, and until a limit passes a Seq of its files, or somebody
+//!   begins to read what waits because nobody does;
 //! * no file is held: a range is told from its successors by its address, which a weak pointer keeps from being reused.
 
 use std::collections::BTreeMap;
@@ -56,20 +57,25 @@ pub(crate) struct Ranking {
 struct Known {
     range: Weak<FileRange>,
     limits: Limits,
+    /// Somebody read it then.
+    is_read: bool,
     /// `None`: nothing is to be done.
     urgency: Option<Urgency>,
 }
 
 impl Ranking {
-    /// What is known of `range` as it is, under `limits`; inside, `None` says that nothing is to be done.
+    /// What is known of `range` as it is, under `limits`; inside, `None` says that nothing is to be done. `is_read` is
+    /// asked where what waits would no longer.
     pub(crate) fn standing(
         &self,
         range: &Arc<FileRange>,
         limits: &Limits,
+        is_read: impl FnOnce() -> bool,
     ) -> Option<Option<Urgency>> {
         let known = self.known.get(&range.id)?;
         let is_same = std::ptr::eq(known.range.as_ptr(), Arc::as_ptr(range));
-        let holds = is_same && !passes(range, &known.limits, limits);
+        let may_wait = known.urgency.is_none() && !known.is_read && range.young.len() > 1;
+        let holds = is_same && !passes(range, &known.limits, limits) && !(may_wait && is_read());
         holds.then_some(known.urgency)
     }
 
@@ -78,9 +84,10 @@ impl Ranking {
         &mut self,
         range: &Arc<FileRange>,
         limits: &Limits,
+        is_read: bool,
         urgency: Option<Urgency>,
     ) {
-        let known = Known { range: Arc::downgrade(range), limits: *limits, urgency };
+        let known = Known { range: Arc::downgrade(range), limits: *limits, is_read, urgency };
         self.known.insert(range.id, known);
     }
 

@@ -5,6 +5,8 @@
 //! 2. Four young files or more whose bytes are at least half of what they overlap in the run merge into it, the more the
 //!    better.
 //! 3. Six generations of young files of similar size that are neighbours in age merge into one.
+//!    Both wait where few read, the range has outgrown its flushes, and its young files hide little of its run: then merges
+//!    remove the most sources for the bytes, once a key has as many as the limit.
 //! 4. Where a key would have more sources than the limit, the merge that is cheapest per source removed is forced.
 //! 5. Files that hold many tombstones, tombstones older than the limit, or what a fence hides, go into the run, which
 //!    drops them.
@@ -56,6 +58,8 @@ pub(crate) struct Limits {
     pub(crate) seen_below: Seq,
     /// The newest fence: when there is another one, what was found out about ranges is asked again.
     pub(crate) fence: Seq,
+    /// Files up to so long are as a flush left them.
+    pub(crate) flush_bytes: u64,
     /// A run whose newest commit is at or below this rests, if nothing young lies over it; zero: none does.
     pub(crate) rests_below: Seq,
     /// Files are merged with neighbours in age only, up to this length; zero: by keys.
@@ -72,6 +76,10 @@ const INTO_RUN_MIN: usize = 4;
 const MERGE_WIDTH: usize = 6;
 /// Where files stay with their age, so many at least.
 const AGE_WIDTH: usize = 3;
+/// A range of up to so many flushes is small: to merge all of it is soon done, and what was loaded is ready to be read.
+const SMALL_FLUSHES: u64 = 8;
+/// Rows of so many bytes each cost a merge more than they do a reader.
+const LONG_ROW_BYTES: u64 = 512;
 /// So many small neighbours in the run become one.
 const SMALL_NEIGHBOURS: usize = 8;
 /// From one tombstone in so many entries on a file is dense with them: a scan steps over as many dead entries as it
@@ -90,6 +98,7 @@ impl Default for Limits {
             aged_below: Seq::ZERO,
             seen_below: Seq::ZERO,
             fence: Seq::ZERO,
+            flush_bytes: u64::MAX,
             rests_below: Seq::ZERO,
             window_bytes: 0,
         }
@@ -154,11 +163,22 @@ pub(crate) struct Part {
     pub(crate) tombstones: u64,
 }
 
-/// What the picker asks about files. The answers are estimates, and the same each time as long as the clip is.
+/// What the picker asks about files. The answers are estimates, and the same each time as long as the clip is; but who reads
+/// may change at any time.
 pub(crate) trait Facts<F: RangeFile> {
     /// True for inputs of running jobs.
     fn is_busy(&self, _file: FileNumber) -> bool {
         false
+    }
+
+    /// True if somebody reads the range, so that each file more is felt.
+    fn is_read(&self, _range: RangeId) -> bool {
+        true
+    }
+
+    /// Of 1,000 entries of the young files, how many hide one of the run.
+    fn hidden(&self, _young: &[&Reference<F>], _run: &[Reference<F>]) -> u64 {
+        1_000
     }
 
     /// True for a file that cannot be read as a whole: it stays where it is, whatever that costs.
@@ -207,21 +227,30 @@ pub(crate) fn pick<F: RangeFile + Clone>(
         return picker.by_age();
     }
     let into_run = picker.run_candidates();
+    let waits = picker.waits();
     let enough = into_run.iter().filter(|candidate| candidate.young.len() >= INTO_RUN_MIN);
     let worthwhile = enough.filter(|candidate| picker.is_worthwhile(candidate));
-    if let Some(candidate) = worthwhile.max_by_key(|candidate| candidate.young.len()) {
+    let best = worthwhile.max_by_key(|candidate| candidate.young.len());
+    if let Some(candidate) = best.filter(|best| !waits || picker.is_wasteful(best)) {
         return Some(picker.job(candidate, Reason::Size));
     }
-    let neighbours = picker.windows(MERGE_WIDTH..=MERGE_WIDTH);
-    let similar = neighbours.iter().filter(|candidate| picker.is_similar(candidate));
-    if let Some(candidate) = similar.min_by_key(|candidate| picker.bytes(candidate)) {
-        return Some(picker.job(candidate, Reason::Size));
+    if !waits && let Some(candidate) = picker.similar() {
+        return Some(picker.job(&candidate, Reason::Size));
     }
-    if sources(range) > limits.sources_max {
+    let sources = sources(range);
+    if sources >= limits.sources_max + usize::from(!waits) {
         let windows = picker.windows(2..=range.young.len());
         let all = into_run.iter().chain(&windows);
-        let cheapest = all.min_by_key(|candidate| picker.cost_per_source(candidate));
-        return cheapest.map(|candidate| picker.job(candidate, Reason::Sources));
+        let cost = |candidate: &&Candidate| match waits {
+            true => picker.cost_of_room(candidate),
+            false => picker.cost_per_source(candidate),
+        };
+        let cheapest = all.min_by_key(cost);
+        let is_late = sources > limits.sources_max;
+        let reason = if is_late { Reason::Sources } else { Reason::Size };
+        if let Some(candidate) = cheapest {
+            return Some(picker.job(candidate, reason));
+        }
     }
     picker.spent().or_else(|| picker.small_neighbours()).or_else(|| picker.rest())
 }
@@ -306,6 +335,31 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         let fits = |window: &&Candidate| self.bytes(window) <= most && self.is_similar(window);
         let widest = windows.iter().filter(fits).max_by_key(|window| window.young.len());
         widest.map(|window| self.job(window, Reason::Size))
+    }
+
+    /// The smallest generations of young files that are of similar size and neighbours in age.
+    fn similar(&self) -> Option<Candidate> {
+        let neighbours = self.windows(MERGE_WIDTH..=MERGE_WIDTH).into_iter();
+        let similar = neighbours.filter(|candidate| self.is_similar(candidate));
+        similar.min_by_key(|candidate| self.bytes(candidate))
+    }
+
+    /// True if merges may wait until a key has too many sources. That writes each byte less often than merges that keep
+    /// the run the largest part; it is felt by readers, now or later, in a range that is merged whole in no time, and where
+    /// many files lie beside one another. What a file more costs a reader is the same however long rows are, what a merge
+    /// costs is not: short ones are merged at once.
+    fn waits(&self) -> bool {
+        let range = self.range;
+        let is_flush = |(r, _): &(&Reference<F>, &Part)| r.file.bytes() <= self.limits.flush_bytes;
+        let newest = range.young.iter().zip(&self.young_parts).find(is_flush);
+        let flush = newest.map_or(0, |(_, part)| part.bytes);
+        let parts = || self.young_parts.iter().chain(&self.run_parts);
+        let bytes: u64 = parts().map(|part| part.bytes).sum();
+        let entries: u64 = parts().map(|part| part.entries).sum();
+        let are_long = bytes >= entries.saturating_mul(LONG_ROW_BYTES);
+        let is_small = bytes <= flush.saturating_mul(SMALL_FLUSHES);
+        let are_few = range.young.len() <= 2 * self.limits.sources_max;
+        are_long && !is_small && are_few && !self.facts.is_read(range.id)
     }
 
     /// The file with the most tombstones that a merge into the run would drop for good, or one that a fence reaches.

@@ -172,6 +172,15 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         (self.bytes(candidate) - overlapped).saturating_mul(2) >= overlapped
     }
 
+    /// What its young files hide of the run takes half as much room as the run, or more.
+    pub(super) fn is_wasteful(&self, candidate: &Candidate) -> bool {
+        let overlapped = self.run_bytes(candidate);
+        let young: Vec<&Reference<F>> = self.inputs(&candidate.young, &(0..0)).collect();
+        let hidden = self.facts.hidden(&young, &self.range.run[candidate.run.clone()]);
+        let bytes = u128::from(self.bytes(candidate) - overlapped) * u128::from(hidden) / 1_000;
+        bytes * 2 >= u128::from(overlapped)
+    }
+
     /// No generation makes up more than half.
     pub(super) fn is_similar(&self, candidate: &Candidate) -> bool {
         let generations = self.generations(&candidate.young);
@@ -187,6 +196,14 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
     pub(super) fn cost_per_source(&self, candidate: &Candidate) -> u64 {
         let sources = candidate.young.len() + usize::from(!candidate.run.is_empty());
         self.bytes(candidate) / (sources as u64).saturating_sub(1).max(1)
+    }
+
+    /// The same where merges wait, by the square: who removes more sources at once lets the next merge wait for longer.
+    /// By the cost of one alone, the newest file would merge with the next again and again.
+    pub(super) fn cost_of_room(&self, candidate: &Candidate) -> u64 {
+        let sources = candidate.young.len() + usize::from(!candidate.run.is_empty());
+        let removed = (sources as u64).saturating_sub(1).max(1);
+        self.bytes(candidate).saturating_mul(1 << 10) / removed.saturating_mul(removed)
     }
 
     pub(super) fn inputs<'a>(

@@ -15,7 +15,7 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
     /// 1. The last boundary between files of the run up to which the job reads no more than it may: nothing is left
     ///    of the files below it.
     /// 2. Else, if there is one, the first boundary, unless the job would read twice as much.
-    /// 3. Else a key from the index of the largest input.
+    /// 3. Else a key from the index of an input.
     pub(super) fn cut(&self, candidate: &Candidate) -> Option<Box<[u8]>> {
         let (bytes, most) = (self.bytes(candidate), self.limits.job_bytes_max);
         if bytes <= most {
@@ -39,15 +39,22 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         found.or_else(|| self.key_of_index(candidate, bytes))
     }
 
-    /// A key that has as much of the largest input below it as the job may read of the whole.
+    /// A key that has as much of some input below it as the job may read of the whole. Below the least of them no input has
+    /// more than its share, so that the job is not too long; a larger one is taken where others have less there.
     fn key_of_index(&self, candidate: &Candidate, bytes: u64) -> Option<Box<[u8]>> {
+        let most = self.limits.job_bytes_max;
         let young = candidate.young.iter().map(|i| (&self.range.young[*i], &self.young_parts[*i]));
-        let run = candidate.run.clone().map(|i| (&self.range.run[i], &self.run_parts[i]));
-        let (largest, part) = young.chain(run).max_by_key(|(_, part)| part.bytes)?;
-        let share = u128::from(part.bytes) * u128::from(self.limits.job_bytes_max);
-        let share = u64::try_from(share / u128::from(bytes.max(1))).unwrap_or(u64::MAX);
-        let key = self.facts.key_at(largest, share)?;
-        self.is_inside(candidate, &key).then_some(key)
+        // The first boundary of the run is too far already.
+        let run = candidate.run.clone().take(1);
+        let run = run.map(|i| (&self.range.run[i], &self.run_parts[i]));
+        let keys = young.chain(run).filter_map(|(reference, part)| {
+            let share = u128::from(part.bytes) * u128::from(most) / u128::from(bytes.max(1));
+            self.facts.key_at(reference, u64::try_from(share).unwrap_or(u64::MAX))
+        });
+        let keys = keys.filter(|key| self.is_inside(candidate, key));
+        let keys: Vec<_> = keys.map(|key| (self.bytes_below(candidate, &key), key)).collect();
+        let fits = keys.iter().filter(|(below, _)| *below <= most).max();
+        fits.or_else(|| keys.iter().min()).map(|(_, key)| key.clone())
     }
 
     /// True if inputs lie on both sides of `key`.

@@ -31,6 +31,29 @@ impl RangeFile for File {
     }
 }
 
+/// Knows the files by heart, and that nobody reads.
+struct Unread;
+
+impl Facts<File> for Unread {
+    fn is_read(&self, _: RangeId) -> bool {
+        false
+    }
+
+    fn hidden(&self, young: &[&Reference<File>], run: &[Reference<File>]) -> u64 {
+        let keys = || young.iter().flat_map(|r| counted(r)).map(|(key, _)| key);
+        let holds = |key: &&u32| run.iter().any(|r| counted(r).any(|(other, _)| other == *key));
+        (keys().filter(holds).count() * 1_000 / keys().count()) as u64
+    }
+
+    fn part(&self, reference: &Reference<File>) -> Part {
+        Exact(&[]).part(reference)
+    }
+
+    fn key_at(&self, reference: &Reference<File>, bytes: u64) -> Option<Box<[u8]>> {
+        Exact(&[]).key_at(reference, bytes)
+    }
+}
+
 /// Knows the files by heart; the named ones are busy.
 struct Exact<'a>(&'a [u64]);
 
@@ -117,6 +140,8 @@ struct Tree {
     /// Of all jobs, what the longest read.
     job_bytes_max: u64,
     partial: usize,
+    /// Nobody reads it.
+    is_unread: bool,
     /// What a reader must find: the newest Seq of each key, and whether it deletes.
     model: BTreeMap<u32, (u64, bool)>,
 }
@@ -140,6 +165,7 @@ impl Tree {
             jobs: 0,
             job_bytes_max: 0,
             partial: 0,
+            is_unread: false,
             model: BTreeMap::new(),
         }
     }
@@ -176,7 +202,11 @@ impl Tree {
     /// Runs jobs until there is none.
     fn settle(&mut self) {
         for jobs in 0.. {
-            let Some(job) = pick(&self.range, &Exact(&[]), &self.limits) else { break };
+            let job = match self.is_unread {
+                true => pick(&self.range, &Unread, &self.limits),
+                false => pick(&self.range, &Exact(&[]), &self.limits),
+            };
+            let Some(job) = job else { break };
             assert!(jobs < 100, "no end of jobs: {job:?}");
             self.run(&job);
             self.range.check().unwrap();
@@ -266,6 +296,52 @@ fn simulate(flushes: u32, mut next: impl FnMut(&mut Rng, u32) -> u32) -> Tree {
     tree
 }
 
+/// Memtables of new keys in random order, or of keys over and over again, that nobody reads meanwhile.
+fn unread(flushes: u32, is_new: bool) -> Tree {
+    let mut tree = Tree::new();
+    tree.is_unread = true;
+    tree.limits.flush_bytes = u64::from(MEMTABLE) * ENTRY_BYTES;
+    let mut rng = Rng::from_seed(11);
+    let mut keys: Vec<u32> = (0..flushes * MEMTABLE).collect();
+    for i in (1..keys.len()).rev() {
+        keys.swap(i, rng.below(i as u64 + 1) as usize);
+    }
+    for some in keys.chunks(MEMTABLE as usize) {
+        let keys = some.iter().map(|key| if is_new { *key } else { key % (20 * MEMTABLE) });
+        tree.flush(keys.collect());
+    }
+    assert!(tree.depth_max <= tree.limits.sources_max, "{} sources", tree.depth_max);
+    tree.check_reads();
+    tree
+}
+
+#[test]
+fn what_nobody_reads_is_merged_less_often() {
+    for (flushes, most) in [(8, 1.7), (40, 2.7), (47, 2.6), (60, 2.9), (100, 3.0), (200, 4.7)] {
+        let tree = unread(flushes, true);
+        check(&format!("{flushes} unread memtables"), &tree, most);
+        // They were a small range once, which is merged whole.
+        assert!(!tree.range.run.is_empty() || flushes < 4);
+    }
+}
+
+#[test]
+fn what_hides_the_run_is_merged_into_it_though_nobody_reads() {
+    let tree = unread(100, false);
+    let bytes: u64 = tree.range.references().map(|(_, r)| Exact(&[]).part(r).bytes).sum();
+    let live = tree.model.len() as u64 * ENTRY_BYTES;
+    assert!(bytes <= live * 5 / 2, "{bytes} bytes for {live}");
+}
+
+#[test]
+fn who_begins_to_read_has_merged_what_waited() {
+    let mut tree = unread(20, true);
+    let waited = sources(&tree.range);
+    tree.is_unread = false;
+    tree.settle();
+    assert!(waited > 4 && sources(&tree.range) < 4, "{waited} -> {}", sources(&tree.range));
+}
+
 /// About zipfian with exponent 1 over `count` values, scattered.
 fn zipf(rng: &mut Rng, count: u32) -> u32 {
     let log = (f64::from(count)).ln() * (rng.below(1 << 30) as f64 / f64::from(1 << 30));
@@ -282,7 +358,8 @@ fn check(name: &str, tree: &Tree, limit: f64) {
         tree.depth_max
     );
     assert!(found <= limit, "{name}: {found:.2} above {limit}");
-    assert!(tree.job_bytes_max <= 2 * tree.limits.job_bytes_max, "{name}: a job is long");
+    let (longest, most) = (tree.job_bytes_max, tree.limits.job_bytes_max);
+    assert!(longest <= 2 * most, "{name}: a job of {longest} bytes, {most} are allowed");
     tree.check_reads();
 }
 
