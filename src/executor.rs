@@ -48,6 +48,10 @@ pub(crate) struct Executor {
     threads: Mutex<Threads>,
 }
 
+/// Wakes the threads of an executor, for who does not know it.
+#[derive(Clone)]
+pub(crate) struct Bell(Arc<Shared>);
+
 #[derive(Default)]
 struct Threads {
     /// Starts one for some lanes, and how many there are to be; `None`: there are to be none.
@@ -99,8 +103,12 @@ impl Lane {
 impl Executor {
     /// An executor that runs nothing: the owner calls [`Worker::step`] itself.
     pub(crate) fn manual() -> Self {
-        let shared = Arc::new(Shared { state: Mutex::new(State::default()), wake: Condvar::new() });
-        Self { shared, threads: Mutex::new(Threads::default()) }
+        Self::behind(&Bell::default())
+    }
+
+    /// The same, whose threads `bell` wakes once there are some.
+    pub(crate) fn behind(Bell(shared): &Bell) -> Self {
+        Self { shared: Arc::clone(shared), threads: Mutex::new(Threads::default()) }
     }
 
     /// From now on a lane that is signalled gets the threads of `crew`. The worker is held weakly, so that dropping the
@@ -189,6 +197,26 @@ impl Executor {
             if thread.thread().id() != std::thread::current().id() {
                 drop(thread.join());
             }
+        }
+    }
+}
+
+impl Default for Bell {
+    fn default() -> Self {
+        let (state, wake) = (Mutex::new(State::default()), Condvar::new());
+        Self(Arc::new(Shared { state, wake }))
+    }
+}
+
+impl Bell {
+    /// There may be work in `lane`, if it has threads.
+    pub(crate) fn ring(&self, lane: Lane) {
+        let mut state = self.0.state.lock();
+        let is_news = state.pending & lane.bit() == 0;
+        state.pending |= lane.bit();
+        drop(state);
+        if is_news {
+            self.0.wake.notify_all();
         }
     }
 }

@@ -3,7 +3,7 @@
 //! | lane    | step                                                                                  |
 //! | log     | lead a round that somebody polls for; prepare the next log; allocate; sync weak commits; expire |
 //! | flush   | flush the oldest frozen memtable; reclaim dropped tables; remove files nobody holds; sort |
-//! | compact | divide a range or merge two, else one job                                             |
+//! | compact | freeze what is in memory for readers; divide a range or merge two, else one job         |
 //!
 //! Invariants
 //! * a step that fails says so to whoever waits for it, and is tried again: a full disk is no end;
@@ -26,7 +26,9 @@ use crate::ranges::Range;
 use super::batch::{Batch, Op};
 use super::commit::closed;
 use super::events::Stall;
-use super::pressure::{Backlog, SOURCES_FREE, SOURCES_UNREAD, memory_delay, range_delay};
+use super::pressure::{
+    Backlog, SOURCES_FREE, SOURCES_UNREAD, flush_bytes_max, memory_delay, range_delay,
+};
 use super::view::View;
 use super::{Engine, Env};
 
@@ -131,6 +133,9 @@ impl Engine {
     }
 
     fn compact_step(&self) -> Step {
+        if self.freeze_for_readers() {
+            return Step::Worked;
+        }
         let compacted = match self.divide_one() {
             Ok(true) => Ok(true),
             Ok(false) => self.compact_one(),
@@ -149,6 +154,23 @@ impl Engine {
             Ok(false) => Step::Idle(Some(LOOK_AGAIN)),
             Err(_) => Step::Idle(Some(RETRY_AFTER)),
         }
+    }
+
+    /// Where readers have lost enough, what is in memory goes into a file first, to be merged with the others.
+    fn freeze_for_readers(&self) -> bool {
+        let view = self.view.load_full();
+        if !self.begin_turns(&view.version, !view.active().memtable.is_empty()) {
+            return false;
+        }
+        drop(view);
+        // Without it they are merged as they are.
+        let froze = self.freeze_if_room().is_ok_and(|done| done);
+        let newest = self.view.load().frozen().first().map(|slot| slot.memtable.id());
+        self.env.loads.note_frozen(newest.filter(|_| froze));
+        if froze {
+            self.executor.signal(Lane::Flush);
+        }
+        froze
     }
 
     /// Unlinks files that no version has and nobody reads.
@@ -325,8 +347,9 @@ fn backlog(env: &Env, view: &View, batch: &Batch<'_>) -> Backlog {
         let sources = if is_deep { range.sources(&op.key).count() } else { 0 };
         let is_behind = sources > SOURCES_FREE && env.is_read(range.id);
         let sources = if is_behind { sources } else { sources.saturating_sub(SOURCES_UNREAD) };
-        // What is longer than a flush was merged, as a rule: it waits for nothing.
-        let waiting = range.young.iter().filter(|file| file.file.meta.bytes <= memtable_bytes);
+        // What is longer than a flush was merged: it waits for nothing.
+        let flush_bytes = flush_bytes_max(memtable_bytes);
+        let waiting = range.young.iter().filter(|file| file.file.meta.bytes <= flush_bytes);
         let debt = waiting.map(|file| file.bytes).sum();
         most = most.max(Backlog::of(sources, debt, memtable_bytes));
     }

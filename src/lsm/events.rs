@@ -187,6 +187,7 @@ fn cause(reason: Reason) -> &'static str {
         Reason::Age => "age",
         Reason::Tombstones => "tombstones",
         Reason::Size => "size",
+        Reason::Reads => "reads",
         Reason::Small => "small",
         Reason::Rest => "rest",
         Reason::Asked => "asked",

@@ -11,19 +11,22 @@
 //!   find different counters by where their stacks lie, and two that meet at one lose a count, which nobody misses;
 //! * data that is in memtables only and belongs to no range yet has no load.
 //!
-//! Locks: `sampled` is one of the small ones.
+//! Locks: `sampled` is one of the small ones, and the innermost.
 //!
 //! Not here: what a load is (`ranges::load`), what follows from it (`ranges::decide`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::error::Result;
+use crate::executor::{Bell, Lane};
 use crate::format::edit::VersionEdit;
 use crate::format::names::{RangeId, TableId};
-use crate::manifest::Version;
-use crate::options::Background;
+use crate::manifest::{FileEntry, Version};
+use crate::options::{Background, MergePrice};
+use crate::ranges::Range;
 use crate::ranges::decide::{Limits, Pace, RangeState, may_split, should_merge, split_by_load};
-use crate::ranges::load::{LoadSummary, RangeLoad};
+use crate::ranges::load::{LoadSummary, RangeLoad, TURN_SECONDS};
 use crate::rng::Rng;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 
@@ -52,7 +55,22 @@ pub(crate) struct Loads {
     /// Which bits of a hash choose the counter.
     mask: usize,
     is_on: AtomicBool,
+    /// For compaction, when readers have lost enough.
+    bell: Bell,
     sampled: Mutex<Sampled>,
+}
+
+/// Who reads a range, and what its files cost them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Readers {
+    /// So few that a file more is not felt.
+    Few,
+    /// Each file more is felt; also where nothing is known of them.
+    Some,
+    /// By its files they have lost as much as it takes to merge them.
+    Losing,
+    /// The same, and the range has its turn to be merged, however much that writes anew.
+    Served,
 }
 
 /// Alone in its cache lines: threads do not take it from each other.
@@ -70,6 +88,17 @@ struct Sampled {
     by_load: BTreeSet<RangeId>,
     /// When ranges were looked at last.
     looked: Option<f64>,
+    /// Ranges whose readers had lost enough when that was looked at.
+    losing: BTreeSet<RangeId>,
+    froze: Option<Froze>,
+}
+
+/// What is in memory was frozen for readers.
+#[derive(Clone, Copy)]
+struct Froze {
+    at: f64,
+    /// The greatest number while it is being done, `None` if it could not be.
+    memtable: Option<u64>,
 }
 
 /// How a counter was set last.
@@ -87,6 +116,15 @@ pub(super) struct Due {
     over: u32,
 }
 
+/// Where an operation was.
+struct Place {
+    range: RangeId,
+    /// Files beside one that the key is looked for in.
+    over: f64,
+    /// What readers may lose by them before they are merged.
+    price: f64,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Read,
@@ -101,6 +139,7 @@ impl Loads {
             counters: std::array::from_fn(|_| Counter(AtomicU32::new(1))),
             mask: if background == Background::Manual { 0 } else { SLOTS - 1 },
             is_on: AtomicBool::new(true),
+            bell: Bell::default(),
             sampled: Mutex::new(Sampled {
                 gaps: [gap; SLOTS],
                 rng: Rng::from_seed(0),
@@ -109,8 +148,15 @@ impl Loads {
                 made: BTreeMap::new(),
                 by_load: BTreeSet::new(),
                 looked: None,
+                losing: BTreeSet::new(),
+                froze: None,
             }),
         }
+    }
+
+    /// Is rung when compaction should look again.
+    pub(super) fn bell(&self) -> &Bell {
+        &self.bell
     }
 
     /// Reads a second of a range, rounded down.
@@ -186,15 +232,97 @@ impl Loads {
         sampled.ranges.insert(joined, load);
     }
 
-    fn sample(&self, due: &Due, range: Option<RangeId>, key: &[u8], kind: Kind, now: f64) {
+    fn sample(&self, due: &Due, place: Option<&Place>, key: &[u8], kind: Kind, now: f64) {
         let mut sampled = self.sampled.lock();
         let weight = sampled.set_counter(due, now, &self.counters[due.slot].0);
-        let Some(load) = range.and_then(|range| sampled.load_of(range, now)) else { return };
+        let Some(place) = place else { return };
+        let Some(load) = sampled.load_of(place.range, now) else { return };
         match kind {
             Kind::Read => load.read(key, weight, now),
             Kind::Write => load.write(key, weight, now),
         }
+        if kind == Kind::Write {
+            return;
+        }
+        load.lose(weight * place.over);
+        let is_losing = place.over > 0.0 && load.lost() >= place.price;
+        if is_losing && sampled.losing.insert(place.range) {
+            drop(sampled);
+            self.bell.ring(Lane::Compact);
+        }
     }
+
+    /// Ranges whose readers have lost as much as `price` says (`None` where nothing lies over the run), and which had no turn
+    /// lately, have theirs. True if what is `in_memory`, if anything is, is to be flushed for that, and [`Loads::note_frozen`]
+    /// called: for all of them together as seldom as for one.
+    fn begin_turns(
+        &self,
+        price: impl Fn(RangeId) -> Option<f64>,
+        in_memory: bool,
+        now: f64,
+    ) -> bool {
+        let mut sampled = self.sampled.lock();
+        let Sampled { losing, ranges, froze, .. } = &mut *sampled;
+        let mut began = false;
+        losing.retain(|id| {
+            let Some(load) = ranges.get_mut(id) else { return false };
+            let Some(price) = price(*id) else {
+                // Who reads an older version goes on losing: no merge could help.
+                load.note_merged();
+                return false;
+            };
+            let is_losing = load.lost() >= price;
+            began |= is_losing && load.begin_turn(now);
+            is_losing
+        });
+        let froze_lately = froze.is_some_and(|froze| now < froze.at + TURN_SECONDS);
+        let freezes = began && in_memory && !froze_lately;
+        if freezes {
+            *froze = Some(Froze { at: now, memtable: Some(u64::MAX) });
+        }
+        freezes
+    }
+
+    /// Memtable `id` was frozen for readers, or none could be.
+    pub(super) fn note_frozen(&self, id: Option<u64>) {
+        if let Some(froze) = &mut self.sampled.lock().froze {
+            froze.memtable = id;
+        }
+    }
+
+    /// What was frozen for readers last, or is about to be: no memtable is newer than that.
+    pub(super) fn frozen_for_readers(&self) -> Option<u64> {
+        self.sampled.lock().froze.and_then(|froze| froze.memtable)
+    }
+
+    /// Nothing lies over the run of the range any more.
+    pub(super) fn note_merged(&self, range: RangeId) {
+        let mut sampled = self.sampled.lock();
+        sampled.losing.remove(&range);
+        if let Some(load) = sampled.ranges.get_mut(&range) {
+            load.note_merged();
+        }
+    }
+}
+
+impl Place {
+    /// Of `key`, in `range`.
+    fn new(range: &Range<Arc<FileEntry>>, key: &[u8], price: Option<MergePrice>) -> Self {
+        let over = range.sources(key).count().saturating_sub(1) as f64;
+        Self { range: range.id, over, price: rows_of(range, price) }
+    }
+}
+
+/// What a merge of the range costs, in rows; endless if none is for readers.
+fn rows_of(range: &Range<Arc<FileEntry>>, price: Option<MergePrice>) -> f64 {
+    let rows = |price: MergePrice| price.rows + range.bytes() / price.bytes_per_row;
+    price.map_or(f64::INFINITY, |price| rows(price) as f64)
+}
+
+/// True for a load of which so little is reads that a file more is not felt.
+fn few_read(load: &RangeLoad, now: f64) -> bool {
+    let [reads, writes] = load.rates(now);
+    reads <= READS_FEW && reads * WRITES_EACH <= writes
 }
 
 impl Sampled {
@@ -236,11 +364,31 @@ impl Env {
     /// True if each file more of the range is felt: by readers, of whom nothing is known where nothing was counted, or by
     /// who has little disk.
     pub(super) fn is_read(&self, range: RangeId) -> bool {
-        self.room.is_some()
-            || self
-                .loads
-                .rates(range, self.seconds())
-                .is_none_or(|[reads, writes]| reads > READS_FEW || reads * WRITES_EACH > writes)
+        if self.room.is_some() {
+            return true;
+        }
+        let sampled = self.loads.sampled.lock();
+        sampled.ranges.get(&range).is_none_or(|load| !few_read(load, self.seconds()))
+    }
+
+    /// Who reads the range.
+    pub(super) fn readers(&self, range: &Range<Arc<FileEntry>>) -> Readers {
+        let sampled = self.loads.sampled.lock();
+        match sampled.ranges.get(&range.id).filter(|_| self.room.is_none()) {
+            None => Readers::Some,
+            // However seldom they read: it adds up.
+            Some(load) if load.lost() >= rows_of(range, self.price()) => match load.is_in_turn() {
+                true => Readers::Served,
+                false => Readers::Losing,
+            },
+            Some(load) if few_read(load, self.seconds()) => Readers::Few,
+            Some(_) => Readers::Some,
+        }
+    }
+
+    /// What a merge for readers costs, if there are any: who has little disk has no room for that.
+    fn price(&self) -> Option<MergePrice> {
+        self.options.merge_for_readers.filter(|_| self.room.is_none())
     }
 
     /// Counts a point read.
@@ -261,12 +409,21 @@ impl Env {
 
     #[cold]
     fn sample_load(&self, due: &Due, version: &Version, key: &[u8], kind: Kind) {
-        let range = version.range_for(key).map(|range| range.id);
-        self.loads.sample(due, range, key, kind, self.seconds());
+        let place = version.range_for(key).map(|range| Place::new(range, key, self.price()));
+        self.loads.sample(due, place.as_ref(), key, kind, self.seconds());
     }
 }
 
 impl Engine {
+    /// True if what is in memory, if anything is, is to be flushed, to be merged with files whose readers have lost enough.
+    pub(super) fn begin_turns(&self, version: &Version, in_memory: bool) -> bool {
+        let price = |id| {
+            let range = version.ranges().get(id).filter(|range| !range.young.is_empty())?;
+            Some(rows_of(range, self.env.price()))
+        };
+        self.env.loads.begin_turns(price, in_memory, self.env.seconds())
+    }
+
     /// Counts the writes of a batch.
     #[inline]
     pub(super) fn note_writes(&self, batch: &Batch<'_>) {

@@ -34,6 +34,12 @@ const WRITERS: u64 = 16;
 /// All of the way.
 const WHOLE: u64 = 1_000_000;
 
+/// No flush writes a longer file: a memtable takes one commit more when it is nearly full. What merges write of several is
+/// longer, as a rule.
+pub(super) fn flush_bytes_max(memtable_bytes: u64) -> u64 {
+    memtable_bytes.saturating_mul(2)
+}
+
 /// How far a range is behind with merges, in millionths of the way to where that is slowed by all of [`DELAY_MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Backlog(u64);

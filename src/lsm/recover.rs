@@ -349,6 +349,7 @@ fn begin(
     let mut dropped = manifest.version().dropped().clone();
     dropped.extend(replayed.dropped);
     let background_bytes = env.options.background_bytes_per_second;
+    let executor = Executor::behind(env.loads.bell());
     Ok(Engine {
         is_reader: false,
         gates: Gates::default(),
@@ -362,7 +363,7 @@ fn begin(
         newest_fence,
         upkeep: Upkeep::new(dropped, background_bytes),
         divided: Divided::default(),
-        executor: Executor::manual(),
+        executor,
         recovered,
         lock: Mutex::new(Some(lock)),
     })

@@ -33,6 +33,8 @@ const STEPS_PER_MINUTE: u64 = 12;
 pub(crate) const GENERATION_SECONDS: f64 = 600.0;
 /// Keys kept: a share of 20 % is told from one of 35 % at three standard deviations.
 pub(crate) const SAMPLES: usize = 64;
+/// Each range is merged for its readers this often at most, whatever that writes.
+pub(crate) const TURN_SECONDS: f64 = 3_600.0;
 /// A write above (below) all of the last so many sampled writes is ascending (descending): by chance 1 in 16.
 const RECENT_WRITES: usize = 15;
 
@@ -60,7 +62,17 @@ pub(crate) struct RangeLoad {
     /// The largest size in the hour under way and in the one before.
     peaks: [u64; 2],
     hour: u64,
+    loss: Loss,
     rng: Rng,
+}
+
+/// What readers lose by files that lie over one another: rows, each times the files beside one that it was looked for in.
+#[derive(Clone, Debug, Default)]
+struct Loss {
+    rows: f64,
+    /// When the last turn began.
+    turn: Option<f64>,
+    in_turn: bool,
 }
 
 /// A key that was asked for.
@@ -146,6 +158,7 @@ impl RangeLoad {
             next_recent: 0,
             peaks: [0; 2],
             hour: hour_at(now),
+            loss: Loss::default(),
             rng: Rng::from_seed(seed),
         }
     }
@@ -217,6 +230,37 @@ impl RangeLoad {
         })
     }
 
+    /// Readers lost so many rows more.
+    pub(crate) fn lose(&mut self, rows: f64) {
+        self.loss.rows += rows;
+    }
+
+    /// Rows that readers have lost since nothing lay over the run.
+    pub(crate) fn lost(&self) -> f64 {
+        self.loss.rows
+    }
+
+    /// From now on the range has its turn to be merged, whatever that writes; false if it has it, or had one lately.
+    pub(crate) fn begin_turn(&mut self, now: f64) -> bool {
+        let had_one = self.loss.turn.is_some_and(|turn| now < turn + TURN_SECONDS);
+        if !had_one && !self.loss.in_turn {
+            self.loss.turn = Some(now);
+            self.loss.in_turn = true;
+            return true;
+        }
+        false
+    }
+
+    pub(crate) fn is_in_turn(&self) -> bool {
+        self.loss.in_turn
+    }
+
+    /// Nothing lies over the run any more.
+    pub(crate) fn note_merged(&mut self) {
+        self.loss.rows = 0.0;
+        self.loss.in_turn = false;
+    }
+
     /// Divides the load as a range is divided at a key: what is known of single keys goes where they belong, the rest
     /// by the shares of the sampled keys.
     pub(crate) fn split(mut self, at: &[u8], now: f64) -> (RangeLoad, RangeLoad) {
@@ -268,6 +312,9 @@ impl RangeLoad {
         self.samples.truncate(own);
         self.samples.extend(upper.samples.into_iter().take(theirs));
         self.sampled = all;
+        self.loss.rows += upper.loss.rows;
+        self.loss.turn = self.loss.turn.into_iter().chain(upper.loss.turn).reduce(f64::max);
+        self.loss.in_turn &= upper.loss.in_turn;
         // What was written lately is the upper one's if it ascends, the lower one's if it descends.
         if upper.writes.rate() > self.writes.rate() {
             (self.recent, self.next_recent) = (upper.recent, upper.next_recent);
@@ -275,10 +322,12 @@ impl RangeLoad {
         self
     }
 
-    /// True if forgetting it loses nothing but zeros.
+    /// True if forgetting it loses nothing but zeros, and what readers lost an hour ago.
     pub(crate) fn is_idle(&mut self, now: f64) -> bool {
         self.advance(now);
-        let is_cold = self.reads.rate() + self.writes.rate() < 1e-3;
+        // What came in the step under way is in no rate yet.
+        let is_cold = [self.reads, self.writes].iter().all(|average| average.now == 0.0)
+            && self.reads.rate() + self.writes.rate() < 1e-3;
         is_cold && self.history.rates().all(|rate| rate < 1e-3)
     }
 
@@ -289,6 +338,7 @@ impl RangeLoad {
             average.now *= share;
         }
         self.history.scale(share);
+        self.loss.rows *= share;
         self.samples.retain(|sample| is_here(&sample.key));
         self.sampled *= share;
         self.recent.retain(|key| is_here(key));

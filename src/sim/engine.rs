@@ -15,7 +15,7 @@ use crate::executor::{self, Worker};
 use crate::fs::{FaultFs, FaultKind, Fs, MemFs};
 use crate::lsm::{Batch, Compaction, Flush, GateMode, TableChange, least_limit, whole_table};
 use crate::model::{DateTime, ETag, Entity, EntityEncoder, Seq};
-use crate::options::{Background, Durability, OnFull, Options, Targets};
+use crate::options::{Background, Durability, MergePrice, OnFull, Options, Targets};
 use crate::query::{Entities, KeyRange, Page, Token};
 use crate::table::{EntityGroup, Operation, RowView, Snapshot, Table, Ticket};
 
@@ -32,6 +32,8 @@ pub const PATH: &str = "db";
 const RANGE_BYTES: u64 = 24 << 10;
 /// Logs are short.
 const LOG_ALLOCATE_BYTES: u64 = 4 << 10;
+/// A query or two.
+const MERGE_PRICE: MergePrice = MergePrice { rows: 20, bytes_per_row: 1 << 10 };
 /// A few logs.
 const KEEP_CHANGES_BYTES: u64 = 64 << 10;
 /// 2024-01-01, in ticks of 100 ns since 1601.
@@ -548,6 +550,8 @@ pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
         keep_changes_bytes: config.seed.is_multiple_of(2).then_some(KEEP_CHANGES_BYTES),
         // In every third table files are closed and opened again all the time.
         max_open_files: if config.seed.is_multiple_of(3) { 2 } else { options.max_open_files },
+        // In two of three a few reads are enough to have files merged.
+        merge_for_readers: (!config.seed.is_multiple_of(3)).then_some(MERGE_PRICE),
         ..options
     };
     #[cfg(feature = "zstd")]

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rowstone::fs::{DiskFs, FaultFs, Fs, MemFs, OpKind};
 use rowstone::{
-    Background, Db, Durability, Entity, ErrorKind, IoMode, KeyRange, ManualClock, Table,
+    Background, Db, Durability, Entity, ErrorKind, IoMode, KeyRange, ManualClock, Options, Table,
 };
 
 use rowstone::Rng;
@@ -167,4 +168,71 @@ fn trap_34_a_lock_on_a_disk_is_exclusive_and_ends_with_its_holder() {
     assert_eq!(options().open(&path).unwrap_err().kind(), ErrorKind::Locked);
     drop(db);
     options().open(&path).unwrap().close().unwrap();
+}
+
+/// Looking for rows in several files costs readers as much as a merge would: from then on they have one.
+#[test]
+fn what_is_read_again_and_again_is_merged_whole_and_once_an_hour_with_what_is_in_memory() {
+    let clock = Arc::new(ManualClock::new(START));
+    let options = |options: Options| {
+        let options = options.fs(Arc::new(MemFs::new())).clock(clock.clone()).seed(3);
+        options.memtable_bytes(64 << 10).background(Background::Manual)
+    };
+    let many = 3_000;
+    // The first and the last key.
+    let write_over = |table: &Table, line: &str| {
+        for key in ["00000", "10006"] {
+            table.upsert(Entity::new("p", key).with("Line", line)).unwrap();
+        }
+    };
+    let begin = |options: Options| {
+        let db = options.open("db").unwrap();
+        let table = db.create_table("read").unwrap();
+        for i in 0..many {
+            let row = Entity::new("p", format!("{:05}", i * 7_919 % 10_007));
+            table.upsert(row.with("Line", "l".repeat(40))).unwrap();
+            while db.step(Duration::ZERO) {}
+        }
+        // Over what may be merged, and once more in memory.
+        for line in ["in a file", "in memory"] {
+            db.flush().unwrap();
+            write_over(&table, line);
+        }
+        (db, table)
+    };
+    let sources = |db: &Db| db.partitions("read").unwrap()[0].sources;
+    let flushes = |db: &Db| db.stats().get("flushes").unwrap();
+    let read = |db: &Db, table: &Table, times: usize| {
+        for _ in 0..times {
+            let rows = table.scan(KeyRange::all()).into_iter();
+            assert!(rows.map(Result::unwrap).count() >= many);
+        }
+        while db.step(Duration::ZERO) {}
+    };
+    for (options, is_merged) in [
+        (options(Options::new()), true),
+        (options(Options::new()).merge_for_readers(false), false),
+        (options(Options::edge()), false),
+        (options(Options::new()).max_disk(1 << 30), false),
+    ] {
+        let (db, table) = begin(options);
+        let (before, flushed) = (sources(&db), flushes(&db));
+        assert!(before > 1, "{before}");
+        read(&db, &table, 2);
+        assert_eq!(sources(&db), before, "it was read twice");
+        read(&db, &table, 100);
+        assert_eq!(sources(&db), if is_merged { 1 } else { before });
+        // With what was in memory.
+        assert_eq!(flushes(&db) - flushed, u64::from(is_merged));
+        if is_merged {
+            write_over(&table, "new");
+            db.flush().unwrap();
+            read(&db, &table, 200);
+            assert_eq!(sources(&db), 2, "all of it for two rows");
+            clock.advance(Duration::from_secs(3_600));
+            read(&db, &table, 1);
+            assert_eq!(sources(&db), 1);
+        }
+        db.close().unwrap();
+    }
 }

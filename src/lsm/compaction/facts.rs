@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::format::names::{FileNumber, RangeId};
+use crate::format::names::FileNumber;
 use crate::manifest::FileEntry;
 use crate::model::Seq;
-use crate::ranges::Reference;
+use crate::ranges::{Range, Reference};
 use crate::sst::{Sst, SstPart};
 use crate::sync::Mutex;
 
 use super::super::fences::Fences;
+use super::super::load::Readers;
 use super::super::outputs::share;
 use super::super::snapshot::Horizon;
 use super::super::upkeep::Upkeep;
@@ -30,6 +31,8 @@ pub(crate) struct FileFacts<'e> {
     now: Duration,
     /// Files that were written to be compressed, and may not have become smaller.
     packed: &'e Mutex<BTreeSet<FileNumber>>,
+    /// A memtable that was frozen for readers is no file yet.
+    is_flushing: bool,
 }
 
 /// More fences than these over a part of a file are carried out by writing it anew: each costs readers.
@@ -45,9 +48,18 @@ impl<'e> FileFacts<'e> {
     pub(crate) fn new(engine: &'e Engine) -> Self {
         // The horizon first: what it knows is in the view.
         let horizon = engine.horizon();
-        let fences = Arc::clone(&engine.view.load().fences);
+        let view = engine.view.load();
+        let frozen = engine.env.loads.frozen_for_readers();
         let (env, upkeep) = (&*engine.env, &engine.upkeep);
-        Self { env, fences, horizon, upkeep, now: env.clock.monotonic(), packed: &upkeep.packed }
+        Self {
+            env,
+            fences: Arc::clone(&view.fences),
+            horizon,
+            upkeep,
+            now: env.clock.monotonic(),
+            packed: &upkeep.packed,
+            is_flushing: view.memtables.iter().any(|slot| Some(slot.memtable.id()) <= frozen),
+        }
     }
 
     /// The newest fence that everybody sees; it changes when what fences ask for may have changed.
@@ -97,8 +109,12 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
         file.damage().is_some() && !self.upkeep.may_retry(file.meta.number, self.now)
     }
 
-    fn is_read(&self, range: RangeId) -> bool {
-        self.env.is_read(range)
+    fn readers(&self, range: &Range<Arc<FileEntry>>) -> Readers {
+        match self.env.readers(range) {
+            // What is about to be flushed for them is merged with it.
+            Readers::Served if self.is_flushing => Readers::Some,
+            readers => readers,
+        }
     }
 
     fn hidden(

@@ -38,8 +38,10 @@ use crate::ranges::{Range, Reference};
 
 use super::super::Engine;
 use super::super::commit::closed;
+use super::super::load::Readers;
 use super::super::merge::Merge;
 use super::super::outputs::{Boundaries, Cut, NewFile, Outputs, Retention, share};
+use super::super::pressure::flush_bytes_max;
 use super::super::room::Planned;
 use super::facts::FileFacts;
 use super::order::urgency;
@@ -227,7 +229,7 @@ impl Engine {
             aged_below,
             seen_below: facts.seen_below(),
             fence: facts.fence(),
-            flush_bytes: options.memtable_bytes as u64,
+            flush_bytes: flush_bytes_max(options.memtable_bytes as u64),
             rests_below: if rests { Seq(now.saturating_sub(REST_TICKS)) } else { Seq::ZERO },
             ..Limits::default()
         }
@@ -249,14 +251,14 @@ impl Engine {
         let (ranges, facts) = (version.ranges(), FileFacts::new(self));
         let mut wanting = Vec::new();
         for range in ranges.iter() {
-            let is_read = || facts.is_read(range.id);
-            let known = self.upkeep.ranking.lock().standing(range, limits, is_read);
+            let readers = || facts.readers(range);
+            let known = self.upkeep.ranking.lock().standing(range, limits, readers);
             let urgency = known.unwrap_or_else(|| {
                 // Before: who begins to read while this looks is asked about again.
-                let is_read = is_read();
+                let readers = readers();
                 let job = pick(range, &facts, &self.limits_in(range, limits));
                 let found = job.map(|job| urgency(&job, sources(range), self.heat(range.id)));
-                self.upkeep.ranking.lock().learn(range, limits, is_read, found);
+                self.upkeep.ranking.lock().learn(range, limits, readers, found);
                 found
             });
             wanting.extend(urgency.map(|urgency| (Reverse(urgency), range.id)));
@@ -313,7 +315,7 @@ impl Engine {
                 break;
             }
             // As it was found to be: what waits for readers can go on waiting.
-            let known = self.upkeep.ranking.lock().standing(range, limits, || false);
+            let known = self.upkeep.ranking.lock().standing(range, limits, || Readers::Few);
             let needs_nothing = known.is_some_and(|urgency| urgency.is_none());
             if needs_nothing || self.is_quarantined(range.id) || !self.upkeep.claim(range.id) {
                 continue;
@@ -358,7 +360,10 @@ impl Engine {
         let files = self.write_tasks(tasks)?;
         let done = self.end_tasks(tasks, &files)?;
         let took = self.env.clock.monotonic().saturating_sub(since);
-        self.upkeep.note_merge_pace(tasks.iter().map(Task::young_bytes).sum(), took);
+        // What is for readers is mostly run, which waits for nothing.
+        if tasks.iter().all(|task| task.job.reason != Reason::Reads) {
+            self.upkeep.note_merge_pace(tasks.iter().map(Task::young_bytes).sum(), took);
+        }
         Ok(done)
     }
 
@@ -401,6 +406,7 @@ impl Engine {
         match &installed {
             Ok(true) => {
                 let jobs: Vec<&Job> = tasks.iter().map(|task| &task.job).collect();
+                self.note_bare(tasks);
                 self.upkeep.note_compaction(&jobs, files);
                 self.tell_compacted(&jobs, files);
             }
@@ -409,6 +415,23 @@ impl Engine {
             Err(error) => self.discard_files(files, error),
         }
         installed
+    }
+}
+
+impl Engine {
+    /// Readers of ranges that had young files, and have none of these any more, lose nothing from now on.
+    fn note_bare(&self, tasks: &[Task]) {
+        let version = Arc::clone(&self.view.load().version);
+        for Task { range, job } in tasks {
+            let is_gone = |range: &Arc<FileRange>| {
+                let mut young = range.young.iter().map(|file| file.file.meta.number);
+                young.all(|number| !job.young.contains(&number))
+            };
+            // One that was declined has them still.
+            if job.leaves_the_run_of(range) && version.ranges().get(range.id).is_some_and(is_gone) {
+                self.env.loads.note_merged(range.id);
+            }
+        }
     }
 }
 

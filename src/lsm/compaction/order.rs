@@ -7,8 +7,8 @@
 //! 5. Compression of what rests.
 //!
 //! Invariants
-//! * what is remembered of a range holds for exactly that state of it, and until a limit passes a Seq of its files, or somebody
-//!   begins to read what waits because nobody does;
+//! * what is remembered of a range holds for exactly that state of it, and until a limit passes a Seq of its files, or what
+//!   waits because few read it, or readers have lost little, waits no longer;
 //! * no file is held: a range is told from its successors by its address, which a weak pointer keeps from being reused.
 
 use std::collections::BTreeMap;
@@ -19,6 +19,7 @@ use crate::manifest::FileEntry;
 use crate::model::Seq;
 use crate::ranges::Range;
 
+use super::super::load::Readers;
 use super::picker::{Job, Limits, Reason};
 
 type FileRange = Range<Arc<FileEntry>>;
@@ -42,7 +43,9 @@ pub(crate) fn urgency(job: &Job, sources: usize, reads: u64) -> Urgency {
         Reason::Sources => (4, (sources as u64).saturating_mul(reads)),
         Reason::Fence => (3, per_byte),
         Reason::Age => (2, per_byte),
-        Reason::Tombstones | Reason::Size | Reason::Small | Reason::Asked => (1, per_byte),
+        Reason::Tombstones | Reason::Size | Reason::Reads | Reason::Small | Reason::Asked => {
+            (1, per_byte)
+        }
         Reason::Rest => (0, per_byte),
     };
     Urgency { class, score }
@@ -57,25 +60,27 @@ pub(crate) struct Ranking {
 struct Known {
     range: Weak<FileRange>,
     limits: Limits,
-    /// Somebody read it then.
-    is_read: bool,
+    /// Who read it then.
+    readers: Readers,
     /// `None`: nothing is to be done.
     urgency: Option<Urgency>,
 }
 
 impl Ranking {
-    /// What is known of `range` as it is, under `limits`; inside, `None` says that nothing is to be done. `is_read` is
-    /// asked where what waits would no longer.
+    /// What is known of `range` as it is, under `limits`; inside, `None` says that nothing is to be done. `readers` is
+    /// asked where something would be if more read it.
     pub(crate) fn standing(
         &self,
         range: &Arc<FileRange>,
         limits: &Limits,
-        is_read: impl FnOnce() -> bool,
+        readers: impl FnOnce() -> Readers,
     ) -> Option<Option<Urgency>> {
         let known = self.known.get(&range.id)?;
         let is_same = std::ptr::eq(known.range.as_ptr(), Arc::as_ptr(range));
-        let may_wait = known.urgency.is_none() && !known.is_read && range.young.len() > 1;
-        let holds = is_same && !passes(range, &known.limits, limits) && !(may_wait && is_read());
+        let may_wait = known.urgency.is_none() && !range.young.is_empty();
+        let holds = is_same
+            && !passes(range, &known.limits, limits)
+            && !(may_wait && readers() > known.readers);
         holds.then_some(known.urgency)
     }
 
@@ -84,10 +89,10 @@ impl Ranking {
         &mut self,
         range: &Arc<FileRange>,
         limits: &Limits,
-        is_read: bool,
+        readers: Readers,
         urgency: Option<Urgency>,
     ) {
-        let known = Known { range: Arc::downgrade(range), limits: *limits, is_read, urgency };
+        let known = Known { range: Arc::downgrade(range), limits: *limits, readers, urgency };
         self.known.insert(range.id, known);
     }
 

@@ -10,13 +10,15 @@
 //! 4. Where a key would have more sources than the limit, the merge that is cheapest per source removed is forced.
 //! 5. Files that hold many tombstones, tombstones older than the limit, or what a fence hides, go into the run, which
 //!    drops them.
-//! 6. Many small neighbours in the run, which joins leave behind, become one file.
-//! 7. A run that has come to rest is written again, compressed.
+//! 6. What is young of a range whose readers have lost as much by the number of its files as a merge of all of them takes
+//!    goes into the run, if it is an eighth of what it overlaps or more, and once an hour however little it is.
+//! 7. Many small neighbours in the run, which joins leave behind, become one file.
+//! 8. A run that has come to rest is written again, compressed.
 //!
 //! Of a table that gives its oldest files to make room (`ring`), only files that are neighbours in age are merged, up to a
 //! length, and what is alone joins the run.
 //!
-//! No job is long: one that would read more than `job_bytes_max` takes the part of its inputs below a key (`cut`). The
+//! No job is long: one that would read more than `job_bytes_max` (but for 6) takes the part of its inputs below a key (`cut`). The
 //! references keep the rest by a clip that begins there, and the next job goes on with them.
 //!
 //! Invariants
@@ -39,6 +41,7 @@ use crate::format::names::{FileNumber, RangeId};
 use crate::model::Seq;
 use crate::ranges::{Range, RangeFile, Reference};
 
+use super::super::load::Readers;
 use candidate::{Bounds, Candidate, Picker, bounds};
 
 /// What bounds a range's tree.
@@ -72,6 +75,10 @@ pub(crate) const JOB_RUN_FILES: u64 = 4;
 /// So many young files merge into the run at least, while there is room for more: while a range is small, one of them
 /// is soon half of it, and each would rewrite all.
 const INTO_RUN_MIN: usize = 4;
+/// For readers, young files go into a run that is up to so many times their length.
+const RUN_FOR_READERS: u64 = 8;
+/// In a job that may be so many times as long as others: of a whole range, of the usual length.
+const READERS_JOBS: u64 = 2;
 /// Young files merge among themselves this many at a time.
 const MERGE_WIDTH: usize = 6;
 /// Where files stay with their age, so many at least.
@@ -146,6 +153,8 @@ pub(crate) enum Reason {
     Tombstones,
     /// Young files are large enough, against the run or against each other.
     Size,
+    /// Readers have lost as much by the number of files.
+    Reads,
     /// Neighbours in the run are small.
     Small,
     /// Nothing happens to the range: it is compressed.
@@ -171,9 +180,9 @@ pub(crate) trait Facts<F: RangeFile> {
         false
     }
 
-    /// True if somebody reads the range, so that each file more is felt.
-    fn is_read(&self, _range: RangeId) -> bool {
-        true
+    /// Who reads the range.
+    fn readers(&self, _range: &Range<F>) -> Readers {
+        Readers::Some
     }
 
     /// Of 1,000 entries of the young files, how many hide one of the run.
@@ -252,7 +261,8 @@ pub(crate) fn pick<F: RangeFile + Clone>(
             return Some(picker.job(candidate, reason));
         }
     }
-    picker.spent().or_else(|| picker.small_neighbours()).or_else(|| picker.rest())
+    let due = picker.spent().or_else(|| picker.for_readers());
+    due.or_else(|| picker.small_neighbours()).or_else(|| picker.rest())
 }
 
 /// How many files a point read looks at, for the worst key.
@@ -266,6 +276,12 @@ impl Job {
     /// True if nothing is read or written.
     pub(crate) fn is_join(&self) -> bool {
         self.action == Action::Join
+    }
+
+    /// True if nothing of what lay over the run of `range` is left there.
+    pub(crate) fn leaves_the_run_of<F: RangeFile>(&self, range: &Range<F>) -> bool {
+        let is_all = self.below.is_none() && self.young.len() == range.young.len();
+        is_all && self.placement == Placement::Run
     }
 
     /// True if everything that `range` has goes into its run.
@@ -359,7 +375,22 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         let are_long = bytes >= entries.saturating_mul(LONG_ROW_BYTES);
         let is_small = bytes <= flush.saturating_mul(SMALL_FLUSHES);
         let are_few = range.young.len() <= 2 * self.limits.sources_max;
-        are_long && !is_small && are_few && !self.facts.is_read(range.id)
+        are_long && !is_small && are_few && self.facts.readers(range) == Readers::Few
+    }
+
+    /// What is young, into the run, if readers have lost by it what that costs; but much is not written again for little
+    /// that is new.
+    fn for_readers(&self) -> Option<Job> {
+        let readers = self.facts.readers(self.range);
+        if readers < Readers::Losing || self.range.young.is_empty() {
+            return None;
+        }
+        let candidate = self.close((0..self.range.young.len()).collect(), 0..0);
+        let is_due = readers == Readers::Served || self.is_new_enough(&candidate);
+        // In one job: with each flush between two of them the first would begin again.
+        let most = self.limits.job_bytes_max.saturating_mul(READERS_JOBS);
+        let is_meant = is_due && self.bytes(&candidate) <= most && self.is_sound(&candidate);
+        is_meant.then(|| self.cut_job(&candidate, Reason::Reads, None))
     }
 
     /// The file with the most tombstones that a merge into the run would drop for good, or one that a fence reaches.

@@ -60,7 +60,8 @@ fn loads_follow_their_ranges() {
     let due = || Due { slot: 0, over: 0 };
     let key = |i: u64| crate::format::key::user_key(Default::default(), &format!("{i:03}"), "");
     for i in 0..600 {
-        loads.sample(&due(), Some(RangeId(1)), &key(i % 100), Kind::Read, i as f64);
+        let place = Place { range: RangeId(1), over: 0.0, price: f64::INFINITY };
+        loads.sample(&due(), Some(&place), &key(i % 100), Kind::Read, i as f64);
     }
     let reads = |id: u64| {
         let sampled = loads.sampled.lock();
@@ -75,4 +76,59 @@ fn loads_follow_their_ranges() {
     assert!((reads(4).unwrap() - whole).abs() < 1e-6 * whole);
     loads.join(RangeId(9), RangeId(4), RangeId(5), 600.0);
     assert!(reads(5).is_some());
+}
+
+#[test]
+fn readers_who_have_lost_enough_have_their_turn_once_an_hour_and_one_flush_for_all() {
+    let loads = loads();
+    let ids = [RangeId(1), RangeId(2)];
+    let read = |range: RangeId, times: u64, price: f64| {
+        let place = Place { range, over: 2.0, price };
+        let due = || Due { slot: 0, over: 0 };
+        let read = |i| loads.sample(&due(), Some(&place), b"k", Kind::Read, i as f64);
+        (0..times).for_each(read);
+    };
+    let losing = || loads.sampled.lock().losing.iter().copied().collect::<Vec<_>>();
+    let lost = |id: &RangeId| loads.sampled.lock().ranges[id].lost();
+    let in_turn = |id: &RangeId| loads.sampled.lock().ranges[id].is_in_turn();
+    read(ids[0], 1_000, f64::INFINITY);
+    assert!(losing().is_empty() && lost(&ids[0]) >= 2_000.0, "{}", lost(&ids[0]));
+    // By the level: a range that was divided may be above its price from the beginning.
+    read(ids[0], 1, 1_000.0);
+    assert_eq!(losing(), [ids[0]]);
+    assert!(!loads.begin_turns(|_| Some(1e6), true, 0.0), "it is dearer now");
+    assert!(losing().is_empty() && !in_turn(&ids[0]));
+    read(ids[0], 1, 1_000.0);
+    assert!(!loads.begin_turns(|_| None, true, 0.0), "nothing lies over the run");
+    assert!(losing().is_empty() && lost(&ids[0]) < 1.0, "a merge would not help");
+    read(ids[0], 1_000, 1_000.0);
+    assert!(loads.begin_turns(|_| Some(1_000.0), true, 0.0) && in_turn(&ids[0]));
+    assert_eq!(loads.frozen_for_readers(), Some(u64::MAX), "whatever is being frozen");
+    loads.note_frozen(Some(7));
+    assert_eq!(loads.frozen_for_readers(), Some(7));
+    assert!(!loads.begin_turns(|_| Some(1_000.0), true, 1.0), "it has it already");
+    read(ids[1], 1_000, 500.0);
+    assert!(!loads.begin_turns(|_| Some(500.0), true, 2.0), "a flush for another one, just before");
+    assert!(in_turn(&ids[1]));
+    ids.iter().for_each(|id| loads.note_merged(*id));
+    assert!(losing().is_empty() && lost(&ids[0]) < 1.0 && !in_turn(&ids[0]));
+    read(ids[0], 1_000, 500.0);
+    assert!(!loads.begin_turns(|_| Some(500.0), true, TURN_SECONDS - 1.0) && !in_turn(&ids[0]));
+    assert!(loads.begin_turns(|_| Some(500.0), true, TURN_SECONDS) && in_turn(&ids[0]));
+    loads.note_frozen(None);
+    assert_eq!(loads.frozen_for_readers(), None, "it could not be");
+}
+
+#[test]
+fn what_readers_lost_follows_their_ranges() {
+    let mut load = RangeLoad::new(1, 0.0);
+    load.read(b"a", 1.0, 0.0);
+    load.lose(1_000.0);
+    assert!(load.begin_turn(0.0));
+    let (lower, mut upper) = load.split(b"m", 0.0);
+    assert!(lower.lost() + upper.lost() == 1_000.0 && lower.is_in_turn());
+    upper.note_merged();
+    let mut joined = lower.join(upper, 0.0);
+    assert!(!joined.is_in_turn(), "a part of it is merged");
+    assert!(!joined.begin_turn(1.0) && joined.begin_turn(TURN_SECONDS));
 }

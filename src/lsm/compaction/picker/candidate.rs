@@ -6,7 +6,7 @@ use crate::model::Seq;
 use crate::planted::planted;
 use crate::ranges::{Range, RangeFile, Reference};
 
-use super::{Action, Facts, Job, Limits, Part, Reason};
+use super::{Action, Facts, Job, Limits, Part, RUN_FOR_READERS, Reason};
 
 /// Files that could be merged: positions in the range's lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,6 +170,13 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
     pub(super) fn is_worthwhile(&self, candidate: &Candidate) -> bool {
         let overlapped = self.run_bytes(candidate);
         (self.bytes(candidate) - overlapped).saturating_mul(2) >= overlapped
+    }
+
+    /// What is young is an eighth of what it overlaps, or more.
+    pub(super) fn is_new_enough(&self, candidate: &Candidate) -> bool {
+        let overlapped = self.run_bytes(candidate);
+        let young = self.bytes(candidate) - overlapped;
+        young.saturating_mul(RUN_FOR_READERS) >= overlapped
     }
 
     /// What its young files hide of the run takes half as much room as the run, or more.

@@ -31,12 +31,12 @@ impl RangeFile for File {
     }
 }
 
-/// Knows the files by heart, and that nobody reads.
-struct Unread;
+/// Knows the files by heart, and who reads.
+struct ReadBy(Readers);
 
-impl Facts<File> for Unread {
-    fn is_read(&self, _: RangeId) -> bool {
-        false
+impl Facts<File> for ReadBy {
+    fn readers(&self, _: &Range<File>) -> Readers {
+        self.0
     }
 
     fn hidden(&self, young: &[&Reference<File>], run: &[Reference<File>]) -> u64 {
@@ -47,6 +47,10 @@ impl Facts<File> for Unread {
 
     fn part(&self, reference: &Reference<File>) -> Part {
         Exact(&[]).part(reference)
+    }
+
+    fn tombstones_end(&self, reference: &Reference<File>) -> Option<Box<[u8]>> {
+        Exact(&[]).tombstones_end(reference)
     }
 
     fn key_at(&self, reference: &Reference<File>, bytes: u64) -> Option<Box<[u8]>> {
@@ -140,8 +144,8 @@ struct Tree {
     /// Of all jobs, what the longest read.
     job_bytes_max: u64,
     partial: usize,
-    /// Nobody reads it.
-    is_unread: bool,
+    /// Who reads it.
+    readers: Readers,
     /// What a reader must find: the newest Seq of each key, and whether it deletes.
     model: BTreeMap<u32, (u64, bool)>,
 }
@@ -165,7 +169,7 @@ impl Tree {
             jobs: 0,
             job_bytes_max: 0,
             partial: 0,
-            is_unread: false,
+            readers: Readers::Some,
             model: BTreeMap::new(),
         }
     }
@@ -202,11 +206,7 @@ impl Tree {
     /// Runs jobs until there is none.
     fn settle(&mut self) {
         for jobs in 0.. {
-            let job = match self.is_unread {
-                true => pick(&self.range, &Unread, &self.limits),
-                false => pick(&self.range, &Exact(&[]), &self.limits),
-            };
-            let Some(job) = job else { break };
+            let Some(job) = pick(&self.range, &ReadBy(self.readers), &self.limits) else { break };
             assert!(jobs < 100, "no end of jobs: {job:?}");
             self.run(&job);
             self.range.check().unwrap();
@@ -299,7 +299,7 @@ fn simulate(flushes: u32, mut next: impl FnMut(&mut Rng, u32) -> u32) -> Tree {
 /// Memtables of new keys in random order, or of keys over and over again, that nobody reads meanwhile.
 fn unread(flushes: u32, is_new: bool) -> Tree {
     let mut tree = Tree::new();
-    tree.is_unread = true;
+    tree.readers = Readers::Few;
     tree.limits.flush_bytes = u64::from(MEMTABLE) * ENTRY_BYTES;
     let mut rng = Rng::from_seed(11);
     let mut keys: Vec<u32> = (0..flushes * MEMTABLE).collect();
@@ -337,9 +337,48 @@ fn what_hides_the_run_is_merged_into_it_though_nobody_reads() {
 fn who_begins_to_read_has_merged_what_waited() {
     let mut tree = unread(20, true);
     let waited = sources(&tree.range);
-    tree.is_unread = false;
+    tree.readers = Readers::Some;
     tree.settle();
     assert!(waited > 4 && sources(&tree.range) < 4, "{waited} -> {}", sources(&tree.range));
+}
+
+/// Memtables of new keys in random order, with readers who always have lost enough.
+fn read_all_the_time(readers: Readers, flushes: u32) -> Tree {
+    let mut tree = Tree::new();
+    tree.readers = readers;
+    let mut rng = Rng::from_seed(13);
+    for _ in 0..flushes {
+        tree.flush((0..MEMTABLE).map(|_| rng.below(1 << 26) as u32).collect());
+    }
+    tree.check_reads();
+    tree
+}
+
+#[test]
+fn who_has_lost_enough_has_files_merged_that_are_an_eighth_of_the_run() {
+    for (flushes, most) in [(10, 5.5), (40, 8.0), (100, 7.0)] {
+        check(
+            &format!("{flushes} memtables that are read"),
+            &read_all_the_time(Readers::Losing, flushes),
+            most,
+        );
+    }
+    let mut tree = read_all_the_time(Readers::Some, 30);
+    tree.readers = Readers::Served;
+    tree.settle();
+    tree.readers = Readers::Some;
+    // One memtable over thirty.
+    tree.flush((0..MEMTABLE).map(|i| 700_000 * i).collect());
+    assert_eq!(tree.range.young.len(), 1);
+    tree.readers = Readers::Losing;
+    tree.settle();
+    assert_eq!(tree.range.young.len(), 1, "an eighth is more");
+    tree.readers = Readers::Served;
+    let job = pick(&tree.range, &ReadBy(Readers::Served), &tree.limits).unwrap();
+    assert_eq!(job.reason, Reason::Reads);
+    tree.settle();
+    assert!(tree.range.young.is_empty(), "its turn is its turn");
+    tree.check_reads();
 }
 
 /// About zipfian with exponent 1 over `count` values, scattered.
