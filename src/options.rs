@@ -420,9 +420,10 @@ impl Options {
     /// Whether files are merged for readers alone. Where readers of a range have lost as much time, by looking into several
     /// files, as it takes to merge these, all that is young there goes into the sorted run in the background: if it is an
     /// eighth of what it overlaps or more, and once an hour however little it is, in ranges of up to eight files of a run
-    /// ([`Options::run_file_bytes`]). What is in memory is flushed for that once an hour at most. Reads of what is read often and written seldom become up to twice as fast; what is written for it is
-    /// counted as compaction's ([`Stats`](crate::Stats)). Default: true; false with [`Options::edge`], and where disk use has a
-    /// limit ([`Options::max_disk`]).
+    /// ([`Options::run_file_bytes`]). What is in memory is flushed for that once an hour at most. Reads of what is read often
+    /// and written seldom become up to twice as fast; what is written for it is counted as compaction's
+    /// ([`Stats`](crate::Stats)). Default: true; false with [`Options::edge`], and where disk use has a limit
+    /// ([`Options::max_disk`]).
     pub fn merge_for_readers(mut self, merge: bool) -> Self {
         self.merge_for_readers = merge.then_some(MERGE_PRICE);
         self

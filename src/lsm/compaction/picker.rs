@@ -18,8 +18,8 @@
 //! Of a table that gives its oldest files to make room (`ring`), only files that are neighbours in age are merged, up to a
 //! length, and what is alone joins the run.
 //!
-//! No job is long: one that would read more than `job_bytes_max` (but for 6) takes the part of its inputs below a key (`cut`). The
-//! references keep the rest by a clip that begins there, and the next job goes on with them.
+//! No job is long: one that would read more than `job_bytes_max` (but for 6) takes the part of its inputs below a key
+//! (`cut`). The references keep the rest by a clip that begins there, and the next job goes on with them.
 //!
 //! Invariants
 //! * a job's output is older or newer than every file it will overlap, as a whole;
