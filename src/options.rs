@@ -52,7 +52,7 @@ pub(crate) struct MergePrice {
     pub(crate) bytes_per_row: u64,
 }
 
-/// A file more takes a reader 16 to 57 ns a row, and a merge some 2.5 ns a byte, beside syncs of some milliseconds.
+/// A file more takes a reader 16 to 57 ns a row, and a merge 3.4 ns a byte, beside syncs of some milliseconds.
 const MERGE_PRICE: MergePrice = MergePrice { rows: 100_000, bytes_per_row: 8 };
 
 /// Who runs background work: flush, compaction, removal of dead files.

@@ -26,6 +26,7 @@ use crate::ranges::Range;
 use super::batch::{Batch, Op};
 use super::commit::closed;
 use super::events::Stall;
+use super::load::Readers;
 use super::pressure::{
     Backlog, SOURCES_FREE, SOURCES_UNREAD, flush_bytes_max, memory_delay, range_delay,
 };
@@ -345,7 +346,7 @@ fn backlog(env: &Env, view: &View, batch: &Batch<'_>) -> Backlog {
         // Counted only where there can be too many: most ranges have few young files.
         let is_deep = range.young.len() >= SOURCES_FREE;
         let sources = if is_deep { range.sources(&op.key).count() } else { 0 };
-        let is_behind = sources > SOURCES_FREE && env.is_read(range.id);
+        let is_behind = sources > SOURCES_FREE && env.readers(range) > Readers::Few;
         let sources = if is_behind { sources } else { sources.saturating_sub(SOURCES_UNREAD) };
         // What is longer than a flush was merged: it waits for nothing.
         let flush_bytes = flush_bytes_max(memtable_bytes);

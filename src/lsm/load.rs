@@ -65,7 +65,7 @@ pub(crate) struct Loads {
 pub(crate) enum Readers {
     /// So few that a file more is not felt.
     Few,
-    /// Each file more is felt; also where nothing is known of them.
+    /// Each file more is felt; also where nothing is known of them, or there is little disk.
     Some,
     /// By its files they have lost as much as it takes to merge them.
     Losing,
@@ -162,13 +162,8 @@ impl Loads {
     /// Reads a second of a range, rounded down.
     pub(super) fn reads(&self, range: RangeId, now: f64) -> u64 {
         // What is not finite or below one becomes 0 or the greatest.
-        self.rates(range, now).map_or(0, |[reads, _]| reads as u64)
-    }
-
-    /// Reads and writes a second of a range, if its load is known.
-    fn rates(&self, range: RangeId, now: f64) -> Option<[f64; 2]> {
         let sampled = self.sampled.lock();
-        sampled.ranges.get(&range).map(|load| load.rates(now))
+        sampled.ranges.get(&range).map_or(0, |load| load.rates(now)[0] as u64)
     }
 
     /// Takes `ops` operations off a counter; `Some` if one of them is the sample.
@@ -359,16 +354,6 @@ impl Env {
     /// Seconds by the clock that does not jump.
     pub(super) fn seconds(&self) -> f64 {
         self.clock.monotonic().as_secs_f64()
-    }
-
-    /// True if each file more of the range is felt: by readers, of whom nothing is known where nothing was counted, or by
-    /// who has little disk.
-    pub(super) fn is_read(&self, range: RangeId) -> bool {
-        if self.room.is_some() {
-            return true;
-        }
-        let sampled = self.loads.sampled.lock();
-        sampled.ranges.get(&range).is_none_or(|load| !few_read(load, self.seconds()))
     }
 
     /// Who reads the range.

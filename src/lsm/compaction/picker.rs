@@ -75,7 +75,8 @@ pub(crate) const JOB_RUN_FILES: u64 = 4;
 /// So many young files merge into the run at least, while there is room for more: while a range is small, one of them
 /// is soon half of it, and each would rewrite all.
 const INTO_RUN_MIN: usize = 4;
-/// For readers, young files go into a run that is up to so many times their length.
+/// Young files go into a run that is up to so many times their length; for readers, so many.
+const RUN_FOR_SIZE: u64 = 2;
 const RUN_FOR_READERS: u64 = 8;
 /// In a job that may be so many times as long as others: of a whole range, of the usual length.
 const READERS_JOBS: u64 = 2;
@@ -238,7 +239,7 @@ pub(crate) fn pick<F: RangeFile + Clone>(
     let into_run = picker.run_candidates();
     let waits = picker.waits();
     let enough = into_run.iter().filter(|candidate| candidate.young.len() >= INTO_RUN_MIN);
-    let worthwhile = enough.filter(|candidate| picker.is_worthwhile(candidate));
+    let worthwhile = enough.filter(|candidate| picker.is_part(candidate, RUN_FOR_SIZE));
     let best = worthwhile.max_by_key(|candidate| candidate.young.len());
     if let Some(candidate) = best.filter(|best| !waits || picker.is_wasteful(best)) {
         return Some(picker.job(candidate, Reason::Size));
@@ -386,7 +387,7 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
             return None;
         }
         let candidate = self.close((0..self.range.young.len()).collect(), 0..0);
-        let is_due = readers == Readers::Served || self.is_new_enough(&candidate);
+        let is_due = readers == Readers::Served || self.is_part(&candidate, RUN_FOR_READERS);
         // In one job: with each flush between two of them the first would begin again.
         let most = self.limits.job_bytes_max.saturating_mul(READERS_JOBS);
         let is_meant = is_due && self.bytes(&candidate) <= most && self.is_sound(&candidate);

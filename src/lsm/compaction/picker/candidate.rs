@@ -6,7 +6,7 @@ use crate::model::Seq;
 use crate::planted::planted;
 use crate::ranges::{Range, RangeFile, Reference};
 
-use super::{Action, Facts, Job, Limits, Part, RUN_FOR_READERS, Reason};
+use super::{Action, Facts, Job, Limits, Part, Reason};
 
 /// Files that could be merged: positions in the range's lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,17 +166,10 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         others.all(|(_, other)| disjoint(other)) && run.iter().all(above_run)
     }
 
-    /// At least half as large as what it overlaps.
-    pub(super) fn is_worthwhile(&self, candidate: &Candidate) -> bool {
+    /// What is young is as large as one of so many `parts` of what it overlaps, or larger.
+    pub(super) fn is_part(&self, candidate: &Candidate, parts: u64) -> bool {
         let overlapped = self.run_bytes(candidate);
-        (self.bytes(candidate) - overlapped).saturating_mul(2) >= overlapped
-    }
-
-    /// What is young is an eighth of what it overlaps, or more.
-    pub(super) fn is_new_enough(&self, candidate: &Candidate) -> bool {
-        let overlapped = self.run_bytes(candidate);
-        let young = self.bytes(candidate) - overlapped;
-        young.saturating_mul(RUN_FOR_READERS) >= overlapped
+        (self.bytes(candidate) - overlapped).saturating_mul(parts) >= overlapped
     }
 
     /// What its young files hide of the run takes half as much room as the run, or more.
@@ -201,15 +194,13 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
     }
 
     pub(super) fn cost_per_source(&self, candidate: &Candidate) -> u64 {
-        let sources = candidate.young.len() + usize::from(!candidate.run.is_empty());
-        self.bytes(candidate) / (sources as u64).saturating_sub(1).max(1)
+        self.bytes(candidate) / removed(candidate)
     }
 
     /// The same where merges wait, by the square: who removes more sources at once lets the next merge wait for longer.
     /// By the cost of one alone, the newest file would merge with the next again and again.
     pub(super) fn cost_of_room(&self, candidate: &Candidate) -> u64 {
-        let sources = candidate.young.len() + usize::from(!candidate.run.is_empty());
-        let removed = (sources as u64).saturating_sub(1).max(1);
+        let removed = removed(candidate);
         self.bytes(candidate).saturating_mul(1 << 10) / removed.saturating_mul(removed)
     }
 
@@ -266,6 +257,12 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
             placement: candidate.placement,
         }
     }
+}
+
+/// How many sources fewer there are without it, at least one.
+fn removed(candidate: &Candidate) -> u64 {
+    let sources = candidate.young.len() + usize::from(!candidate.run.is_empty());
+    (sources as u64).saturating_sub(1).max(1)
 }
 
 pub(super) fn bounds<'a, F: RangeFile + 'a>(
