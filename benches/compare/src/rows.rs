@@ -385,6 +385,7 @@ pub static ROWS: &[Row] = &[
     row(Cold, COLD, "cold-get-hit", "get, hit", OpsPerSecond, Bound::RandomRead(1)),
     row(Cold, COLD, "cold-get-hit-2", "get, hit, 2 threads", OpsPerSecond, Bound::RandomRead(2)),
     row(Cold, COLD, "cold-get-miss", "get, miss", OpsPerSecond, Bound::Access(1)),
+    row(Cold, COLD, "cold-get-miss-2", "get, miss, 2 threads", OpsPerSecond, Bound::Access(2)),
     row(
         Cold,
         COLD,

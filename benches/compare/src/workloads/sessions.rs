@@ -150,6 +150,7 @@ fn cold(bench: &mut Bench<'_>) {
     reads::points(bench, "cold-get-hit", reader, &oracle, Keys::Hit, 1);
     reads::points(bench, "cold-get-hit-2", reader, &oracle, Keys::Hit, 2);
     reads::points(bench, "cold-get-miss", reader, &oracle, Keys::Miss, 1);
+    reads::points(bench, "cold-get-miss-2", reader, &oracle, Keys::Miss, 2);
     reads::ranges(bench, "cold-range-100", reader, &oracle);
     reads::scans(bench, "cold-scan", reader, &oracle);
     store.close();
