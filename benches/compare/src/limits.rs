@@ -45,6 +45,9 @@ pub struct Limits {
     pub crc32_bytes: f64,
     pub lz4_compress_bytes: f64,
     pub lz4_decompress_bytes: f64,
+    /// Of zstd in all that follows.
+    #[serde(default = "level_before")]
+    pub zstd_level: i32,
     pub zstd_compress_bytes: f64,
     pub zstd_decompress_bytes: f64,
     /// Bytes of an entity when 10,000 of them are compressed by zstd as one piece of JSON.
@@ -52,6 +55,14 @@ pub struct Limits {
     /// The same of flights; 0 where there are none.
     #[serde(default)]
     pub zstd_flight_bytes: f64,
+}
+
+/// That of rowstone's compressed files, `ZSTD_LEVEL` in its `format/block.rs`: a limit of another level is no limit of it.
+const ZSTD_LEVEL: i32 = 6;
+
+/// The level of lines that say none.
+fn level_before() -> i32 {
+    3
 }
 
 /// Measures for about `time` each, in files below `dir`; `flights` is the CSV of real data.
@@ -73,7 +84,7 @@ pub fn measure(dir: &Path, time: Duration, flights: &Path) -> io::Result<Limits>
         black_box(crc32fast::hash(black_box(&json)));
     });
     let lz4 = lz4_flex::block::compress(&json);
-    let zstd = zstd::bulk::compress(&json, 3)?;
+    let zstd = zstd::bulk::compress(&json, ZSTD_LEVEL)?;
     let [lz4_compress_bytes, lz4_decompress_bytes, zstd_compress_bytes, zstd_decompress_bytes] =
         compression(&json, &lz4, &zstd, time);
     // Before the large file: its blocks may keep the disk busy for a while.
@@ -92,6 +103,7 @@ pub fn measure(dir: &Path, time: Duration, flights: &Path) -> io::Result<Limits>
         crc32_bytes,
         lz4_compress_bytes,
         lz4_decompress_bytes,
+        zstd_level: ZSTD_LEVEL,
         zstd_compress_bytes,
         zstd_decompress_bytes,
         zstd_entity_bytes: zstd.len() as f64 / SAMPLE as f64,
@@ -140,7 +152,7 @@ fn flight_bytes(csv: &Path) -> io::Result<f64> {
     }
     let flights: Vec<Reading> = flights::read(csv)?.into_iter().take(SAMPLE as usize).collect();
     let count = flights.len().max(1) as f64;
-    Ok(zstd::bulk::compress(&json(flights.into_iter()), 3)?.len() as f64 / count)
+    Ok(zstd::bulk::compress(&json(flights.into_iter()), ZSTD_LEVEL)?.len() as f64 / count)
 }
 
 /// `amount` times rounds a second.
@@ -165,7 +177,7 @@ fn compression(json: &[u8], lz4: &[u8], zstd: &[u8], time: Duration) -> [f64; 4]
             black_box(back.expect("as compressed"));
         }),
         rate(time, bytes, || {
-            black_box(zstd::bulk::compress(black_box(json), 3).expect("memory"));
+            black_box(zstd::bulk::compress(black_box(json), ZSTD_LEVEL).expect("memory"));
         }),
         rate(time, bytes, || {
             let back = zstd::bulk::decompress(black_box(zstd), json.len());

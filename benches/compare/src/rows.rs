@@ -67,6 +67,8 @@ pub enum Bound {
     RandomRange(u64),
     /// Raw bytes of the entities through sequential reads of the disk.
     Read,
+    /// Raw bytes through zstd's encoder, at the level of rowstone's files.
+    Compress,
     /// Raw bytes through zstd's decoder.
     Decompress,
     /// Every byte of the user written once.
@@ -420,6 +422,14 @@ pub static ROWS: &[Row] = &[
         "… and its disk, settled, for a byte of user data",
         Times,
         Bound::Once,
+    ),
+    row(
+        Compressed,
+        REST,
+        "compressed-compact",
+        "compaction into compressed files",
+        EntitiesPerSecond,
+        Bound::Compress,
     ),
     row(Compressed, REST, "compressed-get-hit", "get, hit, owned", OpsPerSecond, Bound::Access(1)),
     row(Compressed, REST, "compressed-get-miss", "get, miss", OpsPerSecond, Bound::Access(1)),

@@ -166,8 +166,14 @@ pub trait Store: Send + Sync {
     /// Everything written so far is durable when this returns.
     fn sync(&self);
 
-    /// Waits for background work, then merges all there is: the database at rest.
+    /// Merges all there is; once it has settled after that, the database is at rest. Background work of before goes on
+    /// meanwhile, and what its end is waited for is up to the caller, so that only the merge is in a time taken of it.
     fn compact(&self);
+
+    /// With what `compact` packs what it writes, where the engine was told to and can. Default: with nothing.
+    fn packs_with(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Waits until the engine does nothing in the background any more.
     fn settle(&self);

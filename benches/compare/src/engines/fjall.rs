@@ -67,6 +67,7 @@ struct Fjall {
     stripes: Stripes,
     heads: Heads,
     syncs: SharedSync,
+    compresses: bool,
 }
 
 pub fn open(setup: &Setup<'_>) -> Box<dyn Store> {
@@ -84,6 +85,7 @@ pub fn open(setup: &Setup<'_>) -> Box<dyn Store> {
         stripes: Stripes::new(),
         heads: Heads::new(),
         syncs: SharedSync::new(),
+        compresses: setup.compress,
     })
 }
 
@@ -353,11 +355,14 @@ impl Store for Fjall {
         self.db.persist(PersistMode::SyncAll).expect("fjall syncs");
     }
 
+    /// Compactions under way are waited for by fjall, which locks them out of this one.
     fn compact(&self) {
         self.readings.rotate_memtable_and_wait().expect("fjall flushes");
-        self.settle();
         self.readings.major_compact().expect("fjall compacts");
-        self.settle();
+    }
+
+    fn packs_with(&self) -> Option<&'static str> {
+        self.compresses.then_some("LZ4")
     }
 
     fn settle(&self) {

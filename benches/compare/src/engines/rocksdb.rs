@@ -75,6 +75,7 @@ struct Rocks {
     synced: WriteOptions,
     written: WriteOptions,
     cache_bytes: u64,
+    compresses: bool,
     /// Readings that are sorted at a time.
     piece: usize,
     dir: PathBuf,
@@ -96,6 +97,7 @@ pub fn open(setup: &Setup<'_>) -> Box<dyn Store> {
         synced,
         written: WriteOptions::default(),
         cache_bytes: setup.cache_bytes,
+        compresses: setup.compress,
         piece: (setup.write_buffer_bytes / LOADED_BYTES).max(1) as usize,
         dir: setup.dir.to_owned(),
     })
@@ -422,7 +424,10 @@ impl Store for Rocks {
         let mut compacting = CompactOptions::default();
         compacting.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
         self.db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &compacting);
-        self.settle();
+    }
+
+    fn packs_with(&self) -> Option<&'static str> {
+        self.compresses.then_some("zstd, its default level, 3")
     }
 
     fn settle(&self) {

@@ -28,7 +28,7 @@ pub const ABOUT: About = About {
         "Files are mapped, which is the default: their cache is the page cache. Compressed files go through a block \
          cache of the size that every engine gets.",
         "Everything else as it comes: checksums on every block, one compaction thread on two processors.",
-        "Compressed: zstd in sorted runs, asked for by Options::codec.",
+        "Compressed: zstd of level 6 in sorted runs, asked for by Options::codec.",
     ],
 };
 
@@ -57,6 +57,7 @@ struct Rowstone {
     db: Db,
     sync: Table,
     os: Table,
+    compresses: bool,
 }
 
 pub fn open(setup: &Setup<'_>) -> Box<dyn Store> {
@@ -69,7 +70,8 @@ pub fn open(setup: &Setup<'_>) -> Box<dyn Store> {
         .expect("rowstone opens");
     let table = db.table_or_create("Readings").expect("a table");
     let sync = table.clone().with_durability(Native::Sync);
-    Box::new(Rowstone { db, sync, os: table.with_durability(Native::Os) })
+    let os = table.with_durability(Native::Os);
+    Box::new(Rowstone { db, sync, os, compresses: setup.compress })
 }
 
 impl Rowstone {
@@ -249,7 +251,10 @@ impl Store for Rowstone {
 
     fn compact(&self) {
         self.db.compact().expect("room on the disk");
-        self.settle();
+    }
+
+    fn packs_with(&self) -> Option<&'static str> {
+        self.compresses.then_some("zstd, level 6")
     }
 
     fn settle(&self) {

@@ -4,6 +4,7 @@
 
 mod chart;
 mod html;
+mod limit;
 mod markdown;
 mod summary;
 mod text;

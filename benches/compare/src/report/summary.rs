@@ -7,11 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::limit::Limit;
 use crate::engines::Engine;
 use crate::limits::Limits;
 use crate::measure::Latency;
 use crate::results::{Figures, Key, Results};
-use crate::rows::{self, Bound, ROWS, Row, Unit};
+use crate::rows::{self, ROWS, Row, Unit};
 use crate::store::Encoding;
 use crate::targets::{Among, TARGETS, Target};
 
@@ -58,14 +59,6 @@ pub struct Entry {
     /// How much longer an operation takes than at the row's smallest size, for rows about growth.
     pub slowdown: Option<f64>,
     pub failed: Vec<(Side, String)>,
-}
-
-/// A physical limit, and rowstone's share of it.
-pub struct Limit {
-    pub what: &'static str,
-    /// In the unit of the row.
-    pub value: f64,
-    pub share: f64,
 }
 
 /// The rows of one form, in the order of the table.
@@ -243,47 +236,6 @@ fn best_of(unit: Unit, peers: &[Cell], among: Among) -> Option<&Cell> {
 /// How many times better `ours` is.
 fn times(unit: Unit, ours: &Cell, other: &Cell) -> f64 {
     if unit.higher_is_better() { ours.value / other.value } else { other.value / ours.value }
-}
-
-impl Limit {
-    fn of(row: &Row, limits: &Limits, ours: &Cell) -> Option<Self> {
-        let entities = |bytes: f64| bytes / ours.raw_bytes_each;
-        let (what, value) = match row.bound {
-            Bound::Write => ("sequential write", entities(limits.write_bytes)),
-            Bound::Sync(1) => ("a sync each", limits.syncs[0]),
-            Bound::Sync(commits) => ("a sync for all", limits.syncs[0] * commits as f64),
-            Bound::Access(threads) => {
-                ("a memory access each", limits.memory_accesses * threads as f64)
-            }
-            Bound::FarAccess => ("a far memory access each", limits.far_accesses),
-            Bound::AccessTime => ("a memory access", 1e6 / limits.memory_accesses),
-            Bound::MemoryRange(count) => {
-                ("memory bandwidth", entities(limits.memory_read_bytes) / count as f64)
-            }
-            Bound::OneSync if row.unit == Unit::Milliseconds => ("a sync", 1e3 / limits.syncs[0]),
-            Bound::OneSync => ("a sync", limits.syncs[0] * ours.entities),
-            Bound::Files(count) => ("small files opened", 1e3 * count as f64 / limits.file_opens),
-            Bound::RandomRange(count) => {
-                ("a random page each", limits.random_reads[0] * count as f64)
-            }
-            Bound::Read => ("sequential read", entities(limits.read_bytes)),
-            Bound::Memory => ("memory bandwidth", entities(limits.memory_read_bytes)),
-            Bound::RandomRead(threads) => {
-                ("a random page each", limits.random_reads[usize::from(threads > 1)])
-            }
-            Bound::Decompress => ("zstd decoding", entities(limits.zstd_decompress_bytes)),
-            Bound::Once => ("each byte once", 1.0),
-            Bound::Entropy => ("zstd, all in one", limits.zstd_entity_bytes),
-            Bound::FlightEntropy => ("zstd, all in one", limits.zstd_flight_bytes),
-        };
-        // Lines of an older run may lack a limit.
-        if !value.is_normal() {
-            return None;
-        }
-        let share =
-            if row.unit.higher_is_better() { ours.value / value } else { value / ours.value };
-        Some(Self { what, value, share })
-    }
 }
 
 impl Side {

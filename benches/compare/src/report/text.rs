@@ -56,16 +56,17 @@ fn line(text: &mut String, entry: &Entry) {
 
 /// The limits in words.
 pub fn of_machine(limits: &Limits) -> String {
+    let zstd = |what: &str| format!("zstd {what} (level {})", limits.zstd_level);
     let rates = [
-        ("memory read", limits.memory_read_bytes),
-        ("memory copy", limits.memory_copy_bytes),
-        ("sequential write with a sync", limits.write_bytes),
-        ("sequential read", limits.read_bytes),
-        ("CRC-32", limits.crc32_bytes),
-        ("LZ4 encode", limits.lz4_compress_bytes),
-        ("LZ4 decode", limits.lz4_decompress_bytes),
-        ("zstd encode", limits.zstd_compress_bytes),
-        ("zstd decode", limits.zstd_decompress_bytes),
+        ("memory read".to_owned(), limits.memory_read_bytes),
+        ("memory copy".to_owned(), limits.memory_copy_bytes),
+        ("sequential write with a sync".to_owned(), limits.write_bytes),
+        ("sequential read".to_owned(), limits.read_bytes),
+        ("CRC-32".to_owned(), limits.crc32_bytes),
+        ("LZ4 encode".to_owned(), limits.lz4_compress_bytes),
+        ("LZ4 decode".to_owned(), limits.lz4_decompress_bytes),
+        (zstd("encode"), limits.zstd_compress_bytes),
+        (zstd("decode"), limits.zstd_decompress_bytes),
     ];
     let rates: Vec<String> =
         rates.iter().map(|(what, rate)| format!("{what} {}/s", bytes(*rate))).collect();

@@ -128,9 +128,20 @@ impl<'a> Bench<'a> {
         writes: bool,
         measured: impl FnOnce(&Self) -> Timing,
     ) {
-        if !self.wants(row) {
-            return;
+        if self.wants(row) {
+            let figures = self.measured(row, store, writes, measured);
+            self.emit(row, figures);
         }
+    }
+
+    /// As `row`, for who has something to say beside the figures.
+    fn measured(
+        &self,
+        row: &str,
+        store: &dyn Store,
+        writes: bool,
+        measured: impl FnOnce(&Self) -> Timing,
+    ) -> Figures {
         Memory::reset_peak();
         let before = process::written_bytes();
         let timing = measured(self);
@@ -140,7 +151,7 @@ impl<'a> Bench<'a> {
         }
         let mut figures = self.figures(row, &timing);
         figures.written_bytes = process::written_bytes() - before;
-        self.emit(row, figures);
+        figures
     }
 
     /// The figures of a row that is a rate, with memory as it is now.
