@@ -67,6 +67,8 @@ pub enum Bound {
     RandomRange(u64),
     /// Raw bytes of the entities through sequential reads of the disk.
     Read,
+    /// Raw bytes of the entities through CRC-32, once.
+    Checksum,
     /// Raw bytes through zstd's encoder, at the level of rowstone's files.
     Compress,
     /// Raw bytes through zstd's decoder.
@@ -306,6 +308,14 @@ pub static ROWS: &[Row] = &[
     both(row(Serve, RANGES, "filter-0.1", "filter, 0.1 % match", EntitiesPerSecond, Bound::Memory)),
     both(row(Serve, RANGES, "filter-1", "filter, 1 % match", EntitiesPerSecond, Bound::Memory)),
     both(row(Serve, RANGES, "filter-50", "filter, 50 % match", EntitiesPerSecond, Bound::Memory)),
+    row(
+        Serve,
+        RANGES,
+        "scan-first",
+        "full scan, the first after opening",
+        EntitiesPerSecond,
+        Bound::Checksum,
+    ),
     row(
         Serve,
         RANGES,

@@ -40,6 +40,7 @@ impl Limit {
             Bound::RandomRead(threads) => {
                 ("a random page each", limits.random_reads[usize::from(threads > 1)])
             }
+            Bound::Checksum => ("CRC-32 of all", entities(limits.crc32_bytes)),
             Bound::Compress => ("zstd encoding", entities(limits.zstd_compress_bytes)),
             Bound::Decompress => ("zstd decoding", entities(limits.zstd_decompress_bytes)),
             Bound::Once => ("each byte once", 1.0),

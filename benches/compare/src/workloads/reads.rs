@@ -3,7 +3,7 @@
 use rowstone::Rng;
 
 use super::Bench;
-use crate::measure::{Hand, Pace, Timing, run, run_threads};
+use crate::measure::{Budget, Hand, Pace, Timing, run, run_threads};
 use crate::oracle::Oracle;
 use crate::reading::{Digest, Key};
 use crate::rows::Session;
@@ -115,6 +115,19 @@ pub fn scans(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracl
     });
 }
 
+/// One full scan, of a database that was opened just now: whatever is done when a block is met first is part of it.
+pub fn first_scan(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
+    let expected = oracle.all();
+    if !bench.wants(row) {
+        assert_eq!(store.scan(), expected, "a scan");
+        return;
+    }
+    bench.row(row, store, false, |bench| {
+        let budget = Budget { ops: 1, ..bench.budget() };
+        run(whole(expected, || store.scan()), Pace::SLOW, budget)
+    });
+}
+
 /// Filters over all entities that so many thousandths of them meet. The rate is of entities looked at.
 pub fn filters(
     bench: &mut Bench<'_>,
@@ -136,10 +149,14 @@ fn repeated(bench: &Bench<'_>, expected: Found, act: impl Fn() -> Found + Send +
     if bench.spec.session != Session::Cold {
         assert_eq!(act(), expected, "a scan");
     }
-    let hand = Hand {
+    run(whole(expected, act), Pace::SLOW, bench.budget())
+}
+
+/// Operations that each look at all there is, and find the same.
+fn whole<'a>(expected: Found, act: impl Fn() -> Found + Send + 'a) -> Hand<'a, ()> {
+    Hand {
         make: Box::new(|_| vec![()]),
-        act: Box::new(|()| act()),
-        check: Box::new(|_, found| assert_eq!(found, expected, "a scan")),
-    };
-    run(hand, Pace::SLOW, bench.budget())
+        act: Box::new(move |()| act()),
+        check: Box::new(move |_, found| assert_eq!(found, expected, "a scan")),
+    }
 }
