@@ -2,6 +2,7 @@
 //!
 //! Not here: which row has which limit (`rows.rs`).
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::hint::black_box;
 use std::io::{self, Write};
@@ -12,10 +13,12 @@ use std::time::{Duration, Instant};
 
 use rowstone::Rng;
 use rowstone::fs::{DiskFs, Fs};
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::flights;
-use crate::process::drop_cached;
+use crate::plan::RAW_BYTES;
+use crate::process::{available_bytes, drop_cached};
 use crate::reading::{Data, Reading};
 
 /// Rates a second; sizes in bytes.
@@ -30,6 +33,9 @@ pub struct Limits {
     /// The same over 4 GiB, where most accesses look for their page as well.
     #[serde(default)]
     pub far_accesses: f64,
+    /// The same over as many bytes as so many entities take raw; nothing where less memory than that was available.
+    #[serde(default, deserialize_with = "by_entities")]
+    pub sized_accesses: BTreeMap<u64, Option<f64>>,
     /// Sequential write of a new file, synced at its end.
     pub write_bytes: f64,
     /// Sequential read of a file that the system does not hold.
@@ -94,7 +100,8 @@ pub fn measure(dir: &Path, time: Duration, flights: &Path) -> io::Result<Limits>
         memory_read_bytes,
         memory_copy_bytes,
         memory_accesses: accesses(time),
-        far_accesses: far_accesses(time),
+        far_accesses: accesses_over(4 << 30, time),
+        sized_accesses: BTreeMap::new(),
         write_bytes: sequential_write(dir, time)?,
         read_bytes: sequential_read(dir, time)?,
         random_reads: [random_reads(dir, time, 1)?, random_reads(dir, time, 2)?],
@@ -111,6 +118,43 @@ pub fn measure(dir: &Path, time: Duration, flights: &Path) -> io::Result<Limits>
     })
 }
 
+impl Limits {
+    /// Dependent accesses over the raw bytes of so many entities, where they were measured.
+    pub fn accesses_over(&self, entities: u64) -> Option<f64> {
+        self.sized_accesses.get(&entities).copied().flatten()
+    }
+
+    /// Measures accesses over the raw bytes of each of `sizes` that is not there, and says whether one was missing.
+    pub fn add_sizes(&mut self, sizes: &[u64], time: Duration) -> bool {
+        let before = self.sized_accesses.len();
+        for entities in sizes.iter().copied() {
+            let missing = || {
+                let bytes = entities * RAW_BYTES;
+                let is_there = bytes + SPARE_BYTES <= available_bytes();
+                if !is_there {
+                    eprintln!(
+                        "    accesses over {bytes} bytes are NOT measured: too little memory"
+                    );
+                }
+                is_there.then(|| accesses_over(bytes, time))
+            };
+            self.sized_accesses.entry(entities).or_insert_with(missing);
+        }
+        self.sized_accesses.len() > before
+    }
+}
+
+/// Keys of a map come as texts, of which a line that is read by its kind makes no numbers.
+fn by_entities<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<u64, Option<f64>>, D::Error> {
+    let texts = BTreeMap::<String, Option<f64>>::deserialize(deserializer)?;
+    let number = |(text, value): (String, _)| Ok((text.parse().map_err(Error::custom)?, value));
+    texts.into_iter().map(number).collect()
+}
+
+/// What the system keeps when memory is measured: page tables, and whatever else runs.
+const SPARE_BYTES: u64 = 512 << 20;
 const SAMPLE: u64 = 10_000;
 const PAGE_BYTES: u64 = 4096;
 const FILE_BYTES: u64 = 256 << 20;
@@ -208,14 +252,13 @@ fn accesses(time: Duration) -> f64 {
     })
 }
 
-/// Follows a generator of full period through 4 GiB: every line names the next one, and none is near the one before.
-fn far_accesses(time: Duration) -> f64 {
-    const LINES: u64 = 64 << 20;
-    const FACTOR: u64 = 6_364_136_223_846_793_005;
-    let next = |line: u64| line.wrapping_mul(FACTOR).wrapping_add(1_442_695_040_888_963_407);
-    let mut lines = vec![[0_u64; 8]; LINES as usize];
-    for (line, place) in lines.iter_mut().zip(0_u64..) {
-        line[0] = next(place) % LINES;
+/// Follows a cycle through so many bytes, a line at a time.
+fn accesses_over(bytes: u64, time: Duration) -> f64 {
+    let count = bytes / size_of::<Line>() as u64;
+    // Zeros of the system: each page is met first when its lines are written, which is cheap in their order.
+    let mut lines: Vec<Line> = vec![[0; 8]; count as usize];
+    for (line, place) in lines.iter_mut().zip(0..) {
+        line[0] = after(place, count);
     }
     let mut at = 0;
     rate(time, 100_000.0, || {
@@ -224,6 +267,23 @@ fn far_accesses(time: Duration) -> f64 {
         }
         black_box(at);
     })
+}
+
+type Line = [u64; 8];
+
+/// The line after this one, far from it mostly: the successors of any one are all `count` lines before it comes again. It
+/// is a generator of full period over a power of two, of which the numbers outside are passed over.
+fn after(line: u64, count: u64) -> u64 {
+    const FACTOR: u64 = 6_364_136_223_846_793_005;
+    let period = count.next_power_of_two();
+    let step = |line: u64| {
+        line.wrapping_mul(FACTOR).wrapping_add(1_442_695_040_888_963_407) & (period - 1)
+    };
+    let mut next = step(line);
+    while next >= count {
+        next = step(next);
+    }
+    next
 }
 
 fn file_opens(dir: &Path, time: Duration) -> io::Result<f64> {
@@ -319,4 +379,35 @@ fn syncs(dir: &Path, time: Duration, threads: u64) -> io::Result<f64> {
         }
     });
     Ok(done.into_inner() as f64 / start.elapsed().as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_is_followed_before_one_comes_again() {
+        for count in [1, 2, 1_000, 1_024, 1_025, 1_640] {
+            let mut line = 0;
+            let steps = (1..=count).find(|_| {
+                line = after(line, count);
+                line == 0
+            });
+            assert_eq!(steps, Some(count));
+        }
+    }
+
+    #[test]
+    fn sizes_are_measured_once_and_come_back() {
+        let mut limits = Limits { machine: "a machine".into(), ..Limits::default() };
+        // More than any machine has.
+        let sizes = [500, 1 << 50];
+        assert!(limits.add_sizes(&sizes, Duration::from_millis(1)));
+        assert!(!limits.add_sizes(&sizes, Duration::from_millis(1)));
+        assert!(limits.sized_accesses[&500].is_some_and(|rate| rate > 0.0));
+        assert_eq!(limits.sized_accesses[&(1 << 50)], None);
+        let line = crate::results::Line::Limits { form: "tiny".into(), limits };
+        let text = serde_json::to_string(&line).expect("plain data");
+        assert_eq!(serde_json::from_str::<crate::results::Line>(&text).expect("as written"), line);
+    }
 }

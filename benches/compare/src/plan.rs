@@ -15,7 +15,7 @@ use crate::store::Encoding;
 use crate::workloads::Spec;
 
 /// About what a reading takes raw.
-const RAW_BYTES: u64 = 210;
+pub const RAW_BYTES: u64 = 210;
 const PAYLOAD_RAW_BYTES: u64 = 1_200;
 const MIB: u64 = 1 << 20;
 /// What a process takes beside its data: code, threads, the harness.

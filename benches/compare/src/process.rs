@@ -42,6 +42,11 @@ pub fn written_bytes() -> u64 {
     field("/proc/self/io", "write_bytes:").unwrap_or(0)
 }
 
+/// Bytes that the system could still give to programs.
+pub fn available_bytes() -> u64 {
+    field("/proc/meminfo", "MemAvailable:").unwrap_or(0) * 1024
+}
+
 /// Bytes of the blocks that files below `dir` have on the disk: holes are none.
 pub fn disk_bytes(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };

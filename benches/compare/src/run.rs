@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::cgroup::Group;
-use crate::limits;
+use crate::limits::{self, Limits};
 use crate::plan::{self, Form, Selection, Step};
 use crate::process::{drop_cached, in_memory};
 use crate::results::{Appender, Line, Results};
@@ -36,11 +36,7 @@ pub fn run(form: &Form, selection: &Selection, dir: &Path) -> io::Result<Results
         appended
     };
     let databases = dir.join("databases");
-    if !results.limits.contains_key(form.name) {
-        eprintln!("limits of the machine");
-        fs::create_dir_all(&databases)?;
-        let limits =
-            limits::measure(&databases, form.time.min(Duration::from_secs(1)), &selection.csv)?;
+    if let Some(limits) = missing_limits(form, selection, &databases, &results)? {
         add(&mut results, Line::Limits { form: form.name.to_owned(), limits })?;
     }
     let steps = plan::steps(form, selection, &databases, &results);
@@ -77,6 +73,26 @@ pub fn run(form: &Form, selection: &Selection, dir: &Path) -> io::Result<Results
     }
     drop(fs::remove_dir_all(&databases));
     Ok(results)
+}
+
+/// The limits with what was not measured yet; nothing if all was.
+fn missing_limits(
+    form: &Form,
+    selection: &Selection,
+    databases: &Path,
+    results: &Results,
+) -> io::Result<Option<Limits>> {
+    let time = form.time.min(Duration::from_secs(1));
+    let (mut limits, is_new) = match results.limits.get(form.name) {
+        Some(limits) => (limits.clone(), false),
+        None => {
+            eprintln!("limits of the machine");
+            fs::create_dir_all(databases)?;
+            (limits::measure(databases, time, &selection.csv)?, true)
+        }
+    };
+    let is_larger = limits.add_sizes(&form.sizes, time);
+    Ok((is_new || is_larger).then_some(limits))
 }
 
 /// Runs the children of a step. The inner error is theirs, the outer one ours.

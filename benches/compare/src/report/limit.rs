@@ -15,7 +15,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    pub fn of(row: &Row, limits: &Limits, ours: &Cell) -> Option<Self> {
+    /// Of a row over so many entities.
+    pub fn of(row: &Row, size: u64, limits: &Limits, ours: &Cell) -> Option<Self> {
         let entities = |bytes: f64| bytes / ours.raw_bytes_each;
         let (what, value) = match row.bound {
             Bound::Write => ("sequential write", entities(limits.write_bytes)),
@@ -24,7 +25,10 @@ impl Limit {
             Bound::Access(threads) => {
                 ("a memory access each", limits.memory_accesses * threads as f64)
             }
-            Bound::FarAccess => ("a far memory access each", limits.far_accesses),
+            Bound::SizedAccess => match limits.accesses_over(size) {
+                Some(accesses) => ("a memory access each, over as many bytes", accesses),
+                None => ("a far memory access each", limits.far_accesses),
+            },
             Bound::AccessTime => ("a memory access", 1e6 / limits.memory_accesses),
             Bound::MemoryRange(count) => {
                 ("memory bandwidth", entities(limits.memory_read_bytes) / count as f64)

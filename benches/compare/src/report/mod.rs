@@ -3,6 +3,7 @@
 //! Not here: what the lines mean (`results.rs`).
 
 mod chart;
+mod growth;
 mod html;
 mod limit;
 mod markdown;
@@ -89,7 +90,8 @@ fn engines(entries: &[Entry]) -> Vec<Engine> {
 mod tests {
     use super::*;
 
-    /// Two repetitions of rowstone, two encodings of a peer, a row where less is better, and a failure.
+    /// Two repetitions of rowstone, two encodings of a peer, a row where less is better, a failure, rows that
+    /// grow, and limits of an older form of lines.
     const LINES: &str = include_str!("canned.jsonl");
 
     fn quick() -> (Results, Vec<Entry>) {
@@ -123,6 +125,44 @@ mod tests {
         let tickets = entries.iter().find(|entry| entry.row.name == "tickets-16").expect("a row");
         let limit = tickets.limit.as_ref().expect("limits were measured");
         assert_eq!((limit.value, limit.share), (1_600.0, 0.5));
+    }
+
+    #[test]
+    fn what_caches_explain_is_taken_out_of_growth() {
+        let (_, entries) = quick();
+        let of = |name: &str, size: u64| {
+            let mut entries = entries.iter();
+            entries.find(|entry| entry.row.name == name && entry.entities == size).expect("a row")
+        };
+        assert_eq!(of("growth-get-hit", 500).growth, None);
+        let remark = |name, size| of(name, size).remarks().remove(0);
+        let between = remark("growth-get-hit", 5_000);
+        assert!(between.contains("3.00 times") && between.contains("so 1.50 beyond"), "{between}");
+        assert!(!between.contains("target"), "only the largest size meets or misses it");
+        let largest = remark("growth-get-hit", 50_000);
+        assert!(largest.contains("so 2.40 beyond") && largest.contains("MISSED"), "{largest}");
+        let load = remark("growth-load", 50_000);
+        assert!(load.contains("1.25 times") && load.contains("met") && !load.contains("caches"));
+        let open = remark("growth-get-miss", 500_000);
+        assert!(open.contains("NOT checked"), "{open}");
+    }
+
+    #[test]
+    fn gets_of_a_size_are_beside_accesses_over_its_bytes() {
+        let (_, entries) = quick();
+        let limit = |name: &str, size: u64| {
+            let mut entries = entries.iter();
+            let entry = entries.find(|entry| entry.row.name == name && entry.entities == size);
+            entry.expect("a row").limit.as_ref().map(|limit| limit.value)
+        };
+        assert_eq!(limit("growth-get-hit", 5_000), Some(10_000_000.0));
+        assert_eq!(limit("growth-get-miss", 500_000), None, "lines before had none over 4 GiB");
+    }
+
+    #[test]
+    fn lines_of_an_older_run_are_read() {
+        let limits = &Results::parse(LINES).limits["full"];
+        assert_eq!((limits.zstd_level, limits.sized_accesses.len()), (3, 0));
     }
 
     #[test]

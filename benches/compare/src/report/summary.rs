@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::growth::{self, Growth};
 use super::limit::Limit;
 use crate::engines::Engine;
 use crate::limits::Limits;
@@ -56,8 +57,8 @@ pub struct Entry {
     pub limit: Option<Limit>,
     /// Targets of the row, and what was reached.
     pub targets: Vec<(&'static Target, f64)>,
-    /// How much longer an operation takes than at the row's smallest size, for rows about growth.
-    pub slowdown: Option<f64>,
+    /// How it compares with the row's smallest size, for rows about growth.
+    pub growth: Option<Growth>,
     pub failed: Vec<(Side, String)>,
 }
 
@@ -91,22 +92,8 @@ pub fn entries(results: &Results, form: &str) -> Vec<Entry> {
             entries.push(Entry::of(row, entities, cells, &peers, failed, results.limits.get(form)));
         }
     }
-    compare_sizes(&mut entries);
+    growth::compare_sizes(&mut entries, results.limits.get(form));
     entries
-}
-
-/// Says of rows about growth how they compare with their smallest size.
-fn compare_sizes(entries: &mut [Entry]) {
-    let mut smallest: Option<(&str, f64)> = None;
-    for entry in entries.iter_mut().filter(|entry| entry.row.session == rows::Session::Growth) {
-        let Some(ours) = &entry.ours else { continue };
-        match smallest {
-            Some((name, value)) if name == entry.row.name => {
-                entry.slowdown = Some(value / ours.value);
-            }
-            _ => smallest = Some((entry.row.name, ours.value)),
-        }
-    }
 }
 
 fn side(key: &Key) -> Side {
@@ -178,9 +165,10 @@ impl Entry {
             Some((target, ratio_to(best_of(row.unit, peers, target.among)?)?))
         });
         let targets = reached.collect();
-        let limit =
-            limits.zip(ours.as_ref()).and_then(|(limits, ours)| Limit::of(row, limits, ours));
-        Self { row, entities, cells, ours, best, ratio, limit, targets, slowdown: None, failed }
+        let limit = limits
+            .zip(ours.as_ref())
+            .and_then(|(limits, ours)| Limit::of(row, entities, limits, ours));
+        Self { row, entities, cells, ours, best, ratio, limit, targets, growth: None, failed }
     }
 
     pub fn is_behind(&self) -> bool {
@@ -202,15 +190,13 @@ impl Entry {
             let met = if *reached >= target.times { "met" } else { "MISSED" };
             format!("target {} × {}: {reached:.2}, {met}", target.times, target.among.text())
         });
-        let slowdown = self.slowdown.map(|times| {
-            format!("rowstone: an operation takes {times:.2} times as long as at the smallest size")
-        });
+        let growth = self.growth.as_ref().map(Growth::text);
         let failed = self.failed.iter().map(|(side, why)| format!("{} FAILED: {why}", side.name()));
         let notes = self
             .cells
             .iter()
             .filter_map(|cell| Some(format!("{}: {}", cell.side.name(), cell.note.as_ref()?)));
-        targets.chain(slowdown).chain(failed).chain(notes).collect()
+        targets.chain(growth).chain(failed).chain(notes).collect()
     }
 
     /// The best of an engine's encodings.

@@ -23,12 +23,15 @@ pub fn table(form: &str, entries: &[Entry], limits: Option<&Limits>) -> String {
     }
     let behind = entries.iter().filter(|entry| entry.is_behind()).count();
     let compared = entries.iter().filter(|entry| entry.ratio.is_some()).count();
-    let targets = || entries.iter().flat_map(|entry| &entry.targets);
-    let missed = targets().filter(|(target, reached)| *reached < target.times).count();
+    let beside = entries.iter().flat_map(|entry| &entry.targets);
+    let beside = beside.map(|(target, reached)| *reached >= target.times);
+    let growing = entries.iter().filter_map(|entry| entry.growth?.is_met());
+    let targets: Vec<bool> = beside.chain(growing).collect();
+    let missed = targets.iter().filter(|is_met| !**is_met).count();
     writeln!(
         text,
         "\n{compared} rows compared, {behind} of them BEHIND; {} targets, {missed} of them MISSED",
-        targets().count(),
+        targets.len(),
     )
     .expect(WRITING);
     text
@@ -70,8 +73,9 @@ pub fn of_machine(limits: &Limits) -> String {
     ];
     let rates: Vec<String> =
         rates.iter().map(|(what, rate)| format!("{what} {}/s", bytes(*rate))).collect();
+    let sized: String = limits.sized_accesses.iter().map(of_size).collect();
     format!(
-        "{}\nlimits: {}; dependent memory accesses {}/s, over 4 GiB {}/s; random pages {}/s by one thread, {}/s by two; \
+        "{}\nlimits: {}; dependent memory accesses {}/s, over 4 GiB {}/s{sized}; random pages {}/s by one thread, {}/s by two; \
          syncs {}/s by one thread, {}/s by four; small files opened {}/s\n",
         limits.machine,
         rates.join(", "),
@@ -83,4 +87,12 @@ pub fn of_machine(limits: &Limits) -> String {
         count(limits.syncs[1]),
         count(limits.file_opens),
     )
+}
+
+fn of_size((entities, accesses): (&u64, &Option<f64>)) -> String {
+    let over = format!(", over the bytes of {} entities", count(*entities as f64));
+    match accesses {
+        Some(accesses) => format!("{over} {}/s", count(*accesses)),
+        None => format!("{over} NOT measured for want of memory"),
+    }
 }
