@@ -16,6 +16,7 @@ use rowstone::fs::{DiskFs, Fs};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::built::Built;
 use crate::flights;
 use crate::plan::RAW_BYTES;
 use crate::process::{available_bytes, drop_cached};
@@ -26,6 +27,9 @@ use crate::reading::{Data, Reading};
 pub struct Limits {
     /// Processor, memory, system, file system.
     pub machine: String,
+    /// The programs that measured what stands beside these limits: more than one, if a later one went on.
+    #[serde(default)]
+    pub built: Vec<Built>,
     pub memory_read_bytes: f64,
     pub memory_copy_bytes: f64,
     /// Accesses, each to a line that the one before names, by one thread.
@@ -97,6 +101,7 @@ pub fn measure(dir: &Path, time: Duration, flights: &Path) -> io::Result<Limits>
     let syncs = [syncs(dir, time, 1)?, syncs(dir, time, 4)?];
     Ok(Limits {
         machine: machine(dir),
+        built: Vec::new(),
         memory_read_bytes,
         memory_copy_bytes,
         memory_accesses: accesses(time),

@@ -8,6 +8,7 @@
     expect(dead_code, reason = "only key-value stores encode entities")
 )]
 
+mod built;
 mod cgroup;
 mod choose;
 mod device;

@@ -57,6 +57,14 @@ pub struct Step {
     pub limit_bytes: Option<u64>,
 }
 
+/// What an engine, and its process, may have of memory.
+pub struct Sizes {
+    pub cache_bytes: u64,
+    pub write_buffer_bytes: u64,
+    /// Of the whole process.
+    pub limit_bytes: Option<u64>,
+}
+
 impl Form {
     /// The whole table in about ten minutes on two processors.
     pub fn quick() -> Self {
@@ -180,13 +188,7 @@ fn step(
     if rows.is_empty() {
         return None;
     }
-    let each = if session == Session::Amplification { PAYLOAD_RAW_BYTES } else { RAW_BYTES };
-    let raw = key.entities * each;
-    let write_buffer_bytes = match session {
-        Session::Amplification => (raw / 16).clamp(4 * MIB, 192 * MIB),
-        _ => (raw / 4).clamp(16 * MIB, 192 * MIB),
-    };
-    let cache_bytes = (raw * 2).max(64 * MIB);
+    let Sizes { cache_bytes, write_buffer_bytes, limit_bytes } = sizes(session, key.entities);
     let spec = Spec {
         form: form.name.to_owned(),
         session,
@@ -205,26 +207,37 @@ fn step(
         csv: (session == Session::Flights).then(|| selection.csv.clone()),
         cgroup: None,
     };
-    let is_cold = session == Session::Cold;
-    let limit_bytes = is_cold.then_some(raw / 10 + OWN_BYTES);
-    let spec = if is_cold {
-        Spec { cache_bytes: (raw / 20).max(4 * MIB), write_buffer_bytes: 4 * MIB, ..spec }
-    } else {
-        spec
-    };
     Some(Step { spec, limit_bytes })
+}
+
+/// The memory of a session over so many entities, the same for every engine.
+pub fn sizes(session: Session, entities: u64) -> Sizes {
+    let each = if session == Session::Amplification { PAYLOAD_RAW_BYTES } else { RAW_BYTES };
+    let raw = entities * each;
+    let usual = Sizes {
+        cache_bytes: (raw * 2).max(64 * MIB),
+        write_buffer_bytes: (raw / 4).clamp(16 * MIB, 192 * MIB),
+        limit_bytes: None,
+    };
+    match session {
+        Session::Amplification => {
+            Sizes { write_buffer_bytes: (raw / 16).clamp(4 * MIB, 192 * MIB), ..usual }
+        }
+        Session::ColdLoad => Sizes { cache_bytes: 256 * MIB, ..usual },
+        Session::Cold => Sizes {
+            cache_bytes: (raw / 20).max(4 * MIB),
+            write_buffer_bytes: 4 * MIB,
+            limit_bytes: Some(raw / 10 + OWN_BYTES),
+        },
+        _ => usual,
+    }
 }
 
 /// The child that makes the database which `spec` reads under a memory limit.
 pub fn load_before(spec: &Spec) -> Spec {
-    let raw = spec.entities * RAW_BYTES;
-    Spec {
-        session: Session::ColdLoad,
-        rows: Vec::new(),
-        cache_bytes: 256 * MIB,
-        write_buffer_bytes: (raw / 4).clamp(16 * MIB, 192 * MIB),
-        ..spec.clone()
-    }
+    let session = Session::ColdLoad;
+    let Sizes { cache_bytes, write_buffer_bytes, .. } = sizes(session, spec.entities);
+    Spec { session, rows: Vec::new(), cache_bytes, write_buffer_bytes, ..spec.clone() }
 }
 
 /// How an encoding is called in the table.

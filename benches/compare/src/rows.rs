@@ -94,6 +94,24 @@ pub struct Row {
     pub beside: Option<&'static str>,
 }
 
+impl Session {
+    /// What it is about, for who reads of it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Session::Load => "loads",
+            Session::Commit => "commits, inserts, queue",
+            Session::Serve => "reads, updates, mixes, drop, opening",
+            Session::ColdLoad => "larger than memory, its load",
+            Session::Cold => "larger than memory",
+            Session::Amplification => "random fill",
+            Session::Compressed => "compressed at rest",
+            Session::Growth => "growth",
+            Session::Flights => "real flights",
+            Session::Sheets => "wide and large entities, fewer than told",
+        }
+    }
+}
+
 impl Unit {
     pub fn higher_is_better(self) -> bool {
         matches!(self, Unit::OpsPerSecond | Unit::EntitiesPerSecond)

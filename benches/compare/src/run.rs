@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use crate::built::Built;
 use crate::cgroup::Group;
 use crate::limits::{self, Limits};
 use crate::plan::{self, Form, Selection, Step};
@@ -36,10 +37,11 @@ pub fn run(form: &Form, selection: &Selection, dir: &Path) -> io::Result<Results
         appended
     };
     let databases = dir.join("databases");
-    if let Some(limits) = missing_limits(form, selection, &databases, &results)? {
+    let steps = plan::steps(form, selection, &databases, &results);
+    let built = (!steps.is_empty()).then(Built::now);
+    if let Some(limits) = missing_limits(form, selection, &databases, &results, built)? {
         add(&mut results, Line::Limits { form: form.name.to_owned(), limits })?;
     }
-    let steps = plan::steps(form, selection, &databases, &results);
     let (count, start) = (steps.len(), Instant::now());
     for (number, step) in steps.into_iter().enumerate() {
         let spec = &step.spec;
@@ -75,12 +77,13 @@ pub fn run(form: &Form, selection: &Selection, dir: &Path) -> io::Result<Results
     Ok(results)
 }
 
-/// The limits with what was not measured yet; nothing if all was.
+/// The limits with what was not measured yet, and who measures now; nothing if all was there.
 fn missing_limits(
     form: &Form,
     selection: &Selection,
     databases: &Path,
     results: &Results,
+    built: Option<Built>,
 ) -> io::Result<Option<Limits>> {
     let time = form.time.min(Duration::from_secs(1));
     let (mut limits, is_new) = match results.limits.get(form.name) {
@@ -92,7 +95,10 @@ fn missing_limits(
         }
     };
     let is_larger = limits.add_sizes(&form.sizes, time);
-    Ok((is_new || is_larger).then_some(limits))
+    let another = built.filter(|built| !limits.built.contains(built));
+    let is_another = another.is_some();
+    limits.built.extend(another);
+    Ok((is_new || is_larger || is_another).then_some(limits))
 }
 
 /// Runs the children of a step. The inner error is theirs, the outer one ours.

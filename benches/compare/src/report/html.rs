@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::chart;
 use super::summary::{Cell, Entry, bytes, count, time};
 use super::text::of_machine;
+use crate::built::Built;
 use crate::engines::Engine;
 use crate::results::Results;
 
@@ -33,7 +34,10 @@ pub fn page(tables: &[(&str, Vec<Entry>)], results: &Results) -> String {
     for (form, entries) in tables {
         write!(page, "<h2>Form: {form}</h2>").expect(WRITING);
         if let Some(limits) = results.limits.get(*form) {
-            write!(page, "<p class=\"soft\">{}</p>", escaped(&of_machine(limits))).expect(WRITING);
+            let built = limits.built.iter().map(Built::text);
+            for text in [of_machine(limits)].into_iter().chain(built) {
+                write!(page, "<p class=\"soft\">{}</p>", escaped(&text)).expect(WRITING);
+            }
         }
         overview(&mut page, entries);
         let mut group = "";

@@ -1,9 +1,10 @@
-//! What a run came to: a table on the terminal, a page, a Markdown table, all from the lines alone.
+//! What a run came to: a table on the terminal, a page, a document, all from the lines alone.
 //!
 //! Not here: what the lines mean (`results.rs`).
 
 mod chart;
 mod growth;
+mod head;
 mod html;
 mod limit;
 mod markdown;
@@ -184,5 +185,30 @@ mod tests {
             document.contains("| get, hit, owned |") && document.contains("**0.50**"),
             "{document}"
         );
+    }
+
+    #[test]
+    fn the_document_needs_no_hand() {
+        let (results, entries) = quick();
+        let document = markdown::document(&[("quick", entries)], &results);
+        let has = |text: &str| assert!(document.contains(text), "{text} is not in {document}");
+        has("# rowstone beside RocksDB, fjall, LMDB, redb and SQLite: the whole table\n\n");
+        has("commit 0123abc, rustc 1.2.3. Beside them: LMDB 4.5.6.");
+        has("\n\n## Point reads, all in memory\n\n| row |");
+        has("| reads, updates, mixes, drop, opening | 500 | 67.1 MB | 16.8 MB | none |");
+        has("\n\n## Both encodings\n\n| row | unit | rowstone | rocksdb binary | lmdb json |");
+        has("| get, hit, owned | ops/s | 150 |  | 50.0 | 300 | 299 |  |\n");
+        has("\n\n## How each engine is set up\n\n### rowstone");
+        assert!(document.ends_with('\n') && !document.contains("\n\n\n"), "{document}");
+        assert!(!document.contains(", form quick") && !document.contains("\n### Point"));
+    }
+
+    #[test]
+    fn headings_of_more_forms_say_which() {
+        let (results, quick) = quick();
+        let full = entries(&results, "full");
+        let document = markdown::document(&[("full", full), ("quick", quick)], &results);
+        assert!(document.contains("## Machine and memory, form full\n"), "{document}");
+        assert!(document.contains("## Point reads, all in memory, form quick\n"), "{document}");
     }
 }

@@ -1,0 +1,65 @@
+//! What figures were measured with: compiler, commit, versions of the peers. Asked at the beginning of a run.
+//!
+//! Not here: the machine (`limits.rs`).
+
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engines::Engine;
+
+const UNKNOWN: &str = "unknown";
+
+/// One program that measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Built {
+    /// Of the repository; `-dirty` behind it says that files were changed since.
+    pub commit: String,
+    pub rustc: String,
+    /// Peers that are part of the program, with their versions.
+    pub peers: Vec<String>,
+}
+
+impl Built {
+    /// This program, as far as the repository that it was built from is still there and as it was.
+    pub fn now() -> Self {
+        let is_peer = |engine: &Engine| *engine != Engine::Rowstone && engine.is_built();
+        let version = |engine: Engine| {
+            let about = engine.about();
+            format!("{} {}", about.name, about.version)
+        };
+        Self {
+            commit: asked("git", &["describe", "--always", "--dirty", "--exclude=*"]),
+            rustc: asked("rustc", &["--version"]),
+            peers: Engine::ALL.into_iter().filter(is_peer).map(version).collect(),
+        }
+    }
+
+    pub fn text(&self) -> String {
+        let Self { commit, rustc, peers } = self;
+        let beside = if peers.is_empty() { "no peers".to_owned() } else { peers.join(", ") };
+        format!("rowstone and this harness: commit {commit}, {rustc}. Beside them: {beside}.")
+    }
+}
+
+/// The line that a program answers with, in the directory of the harness.
+fn asked(program: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(program);
+    let output = command.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output();
+    let answer = output.ok().filter(|output| output.status.success());
+    let text = answer.and_then(|output| String::from_utf8(output.stdout).ok());
+    let line = text.map(|text| text.trim().to_owned()).filter(|line| !line.is_empty());
+    line.unwrap_or_else(|| UNKNOWN.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_does_not_answer_is_unknown() {
+        assert_eq!(asked("no-such-program-anywhere", &[]), UNKNOWN);
+        assert_eq!(asked("false", &[]), UNKNOWN);
+        assert!(!Built::now().text().is_empty());
+    }
+}
