@@ -142,8 +142,8 @@ impl Source {
             return self.read_block(area, place, range, fill).map(Contents::Owned);
         };
         let key = self.cache_key(area, place.number);
-        // What is in memory decompressed needs no look at the map, which may not be.
-        let is_packed = self.is_packed.load(Ordering::Relaxed);
+        // What is in memory decompressed needs no look at the map, which may not be. Only rows are.
+        let is_packed = area == Area::Rows && self.is_packed.load(Ordering::Relaxed);
         if is_packed && let Some(cached) = self.cache.get(key) {
             return Ok(Contents::Owned(cached));
         }

@@ -505,6 +505,27 @@ fn trap_23_blocks_with_a_right_checksum_and_wrong_contents_never_panic() {
     assert!(rows.len > 0);
 }
 
+/// Whoever looks for it there first touches lines of memory for nothing, at every seek.
+#[cfg(feature = "zstd")]
+#[test]
+fn indexes_of_a_mapped_file_are_used_in_place_though_its_rows_are_cached() {
+    let entries = random_entries(&mut Rng::from_seed(5), 600);
+    let written = write(entries, options(2048, Codec::Zstd));
+    let shared = shared(IoMode::Mmap, 1 << 20);
+    let sst = written.open(&shared).unwrap();
+    assert_eq!(scan(&sst, true).unwrap(), written.entries);
+    assert!(shared.cache.bytes() > 0, "the file is compressed");
+    for page in 0..sst.handles.page_count() as u32 {
+        let key = cache::CacheKey { file: NUMBER, area: cache::Area::Sparse, index: page };
+        shared.cache.insert(key, &bytes::Bytes::from_static(b"no page"));
+    }
+    for entry in &written.entries {
+        let mut iter = sst.iter(true);
+        iter.seek(&entry.key).unwrap();
+        assert_eq!(iter.key(), entry.key);
+    }
+}
+
 #[test]
 fn a_wrong_hash_index_is_found_by_verification() {
     #[track_caller]
