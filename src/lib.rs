@@ -136,8 +136,8 @@ pub use query::{
 pub use retry::{RetryPauses, RetryPolicy};
 pub use rng::Rng;
 pub use table::{
-    EntityGroup, GateMode, LoadMode, LoadSummary, Loader, Operation, Rejected, RowView, SlowQuery,
-    Snapshot, Table, TableView, Ticket,
+    EntityGroup, FromValues, GateMode, LoadMode, LoadSummary, Loader, Operation, Rejected,
+    RowDecoder, RowView, SlowQuery, Snapshot, Table, TableView, Ticket,
 };
 
 /// The examples of README.md run with the documentation tests.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rowstone::bench_support::LogRecord;
 use rowstone::{
     Background, Binary, Clock, Codec, DateTime, Db, Durability, Entity, EntityGroup, Guid,
-    KeyRange, Options, Query, Table,
+    KeyRange, Options, Query, RowDecoder, RowView, Table,
 };
 
 use super::measured_part;
@@ -57,6 +57,8 @@ pub const CASES: &[Case] = &[
     case("range of 100 in a file, views", 50, ranges),
     case("scan of a file, owned, a row", ROWS, scan_owned),
     case("scan of a file, views, a row", ROWS, |_| scan_views(&file())),
+    case("scan of a file, all properties in turn, a row", ROWS, scan_properties),
+    case("scan of a file, all properties decoded, a row", ROWS, scan_decoded),
     case("scan of memory, views, a row", ROWS, |_| scan_views(&memory())),
     case("scan of four files and memory, views, a row", ROWS, |_| scan_views(&layers())),
     case("filter that takes 0.1 %, a row", ROWS, |_| filter("Load eq 500")),
@@ -354,6 +356,49 @@ fn scan_views(ground: &Ground) {
     let scan = || views(ground.table.scan(KeyRange::all()));
     assert_eq!(scan(), ROWS);
     measured_part(&mut || _ = black_box(scan()));
+}
+
+fn scan_properties(_: u64) {
+    let ground = file();
+    scan_all(&ground, &mut |row| {
+        for property in row.properties() {
+            black_box(property?.1);
+        }
+        Ok(())
+    });
+}
+
+fn scan_decoded(_: u64) {
+    type All<'r> = (bool, i32, &'r str, DateTime, i64, &'r [u8], &'r str, f64, Guid, f64);
+    let mut decoder = RowDecoder::new([
+        "Alarm",
+        "Load",
+        "Note",
+        "Recorded",
+        "Sequence",
+        "Signature",
+        "Site",
+        "Temperature",
+        "Trace",
+        "Voltage",
+    ]);
+    let ground = file();
+    scan_all(&ground, &mut |row| {
+        let all: All<'_> = decoder.decode(row)?;
+        black_box((all.0, all.1, all.2, all.3, all.4));
+        black_box((all.5, all.6, all.7, all.8, all.9));
+        Ok(())
+    });
+}
+
+fn scan_all(ground: &Ground, with: &mut impl FnMut(&RowView<'_>) -> rowstone::Result<()>) {
+    let mut scan = || {
+        let query = ground.table.scan(KeyRange::all());
+        let done = query.for_each_row(|row| with(row).map(|()| ControlFlow::Continue(())));
+        done.expect("sound");
+    };
+    scan();
+    measured_part(&mut scan);
 }
 
 fn filter(text: &str) {

@@ -158,6 +158,7 @@ mod compaction;
 mod copy;
 mod crashes;
 mod damage;
+mod decode;
 mod delay;
 #[cfg(feature = "events")]
 mod events;

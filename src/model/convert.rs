@@ -4,7 +4,9 @@ use std::borrow::Cow;
 
 use super::datetime::DateTime;
 use super::guid::Guid;
-use super::value::{Value, ValueRef};
+use super::shape::Field;
+use super::value::{EdmType, Value, ValueRef};
+use crate::error::{Error, ErrorKind};
 
 /// A Rust type that a property can be read as.
 pub trait FromValue<'a>: Sized {
@@ -18,11 +20,31 @@ pub trait FromValue<'a>: Sized {
     fn from_absent() -> Option<Self> {
         None
     }
+
+    /// The value in a body, of what is expected alone: where there is none, [`from_value`](Self::from_value) may still
+    /// make one of another type.
+    #[doc(hidden)]
+    #[inline]
+    fn from_field(field: Field<'_, 'a>) -> Option<Self> {
+        Self::from_value(field.value()?)
+    }
 }
 
 /// Bytes; with the feature `serde` a field of this type is an Edm.Binary in every format.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Binary(pub Vec<u8>);
+
+/// A property that is wanted is not there.
+#[cold]
+pub(crate) fn no_property(name: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("no property '{name}'"))
+}
+
+/// A property is of another type than can be read.
+#[cold]
+pub(crate) fn other_type(name: &str, edm: EdmType, expected: &str) -> Error {
+    Error::new(ErrorKind::InvalidInput, format!("property '{name}' is {edm}, not {expected}"))
+}
 
 impl<'a, T: FromValue<'a>> FromValue<'a> for Option<T> {
     const EXPECTED: &'static str = T::EXPECTED;
@@ -34,10 +56,18 @@ impl<'a, T: FromValue<'a>> FromValue<'a> for Option<T> {
     fn from_absent() -> Option<Self> {
         Some(None)
     }
+
+    #[inline(always)]
+    fn from_field(field: Field<'_, 'a>) -> Option<Self> {
+        T::from_field(field).map(Some)
+    }
 }
 
 macro_rules! from_value {
-    ($($target:ty, $expected:literal: $($pattern:pat => $result:expr),+;)*) => {
+    ($(
+        $target:ty, $expected:literal: $($pattern:pat => $result:expr),+;
+        $field:ident => $found:expr;
+    )*) => {
         $(impl<'a> FromValue<'a> for $target {
             const EXPECTED: &'static str = $expected;
 
@@ -47,22 +77,44 @@ macro_rules! from_value {
                     _ => None,
                 }
             }
+
+            #[inline(always)]
+            fn from_field($field: Field<'_, 'a>) -> Option<Self> {
+                $found
+            }
         })*
     };
 }
 
 from_value! {
     &'a str, "Edm.String": ValueRef::String(text) => text;
+        field => field.text();
     String, "Edm.String": ValueRef::String(text) => text.to_owned();
+        field => field.text().map(str::to_owned);
     &'a [u8], "Edm.Binary": ValueRef::Binary(bytes) => bytes;
+        field => field.binary();
     Vec<u8>, "Edm.Binary": ValueRef::Binary(bytes) => bytes.to_owned();
+        field => field.binary().map(<[u8]>::to_owned);
     Binary, "Edm.Binary": ValueRef::Binary(bytes) => Binary(bytes.to_owned());
+        field => field.binary().map(|bytes| Binary(bytes.to_owned()));
     bool, "Edm.Boolean": ValueRef::Boolean(value) => value;
+        field => match field.fixed(EdmType::Boolean) {
+            Some([byte @ 0..=1]) => Some(byte == 1),
+            _ => None,
+        };
     i32, "Edm.Int32": ValueRef::Int32(value) => value;
+        field => field.fixed(EdmType::Int32).map(i32::from_le_bytes);
     i64, "Edm.Int64": ValueRef::Int64(value) => value, ValueRef::Int32(value) => i64::from(value);
+        field => field.fixed(EdmType::Int64).map(i64::from_le_bytes);
     f64, "Edm.Double": ValueRef::Double(value) => value, ValueRef::Int32(value) => f64::from(value);
+        field => field.fixed(EdmType::Double).map(f64::from_le_bytes);
     DateTime, "Edm.DateTime": ValueRef::DateTime(time) => time;
+        field => {
+            let ticks = field.fixed(EdmType::DateTime).map(u64::from_le_bytes);
+            ticks.and_then(DateTime::from_ticks)
+        };
     Guid, "Edm.Guid": ValueRef::Guid(guid) => guid;
+        field => field.fixed(EdmType::Guid).map(Guid::from_bytes);
 }
 
 impl<'a> FromValue<'a> for ValueRef<'a> {

@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use super::convert::FromValue;
+use super::convert::{FromValue, no_property, other_type};
 use super::datetime::DateTime;
 use super::etag::ETag;
 use super::limits::{self, KeyPart};
@@ -21,7 +21,7 @@ use super::shape::{Outline, Shape, Walk};
 use super::shapes::{Interned, Numbers, Shapes};
 use super::value::{EdmType, Value, ValueRef, utf16_len, utf16_units, utf16_unrank_in_place};
 use crate::codec::{DecodeError, is_ascii, utf8};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 
 /// Room made for the first property of an entity, so that the next ones seldom move it.
 const PROPERTIES_ROOM: usize = 8;
@@ -112,13 +112,9 @@ impl Entity {
     /// `NotFound` if there is no such property and `T` is no `Option`; `InvalidInput` if its type does not fit.
     pub fn get<'a, T: FromValue<'a>>(&'a self, name: &str) -> Result<T> {
         let Some(value) = self.value(name) else {
-            let missing = || Error::new(ErrorKind::NotFound, format!("no property '{name}'"));
-            return T::from_absent().ok_or_else(missing);
+            return T::from_absent().ok_or_else(|| no_property(name));
         };
-        T::from_value(value).ok_or_else(|| {
-            let text = format!("property '{name}' is {}, not {}", value.edm_type(), T::EXPECTED);
-            Error::new(ErrorKind::InvalidInput, text)
-        })
+        T::from_value(value).ok_or_else(|| other_type(name, value.edm_type(), T::EXPECTED))
     }
 
     /// The property with this name.

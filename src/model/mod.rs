@@ -9,6 +9,7 @@ mod etag;
 mod guid;
 mod limits;
 mod project;
+mod recent;
 mod row;
 mod seq;
 #[cfg(feature = "serde")]
@@ -35,16 +36,16 @@ pub(crate) use datetime::DateTimeProblem;
 pub(crate) use datetime::TimeTexts;
 #[cfg(feature = "cli")]
 pub(crate) use limits::{SYSTEM_PROPERTIES, check_property_name, out_of_range};
-#[cfg(feature = "rest")]
-pub(crate) use shape::Fields;
 
+pub(crate) use convert::{no_property, other_type};
 pub(crate) use limits::{
     GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KeyPart, PROPERTIES_MAX, check_key, check_row_limits,
     check_table_name, continues_name, starts_name, variable_size,
 };
 pub(crate) use project::Projector;
+pub(crate) use recent::Recent;
 pub(crate) use row::{Body, NewRow, Row, RowRef, ShapeRef, merge_rows};
-pub(crate) use shape::{VariablePlace, Walk};
+pub(crate) use shape::{Fields, Place, VariablePlace, Walk};
 pub(crate) use shapes::{Numbers, ShapeId, Shapes};
 pub(crate) use template::KeyTemplate;
 #[cfg(feature = "cli")]

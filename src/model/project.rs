@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::entity::Entity;
 use super::limits::{self, variable_size};
+use super::recent::Recent;
 use super::row::{Body, NewRow, RowRef, ShapeRef};
 use super::seq::Seq;
 use super::shape::Shape;
@@ -58,13 +59,6 @@ struct Projection {
     indices: Vec<usize>,
 }
 
-/// The few that were met last.
-struct Recent<T> {
-    items: Vec<T>,
-    next: usize,
-}
-
-const RECENT_MAX: usize = 16;
 /// A longer body is not kept room for.
 const BODY_KEPT_MAX: usize = 64 << 10;
 
@@ -151,7 +145,7 @@ impl EntityEncoder {
     ) -> Result<Entity> {
         let Checked { shape, body_bytes } = self.check(pk, rk, properties)?;
         let values = properties.iter().map(|(_, value)| *value);
-        Ok(Self::encode(&self.recent.items[shape], pk, rk, values, body_bytes))
+        Ok(Self::encode(&self.recent[shape], pk, rk, values, body_bytes))
     }
 
     /// Finds the shape of these properties, which come into order on the way, and checks them.
@@ -171,7 +165,7 @@ impl EntityEncoder {
         let known = known.map_or_else(|| self.learn(properties), Ok)?;
         let values = properties.iter().map(|(_, value)| *value);
         let key_units = || utf16_len(pk) + utf16_len(rk);
-        let (keys, shape) = (pk.len() + rk.len(), &self.recent.items[known]);
+        let (keys, shape) = (pk.len() + rk.len(), &self.recent[known]);
         let body_bytes = limits::check_values(keys, key_units, shape, values)?;
         Ok(Checked { shape: known, body_bytes })
     }
@@ -184,7 +178,7 @@ impl EntityEncoder {
         properties: &[(&str, ValueRef<'_>)],
         shapes: &Shapes,
     ) -> NewRow<'_> {
-        let shape = &self.recent.items[checked.shape];
+        let shape = &self.recent[checked.shape];
         self.body.clear();
         self.body.shrink_to(BODY_KEPT_MAX);
         self.body.reserve(checked.body_bytes);
@@ -205,7 +199,7 @@ impl EntityEncoder {
         let types = || properties.iter().map(|(name, value)| (*name, value.edm_type()));
         let known = self.recent.find(|known| known.matches(types()));
         let place = known.unwrap_or_else(|| self.recent.add(Arc::new(Shape::from_sorted(types()))));
-        let shape = &self.recent.items[place];
+        let shape = &self.recent[place];
         let values = properties.iter().map(|(_, value)| *value);
         let bytes = values.clone().map(|value| value.variable_bytes().len()).sum();
         Self::encode(shape, pk, rk, values, shape.body_bytes(bytes))
@@ -241,37 +235,9 @@ impl EntityEncoder {
     }
 }
 
-impl<T> Recent<T> {
-    fn find_or_add(&mut self, is: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &T {
-        let found = self.find(is).unwrap_or_else(|| self.add(make()));
-        &self.items[found]
-    }
-
-    #[inline]
-    fn find(&self, is: impl Fn(&T) -> bool) -> Option<usize> {
-        self.items.iter().position(is)
-    }
-
-    fn add(&mut self, item: T) -> usize {
-        let place = self.next % RECENT_MAX;
-        self.next = place + 1;
-        match self.items.get_mut(place) {
-            Some(slot) => *slot = item,
-            None => self.items.push(item),
-        }
-        place
-    }
-}
-
 impl fmt::Debug for EntityEncoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EntityEncoder").finish_non_exhaustive()
-    }
-}
-
-impl<T> Default for Recent<T> {
-    fn default() -> Self {
-        Self { items: Vec::new(), next: 0 }
     }
 }
 

@@ -9,8 +9,11 @@
 //!
 //! Not here: the bytes of a shape itself (`format::shape`), how a row names its shape (`format::row`).
 
+mod place;
 mod walk;
 
+pub(crate) use place::Field;
+pub(crate) use place::Place;
 pub(crate) use walk::Walk;
 
 use std::fmt;
@@ -61,7 +64,6 @@ pub(crate) struct VariablePlace {
 /// A body taken apart; what is damaged in it is not there.
 #[derive(Clone, Copy)]
 pub(crate) struct Fields<'b> {
-    #[cfg(feature = "rest")]
     body: &'b [u8],
     /// The end offsets, and the width of each.
     ends: &'b [u8],
@@ -296,13 +298,7 @@ impl Shape {
         let (width, data) = area.unwrap_or((1, body.len()));
         // No offsets: no values.
         let ends = area.and_then(|_| body.get(self.fixed_bytes + 1..data)).unwrap_or_default();
-        Fields {
-            #[cfg(feature = "rest")]
-            body,
-            ends,
-            width,
-            variables: body.get(data..).unwrap_or_default(),
-        }
+        Fields { body, ends, width, variables: body.get(data..).unwrap_or_default() }
     }
 
     /// The type of property `index`, and where it stands in [`Fields`]: at an offset, or at a rank among those of variable
@@ -459,10 +455,9 @@ impl<'b> Fields<'b> {
     }
 
     /// The bytes at an offset.
-    #[cfg(feature = "rest")]
     #[inline(always)]
     pub(crate) fn fixed<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
-        self.body.get(at..)?.first_chunk().copied()
+        place::fixed(self.body, at)
     }
 
     /// The bytes of the value of variable width with this rank.

@@ -4,6 +4,7 @@
 
 mod catalog;
 mod counts;
+mod decode;
 mod group;
 mod loader;
 mod read;
@@ -11,6 +12,7 @@ mod slow;
 mod ticket;
 mod write;
 
+pub use decode::{FromValues, RowDecoder};
 pub use group::{EntityGroup, Operation};
 pub use loader::{LoadMode, LoadSummary, Loader, Rejected};
 pub use read::{RowView, Snapshot, TableView};

@@ -14,11 +14,11 @@ use crate::format::key::{
 };
 use crate::format::span::Span;
 use crate::lsm::SnapshotGuard;
-use crate::model::{
-    ETag, Entity, Projector, RowRef, Seq, ValueRef, Walk, utf16_len, variable_size,
-};
 #[cfg(feature = "rest")]
-use crate::model::{Fields, Shape};
+use crate::model::Fields;
+use crate::model::{
+    ETag, Entity, Projector, RowRef, Seq, Shape, ValueRef, Walk, utf16_len, variable_size,
+};
 
 use super::Table;
 
@@ -342,6 +342,12 @@ impl<'a> RowView<'a> {
             return Ok(texts.len().saturating_sub(1));
         }
         Ok(utf16_len(&self.partition_key()?) + utf16_len(&self.row_key()?))
+    }
+
+    /// The shape, and the body that it says all about.
+    #[inline(always)]
+    pub(super) fn stored(&self) -> (&Arc<Shape>, &[u8]) {
+        (self.row.shape.arc(), self.row.body)
     }
 
     /// Names and types of the properties.

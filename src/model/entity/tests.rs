@@ -1,6 +1,7 @@
 //! Tests of entities, built and stored.
 
 use super::*;
+use crate::error::ErrorKind;
 use crate::model::Guid;
 
 fn bolt() -> Entity {

@@ -4,10 +4,9 @@
 //! * every value is what [`Shape::value`] says of it;
 //! * after an error nothing follows.
 
+use super::place::fixed_value;
 use super::{Property, Shape, error, variable_area};
 use crate::codec::{DecodeError, utf8};
-use crate::model::datetime::DateTime;
-use crate::model::guid::Guid;
 use crate::model::value::{EdmType, ValueRef};
 
 /// Names and values of a body.
@@ -67,24 +66,8 @@ impl<'s, 'b> Walk<'s, 'b> {
         Some(match property.edm {
             EdmType::String => ValueRef::String(utf8(self.variable()?).ok()?),
             EdmType::Binary => ValueRef::Binary(self.variable()?),
-            EdmType::Boolean => match self.fixed(at)? {
-                [0] => ValueRef::Boolean(false),
-                [1] => ValueRef::Boolean(true),
-                _ => return None,
-            },
-            EdmType::Int32 => ValueRef::Int32(i32::from_le_bytes(self.fixed(at)?)),
-            EdmType::Int64 => ValueRef::Int64(i64::from_le_bytes(self.fixed(at)?)),
-            EdmType::Double => ValueRef::Double(f64::from_le_bytes(self.fixed(at)?)),
-            EdmType::DateTime => {
-                ValueRef::DateTime(DateTime::from_ticks(u64::from_le_bytes(self.fixed(at)?))?)
-            }
-            EdmType::Guid => ValueRef::Guid(Guid::from_bytes(self.fixed(at)?)),
+            edm => return fixed_value(edm, self.body, at),
         })
-    }
-
-    #[inline]
-    fn fixed<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
-        self.body.get(at..)?.first_chunk().copied()
     }
 
     /// The bytes of the next value of variable width.

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use rowstone::{
     Codec, DateTime, Db, Durability as Native, ETag, Entity, EntityEncoder, EntityGroup, ErrorKind,
-    KeyRange, LoadMode, Query, RowView, Table, ValueRef, prop,
+    KeyRange, LoadMode, Query, RowDecoder, RowView, Table, ValueRef, prop,
 };
 
 use super::About;
-use crate::reading::{Digest, Key, Reading, bytes, number, partition_of, text};
+use crate::reading::{Digest, Key, Properties, Reading, bytes, number, partition_of, text};
 use crate::sheet::{Kind, OwnedItem, Sheet};
 use crate::store::{Change, Durability, Found, Setup, Store, Version};
 
@@ -48,6 +48,8 @@ const NAMES: [&str; 10] = [
 thread_local! {
     /// Remembers the kind of entity, as a program does that writes many of one kind.
     static ENCODER: RefCell<EntityEncoder> = RefCell::default();
+    /// As one that reads many of one kind.
+    static DECODER: RefCell<RowDecoder<10>> = RefCell::new(RowDecoder::new(NAMES));
 }
 
 /// Background work is at rest when no counter changed for so long.
@@ -194,7 +196,10 @@ impl Store for Rowstone {
     }
 
     fn get_view(&self, key: &Key) -> Option<Digest> {
-        self.os.with_row(&key.partition, &key.row, digest_of_view).expect("a read")
+        DECODER.with_borrow_mut(|decoder| {
+            let digest = |row: &RowView<'_>| digest_of_row(decoder, row);
+            self.os.with_row(&key.partition, &key.row, digest).expect("a read")
+        })
     }
 
     fn range(&self, key: &Key, limit: usize) -> Found {
@@ -331,20 +336,43 @@ fn digest_of(entity: &Entity) -> Digest {
     terms.fold(0, Digest::wrapping_add)
 }
 
-fn digest_of_view(row: &RowView<'_>) -> rowstone::Result<Digest> {
-    let mut digest = 0_u64;
-    for (place, property) in (0..).zip(row.properties()) {
-        digest = digest.wrapping_add(term(place, property?.1));
-    }
-    Ok(digest)
+/// All ten properties, decoded to the types that the entities of the table have; peers know these types, too.
+#[inline]
+fn properties_of<'r>(
+    decoder: &mut RowDecoder<10>,
+    row: &'r RowView<'_>,
+) -> rowstone::Result<Properties<'r>> {
+    type All<'r> = (DateTime, i32, i64, &'r str, f64, &'r str, bool, f64, &'r str, f64);
+    let (at, battery, counter, firmware, humidity, note, online, pressure, site, temperature): All<
+        'r,
+    > = decoder.decode(row)?;
+    Ok(Properties {
+        at: at.ticks() as i64,
+        battery,
+        counter,
+        firmware,
+        humidity,
+        note,
+        online,
+        pressure,
+        site,
+        temperature,
+    })
+}
+
+#[inline]
+fn digest_of_row(decoder: &mut RowDecoder<10>, row: &RowView<'_>) -> rowstone::Result<Digest> {
+    properties_of(decoder, row).map(|properties| properties.digest())
 }
 
 fn sum(query: Query) -> Found {
     let mut found = Found::default();
-    let done = query.for_each_row(|row| {
-        found.entities += 1;
-        found.digest = found.digest.wrapping_add(digest_of_view(row)?);
-        Ok(ControlFlow::Continue(()))
+    let done = DECODER.with_borrow_mut(|decoder| {
+        query.for_each_row(|row| {
+            found.entities += 1;
+            found.digest = found.digest.wrapping_add(digest_of_row(decoder, row)?);
+            Ok(ControlFlow::Continue(()))
+        })
     });
     done.expect("a read");
     found

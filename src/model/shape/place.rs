@@ -1,0 +1,108 @@
+//! Single values of bodies whose shape is known: found once, read from each body without asking the shape again.
+//!
+//! Invariant: every value is what [`Shape::value`] says of it; one that is damaged is not there.
+
+use super::{Fields, Shape};
+use crate::codec::utf8;
+use crate::model::datetime::DateTime;
+use crate::model::guid::Guid;
+use crate::model::value::{EdmType, ValueRef};
+
+/// The type of a property, and where its value stands in the bodies of one shape.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    edm: EdmType,
+    /// An offset, or the rank among values of variable width.
+    at: u32,
+}
+
+impl Shape {
+    /// The place of the property with this name, if there is one.
+    pub(crate) fn place_of(&self, name: &str) -> Option<Place> {
+        let property = self.properties[self.find(name)?];
+        Some(Place { edm: property.edm, at: property.place })
+    }
+}
+
+/// A value of a body: what its shape says of it, and the body taken apart.
+#[derive(Clone, Copy)]
+pub struct Field<'f, 'b> {
+    place: Place,
+    fields: &'f Fields<'b>,
+}
+
+impl<'b> Fields<'b> {
+    /// What stands at a place of the body's own shape.
+    #[inline(always)]
+    pub(crate) fn field(&self, place: Place) -> Field<'_, 'b> {
+        Field { place, fields: self }
+    }
+}
+
+impl<'b> Field<'_, 'b> {
+    /// The value; `None` if it is damaged.
+    #[inline(always)]
+    pub(crate) fn value(&self) -> Option<ValueRef<'b>> {
+        let at = self.place.at as usize;
+        Some(match self.place.edm {
+            EdmType::String => ValueRef::String(utf8(self.fields.variable(at)?).ok()?),
+            EdmType::Binary => ValueRef::Binary(self.fields.variable(at)?),
+            edm => return fixed_value(edm, self.fields.body, at),
+        })
+    }
+
+    /// The text, if it is one and sound.
+    #[inline(always)]
+    pub(crate) fn text(&self) -> Option<&'b str> {
+        utf8(self.variable(EdmType::String)?).ok()
+    }
+
+    /// The bytes, if they are no text, and there.
+    #[inline(always)]
+    pub(crate) fn binary(&self) -> Option<&'b [u8]> {
+        self.variable(EdmType::Binary)
+    }
+
+    /// The bytes of a value of this type, whose width that is; `None` for another.
+    #[inline(always)]
+    pub(crate) fn fixed<const N: usize>(&self, edm: EdmType) -> Option<[u8; N]> {
+        if self.place.edm != edm {
+            return None;
+        }
+        self.fields.fixed(self.place.at as usize)
+    }
+
+    #[inline(always)]
+    fn variable(&self, edm: EdmType) -> Option<&'b [u8]> {
+        if self.place.edm != edm {
+            return None;
+        }
+        self.fields.variable(self.place.at as usize)
+    }
+}
+
+/// The value of fixed width at an offset of a body; `None` if it is damaged, and for other types.
+#[inline(always)]
+pub(super) fn fixed_value(edm: EdmType, body: &[u8], at: usize) -> Option<ValueRef<'static>> {
+    Some(match edm {
+        EdmType::Boolean => match fixed(body, at)? {
+            [0] => ValueRef::Boolean(false),
+            [1] => ValueRef::Boolean(true),
+            _ => return None,
+        },
+        EdmType::Int32 => ValueRef::Int32(i32::from_le_bytes(fixed(body, at)?)),
+        EdmType::Int64 => ValueRef::Int64(i64::from_le_bytes(fixed(body, at)?)),
+        EdmType::Double => ValueRef::Double(f64::from_le_bytes(fixed(body, at)?)),
+        EdmType::DateTime => {
+            ValueRef::DateTime(DateTime::from_ticks(u64::from_le_bytes(fixed(body, at)?))?)
+        }
+        EdmType::Guid => ValueRef::Guid(Guid::from_bytes(fixed(body, at)?)),
+        EdmType::String | EdmType::Binary => return None,
+    })
+}
+
+/// The bytes at an offset.
+#[inline(always)]
+pub(super) fn fixed<const N: usize>(body: &[u8], at: usize) -> Option<[u8; N]> {
+    body.get(at..at + N)?.first_chunk().copied()
+}

@@ -1,0 +1,52 @@
+//! Decoding of damaged rows; what sound ones give is tested where there are databases.
+
+use super::*;
+use crate::model::{DateTime, EdmType, RowRef, Seq, ShapeRef, ValueRef};
+
+/// Each damaged byte or cut is an error, or changes a value: never a panic, and the same as reading by name.
+#[test]
+fn damage_is_an_error() {
+    let shape = Arc::new(Shape::new(vec![
+        ("At".into(), EdmType::DateTime),
+        ("Flag".into(), EdmType::Boolean),
+        ("Name".into(), EdmType::String),
+        ("Raw".into(), EdmType::Binary),
+    ]));
+    let values = [
+        ValueRef::DateTime(DateTime::from_ticks(5).unwrap()),
+        ValueRef::Boolean(true),
+        ValueRef::String("bolt"),
+        ValueRef::Binary(&[1, 2]),
+    ];
+    let mut body = Vec::new();
+    shape.encode_body(values.into_iter(), &mut body);
+    type All<'r> = (DateTime, bool, &'r str, &'r [u8]);
+    let check = |body: &[u8]| {
+        let row = RowRef { shape: ShapeRef::Shared(&shape), body };
+        let row = RowView::new(b"key", Seq(1), row);
+        let mut decoder = RowDecoder::new(["At", "Flag", "Name", "Raw"]);
+        let decoded = decoder.decode::<All<'_>>(&row).map_err(|error| error.kind());
+        let by_name = || {
+            Ok((
+                DateTime::from_value(row.value("At")?.unwrap()).unwrap(),
+                bool::from_value(row.value("Flag")?.unwrap()).unwrap(),
+                <&str>::from_value(row.value("Name")?.unwrap()).unwrap(),
+                <&[u8]>::from_value(row.value("Raw")?.unwrap()).unwrap(),
+            ))
+        };
+        let by_name: Result<All<'_>> = by_name();
+        assert_eq!(decoded, by_name.map_err(|error| error.kind()), "{body:?}");
+        decoded.is_err()
+    };
+    assert!(!check(&body));
+    let mut failed = 0;
+    for at in 0..body.len() {
+        failed += usize::from(check(&body[..at]));
+        for byte in [0, 1, 2, 7, 0x7f, 0xff] {
+            let mut damaged = body.clone();
+            damaged[at] = byte;
+            failed += usize::from(check(&damaged));
+        }
+    }
+    assert!(failed > body.len(), "{failed}");
+}
