@@ -54,7 +54,8 @@ pub const CASES: &[Case] = &[
     case("get, in a compressed file, owned", 1_000, |n| get(&compressed(), n, false)),
     case("get, in a compressed file, view", 1_000, |n| get(&compressed(), n, true)),
     case("get, missing in a file", 1_000, miss),
-    case("range of 100 in a file, views", 50, ranges),
+    case("range of 100 in a file, views", 50, |n| ranges(&file(), n)),
+    case("range of 100 in a compressed file, views", 50, |n| ranges(&compressed(), n)),
     case("scan of a file, owned, a row", ROWS, scan_owned),
     case("scan of a file, views, a row", ROWS, |_| scan_views(&file())),
     case("scan of a file, all properties in turn, a row", ROWS, scan_properties),
@@ -332,8 +333,7 @@ fn views(query: Query) -> u64 {
     rows
 }
 
-fn ranges(n: u64) {
-    let ground = file();
+fn ranges(ground: &Ground, n: u64) {
     let range = |i: u64| {
         let from = mixed(i) / 100 * 100;
         let (low, high) = (row_key(from), format!("{:012}", from % PARTITION_ROWS + 100));

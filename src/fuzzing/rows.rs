@@ -1,12 +1,15 @@
 //! Targets: user keys, shapes, rows, and the text forms of values.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::codec::Cursor;
 use crate::format::key::{DisplayKey, decode_part, decode_user_key, user_key};
 use crate::format::row::{decode_row, encode_row, row_shape_number};
 use crate::format::shape::{decode_shape, encode_shape, read_shape};
-use crate::model::{DateTime, ETag, EdmType, Entity, Guid, RowRef, Seq, Shape, ShapeRef};
+use crate::model::{
+    DateTime, ETag, EdmType, Entity, Field, FromValue, Guid, RowRef, Seq, Shape, ShapeRef, ValueRef,
+};
 
 /// User keys.
 pub fn key(data: &[u8]) {
@@ -36,12 +39,36 @@ pub fn row(data: &[u8]) {
     let _number = row_shape_number(data);
     // Values can be asked for whether or not the row was checked.
     let names: Vec<_> = row.shape.arc().properties().map(|(name, _)| name.to_owned()).collect();
+    let fields = row.shape.arc().fields(row.body);
     for name in &names {
-        drop(row.find(name));
+        let found = row.find(name).ok().flatten();
+        // Where a decoder of many rows looks, there is the same.
+        let place = row.shape.arc().place_of(name);
+        let field =
+            fields.field(place.unwrap_or_else(|| panic!("a property of the shape: {name}")));
+        assert_eq!(format!("{:?}", field.value()), format!("{found:?}"), "{name}");
+        check_types(field, found);
     }
     if row.check().is_ok() {
         check_sound_row(&row);
     }
+}
+
+/// What a type takes out of a field is what it makes of the value.
+fn check_types<'a>(field: Field<'_, 'a>, value: Option<ValueRef<'a>>) {
+    fn check<'a, T: FromValue<'a> + Debug>(field: Field<'_, 'a>, value: Option<ValueRef<'a>>) {
+        let Some(taken) = T::from_field(field) else { return };
+        let made = value.and_then(T::from_value);
+        assert_eq!(format!("{:?}", Some(taken)), format!("{made:?}"));
+    }
+    check::<&str>(field, value);
+    check::<&[u8]>(field, value);
+    check::<bool>(field, value);
+    check::<i32>(field, value);
+    check::<i64>(field, value);
+    check::<f64>(field, value);
+    check::<DateTime>(field, value);
+    check::<Guid>(field, value);
 }
 
 fn check_sound_row(row: &RowRef<'_>) {

@@ -45,6 +45,8 @@ pub(crate) use limits::{
 pub(crate) use project::Projector;
 pub(crate) use recent::Recent;
 pub(crate) use row::{Body, NewRow, Row, RowRef, ShapeRef, merge_rows};
+#[cfg(any(fuzzing, feature = "fuzzing"))]
+pub(crate) use shape::Field;
 pub(crate) use shape::{Fields, Place, VariablePlace, Walk};
 pub(crate) use shapes::{Numbers, ShapeId, Shapes};
 pub(crate) use template::KeyTemplate;

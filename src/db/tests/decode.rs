@@ -83,7 +83,7 @@ fn what_is_decoded_is_what_the_entity_says() {
 fn more_kinds_than_are_remembered_take_turns() {
     let table = table();
     for kind in 0..40 {
-        let entity = Entity::new("p", format!("{kind:02}")).with(&format!("N{kind}"), kind);
+        let entity = Entity::new("p", format!("{kind:02}")).with(format!("N{kind}"), kind);
         table.insert(entity.with("Kind", kind)).unwrap();
     }
     let mut decoder = RowDecoder::new(["Kind", "N7"]);
