@@ -33,7 +33,7 @@
 //! [`Table::commit_async`] gives a [`Ticket`], also a `Future`: many commits of one thread share a sync.
 //!
 //! **Read.** [`Table::get`] finds one entity, [`Table::get_many`] many, [`Table::scan`] reads a [`KeyRange`]. [`RowView`]
-//! reads a row where it lies.
+//! reads a row where it lies, [`RowDecoder`] the same properties of many.
 //!
 //! **Query.** [`Table::query`] takes the service's filter language, or a [`Filter`] of bound values from [`prop`]. What it says
 //! about keys becomes intervals of keys, and nothing else is read. Results come one by one or in [`Page`]s whose

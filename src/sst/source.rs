@@ -165,7 +165,9 @@ impl Source {
             return Ok(Contents::Mapped(block.stored));
         }
         if !is_packed {
-            self.is_packed.store(true, Ordering::Relaxed);
+            if area == Area::Rows {
+                self.is_packed.store(true, Ordering::Relaxed);
+            }
             if let Some(cached) = self.cache.get(key) {
                 return Ok(Contents::Owned(cached));
             }

@@ -11,9 +11,9 @@ use crate::model::{Fields, FromValue, Place, Recent, Shape, no_property, other_t
 
 /// Takes the same properties out of many rows: the counterpart of [`EntityEncoder`](crate::EntityEncoder).
 ///
-/// Rows of one kind have their values at the same places. A decoder looks names up once for each kind that it meets, a few
-/// of which it remembers; a row then costs the values that are asked for. Keep one for as long as rows of a kind are read,
-/// one for each thread.
+/// Rows of one kind have their values at the same places. A decoder looks names up once for each kind that it meets, and
+/// remembers the last sixteen; a row then costs the values that are asked for. Keep one for as long as rows of a kind are
+/// read, one for each thread. It asks for 1 to 16 properties, and gives a tuple, also of one.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -82,7 +82,8 @@ impl<const N: usize> RowDecoder<N> {
     /// Takes as long as there are names; for a row of a kind that is not remembered also a search for each.
     ///
     /// # Errors
-    /// `NotFound` for a property that the row lacks, `InvalidInput` for one of another type, `Corruption`.
+    /// Of the first property that does not fit: `NotFound` if the row lacks it, `InvalidInput` if it is of another type,
+    /// `Corruption` if it is damaged.
     #[inline]
     pub fn decode<'r, T: FromValues<'r, N>>(&mut self, row: &'r RowView<'_>) -> Result<T> {
         let (shape, body) = row.stored();
@@ -109,9 +110,12 @@ impl<const N: usize> RowDecoder<N> {
         T::from_values(&values).map_err(|misfit| self.problem(row, misfit))
     }
 
-    /// Remembers a shape and says where.
+    /// Remembers a shape, unless an equal one is there: rows that describe themselves bring one each. Says where it is.
     #[cold]
     fn learn(&mut self, shape: &Arc<Shape>) -> usize {
+        if let Some(known) = self.recent.find(|known| known.shape == *shape) {
+            return known;
+        }
         let places = std::array::from_fn(|i| shape.place_of(&self.names[i]));
         self.recent.add(Known { shape: Arc::clone(shape), places })
     }

@@ -267,8 +267,8 @@ impl<'a> RowView<'a> {
         self.row.find(name).map_err(damaged)
     }
 
-    /// Names and values, by name, each decoded when its turn comes; cheaper than asking for them one by one. Nothing
-    /// follows an error.
+    /// Names and values, by name, each decoded when its turn comes; cheaper than asking for them one by one, and dearer than
+    /// a [`RowDecoder`](crate::RowDecoder) where it is known what to ask for. Nothing follows an error.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {

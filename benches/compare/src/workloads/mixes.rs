@@ -13,6 +13,7 @@ use super::Bench;
 use crate::choose::{Permutation, Zipfian};
 use crate::measure::{Hand, Pace, Timing, run};
 use crate::oracle::Oracle;
+use crate::process;
 use crate::reading::{Key, Reading};
 use crate::results::Figures;
 use crate::store::Durability::Os;
@@ -180,6 +181,7 @@ pub fn reads_beside(bench: &mut Bench<'_>, store: &dyn Store, oracle: &Oracle) {
         }
         let (is_over, writes) = (AtomicBool::new(false), AtomicU64::new(0));
         let mut timing = Timing::default();
+        let written = process::written_bytes();
         std::thread::scope(|scope| {
             scope.spawn(|| write_steadily(bench.spec.seed, store, oracle, &is_over, &writes));
             timing = read_beside(bench, store, oracle, without_queue);
@@ -187,7 +189,8 @@ pub fn reads_beside(bench: &mut Bench<'_>, store: &dyn Store, oracle: &Oracle) {
         });
         let rate = writes.into_inner() as f64 / timing.seconds.max(1e-9);
         store.settle();
-        let figures = bench.figures(row, &timing);
+        let mut figures = bench.figures(row, &timing);
+        figures.written_bytes = process::written_bytes() - written;
         let value = if without_queue { timing.latency.p999 as f64 / 1e3 } else { figures.value };
         let note = format!("beside at most {rate:.0} writes a second");
         bench.emit(row, Figures { value, note: Some(note), ..figures });
