@@ -141,7 +141,9 @@ impl Limits {
                         "    accesses over {bytes} bytes are NOT measured: too little memory"
                     );
                 }
-                is_there.then(|| accesses_over(bytes, time))
+                // Whole, as the exact digits of others may not come back: `serde_json` reads the last bit only with a
+                // feature that would slow the peers that decode JSON.
+                is_there.then(|| accesses_over(bytes, time).round())
             };
             self.sized_accesses.entry(entities).or_insert_with(missing);
         }
