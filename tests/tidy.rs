@@ -30,9 +30,9 @@ use std::path::{Path, PathBuf};
 
 use source::Source;
 
-/// What is no source: builds, findings, and packages of others.
-const UNREAD: [&str; 5] =
-    [".git", "target", "fuzz/target", "fuzz/artifacts", "tests/clients/js/node_modules"];
+/// Directories of no sources, wherever they are: builds of each package, findings, and packages of others. Git ignores
+/// them by the same names.
+const UNREAD: [&str; 5] = [".git", "target", "artifacts", "node_modules", "__pycache__"];
 
 /// One breach of one rule.
 #[derive(Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Tree {
         let entries = std::fs::read_dir(dir).unwrap();
         for path in entries.map(|entry| entry.unwrap().path()) {
             let name = relative(root, &path);
-            if UNREAD.contains(&name.as_str()) {
+            if path.file_name().is_some_and(|name| UNREAD.iter().any(|unread| name == *unread)) {
                 continue;
             }
             if path.is_dir() {
