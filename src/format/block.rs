@@ -13,6 +13,11 @@
 mod columns;
 
 use std::borrow::Cow;
+#[cfg(feature = "zstd")]
+use std::cell::RefCell;
+
+#[cfg(feature = "zstd")]
+use zstd::bulk::Decompressor;
 
 use crate::codec::{Checksum, Cursor, DecodeError};
 use crate::format::field::FormatError;
@@ -312,8 +317,18 @@ impl<'a> StoredBlock<'a> {
     /// What zstd makes of the stored bytes, at most `more` bytes longer than the contents.
     #[cfg(feature = "zstd")]
     fn decompress_zstd(&self, more: usize) -> Result<Vec<u8>, FormatError> {
-        let raw = zstd::bulk::decompress(self.stored, self.raw_len + more);
         let wrong = |error| DecodeError::new(STRUCTURE, HEADER_BYTES, format!("zstd: {error}"));
+        let len_max = self.raw_len + more;
+        // A thread that is ending, and closes a database, has none any more.
+        let raw = DECOMPRESSOR.try_with(|kept| {
+            let mut kept = kept.borrow_mut();
+            let decompressor = match &mut *kept {
+                Some(decompressor) => decompressor,
+                None => kept.insert(Decompressor::new()?),
+            };
+            decompressor.decompress(self.stored, len_max)
+        });
+        let raw = raw.unwrap_or_else(|_| zstd::bulk::decompress(self.stored, len_max));
         Ok(raw.map_err(wrong)?)
     }
 
@@ -321,6 +336,12 @@ impl<'a> StoredBlock<'a> {
     fn decompress_zstd(&self, _more: usize) -> Result<Vec<u8>, FormatError> {
         unsupported(WITHOUT_ZSTD)
     }
+}
+
+#[cfg(feature = "zstd")]
+thread_local! {
+    /// Made by the first compressed block that a thread reads: some 100 KB, which each block would fill anew.
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
 /// What a block of `raw_len` bytes was by columns: for fuzzing, which cannot guess compressed bytes.
@@ -396,6 +417,43 @@ mod tests {
         check_round_trip(Packing::Zstd, &vec![7; 100_000]);
         check_round_trip(Packing::Zstd, &vec![7; RAW_BYTES_MAX + 1]);
         assert!(sealed(Packing::Zstd, &vec![7; 100_000]).len() < 1000);
+    }
+
+    #[cfg(feature = "zstd")]
+    #[test]
+    fn damage_leaves_nothing_to_the_next_block_of_the_thread() {
+        let raw: Vec<u8> = (0..20_000u32).flat_map(|i| (i / 7).to_le_bytes()).collect();
+        let whole = sealed(Packing::Zstd, &raw);
+        let whole = StoredBlock::open(PLACE, &whole).unwrap();
+        for end in (0..whole.stored.len()).step_by(97) {
+            let cut = StoredBlock { stored: &whole.stored[..end], ..whole };
+            assert!(cut.decompress().is_err(), "{end} bytes");
+            assert_eq!(whole.decompress().as_deref(), Ok(&raw[..]));
+        }
+    }
+
+    #[cfg(feature = "zstd")]
+    #[test]
+    fn a_thread_that_ends_still_decompresses() {
+        struct Last(&'static str);
+        impl Drop for Last {
+            fn drop(&mut self) {
+                check_round_trip(Packing::Zstd, self.0.as_bytes());
+            }
+        }
+        thread_local! { static LAST: Last = const { Last("what is read while a thread ends") } }
+        // Whichever was first asked for goes last; both orders happen.
+        for first in [true, false] {
+            let ending = std::thread::spawn(move || {
+                if first {
+                    LAST.with(|_| check_round_trip(Packing::Zstd, b"abc"));
+                } else {
+                    check_round_trip(Packing::Zstd, b"abc");
+                    LAST.with(|_| ());
+                }
+            });
+            ending.join().unwrap();
+        }
     }
 
     #[cfg(feature = "zstd")]
