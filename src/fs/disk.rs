@@ -199,6 +199,10 @@ impl FileRead for DiskRead {
         Ok(retry(|| self.file.metadata())?.len())
     }
 
+    fn advise(&self, advice: Advice, range: Range<u64>) {
+        sys::advise_file(&self.file, advice, range);
+    }
+
     fn map(&self) -> io::Result<Map> {
         let len = usize::try_from(self.len()?).map_err(io::Error::other)?;
         if len == 0 {

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::complete::{self, Directories, read_exact_at, retry, write_all_at};
-use super::{FileLock, FileRead, FileWrite, Fs, Map};
+use super::{Advice, FileLock, FileRead, FileWrite, Fs, Map};
 use crate::sync::Mutex;
 
 /// What an operation does, for counting and for choosing which fails.
@@ -123,6 +123,9 @@ struct Plan {
     guard: Option<Guard>,
     counts: [u64; OpKind::ALL.len()],
     delivered: [u64; FaultKind::ALL.len()],
+    /// Hints are no operations: they cannot fail.
+    random: u64,
+    will_need: u64,
 }
 
 /// Whether a sync is to be carried out.
@@ -324,6 +327,15 @@ impl FaultFs {
     /// How many operations of this kind there were, failed ones included.
     pub fn count(&self, op: OpKind) -> u64 {
         self.plan.lock().counts[op as usize]
+    }
+
+    /// How often open files were told that they will be read so, [maps](Map) aside.
+    pub fn advised(&self, advice: Advice) -> u64 {
+        let plan = self.plan.lock();
+        match advice {
+            Advice::Random => plan.random,
+            Advice::WillNeed => plan.will_need,
+        }
     }
 
     /// How many operations there were.
@@ -574,5 +586,15 @@ impl FileRead for Faulty<Arc<dyn FileRead>> {
     fn map(&self) -> io::Result<Map> {
         let fault = self.fs.meet_in(OpKind::Map, &self.path, &(0..u64::MAX));
         FaultFs::carry_out(fault, OpKind::Map, &self.path, || self.inner.map())
+    }
+
+    fn advise(&self, advice: Advice, range: Range<u64>) {
+        let mut plan = self.fs.plan.lock();
+        *match advice {
+            Advice::Random => &mut plan.random,
+            Advice::WillNeed => &mut plan.will_need,
+        } += 1;
+        drop(plan);
+        self.inner.advise(advice, range);
     }
 }

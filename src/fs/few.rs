@@ -10,10 +10,11 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use super::{FileLock, FileRead, FileWrite, Fs, Map};
+use super::{Advice, FileLock, FileRead, FileWrite, Fs, Map};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// See the module.
@@ -38,6 +39,8 @@ struct Few {
     file: Mutex<Option<Arc<dyn FileRead>>>,
     /// It was read again since it was opened, or last looked at.
     is_used: AtomicBool,
+    /// It was said that it is read here and there, which each file that is opened for it must be told.
+    is_random: AtomicBool,
 }
 
 impl FewFs {
@@ -73,6 +76,9 @@ impl Few {
             return Ok(Arc::clone(file));
         }
         let opened = self.fs.inner.open_read(&self.path)?;
+        if self.is_random.load(Ordering::Relaxed) {
+            opened.advise(Advice::Random, 0..u64::MAX);
+        }
         let mut file = self.file.lock();
         // Two readers may both open it; one stays.
         if let Some(file) = &*file {
@@ -101,6 +107,14 @@ impl FileRead for Reader {
     fn map(&self) -> io::Result<Map> {
         self.0.file()?.map()
     }
+
+    /// A file that cannot be opened again says so when it is read.
+    fn advise(&self, advice: Advice, range: Range<u64>) {
+        self.0.is_random.fetch_or(advice == Advice::Random, Ordering::Relaxed);
+        if let Ok(file) = self.0.file() {
+            file.advise(advice, range);
+        }
+    }
 }
 
 impl Fs for FewFs {
@@ -126,7 +140,8 @@ impl Fs for FewFs {
 
     fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>> {
         let (fs, path) = (self.clone(), path.to_owned());
-        let few = Few { fs, path, file: Mutex::new(None), is_used: AtomicBool::new(false) };
+        let (is_used, is_random) = (AtomicBool::new(false), AtomicBool::new(false));
+        let few = Few { fs, path, file: Mutex::new(None), is_used, is_random };
         let few = Arc::new(few);
         few.file()?;
         Ok(Arc::new(Reader(few)))
@@ -218,6 +233,23 @@ mod tests {
             read(&files, 0).unwrap();
             assert_eq!(inner.count(OpKind::OpenRead), before, "it was open");
         }
+    }
+
+    #[test]
+    fn a_file_that_is_opened_again_is_told_again_how_it_is_read() {
+        let (inner, _, files) = eight(1);
+        files[0].advise(Advice::Random, 0..100);
+        let told = inner.advised(Advice::Random);
+        read(&files, 1).unwrap();
+        assert_eq!(inner.advised(Advice::Random), told, "nobody told anything of this one");
+        read(&files, 0).unwrap();
+        assert_eq!(inner.advised(Advice::Random), told + 1);
+        files[1].advise(Advice::WillNeed, 0..50);
+        assert_eq!(inner.advised(Advice::WillNeed), 1, "it was closed, and is wanted");
+        inner.arm(Fault::new(FaultKind::Eio).on(OpKind::OpenRead));
+        files[2].advise(Advice::WillNeed, 0..50);
+        assert_eq!(inner.advised(Advice::WillNeed), 1);
+        read(&files, 2).unwrap();
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The bytes of a mapped file, and what its pages can be told.
+//! The bytes of a mapped file, and what its pages, or a file that is read, can be told.
 //!
 //! Invariants
 //! * advice never fails and never changes a byte: what cannot take it ignores it.
@@ -18,7 +18,7 @@ pub struct Map {
     pages: Option<Arc<dyn Pages>>,
 }
 
-/// How a part of a map will be read.
+/// How a part of a map or a file will be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Advice {

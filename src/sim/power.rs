@@ -8,10 +8,11 @@
 //! Not here: what a power cut leaves (`MemFs`), operations that fail and let the process live (`FaultFs`).
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::fs::{FileLock, FileRead, FileWrite, Fs, Map, MemFs};
+use crate::fs::{Advice, FileLock, FileRead, FileWrite, Fs, Map, MemFs};
 use crate::sync::Mutex;
 
 /// How a run ends.
@@ -232,6 +233,10 @@ impl FileRead for Fused<Arc<dyn FileRead>> {
     fn map(&self) -> io::Result<Map> {
         self.fs.alive()?;
         self.inner.map()
+    }
+
+    fn advise(&self, advice: Advice, range: Range<u64>) {
+        self.inner.advise(advice, range);
     }
 }
 

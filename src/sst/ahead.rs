@@ -1,9 +1,9 @@
-//! What a walk over the rows of a mapped file asks the system to fetch before it needs it.
+//! What a walk over the rows of a file asks the system to fetch before it needs it.
 //!
-//! A map is told at open that it is read here and there, so that a get reads the pages it touches and no others. Whoever
-//! goes from block to block says so itself, a window at a time: small after a seek, for most ranges end soon; twice as
-//! large each time that the walk went on to the end of one, up to a megabyte. From a quarter of that on the next window is
-//! asked for when half of the current one is left, so that the disk works while rows are read.
+//! A file is told at open that it is read here and there, mapped or not, so that a get reads the pages it touches and no
+//! others. Whoever goes from block to block says so itself, a window at a time: small after a seek, for most ranges end soon;
+//! twice as large each time that the walk went on to the end of one, up to a megabyte. From a quarter of that on the next
+//! window is asked for when half of the current one is left, so that the disk works while rows are read.
 //!
 //! Invariants
 //! * pure: what was asked depends on the blocks visited only;

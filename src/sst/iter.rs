@@ -477,7 +477,7 @@ impl SstIter {
     fn load(&mut self, block: usize) -> Result<()> {
         let range = self.sst.block_range(block)?;
         if let Some(wanted) = self.ahead.visit(&range) {
-            self.sst.source.ask(wanted);
+            self.sst.source.ask_ahead(wanted);
         }
         self.contents = self.sst.source.owned_block(Area::Rows, block, range, self.fill_cache)?;
         self.block = block;

@@ -9,7 +9,7 @@ use crate::codec::hash;
 use crate::format::Kind;
 use crate::format::file_meta::FileMeta;
 use crate::format::names::{FileId, FileNumber};
-use crate::fs::{Advice, Fs, MemFs, Pages};
+use crate::fs::{Advice, FaultFs, FileRead, Fs, Map, MemFs, Pages};
 use crate::model::{EdmType, Row, Seq, Shape, ValueRef};
 use crate::sync::Mutex;
 
@@ -22,6 +22,28 @@ struct Told(Mutex<Vec<(Advice, Range<usize>)>>);
 impl Pages for Told {
     fn advise(&self, advice: Advice, range: Range<usize>) {
         self.0.lock().push((advice, range));
+    }
+}
+
+/// A file that is read, and not mapped.
+#[derive(Debug)]
+struct ToldFile(Arc<dyn FileRead>, Arc<Told>);
+
+impl FileRead for ToldFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+        self.0.read_at(offset, buffer)
+    }
+
+    fn len(&self) -> std::io::Result<u64> {
+        self.0.len()
+    }
+
+    fn map(&self) -> std::io::Result<Map> {
+        self.0.map()
+    }
+
+    fn advise(&self, advice: Advice, range: Range<u64>) {
+        self.1.advise(advice, range.start as usize..range.end as usize);
     }
 }
 
@@ -59,12 +81,17 @@ fn open(fs: &dyn Fs, dir: &Path, meta: &FileMeta, mode: IoMode) -> Sst {
 }
 
 fn watched() -> (Arc<Sst>, Arc<Told>) {
+    watched_as(IoMode::Mmap)
+}
+
+fn watched_as(mode: IoMode) -> (Arc<Sst>, Arc<Told>) {
     let (fs, dir) = (Arc::new(MemFs::new()), Path::new("db"));
     fs.create_dir_all(dir).unwrap();
     let meta = write(fs.clone(), dir);
-    let mut sst = open(&*fs, dir, &meta, IoMode::Mmap);
+    let mut sst = open(&*fs, dir, &meta, mode);
     let told = Arc::new(Told::default());
     sst.source.watch(told.clone());
+    sst.source.watch_file(|file| Arc::new(ToldFile(file, told.clone())));
     (Arc::new(sst), told)
 }
 
@@ -89,6 +116,24 @@ fn a_get_asks_once_for_a_block_that_was_never_checked() {
 }
 
 #[test]
+fn a_get_that_reads_asks_for_nothing() {
+    let (sst, told) = watched_as(IoMode::Pread);
+    let get = |number| sst.get(hash(SEED, &key(number)), &key(number), Seq::MAX).unwrap().is_some();
+    assert!(get(10_000) && get(0) && !get(ROWS + 5));
+    assert!(told.asked().is_empty(), "a read fetches the block as it is");
+}
+
+#[test]
+fn a_file_that_is_read_is_told_once_that_it_is_read_here_and_there() {
+    let (memory, dir) = (Arc::new(MemFs::new()), Path::new("db"));
+    memory.create_dir_all(dir).unwrap();
+    let meta = write(memory.clone(), dir);
+    let fs = FaultFs::new(memory);
+    drop(open(&fs, dir, &meta, IoMode::Pread));
+    assert_eq!((fs.advised(Advice::Random), fs.advised(Advice::WillNeed)), (1, 0));
+}
+
+#[test]
 fn a_short_range_asks_once_whether_checked_or_not() {
     let (sst, told) = watched();
     for _ in 0..2 {
@@ -107,8 +152,10 @@ fn a_short_range_asks_once_whether_checked_or_not() {
 /// Every byte of rows is asked for once, in few calls, before it is read.
 #[test]
 fn scans_ask_for_all_rows_in_growing_windows() {
-    for fill_cache in [true, false] {
-        let (sst, told) = watched();
+    for (fill_cache, mode) in
+        [(true, IoMode::Mmap), (false, IoMode::Mmap), (true, IoMode::Pread), (false, IoMode::Pread)]
+    {
+        let (sst, told) = watched_as(mode);
         let mut iter = sst.iter(fill_cache);
         iter.next().unwrap();
         let mut asked = told.asked();

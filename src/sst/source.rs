@@ -242,16 +242,26 @@ impl Source {
         if is_at_hand { self.hash_page(start, index).ok() } else { None }
     }
 
-    /// Has all of `range` fetched at once if it is mapped and more than a page, which a fault would fetch as well.
+    /// Has all of `range` fetched at once, which faults would fetch page by page, if it is mapped.
     pub(super) fn ask(&self, range: Range<u64>) {
-        // Where the system's pages are larger some of this is superfluous.
+        if self.map.is_some() {
+            self.ask_ahead(range);
+        }
+    }
+
+    /// Has all of `range` fetched at once, which a walk comes to: also if it will be read block by block.
+    pub(super) fn ask_ahead(&self, range: Range<u64>) {
+        // A page alone is read by whoever touches it. Where the system's pages are larger some of this is superfluous.
         if range.start / OS_PAGE_BYTES != range.end.saturating_sub(1) / OS_PAGE_BYTES {
             self.advise(Advice::WillNeed, range);
         }
     }
 
-    /// Says how `range` will be read, if it is mapped.
+    /// Says how `range` will be read.
     pub(super) fn advise(&self, advice: Advice, range: Range<u64>) {
+        if let Some(file) = &self.file {
+            return file.advise(advice, range);
+        }
         let bounds = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
         if let Some((map, (start, end))) = self.map.as_ref().zip(bounds) {
             map.advise(advice, start..end);
@@ -304,6 +314,12 @@ impl Source {
     #[cfg(test)]
     pub(super) fn watch(&mut self, pages: Arc<dyn crate::fs::Pages>) {
         self.map = self.map.take().map(|map| Map::new(map.bytes().clone(), pages));
+    }
+
+    /// Has what is not mapped read through what `wrap` makes of the file.
+    #[cfg(test)]
+    pub(super) fn watch_file(&mut self, wrap: impl FnOnce(Arc<dyn FileRead>) -> Arc<dyn FileRead>) {
+        self.file = self.file.take().map(wrap);
     }
 
     /// A problem of this file's contents at `base`.

@@ -136,7 +136,7 @@ impl Check<'_> {
     fn entries(&mut self, index: usize, progress: &mut dyn FnMut(u64)) -> Result<bool> {
         let range = self.sst.block_range(index)?;
         if let Some(wanted) = self.ahead.visit(&range) {
-            self.sst.source.ask(wanted);
+            self.sst.source.ask_ahead(wanted);
         }
         let contents = self.sst.source.unpack(self.place(BlockKind::Rows, index), range.clone());
         progress(range.end - range.start);

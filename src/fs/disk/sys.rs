@@ -101,6 +101,22 @@ pub(super) fn start_write_back(file: &File, offset: u64, len: u64) {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn start_write_back(_file: &File, _offset: u64, _len: u64) {}
 
+/// A hint, too; where it is not known of the system, it is not given.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn advise_file(file: &File, advice: Advice, range: Range<u64>) {
+    use rustix::fs::{Advice as Known, fadvise};
+    let len = std::num::NonZeroU64::new(range.end.saturating_sub(range.start));
+    let _ = match advice {
+        // Of a file as a whole, whatever part is named.
+        Advice::Random => fadvise(file, 0, None, Known::Random),
+        Advice::WillNeed if len.is_none() => return,
+        Advice::WillNeed => fadvise(file, range.start, len, Known::WillNeed),
+    };
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn advise_file(_file: &File, _advice: Advice, _range: Range<u64>) {}
+
 /// A hint: a system that refuses it reads as it always does.
 #[cfg(unix)]
 pub(super) fn advise(map: &memmap2::Mmap, advice: Advice, range: Range<usize>) {

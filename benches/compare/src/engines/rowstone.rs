@@ -8,14 +8,17 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rowstone::{
     Codec, DateTime, Db, Durability as Native, ETag, Entity, EntityEncoder, EntityGroup, ErrorKind,
-    KeyRange, LoadMode, Query, RowDecoder, RowView, Table, ValueRef, prop,
+    IoMode, KeyRange, LoadMode, Query, RowDecoder, RowView, Table, ValueRef, prop,
 };
 
 use super::About;
+use super::shared::available_memory;
+use crate::process::disk_bytes;
 use crate::reading::{Digest, Key, Properties, Reading, bytes, number, partition_of, text};
 use crate::sheet::{Kind, OwnedItem, Sheet};
 use crate::store::{Change, Durability, Found, Setup, Store, Version};
@@ -26,7 +29,8 @@ pub const ABOUT: About = About {
     settings: &[
         "Memtables of a third of the write buffers, because up to three are in memory.",
         "Files are mapped, which is the default: their cache is the page cache. Compressed files go through a block \
-         cache of the size that every engine gets.",
+         cache of the size that every engine gets, and so do all if they are larger than the memory of the process \
+         when it opens (Options::io_mode).",
         "Everything else as it comes: checksums on every block, one compaction thread on two processors.",
         "Compressed: zstd of level 6 in sorted runs, asked for by Options::codec.",
     ],
@@ -67,6 +71,7 @@ pub fn open(setup: &Setup<'_>) -> Box<dyn Store> {
         .durability(Native::Os)
         .memtable_bytes((setup.write_buffer_bytes / 3) as usize)
         .cache_bytes(setup.cache_bytes as usize)
+        .io_mode(io_mode(setup.dir))
         .codec(if setup.compress { Codec::Zstd } else { Codec::None })
         .open(setup.dir)
         .expect("rowstone opens");
@@ -74,6 +79,12 @@ pub fn open(setup: &Setup<'_>) -> Box<dyn Store> {
     let sync = table.clone().with_durability(Native::Sync);
     let os = table.with_durability(Native::Os);
     Box::new(Rowstone { db, sync, os, compresses: setup.compress })
+}
+
+/// Two threads that fault pages of a map in and out of little memory get less done than two that read.
+fn io_mode(dir: &Path) -> IoMode {
+    let is_larger = disk_bytes(dir) > available_memory();
+    if is_larger { IoMode::Pread } else { IoMode::Mmap }
 }
 
 impl Rowstone {
