@@ -270,9 +270,9 @@ impl Options {
         self
     }
 
-    /// How table files are read. Default: [`IoMode::Mmap`] where addresses have 64 bits. Where files are larger than the
-    /// memory there is for them, [`IoMode::Pread`] is as fast for one thread and faster for several: pages of a map
-    /// come and go for all threads together.
+    /// How table files are read. Default: [`IoMode::Mmap`] where addresses have 64 bits. Where files are much larger
+    /// than the memory there is for them, gets by several threads find more with [`IoMode::Pread`]; ranges, and gets of
+    /// keys that are not there, find less. `docs/BENCHMARKS.md` has the figures.
     pub fn io_mode(mut self, mode: IoMode) -> Self {
         self.io_mode = mode;
         self

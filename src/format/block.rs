@@ -321,6 +321,7 @@ impl<'a> StoredBlock<'a> {
         let len_max = self.raw_len + more;
         // A thread that is ending, and closes a database, has none any more.
         let raw = DECOMPRESSOR.try_with(|kept| {
+            // Nothing below comes back here: it is borrowed once.
             let mut kept = kept.borrow_mut();
             let decompressor = match &mut *kept {
                 Some(decompressor) => decompressor,

@@ -110,8 +110,8 @@ pub trait FileRead: Send + Sync + fmt::Debug {
     fn len(&self) -> io::Result<u64>;
     /// The whole file as it is now, mapped read-only. The file must not be written while it is mapped.
     fn map(&self) -> io::Result<Map>;
-    /// Says how `range` will be read by [`read_at`](Self::read_at). It never fails and never changes a byte: whoever
-    /// cannot take advice ignores it.
+    /// Says how `range`, bytes of the file, will be read by [`read_at`](Self::read_at). It never fails and never changes a
+    /// byte: whoever cannot take advice ignores it.
     fn advise(&self, _advice: Advice, _range: Range<u64>) {}
 }
 

@@ -1,4 +1,4 @@
-//! What the system is told about the pages of a mapped file: how often, and about which.
+//! What the system is told about the pages of a file, mapped or read: how often, and about which.
 
 use std::ops::Range;
 use std::path::Path;

@@ -109,6 +109,7 @@ pub(super) fn advise_file(file: &File, advice: Advice, range: Range<u64>) {
     let _ = match advice {
         // Of a file as a whole, whatever part is named.
         Advice::Random => fadvise(file, 0, None, Known::Random),
+        // Without a length it would be all up to the end.
         Advice::WillNeed if len.is_none() => return,
         Advice::WillNeed => fadvise(file, range.start, len, Known::WillNeed),
     };
