@@ -65,8 +65,6 @@
 #![warn(missing_docs, unreachable_pub)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads of their own"))]
 
-#[doc(hidden)]
-pub mod bench_support;
 mod changes;
 mod check;
 mod clock;
@@ -76,14 +74,10 @@ mod error;
 mod executor;
 mod format;
 pub mod fs;
-#[cfg(any(fuzzing, feature = "fuzzing"))]
-#[doc(hidden)]
-pub mod fuzzing;
 mod log;
 mod lsm;
 mod manifest;
 mod memtable;
-mod meter;
 mod model;
 mod options;
 mod planted;
@@ -93,11 +87,10 @@ mod ranges;
 mod rest;
 mod retry;
 mod rng;
-#[cfg(feature = "sim")]
-pub mod sim;
 mod sst;
 mod sync;
 mod table;
+mod testing;
 #[cfg(feature = "cli")]
 #[cfg_attr(
     all(feature = "rest", not(test)),
@@ -108,10 +101,19 @@ mod table;
     )
 )]
 mod wire;
+mod write_accounting;
 
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
+
+#[doc(hidden)]
+pub use testing::bench_support;
+#[cfg(any(fuzzing, feature = "fuzzing"))]
+#[doc(hidden)]
+pub use testing::fuzzing;
+#[cfg(feature = "sim")]
+pub use testing::sim;
 
 pub use check::VerifyReport;
 pub use clock::{Clock, ManualClock, SystemClock};

@@ -1,7 +1,7 @@
 //! A damaged database, offline: what there is to go by, and what can be proven of a key.
 //!
 //! What is proven
-//! * which files count, if the manifest is whole (`manifest::testimony`); else nothing is, for a file that nobody knows
+//! * which files count, if the manifest is whole (`manifest::salvage`); else nothing is, for a file that nobody knows
 //!   of any more may have held something newer;
 //! * the commits of the logs up to the first that is lost: the state is that of its moment, and what was read behind it
 //!   does not count;

@@ -18,12 +18,12 @@ use super::failure::{Failure, Outcome};
 use super::files::open_input;
 use super::output::{Output, with_thousands};
 use crate::clock::{Clock, SystemClock};
-use crate::sim::counts::Event;
-use crate::sim::device::Life;
-use crate::sim::explore::{Explored, explore, program};
-use crate::sim::ledger::ledger;
-use crate::sim::program::{Program, quietly};
-use crate::sim::{BUGS, Planting, plant};
+use crate::testing::sim::corruption_matrix::ledger;
+use crate::testing::sim::counts::Event;
+use crate::testing::sim::device::Life;
+use crate::testing::sim::explore::{Explored, explore, program};
+use crate::testing::sim::program::{Program, quietly};
+use crate::testing::sim::{BUGS, Planting, plant};
 
 /// Run the database against a model of itself, on a simulated disk that fails, loses its power and rots.
 ///

@@ -1,6 +1,6 @@
 //! Databases that another process writes: opened to be read only, and followed.
 //!
-//! Not here: how their files are read (`lsm::follow`).
+//! Not here: how their files are read (`lsm::follower`).
 
 use std::fmt;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Damaged table files: which there are, and sound copies in their places.
 //!
-//! Not here: how they are found (`check`, and every read), how one is replaced (`lsm::heal`), what to do without a
+//! Not here: how they are found (`check`, and every read), how one is replaced (`lsm::file_replacement`), what to do without a
 //! copy (`check::repair`).
 
 use std::path::Path;

@@ -3,7 +3,7 @@
 //! Invariants
 //! * advice never fails and never changes a byte: what cannot take it ignores it.
 //!
-//! Not here: who maps (`disk`, `mem`), which pages are wanted when (`sst::ahead`).
+//! Not here: who maps (`disk`, `mem`), which pages are wanted when (`sst::readahead`).
 
 use std::fmt;
 use std::ops::{Deref, Range};

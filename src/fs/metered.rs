@@ -7,7 +7,7 @@
 //!
 //! Locks: one, around the count, and one inside it around the limits; operations of the file system below are done outside of it.
 //!
-//! Not here: how much is allowed, and of what (`lsm::room`).
+//! Not here: how much is allowed, and of what (`lsm::space_limit`).
 
 use std::collections::BTreeMap;
 use std::io;

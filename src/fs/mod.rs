@@ -12,7 +12,7 @@
 mod complete;
 mod disk;
 mod fault;
-mod few;
+mod handle_cache;
 mod map;
 mod mem;
 mod metered;
@@ -21,7 +21,7 @@ mod tests;
 
 pub use disk::DiskFs;
 pub use fault::{Fault, FaultFs, FaultKind, OpKind};
-pub(crate) use few::FewFs;
+pub(crate) use handle_cache::FewFs;
 pub use map::{Advice, Map, Pages};
 pub use mem::MemFs;
 pub(crate) use metered::{Meter, MeterLimits, Metered, MeteredFs};

@@ -1,84 +1,50 @@
 //! The engine: commits, reads and background work over logs, memtables and table files. Knows keys and rows, no entities.
 //!
 //! Locks, always taken in this order: `install` (the manifest and every change of the version), the commit lock
-//! (`rounds`), then any of the small ones (`snapshots`, `upkeep`), which are held for a few instructions.
+//! (`rounds`), then any of the small ones (`snapshots`, `state`), which are held for a few instructions.
 //!
 //! Not here: tables by name and entities (`table`), bytes (`format`).
 
 mod background;
-mod batch;
-mod checkpoint;
-mod commit;
-pub(crate) mod compaction;
-mod events;
-mod expiry;
-mod feed;
-mod fences;
-mod files;
-mod flush;
-mod follow;
-mod gaps;
-mod gates;
-mod handle;
-mod heal;
-mod history;
-mod ingest;
-mod inspect;
-mod load;
-mod log_rows;
-mod merge;
-mod outputs;
-mod pace;
-mod place;
-mod pressure;
-mod quarantine;
-mod reclaim;
-mod recover;
-mod replay;
-mod reverse;
-mod ring;
-mod room;
-mod round;
-mod scan;
-mod snapshot;
-mod split;
-mod tail;
-mod throttle;
-mod ticket;
-mod upkeep;
-mod view;
+mod read;
+mod recovery;
+mod write;
 
 #[cfg(all(test, loom))]
 mod models;
 
-pub(crate) use background::whole_table;
-pub(crate) use batch::{Action, Batch, Condition, Gate, Op, Ops, PackedRow, TableChange};
-pub(crate) use checkpoint::{OnBytes, build, copy_file, read_file, require_empty, require_outside};
 #[cfg(feature = "sim")]
-pub(crate) use compaction::job::Compaction;
+pub(crate) use background::compaction::job::Compaction;
 #[cfg(all(test, feature = "events"))]
-pub(crate) use events::Stall;
-pub(crate) use feed::{LogFeed, Logged};
-pub(crate) use fences::Fences;
-pub(crate) use files::ReadCounts;
+pub(crate) use background::events::Stall;
 #[cfg(feature = "sim")]
-pub(crate) use flush::Flush;
-pub(crate) use follow::Following;
-pub use gates::GateMode;
-pub(crate) use gates::SpanGate;
-pub(crate) use handle::Handle;
-pub(crate) use heal::{Healed, SoundCopies};
-pub(crate) use ingest::Ingested;
-pub(crate) use recover::Recovered;
-pub(crate) use reverse::ReverseScan;
+pub(crate) use background::fifo_eviction::Given;
 #[cfg(feature = "sim")]
-pub(crate) use ring::Given;
+pub(crate) use background::flush::Flush;
+pub(crate) use background::ingest::Ingested;
+pub(crate) use background::scheduler::whole_table;
 #[cfg(feature = "sim")]
-pub(crate) use room::least_limit;
-pub(crate) use scan::{Judgement, ReadView, RowFilter, Scan, ScanRow, Step, VisibleRun, Visit};
-pub(crate) use snapshot::SnapshotGuard;
-pub(crate) use tail::More;
-pub(crate) use ticket::CommitTicket;
+pub(crate) use background::space_limit::least_limit;
+pub(crate) use read::concat_iter::ReadCounts;
+pub(crate) use read::range_tombstones::Fences;
+pub(crate) use read::reverse_scan::ReverseScan;
+pub(crate) use read::scan::{
+    Judgement, ReadView, RowFilter, Scan, ScanRow, Step, VisibleRun, Visit,
+};
+pub(crate) use read::snapshot::SnapshotGuard;
+pub(crate) use recovery::change_log::{LogFeed, Logged};
+pub(crate) use recovery::checkpoint::{
+    OnBytes, build, copy_file, read_file, require_empty, require_outside,
+};
+pub(crate) use recovery::file_replacement::{Healed, SoundCopies};
+pub(crate) use recovery::follower::Following;
+pub(crate) use recovery::handle::Handle;
+pub(crate) use recovery::open::Recovered;
+pub(crate) use recovery::wal_tail::More;
+pub(crate) use write::batch::{Action, Batch, Condition, Gate, Op, Ops, PackedRow, TableChange};
+pub use write::gates::GateMode;
+pub(crate) use write::gates::SpanGate;
+pub(crate) use write::ticket::CommitTicket;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -90,24 +56,24 @@ use crate::executor::Executor;
 use crate::format::names::{FileId, FileName, FileNumber};
 use crate::fs::{FileLock, Fs};
 use crate::manifest::{FileEntry, Manifest, Version};
-use crate::meter::Meter;
 use crate::model::{Seq, ShapeId, Shapes};
 use crate::options::Options;
 use crate::planted::planted;
 use crate::sst::{Sst, SstShared};
 use crate::sync::{ArcSwap, AtomicU64, Mutex};
+use crate::write_accounting::Meter;
 
-use commit::LogQueue;
-use expiry::Expiry;
-use gaps::Gaps;
-use gates::Gates;
-use load::Loads;
-use room::Room;
-use round::Rounds;
-use snapshot::Snapshots;
-use throttle::Throttle;
-use upkeep::Upkeep;
-use view::View;
+use background::space_limit::Room;
+use background::state::Upkeep;
+use background::ttl::Expiry;
+use read::gap_cache::Gaps;
+use read::load_sampling::Loads;
+use read::snapshot::Snapshots;
+use read::view::View;
+use write::commit::LogQueue;
+use write::gates::Gates;
+use write::group_commit::Rounds;
+use write::rate_limit::Throttle;
 
 /// What everything in the engine works with and nothing changes.
 pub(crate) struct Env {
@@ -139,7 +105,7 @@ pub(crate) struct Engine {
     /// The newest commit that put up a fence, published or not, or the newest import.
     newest_fence: AtomicU64,
     upkeep: Upkeep,
-    divided: split::Divided,
+    divided: background::range_split::Divided,
     pub(crate) gates: Gates,
     /// Only if there are targets.
     throttle: Option<Throttle>,

@@ -3,15 +3,15 @@
 //! Not here: the bytes of an edit (`format::edit`), opening the files (`sst`), removing what is obsolete (`lsm`).
 
 mod publish;
+mod salvage;
 mod store;
-mod tail;
-mod testimony;
+mod tailer;
 mod version;
 
 pub(crate) use publish::{Found, probe};
+pub(crate) use salvage::{Testimony, testimony};
 pub(crate) use store::{Access, Manifest};
-pub(crate) use tail::ManifestTail;
-pub(crate) use testimony::{Testimony, testimony};
+pub(crate) use tailer::ManifestTail;
 pub(crate) use version::{FileEntry, Version};
 
 #[cfg(test)]

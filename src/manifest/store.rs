@@ -27,16 +27,16 @@ use crate::format::names::{FileId, FileName, FileNumber};
 use crate::format::record::{LogHeader, LogKind, Position, RecordKind, begin, end, seal};
 use crate::fs::Fs;
 use crate::log::{LogFile, LogReader, RecordView, StopReason};
-use crate::meter::Meter;
 use crate::model::Seq;
 use crate::options::MANIFEST_ROLL_BYTES;
 use crate::planted::planted;
 use crate::rng::Rng;
+use crate::write_accounting::Meter;
 
 use super::publish::{
     PublishError, names, number_after_all, publish, read_current, sync_dir, sync_parent,
 };
-use super::tail::ManifestTail;
+use super::tailer::ManifestTail;
 use super::version::Version;
 
 /// Numbers are reserved this many at a time.
@@ -206,7 +206,7 @@ impl Manifest {
         Ok(Opened { manifest, torn, read_only, names })
     }
 
-    /// What an engine that only reads holds in the place of a manifest: a version of `tail`, and `why` for every edit.
+    /// What an engine that only reads holds in the place of a manifest: a version of `tailer`, and `why` for every edit.
     pub(crate) fn for_readers(
         tail: &ManifestTail,
         version: &Arc<Version>,

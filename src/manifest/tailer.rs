@@ -7,7 +7,7 @@
 //! * nothing on disk changes, and no lock is taken;
 //! * a file that the writer replaces in between is no error: CURRENT is read again.
 //!
-//! Not here: what the writer does (`store`), the files that the version names (`lsm::follow`).
+//! Not here: what the writer does (`store`), the files that the version names (`lsm::follower`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

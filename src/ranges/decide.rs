@@ -11,7 +11,7 @@
 //! * hysteresis: two ranges are joined only if together they are below what is divided by a factor of four in bytes and of
 //!   eight in load, and have been so for an hour.
 //!
-//! Not here: carrying it out (`lsm::split`), statistics (`load`).
+//! Not here: carrying it out (`lsm::range_split`), statistics (`load`).
 
 use crate::format::key::partition_of;
 use crate::format::names::{RangeId, TableId};
@@ -301,6 +301,6 @@ fn partition(key: &[u8]) -> &[u8] {
 }
 
 #[cfg(test)]
-mod settle;
+mod apply;
 #[cfg(test)]
 mod tests;

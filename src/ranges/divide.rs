@@ -5,7 +5,7 @@
 //!   same keys of each: what a reader finds does not change;
 //! * a merged range references a file once, so that files of both sides must touch, or have no key in between.
 //!
-//! Not here: when to divide, where, and carrying it out (`lsm::split`).
+//! Not here: when to divide, where, and carrying it out (`lsm::range_split`).
 
 use crate::format::edit::{Placement, RangeMeta, ReferenceMeta, VersionEdit};
 use crate::format::names::RangeId;

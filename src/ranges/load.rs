@@ -9,7 +9,7 @@
 //! * what fades does so with time, not with further operations, and all of it at one pace ([`HALF_LIFE_SECONDS`]),
 //!   but distinct partitions, which are those of the last one to two [`GENERATION_SECONDS`].
 //!
-//! Not here: which operations are sampled (`lsm::load`), what follows from a load (`decide`).
+//! Not here: which operations are sampled (`lsm::load_sampling`), what follows from a load (`decide`).
 
 use crate::format::key::partition_of;
 use crate::rng::Rng;

@@ -6,7 +6,7 @@
 //! * a commit that waits is led: by the last that comes, or, if that one has none to lead, by its database;
 //! * nobody waits for others to come for longer than [`PATIENCE`].
 //!
-//! Not here: rounds of commits (`lsm::round`), which requests are writes (`call`).
+//! Not here: rounds of commits (`lsm::group_commit`), which requests are writes (`call`).
 
 use std::future::poll_fn;
 use std::pin::pin;

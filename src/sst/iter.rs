@@ -11,8 +11,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Sst;
-use super::ahead::Ahead;
 use super::cache::Area;
+use super::readahead::Ahead;
 use crate::codec::DecodeError;
 use crate::error::{Error, Result};
 use crate::format::Kind;
@@ -310,7 +310,7 @@ impl SstIter {
         slot < self.block().len()
     }
 
-    /// The key `ahead` entries further on in the current block, or its last one.
+    /// The key `readahead` entries further on in the current block, or its last one.
     pub(crate) fn put_key_ahead(&self, ahead: usize, out: &mut Vec<u8>) -> Result<()> {
         let slot = (self.slot + ahead).min(self.block().len() - 1);
         let entry = self.entry_at(slot)?;

@@ -38,7 +38,7 @@ const HALF: usize = ENTRIES / 2;
 const PAGE_BYTES: usize = LINES_PER_PAGE * size_of::<Line>();
 
 impl KnownLocations {
-    /// None yet. A `layout` with locations needs none.
+    /// None yet. A `split_points` with locations needs none.
     pub(super) fn new(layout: HashLayout, cache: &Arc<BlockCache>) -> Self {
         let pages = if layout.has_locations() { 0 } else { layout.pages() };
         let pages = (0..pages).map(|_| OnceLock::new()).collect();

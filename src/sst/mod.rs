@@ -9,21 +9,21 @@
 //!
 //! Not here: which files there are and which of them hold a key (`manifest`, `ranges`), merging several (`lsm`).
 
-mod ahead;
 mod cache;
 #[cfg(test)]
 mod examples;
 mod iter;
-mod known;
-mod layout;
-mod pages;
+mod location_cache;
+mod page_alignment;
 #[cfg(test)]
 mod paging_tests;
-mod part;
+mod readahead;
 mod reader;
-mod remains;
+mod salvage_reader;
 mod shapes;
 mod source;
+mod span_estimate;
+mod split_points;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -32,10 +32,10 @@ mod zones;
 
 pub(crate) use cache::BlockCache;
 pub(crate) use iter::{BlockRun, RunWalk, SstIter};
-pub(crate) use part::SstPart;
 pub(crate) use reader::{Hit, Sst};
-pub(crate) use remains::{RemainingEntry, Remains};
+pub(crate) use salvage_reader::{RemainingEntry, Remains};
 pub(crate) use shapes::decode_table;
+pub(crate) use span_estimate::SstPart;
 pub(crate) use verify::SstFacts;
 pub(crate) use writer::SstWriter;
 
@@ -48,7 +48,7 @@ use crate::options::{Codec, IoMode};
 /// How a file is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SstOptions {
-    /// About the length of a block before compression: `pages` says where one ends. A single row may be longer.
+    /// About the length of a block before compression: `page_alignment` says where one ends. A single row may be longer.
     pub(crate) block_bytes: usize,
     pub(crate) codec: Codec,
     pub(crate) seed: HashSeed,

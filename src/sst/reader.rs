@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::cache::Area;
-use super::known::KnownLocations;
+use super::location_cache::KnownLocations;
 use super::shapes::decode_table;
 use super::source::{Contents, Source};
 use super::{SstIter, SstShared};

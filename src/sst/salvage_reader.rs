@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::pages::OS_PAGE_BYTES;
+use super::page_alignment::OS_PAGE_BYTES;
 use super::shapes::decode_table;
 use crate::codec::DecodeError;
 use crate::error::{Error, Result};

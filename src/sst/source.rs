@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::cache::{Area, BlockCache, CacheKey};
-use super::pages::OS_PAGE_BYTES;
+use super::page_alignment::OS_PAGE_BYTES;
 use crate::codec::DecodeError;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::block::{BlockKind, BlockPlace, Packing, StoredBlock};
@@ -310,7 +310,7 @@ impl Source {
         }
     }
 
-    /// Has the advice go to `pages`.
+    /// Has the advice go to `page_alignment`.
     #[cfg(test)]
     pub(super) fn watch(&mut self, pages: Arc<dyn crate::fs::Pages>) {
         self.map = self.map.take().map(|map| Map::new(map.bytes().clone(), pages));

@@ -1,6 +1,6 @@
 //! Places at which a file could be divided, from its sparse index.
 //!
-//! Not here: how much lies between two of them (`part`), which one is taken (`ranges::decide`).
+//! Not here: how much lies between two of them (`span_estimate`), which one is taken (`ranges::decide`).
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Whole files, written and read back: every way of reading, every kind of damage.
 
-mod remains;
+mod salvage_reader;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -11,7 +11,7 @@
 //! read at all, such as a failing disk, is an error.
 
 use super::Sst;
-use super::ahead::Ahead;
+use super::readahead::Ahead;
 use super::reader::{contents_at, hash_section, range, read_directory};
 use super::zones::ZoneBuilder;
 use crate::codec::{Checksum, DecodeError, hash};

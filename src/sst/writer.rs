@@ -1,7 +1,7 @@
 //! Writes one SST, front to back, in bounded memory.
 //!
 //! 1. Entries fill a block; a full block is sealed and appended, its separator and its handle are remembered. Where it
-//!    ends is `pages`' to say.
+//!    ends is `page_alignment`' to say.
 //! 2. About every 8 MiB the file is synced: what a commit's sync could have to wait for stays small.
 //! 3. At the end come the hash index, the shapes, the sparse index, the handles, the statistics, the zones and the footer.
 //! 4. The file is synced and gets its name. The directory's entry is the caller's to sync.
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::SstOptions;
-use super::pages::Pages;
+use super::page_alignment::Pages;
 use super::shapes::ShapeTable;
 use super::zones::ZoneBuilder;
 use crate::codec::{Checksum, hash, varint_len};

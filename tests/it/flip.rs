@@ -5,7 +5,7 @@
 //! moreover, commits that no later record vouches for may be missing: those from the damaged record on.
 
 use rowstone::IoMode;
-use rowstone::sim::ledger::{Counts, FileKind, Origin, ledger_of};
+use rowstone::sim::corruption_matrix::{Counts, FileKind, Origin, ledger_of};
 
 use crate::say;
 

@@ -4,7 +4,8 @@ use super::Offence;
 use super::source::Source;
 
 /// The modules of the oracle, and of what it is made of.
-const ORACLE: [&str; 3] = ["src/sim/expr.rs", "src/sim/oracle.rs", "src/sim/value.rs"];
+const ORACLE: [&str; 3] =
+    ["src/testing/sim/expr.rs", "src/testing/sim/oracle.rs", "src/testing/sim/value.rs"];
 /// What they may name of the crate.
 const ALLOWED: [&str; 2] = ["crate::model::", "crate::options::Durability"];
 
@@ -27,7 +28,7 @@ pub fn check(source: &Source) -> Vec<Offence> {
 
 #[test]
 fn the_oracle_uses_values_only() {
-    let check = |text: &str| check(&Source::new("src/sim/oracle.rs", text)).len();
+    let check = |text: &str| check(&Source::new("src/testing/sim/oracle.rs", text)).len();
     assert_eq!(check("use crate::model::Value;\nuse crate::options::Durability;"), 0);
     assert_eq!(check("use crate::lsm::Engine;"), 1);
     assert_eq!(check("use crate::options::Options;"), 1);

@@ -1,4 +1,4 @@
-//! Planted bugs: each switch in the code is in the list of `src/sim/planted.rs` or in `.ci/loom`, and each in the
+//! Planted bugs: each switch in the code is in the list of `src/testing/sim/planted.rs` or in `.ci/loom`, and each in the
 //! list is in the code.
 //!
 //! A switch reads `planted!("name")`, an entry of the list `bug("name", …`.
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::Offence;
 use super::source::{Source, is_word};
 
-const LIST: &str = "src/sim/planted.rs";
+const LIST: &str = "src/testing/sim/planted.rs";
 const RULE: &str = "planted bug";
 
 pub fn check(sources: &[Source], loom: &str) -> Vec<Offence> {
@@ -82,14 +82,14 @@ fn finds(code: &str, list: &str, loom: &str, expected: &[&str]) {
 fn switches_and_list_agree() {
     let code = "//! `planted!(\"not-code\")`\nif planted!(\"a-b\") || planted!(\"c\") {}";
     finds(code, "bug(\"a-b\", 1),\nbug(\n  \"c\", 2)", "", &[]);
-    let unlisted = "`c` is neither in src/sim/planted.rs nor in .ci/loom";
+    let unlisted = "`c` is neither in src/testing/sim/planted.rs nor in .ci/loom";
     finds(code, "bug(\"a-b\", 1)", "", &[unlisted]);
     finds(code, "bug(\"a-b\", 1)", "bug=c-d", &[unlisted]);
     finds(code, "bug(\"a-b\", 1)", "--cfg planted=\"c\"", &[]);
     let unused = "`e` is listed and nowhere in the code";
     finds("planted!(\"f\")", "bug(\"f\")\nbug(\"e\")", "", &[unused]);
     finds("planted!(\"f\")", "bug(\"f\")\nbug(\"f\")", "", &["`f` is listed twice"]);
-    let nameless = "`` is neither in src/sim/planted.rs nor in .ci/loom";
+    let nameless = "`` is neither in src/testing/sim/planted.rs nor in .ci/loom";
     finds("planted!(\n\"f\")", "", "f", &[nameless]);
 }
 

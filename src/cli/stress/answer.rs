@@ -3,8 +3,8 @@
 //! Not here: what it should have answered (`soak`).
 
 use crate::model::{DateTime, ETag};
-use crate::sim::oracle::Row;
-use crate::sim::value::Val;
+use crate::testing::sim::oracle::Row;
+use crate::testing::sim::value::Val;
 use crate::wire::json::{self, Members, Scalar};
 use crate::wire::odata;
 

@@ -25,8 +25,8 @@ use super::traffic::{Ask, TABLES, Traffic};
 use crate::clock::{Clock, SystemClock};
 use crate::options::Durability;
 use crate::rng::Rng;
-use crate::sim::oracle::{Change, Oracle, Row, Tables, key};
-use crate::sim::step::{Condition, Verb, Write};
+use crate::testing::sim::oracle::{Change, Oracle, Row, Tables, key};
+use crate::testing::sim::step::{Condition, Verb, Write};
 
 /// When to stop.
 pub(super) struct Until {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cli::stress::child::Limits;
-use crate::sim::value::Val;
+use crate::testing::sim::value::Val;
 
 fn put(rks: &[&str], number: i64) -> Change {
     let write = |rk: &&str| Write {

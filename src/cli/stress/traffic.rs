@@ -8,9 +8,9 @@ use std::collections::HashMap;
 
 use crate::model::{DateTime, ETag, Entity};
 use crate::rng::Rng;
-use crate::sim::oracle::{Change, Oracle};
-use crate::sim::step::{Condition, Verb, Write};
-use crate::sim::value::Val;
+use crate::testing::sim::oracle::{Change, Oracle};
+use crate::testing::sim::step::{Condition, Verb, Write};
+use crate::testing::sim::value::Val;
 use crate::wire::json;
 use crate::wire::odata::{self, Metadata};
 

@@ -15,12 +15,12 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::format::edit::{Placement, VersionEdit};
 
-use super::Engine;
 use super::compaction::picker::{Job, Reason};
-use super::outputs::NewFile;
-use super::recover::Recovered;
-use super::ring::Oldest;
-use super::view::Slot;
+use super::fifo_eviction::Oldest;
+use super::output_writer::NewFile;
+use crate::lsm::Engine;
+use crate::lsm::read::view::Slot;
+use crate::lsm::recovery::open::Recovered;
 
 /// Tells subscribers; a `String` is shown as it is.
 #[cfg(feature = "events")]
@@ -63,7 +63,7 @@ fn bytes_of(files: &[NewFile]) -> u64 {
 }
 
 impl Engine {
-    pub(super) fn tell_opened(&self, found: &Recovered) {
+    pub(in crate::lsm) fn tell_opened(&self, found: &Recovered) {
         let torn = || found.torn.as_deref().or(found.manifest_torn.as_deref()).unwrap_or("");
         tell!(
             INFO,
@@ -76,7 +76,7 @@ impl Engine {
         );
     }
 
-    pub(super) fn tell_flushed(&self, slot: &Slot, files: &[NewFile]) {
+    pub(in crate::lsm) fn tell_flushed(&self, slot: &Slot, files: &[NewFile]) {
         let memtable_bytes = slot.memtable.bytes();
         let is_full = memtable_bytes >= self.env.options.memtable_bytes;
         tell!(
@@ -91,7 +91,7 @@ impl Engine {
         );
     }
 
-    pub(super) fn tell_compacted(&self, jobs: &[&Job], files: &[NewFile]) {
+    pub(in crate::lsm) fn tell_compacted(&self, jobs: &[&Job], files: &[NewFile]) {
         let Some(first) = jobs.first() else { return };
         let inputs = || jobs.iter().map(|job| job.young.len() + job.run.len()).sum::<usize>();
         let (cause, ranges) = (cause(first.reason), jobs.len());
@@ -136,7 +136,7 @@ impl Engine {
         tell!(WARN, "stalled", self, cause = cause, micros = micros);
     }
 
-    pub(super) fn tell_ranges(&self, edit: &VersionEdit) {
+    pub(in crate::lsm) fn tell_ranges(&self, edit: &VersionEdit) {
         let (old, new) = (edit.remove_ranges.len() as u64, edit.add_ranges.len() as u64);
         let table = || edit.add_ranges.first().map_or(0, |range| range.table.0);
         let bytes = || edit.add_references.iter().filter_map(|part| part.bytes).sum::<u64>();
@@ -147,7 +147,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn tell_checkpoint(&self, target: &Path, files: u64, bytes: u64) {
+    pub(in crate::lsm) fn tell_checkpoint(&self, target: &Path, files: u64, bytes: u64) {
         tell!(
             INFO,
             "checkpoint",
@@ -158,7 +158,7 @@ impl Engine {
         );
     }
 
-    pub(super) fn tell_dropped(&self, oldest: &Oldest) {
+    pub(in crate::lsm) fn tell_dropped(&self, oldest: &Oldest) {
         let below = oldest.below.ticks();
         let tables = oldest.tables.len() as u64;
         let (files, bytes) = (oldest.files, oldest.bytes);
@@ -173,7 +173,7 @@ impl Engine {
         );
     }
 
-    pub(super) fn tell_trouble(&self, work: &'static str, error: &Error) {
+    pub(in crate::lsm) fn tell_trouble(&self, work: &'static str, error: &Error) {
         tell!(ERROR, "trouble", self, work = work, error = &*error.chain());
     }
 }

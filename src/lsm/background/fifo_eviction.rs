@@ -14,8 +14,9 @@
 //! * nothing goes that would make no room: not while a snapshot would keep it, not what readers hold already;
 //! * what goes is decided by looking at each file of the tables once, and at no row.
 //!
-//! Not here: what a fence hides (`fences`), how merges keep files of one age (`compaction::picker`), how much is missing
-//! (`room`).
+//! Not here: what a fence hides (`range_tombstones`), how merges keep files of one age
+//! (`compaction::picker`), how much is missing
+//! (`space_limit`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,10 +30,10 @@ use crate::options::{Durability, OnFull, Options};
 use crate::planted::planted;
 use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Mutex, Ordering};
 
-use super::Engine;
-use super::background::whole_table;
-use super::batch::{Batch, Gate, TableChange};
-use super::view::View;
+use super::scheduler::whole_table;
+use crate::lsm::Engine;
+use crate::lsm::read::view::View;
+use crate::lsm::write::batch::{Batch, Gate, TableChange};
 
 /// Of the limit: how much goes beyond what is missing, so that not every write has to ask; how large files of one age get.
 const GIVE_PART: u64 = 32;
@@ -46,7 +47,7 @@ pub(crate) struct Ring {
     /// They had nothing to give when they were asked last.
     is_spent: AtomicBool,
     /// Held by who drops.
-    pub(super) dropping: Mutex<()>,
+    pub(in crate::lsm) dropping: Mutex<()>,
     /// Since opening.
     files: AtomicU64,
     bytes: AtomicU64,
@@ -57,10 +58,10 @@ pub(crate) struct Ring {
 
 /// Everything of some tables below a Seq.
 pub(crate) struct Oldest {
-    pub(super) tables: Vec<Arc<Gate>>,
+    pub(in crate::lsm) tables: Vec<Arc<Gate>>,
     pub(crate) below: Seq,
-    pub(super) files: u64,
-    pub(super) bytes: u64,
+    pub(in crate::lsm) files: u64,
+    pub(in crate::lsm) bytes: u64,
 }
 
 /// What a simulation has to know of a drop.
@@ -86,7 +87,7 @@ struct Old {
 impl Ring {
     /// # Errors
     /// `InvalidInput` for tables without a limit that they could give room below.
-    pub(super) fn begin(options: &Options) -> Result<Ring> {
+    pub(in crate::lsm) fn begin(options: &Options) -> Result<Ring> {
         let is_asked = options.on_full != OnFull::Refuse;
         if is_asked && options.max_disk.is_none() {
             let problem = "Options::on_full says what goes near a limit, and there is none: set Options::max_disk, too";
@@ -108,16 +109,16 @@ impl Ring {
     }
 
     /// How many files and bytes went.
-    pub(super) fn figures(&self) -> [u64; 2] {
+    pub(in crate::lsm) fn figures(&self) -> [u64; 2] {
         [&self.files, &self.bytes].map(|count| count.load(Ordering::Relaxed))
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::lsm) fn is_empty(&self) -> bool {
         self.tables.load().is_empty()
     }
 
     /// True if others have to make room: merges, by taking out what was deleted.
-    pub(super) fn is_spent(&self) -> bool {
+    pub(in crate::lsm) fn is_spent(&self) -> bool {
         self.is_empty() || self.is_spent.load(Ordering::Acquire)
     }
 
@@ -155,17 +156,17 @@ impl Engine {
     }
 
     /// False as long as a table might turn out to be one that gives its oldest rows.
-    pub(super) fn knows_ring(&self) -> bool {
+    pub(in crate::lsm) fn knows_ring(&self) -> bool {
         self.ring().is_none_or(|ring| ring.is_known.load(Ordering::Acquire))
     }
 
     /// True if the table gives its oldest rows.
-    pub(super) fn is_ring(&self, table: TableId) -> bool {
+    pub(in crate::lsm) fn is_ring(&self, table: TableId) -> bool {
         self.ring().is_some_and(|ring| ring.has(table))
     }
 
     /// How large files of one age get in `table`; 0: they are merged by keys.
-    pub(super) fn window_bytes(&self, table: TableId) -> u64 {
+    pub(in crate::lsm) fn window_bytes(&self, table: TableId) -> u64 {
         let room = self.env.room.as_ref().filter(|room| room.ring.has(table));
         room.map_or(0, |room| room.limit() / WINDOW_PART)
     }
@@ -174,7 +175,7 @@ impl Engine {
     ///
     /// # Errors
     /// As every commit; what is hidden by then stays hidden.
-    pub(super) fn give(&self, ring: &Ring, missing: u64, limit: u64) -> Result<bool> {
+    pub(in crate::lsm) fn give(&self, ring: &Ring, missing: u64, limit: u64) -> Result<bool> {
         let oldest = self.oldest(ring, missing, limit);
         ring.is_spent.store(oldest.is_none(), Ordering::Release);
         oldest.map_or(Ok(false), |oldest| self.drop_oldest(ring, &oldest).map(|()| true))

@@ -17,15 +17,15 @@ use crate::format::edit::VersionEdit;
 use crate::format::names::{FileName, FileNumber, RangeId};
 use crate::format::span::Span;
 use crate::manifest::{Manifest, Version};
-use crate::meter::Cause;
 use crate::options::{Codec, Durability};
 use crate::planted::planted;
+use crate::write_accounting::Cause;
 
-use super::Engine;
-use super::merge::Merge;
-use super::outputs::{Boundaries, Cut, NewFile, Outputs, Retention};
-use super::place::place;
-use super::view::Slot;
+use super::flush_placement::place;
+use super::output_writer::{Boundaries, Cut, NewFile, Outputs, Retention};
+use crate::lsm::Engine;
+use crate::lsm::read::merge::Merge;
+use crate::lsm::read::view::Slot;
 
 /// A flush begins a new file at a new range once a file is this long: no tiny file for each of many ranges or tables,
 /// and no range keeps much of its neighbours' alive. So a flush of n bytes makes at most n / 1 MiB files and two more.
@@ -171,7 +171,7 @@ impl Engine {
     ///
     /// # Errors
     /// `StorageFull` changes nothing. After any other failure nobody knows what the disk holds: writing ends.
-    pub(super) fn append_edit(
+    pub(in crate::lsm) fn append_edit(
         &self,
         manifest: &mut Manifest,
         edit: &VersionEdit,
@@ -188,7 +188,7 @@ impl Engine {
     }
 
     /// Ends writing if it ended for the manifest: nobody knows then what the disk holds. Other errors may pass.
-    pub(super) fn judge(&self, manifest: &Manifest, error: Error) -> Error {
+    pub(in crate::lsm) fn judge(&self, manifest: &Manifest, error: Error) -> Error {
         if manifest.has_failed() || error.kind() == ErrorKind::Corruption {
             self.rounds.fail(error.clone().poisoned());
         }
@@ -197,7 +197,7 @@ impl Engine {
 
     /// Removes the files of a job that was not installed, if it is known that nothing names them:
     /// the disk was full, or the database closed.
-    pub(super) fn discard_files(&self, files: &[NewFile], error: &Error) {
+    pub(in crate::lsm) fn discard_files(&self, files: &[NewFile], error: &Error) {
         if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::InvalidInput) {
             for file in files {
                 self.env.discard(FileName::Sst(file.meta.number));

@@ -10,7 +10,7 @@
 //! reference that is alone in its range has all of the range for its clip, which takes two bytes. A reference and a new
 //! range then take less than 80 bytes, so that a flush may touch 200,000 ranges, new tables among them.
 //!
-//! Not here: writing the files (`flush`, `outputs`), which references are in order (`ranges`).
+//! Not here: writing the files (`flush`, `output_writer`), which references are in order (`ranges`).
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ use crate::manifest::{FileEntry, Version};
 use crate::planted::planted;
 use crate::ranges::Range;
 
-use super::background::whole_table;
-use super::outputs::NewFile;
+use super::output_writer::NewFile;
+use super::scheduler::whole_table;
 
 /// Keys of this many bytes may bound the clips of one flush.
-pub(super) const CLIP_BYTES_MAX: usize = 4 << 20;
+pub(in crate::lsm) const CLIP_BYTES_MAX: usize = 4 << 20;
 
 /// What a file has of one range.
 struct Piece<'a> {
@@ -47,8 +47,8 @@ enum Home<'a> {
     Table(TableId),
 }
 
-/// Adds `files`, which ascend, and their references to `edit`. `ids` gives so many numbers in a row for new ranges.
-pub(super) fn place(
+/// Adds `concat_iter`, which ascend, and their references to `edit`. `ids` gives so many numbers in a row for new ranges.
+pub(in crate::lsm) fn place(
     version: &Version,
     files: &[NewFile],
     edit: &mut VersionEdit,

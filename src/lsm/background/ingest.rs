@@ -6,14 +6,15 @@
 //! 3. Under the install lock and the commit lock see again that nothing came there, and choose a Seq above all that was
 //!    given out and above the files'. One edit names the files with that Seq as `visible_from`.
 //! 4. The Seq is published like a commit's: from then on readers see the rows. A snapshot from before never does.
-//! 5. A second edit, under the same locks, and a sync let other processes see them; the change feed tells of them (`history`).
+//! 5. A second edit, under the same locks, and a sync let other processes see them; the change
+//!    feed tells of them (`wal_retention`).
 //!
 //! Invariants
 //! * the commit lock is held over two writes of the manifest, and nowhere else over a write: a Seq given out meanwhile would
 //!   let a reader see first that the rows are not there and then that they always were;
 //! * a crash leaves all of the rows or none: before the edit the files are leftovers that opening removes.
 //!
-//! Not here: which rows (`db`), how readers keep to `visible_from` (`view`, `merge`, `reverse`).
+//! Not here: which rows (`db`), how readers keep to `visible_from` (`view`, `merge`, `reverse_scan`).
 
 use std::sync::Arc;
 
@@ -24,23 +25,23 @@ use crate::format::key::{TABLE_ID_BYTES, table_start};
 use crate::format::names::{FileName, FileNumber, RangeId};
 use crate::format::span::Span;
 use crate::manifest::{FileEntry, Manifest, Version};
-use crate::meter::Cause;
 use crate::model::Seq;
 use crate::options::Durability;
 use crate::planted::planted;
 use crate::ranges::{Range, Reference};
 use crate::sst::SstWriter;
 use crate::sync::Ordering;
+use crate::write_accounting::Cause;
 
-use super::background::whole_table;
-use super::batch::Gate;
-use super::commit::closed;
-use super::merge::Merge;
-use super::outputs::NewFile;
-use super::room::Planned;
-use super::scan::Scan;
-use super::view::{Slot, View};
-use super::{Engine, Env};
+use super::output_writer::NewFile;
+use super::scheduler::whole_table;
+use super::space_limit::Planned;
+use crate::lsm::read::merge::Merge;
+use crate::lsm::read::scan::Scan;
+use crate::lsm::read::view::{Slot, View};
+use crate::lsm::write::batch::Gate;
+use crate::lsm::write::commit::closed;
+use crate::lsm::{Engine, Env};
 
 /// How often a span that others write to is looked at again.
 const TRIES: usize = 8;

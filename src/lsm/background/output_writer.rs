@@ -17,18 +17,18 @@ use crate::format::file_meta::FileMeta;
 use crate::format::key::table_of;
 use crate::format::names::{FileName, TableId};
 use crate::format::span::Span;
-use crate::meter::Cause;
 use crate::model::Seq;
 use crate::options::Codec;
 use crate::planted::planted;
 use crate::ranges::Range;
 use crate::sst::{SstOptions, SstWriter};
 use crate::sync::Ordering;
+use crate::write_accounting::Cause;
 
-use super::fences::{Fences, Spent};
-use super::merge::Merge;
-use super::snapshot::Horizon;
-use super::{Engine, Env};
+use crate::lsm::read::merge::Merge;
+use crate::lsm::read::range_tombstones::{Fences, Spent};
+use crate::lsm::read::snapshot::Horizon;
+use crate::lsm::{Engine, Env};
 
 /// When a file ends and the next begins.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +126,7 @@ impl<'e> Retention<'e> {
         }
     }
 
-    /// Also leaves out what `fences` hide of keys in `span` from everyone. Requires: they were taken after the horizon.
+    /// Also leaves out what `range_tombstones` hide of keys in `span` from everyone. Requires: they were taken after the horizon.
     pub(crate) fn with_fences(mut self, fences: &Fences, span: &Span) -> Self {
         if !fences.is_empty() {
             self.spent = Some(fences.spent(span, &self.horizon));
@@ -326,7 +326,7 @@ impl OpenFile {
 }
 
 /// `bytes` times `part` by `whole`.
-pub(super) fn share(bytes: u64, part: u64, whole: u64) -> u64 {
+pub(in crate::lsm) fn share(bytes: u64, part: u64, whole: u64) -> u64 {
     let share = u128::from(bytes) * u128::from(part) / u128::from(whole.max(1));
     u64::try_from(share).unwrap_or(bytes)
 }
@@ -378,7 +378,7 @@ impl Env {
 }
 
 impl Engine {
-    pub(super) fn new_sst(&self, codec: Codec, cause: Cause) -> Result<SstWriter> {
+    pub(in crate::lsm) fn new_sst(&self, codec: Codec, cause: Cause) -> Result<SstWriter> {
         let (number, id) = self.new_file()?;
         // Compressed, a block of twice the size is about as much to read, and there is more in it to find repeats of.
         let blocks = if codec == Codec::None { 1 } else { 2 };

@@ -7,7 +7,7 @@
 //!
 //! Invariant: what a job could not read it does not replace.
 //!
-//! Not here: putting a sound copy in its place (`heal`).
+//! Not here: putting a sound copy in its place (`file_replacement`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::format::names::{FileNumber, RangeId};
 use crate::manifest::FileEntry;
 use crate::ranges::Range;
 
-use super::Engine;
+use crate::lsm::Engine;
 
 const RETRY_FIRST: Duration = Duration::from_secs(60);
 const RETRY_LAST: Duration = Duration::from_secs(3_600);
 
 /// What jobs leave alone, and until when.
 #[derive(Default)]
-pub(super) struct Quarantine {
+pub(in crate::lsm) struct Quarantine {
     files: BTreeMap<FileNumber, Backoff>,
     /// Where a job met damage and nobody knows in which file.
     ranges: BTreeMap<RangeId, (Error, Backoff)>,
@@ -39,7 +39,7 @@ struct Backoff {
 
 impl Quarantine {
     /// A job met `error` in `range`, whose files `damaged` are known to be damaged.
-    pub(super) fn add(
+    pub(in crate::lsm) fn add(
         &mut self,
         range: RangeId,
         damaged: Vec<FileNumber>,
@@ -60,23 +60,23 @@ impl Quarantine {
     }
 
     /// False for a range that is to be left alone.
-    pub(super) fn holds_range(&self, range: RangeId, now: Duration) -> bool {
+    pub(in crate::lsm) fn holds_range(&self, range: RangeId, now: Duration) -> bool {
         self.ranges.get(&range).is_some_and(|(_, backoff)| now < backoff.until)
     }
 
     /// True if a job may try the file, which is damaged. What only readers met so far waits from now on.
-    pub(super) fn may_retry(&mut self, file: FileNumber, now: Duration) -> bool {
+    pub(in crate::lsm) fn may_retry(&mut self, file: FileNumber, now: Duration) -> bool {
         let backoff = self.files.entry(file).or_insert_with(|| Backoff::next(None, now));
         backoff.until <= now
     }
 
     /// The file is gone.
-    pub(super) fn forget(&mut self, file: FileNumber) {
+    pub(in crate::lsm) fn forget(&mut self, file: FileNumber) {
         self.files.remove(&file);
     }
 
     /// Why ranges are left alone.
-    pub(super) fn errors(&self) -> impl Iterator<Item = &Error> {
+    pub(in crate::lsm) fn errors(&self) -> impl Iterator<Item = &Error> {
         self.ranges.values().map(|(error, _)| error)
     }
 }
@@ -95,11 +95,11 @@ impl Engine {
         version.files().filter(|file| file.damage().is_some()).cloned().collect()
     }
 
-    pub(super) fn quarantine(&self, range: &Range<Arc<FileEntry>>, error: &Error) {
+    pub(in crate::lsm) fn quarantine(&self, range: &Range<Arc<FileEntry>>, error: &Error) {
         self.upkeep.quarantine(range, error, self.env.clock.monotonic());
     }
 
-    pub(super) fn is_quarantined(&self, range: RangeId) -> bool {
+    pub(in crate::lsm) fn is_quarantined(&self, range: RangeId) -> bool {
         self.upkeep.is_quarantined(range, self.env.clock.monotonic())
     }
 }

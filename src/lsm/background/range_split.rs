@@ -10,7 +10,8 @@
 //! * no byte of a table file moves: the children reference the parents' files, clipped;
 //! * a boundary is a key that an entity could have, or the start of a partition.
 //!
-//! Not here: when to divide and where (`ranges::decide`), flushes that find other ranges than they began with (`place`).
+//! Not here: when to divide and where (`ranges::decide`), flushes that find other ranges than they
+//! began with (`flush_placement`).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -26,8 +27,8 @@ use crate::ranges::decide::{Candidate, Limits, cut_by_size, is_too_large};
 use crate::ranges::{Range, Reference, divide};
 use crate::sync::Mutex;
 
-use super::Engine;
-use super::outputs::share;
+use super::output_writer::share;
+use crate::lsm::Engine;
 
 type FileRange = Range<Arc<FileEntry>>;
 type FileReference = Reference<Arc<FileEntry>>;
@@ -42,7 +43,7 @@ const GROWN_PART: u64 = 8;
 
 /// What was looked at already.
 #[derive(Default)]
-pub(super) struct Divided(Mutex<Seen>);
+pub(in crate::lsm) struct Divided(Mutex<Seen>);
 
 #[derive(Default)]
 struct Seen {
@@ -87,7 +88,7 @@ fn by_size(sizes: &[(RangeId, TableId, u64)], limits: &Limits) -> Vec<Wanted> {
 impl Engine {
     /// Divides a range that is too large, or merges two small neighbours; false if there is nothing to do, which is
     /// known without a look at the ranges while nothing changed.
-    pub(super) fn divide_one(&self) -> Result<bool> {
+    pub(in crate::lsm) fn divide_one(&self) -> Result<bool> {
         let version = Arc::clone(&self.view.load().version);
         let bytes = self.env.options.range_bytes;
         let limits = Limits {

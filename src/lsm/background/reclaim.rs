@@ -24,15 +24,15 @@ use crate::model::Seq;
 use crate::planted::planted;
 use crate::ranges::Reference;
 
-use super::Engine;
-use super::background::whole_table;
+use super::scheduler::whole_table;
+use crate::lsm::Engine;
 
 /// Fences of this many bytes leave with one edit, which must stay below a record's limit.
 const FENCE_BYTES_MAX: usize = 4 << 20;
 
 /// What the last look for space found nothing in: it finds nothing until one of these changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Looked {
+pub(in crate::lsm) struct Looked {
     manifest: Position,
     newest_fence: Seq,
     fences: usize,
@@ -42,7 +42,7 @@ pub(super) struct Looked {
 
 impl Engine {
     /// Carries out what it can of drops; false if there was nothing to do.
-    pub(super) fn reclaim(&self) -> Result<bool> {
+    pub(in crate::lsm) fn reclaim(&self) -> Result<bool> {
         let horizon = self.horizon();
         let dead = self.upkeep.dead_tables(&horizon);
         let before = Arc::clone(&self.view.load().fences);
@@ -95,7 +95,7 @@ impl Engine {
     }
 
     /// Fences up to `flushed` that only logs record so far.
-    pub(super) fn fences_to_record(&self, version: &Version, flushed: Seq) -> Vec<Fence> {
+    pub(in crate::lsm) fn fences_to_record(&self, version: &Version, flushed: Seq) -> Vec<Fence> {
         let view = self.view.load();
         let fences = view.fences.iter().filter(|fence| fence.from <= flushed);
         let fences = fences.filter(|fence| !version.fences().contains(fence));
@@ -103,7 +103,7 @@ impl Engine {
     }
 
     /// True if something was dropped whose space is not reclaimed yet.
-    pub(super) fn has_drops(&self) -> bool {
+    pub(in crate::lsm) fn has_drops(&self) -> bool {
         self.upkeep.has_dropped() || !self.view.load().fences.is_empty()
     }
 
@@ -151,7 +151,7 @@ fn remove_fenced(version: &Version, fences: &[&Fence], edit: &mut VersionEdit) {
     }
 }
 
-/// Leaves what one edit may hold of `fences`; the next takes more. The oldest go first: newer ones may be why.
+/// Leaves what one edit may hold of `range_tombstones`; the next takes more. The oldest go first: newer ones may be why.
 fn keep_short(fences: &mut Vec<&Fence>) {
     let mut bytes = 0;
     let fits = |fence: &&&Fence| {
@@ -163,7 +163,7 @@ fn keep_short(fences: &mut Vec<&Fence>) {
     fences.truncate(count);
 }
 
-/// Those of `fences` that the manifest has; of equal ones no more than it has.
+/// Those of `range_tombstones` that the manifest has; of equal ones no more than it has.
 fn recorded(version: &Version, fences: &[&Fence]) -> Vec<Fence> {
     let mut left: Vec<&Fence> = version.fences().iter().collect();
     let is_recorded = |fence: &&&Fence| {
@@ -173,7 +173,7 @@ fn recorded(version: &Version, fences: &[&Fence]) -> Vec<Fence> {
     fences.iter().filter(is_recorded).map(|fence| (*fence).clone()).collect()
 }
 
-/// Those of `fences`, which everybody sees, that hide nothing, or nothing that no other hides.
+/// Those of `range_tombstones`, which everybody sees, that hide nothing, or nothing that no other hides.
 fn spent_fences<'f>(version: &Version, fences: &[&'f Fence], edit: &VersionEdit) -> Vec<&'f Fence> {
     let removed: BTreeSet<_> = edit.remove_references.iter().copied().collect();
     let is_covered = |at: usize, fence: &Fence| {
@@ -206,10 +206,10 @@ fn spent_fences<'f>(version: &Version, fences: &[&'f Fence], edit: &VersionEdit)
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::batch::{Batch, Gate, TableChange};
     use super::*;
     use crate::format::key::user_key;
     use crate::fs::MemFs;
+    use crate::lsm::write::batch::{Batch, Gate, TableChange};
     use crate::options::{Background, Durability, Options};
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn of_equal_fences_of_one_commit_one_stays_until_nothing_is_below_it() {
-        use super::super::batch::{Action, Condition, Op, PackedRow};
+        use crate::lsm::write::batch::{Action, Condition, Op, PackedRow};
         use smallvec::smallvec;
         let options = Options::default().fs(Arc::new(MemFs::new()));
         let engine = Engine::open("db".as_ref(), options.background(Background::Manual)).unwrap();

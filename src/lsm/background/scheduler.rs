@@ -23,15 +23,15 @@ use crate::options::Background;
 use crate::planted::planted;
 use crate::ranges::Range;
 
-use super::batch::{Batch, Op};
-use super::commit::closed;
 use super::events::Stall;
-use super::load::Readers;
-use super::pressure::{
+use crate::lsm::read::load_sampling::Readers;
+use crate::lsm::read::view::View;
+use crate::lsm::write::backpressure::{
     Backlog, SOURCES_FREE, SOURCES_UNREAD, flush_bytes_max, memory_delay, range_delay,
 };
-use super::view::View;
-use super::{Engine, Env};
+use crate::lsm::write::batch::{Batch, Op};
+use crate::lsm::write::commit::closed;
+use crate::lsm::{Engine, Env};
 
 /// How long background work waits after a failure before it tries again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -175,7 +175,7 @@ impl Engine {
     }
 
     /// Unlinks files that no version has and nobody reads.
-    pub(super) fn remove_unheld(&self) -> bool {
+    pub(in crate::lsm) fn remove_unheld(&self) -> bool {
         let Ok(_work) = self.upkeep.work() else { return false };
         let numbers = self.upkeep.take_unheld();
         for number in &numbers {
@@ -195,7 +195,7 @@ impl Engine {
     ///
     /// # Errors
     /// Why flushing fails, if it does: the writer is answered, not kept waiting.
-    pub(super) fn make_room(&self) -> Result<()> {
+    pub(in crate::lsm) fn make_room(&self) -> Result<()> {
         loop {
             // Before the look: a flush that ends behind it is not missed.
             let seen = self.upkeep.attempts();
@@ -220,7 +220,7 @@ impl Engine {
 
     /// Slows a writer down by what it touches: ranges that have more files or bytes waiting than reads should look at,
     /// and memory that is nearly used up.
-    pub(super) fn delay(&self, batch: &Batch<'_>) {
+    pub(in crate::lsm) fn delay(&self, batch: &Batch<'_>) {
         if self.env.options.background == Background::Manual || batch.ops.is_empty() {
             return;
         }

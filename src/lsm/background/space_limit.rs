@@ -12,7 +12,7 @@
 //! * what is admitted here is not refused below: logs may grow for it up to L, and only what they reserve ahead ends earlier;
 //! * a refusal changes nothing, and what frees space without writing rows is never refused.
 //!
-//! Not here: counting (`fs::metered`), which rows go to make room (`ring`).
+//! Not here: counting (`fs::metered`), which rows go to make room (`fifo_eviction`).
 
 use std::cell::Cell;
 use std::path::Path;
@@ -26,11 +26,11 @@ use crate::fs::{Meter, MeterLimits, Metered, MeteredFs};
 use crate::options::{Background, Options};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
-use super::Engine;
-use super::batch::{Action, Batch, Op, TableChange};
 use super::compaction::picker::JOB_RUN_FILES;
-use super::ring::Ring;
-use super::view::View;
+use super::fifo_eviction::Ring;
+use crate::lsm::Engine;
+use crate::lsm::read::view::View;
+use crate::lsm::write::batch::{Action, Batch, Op, TableChange};
 
 /// What a manifest reserves at a time, twice: the old and the new one of a roll-over.
 const MANIFEST_BYTES: u64 = 128 << 10;
@@ -78,7 +78,7 @@ pub(crate) struct Room {
     asked: AtomicU64,
     /// It is still to be done.
     wants_flush: AtomicBool,
-    pub(super) ring: Ring,
+    pub(in crate::lsm) ring: Ring,
 }
 
 /// A part of a count that others must see; given back when this goes.
@@ -88,12 +88,12 @@ struct Held<'a> {
 }
 
 /// What table files that are being written may take.
-pub(super) struct Planned<'a> {
+pub(in crate::lsm) struct Planned<'a> {
     _held: Option<Held<'a>>,
 }
 
 /// What a commit takes until its log and its memtable have it.
-pub(super) struct Admitted<'a> {
+pub(in crate::lsm) struct Admitted<'a> {
     /// `None`: it may take whatever it likes.
     held: Option<Held<'a>>,
     /// Of its rows.
@@ -125,7 +125,7 @@ impl Room {
     ///
     /// # Errors
     /// `InvalidInput` for a limit that leaves no room for rows.
-    pub(super) fn begin(dir: &Path, options: &mut Options) -> Result<Option<Room>> {
+    pub(in crate::lsm) fn begin(dir: &Path, options: &mut Options) -> Result<Option<Room>> {
         let ring = Ring::begin(options)?;
         let Some(limit) = options.max_disk else { return Ok(None) };
         let margin = (limit / MARGIN_PART).max(margin_least(options));
@@ -164,7 +164,7 @@ impl Room {
     }
 
     /// From now on nothing grows beyond the limit: before, what an opening needs has to be there.
-    pub(super) fn enforce(&self) {
+    pub(in crate::lsm) fn enforce(&self) {
         let tables = self.limit - self.margin;
         // A database that takes more already is to be shrunk: that, too, is written to a log.
         let logs = self.limit.max(self.meter.total().saturating_add(self.margin));
@@ -172,12 +172,12 @@ impl Room {
     }
 
     /// What merges may read, and so write, at a time; one may always be as large as `least`, if there is room for it.
-    pub(super) fn job_bytes_max(&self, view: &View, least: u64) -> u64 {
+    pub(in crate::lsm) fn job_bytes_max(&self, view: &View, least: u64) -> u64 {
         self.left(self.taken(view)).min(self.reserve / 2).max(least)
     }
 
     /// What all files take, the limit, how many writes it refused, and how many files and bytes it made go.
-    pub(super) fn figures(&self) -> [u64; 5] {
+    pub(in crate::lsm) fn figures(&self) -> [u64; 5] {
         let [files, bytes] = self.ring.figures();
         [self.meter.total(), self.limit, self.refusals.load(Ordering::Relaxed), files, bytes]
     }
@@ -193,7 +193,7 @@ impl Room {
         Taken { all, live, flush: flush + flush / 8 + manifest }
     }
 
-    pub(super) fn limit(&self) -> u64 {
+    pub(in crate::lsm) fn limit(&self) -> u64 {
         self.limit
     }
 
@@ -259,7 +259,7 @@ impl Admitted<'_> {
 
     /// What `batch` takes with rows that turned out to be so long, if that is more than was let pass.
     #[inline]
-    pub(super) fn exceeded_by(
+    pub(in crate::lsm) fn exceeded_by(
         &self,
         batch: &Batch<'_>,
         rows: impl Iterator<Item = usize>,
@@ -276,7 +276,7 @@ impl Engine {
     /// # Errors
     /// `StorageFull` where the limit on disk use leaves no room for it.
     #[inline]
-    pub(super) fn admit(&self, batch: &Batch<'_>, least: u64) -> Result<Admitted<'_>> {
+    pub(in crate::lsm) fn admit(&self, batch: &Batch<'_>, least: u64) -> Result<Admitted<'_>> {
         match &self.env.room {
             None => Ok(Admitted::ALL),
             Some(room) => self.admit_to(room, batch, least),
@@ -304,7 +304,7 @@ impl Engine {
     ///
     /// # Errors
     /// As of [`Engine::admit`].
-    pub(super) fn admit_file(&self, bytes: u64) -> Result<Planned<'_>> {
+    pub(in crate::lsm) fn admit_file(&self, bytes: u64) -> Result<Planned<'_>> {
         let Some(room) = &self.env.room else { return Ok(Planned { _held: None }) };
         let held = self.take_room(room, bytes.saturating_add(TABLE_BYTES), [room.for_rows(); 2])?;
         Ok(Planned { _held: Some(held) })
@@ -418,7 +418,7 @@ impl Engine {
     }
 
     /// Flushes what is in memory if a refused write asked for it; false if there is nothing to do.
-    pub(super) fn flush_for_room(&self) -> Result<bool> {
+    pub(in crate::lsm) fn flush_for_room(&self) -> Result<bool> {
         let Some(room) = &self.env.room else { return Ok(false) };
         if !room.wants_flush.swap(false, Ordering::AcqRel)
             || self.view.load().active().memtable.is_empty()
@@ -433,7 +433,7 @@ impl Engine {
     }
 
     /// True if writes are refused, or soon will be: merges are to take out whatever they can.
-    pub(super) fn is_short_of_room(&self) -> bool {
+    pub(in crate::lsm) fn is_short_of_room(&self) -> bool {
         self.env.room.as_ref().is_some_and(|room| {
             let taken = room.taken(&self.view.load());
             room.ring.is_spent() && taken.live + taken.flush + room.reserve / 4 > room.for_rows()
@@ -441,7 +441,7 @@ impl Engine {
     }
 
     /// Room for a merge that reads `bytes`; `None` if it must not begin.
-    pub(super) fn plan(&self, bytes: u64) -> Option<Planned<'_>> {
+    pub(in crate::lsm) fn plan(&self, bytes: u64) -> Option<Planned<'_>> {
         let Some(room) = &self.env.room else { return Some(Planned { _held: None }) };
         let least = bytes.saturating_add(TABLE_BYTES);
         // All together are to stay in their half of the reserve, as each is picked to, or one that has to be larger alone.
@@ -456,12 +456,12 @@ impl Engine {
 
     /// What logs may take that are kept for the change feed without a bound of their own: without one they would take the
     /// room of rows until there is none.
-    pub(super) fn kept_logs_max(&self) -> u64 {
+    pub(in crate::lsm) fn kept_logs_max(&self) -> u64 {
         self.env.room.as_ref().map_or(u64::MAX, |room| room.limit / KEPT_PART)
     }
 
     /// What an explicit merge is answered that has no room.
-    pub(super) fn no_room(&self) -> Error {
+    pub(in crate::lsm) fn no_room(&self) -> Error {
         let message = "there is no room below the limit on disk use (Options::max_disk) to merge";
         match &self.env.room {
             Some(room) => room.refusal(room.taken(&self.view.load())),

@@ -15,28 +15,28 @@ use crate::planted::planted;
 use crate::ranges::Range;
 use crate::sync::{AtomicUsize, Condvar, Mutex};
 
-use super::commit::closed;
 use super::compaction::order::Ranking;
 use super::compaction::picker::{Job, Reason};
-use super::outputs::NewFile;
-use super::pace::Pace;
-use super::pressure::DELAY_MAX;
+use super::output_writer::NewFile;
 use super::quarantine::Quarantine;
 use super::reclaim::Looked;
-use super::snapshot::Horizon;
+use super::token_bucket::Pace;
+use crate::lsm::read::snapshot::Horizon;
+use crate::lsm::write::backpressure::DELAY_MAX;
+use crate::lsm::write::commit::closed;
 
 /// See the module.
 pub(crate) struct Upkeep {
     /// One flush at a time.
-    pub(super) flushing: Mutex<()>,
+    pub(in crate::lsm) flushing: Mutex<()>,
     /// What is known of ranges, for the order of compaction.
-    pub(super) ranking: Mutex<Ranking>,
+    pub(in crate::lsm) ranking: Mutex<Ranking>,
     /// Files that were written to be compressed, since opening: what did not get smaller is not tried again.
-    pub(super) packed: Mutex<BTreeSet<FileNumber>>,
+    pub(in crate::lsm) packed: Mutex<BTreeSet<FileNumber>>,
     /// How fast background work may write.
-    pub(super) pace: Mutex<Pace>,
+    pub(in crate::lsm) pace: Mutex<Pace>,
     /// The memory of files being written.
-    pub(super) writing: AtomicUsize,
+    pub(in crate::lsm) writing: AtomicUsize,
     state: Mutex<State>,
     /// Signalled when a flush ended, well or not.
     attempted: Condvar,
@@ -47,10 +47,10 @@ pub(crate) struct Upkeep {
 }
 
 /// The right to change files, which a close waits for.
-pub(super) struct Work<'a>(&'a Upkeep);
+pub(in crate::lsm) struct Work<'a>(&'a Upkeep);
 
 /// A flush under way, which compaction makes way for.
-pub(super) struct Flushing<'a>(&'a Upkeep);
+pub(in crate::lsm) struct Flushing<'a>(&'a Upkeep);
 
 #[derive(Default)]
 struct State {
@@ -127,7 +127,10 @@ const SLICE: Duration = Duration::from_millis(50);
 const FLUSH_SLICES: usize = 100;
 
 impl Upkeep {
-    pub(super) fn new(dropped: BTreeMap<TableId, Seq>, background_bytes_per_second: u64) -> Self {
+    pub(in crate::lsm) fn new(
+        dropped: BTreeMap<TableId, Seq>,
+        background_bytes_per_second: u64,
+    ) -> Self {
         Self {
             flushing: Mutex::new(()),
             ranking: Mutex::new(Ranking::default()),
@@ -145,7 +148,7 @@ impl Upkeep {
     ///
     /// # Errors
     /// `InvalidInput` once the database is being closed.
-    pub(super) fn work(&self) -> Result<Work<'_>> {
+    pub(in crate::lsm) fn work(&self) -> Result<Work<'_>> {
         let mut state = self.state.lock();
         if state.is_closing {
             return Err(closed());
@@ -155,7 +158,7 @@ impl Upkeep {
     }
 
     /// Waits for the work under way, of whatever thread, and lets none begin.
-    pub(super) fn end_work(&self) {
+    pub(in crate::lsm) fn end_work(&self) {
         let mut state = self.state.lock();
         state.is_closing = true;
         while state.working > 0 && !planted!("close-beside-work") {
@@ -164,31 +167,31 @@ impl Upkeep {
     }
 
     /// A table was dropped by commit `seq`.
-    pub(super) fn note_dropped(&self, table: TableId, seq: Seq) {
+    pub(in crate::lsm) fn note_dropped(&self, table: TableId, seq: Seq) {
         self.state.lock().dropped.insert(table, seq);
     }
 
     /// True if the table was dropped and its space may not be reclaimed yet.
-    pub(super) fn is_dropped(&self, table: TableId) -> bool {
+    pub(in crate::lsm) fn is_dropped(&self, table: TableId) -> bool {
         self.state.lock().dropped.contains_key(&table)
     }
 
     /// True if the space of any table waits to be reclaimed.
-    pub(super) fn has_dropped(&self) -> bool {
+    pub(in crate::lsm) fn has_dropped(&self) -> bool {
         !self.state.lock().dropped.is_empty()
     }
 
     /// Where reclaiming found nothing to do.
-    pub(super) fn looked(&self) -> Looked {
+    pub(in crate::lsm) fn looked(&self) -> Looked {
         self.state.lock().looked
     }
 
-    pub(super) fn note_looked(&self, looked: Looked) {
+    pub(in crate::lsm) fn note_looked(&self, looked: Looked) {
         self.state.lock().looked = looked;
     }
 
     /// Dropped tables that nobody can read any more.
-    pub(super) fn dead_tables(&self, horizon: &Horizon) -> Vec<TableId> {
+    pub(in crate::lsm) fn dead_tables(&self, horizon: &Horizon) -> Vec<TableId> {
         let state = self.state.lock();
         let is_dead = |seq: &Seq| horizon.all_see(*seq) || planted!("drop-ignores-snapshots");
         let dead = state.dropped.iter().filter(|(_, seq)| is_dead(seq));
@@ -196,7 +199,11 @@ impl Upkeep {
     }
 
     /// Drops up to `flushed` that only logs record so far.
-    pub(super) fn drops_to_record(&self, version: &Version, flushed: Seq) -> Vec<(TableId, Seq)> {
+    pub(in crate::lsm) fn drops_to_record(
+        &self,
+        version: &Version,
+        flushed: Seq,
+    ) -> Vec<(TableId, Seq)> {
         let state = self.state.lock();
         let unrecorded = state
             .dropped
@@ -206,17 +213,17 @@ impl Upkeep {
     }
 
     /// Forgets drops that no memtable, file or manifest knows of any more.
-    pub(super) fn forget_dropped(&self, is_gone: impl Fn(TableId, Seq) -> bool) {
+    pub(in crate::lsm) fn forget_dropped(&self, is_gone: impl Fn(TableId, Seq) -> bool) {
         self.state.lock().dropped.retain(|table, seq| !is_gone(*table, *seq));
     }
 
     /// No version from now on has these files.
-    pub(super) fn retire(&self, files: impl IntoIterator<Item = Arc<FileEntry>>) {
+    pub(in crate::lsm) fn retire(&self, files: impl IntoIterator<Item = Arc<FileEntry>>) {
         self.state.lock().obsolete.extend(files);
     }
 
     /// Takes out the retired files that nobody holds.
-    pub(super) fn take_unheld(&self) -> Vec<FileNumber> {
+    pub(in crate::lsm) fn take_unheld(&self) -> Vec<FileNumber> {
         let mut state = self.state.lock();
         let is_unheld =
             |file: &Arc<FileEntry>| Arc::strong_count(file) == 1 || planted!("unpin-early");
@@ -234,7 +241,7 @@ impl Upkeep {
     }
 
     /// A flush is never held up; what it wrote, compaction has not.
-    pub(super) fn note_flush(&self, files: &[NewFile], now: Duration) {
+    pub(in crate::lsm) fn note_flush(&self, files: &[NewFile], now: Duration) {
         let bytes = files.iter().map(|file| file.meta.bytes).sum::<u64>();
         self.pace.lock().take(bytes, now);
         let mut state = self.state.lock();
@@ -243,31 +250,31 @@ impl Upkeep {
     }
 
     /// A flush took `time` for a memtable of so many bytes.
-    pub(super) fn note_flush_pace(&self, bytes: usize, time: Duration) {
+    pub(in crate::lsm) fn note_flush_pace(&self, bytes: usize, time: Duration) {
         average(&mut self.state.lock().flush_mib, bytes as u64, time);
     }
 
     /// A job took `time`, which read so many bytes of young files; a join reads none.
-    pub(super) fn note_merge_pace(&self, bytes: u64, time: Duration) {
+    pub(in crate::lsm) fn note_merge_pace(&self, bytes: u64, time: Duration) {
         if bytes > 0 {
             average(&mut self.state.lock().merge_mib, bytes, time);
         }
     }
 
     /// How long it takes to merge so many bytes of young files; `None` before the first job.
-    pub(super) fn merge_time(&self, bytes: usize) -> Option<Duration> {
+    pub(in crate::lsm) fn merge_time(&self, bytes: usize) -> Option<Duration> {
         let mib = self.state.lock().merge_mib;
         (!mib.is_zero()).then(|| mib.mul_f64(bytes as f64 / MIB))
     }
 
     /// How long it takes to flush so many bytes of memtables; `None` before the first flush.
-    pub(super) fn flush_time(&self, bytes: usize) -> Option<Duration> {
+    pub(in crate::lsm) fn flush_time(&self, bytes: usize) -> Option<Duration> {
         let mib = self.state.lock().flush_mib;
         (!mib.is_zero()).then(|| mib.mul_f64(bytes as f64 / MIB))
     }
 
     /// Takes on a delay of a write. What is due is a pause once it is long enough to be one.
-    pub(super) fn owe(&self, delay: Duration) -> Option<Duration> {
+    pub(in crate::lsm) fn owe(&self, delay: Duration) -> Option<Duration> {
         let mut state = self.state.lock();
         state.owed += delay.as_secs_f64();
         if state.owed < PAUSE_MIN.as_secs_f64() {
@@ -278,13 +285,13 @@ impl Upkeep {
     }
 
     /// A pause took longer than it was to: the next begins later.
-    pub(super) fn paid(&self, pause: Duration, waited: Duration) {
+    pub(in crate::lsm) fn paid(&self, pause: Duration, waited: Duration) {
         let over = waited.saturating_sub(pause).min(DELAY_MAX);
         self.state.lock().owed -= over.as_secs_f64();
     }
 
-    /// These jobs were done together, and wrote `files`.
-    pub(super) fn note_compaction(&self, jobs: &[&Job], files: &[NewFile]) {
+    /// These jobs were done together, and wrote `concat_iter`.
+    pub(in crate::lsm) fn note_compaction(&self, jobs: &[&Job], files: &[NewFile]) {
         let Some(first) = jobs.first() else { return };
         let bytes = files.iter().map(|file| file.meta.bytes).sum::<u64>();
         let count = |is: fn(&Job) -> bool| jobs.iter().filter(|job| is(job)).count() as u64;
@@ -311,26 +318,26 @@ impl Upkeep {
     }
 
     /// A job left out so many tombstones.
-    pub(super) fn note_spent(&self, tombstones: u64) {
+    pub(in crate::lsm) fn note_spent(&self, tombstones: u64) {
         self.state.lock().counters.tombstones_dropped += tombstones;
     }
 
     /// A write was held up by what background work has not done yet.
-    pub(super) fn note_stall(&self, time: Duration) {
+    pub(in crate::lsm) fn note_stall(&self, time: Duration) {
         let mut state = self.state.lock();
         state.counters.stalls += 1;
         state.counters.stall_micros += u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     }
 
     /// A flush needs the disk, until the guard is dropped.
-    pub(super) fn flush_begins(&self) -> Flushing<'_> {
+    pub(in crate::lsm) fn flush_begins(&self) -> Flushing<'_> {
         self.state.lock().flushing += 1;
         Flushing(self)
     }
 
     /// Waits while a flush is under way, and then for `wait`; not much longer once `stops`. Not for ever: whoever calls
     /// it may hold what a flush waits for.
-    pub(super) fn wait_for_turn(&self, wait: Duration, stops: impl Fn() -> bool) {
+    pub(in crate::lsm) fn wait_for_turn(&self, wait: Duration, stops: impl Fn() -> bool) {
         let mut state = self.state.lock();
         let mut slices = FLUSH_SLICES;
         while state.flushing > 0 && slices > 0 && !stops() {
@@ -346,13 +353,13 @@ impl Upkeep {
     }
 
     /// A range was divided, or else two were merged.
-    pub(super) fn note_ranges(&self, divided: bool) {
+    pub(in crate::lsm) fn note_ranges(&self, divided: bool) {
         let counters = &mut self.state.lock().counters;
         *if divided { &mut counters.splits } else { &mut counters.merges } += 1;
     }
 
     /// A flush ended: whoever waits for room looks again.
-    pub(super) fn flush_attempted(&self, result: Result<(), Error>) {
+    pub(in crate::lsm) fn flush_attempted(&self, result: Result<(), Error>) {
         let mut state = self.state.lock();
         state.attempts += 1;
         state.flush_error = result.err();
@@ -361,17 +368,17 @@ impl Upkeep {
     }
 
     /// A compaction was tried, or there was none to do.
-    pub(super) fn compaction_ended(&self, error: Option<Error>) {
+    pub(in crate::lsm) fn compaction_ended(&self, error: Option<Error>) {
         self.state.lock().compact_error = error;
     }
 
     /// How many flushes were tried so far.
-    pub(super) fn attempts(&self) -> u64 {
+    pub(in crate::lsm) fn attempts(&self) -> u64 {
         self.state.lock().attempts
     }
 
     /// Waits until more than `seen` flushes were tried; the error of the last, if it failed.
-    pub(super) fn wait_for_flush(&self, seen: u64) -> Result<()> {
+    pub(in crate::lsm) fn wait_for_flush(&self, seen: u64) -> Result<()> {
         let mut state = self.state.lock();
         while state.attempts == seen {
             self.attempted.wait(&mut state);
@@ -380,46 +387,51 @@ impl Upkeep {
     }
 
     /// Waits for a flush to end, at most for `time`.
-    pub(super) fn pause(&self, time: Duration) {
+    pub(in crate::lsm) fn pause(&self, time: Duration) {
         let mut state = self.state.lock();
         self.attempted.wait_for(&mut state, time);
     }
 
     /// Why background work does not get on, if it does not.
-    pub(super) fn trouble(&self) -> Option<Error> {
+    pub(in crate::lsm) fn trouble(&self) -> Option<Error> {
         let state = self.state.lock();
         let errors = state.flush_error.iter().chain(&state.compact_error);
         errors.chain(state.quarantine.errors()).next().cloned()
     }
 
     /// A job met damage in `range`: jobs leave its damaged files alone for a time, or all of it if none is known.
-    pub(super) fn quarantine(&self, range: &Range<Arc<FileEntry>>, error: &Error, now: Duration) {
+    pub(in crate::lsm) fn quarantine(
+        &self,
+        range: &Range<Arc<FileEntry>>,
+        error: &Error,
+        now: Duration,
+    ) {
         let files = range.references().map(|(_, reference)| &reference.file);
         let damaged = files.filter(|file| file.damage().is_some()).map(|file| file.meta.number);
         self.state.lock().quarantine.add(range.id, damaged.collect(), error, now);
     }
 
-    pub(super) fn is_quarantined(&self, range: RangeId, now: Duration) -> bool {
+    pub(in crate::lsm) fn is_quarantined(&self, range: RangeId, now: Duration) -> bool {
         self.state.lock().quarantine.holds_range(range, now)
     }
 
     /// True once in a while for a file that is known to be damaged: the disk may have found its senses again.
-    pub(super) fn may_retry(&self, file: FileNumber, now: Duration) -> bool {
+    pub(in crate::lsm) fn may_retry(&self, file: FileNumber, now: Duration) -> bool {
         self.state.lock().quarantine.may_retry(file, now)
     }
 
     /// Takes `range` for a job; false if another job has it.
-    pub(super) fn claim(&self, range: RangeId) -> bool {
+    pub(in crate::lsm) fn claim(&self, range: RangeId) -> bool {
         self.state.lock().busy.insert(range)
     }
 
-    pub(super) fn release(&self, range: RangeId) {
+    pub(in crate::lsm) fn release(&self, range: RangeId) {
         self.state.lock().busy.remove(&range);
         self.released.notify_all();
     }
 
     /// Takes `range` as soon as no job has it.
-    pub(super) fn claim_waiting(&self, range: RangeId) {
+    pub(in crate::lsm) fn claim_waiting(&self, range: RangeId) {
         let mut state = self.state.lock();
         while !state.busy.insert(range) {
             self.released.wait(&mut state);

@@ -12,7 +12,7 @@ const BURST: Duration = Duration::from_millis(250);
 
 /// Bytes a second, and where the bucket stands.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub(in crate::lsm) struct Pace {
     bytes_per_second: u64,
     /// What was taken is paid for at this time.
     paid_until: Duration,
@@ -20,12 +20,12 @@ pub(super) struct Pace {
 
 impl Pace {
     /// No limit if `bytes_per_second` is zero.
-    pub(super) fn new(bytes_per_second: u64) -> Self {
+    pub(in crate::lsm) fn new(bytes_per_second: u64) -> Self {
         Self { bytes_per_second, paid_until: Duration::ZERO }
     }
 
     /// Takes `bytes` at time `now`; says how long to wait before taking more.
-    pub(super) fn take(&mut self, bytes: u64, now: Duration) -> Duration {
+    pub(in crate::lsm) fn take(&mut self, bytes: u64, now: Duration) -> Duration {
         if self.bytes_per_second == 0 {
             return Duration::ZERO;
         }

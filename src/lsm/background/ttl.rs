@@ -8,9 +8,7 @@
 //!   is not believed unless the options say so, also not over an opening, and it is never ahead of the Seqs;
 //! * a table's fence only moves up, by commits like any other.
 //!
-//! Not here: what a fence hides (`fences`), how its space comes back (`reclaim`).
-
-mod clock;
+//! Not here: what a fence hides (`range_tombstones`), how its space comes back (`reclaim`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,15 +22,15 @@ use crate::model::Seq;
 use crate::options::{Durability, Options};
 use crate::sync::Mutex;
 
-use super::background::whole_table;
-use super::batch::{Batch, Gate, Ops, TableChange};
-use super::view::View;
-use super::{Engine, Env};
+use super::scheduler::whole_table;
+use crate::lsm::read::view::View;
+use crate::lsm::write::batch::{Batch, Gate, Ops, TableChange};
+use crate::lsm::{Engine, Env};
 
-use self::clock::{LivedClock, Shown};
+use super::ttl_clock::{LivedClock, Shown};
 
 /// Jumps of the wall clock up to this are believed.
-const JUMP_MAX: u64 = 86_400 * TICKS_PER_SECOND;
+pub(super) const JUMP_MAX: u64 = 86_400 * TICKS_PER_SECOND;
 /// A fence moves when it is behind by this part of the time to live: so much longer a row may live.
 const STEPS: u64 = 64;
 /// And not more often than this.
@@ -61,7 +59,7 @@ struct Retained {
 
 impl Expiry {
     /// `known` is what the database was last told of time, `last` its last commit.
-    pub(super) fn new(options: &Options, known: LivedTime, last: Seq) -> Self {
+    pub(in crate::lsm) fn new(options: &Options, known: LivedTime, last: Seq) -> Self {
         let (wall, monotonic) = (options.clock.now(), options.clock.monotonic());
         let shown = Shown { wall, monotonic, last };
         let clock = LivedClock::new(shown, known, options.trust_clock_jumps);
@@ -69,7 +67,7 @@ impl Expiry {
     }
 
     /// What is to be written down with the log that an opening begins, where it differs from `known` and rows expire.
-    pub(super) fn news(&self, known: &LivedTime) -> Option<LivedTime> {
+    pub(in crate::lsm) fn news(&self, known: &LivedTime) -> Option<LivedTime> {
         let state = self.0.lock();
         let time = state.clock.time();
         (known.now > 0 && time.unsure != known.unsure).then(|| time.clone())
@@ -93,7 +91,7 @@ impl Engine {
     ///
     /// # Errors
     /// As every commit; it is tried again.
-    pub(super) fn expire(&self) -> Result<Option<Duration>> {
+    pub(in crate::lsm) fn expire(&self) -> Result<Option<Duration>> {
         self.write_clock_down()?;
         let (due, next) = self.due();
         for (gate, below) in due {
@@ -111,7 +109,7 @@ impl Engine {
     }
 
     /// The time by which rows expire, if any do: to be written down with the next edit.
-    pub(super) fn expiry_clock(&self) -> Option<LivedTime> {
+    pub(in crate::lsm) fn expiry_clock(&self) -> Option<LivedTime> {
         let mut state = self.expiry.0.lock();
         if state.tables.is_empty() {
             return None;
@@ -121,7 +119,7 @@ impl Engine {
     }
 
     /// How far the clock that rows expire by is behind the wall clock.
-    pub(super) fn expiry_lag(&self) -> Duration {
+    pub(in crate::lsm) fn expiry_lag(&self) -> Duration {
         let wall = self.env.clock.now();
         let lag = self.expiry_clock().map_or(0, |time| wall.saturating_sub(time.now));
         Duration::from_nanos(lag.saturating_mul(100))
@@ -135,7 +133,7 @@ impl Engine {
     }
 
     /// True if a close is to write the clock down though nothing else was written; `known` is what was written last.
-    pub(super) fn wants_clock_at_close(&self, known: u64) -> bool {
+    pub(in crate::lsm) fn wants_clock_at_close(&self, known: u64) -> bool {
         let is_due = |clock: u64| known == 0 || clock.abs_diff(known) >= LEFT_AT_CLOSE;
         self.expiry_clock().is_some_and(|time| is_due(time.now))
     }

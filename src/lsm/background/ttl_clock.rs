@@ -18,7 +18,7 @@
 //! * an era, as of when it was met last, is never ahead of lived time then;
 //! * that numbers cannot be relied on is written down with the log that they go to, or at the background's next look.
 //!
-//! Not here: which rows expire by it (`expiry`).
+//! Not here: which rows expire by it (`ttl`).
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::format::edit::{ERAS_MAX, Era, LivedTime, MARKS_MAX, Mark};
 use crate::model::Seq;
 use crate::planted::planted;
 
-use super::JUMP_MAX;
+use super::ttl::JUMP_MAX;
 
 /// Of two marks one goes when they are closer than this part of their age.
 const MARKS_PER_AGE: u64 = 16;

@@ -23,11 +23,11 @@ use crate::planted::planted;
 use crate::ranges::Chain;
 use crate::sst::{BlockRun, RunWalk, Sst, SstIter};
 
-use super::Env;
 use super::scan::{Judgement, RowFilter};
+use crate::lsm::Env;
 
 /// One source: files in key order.
-pub(super) struct FilesIter {
+pub(in crate::lsm) struct FilesIter {
     /// Ascending.
     files: Chain<Arc<FileEntry>>,
     /// The file being read; all read when it is the count.
@@ -50,17 +50,17 @@ pub(crate) struct ReadCounts {
 }
 
 /// What else a scan reads at the same time.
-pub(super) struct Around<'k> {
+pub(in crate::lsm) struct Around<'k> {
     /// The next key of the newer sources.
-    pub(super) newer: Option<&'k [u8]>,
+    pub(in crate::lsm) newer: Option<&'k [u8]>,
     /// The next key of the older sources.
-    pub(super) older: Option<&'k [u8]>,
+    pub(in crate::lsm) older: Option<&'k [u8]>,
     /// Where the scan ends.
-    pub(super) high: Option<&'k [u8]>,
-    pub(super) at: Seq,
+    pub(in crate::lsm) high: Option<&'k [u8]>,
+    pub(in crate::lsm) at: Seq,
     /// Entries below this are hidden, up to `floor_end`.
-    pub(super) below: Seq,
-    pub(super) floor_end: Option<&'k [u8]>,
+    pub(in crate::lsm) below: Seq,
+    pub(in crate::lsm) floor_end: Option<&'k [u8]>,
 }
 
 /// A page of the current file's zones and what it means for the filter.
@@ -86,39 +86,39 @@ const PASS_BLOCKS: usize = 4_096;
 const PASS_FILES: usize = 64;
 
 impl FilesIter {
-    pub(super) fn new(files: Chain<Arc<FileEntry>>, fill_cache: bool) -> Self {
+    pub(in crate::lsm) fn new(files: Chain<Arc<FileEntry>>, fill_cache: bool) -> Self {
         let counts = ReadCounts::default();
         Self { files, at: 0, iter: None, fill_cache, zones: None, counts }
     }
 
     #[inline]
-    pub(super) fn valid(&self) -> bool {
+    pub(in crate::lsm) fn valid(&self) -> bool {
         self.iter.as_ref().is_some_and(SstIter::valid)
     }
 
     #[inline]
-    pub(super) fn key(&self) -> &[u8] {
+    pub(in crate::lsm) fn key(&self) -> &[u8] {
         self.iter.as_ref().map_or(&[], SstIter::key)
     }
 
     #[inline]
-    pub(super) fn seq(&self) -> Seq {
+    pub(in crate::lsm) fn seq(&self) -> Seq {
         self.iter.as_ref().map_or(Seq::ZERO, SstIter::seq)
     }
 
     /// The Seq of the oldest entry of the file being read.
-    pub(super) fn seq_min(&self) -> Seq {
+    pub(in crate::lsm) fn seq_min(&self) -> Seq {
         self.files.get(self.at).map_or(Seq::ZERO, |file| file.file.meta.seq_min)
     }
 
     #[inline]
-    pub(super) fn kind(&self) -> Kind {
+    pub(in crate::lsm) fn kind(&self) -> Kind {
         self.iter.as_ref().map_or(Kind::Delete, SstIter::kind)
     }
 
     /// Key, Seq and row of a put; requires one.
     #[inline(always)]
-    pub(super) fn current(&self) -> Result<(&[u8], Seq, RowRef<'_>)> {
+    pub(in crate::lsm) fn current(&self) -> Result<(&[u8], Seq, RowRef<'_>)> {
         match &self.iter {
             Some(iter) => Ok((iter.key(), iter.seq(), iter.row()?)),
             None => Err(Error::corrupt("merge".as_ref(), 0, "iterator", "no current entry")),
@@ -127,7 +127,10 @@ impl FilesIter {
 
     /// The entries from the current one to the end of its block, as far as their keys are below `limit` and inside
     /// the file's clip.
-    pub(super) fn rest_of_block(&self, limit: Option<&[u8]>) -> Result<Option<BlockRun<'_>>> {
+    pub(in crate::lsm) fn rest_of_block(
+        &self,
+        limit: Option<&[u8]>,
+    ) -> Result<Option<BlockRun<'_>>> {
         let Some(iter) = &self.iter else { return Ok(None) };
         let limit = [limit, self.clip_high()].into_iter().flatten().min();
         iter.rest_of_block(limit).map(Some)
@@ -135,20 +138,20 @@ impl FilesIter {
 
     /// The file being read, if its source is not used up.
     #[inline]
-    pub(super) fn iter(&self) -> Option<&SstIter> {
+    pub(in crate::lsm) fn iter(&self) -> Option<&SstIter> {
         self.iter.as_ref()
     }
 
     /// Makes another entry of the current block the current one, until the next move.
     #[inline(always)]
-    pub(super) fn show(&mut self, place: EntryPlace) {
+    pub(in crate::lsm) fn show(&mut self, place: EntryPlace) {
         if let Some(iter) = &mut self.iter {
             iter.show(place);
         }
     }
 
     /// Says in `out` how far a window may go that has about `ahead` entries of this source: it ends with the block.
-    pub(super) fn put_window_end(&self, ahead: usize, out: &mut Vec<u8>) -> Result<()> {
+    pub(in crate::lsm) fn put_window_end(&self, ahead: usize, out: &mut Vec<u8>) -> Result<()> {
         let Some(iter) = &self.iter else { return Ok(()) };
         iter.put_key_ahead(ahead, out)?;
         if let Some(high) = self.clip_high().filter(|high| *high < out.as_slice()) {
@@ -160,7 +163,11 @@ impl FilesIter {
 
     /// The entries from the current one on below `limit`, which is not above what
     /// [`put_window_end`](Self::put_window_end) says; `None` without any.
-    pub(super) fn window(&self, limit: &[u8], ahead: usize) -> Result<Option<BlockRun<'_>>> {
+    pub(in crate::lsm) fn window(
+        &self,
+        limit: &[u8],
+        ahead: usize,
+    ) -> Result<Option<BlockRun<'_>>> {
         let Some(iter) = &self.iter else { return Ok(None) };
         let run = iter.window(limit, ahead)?;
         Ok(Some(run).filter(|run| !run.is_empty()))
@@ -168,13 +175,13 @@ impl FilesIter {
 
     /// Goes to another entry of the current block.
     #[inline]
-    pub(super) fn go_to_slot(&mut self, slot: usize) -> Result<()> {
+    pub(in crate::lsm) fn go_to_slot(&mut self, slot: usize) -> Result<()> {
         self.iter.as_mut().map_or(Ok(()), |iter| iter.go_to_slot(slot))
     }
 
     /// Goes to the next entry of a walk through the current block that a reader at `at` sees; false at the walk's end.
     #[inline(always)]
-    pub(super) fn next_visible(
+    pub(in crate::lsm) fn next_visible(
         &mut self,
         walk: &mut RunWalk,
         at: Seq,
@@ -188,7 +195,7 @@ impl FilesIter {
 
     /// Goes to the entry in `slot` of the current block, or to the first one behind the block that must be read for
     /// `filter`.
-    pub(super) fn leave_run<'k>(
+    pub(in crate::lsm) fn leave_run<'k>(
         &mut self,
         env: &Env,
         slot: usize,
@@ -203,7 +210,7 @@ impl FilesIter {
     }
 
     /// Goes to the entry in `slot` of the current block, or behind the file's clip if that ends before it.
-    pub(super) fn pass_to(&mut self, env: &Env, slot: usize) -> Result<()> {
+    pub(in crate::lsm) fn pass_to(&mut self, env: &Env, slot: usize) -> Result<()> {
         self.go_to_slot(slot)?;
         if self.is_inside() {
             return Ok(());
@@ -231,12 +238,12 @@ impl FilesIter {
         self.open(env, &[])
     }
 
-    pub(super) fn seek(&mut self, env: &Env, low: &[u8]) -> Result<()> {
+    pub(in crate::lsm) fn seek(&mut self, env: &Env, low: &[u8]) -> Result<()> {
         self.at = self.files.partition_point(|file| file.clip.ends_before(low));
         self.open(env, low)
     }
 
-    pub(super) fn advance(&mut self, env: &Env) -> Result<()> {
+    pub(in crate::lsm) fn advance(&mut self, env: &Env) -> Result<()> {
         if let Some(iter) = &mut self.iter {
             iter.next()?;
             if self.is_inside() {
@@ -247,7 +254,7 @@ impl FilesIter {
         self.open(env, &[])
     }
 
-    pub(super) fn counts(&self) -> ReadCounts {
+    pub(in crate::lsm) fn counts(&self) -> ReadCounts {
         let current = self.iter.as_ref().map(|iter| ReadCounts {
             files: 1,
             blocks: iter.loads(),

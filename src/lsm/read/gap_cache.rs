@@ -28,8 +28,8 @@ use crate::model::Seq;
 use crate::planted::planted;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-use super::Engine;
 use super::view::View;
+use crate::lsm::Engine;
 
 /// Gaps of a database. The one that was used last stays longest.
 const GAPS_MAX: usize = 64;
@@ -81,21 +81,21 @@ struct Offer {
 
 /// What is to be known of the view of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pinned {
+pub(in crate::lsm) struct Pinned {
     memtable: u64,
-    /// See [`Fences::newest`](super::fences::Fences::newest).
+    /// See [`Fences::newest`](super::range_tombstones::Fences::newest).
     newest: Seq,
     /// All commits above the Seq of the read are in the memtable that takes writes.
     may_offer: bool,
 }
 
 /// The way of a scan to its first row.
-pub(super) struct Head {
+pub(in crate::lsm) struct Head {
     pinned: Pinned,
     /// Where it began.
     low: SmallVec<[u8; 64]>,
     /// No row was seen yet.
-    pub(super) is_open: bool,
+    pub(in crate::lsm) is_open: bool,
     /// Dead entries that were looked at.
     dead: u32,
     /// Gaps that were passed over.
@@ -112,7 +112,7 @@ impl Gaps {
     }
 
     /// How many scans passed over a gap.
-    pub(super) fn passed(&self) -> u64 {
+    pub(in crate::lsm) fn passed(&self) -> u64 {
         self.list.lock().passed
     }
 
@@ -126,7 +126,7 @@ impl Gaps {
     }
 
     /// Ends all gaps. Requires the commit lock.
-    pub(super) fn clear(&self) {
+    pub(in crate::lsm) fn clear(&self) {
         if self.is_in_use() && !planted!("gap-survives-an-import") {
             self.change(|list| {
                 list.gaps.clear();
@@ -143,7 +143,7 @@ impl Gaps {
 
     /// Takes offers over, and cuts `puts` out of all gaps. Requires: the commit lock; `view` is the current one; entries
     /// that are in its active memtable, or are none of `puts`, and none else, were put above any gap's Seq.
-    pub(super) fn settle<'k>(&self, view: &View, puts: impl Iterator<Item = &'k [u8]>) {
+    pub(in crate::lsm) fn settle<'k>(&self, view: &View, puts: impl Iterator<Item = &'k [u8]>) {
         if !self.is_in_use() {
             return;
         }
@@ -273,7 +273,7 @@ fn behind(key: &[u8]) -> Box<[u8]> {
 
 impl Pinned {
     /// Of a view and a read in it; `is_newest` if it reads at what was published.
-    pub(super) fn new(view: &View, at: Seq, is_newest: bool) -> Self {
+    pub(in crate::lsm) fn new(view: &View, at: Seq, is_newest: bool) -> Self {
         let active = view.active().memtable.id();
         let is_older = |seq: Option<Seq>| seq.is_none_or(|seq| seq <= at);
         let newest = view.fences.newest();
@@ -287,19 +287,19 @@ impl Pinned {
 
 impl Head {
     /// Of a scan that tells nobody and asks nobody.
-    pub(super) fn closed() -> Self {
+    pub(in crate::lsm) fn closed() -> Self {
         let pinned = Pinned { memtable: 0, newest: Seq::ZERO, may_offer: false };
         Self { pinned, low: SmallVec::new(), is_open: false, dead: 0, gaps: 0 }
     }
 
     /// Of a scan of a view.
-    pub(super) fn new(pinned: Pinned) -> Self {
+    pub(in crate::lsm) fn new(pinned: Pinned) -> Self {
         Self { pinned, ..Self::closed() }
     }
 
     /// The scan begins at `low`; answers where it need not begin before.
     #[inline]
-    pub(super) fn begin(&mut self, gaps: &Gaps, low: &[u8], at: Seq) -> Option<Box<[u8]>> {
+    pub(in crate::lsm) fn begin(&mut self, gaps: &Gaps, low: &[u8], at: Seq) -> Option<Box<[u8]>> {
         (self.is_open, self.dead, self.gaps) = (true, 0, 0);
         self.low.clear();
         self.low.extend_from_slice(low);
@@ -309,7 +309,7 @@ impl Head {
     }
 
     /// The entry of `key` is dead; answers where the scan may go on. Now and then: to ask costs more than an entry.
-    pub(super) fn pass(&mut self, gaps: &Gaps, key: &[u8], at: Seq) -> Option<Box<[u8]>> {
+    pub(in crate::lsm) fn pass(&mut self, gaps: &Gaps, key: &[u8], at: Seq) -> Option<Box<[u8]>> {
         self.dead = self.dead.saturating_add(1);
         if !(self.dead.is_power_of_two() || self.dead.is_multiple_of(16)) {
             return None;
@@ -321,7 +321,7 @@ impl Head {
 
     /// The scan stands at its first row, whose key is `high`; dead entries from `min` on are worth a gap, and fewer are
     /// worth a longer one: a queue is read again.
-    pub(super) fn end_at_row(&mut self, gaps: &Gaps, high: &[u8], at: Seq, min: u32) {
+    pub(in crate::lsm) fn end_at_row(&mut self, gaps: &Gaps, high: &[u8], at: Seq, min: u32) {
         self.is_open = false;
         let min = if self.gaps > 0 { min.div_ceil(4) } else { min };
         if self.dead >= min || self.gaps > 1 {
@@ -330,7 +330,7 @@ impl Head {
     }
 
     /// The scan is at its end without a row; `last` was the last key it decided about.
-    pub(super) fn end(&mut self, gaps: &Gaps, last: &[u8], at: Seq, min: u32) {
+    pub(in crate::lsm) fn end(&mut self, gaps: &Gaps, last: &[u8], at: Seq, min: u32) {
         self.is_open = false;
         if self.dead >= min {
             // Not up to the end of the span: what is put behind all that was there shall cut nothing.
@@ -352,7 +352,7 @@ impl Head {
 impl Engine {
     /// Takes over what scans offered.
     #[inline]
-    pub(super) fn settle_gaps(&self) {
+    pub(in crate::lsm) fn settle_gaps(&self) {
         if self.env.gaps.has_offers() {
             let _commits = self.rounds.lock();
             self.env.gaps.settle(&self.view.load(), std::iter::empty());

@@ -30,8 +30,8 @@ use crate::ranges::load::{LoadSummary, RangeLoad, TURN_SECONDS};
 use crate::rng::Rng;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 
-use super::batch::Batch;
-use super::{Engine, Env};
+use crate::lsm::write::batch::Batch;
+use crate::lsm::{Engine, Env};
 
 /// Ranges are looked at this often: what is decided by minutes need not be asked more often.
 const LOOK_SECONDS: f64 = 10.0;
@@ -110,7 +110,7 @@ struct Gap {
 }
 
 /// An operation that stands for others.
-pub(super) struct Due {
+pub(in crate::lsm) struct Due {
     slot: usize,
     /// More than the counter had left.
     over: u32,
@@ -133,7 +133,7 @@ enum Kind {
 
 impl Loads {
     /// The loads of a database that was opened at `now`, in seconds.
-    pub(super) fn new(background: Background, now: f64) -> Self {
+    pub(in crate::lsm) fn new(background: Background, now: f64) -> Self {
         let gap = Gap { set: 1, mean: 1.0, at: now };
         Self {
             counters: std::array::from_fn(|_| Counter(AtomicU32::new(1))),
@@ -155,12 +155,12 @@ impl Loads {
     }
 
     /// Is rung when compaction should look again.
-    pub(super) fn bell(&self) -> &Bell {
+    pub(in crate::lsm) fn bell(&self) -> &Bell {
         &self.bell
     }
 
     /// Reads a second of a range, rounded down.
-    pub(super) fn reads(&self, range: RangeId, now: f64) -> u64 {
+    pub(in crate::lsm) fn reads(&self, range: RangeId, now: f64) -> u64 {
         // What is not finite or below one becomes 0 or the greatest.
         let sampled = self.sampled.lock();
         sampled.ranges.get(&range).map_or(0, |load| load.rates(now)[0] as u64)
@@ -168,7 +168,7 @@ impl Loads {
 
     /// Takes `ops` operations off a counter; `Some` if one of them is the sample.
     #[inline]
-    pub(super) fn take(&self, ops: u32) -> Option<Due> {
+    pub(in crate::lsm) fn take(&self, ops: u32) -> Option<Due> {
         if !self.is_on.load(Ordering::Relaxed) {
             return None;
         }
@@ -192,12 +192,12 @@ impl Loads {
     }
 
     /// Stops counting, or goes on; for measuring what it costs.
-    pub(super) fn switch(&self, on: bool) {
+    pub(in crate::lsm) fn switch(&self, on: bool) {
         self.is_on.store(on, Ordering::Relaxed);
     }
 
     /// A range was divided at a key.
-    pub(super) fn split(&self, range: RangeId, at: &[u8], parts: [RangeId; 2], now: f64) {
+    pub(in crate::lsm) fn split(&self, range: RangeId, at: &[u8], parts: [RangeId; 2], now: f64) {
         let mut sampled = self.sampled.lock();
         sampled.made.extend(parts.map(|part| (part, now)));
         if sampled.by_load.remove(&range) {
@@ -211,7 +211,7 @@ impl Loads {
     }
 
     /// Two neighbours became one range.
-    pub(super) fn join(&self, lower: RangeId, upper: RangeId, joined: RangeId, now: f64) {
+    pub(in crate::lsm) fn join(&self, lower: RangeId, upper: RangeId, joined: RangeId, now: f64) {
         let mut sampled = self.sampled.lock();
         sampled.made.insert(joined, now);
         let of_load = [lower, upper].map(|range| sampled.by_load.remove(&range));
@@ -279,19 +279,19 @@ impl Loads {
     }
 
     /// Memtable `id` was frozen for readers, or none could be.
-    pub(super) fn note_frozen(&self, id: Option<u64>) {
+    pub(in crate::lsm) fn note_frozen(&self, id: Option<u64>) {
         if let Some(froze) = &mut self.sampled.lock().froze {
             froze.memtable = id;
         }
     }
 
     /// What was frozen for readers last, or is about to be: no memtable is newer than that.
-    pub(super) fn frozen_for_readers(&self) -> Option<u64> {
+    pub(in crate::lsm) fn frozen_for_readers(&self) -> Option<u64> {
         self.sampled.lock().froze.and_then(|froze| froze.memtable)
     }
 
     /// Nothing lies over the run of the range any more.
-    pub(super) fn note_merged(&self, range: RangeId) {
+    pub(in crate::lsm) fn note_merged(&self, range: RangeId) {
         let mut sampled = self.sampled.lock();
         sampled.losing.remove(&range);
         if let Some(load) = sampled.ranges.get_mut(&range) {
@@ -352,12 +352,12 @@ impl Sampled {
 
 impl Env {
     /// Seconds by the clock that does not jump.
-    pub(super) fn seconds(&self) -> f64 {
+    pub(in crate::lsm) fn seconds(&self) -> f64 {
         self.clock.monotonic().as_secs_f64()
     }
 
     /// Who reads the range.
-    pub(super) fn readers(&self, range: &Range<Arc<FileEntry>>) -> Readers {
+    pub(in crate::lsm) fn readers(&self, range: &Range<Arc<FileEntry>>) -> Readers {
         let sampled = self.loads.sampled.lock();
         match sampled.ranges.get(&range.id).filter(|_| self.room.is_none()) {
             None => Readers::Some,
@@ -378,7 +378,7 @@ impl Env {
 
     /// Counts a point read.
     #[inline]
-    pub(super) fn note_read(&self, version: &Version, key: &[u8]) {
+    pub(in crate::lsm) fn note_read(&self, version: &Version, key: &[u8]) {
         if let Some(due) = self.loads.take(1) {
             self.sample_load(&due, version, key, Kind::Read);
         }
@@ -386,7 +386,7 @@ impl Env {
 
     /// Counts rows that a scan passed, the last of them at `key`.
     #[inline]
-    pub(super) fn note_rows(&self, version: &Version, rows: u32, key: &[u8]) {
+    pub(in crate::lsm) fn note_rows(&self, version: &Version, rows: u32, key: &[u8]) {
         if let Some(due) = self.loads.take(rows) {
             self.sample_load(&due, version, key, Kind::Read);
         }
@@ -401,7 +401,7 @@ impl Env {
 
 impl Engine {
     /// True if what is in memory, if anything is, is to be flushed, to be merged with files whose readers have lost enough.
-    pub(super) fn begin_turns(&self, version: &Version, in_memory: bool) -> bool {
+    pub(in crate::lsm) fn begin_turns(&self, version: &Version, in_memory: bool) -> bool {
         let price = |id| {
             let range = version.ranges().get(id).filter(|range| !range.young.is_empty())?;
             Some(rows_of(range, self.env.price()))
@@ -411,7 +411,7 @@ impl Engine {
 
     /// Counts the writes of a batch.
     #[inline]
-    pub(super) fn note_writes(&self, batch: &Batch<'_>) {
+    pub(in crate::lsm) fn note_writes(&self, batch: &Batch<'_>) {
         let ops = batch.ops.len() as u32;
         if ops > 0
             && let Some(due) = self.env.loads.take(ops)
@@ -434,7 +434,7 @@ impl Engine {
 
     /// The ranges of `version` in key order, as decisions see them, with their sizes noted; `None` if they were looked at
     /// less than [`LOOK_SECONDS`] ago.
-    pub(super) fn range_states(&self, version: &Version) -> Option<Vec<RangeState>> {
+    pub(in crate::lsm) fn range_states(&self, version: &Version) -> Option<Vec<RangeState>> {
         let now = self.env.seconds();
         let mut sampled = self.env.loads.sampled.lock();
         if sampled.looked.is_some_and(|looked| now - looked < LOOK_SECONDS) {
@@ -460,7 +460,11 @@ impl Engine {
     }
 
     /// Divides the hottest range whose load has lasted and divides; false if there is none.
-    pub(super) fn divide_by_load(&self, version: &Version, limits: &Limits) -> Result<bool> {
+    pub(in crate::lsm) fn divide_by_load(
+        &self,
+        version: &Version,
+        limits: &Limits,
+    ) -> Result<bool> {
         let Some(states) = self.range_states(version) else { return Ok(false) };
         let hot = states.iter().filter_map(|range| Some((range, split_by_load(range, limits)?)));
         let hottest = hot.max_by(|a, b| a.0.load.ops().total_cmp(&b.0.load.ops()));
@@ -482,7 +486,12 @@ impl Engine {
     }
 
     /// True if size alone decides whether two neighbours are joined, or their load agrees.
-    pub(super) fn may_merge(&self, lower: RangeId, upper: RangeId, limits: &Limits) -> bool {
+    pub(in crate::lsm) fn may_merge(
+        &self,
+        lower: RangeId,
+        upper: RangeId,
+        limits: &Limits,
+    ) -> bool {
         let now = self.env.seconds();
         let sampled = self.env.loads.sampled.lock();
         if ![lower, upper].iter().any(|range| sampled.by_load.contains(range)) {
@@ -497,7 +506,7 @@ impl Engine {
     }
 
     /// The loads go the way of the ranges that an edit divides or joins.
-    pub(super) fn follow_ranges(&self, edit: &VersionEdit) {
+    pub(in crate::lsm) fn follow_ranges(&self, edit: &VersionEdit) {
         let now = self.env.seconds();
         match (&*edit.remove_ranges, &*edit.add_ranges) {
             ([range], [lower, upper]) => {

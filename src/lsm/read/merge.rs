@@ -4,10 +4,8 @@
 //! * entries come by user key ascending, then Seq descending;
 //! * an error ends the iteration and is answered ever after: a scan never just stops early.
 //!
-//! Not here: many entries at once (`window`), the files of one source (`files`), which sources a key has
+//! Not here: many entries at once (`merge_window`), the files of one source (`concat_iter`), which sources a key has
 //! (`manifest::Version`), points (`view`), which entries a reader sees (`scan`).
-
-mod window;
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -23,37 +21,37 @@ use crate::planted::planted;
 use crate::ranges::{Reference, chains};
 use crate::sst::RunWalk;
 
-use super::Env;
-use super::fences::Floors;
-use super::files::{Around, FilesIter, ReadCounts};
+use super::concat_iter::{Around, FilesIter, ReadCounts};
+use super::merge_window::Window;
+use super::range_tombstones::Floors;
 use super::scan::{RowFilter, ScanRow, Visit};
 use super::view::{View, memory_row};
-use window::Window;
+use crate::lsm::Env;
 
 /// One sorted sequence of entries.
 #[expect(clippy::large_enum_variant, reason = "few, and each row of a scan goes through one")]
-pub(super) enum Source {
+pub(in crate::lsm) enum Source {
     Memory(MemtableIter),
     Files(FilesIter),
 }
 
 /// All entries of several sources in one order.
 pub(crate) struct Merge {
-    env: Arc<Env>,
-    sources: Vec<Source>,
+    pub(super) env: Arc<Env>,
+    pub(super) sources: Vec<Source>,
     /// A binary heap of the sources that are not used up, least entry first.
-    heap: Vec<usize>,
-    high: Option<Vec<u8>>,
-    window: Window,
+    pub(super) heap: Vec<usize>,
+    pub(super) high: Option<Vec<u8>>,
+    pub(super) window: Window,
     /// The source that has the current entry of the window, which is none of its own.
-    shown: Option<usize>,
-    failed: Option<Error>,
+    pub(super) shown: Option<usize>,
+    pub(super) failed: Option<Error>,
 }
 
 impl Merge {
     /// Over the memtables and files of `view` that can hold keys of `whole`, from the first entry at or above `low` up to
     /// `high`, which lie in it.
-    pub(super) fn over_view(
+    pub(in crate::lsm) fn over_view(
         env: &Arc<Env>,
         view: &View,
         whole: &Span,
@@ -109,7 +107,7 @@ impl Merge {
     }
 
     /// Goes to the first entry of another span. Requires: the span lies in the one the merge was made for.
-    pub(super) fn seek_span(&mut self, low: &[u8], high: Option<&[u8]>) -> Result<()> {
+    pub(in crate::lsm) fn seek_span(&mut self, low: &[u8], high: Option<&[u8]>) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -118,7 +116,7 @@ impl Merge {
     }
 
     /// Goes on to the first entry at or above `low`, or to the end of the span. Requires: the current one is below it.
-    pub(super) fn skip_to(&mut self, low: &[u8]) -> Result<()> {
+    pub(in crate::lsm) fn skip_to(&mut self, low: &[u8]) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -129,13 +127,13 @@ impl Merge {
         self.seek(low).inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    pub(super) fn env(&self) -> &Env {
+    pub(in crate::lsm) fn env(&self) -> &Env {
         &self.env
     }
 
     /// The files of the source that has the current entry, and where its entries stop being the least: at the next
     /// entry of another source, or at the end of the span. `None` if the entry is in memory.
-    pub(super) fn top_files(&mut self) -> Option<(&mut FilesIter, Option<&[u8]>)> {
+    pub(in crate::lsm) fn top_files(&mut self) -> Option<(&mut FilesIter, Option<&[u8]>)> {
         let top = *self.heap.first()?;
         let (before, rest) = self.sources.split_at_mut(top);
         let (Source::Files(files), after) = rest.split_first_mut()? else { return None };
@@ -151,12 +149,12 @@ impl Merge {
     }
 
     /// True if there is one source left.
-    pub(super) fn is_alone(&self) -> bool {
+    pub(in crate::lsm) fn is_alone(&self) -> bool {
         self.heap.len() == 1
     }
 
     /// Leaves the current entry behind, and blocks behind it that `filter` needs not see.
-    pub(super) fn pass(
+    pub(in crate::lsm) fn pass(
         &mut self,
         filter: &mut impl RowFilter,
         at: Seq,
@@ -173,7 +171,7 @@ impl Merge {
 
     /// Goes to another entry of the block on top. Requires: it is still the least.
     #[inline]
-    pub(super) fn go_to_slot(&mut self, slot: usize) -> Result<()> {
+    pub(in crate::lsm) fn go_to_slot(&mut self, slot: usize) -> Result<()> {
         let Some(Source::Files(files)) = self.heap.first().map(|top| &mut self.sources[*top])
         else {
             return Ok(());
@@ -183,7 +181,7 @@ impl Merge {
 
     /// Goes to the next entry of a walk through the block on top that a reader at `at` sees; false at the walk's end.
     #[inline]
-    pub(super) fn next_visible(
+    pub(in crate::lsm) fn next_visible(
         &mut self,
         walk: &mut RunWalk,
         at: Seq,
@@ -197,7 +195,7 @@ impl Merge {
 
     /// Calls `with` with the next rows that [`next_visible`](Self::next_visible) goes to, at most `max`, until it breaks.
     #[inline]
-    pub(super) fn visit_walk(
+    pub(in crate::lsm) fn visit_walk(
         &mut self,
         walk: &mut RunWalk,
         at: Seq,
@@ -222,7 +220,7 @@ impl Merge {
     }
 
     /// Leaves the entries before `slot` of the block on top behind, and blocks behind it that `filter` needs not see.
-    pub(super) fn leave_run(
+    pub(in crate::lsm) fn leave_run(
         &mut self,
         slot: usize,
         filter: &mut impl RowFilter,
@@ -263,7 +261,7 @@ impl Merge {
     }
 
     /// What was read of all files so far.
-    pub(super) fn counts(&self) -> ReadCounts {
+    pub(in crate::lsm) fn counts(&self) -> ReadCounts {
         let files = self.sources.iter().filter_map(|source| match source {
             Source::Files(files) => Some(files.counts()),
             Source::Memory(_) => None,
@@ -282,7 +280,7 @@ impl Merge {
     }
 
     /// Makes the heap of the sources that are not used up.
-    fn order_sources(&mut self) {
+    pub(super) fn order_sources(&mut self) {
         self.heap.clear();
         self.heap.extend((0..self.sources.len()).filter(|i| self.sources[*i].is_valid()));
         for i in (0..self.heap.len() / 2).rev() {
@@ -353,7 +351,7 @@ impl Merge {
     /// Key, Seq and row of a put; requires one.
     // Each row that is handed out goes through here, and is copied by each caller that has it not inlined.
     #[inline(always)]
-    pub(super) fn current(&self) -> Result<(&[u8], Seq, RowRef<'_>)> {
+    pub(in crate::lsm) fn current(&self) -> Result<(&[u8], Seq, RowRef<'_>)> {
         match self.top() {
             Some(Source::Files(files)) => files.current(),
             Some(Source::Memory(iter)) => {

@@ -17,19 +17,19 @@ use std::cell::Cell;
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
+use super::scan::{RowFilter, ScanRow, VisibleRun, Visit};
+use super::view::memory_row;
 use crate::codec::shared_len;
 use crate::error::Result;
 use crate::format::Kind;
 use crate::format::key::head;
 use crate::format::row_block::EntryPlace;
-use crate::lsm::scan::{RowFilter, ScanRow, VisibleRun, Visit};
-use crate::lsm::view::memory_row;
 use crate::memtable::{Entry, MemtableIter};
 use crate::model::Seq;
 use crate::planted::planted;
 use crate::sst::BlockRun;
 
-use super::{Merge, Source};
+use super::merge::{Merge, Source};
 
 /// The window of a merge; empty while none is open.
 pub(super) struct Window {

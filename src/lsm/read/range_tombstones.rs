@@ -5,7 +5,7 @@
 //! * a fence is in the view before its commit is published, and leaves with the edit that knows of nothing older;
 //! * who reads at a Seq has a view with every fence up to it: see [`Engine::pin_read`].
 //!
-//! Not here: whole tables that were dropped (`upkeep`), when a fence leaves (`reclaim`), its bytes (`format`).
+//! Not here: whole tables that were dropped (`state`), when a fence leaves (`reclaim`), its bytes (`format`).
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::planted::planted;
 use crate::ranges::Reference;
 use crate::sync::{Loaded, Ordering};
 
-use super::Engine;
 use super::snapshot::Horizon;
 use super::view::View;
+use crate::lsm::Engine;
 
 /// The fences of a view. Immutable; a point costs a binary search, and nothing if there are none.
 #[derive(Clone, Debug, Default)]
@@ -303,7 +303,7 @@ impl Engine {
     ///
     /// The view comes first (see `view`). A fence that was committed between the two is not in it: then once more.
     #[inline]
-    pub(super) fn pin_read(&self, at: Option<Seq>) -> (Loaded<View>, Seq) {
+    pub(in crate::lsm) fn pin_read(&self, at: Option<Seq>) -> (Loaded<View>, Seq) {
         self.pin_around(at, || {})
     }
 
@@ -323,7 +323,7 @@ impl Engine {
     }
 
     /// Puts the fences of a commit into the view at once, unpublished. Requires the commit lock.
-    pub(super) fn raise_fences(&self, fences: &[Fence]) {
+    pub(in crate::lsm) fn raise_fences(&self, fences: &[Fence]) {
         let Some(newest) = fences.iter().map(|fence| fence.from).max() else { return };
         self.change_view(|view| view.with_fences(Arc::new(view.fences.with(fences))));
         self.newest_fence.store(newest.0, Ordering::Release);
@@ -332,11 +332,11 @@ impl Engine {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::batch::{Batch, Gate, TableChange};
     use super::*;
     use crate::format::key::user_key;
     use crate::format::names::TableId;
     use crate::fs::MemFs;
+    use crate::lsm::write::batch::{Batch, Gate, TableChange};
     use crate::options::{Background, Durability, Options};
     use crate::rng::Rng;
 

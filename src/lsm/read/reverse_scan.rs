@@ -19,8 +19,8 @@ use crate::planted::planted;
 use crate::ranges::{Chain, Reference, chains};
 use crate::sst::SstIter;
 
-use super::Env;
 use super::scan::{ReadView, RowFilter, ScanRow, Step};
+use crate::lsm::Env;
 
 /// The rows of a key span as of one Seq, last to first.
 pub(crate) struct ReverseScan {

@@ -3,7 +3,7 @@
 //! Invariants
 //! * a reader sees the newest version of a key at or below its Seq, and nothing if that is a tombstone; what decides
 //!   about a key is found before any filter is asked;
-//! * a block is passed over only if no row of it that decides about its key can match (`files`);
+//! * a block is passed over only if no row of it that decides about its key can match (`concat_iter`);
 //! * where one file alone has the entries of a stretch of keys, a filter is asked about a whole block at once; the
 //!   answer is the same as row by row.
 //!
@@ -25,12 +25,12 @@ use crate::planted::planted;
 use crate::ranges::Reference;
 use crate::sst::{BlockRun, RunWalk};
 
-use super::fences::Floors;
-use super::files::ReadCounts;
-use super::gaps::{Head, Pinned};
+use super::concat_iter::ReadCounts;
+use super::gap_cache::{Head, Pinned};
 use super::merge::Merge;
+use super::range_tombstones::Floors;
 use super::view::View;
-use super::{Engine, Env};
+use crate::lsm::{Engine, Env};
 
 /// One state of the database, held for as many reads as needed.
 #[derive(Clone)]
@@ -218,21 +218,21 @@ impl ReadView {
         self.env.note_rows(&self.view.version, rows, key);
     }
 
-    pub(super) fn env(&self) -> &Env {
+    pub(in crate::lsm) fn env(&self) -> &Env {
         &self.env
     }
 
-    pub(super) fn version(&self) -> &Version {
+    pub(in crate::lsm) fn version(&self) -> &Version {
         &self.view.version
     }
 
     /// False if nothing of a file can be seen.
-    pub(super) fn can_see(&self, file: &Reference<Arc<FileEntry>>) -> bool {
+    pub(in crate::lsm) fn can_see(&self, file: &Reference<Arc<FileEntry>>) -> bool {
         self.view.can_see(file, self.at)
     }
 
     /// Those that hold anything.
-    pub(super) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+    pub(in crate::lsm) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         let memtables = self.view.memtables.iter().map(|slot| &slot.memtable);
         memtables.filter(|memtable| !memtable.is_empty())
     }
@@ -251,7 +251,7 @@ impl ReadView {
 impl ReadView {
     /// A read at `at` in this view; as of what was published if `is_newest`.
     #[cfg(not(loom))]
-    pub(super) fn of(engine: &Engine, view: Arc<View>, at: Seq, is_newest: bool) -> Self {
+    pub(in crate::lsm) fn of(engine: &Engine, view: Arc<View>, at: Seq, is_newest: bool) -> Self {
         let pinned = Pinned::new(&view, at, is_newest);
         Self { env: Arc::clone(&engine.env), view, at, pinned }
     }
@@ -648,7 +648,7 @@ impl Scan {
 
 impl<'a> VisibleRun<'a> {
     /// What a reader at `at` sees of `run` if it decided about the key `decided` before.
-    pub(super) fn new(run: &'a BlockRun<'a>, at: Seq, decided: &'a [u8]) -> Self {
+    pub(in crate::lsm) fn new(run: &'a BlockRun<'a>, at: Seq, decided: &'a [u8]) -> Self {
         Self { run, at, decided }
     }
 

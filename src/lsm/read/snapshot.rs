@@ -12,8 +12,8 @@ use crate::model::Seq;
 use crate::planted::planted;
 use crate::sync::Mutex;
 
-use super::round::{Queue, Rounds};
-use super::{Engine, Handle};
+use crate::lsm::write::group_commit::{Queue, Rounds};
+use crate::lsm::{Engine, Handle};
 
 /// The snapshots in use: how many hold each Seq.
 #[derive(Default)]
@@ -50,7 +50,7 @@ impl Engine {
 
 impl Snapshots {
     /// Keeps the published Seq readable until it is released.
-    pub(super) fn register<Q: Queue>(&self, rounds: &Rounds<Q>) -> Seq {
+    pub(in crate::lsm) fn register<Q: Queue>(&self, rounds: &Rounds<Q>) -> Seq {
         let early = planted!("snapshot-before-its-lock").then(|| rounds.published());
         let mut held = self.0.lock();
         let seq = early.unwrap_or_else(|| rounds.published());
@@ -70,7 +70,7 @@ impl Snapshots {
     }
 
     /// What a job that starts now must keep.
-    pub(super) fn horizon<Q: Queue>(&self, rounds: &Rounds<Q>) -> Horizon {
+    pub(in crate::lsm) fn horizon<Q: Queue>(&self, rounds: &Rounds<Q>) -> Horizon {
         let held = self.0.lock();
         let mut snapshots: Vec<Seq> = held.keys().copied().collect();
         if planted!("horizon-of-newest-snapshot") {
@@ -114,7 +114,7 @@ impl Horizon {
     }
 
     /// True if there is a snapshot, which may keep whatever is hidden from now on.
-    pub(super) fn has_snapshots(&self) -> bool {
+    pub(in crate::lsm) fn has_snapshots(&self) -> bool {
         !self.snapshots.is_empty()
     }
 

@@ -22,10 +22,10 @@ use crate::planted::planted;
 use crate::ranges::Reference;
 use crate::sst::{Hit, Sst};
 
-use super::batch::{Batch, Current, Op};
-use super::commit::FENCE_BYTES_MAX;
-use super::fences::Fences;
-use super::{Engine, Env};
+use super::range_tombstones::Fences;
+use crate::lsm::write::batch::{Batch, Current, Op};
+use crate::lsm::write::commit::FENCE_BYTES_MAX;
+use crate::lsm::{Engine, Env};
 
 /// An immutable pairing of memtables and version.
 pub(crate) struct View {

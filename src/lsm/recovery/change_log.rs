@@ -2,7 +2,7 @@
 //!
 //! 1. From the newest log back: each names the one before it, and its first record the last Seq before it. The one that
 //!    begins at or below the Seq asked for is where reading begins; if there is none, changes are lost.
-//! 2. Read on by `tail`; ranges that came in as files stand in the manifest, and are put in by their Seqs.
+//! 2. Read on by `wal_tail`; ranges that came in as files stand in the manifest, and are put in by their Seqs.
 //!
 //! Invariants
 //! * never a gap: logs are read as each names the one before it, and what is not linked so is not read;
@@ -24,8 +24,8 @@ use crate::manifest::{ManifestTail, Version};
 use crate::model::Seq;
 use crate::planted::planted;
 
-use super::Engine;
-use super::tail::{LogTail, More, TailEnd, TailFiles, TailRecord};
+use super::wal_tail::{LogTail, More, TailEnd, TailFiles, TailRecord};
+use crate::lsm::Engine;
 
 /// How often a look is begun again because the writer removed what it was about to read.
 const TRIES: usize = 64;
@@ -43,7 +43,7 @@ pub(crate) struct LogFeed {
     /// Everything in front of it is in `ready`, or was given.
     tail: LogTail,
     ready: VecDeque<Ready>,
-    /// Imports in front of `tail` that were not given.
+    /// Imports in front of `wal_tail` that were not given.
     imports: VecDeque<Import>,
     /// The first record that is read begins the log that was chosen, or one behind it.
     is_linked: bool,
@@ -341,7 +341,7 @@ impl Ready {
 }
 
 /// Kept ones and those that recovery needs, in order.
-pub(super) fn all_logs(version: &Version) -> Vec<LogMeta> {
+pub(in crate::lsm) fn all_logs(version: &Version) -> Vec<LogMeta> {
     let kept = version.kept_logs().iter().map(|kept| kept.log);
     kept.chain(version.logs().iter().copied()).collect()
 }

@@ -31,8 +31,8 @@ use crate::rng::Rng;
 use crate::sst::{BlockCache, Sst, SstShared};
 
 use super::inspect::Pinned;
-use super::view::View;
-use super::{Engine, Handle};
+use crate::lsm::read::view::View;
+use crate::lsm::{Engine, Handle};
 
 /// Files are copied in pieces of this.
 const COPY_BYTES: usize = 1 << 20;
@@ -129,14 +129,14 @@ impl Pinned {
         let imported = view.version.files().map(|file| file.meta.visible_from).max();
         let imported = imported.unwrap_or_default();
         let is_behind = |seq: Option<Seq>| seq.is_none_or(|seq| seq > imported);
-        let oldest = |slot: &super::view::Slot| {
+        let oldest = |slot: &crate::lsm::read::view::Slot| {
             (slot.memtable.seq_max().is_some()).then(|| slot.memtable.seq_min())
         };
         view.memtables.iter().all(|slot| is_behind(oldest(slot)))
     }
 }
 
-/// Makes a database in the empty directory `dir`: `place` puts each file there, durable but for its name; `edit` names
+/// Makes a database in the empty directory `dir`: `flush_placement` puts each file there, durable but for its name; `edit` names
 /// them. The database gets an incarnation and ids that follow from `seed`.
 pub(crate) fn build(
     fs: &Arc<dyn Fs>,

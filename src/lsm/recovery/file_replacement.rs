@@ -26,7 +26,7 @@ use crate::manifest::{FileEntry, Version};
 use crate::planted::planted;
 
 use super::checkpoint::copy_file;
-use super::{Engine, Env};
+use crate::lsm::{Engine, Env};
 
 /// Where a backup may keep table files beside its own directory.
 const FILES_DIR: &str = "files";
@@ -48,7 +48,7 @@ pub(crate) enum Healed {
 }
 
 impl SoundCopies {
-    /// Looks at every table file in `dir`, and in `files` below it; what has no readable header is passed over.
+    /// Looks at every table file in `dir`, and in `concat_iter` below it; what has no readable header is passed over.
     ///
     /// # Errors
     /// `NotFound` if there is no such directory; `Io`.

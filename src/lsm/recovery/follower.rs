@@ -1,9 +1,9 @@
 //! A database as another process sees it: nothing on disk changes, no lock is taken, and nothing is shown that a crash of
 //! the writer or a power cut could take back.
 //!
-//! 1. Read the manifest up to its end (`manifest::tail`), and open every table file it names: a file that is open stays
+//! 1. Read the manifest up to its end (`manifest::tailer`), and open every table file it names: a file that is open stays
 //!    readable when the writer removes it.
-//! 2. Take the durable commits of the logs it names into memtables, one to each log (`tail`, `log_rows`).
+//! 2. Take the durable commits of the logs it names into memtables, one to each log (`wal_tail`, `wal_rows`).
 //! 3. Make an engine that shows this moment: its reads share files, memtables and shapes with the next one's.
 //!
 //! Where a file is gone that the manifest names, the writer has gone on: the manifest is read again. A writer removes a
@@ -29,27 +29,27 @@ use crate::format::wal::WalRecord;
 use crate::log::LogFile;
 use crate::manifest::{Found, Manifest, ManifestTail, Version, probe};
 use crate::memtable::Memtable;
-use crate::meter::Meter;
 use crate::model::{Seq, Shapes};
 use crate::options::{Background, Options};
 use crate::sst::{Sst, SstShared};
 use crate::sync::{ArcSwap, AtomicU64, Mutex};
+use crate::write_accounting::Meter;
 
-use super::commit::{LastSeqs, LogQueue};
-use super::expiry::Expiry;
-use super::fences::Fences;
-use super::gaps::Gaps;
-use super::gates::Gates;
-use super::load::Loads;
-use super::log_rows::{LogRows, Problem, take_changes};
-use super::recover::{Recovered, shared_by_tables};
-use super::round::Rounds;
-use super::snapshot::Snapshots;
-use super::split::Divided;
-use super::tail::{LogTail, More, TailEnd, TailFiles, TailRecord};
-use super::upkeep::Upkeep;
-use super::view::{Slot, View};
-use super::{Engine, Env, Handle};
+use super::open::{Recovered, shared_by_tables};
+use super::wal_rows::{LogRows, Problem, take_changes};
+use super::wal_tail::{LogTail, More, TailEnd, TailFiles, TailRecord};
+use crate::lsm::background::range_split::Divided;
+use crate::lsm::background::state::Upkeep;
+use crate::lsm::background::ttl::Expiry;
+use crate::lsm::read::gap_cache::Gaps;
+use crate::lsm::read::load_sampling::Loads;
+use crate::lsm::read::range_tombstones::Fences;
+use crate::lsm::read::snapshot::Snapshots;
+use crate::lsm::read::view::{Slot, View};
+use crate::lsm::write::gates::Gates;
+use crate::lsm::write::group_commit::Rounds;
+use crate::lsm::write::{commit::LogQueue, wal_switch::LastSeqs};
+use crate::lsm::{Engine, Env, Handle};
 
 /// How often a look is begun again because the writer removed what it was about to read.
 const TRIES: usize = 64;
@@ -360,7 +360,7 @@ fn may_lack_import(version: &Version, newer: &Version) -> bool {
 }
 
 /// What every write is answered with.
-pub(super) fn read_only() -> Error {
+pub(in crate::lsm) fn read_only() -> Error {
     let problem = "the database was opened to be read only: write through the process that has it \
                    open, or open it there";
     Error::new(ErrorKind::InvalidInput, problem)

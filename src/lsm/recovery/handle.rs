@@ -6,13 +6,13 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::Engine;
+use crate::lsm::Engine;
 
 /// An engine in use by the application.
 pub(crate) struct Handle(Arc<Engine>);
 
 impl Handle {
-    pub(super) fn new(engine: Arc<Engine>) -> Arc<Self> {
+    pub(in crate::lsm) fn new(engine: Arc<Engine>) -> Arc<Self> {
         Arc::new(Self(engine))
     }
 }

@@ -17,10 +17,10 @@ use crate::ranges::Range;
 use crate::sst::{Sst, SstFacts};
 use crate::sync::Ordering;
 
-use super::feed::all_logs;
-use super::tail::TailFiles;
-use super::view::View;
-use super::{Engine, Env};
+use super::change_log::all_logs;
+use super::wal_tail::TailFiles;
+use crate::lsm::read::view::View;
+use crate::lsm::{Engine, Env};
 
 /// The pages of the medium that `Stats` assume: those of most flash.
 const FLASH_PAGE_BYTES: u64 = 16 << 10;
@@ -35,7 +35,7 @@ impl Pinned {
         &self.0.version
     }
 
-    pub(super) fn view(&self) -> &View {
+    pub(in crate::lsm) fn view(&self) -> &View {
         &self.0
     }
 }
@@ -271,7 +271,7 @@ fn read_to(env: &Env, path: &Path, kind: LogKind, end: Position) -> Result<u64> 
 
 impl Env {
     /// Reads and checks all of a file anew, past whoever has it open.
-    pub(super) fn verify_sst(
+    pub(in crate::lsm) fn verify_sst(
         &self,
         meta: &FileMeta,
         progress: &mut dyn FnMut(u64),

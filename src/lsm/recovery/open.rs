@@ -32,29 +32,29 @@ use crate::fs::{FewFs, FileLock, Fs};
 use crate::log::LogFile;
 use crate::manifest::{Access, Found, Manifest, Version, probe};
 use crate::memtable::Memtable;
-use crate::meter::{Cause, Meter};
 use crate::model::{Seq, Shapes};
 use crate::options::{Background, IoMode, Options};
 use crate::planted::planted;
 use crate::rng::Rng;
 use crate::sst::{BlockCache, SstShared};
 use crate::sync::{ArcSwap, AtomicU64, Mutex};
+use crate::write_accounting::{Cause, Meter};
 
-use super::commit::{LogQueue, NextLog};
-use super::expiry::Expiry;
-use super::fences::Fences;
-use super::gaps::Gaps;
-use super::gates::Gates;
-use super::load::Loads;
 use super::replay::{AcceptedLog, Replayed, replay};
-use super::room::Room;
-use super::round::Rounds;
-use super::snapshot::Snapshots;
-use super::split::Divided;
-use super::throttle::Throttle;
-use super::upkeep::Upkeep;
-use super::view::{Slot, View};
-use super::{Engine, Env, Handle};
+use crate::lsm::background::range_split::Divided;
+use crate::lsm::background::space_limit::Room;
+use crate::lsm::background::state::Upkeep;
+use crate::lsm::background::ttl::Expiry;
+use crate::lsm::read::gap_cache::Gaps;
+use crate::lsm::read::load_sampling::Loads;
+use crate::lsm::read::range_tombstones::Fences;
+use crate::lsm::read::snapshot::Snapshots;
+use crate::lsm::read::view::{Slot, View};
+use crate::lsm::write::commit::{LogQueue, NextLog};
+use crate::lsm::write::gates::Gates;
+use crate::lsm::write::group_commit::Rounds;
+use crate::lsm::write::rate_limit::Throttle;
+use crate::lsm::{Engine, Env, Handle};
 
 /// Small logs of short sessions share a memtable; with more than this many it is flushed.
 const LOGS_PER_MEMTABLE_MAX: usize = 8;
@@ -205,7 +205,7 @@ fn create(fs: &Arc<dyn Fs>, dir: &Path, rng: &mut Rng) -> Result<Manifest> {
 }
 
 /// What all table files of an opening share.
-pub(super) fn shared_by_tables(options: &Options, seed: HashSeed) -> SstShared {
+pub(in crate::lsm) fn shared_by_tables(options: &Options, seed: HashSeed) -> SstShared {
     SstShared {
         cache: Arc::new(BlockCache::new(options.cache_bytes)),
         shapes: Arc::new(Shapes::new(options.shape_bytes)),
@@ -416,7 +416,7 @@ fn memtables(env: &Env, mut replayed: Vec<Slot>, number: Option<FileNumber>) -> 
 impl Env {
     /// Creates a log: the file, its directory entry, and its name in the manifest, which forgets `unused` ones; these go.
     /// `durable` is up to where older logs are, if none of their records says so.
-    pub(super) fn create_log(
+    pub(in crate::lsm) fn create_log(
         &self,
         manifest: &mut Manifest,
         allocate: u64,
@@ -458,7 +458,7 @@ impl Env {
     }
 
     /// Removes the manifests that rolling over has left behind.
-    pub(super) fn discard_superseded(&self, manifest: &mut Manifest) {
+    pub(in crate::lsm) fn discard_superseded(&self, manifest: &mut Manifest) {
         for number in manifest.take_superseded() {
             self.discard(FileName::Manifest(number));
         }

@@ -3,9 +3,9 @@
 //! Invariants
 //! * what is accepted is a prefix of the commits: nothing behind the first bad record of any log is used;
 //! * Seqs of commits ascend through all logs;
-//! * every row is checked against its shape before it is believed (`log_rows`).
+//! * every row is checked against its shape before it is believed (`wal_rows`).
 //!
-//! Format: FORMAT.md §recovery. Not here: frames (`log`), payloads (`format::wal`), what follows (`recover`).
+//! Format: FORMAT.md §recovery. Not here: frames (`log`), payloads (`format::wal`), what follows (`open`).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,45 +22,45 @@ use crate::memtable::Memtable;
 use crate::model::Seq;
 use crate::planted::planted;
 
-use super::Env;
-use super::commit::LastSeqs;
-use super::log_rows::{LogRows, Problem, take_changes};
-use super::view::Slot;
+use super::wal_rows::{LogRows, Problem, take_changes};
+use crate::lsm::Env;
+use crate::lsm::read::view::Slot;
+use crate::lsm::write::wal_switch::LastSeqs;
 
 /// What the logs held.
-pub(super) struct Replayed {
+pub(in crate::lsm) struct Replayed {
     /// Oldest first.
-    pub(super) slots: Vec<Slot>,
+    pub(in crate::lsm) slots: Vec<Slot>,
     /// The logs that hold accepted records, in order.
-    pub(super) accepted: Vec<AcceptedLog>,
+    pub(in crate::lsm) accepted: Vec<AcceptedLog>,
     /// Logs that hold none, or only what was dropped.
-    pub(super) unused: Vec<FileNumber>,
-    pub(super) dropped: BTreeMap<TableId, Seq>,
+    pub(in crate::lsm) unused: Vec<FileNumber>,
+    pub(in crate::lsm) dropped: BTreeMap<TableId, Seq>,
     /// Those that the manifest does not know.
-    pub(super) fences: Vec<Fence>,
-    pub(super) last: Seq,
+    pub(in crate::lsm) fences: Vec<Fence>,
+    pub(in crate::lsm) last: Seq,
     /// The last that something has which is left: up to `last` numbers may have been given out.
-    pub(super) used: Seq,
-    pub(super) commits: u64,
+    pub(in crate::lsm) used: Seq,
+    pub(in crate::lsm) commits: u64,
     /// What the account does not have yet.
-    pub(super) found: Account,
+    pub(in crate::lsm) found: Account,
     /// Some record vouches for everything up to here.
-    pub(super) vouched: Position,
+    pub(in crate::lsm) vouched: Position,
     /// The last log was closed in order.
-    pub(super) is_clean: bool,
-    pub(super) torn: Option<String>,
+    pub(in crate::lsm) is_clean: bool,
+    pub(in crate::lsm) torn: Option<String>,
 }
 
 /// A log and where its accepted records end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct AcceptedLog {
-    pub(super) number: FileNumber,
-    pub(super) id: FileId,
-    pub(super) end: u64,
+pub(in crate::lsm) struct AcceptedLog {
+    pub(in crate::lsm) number: FileNumber,
+    pub(in crate::lsm) id: FileId,
+    pub(in crate::lsm) end: u64,
 }
 
 impl AcceptedLog {
-    pub(super) fn position(&self) -> Position {
+    pub(in crate::lsm) fn position(&self) -> Position {
         Position { file: self.number, offset: self.end }
     }
 }
@@ -87,7 +87,7 @@ const READERS_MAX: usize = 8;
 ///
 /// # Errors
 /// `Corruption` where somebody vouches for what is not there, `Unsupported` for what a newer build wrote, `Io`.
-pub(super) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -> Result<Replayed> {
+pub(in crate::lsm) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -> Result<Replayed> {
     let version = manifest.version();
     let out = Replayed {
         slots: Vec::new(),
@@ -132,7 +132,7 @@ fn decode<'a>(path: &std::path::Path, record: &RecordView<'a>) -> Result<WalReco
 }
 
 impl Replayed {
-    pub(super) fn seqs(&self) -> LastSeqs {
+    pub(in crate::lsm) fn seqs(&self) -> LastSeqs {
         LastSeqs { used: self.used, given_out: self.last }
     }
 }

@@ -4,7 +4,7 @@
 //! * what is kept is the newest part of the history, without a gap: a log is forgotten with all that are older;
 //! * a log that is kept is named in the manifest, and its file stays until an edit that forgets it is durable.
 //!
-//! Not here: reading it (`feed`), how much is kept (`options`).
+//! Not here: reading it (`change_log`), how much is kept (`options`).
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use crate::manifest::Version;
 use crate::model::Seq;
 use crate::planted::planted;
 
-use super::Engine;
-use super::tail::TailFiles;
+use super::wal_tail::TailFiles;
+use crate::lsm::Engine;
 
 impl Engine {
-    /// The part of a flush's edit that says which of the logs that are kept already, and of `logs`, which recovery needs no
+    /// The part of a flush's edit that says which of the logs that are kept already, and of `wal_switch`, which recovery needs no
     /// more, stay for the change feed. All commits in them are up to `flushed`.
-    pub(super) fn history(
+    pub(in crate::lsm) fn history(
         &self,
         version: &Version,
         logs: &[FileNumber],
@@ -57,7 +57,7 @@ impl Engine {
 
     /// Forgets kept logs that may go: otherwise a flush does, and near the limit on disk use there may be none any more. True
     /// if there were some.
-    pub(super) fn forget_kept_logs(&self) -> Result<bool> {
+    pub(in crate::lsm) fn forget_kept_logs(&self) -> Result<bool> {
         if self.view.load().version.kept_logs().is_empty() {
             return Ok(false);
         }
@@ -125,7 +125,7 @@ impl Engine {
 
     /// What an edit says about rows that came in as files and are all there is in `span`: `at` is where
     /// the last commit in front of them ends.
-    pub(super) fn import_note(seq: Seq, at: Position, span: &Span) -> Vec<Import> {
+    pub(in crate::lsm) fn import_note(seq: Seq, at: Position, span: &Span) -> Vec<Import> {
         if planted!("feed-forgets-imports") {
             return Vec::new();
         }

@@ -4,7 +4,7 @@
 //! * every row is checked against its shape before it is believed;
 //! * shapes belong to one log: none is known when the next begins.
 //!
-//! Not here: which records count (`replay`, `tail`).
+//! Not here: which records count (`replay`, `wal_tail`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::planted::planted;
 
 /// The shapes of the log under way, and room to work in.
 #[derive(Default)]
-pub(super) struct LogRows {
+pub(in crate::lsm) struct LogRows {
     /// By number. Few, and asked for every row: a tree of one node is faster than a hash.
     shapes: BTreeMap<u32, LogShape>,
     /// The key and the row under way.
@@ -39,16 +39,20 @@ struct LogShape {
 }
 
 /// Why a group cannot be taken in.
-pub(super) struct Problem(pub(super) String);
+pub(in crate::lsm) struct Problem(pub(in crate::lsm) String);
 
 impl LogRows {
     /// Another log begins.
-    pub(super) fn begin_log(&mut self) {
+    pub(in crate::lsm) fn begin_log(&mut self) {
         self.shapes.clear();
     }
 
     /// Learns the shapes that a group is the first of its log to use.
-    pub(super) fn define(&mut self, shapes: &Shapes, group: &Group<'_>) -> Result<(), Problem> {
+    pub(in crate::lsm) fn define(
+        &mut self,
+        shapes: &Shapes,
+        group: &Group<'_>,
+    ) -> Result<(), Problem> {
         for definition in group.shapes() {
             let shape = Arc::new(decode_shape(definition.shape)?);
             let interned = shapes.intern(&shape);
@@ -59,7 +63,7 @@ impl LogRows {
     }
 
     /// Puts the entries of a group into `memtable`.
-    pub(super) fn insert(
+    pub(in crate::lsm) fn insert(
         &mut self,
         seed: HashSeed,
         memtable: &Memtable,
@@ -105,7 +109,7 @@ impl LogRows {
 }
 
 /// Notes what a group drops and fences off.
-pub(super) fn take_changes(
+pub(in crate::lsm) fn take_changes(
     group: &Group<'_>,
     seq: Seq,
     dropped: &mut BTreeMap<TableId, Seq>,

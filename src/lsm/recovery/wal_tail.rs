@@ -9,7 +9,7 @@
 //! * what was given is durable: no crash takes it back, and a writer that opens the database accepts it;
 //! * records are given in the order of their Seqs, from logs that follow one another without a gap.
 //!
-//! Not here: which logs there are (`manifest`), what records mean (`log_rows`, `changes`).
+//! Not here: which logs there are (`manifest`), what records mean (`wal_rows`, `changes`).
 
 use std::path::{Path, PathBuf};
 

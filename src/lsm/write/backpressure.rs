@@ -8,19 +8,19 @@
 //! Why squares: at the beginning a backlog is mostly a burst that background work takes care of; the more of the
 //! way is gone, the closer the writer must come to the pace of the disk.
 //!
-//! Not here: waiting (`background`), counting (`upkeep`).
+//! Not here: waiting (`scheduler`), counting (`state`).
 
 use std::time::Duration;
 
 /// The longest delay of a write for what it touches. A single writer gets as slow as a disk of 2 MB/s with writes of
 /// 32 KiB, and four of these still stay below 50 ms.
-pub(super) const DELAY_MAX: Duration = Duration::from_millis(12);
+pub(in crate::lsm) const DELAY_MAX: Duration = Duration::from_millis(12);
 /// Up to so many files over one another compaction is at rest, or about to begin.
-pub(super) const SOURCES_FREE: usize = 8;
+pub(in crate::lsm) const SOURCES_FREE: usize = 8;
 /// So many more where nobody reads: there merges begin when a key has as many as it may, and flushes go on meanwhile.
-pub(super) const SOURCES_UNREAD: usize = 4;
+pub(in crate::lsm) const SOURCES_UNREAD: usize = 4;
 /// From so many on a range is slowed by all of [`DELAY_MAX`]: reads cost three times what they should.
-pub(super) const SOURCES_FULL: usize = 24;
+pub(in crate::lsm) const SOURCES_FULL: usize = 24;
 /// Up to so many memtables of young bytes in a range are the normal work of tiers.
 const DEBT_FREE_MEMTABLES: u64 = 12;
 /// From so many on compaction is minutes behind.
@@ -36,17 +36,17 @@ const WHOLE: u64 = 1_000_000;
 
 /// No flush writes a longer file: a memtable takes one commit more when it is nearly full. What merges write of several is
 /// longer, as a rule.
-pub(super) fn flush_bytes_max(memtable_bytes: u64) -> u64 {
+pub(in crate::lsm) fn flush_bytes_max(memtable_bytes: u64) -> u64 {
     memtable_bytes.saturating_mul(2)
 }
 
 /// How far a range is behind with merges, in millionths of the way to where that is slowed by all of [`DELAY_MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Backlog(u64);
+pub(in crate::lsm) struct Backlog(u64);
 
 impl Backlog {
     /// Of a range in which `sources` files lie over a key, and `debt` bytes of young files wait.
-    pub(super) fn of(sources: usize, debt: u64, memtable_bytes: u64) -> Self {
+    pub(in crate::lsm) fn of(sources: usize, debt: u64, memtable_bytes: u64) -> Self {
         let sources = share(sources as u64, SOURCES_FREE as u64, SOURCES_FULL as u64);
         let [free, full] = [DEBT_FREE_MEMTABLES, DEBT_FULL_MEMTABLES].map(|n| n * memtable_bytes);
         Self(sources.max(share(debt, free, full)))
@@ -55,7 +55,7 @@ impl Backlog {
 
 /// The delay of a write to a range that is so far behind. `merge`: how long it takes to merge as much as is written, if
 /// that is known. Who is a little behind keeps that pace; towards the end of the way it counts for nothing any more.
-pub(super) fn range_delay(Backlog(share): Backlog, merge: Option<Duration>) -> Duration {
+pub(in crate::lsm) fn range_delay(Backlog(share): Backlog, merge: Option<Duration>) -> Duration {
     let pace = merge.map_or(DELAY_MAX, |merge| {
         let left = u128::from((WHOLE - share).max(1));
         // However coarse the clock is.
@@ -67,7 +67,7 @@ pub(super) fn range_delay(Backlog(share): Backlog, merge: Option<Duration>) -> D
 
 /// The delay of any write while memtables take `used` of at most `most` bytes. `flush`: how long it takes to flush as much
 /// as is written, if that is known.
-pub(super) fn memory_delay(used: u64, most: u64, flush: Option<Duration>) -> Duration {
+pub(in crate::lsm) fn memory_delay(used: u64, most: u64, flush: Option<Duration>) -> Duration {
     let used = u128::from(used) * 1_000_000 / u128::from(most.max(1));
     let used = u64::try_from(used).unwrap_or(u64::MAX);
     let share = share(used, MEMORY_FREE * 1_000, MEMORY_FULL * 1_000);

@@ -229,7 +229,7 @@ impl Op<'_> {
     }
 
     /// The same with a row of so many bytes.
-    pub(super) fn bytes_with(&self, row: usize) -> usize {
+    pub(in crate::lsm) fn bytes_with(&self, row: usize) -> usize {
         self.key.len() + row + ENTRY_BYTES
     }
 

@@ -5,7 +5,7 @@
 //! 2. Under the commit lock the batch gets its Seq. The newest entry of each key in the memtables, published or
 //!    not, decides; if there is none, the look-up stands only while every memtable newer than its view is still there.
 //! 3. Space in the log is reserved, the record is appended to the buffer, the entries to the memtable.
-//! 4. The round's leader seals, writes and syncs (`round`), and publishes.
+//! 4. The round's leader seals, writes and syncs (`group_commit`), and publishes.
 //!
 //! Invariants
 //! * one log to a memtable that takes writes; a group never spans two records, files or memtables;
@@ -16,12 +16,8 @@
 //!
 //! Locks: `Engine::install` (manifest) before the commit lock before nothing.
 //!
-//! Not here: rounds and publication (`round`), what a condition means (`batch`),
-//! an insert whose row is not made yet (`insert`), the next log and the last record (`logs`).
-
-mod freeze;
-mod insert;
-mod logs;
+//! Not here: rounds and publication (`group_commit`), what a condition means (`batch`),
+//! an insert whose row is not made yet (`insert`), the next log and the last record (`wal_switch`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,20 +38,19 @@ use crate::options::{Durability, Options};
 use crate::planted::planted;
 use crate::sync::MutexGuard;
 
-pub(super) use logs::LastSeqs;
-
 use super::batch::{Action, Batch, Current, Op, PackedRow, TableChange};
-use super::room::Admitted;
-use super::round::{Queue, State};
-use super::view::{Looked, View};
-use super::{CommitTicket, Engine, Handle};
+use super::group_commit::{Queue, State};
+use super::wal_switch::LastSeqs;
+use crate::lsm::background::space_limit::Admitted;
+use crate::lsm::read::view::{Looked, View};
+use crate::lsm::{CommitTicket, Engine, Handle};
 
 /// The most that a record without entries takes.
-const EMPTY_RECORD_BYTES: u64 = 128;
+pub(super) const EMPTY_RECORD_BYTES: u64 = 128;
 /// Fences of one log: a flush names them in one edit, which has room for four times as much.
-pub(super) const FENCE_BYTES_MAX: usize = 4 << 20;
+pub(in crate::lsm) const FENCE_BYTES_MAX: usize = 4 << 20;
 /// How far the ceiling of weak commits lies ahead.
-const CEILING_TICKS: u64 = 5 * TICKS_PER_SECOND;
+pub(super) const CEILING_TICKS: u64 = 5 * TICKS_PER_SECOND;
 /// Weak commits, and tickets that were dropped, wait this long for the background sync.
 pub(crate) const WEAK_SYNC_EVERY: Duration = Duration::from_secs(1);
 
@@ -63,52 +58,52 @@ pub(crate) const WEAK_SYNC_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Segment {
     log: Arc<LogFile>,
     offset: u64,
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     /// Keys and rows in it.
     user_bytes: u64,
 }
 
 /// What the commit lock guards besides the round: the active log and what is queued for it.
 pub(crate) struct LogQueue {
-    log: Arc<LogFile>,
+    pub(super) log: Arc<LogFile>,
     /// Where the next record goes: written and queued bytes together.
-    end: u64,
-    allocated: u64,
+    pub(super) end: u64,
+    pub(super) allocated: u64,
     /// The background was told that this much is nearly used; 0 for a new log.
-    short_of: u64,
+    pub(super) short_of: u64,
     /// To be written, oldest log first.
-    segments: SmallVec<[Segment; 1]>,
+    pub(super) segments: SmallVec<[Segment; 1]>,
     /// Logs with bytes that were written and not synced, oldest first.
-    unsynced: SmallVec<[Arc<LogFile>; 1]>,
+    pub(super) unsynced: SmallVec<[Arc<LogFile>; 1]>,
     /// Bytes of weak commits since the last sync, and since when any commit was queued.
-    unsettled: Option<(u64, Duration)>,
+    pub(super) unsettled: Option<(u64, Duration)>,
     /// The log is durable up to here.
-    durable: Position,
+    pub(super) durable: Position,
     /// Some record that was written says so up to here.
-    promised: Position,
+    pub(super) promised: Position,
     /// Where the last commit ends that was queued.
-    committed: Position,
+    pub(super) committed: Position,
     /// By number: shapes that the active log defines.
-    shapes: Vec<bool>,
-    ceiling: Seq,
-    ceiling_queued: Seq,
+    pub(super) shapes: Vec<bool>,
+    pub(super) ceiling: Seq,
+    pub(super) ceiling_queued: Seq,
     /// The next log, prepared in the background.
-    next: Option<NextLog>,
+    pub(super) next: Option<NextLog>,
     /// The log is one of an earlier opening, closed in order: nothing is appended to it.
-    is_ended: bool,
+    pub(super) is_ended: bool,
     /// Logs without a record, which the next one's edit forgets.
-    unused: Vec<FileNumber>,
+    pub(super) unused: Vec<FileNumber>,
     /// A commit was queued since the last empty record.
-    promise_due: bool,
+    pub(super) promise_due: bool,
     /// An empty buffer to fill next.
-    spare: Vec<u8>,
+    pub(super) spare: Vec<u8>,
     /// One that has grown beyond this is given back.
-    spare_bytes_max: usize,
-    closing: Closing,
+    pub(super) spare_bytes_max: usize,
+    pub(super) closing: Closing,
     /// The last Seq that something has: of a commit that was queued, or of rows that came in as files.
-    last: Seq,
+    pub(super) last: Seq,
     /// Keys and rows that were written and that the account does not have yet, and where the logs ended behind them.
-    unsettled_user: (u64, Position),
+    pub(super) unsettled_user: (u64, Position),
     /// Bytes handed to the file system for logs, since opening.
     pub(crate) written: u64,
     /// Log syncs since opening.
@@ -119,7 +114,7 @@ pub(crate) struct LogQueue {
 
 /// How far closing has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Closing {
+pub(super) enum Closing {
     No,
     /// No commit enters any more.
     Commits,
@@ -159,7 +154,7 @@ pub(crate) struct Done {
 }
 
 /// Why a commit must begin again, outside the lock.
-enum Again {
+pub(super) enum Again {
     /// The look-up no longer stands.
     LookUp,
     /// No next log is prepared.
@@ -196,7 +191,7 @@ impl Engine {
     }
 
     /// `looked`: what a look-up found already. Calls `between` between the look-up and the decision, for tests.
-    fn submit_around(
+    pub(super) fn submit_around(
         &self,
         batch: &Batch<'_>,
         durability: Durability,
@@ -250,7 +245,7 @@ impl Engine {
 
     /// Ends writing if it ended for the active log, be it only that no space could be reserved: what is
     /// queued then never gets there, and nothing more may be acknowledged. Other errors may pass.
-    pub(super) fn judge_log(&self, error: Error) -> Error {
+    pub(in crate::lsm) fn judge_log(&self, error: Error) -> Error {
         if matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned) {
             let failure = self.rounds.lock().queue.log.failure().cloned();
             if let Some(failure) = failure {
@@ -508,11 +503,11 @@ impl LogQueue {
     }
 
     /// Refuses once closing has come further than `allowed`.
-    fn check_open(&self, allowed: Closing) -> Result<()> {
+    pub(super) fn check_open(&self, allowed: Closing) -> Result<()> {
         if self.closing > allowed { Err(closed()) } else { Ok(()) }
     }
 
-    pub(super) fn position(&self) -> Position {
+    pub(in crate::lsm) fn position(&self) -> Position {
         Position { file: self.log.header().number, offset: self.end }
     }
 
@@ -521,7 +516,7 @@ impl LogQueue {
     }
 
     /// Goes on in `next`, whose first record says where this log ends.
-    fn switch_to(&mut self, next: NextLog) -> Result<()> {
+    pub(super) fn switch_to(&mut self, next: NextLog) -> Result<()> {
         let header = self.log.header();
         let predecessor =
             Predecessor { number: header.number, id: header.id, accepted_end: self.end };
@@ -546,7 +541,7 @@ impl LogQueue {
         if ceiling > Seq::ZERO { self.append_promise(last, ceiling) } else { Ok(()) }
     }
 
-    fn append_promise(&mut self, last: Seq, ceiling: Seq) -> Result<()> {
+    pub(super) fn append_promise(&mut self, last: Seq, ceiling: Seq) -> Result<()> {
         self.append_empty(RecordKind::Promise, last, |out| {
             wal::Promise { ceiling }.encode(out);
         })?;
@@ -614,7 +609,7 @@ impl LogQueue {
     }
 
     /// Queues a record without entries.
-    fn append_empty(
+    pub(super) fn append_empty(
         &mut self,
         kind: RecordKind,
         seq: Seq,
@@ -647,7 +642,7 @@ impl LogQueue {
     }
 
     /// True if three quarters of what is allocated are used.
-    fn is_short(&self) -> bool {
+    pub(super) fn is_short(&self) -> bool {
         self.end + self.allocated / 4 >= self.allocated
     }
 

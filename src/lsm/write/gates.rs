@@ -20,7 +20,7 @@ use crate::model::Seq;
 use crate::planted::planted;
 use crate::sync::{ArcSwap, AtomicU64, Ordering};
 
-use super::Engine;
+use crate::lsm::Engine;
 
 /// What a closed gate holds back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -118,7 +118,10 @@ impl Gates {
     }
 
     /// The commit that closed a gate to any of `keys`.
-    pub(super) fn closed_to<'k>(&self, mut keys: impl Iterator<Item = &'k [u8]>) -> Option<Seq> {
+    pub(in crate::lsm) fn closed_to<'k>(
+        &self,
+        mut keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Option<Seq> {
         if self.count.load(Ordering::Acquire) == 0 || planted!("gate-lets-writes-pass") {
             return None;
         }

@@ -9,9 +9,9 @@ use crate::options::Durability;
 use crate::planted::planted;
 
 use super::super::Engine;
-use super::super::batch::{Action, Batch, PackedRow};
-use super::super::view::Looked;
-use super::Closing;
+use super::batch::{Action, Batch, PackedRow};
+use super::commit::Closing;
+use crate::lsm::read::view::Looked;
 
 impl Engine {
     /// Commits an insert, a `batch` of one operation, and waits until it is as durable as asked. Its row is made when its key

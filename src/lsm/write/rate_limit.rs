@@ -25,8 +25,8 @@ use crate::options::Targets;
 use crate::planted::planted;
 use crate::sync::Mutex;
 
-use super::Engine;
 use super::batch::Batch;
+use crate::lsm::Engine;
 
 /// Places of each table.
 const PLACES: usize = 1 << 14;
@@ -136,7 +136,7 @@ impl Engine {
     /// # Errors
     /// `ServerBusy` if the targets do not allow so many writes now.
     #[inline]
-    pub(super) fn throttle_write(&self, batch: &Batch<'_>) -> Result<()> {
+    pub(in crate::lsm) fn throttle_write(&self, batch: &Batch<'_>) -> Result<()> {
         match batch.ops.first() {
             Some(op) if self.throttle.is_some() => {
                 self.throttle_keys(std::iter::repeat_n(&*op.key, batch.ops.len()))

@@ -1,6 +1,6 @@
 //! The end of a memtable: it is frozen, and commits go on in the next log and in a new one.
 //!
-//! Not here: flushing what is frozen (`flush`), preparing the next log (`logs`).
+//! Not here: flushing what is frozen (`flush`), preparing the next log (`wal_switch`).
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::memtable::Memtable;
 use crate::sync::MutexGuard;
 
 use super::super::Engine;
-use super::super::round::State;
-use super::super::view::{Slot, View};
-use super::{Again, Closing, FENCE_BYTES_MAX, LogQueue};
+use super::commit::{Again, Closing, FENCE_BYTES_MAX, LogQueue};
+use super::group_commit::State;
+use crate::lsm::read::view::{Slot, View};
 
 impl Engine {
     /// Freezes a full memtable and goes on in the next log.
@@ -66,7 +66,7 @@ impl Engine {
     }
 
     /// The same for who must not wait for a flush, because it is the one that flushes; false if as many are frozen as may be.
-    pub(in super::super) fn freeze_if_room(&self) -> Result<bool> {
+    pub(in crate::lsm) fn freeze_if_room(&self) -> Result<bool> {
         loop {
             let mut state = self.rounds.lock();
             let view = self.view.load_full();

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::executor::Lane;
 use crate::model::Seq;
 
-use super::Handle;
+use crate::lsm::Handle;
 
 /// A commit that was accepted and is not yet known to be as durable as it asked.
 ///

@@ -19,16 +19,16 @@ use crate::format::record::{Position, RECORD_HEADER_BYTES, RecordKind};
 use crate::format::wal;
 use crate::log::LogFile;
 use crate::manifest::Manifest;
-use crate::meter::Meter;
 use crate::model::Seq;
 use crate::options::{Background, Durability};
 use crate::planted::planted;
 use crate::sync::MutexGuard;
+use crate::write_accounting::Meter;
 
 use super::super::Engine;
-use super::super::batch::Batch;
-use super::super::round::State;
-use super::{CEILING_TICKS, Closing, EMPTY_RECORD_BYTES, LogQueue, WEAK_SYNC_EVERY};
+use super::batch::Batch;
+use super::commit::{CEILING_TICKS, Closing, EMPTY_RECORD_BYTES, LogQueue, WEAK_SYNC_EVERY};
+use super::group_commit::State;
 
 /// Where numbers of commits have come to when a queue begins.
 #[derive(Clone, Copy)]

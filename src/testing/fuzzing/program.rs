@@ -2,7 +2,7 @@
 //!
 //! Not here: how programs are made and run (`sim`).
 
-use crate::sim::program::{Mix, Program, check};
+use crate::testing::sim::program::{Mix, Program, check};
 
 /// More steps than an input of the default length can ask for.
 const STEPS_MAX: usize = 1000;

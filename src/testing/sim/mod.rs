@@ -21,10 +21,10 @@
 //! * [`program`]: options and steps; running, shrinking and printing them;
 //! * `generate`: which steps come up, from a seed or from bytes, weighed by a [`program::Mix`];
 //! * [`step`], [`value`], [`parse`]: the steps, what rows hold, and the text of both;
-//! * [`runner`]: a step on engine and oracle side by side; `trouble` is what is done to disk and process, `settle`
-//!   what must hold when troubles are over and background work has run; `wear` what no end of a run may forget;
-//! * `beside`: a reader and a consumer of the change feed, as other processes would be;
-//! * `cap`: what the limit on disk use refuses, and what the files take;
+//! * [`runner`]: a step on engine and oracle side by side; `faults` is what is done to disk and process, `quiesce`
+//!   what must hold when troubles are over and background work has run; `write_accounting` what no end of a run may forget;
+//! * `concurrent_readers`: a reader and a consumer of the change feed, as other processes would be;
+//! * `space_limit`: what the limit on disk use refuses, and what the files take;
 //! * [`gates`]: which spans are closed, and what that makes of a read;
 //! * [`query`], [`expr`]: queries, and the filters as the oracle has them;
 //! * [`oracle`]: tables as maps, the semantics of every verb, and which commits must survive what;
@@ -32,7 +32,7 @@
 //! * [`power`]: ends of the process or of the power at a chosen file operation;
 //! * [`counts`]: what a run met, so that what never comes up is noticed;
 //! * [`plant`] and [`BUGS`]: mistakes that can be switched on, to show that a simulation would find them;
-//! * [`ledger`]: every damage to a byte or a length of small databases, and what it comes to;
+//! * [`corruption_matrix`]: every damage to a byte or a length of small databases, and what it comes to;
 //! * [`ranges`]: ranges divided and merged, and jobs in halves, at the will of a test;
 //! * [`device`]: a month of power cuts, wrong clocks and bad blocks, on the profile for small devices;
 //! * [`history`]: whether calls that real threads logged can be put in an order that explains every answer. It
@@ -54,18 +54,17 @@ pub use planted::{BUGS, Bug};
 
 mod archive;
 mod backup;
-mod beside;
-mod cap;
+mod concurrent_readers;
+pub mod corruption_matrix;
 pub mod counts;
 pub mod device;
 pub mod engine;
 pub mod explore;
 pub mod expr;
+mod faults;
 pub mod gates;
 mod generate;
 pub mod history;
-pub mod ledger;
-mod mending;
 mod moving;
 pub mod oracle;
 pub mod parse;
@@ -73,12 +72,13 @@ mod planted;
 pub mod power;
 pub mod program;
 pub mod query;
+mod quiesce;
 pub mod ranges;
+mod repair_checks;
 pub mod runner;
-mod settle;
+mod space_limit;
 pub mod step;
 mod targets;
 mod tickets;
-mod trouble;
 pub mod value;
-mod wear;
+mod write_accounting;

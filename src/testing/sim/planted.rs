@@ -1,13 +1,13 @@
 //! The planted bugs: mistakes that engines have made, each behind a switch on the path where it was made.
 //!
-//! [`plant`](crate::sim::plant) turns one on. `tests/tidy.rs` holds this list against the switches in the code.
+//! [`plant`](super::plant) turns one on. `tests/tidy.rs` holds this list against the switches in the code.
 //!
 //! Not here: the switches' mechanism (`crate::planted`), bugs that only a loom model can show (beside the models).
 
 /// A mistake that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bug {
-    /// What [`plant`](crate::sim::plant) calls it.
+    /// What [`plant`](super::plant) calls it.
     pub name: &'static str,
     /// What goes wrong.
     pub what: &'static str,

@@ -5,7 +5,7 @@
 //! * a copy that is damaged itself heals nothing;
 //! * repaired, it shows what it showed, less what the report names: no row that was replaced or deleted.
 //!
-//! Not here: damage that is not mended (`trouble`).
+//! Not here: damage that is not mended (`faults`).
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@
 //! * entity tags only grow, over crashes and jumps of the clock too;
 //! * an error of the disk, or of damage, is accepted only while something was done to the disk.
 //!
-//! Not here: crashes, faults and damage (`trouble`), what time and background work must come to (`settle`).
+//! Not here: crashes, faults and damage (`faults`), what time and background work must come to (`quiesce`).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,16 +20,16 @@ use crate::fs::FaultKind;
 use crate::options::Durability;
 use crate::query::Entities;
 
-use super::beside::Fed;
+use super::concurrent_readers::Fed;
 use super::counts::{Counts, Event};
 use super::engine::{self, Engine, Pinned, START, code};
+use super::faults::Trouble;
 use super::gates::Held;
 use super::oracle::{Change, Oracle, Refusal, Row, Tables, differences, first_difference};
 use super::query::Paging;
 use super::step::{Config, Scan, Step, Write, durability_name, may_flush, merges_all};
 use super::targets::{Ask, Used};
 use super::tickets::Waiting;
-use super::trouble::Trouble;
 
 /// An engine, an oracle, and what is open on both.
 pub struct Runner {

@@ -1,7 +1,7 @@
 //! The limit on disk use: what is counted is what the files take, that is never more than the limit, what is refused for it
 //! was not done, and what goes to make room is the oldest of the tables that are to give it.
 //!
-//! Not here: full disks (`trouble`).
+//! Not here: full disks (`faults`).
 
 use crate::error::{Error, ErrorKind};
 use crate::lsm::Given;

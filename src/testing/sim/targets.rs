@@ -7,7 +7,7 @@
 //! * without targets nothing is refused for them;
 //! * what is refused is not counted, and changes nothing.
 //!
-//! Not here: the engine's tables of moments, of which places are shared (`lsm::throttle`).
+//! Not here: the engine's tables of moments, of which places are shared (`lsm::rate_limit`).
 
 use std::collections::BTreeMap;
 

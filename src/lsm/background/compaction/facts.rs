@@ -14,13 +14,13 @@ use crate::ranges::{Range, Reference};
 use crate::sst::{Sst, SstPart};
 use crate::sync::Mutex;
 
-use super::super::fences::Fences;
-use super::super::load::Readers;
-use super::super::outputs::share;
-use super::super::snapshot::Horizon;
-use super::super::upkeep::Upkeep;
-use super::super::{Engine, Env};
 use super::picker::{Facts, Part};
+use crate::lsm::background::output_writer::share;
+use crate::lsm::background::state::Upkeep;
+use crate::lsm::read::load_sampling::Readers;
+use crate::lsm::read::range_tombstones::Fences;
+use crate::lsm::read::snapshot::Horizon;
+use crate::lsm::{Engine, Env};
 
 /// See the module.
 pub(crate) struct FileFacts<'e> {

@@ -2,5 +2,5 @@
 
 mod facts;
 pub(crate) mod job;
-pub(super) mod order;
-pub(super) mod picker;
+pub(in crate::lsm) mod order;
+pub(in crate::lsm) mod picker;

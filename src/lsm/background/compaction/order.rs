@@ -19,8 +19,8 @@ use crate::manifest::FileEntry;
 use crate::model::Seq;
 use crate::ranges::Range;
 
-use super::super::load::Readers;
 use super::picker::{Job, Limits, Reason};
+use crate::lsm::read::load_sampling::Readers;
 
 type FileRange = Range<Arc<FileEntry>>;
 

@@ -15,7 +15,8 @@
 //! 7. Many small neighbours in the run, which joins leave behind, become one file.
 //! 8. A run that has come to rest is written again, compressed.
 //!
-//! Of a table that gives its oldest files to make room (`ring`), only files that are neighbours in age are merged, up to a
+//! Of a table that gives its oldest files to make room (`fifo_eviction`), only files that are
+//! neighbours in age are merged, up to a
 //! length, and what is alone joins the run.
 //!
 //! No job is long: one that would read more than `job_bytes_max` (but for 6) takes the part of its inputs below a key
@@ -41,7 +42,7 @@ use crate::format::names::{FileNumber, RangeId};
 use crate::model::Seq;
 use crate::ranges::{Range, RangeFile, Reference};
 
-use super::super::load::Readers;
+use crate::lsm::read::load_sampling::Readers;
 use candidate::{Bounds, Candidate, Picker, bounds};
 
 /// What bounds a range's tree.

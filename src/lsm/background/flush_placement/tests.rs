@@ -5,7 +5,7 @@ use crate::codec::HashSeed;
 use crate::format::edit::Identity;
 use crate::format::key::user_key;
 use crate::format::names::{FileId, FileNumber};
-use crate::lsm::outputs::Part;
+use crate::lsm::background::output_writer::Part;
 use crate::model::Seq;
 
 fn key(table: u32, pk: &str) -> Vec<u8> {
@@ -70,7 +70,7 @@ fn placed(version: &Version, files: &[NewFile]) -> VersionEdit {
     edit
 }
 
-/// Range, file, bytes and clip of each reference; the version after it has all keys of `files`.
+/// Range, file, bytes and clip of each reference; the version after it has all keys of `concat_iter`.
 fn check(version: &Version, files: &[NewFile], expected: &[&str]) {
     let edit = placed(version, files);
     let text = |r: &ReferenceMeta| {

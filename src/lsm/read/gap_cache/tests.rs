@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::super::batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
 use super::super::scan::{Judgement, ReadView, RowFilter, Scan, ScanRow, Step, VisibleRun};
-use super::super::{Engine, Handle, SnapshotGuard};
 use super::*;
 use crate::error::Result;
 use crate::format::key::user_key;
@@ -13,6 +11,8 @@ use crate::format::names::TableId;
 use crate::format::span::Span;
 use crate::format::zones::ZoneSet;
 use crate::fs::MemFs;
+use crate::lsm::write::batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
+use crate::lsm::{Engine, Handle, SnapshotGuard};
 use crate::model::Entity;
 use crate::options::{Background, Durability, Options};
 use crate::rng::Rng;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-use super::super::batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
-use super::super::{Engine, Handle};
 use crate::format::key::user_key;
 use crate::format::names::{FileName, FileNumber, TableId};
 use crate::fs::MemFs;
+use crate::lsm::write::batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
+use crate::lsm::{Engine, Handle};
 use crate::options::{Background, Durability, Options};
 use crate::rng::Rng;
 

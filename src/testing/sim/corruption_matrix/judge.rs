@@ -1,6 +1,6 @@
 //! What one damage came to, and whether that is right.
 //!
-//! Not here: doing the damage, and counting (`ledger`).
+//! Not here: doing the damage, and counting (`corruption_matrix`).
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::error::{Error, ErrorKind};
 use crate::format::names::FileNumber;
 use crate::format::record::{Position, RecordKind};
-use crate::sim::oracle::Tables;
+use crate::testing::sim::oracle::Tables;
 
 use super::place::{END, FileKind, Record, SPACE_AHEAD, Unit, highest_promise, records, units};
 use super::subject::{DIR, Subject};
@@ -266,7 +266,7 @@ fn parse(text: &str) -> Complaint {
 mod tests {
     use super::*;
     use crate::options::IoMode;
-    use crate::sim::ledger::subject::Origin;
+    use crate::testing::sim::corruption_matrix::subject::Origin;
 
     fn with(origin: Origin, check: impl FnOnce(&Case<'_>)) {
         let subject = Subject::new(origin, IoMode::Pread, 5).unwrap();

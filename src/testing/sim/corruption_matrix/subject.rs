@@ -15,10 +15,11 @@ use crate::model::Entity;
 use crate::options::{Background, Durability, IoMode, Options};
 use crate::query::KeyRange;
 use crate::rng::Rng;
-use crate::sim::oracle::{self, Change, Oracle, Row, Tables, key};
-use crate::sim::step::{Condition, Verb, Write};
-use crate::sim::value::Val;
 use crate::table::{EntityGroup, Operation};
+use crate::testing::sim::oracle;
+use crate::testing::sim::oracle::{Change, Oracle, Row, Tables, key};
+use crate::testing::sim::step::{Condition, Verb, Write};
+use crate::testing::sim::value::Val;
 
 /// Where the databases lie.
 pub(super) const DIR: &str = "db";

@@ -109,7 +109,7 @@ fn in_1970(truth: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::engine::START;
+    use crate::testing::sim::engine::START;
 
     #[test]
     fn clocks_are_wrong_as_often_as_they_should_be_and_set_right_in_time() {

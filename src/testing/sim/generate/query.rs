@@ -4,11 +4,11 @@
 //!
 //! Not here: what a query means (`sim::query`, `sim::expr`).
 
-use crate::sim::engine::START;
-use crate::sim::expr::{Expr, Op};
-use crate::sim::query::{Query, Want};
-use crate::sim::step::{Condition, Scan, Step, Verb, Write};
-use crate::sim::value::Val;
+use crate::testing::sim::engine::START;
+use crate::testing::sim::expr::{Expr, Op};
+use crate::testing::sim::query::{Query, Want};
+use crate::testing::sim::step::{Condition, Scan, Step, Verb, Write};
+use crate::testing::sim::value::Val;
 
 use super::{Generator, NAMES, PARTITIONS};
 

@@ -13,9 +13,9 @@ use crate::format::span::Span;
 use crate::manifest::{FileEntry, Version};
 use crate::planted::planted;
 
-use super::super::super::outputs::NewFile;
 use super::super::picker::Job;
 use super::{FileRange, FileReference, Task};
+use crate::lsm::background::output_writer::NewFile;
 
 /// What became of a set of jobs.
 pub(super) struct Exchange {

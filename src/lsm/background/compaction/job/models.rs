@@ -11,7 +11,7 @@ use crate::codec::HashSeed;
 use crate::format::edit::{Identity, RangeMeta, ReferenceMeta, VersionEdit};
 use crate::format::file_meta::FileMeta;
 use crate::format::names::{FileId, TableId};
-use crate::lsm::outputs::Part;
+use crate::lsm::background::output_writer::Part;
 use crate::sync::{Mutex, check_model};
 
 const RANGE: RangeId = RangeId(1);

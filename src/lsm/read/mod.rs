@@ -1,0 +1,14 @@
+//! Reading: one pinned view of memtables and files, merged into rows.
+//!
+//! Not here: commits (`write`), what changes the files (`scheduler`), opening (`recovery`).
+
+pub(super) mod concat_iter;
+pub(super) mod gap_cache;
+pub(super) mod load_sampling;
+pub(super) mod merge;
+pub(super) mod merge_window;
+pub(super) mod range_tombstones;
+pub(super) mod reverse_scan;
+pub(super) mod scan;
+pub(super) mod snapshot;
+pub(super) mod view;

@@ -1,0 +1,15 @@
+//! Opening a database and reading what it left behind: replay, followers, the change log, checkpoints and file replacement.
+//!
+//! Not here: what runs once the database is open (`scheduler`).
+
+pub(super) mod change_log;
+pub(super) mod checkpoint;
+pub(super) mod file_replacement;
+pub(super) mod follower;
+pub(super) mod handle;
+pub(super) mod inspect;
+pub(super) mod open;
+pub(super) mod replay;
+pub(super) mod wal_retention;
+pub(super) mod wal_rows;
+pub(super) mod wal_tail;

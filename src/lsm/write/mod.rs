@@ -1,0 +1,16 @@
+//! Writing: a batch is validated, logged, inserted into the memtable, and published by its commit group.
+//!
+//! Uses `read` for the current rows that conditions are checked against.
+//!
+//! Not here: flushing what was written (`scheduler`), replaying the log (`recovery`).
+
+pub(super) mod backpressure;
+pub(super) mod batch;
+pub(super) mod commit;
+pub(super) mod gates;
+pub(super) mod group_commit;
+pub(super) mod insert;
+pub(super) mod rate_limit;
+pub(super) mod rotate;
+pub(super) mod ticket;
+pub(super) mod wal_switch;
