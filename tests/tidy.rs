@@ -1,4 +1,5 @@
-//! The source text itself: floors, lengths, headers, leftovers, the four corners, links and the table of traps.
+//! The source text itself: floors, circles, the parts of the engine, lengths, headers, leftovers,
+//! the four corners, links and the table of traps.
 //!
 //! Every rule is a function from text to offences, printed as `file:line: rule: what`, and every
 //! rule has a test that shows it fail.
@@ -6,18 +7,24 @@
 //! Not here: what rustfmt, clippy and rustdoc find; `.ci/run` runs those.
 #![expect(clippy::disallowed_methods, reason = "reads the source tree, which no seam covers")]
 
+#[path = "tidy/circles.rs"]
+mod circles;
 #[path = "tidy/corners.rs"]
 mod corners;
 #[path = "tidy/documents.rs"]
 mod documents;
 #[path = "tidy/floors.rs"]
 mod floors;
+#[path = "tidy/imports.rs"]
+mod imports;
 #[path = "tidy/leftovers.rs"]
 mod leftovers;
 #[path = "tidy/lengths.rs"]
 mod lengths;
 #[path = "tidy/oracle.rs"]
 mod oracle;
+#[path = "tidy/parts.rs"]
+mod parts;
 #[path = "tidy/planted.rs"]
 mod planted;
 #[path = "tidy/source.rs"]
@@ -27,12 +34,16 @@ mod traps;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use source::Source;
 
 /// Directories of no sources, wherever they are: builds of each package, findings, and packages of others. Git ignores
 /// them by the same names.
 const UNREAD: [&str; 5] = [".git", "target", "artifacts", "node_modules", "__pycache__"];
+
+/// Read once for all tests.
+static TREE: LazyLock<Tree> = LazyLock::new(Tree::read);
 
 /// One breach of one rule.
 #[derive(Debug, PartialEq, Eq)]
@@ -113,39 +124,39 @@ fn expect_none(offences: impl IntoIterator<Item = Offence>) {
 
 #[test]
 fn modules_use_lower_floors_only() {
-    let tree = Tree::read();
+    let tree = &*TREE;
     expect_none(tree.sources.iter().flat_map(floors::check));
     expect_none(floors::check_exceptions(&tree.sources));
+    expect_none(floors::check_rooms(&tree.sources));
 }
 
 #[test]
 fn the_oracle_is_independent_of_the_engine() {
-    expect_none(Tree::read().sources.iter().flat_map(oracle::check));
+    expect_none(TREE.sources.iter().flat_map(oracle::check));
 }
 
 #[test]
-fn lines_functions_and_files_are_short() {
-    let tree = Tree::read();
+fn lines_and_functions_are_short() {
+    let tree = &*TREE;
     expect_none(tree.sources.iter().flat_map(lengths::check));
     expect_none(lengths::check_exceptions(&tree.sources));
 }
 
 #[test]
 fn nothing_is_left_over() {
-    let tree = Tree::read();
+    let tree = &*TREE;
     expect_none(tree.sources.iter().flat_map(leftovers::check));
 }
 
 #[test]
 fn links_lead_somewhere() {
-    let tree = Tree::read();
+    let tree = &*TREE;
     expect_none(documents::check_links(&tree.documents, &tree.paths));
 }
 
 #[test]
-fn documents_are_short_and_say_what_is_run() {
-    let tree = Tree::read();
-    expect_none(documents::check_map(tree.document("docs/ARCHITECTURE.md")));
+fn documents_say_what_is_run() {
+    let tree = &*TREE;
     let ci = Path::new(env!("CARGO_MANIFEST_DIR")).join(".ci/run");
     let ci = std::fs::read_to_string(ci).unwrap();
     expect_none(documents::check_commands(tree.document("README.md"), &ci));
@@ -153,23 +164,33 @@ fn documents_are_short_and_say_what_is_run() {
 
 #[test]
 fn every_structure_has_its_four_corners() {
-    let tree = Tree::read();
+    let tree = &*TREE;
     let format = tree.document("FORMAT.md");
     expect_none(corners::check(&tree.sources, &tree.paths, format));
 }
 
 #[test]
 fn every_trap_has_its_test() {
-    let tree = Tree::read();
+    let tree = &*TREE;
     let table = tree.document("docs/TESTING.md");
     expect_none(traps::check(&tree.sources, &tree.paths, table));
 }
 
 #[test]
 fn every_planted_bug_is_listed() {
-    let tree = Tree::read();
+    let tree = &*TREE;
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     // What it names is planted for loom models, and need not be in the list.
     let loom = std::fs::read_to_string(root.join(".ci/loom")).unwrap_or_default();
     expect_none(planted::check(&tree.sources, &loom));
+}
+
+#[test]
+fn files_do_not_import_one_another() {
+    expect_none(circles::check(&TREE.sources));
+}
+
+#[test]
+fn methods_of_a_part_stand_in_its_room() {
+    expect_none(parts::check(&TREE.sources));
 }

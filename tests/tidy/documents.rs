@@ -28,17 +28,6 @@ pub fn check_links(documents: &[(String, String)], paths: &[String]) -> Vec<Offe
     offences
 }
 
-/// A map that is longer than this is no map.
-const ARCHITECTURE_LINES_MAX: usize = 200;
-
-pub fn check_map(architecture: &str) -> Vec<Offence> {
-    let lines = architecture.lines().count();
-    let too_long = lines >= ARCHITECTURE_LINES_MAX;
-    let what = format!("{lines} lines");
-    let offence = Offence::new("docs/ARCHITECTURE.md", lines, "document length", what);
-    too_long.then_some(offence).into_iter().collect()
-}
-
 /// `.ci/run` calls the very commands that README.md shows under "Test it".
 pub fn check_commands(readme: &str, ci: &str) -> Vec<Offence> {
     let after = readme.split("## Test it").nth(1).unwrap_or_default();
@@ -111,9 +100,7 @@ fn slug(heading: &str) -> String {
 }
 
 #[test]
-fn long_maps_and_commands_that_differ_are_found() {
-    assert_eq!(check_map(&"x\n".repeat(199)), []);
-    assert_eq!(check_map(&"x\n".repeat(200)).len(), 1);
+fn commands_that_differ_are_found() {
     let readme = "## Test it\nSo:\n```sh\ncargo test --x\n```\n";
     assert_eq!(check_commands(readme, "step tests cargo test --x\n"), []);
     assert_eq!(check_commands(readme, "cargo test\n")[0].what, "`cargo test --x` is not called");

@@ -1,8 +1,10 @@
 //! Floors: a module uses lower floors only, never its own, never above, never through the crate root.
 //!
-//! The table is the order of docs/ARCHITECTURE.md. Inside one top module anything goes.
+//! The table is the order of docs/ARCHITECTURE.md. Inside a top module files import one another
+//! freely as far as `circles.rs` allows, but the rooms of `src/lsm` are floors of their own.
 
 use super::Offence;
+use super::imports::{Edge, Graph};
 use super::source::{Source, is_word};
 
 /// Top modules and their floors.
@@ -31,6 +33,45 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("clock", "sync", "the manual clock is made of atomics, which loom replaces"),
     ("executor", "sync", "lanes meet at a lock, which loom replaces"),
     ("sync", "planted", "a mechanism is broken where it is"),
+];
+
+/// The rooms of the engine, folders of `src/lsm`, lowest first.
+const ENGINE_ROOMS: [&str; 4] = ["read", "write", "background", "recovery"];
+/// Steps up between rooms that are taken all the same: from, to, how they end.
+const ROOM_EXCEPTIONS: &[(&str, &str, &str)] = &[
+    (
+        "src/lsm/background/events.rs",
+        "src/lsm/recovery/open.rs",
+        "the report of a recovery moves to the events",
+    ),
+    (
+        "src/lsm/read/load_sampling.rs",
+        "src/lsm/write/batch.rs",
+        "`note_writes` moves to the commit",
+    ),
+    (
+        "src/lsm/read/snapshot.rs",
+        "src/lsm/recovery/handle.rs",
+        "the handle moves down or stays with its users",
+    ),
+    (
+        "src/lsm/read/snapshot.rs",
+        "src/lsm/write/group_commit.rs",
+        "the published Seq gets a type in `read`",
+    ),
+    ("src/lsm/read/view.rs", "src/lsm/write/batch.rs", "lookups of a batch move to `write`"),
+    ("src/lsm/read/view.rs", "src/lsm/write/commit.rs", "the constant moves to `read`"),
+    ("src/lsm/write/commit.rs", "src/lsm/background/space_limit.rs", "admission moves to `write`"),
+    (
+        "src/lsm/write/commit.rs",
+        "src/lsm/recovery/handle.rs",
+        "the handle moves down or stays with its users",
+    ),
+    (
+        "src/lsm/write/ticket.rs",
+        "src/lsm/recovery/handle.rs",
+        "the handle moves down or stays with its users",
+    ),
 ];
 
 pub fn check(source: &Source) -> Vec<Offence> {
@@ -72,6 +113,38 @@ fn top_module(modules: &[&str]) -> Option<String> {
         [top, ..] => Some((*top).to_owned()),
         [] => None,
     }
+}
+
+/// The files of a room import their own room and lower ones.
+pub fn check_rooms(sources: &[Source]) -> Vec<Offence> {
+    check_upward(sources, ROOM_EXCEPTIONS)
+}
+
+fn check_upward(sources: &[Source], exceptions: &[(&str, &str, &str)]) -> Vec<Offence> {
+    let edges = Graph::new(sources).edges();
+    let mut upward: Vec<&Edge> = edges.iter().filter(|edge| is_upward(edge)).collect();
+    let mut offences = Vec::new();
+    for (from, to, _) in exceptions {
+        let count = upward.len();
+        upward.retain(|edge| edge.from != *from || edge.to != *to);
+        if upward.len() == count {
+            let what = format!("{from} to {to}");
+            offences.push(Offence::new("tests/tidy/floors.rs", 1, "stale exception", what));
+        }
+    }
+    offences.extend(upward.into_iter().map(|edge| {
+        let what = format!("uses `{}` of {}, a higher room", edge.path, edge.to);
+        Offence::new(&edge.from, edge.line, "room", what)
+    }));
+    offences
+}
+
+fn is_upward(edge: &Edge) -> bool {
+    let room = |file: &str| {
+        let name = file.strip_prefix("src/lsm/")?.split_once('/')?.0;
+        ENGINE_ROOMS.iter().position(|room| *room == name)
+    };
+    room(&edge.from).zip(room(&edge.to)).is_some_and(|(from, to)| to > from)
 }
 
 fn floor(module: &str) -> Option<u8> {
@@ -213,4 +286,23 @@ fn the_crate_root_is_no_way_round() {
     finds("src/db.rs", "use super::fs::Fs;", &[(1, climbs)]);
     finds("src/db.rs", "mod tests {\n use super::*;\n}", &[]);
     finds("src/db.rs", "mod tests {\n use super::super::fs;\n}", &[(2, climbs)]);
+}
+
+#[test]
+fn rooms_import_lower_rooms_only() {
+    let files = [
+        ("src/lib.rs", "mod lsm;"),
+        ("src/lsm/mod.rs", "mod read; mod write; mod background;\nuse write::Commit;"),
+        ("src/lsm/read/mod.rs", "pub struct View;\nuse super::Commit;"),
+        ("src/lsm/write/mod.rs", "mod commit;\npub use commit::Commit;"),
+        ("src/lsm/write/commit.rs", "use super::super::read::View;\npub struct Commit;"),
+        ("src/lsm/background.rs", "pub fn flush() {}"),
+    ];
+    let sources = files.map(|(path, text)| Source::new(path, text));
+    let what = "uses `super::Commit` of src/lsm/write/commit.rs, a higher room";
+    let (from, to) = ("src/lsm/read/mod.rs", "src/lsm/write/commit.rs");
+    assert_eq!(check_upward(&sources, &[]), [Offence::new(from, 2, "room", what)]);
+    assert_eq!(check_upward(&sources, &[(from, to, "")]), []);
+    let offences = check_upward(&sources, &[(from, to, ""), (from, from, "")]);
+    assert_eq!(offences[0].rule, "stale exception");
 }

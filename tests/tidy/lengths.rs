@@ -1,4 +1,4 @@
-//! Lengths: lines, functions, files.
+//! Lengths: lines and functions.
 //!
 //! Code is counted, not comments or blank lines; a long text in quotes is not a long line.
 
@@ -9,12 +9,9 @@ const LINE_CHARS_MAX: usize = 100;
 /// Prose reads well a little wider than code.
 const COMMENT_CHARS_MAX: usize = 130;
 const FUNCTION_LINES_MAX: usize = 70;
-const FILE_LINES_MAX: usize = 600;
 
 /// Functions that may be longer: file, name, reason.
 const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[];
-/// Files that may be longer: file, reason.
-const LONG_FILES: &[(&str, &str)] = &[];
 
 pub fn check(source: &Source) -> Vec<Offence> {
     let mut offences = check_lines(source);
@@ -25,11 +22,6 @@ pub fn check(source: &Source) -> Vec<Offence> {
     for function in functions(source).into_iter().filter(long_function) {
         let what = format!("`{}` has {} lines of code", function.name, function.lines);
         offences.push(Offence::new(&source.path, function.line, "function length", what));
-    }
-    let lines = file_lines(source);
-    if lines > FILE_LINES_MAX && !LONG_FILES.iter().any(|(file, _)| *file == source.path) {
-        let what = format!("{lines} lines of code outside tests");
-        offences.push(Offence::new(&source.path, 1, "file length", what));
     }
     offences
 }
@@ -42,11 +34,6 @@ pub fn check_exceptions(sources: &[Source]) -> Vec<Offence> {
         let functions = find(file).map(functions).unwrap_or_default();
         if !functions.iter().any(|f| f.name == *name && f.lines > FUNCTION_LINES_MAX) {
             offences.push(Offence::new(file, 1, "stale exception", format!("`{name}` is short")));
-        }
-    }
-    for (file, _) in LONG_FILES {
-        if find(file).map_or(0, file_lines) <= FILE_LINES_MAX {
-            offences.push(Offence::new(file, 1, "stale exception", "the file is short"));
         }
     }
     offences
@@ -69,11 +56,6 @@ fn check_lines(source: &Source) -> Vec<Offence> {
         }
     }
     offences
-}
-
-fn file_lines(source: &Source) -> usize {
-    let tests = source.test_lines();
-    source.code.iter().zip(tests).filter(|(code, test)| !test && !code.trim().is_empty()).count()
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -149,14 +131,4 @@ fn long_functions_are_offences() {
     assert_eq!(rules(&format!("fn a() {{\n{}}}\n", "// x\n\n".repeat(90))), [""; 0]);
     let functions = functions(&Source::new("src/a.rs", &body(1)));
     assert_eq!(functions, [Function { name: "a".into(), line: 2, lines: 3 }]);
-}
-
-#[test]
-fn long_files_are_offences_and_their_tests_do_not_count() {
-    let lines = |count: usize| "const A: u8 = 1;\n".repeat(count);
-    assert_eq!(rules(&lines(601)), ["file length"]);
-    assert_eq!(
-        rules(&format!("{}#[cfg(test)]\nmod tests {{\n{}}}", lines(500), lines(200))),
-        [""; 0]
-    );
 }

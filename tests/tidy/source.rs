@@ -41,16 +41,23 @@ impl Source {
 
     /// A file that holds nothing but tests.
     pub fn is_test(&self) -> bool {
-        !self.is_engine() || self.path.ends_with("/tests.rs") || self.path.contains("/tests/")
+        let is_tests = |ending| self.path.ends_with(ending);
+        !self.is_engine()
+            || is_tests("/tests.rs")
+            || is_tests("_tests.rs")
+            || self.path.contains("/tests/")
     }
 
-    /// True for each line inside a `#[cfg(test)]` module of the file.
+    /// True for each line of an item that is compiled for tests only, such as a `#[cfg(test)]` module.
     pub fn test_lines(&self) -> Vec<bool> {
         let mut marked = vec![self.is_test(); self.code.len()];
         let mut line = 0;
         while line < self.code.len() {
             let code = self.code[line].trim();
-            if code.starts_with("#[cfg(") && code.contains("test") && !code.contains("not(test") {
+            let is_test = code.contains("test")
+                && !code.contains("not(test")
+                && !code.starts_with("#[cfg(any(");
+            if code.starts_with("#[cfg(") && is_test {
                 let end = block_end(&self.code, line);
                 marked[line..=end].fill(true);
                 line = end;
@@ -225,6 +232,8 @@ fn test_modules_are_told_apart() {
         "fn a() {}\n#[cfg(all(test, not(loom)))]\nmod tests {\n x\n}\n#[cfg(test)]\nmod t;\nb";
     let marked = Source::new("src/a.rs", text).test_lines();
     assert_eq!(marked, [false, true, true, true, true, true, true, false]);
+    let marked = Source::new("src/a.rs", "#[cfg(any(test, x))]\nmod t;").test_lines();
+    assert_eq!(marked, [false, false]);
     assert_eq!(Source::new("src/a/mod.rs", "").modules(), ["a"]);
     assert_eq!(Source::new("src/a/b.rs", "").modules(), ["a", "b"]);
 }

@@ -1,0 +1,171 @@
+//! Circles: no files of `src` import one another in a circle, such as a parent that imports its
+//! child and a child that imports its parent.
+//!
+//! A circle is a strongly connected component of the import graph with more than one file.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Offence;
+use super::imports::{Edge, Graph};
+use super::source::Source;
+
+const RULE: &str = "circle";
+
+/// Top modules with files that still import one another in circles: module, number of such files.
+/// The numbers only shrink, and a module without circles leaves the list.
+const BUDGETS: &[(&str, usize)] = &[
+    ("cli", 28),
+    ("db", 6),
+    ("format", 2),
+    ("lsm", 35),
+    ("manifest", 2),
+    ("memtable", 2),
+    ("model", 8),
+    ("query", 9),
+    ("rest", 13),
+    ("sst", 2),
+    ("table", 7),
+    ("testing", 12),
+    ("wire", 6),
+];
+
+pub fn check(sources: &[Source]) -> Vec<Offence> {
+    check_budgets(sources, BUDGETS)
+}
+
+fn check_budgets(sources: &[Source], budgets: &[(&str, usize)]) -> Vec<Offence> {
+    let edges = Graph::new(sources).edges();
+    let circles = circles(&edges);
+    let mut counts: BTreeMap<&str, usize> = budgets.iter().map(|(name, _)| (*name, 0)).collect();
+    for file in circles.iter().flatten() {
+        *counts.entry(top_module(file)).or_default() += 1;
+    }
+    let mut offences = Vec::new();
+    for (module, count) in counts {
+        let budget =
+            budgets.iter().find(|(name, _)| *name == module).map_or(0, |(_, count)| *count);
+        if count > budget {
+            let of_module = circles.iter().filter(|files| top_module(files[0]) == module);
+            offences.extend(of_module.map(|files| offence(files, &edges)));
+        } else if count < budget {
+            let what = format!("`{module}` has {count} files in circles, not {budget}");
+            offences.push(Offence::new("tests/tidy/circles.rs", 1, "stale exception", what));
+        }
+    }
+    offences
+}
+
+fn top_module(file: &str) -> &str {
+    let name = file.trim_start_matches("src/");
+    name.split('/').next().unwrap_or(name).trim_end_matches(".rs")
+}
+
+/// Names the files of a circle, and of each one edge that stays in the circle.
+fn offence(files: &[&str], edges: &[Edge]) -> Offence {
+    let mut lines = vec![format!("{} files import one another", files.len())];
+    let mut first = 1;
+    for (index, file) in files.iter().enumerate() {
+        let mut inner = edges.iter().filter(|e| e.from == *file && files.contains(&&*e.to));
+        let edge = inner.next().expect("each file of a circle leads on");
+        if index == 0 {
+            first = edge.line;
+        }
+        lines.push(format!("{file}:{} uses {} (`{}`)", edge.line, edge.to, edge.path));
+    }
+    Offence::new(files[0], first, RULE, lines.join("\n    "))
+}
+
+/// The strongly connected components of more than one file.
+fn circles(edges: &[Edge]) -> Vec<Vec<&str>> {
+    let mut next: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for edge in edges {
+        next.entry(&edge.from).or_default().push(&edge.to);
+    }
+    let reachable: BTreeMap<&str, BTreeSet<&str>> =
+        next.keys().map(|from| (*from, reachable(from, &next))).collect();
+    let mut circles: Vec<Vec<&str>> = Vec::new();
+    for (from, reached) in &reachable {
+        if !reached.contains(from) || circles.iter().flatten().any(|file| file == from) {
+            continue;
+        }
+        let back = |file: &&str| reachable.get(*file).is_some_and(|files| files.contains(from));
+        circles.push(reached.iter().copied().filter(back).collect());
+    }
+    circles
+}
+
+/// Every file that a path of at least one edge from `from` leads to.
+fn reachable<'a>(from: &'a str, next: &BTreeMap<&'a str, Vec<&'a str>>) -> BTreeSet<&'a str> {
+    let mut reached = BTreeSet::new();
+    let mut waiting = vec![from];
+    while let Some(file) = waiting.pop() {
+        for to in next.get(file).into_iter().flatten() {
+            if reached.insert(*to) {
+                waiting.push(to);
+            }
+        }
+    }
+    reached
+}
+
+fn sources(files: &[(&str, &str)]) -> Vec<Source> {
+    files.iter().map(|(path, text)| Source::new(path, text)).collect()
+}
+
+#[track_caller]
+fn finds(files: &[(&str, &str)], budgets: &[(&str, usize)], expected: &[&str]) {
+    let offences = check_budgets(&sources(files), budgets);
+    let found: Vec<String> = offences.iter().map(|offence| offence.to_string()).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn circles_are_offences() {
+    let a = ("src/x/a.rs", "use super::b::B;\nstruct A;");
+    let b = ("src/x/b.rs", "struct B;\nfn f() { super::a::A; }");
+    let parent = ("src/x/mod.rs", "mod a; mod b; pub use a::A; pub(crate) use b::{B};");
+    let circle = "src/x/a.rs:1: circle: 2 files import one another\n    \
+                  src/x/a.rs:1 uses src/x/b.rs (`super::b::B`)\n    \
+                  src/x/b.rs:2 uses src/x/a.rs (`super::a::A`)";
+    finds(&[a, b, parent], &[], &[circle]);
+    finds(&[a, b, parent], &[("x", 1)], &[circle]);
+    finds(&[a, b, parent], &[("x", 2)], &[]);
+    let through_the_parent = ("src/x/a.rs", "use super::B;\nstruct A;");
+    finds(&[through_the_parent, b, parent], &[], &[&circle.replace("super::b::B", "super::B")]);
+    let test = ("src/x/b.rs", "struct B;\n#[cfg(test)]\nmod tests {\nuse super::super::a::A;\n}");
+    finds(&[a, test, parent], &[], &[]);
+}
+
+#[test]
+fn a_parent_and_its_child_may_form_a_circle() {
+    let crate_root = ("src/lib.rs", "mod x;");
+    let child = ("src/x/y.rs", "use crate::x::X; impl X { fn f() {} }\nstruct Y;");
+    let parent = ("src/x.rs", "mod y;\nuse y::Y;\nstruct X(Y);");
+    let circle = "src/x.rs:2: circle: 2 files import one another\n    \
+                  src/x.rs:2 uses src/x/y.rs (`y::Y`)\n    \
+                  src/x/y.rs:1 uses src/x.rs (`crate::x::X`)";
+    finds(&[crate_root, child, parent], &[], &[circle]);
+    let no_import = ("src/x.rs", "mod y;\npub use y::Y;\nstruct X;");
+    finds(&[crate_root, child, no_import], &[], &[]);
+    let used_itself = ("src/x.rs", "mod y;\npub use y::Y;\nstruct X(Y);");
+    finds(&[crate_root, child, used_itself], &[], &[circle]);
+}
+
+#[test]
+fn budgets_that_are_too_large_are_offences() {
+    let stale = "tests/tidy/circles.rs:1: stale exception: `x` has 0 files in circles, not 2";
+    finds(&[("src/x/a.rs", "")], &[("x", 2)], &[stale]);
+}
+
+#[test]
+fn a_module_that_is_imported_is_no_edge_and_its_paths_are() {
+    let files = [
+        ("src/lib.rs", "mod x; mod y;"),
+        ("src/x/mod.rs", "mod a;\npub(crate) use a::A;\npub fn own() {}"),
+        ("src/x/a.rs", "pub struct A;"),
+        ("src/y.rs", "use crate::x;\nfn f() { x::A::new(); y() }\nuse std::fmt;"),
+    ];
+    let edges = Graph::new(&sources(&files)).edges();
+    let found: Vec<_> = edges.iter().map(|e| (&*e.from, e.line, &*e.to, &*e.path)).collect();
+    assert_eq!(found, [("src/y.rs", 2, "src/x/a.rs", "x::A::new")]);
+}
