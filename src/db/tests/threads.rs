@@ -1,25 +1,12 @@
-//! Threads of the application and of the database at once. A thread that waits in vain fails the test.
+//! Threads of the application and of the database at once. A lost wake-up makes a test hang.
 
 #![expect(clippy::disallowed_methods, reason = "tests have threads of their own")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use super::*;
 use crate::table::EntityGroup;
-
-fn in_bounded_time(work: impl FnOnce() + Send + 'static) {
-    let (done, ended) = channel();
-    let thread = std::thread::spawn(move || {
-        work();
-        done.send(()).unwrap();
-    });
-    match ended.recv_timeout(Duration::from_secs(300)) {
-        Err(RecvTimeoutError::Timeout) => panic!("somebody waits in vain"),
-        _ => thread.join().unwrap(),
-    }
-}
 
 fn threaded(fs: &MemFs) -> Options {
     options(fs).background(Background::Threads)
@@ -27,55 +14,52 @@ fn threaded(fs: &MemFs) -> Options {
 
 #[test]
 fn trap_19_each_key_has_exactly_one_winner_while_everything_goes_on() {
-    in_bounded_time(|| {
-        let fs = MemFs::new();
-        let db = threaded(&fs).open("db").unwrap();
-        let table = db.create_table("things").unwrap();
-        let done = Arc::new(AtomicBool::new(false));
-        let reader = {
-            let (db, table, done) = (db.clone(), table.clone(), Arc::clone(&done));
+    let fs = MemFs::new();
+    let db = threaded(&fs).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let reader = {
+        let (db, table, done) = (db.clone(), table.clone(), Arc::clone(&done));
+        std::thread::spawn(move || {
+            let mut rounds = 0;
+            while !done.load(Ordering::Acquire) || rounds == 0 {
+                rounds += 1;
+                read(&db, &table);
+            }
+        })
+    };
+    let wins = Arc::new(AtomicU64::new(0));
+    let durabilities = [Durability::Sync, Durability::Os, Durability::Buffered, Durability::Sync];
+    let writers: Vec<_> = (0..4)
+        .map(|thread: i32| {
+            let table = table.clone().with_durability(durabilities[thread as usize]);
+            let wins = Arc::clone(&wins);
             std::thread::spawn(move || {
-                let mut rounds = 0;
-                while !done.load(Ordering::Acquire) || rounds == 0 {
-                    rounds += 1;
-                    read(&db, &table);
+                for i in 0..400 {
+                    let mut group = EntityGroup::new("p");
+                    for half in ["a", "b"] {
+                        let entity = Entity::new("p", format!("{i:04}{half}"));
+                        let entity = entity.with("T", thread).with("F", vec![1; 500]);
+                        group.insert(entity).unwrap();
+                    }
+                    match table.commit(group) {
+                        Ok(_) => drop(wins.fetch_add(1, Ordering::Relaxed)),
+                        Err(error) => assert_eq!(error.kind(), ErrorKind::AlreadyExists),
+                    }
                 }
             })
-        };
-        let wins = Arc::new(AtomicU64::new(0));
-        let durabilities =
-            [Durability::Sync, Durability::Os, Durability::Buffered, Durability::Sync];
-        let writers: Vec<_> = (0..4)
-            .map(|thread: i32| {
-                let table = table.clone().with_durability(durabilities[thread as usize]);
-                let wins = Arc::clone(&wins);
-                std::thread::spawn(move || {
-                    for i in 0..400 {
-                        let mut group = EntityGroup::new("p");
-                        for half in ["a", "b"] {
-                            let entity = Entity::new("p", format!("{i:04}{half}"));
-                            let entity = entity.with("T", thread).with("F", vec![1; 500]);
-                            group.insert(entity).unwrap();
-                        }
-                        match table.commit(group) {
-                            Ok(_) => drop(wins.fetch_add(1, Ordering::Relaxed)),
-                            Err(error) => assert_eq!(error.kind(), ErrorKind::AlreadyExists),
-                        }
-                    }
-                })
-            })
-            .collect();
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
-        done.store(true, Ordering::Release);
-        reader.join().unwrap();
-        assert_eq!(wins.load(Ordering::Relaxed), 400);
-        db.compact().unwrap();
-        read(&db, &table);
-        db.close().unwrap();
-        let db = open(&fs);
-        assert_eq!(db.table("things").unwrap().scan(KeyRange::all()).into_iter().count(), 800);
-        assert_eq!(db.verify().unwrap().problems, Vec::<String>::new());
-    });
+        })
+        .collect();
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    done.store(true, Ordering::Release);
+    reader.join().unwrap();
+    assert_eq!(wins.load(Ordering::Relaxed), 400);
+    db.compact().unwrap();
+    read(&db, &table);
+    db.close().unwrap();
+    let db = open(&fs);
+    assert_eq!(db.table("things").unwrap().scan(KeyRange::all()).into_iter().count(), 800);
+    assert_eq!(db.verify().unwrap().problems, Vec::<String>::new());
 }
 
 /// Halves of a group come together, and a snapshot stays as it is.
@@ -107,119 +91,113 @@ fn read(db: &Db, table: &crate::table::Table) {
 
 #[test]
 fn trap_43_commits_of_other_threads_during_a_close_are_refused_or_kept() {
-    in_bounded_time(|| {
-        for round in 0..60u32 {
-            let fs = MemFs::new();
-            let db = threaded(&fs).open("db").unwrap();
-            let table = db.create_table("things").unwrap();
-            let written = Arc::new(AtomicU64::new(0));
-            let writers: Vec<_> = (0..3u32)
-                .map(|thread| {
-                    let (table, written) = (table.clone(), Arc::clone(&written));
-                    std::thread::spawn(move || {
-                        let mut kept = Vec::new();
-                        for i in 0.. {
-                            let key = thread * 1_000_000 + i;
-                            let entity = row(key, 0).with("F", vec![1; 700]);
-                            match table.insert(entity) {
-                                Ok(_) => kept.push(key),
-                                Err(error) => {
-                                    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-                                    return kept;
-                                }
+    for round in 0..60u32 {
+        let fs = MemFs::new();
+        let db = threaded(&fs).open("db").unwrap();
+        let table = db.create_table("things").unwrap();
+        let written = Arc::new(AtomicU64::new(0));
+        let writers: Vec<_> = (0..3u32)
+            .map(|thread| {
+                let (table, written) = (table.clone(), Arc::clone(&written));
+                std::thread::spawn(move || {
+                    let mut kept = Vec::new();
+                    for i in 0.. {
+                        let key = thread * 1_000_000 + i;
+                        let entity = row(key, 0).with("F", vec![1; 700]);
+                        match table.insert(entity) {
+                            Ok(_) => kept.push(key),
+                            Err(error) => {
+                                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+                                return kept;
                             }
-                            written.fetch_add(1, Ordering::Relaxed);
                         }
-                        kept
-                    })
+                        written.fetch_add(1, Ordering::Relaxed);
+                    }
+                    kept
                 })
-                .collect();
-            while written.load(Ordering::Relaxed) < u64::from(round * 10) {
-                std::thread::yield_now();
-            }
-            db.close().unwrap();
-            let kept: Vec<u32> = writers.into_iter().flat_map(|w| w.join().unwrap()).collect();
-            drop(table);
-            let db = open(&fs);
-            assert_eq!(db.opened().torn, None);
-            let table = db.table("things").unwrap();
-            for key in kept {
-                let found = table.get(&format!("p{}", key % 7), &format!("{key:06}")).unwrap();
-                assert!(found.is_some(), "{key} was acknowledged");
-            }
+            })
+            .collect();
+        while written.load(Ordering::Relaxed) < u64::from(round * 10) {
+            std::thread::yield_now();
         }
-    });
+        db.close().unwrap();
+        let kept: Vec<u32> = writers.into_iter().flat_map(|w| w.join().unwrap()).collect();
+        drop(table);
+        let db = open(&fs);
+        assert_eq!(db.opened().torn, None);
+        let table = db.table("things").unwrap();
+        for key in kept {
+            let found = table.get(&format!("p{}", key % 7), &format!("{key:06}")).unwrap();
+            assert!(found.is_some(), "{key} was acknowledged");
+        }
+    }
 }
 
 #[test]
 fn trap_29_writers_wait_for_room_whoever_flushes() {
-    in_bounded_time(|| {
-        let fs = MemFs::new();
-        let db = threaded(&fs).open("db").unwrap();
-        let table = db.create_table("things").unwrap();
-        let done = Arc::new(AtomicBool::new(false));
-        let flusher = {
-            let (db, done) = (db.clone(), Arc::clone(&done));
+    let fs = MemFs::new();
+    let db = threaded(&fs).open("db").unwrap();
+    let table = db.create_table("things").unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let flusher = {
+        let (db, done) = (db.clone(), Arc::clone(&done));
+        std::thread::spawn(move || {
+            while !done.load(Ordering::Acquire) {
+                db.flush().unwrap();
+            }
+        })
+    };
+    let writers: Vec<_> = (0..3u32)
+        .map(|thread| {
+            let table = table.clone().with_durability(Durability::Buffered);
             std::thread::spawn(move || {
-                while !done.load(Ordering::Acquire) {
-                    db.flush().unwrap();
+                for i in 0..400 {
+                    table.upsert(row(thread * 1000 + i, 0).with("F", vec![1; 9000])).unwrap();
                 }
             })
-        };
-        let writers: Vec<_> = (0..3u32)
-            .map(|thread| {
-                let table = table.clone().with_durability(Durability::Buffered);
-                std::thread::spawn(move || {
-                    for i in 0..400 {
-                        table.upsert(row(thread * 1000 + i, 0).with("F", vec![1; 9000])).unwrap();
-                    }
-                })
-            })
-            .collect();
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
-        done.store(true, Ordering::Release);
-        flusher.join().unwrap();
-        db.close().unwrap();
-    });
+        })
+        .collect();
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    done.store(true, Ordering::Release);
+    flusher.join().unwrap();
+    db.close().unwrap();
 }
 
 #[test]
 fn trap_11_tables_are_dropped_under_flushes_and_compactions() {
-    in_bounded_time(|| {
-        let fs = MemFs::new();
-        let db = threaded(&fs).open("db").unwrap();
-        let kept = db.create_table("kept").unwrap();
-        let work: Vec<_> = (0..2u32)
-            .map(|thread| {
-                let (db, kept) = (db.clone(), kept.clone());
-                std::thread::spawn(move || {
-                    for life in 0..20 {
-                        let name = format!("t{thread}x{life}");
-                        let table = db.create_table(&name).unwrap();
-                        for i in 0..40 {
-                            table.upsert(row(i, life).with("F", vec![1; 3000])).unwrap();
-                            kept.upsert(row(thread * 1000 + i, life)).unwrap();
-                        }
-                        db.delete_table(&name).unwrap();
+    let fs = MemFs::new();
+    let db = threaded(&fs).open("db").unwrap();
+    let kept = db.create_table("kept").unwrap();
+    let work: Vec<_> = (0..2u32)
+        .map(|thread| {
+            let (db, kept) = (db.clone(), kept.clone());
+            std::thread::spawn(move || {
+                for life in 0..20 {
+                    let name = format!("t{thread}x{life}");
+                    let table = db.create_table(&name).unwrap();
+                    for i in 0..40 {
+                        table.upsert(row(i, life).with("F", vec![1; 3000])).unwrap();
+                        kept.upsert(row(thread * 1000 + i, life)).unwrap();
                     }
-                })
+                    db.delete_table(&name).unwrap();
+                }
             })
-            .collect();
-        let compactor = {
-            let db = db.clone();
-            std::thread::spawn(move || (0..20).for_each(|_| db.compact().unwrap()))
-        };
-        work.into_iter().for_each(|thread| thread.join().unwrap());
-        compactor.join().unwrap();
-        db.compact().unwrap();
-        assert_eq!(kept.scan(KeyRange::all()).into_iter().count(), 80);
-        db.close().unwrap();
-        let db = open(&fs);
-        assert_eq!(db.tables().unwrap(), ["kept"]);
-        while db.step(Duration::ZERO) {}
-        db.flush().unwrap();
-        while db.step(Duration::ZERO) {}
-        assert_eq!(db.verify().unwrap().problems, Vec::<String>::new());
-        assert!(db.stats().get("file_bytes").unwrap() < 100_000, "{:?}", db.stats());
-    });
+        })
+        .collect();
+    let compactor = {
+        let db = db.clone();
+        std::thread::spawn(move || (0..20).for_each(|_| db.compact().unwrap()))
+    };
+    work.into_iter().for_each(|thread| thread.join().unwrap());
+    compactor.join().unwrap();
+    db.compact().unwrap();
+    assert_eq!(kept.scan(KeyRange::all()).into_iter().count(), 80);
+    db.close().unwrap();
+    let db = open(&fs);
+    assert_eq!(db.tables().unwrap(), ["kept"]);
+    while db.step(Duration::ZERO) {}
+    db.flush().unwrap();
+    while db.step(Duration::ZERO) {}
+    assert_eq!(db.verify().unwrap().problems, Vec::<String>::new());
+    assert!(db.stats().get("file_bytes").unwrap() < 100_000, "{:?}", db.stats());
 }

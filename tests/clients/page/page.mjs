@@ -1,7 +1,7 @@
 // What people see at `/`, in a real browser: node page.mjs ROWSTONE CHROMIUM
 //
 // The browser is driven over a pipe by its DevTools protocol, so that nothing has to be installed beside it. Nothing sleeps:
-// conditions are looked at after each change of the document, for at most a minute.
+// conditions are evaluated after each change of the document. A condition that never holds ends with the time limit of `run`.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -12,7 +12,6 @@ import { createInterface } from "node:readline";
 
 const [rowstone, chromium] = process.argv.slice(2).map(path => resolve(path));
 const place = mkdtempSync(join(tmpdir(), "rowstone-page-"));
-const PATIENCE = Number(process.env.PATIENCE ?? 60) * 1000;
 const children = [];
 
 function start(program, args, options) {
@@ -101,8 +100,8 @@ class Browser {
 
   /** Waits until `condition` holds in the page. */
   async until(condition) {
-    const end = Date.now() + PATIENCE;
-    while (Date.now() < end) {
+    this.awaited = condition;
+    for (;;) {
       try {
         if (await this.run(`!!(${condition})`)) return;
         await this.run("new Promise(done => { const seen = () => { watch.disconnect(); done(); };"
@@ -113,7 +112,6 @@ class Browser {
         if (!/context|navigated|Inspected/.test(error.message)) throw error;
       }
     }
-    throw new Error(`it never came to this: ${condition}; the page says: ${await this.run("document.body.innerText")}`);
   }
 
   text(id) { return this.run(`document.getElementById("${id}").textContent`); }
@@ -304,6 +302,14 @@ const tests = {
     browser.problems = browser.problems.filter(problem => !/frame/.test(problem));
   },
 };
+
+// The time limit of `run`.
+process.once("SIGTERM", () => {
+  console.log(`it never came to this: ${browser.awaited}`);
+  children.forEach(child => child.kill("SIGKILL"));
+  rmSync(place, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+  process.exit(1);
+});
 
 let failed = 0;
 try {

@@ -165,7 +165,7 @@ fn a_second_signal_does_not_wait_for_a_log_that_nobody_reads() {
     half.send(server.key.head("POST", "/people", "Content-Length: 10\r\n\r\n"));
     server.is_well();
     server.signal("-TERM");
-    assert!((0..1_000_000).any(|_| connect(server.at).is_err()), "it still listens");
+    while connect(server.at).is_ok() {}
     server.signal("-TERM");
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
     half.is_closed();

@@ -29,8 +29,7 @@ fn one_connection_too_many_is_told_so() {
     }
     held.pop();
     // The server notices when it reads; until then its place is taken.
-    let served = (0..100_000).any(|_| server.ask("GET", "/Tables", "").status == 200);
-    assert!(served, "a place that is free is given to nobody");
+    while server.ask("GET", "/Tables", "").status != 200 {}
     // They are counted and logged as others are.
     let mut scrape = Client::over(connect(server.metrics.unwrap()).unwrap(), server.key.clone());
     scrape.send("GET /metrics HTTP/1.1\r\n\r\n");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rowstone::Db;
 
 use super::client::{Key, connect};
-use super::{PATIENCE, Place, Server, accounts};
+use super::{Place, Server, accounts};
 
 const FIRST: &str = "Zmlyc3Qga2V5IG9mIGFjbWU=";
 const SECOND: &str = "c2Vjb25kIGtleSBvZiBhY21l";
@@ -70,7 +70,7 @@ fn a_request_that_has_begun_ends_before_the_server_does() {
     server.signal("-TERM");
     idle.is_closed();
     // Nobody new comes in.
-    assert!((0..1_000_000).any(|_| connect(server.at).is_err()), "it still listens");
+    while connect(server.at).is_ok() {}
     begun.send(&body[10..]);
     begun.answer().is(201);
     begun.is_closed();
@@ -114,7 +114,7 @@ fn a_second_signal_waits_for_nobody() {
     half.send(server.key.head("POST", "/people", "Content-Length: 10\r\n\r\n"));
     server.is_well();
     server.signal("-TERM");
-    assert!((0..1_000_000).any(|_| connect(server.at).is_err()), "it still listens");
+    while connect(server.at).is_ok() {}
     server.signal("-INT");
     let (status, lines) = server.wait();
     assert_eq!(status.code(), Some(0), "{lines:?}");
@@ -218,8 +218,7 @@ fn keys_change_without_a_restart() {
     assert_eq!([FIRST, SECOND].map(|key| status_with(&server, key)), [200, 200]);
     place.write("accounts.json", accounts("acme", &[SECOND]));
     server.signal("-HUP");
-    let gone = (0..100_000).any(|_| status_with(&server, FIRST) == 403);
-    assert!(gone, "the old key is still good");
+    while status_with(&server, FIRST) != 403 {}
     kept.ask("GET", "/Tables", "").is_error(403, "AuthenticationFailed");
     assert_eq!(status_with(&server, SECOND), 200);
     let lines = server.stop();
@@ -248,5 +247,5 @@ fn the_public_key_does_not_come_in_later() {
     server.signal("-HUP");
     server.output.wait_for("is not loopback");
     assert_eq!(status_with(&server, &Key::development().key), 403);
-    assert_eq!(status_with(&server, FIRST), 200, "within {PATIENCE:?}");
+    assert_eq!(status_with(&server, FIRST), 200);
 }

@@ -1,57 +1,74 @@
-//! Rounds over a queue that writes nothing: who waits is woken.
+//! Rounds over a queue without contents: each waiter is woken.
+//!
+//! A lost wake-up makes these tests hang. They have no time limit, because a busy machine would exceed any.
 
 #![expect(clippy::disallowed_methods, reason = "tests have threads of their own")]
 
-use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Barrier};
 use std::task::{Wake, Waker};
-use std::time::Duration;
 
 use super::*;
 
-/// Counts what is queued; a round with a gate waits until the gate is opened.
+/// Counts commits. A round whose queue has a `rule` blocks at the gate.
 #[derive(Default)]
 struct Counting {
-    queued: u64,
-    gate: Option<(Sender<()>, Arc<Gate>)>,
+    queued: usize,
+    gate: Arc<Gate>,
+    rule: Option<Rule>,
 }
 
+/// When a round may pass the gate.
+enum Rule {
+    /// After the gate was opened once; the sender reports that the round waits there.
+    Opened(Sender<()>),
+    /// In every other wave, after all commits of the wave are queued, so that some of them find the round in progress.
+    WholeWave { threads: usize },
+}
+
+/// Blocks a round until it was opened often enough.
 #[derive(Default)]
 struct Gate {
-    open: Mutex<bool>,
+    openings: Mutex<usize>,
     opened: Condvar,
 }
 
 impl Gate {
     fn open(&self) {
-        *self.open.lock() = true;
+        *self.openings.lock() += 1;
         self.opened.notify_all();
     }
 
-    fn pass(&self) {
-        let mut open = self.open.lock();
-        while !*open {
-            self.opened.wait(&mut open);
+    fn pass(&self, needed: usize) {
+        let mut openings = self.openings.lock();
+        while *openings < needed {
+            self.opened.wait(&mut openings);
         }
     }
 }
 
 impl Queue for Counting {
-    type Round = Option<(Sender<()>, Arc<Gate>)>;
+    type Round = (Arc<Gate>, usize);
     type Done = ();
 
     fn take(&mut self, _need: Durability) -> Self::Round {
-        self.queued = 0;
-        self.gate.take()
+        let needed = match &self.rule {
+            None => 0,
+            Some(Rule::Opened(waits)) => {
+                waits.send(()).unwrap();
+                self.rule = None;
+                1
+            }
+            Some(Rule::WholeWave { threads }) => {
+                let wave = self.queued.div_ceil(*threads);
+                if wave.is_multiple_of(2) { wave * threads } else { 0 }
+            }
+        };
+        (Arc::clone(&self.gate), needed)
     }
 
-    fn carry_out(round: Self::Round) -> Result<(), Error> {
-        if let Some((entered, gate)) = round {
-            entered.send(()).unwrap();
-            gate.pass();
-        }
-        // A round takes a while: others find it under way.
-        (0..20).for_each(|_| std::thread::yield_now());
+    fn carry_out((gate, needed): Self::Round) -> Result<(), Error> {
+        gate.pass(needed);
         Ok(())
     }
 
@@ -68,50 +85,38 @@ fn submit(rounds: &Rounds<Counting>, durability: Durability) -> Seq {
     seq
 }
 
-/// Runs `work` elsewhere; a waiter that nobody wakes fails the test instead of hanging it.
-fn in_bounded_time(work: impl FnOnce() + Send + 'static) {
-    let (done, ended) = channel();
-    let thread = std::thread::spawn(move || {
-        work();
-        done.send(()).unwrap();
-    });
-    match ended.recv_timeout(Duration::from_secs(60)) {
-        Err(RecvTimeoutError::Timeout) => panic!("a waiter was left behind"),
-        _ => thread.join().unwrap(),
-    }
-}
-
-/// `threads` commits at once, again and again: at the end of each wave nobody may be asleep.
-fn waves(threads: usize, waves: usize, durability: fn(usize) -> Durability) {
-    in_bounded_time(move || {
-        let rounds = Arc::new(Rounds::new(Counting::default(), Seq(0)));
-        let barrier = Arc::new(std::sync::Barrier::new(threads));
-        let work = |thread: usize| {
-            let (rounds, barrier) = (Arc::clone(&rounds), Arc::clone(&barrier));
-            std::thread::spawn(move || {
-                for wave in 0..waves {
-                    barrier.wait();
-                    let seq = submit(&rounds, durability(thread + wave));
-                    rounds.wait(seq).unwrap();
-                    assert!(rounds.published() >= seq);
-                }
-            })
-        };
-        let threads: Vec<_> = (0..threads).map(work).collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+/// `threads` commits at once, again and again: a wave ends when each of its commits is published.
+fn waves(threads: usize, durability: fn(usize) -> Durability) {
+    const WAVES: usize = 1000;
+    let gate = Arc::new(Gate::default());
+    let rule = Some(Rule::WholeWave { threads });
+    let queue = Counting { queued: 0, gate: Arc::clone(&gate), rule };
+    let (rounds, barrier) = (Rounds::new(queue, Seq(0)), Barrier::new(threads));
+    let work = |thread: usize| {
+        for wave in 0..WAVES {
+            barrier.wait();
+            let seq = submit(&rounds, durability(thread + wave));
+            gate.open();
+            rounds.wait(seq).unwrap();
+            assert!(rounds.published() >= seq);
+        }
+    };
+    let work = &work;
+    std::thread::scope(|scope| {
+        (0..threads).for_each(|thread| drop(scope.spawn(move || work(thread))));
     });
 }
 
 #[test]
 fn trap_29_a_waiter_whose_round_is_under_way_is_woken_with_it() {
-    waves(2, 3000, |_| Durability::Sync);
-    waves(4, 3000, |_| Durability::Sync);
+    waves(2, |_| Durability::Sync);
+    waves(4, |_| Durability::Sync);
 }
 
 #[test]
 fn trap_29_a_buffered_commit_behind_a_sync_round_is_woken() {
-    waves(2, 3000, |i| if i % 2 == 0 { Durability::Sync } else { Durability::Buffered });
-    waves(4, 3000, |i| if i % 4 == 0 { Durability::Sync } else { Durability::Buffered });
+    waves(2, |i| if i % 2 == 0 { Durability::Sync } else { Durability::Buffered });
+    waves(4, |i| if i % 4 == 0 { Durability::Sync } else { Durability::Buffered });
 }
 
 struct Flag(Sender<()>);
@@ -125,26 +130,25 @@ impl Wake for Flag {
 #[test]
 fn trap_29_who_polls_during_a_round_is_served_by_the_next() {
     let rounds = Arc::new(Rounds::new(Counting::default(), Seq(0)));
-    let (entered, has_entered) = channel();
-    let gate = Arc::new(Gate::default());
+    let (waits, has_begun) = channel();
     let first = submit(&rounds, Durability::Sync);
-    rounds.lock().queue.gate = Some((entered, Arc::clone(&gate)));
+    rounds.lock().queue.rule = Some(Rule::Opened(waits));
     let leader = {
         let rounds = Arc::clone(&rounds);
         std::thread::spawn(move || rounds.wait(first).unwrap())
     };
-    has_entered.recv().unwrap();
+    has_begun.recv().unwrap();
     let second = submit(&rounds, Durability::Sync);
     let (woken, is_woken) = channel();
     let waker = Waker::from(Arc::new(Flag(woken)));
     assert!(rounds.poll(second, &waker).is_none());
-    // The background step that the poll asked for comes while the first round is under way.
+    // The background step that the poll asked for begins while the first round is in progress.
     let step = {
         let rounds = Arc::clone(&rounds);
         std::thread::spawn(move || rounds.lead_polled())
     };
-    gate.open();
-    is_woken.recv_timeout(Duration::from_secs(60)).expect("the future is woken");
+    rounds.lock().queue.gate.open();
+    is_woken.recv().unwrap();
     assert!(step.join().unwrap());
     leader.join().unwrap();
     assert!(matches!(rounds.poll(second, &waker), Some(Ok(()))));
