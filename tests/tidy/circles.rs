@@ -14,7 +14,7 @@ const RULE: &str = "circle";
 /// Top modules with files that still import one another in circles: module, number of such files.
 /// The numbers only shrink, and a module without circles leaves the list.
 const BUDGETS: &[(&str, usize)] = &[
-    ("cli", 28),
+    ("cli", 26),
     ("db", 6),
     ("format", 2),
     ("lsm", 35),

@@ -1,6 +1,6 @@
-//! Clients that run at the same time, and what each of them did.
+//! Clients that run at the same time, and the operations of each.
 //!
-//! Not here: what an operation is (`workload`, `study`).
+//! Not here: the operations themselves (`workload`).
 
 use std::time::Duration;
 

@@ -1,27 +1,24 @@
-//! `bench`: the workloads that benchmarks of key-value stores have in common, under the names and options of db_bench; and
-//! `bench case-study`, the performance study that the hosted Table service got in 2010.
+//! `bench`: the usual workloads of key-value store benchmarks, under the names and options of db_bench.
 //!
-//! Files: `workload` (what a name does), `stage` (the database), `entities` (what is written, read and checked), `clients`
-//! (threads and their times), `histogram`, `report`; `study` (the figures of 2010), `plot` (charts).
+//! Files: `workload` (the operations of each name), `stage` (the database), `entities` (written, read and checked),
+//! `clients` (threads and their latencies), `histogram`, `report`.
 //!
-//! Not here: comparisons with other engines (`benches/compare`), micro-benchmarks (`benches`).
+//! Not here: other engines (`benches/compare`), the performance study of 2010 (`benches/study`), micro-benchmarks
+//! (`benches`).
 
 mod clients;
 mod entities;
 mod histogram;
-mod plot;
 mod report;
 mod stage;
-mod study;
 mod workload;
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::Args;
 
 use self::report::Report;
 use self::stage::Stage;
-use self::study::Study;
 use self::workload::{DEFAULT, Kind, Run};
 use super::failure::{Failure, Outcome};
 use super::import::Progress;
@@ -31,18 +28,10 @@ use crate::clock::SystemClock;
 
 /// Measure this machine with the workloads of db_bench.
 #[derive(Args)]
-#[command(
-    after_long_help = HELP,
-    args_conflicts_with_subcommands = true,
-    subcommand_negates_reqs = true,
-    disable_help_subcommand = true
-)]
+#[command(after_long_help = HELP)]
 pub(super) struct Bench {
-    #[command(subcommand)]
-    other: Option<Other>,
     /// A directory that is missing or empty, or that an earlier `bench` made
-    #[arg(required = true)]
-    dir: Option<PathBuf>,
+    dir: PathBuf,
     /// What to run, in this order, separated by commas [default: fillseq,fillbatch,fillsync,
     /// fillrandom,overwrite,readrandom,readmissing,readseq,readreverse,seekrandom,filterscan,
     /// compact,readrandom,readseq,filterscan,readwhilewriting]
@@ -50,11 +39,6 @@ pub(super) struct Bench {
     benchmarks: Vec<Kind>,
     #[command(flatten)]
     settings: Settings,
-}
-
-#[derive(Subcommand)]
-enum Other {
-    CaseStudy(Study),
 }
 
 /// How benchmarks run.
@@ -155,16 +139,11 @@ Examples:
   rowstone bench /tmp/bench
   rowstone bench /tmp/bench --benchmarks fillrandom,readrandom --num 10000000 --threads 2
   rowstone bench /tmp/bench --benchmarks readrandom --use-existing-db --duration 30 --histogram
-  rowstone bench /tmp/bench --benchmarks fillsync --threads 16 --json
-  rowstone bench case-study /tmp/study --quick";
+  rowstone bench /tmp/bench --benchmarks fillsync --threads 16 --json";
 
 impl Bench {
     pub(super) fn run(self) -> Outcome {
-        let Self { other, dir, benchmarks, settings } = self;
-        if let Some(Other::CaseStudy(study)) = other {
-            return study.run();
-        }
-        let Some(dir) = dir else { return Err(Failure::Usage("name a directory".to_owned())) };
+        let Self { dir, benchmarks, settings } = self;
         let kinds = if benchmarks.is_empty() { DEFAULT.to_vec() } else { benchmarks };
         if !settings.use_existing_db && !kinds[0].is_fill() {
             return Err(Failure::Usage(format!(

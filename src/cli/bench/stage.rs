@@ -147,22 +147,6 @@ impl Settings {
     }
 }
 
-/// An error unless `dir` may be used, as by somebody without `--use-existing-db`.
-pub(super) fn refuse_others(dir: &Path) -> Outcome {
-    match look(dir)? {
-        Found::Others => Err(not_ours(dir, "")),
-        Found::Nothing | Found::Ours(_) => Ok(()),
-    }
-}
-
-/// Remembers that the benchmark made this database, whatever it is for.
-pub(super) fn mark_as_ours(db: &Db) -> Outcome {
-    match db.table(SHAPE_TABLE) {
-        Ok(_) => Ok(()),
-        Err(_) => note_shape(db, &Shape::default()),
-    }
-}
-
 fn not_ours(dir: &Path, or: &str) -> Failure {
     Failure::Usage(format!(
         "{} is a database that `bench` did not make\n  \

@@ -83,11 +83,6 @@ impl Progress {
         self.0.set_position(rows);
     }
 
-    /// Lets `with` write where the bar is.
-    pub(in crate::cli) fn aside<T>(&self, with: impl FnOnce() -> T) -> T {
-        self.0.suspend(with)
-    }
-
     /// Prints a line above the bar.
     fn print(&self, line: &str) {
         self.0.suspend(|| eprint_line(line));

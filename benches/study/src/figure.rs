@@ -1,41 +1,40 @@
-//! A figure of the study: what was done, what was found then, what is found here; as a chart, as a table and as JSON.
+//! A figure of the study: the set-up, the study's finding and this run's; as a chart, as a table and as JSON.
 
-use std::io::Write;
+use std::io::{self, Write};
 
-use super::super::histogram::Histogram;
-use super::super::plot::{Axis, Chart, Form, Scale, Series, exact};
-use crate::cli::failure::{Failure, Outcome};
-use crate::cli::output::{Format, Output, write_cells};
-use crate::wire::json::Object;
+use serde_json::{Value, json};
+
+use crate::clients::Latencies;
+use crate::plot::{Axis, Chart, Form, Scale, Series, exact};
 
 /// One figure, measured again.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Figure {
-    pub(super) number: u32,
-    pub(super) title: &'static str,
-    /// How the study did it.
-    pub(super) setup: &'static str,
-    /// What the study found.
-    pub(super) study: &'static str,
-    /// What is found here, in a sentence.
-    pub(super) here: String,
-    pub(super) charts: Vec<Chart>,
-    pub(super) grid: Grid,
+pub(crate) struct Figure {
+    pub(crate) number: u32,
+    pub(crate) title: &'static str,
+    /// The set-up of the study.
+    pub(crate) setup: &'static str,
+    /// The finding of the study.
+    pub(crate) study: &'static str,
+    /// The finding of this run.
+    pub(crate) here: String,
+    pub(crate) charts: Vec<Chart>,
+    pub(crate) grid: Grid,
 }
 
-/// Numbers in rows and columns; NaN where there is none.
+/// Numbers in rows and columns; NaN is an empty cell.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Grid {
-    pub(super) columns: Vec<String>,
-    pub(super) rows: Vec<(String, Vec<f64>)>,
+pub(crate) struct Grid {
+    pub(crate) columns: Vec<String>,
+    pub(crate) rows: Vec<(String, Vec<f64>)>,
 }
 
-/// What is drawn of a distribution.
+/// Points of a distribution's curve.
 const CURVE_POINTS: u32 = 400;
 
 impl Grid {
-    /// A row for each place on the x axis, a column for each series.
-    pub(super) fn of(x: &str, series: &[Series]) -> Self {
+    /// A row for each x, a column for each series.
+    pub(crate) fn of(x: &str, series: &[Series]) -> Self {
         let mut places: Vec<f64> =
             series.iter().flat_map(|series| series.points.iter().map(|(x, _)| *x)).collect();
         places.sort_by(f64::total_cmp);
@@ -50,10 +49,10 @@ impl Grid {
     }
 
     /// A row for each distribution, in milliseconds.
-    pub(super) fn of_times(times: &[(&str, &Histogram)]) -> Self {
+    pub(crate) fn of_times(times: &[(&str, &Latencies)]) -> Self {
         let percents = [50.0, 75.0, 99.0, 99.9, 100.0];
         let names = ["milliseconds", "p50", "p75", "p99", "p99.9", "max", "calls"];
-        let row = |(name, times): &(&str, &Histogram)| {
+        let row = |(name, times): &(&str, &Latencies)| {
             let mut cells: Vec<_> =
                 percents.iter().map(|percent| millis(times.percentile(*percent))).collect();
             cells.push(times.count() as f64);
@@ -63,61 +62,64 @@ impl Grid {
     }
 
     /// The texts of a row.
-    pub(super) fn cells(row: &(String, Vec<f64>)) -> Vec<String> {
+    pub(crate) fn cells(row: &(String, Vec<f64>)) -> Vec<String> {
         std::iter::once(row.0.clone()).chain(row.1.iter().map(|number| exact(*number))).collect()
     }
 }
 
 impl Figure {
-    pub(super) fn print(&self, output: &mut Output) -> Outcome {
-        let Self { number, title, .. } = self;
-        writeln!(output, "\nFigure {number}: {title}").map_err(Failure::output)?;
-        let rows = self.grid.rows.iter().map(Grid::cells).collect();
-        let right = (0..self.grid.columns.len()).map(|column| column > 0).collect();
-        write_cells(output, self.grid.columns.clone(), rows, right, Format::Table)?;
-        writeln!(output, "2010: {}\nhere: {}", self.study, self.here).map_err(Failure::output)
+    /// The table, under its title and above the two findings.
+    pub(crate) fn print(&self, output: &mut dyn Write) -> io::Result<()> {
+        writeln!(output, "\nFigure {}: {}", self.number, self.title)?;
+        let Grid { columns, rows } = &self.grid;
+        let rows = std::iter::once(columns.clone()).chain(rows.iter().map(Grid::cells));
+        let rows: Vec<Vec<String>> = rows.collect();
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+        let widths: Vec<_> = (0..columns.len()).map(|column| width(column).unwrap_or(0)).collect();
+        for row in &rows {
+            write!(output, "{:<1$}", row[0], widths[0])?;
+            for (cell, width) in row.iter().zip(&widths).skip(1) {
+                write!(output, "  {cell:>width$}")?;
+            }
+            writeln!(output)?;
+        }
+        writeln!(output, "2010: {}\nhere: {}", self.study, self.here)
     }
 
-    pub(super) fn json(&self) -> Vec<u8> {
-        let mut line = Vec::new();
-        let mut object = Object::begin(&mut line);
-        object.raw("figure", self.number);
-        object.text("title", self.title);
-        object.texts("columns", self.grid.columns.iter());
-        let number = |number: &f64| match number.is_finite() {
-            true => format!("{number}"),
-            false => "null".to_owned(),
-        };
+    /// NaN becomes null.
+    pub(crate) fn json(&self) -> Value {
         let rows = self.grid.rows.iter().map(|(name, cells)| {
-            let cells: Vec<_> = cells.iter().map(number).collect();
-            format!("[\"{}\",{}]", name.replace('"', ""), cells.join(","))
+            let cells = cells.iter().map(|cell| Value::from(*cell));
+            std::iter::once(Value::from(&**name)).chain(cells).collect()
         });
-        object.raw("rows", format_args!("[{}]", rows.collect::<Vec<_>>().join(",")));
-        object.text("study", self.study);
-        object.text("here", &self.here);
-        object.end();
-        line.push(b'\n');
-        line
+        json!({
+            "figure": self.number,
+            "title": self.title,
+            "columns": self.grid.columns,
+            "rows": rows.collect::<Vec<Value>>(),
+            "study": self.study,
+            "here": self.here,
+        })
     }
 }
 
 /// Points joined by a line.
-pub(super) fn line(name: &str, points: Vec<(f64, f64)>) -> Series {
+pub(crate) fn line(name: &str, points: Vec<(f64, f64)>) -> Series {
     Series { name: name.to_owned(), points, form: Form::Line, is_study: false }
 }
 
-pub(super) fn bars(name: &str, points: Vec<(f64, f64)>) -> Series {
+pub(crate) fn bars(name: &str, points: Vec<(f64, f64)>) -> Series {
     Series { name: name.to_owned(), points, form: Form::Bars, is_study: false }
 }
 
 /// Numbers of the study.
-pub(super) fn then(name: &str, points: &[(f64, f64)]) -> Series {
+pub(crate) fn then(name: &str, points: &[(f64, f64)]) -> Series {
     let name = format!("2010: {name}");
     Series { name, points: points.to_vec(), form: Form::Points, is_study: true }
 }
 
-/// Which percentage of the calls ended within how many milliseconds.
-pub(super) fn distribution(name: &str, times: &Histogram) -> Series {
+/// The cumulative distribution: milliseconds and the percentage of calls within them.
+pub(crate) fn distribution(name: &str, times: &Latencies) -> Series {
     let mut points: Vec<(f64, f64)> = (1..=CURVE_POINTS)
         .map(|step| f64::from(step) * 100.0 / f64::from(CURVE_POINTS))
         .map(|percent| (millis(times.percentile(percent)), percent))
@@ -126,12 +128,12 @@ pub(super) fn distribution(name: &str, times: &Histogram) -> Series {
     Series { name: name.to_owned(), points, form: Form::Steps, is_study: false }
 }
 
-pub(super) fn millis(nanos: u64) -> f64 {
+pub(crate) fn millis(nanos: u64) -> f64 {
     nanos as f64 / 1e6
 }
 
 /// A chart of `series` without marks.
-pub(super) fn chart(x: (&str, Scale), y: (&str, Scale), series: Vec<Series>) -> Chart {
+pub(crate) fn chart(x: (&str, Scale), y: (&str, Scale), series: Vec<Series>) -> Chart {
     let marks = Vec::new();
     Chart { x: Axis::new(x.0, x.1), y: Axis::new(y.0, y.1), series, marks }
 }
@@ -142,7 +144,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_grid_has_a_row_for_each_place_and_gaps_where_nothing_is() {
+    fn a_grid_has_a_row_for_each_x_and_gaps_where_a_series_has_no_point() {
         let series = [line("here", vec![(1.0, 10.0), (2.0, 20.0)]), then("most", &[(2.0, 5.0)])];
         let grid = Grid::of("threads", &series);
         assert_eq!(grid.columns, ["threads", "here", "2010: most"]);
@@ -152,12 +154,13 @@ mod tests {
 
     #[test]
     fn a_distribution_ascends_to_a_hundred_percent() {
-        let mut times = Histogram::default();
+        let mut times = Latencies::default();
         (1..=1_000).for_each(|millis| times.note(Duration::from_millis(millis)));
         let points = distribution("", &times).points;
         assert!(points.windows(2).all(|pair| pair[0].0 <= pair[1].0 && pair[0].1 < pair[1].1));
-        assert_eq!(points.last(), Some(&(1_000.0, 100.0)));
-        assert_eq!(Grid::of_times(&[("GET", &times)]).rows[0].1[4..], [1_000.0, 1_000.0]);
+        let (longest, percent) = points[points.len() - 1];
+        assert!((1_000.0..1_001.0).contains(&longest) && percent == 100.0, "{longest} {percent}");
+        assert_eq!(Grid::of_times(&[("GET", &times)]).rows[0].1[5], 1_000.0);
     }
 
     #[test]
@@ -171,7 +174,6 @@ mod tests {
             charts: Vec::new(),
             grid: Grid::of("x", &[line("a", vec![(1.0, 2.5)]), then("b", &[(3.0, 4.0)])]),
         };
-        let text = String::from_utf8(figure.json()).unwrap();
-        assert!(text.contains(r#""rows":[["1",2.5,null],["3",null,4]]"#), "{text}");
+        assert_eq!(figure.json()["rows"], json!([["1", 2.5, null], ["3", null, 4.0]]));
     }
 }

@@ -1,29 +1,26 @@
-//! Figures 3 to 15: what each measures, and what the study says about it.
+//! Figures 3 to 15: the measurement of each, and the study's finding.
 //!
-//! Invariant: a number beside those of this run is one that the study's text gives; where it gives a finding and no number,
-//! only the finding stands there.
+//! Invariant: every number drawn for 2010 is in the study's text; a finding without a number is text only.
 
 use std::time::Duration;
 
-use super::super::clients::Tally;
-use super::super::plot::{Form, Mark, Scale, Series, exact};
-use super::figure::{Figure, Grid, bars, chart, distribution, line, millis, then};
-use super::ground::{Ground, Spread, VM_THREADS};
-use super::saturation::{LATENCY, TARGET, press};
-use crate::cli::failure::Outcome;
-use crate::table::Table;
+use crate::Outcome;
+use crate::clients::Tally;
+use crate::figure::{Figure, Grid, bars, chart, distribution, line, millis, then};
+use crate::ground::{Ground, Spread, VM_THREADS};
+use crate::plot::{Form, Mark, Scale, Series, exact};
+use crate::saturation::{LATENCY, TARGET, press};
 
 /// Measures figures.
-pub(super) struct Figures<'g> {
-    pub(super) ground: &'g Ground,
-    pub(super) is_quick: bool,
-    /// How long the virtual clients of figure 15 press.
-    pub(super) pressed: Duration,
-    pub(super) on_point: &'g dyn Fn(),
+pub(crate) struct Figures<'g> {
+    pub(crate) ground: &'g Ground,
+    pub(crate) is_quick: bool,
+    /// Virtual time of figure 15.
+    pub(crate) pressed: Duration,
 }
 
-/// All of them.
-pub(super) const NUMBERS: std::ops::RangeInclusive<u32> = 3..=15;
+/// The figures that are measured.
+pub(crate) const NUMBERS: std::ops::RangeInclusive<u32> = 3..=15;
 
 const SIZES: [u32; 7] = [1, 2, 5, 10, 20, 50, 100];
 const BATCH: u32 = 100;
@@ -35,7 +32,7 @@ const LATENCY_AXIS: (&str, Scale) = ("milliseconds", Scale::Log);
 type Points = Vec<(f64, f64)>;
 
 impl Figures<'_> {
-    pub(super) fn measure(&self, number: u32) -> Outcome<Figure> {
+    pub(crate) fn measure(&self, number: u32) -> Outcome<Figure> {
         match number {
             3 => self.latencies(),
             4 => self.batch_latencies(),
@@ -55,9 +52,9 @@ impl Figures<'_> {
 
     fn latencies(&self) -> Outcome<Figure> {
         let table = self.ground.table()?;
-        let inserts = self.insert(&table, 1, 1, Spread::One)?;
+        let inserts = self.ground.insert(&table, 1, 1, Spread::One)?;
         let job = self.ground.load(&table, 1, Spread::One)?;
-        let gets = self.get(&table, 1, job, Spread::One)?;
+        let gets = self.ground.get(&table, 1, job, Spread::One)?;
         let times = [("GET", &gets.latencies), ("insert", &inserts.latencies)];
         let series = times.iter().map(|(name, times)| distribution(name, times)).collect();
         let mut chart = chart(LATENCY_AXIS, CUMULATED, series);
@@ -82,8 +79,8 @@ impl Figures<'_> {
 
     fn batch_latencies(&self) -> Outcome<Figure> {
         let table = self.ground.table()?;
-        let single = self.insert(&table, 1, 1, Spread::One)?;
-        let batch = self.insert(&table, 1, BATCH, Spread::One)?;
+        let single = self.ground.insert(&table, 1, 1, Spread::One)?;
+        let batch = self.ground.insert(&table, 1, BATCH, Spread::One)?;
         let times = [("batch of 100", &batch.latencies)];
         let series = vec![distribution("batch of 100", &batch.latencies)];
         let mut chart = chart(LATENCY_AXIS, CUMULATED, series);
@@ -170,10 +167,10 @@ impl Figures<'_> {
 
     fn inserts_by_spread(&self) -> Outcome<Figure> {
         let one = self.threads(&self.spread_threads(), |threads| {
-            self.insert(&self.ground.table()?, threads, 1, Spread::One)
+            self.ground.insert(&self.ground.table()?, threads, 1, Spread::One)
         })?;
         let many = self.threads(&self.spread_threads(), |threads| {
-            self.insert(&self.ground.table()?, threads, 1, Spread::Many)
+            self.ground.insert(&self.ground.table()?, threads, 1, Spread::Many)
         })?;
         let here = spread_sentence("inserts", &one, &many);
         // 15 threads a VM: 2, 5 VMs.
@@ -209,7 +206,7 @@ impl Figures<'_> {
 
     fn batches_by_threads(&self) -> Outcome<Figure> {
         let points = self.threads(&self.client_threads(), |threads| {
-            self.insert(&self.ground.table()?, threads, BATCH, Spread::Many)
+            self.ground.insert(&self.ground.table()?, threads, BATCH, Spread::Many)
         })?;
         let here = peak_sentence(&points, "threads");
         Ok(Figure {
@@ -238,7 +235,7 @@ impl Figures<'_> {
 
     fn batches_by_vms(&self, number: u32, threads: u32) -> Outcome<Figure> {
         let points = self.threads(&[1, 2, 4], |vms| {
-            self.insert(&self.ground.table()?, vms * threads, BATCH, Spread::Many)
+            self.ground.insert(&self.ground.table()?, vms * threads, BATCH, Spread::Many)
         })?;
         let here = peak_sentence(&points, "VMs; a VM is threads of one process here");
         let (title, setup, study) = match number {
@@ -256,7 +253,7 @@ impl Figures<'_> {
         let peak: Points = points.iter().map(|(vms, _)| (*vms, 17_000.0)).collect();
         let series = vec![bars("here", points)];
         let mut figure = plain(("VMs", Scale::Groups), ("entities/s", Scale::Linear), series);
-        // A level, and no figure of the table: with how many VMs it was reached the study's text does not say.
+        // A level in the chart only: the study's text does not give its number of VMs.
         let peak = Series { form: Form::Line, ..then("the peak of figures 12 and 13", &peak) };
         figure.charts.iter_mut().for_each(|chart| chart.series.push(peak.clone()));
         Ok(Figure { number, title, setup, study, here, ..figure })
@@ -286,7 +283,7 @@ impl Figures<'_> {
         let pressed = threads.map(|threads| press(threads, self.pressed, seed));
         let pressed: Vec<_> = pressed.into_iter().collect::<Outcome<_>>()?;
         let free = self.threads(&threads, |threads| {
-            self.insert(&self.ground.table()?, threads, BATCH, Spread::One)
+            self.ground.insert(&self.ground.table()?, threads, BATCH, Spread::One)
         })?;
         let x = ("threads", Scale::Linear);
         let points = |of: &dyn Fn(usize) -> f64| -> Points {
@@ -333,31 +330,21 @@ impl Figures<'_> {
         figure: impl Fn(u32, &Tally) -> f64,
     ) -> Outcome<Points> {
         let point = |size: &u32| {
-            let tally = self.insert(&self.ground.table()?, threads, *size, spread)?;
+            let tally = self.ground.insert(&self.ground.table()?, threads, *size, spread)?;
             Ok((f64::from(*size), figure(*size, &tally)))
         };
         SIZES.iter().map(point).collect()
     }
 
-    /// Entities a second for each number of threads.
+    /// Entities per second for each number of threads.
     fn threads(&self, threads: &[u32], run: impl Fn(u32) -> Outcome<Tally>) -> Outcome<Points> {
         threads.iter().map(|count| Ok((f64::from(*count), run(*count)?.per_second()))).collect()
-    }
-
-    fn insert(&self, table: &Table, threads: u32, batch: u32, spread: Spread) -> Outcome<Tally> {
-        (self.on_point)();
-        self.ground.insert(table, threads, batch, spread)
-    }
-
-    fn get(&self, table: &Table, threads: u32, job: u32, spread: Spread) -> Outcome<Tally> {
-        (self.on_point)();
-        self.ground.get(table, threads, job, spread)
     }
 
     fn load_and_get(&self, threads: u32, spread: Spread) -> Outcome<Tally> {
         let table = self.ground.table()?;
         let job = self.ground.load(&table, threads, spread)?;
-        self.get(&table, threads, job, spread)
+        self.ground.get(&table, threads, job, spread)
     }
 
     fn spread_threads(&self) -> Vec<u32> {

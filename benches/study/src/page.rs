@@ -1,8 +1,8 @@
-//! The report as one HTML page: nothing is loaded from elsewhere, and it reads in light and in dark.
+//! The report as one HTML page, without external resources, for light and dark screens.
 
-use super::super::plot::escape;
-use super::DIFFERENCES;
-use super::figure::{Figure, Grid};
+use crate::DIFFERENCES;
+use crate::figure::{Figure, Grid};
+use crate::plot::escape;
 
 const STYLE: &str = "\
 :root { color-scheme: light dark; --back: #fff; --ink: #1c1e21; --soft: #5c6570; --rule: #d9dde2;
@@ -28,7 +28,7 @@ svg .label { fill: var(--ink); } svg .study-text { fill: var(--then); }
 ";
 
 /// The whole page. `facts` are names and values about the run.
-pub(super) fn page(facts: &[(&str, String)], figures: &[Figure]) -> String {
+pub(crate) fn page(facts: &[(&str, String)], figures: &[Figure]) -> String {
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
@@ -36,12 +36,12 @@ pub(super) fn page(facts: &[(&str, String)], figures: &[Figure]) -> String {
          <style>\n{STYLE}</style>\n</head>\n<body>\n\
          <h1>The performance case study of 2010, measured again</h1>\n\
          <p>In 2010 the hosted Table service was measured from outside. These are the figures of that study, measured with \
-         rowstone on one machine; dashed and grey stands what the study says, where its text gives a number.</p>\n<dl>\n"
+         rowstone on one machine. Numbers of the study are dashed and grey, where its text gives any.</p>\n<dl>\n"
     );
     for (name, value) in facts {
         html.push_str(&format!("<dt>{}</dt><dd>{}</dd>\n", escape(name), escape(value)));
     }
-    html.push_str("</dl>\n<h2>What is not the same</h2>\n<ul>\n");
+    html.push_str("</dl>\n<h2>Differences</h2>\n<ul>\n");
     for difference in DIFFERENCES {
         html.push_str(&format!("<li>{}</li>\n", escape(difference)));
     }

@@ -1,46 +1,42 @@
-//! What the figures are measured with: the study's entities and keys, and clients in a closed loop.
+//! The ground of all figures: the study's entities and keys, and the database they are in.
 //!
 //! An entity has 1,024 bytes by the service's rule, in one property `Payload`. PartitionKeys are random GUIDs: one for each
-//! client, or one for all. A RowKey is `JobID_VMID_WorkerId_Index`. Calls are synchronous; what a GET gives is compared with
-//! what was written.
+//! client, or one for all. A RowKey is `JobID_VMID_WorkerId_Index`. Calls are synchronous, and every entity that a GET
+//! returns is checked.
 //!
-//! Invariant: keys never repeat within a table, for each run of clients is a job of its own.
+//! Invariant: keys never repeat within a table, since each run of clients has its own job.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::super::clients::{Done, Tally, Watch, run_clients};
-use super::super::entities::wrong;
-use crate::cli::failure::Outcome;
-use crate::clock::SystemClock;
-use crate::db::Db;
-use crate::model::Entity;
-use crate::rng::Rng;
-use crate::sync::{AtomicU64, Ordering};
-use crate::table::{EntityGroup, LoadMode, Table};
+use rowstone::{Db, Entity, EntityGroup, LoadMode, Rng, Table};
 
-/// What the study's entities have.
+use crate::Outcome;
+use crate::clients::{Tally, Watch, run_clients};
+
+/// Size of the study's entities.
 const ENTITY_BYTES: usize = 1_024;
-/// Threads of a worker instance where the study does not say.
-pub(super) const VM_THREADS: u32 = 15;
-/// Payloads that differ.
+/// Threads of a virtual machine where the study gives no number.
+pub(crate) const VM_THREADS: u32 = 15;
+/// Number of different payloads.
 const PAYLOADS: usize = 4_096;
 const TABLE: &str = "RowstoneBenchStudy";
 
-/// How much is measured.
+/// The size of a run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scope {
+pub(crate) struct Scope {
     /// Of a point.
-    pub(super) time: Duration,
+    pub(crate) time: Duration,
     /// Most entities that a point inserts.
-    pub(super) inserts_max: u64,
+    pub(crate) inserts_max: u64,
     /// Entities of each client that are there for GETs.
-    pub(super) rows: u64,
-    pub(super) seed: u64,
+    pub(crate) rows: u64,
+    pub(crate) seed: u64,
 }
 
-/// Who writes into which partition.
+/// The partitions of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spread {
+pub(crate) enum Spread {
     /// All clients share a partition.
     One,
     /// Each has its own.
@@ -48,13 +44,12 @@ pub(super) enum Spread {
 }
 
 /// A database and its entities.
-pub(super) struct Ground {
+pub(crate) struct Ground {
     db: Db,
-    clock: SystemClock,
-    pub(super) scope: Scope,
+    pub(crate) scope: Scope,
     payloads: String,
     payload_chars: usize,
-    jobs: AtomicU64,
+    jobs: AtomicU32,
 }
 
 /// A client's keys.
@@ -65,36 +60,29 @@ struct Worker {
 }
 
 impl Ground {
-    pub(super) fn new(db: Db, scope: Scope) -> Self {
+    pub(crate) fn new(db: Db, scope: Scope) -> Self {
         let (payloads, payload_chars) = payloads(scope.seed);
-        Self {
-            db,
-            clock: SystemClock::new(),
-            scope,
-            payloads,
-            payload_chars,
-            jobs: AtomicU64::new(0),
-        }
+        Self { db, scope, payloads, payload_chars, jobs: AtomicU32::new(0) }
     }
 
     /// An empty table.
-    pub(super) fn table(&self) -> Outcome<Table> {
+    pub(crate) fn table(&self) -> Outcome<Table> {
         if self.db.tables()?.iter().any(|name| name == TABLE) {
             self.db.delete_table(TABLE)?;
-            // Its space is given back before the next figure.
+            // Frees its space before the next figure.
             self.db.flush()?;
         }
         Ok(self.db.create_table(TABLE)?)
     }
 
-    pub(super) fn end(self) -> Outcome {
+    pub(crate) fn end(self) -> Outcome {
         drop(self.table()?);
         self.db.delete_table(TABLE)?;
         Ok(self.db.close()?)
     }
 
-    /// Clients that insert groups of `batch`, or single entities; after a moment that is not counted.
-    pub(super) fn insert(
+    /// Clients that insert groups of `batch`, or single entities, after an uncounted warm-up.
+    pub(crate) fn insert(
         &self,
         table: &Table,
         threads: u32,
@@ -103,28 +91,25 @@ impl Ground {
     ) -> Outcome<Tally> {
         let run = |time: Duration, most: u64| {
             let job = self.next_job();
-            let tallies = run_clients(threads, |number| {
+            run_clients(threads, |number| {
                 let worker = self.worker(job, number, spread);
-                let mut watch = Watch::start(&self.clock, Some(time), None);
+                let mut watch = Watch::start(time);
                 let most = (most / u64::from(threads)).max(u64::from(batch));
                 let mut index = 0;
                 while !watch.is_over() && index < most {
                     self.insert_next(table, &worker, index, batch)?;
-                    let operations = u64::from(batch);
-                    let bytes = operations * ENTITY_BYTES as u64;
-                    watch.lap(Done { operations, bytes, found: 0 });
-                    index += operations;
+                    watch.lap(u64::from(batch));
+                    index += u64::from(batch);
                 }
                 Ok(watch.end())
-            });
-            tallies.map(|tallies| Tally::sum(&tallies))
+            })
         };
         run(self.scope.time / 5, self.scope.inserts_max / 5)?;
         run(self.scope.time, self.scope.inserts_max)
     }
 
-    /// Loads entities for `threads` clients, and gives the job they belong to.
-    pub(super) fn load(&self, table: &Table, threads: u32, spread: Spread) -> Outcome<u32> {
+    /// Loads entities for `threads` clients and returns their job.
+    pub(crate) fn load(&self, table: &Table, threads: u32, spread: Spread) -> Outcome<u32> {
         let job = self.next_job();
         let mut loader = table.loader().mode(LoadMode::Upsert);
         let mut line = 0;
@@ -141,7 +126,7 @@ impl Ground {
     }
 
     /// Clients that get the entities of `job` in order, again and again.
-    pub(super) fn get(
+    pub(crate) fn get(
         &self,
         table: &Table,
         threads: u32,
@@ -149,23 +134,24 @@ impl Ground {
         spread: Spread,
     ) -> Outcome<Tally> {
         let run = |time: Duration| {
-            let tallies = run_clients(threads, |number| {
+            run_clients(threads, |number| {
                 let worker = self.worker(job, number, spread);
-                let mut watch = Watch::start(&self.clock, Some(time), None);
+                let mut watch = Watch::start(time);
                 let mut index = 0;
                 while !watch.is_over() {
                     let row = worker.row_key(index);
                     let found = table.get(&worker.partition, &row)?;
                     let payload = found.as_ref().map(|entity| entity.get::<&str>("Payload"));
                     if payload.transpose()? != Some(self.payload(index)) {
-                        return Err(wrong(&format!("{}/{row} differs", worker.partition)));
+                        return Err(
+                            format!("wrong data: {}/{row} differs", worker.partition).into()
+                        );
                     }
-                    watch.lap(Done { operations: 1, bytes: ENTITY_BYTES as u64, found: 1 });
+                    watch.lap(1);
                     index = (index + 1) % self.scope.rows;
                 }
                 Ok(watch.end())
-            });
-            tallies.map(|tallies| Tally::sum(&tallies))
+            })
         };
         run(self.scope.time / 5)?;
         run(self.scope.time)
@@ -185,7 +171,7 @@ impl Ground {
     }
 
     fn next_job(&self) -> u32 {
-        self.jobs.fetch_add(1, Ordering::Relaxed) as u32 + 1
+        self.jobs.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     fn worker(&self, job: u32, number: u32, spread: Spread) -> Worker {
@@ -219,7 +205,7 @@ fn guid(rng: &mut Rng) -> String {
     format!("{:08x}-{c:04x}-4{d:03x}-{e:04x}-{f:012x}", a >> 32)
 }
 
-/// Text to cut payloads from, and how long they are.
+/// Text to cut payloads from, and the length of a payload in characters.
 fn payloads(seed: u64) -> (String, usize) {
     let worker = Worker { partition: guid(&mut Rng::from_seed(seed)), job: 0, number: 0 };
     let empty = Entity::new(&*worker.partition, worker.row_key(0)).with("Payload", "");
@@ -250,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_insert_no_more_than_they_may_and_get_what_was_loaded() {
+    fn clients_insert_at_most_the_limit_and_get_the_loaded_entities() {
         let (time, inserts_max, rows) = (Duration::from_millis(20), 400, 10);
         let scope = Scope { time, inserts_max, rows, seed: 7 };
         let ground = Ground::new(Db::open_in_memory().unwrap(), scope);
@@ -260,7 +246,7 @@ mod tests {
         assert_eq!(inserted.operations, inserted.latencies.count() * 20);
         let job = ground.load(&table, 2, Spread::Many).unwrap();
         let got = ground.get(&table, 2, job, Spread::Many).unwrap();
-        assert!(got.found > 0 && got.found == got.operations);
+        assert!(got.operations > 0 && got.operations == got.latencies.count());
         assert!(ground.get(&table, 1, job + 1, Spread::Many).is_err());
         ground.end().unwrap();
     }

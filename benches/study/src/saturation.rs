@@ -1,51 +1,47 @@
-//! Figure 15 by a clock of its own: clients that press one partition beyond its target, and pause after each exception.
+//! Figure 15 on a virtual clock: clients that press one partition beyond its target, and pause after each exception.
 //!
-//! A request takes as long as the study's did, for here it would take microseconds; whether it is refused is decided by the
-//! database's own throttle. 1. The client whose turn is next sends a group. 2. Accepted, it sends the next when the answer is
-//! there; refused, three seconds later. Nothing waits really, and a seed gives the same figures everywhere.
+//! A request takes as long as the study's did, since here it would take microseconds. The database's own throttle accepts
+//! or refuses it. 1. The client whose turn is next sends a group. 2. It sends its next group after the latency if it was
+//! accepted, and three seconds after the refusal otherwise. Nothing blocks, and a seed gives the same numbers everywhere.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cli::failure::Outcome;
-use crate::clock::ManualClock;
-use crate::db::Db;
-use crate::model::Entity;
-use crate::options::{Background, Durability, Targets};
-use crate::rng::Rng;
-use crate::table::{EntityGroup, Table};
+use rowstone::{Background, Db, Durability, Entity, EntityGroup, ManualClock, Rng, Table, Targets};
+
+use crate::Outcome;
 
 /// Operations of a group.
 const BATCH: u32 = 100;
-/// What the study's partition gave at most, about.
-pub(super) const TARGET: u32 = 2_500;
+/// About the peak of the study's partition, in entities per second.
+pub(crate) const TARGET: u32 = 2_500;
 /// 20 clients made 2,300 entities a second almost unthrottled: a group of 100 took each of them this long.
-pub(super) const LATENCY: Duration = Duration::from_millis(870);
-/// What a refusal takes, and the study's pause behind it.
+pub(crate) const LATENCY: Duration = Duration::from_millis(870);
+/// The latency of a refusal, and the study's pause after it.
 const REFUSAL: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_secs(3);
-/// Some time until bursts are over.
+/// Until initial bursts are over.
 const WARM_UP: Duration = Duration::from_secs(10);
 
-/// What so many clients got.
+/// Rates of `threads` clients.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Pressed {
-    pub(super) threads: u32,
-    /// Entities a second.
-    pub(super) accepted: f64,
-    pub(super) refused: f64,
+pub(crate) struct Pressed {
+    pub(crate) threads: u32,
+    /// Entities per second.
+    pub(crate) accepted: f64,
+    pub(crate) refused: f64,
 }
 
 impl Pressed {
-    pub(super) fn refused_percent(&self) -> f64 {
+    pub(crate) fn refused_percent(&self) -> f64 {
         100.0 * self.refused / (self.accepted + self.refused).max(1.0)
     }
 }
 
 /// Presses one partition with `threads` clients for `time` of the virtual clock.
-pub(super) fn press(threads: u32, time: Duration, seed: u64) -> Outcome<Pressed> {
+pub(crate) fn press(threads: u32, time: Duration, seed: u64) -> Outcome<Pressed> {
     let clock = Arc::new(ManualClock::new(1));
     let targets =
         Targets { partition_entities_per_second: TARGET, database_entities_per_second: 0 };
@@ -76,7 +72,7 @@ pub(super) fn press(threads: u32, time: Duration, seed: u64) -> Outcome<Pressed>
     Ok(Pressed { threads, accepted, refused })
 }
 
-/// The same group again and again: what it writes does not matter to the throttle. False if it is refused.
+/// Commits the same group each time, since the throttle counts entities only. False if it is refused.
 fn send(table: &Table) -> Outcome<bool> {
     let mut group = EntityGroup::new("saturated");
     for row in 0..BATCH {
@@ -89,7 +85,7 @@ fn send(table: &Table) -> Outcome<bool> {
     }
 }
 
-/// A fifth more or less.
+/// `time`, give or take a fifth.
 fn scattered(time: Duration, rng: &mut Rng) -> Duration {
     time.mul_f64(0.8 + rng.below(400) as f64 / 1_000.0)
 }
@@ -99,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_target_bounds_what_is_accepted_and_only_more_clients_are_refused() {
+    fn the_target_bounds_the_accepted_rate_and_only_many_clients_are_refused() {
         let at = |threads| press(threads, Duration::from_secs(20), 1).unwrap();
         let (few, many) = (at(10), at(50));
         assert_eq!(few.refused, 0.0);

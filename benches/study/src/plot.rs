@@ -1,11 +1,11 @@
 //! Charts as SVG text: lines, steps and grouped bars on linear or logarithmic axes.
 //!
 //! Invariants
-//! * the text is well-formed and stands for itself: no scripts, no fonts, no links;
+//! * the text is well-formed and self-contained: no scripts, no fonts, no links;
 //! * colours are classes (`c0` to `c5`, `study`), which the page defines for light and dark;
-//! * every point has a `<title>` with its figures; numbers that cannot be drawn are left out.
+//! * every point has a `<title>` with its numbers; numbers that cannot be drawn are omitted.
 //!
-//! Not here: the page around it (`page`), what is drawn (`study`).
+//! Not here: the page around it (`page`), the numbers (`figures`).
 
 use std::fmt::Write;
 
@@ -22,39 +22,39 @@ const CHAR_WIDTH: f64 = 6.8;
 
 /// A diagram with axes and a legend.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Chart {
-    pub(super) x: Axis,
-    pub(super) y: Axis,
-    pub(super) series: Vec<Series>,
-    pub(super) marks: Vec<Mark>,
+pub(crate) struct Chart {
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) series: Vec<Series>,
+    pub(crate) marks: Vec<Mark>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Axis {
-    pub(super) label: String,
-    pub(super) scale: Scale,
+pub(crate) struct Axis {
+    pub(crate) label: String,
+    pub(crate) scale: Scale,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scale {
+pub(crate) enum Scale {
     /// From zero.
     Linear,
     Log,
-    /// One place for each value that occurs, at equal distances: for bars.
+    /// Equal distances between the values that occur: for bars.
     Groups,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Series {
-    pub(super) name: String,
-    pub(super) points: Vec<(f64, f64)>,
-    pub(super) form: Form,
-    /// Figures of the study, not of this run.
-    pub(super) is_study: bool,
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) points: Vec<(f64, f64)>,
+    pub(crate) form: Form,
+    /// Numbers of the study, not of this run.
+    pub(crate) is_study: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(crate) enum Form {
     /// Points joined by lines.
     Line,
     /// A line without points, as of a cumulative distribution.
@@ -65,14 +65,14 @@ pub(super) enum Form {
     Points,
 }
 
-/// A vertical line with a text: a bound that is known, without a curve.
+/// A labelled vertical line: a known bound without a curve.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Mark {
-    pub(super) x: f64,
-    pub(super) text: String,
+pub(crate) struct Mark {
+    pub(crate) x: f64,
+    pub(crate) text: String,
 }
 
-/// Where numbers of an axis are drawn.
+/// Maps the numbers of an axis to positions.
 struct Place {
     scale: Scale,
     least: f64,
@@ -83,13 +83,13 @@ struct Place {
 }
 
 impl Axis {
-    pub(super) fn new(label: &str, scale: Scale) -> Self {
+    pub(crate) fn new(label: &str, scale: Scale) -> Self {
         Self { label: label.to_owned(), scale }
     }
 }
 
 impl Chart {
-    pub(super) fn svg(&self) -> String {
+    pub(crate) fn svg(&self) -> String {
         let xs = self.points().map(|(x, _)| x).chain(self.marks.iter().map(|mark| mark.x));
         let x = Place::new(self.x.scale, xs, LEFT, WIDTH - RIGHT);
         let y = Place::new(self.y.scale, self.points().map(|(_, y)| y), HEIGHT - BOTTOM, TOP);
@@ -108,7 +108,7 @@ impl Chart {
                     "<line class=\"study\" x1=\"{at:.1}\" y1=\"{TOP}\" x2=\"{at:.1}\" y2=\"{end}\"/>"
                 ),
             );
-            // Where there is no room to the right the text stands to the left.
+            // The text is to the left of a line near the right edge.
             let is_late = at + mark.text.chars().count() as f64 * CHAR_WIDTH > WIDTH - RIGHT;
             let (shift, anchor) = if is_late { (-5.0, "end") } else { (5.0, "start") };
             put(
@@ -116,7 +116,7 @@ impl Chart {
                 format_args!(
                     "<text class=\"study-text\" x=\"{:.1}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
                     at + shift,
-                    // A row each: marks may be close to each other.
+                    // Each mark has its own row: marks may be close to each other.
                     end - 8.0 - 16.0 * row as f64,
                     escape(&mark.text)
                 ),
@@ -193,7 +193,7 @@ impl Chart {
             let path: Vec<_> = places.iter().map(|(a, b, ..)| format!("{a:.1} {b:.1}")).collect();
             put(svg, format_args!("<path class=\"line {class}\" d=\"M{}\"/>", path.join(" L")));
         }
-        // Of a distribution with hundreds of steps some points are enough to hover over.
+        // A distribution has hundreds of steps; some 40 points are enough to hover over.
         let step = if series.form == Form::Steps { places.len().div_ceil(40).max(1) } else { 1 };
         let radius = if series.form == Form::Steps { 2.5 } else { 4.0 };
         for (at_x, at_y, a, b) in places.iter().step_by(step) {
@@ -320,7 +320,7 @@ impl Place {
 }
 
 /// Text in XML, also in an attribute.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -334,8 +334,8 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// A figure with three digits that count: `0.0123`, `45.6`, `12,300`.
-pub(super) fn exact(number: f64) -> String {
+/// A number with three significant digits: `0.0123`, `45.6`; integers from 100 on in full, `12,300`.
+pub(crate) fn exact(number: f64) -> String {
     let digits = if number == 0.0 { 0 } else { number.abs().log10().floor() as i32 };
     if !number.is_finite() {
         return "–".to_owned();
@@ -344,11 +344,23 @@ pub(super) fn exact(number: f64) -> String {
         decimals @ 1.. if number.fract() != 0.0 => {
             format!("{number:.*}", decimals.min(9) as usize)
         }
-        _ => crate::cli::output::with_thousands(number.round().max(0.0) as u64),
+        _ => with_thousands(number.round().max(0.0) as u64),
     }
 }
 
-/// A figure at an axis: `20k`.
+fn with_thousands(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number at an axis: `20k`.
 fn short(number: f64) -> String {
     let (scaled, unit) = match number {
         1e9.. => (number / 1e9, "G"),
@@ -356,7 +368,7 @@ fn short(number: f64) -> String {
         1e4.. => (number / 1e3, "k"),
         _ => (number, ""),
     };
-    // What a float is off by is no digit.
+    // Rounds the error of the float away.
     format!("{}{unit}", (scaled * 1e6).round() / 1e6)
 }
 
@@ -377,7 +389,7 @@ fn put(svg: &mut String, element: std::fmt::Arguments<'_>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn chart(scales: (Scale, Scale), form: Form, points: &[(f64, f64)]) -> Chart {
@@ -392,7 +404,7 @@ mod tests {
 
     /// Every element that is opened is closed, in order.
     #[track_caller]
-    fn check_nesting(text: &str) {
+    pub(crate) fn check_nesting(text: &str) {
         let mut open = Vec::new();
         for tag in text.split('<').skip(1) {
             let (tag, _) = tag.split_once('>').expect("an open tag");
@@ -422,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_drawn_is_left_out() {
+    fn numbers_that_cannot_be_drawn_are_omitted() {
         let points = [(0.0, 0.0), (f64::NAN, 1.0), (5.0, f64::INFINITY), (10.0, 7.0)];
         let svg = chart((Scale::Log, Scale::Log), Form::Line, &points).svg();
         assert_eq!(svg.matches("<circle").count(), 1, "{svg}");
@@ -443,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_three_digits() {
+    fn numbers_have_three_digits() {
         assert_eq!(
             [0.0, 0.01234, 4.567, 45.67, 456.7].map(exact),
             ["0", "0.0123", "4.57", "45.7", "457"]

@@ -1,0 +1,223 @@
+//! The performance study of the hosted Table service of 2010, figure by figure, on this machine.
+//!
+//! Files: `figures` (the measurements), `figure` (chart, table, JSON), `ground` (entities and database), `clients`
+//! (threads and latencies), `saturation` (figure 15, on a virtual clock), `plot` (SVG), `page` (HTML).
+
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and writes its report")]
+
+mod clients;
+mod figure;
+mod figures;
+mod ground;
+mod page;
+mod plot;
+mod saturation;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use rowstone::{Background, Clock, DateTime, Db, Durability, ErrorKind, SystemClock};
+use serde_json::json;
+
+use self::figures::{Figures, NUMBERS};
+use self::ground::{Ground, Scope};
+
+/// The result of anything that ends the run on failure.
+type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Measure the figures of the performance case study of 2010, and draw them beside that study's numbers.
+#[derive(Parser, Debug)]
+#[command(after_long_help = HELP)]
+struct Study {
+    /// A directory that is missing or empty, or that an earlier run made
+    dir: PathBuf,
+    /// Within about a minute: shorter points, and fewer
+    #[arg(long)]
+    quick: bool,
+    /// The report, one HTML page
+    #[arg(long, value_name = "FILE", default_value = "case-study.html")]
+    out: PathBuf,
+    /// Only these figures, separated by commas [default: 3 to 15]
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS",
+        value_parser = clap::value_parser!(u32).range(3..=15))]
+    figures: Vec<u32>,
+    /// Durability of inserts; the study's were durable
+    #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
+    durability: DurabilityName,
+    /// Milliseconds of each point [default: 2000; with --quick 300]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=600_000))]
+    point_millis: Option<u64>,
+    /// Most entities that a point inserts [default: 300000; with --quick 50000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    inserts_max: Option<u64>,
+    /// Entities of each client that GETs read [default: 5000; with --quick 500]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    rows: Option<u64>,
+    /// Seed of keys and payloads
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Print JSON, an object a figure
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DurabilityName {
+    Sync,
+    Os,
+    Buffered,
+}
+
+/// A table that marks a database as one of this program's.
+const MARK_TABLE: &str = "RowstoneStudy";
+
+/// Why absolute numbers of 2010 and of this run differ.
+const DIFFERENCES: [&str; 6] = [
+    "The service of 2010 was behind a network, HTTP and authentication, and kept three copies of everything. Here calls stay \
+     within one process, on one disk. Absolute times differ by orders of magnitude for that reason alone; compare the shapes.",
+    "The study used up to 16 virtual machines. Here their threads are threads of one process, on the processors it has.",
+    "The study measured a live system for days. Here a point takes seconds or less, after a warm-up of a fifth of its time.",
+    "Where the study was throttled, the server farm was the limit. Here only figure 15 throttles: the database's own throttle, \
+     with a target that the study's partition showed, and clients on a virtual clock whose calls take as long as the study's.",
+    "The study's text gives few numbers for its plots. Where it gives only a finding, no number is drawn.",
+    "Reads are of data in memory. The study does not say whether the service's hot partitions were in memory.",
+];
+
+const HELP: &str = "\
+The study's entities have 1,024 bytes in one property. PartitionKeys are random GUIDs, one for
+each thread or one for all. Clients call, wait for the answer and call again. Each figure is a
+table on the terminal, and all of them are one HTML page with plots. A run takes some minutes
+and up to a few GB on disk; with --quick about a minute. The tables are dropped at the end.
+
+Examples, behind cargo run --release --manifest-path benches/study/Cargo.toml --
+  /tmp/study --quick
+  /tmp/study --out report.html
+  /tmp/study --figures 5,6,7 --json";
+
+fn main() -> ExitCode {
+    match Study::parse().run(&mut io::stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Study {
+    fn run(&self, output: &mut dyn Write) -> Outcome {
+        let db = self.open()?;
+        // Opened first, so that a run does not fail at its end.
+        let failed = |error| format!("cannot write {}: {error}", self.out.display());
+        let mut page = File::create(&self.out).map_err(failed)?;
+        let ground = Ground::new(db, self.scope());
+        let pressed = Duration::from_secs(if self.quick { 20 } else { 120 });
+        let figures = Figures { ground: &ground, is_quick: self.quick, pressed };
+        let mut done = Vec::new();
+        for number in self.numbers() {
+            let figure = figures.measure(number)?;
+            if self.json {
+                writeln!(output, "{}", figure.json())?;
+            } else {
+                figure.print(output)?;
+            }
+            output.flush()?;
+            done.push(figure);
+        }
+        ground.end()?;
+        page.write_all(page::page(&self.facts(), &done).as_bytes()).map_err(failed)?;
+        let (shown, count) = (self.out.display().to_string(), done.len());
+        if self.json {
+            writeln!(output, "{}", json!({ "report": shown, "figures": count }))?;
+        } else {
+            writeln!(output, "\n{count} figures are drawn in {shown}")?;
+        }
+        Ok(())
+    }
+
+    /// Opens a database of this program's, since the study creates and drops tables.
+    fn open(&self) -> Outcome<Db> {
+        refuse_others(&self.dir)?;
+        let db = Db::options().durability(self.durability.into()).open(&self.dir)?;
+        db.table_or_create(MARK_TABLE)?;
+        Ok(db)
+    }
+
+    fn numbers(&self) -> Vec<u32> {
+        if self.figures.is_empty() { NUMBERS.collect() } else { self.figures.clone() }
+    }
+
+    fn scope(&self) -> Scope {
+        let pick = |quick, full| if self.quick { quick } else { full };
+        Scope {
+            time: Duration::from_millis(self.point_millis.unwrap_or(pick(300, 2_000))),
+            inserts_max: self.inserts_max.unwrap_or(pick(50_000, 300_000)),
+            rows: self.rows.unwrap_or(pick(500, 5_000)),
+            seed: self.seed,
+        }
+    }
+
+    /// Names and values about the run.
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let scope = self.scope();
+        let (os, architecture) = (std::env::consts::OS, std::env::consts::ARCH);
+        let time = DateTime::from_ticks(SystemClock::new().now());
+        vec![
+            ("rowstone", rowstone_version().unwrap_or_default().to_owned()),
+            ("when", time.map(|time| time.to_string()).unwrap_or_default()),
+            ("machine", format!("{processors} processors, {os}, {architecture}")),
+            ("durability", format!("{:?}", self.durability).to_lowercase()),
+            (
+                "points",
+                format!("{} ms, at most {} inserts", scope.time.as_millis(), scope.inserts_max),
+            ),
+            ("seed", self.seed.to_string()),
+        ]
+    }
+}
+
+impl From<DurabilityName> for Durability {
+    fn from(name: DurabilityName) -> Self {
+        match name {
+            DurabilityName::Sync => Self::Sync,
+            DurabilityName::Os => Self::Os,
+            DurabilityName::Buffered => Self::Buffered,
+        }
+    }
+}
+
+/// An error unless `dir` is missing, empty, or marked; the database is opened without background work and not changed.
+fn refuse_others(dir: &Path) -> Outcome {
+    let shown = dir.display();
+    match std::fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(format!("cannot read {shown}: {error}").into()),
+        Ok(false) => {}
+    }
+    let options = Db::options().background(Background::Manual).create_if_missing(false);
+    let db = options.open(dir).map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::InvalidInput => {
+            format!("{shown} is not empty and holds no database")
+        }
+        _ => error.to_string(),
+    })?;
+    let is_ours = db.tables()?.iter().any(|name| name == MARK_TABLE);
+    db.close()?;
+    if is_ours {
+        return Ok(());
+    }
+    Err(format!("{shown} is a database that this program did not make").into())
+}
+
+fn rowstone_version() -> Option<&'static str> {
+    let manifest = include_str!("../../../Cargo.toml");
+    manifest.lines().find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'))
+}
