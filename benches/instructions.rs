@@ -144,7 +144,7 @@ fn versions(valgrind: &str) -> String {
     let rustc = String::from_utf8_lossy(&rustc.stdout).into_owned();
     let of = |name: &str| rustc.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("?");
     let libc = first_line("getconf", &["GNU_LIBC_VERSION"]).unwrap_or_else(|| "libc ?".to_owned());
-    let features = if cfg!(feature = "sim") { "with switches of planted bugs" } else { "plain" };
+    let features = if cfg!(feature = "sim") { "with mutants" } else { "plain" };
     let parts = [
         format!("rustc {} {}", of("release: "), of("commit-hash: ")),
         of("host: ").to_owned(),

@@ -79,8 +79,8 @@ mod lsm;
 mod manifest;
 mod memtable;
 mod model;
+mod mutants;
 mod options;
-mod planted;
 mod query;
 mod ranges;
 #[cfg(feature = "rest")]

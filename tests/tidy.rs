@@ -21,12 +21,12 @@ mod imports;
 mod leftovers;
 #[path = "tidy/lengths.rs"]
 mod lengths;
+#[path = "tidy/mutants.rs"]
+mod mutants;
 #[path = "tidy/oracle.rs"]
 mod oracle;
 #[path = "tidy/parts.rs"]
 mod parts;
-#[path = "tidy/planted.rs"]
-mod planted;
 #[path = "tidy/source.rs"]
 mod source;
 #[path = "tidy/traps.rs"]
@@ -177,12 +177,12 @@ fn every_trap_has_its_test() {
 }
 
 #[test]
-fn every_planted_bug_is_listed() {
+fn every_mutant_is_listed() {
     let tree = &*TREE;
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    // What it names is planted for loom models, and need not be in the list.
+    // The mutants of loom models are listed there only.
     let loom = std::fs::read_to_string(root.join(".ci/loom")).unwrap_or_default();
-    expect_none(planted::check(&tree.sources, &loom));
+    expect_none(mutants::check(&tree.sources, &loom));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `rowstone sim`: replays a seed, explores many, tells planted bugs, lives the life of a device, and prints the
+//! `rowstone sim`: replays a seed, explores many, searches for mutants, lives the life of a device, and prints the
 //! corruption ledger.
 //!
 //! Invariants
@@ -23,7 +23,7 @@ use crate::testing::sim::counts::Event;
 use crate::testing::sim::device::Life;
 use crate::testing::sim::explore::{Explored, explore, program};
 use crate::testing::sim::program::{Program, quietly};
-use crate::testing::sim::{BUGS, Planting, plant};
+use crate::testing::sim::{ActiveMutant, MUTANTS, Mutant, activate};
 
 /// Run the database against a model of itself, on a simulated disk that fails, loses its power and rots.
 ///
@@ -45,9 +45,9 @@ rowstone sim --seed 42\n  \
 rowstone sim --seed 42 --trace\n  \
 rowstone sim --seeds 100000 --jobs 2\n  \
 rowstone sim --minutes 10\n  \
-rowstone sim --planted list\n  \
-rowstone sim --planted publish-before-durable\n  \
-rowstone sim --planted all\n  \
+rowstone sim --mutants list\n  \
+rowstone sim --mutants early-publish\n  \
+rowstone sim --mutants all\n  \
 rowstone sim --ledger\n  \
 rowstone sim --device 30 --seed 7\n  \
 rowstone sim --device 0.5 --json")]
@@ -78,7 +78,7 @@ pub(super) struct Sim {
     failures: usize,
     /// Damage every byte and length of small databases, and print what it came to
     #[arg(long, group = "report")]
-    #[arg(conflicts_with_all = ["seeds", "minutes", "script", "trace", "planted"])]
+    #[arg(conflicts_with_all = ["seeds", "minutes", "script", "trace", "mutants"])]
     ledger: bool,
     /// Live the life of a device for this many simulated days, a month in some minutes
     #[arg(long, value_name = "DAYS", group = "report", value_parser = days)]
@@ -87,44 +87,46 @@ pub(super) struct Sim {
     /// Print the ledger, or what came of the device, as JSON
     #[arg(long, requires = "report")]
     json: bool,
-    /// Plant a bug, which the simulation should find; `list` names them, `all` looks for each of them
-    #[arg(long, value_name = "BUG")]
-    planted: Option<String>,
+    /// Activate a mutant, a deliberate bug that must be detected; `list` names them, `all` searches for each
+    #[arg(long, value_name = "NAME", alias = "planted")]
+    mutants: Option<String>,
 }
 
-/// Or by one of so many lives of devices, each so long.
+/// A mutant of the device must be detected within this many lives, each this long.
 const HUNT_LIVES: u64 = 40;
 const HUNT_LIFE: Duration = Duration::from_secs(12 * 3_600);
 /// A longer life of a device is a mistake.
 const DAYS_MAX: f64 = 3_650.0;
 /// Seeds explored if neither their number nor a time is given.
 const SEEDS: u64 = 1000;
-/// A planted bug should be found within so many.
+/// Every other mutant must be detected within this many seeds.
 const HUNT_SEEDS: u64 = 10_000;
 
 impl Sim {
     pub(super) fn run(self) -> Outcome {
-        match self.planted.as_deref() {
-            Some("list") => return list_bugs(),
+        match self.mutants.as_deref() {
+            Some("list") => return list_mutants(),
             Some("all") => return self.hunt(),
             _ => {}
         }
         if self.ledger {
             return self.damage_all();
         }
-        let bug = self.planted.as_deref().map(find_bug).transpose()?;
+        let mutant = self.mutants.as_deref().map(find_mutant).transpose()?;
+        let name = mutant.map(|mutant| mutant.name);
         if let Some(time) = self.device {
-            return self.live(time, bug);
+            return self.live(time, name);
         }
-        match (&self.script, self.seed) {
-            (Some(path), _) => self.replay(&read_script(path)?, bug),
-            (None, Some(seed)) => self.replay(&program(seed), bug),
-            (None, None) => self.explore(bug),
+        match (&self.script, self.seed, mutant) {
+            (Some(path), ..) => self.replay(&read_script(path)?, name),
+            (None, Some(seed), _) => self.replay(&program(seed), name),
+            (None, None, Some(mutant)) if mutant.is_of_device => self.explore_lives(mutant.name),
+            (None, None, _) => self.explore(name),
         }
     }
 
-    fn replay(&self, program: &Program, bug: Option<&'static str>) -> Outcome {
-        let _planting = bug.map(plant);
+    fn replay(&self, program: &Program, mutant: Option<&'static str>) -> Outcome {
+        let _active = mutant.map(activate);
         let mut output = Output::standard();
         let mut trace = Vec::new();
         let report = quietly(|| {
@@ -150,38 +152,38 @@ impl Sim {
         Err(Failure::Problems)
     }
 
-    /// Looks for each planted bug, and says which seed was the first to notice.
+    /// Searches for each mutant and prints the first seed that detects it.
     fn hunt(&self) -> Outcome {
         let jobs = self.jobs().map_or(1, NonZero::get);
         let count = self.seeds.unwrap_or(HUNT_SEEDS);
         let mut output = Output::standard();
-        let width = BUGS.iter().map(|bug| bug.name.len()).max().unwrap_or_default();
+        let width = name_width();
         let mut missed = 0;
-        for bug in BUGS {
-            let found = match bug.is_of_device {
-                true => self.hunt_by_lives(bug.name),
-                false => self.hunt_by_programs(bug.name, count, jobs),
+        for mutant in MUTANTS {
+            let found = match mutant.is_of_device {
+                true => self.hunt_by_lives(mutant.name),
+                false => self.hunt_by_programs(mutant.name, count, jobs),
             };
             missed += usize::from(found.is_err());
             let found = found.unwrap_or_else(|missed| missed);
-            writeln!(output, "{:width$}  {found}", bug.name).map_err(Failure::output)?;
+            writeln!(output, "{:width$}  {found}", mutant.name).map_err(Failure::output)?;
             output.flush().map_err(Failure::output)?;
         }
-        writeln!(output, "{} bugs planted, {missed} not found", BUGS.len())
+        writeln!(output, "{} mutants, {missed} not found", MUTANTS.len())
             .map_err(Failure::output)?;
         output.finish()?;
         if missed == 0 { Ok(()) } else { Err(Failure::Problems) }
     }
 
-    /// The first seed whose program notices, or that none does.
+    /// The first seed whose program detects `mutant`, or an error text if there is none.
     fn hunt_by_programs(
         &self,
-        bug: &'static str,
+        mutant: &'static str,
         count: u64,
         jobs: usize,
     ) -> Result<String, String> {
         let explored = quietly(|| {
-            explore(self.first, count, jobs, Some(bug), |found| found.failures.is_empty())
+            explore(self.first, count, jobs, Some(mutant), |found| found.failures.is_empty())
         });
         match explored.failures.first() {
             Some((seed, failure)) => {
@@ -191,15 +193,26 @@ impl Sim {
         }
     }
 
-    /// The same of lives of devices.
-    fn hunt_by_lives(&self, bug: &'static str) -> Result<String, String> {
-        let _planting = plant(bug);
+    /// The same for lives of devices.
+    fn hunt_by_lives(&self, mutant: &'static str) -> Result<String, String> {
+        let _active = activate(mutant);
         let life = |seed| Life::new(seed, HUNT_LIFE).run().failure.map(|failure| (seed, failure));
         let lives = self.first..self.first + HUNT_LIVES;
         match quietly(|| lives.into_iter().find_map(life)) {
             Some((seed, failure)) => Ok(format!("life {seed:>4}, {failure}")),
             None => Err(format!("NOT FOUND by {HUNT_LIVES} lives of devices")),
         }
+    }
+
+    /// Runs lives of devices until one detects `mutant`.
+    fn explore_lives(&self, mutant: &'static str) -> Outcome {
+        let found = self.hunt_by_lives(mutant);
+        let is_found = found.is_ok();
+        let mut output = Output::standard();
+        let text = found.unwrap_or_else(|missed| missed);
+        writeln!(output, "{text}").map_err(Failure::output)?;
+        output.finish()?;
+        if is_found { Err(Failure::Problems) } else { Ok(()) }
     }
 
     /// The corruption ledger of `--seed`, or of seed 1.
@@ -223,8 +236,8 @@ impl Sim {
     }
 
     /// The life of a device by `--seed`, or by seed 1.
-    fn live(&self, time: Duration, bug: Option<&'static str>) -> Outcome {
-        let _planting = bug.map(plant);
+    fn live(&self, time: Duration, mutant: Option<&'static str>) -> Outcome {
+        let _active = mutant.map(activate);
         let days = |time: Duration| time.as_secs_f64() / 86_400.0;
         let bar = ProgressBar::with_draw_target(Some(time.as_secs()), ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template("{wide_bar} {msg}, {eta} left") {
@@ -252,7 +265,7 @@ impl Sim {
         self.jobs.or(std::thread::available_parallelism().ok())
     }
 
-    fn explore(&self, bug: Option<&'static str>) -> Outcome {
+    fn explore(&self, mutant: Option<&'static str>) -> Outcome {
         let clock = SystemClock::new();
         // More than a duration holds is without end.
         let time = self.minutes.map(|minutes| {
@@ -262,7 +275,7 @@ impl Sim {
         let jobs = self.jobs();
         let bar = progress(self.seeds);
         let explored = quietly(|| {
-            explore(self.first, count, jobs.map_or(1, NonZero::get), bug, |explored| {
+            explore(self.first, count, jobs.map_or(1, NonZero::get), mutant, |explored| {
                 show(&bar, explored, clock.monotonic());
                 explored.failures.len() < self.failures.max(1)
                     && time.is_none_or(|time| clock.monotonic() < time)
@@ -276,7 +289,7 @@ impl Sim {
         let seeds = with_thousands(explored.seeds);
         writeln!(output, "{seeds} seeds from {} on, {rate} a second", self.first)
             .map_err(Failure::output)?;
-        let _planting: Option<Planting> = bug.map(plant);
+        let _active: Option<ActiveMutant> = mutant.map(activate);
         for (seed, failure) in &explored.failures {
             let found = program(*seed).shrunk(failure);
             writeln!(output, "\n{found}").map_err(Failure::output)?;
@@ -304,20 +317,21 @@ fn read_script(path: &str) -> Outcome<Program> {
     })
 }
 
-fn find_bug(name: &str) -> Outcome<&'static str> {
-    let bug = BUGS.iter().find(|bug| bug.name == name);
-    bug.map(|bug| bug.name).ok_or_else(|| {
-        Failure::Usage(format!(
-            "there is no planted bug `{name}`: see `rowstone sim --planted list`"
-        ))
+fn find_mutant(name: &str) -> Outcome<&'static Mutant> {
+    MUTANTS.iter().find(|mutant| mutant.name == name).ok_or_else(|| {
+        Failure::Usage(format!("there is no mutant `{name}`: see `rowstone sim --mutants list`"))
     })
 }
 
-fn list_bugs() -> Outcome {
+fn name_width() -> usize {
+    MUTANTS.iter().map(|mutant| mutant.name.len()).max().unwrap_or_default()
+}
+
+fn list_mutants() -> Outcome {
     let mut output = Output::standard();
-    let width = BUGS.iter().map(|bug| bug.name.len()).max().unwrap_or_default();
-    for bug in BUGS {
-        writeln!(output, "{:width$}  {}", bug.name, bug.what).map_err(Failure::output)?;
+    let width = name_width();
+    for mutant in MUTANTS {
+        writeln!(output, "{:width$}  {}", mutant.name, mutant.what).map_err(Failure::output)?;
     }
     output.finish()
 }

@@ -20,7 +20,6 @@ use crate::codec::{HashSeed, hash};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX, KeyTemplate};
 use crate::options::Durability;
-use crate::planted::planted;
 use crate::query::{Filter, Query};
 use crate::table::{EntityGroup, LoadMode, Snapshot, Table};
 
@@ -68,9 +67,6 @@ pub struct CopyJob {
     on_problem: Option<OnProblem>,
     pub(super) batch_rows: usize,
     pub(super) pass_rows: u64,
-    /// What a test plants: rows are deleted before their copies are durable, or whatever they are by then.
-    #[cfg(test)]
-    pub(super) planted: [bool; 2],
 }
 
 /// Who is told of each problem.
@@ -166,8 +162,6 @@ impl CopyJob {
             on_problem: None,
             batch_rows: BATCH_ROWS,
             pass_rows: PASS_ROWS,
-            #[cfg(test)]
-            planted: [false; 2],
         }
     }
 
@@ -308,17 +302,6 @@ impl CopyJob {
         Ok((partition_key, key(&self.row_key, row.row_key())?))
     }
 
-    #[cfg(test)]
-    fn is_planted(&self, bug: usize) -> bool {
-        self.planted[bug]
-    }
-
-    #[cfg(not(test))]
-    #[inline]
-    fn is_planted(&self, _: usize) -> bool {
-        false
-    }
-
     fn tell(&mut self, problem: &CopyProblem) {
         if let Some(with) = &mut self.on_problem {
             with(problem);
@@ -450,9 +433,7 @@ impl Run<'_, '_> {
         }
         self.insert(&mut batch, &absent)?;
         if self.job.then_delete {
-            if !self.job.is_planted(0) && !planted!("archive-unsynced") {
-                self.job.target.engine.sync()?;
-            }
+            self.job.target.engine.sync()?;
             self.delete(&batch)?;
         }
         (self.progress)(self.summary.rows, self.of);
@@ -552,7 +533,7 @@ impl Run<'_, '_> {
         while let Some(first) = rows.first() {
             let mut group = EntityGroup::new(first.partition_key.as_str());
             for row in &rows {
-                match row.etag.filter(|_| !self.job.is_planted(1)) {
+                match row.etag {
                     Some(etag) => group.delete_if(&row.row_key, etag)?,
                     None => group.delete(&row.row_key)?,
                 };

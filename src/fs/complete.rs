@@ -7,7 +7,6 @@
 //! [`DiskFs`](super::DiskFs) and [`FaultFs`](super::FaultFs) share these loops, so that injected
 //! interruptions and short transfers run through the very code that meets the system's.
 
-use crate::planted::planted;
 use std::io;
 use std::path::Path;
 
@@ -36,9 +35,6 @@ pub(super) fn write_all_at(
         }
         offset += written as u64;
         bytes = &bytes[written..];
-        if planted!("short-write-is-whole") {
-            break;
-        }
     }
     Ok(())
 }

@@ -12,7 +12,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::names::{FileId, FileNumber};
 use crate::format::record::{LOG_HEADER_BYTES, LogHeader, LogKind};
 use crate::fs::{FileWrite, Fs};
-use crate::planted::planted;
 use crate::sync::OnceLock;
 
 /// What is written again at a time.
@@ -130,11 +129,8 @@ impl LogFile {
     /// Makes everything written durable. A failure ends writing, for what the disk dropped cannot be known.
     pub(crate) fn sync(&self) -> Result<()> {
         self.usable()?;
-        let mut result = self.file.sync();
-        if planted!("retry-failed-sync") {
-            result = result.or_else(|_| self.file.sync());
-        }
-        result.map_err(|e| self.fail(Error::io_unknown(format!("sync {}", self.path.display()), e)))
+        let synced = self.file.sync();
+        synced.map_err(|e| self.fail(Error::io_unknown(format!("sync {}", self.path.display()), e)))
     }
 
     /// Writes what stands in `from..end` again. After a failed sync the system may show bytes that it no longer means

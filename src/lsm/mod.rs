@@ -53,12 +53,12 @@ use crate::clock::Clock;
 use crate::codec::{HashSeed, hash};
 use crate::error::Result;
 use crate::executor::Executor;
-use crate::format::names::{FileId, FileName, FileNumber};
+use crate::format::names::{FileId, FileNumber};
 use crate::fs::{FileLock, Fs};
-use crate::manifest::{FileEntry, Manifest, Version};
+use crate::manifest::{FileEntry, Manifest};
 use crate::model::{Seq, ShapeId, Shapes};
+use crate::mutants::mutant;
 use crate::options::Options;
-use crate::planted::planted;
 use crate::sst::{Sst, SstShared};
 use crate::sync::{ArcSwap, AtomicU64, Mutex};
 use crate::write_accounting::Meter;
@@ -170,7 +170,7 @@ impl Engine {
 
     /// Puts what `next` makes of the current view in its place; what others put there meanwhile stays.
     fn change_view(&self, next: impl Fn(&View) -> View) {
-        if planted!("view-overwritten") {
+        if mutant!("overwrite-view") {
             let next = next(&self.view.load());
             return self.view.store(Arc::new(next));
         }
@@ -186,21 +186,9 @@ impl Engine {
     fn new_file(&self) -> Result<(FileNumber, FileId)> {
         let mut manifest = self.install.lock();
         let number = manifest.next_number();
-        if planted!("reuse-file-numbers") {
-            let id = manifest.next_id();
-            return Ok((self.lowest_free(manifest.version()), id));
-        }
         let number = number.map_err(|error| self.judge(&manifest, error))?;
         self.env.discard_superseded(&mut manifest);
         Ok((number, manifest.next_id()))
-    }
-
-    /// The lowest number that no log and no table file has; for a planted bug.
-    fn lowest_free(&self, version: &Version) -> FileNumber {
-        let is_log = |n: &FileNumber| version.logs().iter().any(|log| log.number == *n);
-        let path = |n: &FileNumber| self.env.dir.join(FileName::Sst(*n).to_string());
-        let is_there = |n: &FileNumber| self.env.fs.exists(&path(n)).unwrap_or(false);
-        (2..).map(FileNumber).find(|n| !is_log(n) && !is_there(n)).unwrap_or_default()
     }
 
     /// A seed for another database, which follows from this one's.

@@ -28,8 +28,8 @@ use crate::format::record::{LogHeader, LogKind, Position, RecordKind, begin, end
 use crate::fs::Fs;
 use crate::log::{LogFile, LogReader, RecordView, StopReason};
 use crate::model::Seq;
+use crate::mutants::mutant;
 use crate::options::MANIFEST_ROLL_BYTES;
-use crate::planted::planted;
 use crate::rng::Rng;
 use crate::write_accounting::Meter;
 
@@ -266,7 +266,7 @@ impl Manifest {
     /// Goes on with the account of the database in `meter`, which has counted since before this was opened: every edit tells
     /// of it from now on, so that it costs no write of its own.
     pub(crate) fn count_with(&mut self, meter: &Arc<Meter>) {
-        if let Some(before) = self.version.account().filter(|_| !planted!("account-begins-anew")) {
+        if let Some(before) = self.version.account() {
             meter.add(before);
         }
         self.meter = Some(Arc::clone(meter));
@@ -563,7 +563,7 @@ impl Manifest {
                 Err(e) => return Err(self.fail(e)),
             }
         }
-        let sync = || if planted!("edit-unsynced") { Ok(()) } else { file.sync() };
+        let sync = || if mutant!("unsynced-edit") { Ok(()) } else { file.sync() };
         let written = file.write_at(at.offset, record).and_then(|()| sync());
         written.map_err(|error| self.fail(error))?;
         self.end = end;

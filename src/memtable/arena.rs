@@ -20,7 +20,7 @@ use std::ptr::NonNull;
 
 use crate::format::Kind;
 use crate::model::Seq;
-use crate::planted::planted;
+use crate::mutants::mutant;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicUsize, Mutex, MutexGuard, Ordering};
 
 /// What the chunks grow from.
@@ -368,7 +368,7 @@ impl Link {
     /// Shows `node`, and all that was written before, to those who load it.
     #[inline]
     pub(super) fn store(&self, node: Node<'_>) {
-        let relaxed = planted!("relaxed-link");
+        let relaxed = mutant!("relaxed-link");
         let order = if relaxed { Ordering::Relaxed } else { Ordering::Release };
         self.0.store(node.header.as_ptr(), order);
     }

@@ -16,7 +16,7 @@
 //! Locks: writers hold the arena's; readers take none.
 
 use super::arena::{Arena, ArenaWriter, LINE_SLOTS, Line, Node};
-use crate::planted::planted;
+use crate::mutants::mutant;
 use crate::sync::{AtomicUsize, OnceLock, Ordering};
 
 /// Lines of the first table: 4 KiB.
@@ -142,7 +142,7 @@ impl Table {
     /// Moves lines of the table before `current`.
     fn move_lines(&self, arena: &Arena, current: usize) {
         let (old, new) = (self.lines(current - 1), self.lines(current));
-        if planted!("moved-before-moving") {
+        if mutant!("early-moved") {
             self.state.store(current * 2, Ordering::Release);
         }
         let start = self.moved.load(Ordering::Relaxed);

@@ -10,7 +10,6 @@ use crate::format::key::{
 };
 use crate::format::names::TableId;
 use crate::format::span::Span;
-use crate::planted::planted;
 
 /// A contiguous span of (PartitionKey, RowKey) in ordinal UTF-16 order. Bounds may hold any characters,
 /// also those that keys may not.
@@ -69,7 +68,6 @@ impl KeyRange {
         };
         let high = match rows.end_bound() {
             Bound::Included(key) => Edge::after(row(key)),
-            Bound::Excluded(key) if planted!("scan-end-inclusive") => Edge::after(row(key)),
             Bound::Excluded(key) => Edge::before(row(key)),
             Bound::Unbounded => Edge::AfterPartition(partition.clone()),
         };

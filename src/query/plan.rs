@@ -18,7 +18,6 @@ use super::filter::{CompareOp, Comparison, Node, Property};
 use super::key_range::{Edge, KeyRange};
 use super::key_set::{Cut, KeySet, Op, Piece, Texts};
 use crate::model::Value;
-use crate::planted::planted;
 
 /// How many cuts, or intervals, any filter may have; one of many comparisons has [`CUTS_PER_COMPARISON`]
 /// for each. Points and ranges that are written out stay below; 1,000 partitions times 1,000 rows do not.
@@ -93,15 +92,12 @@ pub(crate) fn plan(node: &Node) -> Plan {
 fn plan_within(node: &Node, cuts_max: usize, mut fuel: usize) -> Plan {
     let whole = Part::new(node, cuts_max);
     let covered = cover(&whole.bounds.may, cuts_max);
-    let (mut intervals, rest) = match whole.rest(&covered, &mut fuel) {
+    let (intervals, rest) = match whole.rest(&covered, &mut fuel) {
         Rest::False => (Vec::new(), None),
         _ if covered.is_none() => (Vec::new(), None),
         Rest::True => (intervals(&covered), None),
         Rest::Node(node) => (intervals(&covered), Some(node)),
     };
-    if planted!("plan-drops-last-interval") && intervals.len() > 1 {
-        intervals.pop();
-    }
     let class = intervals.iter().map(class_of).max().unwrap_or(Class::Empty);
     Plan { intervals, rest, class, service_class: service_class(node) }
 }

@@ -11,7 +11,6 @@ use crate::format::zones::{
     Column, ZoneSet, bytes_key, double_key, head, int_key, is_cut_text, is_exact, presence,
 };
 use crate::model::{EdmType, Value, utf16_rank};
-use crate::planted::planted;
 
 use super::filter::{CompareOp, Comparison, Node, Property};
 
@@ -116,7 +115,7 @@ fn meets(
         Against::Unordered => (0, 0, 0, some),
         Against::Key { key, exact } => {
             let (least, most) = (mask(min, |min| min <= key), mask(max, |max| max >= key));
-            let (below, above) = match exact || planted!("zone-cut-maximum-closed") {
+            let (below, above) = match exact {
                 true => (mask(min, |min| min < key), mask(max, |max| max > key)),
                 // Values with equal keys may be less, equal or greater.
                 false => (least, most),

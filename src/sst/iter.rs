@@ -19,7 +19,6 @@ use crate::format::Kind;
 use crate::format::row::decode_row;
 use crate::format::row_block::{BlockEntry, EntryPlace, RowBlock, RowLayout};
 use crate::model::{RowRef, Seq};
-use crate::planted::planted;
 
 /// What most keys need.
 const KEY_BYTES: usize = 128;
@@ -464,13 +463,7 @@ impl SstIter {
             self.contents = Bytes::new();
             return Ok(false);
         }
-        match self.load(self.block + 1) {
-            Err(_) if !self.fill_cache && planted!("skip-damaged-block") => {
-                self.block += 1;
-                return self.load_next();
-            }
-            loaded => loaded?,
-        }
+        self.load(self.block + 1)?;
         self.stand_at(0)
     }
 

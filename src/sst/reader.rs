@@ -30,7 +30,6 @@ use crate::format::zones::{ZONE_BLOCKS, ZoneSet, ZoneSummary};
 use crate::fs::{Advice, Fs};
 use crate::model::{RowRef, Seq, Shape};
 use crate::options::IoMode;
-use crate::planted::planted;
 use crate::sync::OnceLock;
 
 /// An open, immutable file.
@@ -385,8 +384,7 @@ impl Sst {
         // Of the first entry the block before may have a newer version. What cannot be read is not put down.
         let visited = block.visit(0..block.len(), |slot, entry| {
             let is_newest = before.is_some_and(|before| before != entry.suffix);
-            let is_put = if planted!("known-where-it-is-older") { !is_newest } else { is_newest };
-            if has_room && is_put {
+            if has_room && is_newest {
                 key.truncate(block.prefix().len());
                 key.extend_from_slice(entry.suffix);
                 has_room = put(key_hash(self.seed, &key), slot);

@@ -23,7 +23,7 @@ use crate::format::hash_index::{PAGE_BYTES, check_page};
 use crate::format::key::display_keys;
 use crate::format::names::{FileId, FileNumber};
 use crate::fs::{Advice, FileRead, Map};
-use crate::planted::planted;
+use crate::mutants::mutant;
 use crate::sync::{AtomicBool, AtomicU64, OnceLock, Ordering};
 
 #[cfg(all(test, loom))]
@@ -155,7 +155,7 @@ impl Source {
             if !is_asked {
                 self.ask(range.clone());
             }
-            if planted!("checked-before-the-check") {
+            if mutant!("early-checked") {
                 seen.set(index);
             }
             StoredBlock::open(place, bytes).inspect(|_| seen.set(index))
@@ -278,11 +278,7 @@ impl Source {
     pub(super) fn unpack(&self, place: BlockPlace, range: Range<u64>) -> Result<Bytes> {
         let start = range.start;
         let bytes = self.read(range)?;
-        let block = if planted!("block-unchecked") {
-            StoredBlock::reopen(place, &bytes)
-        } else {
-            StoredBlock::open(place, &bytes)
-        };
+        let block = StoredBlock::open(place, &bytes);
         let block = block.map_err(|error| self.unreadable(start, error))?;
         if block.packing == Packing::Plain {
             return Ok(bytes.slice_ref(block.stored));
@@ -378,8 +374,7 @@ impl Source {
 
     #[inline]
     fn cache_key(&self, area: Area, index: u32) -> CacheKey {
-        let bits = if planted!("short-cache-key") { 7 } else { u64::MAX };
-        CacheKey { file: FileNumber(self.number.0 & bits), area, index }
+        CacheKey { file: self.number, area, index }
     }
 }
 
@@ -405,7 +400,7 @@ impl Seen {
 
     fn set(&self, index: usize) {
         if let Some(word) = self.0.get(index / 64) {
-            if planted!("overwrite-marks") {
+            if mutant!("overwrite-marks") {
                 let old = word.load(Ordering::Relaxed);
                 return word.store(old | 1 << (index % 64), Ordering::Relaxed);
             }

@@ -39,7 +39,6 @@ use crate::format::zones::ZoneSummary;
 use crate::fs::{FileWrite, Fs};
 use crate::model::{RowRef, Seq};
 use crate::options::Codec;
-use crate::planted::planted;
 
 /// A file being written.
 pub(crate) struct SstWriter {
@@ -544,9 +543,7 @@ impl Output {
         let before = self.position();
         let bytes = encode_footer(id, &self.sections, before, &mut self.buffer);
         self.flush()?;
-        if !planted!("sst-unsynced") {
-            self.sync()?;
-        }
+        self.sync()?;
         self.file = None;
         let renamed = self.fs.rename(&self.temporary, &self.path);
         self.check("rename", renamed)?;

@@ -21,7 +21,6 @@ use crate::format::zones::{
     ZoneMeta, ZoneValues, double_key, encode, flag, head, is_cut_text, order_key, presence,
 };
 use crate::model::{EdmType, RowRef, Seq, Shape, utf16_rank};
-use crate::planted::planted;
 
 /// The zones of a file that is being written or verified.
 #[derive(Default)]
@@ -137,9 +136,6 @@ impl ZoneBuilder {
             block.flags |= flag::TOMBSTONES;
         }
         let Some(row) = row else { return };
-        if planted!("zone-ignores-older-versions") && !newest {
-            return;
-        }
         self.puts += 1;
         let shape = row.shape.arc();
         if !self.slots.is_last(shape) {
@@ -406,7 +402,6 @@ impl Bounds {
         let value = f64::from_le_bytes(*bytes);
         match double_key(value) {
             Some(key) => self.add_key(key),
-            None if planted!("zone-nan-as-number") => self.add_key(u64::MAX),
             None => self.nan = true,
         }
     }

@@ -7,7 +7,7 @@
 //! Not here: the queue, and the threads (`rest::lanes`).
 
 use super::{AtomicUsize, Ordering};
-use crate::planted::planted;
+use crate::mutants::mutant;
 
 /// One of the four below.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Stage {
 
     /// The step is over; true if it was woken meanwhile, and whoever calls is to put it into the queue.
     pub(crate) fn end(&self) -> bool {
-        if planted!("sleep-through-a-wake") {
+        if mutant!("missed-wake") {
             self.0.store(IDLE, Ordering::SeqCst);
             return false;
         }
@@ -52,7 +52,7 @@ impl Stage {
         let next = |stage| match stage {
             IDLE => Some(WAITS),
             RUNS => Some(RUNS_AGAIN),
-            _ if planted!("wake-without-a-trace") => None,
+            _ if mutant!("lost-wake") => None,
             // It goes on in any case, and yet this is written: the step that follows reads it.
             stage => Some(stage),
         };

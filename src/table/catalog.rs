@@ -30,7 +30,6 @@ use crate::format::names::TableId;
 use crate::lsm::{Action, Batch, Condition, Gate, Handle, Op, PackedRow, SpanGate, TableChange};
 use crate::model::{Entity, Seq, check_table_name};
 use crate::options::Durability;
-use crate::planted::planted;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 use super::RowView;
@@ -122,9 +121,7 @@ impl Catalog {
             tables.add(&row)?;
         }
         // Nobody but the opener has the engine yet.
-        if !planted!("gate-forgotten-at-reopening") {
-            tables.gates.iter().for_each(|gate| engine.gates.close(gate, Seq::ZERO));
-        }
+        tables.gates.iter().for_each(|gate| engine.gates.close(gate, Seq::ZERO));
         for entry in tables.by_name.values() {
             engine.set_ttl(&entry.gate, entry.ttl());
             engine.note_table(&entry.gate, &entry.name);
@@ -322,11 +319,7 @@ impl Tables {
                 let entry =
                     Arc::new(TableEntry { name, gate, ttl, queries, log: Arc::clone(&self.log) });
                 self.by_name.insert(row.row_key().to_owned(), entry);
-                if planted!("reuse-table-id") {
-                    self.next = self.next.max(id.saturating_add(1));
-                }
             }
-            NEXT if planted!("reuse-table-id") => {}
             NEXT => self.next = self.next.max(id),
             gates::GATES => self.add_gate(row)?,
             notes::NOTES => self.add_note(id, row)?,

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use rowstone::sim::activate;
 use rowstone::sim::device::{Life, Report};
-use rowstone::sim::plant;
 use rowstone::sim::program::quietly;
 
 use crate::say;
@@ -42,16 +42,14 @@ fn the_life_of_a_device_replays_bit_for_bit() {
     assert!(first.failure.is_none(), "{first}");
 }
 
-/// What a device would not survive it does not, under a mistake that engines have made.
+/// Lives of devices detect mutants of the protocols that a power cut interrupts.
 #[test]
-fn the_life_of_a_device_shows_planted_bugs() {
-    let names =
-        ["skip-log-sync", "forget-ceiling", "half-group-at-replay", "swallow-iterator-error"];
-    for name in names {
-        let planting = plant(name);
+fn the_life_of_a_device_detects_mutants() {
+    for name in ["unsynced-log", "forget-ceiling", "half-group"] {
+        let active = activate(name);
         let found = quietly(|| (0..4).find_map(|seed| life(seed).run().failure));
-        assert!(found.is_some(), "{name} was not noticed");
-        drop(planting);
+        assert!(found.is_some(), "{name} was not detected");
+        drop(active);
     }
 }
 

@@ -1,12 +1,12 @@
-//! The simulation: seeds that find nothing, replays that are equal, planted bugs that are found.
+//! The simulation: seeds that find nothing, replays that are equal, mutants that are detected.
 //!
-//! `SEEDS=n` changes how many seeds are explored. All planted bugs are looked for by
-//! `rowstone sim --planted all`, which `.ci/run` runs with an optimised build.
+//! `SEEDS=n` changes how many seeds are explored. `rowstone sim --mutants all` searches for all mutants;
+//! `.ci/run` does that with an optimised build.
 
 use rowstone::sim::counts::Event;
 use rowstone::sim::explore::{STEPS, explore, program};
 use rowstone::sim::program::{Mix, Program, quietly};
-use rowstone::sim::{BUGS, plant};
+use rowstone::sim::{MUTANTS, activate};
 
 use crate::say;
 
@@ -57,22 +57,20 @@ fn a_seed_replays_bit_for_bit() {
     assert_ne!(program(0).run().digest, program(1).run().digest);
 }
 
-/// The first seed that notices, its program made short, printed, read back and run again.
+/// The program of the first seed that detects a mutant is shrunk, printed, parsed and run again.
 #[test]
-fn a_planted_bug_is_found_and_its_script_shows_it_again() {
-    for name in
-        ["publish-before-durable", "half-group-at-replay", "skip-log-sync", "eval-texts-by-bytes"]
-    {
-        let bug = BUGS.iter().find(|bug| bug.name == name).expect("in the list");
+fn a_mutant_is_detected_and_its_script_reproduces_it() {
+    for name in ["early-publish", "half-group", "unsynced-log"] {
+        let mutant = MUTANTS.iter().find(|mutant| mutant.name == name).expect("in the list");
         let found =
-            quietly(|| explore(0, 500, 1, Some(bug.name), |found| found.failures.is_empty()));
-        let (seed, failure) = found.failures.first().expect("noticed within 500 seeds");
-        let planting = plant(bug.name);
+            quietly(|| explore(0, 500, 1, Some(mutant.name), |found| found.failures.is_empty()));
+        let (seed, failure) = found.failures.first().expect("detected within 500 seeds");
+        let active = activate(mutant.name);
         let small = program(*seed).shrunk(failure);
         assert!(small.small.steps.len() < STEPS / 4, "{small}");
         let again = Program::from_script(&small.small.script()).unwrap();
         assert_eq!(again.run().failure.map(|f| f.kind()), Some(failure.kind()));
-        drop(planting);
+        drop(active);
         assert_eq!(again.run().failure, None, "without {name}");
     }
 }

@@ -22,7 +22,7 @@ const FLOORS: &[(u8, &[&str])] = &[
     (3, &["format", "options"]),
     (2, &["model", "fs", "retry"]),
     (1, &["error"]),
-    (0, &["codec", "clock", "rng", "sync", "executor", "planted"]),
+    (0, &["codec", "clock", "rng", "sync", "executor", "mutants"]),
 ];
 
 /// A folder of modules on different floors.
@@ -32,7 +32,7 @@ const ROOM: &str = "testing";
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("clock", "sync", "the manual clock is made of atomics, which loom replaces"),
     ("executor", "sync", "lanes meet at a lock, which loom replaces"),
-    ("sync", "planted", "a mechanism is broken where it is"),
+    ("sync", "mutants", "a mutant is placed inside the mechanism that it breaks"),
 ];
 
 /// The rooms of the engine, folders of `src/lsm`, lowest first.

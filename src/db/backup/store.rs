@@ -23,7 +23,6 @@ use crate::format::generation::{GENERATION_BYTES_MAX, Generation, StoredFile};
 use crate::format::names::FileId;
 use crate::fs::{FileLock, Fs, read_small};
 use crate::lsm::{OnBytes, copy_file, read_file};
-use crate::planted::planted;
 
 const FILES: &str = "files";
 const GENERATIONS: &str = "generations";
@@ -227,9 +226,7 @@ impl Store {
     /// Makes a generation of files that are all there.
     pub(super) fn put(&self, generation: &Generation) -> Result<()> {
         // Also without a new file: the names of an attempt that was cut short may not be durable.
-        if !planted!("generation-unsynced") {
-            self.sync(FILES)?;
-        }
+        self.sync(FILES)?;
         let path = self.generation_path(generation.number);
         let bytes = generation.encode();
         if bytes.len() as u64 > GENERATION_BYTES_MAX {

@@ -24,10 +24,8 @@ use std::sync::Arc;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Lane;
 use crate::format::names::{FileNumber, TableId};
-use crate::format::span::Span;
 use crate::model::{Seq, check_table_name};
 use crate::options::{Durability, OnFull, Options};
-use crate::planted::planted;
 use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Mutex, Ordering};
 
 use super::scheduler::whole_table;
@@ -211,7 +209,7 @@ impl Engine {
             bytes += more;
             bytes >= wanted
         })?;
-        let newest = if planted!("drop-takes-the-newest") { last } else { ages[at].0 };
+        let newest = ages[at].0;
         let below = Seq(newest.0.saturating_add(1));
         let is_old = |old: &&Old| !old.is_hidden && old.newest < below;
         let touched: BTreeSet<TableId> =
@@ -225,24 +223,16 @@ impl Engine {
     /// # Errors
     /// As every commit; what is hidden by then stays hidden.
     fn drop_oldest(&self, ring: &Ring, oldest: &Oldest) -> Result<()> {
-        let span = |gate: &Arc<Gate>| match planted!("drop-touches-other-table") {
-            true => Span::all(),
-            false => whole_table(gate.table),
-        };
-        let changes =
-            oldest.tables.iter().map(|gate| TableChange::Expired(span(gate), oldest.below));
+        let changes = oldest
+            .tables
+            .iter()
+            .map(|gate| TableChange::Expired(whole_table(gate.table), oldest.below));
         // One commit for all of them: a fence over a table that is being dropped does no harm.
         let batch = Batch::of_changes(&Arc::new(Gate::new(TableId::CATALOG)), changes.collect());
         self.note_given(ring, oldest, None);
         let seq = self.commit(&batch, Durability::Sync)?;
         self.note_given(ring, oldest, Some(seq));
         while self.reclaim()? {}
-        if planted!("dropped-row-returns") {
-            self.change_view(|view| {
-                let others = view.fences.without(|fence| fence.from == seq);
-                view.with_fences(Arc::new(others))
-            });
-        }
         self.remove_unheld();
         ring.files.fetch_add(oldest.files, Ordering::Relaxed);
         ring.bytes.fetch_add(oldest.bytes, Ordering::Relaxed);

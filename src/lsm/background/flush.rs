@@ -17,8 +17,8 @@ use crate::format::edit::VersionEdit;
 use crate::format::names::{FileName, FileNumber, RangeId};
 use crate::format::span::Span;
 use crate::manifest::{Manifest, Version};
+use crate::mutants::mutant;
 use crate::options::{Codec, Durability};
-use crate::planted::planted;
 use crate::write_accounting::Cause;
 
 use super::flush_placement::place;
@@ -95,18 +95,14 @@ impl Engine {
         }
         // On a full disk theirs may be the space that the flush needs.
         self.remove_unheld();
-        let files = self.write_memtable(&slot, &view.version).inspect_err(|_| {
-            if planted!("failed-flush-drops-memtable") {
-                self.view.rcu(|now| now.with_version(&now.version, Some(slot.memtable.id())));
-            }
-        })?;
+        let files = self.write_memtable(&slot, &view.version)?;
         Ok(Some(Flush { slot, files }))
     }
 
     /// Steps 3 and 4.
     fn end_flush(&self, flush: Flush) -> Result<()> {
         let Flush { slot, files } = flush;
-        if planted!("log-goes-before-edit") {
+        if mutant!("early-log-removal") {
             slot.logs.iter().for_each(|log| self.env.discard(FileName::Wal(*log)));
         }
         let removed = self
@@ -126,9 +122,7 @@ impl Engine {
         let horizon = self.horizon();
         let dead = self.upkeep.dead_tables(&horizon);
         // Nothing older than the oldest memtable but files.
-        let older = |key: &[u8]| {
-            version.sources(key).next().is_some() && !planted!("flush-drops-tombstones")
-        };
+        let older = |key: &[u8]| version.sources(key).next().is_some();
         let fences = Arc::clone(&self.view.load().fences);
         let retention = Retention::new(horizon, dead, older).with_fences(&fences, &Span::all());
         // Inside a range the memtable bounds the file: one flush is one source of it.
@@ -144,7 +138,6 @@ impl Engine {
         let mut manifest = self.install.lock();
         let version = Arc::clone(manifest.version());
         let flushed = slot.memtable.seq_max().unwrap_or_default().max(version.flushed_seq());
-        let flushed = if planted!("flushed-seq-too-high") { self.published() } else { flushed };
         let mut edit = VersionEdit {
             flushed_seq: Some(flushed),
             remove_logs: slot.logs.clone(),
@@ -158,7 +151,7 @@ impl Engine {
         placed.map_err(|error| self.judge(&manifest, error))?;
         let version = self.append_edit(&mut manifest, &edit)?;
         let flushed = Some(slot.memtable.id());
-        if planted!("view-in-two-steps") {
+        if mutant!("split-install") {
             self.change_view(|view| view.with_version(&view.version, flushed));
         }
         self.change_view(|view| view.with_version(&version, flushed));

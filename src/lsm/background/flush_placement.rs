@@ -21,7 +21,6 @@ use crate::format::key::table_of;
 use crate::format::names::{RangeId, TableId};
 use crate::format::span::Span;
 use crate::manifest::{FileEntry, Version};
-use crate::planted::planted;
 use crate::ranges::Range;
 
 use super::output_writer::NewFile;
@@ -112,9 +111,6 @@ fn pieces<'a>(version: &'a Version, files: &'a [NewFile]) -> Vec<Piece<'a>> {
                         last.high = &part.high;
                         last.bytes += bytes;
                     }
-                    Some(last)
-                        if std::ptr::eq(last.file, &file.meta)
-                            && planted!("flush-places-first-part") => {}
                     _ => {
                         let (low, high) = (&*part.low, &*part.high);
                         pieces.push(Piece { home, file: &file.meta, low, high, bytes });

@@ -27,7 +27,6 @@ use crate::format::span::Span;
 use crate::manifest::{FileEntry, Manifest, Version};
 use crate::model::Seq;
 use crate::options::Durability;
-use crate::planted::planted;
 use crate::ranges::{Range, Reference};
 use crate::sst::SstWriter;
 use crate::sync::Ordering;
@@ -225,9 +224,7 @@ impl Engine {
             let problem = "the clock or a row of the range is beyond the year 9999";
             return Err(Error::new(ErrorKind::Unsupported, problem));
         }
-        if !planted!("import-shows-to-snapshots") {
-            edit.add_files.iter_mut().for_each(|file| file.visible_from = visible_from);
-        }
+        edit.add_files.iter_mut().for_each(|file| file.visible_from = visible_from);
         let gone = version.unreferenced_after(&edit);
         edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
         if !files.is_empty() {

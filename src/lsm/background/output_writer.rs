@@ -18,8 +18,8 @@ use crate::format::key::table_of;
 use crate::format::names::{FileName, TableId};
 use crate::format::span::Span;
 use crate::model::Seq;
+use crate::mutants::mutant;
 use crate::options::Codec;
-use crate::planted::planted;
 use crate::ranges::Range;
 use crate::sst::{SstOptions, SstWriter};
 use crate::sync::Ordering;
@@ -151,8 +151,7 @@ impl<'e> Retention<'e> {
             return false;
         }
         // Everyone sees the tombstone, so older versions here are hidden; elsewhere there are none.
-        let is_seen = || self.horizon.all_see(seq) || planted!("drop-unseen-tombstone");
-        let is_spent = kind == Kind::Delete && is_seen() && !(self.older)(key);
+        let is_spent = kind == Kind::Delete && self.horizon.all_see(seq) && !(self.older)(key);
         !is_spent
     }
 }
@@ -217,7 +216,7 @@ impl<'e> Outputs<'e> {
     /// Ends the last file and makes the names of all durable.
     pub(crate) fn finish(mut self) -> Result<Vec<NewFile>> {
         self.end_file()?;
-        if !self.files.is_empty() && !planted!("sst-name-unsynced") {
+        if !self.files.is_empty() && !mutant!("unsynced-names") {
             self.engine.env.sync_dir()?;
         }
         self.handed_over = true;
@@ -364,11 +363,7 @@ impl Env {
     /// Makes the names in the database's directory durable.
     pub(crate) fn sync_dir(&self) -> Result<()> {
         let doing = |error| crate::error::Error::io(format!("sync {}", self.dir.display()), error);
-        let synced = self.fs.sync_dir(&self.dir);
-        if planted!("ignore-failed-dir-sync") {
-            return Ok(());
-        }
-        synced.map_err(doing)
+        self.fs.sync_dir(&self.dir).map_err(doing)
     }
 
     /// Removes a file that nothing names. A failure is no harm: opening removes what is left over.

@@ -17,12 +17,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use crate::error::{ErrorKind, Result};
-use crate::format::edit::{Placement, VersionEdit};
+use crate::format::edit::VersionEdit;
 use crate::format::key::{TABLE_ID_BYTES, decode_part, decode_user_key, partition_of};
 use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::span::Span;
 use crate::manifest::{FileEntry, Version};
-use crate::planted::planted;
 use crate::ranges::decide::{Candidate, Limits, cut_by_size, is_too_large};
 use crate::ranges::{Range, Reference, divide};
 use crate::sync::Mutex;
@@ -262,11 +261,7 @@ impl Engine {
         self.install_ranges(|version, first| {
             let range = version.ranges().get(id)?;
             let upper = RangeId(first.0 + 1);
-            let mut edit = divide::split(range, key, (first, upper), left_bytes);
-            if planted!("split-forgets-young") {
-                edit.add_references.retain(|r| r.range == first || r.placement == Placement::Run);
-            }
-            Some(edit)
+            Some(divide::split(range, key, (first, upper), left_bytes))
         })
     }
 

@@ -21,7 +21,7 @@ use crate::format::record::Position;
 use crate::format::span::Span;
 use crate::manifest::{FileEntry, Version};
 use crate::model::Seq;
-use crate::planted::planted;
+use crate::mutants::mutant;
 use crate::ranges::Reference;
 
 use super::scheduler::whole_table;
@@ -52,7 +52,7 @@ impl Engine {
         let mut manifest = self.install.lock();
         // Those of this version: under one that has left meanwhile rows may have come in that are older.
         let now = || Arc::clone(&self.view.load().fences);
-        let fences = if planted!("reclaim-by-old-fences") { before } else { now() };
+        let fences = if mutant!("stale-tombstones") { before } else { now() };
         let looked = Looked {
             manifest: manifest.position(),
             newest_fence: fences.newest(),
@@ -99,7 +99,7 @@ impl Engine {
         let view = self.view.load();
         let fences = view.fences.iter().filter(|fence| fence.from <= flushed);
         let fences = fences.filter(|fence| !version.fences().contains(fence));
-        fences.filter(|_| !planted!("flush-forgets-fences")).cloned().collect()
+        fences.cloned().collect()
     }
 
     /// True if something was dropped whose space is not reclaimed yet.
@@ -141,7 +141,7 @@ fn remove_fenced(version: &Version, fences: &[&Fence], edit: &mut VersionEdit) {
         for range in version.ranges_in(&fence.span) {
             for (_, reference) in range.references() {
                 let meta = &reference.file.meta;
-                let hidden = meta.seq_max < fence.below || planted!("fence-drops-newer-files");
+                let hidden = meta.seq_max < fence.below;
                 let is_gone = hidden && fence.span.covers(&reference.clip);
                 if is_gone && removed.insert((range.id, meta.number)) {
                     edit.remove_references.push((range.id, meta.number));
@@ -184,7 +184,7 @@ fn spent_fences<'f>(version: &Version, fences: &[&'f Fence], edit: &VersionEdit)
         fences.iter().enumerate().any(covers)
     };
     let hides_nothing = |fence: &Fence| {
-        let is_flushed = version.flushed_seq() >= fence.from || planted!("fence-leaves-early");
+        let is_flushed = version.flushed_seq() >= fence.from;
         let may_hide = |reference: &Reference<Arc<FileEntry>>| {
             let meta = &reference.file.meta;
             meta.seq_min < fence.below

@@ -20,7 +20,6 @@ use crate::format::names::{FileName, TableId};
 use crate::format::span::Span;
 use crate::manifest::{FileEntry, Manifest};
 use crate::options::Background;
-use crate::planted::planted;
 use crate::ranges::Range;
 
 use super::events::Stall;
@@ -179,9 +178,7 @@ impl Engine {
         let Ok(_work) = self.upkeep.work() else { return false };
         let numbers = self.upkeep.take_unheld();
         for number in &numbers {
-            if !planted!("reuse-file-numbers") {
-                self.env.forget_cached(*number);
-            }
+            self.env.forget_cached(*number);
             self.env.discard(FileName::Sst(*number));
         }
         if !numbers.is_empty() && self.env.room.is_some() {

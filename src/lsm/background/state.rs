@@ -11,7 +11,7 @@ use crate::format::edit::Placement;
 use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::manifest::{FileEntry, Version};
 use crate::model::Seq;
-use crate::planted::planted;
+use crate::mutants::mutant;
 use crate::ranges::Range;
 use crate::sync::{AtomicUsize, Condvar, Mutex};
 
@@ -161,7 +161,7 @@ impl Upkeep {
     pub(in crate::lsm) fn end_work(&self) {
         let mut state = self.state.lock();
         state.is_closing = true;
-        while state.working > 0 && !planted!("close-beside-work") {
+        while state.working > 0 && !mutant!("early-close") {
             self.rested.wait(&mut state);
         }
     }
@@ -193,8 +193,7 @@ impl Upkeep {
     /// Dropped tables that nobody can read any more.
     pub(in crate::lsm) fn dead_tables(&self, horizon: &Horizon) -> Vec<TableId> {
         let state = self.state.lock();
-        let is_dead = |seq: &Seq| horizon.all_see(*seq) || planted!("drop-ignores-snapshots");
-        let dead = state.dropped.iter().filter(|(_, seq)| is_dead(seq));
+        let dead = state.dropped.iter().filter(|(_, seq)| horizon.all_see(**seq));
         dead.map(|(table, _)| *table).collect()
     }
 
@@ -226,7 +225,7 @@ impl Upkeep {
     pub(in crate::lsm) fn take_unheld(&self) -> Vec<FileNumber> {
         let mut state = self.state.lock();
         let is_unheld =
-            |file: &Arc<FileEntry>| Arc::strong_count(file) == 1 || planted!("unpin-early");
+            |file: &Arc<FileEntry>| Arc::strong_count(file) == 1 || mutant!("early-unpin");
         let (unheld, held): (Vec<_>, Vec<_>) = state.obsolete.drain(..).partition(is_unheld);
         state.obsolete = held;
         state.counters.files_removed += unheld.len() as u64;

@@ -25,7 +25,7 @@ use std::time::Duration;
 use crate::clock::{TICKS_PER_SECOND, ticks_in};
 use crate::format::edit::{ERAS_MAX, Era, LivedTime, MARKS_MAX, Mark};
 use crate::model::Seq;
-use crate::planted::planted;
+use crate::mutants::mutant;
 
 use super::ttl::JUMP_MAX;
 
@@ -96,7 +96,7 @@ impl LivedClock {
             (self.is_sure, self.right) = (true, last);
             return wall;
         }
-        let heard = planted!("off-time-without-witness") || self.hears_witness(wall, expected);
+        let heard = mutant!("unwitnessed-time") || self.hears_witness(wall, expected);
         self.is_sure |= heard;
         let (by_era, met) = self.by_era(wall, expected);
         let lived = if self.is_sure { by_era.max(expected) } else { expected };
@@ -158,7 +158,7 @@ impl LivedClock {
         let witness = self.witnesses.iter().find(|witness| is_same(witness, &era)).copied();
         let is_back = wall + BACK < era.wall;
         let jumps = self.is_sure && lived > expected + NOTHING;
-        let is_believed = era.is_known || planted!("off-time-without-witness");
+        let is_believed = era.is_known || mutant!("unwitnessed-time");
         let is_doubtful = jumps && !(is_believed && self.may_advance(lived - expected));
         let told = if is_back || is_doubtful {
             era = Era { wall, lived: expected, is_known: era.is_known && !is_back };
@@ -205,7 +205,7 @@ impl LivedClock {
 
     /// Commits behind `since` may be as young as now.
     fn doubt(&mut self, since: Seq) {
-        if planted!("forget-doubts") {
+        if mutant!("forget-doubts") {
             return;
         }
         let (now, doubts) = (self.time.now, &mut self.time.doubts);

@@ -19,7 +19,6 @@ use crate::format::row_block::EntryPlace;
 use crate::format::zones::{ZONE_BLOCKS, ZoneSet, flag};
 use crate::manifest::FileEntry;
 use crate::model::{RowRef, Seq};
-use crate::planted::planted;
 use crate::ranges::Chain;
 use crate::sst::{BlockRun, RunWalk, Sst, SstIter};
 
@@ -394,17 +393,15 @@ impl FilesIter {
         let ends_before =
             |key: Option<&[u8]>| key.map_or(Ok(true), |key| sst.ends_before(block, key));
         if page.skippable >> bit & 1 != 0 {
-            let alone = planted!("skip-beside-older") || ends_before(around.older)?;
+            let alone = ends_before(around.older)?;
             return Ok(if alone { Fate::Skip } else { Fate::Read });
         }
         if page.countable >> bit & 1 != 0 {
-            let newer = around.newer.filter(|_| !planted!("count-beside-newer"));
-            let is_hidden = self.seq_min() < around.below && !planted!("count-ignores-fences");
-            if is_hidden {
+            if self.seq_min() < around.below {
                 return Ok(Fate::Read);
             }
-            let floor_end = around.floor_end.filter(|_| !planted!("count-ignores-fences"));
-            let bounds = [newer, around.older, around.high, floor_end, self.clip_high()];
+            let bounds =
+                [around.newer, around.older, around.high, around.floor_end, self.clip_high()];
             if ends_before(bounds.into_iter().flatten().min())? {
                 return Ok(Fate::Count(page.entries[bit].into()));
             }
@@ -418,7 +415,7 @@ impl JudgedPage {
         let mut page = Self { number, skippable: 0, countable: 0, entries: [0; ZONE_BLOCKS] };
         for i in 0..zones.len().min(ZONE_BLOCKS) {
             let Some(meta) = zones.meta(i) else { continue };
-            let ends = meta.flags & flag::GOES_ON == 0 || planted!("skip-goes-on");
+            let ends = meta.flags & flag::GOES_ON == 0;
             page.skippable |= u64::from(judged.maybe >> i & 1 == 0 && ends) << i;
             let plain = meta.flags == 0 && meta.seq_max <= at;
             page.countable |= u64::from(judged.surely >> i & 1 != 0 && plain) << i;

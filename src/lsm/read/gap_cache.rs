@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 
 use crate::memtable::Memtable;
 use crate::model::Seq;
-use crate::planted::planted;
+use crate::mutants::mutant;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 use super::view::View;
@@ -127,7 +127,7 @@ impl Gaps {
 
     /// Ends all gaps. Requires the commit lock.
     pub(in crate::lsm) fn clear(&self) {
-        if self.is_in_use() && !planted!("gap-survives-an-import") {
+        if self.is_in_use() {
             self.change(|list| {
                 list.gaps.clear();
                 list.offers.clear();
@@ -155,7 +155,7 @@ impl Gaps {
                     list.take_over(gap, active);
                 }
             }
-            if !planted!("gap-survives-a-put") {
+            if !mutant!("stale-gap") {
                 puts.for_each(|key| list.cut(key));
             }
         });
@@ -169,8 +169,7 @@ impl Gaps {
         let mut list = self.list.lock();
         let used = list.uses + 1;
         let gap = list.find(key)?;
-        let counts = gap.from <= at || planted!("gap-ignores-snapshots");
-        if !counts || gap.memtable > pinned.memtable {
+        if gap.from > at || gap.memtable > pinned.memtable {
             return None;
         }
         gap.used = used;
@@ -195,9 +194,6 @@ impl List {
                 puts.push(key);
             }
         });
-        if planted!("gap-unchecked") {
-            return self.add(gap);
-        }
         if is_all {
             puts.sort_unstable();
             puts.dedup();

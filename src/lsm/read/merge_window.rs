@@ -26,7 +26,6 @@ use crate::format::key::head;
 use crate::format::row_block::EntryPlace;
 use crate::memtable::{Entry, MemtableIter};
 use crate::model::Seq;
-use crate::planted::planted;
 use crate::sst::BlockRun;
 
 use super::merge::{Merge, Source};
@@ -365,7 +364,7 @@ impl Merge {
             return Err(error.clone());
         }
         while self.show_next().is_some() {
-            if self.key() == decided && !planted!("batch-forgets-decided") {
+            if self.key() == decided {
                 continue;
             }
             let hidden = self.is_hidden(at).inspect_err(|error| self.failed = Some(error.clone()));
@@ -437,9 +436,7 @@ impl Merge {
     /// True if the current key is that of `last` or, without one, `before`.
     #[inline(never)]
     fn is_key_decided(&self, last: Option<Item>, before: &[u8]) -> bool {
-        let Some(last) = last else {
-            return !planted!("batch-forgets-decided") && self.key() == before;
-        };
+        let Some(last) = last else { return self.key() == before };
         let (a, b, _) = self.entry(&self.window, last);
         self.key().strip_prefix(a) == Some(b)
     }

@@ -13,7 +13,7 @@ use crate::format::edit::Fence;
 use crate::format::span::Span;
 use crate::manifest::FileEntry;
 use crate::model::Seq;
-use crate::planted::planted;
+use crate::mutants::mutant;
 use crate::ranges::Reference;
 use crate::sync::{Loaded, Ordering};
 
@@ -119,9 +119,6 @@ impl Fences {
     }
 
     fn floor_among(&self, key: &[u8], at: Seq) -> Seq {
-        if planted!("point-ignores-fences") {
-            return Seq::ZERO;
-        }
         if self.sees_all(at) {
             let behind = self.floors.partition_point(|floor| *floor.low <= *key);
             return behind.checked_sub(1).map_or(Seq::ZERO, |i| self.floors[i].below);
@@ -132,9 +129,6 @@ impl Fences {
 
     /// What a reader at `at` does not see of `span`; `None` if no fence comes into it.
     pub(crate) fn floors_in(&self, span: &Span, at: Seq) -> Option<Floors> {
-        if planted!("scan-ignores-fences") {
-            return None;
-        }
         let mut over = self.list.iter().filter(|f| f.from <= at && f.span.overlaps(span));
         over.next()?;
         let floors = if self.sees_all(at) {
@@ -146,7 +140,7 @@ impl Fences {
     }
 
     fn sees_all(&self, at: Seq) -> bool {
-        self.list.last().is_none_or(|last| last.from <= at) || planted!("snapshot-sees-fences")
+        self.list.last().is_none_or(|last| last.from <= at)
     }
 
     /// The oldest commit that hides the entry `seq` of `key`, published or not.
@@ -225,9 +219,7 @@ impl Spent {
         if !self.is_started || self.until.as_deref().is_some_and(|until| until <= key) {
             self.go_to(key);
         }
-        let hides = |(below, from): &(Seq, Seq)| {
-            seq < *below && (horizon.hides(*from, seq) || planted!("fence-ignores-snapshots"))
-        };
+        let hides = |(below, from): &(Seq, Seq)| seq < *below && horizon.hides(*from, seq);
         self.over.iter().any(hides)
     }
 
@@ -311,7 +303,7 @@ impl Engine {
     #[inline]
     fn pin_around(&self, at: Option<Seq>, between: impl Fn()) -> (Loaded<View>, Seq) {
         loop {
-            let early = planted!("seq-before-view").then(|| self.rounds.published());
+            let early = mutant!("seq-before-view").then(|| self.rounds.published());
             let view = self.view.load();
             between();
             let at = at.or(early).unwrap_or_else(|| self.rounds.published());

@@ -15,7 +15,6 @@ use crate::format::span::Span;
 use crate::manifest::FileEntry;
 use crate::memtable::MemtableIter;
 use crate::model::{Row, Seq};
-use crate::planted::planted;
 use crate::ranges::{Chain, Reference, chains};
 use crate::sst::SstIter;
 
@@ -144,16 +143,10 @@ impl ReverseScan {
         }
         self.key.clear();
         self.key.extend_from_slice(greatest);
-        let mut is_shared = false;
         for source in &mut self.sources {
-            let holds = source.key() == Some(&self.key);
             while source.key() == Some(&self.key) {
                 source.back(self.view.env())?;
             }
-            if planted!("reverse-skips-behind-shared-key") && holds && is_shared {
-                source.back(self.view.env())?;
-            }
-            is_shared |= holds;
         }
         Ok(true)
     }

@@ -21,7 +21,6 @@ use crate::format::zones::ZoneSet;
 use crate::manifest::{FileEntry, Version};
 use crate::memtable::Memtable;
 use crate::model::{RowRef, Seq};
-use crate::planted::planted;
 use crate::ranges::Reference;
 use crate::sst::{BlockRun, RunWalk};
 
@@ -548,7 +547,7 @@ impl Scan {
     #[inline]
     fn is_above_floor(&mut self) -> bool {
         let Some(floors) = &mut self.floors else { return true };
-        planted!("batch-ignores-fences") || self.merge.seq() >= floors.below(self.merge.key())
+        self.merge.seq() >= floors.below(self.merge.key())
     }
 
     /// Decides about many entries at once; false if the current one is to be taken alone.
@@ -582,7 +581,7 @@ impl Scan {
         // Up to where the floor is the same, and only over entries that are all above it.
         let mut limit = limit;
         if let Some(floors) = &mut self.floors {
-            if floors.below(files.key()) > files.seq_min() && !planted!("batch-ignores-fences") {
+            if floors.below(files.key()) > files.seq_min() {
                 return Ok(false);
             }
             limit = [limit, floors.end()].into_iter().flatten().min();
@@ -602,9 +601,7 @@ impl Scan {
         self.batch.found.reserve(len);
         let visible = VisibleRun::new(&run, self.at, &self.decided);
         filter.select(&visible, &mut self.batch.found)?;
-        if let Some(suffix) = last_decided(&run, self.at)?
-            && !planted!("batch-forgets-decided")
-        {
+        if let Some(suffix) = last_decided(&run, self.at)? {
             self.decided.clear();
             self.decided.extend_from_slice(run.prefix());
             self.decided.extend_from_slice(suffix);
@@ -730,7 +727,6 @@ fn is_same(a: &[u8], b: &[u8]) -> bool {
 impl Engine {
     /// The state as of `at`, or as of now.
     pub(crate) fn read_view(&self, at: Option<Seq>) -> ReadView {
-        let at = at.filter(|_| !planted!("scan-ignores-snapshot"));
         self.settle_gaps();
         let is_newest = at.is_none();
         let (view, at) = self.pin_read(at);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::executor::Lane;
 use crate::model::Seq;
-use crate::planted::planted;
+use crate::mutants::mutant;
 use crate::sync::Mutex;
 
 use crate::lsm::write::group_commit::{Queue, Rounds};
@@ -51,7 +51,7 @@ impl Engine {
 impl Snapshots {
     /// Keeps the published Seq readable until it is released.
     pub(in crate::lsm) fn register<Q: Queue>(&self, rounds: &Rounds<Q>) -> Seq {
-        let early = planted!("snapshot-before-its-lock").then(|| rounds.published());
+        let early = mutant!("early-snapshot").then(|| rounds.published());
         let mut held = self.0.lock();
         let seq = early.unwrap_or_else(|| rounds.published());
         *held.entry(seq).or_insert(0) += 1;
@@ -72,10 +72,7 @@ impl Snapshots {
     /// What a job that starts now must keep.
     pub(in crate::lsm) fn horizon<Q: Queue>(&self, rounds: &Rounds<Q>) -> Horizon {
         let held = self.0.lock();
-        let mut snapshots: Vec<Seq> = held.keys().copied().collect();
-        if planted!("horizon-of-newest-snapshot") {
-            snapshots.drain(..snapshots.len().saturating_sub(1));
-        }
+        let snapshots = held.keys().copied().collect();
         Horizon { snapshots, published: rounds.published() }
     }
 }
@@ -104,7 +101,6 @@ impl Horizon {
     /// True if `newer` hides `older` of the same key from everyone.
     pub(crate) fn hides(&self, newer: Seq, older: Seq) -> bool {
         debug_assert!(newer > older, "versions come newest first");
-        let older = if planted!("snapshot-off-by-one") { Seq(older.0 + 1) } else { older };
         newer <= self.published && !self.snapshots.iter().any(|at| *at >= older && *at < newer)
     }
 

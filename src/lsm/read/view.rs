@@ -18,7 +18,6 @@ use crate::format::row::{decode_common_row, decode_row};
 use crate::manifest::{FileEntry, Version};
 use crate::memtable::{Entry, Memtable};
 use crate::model::{Row, RowRef, Seq, ShapeId, Shapes};
-use crate::planted::planted;
 use crate::ranges::Reference;
 use crate::sst::{Hit, Sst};
 
@@ -85,9 +84,6 @@ impl View {
         let mut memtables = Vec::with_capacity(self.memtables.len() + 1);
         memtables.push(Arc::clone(slot));
         memtables.extend(self.memtables.iter().cloned());
-        if planted!("frozen-memtables-oldest-first") {
-            memtables[1..].reverse();
-        }
         View { memtables, version: Arc::clone(&self.version), fences: Arc::clone(&self.fences) }
     }
 
@@ -199,12 +195,6 @@ impl View {
     /// The newest entry of a key at or below `at` in the files.
     fn find_in_files(&self, env: &Env, hash: u64, key: &[u8], at: Seq) -> Result<Option<Hit<'_>>> {
         let Some(range) = self.version.range_for(key) else { return Ok(None) };
-        if planted!("run-before-young-files")
-            && let Some(file) = range.run_at(key)
-            && let Some(hit) = env.open_sst(&file.file)?.get(hash, key, at)?
-        {
-            return Ok(Some(hit));
-        }
         // A file is asked by its own bounds first: whether the clip holds the key matters only if the file may. Then it
         // comes first: damage in what was merged away concerns nobody.
         for file in &range.young {

@@ -26,7 +26,6 @@ use crate::format::names::FileName;
 use crate::fs::Fs;
 use crate::manifest::{Manifest, Version};
 use crate::model::Seq;
-use crate::planted::planted;
 use crate::rng::Rng;
 use crate::sst::{BlockCache, Sst, SstShared};
 
@@ -70,9 +69,7 @@ impl Handle {
     pub(crate) fn image(self: &Arc<Self>) -> Result<Image> {
         let _snapshot = self.snapshot();
         for _ in 0..TRIES {
-            if !planted!("checkpoint-without-memtables") {
-                self.flush_all()?;
-            }
+            self.flush_all()?;
             let pinned = self.pin();
             if !pinned.is_a_prefix() {
                 continue;
@@ -155,9 +152,7 @@ pub(crate) fn build(
         fs.sync_dir(dir)
             .map_err(|error| Error::io(format!("sync directory {}", dir.display()), error))?;
         let mut rng = Rng::from_seed(seed);
-        let fresh = rng.next_u64();
-        let keeps = planted!("copy-keeps-incarnation");
-        let incarnation = if keeps { identity.incarnation } else { fresh };
+        let incarnation = rng.next_u64();
         let identity = Identity { incarnation, ..identity.clone() };
         Manifest::create(Arc::clone(fs), dir, identity, edit, rng).map(drop)
     };

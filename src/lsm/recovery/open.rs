@@ -33,8 +33,8 @@ use crate::log::LogFile;
 use crate::manifest::{Access, Found, Manifest, Version, probe};
 use crate::memtable::Memtable;
 use crate::model::{Seq, Shapes};
+use crate::mutants::mutant;
 use crate::options::{Background, IoMode, Options};
-use crate::planted::planted;
 use crate::rng::Rng;
 use crate::sst::{BlockCache, SstShared};
 use crate::sync::{ArcSwap, AtomicU64, Mutex};
@@ -114,9 +114,7 @@ impl Engine {
         manifest.count_with(&meter);
         let env = Arc::new(new_env(dir, options, room, &manifest, (fs, meter))?);
         let replayed = replay(&env, &manifest, &names)?;
-        if !planted!("account-without-logs") {
-            env.meter.add(&replayed.found);
-        }
+        env.meter.add(&replayed.found);
         recovered.commits = replayed.commits;
         recovered.torn.clone_from(&replayed.torn);
         let is_closed = is_closed(manifest.last_close(), &replayed);
@@ -258,7 +256,7 @@ fn is_closed(close: Option<CleanClose>, replayed: &Replayed) -> bool {
 /// After an unclean end the replayed bytes may be nowhere but in the system's memory, and after a failed sync
 /// even a sync leaves them there: what nobody vouches for is written again first.
 fn sync_logs(env: &Env, replayed: &Replayed) -> Result<()> {
-    if planted!("recovered-log-unsynced") {
+    if mutant!("unsynced-recovery") {
         return Ok(());
     }
     for log in &replayed.accepted {
@@ -267,7 +265,7 @@ fn sync_logs(env: &Env, replayed: &Replayed) -> Result<()> {
         let file = LogFile::reopen(&*env.fs, &path, header)?;
         let start = Position { file: log.number, offset: LogFile::START };
         let from = replayed.vouched.max(start);
-        if from.file == log.number && !planted!("recovered-log-not-rewritten") {
+        if from.file == log.number {
             file.write_again(&*env.fs, from.offset, log.end)?;
         }
         file.sync()?;
@@ -297,7 +295,7 @@ fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Resul
             Some(FileName::Temporary) => true,
             Some(FileName::Lock | FileName::Current) | None => false,
         };
-        if is_orphan && !planted!("orphans-stay") {
+        if is_orphan {
             // What the last edit no longer names may be named by what is durable.
             manifest.confirm()?;
             let path = env.dir.join(name);
@@ -429,8 +427,7 @@ impl Env {
         let path = self.dir.join(FileName::Wal(number).to_string());
         let create = |allocate| {
             let created = LogFile::create(&*self.fs, &path, header, allocate);
-            let sync_dir = || if planted!("log-name-unsynced") { Ok(()) } else { self.sync_dir() };
-            let log = created.and_then(|log| sync_dir().map(|()| log));
+            let log = created.and_then(|log| self.sync_dir().map(|()| log));
             log.inspect_err(|_| self.discard(FileName::Wal(number)))
         };
         // A nearly full disk must still open: to read, and to delete.

@@ -20,7 +20,7 @@ use crate::log::{LogFile, LogReader, RecordView, StopReason};
 use crate::manifest::Manifest;
 use crate::memtable::Memtable;
 use crate::model::Seq;
-use crate::planted::planted;
+use crate::mutants::mutant;
 
 use super::wal_rows::{LogRows, Problem, take_changes};
 use crate::lsm::Env;
@@ -116,7 +116,7 @@ pub(in crate::lsm) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -
     };
     replay.vouch_for_manifest(names)?;
     replay.logs(version.logs())?;
-    if !replay.out.is_clean && !planted!("forget-ceiling") {
+    if !replay.out.is_clean && !mutant!("forget-ceiling") {
         replay.out.last = replay.out.last.max(replay.ceiling);
     }
     Ok(replay.out)
@@ -155,7 +155,7 @@ impl Replay<'_> {
             }
             let dropped = &logs[i + 1..];
             self.judge(reader, dropped, successor.is_none())?;
-            if planted!("replay-behind-torn-log") {
+            if mutant!("replay-past-torn") {
                 continue;
             }
             self.out.unused.extend(dropped.iter().map(|log| log.number));
@@ -341,7 +341,7 @@ impl Replay<'_> {
             highest = highest.max(rest.promise);
             is_torn |= !rest.zeros;
         }
-        if let Some(promise) = highest.filter(|p| *p > at && !planted!("ignore-promises")) {
+        if let Some(promise) = highest.filter(|p| *p > at) {
             // A log that ends in order, or in front of one that was closed, may well be whole: its successor, which
             // would say so, is not.
             let may_be_whole = ends_in_order || close.is_some_and(|close| close.file > at.file);

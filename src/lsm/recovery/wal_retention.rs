@@ -16,7 +16,6 @@ use crate::format::record::Position;
 use crate::format::span::Span;
 use crate::manifest::Version;
 use crate::model::Seq;
-use crate::planted::planted;
 
 use super::wal_tail::TailFiles;
 use crate::lsm::Engine;
@@ -126,9 +125,6 @@ impl Engine {
     /// What an edit says about rows that came in as files and are all there is in `span`: `at` is where
     /// the last commit in front of them ends.
     pub(in crate::lsm) fn import_note(seq: Seq, at: Position, span: &Span) -> Vec<Import> {
-        if planted!("feed-forgets-imports") {
-            return Vec::new();
-        }
         vec![Import { seq, at, span: span.clone() }]
     }
 }

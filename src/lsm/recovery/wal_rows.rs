@@ -20,7 +20,7 @@ use crate::format::span::Span;
 use crate::format::wal::{Change, Group};
 use crate::memtable::Memtable;
 use crate::model::{Seq, Shape, ShapeId, Shapes};
-use crate::planted::planted;
+use crate::mutants::mutant;
 
 /// The shapes of the log under way, and room to work in.
 #[derive(Default)]
@@ -76,7 +76,7 @@ impl LogRows {
         let mut key = std::mem::take(&mut self.key);
         key.clear();
         key.extend_from_slice(group.key_prefix);
-        let is_half = planted!("half-group-at-replay");
+        let is_half = mutant!("half-group");
         for entry in group.entries() {
             key.truncate(group.key_prefix.len());
             key.extend_from_slice(entry.key_suffix);
@@ -118,11 +118,9 @@ pub(in crate::lsm) fn take_changes(
     for change in group.changes() {
         match change {
             Change::Created(_) => {}
-            Change::Dropped(_) if planted!("forget-drop-at-replay") => {}
             Change::Dropped(table) => {
                 dropped.insert(table, seq);
             }
-            Change::Fence { .. } | Change::Expiry { .. } if planted!("forget-fence-at-replay") => {}
             Change::Fence { low, high } => fences.push(Fence::drop(Span::new(low, high), seq)),
             Change::Expiry { below, .. } if below >= seq => {
                 let text = format!("an expiry below #{below} in commit #{seq}");

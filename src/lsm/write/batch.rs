@@ -15,7 +15,6 @@ use crate::format::row::{self, RowHead};
 use crate::format::span::Span;
 use crate::format::wal::Change;
 use crate::model::{Body, NewRow, Row, RowRef, Seq, ShapeId, ShapeRef, Shapes, merge_rows};
-use crate::planted::planted;
 use crate::sync::{AtomicU64, Ordering};
 
 use super::gates::SpanGate;
@@ -235,13 +234,13 @@ impl Op<'_> {
 
     /// Whether the newest entry's row matters, not only that it exists.
     pub(crate) fn needs_row(&self) -> bool {
-        matches!(self.action, Action::Merge(_)) && !planted!("merge-loses-flushed-row")
+        matches!(self.action, Action::Merge(_))
     }
 
     /// # Errors
     /// The service's code for a condition that `current` does not meet.
     pub(crate) fn check(&self, current: Option<&Current<'_>>) -> Result<(), Code> {
-        let existing = current.filter(|c| c.kind == Kind::Put || planted!("tombstone-exists"));
+        let existing = current.filter(|c| c.kind == Kind::Put);
         match (self.condition, existing) {
             (Condition::Any, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => {
                 Ok(())
@@ -249,7 +248,6 @@ impl Op<'_> {
             (Condition::Absent, Some(_)) => Err(Code::EntityAlreadyExists),
             (Condition::Present | Condition::Is(_), None) => Err(Code::ResourceNotFound),
             (Condition::Is(seq), Some(c)) if c.seq == seq => Ok(()),
-            (Condition::Is(seq), Some(c)) if c.seq > seq && planted!("older-tag-passes") => Ok(()),
             (Condition::Is(_), Some(_)) => Err(Code::UpdateConditionNotSatisfied),
         }
     }

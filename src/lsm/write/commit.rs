@@ -34,8 +34,8 @@ use crate::format::wal::{self, Predecessor, ShapeDefinition, WalEntry};
 use crate::log::LogFile;
 use crate::memtable::NewEntry;
 use crate::model::{RowRef, Seq, ShapeId};
+use crate::mutants::mutant;
 use crate::options::{Durability, Options};
-use crate::planted::planted;
 use crate::sync::MutexGuard;
 
 use super::batch::{Action, Batch, Current, Op, PackedRow, TableChange};
@@ -201,7 +201,7 @@ impl Engine {
         let mut admitted = self.throttle_write(batch).and_then(|()| self.admit(batch, 0))?;
         self.delay(batch);
         let drops = batch.changes.iter().any(TableChange::must_be_durable);
-        let is_weak = (!drops || planted!("weak-drop")) && batch.closes.is_none();
+        let is_weak = !drops && batch.closes.is_none();
         let durability = if is_weak { durability } else { Durability::Sync };
         loop {
             let looked = looked.take().map_or_else(|| self.look_up(batch), Ok)?;
@@ -274,7 +274,7 @@ impl Engine {
         if let Some(error) = state.failed() {
             return Err(error.clone().into());
         }
-        if !planted!("commit-after-close") {
+        if !mutant!("late-commit") {
             state.queue.check_open(Closing::No)?;
         }
         if let Some(at) = batch.gate.dropped_at() {
@@ -292,8 +292,7 @@ impl Engine {
             let problem = "the clock went back: rows would expire that are not written yet";
             return Err(Error::new(ErrorKind::InvalidInput, problem).into());
         }
-        let is_above = seq > state.queue.ceiling && !planted!("ignore-ceiling");
-        if durability < Durability::Sync && is_above {
+        if durability < Durability::Sync && seq > state.queue.ceiling {
             return Err(Again::Ceiling);
         }
         self.switch_if_full(state)?;
@@ -363,11 +362,9 @@ impl Engine {
                     return Err(Again::LookUp);
                 }
                 let before = in_memory.is_none().then(|| looked.hidden_since(index)).flatten();
-                let looked = || looked.current(index).filter(|_| !planted!("check-memtables-only"));
-                let current = in_memory.or_else(looked);
+                let current = in_memory.or_else(|| looked.current(index));
                 let now = |c: &Current<'_>| view.fences.hidden_since(&op.key, c.seq);
                 let hidden = before.or_else(|| current.as_ref().and_then(now));
-                let hidden = hidden.filter(|_| !planted!("condition-ignores-fences"));
                 let reason = hidden.or(current.as_ref().map(|c| c.seq));
                 let current = current.filter(|_| hidden.is_none());
                 self.decide_one(batch, op, current.as_ref()).map_err(|error| {
@@ -524,9 +521,7 @@ impl LogQueue {
         self.is_ended = false;
         self.end = LogFile::START;
         (self.allocated, self.short_of) = (next.allocated, 0);
-        if !planted!("shapes-of-another-log") {
-            self.shapes.clear();
-        }
+        self.shapes.clear();
         self.append_open(Some(predecessor), next.manifest)
     }
 
@@ -677,7 +672,7 @@ impl Queue for LogQueue {
             }
         }
         let mut sync = if is_sync { std::mem::take(&mut self.unsynced) } else { SmallVec::new() };
-        if planted!("older-logs-unsynced") {
+        if mutant!("unsynced-old-logs") {
             sync.retain(|log| Arc::ptr_eq(log, &self.log));
         }
         if is_sync {
@@ -708,7 +703,7 @@ impl Queue for LogQueue {
             segment.bytes.clear();
             done.spare = segment.bytes;
         }
-        for log in round.sync.iter().filter(|_| !planted!("skip-log-sync")) {
+        for log in round.sync.iter().filter(|_| !mutant!("unsynced-log")) {
             log.sync()?;
             done.syncs += 1;
         }
@@ -725,7 +720,7 @@ impl Queue for LogQueue {
         {
             self.spare = done.spare;
         }
-        if !done.is_sync && !planted!("promise-unsynced-bytes") {
+        if !done.is_sync && !mutant!("early-durable") {
             return false;
         }
         self.durable = done.end;

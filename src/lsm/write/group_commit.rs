@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::model::Seq;
+use crate::mutants::mutant;
 use crate::options::Durability;
-use crate::planted::planted;
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 
 /// What rounds are made of.
@@ -111,7 +111,7 @@ impl<Q: Queue> Rounds<Q> {
             }
         } else {
             state.need = state.need.max(durability);
-            if planted!("publish-before-durable") {
+            if mutant!("early-publish") {
                 self.publish(seq);
             }
         }
@@ -148,7 +148,7 @@ impl<Q: Queue> Rounds<Q> {
     /// Carries out one round with all that is queued, at least as durable as `need`; waits for a round under way.
     pub(crate) fn flush(&self, need: Durability) -> Result<(), Error> {
         let mut state = self.lock();
-        while state.leading && !planted!("lead-beside-a-leader") {
+        while state.leading && !mutant!("two-leaders") {
             self.ended_of(state.filling - 1).wait(&mut state);
         }
         if state.failed.is_none() {
@@ -221,16 +221,12 @@ impl<Q: Queue> Rounds<Q> {
         match result {
             Ok(done) => {
                 let more = state.queue.finished(done);
-                self.publish(if planted!("publish-what-waits") {
-                    state.last
-                } else {
-                    state.ending
-                });
+                self.publish(if mutant!("publish-queued") { state.last } else { state.ending });
                 self.ended_of(round).notify_all();
                 if state.lingering > 0 {
                     self.company.notify_all();
                 }
-                if state.last > self.published() && !planted!("wake-no-leader") {
+                if state.last > self.published() && !mutant!("wake-no-leader") {
                     // One of those who wait for the next round leads it.
                     self.ended_of(state.filling).notify_one();
                 }
@@ -240,9 +236,9 @@ impl<Q: Queue> Rounds<Q> {
                 }
                 state
             }
-            Err(_) if planted!("forget-failed-round") => state,
+            Err(_) if mutant!("forget-failure") => state,
             Err(error) => {
-                if planted!("publish-a-failure") {
+                if mutant!("publish-failed") {
                     self.publish(state.ending);
                 }
                 state.fail(error.poisoned());
@@ -257,7 +253,7 @@ impl<Q: Queue> Rounds<Q> {
 
     fn publish(&self, seq: Seq) {
         if seq > self.published() {
-            let relaxed = planted!("relaxed-publish");
+            let relaxed = mutant!("relaxed-publish");
             let order = if relaxed { Ordering::Relaxed } else { Ordering::Release };
             self.published.store(seq.0, order);
         }
@@ -267,7 +263,7 @@ impl<Q: Queue> Rounds<Q> {
     fn answer<'a>(&'a self, state: MutexGuard<'a, State<Q>>) -> MutexGuard<'a, State<Q>> {
         self.ended[0].notify_all();
         self.company.notify_all();
-        if !planted!("answer-half") {
+        if !mutant!("wake-half") {
             self.ended[1].notify_all();
         }
         self.wake(state)
@@ -279,7 +275,7 @@ impl<Q: Queue> Rounds<Q> {
         let failed = state.failed.is_some();
         let decided: Vec<_> =
             state.wakers.extract_if(.., |(seq, _)| failed || *seq <= published).collect();
-        if decided.is_empty() || planted!("forget-tickets") {
+        if decided.is_empty() || mutant!("skip-tickets") {
             return state;
         }
         drop(state);
@@ -313,7 +309,7 @@ impl<Q> State<Q> {
 
     /// The round whose end decides `seq`. Requires: a round is under way.
     fn round_of(&self, seq: Seq) -> u64 {
-        let is_taken = seq <= self.ending && !planted!("wait-for-the-next");
+        let is_taken = seq <= self.ending && !mutant!("wait-next-group");
         if is_taken { self.filling - 1 } else { self.filling }
     }
 

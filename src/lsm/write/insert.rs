@@ -6,7 +6,6 @@ use crate::error::{Code, Error, Result};
 use crate::format::Kind;
 use crate::model::Seq;
 use crate::options::Durability;
-use crate::planted::planted;
 
 use super::super::Engine;
 use super::batch::{Action, Batch, PackedRow};
@@ -40,7 +39,7 @@ impl Engine {
     /// True if nothing is to be said of the one insert of `batch` but that everybody sees an entity of its key. It was there
     /// when the view of the look-up was pinned, or as soon as it was published: what came later changes nothing about that.
     fn is_taken(&self, batch: &Batch<'_>, looked: &Looked) -> bool {
-        let hidden = looked.hidden_since(0).filter(|_| !planted!("refusal-ignores-fences"));
+        let hidden = looked.hidden_since(0);
         let is_there = looked.current(0).is_some_and(|current| {
             let is_seen = current.seq <= self.rounds.published();
             current.kind == Kind::Put && is_seen && hidden.is_none()

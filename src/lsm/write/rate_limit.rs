@@ -22,7 +22,6 @@ use crate::error::{Code, Error, Result};
 use crate::format::key::{partition_of, table_of};
 use crate::format::names::TableId;
 use crate::options::Targets;
-use crate::planted::planted;
 use crate::sync::Mutex;
 
 use super::batch::Batch;
@@ -66,7 +65,7 @@ impl Throttle {
 
     /// Books all of `demands`, or none.
     fn admit(&self, demands: &[Demand], now: Duration) -> Result<()> {
-        let now = if planted!("throttle-never-refills") { 0 } else { nanos(now) };
+        let now = nanos(now);
         let mut used = self.used.lock();
         let all = demands.iter().map(|demand| demand.entities).sum();
         if !passes(used.database, self.database, all, now) {
@@ -78,9 +77,6 @@ impl Throttle {
             passes(until.unwrap_or(0), self.partition, demand.entities, now)
         };
         if !demands.iter().filter(|demand| demand.partition != 0).all(admits) {
-            if planted!("throttle-books-refusals") {
-                demands.iter().for_each(|demand| self.book_at(&mut used, *demand, now));
-            }
             return Err(Error::refused(Code::ServerBusy));
         }
         demands.iter().for_each(|demand| self.book_at(&mut used, *demand, now));
@@ -186,7 +182,6 @@ impl Engine {
         let users = keys.filter(|key| table_of(key) != Some(TableId::CATALOG));
         for partition in users.map(|key| self.partition_hash(key).unwrap_or(0)) {
             match demands.last_mut().filter(|last| last.partition == partition) {
-                Some(_) if planted!("throttle-counts-a-group-once") => {}
                 Some(last) => last.entities += 1,
                 None => demands.push(Demand { partition, entities: 1 }),
             }

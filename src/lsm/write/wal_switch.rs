@@ -20,8 +20,8 @@ use crate::format::wal;
 use crate::log::LogFile;
 use crate::manifest::Manifest;
 use crate::model::Seq;
+use crate::mutants::mutant;
 use crate::options::{Background, Durability};
-use crate::planted::planted;
 use crate::sync::MutexGuard;
 use crate::write_accounting::Meter;
 
@@ -86,8 +86,7 @@ impl LogQueue {
     /// Gives back what was allocated ahead. Requires: nothing is appended any more.
     pub(in crate::lsm) fn trim(&self) {
         if !self.is_ended && self.segments.is_empty() {
-            let planted = if planted!("close-trims-its-record") { 8 } else { 0 };
-            self.log.trim(self.end - planted);
+            self.log.trim(self.end);
         }
         if let Some(next) = &self.next {
             next.log.trim(LogFile::START);
@@ -239,9 +238,6 @@ impl Engine {
         }
         let waited = self.env.clock.monotonic().saturating_sub(since);
         let delay = self.env.options.max_commit_delay;
-        if delay > WEAK_SYNC_EVERY && planted!("delay-without-end") {
-            return None;
-        }
         let every = WEAK_SYNC_EVERY.max(delay);
         Some(every.saturating_sub(waited))
     }
@@ -256,9 +252,7 @@ impl Engine {
 
     /// Makes the ceiling of numbers in use durable in the active log, before a log that names it goes.
     pub(crate) fn settle_ceiling(&self) -> Result<()> {
-        if !planted!("ceiling-goes-with-its-log") {
-            self.ensure_log()?;
-        }
+        self.ensure_log()?;
         let is_settled = {
             let state = self.rounds.lock();
             // A failed round has emptied the queue, and nobody knows what of it is on the disk.
@@ -266,11 +260,10 @@ impl Engine {
                 return Err(error.clone());
             }
             // A round under way has emptied the queue, too.
-            (!state.is_leading() || planted!("settled-beside-a-round"))
+            (!state.is_leading() || mutant!("racy-ceiling"))
                 && state.queue.unsynced.is_empty()
                 && state.queue.segments.is_empty()
         };
-        let is_settled = is_settled || planted!("ceiling-goes-with-its-log");
         if is_settled { Ok(()) } else { self.rounds.flush(Durability::Sync) }
     }
 
@@ -311,7 +304,7 @@ impl Engine {
             let end = queue.position();
             CleanClose { log: end.file, end: end.offset, last_seq }
         };
-        let is_unsynced = planted!("close-before-sync");
+        let is_unsynced = mutant!("unsynced-close");
         self.rounds.flush(if is_unsynced { Durability::Os } else { Durability::Sync })?;
         Ok(Some(close))
     }

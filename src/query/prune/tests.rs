@@ -330,15 +330,6 @@ fn trap_40_zones_never_exclude_a_row_that_meets_a_filter_or_that_does_not() {
     assert!(pruned.every * 10 > pruned.blocks, "{pruned:?}");
 }
 
-#[cfg(feature = "sim")]
-#[test]
-fn trap_40_planted_bugs_of_zones_are_noticed() {
-    for bug in ["zone-nan-as-number", "zone-ignores-older-versions", "zone-cut-maximum-closed"] {
-        let _planted = crate::planted::plant(bug);
-        assert!(explore(60).is_err(), "{bug}");
-    }
-}
-
 fn compare_int(op: CompareOp, value: i32) -> Node {
     let property = Property::Named("N".into());
     Node::Compare(Comparison { property, op, value: Value::Int32(value) })

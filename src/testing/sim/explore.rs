@@ -10,7 +10,7 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use crate::planted::plant;
+use crate::mutants::activate;
 use crate::sync::Mutex;
 
 use super::counts::Counts;
@@ -35,20 +35,20 @@ pub struct Explored {
     pub failures: Vec<(u64, Failure)>,
 }
 
-/// Runs seeds from `first` on with `jobs` threads, on each of them with `bug` planted if there is one, until `count`
+/// Runs seeds from `first` on with `jobs` threads, on each of them with `mutant` active if there is one, until `count`
 /// were run or `go_on` says no; it is asked after every seed and sees what was found.
 pub fn explore(
     first: u64,
     count: u64,
     jobs: usize,
-    bug: Option<&'static str>,
+    mutant: Option<&'static str>,
     go_on: impl Fn(&Explored) -> bool + Sync,
 ) -> Explored {
     let next = AtomicU64::new(0);
     let ended = AtomicBool::new(false);
     let explored = Mutex::new(Explored::default());
     let work = || {
-        let _planting = bug.map(plant);
+        let _active = mutant.map(activate);
         while !ended.load(Ordering::Relaxed) {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= count {

@@ -6,11 +6,11 @@
 //! survives an end of the run with what was promised.
 //!
 //! ```
-//! use rowstone::sim::{explore, plant};
+//! use rowstone::sim::{activate, explore};
 //!
 //! let report = explore::program(42).run();
 //! assert!(report.failure.is_none());
-//! let bug = plant("page-skips-a-row"); // on this thread, until it is dropped
+//! let mutant = activate("half-group"); // on this thread, until it is dropped
 //! let failure = (0..50).find_map(|seed| explore::program(seed).run().failure);
 //! assert!(failure.is_some());
 //! ```
@@ -49,8 +49,8 @@
 //! Not here: orders of the steps of threads (the loom models, and the suites with threads), real disks and file
 //! systems, decoders under hostile bytes (`fuzz/`), how long anything takes.
 
-pub use crate::planted::{Planting, plant};
-pub use planted::{BUGS, Bug};
+pub use crate::mutants::{ActiveMutant, activate};
+pub use mutants::{MUTANTS, Mutant};
 
 mod archive;
 mod backup;
@@ -66,9 +66,9 @@ pub mod gates;
 mod generate;
 pub mod history;
 mod moving;
+mod mutants;
 pub mod oracle;
 pub mod parse;
-mod planted;
 pub mod power;
 pub mod program;
 pub mod query;

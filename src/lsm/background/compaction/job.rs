@@ -32,7 +32,6 @@ use crate::format::span::Span;
 use crate::manifest::{FileEntry, Version};
 use crate::model::Seq;
 use crate::options::Codec;
-use crate::planted::planted;
 use crate::ranges::{Range, Reference};
 use crate::write_accounting::Cause;
 
@@ -535,9 +534,7 @@ impl Engine {
         let version = self.append_edit(&mut manifest, &edit)?;
         self.change_view(|view| view.with_version(&version, None));
         drop(manifest);
-        if !planted!("merged-files-stay") {
-            self.upkeep.retire(gone);
-        }
+        self.upkeep.retire(gone);
         self.discard(unused);
         Ok(true)
     }

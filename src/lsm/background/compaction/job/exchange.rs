@@ -11,7 +11,7 @@ use crate::format::edit::{Placement, ReferenceMeta, VersionEdit};
 use crate::format::names::FileNumber;
 use crate::format::span::Span;
 use crate::manifest::{FileEntry, Version};
-use crate::planted::planted;
+use crate::mutants::mutant;
 
 use super::super::picker::Job;
 use super::{FileRange, FileReference, Task};
@@ -40,7 +40,7 @@ pub(super) fn exchange(
         let outputs = outputs(range, job, files);
         let now = version.ranges().get(range.id);
         let declined = now.is_none_or(|now| has_changed(range, now, job, &outputs));
-        if declined && (now.is_none() || !planted!("install-unchecked")) {
+        if declined && (now.is_none() || !mutant!("unchecked-install")) {
             continue;
         }
         stands = true;

@@ -3,7 +3,6 @@
 use crate::format::edit::Placement;
 use crate::format::span::Span;
 use crate::model::Seq;
-use crate::planted::planted;
 use crate::ranges::{Range, RangeFile, Reference};
 
 use super::{Action, Facts, Job, Limits, Part, Reason};
@@ -67,7 +66,6 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
     ) -> Candidate {
         while let Some(bounds) = bounds(self.inputs(&young, &run)) {
             let overlapped = self.run_positions(&bounds.span);
-            let overlapped = if planted!("merge-leaves-run-files") { 0..0 } else { overlapped };
             let missing: Vec<usize> = (0..self.range.young.len())
                 .filter(|i| !young.contains(i))
                 .filter(|i| {

@@ -1,0 +1,104 @@
+//! The mutants that a simulation can detect: bugs that storage engines have had, each behind a switch in the code.
+//!
+//! [`activate`](super::activate) turns one on. `tests/tidy` compares this list with the switches in the code.
+//!
+//! Not here: the switch itself (`crate::mutants`), mutants that only a loom model can detect (`.ci/loom`).
+
+/// A deliberate bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mutant {
+    /// The name that [`activate`](super::activate) takes.
+    pub name: &'static str,
+    /// What goes wrong.
+    pub what: &'static str,
+    /// The events, besides writes, flushes, compactions and reads, without which it has no effect.
+    pub needs: &'static str,
+    /// Its row in the table of traps in docs/TESTING.md.
+    pub trap: Option<u8>,
+    /// Random programs cannot detect it; simulated lives of devices can.
+    pub is_of_device: bool,
+}
+
+impl Mutant {
+    /// The same bug, to be searched in [lives of devices](super::device).
+    #[must_use]
+    pub const fn of_device(self) -> Self {
+        Self { is_of_device: true, ..self }
+    }
+}
+
+const fn entry(name: &'static str, trap: u8, needs: &'static str, what: &'static str) -> Mutant {
+    Mutant { name, what, needs, trap: Some(trap), is_of_device: false }
+}
+
+/// Every mutant that a simulation can detect, by protocol.
+pub const MUTANTS: &[Mutant] = &[
+    // Group commit.
+    entry("early-publish", 17, "kill or power cut", "a commit is published when it is queued"),
+    entry("forget-failure", 1, "failing write or sync", "commits continue after a failed group"),
+    entry("unsynced-log", 4, "power cut", "a durable group skips the sync of its logs"),
+    entry("unsynced-old-logs", 54, "weak commits, power cut", "a group syncs the active log only"),
+    entry(
+        "early-durable",
+        4,
+        "weak commits, power cut",
+        "the durable offset covers bytes that are written but not synced",
+    ),
+    entry(
+        "unsynced-close",
+        51,
+        "closing, power cut",
+        "the clean-close mark is durable before the log that it vouches for",
+    ),
+    // Recovery.
+    entry("half-group", 17, "reopening", "replay applies only the first entry of a group"),
+    entry(
+        "replay-past-torn",
+        54,
+        "weak commits, power cut",
+        "replay continues with the next log after a torn tail",
+    ),
+    entry(
+        "forget-ceiling",
+        18,
+        "weak commits, power cut",
+        "after a crash, numbers continue at the last commit found instead of the reservation",
+    ),
+    entry(
+        "unsynced-recovery",
+        54,
+        "kill, then power cut",
+        "replayed logs are not synced before new commits",
+    ),
+    // Flush and manifest.
+    entry(
+        "early-log-removal",
+        8,
+        "kill, power cut or failure within a flush",
+        "a flush removes its logs before the edit that replaces them",
+    ),
+    entry(
+        "unsynced-names",
+        6,
+        "power cut",
+        "the directory is not synced after table files are renamed",
+    ),
+    entry("unsynced-edit", 8, "power cut", "a version edit is installed before it is durable"),
+    // Scans past deleted rows.
+    entry("stale-gap", 32, "nothing", "a scan skips a row that was put into a remembered gap"),
+    // Expiry under wrong clocks.
+    entry(
+        "unwitnessed-time",
+        56,
+        "clocks that begin in 1970, power cuts",
+        "any clock may add the time that passed without power",
+    )
+    .of_device(),
+    entry(
+        "forget-doubts",
+        56,
+        "clocks that begin in 1970, power cuts",
+        "rows written before the clock was set age by their number alone",
+    )
+    .of_device(),
+];
