@@ -83,7 +83,7 @@ impl Meter {
     }
 
     /// The commits up to `end` were written, `bytes` more.
-    pub(crate) fn note_user(&self, bytes: u64, end: Position) {
+    pub(crate) fn record_user(&self, bytes: u64, end: Position) {
         let mut account = self.account.lock();
         account.wear.user_bytes = account.wear.user_bytes.saturating_add(bytes);
         account.user_end = account.user_end.max(end);

@@ -20,7 +20,7 @@ use crate::format::row::decode_row;
 use crate::format::shape::decode_shape;
 use crate::format::span::Span;
 use crate::format::wal::{Change, Group};
-use crate::lsm::{LogFeed, Logged, More};
+use crate::lsm::{ChangeLog, Logged, More};
 use crate::model::{Entity, Seq, Shape};
 
 /// Commits that are read at a time, and about how many bytes of entities.
@@ -29,7 +29,7 @@ const BATCH_ENTRIES: usize = 4_096;
 
 /// See the module.
 pub(crate) struct Feed {
-    log: LogFeed,
+    log: ChangeLog,
     tables: Tables,
     shapes: Shapes,
     /// Read, and not given yet.
@@ -93,7 +93,7 @@ const TABLES: &[u8] = b"table";
 
 impl Feed {
     /// What follows in `log`; `names` are those of the tables there are now.
-    pub(crate) fn new(log: LogFeed, names: BTreeMap<TableId, Arc<str>>) -> Self {
+    pub(crate) fn new(log: ChangeLog, names: BTreeMap<TableId, Arc<str>>) -> Self {
         let given = log.given();
         let tables = Tables { names, is_looked_ahead: false };
         Self { log, tables, shapes: Shapes::new(), ready: VecDeque::new(), given }
@@ -158,7 +158,7 @@ impl Feed {
 }
 
 impl Tables {
-    fn name(&mut self, id: TableId, from: &LogFeed) -> Result<Arc<str>> {
+    fn name(&mut self, id: TableId, from: &ChangeLog) -> Result<Arc<str>> {
         if !self.names.contains_key(&id) && !self.is_looked_ahead {
             match self.look_ahead(from) {
                 // What is kept may have gone since: then nobody says the name any more.
@@ -171,7 +171,7 @@ impl Tables {
     }
 
     /// Learns the names of tables that are dropped further on.
-    fn look_ahead(&mut self, from: &LogFeed) -> Result<()> {
+    fn look_ahead(&mut self, from: &ChangeLog) -> Result<()> {
         let names = &mut self.names;
         from.clone().read(&mut |logged| {
             let Logged::Commit { group, .. } = logged else { return Ok(More::Yes) };
@@ -214,7 +214,7 @@ fn changes(
     seq: Seq,
     shapes: &Shapes,
     tables: &mut Tables,
-    from: &LogFeed,
+    from: &ChangeLog,
     damage: &dyn Fn(DecodeError) -> Error,
 ) -> Result<Vec<LoggedChange>> {
     let mut changes = Vec::new();
@@ -258,12 +258,12 @@ fn changes(
                 let known = tables.names.get(&id).cloned().or_else(|| dropped_name(group));
                 LoggedChange::Dropped(known.unwrap_or_else(|| id.to_string().into()))
             }
-            Change::Fence { low, high } => {
+            Change::RangeTombstone { low, high } => {
                 let span = Span::new(low, high);
                 let id = table_of(low).unwrap_or(TableId::CATALOG);
                 LoggedChange::SpanDeleted { table: tables.name(id, from)?, id, span }
             }
-            Change::Expiry { below, low, high } => {
+            Change::Ttl { below, low, high } => {
                 let span = Span::new(low, high);
                 let id = table_of(low).unwrap_or(TableId::CATALOG);
                 LoggedChange::Expired { table: tables.name(id, from)?, id, span, below }

@@ -20,8 +20,8 @@ use crate::format::key::table_of;
 use crate::format::names::{FileName, FileNumber, TableId};
 use crate::format::span::Span;
 use crate::fs::{FileLock, Fs};
-use crate::lsm::Fences;
-use crate::manifest::{Testimony, testimony};
+use crate::lsm::RangeTombstones;
+use crate::manifest::{SalvagedManifest, salvaged};
 use crate::model::{Seq, Shapes};
 
 use super::logs::{LogRows, read_all, read_proven, vouched_manifest};
@@ -32,9 +32,9 @@ pub(crate) struct Evidence {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     shapes: Shapes,
-    pub(crate) testimony: Testimony,
+    pub(crate) salvaged: SalvagedManifest,
     pub(crate) logs: LogRows,
-    fences: Fences,
+    range_tombstones: RangeTombstones,
     pub(crate) dropped: BTreeMap<TableId, Seq>,
     pub(crate) sources: Vec<Source>,
     /// Table files that are there and that the manifest does not name.
@@ -81,9 +81,9 @@ impl Evidence {
         }
         let lock = lock(&**fs, dir)?;
         let tables = tables_in(&**fs, dir)?;
-        let testimony = testimony(fs, dir, vouched_manifest(&**fs, dir))?;
-        let version = &testimony.version;
-        let is_whole = testimony.doubt.is_none();
+        let salvaged = salvaged(fs, dir, vouched_manifest(&**fs, dir))?;
+        let version = &salvaged.version;
+        let is_whole = salvaged.doubt.is_none();
         if !is_whole && version.identity().is_none() && tables.is_empty() {
             let names = fs.list(dir).map_err(doing)?;
             // A directory of backups has a lock, too.
@@ -113,26 +113,27 @@ impl Evidence {
             let found = |number: &FileNumber| Source::found(&**fs, dir, *number, &shapes);
             sources.extend(unnamed.iter().map(found));
         }
-        let fences = version.fences().iter().chain(&logs.fences).cloned().collect();
+        let range_tombstones =
+            version.range_tombstones().iter().chain(&logs.range_tombstones).cloned().collect();
         let mut dropped = version.dropped().clone();
         dropped.extend(&logs.dropped);
         Ok(Evidence {
             fs: Arc::clone(fs),
             dir: dir.to_owned(),
-            fences: Fences::new(fences, Seq::ZERO),
+            range_tombstones: RangeTombstones::new(range_tombstones, Seq::ZERO),
             dropped,
             shapes,
             logs,
             sources,
             unnamed,
-            testimony,
+            salvaged,
             _lock: lock,
         })
     }
 
     /// True if the manifest proves which files count.
     pub(crate) fn is_whole(&self) -> bool {
-        self.testimony.doubt.is_none()
+        self.salvaged.doubt.is_none()
     }
 
     /// Bytes of the files to be read.
@@ -152,14 +153,15 @@ impl Evidence {
 
     /// The moment of the state that is proven.
     pub(crate) fn as_of(&self) -> Seq {
-        self.logs.last.max(self.testimony.version.flushed_seq())
+        self.logs.last.max(self.salvaged.version.flushed_seq())
     }
 
     /// No Seq above this was ever given out, as far as anything tells.
     pub(crate) fn seq_max(&self) -> Seq {
         let files = self.sources.iter().map(|source| source.seqs.1).filter(|seq| *seq < Seq::MAX);
-        let known = files.chain([self.logs.last, self.logs.ceiling]).max().unwrap_or_default();
-        known.max(self.testimony.version.seq_max())
+        let known =
+            files.chain([self.logs.last, self.logs.seq_reservation]).max().unwrap_or_default();
+        known.max(self.salvaged.version.seq_max())
     }
 
     /// Calls `visit` with every key that can be read, in order, and what can be said of it; afterwards `sources` say what was
@@ -191,7 +193,7 @@ impl Evidence {
         if table_of(key).is_some_and(|table| self.dropped.contains_key(&table)) {
             return Verdict::Gone;
         }
-        let floor = self.fences.floor(key, Seq::MAX);
+        let floor = self.range_tombstones.floor(key, Seq::MAX);
         let newest = facts.items.iter().position(|item| self.counts(item, key));
         let Some((at, item)) = newest.and_then(|at| Some((at, facts.items.get(at)?))) else {
             return Verdict::Gone;
@@ -228,7 +230,7 @@ impl Evidence {
             return true;
         }
         let number = self.sources.get(i).map(|source| source.number);
-        let range = self.testimony.version.range_for(key);
+        let range = self.salvaged.version.range_for(key);
         let has = |range: &Arc<crate::ranges::Range<_>>| {
             let mut references = range.references();
             references.any(
@@ -247,7 +249,7 @@ impl Evidence {
         }
         let number = self.sources.get(i).map(|source| source.number);
         let span = Span::inclusive(low, high);
-        let version = &self.testimony.version;
+        let version = &self.salvaged.version;
         version.ranges_in(&span).iter().any(|range| {
             range.references().any(|(_, reference)| {
                 Some(reference.file.meta.number) == number && reference.clip.overlaps(&span)

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::codec::DecodeError;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Kind;
-use crate::format::edit::{Fence, LogMeta};
+use crate::format::edit::{LogMeta, RangeTombstone};
 use crate::format::key::decode_user_key;
 use crate::format::names::{FileName, FileNumber, TableId};
 use crate::format::record::{LogKind, Position, RecordKind};
@@ -30,7 +30,7 @@ use crate::model::{Row, Seq, Shape, Shapes};
 pub(crate) struct LogRows {
     /// By key; newest first.
     pub(crate) rows: BTreeMap<Vec<u8>, Vec<LogEntry>>,
-    pub(crate) fences: Vec<Fence>,
+    pub(crate) range_tombstones: Vec<RangeTombstone>,
     pub(crate) dropped: BTreeMap<TableId, Seq>,
     /// The newest commit that was read.
     pub(crate) last: Seq,
@@ -38,7 +38,7 @@ pub(crate) struct LogRows {
     /// An ordinary leftover of a crash.
     pub(crate) torn: Option<String>,
     /// Numbers above any Seq that was given out, as far as records tell.
-    pub(crate) ceiling: Seq,
+    pub(crate) seq_reservation: Seq,
 }
 
 /// An entry of a log.
@@ -160,7 +160,7 @@ impl LogRows {
         let is_known = |loss: &LogLoss| self.losses.iter().any(|other| other.file == loss.file);
         let rest: Vec<LogLoss> = all.losses.into_iter().filter(|loss| !is_known(loss)).collect();
         self.losses.extend(rest);
-        self.ceiling = self.ceiling.max(all.ceiling).max(all.last);
+        self.seq_reservation = self.seq_reservation.max(all.seq_reservation).max(all.last);
         self
     }
 }
@@ -218,7 +218,10 @@ impl<'a> Reading<'a> {
         });
         let is_lost = refused.is_some()
             || end.is_some()
-            || self.vouched(&mut reader, later).max(close).is_some_and(|promise| promise > at);
+            || self
+                .vouched(&mut reader, later)
+                .max(close)
+                .is_some_and(|durable_up_to| durable_up_to > at);
         let problem = format!("at byte {}: {reason}", at.offset);
         if is_lost {
             let commits_behind = commits_behind(&mut reader) + self.commits_in(later);
@@ -231,15 +234,15 @@ impl<'a> Reading<'a> {
 
     /// The highest position that anything behind the stop vouches for.
     fn vouched(&self, reader: &mut LogReader, later: &[LogMeta]) -> Option<Position> {
-        let mut highest = reader.rest().ok().and_then(|rest| rest.promise);
+        let mut highest = reader.rest().ok().and_then(|rest| rest.durable_up_to);
         for log in later {
             let opened =
                 LogReader::open(self.fs, &self.path(log.number), LogKind::Wal, Some(log.id));
             let Ok(mut reader) = opened else { continue };
             while let Ok(Some(record)) = reader.next() {
-                highest = highest.max(Some(record.promise));
+                highest = highest.max(Some(record.durable_up_to));
             }
-            highest = highest.max(reader.rest().ok().and_then(|rest| rest.promise));
+            highest = highest.max(reader.rest().ok().and_then(|rest| rest.durable_up_to));
         }
         highest
     }
@@ -291,12 +294,13 @@ impl<'a> Reading<'a> {
                 Ok(WalRecord::Group(group) | WalRecord::Catalog(group)) => {
                     (record.seq, self.group(record.seq, &group, file))
                 }
-                Ok(WalRecord::Promise(promise)) => {
-                    self.out.ceiling = self.out.ceiling.max(promise.ceiling);
+                Ok(WalRecord::DurableUpTo(durable_up_to)) => {
+                    self.out.seq_reservation =
+                        self.out.seq_reservation.max(durable_up_to.seq_reservation);
                     continue;
                 }
                 Ok(WalRecord::Close(close)) => {
-                    self.out.ceiling = self.out.ceiling.max(close.last_seq);
+                    self.out.seq_reservation = self.out.seq_reservation.max(close.last_seq);
                     continue;
                 }
                 Ok(WalRecord::Open(_)) => continue,
@@ -336,12 +340,12 @@ impl<'a> Reading<'a> {
                 Change::Dropped(table) => {
                     self.out.dropped.insert(table, seq);
                 }
-                Change::Fence { low, high } => {
-                    self.out.fences.push(Fence::drop(Span::new(low, high), seq));
+                Change::RangeTombstone { low, high } => {
+                    self.out.range_tombstones.push(RangeTombstone::drop(Span::new(low, high), seq));
                 }
-                Change::Expiry { below, low, high } => {
+                Change::Ttl { below, low, high } => {
                     let span = Span::new(low, high);
-                    self.out.fences.push(Fence { span, below, from: seq });
+                    self.out.range_tombstones.push(RangeTombstone { span, below, from: seq });
                 }
             }
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::lsm::{Following, Handle};
+use crate::lsm::{Handle, LogFollower};
 use crate::options::Options;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::table::Catalog;
@@ -38,7 +38,7 @@ use super::Db;
 /// # }
 /// ```
 pub struct Follower {
-    following: Mutex<Following>,
+    following: Mutex<LogFollower>,
     current: Mutex<Db>,
     /// More was read than `current` shows.
     is_pending: AtomicBool,
@@ -56,7 +56,7 @@ impl Options {
     /// `NotFound` if there is no database; `Busy` if the writer replaces files faster than they can be opened;
     /// `Corruption`, `Unsupported`, `Io`.
     pub fn open_read_only(self, path: impl AsRef<Path>) -> Result<Db> {
-        Db::of_engine(Following::open(path.as_ref(), self)?.engine())
+        Db::of_engine(LogFollower::open(path.as_ref(), self)?.engine())
     }
 
     /// Follows the database in `path`, which another process may write: as [`open_read_only`](Self::open_read_only), and
@@ -65,7 +65,7 @@ impl Options {
     /// # Errors
     /// As [`open_read_only`](Self::open_read_only).
     pub fn follow(self, path: impl AsRef<Path>) -> Result<Follower> {
-        let following = Following::open(path.as_ref(), self)?;
+        let following = LogFollower::open(path.as_ref(), self)?;
         let current = Mutex::new(Db::of_engine(following.engine())?);
         let following = Mutex::new(following);
         Ok(Follower { following, current, is_pending: AtomicBool::new(false) })

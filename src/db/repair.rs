@@ -197,7 +197,7 @@ struct Build<'o> {
 impl<'o> Build<'o> {
     fn new(options: &'o Options, dir: &Path, evidence: &Evidence, suspect: SuspectRows) -> Self {
         let mut rng = options.seed.map_or_else(Rng::from_entropy, Rng::from_seed);
-        let known = evidence.testimony.version.identity();
+        let known = evidence.salvaged.version.identity();
         let identity = match known {
             Some(known) => Identity { incarnation: rng.next_u64(), ..Identity::clone(known) },
             None => Identity::random(&mut rng),
@@ -263,7 +263,7 @@ impl<'o> Build<'o> {
             Some(CatalogRow::Table(id, name)) => {
                 self.next_table = self.next_table.max(id.0.saturating_add(1));
                 let has_range = || {
-                    let version = &evidence.testimony.version;
+                    let version = &evidence.salvaged.version;
                     evidence.is_whole() && !version.ranges_in(&whole_table(id)).is_empty()
                 };
                 if evidence.dropped.contains_key(&id) {
@@ -329,7 +329,7 @@ impl<'o> Build<'o> {
         self.tables.remove(&TableId::CATALOG);
         if evidence.is_whole() {
             // Also those of which no row is left.
-            let ranges = evidence.testimony.version.ranges().iter().map(|range| range.table);
+            let ranges = evidence.salvaged.version.ranges().iter().map(|range| range.table);
             let there =
                 ranges.filter(|t| *t != TableId::CATALOG && !evidence.dropped.contains_key(t));
             there.for_each(|table| {
@@ -391,7 +391,7 @@ impl<'o> Build<'o> {
         let mut edit = VersionEdit {
             flushed_seq: Some(evidence.seq_max()),
             add_files: self.files.clone(),
-            clock: evidence.testimony.version.clock_if_known(),
+            clock: evidence.salvaged.version.clock_if_known(),
             ..VersionEdit::default()
         };
         let mut ranges: BTreeMap<TableId, RangeId> = BTreeMap::new();
@@ -415,8 +415,8 @@ impl<'o> Build<'o> {
     }
 
     fn report(self, evidence: &Evidence, report: &mut RepairReport) {
-        report.doubt.clone_from(&evidence.testimony.doubt);
-        report.notes.extend(evidence.testimony.note.clone());
+        report.doubt.clone_from(&evidence.salvaged.doubt);
+        report.notes.extend(evidence.salvaged.note.clone());
         report.notes.extend(evidence.logs.torn.clone());
         if !evidence.unnamed.is_empty() && evidence.is_whole() {
             let names = evidence.unnamed.iter().map(|n| FileName::Sst(*n).to_string());

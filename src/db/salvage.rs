@@ -110,7 +110,7 @@ impl Options {
             }
             Ok(())
         })?;
-        report.doubt.clone_from(&evidence.testimony.doubt);
+        report.doubt.clone_from(&evidence.salvaged.doubt);
         let of_tables = evidence.sources.iter().flat_map(|source| &source.outcome.problems);
         report.problems.extend(of_tables.cloned());
         let of_logs = evidence.logs.losses.iter();
@@ -142,7 +142,7 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
     // A log that is kept for the change feed: table files have what of it is left.
     let is_flushed = is_in_log
         && evidence.is_whole()
-        && item.seq <= evidence.testimony.version.flushed_seq()
+        && item.seq <= evidence.salvaged.version.flushed_seq()
         && (facts.gaps.is_empty() || has_twin(evidence, facts, at));
     match (item.kind, verdict) {
         (Kind::Delete, _) => SalvagedState::Deleted,

@@ -54,8 +54,8 @@ pub(crate) struct VersionEdit {
     pub(crate) remove_references: Vec<(RangeId, FileNumber)>,
     pub(crate) drop_tables: Vec<(TableId, Seq)>,
     pub(crate) forget_tables: Vec<TableId>,
-    pub(crate) add_fences: Vec<Fence>,
-    pub(crate) remove_fences: Vec<Fence>,
+    pub(crate) add_range_tombstones: Vec<RangeTombstone>,
+    pub(crate) remove_range_tombstones: Vec<RangeTombstone>,
     /// Vouches for its log as long as that is there.
     pub(crate) clean_close: Option<CleanClose>,
     /// The time by which rows expire.
@@ -150,7 +150,7 @@ pub(crate) enum Placement {
 
 /// Whoever reads at `from` or later does not see entries of `span` below `below`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fence {
+pub(crate) struct RangeTombstone {
     pub(crate) span: Span,
     /// Equal to `from` for a drop, lower for what has expired.
     pub(crate) below: Seq,
@@ -180,8 +180,8 @@ mod tag {
     pub(super) const REMOVE_REFERENCE: u64 = 11;
     pub(super) const DROP_TABLE: u64 = 12;
     pub(super) const FORGET_TABLE: u64 = 13;
-    pub(super) const ADD_FENCE: u64 = 14;
-    pub(super) const REMOVE_FENCE: u64 = 15;
+    pub(super) const ADD_RANGE_TOMBSTONE: u64 = 14;
+    pub(super) const REMOVE_RANGE_TOMBSTONE: u64 = 15;
     pub(super) const CLEAN_CLOSE: u64 = 16;
     pub(super) const REFERENCE_BYTES: u64 = 17;
     pub(super) const ADD_EXPIRY: u64 = 18;
@@ -242,12 +242,7 @@ impl VersionEdit {
             fields.pair(tag::DROP_TABLE, table.0.into(), seq.0);
         }
         fields.numbers(tag::FORGET_TABLE, self.forget_tables.iter().map(|id| id.0.into()));
-        for fence in self.add_fences.iter().filter(|fence| fence.is_drop()) {
-            fields.put(tag::ADD_FENCE, |content| fence.encode(content));
-        }
-        for fence in self.remove_fences.iter().filter(|fence| fence.is_drop()) {
-            fields.put(tag::REMOVE_FENCE, |content| fence.encode(content));
-        }
+        self.encode_tombstones(&mut fields, true);
         if let Some(close) = &self.clean_close {
             fields.put(tag::CLEAN_CLOSE, |content| {
                 put_varint(content, close.log.0);
@@ -263,12 +258,7 @@ impl VersionEdit {
                 put_varint(content, bytes);
             });
         }
-        for fence in self.add_fences.iter().filter(|fence| !fence.is_drop()) {
-            fields.put(tag::ADD_EXPIRY, |content| fence.encode(content));
-        }
-        for fence in self.remove_fences.iter().filter(|fence| !fence.is_drop()) {
-            fields.put(tag::REMOVE_EXPIRY, |content| fence.encode(content));
-        }
+        self.encode_tombstones(&mut fields, false);
         if let Some(clock) = &self.clock {
             fields.put_optional(tag::CLOCK, |content| put_varint(content, clock.now));
         }
@@ -277,6 +267,21 @@ impl VersionEdit {
             fields.put_optional(tag::LIVED_TIME, |content| clock.encode(content));
         }
         out.extend_from_slice(&self.unknown);
+    }
+
+    /// Range tombstones of drops or of expiry: those that begin and those that end.
+    fn encode_tombstones(&self, fields: &mut Fields<'_>, are_drops: bool) {
+        let (add, remove) = match are_drops {
+            true => (tag::ADD_RANGE_TOMBSTONE, tag::REMOVE_RANGE_TOMBSTONE),
+            false => (tag::ADD_EXPIRY, tag::REMOVE_EXPIRY),
+        };
+        let of_kind = |tombstone: &&RangeTombstone| tombstone.is_drop() == are_drops;
+        for tombstone in self.add_range_tombstones.iter().filter(of_kind) {
+            fields.put(add, |content| tombstone.encode(content));
+        }
+        for tombstone in self.remove_range_tombstones.iter().filter(of_kind) {
+            fields.put(remove, |content| tombstone.encode(content));
+        }
     }
 
     /// What the change feed and other readers need, and the account.
@@ -314,7 +319,7 @@ impl VersionEdit {
             let start = cursor.at();
             let Some(field) = next_field(&mut cursor)? else {
                 edit.set_sizes(&sizes);
-                edit.order_fences();
+                edit.order_range_tombstones();
                 return Ok(edit);
             };
             let known = edit.read(&field, &mut sizes).map_err(|error| error.shifted(field.at))?;
@@ -336,9 +341,10 @@ impl VersionEdit {
     }
 
     /// Drops before expiries, as they take effect and are written, however their fields were mixed.
-    fn order_fences(&mut self) {
-        for fences in [&mut self.add_fences, &mut self.remove_fences] {
-            fences.sort_by_key(|fence| !fence.is_drop());
+    fn order_range_tombstones(&mut self) {
+        for range_tombstones in [&mut self.add_range_tombstones, &mut self.remove_range_tombstones]
+        {
+            range_tombstones.sort_by_key(|range_tombstone| !range_tombstone.is_drop());
         }
     }
 
@@ -367,10 +373,16 @@ impl VersionEdit {
             }
             tag::DROP_TABLE => self.drop_tables.push((table_id(c)?, seq(c)?)),
             tag::FORGET_TABLE => self.forget_tables.push(table_id(c)?),
-            tag::ADD_FENCE => self.add_fences.push(Fence::decode_drop(c)?),
-            tag::REMOVE_FENCE => self.remove_fences.push(Fence::decode_drop(c)?),
-            tag::ADD_EXPIRY => self.add_fences.push(Fence::decode_expiry(c)?),
-            tag::REMOVE_EXPIRY => self.remove_fences.push(Fence::decode_expiry(c)?),
+            tag::ADD_RANGE_TOMBSTONE => {
+                self.add_range_tombstones.push(RangeTombstone::decode_drop(c)?)
+            }
+            tag::REMOVE_RANGE_TOMBSTONE => {
+                self.remove_range_tombstones.push(RangeTombstone::decode_drop(c)?)
+            }
+            tag::ADD_EXPIRY => self.add_range_tombstones.push(RangeTombstone::decode_expiry(c)?),
+            tag::REMOVE_EXPIRY => {
+                self.remove_range_tombstones.push(RangeTombstone::decode_expiry(c)?)
+            }
             tag::CLOCK => self.clock.get_or_insert_default().now = seq(c)?.0,
             tag::LIVED_TIME => {
                 let clock = self.clock.get_or_insert_default();
@@ -534,7 +546,7 @@ impl ReferenceMeta {
     }
 }
 
-impl Fence {
+impl RangeTombstone {
     /// All of `span` is dropped by commit `seq`.
     pub(crate) fn drop(span: Span, seq: Seq) -> Self {
         Self { span, below: seq, from: seq }
@@ -602,10 +614,11 @@ impl fmt::Display for VersionEdit {
         }
         self.drop_tables.iter().try_for_each(|(id, seq)| writeln!(f, "drop {id} #{seq}"))?;
         self.forget_tables.iter().try_for_each(|id| writeln!(f, "forget {id}"))?;
-        for (verb, fences) in [("add", &self.add_fences), ("remove", &self.remove_fences)] {
-            for fence in fences {
-                let Fence { span, below, from } = fence;
-                match fence.is_drop() {
+        let (add, remove) = (&self.add_range_tombstones, &self.remove_range_tombstones);
+        for (verb, tombstones) in [("add", add), ("remove", remove)] {
+            for tombstone in tombstones {
+                let RangeTombstone { span, below, from } = tombstone;
+                match tombstone.is_drop() {
                     true => writeln!(f, "{verb} fence {span} #{from}")?,
                     false => writeln!(f, "{verb} expiry {span} below #{below} from #{from}")?,
                 }

@@ -26,8 +26,8 @@ pub(crate) struct FileMeta {
     pub(crate) seq_max: Seq,
     /// Reads before this Seq do not see the file; [`Seq::ZERO`] for all but ingested files.
     pub(crate) visible_from: Seq,
-    /// Of the fences that were put up by this Seq or before it hides nothing; [`Seq::ZERO`] if nobody looked.
-    pub(crate) fenced: Seq,
+    /// Of the range tombstones that were put up by this Seq or before it hides nothing; [`Seq::ZERO`] if nobody looked.
+    pub(crate) tombstones_applied: Seq,
     pub(crate) entries: u64,
     pub(crate) tombstones: u64,
     /// Keys and rows as encoded, before prefixes are shared and blocks compressed.
@@ -71,7 +71,7 @@ mod tag {
     pub(super) const KEY_MIN: u64 = 10;
     pub(super) const KEY_MAX: u64 = 11;
     pub(super) const SECTIONS: u64 = 12;
-    pub(super) const FENCED: u64 = 13;
+    pub(super) const TOMBSTONES_APPLIED: u64 = 13;
 }
 
 impl Section {
@@ -152,15 +152,16 @@ impl FileMeta {
         let mut directory = Vec::new();
         Section::encode_all(&self.sections, &mut directory);
         put_field(out, tag::SECTIONS, &directory);
-        if self.fenced > Seq::ZERO {
-            put_number(out, tag::FENCED, self.fenced.0);
+        if self.tombstones_applied > Seq::ZERO {
+            put_number(out, tag::TOMBSTONES_APPLIED, self.tombstones_applied.0);
         }
         out.extend_from_slice(&self.unknown);
     }
 
     /// Reads an entry that fills `bytes`.
     pub(crate) fn decode(bytes: &[u8]) -> Result<FileMeta, DecodeError> {
-        let fields = FieldSet::<{ tag::FENCED as usize + 1 }>::decode(STRUCTURE, bytes)?;
+        let fields =
+            FieldSet::<{ tag::TOMBSTONES_APPLIED as usize + 1 }>::decode(STRUCTURE, bytes)?;
         let file_bytes = fields.number(tag::BYTES)?;
         let meta = FileMeta {
             number: FileNumber(fields.number(tag::NUMBER)?),
@@ -169,7 +170,7 @@ impl FileMeta {
             seq_min: Seq(fields.number(tag::SEQ_MIN)?),
             seq_max: Seq(fields.number(tag::SEQ_MAX)?),
             visible_from: Seq(fields.number_or_zero(tag::VISIBLE_FROM)?),
-            fenced: Seq(fields.number_or_zero(tag::FENCED)?),
+            tombstones_applied: Seq(fields.number_or_zero(tag::TOMBSTONES_APPLIED)?),
             entries: fields.number(tag::ENTRIES)?,
             tombstones: fields.number(tag::TOMBSTONES)?,
             raw_bytes: fields.number(tag::RAW_BYTES)?,
@@ -228,7 +229,7 @@ mod tests {
             seq_min: Seq(100),
             seq_max: Seq(300),
             visible_from: Seq::ZERO,
-            fenced: Seq::ZERO,
+            tombstones_applied: Seq::ZERO,
             entries: 3,
             tombstones: 1,
             raw_bytes: 60,
@@ -255,7 +256,7 @@ mod tests {
     fn round_trip() {
         let mut meta = sample();
         assert_eq!(FileMeta::decode(&encoded(&meta)), Ok(meta.clone()));
-        (meta.visible_from, meta.fenced) = (Seq(5), Seq(9));
+        (meta.visible_from, meta.tombstones_applied) = (Seq(5), Seq(9));
         assert_eq!(FileMeta::decode(&encoded(&meta)), Ok(meta));
     }
 

@@ -67,7 +67,7 @@ pub(crate) enum RecordKind {
     /// A commit that creates or drops.
     Catalog = 3,
     /// Nothing but a newer promise, and the ceiling of Seqs in use.
-    Promise = 4,
+    DurableUpTo = 4,
     /// Last of a WAL that was closed in order.
     Close = 5,
     /// A version edit; only in a MANIFEST.
@@ -81,7 +81,7 @@ pub(crate) struct RecordHeader {
     flags: u8,
     pub(crate) seq: Seq,
     /// Up to here the log was durable when this record was handed over for writing.
-    pub(crate) promise: Position,
+    pub(crate) durable_up_to: Position,
     payload_len: u32,
     payload_checksum: u32,
 }
@@ -115,15 +115,15 @@ pub(crate) fn end(out: &mut Vec<u8>, start: usize) -> Result<(), Error> {
 
 /// Completes all records of `buffer`, to be written at `at` of the file with this `id`: ids, promises, checksums.
 /// Done by the leader of a round, outside the lock.
-/// Requires that `buffer` holds whole records made by [`begin`] and [`end`], and that `promise` is not beyond `at`.
-pub(crate) fn seal(buffer: &mut [u8], at: Position, id: FileId, promise: Position) {
-    debug_assert!(promise <= at, "nobody can vouch for what is not written yet");
+/// Requires that `buffer` holds whole records made by [`begin`] and [`end`], and that `durable_up_to` is not beyond `at`.
+pub(crate) fn seal(buffer: &mut [u8], at: Position, id: FileId, durable_up_to: Position) {
+    debug_assert!(durable_up_to <= at, "nobody can vouch for what is not written yet");
     let mut start = 0;
     while let Some((header, tail)) =
         buffer.get_mut(start..).and_then(<[u8]>::split_first_chunk_mut::<RECORD_HEADER_BYTES>)
     {
         let stored = padded_len(le_u32(header, 8)).min(tail.len());
-        seal_one(header, &tail[..stored], at.offset + start as u64, id, promise);
+        seal_one(header, &tail[..stored], at.offset + start as u64, id, durable_up_to);
         start += RECORD_HEADER_BYTES + stored;
     }
     debug_assert_eq!(start, buffer.len(), "a buffer holds whole records");
@@ -134,12 +134,12 @@ fn seal_one(
     payload: &[u8],
     offset: u64,
     id: FileId,
-    promise: Position,
+    durable_up_to: Position,
 ) {
     header[4..8].copy_from_slice(&checksum(payload).to_le_bytes());
     header[16..24].copy_from_slice(&id.0.to_le_bytes());
-    header[32..40].copy_from_slice(&promise.file.0.to_le_bytes());
-    header[40..48].copy_from_slice(&promise.offset.to_le_bytes());
+    header[32..40].copy_from_slice(&durable_up_to.file.0.to_le_bytes());
+    header[40..48].copy_from_slice(&durable_up_to.offset.to_le_bytes());
     let sum = header_checksum(header, offset);
     header[..4].copy_from_slice(&sum.to_le_bytes());
 }
@@ -179,15 +179,15 @@ pub(crate) fn decode_header(
         return Err(DecodeError::new(HEADER, 16, problem));
     }
     let seq = Seq(cursor.u64()?);
-    let promise = Position { file: FileNumber(cursor.u64()?), offset: cursor.u64()? };
-    if promise > at {
+    let durable_up_to = Position { file: FileNumber(cursor.u64()?), offset: cursor.u64()? };
+    if durable_up_to > at {
         return Err(DecodeError::new(HEADER, 32, "promise beyond the record itself"));
     }
     if payload_len as usize > PAYLOAD_BYTES_MAX {
         let problem = format!("length {payload_len}, at most {PAYLOAD_BYTES_MAX}");
         return Err(DecodeError::new(HEADER, 8, problem));
     }
-    Ok(RecordHeader { kind, flags, seq, promise, payload_len, payload_checksum })
+    Ok(RecordHeader { kind, flags, seq, durable_up_to, payload_len, payload_checksum })
 }
 
 impl RecordHeader {
@@ -228,7 +228,7 @@ impl RecordKind {
             1 => Self::Open,
             2 => Self::Group,
             3 => Self::Catalog,
-            4 => Self::Promise,
+            4 => Self::DurableUpTo,
             5 => Self::Close,
             6 => Self::Edit,
             _ => return None,

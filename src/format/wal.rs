@@ -17,7 +17,7 @@ use super::record::{Position, RecordKind};
 
 const OPEN: &str = "wal open";
 const GROUP: &str = "wal group";
-const PROMISE: &str = "wal promise";
+const DURABLE_UP_TO: &str = "wal promise";
 const CLOSE: &str = "wal close";
 
 const TAG_MANIFEST: u64 = 1;
@@ -26,7 +26,7 @@ const TAG_LAST_SEQ: u64 = 3;
 const TAG_CEILING: u64 = 4;
 const TAG_CREATED: u64 = 5;
 const TAG_DROPPED: u64 = 6;
-const TAG_FENCE: u64 = 7;
+const TAG_RANGE_TOMBSTONE: u64 = 7;
 const TAG_EXPIRY: u64 = 8;
 
 /// A decoded WAL record.
@@ -35,7 +35,7 @@ pub(crate) enum WalRecord<'a> {
     Open(Open),
     Group(Group<'a>),
     Catalog(Group<'a>),
-    Promise(Promise),
+    DurableUpTo(DurableUpTo),
     Close(Close),
 }
 
@@ -59,9 +59,9 @@ pub(crate) struct Predecessor {
 
 /// An empty commit: its header carries a newer promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Promise {
+pub(crate) struct DurableUpTo {
     /// No commit acknowledged so far has a Seq above this.
-    pub(crate) ceiling: Seq,
+    pub(crate) seq_reservation: Seq,
 }
 
 /// The last record of a WAL closed in order.
@@ -107,12 +107,12 @@ pub(crate) enum Change<'a> {
     Created(TableId),
     Dropped(TableId),
     /// Entries in the span below this commit are dead; `high` is exclusive, `None` has no end.
-    Fence {
+    RangeTombstone {
         low: &'a [u8],
         high: Option<&'a [u8]>,
     },
     /// Entries in the span below `below`, which is below this commit, have expired.
-    Expiry {
+    Ttl {
         below: Seq,
         low: &'a [u8],
         high: Option<&'a [u8]>,
@@ -153,21 +153,23 @@ impl Open {
     }
 }
 
-impl Promise {
+impl DurableUpTo {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        put_number(out, TAG_CEILING, self.ceiling.0);
+        put_number(out, TAG_CEILING, self.seq_reservation.0);
     }
 
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, FormatError> {
-        let mut cursor = Cursor::new(PROMISE, payload);
-        let mut ceiling = None;
+        let mut cursor = Cursor::new(DURABLE_UP_TO, payload);
+        let mut seq_reservation = None;
         while let Some(field) = next_field(&mut cursor)? {
             match field.tag {
-                TAG_CEILING => ceiling = Some(seq(PROMISE, &field)?),
-                _ => field.unknown(PROMISE)?,
+                TAG_CEILING => seq_reservation = Some(seq(DURABLE_UP_TO, &field)?),
+                _ => field.unknown(DURABLE_UP_TO)?,
             }
         }
-        Ok(Self { ceiling: ceiling.ok_or_else(|| missing(PROMISE, "ceiling"))? })
+        Ok(Self {
+            seq_reservation: seq_reservation.ok_or_else(|| missing(DURABLE_UP_TO, "ceiling"))?,
+        })
     }
 }
 
@@ -267,7 +269,7 @@ impl<'a> WalRecord<'a> {
             RecordKind::Open => Self::Open(Open::decode(payload)?),
             RecordKind::Group => Self::Group(Group::decode(payload)?),
             RecordKind::Catalog => Self::Catalog(Group::decode(payload)?),
-            RecordKind::Promise => Self::Promise(Promise::decode(payload)?),
+            RecordKind::DurableUpTo => Self::DurableUpTo(DurableUpTo::decode(payload)?),
             RecordKind::Close => Self::Close(Close::decode(payload)?),
             RecordKind::Edit => {
                 return Err(DecodeError::new("wal record", 0, "a version edit in a WAL").into());
@@ -281,12 +283,12 @@ impl<'a> Change<'a> {
         match self {
             Change::Created(table) => put_number(out, TAG_CREATED, table.0.into()),
             Change::Dropped(table) => put_number(out, TAG_DROPPED, table.0.into()),
-            Change::Fence { low, high } => {
+            Change::RangeTombstone { low, high } => {
                 let mut content = Vec::new();
                 put_span(&mut content, low, *high);
-                put_field(out, TAG_FENCE, &content);
+                put_field(out, TAG_RANGE_TOMBSTONE, &content);
             }
-            Change::Expiry { below, low, high } => {
+            Change::Ttl { below, low, high } => {
                 let mut content = Vec::new();
                 put_varint(&mut content, below.0);
                 put_span(&mut content, low, *high);
@@ -300,16 +302,16 @@ impl<'a> Change<'a> {
         Ok(Some(match field.tag {
             TAG_CREATED => Change::Created(table_id(field)?),
             TAG_DROPPED => Change::Dropped(table_id(field)?),
-            TAG_FENCE => {
+            TAG_RANGE_TOMBSTONE => {
                 let mut content = Cursor::new(GROUP, field.content);
                 let (low, high) = span(&mut content)?;
-                Change::Fence { low, high }
+                Change::RangeTombstone { low, high }
             }
             TAG_EXPIRY => {
                 let mut content = Cursor::new(GROUP, field.content);
                 let below = Seq(content.varint()?);
                 let (low, high) = span(&mut content)?;
-                Change::Expiry { below, low, high }
+                Change::Ttl { below, low, high }
             }
             _ => return Ok(None),
         }))

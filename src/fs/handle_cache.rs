@@ -19,7 +19,7 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(crate) struct FewFs {
+pub(crate) struct CachedHandleFs {
     inner: Arc<dyn Fs>,
     open: Arc<Open>,
 }
@@ -34,7 +34,7 @@ struct Open {
 /// A file that may be closed meanwhile.
 #[derive(Debug)]
 struct Few {
-    fs: FewFs,
+    fs: CachedHandleFs,
     path: PathBuf,
     file: Mutex<Option<Arc<dyn FileRead>>>,
     /// It was read again since it was opened, or last looked at.
@@ -43,7 +43,7 @@ struct Few {
     is_random: AtomicBool,
 }
 
-impl FewFs {
+impl CachedHandleFs {
     /// At most `max` files of `inner` are held open, at least one.
     pub(crate) fn new(inner: Arc<dyn Fs>, max: usize) -> Self {
         Self { inner, open: Arc::new(Open { max: max.max(1), queue: Mutex::new(VecDeque::new()) }) }
@@ -117,7 +117,7 @@ impl FileRead for Reader {
     }
 }
 
-impl Fs for FewFs {
+impl Fs for CachedHandleFs {
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
         self.inner.create_dir_all(dir)
     }
@@ -184,9 +184,9 @@ mod tests {
     const FILES: usize = 8;
 
     /// Eight files, each full of its number, behind a limit of `max`.
-    fn eight(max: usize) -> (Arc<FaultFs>, FewFs, Vec<Arc<dyn FileRead>>) {
+    fn eight(max: usize) -> (Arc<FaultFs>, CachedHandleFs, Vec<Arc<dyn FileRead>>) {
         let inner = Arc::new(FaultFs::new(Arc::new(MemFs::new())));
-        let few = FewFs::new(inner.clone(), max);
+        let few = CachedHandleFs::new(inner.clone(), max);
         let path = |number| PathBuf::from(format!("{number}.sst"));
         for number in 0..FILES {
             few.create(&path(number)).unwrap().write_at(0, &[number as u8; 100]).unwrap();
@@ -202,7 +202,7 @@ mod tests {
         Ok(())
     }
 
-    fn open(few: &FewFs) -> usize {
+    fn open(few: &CachedHandleFs) -> usize {
         let queue = few.open.queue.lock();
         let files = queue.iter().filter_map(Weak::upgrade);
         files.filter(|few| few.file.lock().is_some()).count()

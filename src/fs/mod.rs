@@ -21,7 +21,7 @@ mod tests;
 
 pub use disk::DiskFs;
 pub use fault::{Fault, FaultFs, FaultKind, OpKind};
-pub(crate) use handle_cache::FewFs;
+pub(crate) use handle_cache::CachedHandleFs;
 pub use map::{Advice, Map, Pages};
 pub use mem::MemFs;
 pub(crate) use metered::{Meter, MeterLimits, Metered, MeteredFs};

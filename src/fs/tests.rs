@@ -32,7 +32,11 @@ impl Storage {
             on_disk("fault over disk", Arc::new(FaultFs::new(Arc::new(DiskFs::new()))), guard()),
             in_memory("memory", Arc::new(MemFs::new()), "a/b"),
             in_memory("memory root", Arc::new(MemFs::new()), "."),
-            in_memory("few over memory", Arc::new(FewFs::new(Arc::new(MemFs::new()), 2)), "y"),
+            in_memory(
+                "few over memory",
+                Arc::new(CachedHandleFs::new(Arc::new(MemFs::new()), 2)),
+                "y",
+            ),
             in_memory("fault", Arc::new(FaultFs::new(Arc::new(MemFs::new()))), "/x"),
         ]
     }

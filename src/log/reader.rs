@@ -53,7 +53,7 @@ pub(crate) struct LogReader {
 pub(crate) struct RecordView<'a> {
     pub(crate) kind: RecordKind,
     pub(crate) seq: Seq,
-    pub(crate) promise: Position,
+    pub(crate) durable_up_to: Position,
     /// Where it starts.
     pub(crate) offset: u64,
     pub(crate) payload: &'a [u8],
@@ -99,7 +99,7 @@ pub(crate) struct Rest {
     /// How many verified headers there are.
     pub(crate) headers: u64,
     /// The highest promise among them.
-    pub(crate) promise: Option<Position>,
+    pub(crate) durable_up_to: Option<Position>,
 }
 
 impl LogReader {
@@ -215,7 +215,7 @@ impl LogReader {
                     return Ok(Some(RecordView {
                         kind,
                         seq: header.seq,
-                        promise: header.promise,
+                        durable_up_to: header.durable_up_to,
                         offset,
                         payload: &self.window[start..start + header.payload_len()],
                     }));
@@ -284,7 +284,7 @@ impl LogReader {
                 let position = Position { file, offset: at + i as u64 };
                 if let Ok(header) = decode_header(header, position, id) {
                     rest.headers += 1;
-                    rest.promise = rest.promise.max(Some(header.promise));
+                    rest.durable_up_to = rest.durable_up_to.max(Some(header.durable_up_to));
                 }
             }
             // A header may straddle two pieces: the next begins 8 behind the last header of this one.

@@ -46,8 +46,8 @@ impl Writer {
     }
 
     fn round(&mut self, mut records: Vec<u8>) {
-        let promise = self.position();
-        seal(&mut records, self.position(), HEADER.id, promise);
+        let durable_up_to = self.position();
+        seal(&mut records, self.position(), HEADER.id, durable_up_to);
         self.file.write_at(self.end, &records).unwrap();
         self.file.sync().unwrap();
         self.end += records.len() as u64;
@@ -77,8 +77,8 @@ fn seqs(reader: &mut LogReader) -> Result<Vec<u64>> {
 }
 
 /// What records behind the stop vouch for, if that is beyond it.
-fn promise_beyond(reader: &mut LogReader, stop: Position) -> Option<Position> {
-    reader.rest().unwrap().promise.filter(|promise| *promise > stop)
+fn durable_beyond(reader: &mut LogReader, stop: Position) -> Option<Position> {
+    reader.rest().unwrap().durable_up_to.filter(|durable_up_to| *durable_up_to > stop)
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn what_was_written_is_read() {
     assert_eq!(seqs(&mut reader).unwrap(), [1, 2, 3, 4, 5, 6]);
     assert_eq!(reader.position().offset, end);
     assert_eq!(reader.stop().unwrap().reason, StopReason::Zeros);
-    assert_eq!(reader.rest().unwrap(), Rest { zeros: true, headers: 0, promise: None });
+    assert_eq!(reader.rest().unwrap(), Rest { zeros: true, headers: 0, durable_up_to: None });
     fs.truncate(path(), end).unwrap();
     let mut reader = open(&fs).unwrap();
     assert_eq!(seqs(&mut reader).unwrap(), [1, 2, 3, 4, 5, 6]);
@@ -160,7 +160,7 @@ fn trap_03_every_damaged_byte_leaves_a_prefix_and_later_records_vouch_for_what_i
                 let stop = reader.position();
                 assert!(stop.offset <= at, "byte {at}");
                 // The last record is vouched for by nobody; everything before is.
-                let beyond = promise_beyond(&mut reader, stop);
+                let beyond = durable_beyond(&mut reader, stop);
                 let expected = Position { file: HEADER.number, offset: last_record };
                 assert_eq!(beyond, (at < last_record).then_some(expected), "byte {at}");
                 assert!(!reader.rest().unwrap().zeros);
@@ -185,7 +185,7 @@ fn trap_03_zeroed_stretches_are_told_from_unwritten_space() {
         let seqs = seqs(&mut reader).unwrap();
         assert!(seqs.len() < 6 && seqs.iter().zip(1..).all(|(a, b)| *a == b));
         let stop = reader.position();
-        let vouched = promise_beyond(&mut reader, stop).is_some();
+        let vouched = durable_beyond(&mut reader, stop).is_some();
         assert_eq!(vouched, stop.offset < end - 88 && to as u64 <= end - 88, "from {from}");
     }
 }
@@ -220,7 +220,7 @@ fn trap_05_records_of_another_file_behind_the_end_are_not_read() {
     fs.write(path(), &bytes).unwrap();
     let mut reader = open(&fs).unwrap();
     assert_eq!(seqs(&mut reader).unwrap().len(), 6);
-    assert_eq!(reader.rest().unwrap(), Rest { zeros: false, headers: 0, promise: None });
+    assert_eq!(reader.rest().unwrap(), Rest { zeros: false, headers: 0, durable_up_to: None });
 }
 
 #[test]
@@ -249,9 +249,9 @@ fn headers_that_straddle_two_windows_are_found() {
         let mut reader = open(&fs).unwrap();
         assert!(reader.next().unwrap().is_none());
         let rest = reader.rest().unwrap();
-        let promise = Position { file: HEADER.number, offset: writer.end - 48 };
+        let durable_up_to = Position { file: HEADER.number, offset: writer.end - 48 };
         // The damaged header is none; each of the two others is counted once.
-        assert_eq!((rest.headers, rest.promise), (2, Some(promise)), "shift {shift}");
+        assert_eq!((rest.headers, rest.durable_up_to), (2, Some(durable_up_to)), "shift {shift}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The engine: commits, reads and background work over logs, memtables and table files. Knows keys and rows, no entities.
 //!
 //! Locks, always taken in this order: `install` (the manifest and every change of the version), the commit lock
-//! (`rounds`), then any of the small ones (`snapshots`, `state`), which are held for a few instructions.
+//! (`group_commit`), then any of the small ones (`snapshots`, `state`), which are held for a few instructions.
 //!
 //! Not here: tables by name and entities (`table`), bytes (`format`).
 
@@ -26,18 +26,18 @@ pub(crate) use background::scheduler::whole_table;
 #[cfg(feature = "sim")]
 pub(crate) use background::space_limit::least_limit;
 pub(crate) use read::concat_iter::ReadCounts;
-pub(crate) use read::range_tombstones::Fences;
+pub(crate) use read::range_tombstones::RangeTombstones;
 pub(crate) use read::reverse_scan::ReverseScan;
 pub(crate) use read::scan::{
     Judgement, ReadView, RowFilter, Scan, ScanRow, Step, VisibleRun, Visit,
 };
 pub(crate) use read::snapshot::SnapshotGuard;
-pub(crate) use recovery::change_log::{LogFeed, Logged};
+pub(crate) use recovery::change_log::{ChangeLog, Logged};
 pub(crate) use recovery::checkpoint::{
     OnBytes, build, copy_file, read_file, require_empty, require_outside,
 };
 pub(crate) use recovery::file_replacement::{Healed, SoundCopies};
-pub(crate) use recovery::follower::Following;
+pub(crate) use recovery::follower::LogFollower;
 pub(crate) use recovery::handle::Handle;
 pub(crate) use recovery::open::Recovered;
 pub(crate) use recovery::wal_tail::More;
@@ -63,24 +63,24 @@ use crate::sst::{Sst, SstShared};
 use crate::sync::{ArcSwap, AtomicU64, Mutex};
 use crate::write_accounting::Meter;
 
-use background::space_limit::Room;
-use background::state::Upkeep;
-use background::ttl::Expiry;
-use read::gap_cache::Gaps;
-use read::load_sampling::Loads;
+use background::space_limit::SpaceLimit;
+use background::state::MaintenanceState;
+use background::ttl::Ttl;
+use read::gap_cache::GapCache;
+use read::load_sampling::LoadSampling;
 use read::snapshot::Snapshots;
 use read::view::View;
 use write::commit::LogQueue;
 use write::gates::Gates;
-use write::group_commit::Rounds;
-use write::rate_limit::Throttle;
+use write::group_commit::GroupCommit;
+use write::rate_limit::RateLimit;
 
 /// What everything in the engine works with and nothing changes.
 pub(crate) struct Env {
     /// Counted by `meter`; table files that are written through it came in.
     pub(crate) fs: Arc<dyn Fs>,
     /// The same for table files that are read, which it closes when others are wanted more.
-    few: Arc<dyn Fs>,
+    cached_fs: Arc<dyn Fs>,
     meter: Arc<Meter>,
     pub(crate) dir: PathBuf,
     pub(crate) clock: Arc<dyn Clock>,
@@ -88,27 +88,27 @@ pub(crate) struct Env {
     pub(crate) seed: HashSeed,
     pub(crate) shapes: Arc<Shapes>,
     sst: SstShared,
-    loads: Loads,
-    pub(crate) gaps: Gaps,
+    loads: LoadSampling,
+    pub(crate) gaps: GapCache,
     /// Only if there is a limit on disk use.
-    room: Option<Room>,
+    space_limit: Option<SpaceLimit>,
 }
 
 /// One open database.
 pub(crate) struct Engine {
     pub(crate) env: Arc<Env>,
     view: ArcSwap<View>,
-    rounds: Rounds<LogQueue>,
+    group_commit: GroupCommit<LogQueue>,
     install: Mutex<Manifest>,
     snapshots: Snapshots,
-    expiry: Expiry,
-    /// The newest commit that put up a fence, published or not, or the newest import.
-    newest_fence: AtomicU64,
-    upkeep: Upkeep,
+    ttl: Ttl,
+    /// The newest commit that put up a range tombstone, published or not, or the newest import.
+    newest_range_tombstone: AtomicU64,
+    state: MaintenanceState,
     divided: background::range_split::Divided,
     pub(crate) gates: Gates,
     /// Only if there are targets.
-    throttle: Option<Throttle>,
+    rate_limit: Option<RateLimit>,
     pub(crate) executor: Executor,
     /// Nothing is written, by nobody: another process has the database, or may.
     is_reader: bool,
@@ -140,7 +140,7 @@ impl Env {
     /// The reader of `file`, opened at its first use.
     #[inline]
     fn open_sst<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Sst>> {
-        file.sst_or_open(|| Sst::open(&*self.few, &self.dir, &file.meta, &self.sst))
+        file.sst_or_open(|| Sst::open(&*self.cached_fs, &self.dir, &file.meta, &self.sst))
     }
 }
 
@@ -155,7 +155,7 @@ impl Engine {
     ) -> Result<Option<R>> {
         let hash = self.env.hash(key);
         let (view, at) = self.pin_read(at);
-        self.env.note_read(&view.version, key);
+        self.env.record_read(&view.version, key);
         let found = view.read(&self.env, hash, key, at, |current| match current.row {
             Some(row) => with(current.seq, row).map(Some),
             None => Ok(None),
@@ -165,7 +165,7 @@ impl Engine {
 
     /// Readers see every commit up to this one.
     pub(crate) fn published(&self) -> Seq {
-        self.rounds.published()
+        self.group_commit.published()
     }
 
     /// Puts what `next` makes of the current view in its place; what others put there meanwhile stays.
@@ -179,14 +179,14 @@ impl Engine {
 
     /// What all files take, the limit, how many writes it refused, and how many files and bytes it made go, if there is one.
     pub(crate) fn disk_use(&self) -> Option<[u64; 5]> {
-        self.env.room.as_ref().map(Room::figures)
+        self.env.space_limit.as_ref().map(SpaceLimit::figures)
     }
 
     /// A number and an id for a new table file.
     fn new_file(&self) -> Result<(FileNumber, FileId)> {
         let mut manifest = self.install.lock();
         let number = manifest.next_number();
-        let number = number.map_err(|error| self.judge(&manifest, error))?;
+        let number = number.map_err(|error| self.poison_on_failure(&manifest, error))?;
         self.env.discard_superseded(&mut manifest);
         Ok((number, manifest.next_id()))
     }

@@ -103,7 +103,7 @@ impl Model {
         self.engine.commit(&batch, durability)
     }
 
-    /// Deletes what is in the table by a fence.
+    /// Deletes what is in the table by a range tombstone.
     fn clear(&self) {
         let change = TableChange::Fenced(whole_table(TABLE));
         let batch = Batch::of_change(&Arc::new(Gate::new(TABLE)), change);
@@ -323,14 +323,14 @@ fn trap_43_loom_a_merge_beside_a_close() {
     check_work_beside_a_close(|engine| engine.compact_all());
 }
 
-/// No Seq is given twice: a log that names the ceiling of those in use goes only when another names it durably, also
-/// while a round is about to see to that.
+/// No Seq is given twice: a log that names the seq reservation of those in use goes only when another names it durably, also
+/// while a commit group is about to see to that.
 #[test]
 fn loom_a_ceiling_outlives_its_log_beside_a_round() {
     check(2, |_| {
         let model = Model::with_slow_syncs();
         model.put("a", 1).unwrap();
-        model.engine.raise_ceiling().unwrap();
+        model.engine.reserve_seqs().unwrap();
         model.engine.freeze().unwrap();
         let last = model.put_with("b", 1, Durability::Os).unwrap();
         let other = model.spawn(|model| model.engine.sync().unwrap());

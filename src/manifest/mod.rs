@@ -9,7 +9,7 @@ mod tailer;
 mod version;
 
 pub(crate) use publish::{Found, probe};
-pub(crate) use salvage::{Testimony, testimony};
+pub(crate) use salvage::{SalvagedManifest, salvaged};
 pub(crate) use store::{Access, Manifest};
 pub(crate) use tailer::ManifestTail;
 pub(crate) use version::{FileEntry, Version};

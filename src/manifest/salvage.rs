@@ -23,7 +23,7 @@ use super::version::Version;
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Testimony {
+pub(crate) struct SalvagedManifest {
     pub(crate) version: Version,
     /// Why it may not be the last word; `None` if it is whole.
     pub(crate) doubt: Option<String>,
@@ -35,11 +35,11 @@ pub(crate) struct Testimony {
 ///
 /// # Errors
 /// `Unsupported` for what a newer build wrote; `Io` if the directory cannot be listed.
-pub(crate) fn testimony(
+pub(crate) fn salvaged(
     fs: &Arc<dyn Fs>,
     dir: &Path,
     vouched: Option<Position>,
-) -> Result<Testimony> {
+) -> Result<SalvagedManifest> {
     let manifests = manifests(&**fs, dir)?;
     match read_current(&**fs, dir) {
         Ok(current) => {
@@ -50,12 +50,12 @@ pub(crate) fn testimony(
                     let doubt = doubt(opened.manifest.position(), vouched);
                     let note =
                         opened.torn.map(|torn| format!("torn tail at {}: {}", torn.at, torn.why));
-                    Ok(Testimony { version, doubt, note })
+                    Ok(SalvagedManifest { version, doubt, note })
                 }
                 Err(error) if error.kind() == ErrorKind::Unsupported => Err(error),
                 Err(error) => {
                     let (version, _) = prefix(&**fs, dir, current.manifest);
-                    Ok(Testimony { version, doubt: Some(error.chain()), note: None })
+                    Ok(SalvagedManifest { version, doubt: Some(error.chain()), note: None })
                 }
             }
         }
@@ -69,11 +69,11 @@ fn without_current(
     manifests: &[FileNumber],
     vouched: Option<Position>,
     error: &Error,
-) -> Testimony {
+) -> SalvagedManifest {
     let problem = error.chain();
     let Some(last) = manifests.last() else {
         let doubt = Some(format!("{problem}; there is no manifest"));
-        return Testimony { doubt, ..Testimony::default() };
+        return SalvagedManifest { doubt, ..SalvagedManifest::default() };
     };
     let (version, end) = prefix(fs, dir, *last);
     let doubt = match end {
@@ -85,11 +85,11 @@ fn without_current(
     };
     match doubt {
         Some(doubt) => {
-            Testimony { version, doubt: Some(format!("{problem}; {doubt}")), note: None }
+            SalvagedManifest { version, doubt: Some(format!("{problem}; {doubt}")), note: None }
         }
         None => {
             let note = format!("{problem}; {} is the only one", FileName::Manifest(*last));
-            Testimony { version, doubt: None, note: Some(note) }
+            SalvagedManifest { version, doubt: None, note: Some(note) }
         }
     }
 }
@@ -158,9 +158,9 @@ fn judge(reader: &mut LogReader, wrong: Option<String>, most: u64) -> Result<Pos
     }
     let rest = reader.rest().map_err(|error| error.chain())?;
     let path = reader.path().display().to_string();
-    match rest.promise.filter(|promise| *promise > at) {
-        Some(promise) => {
-            Err(format!("{path}: damage at {at}; a later record vouches up to {promise}"))
+    match rest.durable_up_to.filter(|durable_up_to| *durable_up_to > at) {
+        Some(durable_up_to) => {
+            Err(format!("{path}: damage at {at}; a later record vouches up to {durable_up_to}"))
         }
         // Nobody else vouches for it then: an edit that was durable may be missing.
         None if !rest.zeros => Err(format!("{path}: what stands at {at} is no record")),

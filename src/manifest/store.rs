@@ -379,8 +379,8 @@ impl Manifest {
         let account = account.map(|meter| meter.account());
         let mut record = Vec::new();
         put_record(&mut record, edit, log_durable, account)?;
-        next.note_log_durable(log_durable.unwrap_or_default());
-        next.note_account(account);
+        next.record_log_durable(log_durable.unwrap_or_default());
+        next.record_account(account);
         next.count_edit(&(self.end..self.end + record.len() as u64));
         self.write(&mut record, room)?;
         self.version = Arc::new(next);
@@ -641,9 +641,9 @@ fn judge_tail(reader: &mut LogReader, current: &Current) -> Result<Option<Torn>>
     }
     let path = reader.path().to_owned();
     let rest = reader.rest()?;
-    match rest.promise {
-        Some(promise) if promise > at => {
-            let problem = format!("{why}; a later record vouches up to {promise}");
+    match rest.durable_up_to {
+        Some(durable_up_to) if durable_up_to > at => {
+            let problem = format!("{why}; a later record vouches up to {durable_up_to}");
             Err(Error::corrupt(&path, at.offset, "record", problem))
         }
         _ if rest.zeros => Ok(None),

@@ -162,6 +162,7 @@ fn vouched_beyond(reader: &mut LogReader, current: &Current) -> Result<Option<St
     let Some(StopReason::Bad(error)) = reader.stop().map(|stop| stop.reason.clone()) else {
         return Ok(None);
     };
-    let promise = reader.rest()?.promise.filter(|promise| *promise > at);
-    Ok(promise.map(|promise| format!("{error}; a later record vouches up to {promise}")))
+    let durable_up_to = reader.rest()?.durable_up_to.filter(|durable_up_to| *durable_up_to > at);
+    Ok(durable_up_to
+        .map(|durable_up_to| format!("{error}; a later record vouches up to {durable_up_to}")))
 }

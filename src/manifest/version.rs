@@ -1,4 +1,4 @@
-//! A version: the set of live files and how ranges, logs and fences stand to them. Immutable once it is shared.
+//! A version: the set of live files and how ranges, logs and range tombstones stand to them. Immutable once it is shared.
 //!
 //! Invariants, held by [`Version::apply`]
 //! * everything that `ranges` states about each range;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind};
 use crate::format::edit::{
-    Account, CleanClose, Fence, Identity, Import, KeptLog, LivedTime, LogMeta, RangeMeta,
+    Account, CleanClose, Identity, Import, KeptLog, LivedTime, LogMeta, RangeMeta, RangeTombstone,
     ReferenceMeta, VersionEdit,
 };
 use crate::format::file_meta::FileMeta;
@@ -53,7 +53,7 @@ pub(crate) struct Version {
     file_bytes: u64,
     ranges: RangeMap<Arc<FileEntry>>,
     dropped: BTreeMap<TableId, Seq>,
-    fences: Vec<Fence>,
+    range_tombstones: Vec<RangeTombstone>,
     clean_close: Option<CleanClose>,
     clock: LivedTime,
     /// By number: all older than those of `logs`.
@@ -85,7 +85,7 @@ impl FileEntry {
     }
 
     /// Quarantines the file.
-    pub(crate) fn note_damage(&self, error: &Error) {
+    pub(crate) fn record_damage(&self, error: &Error) {
         self.damage.get_or_init(|| error.clone());
     }
 
@@ -144,7 +144,7 @@ impl FileEntry {
     fn unopened(&self, error: Error) -> Error {
         let error = error.of_keys(|| self.keys());
         if error.kind() == ErrorKind::Corruption {
-            self.note_damage(&error);
+            self.record_damage(&error);
         }
         error
     }
@@ -208,7 +208,7 @@ impl Version {
     }
 
     /// The logs were durable up to `position` before the next edit was written.
-    pub(super) fn note_log_durable(&mut self, position: Position) {
+    pub(super) fn record_log_durable(&mut self, position: Position) {
         self.log_durable = self.log_durable.max(position);
     }
 
@@ -218,7 +218,7 @@ impl Version {
     }
 
     /// The next edit tells this account, if any.
-    pub(super) fn note_account(&mut self, account: Option<Account>) {
+    pub(super) fn record_account(&mut self, account: Option<Account>) {
         self.account = account.or(self.account);
     }
 
@@ -283,9 +283,9 @@ impl Version {
         &self.dropped
     }
 
-    /// Fences up to the flushed Seq under which something older may lie.
-    pub(crate) fn fences(&self) -> &[Fence] {
-        &self.fences
+    /// Range tombstones up to the flushed Seq under which something older may lie.
+    pub(crate) fn range_tombstones(&self) -> &[RangeTombstone] {
+        &self.range_tombstones
     }
 
     /// The time by which rows expire when that was last written down.
@@ -318,8 +318,9 @@ impl Version {
     pub(crate) fn seq_used(&self) -> Seq {
         let files = self.files().map(|file| file.meta.seq_max.max(file.meta.visible_from));
         let files = files.chain(self.imports.iter().map(|import| import.seq));
-        let fences = self.fences.iter().map(|fence| fence.from);
-        let known = files.chain(fences).chain(self.dropped.values().copied());
+        let range_tombstones =
+            self.range_tombstones.iter().map(|range_tombstone| range_tombstone.from);
+        let known = files.chain(range_tombstones).chain(self.dropped.values().copied());
         known.max().unwrap_or_default().max(self.flushed_seq)
     }
 
@@ -433,8 +434,11 @@ impl Version {
                 edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes });
             }
         }
-        for fence in &self.fences {
-            parts.room(span_bytes(&fence.span)).add_fences.push(fence.clone());
+        for range_tombstone in &self.range_tombstones {
+            parts
+                .room(span_bytes(&range_tombstone.span))
+                .add_range_tombstones
+                .push(range_tombstone.clone());
         }
         for kept in &self.kept_logs {
             parts.room(64).keep_logs.push(*kept);
@@ -589,7 +593,7 @@ impl Version {
             }
             self.imports.push(import.clone());
         }
-        self.note_log_durable(edit.log_durable.unwrap_or_default());
+        self.record_log_durable(edit.log_durable.unwrap_or_default());
         Ok(())
     }
 
@@ -604,13 +608,17 @@ impl Version {
                 return Err(format!("{table} is forgotten and was not dropped"));
             }
         }
-        for fence in &edit.remove_fences {
-            let Some(at) = self.fences.iter().position(|other| other == fence) else {
-                return Err(format!("fence {} #{} is not there", fence.span, fence.from));
+        for range_tombstone in &edit.remove_range_tombstones {
+            let Some(at) = self.range_tombstones.iter().position(|other| other == range_tombstone)
+            else {
+                return Err(format!(
+                    "fence {} #{} is not there",
+                    range_tombstone.span, range_tombstone.from
+                ));
             };
-            self.fences.remove(at);
+            self.range_tombstones.remove(at);
         }
-        self.fences.extend(edit.add_fences.iter().cloned());
+        self.range_tombstones.extend(edit.add_range_tombstones.iter().cloned());
         Ok(())
     }
 

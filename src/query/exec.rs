@@ -234,7 +234,7 @@ impl<F: RowFilter> Cursor<F> {
             },
         };
         let rows = u32::try_from(self.uncounted).unwrap_or(u32::MAX);
-        self.view.note_rows(rows, key);
+        self.view.record_rows(rows, key);
         self.uncounted = 0;
     }
 

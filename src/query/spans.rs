@@ -16,7 +16,7 @@ const RANGES_MAX: usize = 100;
 /// No key is as long: three bytes for each unit of both keys, the table and the separator.
 const BOUND_BYTES_MAX: usize = 8 << 10;
 
-/// The same keys between bounds that are not longer than any key can be: a bound is kept as long as its fence is.
+/// The same keys between bounds that are not longer than any key can be: a bound is kept as long as its range tombstone is.
 fn shortened(span: Span) -> Span {
     // A key that is shorter than the rest of a bound lies on the same side of both.
     let short = |bound: &[u8]| bound.get(..BOUND_BYTES_MAX).unwrap_or(bound).into();
@@ -95,7 +95,7 @@ impl Table {
         }
         let spans = ranges.iter().map(|range| shortened(range.span(self.entry.gate.table)));
         let mut changes: Vec<Span> = spans.filter(|span| !span.is_empty()).collect();
-        // A fence is known by its span and its commit: two that are the same would leave together.
+        // A range tombstone is known by its span and its commit: two that are the same would leave together.
         changes.sort_by(|a, b| (&a.low, &a.high).cmp(&(&b.low, &b.high)));
         changes.dedup();
         let changes = changes.into_iter().map(TableChange::Fenced).collect();

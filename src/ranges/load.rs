@@ -184,7 +184,7 @@ impl RangeLoad {
     }
 
     /// How large the range is now.
-    pub(crate) fn note_bytes(&mut self, bytes: u64, now: f64) {
+    pub(crate) fn record_bytes(&mut self, bytes: u64, now: f64) {
         self.advance(now);
         self.peaks[0] = self.peaks[0].max(bytes);
     }
@@ -256,7 +256,7 @@ impl RangeLoad {
     }
 
     /// Nothing lies over the run any more.
-    pub(crate) fn note_merged(&mut self) {
+    pub(crate) fn record_merged(&mut self) {
         self.loss.rows = 0.0;
         self.loss.in_turn = false;
     }

@@ -240,7 +240,7 @@ fn example_file_entry() {
         seq_min: Seq(0x1200),
         seq_max: Seq(0x1234),
         visible_from: Seq::ZERO,
-        fenced: Seq::ZERO,
+        tombstones_applied: Seq::ZERO,
         entries: 3,
         tombstones: 1,
         raw_bytes: 29,

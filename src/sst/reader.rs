@@ -4,7 +4,7 @@
 //! version that the reader may see. Older versions follow in key order, maybe in the next block. Where the line has tags
 //! alone, one that matches leads to where the key was found before, or through the sparse index.
 //!
-//! Not here: `FileMeta::visible_from`, fences and clips, which decide whether a reader may look at all (`lsm`).
+//! Not here: `FileMeta::visible_from`, range tombstones and clips, which decide whether a reader may look at all (`lsm`).
 
 use std::ops::Range;
 use std::path::Path;

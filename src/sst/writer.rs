@@ -257,7 +257,7 @@ impl SstWriter {
             seq_min: stats.seq_min,
             seq_max: stats.seq_max,
             visible_from: Seq::ZERO,
-            fenced: Seq::ZERO,
+            tombstones_applied: Seq::ZERO,
             entries: stats.entries,
             tombstones: stats.tombstones,
             raw_bytes: stats.raw_bytes,

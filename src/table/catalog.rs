@@ -124,7 +124,7 @@ impl Catalog {
         tables.gates.iter().for_each(|gate| engine.gates.close(gate, Seq::ZERO));
         for entry in tables.by_name.values() {
             engine.set_ttl(&entry.gate, entry.ttl());
-            engine.note_table(&entry.gate, &entry.name);
+            engine.record_table(&entry.gate, &entry.name);
         }
         engine.tables_noted();
         if tables.by_name.values().any(|entry| entry.ttl().is_some()) {
@@ -216,7 +216,7 @@ impl Catalog {
         let (ttl, log) = (AtomicU64::new(0), Arc::clone(&self.log));
         let entry = TableEntry { name: name.to_owned(), gate, ttl, queries, log };
         let entry = Arc::new(entry);
-        self.engine.note_table(&entry.gate, &entry.name);
+        self.engine.record_table(&entry.gate, &entry.name);
         tables.by_name.insert(lower, Arc::clone(&entry));
         Ok(entry)
     }

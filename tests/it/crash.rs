@@ -77,7 +77,7 @@ impl Recording {
     }
 
     /// The promises that stood when `op` operations were done.
-    fn promised(&self, op: u64) -> Mark {
+    fn durable_claimed(&self, op: u64) -> Mark {
         *self.marks.iter().rev().find(|mark| mark.ops <= op).unwrap()
     }
 
@@ -90,25 +90,28 @@ impl Recording {
     }
 
     /// Opens `image` and checks it; the runner goes on from the prefix that was found.
-    fn recover(&self, image: MemFs, promised: Mark, power: bool) -> Result<Runner, String> {
+    fn recover(&self, image: MemFs, durable_claimed: Mark, power: bool) -> Result<Runner, String> {
         let engine = Engine::on(MemFs::new(), self.clock.clone(), self.config.clone());
         let mut runner = Runner::on(engine);
         runner.oracle = self.oracle.clone();
-        runner.oracle.etag_max = promised.etag_max;
-        runner.recover(image, if power { promised.power_floor } else { promised.process_floor })?;
+        runner.oracle.etag_max = durable_claimed.etag_max;
+        runner.recover(
+            image,
+            if power { durable_claimed.power_floor } else { durable_claimed.process_floor },
+        )?;
         Ok(runner)
     }
 
     fn check_moment(&self, op: u64, rng: &mut Rng, tally: &mut Tally) -> Result<(), String> {
-        let promised = self.promised(op);
+        let durable_claimed = self.durable_claimed(op);
         let killed = self.fs.kill_image_at(op).expect("recorded");
-        self.recover(killed, promised, false)
+        self.recover(killed, durable_claimed, false)
             .map_err(|what| format!("killed after {}: {what}", self.operation(op)))?;
         tally.images += 1;
         for _ in 0..SEEDS_PER_OPERATION {
             let seed = rng.next_u64() >> 32;
             let cut = self.fs.crash_image_at(op, seed).expect("recorded");
-            self.check_power_cut(cut, promised, rng, tally).map_err(|what| {
+            self.check_power_cut(cut, durable_claimed, rng, tally).map_err(|what| {
                 format!("power cut after {}, seed {seed}: {what}", self.operation(op))
             })?;
         }
@@ -119,19 +122,19 @@ impl Recording {
     fn check_power_cut(
         &self,
         image: MemFs,
-        promised: Mark,
+        durable_claimed: Mark,
         rng: &mut Rng,
         tally: &mut Tally,
     ) -> Result<(), String> {
         image.record();
-        let mut runner = self.recover(image.clone(), promised, true)?;
+        let mut runner = self.recover(image.clone(), durable_claimed, true)?;
         tally.images += 1;
         if rng.chance(1, 4) {
             let moments: Vec<u64> = image.recorded().collect();
             let op = *rng.pick(&moments);
             let seed = rng.next_u64() >> 32;
             let again = image.crash_image_at(op, seed).expect("recorded");
-            self.recover(again, promised, true).map_err(|what| {
+            self.recover(again, durable_claimed, true).map_err(|what| {
                 format!("again after operation {op} of recovery, seed {seed}: {what}")
             })?;
             tally.images += 1;

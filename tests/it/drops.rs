@@ -176,7 +176,7 @@ fn files_under_a_fence_go_without_being_read() {
     assert_eq!(count(&table, KeyRange::all()), 5_000);
 }
 
-/// More fences than one edit has room for, and not a row among them.
+/// More range tombstones than one edit has room for, and not a row among them.
 #[test]
 fn fences_alone_fill_a_memtable_too() {
     let (fs, clock) = (MemFs::new(), clock());

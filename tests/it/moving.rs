@@ -251,7 +251,7 @@ fn a_range_comes_back_to_where_it_was() {
     check_sound(&db);
 }
 
-/// A fence that hides what was deleted must not hide what comes, now or after opening anew.
+/// A range tombstone that hides what was deleted must not hide what comes, now or after opening anew.
 #[test]
 fn a_range_comes_back_to_where_a_span_was_deleted() {
     for (is_flushed, is_young) in [(false, false), (true, false), (false, true), (true, true)] {

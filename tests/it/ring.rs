@@ -387,7 +387,7 @@ fn a_drop_that_a_power_cut_interrupts_is_finished_and_loses_nothing_else() {
         assert_eq!(rows(&db.table("other").unwrap()).unwrap().len(), 50);
         settle(&db);
         check_used(&image, &db);
-        // The fence has done its work, or was never there; and it goes on.
+        // The range tombstone has done its work, or was never there; and it goes on.
         assert_eq!(fill(&log, Order::Scattered, newest + 1, newest + 300), newest + 300);
         check_newest(&log, Order::Scattered, newest + 300);
         assert_eq!(rows(&db.table("other").unwrap()).unwrap().len(), 50);

@@ -68,7 +68,7 @@ impl Stage {
         let Self { db, table, entities, .. } = self;
         drop(table);
         db.delete_table(TABLE)?;
-        note_shape(&db, &entities.shape)?;
+        record_shape(&db, &entities.shape)?;
         // The dropped table's files go now, and not under the next benchmark.
         db.flush()?;
         db.close()?;
@@ -184,7 +184,7 @@ fn look(dir: &Path) -> Outcome<Found> {
     Ok(found)
 }
 
-fn note_shape(db: &Db, shape: &Shape) -> Outcome {
+fn record_shape(db: &Db, shape: &Shape) -> Outcome {
     let entity = Entity::new(SHAPE_KEYS.0, SHAPE_KEYS.1)
         .with("Num", shape.num as i64)
         .with("ValueSize", i64::from(shape.value_size))

@@ -428,7 +428,7 @@ mod tests {
             seq_min: Seq(100),
             seq_max: Seq(300),
             visible_from: Seq::ZERO,
-            fenced: Seq::ZERO,
+            tombstones_applied: Seq::ZERO,
             entries: 3,
             tombstones: 1,
             raw_bytes: 60,

@@ -72,7 +72,7 @@ fn outline(record: &RecordView<'_>, index: u64) -> InspectedPart {
         ("kind", text(format!("{:?}", record.kind).to_lowercase())),
         ("seq", number(record.seq.0)),
         ("bytes", number(record.payload.len())),
-        ("promise", text(record.promise)),
+        ("promise", text(record.durable_up_to)),
     ];
     part("record", record.offset, fields)
 }
@@ -129,8 +129,8 @@ fn wal(
             let before = before.unwrap_or_else(|| "none: the first log".to_owned());
             sink(part("open", at, [("after", text(before)), ("manifest", text(open.manifest))]))?;
         }
-        WalRecord::Promise(promise) => {
-            sink(part("promise", at, [("ceiling", number(promise.ceiling.0))]))?;
+        WalRecord::DurableUpTo(durable_up_to) => {
+            sink(part("promise", at, [("ceiling", number(durable_up_to.seq_reservation.0))]))?;
         }
         WalRecord::Close(close) => {
             let fields =
@@ -204,8 +204,8 @@ fn said(change: &Change<'_>) -> String {
     match change {
         Change::Created(table) => format!("create {table}"),
         Change::Dropped(table) => format!("drop {table}"),
-        Change::Fence { low, high } => format!("fence {}", span(low, *high)),
-        Change::Expiry { low, high, below } => {
+        Change::RangeTombstone { low, high } => format!("fence {}", span(low, *high)),
+        Change::Ttl { low, high, below } => {
             format!("expiry {} below #{below}", span(low, *high))
         }
     }
@@ -228,13 +228,16 @@ fn end(reader: &mut LogReader, sink: &mut Sink<'_>) -> Result<()> {
             sink(part("end", at, [("rest", text("nothing"))]))?;
         }
     }
-    let Some(promise) = rest.promise else { return Ok(()) };
-    let vouched = if promise.offset > at && promise.file == stop.position.file {
+    let Some(durable_up_to) = rest.durable_up_to else { return Ok(()) };
+    let vouched = if durable_up_to.offset > at && durable_up_to.file == stop.position.file {
         "and one vouches for what is missing: this is damage"
     } else {
         "and none vouches for what is missing: a torn tail"
     };
-    let fields =
-        [("records", number(rest.headers)), ("promise", text(promise)), ("means", text(vouched))];
+    let fields = [
+        ("records", number(rest.headers)),
+        ("promise", text(durable_up_to)),
+        ("means", text(vouched)),
+    ];
     sink(part("behind", at, fields))
 }

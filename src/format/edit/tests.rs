@@ -56,7 +56,7 @@ fn file() -> FileMeta {
         seq_min: Seq(100),
         seq_max: Seq(300),
         visible_from: Seq::ZERO,
-        fenced: Seq::ZERO,
+        tombstones_applied: Seq::ZERO,
         entries: 3,
         tombstones: 1,
         raw_bytes: 60,
@@ -79,8 +79,8 @@ fn clock() -> LivedTime {
 
 /// Every field.
 fn full() -> VersionEdit {
-    let fence = Fence::drop(Span::new(b"a", None), Seq(5));
-    let expiry = Fence { span: Span::new(b"b", Some(b"c")), below: Seq(3), from: Seq(5) };
+    let range_tombstone = RangeTombstone::drop(Span::new(b"a", None), Seq(5));
+    let expiry = RangeTombstone { span: Span::new(b"b", Some(b"c")), below: Seq(3), from: Seq(5) };
     VersionEdit {
         identity: Some(identity()),
         add_files: vec![file()],
@@ -89,8 +89,8 @@ fn full() -> VersionEdit {
         remove_references: vec![(RangeId(1), FileNumber(1))],
         drop_tables: vec![(TableId(3), Seq(250))],
         forget_tables: vec![TableId(2)],
-        add_fences: vec![fence.clone(), expiry.clone()],
-        remove_fences: vec![fence, expiry],
+        add_range_tombstones: vec![range_tombstone.clone(), expiry.clone()],
+        remove_range_tombstones: vec![range_tombstone, expiry],
         clock: Some(clock()),
         account: account().account,
         clean_close: Some(CleanClose { log: FileNumber(6), end: 4096, last_seq: Seq(300) }),
@@ -218,12 +218,18 @@ fn a_size_counts_before_its_reference_too_and_without_one_not_at_all() {
 
 #[test]
 fn fences_of_both_kinds_stand_in_one_order_however_their_fields_were_mixed() {
-    let VersionEdit { add_fences, remove_fences, .. } = full();
-    let in_order = VersionEdit { add_fences, remove_fences, ..VersionEdit::default() };
+    let VersionEdit { add_range_tombstones, remove_range_tombstones, .. } = full();
+    let in_order =
+        VersionEdit { add_range_tombstones, remove_range_tombstones, ..VersionEdit::default() };
     let [drop, expiry] = [0, 1].map(|at| {
-        let one = |fences: &[Fence]| vec![fences[at].clone()];
-        let (add_fences, remove_fences) = (one(&in_order.add_fences), one(&in_order.remove_fences));
-        encoded(&VersionEdit { add_fences, remove_fences, ..VersionEdit::default() })
+        let one = |range_tombstones: &[RangeTombstone]| vec![range_tombstones[at].clone()];
+        let (add_range_tombstones, remove_range_tombstones) =
+            (one(&in_order.add_range_tombstones), one(&in_order.remove_range_tombstones));
+        encoded(&VersionEdit {
+            add_range_tombstones,
+            remove_range_tombstones,
+            ..VersionEdit::default()
+        })
     });
     assert_eq!(VersionEdit::decode(&[drop.clone(), expiry.clone()].concat()), Ok(in_order.clone()));
     assert_eq!(VersionEdit::decode(&[expiry, drop].concat()), Ok(in_order));

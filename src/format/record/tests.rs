@@ -11,12 +11,12 @@ fn header() -> LogHeader {
 }
 
 /// One sealed record.
-fn record(payload: &[u8], promise: Position) -> Vec<u8> {
+fn record(payload: &[u8], durable_up_to: Position) -> Vec<u8> {
     let mut out = Vec::new();
     let start = begin(&mut out, RecordKind::Group, Seq(7));
     out.extend_from_slice(payload);
     end(&mut out, start).unwrap();
-    seal(&mut out, AT, ID, promise);
+    seal(&mut out, AT, ID, durable_up_to);
     out
 }
 
@@ -51,7 +51,7 @@ fn example_record() {
     assert_eq!(hex(&bytes), expected);
     let (header, payload) = decode(&bytes, AT, ID).unwrap();
     assert_eq!((header.kind(), header.seq, payload), (Ok(RecordKind::Group), Seq(7), &b"abc"[..]));
-    assert_eq!(header.promise, Position { file: FileNumber(2), offset: 4096 });
+    assert_eq!(header.durable_up_to, Position { file: FileNumber(2), offset: 4096 });
 }
 
 #[test]

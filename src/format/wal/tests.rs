@@ -39,9 +39,9 @@ fn catalog() -> Vec<u8> {
     let changes = [
         Change::Created(TableId(2)),
         Change::Dropped(TableId(1)),
-        Change::Fence { low: b"a", high: Some(b"b") },
-        Change::Fence { low: b"c", high: None },
-        Change::Expiry { below: Seq(7), low: b"d", high: Some(b"e") },
+        Change::RangeTombstone { low: b"a", high: Some(b"b") },
+        Change::RangeTombstone { low: b"c", high: None },
+        Change::Ttl { below: Seq(7), low: b"d", high: Some(b"e") },
     ];
     let (shapes, entries) = ([].into_iter(), ENTRIES.into_iter());
     encoded(|out| put_group(out, shapes, b"", entries, &changes))
@@ -83,19 +83,19 @@ fn example_wal_catalog() {
     let expected = [
         Change::Created(TableId(2)),
         Change::Dropped(TableId(1)),
-        Change::Fence { low: b"a", high: Some(b"b") },
-        Change::Fence { low: b"c", high: None },
-        Change::Expiry { below: Seq(7), low: b"d", high: Some(b"e") },
+        Change::RangeTombstone { low: b"a", high: Some(b"b") },
+        Change::RangeTombstone { low: b"c", high: None },
+        Change::Ttl { below: Seq(7), low: b"d", high: Some(b"e") },
     ];
     assert_eq!((changes.as_slice(), group.entries().count()), (&expected[..], 2));
 }
 
 #[test]
 fn example_wal_promise() {
-    let promise = Promise { ceiling: Seq(300) };
-    let bytes = encoded(|out| promise.encode(out));
+    let durable_up_to = DurableUpTo { seq_reservation: Seq(300) };
+    let bytes = encoded(|out| durable_up_to.encode(out));
     assert_eq!(hex(&bytes), "09 02 ac 02");
-    assert_eq!(Promise::decode(&bytes), Ok(promise));
+    assert_eq!(DurableUpTo::decode(&bytes), Ok(durable_up_to));
 }
 
 #[test]
@@ -123,7 +123,11 @@ fn trap_44_fields_of_newer_formats_are_refused_or_skipped() {
     check(RecordKind::Open, &encoded(|out| open().encode(out)), OPEN);
     check(RecordKind::Group, &group(), GROUP);
     check(RecordKind::Catalog, &catalog(), GROUP);
-    check(RecordKind::Promise, &encoded(|out| Promise { ceiling: Seq(9) }.encode(out)), PROMISE);
+    check(
+        RecordKind::DurableUpTo,
+        &encoded(|out| DurableUpTo { seq_reservation: Seq(9) }.encode(out)),
+        DURABLE_UP_TO,
+    );
 }
 
 #[test]
@@ -147,7 +151,7 @@ fn hostile_payloads_never_panic() {
         RecordKind::Open,
         RecordKind::Group,
         RecordKind::Catalog,
-        RecordKind::Promise,
+        RecordKind::DurableUpTo,
         RecordKind::Close,
         RecordKind::Edit,
     ];

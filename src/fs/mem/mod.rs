@@ -114,7 +114,8 @@ impl MemFs {
     }
 
     /// A file system beside the one that `tree` is of. They have two locks, and share nodes until one changes them: it
-    /// then does so in place behind what the other read, by the fence in `Arc::drop`, which the sanitizer does not know.
+    /// then does so in place behind what the other read, by the range tombstone in `Arc::drop`,
+    /// which the sanitizer does not know.
     fn image(tree: Arc<Tree>) -> Self {
         Self::of(if cfg!(tsan) { Arc::new(tree.detached()) } else { tree })
     }

@@ -398,15 +398,15 @@ fn trap_06_what_was_promised_survives_what_happens_around_it() {
     for seed in 0..30 {
         let (fs, mut rng) = (MemFs::new(), Rng::from_seed(seed));
         fs.create_dir_all(path("d/e")).unwrap();
-        let mut promised = std::collections::BTreeMap::new();
+        let mut durable_claimed = std::collections::BTreeMap::new();
         for step in 0..150u64 {
             let names = [".", "d", "d/e"].map(|dir| format!("{dir}/f{}", rng.below(3)));
             let (one, two) = (&names[rng.below(3) as usize], &names[rng.below(3) as usize]);
-            promised.remove(one);
+            durable_claimed.remove(one);
             match rng.below(6) {
                 0 => drop(fs.remove(path(one))),
                 1 => {
-                    promised.remove(two);
+                    durable_claimed.remove(two);
                     drop(fs.rename(path(one), path(two)));
                 }
                 2 => drop(fs.open_write(path(one)).map(|file| file.set_len(rng.below(3000)))),
@@ -416,12 +416,12 @@ fn trap_06_what_was_promised_survives_what_happens_around_it() {
                     if rng.chance(1, 2) {
                         file.sync().unwrap();
                         sync_dirs(&fs);
-                        promised.insert(one.clone(), fs.read(one).unwrap());
+                        durable_claimed.insert(one.clone(), fs.read(one).unwrap());
                     }
                 }
             }
             let image = fs.crash_image(rng.next_u64());
-            for (name, bytes) in &promised {
+            for (name, bytes) in &durable_claimed {
                 assert!(image.read(name).unwrap() == *bytes, "{name}, seed {seed} step {step}");
             }
         }

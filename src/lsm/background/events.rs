@@ -126,7 +126,7 @@ impl Engine {
 
     /// Counts a write that was held up, and tells of it.
     pub(crate) fn stalled(&self, stall: Stall, time: Duration) {
-        self.upkeep.note_stall(time);
+        self.state.record_stall(time);
         let cause = match stall {
             Stall::Memtables => "memtables",
             Stall::Ranges => "ranges",
@@ -183,7 +183,7 @@ fn cause(reason: Reason) -> &'static str {
     match reason {
         Reason::Clear => "clear",
         Reason::Sources => "sources",
-        Reason::Fence => "fence",
+        Reason::RangeTombstone => "fence",
         Reason::Age => "age",
         Reason::Tombstones => "tombstones",
         Reason::Size => "size",

@@ -1,12 +1,13 @@
-//! Tables that make room for what is new by what is old: a ring buffer, a table file at a time.
+//! Tables that make room for what is new by what is old: a eviction table buffer, a table file at a time.
 //!
 //! 1. A write that finds no room has taken back what is hidden already. If that is not enough, it asks which files of these
 //!    tables are the oldest, by their newest entry: as many as what is missing takes and some more.
-//! 2. One commit puts a fence up, as of expiry, over all of each table that has any of them, right behind the newest entry of
+//! 2. One commit puts a range tombstone up, as of expiry, over all of each table that has any of
+//!    them, right behind the newest entry of
 //!    the last of those files. It is durable before anything goes, and it takes no room that is not kept for it.
 //! 3. What lies wholly below goes with one edit (`reclaim`), and the files are removed.
 //!
-//! An end between 2 and 3 loses nothing else: the fence is in the log, and whoever opens the database carries it out.
+//! An end between 2 and 3 loses nothing else: the range tombstone is in the log, and whoever opens the database carries it out.
 //!
 //! Invariants
 //! * of each table that loses a file all that is older goes with it: nothing comes back, whatever lay under it;
@@ -14,7 +15,7 @@
 //! * nothing goes that would make no room: not while a snapshot would keep it, not what readers hold already;
 //! * what goes is decided by looking at each file of the tables once, and at no row.
 //!
-//! Not here: what a fence hides (`range_tombstones`), how merges keep files of one age
+//! Not here: what a range tombstone hides (`range_tombstones`), how merges keep files of one age
 //! (`compaction::picker`), how much is missing
 //! (`space_limit`).
 
@@ -38,7 +39,7 @@ const GIVE_PART: u64 = 32;
 const WINDOW_PART: u64 = 32;
 
 /// The tables, and what they gave.
-pub(crate) struct Ring {
+pub(crate) struct FifoEviction {
     tables: ArcSwap<Vec<Arc<Gate>>>,
     /// The tables of before are known, too: until then none is merged, for it might be one of these.
     is_known: AtomicBool,
@@ -82,10 +83,10 @@ struct Old {
     tables: BTreeSet<TableId>,
 }
 
-impl Ring {
+impl FifoEviction {
     /// # Errors
     /// `InvalidInput` for tables without a limit that they could give room below.
-    pub(in crate::lsm) fn begin(options: &Options) -> Result<Ring> {
+    pub(in crate::lsm) fn begin(options: &Options) -> Result<FifoEviction> {
         let is_asked = options.on_full != OnFull::Refuse;
         if is_asked && options.max_disk.is_none() {
             let problem = "Options::on_full says what goes near a limit, and there is none: set Options::max_disk, too";
@@ -94,7 +95,7 @@ impl Ring {
         if let OnFull::DropOldest(names) = &options.on_full {
             names.iter().try_for_each(|name| check_table_name(name))?;
         }
-        Ok(Ring {
+        Ok(FifoEviction {
             tables: ArcSwap::from_pointee(Vec::new()),
             is_known: AtomicBool::new(!is_asked),
             is_spent: AtomicBool::new(false),
@@ -126,18 +127,19 @@ impl Ring {
 }
 
 impl Engine {
-    fn ring(&self) -> Option<&Ring> {
-        self.env.room.as_ref().map(|room| &room.ring)
+    fn eviction(&self) -> Option<&FifoEviction> {
+        self.env.space_limit.as_ref().map(|space_limit| &space_limit.eviction)
     }
 
     /// The table behind `gate` gives its oldest rows where room is short, if the options name it.
-    pub(crate) fn note_table(&self, gate: &Arc<Gate>, name: &str) {
-        let (Some(ring), OnFull::DropOldest(names)) = (self.ring(), &self.env.options.on_full)
+    pub(crate) fn record_table(&self, gate: &Arc<Gate>, name: &str) {
+        let (Some(eviction), OnFull::DropOldest(names)) =
+            (self.eviction(), &self.env.options.on_full)
         else {
             return;
         };
         if names.iter().any(|other| other.eq_ignore_ascii_case(name)) {
-            ring.tables.rcu(|gates| {
+            eviction.tables.rcu(|gates| {
                 let others = gates.iter().filter(|other| other.dropped_at().is_none());
                 others.chain([gate]).cloned().collect::<Vec<_>>()
             });
@@ -146,8 +148,8 @@ impl Engine {
 
     /// All tables that there are at the opening were noted.
     pub(crate) fn tables_noted(&self) {
-        if let Some(ring) = self.ring()
-            && !ring.is_known.swap(true, Ordering::AcqRel)
+        if let Some(eviction) = self.eviction()
+            && !eviction.is_known.swap(true, Ordering::AcqRel)
         {
             self.executor.signal(Lane::Compact);
         }
@@ -155,40 +157,48 @@ impl Engine {
 
     /// False as long as a table might turn out to be one that gives its oldest rows.
     pub(in crate::lsm) fn knows_ring(&self) -> bool {
-        self.ring().is_none_or(|ring| ring.is_known.load(Ordering::Acquire))
+        self.eviction().is_none_or(|eviction| eviction.is_known.load(Ordering::Acquire))
     }
 
     /// True if the table gives its oldest rows.
     pub(in crate::lsm) fn is_ring(&self, table: TableId) -> bool {
-        self.ring().is_some_and(|ring| ring.has(table))
+        self.eviction().is_some_and(|eviction| eviction.has(table))
     }
 
     /// How large files of one age get in `table`; 0: they are merged by keys.
     pub(in crate::lsm) fn window_bytes(&self, table: TableId) -> u64 {
-        let room = self.env.room.as_ref().filter(|room| room.ring.has(table));
-        room.map_or(0, |room| room.limit() / WINDOW_PART)
+        let space_limit =
+            self.env.space_limit.as_ref().filter(|space_limit| space_limit.eviction.has(table));
+        space_limit.map_or(0, |space_limit| space_limit.limit() / WINDOW_PART)
     }
 
-    /// Drops files of the ring's tables that take `missing` bytes together and some more; false if there is nothing to drop.
+    /// Drops files of the eviction table's tables that take `missing` bytes together and some
+    /// more; false if there is nothing to drop.
     ///
     /// # Errors
     /// As every commit; what is hidden by then stays hidden.
-    pub(in crate::lsm) fn give(&self, ring: &Ring, missing: u64, limit: u64) -> Result<bool> {
-        let oldest = self.oldest(ring, missing, limit);
-        ring.is_spent.store(oldest.is_none(), Ordering::Release);
-        oldest.map_or(Ok(false), |oldest| self.drop_oldest(ring, &oldest).map(|()| true))
+    pub(in crate::lsm) fn give(
+        &self,
+        eviction: &FifoEviction,
+        missing: u64,
+        limit: u64,
+    ) -> Result<bool> {
+        let oldest = self.oldest(eviction, missing, limit);
+        eviction.is_spent.store(oldest.is_none(), Ordering::Release);
+        oldest.map_or(Ok(false), |oldest| self.drop_oldest(eviction, &oldest).map(|()| true))
     }
 
-    /// The oldest files of the ring's tables that take `missing` bytes together and some more; `None` if all of them do not,
+    /// The oldest files of the eviction table's tables that take `missing` bytes together and some
+    /// more; `None` if all of them do not,
     /// or if dropping them would make no room now.
-    fn oldest(&self, ring: &Ring, missing: u64, limit: u64) -> Option<Oldest> {
+    fn oldest(&self, eviction: &FifoEviction, missing: u64, limit: u64) -> Option<Oldest> {
         // A snapshot keeps whatever it sees: dropping would take from readers, and give nothing to the writer.
         if missing == 0 || self.horizon().has_snapshots() {
             return None;
         }
         let last = self.published();
         let view = self.view.load_full();
-        let tables = ring.tables.load_full();
+        let tables = eviction.tables.load_full();
         let files = files_of(&view, &tables);
         let mut ages: Vec<(Seq, u64)> = Vec::with_capacity(files.len());
         for (number, old) in &files {
@@ -222,31 +232,31 @@ impl Engine {
     ///
     /// # Errors
     /// As every commit; what is hidden by then stays hidden.
-    fn drop_oldest(&self, ring: &Ring, oldest: &Oldest) -> Result<()> {
+    fn drop_oldest(&self, eviction: &FifoEviction, oldest: &Oldest) -> Result<()> {
         let changes = oldest
             .tables
             .iter()
             .map(|gate| TableChange::Expired(whole_table(gate.table), oldest.below));
-        // One commit for all of them: a fence over a table that is being dropped does no harm.
+        // One commit for all of them: a range tombstone over a table that is being dropped does no harm.
         let batch = Batch::of_changes(&Arc::new(Gate::new(TableId::CATALOG)), changes.collect());
-        self.note_given(ring, oldest, None);
+        self.record_given(eviction, oldest, None);
         let seq = self.commit(&batch, Durability::Sync)?;
-        self.note_given(ring, oldest, Some(seq));
+        self.record_given(eviction, oldest, Some(seq));
         while self.reclaim()? {}
         self.remove_unheld();
-        ring.files.fetch_add(oldest.files, Ordering::Relaxed);
-        ring.bytes.fetch_add(oldest.bytes, Ordering::Relaxed);
+        eviction.files.fetch_add(oldest.files, Ordering::Relaxed);
+        eviction.bytes.fetch_add(oldest.bytes, Ordering::Relaxed);
         self.tell_dropped(oldest);
         Ok(())
     }
 
     #[cfg(not(feature = "sim"))]
-    fn note_given(&self, _ring: &Ring, _oldest: &Oldest, _seq: Option<Seq>) {}
+    fn record_given(&self, _ring: &FifoEviction, _oldest: &Oldest, _seq: Option<Seq>) {}
 
     /// A drop begins, or was committed.
     #[cfg(feature = "sim")]
-    fn note_given(&self, ring: &Ring, oldest: &Oldest, seq: Option<Seq>) {
-        let mut given = ring.given.lock();
+    fn record_given(&self, eviction: &FifoEviction, oldest: &Oldest, seq: Option<Seq>) {
+        let mut given = eviction.given.lock();
         match (seq, given.last_mut()) {
             (Some(seq), Some(last)) => last.seq = Some(seq),
             _ => {
@@ -259,7 +269,8 @@ impl Engine {
     /// What went since this was asked last.
     #[cfg(feature = "sim")]
     pub(crate) fn take_given(&self) -> Vec<Given> {
-        self.ring().map_or_else(Vec::new, |ring| std::mem::take(&mut *ring.given.lock()))
+        self.eviction()
+            .map_or_else(Vec::new, |eviction| std::mem::take(&mut *eviction.given.lock()))
     }
 }
 
@@ -270,7 +281,8 @@ fn files_of(view: &View, tables: &[Arc<Gate>]) -> BTreeMap<FileNumber, Old> {
         let ranges = view.version.ranges_in(&whole_table(gate.table)).iter();
         for (_, reference) in ranges.flat_map(|range| range.references()) {
             let meta = &reference.file.meta;
-            let is_hidden = view.fences.covers(&reference.clip, meta.seq_max, Seq(u64::MAX));
+            let is_hidden =
+                view.range_tombstones.covers(&reference.clip, meta.seq_max, Seq(u64::MAX));
             let old = files.entry(meta.number).or_insert_with(|| Old {
                 newest: meta.seq_max,
                 bytes: meta.bytes,

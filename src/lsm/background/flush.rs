@@ -1,8 +1,8 @@
 //! The oldest frozen memtable becomes table files.
 //!
-//! 1. Wait until its last commit is published: files hold nothing that a failed round could take back.
+//! 1. Wait until its last commit is published: files hold nothing that a failed commit group could take back.
 //! 2. Write its entries, less those that nobody can see, into new files; sync them and their names.
-//! 3. Sync the active log, which names the ceiling of numbers in use. Under the install lock, name the files, the
+//! 3. Sync the active log, which names the seq reservation of numbers in use. Under the install lock, name the files, the
 //!    flushed Seq and the logs that are no longer needed in one edit.
 //! 4. Publish the view without the memtable and with the files, in one step. Then remove the logs.
 //!
@@ -22,7 +22,7 @@ use crate::options::{Codec, Durability};
 use crate::write_accounting::Cause;
 
 use super::flush_placement::place;
-use super::output_writer::{Boundaries, Cut, NewFile, Outputs, Retention};
+use super::output_writer::{Boundaries, Cut, NewFile, OutputWriter, Retention};
 use crate::lsm::Engine;
 use crate::lsm::read::merge::Merge;
 use crate::lsm::read::view::Slot;
@@ -41,16 +41,16 @@ pub(crate) struct Flush {
 #[cfg(feature = "sim")]
 impl Engine {
     pub(crate) fn begin_flush(&self) -> Result<Option<Flush>> {
-        let _job = self.upkeep.flushing.lock();
+        let _job = self.state.flushing.lock();
         let written = self.write_oldest();
-        self.upkeep.flush_attempted(written.as_ref().map(|_| ()).map_err(Error::clone));
+        self.state.flush_attempted(written.as_ref().map(|_| ()).map_err(Error::clone));
         written
     }
 
     pub(crate) fn finish_flush(&self, flush: Flush) -> Result<()> {
-        let _job = self.upkeep.flushing.lock();
+        let _job = self.state.flushing.lock();
         let ended = self.end_flush(flush);
-        self.upkeep.flush_attempted(ended.clone());
+        self.state.flush_attempted(ended.clone());
         ended
     }
 }
@@ -67,21 +67,21 @@ impl Engine {
         }
         if !matches!(flushed, Ok(false)) {
             // Whoever flushed: writers may wait for it.
-            self.upkeep.flush_attempted(flushed.as_ref().map(|_| ()).map_err(Error::clone));
+            self.state.flush_attempted(flushed.as_ref().map(|_| ()).map_err(Error::clone));
         }
         flushed
     }
 
     fn flush_oldest(&self) -> Result<bool> {
-        let _job = self.upkeep.flushing.lock();
-        let _work = self.upkeep.work()?;
-        let _disk = self.upkeep.flush_begins();
+        let _job = self.state.flushing.lock();
+        let _work = self.state.work()?;
+        let _disk = self.state.flush_begins();
         let since = self.env.clock.monotonic();
         let Some(flush) = self.write_oldest()? else { return Ok(false) };
         let bytes = flush.slot.memtable.bytes();
         self.end_flush(flush)?;
         let took = self.env.clock.monotonic().saturating_sub(since);
-        self.upkeep.note_flush_pace(bytes, took);
+        self.state.record_flush_pace(bytes, took);
         Ok(true)
     }
 
@@ -90,8 +90,8 @@ impl Engine {
         let view = self.view.load_full();
         let Some(slot) = view.frozen().last().cloned() else { return Ok(None) };
         if let Some(last) = slot.memtable.seq_max().filter(|last| *last > self.published()) {
-            self.rounds.flush(Durability::Buffered)?;
-            self.rounds.wait(last)?;
+            self.group_commit.flush(Durability::Buffered)?;
+            self.group_commit.wait(last)?;
         }
         // On a full disk theirs may be the space that the flush needs.
         self.remove_unheld();
@@ -106,13 +106,13 @@ impl Engine {
             slot.logs.iter().for_each(|log| self.env.discard(FileName::Wal(*log)));
         }
         let removed = self
-            .settle_ceiling()
+            .persist_seq_reservation()
             .and_then(|()| self.install_flush(&slot, &files))
             .inspect_err(|error| self.discard_files(&files, error))?;
         for log in removed {
             self.env.discard(FileName::Wal(log));
         }
-        self.upkeep.note_flush(&files, self.env.clock.monotonic());
+        self.state.record_flush(&files, self.env.clock.monotonic());
         self.tell_flushed(&slot, &files);
         Ok(())
     }
@@ -120,17 +120,18 @@ impl Engine {
     fn write_memtable(&self, slot: &Slot, version: &Version) -> Result<Vec<NewFile>> {
         let entries = Merge::over_memtable(&self.env, slot.memtable.iter())?;
         let horizon = self.horizon();
-        let dead = self.upkeep.dead_tables(&horizon);
+        let dead = self.state.dead_tables(&horizon);
         // Nothing older than the oldest memtable but files.
         let older = |key: &[u8]| version.sources(key).next().is_some();
-        let fences = Arc::clone(&self.view.load().fences);
-        let retention = Retention::new(horizon, dead, older).with_fences(&fences, &Span::all());
+        let range_tombstones = Arc::clone(&self.view.load().range_tombstones);
+        let retention = Retention::new(horizon, dead, older)
+            .with_range_tombstones(&range_tombstones, &Span::all());
         // Inside a range the memtable bounds the file: one flush is one source of it.
         let cut = Cut { file_bytes: u64::MAX, boundary_bytes: BOUNDARY_BYTES };
         let boundaries = Boundaries::of(version.ranges().iter());
-        let mut outputs = Outputs::new(self, cut, (Codec::None, Cause::Flush), boundaries);
-        outputs.write(entries, retention, |_| Ok(()))?;
-        outputs.finish()
+        let mut output = OutputWriter::new(self, cut, (Codec::None, Cause::Flush), boundaries);
+        output.write(entries, retention, |_| Ok(()))?;
+        output.finish()
     }
 
     /// Names the files and forgets the memtable and its logs; returns the logs that go, and older ones kept till now.
@@ -141,14 +142,14 @@ impl Engine {
         let mut edit = VersionEdit {
             flushed_seq: Some(flushed),
             remove_logs: slot.logs.clone(),
-            drop_tables: self.upkeep.drops_to_record(&version, flushed),
-            add_fences: self.fences_to_record(&version, flushed),
+            drop_tables: self.state.drops_to_record(&version, flushed),
+            add_range_tombstones: self.range_tombstones_to_record(&version, flushed),
             clock: self.expiry_clock(),
             ..self.history(&version, &slot.logs, flushed)
         };
         let ids = |count| Ok(RangeId(manifest.next_numbers(count)?.0));
         let placed = place(&version, files, &mut edit, ids);
-        placed.map_err(|error| self.judge(&manifest, error))?;
+        placed.map_err(|error| self.poison_on_failure(&manifest, error))?;
         let version = self.append_edit(&mut manifest, &edit)?;
         let flushed = Some(slot.memtable.id());
         if mutant!("split-install") {
@@ -170,20 +171,20 @@ impl Engine {
         edit: &VersionEdit,
     ) -> Result<Arc<Version>> {
         let durable = {
-            let queue = &mut self.rounds.lock().queue;
-            queue.settle_account(&self.env.meter);
-            queue.unpromised()
+            let queue = &mut self.group_commit.lock().queue;
+            queue.account_user_bytes(&self.env.meter);
+            queue.durable_unclaimed()
         };
         let result = manifest.append_behind(edit, durable);
-        let result = result.map_err(|error| self.judge(manifest, error));
+        let result = result.map_err(|error| self.poison_on_failure(manifest, error));
         self.env.discard_superseded(manifest);
         result
     }
 
     /// Ends writing if it ended for the manifest: nobody knows then what the disk holds. Other errors may pass.
-    pub(in crate::lsm) fn judge(&self, manifest: &Manifest, error: Error) -> Error {
+    pub(in crate::lsm) fn poison_on_failure(&self, manifest: &Manifest, error: Error) -> Error {
         if manifest.has_failed() || error.kind() == ErrorKind::Corruption {
-            self.rounds.fail(error.clone().poisoned());
+            self.group_commit.fail(error.clone().poisoned());
         }
         error
     }

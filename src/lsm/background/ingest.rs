@@ -1,7 +1,7 @@
 //! Rows of another database come in as table files, with their Seqs: tags and Timestamps stay.
 //!
 //! 1. See that nothing lies where they go: no entry in memory, none in any file, be it a tombstone that only a merge
-//!    removes, and no fence of a deleted span, which would hide what is older. What is dead is merged away first.
+//!    removes, and no range tombstone of a deleted span, which would hide what is older. What is dead is merged away first.
 //! 2. Write the rows in key order under the new table's id into new files; sync them and their names.
 //! 3. Under the install lock and the commit lock see again that nothing came there, and choose a Seq above all that was
 //!    given out and above the files'. One edit names the files with that Seq as `visible_from`.
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::format::Kind;
-use crate::format::edit::{Fence, Placement, RangeMeta, ReferenceMeta, VersionEdit};
+use crate::format::edit::{Placement, RangeMeta, RangeTombstone, ReferenceMeta, VersionEdit};
 use crate::format::key::{TABLE_ID_BYTES, table_start};
 use crate::format::names::{FileName, FileNumber, RangeId};
 use crate::format::span::Span;
@@ -60,7 +60,7 @@ struct NewFiles<'e> {
     engine: &'e Engine,
     writer: Option<SstWriter>,
     /// For what it writes.
-    room: Option<Planned<'e>>,
+    space_limit: Option<Planned<'e>>,
     files: Vec<NewFile>,
     handed_over: bool,
 }
@@ -81,7 +81,7 @@ impl Engine {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Ingested> {
         let mut known = self.vacate(span)?;
-        let _work = self.upkeep.work()?;
+        let _work = self.state.work()?;
         let files = self.write_rows(source, gate, progress)?;
         let ingested = Ingested {
             rows: files.iter().map(|file| file.meta.entries).sum(),
@@ -90,11 +90,11 @@ impl Engine {
         };
         for _ in 0..TRIES {
             // A power cut leaves no import without what was committed before it, but for what comes in right now.
-            self.rounds.flush(Durability::Sync).inspect_err(|_| self.forget(&files))?;
+            self.group_commit.flush(Durability::Sync).inspect_err(|_| self.forget(&files))?;
             match self.install_rows(&files, gate, span, &known) {
                 Ok(true) => {
                     // Other readers see it when all that came before it is durable.
-                    self.rounds.flush(Durability::Sync)?;
+                    self.group_commit.flush(Durability::Sync)?;
                     return Ok(ingested);
                 }
                 Ok(false) => {}
@@ -111,12 +111,12 @@ impl Engine {
 
     /// Step 1: the files of which some part lies in `span`; none has an entry there.
     fn vacate(&self, span: &Span) -> Result<Vec<FileNumber>> {
-        for round in 0..TRIES {
+        for group in 0..TRIES {
             self.flush_all()?;
             while self.reclaim()? {}
             let view = self.view.load_full();
             if Merge::over_files_in(&self.env, &view.version, span)?.is_none()
-                && !is_fenced(&view, span)
+                && !is_under_range_tombstone(&view, span)
             {
                 return Ok(files_in(&view.version, span));
             }
@@ -126,13 +126,16 @@ impl Engine {
                 return Err(Error::refused_with(Code::EntityAlreadyExists, message));
             }
             // Without one a job was in the way, which began before the delete.
-            if round > 0 && self.horizon().has_snapshots() {
+            if group > 0 && self.horizon().has_snapshots() {
                 let message = "a snapshot still reads what was deleted where the range is to go";
                 return Err(Error::new(ErrorKind::Busy, message));
             }
-            // A fence stays as long as it hides anything, be it beside the span.
-            let fences = view.fences.iter().filter(|fence| is_drop(fence, span));
-            let spans: Vec<&Span> = fences.map(|f| &f.span).chain([span]).collect();
+            // A range tombstone stays as long as it hides anything, be it beside the span.
+            let range_tombstones = view
+                .range_tombstones
+                .iter()
+                .filter(|range_tombstone| is_drop(range_tombstone, span));
+            let spans: Vec<&Span> = range_tombstones.map(|f| &f.span).chain([span]).collect();
             let is_in = |range: &Span| spans.iter().any(|span| span.overlaps(range));
             let ranges = view.version.ranges().iter().filter(|range| is_in(&range.span));
             self.compact_ranges(&ranges.map(|range| range.id).collect::<Vec<_>>())?;
@@ -152,7 +155,7 @@ impl Engine {
         let mut new = NewFiles {
             engine: self,
             writer: None,
-            room: None,
+            space_limit: None,
             files: Vec::new(),
             handed_over: false,
         };
@@ -168,7 +171,7 @@ impl Engine {
             let writer = match &mut new.writer {
                 Some(writer) => writer,
                 none => {
-                    new.room = Some(self.admit_file(most)?);
+                    new.space_limit = Some(self.admit_file(most)?);
                     none.insert(self.new_sst(self.env.options.codec_run, Cause::Import)?)
                 }
             };
@@ -202,10 +205,10 @@ impl Engine {
         let version = Arc::clone(manifest.version());
         let mut edit = match files_in(&version, span) == known {
             true => place_rows(&mut manifest, &version, files, span, gate)
-                .map_err(|error| self.judge(&manifest, error))?,
+                .map_err(|error| self.poison_on_failure(&manifest, error))?,
             false => return Ok(false),
         };
-        let mut state = self.rounds.lock();
+        let mut state = self.group_commit.lock();
         if let Some(error) = state.failed() {
             return Err(error.clone());
         }
@@ -213,7 +216,7 @@ impl Engine {
         let view = self.view.load_full();
         let newest = files.iter().map(|file| file.meta.seq_max).max().unwrap_or_default();
         if holds_any(&view, span)
-            || is_fenced(&view, span)
+            || is_under_range_tombstone(&view, span)
             || holds_older(&view, &whole_table(gate.table), newest)
         {
             return Ok(false);
@@ -231,21 +234,21 @@ impl Engine {
             edit.add_imports = Self::import_note(visible_from, state.queue.committed(), span);
         }
         // Whoever reads a record behind the import finds the edit, and what vouches for it.
-        let appended = manifest.append_vouched(&edit, state.queue.unpromised());
+        let appended = manifest.append_vouched(&edit, state.queue.durable_unclaimed());
         if let Ok(version) = &appended {
             self.env.gaps.clear();
             self.show_from(visible_from, version);
             state.raise(visible_from);
-            state.queue.note_import(visible_from);
+            state.queue.record_import(visible_from);
         }
         drop(state);
         self.env.discard_superseded(&mut manifest);
-        appended.map_err(|error| self.judge(&manifest, error))?;
+        appended.map_err(|error| self.poison_on_failure(&manifest, error))?;
         // The import is durable: that nothing can be written behind it is no reason to take it for failed.
         if let Some(error) = manifest.failure().cloned() {
-            self.judge(&manifest, error);
+            self.poison_on_failure(&manifest, error);
         }
-        self.upkeep.retire(gone);
+        self.state.retire(gone);
         Ok(true)
     }
 
@@ -253,9 +256,10 @@ impl Engine {
     /// commit lock.
     fn show_from(&self, seq: Seq, version: &Arc<Version>) {
         self.change_view(|view| {
-            view.with_version(version, None).with_fences(Arc::new(view.fences.noted(seq)))
+            view.with_version(version, None)
+                .with_range_tombstones(Arc::new(view.range_tombstones.noted(seq)))
         });
-        self.newest_fence.store(seq.0, Ordering::Release);
+        self.newest_range_tombstone.store(seq.0, Ordering::Release);
     }
 
     fn forget(&self, files: &[NewFile]) {
@@ -282,7 +286,7 @@ impl NewFiles<'_> {
         if let Some(writer) = self.writer.take() {
             self.files.push(NewFile { meta: writer.finish()?, parts: Vec::new() });
         }
-        self.room = None;
+        self.space_limit = None;
         Ok(())
     }
 }
@@ -303,14 +307,14 @@ fn files_in(version: &Version, span: &Span) -> Vec<FileNumber> {
     inside.map(|(_, reference)| reference.file.meta.number).collect()
 }
 
-/// True if a deleted span comes into `span`: its fence would hide the rows. Expiry does so rightly.
-fn is_fenced(view: &View, span: &Span) -> bool {
-    view.fences.iter().any(|fence| is_drop(fence, span))
+/// True if a deleted span comes into `span`: its range tombstone would hide the rows. Expiry does so rightly.
+fn is_under_range_tombstone(view: &View, span: &Span) -> bool {
+    view.range_tombstones.iter().any(|range_tombstone| is_drop(range_tombstone, span))
 }
 
-/// True if the fence is not one of expiry, and hides keys of `span`.
-fn is_drop(fence: &Fence, span: &Span) -> bool {
-    fence.below == fence.from && fence.span.overlaps(span)
+/// True if the range tombstone is not one of expiry, and hides keys of `span`.
+fn is_drop(range_tombstone: &RangeTombstone, span: &Span) -> bool {
+    range_tombstone.below == range_tombstone.from && range_tombstone.span.overlaps(span)
 }
 
 /// True if a memtable has any entry in `span`, published or not.

@@ -26,7 +26,7 @@ use crate::sync::Ordering;
 use crate::write_accounting::Cause;
 
 use crate::lsm::read::merge::Merge;
-use crate::lsm::read::range_tombstones::{Fences, Spent};
+use crate::lsm::read::range_tombstones::{RangeTombstones, Spent};
 use crate::lsm::read::snapshot::Horizon;
 use crate::lsm::{Engine, Env};
 
@@ -72,14 +72,14 @@ struct OpenFile {
 }
 
 /// Files being written for one job.
-pub(crate) struct Outputs<'e> {
+pub(crate) struct OutputWriter<'e> {
     engine: &'e Engine,
     cut: Cut,
     codec: Codec,
     cause: Cause,
     boundaries: Boundaries,
     file: Option<OpenFile>,
-    fenced: Option<Seq>,
+    tombstones_applied: Option<Seq>,
     files: Vec<NewFile>,
     /// How many bytes were written when `between` was called last.
     told: u64,
@@ -101,8 +101,8 @@ pub(crate) struct Retention<'e> {
     /// True if an older source may hold the key.
     older: Box<MayHold<'e>>,
     spent: Option<Spent>,
-    /// Fences up to here are carried out.
-    fenced: Seq,
+    /// Range tombstones up to here are carried out.
+    tombstones_applied: Seq,
     key: Vec<u8>,
     newer: Option<Seq>,
     is_dead: bool,
@@ -119,7 +119,7 @@ impl<'e> Retention<'e> {
             dead,
             older: Box::new(older),
             spent: None,
-            fenced: Seq::ZERO,
+            tombstones_applied: Seq::ZERO,
             key: Vec::new(),
             newer: None,
             is_dead: false,
@@ -127,10 +127,14 @@ impl<'e> Retention<'e> {
     }
 
     /// Also leaves out what `range_tombstones` hide of keys in `span` from everyone. Requires: they were taken after the horizon.
-    pub(crate) fn with_fences(mut self, fences: &Fences, span: &Span) -> Self {
-        if !fences.is_empty() {
-            self.spent = Some(fences.spent(span, &self.horizon));
-            self.fenced = self.horizon.oldest();
+    pub(crate) fn with_range_tombstones(
+        mut self,
+        range_tombstones: &RangeTombstones,
+        span: &Span,
+    ) -> Self {
+        if !range_tombstones.is_empty() {
+            self.spent = Some(range_tombstones.spent(span, &self.horizon));
+            self.tombstones_applied = self.horizon.oldest();
         }
         self
     }
@@ -156,7 +160,7 @@ impl<'e> Retention<'e> {
     }
 }
 
-impl<'e> Outputs<'e> {
+impl<'e> OutputWriter<'e> {
     /// `boundaries` are the starts of the ranges that the entries may belong to.
     pub(crate) fn new(
         engine: &'e Engine,
@@ -171,7 +175,7 @@ impl<'e> Outputs<'e> {
             cause,
             boundaries,
             file: None,
-            fenced: None,
+            tombstones_applied: None,
             files: Vec::new(),
             told: 0,
             noted: 0,
@@ -192,7 +196,10 @@ impl<'e> Outputs<'e> {
         mut between: impl FnMut(u64) -> Result<()>,
     ) -> Result<()> {
         // What all of a file's writes carried out.
-        self.fenced = Some(self.fenced.map_or(retention.fenced, |seq| seq.min(retention.fenced)));
+        self.tombstones_applied = Some(
+            self.tombstones_applied
+                .map_or(retention.tombstones_applied, |seq| seq.min(retention.tombstones_applied)),
+        );
         let mut count = 0u32;
         while entries.is_valid() {
             let (key, seq, kind) = entries.head();
@@ -207,7 +214,7 @@ impl<'e> Outputs<'e> {
                 let written = self.written();
                 between(written.saturating_sub(self.told))?;
                 self.told = written;
-                self.note_memory();
+                self.record_memory();
             }
         }
         Ok(())
@@ -225,7 +232,7 @@ impl<'e> Outputs<'e> {
 
     /// Adds the current entry, of which the key, the Seq and the kind are given.
     fn add(&mut self, entries: &Merge, (key, seq, kind): (&[u8], Seq, Kind)) -> Result<()> {
-        // Of what is kept: a fence may hide the newest version and not an older one, which a snapshot reads.
+        // Of what is kept: a range tombstone may hide the newest version and not an older one, which a snapshot reads.
         let is_new_key = self.file.as_ref().is_none_or(|file| file.writer.last_key() != key);
         let begins_part = is_new_key && self.begins_part(key);
         if let Some(file) = self.file.as_ref().filter(|_| is_new_key) {
@@ -276,9 +283,9 @@ impl<'e> Outputs<'e> {
     }
 
     /// Tells how much memory the file being written takes.
-    fn note_memory(&mut self) {
+    fn record_memory(&mut self) {
         let now = self.file.as_ref().map_or(0, |file| file.writer.memory_bytes());
-        let writing = &self.engine.upkeep.writing;
+        let writing = &self.engine.state.writing;
         writing.fetch_add(now, Ordering::Relaxed);
         writing.fetch_sub(std::mem::replace(&mut self.noted, now), Ordering::Relaxed);
     }
@@ -291,10 +298,10 @@ impl<'e> Outputs<'e> {
     fn end_file(&mut self) -> Result<()> {
         if let Some(file) = self.file.take() {
             let mut file = file.finish()?;
-            file.meta.fenced = self.fenced.unwrap_or_default();
+            file.meta.tombstones_applied = self.tombstones_applied.unwrap_or_default();
             self.files.push(file);
         }
-        self.note_memory();
+        self.record_memory();
         Ok(())
     }
 }
@@ -347,10 +354,10 @@ impl Boundaries {
     }
 }
 
-impl Drop for Outputs<'_> {
+impl Drop for OutputWriter<'_> {
     fn drop(&mut self) {
         self.file = None;
-        self.note_memory();
+        self.record_memory();
         if !self.handed_over {
             for file in &self.files {
                 self.engine.env.discard(FileName::Sst(file.meta.number));

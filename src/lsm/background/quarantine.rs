@@ -96,11 +96,11 @@ impl Engine {
     }
 
     pub(in crate::lsm) fn quarantine(&self, range: &Range<Arc<FileEntry>>, error: &Error) {
-        self.upkeep.quarantine(range, error, self.env.clock.monotonic());
+        self.state.quarantine(range, error, self.env.clock.monotonic());
     }
 
     pub(in crate::lsm) fn is_quarantined(&self, range: RangeId) -> bool {
-        self.upkeep.is_quarantined(range, self.env.clock.monotonic())
+        self.state.is_quarantined(range, self.env.clock.monotonic())
     }
 }
 

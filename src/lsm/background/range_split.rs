@@ -103,7 +103,7 @@ impl Engine {
             return Ok(false);
         }
         let stays = |range: &&Arc<FileRange>| {
-            !self.is_quarantined(range.id) && !self.upkeep.is_dropped(range.table)
+            !self.is_quarantined(range.id) && !self.state.is_dropped(range.table)
         };
         let ranges = version.ranges().iter().filter(stays);
         let sizes: Vec<_> = ranges.map(|range| (range.id, range.table, range.bytes())).collect();
@@ -138,12 +138,12 @@ impl Engine {
             }
             Wanted::Merge(left, right) => self.try_merge(left, right),
             Wanted::Split(id) => {
-                let _work = self.upkeep.work()?;
-                if !self.upkeep.claim(id) {
+                let _work = self.state.work()?;
+                if !self.state.claim(id) {
                     return Ok(Attempt::Busy);
                 }
                 let done = self.split_by_size(version, id);
-                self.upkeep.release(id);
+                self.state.release(id);
                 done
             }
         }
@@ -233,12 +233,12 @@ impl Engine {
     }
 
     fn try_split(&self, id: RangeId, key: &[u8]) -> Result<Attempt> {
-        let _work = self.upkeep.work()?;
-        if !self.upkeep.claim(id) {
+        let _work = self.state.work()?;
+        if !self.state.claim(id) {
             return Ok(Attempt::Busy);
         }
         let done = self.split_claimed(id, key);
-        self.upkeep.release(id);
+        self.state.release(id);
         done
     }
 
@@ -278,17 +278,17 @@ impl Engine {
     }
 
     fn try_merge(&self, left: RangeId, right: RangeId) -> Result<Attempt> {
-        let _work = self.upkeep.work()?;
-        if left == right || !self.upkeep.claim(left) {
+        let _work = self.state.work()?;
+        if left == right || !self.state.claim(left) {
             return Ok(if left == right { Attempt::Declined } else { Attempt::Busy });
         }
-        if !self.upkeep.claim(right) {
-            self.upkeep.release(left);
+        if !self.state.claim(right) {
+            self.state.release(left);
             return Ok(Attempt::Busy);
         }
         let done = self.merge_claimed(left, right);
-        self.upkeep.release(left);
-        self.upkeep.release(right);
+        self.state.release(left);
+        self.state.release(right);
         done
     }
 
@@ -327,13 +327,13 @@ impl Engine {
     ) -> Result<Attempt> {
         let mut manifest = self.install.lock();
         let first = manifest.next_numbers(2);
-        let first = RangeId(first.map_err(|error| self.judge(&manifest, error))?.0);
+        let first = RangeId(first.map_err(|error| self.poison_on_failure(&manifest, error))?.0);
         let version = Arc::clone(manifest.version());
         let Some(edit) = edit(&version, first) else { return Ok(Attempt::Declined) };
         let version = self.append_edit(&mut manifest, &edit)?;
         self.change_view(|view| view.with_version(&version, None));
         self.follow_ranges(&edit);
-        self.upkeep.note_ranges(edit.add_ranges.len() > 1);
+        self.state.record_ranges(edit.add_ranges.len() > 1);
         drop(manifest);
         self.tell_ranges(&edit);
         Ok(Attempt::Done)

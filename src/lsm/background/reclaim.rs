@@ -1,21 +1,21 @@
-//! Taking back the space of what was dropped: whole tables, and spans below fences.
+//! Taking back the space of what was dropped: whole tables, and spans below range tombstones.
 //!
 //! 1. Ranges of tables that nobody can read any more leave, with their references.
-//! 2. References to files that lie wholly below a fence that everybody sees leave.
-//! 3. Fences leave that a newer one covers, or under which nothing older is left in any log, memtable or file.
+//! 2. References to files that lie wholly below a range tombstone that everybody sees leave.
+//! 3. Range tombstones leave that a newer one covers, or under which nothing older is left in any log, memtable or file.
 //!
 //! All of it is one edit, and reads no file.
 //!
 //! Invariants
 //! * nothing goes while a snapshot can read it;
-//! * only fences that hide something now take files out: whoever leaves and whoever comes in holds the install lock;
-//! * a fence leaves only after what it hides, or while an equal or wider one stays: what was dropped never comes back.
+//! * only range tombstones that hide something now take files out: whoever leaves and whoever comes in holds the install lock;
+//! * a range tombstone leaves only after what it hides, or while an equal or wider one stays: what was dropped never comes back.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::format::edit::{Fence, VersionEdit};
+use crate::format::edit::{RangeTombstone, VersionEdit};
 use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::record::Position;
 use crate::format::span::Span;
@@ -27,15 +27,15 @@ use crate::ranges::Reference;
 use super::scheduler::whole_table;
 use crate::lsm::Engine;
 
-/// Fences of this many bytes leave with one edit, which must stay below a record's limit.
-const FENCE_BYTES_MAX: usize = 4 << 20;
+/// Range tombstones of this many bytes leave with one edit, which must stay below a record's limit.
+const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
 
 /// What the last look for space found nothing in: it finds nothing until one of these changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::lsm) struct Looked {
+pub(in crate::lsm) struct PreRead {
     manifest: Position,
-    newest_fence: Seq,
-    fences: usize,
+    newest_range_tombstone: Seq,
+    range_tombstones: usize,
     oldest: Seq,
     dead: usize,
 }
@@ -44,72 +44,83 @@ impl Engine {
     /// Carries out what it can of drops; false if there was nothing to do.
     pub(in crate::lsm) fn reclaim(&self) -> Result<bool> {
         let horizon = self.horizon();
-        let dead = self.upkeep.dead_tables(&horizon);
-        let before = Arc::clone(&self.view.load().fences);
+        let dead = self.state.dead_tables(&horizon);
+        let before = Arc::clone(&self.view.load().range_tombstones);
         if dead.is_empty() && before.is_empty() {
             return Ok(false);
         }
         let mut manifest = self.install.lock();
         // Those of this version: under one that has left meanwhile rows may have come in that are older.
-        let now = || Arc::clone(&self.view.load().fences);
-        let fences = if mutant!("stale-tombstones") { before } else { now() };
-        let looked = Looked {
+        let now = || Arc::clone(&self.view.load().range_tombstones);
+        let range_tombstones = if mutant!("stale-tombstones") { before } else { now() };
+        let pre_read = PreRead {
             manifest: manifest.position(),
-            newest_fence: fences.newest(),
-            fences: fences.iter().len(),
+            newest_range_tombstone: range_tombstones.newest(),
+            range_tombstones: range_tombstones.iter().len(),
             oldest: horizon.oldest(),
             dead: dead.len(),
         };
-        if self.upkeep.looked() == looked {
+        if self.state.pre_read() == pre_read {
             return Ok(false);
         }
         let version = Arc::clone(manifest.version());
         let mut edit = VersionEdit::default();
         remove_tables(&version, &dead, &mut edit);
-        let seen: Vec<&Fence> = fences.iter().filter(|f| horizon.all_see(f.from)).collect();
-        remove_fenced(&version, &seen, &mut edit);
-        let mut spent = spent_fences(&version, &seen, &edit);
+        let seen: Vec<&RangeTombstone> =
+            range_tombstones.iter().filter(|f| horizon.all_see(f.from)).collect();
+        remove_under_range_tombstones(&version, &seen, &mut edit);
+        let mut spent = spent_range_tombstones(&version, &seen, &edit);
         keep_short(&mut spent);
         // By place and not by value: of equal ones, which a log may hold, all but the last may leave.
-        let is_spent = |fence: &Fence| spent.iter().any(|other| std::ptr::eq(*other, fence));
-        edit.remove_fences = recorded(&version, &spent);
+        let is_spent = |range_tombstone: &RangeTombstone| {
+            spent.iter().any(|other| std::ptr::eq(*other, range_tombstone))
+        };
+        edit.remove_range_tombstones = recorded(&version, &spent);
         if edit == VersionEdit::default() {
             if !spent.is_empty() {
-                self.change_view(|view| view.with_fences(Arc::new(view.fences.without(is_spent))));
+                self.change_view(|view| {
+                    view.with_range_tombstones(Arc::new(view.range_tombstones.without(is_spent)))
+                });
                 return Ok(true);
             }
             drop(manifest);
             self.forget_drops();
-            self.upkeep.note_looked(looked);
+            self.state.record_looked(pre_read);
             return Ok(false);
         }
         let gone = version.unreferenced_after(&edit);
         edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
         let version = self.append_edit(&mut manifest, &edit)?;
         self.change_view(|view| {
-            let fences = view.fences.without(is_spent);
-            view.with_version(&version, None).with_fences(Arc::new(fences))
+            let range_tombstones = view.range_tombstones.without(is_spent);
+            view.with_version(&version, None).with_range_tombstones(Arc::new(range_tombstones))
         });
-        self.upkeep.retire(gone);
+        self.state.retire(gone);
         Ok(true)
     }
 
-    /// Fences up to `flushed` that only logs record so far.
-    pub(in crate::lsm) fn fences_to_record(&self, version: &Version, flushed: Seq) -> Vec<Fence> {
+    /// Range tombstones up to `flushed` that only logs record so far.
+    pub(in crate::lsm) fn range_tombstones_to_record(
+        &self,
+        version: &Version,
+        flushed: Seq,
+    ) -> Vec<RangeTombstone> {
         let view = self.view.load();
-        let fences = view.fences.iter().filter(|fence| fence.from <= flushed);
-        let fences = fences.filter(|fence| !version.fences().contains(fence));
-        fences.cloned().collect()
+        let range_tombstones =
+            view.range_tombstones.iter().filter(|range_tombstone| range_tombstone.from <= flushed);
+        let range_tombstones = range_tombstones
+            .filter(|range_tombstone| !version.range_tombstones().contains(range_tombstone));
+        range_tombstones.cloned().collect()
     }
 
     /// True if something was dropped whose space is not reclaimed yet.
     pub(in crate::lsm) fn has_drops(&self) -> bool {
-        self.upkeep.has_dropped() || !self.view.load().fences.is_empty()
+        self.state.has_dropped() || !self.view.load().range_tombstones.is_empty()
     }
 
     fn forget_drops(&self) {
         let view = self.view.load();
-        self.upkeep.forget_dropped(|table: TableId, seq: Seq| {
+        self.state.forget_dropped(|table: TableId, seq: Seq| {
             view.version.flushed_seq() >= seq
                 && !view.version.dropped().contains_key(&table)
                 && view.version.ranges_in(&whole_table(table)).is_empty()
@@ -133,16 +144,20 @@ fn remove_tables(version: &Version, dead: &[TableId], edit: &mut VersionEdit) {
     }
 }
 
-/// Takes the references out of which a fence hides everything.
-fn remove_fenced(version: &Version, fences: &[&Fence], edit: &mut VersionEdit) {
+/// Takes the references out of which a range tombstone hides everything.
+fn remove_under_range_tombstones(
+    version: &Version,
+    range_tombstones: &[&RangeTombstone],
+    edit: &mut VersionEdit,
+) {
     let mut removed: BTreeSet<(RangeId, FileNumber)> =
         edit.remove_references.iter().copied().collect();
-    for fence in fences {
-        for range in version.ranges_in(&fence.span) {
+    for range_tombstone in range_tombstones {
+        for range in version.ranges_in(&range_tombstone.span) {
             for (_, reference) in range.references() {
                 let meta = &reference.file.meta;
-                let hidden = meta.seq_max < fence.below;
-                let is_gone = hidden && fence.span.covers(&reference.clip);
+                let hidden = meta.seq_max < range_tombstone.below;
+                let is_gone = hidden && range_tombstone.span.covers(&reference.clip);
                 if is_gone && removed.insert((range.id, meta.number)) {
                     edit.remove_references.push((range.id, meta.number));
                 }
@@ -152,56 +167,65 @@ fn remove_fenced(version: &Version, fences: &[&Fence], edit: &mut VersionEdit) {
 }
 
 /// Leaves what one edit may hold of `range_tombstones`; the next takes more. The oldest go first: newer ones may be why.
-fn keep_short(fences: &mut Vec<&Fence>) {
+fn keep_short(range_tombstones: &mut Vec<&RangeTombstone>) {
     let mut bytes = 0;
-    let fits = |fence: &&&Fence| {
-        let Span { low, high } = &fence.span;
+    let fits = |range_tombstone: &&&RangeTombstone| {
+        let Span { low, high } = &range_tombstone.span;
         bytes += 32 + low.len() + high.as_ref().map_or(0, |high| high.len());
-        bytes <= FENCE_BYTES_MAX
+        bytes <= RANGE_TOMBSTONE_BYTES_MAX
     };
-    let count = fences.iter().take_while(fits).count();
-    fences.truncate(count);
+    let count = range_tombstones.iter().take_while(fits).count();
+    range_tombstones.truncate(count);
 }
 
 /// Those of `range_tombstones` that the manifest has; of equal ones no more than it has.
-fn recorded(version: &Version, fences: &[&Fence]) -> Vec<Fence> {
-    let mut left: Vec<&Fence> = version.fences().iter().collect();
-    let is_recorded = |fence: &&&Fence| {
-        let at = left.iter().position(|other| other == *fence);
+fn recorded(version: &Version, range_tombstones: &[&RangeTombstone]) -> Vec<RangeTombstone> {
+    let mut left: Vec<&RangeTombstone> = version.range_tombstones().iter().collect();
+    let is_recorded = |range_tombstone: &&&RangeTombstone| {
+        let at = left.iter().position(|other| other == *range_tombstone);
         at.map(|at| left.swap_remove(at)).is_some()
     };
-    fences.iter().filter(is_recorded).map(|fence| (*fence).clone()).collect()
+    range_tombstones
+        .iter()
+        .filter(is_recorded)
+        .map(|range_tombstone| (*range_tombstone).clone())
+        .collect()
 }
 
 /// Those of `range_tombstones`, which everybody sees, that hide nothing, or nothing that no other hides.
-fn spent_fences<'f>(version: &Version, fences: &[&'f Fence], edit: &VersionEdit) -> Vec<&'f Fence> {
+fn spent_range_tombstones<'f>(
+    version: &Version,
+    range_tombstones: &[&'f RangeTombstone],
+    edit: &VersionEdit,
+) -> Vec<&'f RangeTombstone> {
     let removed: BTreeSet<_> = edit.remove_references.iter().copied().collect();
-    let is_covered = |at: usize, fence: &Fence| {
+    let is_covered = |at: usize, range_tombstone: &RangeTombstone| {
         // Of equal ones the last stays.
-        let covers = |(i, other): (usize, &&Fence)| {
-            i > at && other.below >= fence.below && other.span.covers(&fence.span)
+        let covers = |(i, other): (usize, &&RangeTombstone)| {
+            i > at
+                && other.below >= range_tombstone.below
+                && other.span.covers(&range_tombstone.span)
         };
-        fences.iter().enumerate().any(covers)
+        range_tombstones.iter().enumerate().any(covers)
     };
-    let hides_nothing = |fence: &Fence| {
-        let is_flushed = version.flushed_seq() >= fence.from;
+    let hides_nothing = |range_tombstone: &RangeTombstone| {
+        let is_flushed = version.flushed_seq() >= range_tombstone.from;
         let may_hide = |reference: &Reference<Arc<FileEntry>>| {
             let meta = &reference.file.meta;
-            meta.seq_min < fence.below
-                && meta.fenced < fence.from
-                && reference.clip.overlaps(&fence.span)
+            meta.seq_min < range_tombstone.below
+                && meta.tombstones_applied < range_tombstone.from
+                && reference.clip.overlaps(&range_tombstone.span)
         };
         is_flushed
-            && version.ranges_in(&fence.span).iter().all(|range| {
+            && version.ranges_in(&range_tombstone.span).iter().all(|range| {
                 let stays = |number| !removed.contains(&(range.id, number));
                 range.references().all(|(_, r)| !(stays(r.file.meta.number) && may_hide(r)))
             })
     };
-    let spent = fences
-        .iter()
-        .enumerate()
-        .filter(|(at, fence)| is_covered(*at, fence) || hides_nothing(fence));
-    spent.map(|(_, fence)| *fence).collect()
+    let spent = range_tombstones.iter().enumerate().filter(|(at, range_tombstone)| {
+        is_covered(*at, range_tombstone) || hides_nothing(range_tombstone)
+    });
+    spent.map(|(_, range_tombstone)| *range_tombstone).collect()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -223,9 +247,9 @@ mod tests {
             engine.commit(&Batch::of_change(&gate, change), Durability::Buffered).unwrap();
         }
         engine.flush_all().unwrap();
-        assert_eq!(engine.view.load().fences.iter().len(), 2_500);
+        assert_eq!(engine.view.load().range_tombstones.iter().len(), 2_500);
         while engine.reclaim().unwrap() {}
-        assert!(engine.view.load().fences.is_empty());
+        assert!(engine.view.load().range_tombstones.is_empty());
     }
 
     #[test]

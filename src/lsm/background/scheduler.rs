@@ -1,7 +1,7 @@
 //! Background work as steps, and the pace it sets for writers.
 //!
 //! | lane    | step                                                                                  |
-//! | log     | lead a round that somebody polls for; prepare the next log; allocate; sync weak commits; expire |
+//! | log     | lead a commit group that somebody polls for; prepare the next log; allocate; sync weak commits; expire |
 //! | flush   | flush the oldest frozen memtable; reclaim dropped tables; remove files nobody holds; sort |
 //! | compact | freeze what is in memory for readers; divide a range or merge two, else one job         |
 //!
@@ -69,13 +69,13 @@ impl Engine {
     }
 
     fn log_step(&self) -> Step {
-        if self.rounds.lock().failed().is_some() {
+        if self.group_commit.lock().failed().is_some() {
             return Step::Idle(None);
         }
         let due = self.sync_due();
         // A failure answers those who wait. Who polls waits for company, if that is asked for.
         let waits = !self.env.options.max_commit_delay.is_zero() && due != Some(Duration::ZERO);
-        if !waits && self.rounds.lead_polled() {
+        if !waits && self.group_commit.lead_polled() {
             return Step::Worked;
         }
         let worked = match due {
@@ -86,16 +86,16 @@ impl Engine {
             Ok(true) => Step::Worked,
             // A commit may wait for a flush, so not in that lane.
             Ok(false) => match self.expire() {
-                Ok(expiry) => Step::Idle([due, expiry].into_iter().flatten().min()),
+                Ok(ttl) => Step::Idle([due, ttl].into_iter().flatten().min()),
                 Err(_) => Step::Idle(Some(RETRY_AFTER)),
             },
             Err(_) => Step::Idle(Some(RETRY_AFTER)),
         }
     }
 
-    /// Syncs what is queued, with a new ceiling for the weak commits to come if there is room for it.
+    /// Syncs what is queued, with a new seq reservation for the weak commits to come if there is room for it.
     fn settle(&self) -> Result<()> {
-        match self.raise_ceiling() {
+        match self.reserve_seqs() {
             Err(error) if error.kind() == ErrorKind::StorageFull => self.sync(),
             result => result,
         }
@@ -145,7 +145,7 @@ impl Engine {
         if let Err(error) = &compacted {
             self.tell_trouble("compaction", error);
         }
-        self.upkeep.compaction_ended(compacted.as_ref().err().cloned());
+        self.state.compaction_ended(compacted.as_ref().err().cloned());
         match compacted {
             Ok(true) => {
                 self.executor.signal(Lane::Flush);
@@ -166,7 +166,7 @@ impl Engine {
         // Without it they are merged as they are.
         let froze = self.freeze_if_room().is_ok_and(|done| done);
         let newest = self.view.load().frozen().first().map(|slot| slot.memtable.id());
-        self.env.loads.note_frozen(newest.filter(|_| froze));
+        self.env.loads.record_frozen(newest.filter(|_| froze));
         if froze {
             self.executor.signal(Lane::Flush);
         }
@@ -175,13 +175,13 @@ impl Engine {
 
     /// Unlinks files that no version has and nobody reads.
     pub(in crate::lsm) fn remove_unheld(&self) -> bool {
-        let Ok(_work) = self.upkeep.work() else { return false };
-        let numbers = self.upkeep.take_unheld();
+        let Ok(_work) = self.state.work() else { return false };
+        let numbers = self.state.take_unheld();
         for number in &numbers {
             self.env.forget_cached(*number);
             self.env.discard(FileName::Sst(*number));
         }
-        if !numbers.is_empty() && self.env.room.is_some() {
+        if !numbers.is_empty() && self.env.space_limit.is_some() {
             // A merge may have waited for the room.
             self.executor.signal(Lane::Compact);
         }
@@ -195,17 +195,17 @@ impl Engine {
     pub(in crate::lsm) fn make_room(&self) -> Result<()> {
         loop {
             // Before the look: a flush that ends behind it is not missed.
-            let seen = self.upkeep.attempts();
+            let seen = self.state.attempts();
             if self.view.load().memtables.len() <= self.env.options.frozen_max {
                 return Ok(());
             }
-            if let Some(error) = self.rounds.lock().failed() {
+            if let Some(error) = self.group_commit.lock().failed() {
                 return Err(error.clone());
             }
             // One thread may be in a merge for long: the flush need not wait for that.
             if self.executor.signal(Lane::Flush) && !self.executor.is_alone() {
                 let since = self.env.clock.monotonic();
-                let waited = self.upkeep.wait_for_flush(seen);
+                let waited = self.state.wait_for_flush(seen);
                 let time = self.env.clock.monotonic().saturating_sub(since);
                 self.stalled(Stall::Memtables, time);
                 waited?;
@@ -230,11 +230,11 @@ impl Engine {
         drop(view);
         let stall = if by_range < delay { Stall::Memory } else { Stall::Ranges };
         self.executor.signal(if by_range.is_zero() { Lane::Flush } else { Lane::Compact });
-        let Some(pause) = self.upkeep.owe(delay) else { return };
+        let Some(pause) = self.state.owe(delay) else { return };
         let since = self.env.clock.monotonic();
-        self.upkeep.pause(pause);
+        self.state.pause(pause);
         let waited = self.env.clock.monotonic().saturating_sub(since);
-        self.upkeep.paid(pause, waited);
+        self.state.paid(pause, waited);
         self.stalled(stall, waited);
     }
 
@@ -248,7 +248,7 @@ impl Engine {
             return Duration::ZERO;
         }
         let bytes = batch.ops.iter().map(Op::memtable_bytes).sum();
-        range_delay(share, self.upkeep.merge_time(bytes))
+        range_delay(share, self.state.merge_time(bytes))
     }
 
     fn memory_pressure(&self, view: &View, batch: &Batch<'_>) -> Duration {
@@ -263,7 +263,7 @@ impl Engine {
             return Duration::ZERO;
         }
         let bytes = batch.ops.iter().map(Op::memtable_bytes).sum();
-        memory_delay(used as u64, most as u64, self.upkeep.flush_time(bytes))
+        memory_delay(used as u64, most as u64, self.state.flush_time(bytes))
     }
 
     /// Flushes everything that is committed, and waits for it.
@@ -286,20 +286,20 @@ impl Engine {
         self.executor.stop();
         let Some(lock) = self.lock.lock().take() else { return Ok(()) };
         self.refuse_commits();
-        let failed = self.rounds.lock().failed().cloned();
+        let failed = self.group_commit.lock().failed().cloned();
         let settled = failed.map_or_else(|| self.settle_for_close(), Err);
-        self.upkeep.end_work();
+        self.state.end_work();
         let mut manifest = self.install.lock();
         let result = settled.and_then(|()| self.mark_closed(&mut manifest));
         if result.is_ok() {
             manifest.trim();
-            self.rounds.lock().queue.trim();
+            self.group_commit.lock().queue.trim();
         }
         // Without the lock the directory may be somebody else's: nobody here changes it any more.
         manifest.end(closed());
         drop(manifest);
-        self.rounds.fail(closed());
-        self.upkeep.flush_attempted(Err(closed()));
+        self.group_commit.fail(closed());
+        self.state.flush_attempted(Err(closed()));
         drop(lock);
         result
     }

@@ -27,7 +27,7 @@ use crate::options::{Background, Options};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 use super::compaction::picker::JOB_RUN_FILES;
-use super::fifo_eviction::Ring;
+use super::fifo_eviction::FifoEviction;
 use crate::lsm::Engine;
 use crate::lsm::read::view::View;
 use crate::lsm::write::batch::{Action, Batch, Op, TableChange};
@@ -63,7 +63,7 @@ const PAUSE_MIN: Duration = Duration::from_micros(200);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// See the module.
-pub(crate) struct Room {
+pub(crate) struct SpaceLimit {
     meter: Arc<Meter>,
     limit: u64,
     margin: u64,
@@ -78,7 +78,7 @@ pub(crate) struct Room {
     asked: AtomicU64,
     /// It is still to be done.
     wants_flush: AtomicBool,
-    pub(in crate::lsm) ring: Ring,
+    pub(in crate::lsm) eviction: FifoEviction,
 }
 
 /// A part of a count that others must see; given back when this goes.
@@ -120,13 +120,13 @@ struct Taken {
     flush: u64,
 }
 
-impl Room {
+impl SpaceLimit {
     /// For what is in `dir`, by the limit of `options`, whose file system it stands before; `None` without a limit.
     ///
     /// # Errors
     /// `InvalidInput` for a limit that leaves no room for rows.
-    pub(in crate::lsm) fn begin(dir: &Path, options: &mut Options) -> Result<Option<Room>> {
-        let ring = Ring::begin(options)?;
+    pub(in crate::lsm) fn begin(dir: &Path, options: &mut Options) -> Result<Option<SpaceLimit>> {
+        let eviction = FifoEviction::begin(options)?;
         let Some(limit) = options.max_disk else { return Ok(None) };
         let margin = (limit / MARGIN_PART).max(margin_least(options));
         let least = least_limit(options);
@@ -149,7 +149,7 @@ impl Room {
         options.fs = Arc::new(fs);
         let reserve = options.run_file_bytes.saturating_mul(2 * JOB_RUN_FILES);
         let reserve = reserve.clamp(limit / RESERVE_PART_MIN, limit / RESERVE_PART_MAX);
-        Ok(Some(Room {
+        Ok(Some(SpaceLimit {
             meter,
             limit,
             margin,
@@ -159,7 +159,7 @@ impl Room {
             refusals: AtomicU64::new(0),
             asked: AtomicU64::new(0),
             wants_flush: AtomicBool::new(false),
-            ring,
+            eviction,
         }))
     }
 
@@ -178,7 +178,7 @@ impl Room {
 
     /// What all files take, the limit, how many writes it refused, and how many files and bytes it made go.
     pub(in crate::lsm) fn figures(&self) -> [u64; 5] {
-        let [files, bytes] = self.ring.figures();
+        let [files, bytes] = self.eviction.figures();
         [self.meter.total(), self.limit, self.refusals.load(Ordering::Relaxed), files, bytes]
     }
 
@@ -220,7 +220,7 @@ impl Room {
     fn refusal(&self, taken: Taken) -> Error {
         self.refusals.fetch_add(1, Ordering::Relaxed);
         let (used, limit) = (taken.all, self.limit);
-        let given = match self.ring.is_empty() {
+        let given = match self.eviction.is_empty() {
             true => "",
             false => {
                 "; the oldest rows of the tables of Options::on_full are too few, or snapshots and reads keep them"
@@ -277,25 +277,25 @@ impl Engine {
     /// `StorageFull` where the limit on disk use leaves no room for it.
     #[inline]
     pub(in crate::lsm) fn admit(&self, batch: &Batch<'_>, least: u64) -> Result<Admitted<'_>> {
-        match &self.env.room {
+        match &self.env.space_limit {
             None => Ok(Admitted::ALL),
-            Some(room) => self.admit_to(room, batch, least),
+            Some(space_limit) => self.admit_to(space_limit, batch, least),
         }
     }
 
     fn admit_to<'a>(
         &'a self,
-        room: &'a Room,
+        space_limit: &'a SpaceLimit,
         batch: &Batch<'_>,
         least: u64,
     ) -> Result<Admitted<'a>> {
         let (bytes, most) = match demand(batch) {
             Demand::Nothing => return Ok(Admitted::ALL),
             Demand::Little(bytes) => (bytes.max(least), u64::MAX),
-            Demand::Rows(bytes) => (bytes.max(least), room.for_rows()),
+            Demand::Rows(bytes) => (bytes.max(least), space_limit.for_rows()),
         };
         // In the log and in memory, from where it goes to a table.
-        let held = self.take_room(room, 2 * bytes, [room.for_deletes(), most])?;
+        let held = self.take_room(space_limit, 2 * bytes, [space_limit.for_deletes(), most])?;
         Ok(Admitted { held: Some(held), bytes })
     }
 
@@ -305,22 +305,31 @@ impl Engine {
     /// # Errors
     /// As of [`Engine::admit`].
     pub(in crate::lsm) fn admit_file(&self, bytes: u64) -> Result<Planned<'_>> {
-        let Some(room) = &self.env.room else { return Ok(Planned { _held: None }) };
-        let held = self.take_room(room, bytes.saturating_add(TABLE_BYTES), [room.for_rows(); 2])?;
+        let Some(space_limit) = &self.env.space_limit else { return Ok(Planned { _held: None }) };
+        let held = self.take_room(
+            space_limit,
+            bytes.saturating_add(TABLE_BYTES),
+            [space_limit.for_rows(); 2],
+        )?;
         Ok(Planned { _held: Some(held) })
     }
 
     /// Takes so many bytes, if all files stay below the first limit with them, and those that stay below the second.
-    fn take_room<'a>(&'a self, room: &'a Room, needs: u64, most: [u64; 2]) -> Result<Held<'a>> {
+    fn take_room<'a>(
+        &'a self,
+        space_limit: &'a SpaceLimit,
+        needs: u64,
+        most: [u64; 2],
+    ) -> Result<Held<'a>> {
         let held = Cell::new(None);
         let fits = || {
             let fits = |others: u64| {
-                let taken = room.taken(&self.view.load());
+                let taken = space_limit.taken(&self.view.load());
                 let more = taken.flush.saturating_add(others).saturating_add(needs);
                 let all = [taken.all, taken.live].map(|bytes| bytes.saturating_add(more));
                 all[0] <= most[0] && all[1] <= most[1]
             };
-            let taken = Held::take(&room.admitted, needs, fits);
+            let taken = Held::take(&space_limit.admitted, needs, fits);
             let is_taken = taken.is_some();
             held.set(taken);
             is_taken
@@ -330,33 +339,33 @@ impl Engine {
         let has_room = fits()
             || self.remove_unheld() && fits()
             || self.forget_kept_logs()? && fits()
-            || self.give_oldest(room, (needs, within), &fits)?;
+            || self.give_oldest(space_limit, (needs, within), &fits)?;
         if let Some(held) = held.take().filter(|_| has_room) {
             return Ok(held);
         }
-        self.ask_for_room(room);
-        Err(room.refusal(room.taken(&self.view.load())))
+        self.ask_for_room(space_limit);
+        Err(space_limit.refusal(space_limit.taken(&self.view.load())))
     }
 
     /// Drops the oldest files of tables that give them, if what is missing for so much more, of `most` in all, can be had
     /// so; true if there is room, as of `fits`.
     fn give_oldest(
         &self,
-        room: &Room,
+        space_limit: &SpaceLimit,
         (needs, most): (u64, u64),
         fits: &dyn Fn() -> bool,
     ) -> Result<bool> {
-        if room.ring.is_empty() {
+        if space_limit.eviction.is_empty() {
             return Ok(false);
         }
         // What readers and jobs hold although no version has it is none of this: more of it would help nobody.
         let missing = || {
-            let taken = room.taken(&self.view.load());
-            let others = *room.admitted.lock();
+            let taken = space_limit.taken(&self.view.load());
+            let others = *space_limit.admitted.lock();
             (taken.live + taken.flush + others + needs).saturating_sub(most)
         };
         for _ in 0..GIVE_TIMES {
-            let alone = room.ring.dropping.lock();
+            let alone = space_limit.eviction.dropping.lock();
             // What others have dropped meanwhile, or what was hidden and not taken back yet.
             while self.reclaim()? {}
             self.remove_unheld();
@@ -376,7 +385,9 @@ impl Engine {
                         outcome => return Ok(outcome.is_some()),
                     }
                 }
-                missing if !self.give(&room.ring, missing, room.limit)? => return Ok(false),
+                missing if !self.give(&space_limit.eviction, missing, space_limit.limit)? => {
+                    return Ok(false);
+                }
                 // Before anybody else can take it.
                 _ if fits() => return Ok(true),
                 _ => {}
@@ -395,7 +406,7 @@ impl Engine {
             if known.is_some() {
                 return known;
             }
-            self.upkeep.pause(pause);
+            self.state.pause(pause);
             pause = (2 * pause).min(PAUSE_MAX);
             self.remove_unheld();
         }
@@ -403,15 +414,15 @@ impl Engine {
     }
 
     /// Has merges take out what was deleted, which may still be in memory.
-    fn ask_for_room(&self, room: &Room) {
+    fn ask_for_room(&self, space_limit: &SpaceLimit) {
         let now = self.env.clock.monotonic();
         let ticks = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let asked = room.asked.load(Ordering::Acquire);
+        let asked = space_limit.asked.load(Ordering::Acquire);
         let is_due = asked == 0 || ticks(now).saturating_sub(asked) >= ticks(ASK_EVERY);
         let in_memory = self.view.load().active().memtable.payload_bytes();
         if is_due || in_memory >= self.env.options.memtable_bytes / ASK_PART {
-            room.asked.store(ticks(now).max(1), Ordering::Release);
-            room.wants_flush.store(true, Ordering::Release);
+            space_limit.asked.store(ticks(now).max(1), Ordering::Release);
+            space_limit.wants_flush.store(true, Ordering::Release);
             self.executor.signal(Lane::Flush);
             self.executor.signal(Lane::Compact);
         }
@@ -419,37 +430,39 @@ impl Engine {
 
     /// Flushes what is in memory if a refused write asked for it; false if there is nothing to do.
     pub(in crate::lsm) fn flush_for_room(&self) -> Result<bool> {
-        let Some(room) = &self.env.room else { return Ok(false) };
-        if !room.wants_flush.swap(false, Ordering::AcqRel)
+        let Some(space_limit) = &self.env.space_limit else { return Ok(false) };
+        if !space_limit.wants_flush.swap(false, Ordering::AcqRel)
             || self.view.load().active().memtable.is_empty()
         {
             return Ok(false);
         }
         // Writers may have frozen others meanwhile: those first, for nobody else flushes them.
         if !self.freeze_if_room()? {
-            room.wants_flush.store(true, Ordering::Release);
+            space_limit.wants_flush.store(true, Ordering::Release);
         }
         self.flush_one()
     }
 
     /// True if writes are refused, or soon will be: merges are to take out whatever they can.
     pub(in crate::lsm) fn is_short_of_room(&self) -> bool {
-        self.env.room.as_ref().is_some_and(|room| {
-            let taken = room.taken(&self.view.load());
-            room.ring.is_spent() && taken.live + taken.flush + room.reserve / 4 > room.for_rows()
+        self.env.space_limit.as_ref().is_some_and(|space_limit| {
+            let taken = space_limit.taken(&self.view.load());
+            space_limit.eviction.is_spent()
+                && taken.live + taken.flush + space_limit.reserve / 4 > space_limit.for_rows()
         })
     }
 
     /// Room for a merge that reads `bytes`; `None` if it must not begin.
     pub(in crate::lsm) fn plan(&self, bytes: u64) -> Option<Planned<'_>> {
-        let Some(room) = &self.env.room else { return Some(Planned { _held: None }) };
+        let Some(space_limit) = &self.env.space_limit else { return Some(Planned { _held: None }) };
         let least = bytes.saturating_add(TABLE_BYTES);
         // All together are to stay in their half of the reserve, as each is picked to, or one that has to be larger alone.
         let fits = |others: u64| {
-            let is_alone = others == 0 || others.saturating_add(bytes) <= room.reserve / 2;
-            is_alone && least <= room.left_beside(room.taken(&self.view.load()), others)
+            let is_alone = others == 0 || others.saturating_add(bytes) <= space_limit.reserve / 2;
+            is_alone
+                && least <= space_limit.left_beside(space_limit.taken(&self.view.load()), others)
         };
-        let take = || Held::take(&room.planned, bytes, fits);
+        let take = || Held::take(&space_limit.planned, bytes, fits);
         let held = take().or_else(|| if self.remove_unheld() { take() } else { None })?;
         Some(Planned { _held: Some(held) })
     }
@@ -457,14 +470,14 @@ impl Engine {
     /// What logs may take that are kept for the change feed without a bound of their own: without one they would take the
     /// room of rows until there is none.
     pub(in crate::lsm) fn kept_logs_max(&self) -> u64 {
-        self.env.room.as_ref().map_or(u64::MAX, |room| room.limit / KEPT_PART)
+        self.env.space_limit.as_ref().map_or(u64::MAX, |space_limit| space_limit.limit / KEPT_PART)
     }
 
     /// What an explicit merge is answered that has no room.
     pub(in crate::lsm) fn no_room(&self) -> Error {
         let message = "there is no room below the limit on disk use (Options::max_disk) to merge";
-        match &self.env.room {
-            Some(room) => room.refusal(room.taken(&self.view.load())),
+        match &self.env.space_limit {
+            Some(space_limit) => space_limit.refusal(space_limit.taken(&self.view.load())),
             None => Error::new(ErrorKind::StorageFull, message),
         }
     }
@@ -572,7 +585,7 @@ mod tests {
         put("active");
         let waiting = || engine.view.load().frozen().len();
         assert_eq!(waiting(), most);
-        engine.env.room.as_ref().unwrap().wants_flush.store(true, Ordering::Release);
+        engine.env.space_limit.as_ref().unwrap().wants_flush.store(true, Ordering::Release);
         // One that is frozen goes first, and the active one stays: to freeze it would be to wait for this very flush.
         assert!(engine.flush_for_room().unwrap());
         assert_eq!(waiting(), most - 1);

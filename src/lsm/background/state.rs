@@ -19,14 +19,14 @@ use super::compaction::order::Ranking;
 use super::compaction::picker::{Job, Reason};
 use super::output_writer::NewFile;
 use super::quarantine::Quarantine;
-use super::reclaim::Looked;
+use super::reclaim::PreRead;
 use super::token_bucket::Pace;
 use crate::lsm::read::snapshot::Horizon;
 use crate::lsm::write::backpressure::DELAY_MAX;
 use crate::lsm::write::commit::closed;
 
 /// See the module.
-pub(crate) struct Upkeep {
+pub(crate) struct MaintenanceState {
     /// One flush at a time.
     pub(in crate::lsm) flushing: Mutex<()>,
     /// What is known of ranges, for the order of compaction.
@@ -47,17 +47,17 @@ pub(crate) struct Upkeep {
 }
 
 /// The right to change files, which a close waits for.
-pub(in crate::lsm) struct Work<'a>(&'a Upkeep);
+pub(in crate::lsm) struct Work<'a>(&'a MaintenanceState);
 
 /// A flush under way, which compaction makes way for.
-pub(in crate::lsm) struct Flushing<'a>(&'a Upkeep);
+pub(in crate::lsm) struct Flushing<'a>(&'a MaintenanceState);
 
 #[derive(Default)]
 struct State {
     /// Dropped tables that memtables or files may still hold rows of.
     dropped: BTreeMap<TableId, Seq>,
     /// Where reclaiming found nothing to do.
-    looked: Looked,
+    pre_read: PreRead,
     /// Files that no version has any more, until nobody reads them.
     obsolete: Vec<Arc<FileEntry>>,
     /// Why the last flush failed.
@@ -126,7 +126,7 @@ const SLICE: Duration = Duration::from_millis(50);
 /// A compaction makes way for a flush for so many of them: a flush that hangs must not take compaction with it.
 const FLUSH_SLICES: usize = 100;
 
-impl Upkeep {
+impl MaintenanceState {
     pub(in crate::lsm) fn new(
         dropped: BTreeMap<TableId, Seq>,
         background_bytes_per_second: u64,
@@ -167,7 +167,7 @@ impl Upkeep {
     }
 
     /// A table was dropped by commit `seq`.
-    pub(in crate::lsm) fn note_dropped(&self, table: TableId, seq: Seq) {
+    pub(in crate::lsm) fn record_dropped(&self, table: TableId, seq: Seq) {
         self.state.lock().dropped.insert(table, seq);
     }
 
@@ -182,12 +182,12 @@ impl Upkeep {
     }
 
     /// Where reclaiming found nothing to do.
-    pub(in crate::lsm) fn looked(&self) -> Looked {
-        self.state.lock().looked
+    pub(in crate::lsm) fn pre_read(&self) -> PreRead {
+        self.state.lock().pre_read
     }
 
-    pub(in crate::lsm) fn note_looked(&self, looked: Looked) {
-        self.state.lock().looked = looked;
+    pub(in crate::lsm) fn record_looked(&self, pre_read: PreRead) {
+        self.state.lock().pre_read = pre_read;
     }
 
     /// Dropped tables that nobody can read any more.
@@ -240,7 +240,7 @@ impl Upkeep {
     }
 
     /// A flush is never held up; what it wrote, compaction has not.
-    pub(in crate::lsm) fn note_flush(&self, files: &[NewFile], now: Duration) {
+    pub(in crate::lsm) fn record_flush(&self, files: &[NewFile], now: Duration) {
         let bytes = files.iter().map(|file| file.meta.bytes).sum::<u64>();
         self.pace.lock().take(bytes, now);
         let mut state = self.state.lock();
@@ -249,12 +249,12 @@ impl Upkeep {
     }
 
     /// A flush took `time` for a memtable of so many bytes.
-    pub(in crate::lsm) fn note_flush_pace(&self, bytes: usize, time: Duration) {
+    pub(in crate::lsm) fn record_flush_pace(&self, bytes: usize, time: Duration) {
         average(&mut self.state.lock().flush_mib, bytes as u64, time);
     }
 
     /// A job took `time`, which read so many bytes of young files; a join reads none.
-    pub(in crate::lsm) fn note_merge_pace(&self, bytes: u64, time: Duration) {
+    pub(in crate::lsm) fn record_merge_pace(&self, bytes: u64, time: Duration) {
         if bytes > 0 {
             average(&mut self.state.lock().merge_mib, bytes, time);
         }
@@ -290,7 +290,7 @@ impl Upkeep {
     }
 
     /// These jobs were done together, and wrote `concat_iter`.
-    pub(in crate::lsm) fn note_compaction(&self, jobs: &[&Job], files: &[NewFile]) {
+    pub(in crate::lsm) fn record_compaction(&self, jobs: &[&Job], files: &[NewFile]) {
         let Some(first) = jobs.first() else { return };
         let bytes = files.iter().map(|file| file.meta.bytes).sum::<u64>();
         let count = |is: fn(&Job) -> bool| jobs.iter().filter(|job| is(job)).count() as u64;
@@ -317,12 +317,12 @@ impl Upkeep {
     }
 
     /// A job left out so many tombstones.
-    pub(in crate::lsm) fn note_spent(&self, tombstones: u64) {
+    pub(in crate::lsm) fn record_spent(&self, tombstones: u64) {
         self.state.lock().counters.tombstones_dropped += tombstones;
     }
 
     /// A write was held up by what background work has not done yet.
-    pub(in crate::lsm) fn note_stall(&self, time: Duration) {
+    pub(in crate::lsm) fn record_stall(&self, time: Duration) {
         let mut state = self.state.lock();
         state.counters.stalls += 1;
         state.counters.stall_micros += u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
@@ -352,7 +352,7 @@ impl Upkeep {
     }
 
     /// A range was divided, or else two were merged.
-    pub(in crate::lsm) fn note_ranges(&self, divided: bool) {
+    pub(in crate::lsm) fn record_ranges(&self, divided: bool) {
         let counters = &mut self.state.lock().counters;
         *if divided { &mut counters.splits } else { &mut counters.merges } += 1;
     }

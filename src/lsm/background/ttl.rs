@@ -1,4 +1,4 @@
-//! Retention: per table a fence that follows the clock.
+//! Retention: per table a range tombstone that follows the clock.
 //!
 //! A row goes when its Timestamp is that old by lived time, or when marks say that it was written that long ago: Timestamps
 //! that a wrong clock made keep no row for decades.
@@ -6,9 +6,9 @@
 //! Invariants
 //! * nothing expires early: the clock that counts follows monotonic time, a jump of the wall clock by more than a day
 //!   is not believed unless the options say so, also not over an opening, and it is never ahead of the Seqs;
-//! * a table's fence only moves up, by commits like any other.
+//! * a table's range tombstone only moves up, by commits like any other.
 //!
-//! Not here: what a fence hides (`range_tombstones`), how its space comes back (`reclaim`).
+//! Not here: what a range tombstone hides (`range_tombstones`), how its space comes back (`reclaim`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use super::ttl_clock::{LivedClock, Shown};
 
 /// Jumps of the wall clock up to this are believed.
 pub(super) const JUMP_MAX: u64 = 86_400 * TICKS_PER_SECOND;
-/// A fence moves when it is behind by this part of the time to live: so much longer a row may live.
+/// A range tombstone moves when it is behind by this part of the time to live: so much longer a row may live.
 const STEPS: u64 = 64;
 /// And not more often than this.
 const STEP_MIN: u64 = TICKS_PER_SECOND;
@@ -41,7 +41,7 @@ const WRITE_DOWN_EVERY: u64 = JUMP_MAX / 4;
 const LEFT_AT_CLOSE: u64 = JUMP_MAX / 24;
 
 /// Which tables forget what is old.
-pub(crate) struct Expiry(Mutex<State>);
+pub(crate) struct Ttl(Mutex<State>);
 
 struct State {
     clock: LivedClock,
@@ -53,11 +53,11 @@ struct Retained {
     gate: Arc<Gate>,
     /// In ticks.
     ttl: u64,
-    /// How far its fence has come since opening.
+    /// How far its range tombstone has come since opening.
     below: u64,
 }
 
-impl Expiry {
+impl Ttl {
     /// `known` is what the database was last told of time, `last` its last commit.
     pub(in crate::lsm) fn new(options: &Options, known: LivedTime, last: Seq) -> Self {
         let (wall, monotonic) = (options.clock.now(), options.clock.monotonic());
@@ -77,7 +77,7 @@ impl Expiry {
 impl Engine {
     /// Rows of the table behind `gate` go `ttl` after they were written; `None`: they stay.
     pub(crate) fn set_ttl(&self, gate: &Arc<Gate>, ttl: Option<Duration>) {
-        let mut state = self.expiry.0.lock();
+        let mut state = self.ttl.0.lock();
         match ttl.map(ticks_in) {
             Some(ttl) => {
                 let retained = Retained { gate: Arc::clone(gate), ttl, below: 0 };
@@ -87,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// Moves the fences up that are due; how long until the next is, if any table has one.
+    /// Moves the range tombstones up that are due; how long until the next is, if any table has one.
     ///
     /// # Errors
     /// As every commit; it is tried again.
@@ -99,7 +99,7 @@ impl Engine {
             let change = TableChange::Expired(span, Seq(below));
             let batch = Batch::of_change(&gate, change);
             match self.commit(&batch, Durability::Sync) {
-                Ok(_) => self.note_expired(&gate, below),
+                Ok(_) => self.record_expired(&gate, below),
                 // The table is gone, and its rows with it.
                 Err(error) if error.kind() == ErrorKind::NotFound => self.set_ttl(&gate, None),
                 Err(error) => return Err(error),
@@ -110,7 +110,7 @@ impl Engine {
 
     /// The time by which rows expire, if any do: to be written down with the next edit.
     pub(in crate::lsm) fn expiry_clock(&self) -> Option<LivedTime> {
-        let mut state = self.expiry.0.lock();
+        let mut state = self.ttl.0.lock();
         if state.tables.is_empty() {
             return None;
         }
@@ -141,7 +141,7 @@ impl Engine {
     fn write_clock_down(&self) -> Result<()> {
         let Some(clock) = self.expiry_clock() else { return Ok(()) };
         // Nobody tells the next opening what passed in this one: half of it at least is known then, however short it is.
-        let up = ticks_in(self.expiry.0.lock().clock.up());
+        let up = ticks_in(self.ttl.0.lock().clock.up());
         let every = match clock.unsure {
             Some(_) => (up / 2).clamp(TICKS_PER_SECOND, WRITE_DOWN_EVERY),
             None => WRITE_DOWN_EVERY,
@@ -166,7 +166,7 @@ impl Engine {
             return Ok(());
         }
         let clock = {
-            let mut state = self.expiry.0.lock();
+            let mut state = self.ttl.0.lock();
             self.read(&mut state.clock);
             state.clock.time().clone()
         };
@@ -181,9 +181,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Fences that are to move, and where to.
+    /// Range tombstones that are to move, and where to.
     fn due(&self) -> (Vec<(Arc<Gate>, u64)>, Option<Duration>) {
-        let mut state = self.expiry.0.lock();
+        let mut state = self.ttl.0.lock();
         let State { clock, tables } = &mut *state;
         let Some(least) = tables.values().map(|retained| retained.ttl).min() else {
             return (Vec::new(), None);
@@ -200,7 +200,7 @@ impl Engine {
             let step = step_of(retained.ttl);
             let born = lived.saturating_sub(retained.ttl);
             let given = clock.given_by(born);
-            // Not above what the commit that puts the fence up will get.
+            // Not above what the commit that puts the range tombstone up will get.
             let below = if given > born { given.min(published.0) } else { given };
             let since = below.saturating_sub(retained.below);
             // Marks have steps of their own.
@@ -218,14 +218,14 @@ impl Engine {
         (due, Some(Duration::from_nanos(next.saturating_mul(100))))
     }
 
-    fn note_expired(&self, gate: &Gate, below: u64) {
-        if let Some(retained) = self.expiry.0.lock().tables.get_mut(&gate.table) {
+    fn record_expired(&self, gate: &Gate, below: u64) {
+        if let Some(retained) = self.ttl.0.lock().tables.get_mut(&gate.table) {
             retained.below = below;
         }
     }
 }
 
-/// By so much the fence of a table with this time to live may be behind, about.
+/// By so much the range tombstone of a table with this time to live may be behind, about.
 fn step_of(ttl: u64) -> u64 {
     (ttl / STEPS).max(STEP_MIN)
 }
@@ -233,7 +233,7 @@ fn step_of(ttl: u64) -> u64 {
 /// False if the table holds no entry below `below` that is not hidden already.
 fn may_hold(view: &View, table: TableId, below: Seq) -> bool {
     let whole = whole_table(table);
-    let hidden = |seq_max: Seq| view.fences.covers(&whole, seq_max, Seq(u64::MAX));
+    let hidden = |seq_max: Seq| view.range_tombstones.covers(&whole, seq_max, Seq(u64::MAX));
     let is_old = |seq_min: Seq, seq_max: Seq| seq_min < below && !hidden(seq_max);
     let mut memtables = view.memtables.iter().map(|slot| &slot.memtable);
     let in_memory = memtables.any(|memtable| {

@@ -26,7 +26,7 @@ use super::scan::{Judgement, RowFilter};
 use crate::lsm::Env;
 
 /// One source: files in key order.
-pub(in crate::lsm) struct FilesIter {
+pub(in crate::lsm) struct ConcatIter {
     /// Ascending.
     files: Chain<Arc<FileEntry>>,
     /// The file being read; all read when it is the count.
@@ -84,7 +84,7 @@ const PASS_BLOCKS: usize = 4_096;
 /// Likewise files.
 const PASS_FILES: usize = 64;
 
-impl FilesIter {
+impl ConcatIter {
     pub(in crate::lsm) fn new(files: Chain<Arc<FileEntry>>, fill_cache: bool) -> Self {
         let counts = ReadCounts::default();
         Self { files, at: 0, iter: None, fill_cache, zones: None, counts }

@@ -10,7 +10,8 @@
 //! 4. Rows that come in as files end all gaps, likewise (`ingest`). Nothing else makes a row visible.
 //!
 //! Invariants
-//! * nobody who reads at the Seq of a gap or later, up to what is published, sees a row in it; tombstones and fences that
+//! * nobody who reads at the Seq of a gap or later, up to what is published, sees a row in it;
+//!   tombstones and range tombstones that
 //!   follow only hide more;
 //! * a reader asks after it took its Seq: a put at or below that has cut its gap by then;
 //! * a view that lacks a memtable with commits up to the gap's Seq, for it was pinned before, does not use the gap: it
@@ -44,7 +45,7 @@ const OFFER: u64 = 1 << 32;
 
 /// The gaps of an open database.
 #[derive(Default)]
-pub(crate) struct Gaps {
+pub(crate) struct GapCache {
     /// How many gaps and offers there are.
     counts: AtomicU64,
     list: Mutex<List>,
@@ -83,7 +84,7 @@ struct Offer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::lsm) struct Pinned {
     memtable: u64,
-    /// See [`Fences::newest`](super::range_tombstones::Fences::newest).
+    /// See [`RangeTombstones::newest`](super::range_tombstones::Range tombstones::newest).
     newest: Seq,
     /// All commits above the Seq of the read are in the memtable that takes writes.
     may_offer: bool,
@@ -102,7 +103,7 @@ pub(in crate::lsm) struct Head {
     gaps: u32,
 }
 
-impl Gaps {
+impl GapCache {
     fn is_in_use(&self) -> bool {
         self.counts.load(Ordering::Acquire) > 0
     }
@@ -151,7 +152,8 @@ impl Gaps {
         self.change(|list| {
             for offer in std::mem::take(&mut list.offers) {
                 let Offer { gap, pinned } = offer;
-                if pinned.memtable == active.id() && pinned.newest == view.fences.newest() {
+                if pinned.memtable == active.id() && pinned.newest == view.range_tombstones.newest()
+                {
                     list.take_over(gap, active);
                 }
             }
@@ -272,7 +274,7 @@ impl Pinned {
     pub(in crate::lsm) fn new(view: &View, at: Seq, is_newest: bool) -> Self {
         let active = view.active().memtable.id();
         let is_older = |seq: Option<Seq>| seq.is_none_or(|seq| seq <= at);
-        let newest = view.fences.newest();
+        let newest = view.range_tombstones.newest();
         // What an import brought, or a drop, may be in the view before it is published: this read does not see it yet, and
         // whoever asks the gap would.
         let is_shown = newest <= at;
@@ -295,7 +297,12 @@ impl Head {
 
     /// The scan begins at `low`; answers where it need not begin before.
     #[inline]
-    pub(in crate::lsm) fn begin(&mut self, gaps: &Gaps, low: &[u8], at: Seq) -> Option<Box<[u8]>> {
+    pub(in crate::lsm) fn begin(
+        &mut self,
+        gaps: &GapCache,
+        low: &[u8],
+        at: Seq,
+    ) -> Option<Box<[u8]>> {
         (self.is_open, self.dead, self.gaps) = (true, 0, 0);
         self.low.clear();
         self.low.extend_from_slice(low);
@@ -305,7 +312,12 @@ impl Head {
     }
 
     /// The entry of `key` is dead; answers where the scan may go on. Now and then: to ask costs more than an entry.
-    pub(in crate::lsm) fn pass(&mut self, gaps: &Gaps, key: &[u8], at: Seq) -> Option<Box<[u8]>> {
+    pub(in crate::lsm) fn pass(
+        &mut self,
+        gaps: &GapCache,
+        key: &[u8],
+        at: Seq,
+    ) -> Option<Box<[u8]>> {
         self.dead = self.dead.saturating_add(1);
         if !(self.dead.is_power_of_two() || self.dead.is_multiple_of(16)) {
             return None;
@@ -317,7 +329,7 @@ impl Head {
 
     /// The scan stands at its first row, whose key is `high`; dead entries from `min` on are worth a gap, and fewer are
     /// worth a longer one: a queue is read again.
-    pub(in crate::lsm) fn end_at_row(&mut self, gaps: &Gaps, high: &[u8], at: Seq, min: u32) {
+    pub(in crate::lsm) fn end_at_row(&mut self, gaps: &GapCache, high: &[u8], at: Seq, min: u32) {
         self.is_open = false;
         let min = if self.gaps > 0 { min.div_ceil(4) } else { min };
         if self.dead >= min || self.gaps > 1 {
@@ -326,7 +338,7 @@ impl Head {
     }
 
     /// The scan is at its end without a row; `last` was the last key it decided about.
-    pub(in crate::lsm) fn end(&mut self, gaps: &Gaps, last: &[u8], at: Seq, min: u32) {
+    pub(in crate::lsm) fn end(&mut self, gaps: &GapCache, last: &[u8], at: Seq, min: u32) {
         self.is_open = false;
         if self.dead >= min {
             // Not up to the end of the span: what is put behind all that was there shall cut nothing.
@@ -335,7 +347,7 @@ impl Head {
     }
 
     #[cold]
-    fn offer(&self, gaps: &Gaps, high: Box<[u8]>, at: Seq) {
+    fn offer(&self, gaps: &GapCache, high: Box<[u8]>, at: Seq) {
         let is_short = self.low.len().max(high.len()) <= KEY_BYTES_MAX;
         if self.pinned.may_offer && is_short && *self.low < *high {
             let (low, memtable) = (self.low.as_slice().into(), self.pinned.memtable);
@@ -348,9 +360,9 @@ impl Head {
 impl Engine {
     /// Takes over what scans offered.
     #[inline]
-    pub(in crate::lsm) fn settle_gaps(&self) {
+    pub(in crate::lsm) fn cut_gaps(&self) {
         if self.env.gaps.has_offers() {
-            let _commits = self.rounds.lock();
+            let _commits = self.group_commit.lock();
             self.env.gaps.settle(&self.view.load(), std::iter::empty());
         }
     }

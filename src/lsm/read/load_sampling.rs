@@ -50,7 +50,7 @@ const READS_FEW: f64 = 1_000.0;
 const WRITES_EACH: f64 = 8.0;
 
 /// The loads of an open database.
-pub(crate) struct Loads {
+pub(crate) struct LoadSampling {
     counters: [Counter; SLOTS],
     /// Which bits of a hash choose the counter.
     mask: usize,
@@ -87,7 +87,7 @@ struct Sampled {
     /// Ranges that a split by load left: they are joined for their load, not for their size.
     by_load: BTreeSet<RangeId>,
     /// When ranges were looked at last.
-    looked: Option<f64>,
+    pre_read: Option<f64>,
     /// Ranges whose readers had lost enough when that was looked at.
     losing: BTreeSet<RangeId>,
     froze: Option<Froze>,
@@ -131,7 +131,7 @@ enum Kind {
     Write,
 }
 
-impl Loads {
+impl LoadSampling {
     /// The loads of a database that was opened at `now`, in seconds.
     pub(in crate::lsm) fn new(background: Background, now: f64) -> Self {
         let gap = Gap { set: 1, mean: 1.0, at: now };
@@ -147,7 +147,7 @@ impl Loads {
                 opened: now,
                 made: BTreeMap::new(),
                 by_load: BTreeSet::new(),
-                looked: None,
+                pre_read: None,
                 losing: BTreeSet::new(),
                 froze: None,
             }),
@@ -248,7 +248,8 @@ impl Loads {
     }
 
     /// Ranges whose readers have lost as much as `price` says (`None` where nothing lies over the run), and which had no turn
-    /// lately, have theirs. True if what is `in_memory`, if anything is, is to be flushed for that, and [`Loads::note_frozen`]
+    /// lately, have theirs. True if what is `in_memory`, if anything is, is to be flushed for
+    /// that, and [`LoadSampling::record_frozen`]
     /// called: for all of them together as seldom as for one.
     fn begin_turns(
         &self,
@@ -263,7 +264,7 @@ impl Loads {
             let Some(load) = ranges.get_mut(id) else { return false };
             let Some(price) = price(*id) else {
                 // Who reads an older version goes on losing: no merge could help.
-                load.note_merged();
+                load.record_merged();
                 return false;
             };
             let is_losing = load.lost() >= price;
@@ -279,7 +280,7 @@ impl Loads {
     }
 
     /// Memtable `id` was frozen for readers, or none could be.
-    pub(in crate::lsm) fn note_frozen(&self, id: Option<u64>) {
+    pub(in crate::lsm) fn record_frozen(&self, id: Option<u64>) {
         if let Some(froze) = &mut self.sampled.lock().froze {
             froze.memtable = id;
         }
@@ -291,11 +292,11 @@ impl Loads {
     }
 
     /// Nothing lies over the run of the range any more.
-    pub(in crate::lsm) fn note_merged(&self, range: RangeId) {
+    pub(in crate::lsm) fn record_merged(&self, range: RangeId) {
         let mut sampled = self.sampled.lock();
         sampled.losing.remove(&range);
         if let Some(load) = sampled.ranges.get_mut(&range) {
-            load.note_merged();
+            load.record_merged();
         }
     }
 }
@@ -329,7 +330,7 @@ impl Sampled {
         let wanted = if seconds > 0.0 { counted / seconds / SAMPLES_PER_SECOND } else { GAP_MAX };
         // A burst does not set it so high that the quiet behind it is missed.
         gap.mean = wanted.min(gap.mean * 2.0).clamp(1.0, GAP_MAX);
-        // Not always the same distance: a program that goes round its keys would show one of them only.
+        // Not always the same distance: a program that goes commit group its keys would show one of them only.
         gap.set = 1 + self.rng.below(2 * gap.mean as u64 - 1) as u32;
         gap.at = now;
         counter.store(gap.set, Ordering::Relaxed);
@@ -359,7 +360,7 @@ impl Env {
     /// Who reads the range.
     pub(in crate::lsm) fn readers(&self, range: &Range<Arc<FileEntry>>) -> Readers {
         let sampled = self.loads.sampled.lock();
-        match sampled.ranges.get(&range.id).filter(|_| self.room.is_none()) {
+        match sampled.ranges.get(&range.id).filter(|_| self.space_limit.is_none()) {
             None => Readers::Some,
             // However seldom they read: it adds up.
             Some(load) if load.lost() >= rows_of(range, self.price()) => match load.is_in_turn() {
@@ -373,12 +374,12 @@ impl Env {
 
     /// What a merge for readers costs, if there are any: who has little disk has no room for that.
     fn price(&self) -> Option<MergePrice> {
-        self.options.merge_for_readers.filter(|_| self.room.is_none())
+        self.options.merge_for_readers.filter(|_| self.space_limit.is_none())
     }
 
     /// Counts a point read.
     #[inline]
-    pub(in crate::lsm) fn note_read(&self, version: &Version, key: &[u8]) {
+    pub(in crate::lsm) fn record_read(&self, version: &Version, key: &[u8]) {
         if let Some(due) = self.loads.take(1) {
             self.sample_load(&due, version, key, Kind::Read);
         }
@@ -386,7 +387,7 @@ impl Env {
 
     /// Counts rows that a scan passed, the last of them at `key`.
     #[inline]
-    pub(in crate::lsm) fn note_rows(&self, version: &Version, rows: u32, key: &[u8]) {
+    pub(in crate::lsm) fn record_rows(&self, version: &Version, rows: u32, key: &[u8]) {
         if let Some(due) = self.loads.take(rows) {
             self.sample_load(&due, version, key, Kind::Read);
         }
@@ -411,7 +412,7 @@ impl Engine {
 
     /// Counts the writes of a batch.
     #[inline]
-    pub(in crate::lsm) fn note_writes(&self, batch: &Batch<'_>) {
+    pub(in crate::lsm) fn record_writes(&self, batch: &Batch<'_>) {
         let ops = batch.ops.len() as u32;
         if ops > 0
             && let Some(due) = self.env.loads.take(ops)
@@ -437,10 +438,10 @@ impl Engine {
     pub(in crate::lsm) fn range_states(&self, version: &Version) -> Option<Vec<RangeState>> {
         let now = self.env.seconds();
         let mut sampled = self.env.loads.sampled.lock();
-        if sampled.looked.is_some_and(|looked| now - looked < LOOK_SECONDS) {
+        if sampled.pre_read.is_some_and(|pre_read| now - pre_read < LOOK_SECONDS) {
             return None;
         }
-        sampled.looked = Some(now);
+        sampled.pre_read = Some(now);
         let ids: BTreeSet<_> = version.ranges().iter().map(|range| range.id).collect();
         sampled.made.retain(|id, _| ids.contains(id));
         sampled.ranges.retain(|id, _| ids.contains(id));
@@ -449,7 +450,7 @@ impl Engine {
         let states = version.ranges().iter().map(|range| {
             let bytes = range.bytes();
             let load = ranges.get_mut(&range.id).map(|load| {
-                load.note_bytes(bytes, now);
+                load.record_bytes(bytes, now);
                 load.summary(now)
             });
             let age = now - made.get(&range.id).copied().unwrap_or(*opened);

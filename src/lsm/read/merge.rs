@@ -20,7 +20,7 @@ use crate::model::{RowRef, Seq};
 use crate::ranges::{Reference, chains};
 use crate::sst::RunWalk;
 
-use super::concat_iter::{Around, FilesIter, ReadCounts};
+use super::concat_iter::{Around, ConcatIter, ReadCounts};
 use super::merge_window::Window;
 use super::range_tombstones::Floors;
 use super::scan::{RowFilter, ScanRow, Visit};
@@ -31,7 +31,7 @@ use crate::lsm::Env;
 #[expect(clippy::large_enum_variant, reason = "few, and each row of a scan goes through one")]
 pub(in crate::lsm) enum Source {
     Memory(MemtableIter),
-    Files(FilesIter),
+    Files(ConcatIter),
 }
 
 /// All entries of several sources in one order.
@@ -66,7 +66,7 @@ impl Merge {
         let mut sources = Vec::with_capacity(view.memtables.len() + chains.len());
         sources.extend(memory.map(|slot| Source::Memory(slot.memtable.iter())));
         // What stands later is older where they overlap.
-        sources.extend(chains.into_iter().map(|files| Source::Files(FilesIter::new(files, true))));
+        sources.extend(chains.into_iter().map(|files| Source::Files(ConcatIter::new(files, true))));
         Merge::new(env, sources, low, high)
     }
 
@@ -78,10 +78,10 @@ impl Merge {
     ) -> Result<Merge> {
         let mut sources: Vec<Source> = young
             .iter()
-            .map(|file| Source::Files(FilesIter::new([file.clone()].into(), false)))
+            .map(|file| Source::Files(ConcatIter::new([file.clone()].into(), false)))
             .collect();
         if !run.is_empty() {
-            sources.push(Source::Files(FilesIter::new(run.into(), false)));
+            sources.push(Source::Files(ConcatIter::new(run.into(), false)));
         }
         Merge::new(env, sources, &[], None)
     }
@@ -132,7 +132,7 @@ impl Merge {
 
     /// The files of the source that has the current entry, and where its entries stop being the least: at the next
     /// entry of another source, or at the end of the span. `None` if the entry is in memory.
-    pub(in crate::lsm) fn top_files(&mut self) -> Option<(&mut FilesIter, Option<&[u8]>)> {
+    pub(in crate::lsm) fn top_files(&mut self) -> Option<(&mut ConcatIter, Option<&[u8]>)> {
         let top = *self.heap.first()?;
         let (before, rest) = self.sources.split_at_mut(top);
         let (Source::Files(files), after) = rest.split_first_mut()? else { return None };

@@ -523,8 +523,8 @@ impl Window {
     /// Empties it; a first one gets the room of one that this thread is done with.
     fn take_room(&mut self) {
         if self.items.capacity() == 0 {
-            let room = ROOM.try_with(Cell::take).unwrap_or_default();
-            *self = Window { ahead: self.ahead, ..room };
+            let space_limit = ROOM.try_with(Cell::take).unwrap_or_default();
+            *self = Window { ahead: self.ahead, ..space_limit };
         }
         self.clear();
     }
@@ -536,7 +536,7 @@ impl Window {
         if bytes > 0 && bytes <= ROOM_BYTES_MAX {
             self.clear();
             // At the thread's end there is no next one.
-            let _ = ROOM.try_with(|room| room.set(std::mem::take(self)));
+            let _ = ROOM.try_with(|space_limit| space_limit.set(std::mem::take(self)));
         }
     }
 

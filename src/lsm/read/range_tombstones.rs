@@ -1,15 +1,15 @@
-//! Fences: marks of drops of key spans, and of what has expired. Readers skip what lies below them.
+//! Range tombstones: marks of drops of key spans, and of what has expired. Readers skip what lies below them.
 //!
 //! Invariants
-//! * a reader at or above a fence's `from` does not see entries in its span below its `below`; readers before it do;
-//! * a fence is in the view before its commit is published, and leaves with the edit that knows of nothing older;
-//! * who reads at a Seq has a view with every fence up to it: see [`Engine::pin_read`].
+//! * a reader at or above a range tombstone's `from` does not see entries in its span below its `below`; readers before it do;
+//! * a range tombstone is in the view before its commit is published, and leaves with the edit that knows of nothing older;
+//! * who reads at a Seq has a view with every range tombstone up to it: see [`Engine::pin_read`].
 //!
-//! Not here: whole tables that were dropped (`state`), when a fence leaves (`reclaim`), its bytes (`format`).
+//! Not here: whole tables that were dropped (`state`), when a range tombstone leaves (`reclaim`), its bytes (`format`).
 
 use std::sync::Arc;
 
-use crate::format::edit::Fence;
+use crate::format::edit::RangeTombstone;
 use crate::format::span::Span;
 use crate::manifest::FileEntry;
 use crate::model::Seq;
@@ -21,11 +21,11 @@ use super::snapshot::Horizon;
 use super::view::View;
 use crate::lsm::Engine;
 
-/// The fences of a view. Immutable; a point costs a binary search, and nothing if there are none.
+/// The range tombstones of a view. Immutable; a point costs a binary search, and nothing if there are none.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fences {
+pub(crate) struct RangeTombstones {
     /// Ascending by `from`.
-    list: Vec<Arc<Fence>>,
+    list: Vec<Arc<RangeTombstone>>,
     /// For whoever sees all of them.
     floors: Arc<[Floor]>,
     /// The newest `from` that was ever here, or the newest import.
@@ -50,7 +50,7 @@ pub(crate) struct Floors {
 /// What jobs may leave out, for keys that are asked in order.
 pub(crate) struct Spent {
     /// Those that overlap the job's keys.
-    fences: Vec<Fence>,
+    range_tombstones: Vec<RangeTombstone>,
     /// Those over the current key.
     over: Vec<(Seq, Seq)>,
     /// Up to here they are the same.
@@ -58,38 +58,47 @@ pub(crate) struct Spent {
     is_started: bool,
 }
 
-impl Fences {
+impl RangeTombstones {
     /// In any order; `newest` is the newest `from` ever.
-    pub(crate) fn new(list: Vec<Fence>, newest: Seq) -> Self {
+    pub(crate) fn new(list: Vec<RangeTombstone>, newest: Seq) -> Self {
         Self::of(list.into_iter().map(Arc::new).collect(), newest)
     }
 
-    fn of(mut list: Vec<Arc<Fence>>, newest: Seq) -> Self {
-        list.sort_by_key(|fence| fence.from);
+    fn of(mut list: Vec<Arc<RangeTombstone>>, newest: Seq) -> Self {
+        list.sort_by_key(|range_tombstone| range_tombstone.from);
         let newest = list.last().map_or(newest, |last| newest.max(last.from));
         let floors = floors(list.iter().map(Arc::as_ref)).into();
         Self { list, floors, newest }
     }
 
     /// With those of one more commit, the newest; costs one copy of pointers to the others.
-    pub(crate) fn with(&self, fences: &[Fence]) -> Self {
-        let mut list = Vec::with_capacity(self.list.len() + fences.len());
+    pub(crate) fn with(&self, range_tombstones: &[RangeTombstone]) -> Self {
+        let mut list = Vec::with_capacity(self.list.len() + range_tombstones.len());
         list.extend(self.list.iter().cloned());
-        list.extend(fences.iter().cloned().map(Arc::new));
+        list.extend(range_tombstones.iter().cloned().map(Arc::new));
         let highest = self.floors.iter().map(|floor| floor.below).max().unwrap_or_default();
-        let below = fences.first().map(|fence| fence.below).filter(|below| *below >= highest);
-        let Some(below) = below.filter(|below| fences.iter().all(|fence| fence.below == *below))
-        else {
+        let below = range_tombstones
+            .first()
+            .map(|range_tombstone| range_tombstone.below)
+            .filter(|below| *below >= highest);
+        let Some(below) = below.filter(|below| {
+            range_tombstones.iter().all(|range_tombstone| range_tombstone.below == *below)
+        }) else {
             return Self::of(list, self.newest);
         };
-        let floors = with_highest(&self.floors, fences, below).into();
-        let newest = fences.iter().map(|fence| fence.from).max().unwrap_or_default();
+        let floors = with_highest(&self.floors, range_tombstones, below).into();
+        let newest = range_tombstones
+            .iter()
+            .map(|range_tombstone| range_tombstone.from)
+            .max()
+            .unwrap_or_default();
         Self { list, floors, newest: self.newest.max(newest) }
     }
 
     /// Without those that match.
-    pub(crate) fn without(&self, gone: impl Fn(&Fence) -> bool) -> Self {
-        let list = self.list.iter().filter(|fence| !gone(fence)).cloned().collect();
+    pub(crate) fn without(&self, gone: impl Fn(&RangeTombstone) -> bool) -> Self {
+        let list =
+            self.list.iter().filter(|range_tombstone| !gone(range_tombstone)).cloned().collect();
         Self::of(list, self.newest)
     }
 
@@ -108,7 +117,7 @@ impl Fences {
     }
 
     /// Ascending by `from`.
-    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Fence> {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &RangeTombstone> {
         self.list.iter().map(Arc::as_ref)
     }
 
@@ -124,17 +133,17 @@ impl Fences {
             return behind.checked_sub(1).map_or(Seq::ZERO, |i| self.floors[i].below);
         }
         let over = self.list.iter().filter(|f| f.from <= at && f.span.contains(key));
-        over.map(|fence| fence.below).max().unwrap_or_default()
+        over.map(|range_tombstone| range_tombstone.below).max().unwrap_or_default()
     }
 
-    /// What a reader at `at` does not see of `span`; `None` if no fence comes into it.
+    /// What a reader at `at` does not see of `span`; `None` if no range tombstone comes into it.
     pub(crate) fn floors_in(&self, span: &Span, at: Seq) -> Option<Floors> {
         let mut over = self.list.iter().filter(|f| f.from <= at && f.span.overlaps(span));
         over.next()?;
         let floors = if self.sees_all(at) {
             Arc::clone(&self.floors)
         } else {
-            floors(self.iter().filter(|fence| fence.from <= at)).into()
+            floors(self.iter().filter(|range_tombstone| range_tombstone.from <= at)).into()
         };
         Some(Floors { floors, begun: None })
     }
@@ -145,13 +154,15 @@ impl Fences {
 
     /// The oldest commit that hides the entry `seq` of `key`, published or not.
     pub(crate) fn hidden_since(&self, key: &[u8], seq: Seq) -> Option<Seq> {
-        let hides = |fence: &&Fence| fence.below > seq && fence.span.contains(key);
-        self.iter().find(hides).map(|fence| fence.from)
+        let hides = |range_tombstone: &&RangeTombstone| {
+            range_tombstone.below > seq && range_tombstone.span.contains(key)
+        };
+        self.iter().find(hides).map(|range_tombstone| range_tombstone.from)
     }
 
     /// True if a reader at `at` sees nothing of `clip` that is not newer than `seq_max`.
     pub(crate) fn covers(&self, clip: &Span, seq_max: Seq, at: Seq) -> bool {
-        let covers = |f: &Fence| f.from <= at && f.below > seq_max && f.span.covers(clip);
+        let covers = |f: &RangeTombstone| f.from <= at && f.below > seq_max && f.span.covers(clip);
         self.iter().any(covers)
     }
 
@@ -160,22 +171,23 @@ impl Fences {
         &'f self,
         reference: &'f Reference<Arc<FileEntry>>,
         horizon: &'f Horizon,
-    ) -> impl Iterator<Item = &'f Fence> + 'f {
+    ) -> impl Iterator<Item = &'f RangeTombstone> + 'f {
         let meta = &reference.file.meta;
-        self.iter().filter(|fence| {
-            meta.seq_min < fence.below
-                && meta.fenced < fence.from
-                && horizon.all_see(fence.from)
-                && reference.clip.overlaps(&fence.span)
+        self.iter().filter(|range_tombstone| {
+            meta.seq_min < range_tombstone.below
+                && meta.tombstones_applied < range_tombstone.from
+                && horizon.all_see(range_tombstone.from)
+                && reference.clip.overlaps(&range_tombstone.span)
         })
     }
 
     /// What a job over `span` may leave out.
     pub(crate) fn spent(&self, span: &Span, horizon: &Horizon) -> Spent {
-        let is_known = |fence: &&Fence| horizon.is_published(fence.from);
+        let is_known =
+            |range_tombstone: &&RangeTombstone| horizon.is_published(range_tombstone.from);
         let inside = self.iter().filter(is_known).filter(|f| f.span.overlaps(span));
-        let fences = inside.cloned().collect();
-        Spent { fences, over: Vec::new(), until: None, is_started: false }
+        let range_tombstones = inside.cloned().collect();
+        Spent { range_tombstones, over: Vec::new(), until: None, is_started: false }
     }
 }
 
@@ -213,7 +225,7 @@ impl Floors {
 impl Spent {
     /// True if nobody can see the entry `seq` of `key` any more. Requires: keys ascend.
     pub(crate) fn hides(&mut self, key: &[u8], seq: Seq, horizon: &Horizon) -> bool {
-        if self.fences.is_empty() {
+        if self.range_tombstones.is_empty() {
             return false;
         }
         if !self.is_started || self.until.as_deref().is_some_and(|until| until <= key) {
@@ -225,33 +237,44 @@ impl Spent {
 
     fn go_to(&mut self, key: &[u8]) {
         self.is_started = true;
-        let over = self.fences.iter().filter(|fence| fence.span.contains(key));
-        self.over = over.map(|fence| (fence.below, fence.from)).collect();
-        let lows = self.fences.iter().map(|fence| &fence.span.low);
-        let highs = self.fences.iter().filter_map(|fence| fence.span.high.as_ref());
+        let over = self
+            .range_tombstones
+            .iter()
+            .filter(|range_tombstone| range_tombstone.span.contains(key));
+        self.over =
+            over.map(|range_tombstone| (range_tombstone.below, range_tombstone.from)).collect();
+        let lows = self.range_tombstones.iter().map(|range_tombstone| &range_tombstone.span.low);
+        let highs = self
+            .range_tombstones
+            .iter()
+            .filter_map(|range_tombstone| range_tombstone.span.high.as_ref());
         self.until = lows.chain(highs).filter(|bound| ***bound > *key).min().cloned();
     }
 }
 
 /// The greatest `below` over each key.
-fn floors<'f>(fences: impl Iterator<Item = &'f Fence>) -> Vec<Floor> {
-    let fences: Vec<&Fence> = fences.collect();
-    let lows = fences.iter().map(|fence| &fence.span.low);
-    let highs = fences.iter().filter_map(|fence| fence.span.high.as_ref());
+fn floors<'f>(range_tombstones: impl Iterator<Item = &'f RangeTombstone>) -> Vec<Floor> {
+    let range_tombstones: Vec<&RangeTombstone> = range_tombstones.collect();
+    let lows = range_tombstones.iter().map(|range_tombstone| &range_tombstone.span.low);
+    let highs =
+        range_tombstones.iter().filter_map(|range_tombstone| range_tombstone.span.high.as_ref());
     let mut bounds: Vec<&Box<[u8]>> = lows.chain(highs).collect();
     bounds.sort_unstable();
     bounds.dedup();
-    let mut by_low = fences;
+    let mut by_low = range_tombstones;
     by_low.sort_by(|a, b| a.span.low.cmp(&b.span.low));
     let mut next = by_low.iter().copied().peekable();
-    let mut over: Vec<&Fence> = Vec::new();
+    let mut over: Vec<&RangeTombstone> = Vec::new();
     let mut floors: Vec<Floor> = Vec::with_capacity(bounds.len());
     for bound in bounds {
-        over.retain(|fence| !fence.span.ends_before(bound));
-        while let Some(fence) = next.next_if(|fence| fence.span.low <= *bound) {
-            over.push(fence);
+        over.retain(|range_tombstone| !range_tombstone.span.ends_before(bound));
+        while let Some(range_tombstone) =
+            next.next_if(|range_tombstone| range_tombstone.span.low <= *bound)
+        {
+            over.push(range_tombstone);
         }
-        let below = over.iter().map(|fence| fence.below).max().unwrap_or_default();
+        let below =
+            over.iter().map(|range_tombstone| range_tombstone.below).max().unwrap_or_default();
         if floors.last().map_or(Seq::ZERO, |last| last.below) != below {
             floors.push(Floor { low: bound.as_ref().into(), below });
         }
@@ -259,9 +282,10 @@ fn floors<'f>(fences: impl Iterator<Item = &'f Fence>) -> Vec<Floor> {
     floors
 }
 
-/// The same floors under more fences that hide what is below `below`, which is nowhere lower than any.
-fn with_highest(old: &[Floor], fences: &[Fence], below: Seq) -> Vec<Floor> {
-    let mut spans: Vec<&Span> = fences.iter().map(|fence| &fence.span).collect();
+/// The same floors under more range tombstones that hide what is below `below`, which is nowhere lower than any.
+fn with_highest(old: &[Floor], range_tombstones: &[RangeTombstone], below: Seq) -> Vec<Floor> {
+    let mut spans: Vec<&Span> =
+        range_tombstones.iter().map(|range_tombstone| &range_tombstone.span).collect();
     spans.sort_by(|a, b| a.low.cmp(&b.low));
     let mut floors = Vec::with_capacity(old.len() + 2 * spans.len());
     let (mut spans, mut done) = (spans.into_iter().peekable(), 0);
@@ -293,7 +317,7 @@ fn with_highest(old: &[Floor], fences: &[Fence], below: Seq) -> Vec<Floor> {
 impl Engine {
     /// A view and a Seq to read it at, `at` or the published one.
     ///
-    /// The view comes first (see `view`). A fence that was committed between the two is not in it: then once more.
+    /// The view comes first (see `view`). A range tombstone that was committed between the two is not in it: then once more.
     #[inline]
     pub(in crate::lsm) fn pin_read(&self, at: Option<Seq>) -> (Loaded<View>, Seq) {
         self.pin_around(at, || {})
@@ -303,22 +327,28 @@ impl Engine {
     #[inline]
     fn pin_around(&self, at: Option<Seq>, between: impl Fn()) -> (Loaded<View>, Seq) {
         loop {
-            let early = mutant!("seq-before-view").then(|| self.rounds.published());
+            let early = mutant!("seq-before-view").then(|| self.group_commit.published());
             let view = self.view.load();
             between();
-            let at = at.or(early).unwrap_or_else(|| self.rounds.published());
-            let newest = Seq(self.newest_fence.load(Ordering::Acquire));
-            if newest <= view.fences.newest() {
+            let at = at.or(early).unwrap_or_else(|| self.group_commit.published());
+            let newest = Seq(self.newest_range_tombstone.load(Ordering::Acquire));
+            if newest <= view.range_tombstones.newest() {
                 return (view, at);
             }
         }
     }
 
-    /// Puts the fences of a commit into the view at once, unpublished. Requires the commit lock.
-    pub(in crate::lsm) fn raise_fences(&self, fences: &[Fence]) {
-        let Some(newest) = fences.iter().map(|fence| fence.from).max() else { return };
-        self.change_view(|view| view.with_fences(Arc::new(view.fences.with(fences))));
-        self.newest_fence.store(newest.0, Ordering::Release);
+    /// Puts the range tombstones of a commit into the view at once, unpublished. Requires the commit lock.
+    pub(in crate::lsm) fn add_range_tombstones(&self, range_tombstones: &[RangeTombstone]) {
+        let Some(newest) =
+            range_tombstones.iter().map(|range_tombstone| range_tombstone.from).max()
+        else {
+            return;
+        };
+        self.change_view(|view| {
+            view.with_range_tombstones(Arc::new(view.range_tombstones.with(range_tombstones)))
+        });
+        self.newest_range_tombstone.store(newest.0, Ordering::Release);
     }
 }
 
@@ -347,18 +377,18 @@ mod tests {
     }
 
     /// Drops and expiries in the order of their commits, 10 apart.
-    fn random_fences(rng: &mut Rng, count: u64) -> Vec<Fence> {
-        let fence = |i| {
+    fn random_range_tombstones(rng: &mut Rng, count: u64) -> Vec<RangeTombstone> {
+        let range_tombstone = |i| {
             let from = Seq(10 + 10 * i);
             let below = if rng.chance(1, 3) { Seq(1 + rng.below(from.0)) } else { from };
-            Fence { span: random_span(rng), below: below.min(from), from }
+            RangeTombstone { span: random_span(rng), below: below.min(from), from }
         };
-        (0..count).map(fence).collect()
+        (0..count).map(range_tombstone).collect()
     }
 
-    fn expected(fences: &[Fence], key: &[u8], at: Seq) -> Seq {
-        let over = fences.iter().filter(|f| f.from <= at && f.span.contains(key));
-        over.map(|fence| fence.below).max().unwrap_or_default()
+    fn expected(range_tombstones: &[RangeTombstone], key: &[u8], at: Seq) -> Seq {
+        let over = range_tombstones.iter().filter(|f| f.from <= at && f.span.contains(key));
+        over.map(|range_tombstone| range_tombstone.below).max().unwrap_or_default()
     }
 
     #[test]
@@ -366,26 +396,29 @@ mod tests {
         let mut rng = Rng::from_seed(16);
         for _ in 0..2_000 {
             let count = rng.below(8);
-            let list = random_fences(&mut rng, count);
-            let one_by_one = list
-                .iter()
-                .fold(Fences::default(), |fences, fence| fences.with(std::slice::from_ref(fence)));
-            let at_once = Fences::new(list.clone(), Seq::ZERO);
+            let list = random_range_tombstones(&mut rng, count);
+            let one_by_one = list.iter().fold(
+                RangeTombstones::default(),
+                |range_tombstones, range_tombstone| {
+                    range_tombstones.with(std::slice::from_ref(range_tombstone))
+                },
+            );
+            let at_once = RangeTombstones::new(list.clone(), Seq::ZERO);
             let at = Seq(rng.below(100));
-            for fences in [&one_by_one, &at_once] {
+            for range_tombstones in [&one_by_one, &at_once] {
                 let whole = random_span(&mut rng);
-                let mut floors = fences.floors_in(&whole, at);
-                let mut spent = fences.spent(&whole, &Horizon::new(&[], 1_000));
+                let mut floors = range_tombstones.floors_in(&whole, at);
+                let mut spent = range_tombstones.spent(&whole, &Horizon::new(&[], 1_000));
                 for key in KEYS {
                     let below = expected(&list, key, at);
-                    assert_eq!(fences.floor(key, at), below, "{list:?} {key:?} at {at}");
+                    assert_eq!(range_tombstones.floor(key, at), below, "{list:?} {key:?} at {at}");
                     if whole.contains(key) {
                         let in_order = floors.as_mut().map_or(Seq::ZERO, |f| f.below(key));
                         assert_eq!(in_order, below, "{list:?} {key:?} at {at}");
                         let seq = Seq(rng.below(100));
                         let gone = seq < expected(&list, key, Seq::MAX);
                         assert_eq!(spent.hides(key, seq, &Horizon::new(&[], 1_000)), gone);
-                        let since = fences.hidden_since(key, seq);
+                        let since = range_tombstones.hidden_since(key, seq);
                         assert_eq!(since.is_some(), gone);
                         let first = |from: Seq| seq < expected(&list, key, from);
                         assert!(since.is_none_or(|from| first(from) && !first(Seq(from.0 - 1))));
@@ -400,15 +433,15 @@ mod tests {
         let mut rng = Rng::from_seed(17);
         for _ in 0..2_000 {
             let (before, count) = (rng.below(5), 1 + rng.below(5));
-            let mut list = random_fences(&mut rng, before);
+            let mut list = random_range_tombstones(&mut rng, before);
             let seq = Seq(100);
             // Drops of one commit, but for an expiry now and then, whose floor is lower.
             let new = |_| match rng.chance(1, 10) {
-                true => Fence { span: random_span(&mut rng), below: Seq(40), from: seq },
-                false => Fence::drop(random_span(&mut rng), seq),
+                true => RangeTombstone { span: random_span(&mut rng), below: Seq(40), from: seq },
+                false => RangeTombstone::drop(random_span(&mut rng), seq),
             };
-            let new: Vec<Fence> = (0..count).map(new).collect();
-            let at_once = Fences::new(list.clone(), Seq::ZERO).with(&new);
+            let new: Vec<RangeTombstone> = (0..count).map(new).collect();
+            let at_once = RangeTombstones::new(list.clone(), Seq::ZERO).with(&new);
             list.extend(new);
             assert_eq!((at_once.iter().len(), at_once.newest()), (list.len(), seq));
             let mut floors = at_once.floors_in(&Span::all(), seq).unwrap();
@@ -433,7 +466,7 @@ mod tests {
                 engine.commit(&Batch::of_change(&gate, change), Durability::Sync).unwrap();
             }
         });
-        assert_eq!(view.fences.floor(&key, at), at);
+        assert_eq!(view.range_tombstones.floor(&key, at), at);
     }
 
     #[test]
@@ -449,10 +482,14 @@ mod tests {
                 engine.ingest(&mut rows, &gate, &span, &mut |_| {}).unwrap();
             }
         });
-        assert_eq!(view.fences.newest(), at, "else it would show later commits and not the rows");
+        assert_eq!(
+            view.range_tombstones.newest(),
+            at,
+            "else it would show later commits and not the rows"
+        );
     }
 
-    /// The clock may go back between the moment at which a fence is due and its commit.
+    /// The clock may go back between the moment at which a range tombstone is due and its commit.
     #[test]
     fn an_expiry_of_what_is_not_written_yet_is_refused() {
         let options = Options::default().fs(Arc::new(MemFs::new()));
@@ -465,18 +502,20 @@ mod tests {
         };
         let error = expire(Seq::MAX).unwrap_err();
         assert_eq!(error.kind(), crate::error::ErrorKind::InvalidInput);
-        assert!(engine.view.load().fences.is_empty());
+        assert!(engine.view.load().range_tombstones.is_empty());
         expire(Seq(5)).unwrap();
-        assert_eq!(engine.view.load().fences.iter().len(), 1);
+        assert_eq!(engine.view.load().range_tombstones.iter().len(), 1);
     }
 
     #[test]
     fn floors_answer_anywhere_after_a_rewind_and_say_how_long_they_stand() {
         let span = |low: &[u8], high: &[u8]| Span::new(low, Some(high));
-        let list =
-            vec![Fence::drop(span(b"b", b"d"), Seq(5)), Fence::drop(span(b"c", b"e"), Seq(9))];
-        let fences = Fences::new(list, Seq::ZERO);
-        let mut floors = fences.floors_in(&span(b"a", b"z"), Seq(20)).unwrap();
+        let list = vec![
+            RangeTombstone::drop(span(b"b", b"d"), Seq(5)),
+            RangeTombstone::drop(span(b"c", b"e"), Seq(9)),
+        ];
+        let range_tombstones = RangeTombstones::new(list, Seq::ZERO);
+        let mut floors = range_tombstones.floors_in(&span(b"a", b"z"), Seq(20)).unwrap();
         let mut at = |key: &[u8]| {
             floors.rewind();
             (floors.below(key).0, floors.end().map(<[u8]>::to_vec))
@@ -485,17 +524,17 @@ mod tests {
         assert_eq!(at(b"a"), (0, Some(b"b".to_vec())));
         assert_eq!(at(b"b"), (5, Some(b"c".to_vec())));
         assert_eq!(at(b"x"), (0, None));
-        assert!(fences.floors_in(&span(b"e", b"z"), Seq(20)).is_none());
-        assert!(fences.floors_in(&span(b"a", b"z"), Seq(4)).is_none());
+        assert!(range_tombstones.floors_in(&span(b"e", b"z"), Seq(20)).is_none());
+        assert!(range_tombstones.floors_in(&span(b"a", b"z"), Seq(4)).is_none());
     }
 
     #[test]
     fn trap_15_a_job_keeps_what_a_snapshot_before_the_fence_sees() {
-        let fence = Fence::drop(Span::new(b"a", Some(b"b")), Seq(50));
-        let fences = Fences::new(vec![fence], Seq::ZERO);
+        let range_tombstone = RangeTombstone::drop(Span::new(b"a", Some(b"b")), Seq(50));
+        let range_tombstones = RangeTombstones::new(vec![range_tombstone], Seq::ZERO);
         let hides = |snapshots: &[u64], published, seq| {
             let horizon = Horizon::new(snapshots, published);
-            fences.spent(&Span::all(), &horizon).hides(b"a", Seq(seq), &horizon)
+            range_tombstones.spent(&Span::all(), &horizon).hides(b"a", Seq(seq), &horizon)
         };
         assert!(hides(&[], 100, 49) && !hides(&[], 100, 50));
         assert!(!hides(&[49], 100, 49) && !hides(&[30], 100, 20) && hides(&[30], 100, 31));
@@ -510,9 +549,10 @@ mod tests {
         let (engine, gate) = (&engine, Arc::new(Gate::new(TableId(7))));
         let key = |i: u32| user_key(TableId(7), &format!("{i:04}"), "r");
         for _ in 0..50 {
-            let before = engine.view.load().fences.newest();
-            let fence = |i: u32| TableChange::Fenced(Span::new(&key(2 * i), Some(&key(2 * i + 1))));
-            let changes: Vec<_> = (0..100).map(fence).collect();
+            let before = engine.view.load().range_tombstones.newest();
+            let range_tombstone =
+                |i: u32| TableChange::Fenced(Span::new(&key(2 * i), Some(&key(2 * i + 1))));
+            let changes: Vec<_> = (0..100).map(range_tombstone).collect();
             let (view, at) = std::thread::scope(|scope| {
                 let created = Batch::of_change(&gate, TableChange::Created(TableId(7)));
                 let batch = Batch { changes, ..created };
@@ -520,7 +560,7 @@ mod tests {
                     scope.spawn(move || engine.commit(&batch, Durability::Sync)),
                 ));
                 // The first view that has any of them is pinned, and only then are they published.
-                while engine.view.load().fences.newest() == before {
+                while engine.view.load().range_tombstones.newest() == before {
                     std::hint::spin_loop();
                 }
                 engine.pin_around(None, || {
@@ -529,7 +569,7 @@ mod tests {
                     }
                 })
             });
-            let floors = [0, 198].map(|i| view.fences.floor(&key(i), at));
+            let floors = [0, 198].map(|i| view.range_tombstones.floor(&key(i), at));
             assert_eq!(floors, [at, at]);
         }
     }

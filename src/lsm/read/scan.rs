@@ -44,7 +44,7 @@ pub(crate) struct ReadView {
 pub(crate) struct Scan {
     merge: Merge,
     at: Seq,
-    /// What fences hide; `None` without any.
+    /// What range tombstones hide; `None` without any.
     floors: Option<Floors>,
     /// The key of the entry that decided last; older versions of it are skipped.
     decided: Vec<u8>,
@@ -195,7 +195,7 @@ impl ReadView {
         key: &[u8],
         with: impl FnOnce(Seq, RowRef<'_>) -> Result<R>,
     ) -> Result<Option<R>> {
-        self.env.note_read(&self.view.version, key);
+        self.env.record_read(&self.view.version, key);
         let found = self.view.read(&self.env, self.env.hash(key), key, self.at, |current| {
             current.row.map(|row| with(current.seq, row)).transpose()
         })?;
@@ -213,8 +213,8 @@ impl ReadView {
 
     /// Counts rows that were passed, the last of them at `key`.
     #[inline]
-    pub(crate) fn note_rows(&self, rows: u32, key: &[u8]) {
-        self.env.note_rows(&self.view.version, rows, key);
+    pub(crate) fn record_rows(&self, rows: u32, key: &[u8]) {
+        self.env.record_rows(&self.view.version, rows, key);
     }
 
     pub(in crate::lsm) fn env(&self) -> &Env {
@@ -242,7 +242,7 @@ impl ReadView {
         let begin = head.begin(&self.env.gaps, &span.low, self.at);
         let part = part_from(span, begin.as_deref());
         let merge = Merge::over_view(&self.env, &self.view, whole, part, self.at)?;
-        Ok(Scan::new(merge, self.at, self.view.fences.floors_in(whole, self.at), head))
+        Ok(Scan::new(merge, self.at, self.view.range_tombstones.floors_in(whole, self.at), head))
     }
 }
 
@@ -420,7 +420,7 @@ impl Scan {
         self.merge.kind() == Kind::Put && !self.floors.as_mut().is_some_and(is_hidden)
     }
 
-    /// True if the current entry, which no batch holds, is no row: what fences hide may seem to be one.
+    /// True if the current entry, which no batch holds, is no row: what range tombstones hide may seem to be one.
     fn is_dead(&self) -> bool {
         let (merge, key) = (&self.merge, self.merge.key());
         merge.kind() == Kind::Delete || merge.seq() > self.at || key == self.decided.as_slice()
@@ -543,7 +543,7 @@ impl Scan {
         Ok(false)
     }
 
-    /// True if no fence hides the current entry.
+    /// True if no range tombstone hides the current entry.
     #[inline]
     fn is_above_floor(&mut self) -> bool {
         let Some(floors) = &mut self.floors else { return true };
@@ -727,7 +727,7 @@ fn is_same(a: &[u8], b: &[u8]) -> bool {
 impl Engine {
     /// The state as of `at`, or as of now.
     pub(crate) fn read_view(&self, at: Option<Seq>) -> ReadView {
-        self.settle_gaps();
+        self.cut_gaps();
         let is_newest = at.is_none();
         let (view, at) = self.pin_read(at);
         let pinned = Pinned::new(&view, at, is_newest);

@@ -21,9 +21,9 @@ use crate::model::{Row, RowRef, Seq, ShapeId, Shapes};
 use crate::ranges::Reference;
 use crate::sst::{Hit, Sst};
 
-use super::range_tombstones::Fences;
+use super::range_tombstones::RangeTombstones;
 use crate::lsm::write::batch::{Batch, Current, Op};
-use crate::lsm::write::commit::FENCE_BYTES_MAX;
+use crate::lsm::write::commit::RANGE_TOMBSTONE_BYTES_MAX;
 use crate::lsm::{Engine, Env};
 
 /// An immutable pairing of memtables and version.
@@ -32,7 +32,7 @@ pub(crate) struct View {
     pub(crate) memtables: Vec<Arc<Slot>>,
     pub(crate) version: Arc<Version>,
     /// Those of the version, and younger ones.
-    pub(crate) fences: Arc<Fences>,
+    pub(crate) range_tombstones: Arc<RangeTombstones>,
 }
 
 /// A memtable and the logs that hold what it holds.
@@ -43,28 +43,28 @@ pub(crate) struct Slot {
 }
 
 /// What a commit saw of its keys before it took the lock.
-pub(crate) struct Looked {
+pub(crate) struct PreRead {
     /// The id of the newest memtable in the view that was looked at.
     memtable: u64,
     /// By operation; `None` where there is no entry or none was needed.
-    found: SmallVec<[Option<Found>; 1]>,
+    found: SmallVec<[Option<PreReadHit>; 1]>,
 }
 
 /// The newest entry of a key in the view that was looked at.
-struct Found {
+struct PreReadHit {
     seq: Seq,
     kind: Kind,
     /// That of a file. One that is in memory is most often still there when it is decided about, and is not copied.
     row: Option<Row>,
-    /// The commit of a fence that hides it there. The fence may have left since, and the entry with it.
+    /// The commit of a range tombstone that hides it there. The range tombstone may have left since, and the entry with it.
     hidden: Option<Seq>,
 }
 
 impl Slot {
-    /// True if rows or fences take half of what they may.
+    /// True if rows or range tombstones take half of what they may.
     pub(crate) fn is_half_full(&self, memtable_bytes: usize) -> bool {
         self.memtable.bytes() >= memtable_bytes / 2
-            || self.memtable.noted_bytes() >= FENCE_BYTES_MAX / 2
+            || self.memtable.noted_bytes() >= RANGE_TOMBSTONE_BYTES_MAX / 2
     }
 }
 
@@ -84,7 +84,11 @@ impl View {
         let mut memtables = Vec::with_capacity(self.memtables.len() + 1);
         memtables.push(Arc::clone(slot));
         memtables.extend(self.memtables.iter().cloned());
-        View { memtables, version: Arc::clone(&self.version), fences: Arc::clone(&self.fences) }
+        View {
+            memtables,
+            version: Arc::clone(&self.version),
+            range_tombstones: Arc::clone(&self.range_tombstones),
+        }
     }
 
     /// The same, its active memtable in the log `number` too.
@@ -94,13 +98,17 @@ impl View {
             let logs = active.logs.iter().copied().chain([number]).collect();
             *active = Arc::new(Slot { memtable: Arc::clone(&active.memtable), logs });
         }
-        View { memtables, version: Arc::clone(&self.version), fences: Arc::clone(&self.fences) }
+        View {
+            memtables,
+            version: Arc::clone(&self.version),
+            range_tombstones: Arc::clone(&self.range_tombstones),
+        }
     }
 
-    /// The same memtables and files under other fences.
-    pub(crate) fn with_fences(&self, fences: Arc<Fences>) -> View {
+    /// The same memtables and files under other range tombstones.
+    pub(crate) fn with_range_tombstones(&self, range_tombstones: Arc<RangeTombstones>) -> View {
         let memtables = self.memtables.clone();
-        View { memtables, version: Arc::clone(&self.version), fences }
+        View { memtables, version: Arc::clone(&self.version), range_tombstones }
     }
 
     /// The same memtables, less `flushed`, over a new version.
@@ -109,16 +117,17 @@ impl View {
         View {
             memtables: self.memtables.iter().filter(stays).cloned().collect(),
             version: Arc::clone(version),
-            fences: Arc::clone(&self.fences),
+            range_tombstones: Arc::clone(&self.range_tombstones),
         }
     }
 
-    /// False if a reader at `at` sees nothing of a file: fences hide it, or it came in later.
+    /// False if a reader at `at` sees nothing of a file: range tombstones hide it, or it came in later.
     #[inline]
     pub(crate) fn can_see(&self, file: &Reference<Arc<FileEntry>>, at: Seq) -> bool {
         let meta = &file.file.meta;
         file.file.is_visible(at)
-            && (self.fences.is_empty() || !self.fences.covers(&file.clip, meta.seq_max, at))
+            && (self.range_tombstones.is_empty()
+                || !self.range_tombstones.covers(&file.clip, meta.seq_max, at))
     }
 
     /// The newest entry of a key in the memtables, published or not.
@@ -132,7 +141,7 @@ impl View {
         found.map(|entry| current(entry, shapes)).transpose()
     }
 
-    /// Calls `with` with the newest entry of a key at or below `at`, if there is one that no fence hides.
+    /// Calls `with` with the newest entry of a key at or below `at`, if there is one that no range tombstone hides.
     #[inline]
     pub(crate) fn read<R>(
         &self,
@@ -142,14 +151,14 @@ impl View {
         at: Seq,
         with: impl FnOnce(Current<'_>) -> Result<R>,
     ) -> Result<Option<R>> {
-        let below = self.fences.floor(key, at);
+        let below = self.range_tombstones.floor(key, at);
         let found = self.read_through(env, hash, key, at, |current| {
             (current.seq >= below).then(|| with(current)).transpose()
         })?;
         Ok(found.flatten())
     }
 
-    /// As [`read`](Self::read), also what fences hide.
+    /// As [`read`](Self::read), also what range tombstones hide.
     #[inline]
     fn read_through<R>(
         &self,
@@ -172,14 +181,14 @@ impl View {
         with(Current { seq: hit.seq, kind: hit.kind, row, is_checked: false }).map(Some)
     }
 
-    /// The newest entry of an operation's key. What fences hide is decided under the lock, also by what is known here.
+    /// The newest entry of an operation's key. What range tombstones hide is decided under the lock, also by what is known here.
     #[inline]
-    fn found(&self, env: &Env, op: &Op<'_>) -> Result<Option<Found>> {
-        let hidden = |seq| self.fences.hidden_since(&op.key, seq);
+    fn found(&self, env: &Env, op: &Op<'_>) -> Result<Option<PreReadHit>> {
+        let hidden = |seq| self.range_tombstones.hidden_since(&op.key, seq);
         let mut in_memory = self.memtables.iter();
         if let Some(entry) = in_memory.find_map(|slot| slot.memtable.newest(op.hash, &op.key)) {
             let (seq, kind) = (entry.seq, entry.kind);
-            return Ok(Some(Found { seq, kind, row: None, hidden: hidden(seq) }));
+            return Ok(Some(PreReadHit { seq, kind, row: None, hidden: hidden(seq) }));
         }
         let Some(hit) = self.find_in_files(env, op.hash, &op.key, Seq(u64::MAX))? else {
             return Ok(None);
@@ -189,7 +198,7 @@ impl View {
             Kind::Put if op.needs_row() => Some(hit.row()?.to_row()),
             _ => None,
         };
-        Ok(Some(Found { seq, kind, row, hidden: hidden(seq) }))
+        Ok(Some(PreReadHit { seq, kind, row, hidden: hidden(seq) }))
     }
 
     /// The newest entry of a key at or below `at` in the files.
@@ -254,7 +263,7 @@ fn rare_memory_row<'a>(row: &'a [u8], shapes: &'a Shapes) -> Result<RowRef<'a>> 
         .map_err(|error| Error::decode("memtable".as_ref(), 0, error))
 }
 
-impl Looked {
+impl PreRead {
     /// True if everything written since the look-up is in the memtables of `view`.
     pub(crate) fn stands(&self, view: &View) -> bool {
         view.memtables.last().is_some_and(|oldest| oldest.memtable.id() <= self.memtable)
@@ -283,7 +292,7 @@ impl Looked {
 
 impl Engine {
     /// Looks up the keys of `batch` whose newest entry matters, outside the commit lock.
-    pub(crate) fn look_up(&self, batch: &Batch<'_>) -> Result<Looked> {
+    pub(crate) fn look_up(&self, batch: &Batch<'_>) -> Result<PreRead> {
         let view = self.view.load();
         let memtable = view.active().memtable.id();
         let mut found = SmallVec::new();
@@ -293,7 +302,7 @@ impl Engine {
                 found.push(if op.needs_current() { view.found(&self.env, op)? } else { None });
             }
         }
-        Ok(Looked { memtable, found })
+        Ok(PreRead { memtable, found })
     }
 }
 

@@ -34,7 +34,7 @@ const BYTES_MAX: usize = 4 << 20;
 
 /// See the module.
 #[derive(Clone)]
-pub(crate) struct LogFeed {
+pub(crate) struct ChangeLog {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     identity: Arc<Identity>,
@@ -76,12 +76,12 @@ impl Engine {
     ///
     /// # Errors
     /// `ChangesLost` if some of them are no longer kept; `Corruption`, `Io`.
-    pub(crate) fn feed(&self, since: Option<Seq>) -> Result<LogFeed> {
-        LogFeed::open(Arc::clone(&self.env.fs), &self.env.dir, since)
+    pub(crate) fn feed(&self, since: Option<Seq>) -> Result<ChangeLog> {
+        ChangeLog::open(Arc::clone(&self.env.fs), &self.env.dir, since)
     }
 }
 
-impl LogFeed {
+impl ChangeLog {
     fn open(fs: Arc<dyn Fs>, dir: &Path, since: Option<Seq>) -> Result<Self> {
         let manifest = ManifestTail::open(Arc::clone(&fs), dir)?;
         let identity = Arc::clone(manifest.identity()?);
@@ -226,7 +226,7 @@ impl LogFeed {
                 self.reach(record.seq);
                 return visit(Logged::Log);
             }
-            WalRecord::Promise(_) | WalRecord::Close(_) => {
+            WalRecord::DurableUpTo(_) | WalRecord::Close(_) => {
                 self.reach(record.seq);
                 return Ok(More::Yes);
             }

@@ -272,7 +272,7 @@ fn whole(version: &Version) -> VersionEdit {
             edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes });
         }
     }
-    edit.add_fences = version.fences().to_vec();
+    edit.add_range_tombstones = version.range_tombstones().to_vec();
     edit.clock = version.clock_if_known();
     edit.drop_tables = version.dropped().iter().map(|(table, seq)| (*table, *seq)).collect();
     edit

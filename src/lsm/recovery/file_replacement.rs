@@ -95,7 +95,7 @@ impl Engine {
         copies: &SoundCopies,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Healed> {
-        let _work = self.upkeep.work()?;
+        let _work = self.state.work()?;
         let mut outcome = Healed::NoCopy;
         for path in copies.of(file.meta.id) {
             // Beside the damaged one, until nobody holds that.
@@ -142,9 +142,9 @@ impl Engine {
         loop {
             let version = Arc::clone(&self.view.load().version);
             let held = ranges_of(&version, file.meta.number);
-            held.iter().for_each(|id| self.upkeep.claim_waiting(*id));
+            held.iter().for_each(|id| self.state.claim_waiting(*id));
             let done = self.exchange_claimed(file, &meta, &held);
-            held.iter().for_each(|id| self.upkeep.release(*id));
+            held.iter().for_each(|id| self.state.release(*id));
             if let Some(done) = done? {
                 return Ok(done);
             }
@@ -168,7 +168,7 @@ impl Engine {
         let version = self.append_edit(&mut manifest, &edit)?;
         self.change_view(|view| view.with_version(&version, None));
         drop(manifest);
-        self.upkeep.retire([entry]);
+        self.state.retire([entry]);
         Ok(Some(true))
     }
 }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use crate::codec::HashSeed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Executor;
-use crate::format::edit::{Fence, Identity, LivedTime};
+use crate::format::edit::{Identity, LivedTime, RangeTombstone};
 use crate::format::names::{FileName, TableId};
 use crate::format::record::Position;
 use crate::format::wal::WalRecord;
@@ -39,15 +39,15 @@ use super::open::{Recovered, shared_by_tables};
 use super::wal_rows::{LogRows, Problem, take_changes};
 use super::wal_tail::{LogTail, More, TailEnd, TailFiles, TailRecord};
 use crate::lsm::background::range_split::Divided;
-use crate::lsm::background::state::Upkeep;
-use crate::lsm::background::ttl::Expiry;
-use crate::lsm::read::gap_cache::Gaps;
-use crate::lsm::read::load_sampling::Loads;
-use crate::lsm::read::range_tombstones::Fences;
+use crate::lsm::background::state::MaintenanceState;
+use crate::lsm::background::ttl::Ttl;
+use crate::lsm::read::gap_cache::GapCache;
+use crate::lsm::read::load_sampling::LoadSampling;
+use crate::lsm::read::range_tombstones::RangeTombstones;
 use crate::lsm::read::snapshot::Snapshots;
 use crate::lsm::read::view::{Slot, View};
 use crate::lsm::write::gates::Gates;
-use crate::lsm::write::group_commit::Rounds;
+use crate::lsm::write::group_commit::GroupCommit;
 use crate::lsm::write::{commit::LogQueue, wal_switch::LastSeqs};
 use crate::lsm::{Engine, Env, Handle};
 
@@ -55,7 +55,7 @@ use crate::lsm::{Engine, Env, Handle};
 const TRIES: usize = 64;
 
 /// See the module.
-pub(crate) struct Following {
+pub(crate) struct LogFollower {
     dir: PathBuf,
     options: Options,
     identity: Arc<Identity>,
@@ -77,12 +77,12 @@ struct Logs {
     slots: Vec<Arc<Slot>>,
     memtables: u64,
     dropped: BTreeMap<TableId, Seq>,
-    fences: Vec<Fence>,
+    range_tombstones: Vec<RangeTombstone>,
     last: Seq,
     commits: u64,
 }
 
-impl Following {
+impl LogFollower {
     /// Reads the database in `dir`.
     ///
     /// # Errors
@@ -195,28 +195,29 @@ impl Following {
         let options = self.options.clone();
         let monotonic = options.clock.monotonic();
         let version = &self.version;
-        let fences = version.fences().iter().chain(&self.logs.fences).cloned().collect();
-        let fences = Fences::new(fences, Seq::ZERO);
-        let newest_fence = AtomicU64::new(fences.newest().0);
+        let range_tombstones =
+            version.range_tombstones().iter().chain(&self.logs.range_tombstones).cloned().collect();
+        let range_tombstones = RangeTombstones::new(range_tombstones, Seq::ZERO);
+        let newest_range_tombstone = AtomicU64::new(range_tombstones.newest().0);
         let view = View {
             memtables: self.logs.memtables(),
             version: Arc::clone(version),
-            fences: Arc::new(fences),
+            range_tombstones: Arc::new(range_tombstones),
         };
         let mut dropped = version.dropped().clone();
         dropped.extend(&self.logs.dropped);
-        let expiry = Expiry::new(&options, LivedTime::default(), self.shown);
+        let ttl = Ttl::new(&options, LivedTime::default(), self.shown);
         let why = read_only();
         let log = Arc::new(LogFile::refusing(why.clone()));
         let seqs = LastSeqs { used: self.shown, given_out: self.shown };
-        let rounds = Rounds::new(LogQueue::behind(log, 0, Vec::new(), seqs), self.shown);
-        rounds.fail(why.clone());
+        let group_commit = GroupCommit::new(LogQueue::behind(log, 0, Vec::new(), seqs), self.shown);
+        group_commit.fail(why.clone());
         let manifest =
             Manifest::for_readers(&self.manifest, version, Arc::clone(&options.fs), &self.dir, why);
         let env = Env {
             fs: Arc::clone(&options.fs),
             // The writer may remove what is open here.
-            few: Arc::clone(&options.fs),
+            cached_fs: Arc::clone(&options.fs),
             meter: Meter::new(&self.dir),
             dir: self.dir.clone(),
             clock: Arc::clone(&options.clock),
@@ -224,23 +225,23 @@ impl Following {
             shapes: Arc::clone(&self.sst.shapes),
             sst: self.sst.clone(),
             // Not shared: what is a gap at one Seq is none at a later one.
-            gaps: Gaps::default(),
-            loads: Loads::new(options.background, monotonic.as_secs_f64()),
-            room: None,
+            gaps: GapCache::default(),
+            loads: LoadSampling::new(options.background, monotonic.as_secs_f64()),
+            space_limit: None,
             options,
         };
         Handle::new(Arc::new(Engine {
             is_reader: true,
             gates: Gates::default(),
-            throttle: None,
+            rate_limit: None,
             env: Arc::new(env),
             view: ArcSwap::from_pointee(view),
-            rounds,
+            group_commit,
             install: Mutex::new(manifest),
             snapshots: Snapshots::default(),
-            expiry,
-            newest_fence,
-            upkeep: Upkeep::new(dropped, 0),
+            ttl,
+            newest_range_tombstone,
+            state: MaintenanceState::new(dropped, 0),
             divided: Divided::default(),
             executor: Executor::manual(),
             recovered: Recovered { commits: self.logs.commits, ..Recovered::default() },
@@ -258,7 +259,7 @@ impl Logs {
             slots: Vec::new(),
             memtables: 0,
             dropped: BTreeMap::new(),
-            fences: Vec::new(),
+            range_tombstones: Vec::new(),
             last: Seq::ZERO,
             commits: 0,
         }
@@ -299,7 +300,7 @@ impl Logs {
                 self.begin_log();
                 return Ok(());
             }
-            WalRecord::Promise(_) | WalRecord::Close(_) => return Ok(()),
+            WalRecord::DurableUpTo(_) | WalRecord::Close(_) => return Ok(()),
             WalRecord::Group(group) | WalRecord::Catalog(group) => group,
         };
         let damage = |problem| {
@@ -318,7 +319,8 @@ impl Logs {
             return Err(damage(Problem("a commit in front of the first record".into())));
         };
         self.rows.insert(seed, &slot.memtable, record.seq, &group).map_err(damage)?;
-        take_changes(&group, record.seq, &mut self.dropped, &mut self.fences).map_err(damage)?;
+        take_changes(&group, record.seq, &mut self.dropped, &mut self.range_tombstones)
+            .map_err(damage)?;
         slot.memtable.note(record.seq, 0);
         (self.last, self.commits) = (record.seq, self.commits + 1);
         Ok(())
@@ -338,7 +340,7 @@ impl Logs {
             Some(last) => last > flushed,
             None => slot.memtable.id() == under_way,
         });
-        self.fences.retain(|fence| fence.from > flushed);
+        self.range_tombstones.retain(|range_tombstone| range_tombstone.from > flushed);
         self.dropped.retain(|_, seq| *seq > flushed);
     }
 

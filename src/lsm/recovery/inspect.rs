@@ -53,7 +53,7 @@ impl Engine {
 
     /// True if the table was dropped and its space may not be reclaimed yet.
     pub(crate) fn is_dropped(&self, table: TableId) -> bool {
-        self.upkeep.is_dropped(table)
+        self.state.is_dropped(table)
     }
 
     /// Reads and checks all of one file, as it is on disk now. One with damage is quarantined.
@@ -67,11 +67,11 @@ impl Engine {
         match &facts {
             Ok(facts) => {
                 let worst = facts.problems.first().cloned().map(Error::damage);
-                worst.iter().for_each(|error| file.note_damage(error));
+                worst.iter().for_each(|error| file.record_damage(error));
             }
             // A disk that refuses to read is as bad.
             Err(error) if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Io) => {
-                file.note_damage(error);
+                file.record_damage(error);
             }
             Err(_) => {}
         }
@@ -97,7 +97,7 @@ impl Engine {
     pub(crate) fn verify_logs(&self) -> (u64, Vec<Error>) {
         let active = self.log_end();
         // After a failure nobody knows where the active log ends; what can be read of it is looked at.
-        let is_written = self.rounds.flush(Durability::Buffered).is_ok();
+        let is_written = self.group_commit.flush(Durability::Buffered).is_ok();
         let logs = all_logs(self.install.lock().version());
         let (mut records, mut problems) = (0, Vec::new());
         for (i, log) in logs.iter().enumerate() {
@@ -131,7 +131,7 @@ impl Engine {
             let view = self.view.load_full();
             return view.version.account().map(|account| account.wear).unwrap_or_default();
         }
-        self.rounds.lock().queue.settle_account(&self.env.meter);
+        self.group_commit.lock().queue.account_user_bytes(&self.env.meter);
         self.env.meter.account().wear
     }
 
@@ -142,12 +142,12 @@ impl Engine {
         let ranges = || view.version.ranges().iter();
         let most = |of: fn(&FileRange) -> u64| ranges().map(|range| of(range)).max().unwrap_or(0);
         let logs: usize = view.memtables.iter().map(|slot| slot.logs.len()).sum();
-        let counters = self.upkeep.counters();
+        let counters = self.state.counters();
         let file_bytes = files().map(|meta| meta.bytes).sum();
         let quarantined = self.quarantined().len() as u64;
         let wear = self.wear();
         let (commits, written, syncs) = {
-            let queue = &self.rounds.lock().queue;
+            let queue = &self.group_commit.lock().queue;
             (queue.commits, queue.written, queue.syncs)
         };
         let mut fields = vec![
@@ -199,10 +199,10 @@ impl Engine {
             ("range_splits", counters.splits),
             ("range_merges", counters.merges),
             ("gaps_passed", self.env.gaps.passed()),
-            ("fences", view.fences.iter().len() as u64),
+            ("fences", view.range_tombstones.iter().len() as u64),
             ("expiry_lag_seconds", self.expiry_lag().as_secs()),
             ("quarantined_files", quarantined),
-            ("trouble", u64::from(quarantined > 0 || self.upkeep.trouble().is_some())),
+            ("trouble", u64::from(quarantined > 0 || self.state.trouble().is_some())),
         ]);
         fields
     }
@@ -225,10 +225,10 @@ impl Engine {
         let parts = [
             ("memtable_bytes", memtables),
             ("cache_bytes", self.env.sst.cache.bytes()),
-            ("log_buffer_bytes", self.rounds.lock().queue.memory_bytes()),
+            ("log_buffer_bytes", self.group_commit.lock().queue.memory_bytes()),
             ("index_bytes", view.version.files().map(|file| file.memory_bytes()).sum()),
             ("shape_bytes", self.env.shapes.memory_bytes()),
-            ("writer_bytes", self.upkeep.writing.load(Ordering::Relaxed)),
+            ("writer_bytes", self.state.writing.load(Ordering::Relaxed)),
         ];
         let [a, b, c, d, e, f] = parts.map(|(name, bytes)| (name, bytes as u64));
         [a, b, c, d, e, f, ("memory_bytes", parts.iter().map(|(_, bytes)| *bytes as u64).sum())]

@@ -14,7 +14,7 @@
 //! Invariants
 //! * nothing is appended to a log of an earlier opening;
 //! * no file is removed before everything that is named has been found;
-//! * Seqs go on above every Seq on disk, and above the ceiling if weak commits may have been lost.
+//! * Seqs go on above every Seq on disk, and above the seq reservation if weak commits may have been lost.
 //!
 //! Not here: the manifest's own opening (`manifest`), replay of one log (`replay`).
 
@@ -28,7 +28,7 @@ use crate::format::edit::{CleanClose, Identity, LivedTime, LogMeta, VersionEdit}
 use crate::format::names::{FileName, FileNumber};
 use crate::format::record::{LogHeader, LogKind, Position};
 use crate::format::wal::Predecessor;
-use crate::fs::{FewFs, FileLock, Fs};
+use crate::fs::{CachedHandleFs, FileLock, Fs};
 use crate::log::LogFile;
 use crate::manifest::{Access, Found, Manifest, Version, probe};
 use crate::memtable::Memtable;
@@ -42,18 +42,18 @@ use crate::write_accounting::{Cause, Meter};
 
 use super::replay::{AcceptedLog, Replayed, replay};
 use crate::lsm::background::range_split::Divided;
-use crate::lsm::background::space_limit::Room;
-use crate::lsm::background::state::Upkeep;
-use crate::lsm::background::ttl::Expiry;
-use crate::lsm::read::gap_cache::Gaps;
-use crate::lsm::read::load_sampling::Loads;
-use crate::lsm::read::range_tombstones::Fences;
+use crate::lsm::background::space_limit::SpaceLimit;
+use crate::lsm::background::state::MaintenanceState;
+use crate::lsm::background::ttl::Ttl;
+use crate::lsm::read::gap_cache::GapCache;
+use crate::lsm::read::load_sampling::LoadSampling;
+use crate::lsm::read::range_tombstones::RangeTombstones;
 use crate::lsm::read::snapshot::Snapshots;
 use crate::lsm::read::view::{Slot, View};
 use crate::lsm::write::commit::{LogQueue, NextLog};
 use crate::lsm::write::gates::Gates;
-use crate::lsm::write::group_commit::Rounds;
-use crate::lsm::write::rate_limit::Throttle;
+use crate::lsm::write::group_commit::GroupCommit;
+use crate::lsm::write::rate_limit::RateLimit;
 use crate::lsm::{Engine, Env, Handle};
 
 /// Small logs of short sessions share a memtable; with more than this many it is flushed.
@@ -87,7 +87,7 @@ impl Engine {
         let meter = Meter::new(dir);
         look(&*options.fs, dir, &options)?;
         let lock = take_lock(&*options.fs, dir)?;
-        let room = Room::begin(dir, &mut options)?;
+        let space_limit = SpaceLimit::begin(dir, &mut options)?;
         let fs = meter.count(&options.fs, Cause::Import);
         // Anew: somebody else may have made a database there before the lock was ours.
         let found = probe(&*fs, dir)?;
@@ -112,7 +112,7 @@ impl Engine {
             }
         };
         manifest.count_with(&meter);
-        let env = Arc::new(new_env(dir, options, room, &manifest, (fs, meter))?);
+        let env = Arc::new(new_env(dir, options, space_limit, &manifest, (fs, meter))?);
         let replayed = replay(&env, &manifest, &names)?;
         env.meter.add(&replayed.found);
         recovered.commits = replayed.commits;
@@ -125,7 +125,7 @@ impl Engine {
         recovered.orphans = remove_orphans(&env, &mut manifest, &names)?;
         let engine = Arc::new(begin(env, manifest, replayed, is_closed, recovered, lock)?);
         engine.tell_opened(&engine.recovered);
-        engine.env.room.iter().for_each(Room::enforce);
+        engine.env.space_limit.iter().for_each(SpaceLimit::enforce);
         engine.begin_background(is_closed)?;
         Ok(Handle::new(engine))
     }
@@ -215,7 +215,7 @@ pub(in crate::lsm) fn shared_by_tables(options: &Options, seed: HashSeed) -> Sst
 fn new_env(
     dir: &Path,
     options: Options,
-    room: Option<Room>,
+    space_limit: Option<SpaceLimit>,
     manifest: &Manifest,
     (fs, meter): (Arc<dyn Fs>, Arc<Meter>),
 ) -> Result<Env> {
@@ -224,23 +224,23 @@ fn new_env(
     };
     let sst = shared_by_tables(&options, identity.seed);
     let shapes = Arc::clone(&sst.shapes);
-    let few: Arc<dyn Fs> = match options.io_mode {
+    let cached_fs: Arc<dyn Fs> = match options.io_mode {
         // A map takes no descriptor.
         IoMode::Mmap => Arc::clone(&fs),
-        IoMode::Pread => Arc::new(FewFs::new(Arc::clone(&fs), options.max_open_files)),
+        IoMode::Pread => Arc::new(CachedHandleFs::new(Arc::clone(&fs), options.max_open_files)),
     };
     Ok(Env {
         fs,
-        few,
+        cached_fs,
         meter,
         dir: dir.to_owned(),
         clock: Arc::clone(&options.clock),
         seed: identity.seed,
         shapes,
         sst,
-        gaps: Gaps::default(),
-        loads: Loads::new(options.background, options.clock.monotonic().as_secs_f64()),
-        room,
+        gaps: GapCache::default(),
+        loads: LoadSampling::new(options.background, options.clock.monotonic().as_secs_f64()),
+        space_limit,
         options,
     })
 }
@@ -325,24 +325,30 @@ fn begin(
     let known = manifest.version().clock_if_known();
     // Numbers may be ahead of any clock: the earlier of the two lets nothing expire early.
     let known = known.unwrap_or_else(|| env.clock.now().min(replayed.last.0).into());
-    let expiry = Expiry::new(&env.options, known, replayed.last);
+    let ttl = Ttl::new(&env.options, known, replayed.last);
     let last_log = replayed.accepted.last().copied();
     let (mut queue, number) = match last_log.filter(|_| is_closed) {
         Some(log) => (behind(&env, log, &replayed)?, None),
         None => {
-            let queue = begin_log(&env, &mut manifest, last_log, &replayed, &expiry)?;
+            let queue = begin_log(&env, &mut manifest, last_log, &replayed, &ttl)?;
             let number = queue.position().file;
             (queue, Some(number))
         }
     };
     queue.keep_buffers_of(env.options.log_buffer_bytes);
-    let fences = manifest.version().fences().iter().chain(&replayed.fences).cloned().collect();
-    let fences = Fences::new(fences, Seq::ZERO);
-    let newest_fence = AtomicU64::new(fences.newest().0);
+    let range_tombstones = manifest
+        .version()
+        .range_tombstones()
+        .iter()
+        .chain(&replayed.range_tombstones)
+        .cloned()
+        .collect();
+    let range_tombstones = RangeTombstones::new(range_tombstones, Seq::ZERO);
+    let newest_range_tombstone = AtomicU64::new(range_tombstones.newest().0);
     let view = View {
         memtables: memtables(&env, replayed.slots, number),
         version: Arc::clone(manifest.version()),
-        fences: Arc::new(fences),
+        range_tombstones: Arc::new(range_tombstones),
     };
     let mut dropped = manifest.version().dropped().clone();
     dropped.extend(replayed.dropped);
@@ -351,15 +357,15 @@ fn begin(
     Ok(Engine {
         is_reader: false,
         gates: Gates::default(),
-        throttle: env.options.targets.map(Throttle::new),
+        rate_limit: env.options.targets.map(RateLimit::new),
         env,
         view: ArcSwap::from_pointee(view),
-        rounds: Rounds::new(queue, replayed.last),
+        group_commit: GroupCommit::new(queue, replayed.last),
         install: Mutex::new(manifest),
         snapshots: Snapshots::default(),
-        expiry,
-        newest_fence,
-        upkeep: Upkeep::new(dropped, background_bytes),
+        ttl,
+        newest_range_tombstone,
+        state: MaintenanceState::new(dropped, background_bytes),
         divided: Divided::default(),
         executor,
         recovered,
@@ -372,12 +378,12 @@ fn begin_log(
     manifest: &mut Manifest,
     last_log: Option<AcceptedLog>,
     replayed: &Replayed,
-    expiry: &Expiry,
+    ttl: &Ttl,
 ) -> Result<LogQueue> {
     // What was accepted is synced: other readers need not wait for a record of the new log that says so.
     let accepted = last_log.map(|log| log.position());
     let bytes = env.options.log_allocate_bytes;
-    let clock = expiry.news(manifest.version().clock());
+    let clock = ttl.news(manifest.version().clock());
     let next = env.create_log(manifest, bytes, &replayed.unused, accepted, clock)?;
     let durable = Position { file: next.log.header().number, offset: 0 };
     let predecessor =

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::edit::{Account, Fence, LogMeta};
+use crate::format::edit::{Account, LogMeta, RangeTombstone};
 use crate::format::names::{FileId, FileName, FileNumber, TableId};
 use crate::format::record::{LogKind, Position, RecordKind};
 use crate::format::wal::{Group, Open, WalEntry, WalRecord};
@@ -37,7 +37,7 @@ pub(in crate::lsm) struct Replayed {
     pub(in crate::lsm) unused: Vec<FileNumber>,
     pub(in crate::lsm) dropped: BTreeMap<TableId, Seq>,
     /// Those that the manifest does not know.
-    pub(in crate::lsm) fences: Vec<Fence>,
+    pub(in crate::lsm) range_tombstones: Vec<RangeTombstone>,
     pub(in crate::lsm) last: Seq,
     /// The last that something has which is left: up to `last` numbers may have been given out.
     pub(in crate::lsm) used: Seq,
@@ -72,7 +72,7 @@ struct Replay<'a> {
     /// The commit replayed last.
     previous: Seq,
     out: Replayed,
-    ceiling: Seq,
+    seq_reservation: Seq,
     rows: LogRows,
     /// What the account has of logs and commits.
     counted: Option<(Position, Position)>,
@@ -94,7 +94,7 @@ pub(in crate::lsm) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -
         accepted: Vec::new(),
         unused: Vec::new(),
         dropped: BTreeMap::new(),
-        fences: Vec::new(),
+        range_tombstones: Vec::new(),
         last: version.seq_max(),
         used: version.seq_used(),
         commits: 0,
@@ -109,7 +109,7 @@ pub(in crate::lsm) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -
         flushed: version.flushed_seq(),
         previous: Seq::ZERO,
         out,
-        ceiling: Seq::ZERO,
+        seq_reservation: Seq::ZERO,
         rows: LogRows::default(),
         counted: version.account().map(|account| (account.log_end, account.user_end)),
         readers: Vec::new(),
@@ -117,7 +117,7 @@ pub(in crate::lsm) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -
     replay.vouch_for_manifest(names)?;
     replay.logs(version.logs())?;
     if !replay.out.is_clean && !mutant!("forget-ceiling") {
-        replay.out.last = replay.out.last.max(replay.ceiling);
+        replay.out.last = replay.out.last.max(replay.seq_reservation);
     }
     Ok(replay.out)
 }
@@ -328,20 +328,20 @@ impl Replay<'_> {
         // A close vouches too, also for a log that is not read because of what is in front of it.
         let close = self.manifest.version().clean_close();
         let close = close.map(|close| Position { file: close.log, offset: close.end });
-        let mut highest = rest.promise.max(close);
+        let mut highest = rest.durable_up_to.max(close);
         let mut is_torn = !rest.zeros;
         let ends_in_order = rest.zeros && !matches!(stop.reason, StopReason::Bad(_));
         for log in later {
             let mut reader = self.reader(log)?;
             while let Some(record) = reader.next()? {
-                highest = highest.max(Some(record.promise));
+                highest = highest.max(Some(record.durable_up_to));
                 is_torn = true;
             }
             let rest = reader.rest()?;
-            highest = highest.max(rest.promise);
+            highest = highest.max(rest.durable_up_to);
             is_torn |= !rest.zeros;
         }
-        if let Some(promise) = highest.filter(|p| *p > at) {
+        if let Some(durable_up_to) = highest.filter(|p| *p > at) {
             // A log that ends in order, or in front of one that was closed, may well be whole: its successor, which
             // would say so, is not.
             let may_be_whole = ends_in_order || close.is_some_and(|close| close.file > at.file);
@@ -349,8 +349,9 @@ impl Replay<'_> {
             let (file, offset, why) = suspect.map_or((at.file, at.offset, why), |log| {
                 (log.number, LogFile::START, "the first record is damaged".to_owned())
             });
-            let who = if close == Some(promise) { "a close in order" } else { "a later record" };
-            let problem = format!("{why}; {who} vouches for everything up to {promise}");
+            let who =
+                if close == Some(durable_up_to) { "a close in order" } else { "a later record" };
+            let problem = format!("{why}; {who} vouches for everything up to {durable_up_to}");
             return Err(Error::corrupt(&self.path(file), offset, "record", problem));
         }
         if is_torn {
@@ -379,14 +380,14 @@ impl Replay<'_> {
         decoded: WalRecord<'_>,
     ) -> Result<()> {
         self.out.is_clean = false;
-        self.out.vouched = self.out.vouched.max(record.promise);
+        self.out.vouched = self.out.vouched.max(record.durable_up_to);
         match decoded {
             WalRecord::Open(open) => {
                 self.out.used = self.out.used.max(record.seq);
                 self.manifest.require(open.manifest)
             }
-            WalRecord::Promise(promise) => {
-                self.ceiling = self.ceiling.max(promise.ceiling);
+            WalRecord::DurableUpTo(durable_up_to) => {
+                self.seq_reservation = self.seq_reservation.max(durable_up_to.seq_reservation);
                 Ok(())
             }
             WalRecord::Close(close) => {
@@ -438,10 +439,10 @@ impl Replay<'_> {
         self.previous = record.seq;
         let Some(slot) = self.out.slots.last() else { return Ok(()) };
         self.rows.insert(self.env.seed, &slot.memtable, record.seq, group)?;
-        let known = self.out.fences.len();
-        take_changes(group, record.seq, &mut self.out.dropped, &mut self.out.fences)?;
-        let fences = self.out.fences.len() - known;
-        slot.memtable.note(record.seq, if fences > 0 { record.payload.len() } else { 0 });
+        let known = self.out.range_tombstones.len();
+        take_changes(group, record.seq, &mut self.out.dropped, &mut self.out.range_tombstones)?;
+        let range_tombstones = self.out.range_tombstones.len() - known;
+        slot.memtable.note(record.seq, if range_tombstones > 0 { record.payload.len() } else { 0 });
         self.out.last = self.out.last.max(record.seq);
         self.out.used = self.out.used.max(record.seq);
         self.out.commits += 1;

@@ -1,4 +1,4 @@
-//! What the groups of a log hold, on its way into memtables: rows with this process's shapes, fences, drops.
+//! What the groups of a log hold, on its way into memtables: rows with this process's shapes, range tombstones, drops.
 //!
 //! Invariants
 //! * every row is checked against its shape before it is believed;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::codec::{DecodeError, HashSeed, hash};
 use crate::format::Kind;
-use crate::format::edit::Fence;
+use crate::format::edit::RangeTombstone;
 use crate::format::key::decode_user_key;
 use crate::format::names::TableId;
 use crate::format::row::{decode_row, encode_row, row_shape_number};
@@ -108,12 +108,12 @@ impl LogRows {
     }
 }
 
-/// Notes what a group drops and fences off.
+/// Notes what a group drops and range tombstones off.
 pub(in crate::lsm) fn take_changes(
     group: &Group<'_>,
     seq: Seq,
     dropped: &mut BTreeMap<TableId, Seq>,
-    fences: &mut Vec<Fence>,
+    range_tombstones: &mut Vec<RangeTombstone>,
 ) -> Result<(), Problem> {
     for change in group.changes() {
         match change {
@@ -121,13 +121,19 @@ pub(in crate::lsm) fn take_changes(
             Change::Dropped(table) => {
                 dropped.insert(table, seq);
             }
-            Change::Fence { low, high } => fences.push(Fence::drop(Span::new(low, high), seq)),
-            Change::Expiry { below, .. } if below >= seq => {
+            Change::RangeTombstone { low, high } => {
+                range_tombstones.push(RangeTombstone::drop(Span::new(low, high), seq))
+            }
+            Change::Ttl { below, .. } if below >= seq => {
                 let text = format!("an expiry below #{below} in commit #{seq}");
                 return Err(Problem(text));
             }
-            Change::Expiry { below, low, high } => {
-                fences.push(Fence { span: Span::new(low, high), below, from: seq });
+            Change::Ttl { below, low, high } => {
+                range_tombstones.push(RangeTombstone {
+                    span: Span::new(low, high),
+                    below,
+                    from: seq,
+                });
             }
         }
     }

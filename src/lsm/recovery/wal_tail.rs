@@ -102,16 +102,16 @@ impl TailFiles<'_> {
         }
         let open = Open::decode(record.payload)
             .map_err(|error| error.into_error(&path, record.payload_offset()))?;
-        Ok(Some((open, record.promise, record.seq)))
+        Ok(Some((open, record.durable_up_to, record.seq)))
     }
 
     /// The log that follows `log`. Of two that say so the manifest names one: opening after a crash drops the other.
     fn successor(&self, log: LogMeta) -> Result<Option<(LogMeta, Predecessor, Position)>> {
         for later in self.logs.iter().filter(|later| later.number > log.number) {
-            let Some((open, promise, _)) = self.first_record(*later)? else { continue };
+            let Some((open, durable_up_to, _)) = self.first_record(*later)? else { continue };
             let names = |p: &Predecessor| p.number == log.number && p.id == log.id;
             if let Some(predecessor) = open.predecessor.filter(names) {
-                return Ok(Some((*later, predecessor, promise)));
+                return Ok(Some((*later, predecessor, durable_up_to)));
             }
         }
         Ok(None)
@@ -156,8 +156,8 @@ impl LogTail {
                 continue;
             };
             let successor = files.successor(log)?;
-            if let Some((_, _, promise)) = successor {
-                self.durable = self.durable.max(promise);
+            if let Some((_, _, durable_up_to)) = successor {
+                self.durable = self.durable.max(durable_up_to);
             }
             let ends = successor.map(|(_, predecessor, _)| predecessor.accepted_end);
             let at = match ends {
@@ -201,7 +201,7 @@ impl LogTail {
                 reader = reader.until(end);
             }
             while let Some(record) = reader.next()? {
-                self.durable = self.durable.max(record.promise);
+                self.durable = self.durable.max(record.durable_up_to);
                 waiting.push(Waiting::of(log, &record));
                 if self.give(files, waiting, visit)? == More::No {
                     return Ok((self.end, More::No));
@@ -252,12 +252,13 @@ impl LogTail {
             Some(StopReason::Bad(error)) => Some(error.to_string()),
             Some(_) => None,
         };
-        let rest = if why.is_some() { reader.rest()?.promise } else { None };
-        let promise = rest.max(Some(self.durable)).filter(|promise| *promise > at);
+        let rest = if why.is_some() { reader.rest()?.durable_up_to } else { None };
+        let durable_up_to =
+            rest.max(Some(self.durable)).filter(|durable_up_to| *durable_up_to > at);
         // A promise of a later log stands for all before it; nothing may be missing then either.
-        Ok(promise.map(|promise| {
+        Ok(durable_up_to.map(|durable_up_to| {
             let why = why.unwrap_or_else(|| "the records end here".to_owned());
-            format!("{why}; somebody vouches for everything up to {promise}")
+            format!("{why}; somebody vouches for everything up to {durable_up_to}")
         }))
     }
 }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::error::{Code, Error, Result};
 use crate::format::Kind;
-use crate::format::edit::Fence;
+use crate::format::edit::RangeTombstone;
 use crate::format::names::TableId;
 use crate::format::row::{self, RowHead};
 use crate::format::span::Span;
@@ -102,9 +102,11 @@ impl TableChange {
         match self {
             TableChange::Created(table) => Change::Created(*table),
             TableChange::Dropped(gate) => Change::Dropped(gate.table),
-            TableChange::Fenced(Span { low, high }) => Change::Fence { low, high: high.as_deref() },
+            TableChange::Fenced(Span { low, high }) => {
+                Change::RangeTombstone { low, high: high.as_deref() }
+            }
             TableChange::Expired(Span { low, high }, below) => {
-                Change::Expiry { below: *below, low, high: high.as_deref() }
+                Change::Ttl { below: *below, low, high: high.as_deref() }
             }
         }
     }
@@ -124,13 +126,13 @@ impl TableChange {
         }
     }
 
-    /// The fence that it puts up as commit `seq`.
-    pub(crate) fn fence(&self, seq: Seq) -> Option<Fence> {
+    /// The range tombstone that it puts up as commit `seq`.
+    pub(crate) fn range_tombstone(&self, seq: Seq) -> Option<RangeTombstone> {
         match self {
             TableChange::Created(_) | TableChange::Dropped(_) => None,
-            TableChange::Fenced(span) => Some(Fence::drop(span.clone(), seq)),
+            TableChange::Fenced(span) => Some(RangeTombstone::drop(span.clone(), seq)),
             TableChange::Expired(span, below) => {
-                Some(Fence { span: span.clone(), below: *below, from: seq })
+                Some(RangeTombstone { span: span.clone(), below: *below, from: seq })
             }
         }
     }

@@ -1,22 +1,22 @@
 //! The way of a write: decided, logged and put into the memtable under a short lock; written, synced and published by
-//! its round.
+//! its commit group.
 //!
 //! 1. Outside the lock, the current entries of keys that have a condition are looked up in a pinned view.
 //! 2. Under the commit lock the batch gets its Seq. The newest entry of each key in the memtables, published or
 //!    not, decides; if there is none, the look-up stands only while every memtable newer than its view is still there.
 //! 3. Space in the log is reserved, the record is appended to the buffer, the entries to the memtable.
-//! 4. The round's leader seals, writes and syncs (`group_commit`), and publishes.
+//! 4. The commit group's leader seals, writes and syncs (`group_commit`), and publishes.
 //!
 //! Invariants
 //! * one log to a memtable that takes writes; a group never spans two records, files or memtables;
 //! * running out of space is found before a byte of a record is queued, and refuses only this commit;
-//! * a commit weaker than `Sync` takes a number below the durable ceiling, so that no number is used twice
+//! * a commit weaker than `Sync` takes a number below the durable seq reservation, so that no number is used twice
 //!   whatever a power cut takes;
-//! * a `Sync` round syncs every older log that has unsynced bytes before its own.
+//! * a `Sync` commit group syncs every older log that has unsynced bytes before its own.
 //!
 //! Locks: `Engine::install` (manifest) before the commit lock before nothing.
 //!
-//! Not here: rounds and publication (`group_commit`), what a condition means (`batch`),
+//! Not here: commit groups and publication (`group_commit`), what a condition means (`batch`),
 //! an insert whose row is not made yet (`insert`), the next log and the last record (`wal_switch`).
 
 use std::sync::Arc;
@@ -42,15 +42,15 @@ use super::batch::{Action, Batch, Current, Op, PackedRow, TableChange};
 use super::group_commit::{Queue, State};
 use super::wal_switch::LastSeqs;
 use crate::lsm::background::space_limit::Admitted;
-use crate::lsm::read::view::{Looked, View};
+use crate::lsm::read::view::{PreRead, View};
 use crate::lsm::{CommitTicket, Engine, Handle};
 
 /// The most that a record without entries takes.
 pub(super) const EMPTY_RECORD_BYTES: u64 = 128;
-/// Fences of one log: a flush names them in one edit, which has room for four times as much.
-pub(in crate::lsm) const FENCE_BYTES_MAX: usize = 4 << 20;
-/// How far the ceiling of weak commits lies ahead.
-pub(super) const CEILING_TICKS: u64 = 5 * TICKS_PER_SECOND;
+/// Range tombstones of one log: a flush names them in one edit, which has room for four times as much.
+pub(in crate::lsm) const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
+/// How far the seq reservation of weak commits lies ahead.
+pub(super) const SEQ_RESERVATION_TICKS: u64 = 5 * TICKS_PER_SECOND;
 /// Weak commits, and tickets that were dropped, wait this long for the background sync.
 pub(crate) const WEAK_SYNC_EVERY: Duration = Duration::from_secs(1);
 
@@ -63,7 +63,7 @@ pub(crate) struct Segment {
     user_bytes: u64,
 }
 
-/// What the commit lock guards besides the round: the active log and what is queued for it.
+/// What the commit lock guards besides the commit group: the active log and what is queued for it.
 pub(crate) struct LogQueue {
     pub(super) log: Arc<LogFile>,
     /// Where the next record goes: written and queued bytes together.
@@ -76,17 +76,17 @@ pub(crate) struct LogQueue {
     /// Logs with bytes that were written and not synced, oldest first.
     pub(super) unsynced: SmallVec<[Arc<LogFile>; 1]>,
     /// Bytes of weak commits since the last sync, and since when any commit was queued.
-    pub(super) unsettled: Option<(u64, Duration)>,
+    pub(super) undurable: Option<(u64, Duration)>,
     /// The log is durable up to here.
     pub(super) durable: Position,
     /// Some record that was written says so up to here.
-    pub(super) promised: Position,
+    pub(super) durable_claimed: Position,
     /// Where the last commit ends that was queued.
     pub(super) committed: Position,
     /// By number: shapes that the active log defines.
     pub(super) shapes: Vec<bool>,
-    pub(super) ceiling: Seq,
-    pub(super) ceiling_queued: Seq,
+    pub(super) seq_reservation: Seq,
+    pub(super) seq_reservation_queued: Seq,
     /// The next log, prepared in the background.
     pub(super) next: Option<NextLog>,
     /// The log is one of an earlier opening, closed in order: nothing is appended to it.
@@ -94,7 +94,7 @@ pub(crate) struct LogQueue {
     /// Logs without a record, which the next one's edit forgets.
     pub(super) unused: Vec<FileNumber>,
     /// A commit was queued since the last empty record.
-    pub(super) promise_due: bool,
+    pub(super) durable_record_due: bool,
     /// An empty buffer to fill next.
     pub(super) spare: Vec<u8>,
     /// One that has grown beyond this is given back.
@@ -103,7 +103,7 @@ pub(crate) struct LogQueue {
     /// The last Seq that something has: of a commit that was queued, or of rows that came in as files.
     pub(super) last: Seq,
     /// Keys and rows that were written and that the account does not have yet, and where the logs ended behind them.
-    pub(super) unsettled_user: (u64, Position),
+    pub(super) unaccounted_user: (u64, Position),
     /// Bytes handed to the file system for logs, since opening.
     pub(crate) written: u64,
     /// Log syncs since opening.
@@ -131,22 +131,22 @@ pub(crate) struct NextLog {
 }
 
 /// Everything a leader needs.
-pub(crate) struct Round {
+pub(crate) struct CommitGroup {
     segments: SmallVec<[Segment; 1]>,
     sync: SmallVec<[Arc<LogFile>; 1]>,
-    promise: Position,
+    durable_up_to: Position,
     end: Position,
-    ceiling: Seq,
+    seq_reservation: Seq,
     is_sync: bool,
 }
 
-/// What a round came to.
+/// What a commit group came to.
 pub(crate) struct Done {
     end: Position,
-    ceiling: Seq,
+    seq_reservation: Seq,
     is_sync: bool,
     /// What the records that were written promise.
-    promised: Option<Position>,
+    durable_claimed: Option<Position>,
     user_bytes: u64,
     written: u64,
     syncs: u64,
@@ -154,25 +154,25 @@ pub(crate) struct Done {
 }
 
 /// Why a commit must begin again, outside the lock.
-pub(super) enum Again {
+pub(super) enum RetryReason {
     /// The look-up no longer stands.
     LookUp,
     /// No next log is prepared.
     Log,
     /// Too many memtables wait for their flush.
-    Room,
+    FrozenMemtables,
     /// Merged with what is there it takes so many bytes, more than were admitted.
     Larger(u64),
-    /// The durable ceiling is too low.
-    Ceiling,
+    /// The durable seq reservation is too low.
+    SeqReservation,
     /// Refused because of a commit that is not published yet: wait for it.
     After(Seq, Error),
     Refused(Error),
 }
 
-impl From<Error> for Again {
+impl From<Error> for RetryReason {
     fn from(error: Error) -> Self {
-        Again::Refused(error)
+        RetryReason::Refused(error)
     }
 }
 
@@ -183,39 +183,39 @@ impl Engine {
     /// The service's code for an unmet condition; `StorageFull` (nothing was written), `Poisoned`, `Io`.
     pub(crate) fn commit(&self, batch: &Batch<'_>, durability: Durability) -> Result<Seq> {
         let seq = self.submit(batch, durability)?;
-        self.wait_in_company(batch, seq)
+        self.wait_published(batch, seq)
     }
 
     fn submit(&self, batch: &Batch<'_>, durability: Durability) -> Result<Seq> {
         self.submit_around(batch, durability, None, || {})
     }
 
-    /// `looked`: what a look-up found already. Calls `between` between the look-up and the decision, for tests.
+    /// `pre_read`: what a look-up found already. Calls `between` between the look-up and the decision, for tests.
     pub(super) fn submit_around(
         &self,
         batch: &Batch<'_>,
         durability: Durability,
-        mut looked: Option<Looked>,
+        mut pre_read: Option<PreRead>,
         between: impl Fn(),
     ) -> Result<Seq> {
-        let mut admitted = self.throttle_write(batch).and_then(|()| self.admit(batch, 0))?;
+        let mut admitted = self.limit_rate(batch).and_then(|()| self.admit(batch, 0))?;
         self.delay(batch);
         let drops = batch.changes.iter().any(TableChange::must_be_durable);
         let is_weak = !drops && batch.closes.is_none();
         let durability = if is_weak { durability } else { Durability::Sync };
         loop {
-            let looked = looked.take().map_or_else(|| self.look_up(batch), Ok)?;
+            let pre_read = pre_read.take().map_or_else(|| self.look_up(batch), Ok)?;
             between();
-            let mut state = self.rounds.lock();
-            let again = match self.try_submit(&mut state, batch, &looked, durability, &admitted) {
+            let mut state = self.group_commit.lock();
+            let again = match self.try_submit(&mut state, batch, &pre_read, durability, &admitted) {
                 Ok(seq) => {
                     let queued = state.queue.queued_bytes();
                     // Log and memtable have it: who looks now must not count it twice.
                     drop(admitted);
                     drop(state);
-                    self.note_writes(batch);
+                    self.record_writes(batch);
                     if queued >= self.env.options.log_buffer_bytes {
-                        // Its failure answers those who wait for the round: this commit may be visible already.
+                        // Its failure answers those who wait for the commit group: this commit may be visible already.
                         drop(self.drive(queued));
                     }
                     return Ok(seq);
@@ -224,41 +224,41 @@ impl Engine {
             };
             drop(state);
             match again {
-                Again::LookUp => {}
-                Again::Log => self.prepare_log()?,
-                Again::Room => self.make_room()?,
-                Again::Larger(bytes) => {
+                RetryReason::LookUp => {}
+                RetryReason::Log => self.prepare_log()?,
+                RetryReason::FrozenMemtables => self.make_room()?,
+                RetryReason::Larger(bytes) => {
                     // Not beside itself.
                     drop(admitted);
                     admitted = self.admit(batch, bytes)?;
                 }
-                Again::Ceiling => self.raise_ceiling()?,
-                Again::After(seq, error) => {
+                RetryReason::SeqReservation => self.reserve_seqs()?,
+                RetryReason::After(seq, error) => {
                     drop(admitted);
-                    self.rounds.wait(seq)?;
+                    self.group_commit.wait(seq)?;
                     return Err(error);
                 }
-                Again::Refused(error) => return Err(self.judge_log(error)),
+                RetryReason::Refused(error) => return Err(self.poison_on_log_failure(error)),
             }
         }
     }
 
     /// Ends writing if it ended for the active log, be it only that no space could be reserved: what is
     /// queued then never gets there, and nothing more may be acknowledged. Other errors may pass.
-    pub(in crate::lsm) fn judge_log(&self, error: Error) -> Error {
+    pub(in crate::lsm) fn poison_on_log_failure(&self, error: Error) -> Error {
         if matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned) {
-            let failure = self.rounds.lock().queue.log.failure().cloned();
+            let failure = self.group_commit.lock().queue.log.failure().cloned();
             if let Some(failure) = failure {
-                self.rounds.fail(failure.poisoned());
+                self.group_commit.fail(failure.poisoned());
             }
         }
         error
     }
 
-    /// A full buffer is driven by the one who filled it; if it is twice as full, he waits for the round under way.
+    /// A full buffer is driven by the one who filled it; if it is twice as full, he waits for the commit group under way.
     fn drive(&self, queued: usize) -> Result<()> {
-        if queued >= 2 * self.env.options.log_buffer_bytes || self.rounds.is_idle() {
-            self.rounds.flush(Durability::Buffered)?;
+        if queued >= 2 * self.env.options.log_buffer_bytes || self.group_commit.is_idle() {
+            self.group_commit.flush(Durability::Buffered)?;
         }
         Ok(())
     }
@@ -267,10 +267,10 @@ impl Engine {
         &self,
         state: &mut MutexGuard<'_, State<LogQueue>>,
         batch: &Batch<'_>,
-        looked: &Looked,
+        pre_read: &PreRead,
         durability: Durability,
         admitted: &Admitted<'_>,
-    ) -> Result<Seq, Again> {
+    ) -> Result<Seq, RetryReason> {
         if let Some(error) = state.failed() {
             return Err(error.clone().into());
         }
@@ -292,18 +292,18 @@ impl Engine {
             let problem = "the clock went back: rows would expire that are not written yet";
             return Err(Error::new(ErrorKind::InvalidInput, problem).into());
         }
-        if durability < Durability::Sync && seq > state.queue.ceiling {
-            return Err(Again::Ceiling);
+        if durability < Durability::Sync && seq > state.queue.seq_reservation {
+            return Err(RetryReason::SeqReservation);
         }
         self.switch_if_full(state)?;
         let view = self.view.load();
-        let rows = self.decide(&view, batch, looked)?;
+        let rows = self.resolve(&view, batch, pre_read)?;
         let lens = rows.iter().map(|row| row.as_ref().map_or(0, |row| row.get().len()));
         if let Some(bytes) = admitted.exceeded_by(batch, lens) {
-            return Err(Again::Larger(bytes));
+            return Err(RetryReason::Larger(bytes));
         }
         if !self.begin_log(state)? {
-            return Err(Again::Log);
+            return Err(RetryReason::Log);
         }
         let slot = view.active();
         let start = state.queue.append(self, batch, &rows, seq)?;
@@ -311,36 +311,36 @@ impl Engine {
         for change in &batch.changes {
             if let TableChange::Dropped(gate) = change {
                 gate.close(seq);
-                self.upkeep.note_dropped(gate.table, seq);
+                self.state.record_dropped(gate.table, seq);
             }
         }
-        let mut fences = Vec::new();
+        let mut range_tombstones = Vec::new();
         for change in &batch.changes {
-            let Some(fence) = change.fence(seq) else { continue };
-            fences.push(fence);
+            let Some(range_tombstone) = change.range_tombstone(seq) else { continue };
+            range_tombstones.push(range_tombstone);
             slot.memtable.note(seq, change.bytes_max());
         }
-        self.raise_fences(&fences);
+        self.add_range_tombstones(&range_tombstones);
         if let Some(gate) = &batch.closes {
             self.gates.close(gate, seq);
         }
         let weak_bytes = if durability < Durability::Sync { start } else { 0 };
-        if state.queue.note_commit(weak_bytes, self.env.clock.monotonic(), &self.env.options) {
+        if state.queue.record_commit(weak_bytes, self.env.clock.monotonic(), &self.env.options) {
             self.executor.signal(Lane::Log);
         }
-        self.rounds.queued(state, seq, durability);
+        self.group_commit.queued(state, seq, durability);
         Ok(seq)
     }
 
     /// The commit `at` is why; nobody learns of it before it is published.
-    fn refused_since(&self, at: Seq, code: Code) -> Again {
+    fn refused_since(&self, at: Seq, code: Code) -> RetryReason {
         let error = Error::refused(code);
-        let is_seen = at <= self.rounds.published();
-        if is_seen { Again::Refused(error) } else { Again::After(at, error) }
+        let is_seen = at <= self.group_commit.published();
+        if is_seen { RetryReason::Refused(error) } else { RetryReason::After(at, error) }
     }
 
     /// Puts what was decided into the memtable, not yet visible. Requires the commit lock.
-    fn insert(&self, view: &View, batch: &Batch<'_>, rows: &[Option<Decided<'_>>], seq: Seq) {
+    fn insert(&self, view: &View, batch: &Batch<'_>, rows: &[Option<ResolvedRow<'_>>], seq: Seq) {
         let puts = batch.ops.iter().zip(rows).filter(|(_, row)| row.is_some());
         self.env.gaps.settle(view, puts.map(|(op, _)| &*op.key));
         let entries = batch.ops.iter().zip(rows).map(|(op, row)| new_entry(op, row));
@@ -348,30 +348,32 @@ impl Engine {
     }
 
     /// Evaluates conditions and merges on the newest entries. `None` stands for a tombstone.
-    fn decide<'b>(
+    fn resolve<'b>(
         &self,
         view: &View,
         batch: &'b Batch<'_>,
-        looked: &Looked,
-    ) -> Result<SmallVec<[Option<Decided<'b>>; 1]>, Again> {
+        pre_read: &PreRead,
+    ) -> Result<SmallVec<[Option<ResolvedRow<'b>>; 1]>, RetryReason> {
         let mut rows = SmallVec::with_capacity(batch.ops.len());
         for (index, op) in batch.ops.iter().enumerate() {
             let row = if op.needs_current() {
                 let in_memory = view.newest_in_memory(op.hash, &op.key, &self.env.shapes)?;
-                if in_memory.is_none() && !(looked.stands(view) && looked.is_whole(index, op)) {
-                    return Err(Again::LookUp);
+                if in_memory.is_none() && !(pre_read.stands(view) && pre_read.is_whole(index, op)) {
+                    return Err(RetryReason::LookUp);
                 }
-                let before = in_memory.is_none().then(|| looked.hidden_since(index)).flatten();
-                let current = in_memory.or_else(|| looked.current(index));
-                let now = |c: &Current<'_>| view.fences.hidden_since(&op.key, c.seq);
+                let before = in_memory.is_none().then(|| pre_read.hidden_since(index)).flatten();
+                let current = in_memory.or_else(|| pre_read.current(index));
+                let now = |c: &Current<'_>| view.range_tombstones.hidden_since(&op.key, c.seq);
                 let hidden = before.or_else(|| current.as_ref().and_then(now));
                 let reason = hidden.or(current.as_ref().map(|c| c.seq));
                 let current = current.filter(|_| hidden.is_none());
                 self.decide_one(batch, op, current.as_ref()).map_err(|error| {
                     let error = if batch.is_group { error.at_index(index) } else { error };
                     match reason {
-                        Some(seq) if seq > self.rounds.published() => Again::After(seq, error),
-                        _ => Again::Refused(error),
+                        Some(seq) if seq > self.group_commit.published() => {
+                            RetryReason::After(seq, error)
+                        }
+                        _ => RetryReason::Refused(error),
                     }
                 })?
             } else {
@@ -387,14 +389,14 @@ impl Engine {
         batch: &Batch<'_>,
         op: &'b Op<'_>,
         current: Option<&Current<'_>>,
-    ) -> Result<Option<Decided<'b>>> {
+    ) -> Result<Option<ResolvedRow<'b>>> {
         op.check(current).map_err(Error::refused)?;
         Ok(match &op.action {
-            Action::Put(row) => Some(Decided::Given(row)),
+            Action::Put(row) => Some(ResolvedRow::Given(row)),
             Action::Delete => None,
             Action::Merge(patch) => {
                 let check = |row: &RowRef<'_>| (batch.check_merged)(&op.key, row);
-                Some(Decided::Made(Op::merged(patch, current, &self.env.shapes, check)?))
+                Some(ResolvedRow::Made(Op::merged(patch, current, &self.env.shapes, check)?))
             }
         })
     }
@@ -417,14 +419,14 @@ impl Handle {
 }
 
 /// A row to be written: the caller's, or one that a merge made.
-enum Decided<'b> {
+enum ResolvedRow<'b> {
     Given(&'b PackedRow<'b>),
     Made(PackedRow<'static>),
 }
 
 /// What `op` writes: its row, or a tombstone.
 #[inline]
-fn new_entry<'r>(op: &'r Op<'_>, row: &'r Option<Decided<'_>>) -> NewEntry<'r> {
+fn new_entry<'r>(op: &'r Op<'_>, row: &'r Option<ResolvedRow<'_>>) -> NewEntry<'r> {
     let (kind, row) = match row {
         Some(row) => (Kind::Put, row.get().parts()),
         None => (Kind::Delete, [&[][..]; 2]),
@@ -432,11 +434,11 @@ fn new_entry<'r>(op: &'r Op<'_>, row: &'r Option<Decided<'_>>) -> NewEntry<'r> {
     NewEntry { hash: op.hash, key: &op.key, kind, row }
 }
 
-impl Decided<'_> {
+impl ResolvedRow<'_> {
     fn get(&self) -> &PackedRow<'_> {
         match self {
-            Decided::Given(row) => row,
-            Decided::Made(row) => row,
+            ResolvedRow::Given(row) => row,
+            ResolvedRow::Made(row) => row,
         }
     }
 }
@@ -475,24 +477,24 @@ impl LogQueue {
             short_of: 0,
             segments: SmallVec::new(),
             unsynced: SmallVec::new(),
-            unsettled: None,
+            undurable: None,
             durable,
             // Of a database's first log nothing needs a promise.
-            promised: if durable.offset == 0 { durable } else { Position::default() },
+            durable_claimed: if durable.offset == 0 { durable } else { Position::default() },
             committed: durable,
             shapes: Vec::new(),
-            ceiling: Seq::ZERO,
+            seq_reservation: Seq::ZERO,
             // Numbers up to here may have been seen although no commit that is left has them.
-            ceiling_queued: seqs.given_out,
+            seq_reservation_queued: seqs.given_out,
             next: None,
             is_ended: false,
             unused: Vec::new(),
-            promise_due: false,
+            durable_record_due: false,
             spare: Vec::new(),
             spare_bytes_max: 0,
             closing: Closing::No,
             last: seqs.used,
-            unsettled_user: (0, Position::default()),
+            unaccounted_user: (0, Position::default()),
             written: 0,
             syncs: 0,
             commits: 0,
@@ -531,16 +533,20 @@ impl LogQueue {
         self.append_empty(RecordKind::Open, last, |out| {
             wal::Open { predecessor, manifest }.encode(out);
         })?;
-        // The ceiling must outlive the log that first named it.
-        let ceiling = self.ceiling.max(self.ceiling_queued);
-        if ceiling > Seq::ZERO { self.append_promise(last, ceiling) } else { Ok(()) }
+        // The seq reservation must outlive the log that first named it.
+        let seq_reservation = self.seq_reservation.max(self.seq_reservation_queued);
+        if seq_reservation > Seq::ZERO {
+            self.append_durable_record(last, seq_reservation)
+        } else {
+            Ok(())
+        }
     }
 
-    pub(super) fn append_promise(&mut self, last: Seq, ceiling: Seq) -> Result<()> {
-        self.append_empty(RecordKind::Promise, last, |out| {
-            wal::Promise { ceiling }.encode(out);
+    pub(super) fn append_durable_record(&mut self, last: Seq, seq_reservation: Seq) -> Result<()> {
+        self.append_empty(RecordKind::DurableUpTo, last, |out| {
+            wal::DurableUpTo { seq_reservation }.encode(out);
         })?;
-        self.ceiling_queued = self.ceiling_queued.max(ceiling);
+        self.seq_reservation_queued = self.seq_reservation_queued.max(seq_reservation);
         Ok(())
     }
 
@@ -549,7 +555,7 @@ impl LogQueue {
         &mut self,
         engine: &Engine,
         batch: &Batch<'_>,
-        rows: &[Option<Decided<'_>>],
+        rows: &[Option<ResolvedRow<'_>>],
         seq: Seq,
     ) -> Result<u64> {
         let kind = if batch.changes.is_empty() { RecordKind::Group } else { RecordKind::Catalog };
@@ -589,7 +595,7 @@ impl LogQueue {
     }
 
     /// The shapes of `rows` that this log does not define yet.
-    fn new_shapes(&mut self, rows: &[Option<Decided<'_>>]) -> Vec<ShapeId> {
+    fn new_shapes(&mut self, rows: &[Option<ResolvedRow<'_>>]) -> Vec<ShapeId> {
         let mut new = Vec::new();
         for id in rows.iter().flatten().filter_map(|row| row.get().shape) {
             let index = id.0 as usize;
@@ -642,12 +648,12 @@ impl LogQueue {
     }
 
     /// True if the background must learn of it: its sync has something to do from now on, or at once, or space runs short.
-    fn note_commit(&mut self, weak_bytes: u64, now: Duration, options: &Options) -> bool {
+    fn record_commit(&mut self, weak_bytes: u64, now: Duration, options: &Options) -> bool {
         self.commits += 1;
-        self.promise_due = true;
-        let (before, since) = self.unsettled.unwrap_or((0, now));
+        self.durable_record_due = true;
+        let (before, since) = self.undurable.unwrap_or((0, now));
         let after = before + weak_bytes;
-        self.unsettled = Some((after, since));
+        self.undurable = Some((after, since));
         let is_full = |bytes: u64| bytes >= options.weak_sync_bytes;
         let must_sync = weak_bytes > 0 && (before == 0 || is_full(after) && !is_full(before));
         // Once for what is allocated: space is reserved ahead, not by the commit that needs it.
@@ -660,10 +666,10 @@ impl LogQueue {
 }
 
 impl Queue for LogQueue {
-    type Round = Round;
+    type CommitGroup = CommitGroup;
     type Done = Done;
 
-    fn take(&mut self, need: Durability) -> Round {
+    fn take(&mut self, need: Durability) -> CommitGroup {
         let is_sync = need == Durability::Sync;
         let segments = std::mem::take(&mut self.segments);
         for segment in &segments {
@@ -676,34 +682,41 @@ impl Queue for LogQueue {
             sync.retain(|log| Arc::ptr_eq(log, &self.log));
         }
         if is_sync {
-            self.unsettled = None;
+            self.undurable = None;
         }
         let end = self.position();
-        Round { segments, sync, promise: self.durable, end, ceiling: self.ceiling_queued, is_sync }
+        CommitGroup {
+            segments,
+            sync,
+            durable_up_to: self.durable,
+            end,
+            seq_reservation: self.seq_reservation_queued,
+            is_sync,
+        }
     }
 
-    fn carry_out(round: Round) -> Result<Done> {
+    fn carry_out(group: CommitGroup) -> Result<Done> {
         let mut done = Done {
-            end: round.end,
-            ceiling: round.ceiling,
-            is_sync: round.is_sync,
-            promised: (!round.segments.is_empty()).then_some(round.promise),
+            end: group.end,
+            seq_reservation: group.seq_reservation,
+            is_sync: group.is_sync,
+            durable_claimed: (!group.segments.is_empty()).then_some(group.durable_up_to),
             user_bytes: 0,
             written: 0,
             syncs: 0,
             spare: Vec::new(),
         };
-        for mut segment in round.segments {
+        for mut segment in group.segments {
             let header = segment.log.header();
             let at = Position { file: header.number, offset: segment.offset };
-            record::seal(&mut segment.bytes, at, header.id, round.promise);
+            record::seal(&mut segment.bytes, at, header.id, group.durable_up_to);
             segment.log.write_at(segment.offset, &segment.bytes)?;
             done.written += segment.bytes.len() as u64;
             done.user_bytes += segment.user_bytes;
             segment.bytes.clear();
             done.spare = segment.bytes;
         }
-        for log in round.sync.iter().filter(|_| !mutant!("unsynced-log")) {
+        for log in group.sync.iter().filter(|_| !mutant!("unsynced-log")) {
             log.sync()?;
             done.syncs += 1;
         }
@@ -711,10 +724,10 @@ impl Queue for LogQueue {
     }
 
     fn finished(&mut self, done: Done) -> bool {
-        self.unsettled_user = (self.unsettled_user.0 + done.user_bytes, done.end);
+        self.unaccounted_user = (self.unaccounted_user.0 + done.user_bytes, done.end);
         self.written += done.written;
         self.syncs += done.syncs;
-        self.promised = self.promised.max(done.promised.unwrap_or_default());
+        self.durable_claimed = self.durable_claimed.max(done.durable_claimed.unwrap_or_default());
         if done.spare.capacity() > self.spare.capacity()
             && done.spare.capacity() <= self.spare_bytes_max
         {
@@ -724,14 +737,14 @@ impl Queue for LogQueue {
             return false;
         }
         self.durable = done.end;
-        self.ceiling = self.ceiling.max(done.ceiling);
-        let idle = self.segments.is_empty() && self.promise_due;
+        self.seq_reservation = self.seq_reservation.max(done.seq_reservation);
+        let idle = self.segments.is_empty() && self.durable_record_due;
         if !idle || self.end + EMPTY_RECORD_BYTES > self.allocated {
             return false;
         }
         // An unsynced empty record tells recovery that what was just synced must be there.
-        self.promise_due = false;
-        self.append_promise(self.last, self.ceiling).is_ok()
+        self.durable_record_due = false;
+        self.append_durable_record(self.last, self.seq_reservation).is_ok()
     }
 }
 
@@ -801,14 +814,14 @@ mod tests {
         put.ops[0].action = Action::Put(PackedRow::of(row, &engine.env.shapes));
         engine.commit(&put, Durability::Sync).unwrap();
         engine.flush_all().unwrap();
-        let fenced = TableChange::Fenced(Span::new(&key, None));
-        engine.commit(&Batch::of_change(&gate, fenced), Durability::Sync).unwrap();
+        let tombstones_applied = TableChange::Fenced(Span::new(&key, None));
+        engine.commit(&Batch::of_change(&gate, tombstones_applied), Durability::Sync).unwrap();
         engine.flush_all().unwrap();
-        assert!(!engine.view.load().fences.is_empty());
+        assert!(!engine.view.load().range_tombstones.is_empty());
         let delete = delete_if(Condition::Present);
         let result = engine.submit_around(&delete, Durability::Sync, None, || {
             while engine.reclaim().unwrap() {}
-            assert!(engine.view.load().fences.is_empty());
+            assert!(engine.view.load().range_tombstones.is_empty());
         });
         assert_eq!(result.map_err(|error| error.kind()), Err(ErrorKind::NotFound));
     }

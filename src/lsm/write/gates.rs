@@ -1,7 +1,7 @@
 //! Gates: key spans whose writes, or reads too, are held back for a time, each answered `ServerBusy`.
 //!
 //! 1. Closing a gate is a commit. Under the commit lock it gets its Seq and counts for writers from then on.
-//! 2. It counts for readers once it is published: until then its round can still fail.
+//! 2. It counts for readers once it is published: until then its commit group can still fail.
 //! 3. When the commit is answered, everything before it is published and nothing behind it got into the span.
 //! 4. Opening one is a commit too, and the gate stays closed until that is published.
 //!

@@ -1,16 +1,17 @@
-//! Group commit: who waits leads. What shares one write and one sync is a round.
+//! Group commit: who waits leads. What shares one write and one sync is a commit group.
 //!
 //! The protocol
 //! 1. under the lock, a commit is put into the queue and [`State::queued`] notes how durable it wants to be;
-//! 2. it waits ([`Rounds::wait`]); the first waiter without a leader leads: it takes the whole queue,
-//!    leaves the lock, carries the round out (write, sync), and meanwhile the next round fills;
-//! 3. back under the lock it publishes the round's last Seq, wakes the round's waiters, and one of the next round's
+//! 2. it waits ([`GroupCommit::wait`]); the first waiter without a leader leads: it takes the whole queue,
+//!    leaves the lock, carries the commit group out (write, sync), and meanwhile the next commit group fills;
+//! 3. back under the lock it publishes the commit group's last Seq, wakes the commit group's
+//!    waiters, and one of the next commit group's
 //!    to lead it. Nobody else hands on: whoever is woken so finds a leader or leads.
 //!
 //! Invariants
-//! * one leader at a time, so rounds are written in order and publication is in Seq order;
+//! * one leader at a time, so commit groups are written in order and publication is in Seq order;
 //! * a commit is published only when it and all before it are as durable as they asked;
-//! * after a failed round nothing is ever published again: the failure answers every waiter.
+//! * after a failed commit group nothing is ever published again: the failure answers every waiter.
 //!
 //! Locks: `state` is the commit lock of the database. It is never held over a write or a sync.
 //!
@@ -25,26 +26,26 @@ use crate::mutants::mutant;
 use crate::options::Durability;
 use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 
-/// What rounds are made of.
+/// What commit groups are made of.
 pub(crate) trait Queue {
-    /// Everything a leader needs in order to carry a round out without the lock.
-    type Round;
+    /// Everything a leader needs in order to carry a commit group out without the lock.
+    type CommitGroup;
     /// What carrying it out came to.
     type Done;
 
     /// Takes all that is queued.
-    fn take(&mut self, need: Durability) -> Self::Round;
+    fn take(&mut self, need: Durability) -> Self::CommitGroup;
     /// Writes it, and syncs it if `need` says so. Runs without the lock.
-    fn carry_out(round: Self::Round) -> Result<Self::Done, Error>;
+    fn carry_out(group: Self::CommitGroup) -> Result<Self::Done, Error>;
     /// Notes the result, under the lock again. True if it queued something that should be written,
     /// not synced, at once: with nobody waiting, nobody else would.
     fn finished(&mut self, done: Self::Done) -> bool;
 }
 
-/// The commit lock, the rounds under it, and the published Seq.
-pub(crate) struct Rounds<Q: Queue> {
+/// The commit lock, the commit groups under it, and the published Seq.
+pub(crate) struct GroupCommit<Q: Queue> {
     state: Mutex<State<Q>>,
-    /// Waiters of even and of odd rounds: the end of one must not wake the next one's crowd.
+    /// Waiters of even and of odd commit groups: the end of one must not wake the next one's crowd.
     ended: [Condvar; 2],
     /// Of those who wait for company: somebody led, or nobody ever will.
     company: Condvar,
@@ -54,14 +55,14 @@ pub(crate) struct Rounds<Q: Queue> {
 /// What the commit lock guards.
 pub(crate) struct State<Q> {
     pub(crate) queue: Q,
-    /// The number of the round that is being filled.
+    /// The number of the commit group that is being filled.
     filling: u64,
     leading: bool,
-    /// The strictest wish in the round being filled.
+    /// The strictest wish in the commit group being filled.
     need: Durability,
     /// The last Seq queued.
     last: Seq,
-    /// What the end of the round under way publishes: all it took, and what follows up to the first commit that
+    /// What the end of the commit group under way publishes: all it took, and what follows up to the first commit that
     /// wants more than `Buffered`.
     ending: Seq,
     failed: Option<Error>,
@@ -70,7 +71,7 @@ pub(crate) struct State<Q> {
     lingering: usize,
 }
 
-impl<Q: Queue> Rounds<Q> {
+impl<Q: Queue> GroupCommit<Q> {
     /// Rounds that continue after `last`.
     pub(crate) fn new(queue: Q, last: Seq) -> Self {
         let state = State {
@@ -117,7 +118,7 @@ impl<Q: Queue> Rounds<Q> {
         }
     }
 
-    /// Blocks until `seq` is published; leads rounds as needed.
+    /// Blocks until `seq` is published; leads commit groups as needed.
     pub(crate) fn wait(&self, seq: Seq) -> Result<(), Error> {
         let mut state = self.lock();
         loop {
@@ -135,8 +136,8 @@ impl<Q: Queue> Rounds<Q> {
         }
     }
 
-    /// Leaves it to others to lead a round with `seq`, until one has ended or `time` has passed.
-    pub(crate) fn linger(&self, seq: Seq, time: Duration) {
+    /// Leaves it to others to lead a commit group with `seq`, until one has ended or `time` has passed.
+    pub(crate) fn wait_for_company(&self, seq: Seq, time: Duration) {
         let mut state = self.lock();
         if self.published() < seq && state.failed.is_none() {
             state.lingering += 1;
@@ -145,7 +146,7 @@ impl<Q: Queue> Rounds<Q> {
         }
     }
 
-    /// Carries out one round with all that is queued, at least as durable as `need`; waits for a round under way.
+    /// Carries out one commit group with all that is queued, at least as durable as `need`; waits for a commit group under way.
     pub(crate) fn flush(&self, need: Durability) -> Result<(), Error> {
         let mut state = self.lock();
         while state.leading && !mutant!("two-leaders") {
@@ -157,7 +158,7 @@ impl<Q: Queue> Rounds<Q> {
         state.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Leads a round if somebody polls for a commit; one that is under way may leave somebody for the next.
+    /// Leads a commit group if somebody polls for a commit; one that is under way may leave somebody for the next.
     pub(crate) fn lead_polled(&self) -> bool {
         let mut state = self.lock();
         loop {
@@ -173,7 +174,7 @@ impl<Q: Queue> Rounds<Q> {
         true
     }
 
-    /// True if no round is under way.
+    /// True if no commit group is under way.
     pub(crate) fn is_idle(&self) -> bool {
         !self.lock().leading
     }
@@ -207,7 +208,7 @@ impl<Q: Queue> Rounds<Q> {
         mut state: MutexGuard<'a, State<Q>>,
         need: Durability,
     ) -> MutexGuard<'a, State<Q>> {
-        let round = state.filling;
+        let group = state.filling;
         state.filling += 1;
         state.leading = true;
         let need = state.need.max(need);
@@ -222,12 +223,12 @@ impl<Q: Queue> Rounds<Q> {
             Ok(done) => {
                 let more = state.queue.finished(done);
                 self.publish(if mutant!("publish-queued") { state.last } else { state.ending });
-                self.ended_of(round).notify_all();
+                self.ended_of(group).notify_all();
                 if state.lingering > 0 {
                     self.company.notify_all();
                 }
                 if state.last > self.published() && !mutant!("wake-no-leader") {
-                    // One of those who wait for the next round leads it.
+                    // One of those who wait for the next commit group leads it.
                     self.ended_of(state.filling).notify_one();
                 }
                 state = self.wake(state);
@@ -247,8 +248,8 @@ impl<Q: Queue> Rounds<Q> {
         }
     }
 
-    fn ended_of(&self, round: u64) -> &Condvar {
-        &self.ended[(round % 2) as usize]
+    fn ended_of(&self, group: u64) -> &Condvar {
+        &self.ended[(group % 2) as usize]
     }
 
     fn publish(&self, seq: Seq) {
@@ -273,13 +274,13 @@ impl<Q: Queue> Rounds<Q> {
     fn wake<'a>(&'a self, mut state: MutexGuard<'a, State<Q>>) -> MutexGuard<'a, State<Q>> {
         let published = self.published();
         let failed = state.failed.is_some();
-        let decided: Vec<_> =
+        let resolved: Vec<_> =
             state.wakers.extract_if(.., |(seq, _)| failed || *seq <= published).collect();
-        if decided.is_empty() || mutant!("skip-tickets") {
+        if resolved.is_empty() || mutant!("skip-tickets") {
             return state;
         }
         drop(state);
-        for (_, waker) in decided {
+        for (_, waker) in resolved {
             waker.wake();
         }
         self.lock()
@@ -297,7 +298,7 @@ impl<Q> State<Q> {
         self.last = self.last.max(seq);
     }
 
-    /// True if a round is under way.
+    /// True if a commit group is under way.
     pub(crate) fn is_leading(&self) -> bool {
         self.leading
     }
@@ -307,7 +308,7 @@ impl<Q> State<Q> {
         self.failed.as_ref()
     }
 
-    /// The round whose end decides `seq`. Requires: a round is under way.
+    /// The commit group whose end decides `seq`. Requires: a commit group is under way.
     fn round_of(&self, seq: Seq) -> u64 {
         let is_taken = seq <= self.ending && !mutant!("wait-next-group");
         if is_taken { self.filling - 1 } else { self.filling }

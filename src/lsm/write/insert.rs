@@ -10,7 +10,7 @@ use crate::options::Durability;
 use super::super::Engine;
 use super::batch::{Action, Batch, PackedRow};
 use super::commit::Closing;
-use crate::lsm::read::view::Looked;
+use crate::lsm::read::view::PreRead;
 
 impl Engine {
     /// Commits an insert, a `batch` of one operation, and waits until it is as durable as asked. Its row is made when its key
@@ -24,30 +24,30 @@ impl Engine {
         durability: Durability,
         row: impl FnOnce() -> PackedRow<'a>,
     ) -> Result<Seq> {
-        let looked = self.look_up(&batch)?;
-        if self.is_taken(&batch, &looked) {
+        let pre_read = self.look_up(&batch)?;
+        if self.is_taken(&batch, &pre_read) {
             return Err(Error::refused(Code::EntityAlreadyExists));
         }
         if let [op] = batch.ops.as_mut_slice() {
             op.action = Action::Put(row());
         }
-        let seq = self.submit_around(&batch, durability, Some(looked), || {})?;
-        self.rounds.wait(seq)?;
+        let seq = self.submit_around(&batch, durability, Some(pre_read), || {})?;
+        self.group_commit.wait(seq)?;
         Ok(seq)
     }
 
     /// True if nothing is to be said of the one insert of `batch` but that everybody sees an entity of its key. It was there
     /// when the view of the look-up was pinned, or as soon as it was published: what came later changes nothing about that.
-    fn is_taken(&self, batch: &Batch<'_>, looked: &Looked) -> bool {
-        let hidden = looked.hidden_since(0);
-        let is_there = looked.current(0).is_some_and(|current| {
-            let is_seen = current.seq <= self.rounds.published();
+    fn is_taken(&self, batch: &Batch<'_>, pre_read: &PreRead) -> bool {
+        let hidden = pre_read.hidden_since(0);
+        let is_there = pre_read.current(0).is_some_and(|current| {
+            let is_seen = current.seq <= self.group_commit.published();
             current.kind == Kind::Put && is_seen && hidden.is_none()
         });
-        if !is_there || self.throttle.is_some() || batch.gate.dropped_at().is_some() {
+        if !is_there || self.rate_limit.is_some() || batch.gate.dropped_at().is_some() {
             return false;
         }
-        let state = self.rounds.lock();
+        let state = self.group_commit.lock();
         state.failed().is_none()
             && state.queue.check_open(Closing::No).is_ok()
             && self.gates.closed_to(batch.ops.iter().map(|op| &*op.key)).is_none()

@@ -32,7 +32,7 @@ const PLACES: usize = 1 << 14;
 const SECOND: u64 = 1_000_000_000;
 
 /// See the module.
-pub(crate) struct Throttle {
+pub(crate) struct RateLimit {
     /// What an entity costs, in nanoseconds.
     partition: u64,
     database: u64,
@@ -52,7 +52,7 @@ struct Demand {
     entities: u64,
 }
 
-impl Throttle {
+impl RateLimit {
     pub(crate) fn new(targets: Targets) -> Self {
         let cost = |rate: u32| SECOND.checked_div(u64::from(rate)).unwrap_or(0);
         let table = || vec![0; PLACES].into_boxed_slice();
@@ -132,9 +132,9 @@ impl Engine {
     /// # Errors
     /// `ServerBusy` if the targets do not allow so many writes now.
     #[inline]
-    pub(in crate::lsm) fn throttle_write(&self, batch: &Batch<'_>) -> Result<()> {
+    pub(in crate::lsm) fn limit_rate(&self, batch: &Batch<'_>) -> Result<()> {
         match batch.ops.first() {
-            Some(op) if self.throttle.is_some() => {
+            Some(op) if self.rate_limit.is_some() => {
                 self.throttle_keys(std::iter::repeat_n(&*op.key, batch.ops.len()))
             }
             _ => Ok(()),
@@ -147,10 +147,10 @@ impl Engine {
     /// `ServerBusy` if the targets do not allow them now.
     #[inline]
     pub(crate) fn throttle_keys<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Result<()> {
-        match &self.throttle {
-            Some(throttle) => match &*self.demands(keys) {
+        match &self.rate_limit {
+            Some(rate_limit) => match &*self.demands(keys) {
                 [] => Ok(()),
-                demands => throttle.admit(demands, self.env.clock.monotonic()),
+                demands => rate_limit.admit(demands, self.env.clock.monotonic()),
             },
             None => Ok(()),
         }
@@ -162,17 +162,17 @@ impl Engine {
     /// `ServerBusy` if the targets do not allow it now.
     #[inline]
     pub(crate) fn throttle_query(&self, key: impl FnOnce() -> Option<Vec<u8>>) -> Result<()> {
-        let Some(throttle) = &self.throttle else { return Ok(()) };
+        let Some(rate_limit) = &self.rate_limit else { return Ok(()) };
         let partition = key().and_then(|key| self.partition_hash(&key)).unwrap_or(0);
-        throttle.admit(&[Demand { partition, entities: 1 }], self.env.clock.monotonic())
+        rate_limit.admit(&[Demand { partition, entities: 1 }], self.env.clock.monotonic())
     }
 
     /// A row that a query hands out behind its first.
     #[inline]
     pub(crate) fn book_row(&self, key: &[u8]) {
-        if let Some(throttle) = &self.throttle {
+        if let Some(rate_limit) = &self.rate_limit {
             let partition = self.partition_hash(key).unwrap_or(0);
-            throttle.book(Demand { partition, entities: 1 }, self.env.clock.monotonic());
+            rate_limit.book(Demand { partition, entities: 1 }, self.env.clock.monotonic());
         }
     }
 
@@ -199,8 +199,8 @@ impl Engine {
 mod tests {
     use super::*;
 
-    fn new(partition: u32, database: u32) -> Throttle {
-        Throttle::new(Targets {
+    fn new(partition: u32, database: u32) -> RateLimit {
+        RateLimit::new(Targets {
             partition_entities_per_second: partition,
             database_entities_per_second: database,
         })
@@ -208,14 +208,14 @@ mod tests {
 
     /// How many of `tries` groups of `entities`, `every` apart, pass.
     fn passed(
-        throttle: &Throttle,
+        rate_limit: &RateLimit,
         partition: u64,
         entities: u64,
         tries: u32,
         every: Duration,
     ) -> u32 {
         let try_at = |i: u32| {
-            throttle.admit(&[Demand { partition, entities }], every.saturating_mul(i)).is_ok()
+            rate_limit.admit(&[Demand { partition, entities }], every.saturating_mul(i)).is_ok()
         };
         (0..tries).map(|i| u32::from(try_at(i))).sum()
     }
@@ -237,48 +237,48 @@ mod tests {
 
     #[test]
     fn partitions_have_targets_of_their_own_and_share_the_database_s() {
-        let throttle = new(10, 25);
+        let rate_limit = new(10, 25);
         let (a, b, c) = (1, 2 | 2 << 32, 3 | 3 << 32);
         let at_once = Duration::ZERO;
-        assert_eq!(passed(&throttle, a, 1, 20, at_once), 10);
-        assert_eq!(passed(&throttle, b, 1, 20, at_once), 10);
-        assert_eq!(passed(&throttle, c, 1, 20, at_once), 5);
-        let error = throttle.admit(&[Demand { partition: c, entities: 1 }], at_once).unwrap_err();
+        assert_eq!(passed(&rate_limit, a, 1, 20, at_once), 10);
+        assert_eq!(passed(&rate_limit, b, 1, 20, at_once), 10);
+        assert_eq!(passed(&rate_limit, c, 1, 20, at_once), 5);
+        let error = rate_limit.admit(&[Demand { partition: c, entities: 1 }], at_once).unwrap_err();
         assert_eq!((error.code(), error.status()), ("ServerBusy", 503));
         assert!(error.is_transient());
     }
 
     #[test]
     fn what_is_refused_is_not_booked() {
-        let throttle = new(10, 1_000);
+        let rate_limit = new(10, 1_000);
         let both =
             [Demand { partition: 1, entities: 5 }, Demand { partition: 2 << 32, entities: 10 }];
-        assert!(throttle.admit(&both[1..], Duration::ZERO).is_ok());
+        assert!(rate_limit.admit(&both[1..], Duration::ZERO).is_ok());
         for _ in 0..100 {
-            assert!(throttle.admit(&both, Duration::ZERO).is_err());
+            assert!(rate_limit.admit(&both, Duration::ZERO).is_err());
         }
-        assert_eq!(passed(&throttle, 1, 1, 20, Duration::ZERO), 10);
-        assert_eq!(throttle.used.lock().database, 20 * SECOND / 1_000);
+        assert_eq!(passed(&rate_limit, 1, 1, 20, Duration::ZERO), 10);
+        assert_eq!(rate_limit.used.lock().database, 20 * SECOND / 1_000);
     }
 
     #[test]
     fn what_is_booked_afterwards_holds_the_next_one_back() {
-        let throttle = new(10, 0);
-        throttle.book(Demand { partition: 1, entities: 50 }, Duration::ZERO);
+        let rate_limit = new(10, 0);
+        rate_limit.book(Demand { partition: 1, entities: 50 }, Duration::ZERO);
         let admit =
-            |at| throttle.admit(&[Demand { partition: 1, entities: 1 }], Duration::from_secs(at));
+            |at| rate_limit.admit(&[Demand { partition: 1, entities: 1 }], Duration::from_secs(at));
         assert!(admit(4).is_err() && admit(5).is_ok());
     }
 
     /// A partition suffers only where both its places are somebody else's, too.
     #[test]
     fn sharing_one_place_costs_nothing() {
-        let throttle = new(10, 0);
+        let rate_limit = new(10, 0);
         let (busy, other) = (1 | 1 << 32, 1 | 2 << 32);
-        assert_eq!(passed(&throttle, busy, 1, 20, Duration::ZERO), 10);
-        assert_eq!(passed(&throttle, other, 1, 20, Duration::ZERO), 10);
-        assert_eq!(passed(&throttle, 1 | 3 << 32, 1, 20, Duration::ZERO), 10);
+        assert_eq!(passed(&rate_limit, busy, 1, 20, Duration::ZERO), 10);
+        assert_eq!(passed(&rate_limit, other, 1, 20, Duration::ZERO), 10);
+        assert_eq!(passed(&rate_limit, 1 | 3 << 32, 1, 20, Duration::ZERO), 10);
         // Now both places of this one are used up by others: the one error there is.
-        assert_eq!(passed(&throttle, 1 | 2 << 32, 1, 20, Duration::ZERO), 0);
+        assert_eq!(passed(&rate_limit, 1 | 2 << 32, 1, 20, Duration::ZERO), 0);
     }
 }

@@ -10,7 +10,7 @@ use crate::memtable::Memtable;
 use crate::sync::MutexGuard;
 
 use super::super::Engine;
-use super::commit::{Again, Closing, FENCE_BYTES_MAX, LogQueue};
+use super::commit::{Closing, LogQueue, RANGE_TOMBSTONE_BYTES_MAX, RetryReason};
 use super::group_commit::State;
 use crate::lsm::read::view::{Slot, View};
 
@@ -19,11 +19,11 @@ impl Engine {
     pub(super) fn switch_if_full(
         &self,
         state: &mut MutexGuard<'_, State<LogQueue>>,
-    ) -> Result<(), Again> {
+    ) -> Result<(), RetryReason> {
         let view = self.view.load();
         let memtable = &view.active().memtable;
         let is_full = memtable.bytes() >= self.env.options.memtable_bytes
-            || memtable.noted_bytes() >= FENCE_BYTES_MAX;
+            || memtable.noted_bytes() >= RANGE_TOMBSTONE_BYTES_MAX;
         if !is_full {
             return Ok(());
         }
@@ -35,15 +35,15 @@ impl Engine {
         &self,
         state: &mut MutexGuard<'_, State<LogQueue>>,
         view: &View,
-    ) -> Result<(), Again> {
+    ) -> Result<(), RetryReason> {
         if let Some(error) = state.failed() {
             return Err(error.clone().into());
         }
         state.queue.check_open(Closing::Commits)?;
         if view.memtables.len() > self.env.options.frozen_max {
-            return Err(Again::Room);
+            return Err(RetryReason::FrozenMemtables);
         }
-        let Some(next) = state.queue.next.take() else { return Err(Again::Log) };
+        let Some(next) = state.queue.next.take() else { return Err(RetryReason::Log) };
         let number = next.log.header().number;
         state.queue.switch_to(next)?;
         let id = view.active().memtable.id() + 1;
@@ -68,7 +68,7 @@ impl Engine {
     /// The same for who must not wait for a flush, because it is the one that flushes; false if as many are frozen as may be.
     pub(in crate::lsm) fn freeze_if_room(&self) -> Result<bool> {
         loop {
-            let mut state = self.rounds.lock();
+            let mut state = self.group_commit.lock();
             let view = self.view.load_full();
             if view.active().memtable.seq_max().is_none() {
                 return Ok(true);
@@ -79,10 +79,10 @@ impl Engine {
             };
             drop(state);
             match again {
-                Again::Log => self.prepare_log()?,
-                Again::Room => return Ok(false),
-                Again::Refused(error) | Again::After(_, error) => return Err(error),
-                Again::LookUp | Again::Ceiling | Again::Larger(_) => {}
+                RetryReason::Log => self.prepare_log()?,
+                RetryReason::FrozenMemtables => return Ok(false),
+                RetryReason::Refused(error) | RetryReason::After(_, error) => return Err(error),
+                RetryReason::LookUp | RetryReason::SeqReservation | RetryReason::Larger(_) => {}
             }
         }
     }

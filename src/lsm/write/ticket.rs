@@ -35,19 +35,19 @@ impl CommitTicket {
     /// # Errors
     /// `Poisoned`: whether the commit survives is decided when the database is opened anew.
     pub(crate) fn wait(&self) -> Result<()> {
-        self.engine.rounds.wait(self.seq)
+        self.engine.group_commit.wait(self.seq)
     }
 
     /// As a poll of the future, but for a caller who knows that somebody leads: nobody is asked to.
     #[cfg(feature = "rest")]
     pub(crate) fn poll_led(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        self.engine.rounds.poll(self.seq, context.waker()).map_or(Poll::Pending, Poll::Ready)
+        self.engine.group_commit.poll(self.seq, context.waker()).map_or(Poll::Pending, Poll::Ready)
     }
 }
 
 impl Drop for CommitTicket {
     fn drop(&mut self) {
-        if self.engine.rounds.published() < self.seq {
+        if self.engine.group_commit.published() < self.seq {
             // Nobody waits any more: the background sync takes it, if no other commit does.
             self.engine.executor.signal(Lane::Log);
         }
@@ -59,13 +59,13 @@ impl Future for CommitTicket {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let Some(result) = this.engine.rounds.poll(this.seq, context.waker()) {
+        if let Some(result) = this.engine.group_commit.poll(this.seq, context.waker()) {
             return Poll::Ready(result);
         }
         if this.engine.executor.signal(Lane::Log) {
             return Poll::Pending;
         }
-        // Nobody runs steps for us: lead a round here rather than never.
+        // Nobody runs steps for us: lead a commit group here rather than never.
         Poll::Ready(this.wait())
     }
 }

@@ -27,7 +27,9 @@ use crate::write_accounting::Meter;
 
 use super::super::Engine;
 use super::batch::Batch;
-use super::commit::{CEILING_TICKS, Closing, EMPTY_RECORD_BYTES, LogQueue, WEAK_SYNC_EVERY};
+use super::commit::{
+    Closing, EMPTY_RECORD_BYTES, LogQueue, SEQ_RESERVATION_TICKS, WEAK_SYNC_EVERY,
+};
 use super::group_commit::State;
 
 /// Where numbers of commits have come to when a queue begins.
@@ -50,9 +52,10 @@ const SPARE_BUFFERS: usize = 4;
 
 impl LogQueue {
     /// Up to where the logs are durable, if no record of theirs says so yet of some commit.
-    pub(in crate::lsm) fn unpromised(&self) -> Option<Position> {
-        let is_promised = self.committed <= self.promised || self.durable <= self.promised;
-        (!is_promised).then_some(self.durable)
+    pub(in crate::lsm) fn durable_unclaimed(&self) -> Option<Position> {
+        let is_claimed_durable =
+            self.committed <= self.durable_claimed || self.durable <= self.durable_claimed;
+        (!is_claimed_durable).then_some(self.durable)
     }
 
     /// Makes sure that a commit with `payload` bytes, and empty records behind it, fit what is allocated.
@@ -99,10 +102,10 @@ impl LogQueue {
     }
 
     /// Moves what users have written into the account.
-    pub(in crate::lsm) fn settle_account(&mut self, meter: &Meter) {
-        let (bytes, end) = self.unsettled_user;
-        self.unsettled_user = (0, end);
-        meter.note_user(bytes, end);
+    pub(in crate::lsm) fn account_user_bytes(&mut self, meter: &Meter) {
+        let (bytes, end) = self.unaccounted_user;
+        self.unaccounted_user = (0, end);
+        meter.record_user(bytes, end);
     }
 
     /// What its buffers take.
@@ -112,7 +115,7 @@ impl LogQueue {
     }
 
     /// Rows came in as files, behind all that was queued.
-    pub(in crate::lsm) fn note_import(&mut self, seq: Seq) {
+    pub(in crate::lsm) fn record_import(&mut self, seq: Seq) {
         self.last = self.last.max(seq);
     }
 
@@ -130,19 +133,19 @@ impl Engine {
 
     fn prepare_log_in(&self, manifest: &mut Manifest) -> Result<()> {
         let unused = {
-            let mut state = self.rounds.lock();
+            let mut state = self.group_commit.lock();
             if state.queue.next.is_some() {
                 return Ok(());
             }
-            state.queue.settle_account(&self.env.meter);
+            state.queue.account_user_bytes(&self.env.meter);
             state.queue.unused.clone()
         };
         // However large its predecessor is: it may wait for long, and grows ahead of its commits.
         let bytes = self.env.options.log_allocate_bytes;
-        let clock = self.expiry.news(manifest.version().clock());
+        let clock = self.ttl.news(manifest.version().clock());
         let next = self.env.create_log(manifest, bytes, &unused, None, clock);
-        let next = next.map_err(|error| self.judge(manifest, error))?;
-        let queue = &mut self.rounds.lock().queue;
+        let next = next.map_err(|error| self.poison_on_failure(manifest, error))?;
+        let queue = &mut self.group_commit.lock().queue;
         (queue.next, queue.unused) = (Some(next), Vec::new());
         Ok(())
     }
@@ -163,7 +166,7 @@ impl Engine {
 
     /// Sees to it that there is a log to append to.
     fn ensure_log(&self) -> Result<()> {
-        while !self.begin_log(&mut self.rounds.lock())? {
+        while !self.begin_log(&mut self.group_commit.lock())? {
             self.prepare_log()?;
         }
         Ok(())
@@ -171,9 +174,9 @@ impl Engine {
 
     /// Reserves space in the active log before it is needed.
     pub(crate) fn allocate_ahead(&self) -> Result<bool> {
-        let _work = self.upkeep.work()?;
+        let _work = self.state.work()?;
         let (log, want) = {
-            let state = self.rounds.lock();
+            let state = self.group_commit.lock();
             let queue = &state.queue;
             if queue.is_ended || !queue.is_short() {
                 return Ok(false);
@@ -183,56 +186,56 @@ impl Engine {
         match log.allocate_ahead(want) {
             // Commits reserve what they need themselves.
             Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(false),
-            result => result.map_err(|error| self.judge_log(error))?,
+            result => result.map_err(|error| self.poison_on_log_failure(error))?,
         }
-        let mut state = self.rounds.lock();
+        let mut state = self.group_commit.lock();
         if Arc::ptr_eq(&state.queue.log, &log) {
             state.queue.allocated = state.queue.allocated.max(want);
         }
         Ok(true)
     }
 
-    /// Makes a higher ceiling durable, so that weak commits can take numbers below it.
-    pub(crate) fn raise_ceiling(&self) -> Result<()> {
+    /// Makes a higher seq reservation durable, so that weak commits can take numbers below it.
+    pub(crate) fn reserve_seqs(&self) -> Result<()> {
         self.ensure_log()?;
         {
-            let mut state = self.rounds.lock();
+            let mut state = self.group_commit.lock();
             if let Some(error) = state.failed() {
                 return Err(error.clone());
             }
             state.queue.check_open(Closing::Commits)?;
             let last = state.last();
             let delay = ticks_in(self.env.options.max_commit_delay);
-            let ahead = CEILING_TICKS.saturating_add(delay);
-            let ceiling = Seq(self.env.clock.now().max(last.0).saturating_add(ahead));
-            let appended = state.queue.append_promise(last, ceiling.min(Seq::MAX));
+            let ahead = SEQ_RESERVATION_TICKS.saturating_add(delay);
+            let seq_reservation = Seq(self.env.clock.now().max(last.0).saturating_add(ahead));
+            let appended = state.queue.append_durable_record(last, seq_reservation.min(Seq::MAX));
             drop(state);
-            appended.map_err(|error| self.judge_log(error))?;
+            appended.map_err(|error| self.poison_on_log_failure(error))?;
         }
-        self.rounds.flush(Durability::Sync)
+        self.group_commit.flush(Durability::Sync)
     }
 
-    /// Waits until `seq` is published; first leaves it to others to lead its round, for as long as options allow.
-    pub(super) fn wait_in_company(&self, batch: &Batch<'_>, seq: Seq) -> Result<Seq> {
+    /// Waits until `seq` is published; first leaves it to others to lead its commit group, for as long as options allow.
+    pub(super) fn wait_published(&self, batch: &Batch<'_>, seq: Seq) -> Result<Seq> {
         let options = &self.env.options;
         let is_plain = batch.changes.is_empty() && batch.closes.is_none();
         // Where nobody runs steps there may be nobody else.
         let is_shared = options.background != Background::Manual;
         if is_plain && is_shared && !options.max_commit_delay.is_zero() {
-            self.rounds.linger(seq, options.max_commit_delay);
+            self.group_commit.wait_for_company(seq, options.max_commit_delay);
         }
-        self.rounds.wait(seq).map(|()| seq)
+        self.group_commit.wait(seq).map(|()| seq)
     }
 
     /// True if no next log is prepared, and the log that there is gets commits.
     pub(crate) fn wants_log(&self) -> bool {
-        let state = self.rounds.lock();
+        let state = self.group_commit.lock();
         state.queue.next.is_none() && !state.queue.is_ended
     }
 
     /// How long until the background sync is due: of weak commits, and of others that nobody waits for.
     pub(crate) fn sync_due(&self) -> Option<Duration> {
-        let (bytes, since) = self.rounds.lock().queue.unsettled?;
+        let (bytes, since) = self.group_commit.lock().queue.undurable?;
         if bytes >= self.env.options.weak_sync_bytes {
             return Some(Duration::ZERO);
         }
@@ -244,47 +247,47 @@ impl Engine {
 
     /// Makes everything committed so far durable.
     pub(crate) fn sync(&self) -> Result<()> {
-        if let Some(error) = self.rounds.lock().failed() {
+        if let Some(error) = self.group_commit.lock().failed() {
             return Err(error.clone());
         }
-        self.rounds.flush(Durability::Sync)
+        self.group_commit.flush(Durability::Sync)
     }
 
-    /// Makes the ceiling of numbers in use durable in the active log, before a log that names it goes.
-    pub(crate) fn settle_ceiling(&self) -> Result<()> {
+    /// Makes the seq reservation of numbers in use durable in the active log, before a log that names it goes.
+    pub(crate) fn persist_seq_reservation(&self) -> Result<()> {
         self.ensure_log()?;
         let is_settled = {
-            let state = self.rounds.lock();
-            // A failed round has emptied the queue, and nobody knows what of it is on the disk.
+            let state = self.group_commit.lock();
+            // A failed commit group has emptied the queue, and nobody knows what of it is on the disk.
             if let Some(error) = state.failed() {
                 return Err(error.clone());
             }
-            // A round under way has emptied the queue, too.
+            // A commit group under way has emptied the queue, too.
             (!state.is_leading() || mutant!("racy-ceiling"))
                 && state.queue.unsynced.is_empty()
                 && state.queue.segments.is_empty()
         };
-        if is_settled { Ok(()) } else { self.rounds.flush(Durability::Sync) }
+        if is_settled { Ok(()) } else { self.group_commit.flush(Durability::Sync) }
     }
 
     /// Where the active log ends.
     pub(crate) fn log_end(&self) -> Position {
-        self.rounds.lock().queue.position()
+        self.group_commit.lock().queue.position()
     }
 
     /// Commits are refused from now on; those that are queued go on.
     pub(crate) fn refuse_commits(&self) {
-        self.rounds.lock().queue.closing = Closing::Commits;
+        self.group_commit.lock().queue.closing = Closing::Commits;
     }
 
     /// Appends the record that says the log was closed in order, and syncs it; what a clean close vouches for. `None` if
     /// nothing was written since the last one, which holds.
     pub(crate) fn close_log(&self, manifest: &mut Manifest) -> Result<Option<CleanClose>> {
-        let is_untouched = manifest.is_untouched() && self.rounds.lock().queue.is_ended;
+        let is_untouched = manifest.is_untouched() && self.group_commit.lock().queue.is_ended;
         if is_untouched && !self.wants_clock_at_close(manifest.version().clock().now) {
             return Ok(None);
         }
-        while !self.begin_log(&mut self.rounds.lock())? {
+        while !self.begin_log(&mut self.group_commit.lock())? {
             match self.prepare_log_in(manifest) {
                 // Nothing was committed, and every edit is synced: what is there stands without another mark.
                 Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(None),
@@ -293,19 +296,19 @@ impl Engine {
         }
         let manifest = manifest.position();
         let close = {
-            let mut state = self.rounds.lock();
+            let mut state = self.group_commit.lock();
             let last_seq = state.last();
             let queue = &mut state.queue;
             queue.append_empty(RecordKind::Close, last_seq, |out| {
                 wal::Close { manifest, last_seq }.encode(out);
             })?;
-            queue.promise_due = false;
+            queue.durable_record_due = false;
             queue.closing = Closing::Log;
             let end = queue.position();
             CleanClose { log: end.file, end: end.offset, last_seq }
         };
         let is_unsynced = mutant!("unsynced-close");
-        self.rounds.flush(if is_unsynced { Durability::Os } else { Durability::Sync })?;
+        self.group_commit.flush(if is_unsynced { Durability::Os } else { Durability::Sync })?;
         Ok(Some(close))
     }
 }

@@ -24,7 +24,7 @@ fn file(number: u64, seqs: (u64, u64), low: &str, high: &str) -> FileMeta {
         seq_min: Seq(seqs.0),
         seq_max: Seq(seqs.1),
         visible_from: Seq::ZERO,
-        fenced: Seq::ZERO,
+        tombstones_applied: Seq::ZERO,
         entries: 1,
         tombstones: 0,
         raw_bytes: 1000,
@@ -56,7 +56,7 @@ fn sample() -> Version {
         add_references: vec![reference(&one, Placement::Run), reference(&two, Placement::Young)],
         add_files: vec![one, two],
         drop_tables: vec![(TableId(9), Seq(4))],
-        add_fences: vec![Fence::drop(Span::new(b"x", None), Seq(5))],
+        add_range_tombstones: vec![RangeTombstone::drop(Span::new(b"x", None), Seq(5))],
         ..VersionEdit::default()
     };
     Version::default().apply(&edit).unwrap()
@@ -191,8 +191,11 @@ fn what_only_grows_does_not_shrink_and_what_is_once_is_once() {
         VersionEdit { forget_tables: vec![TableId(8)], ..edit() },
         "t8 is forgotten and was not dropped",
     );
-    let fence = Fence::drop(Span::new(b"x", None), Seq(6));
-    refuses(VersionEdit { remove_fences: vec![fence], ..edit() }, "fence [x, end) #6 is not there");
+    let range_tombstone = RangeTombstone::drop(Span::new(b"x", None), Seq(6));
+    refuses(
+        VersionEdit { remove_range_tombstones: vec![range_tombstone], ..edit() },
+        "fence [x, end) #6 is not there",
+    );
     assert_eq!(Version::default().apply(&edit()).unwrap_err(), "the first edit holds no identity");
 }
 

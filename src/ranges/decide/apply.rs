@@ -99,7 +99,7 @@ impl World {
             let bytes = range.rows * ROW_BYTES;
             // The brakes are off if nobody remembers the size either.
             if run.limits.cold_minutes > 1 {
-                range.load.note_bytes(bytes, now as f64);
+                range.load.record_bytes(bytes, now as f64);
             }
             let mut load = range.load.summary(now as f64);
             if run.is_blind {

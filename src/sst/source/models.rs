@@ -40,7 +40,7 @@ fn meta() -> FileMeta {
         seq_min: Seq::ZERO,
         seq_max: Seq::ZERO,
         visible_from: Seq::ZERO,
-        fenced: Seq::ZERO,
+        tombstones_applied: Seq::ZERO,
         entries: 1,
         tombstones: 0,
         raw_bytes: 0,

@@ -20,7 +20,7 @@ use crate::format::span::Span;
 use crate::format::sparse_index::{Handles, SparseBuilder, SparsePage};
 use crate::format::sst::{TAIL_BYTES, Tail, check_header, encode_footer, encode_header};
 use crate::format::stats::SstStats;
-use crate::format::wal::{Close, Open, Promise, WalRecord, put_group};
+use crate::format::wal::{Close, DurableUpTo, Open, WalRecord, put_group};
 use crate::format::zones::{ZoneSet, ZoneSummary};
 
 /// The SST of the examples.
@@ -48,7 +48,7 @@ pub fn round_trip(name: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
         "log-header" => out.extend(LogHeader::decode(bytes).map_err(debug)?.encode()),
         "record" => log_record(bytes, &mut out)?,
         "wal-open" => Open::decode(bytes).map_err(debug)?.encode(&mut out),
-        "wal-promise" => Promise::decode(bytes).map_err(debug)?.encode(&mut out),
+        "wal-promise" => DurableUpTo::decode(bytes).map_err(debug)?.encode(&mut out),
         "wal-close" => Close::decode(bytes).map_err(debug)?.encode(&mut out),
         "wal-group" => group(RecordKind::Group, bytes, &mut out)?,
         "wal-catalog" => group(RecordKind::Catalog, bytes, &mut out)?,
@@ -160,7 +160,7 @@ fn log_record(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
     let start = record::begin(out, kind, header.seq);
     out.extend_from_slice(payload);
     record::end(out, start).map_err(text)?;
-    record::seal(out, RECORD_AT, WAL, header.promise);
+    record::seal(out, RECORD_AT, WAL, header.durable_up_to);
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use crate::format::record::{
     RecordHeader as Header, RecordKind,
 };
 use crate::format::span::Span;
-use crate::format::wal::{Change, Close, Open, Promise, WalRecord, put_group};
+use crate::format::wal::{Change, Close, DurableUpTo, Open, WalRecord, put_group};
 use crate::model::Seq;
 
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
@@ -46,19 +46,27 @@ fn check_record(header: &[u8; RECORD_HEADER_BYTES], stored: &[u8]) {
     assert!(payload.len() <= stored.len().min(frame::PAYLOAD_BYTES_MAX));
     assert!(header.stored_len() >= payload.len());
     let Ok(kind) = header.kind() else { return };
-    let (again, read) = framed(kind, header.seq, payload, header.promise);
-    assert_eq!((again.kind(), again.seq, again.promise), (Ok(kind), header.seq, header.promise));
+    let (again, read) = framed(kind, header.seq, payload, header.durable_up_to);
+    assert_eq!(
+        (again.kind(), again.seq, again.durable_up_to),
+        (Ok(kind), header.seq, header.durable_up_to)
+    );
     assert_eq!(read, payload);
 }
 
 /// The record of a payload, written and read.
-fn framed(kind: RecordKind, seq: Seq, payload: &[u8], promise: Position) -> (Header, Vec<u8>) {
+fn framed(
+    kind: RecordKind,
+    seq: Seq,
+    payload: &[u8],
+    durable_up_to: Position,
+) -> (Header, Vec<u8>) {
     let mut buffer = Vec::new();
     let start = frame::begin(&mut buffer, kind, seq);
     buffer.extend_from_slice(payload);
     let ended = frame::end(&mut buffer, start);
     assert!(ended.is_ok(), "a payload that was read can be written");
-    frame::seal(&mut buffer, AT, FILE, promise);
+    frame::seal(&mut buffer, AT, FILE, durable_up_to);
     let split = buffer.split_first_chunk::<RECORD_HEADER_BYTES>();
     let read = split.map(|(header, stored)| (frame::decode_header(header, AT, FILE), stored));
     match read {
@@ -100,10 +108,10 @@ pub fn wal(data: &[u8]) {
         open.encode(&mut encoded);
         assert_eq!(Open::decode(&encoded), Ok(open));
     }
-    if let Ok(promise) = Promise::decode(data) {
+    if let Ok(durable_up_to) = DurableUpTo::decode(data) {
         let mut encoded = Vec::new();
-        promise.encode(&mut encoded);
-        assert_eq!(Promise::decode(&encoded), Ok(promise));
+        durable_up_to.encode(&mut encoded);
+        assert_eq!(DurableUpTo::decode(&encoded), Ok(durable_up_to));
     }
     if let Ok(close) = Close::decode(data) {
         let mut encoded = Vec::new();

@@ -4,7 +4,7 @@ use crate::codec::HashSeed;
 use crate::format::Kind;
 use crate::format::block::{BlockKind, BlockPlace, Packing, Sealer};
 use crate::format::current::Current;
-use crate::format::edit::{CleanClose, Fence, Identity, LogMeta, Placement, RangeMeta};
+use crate::format::edit::{CleanClose, Identity, LogMeta, Placement, RangeMeta, RangeTombstone};
 use crate::format::edit::{ReferenceMeta, VersionEdit};
 use crate::format::file_meta::{FileMeta, Section};
 use crate::format::generation::{Generation, StoredFile};
@@ -18,7 +18,7 @@ use crate::format::span::Span;
 use crate::format::sparse_index::{Handles, SparseBuilder};
 use crate::format::sst::{encode_footer, encode_header};
 use crate::format::stats::SstStats;
-use crate::format::wal::{Change, Close, Open, Predecessor, Promise, put_group};
+use crate::format::wal::{Change, Close, DurableUpTo, Open, Predecessor, put_group};
 use crate::format::wal::{ShapeDefinition, WalEntry};
 use crate::format::zones::{self, ZoneColumn, ZoneMeta, ZoneSummary, ZoneValues};
 use crate::model::{EdmType, Seq, Shape};
@@ -194,7 +194,7 @@ fn file_meta() -> FileMeta {
         seq_min: stats.seq_min,
         seq_max: stats.seq_max,
         visible_from: Seq(1),
-        fenced: Seq(2),
+        tombstones_applied: Seq(2),
         entries: stats.entries,
         tombstones: stats.tombstones,
         raw_bytes: stats.raw_bytes,
@@ -236,7 +236,7 @@ fn edit() -> VersionEdit {
         remove_references: vec![(RangeId(2), FileNumber(8))],
         drop_tables: vec![(TableId(3), Seq(9))],
         forget_tables: vec![TableId(2)],
-        add_fences: vec![Fence::drop(span, Seq(9))],
+        add_range_tombstones: vec![RangeTombstone::drop(span, Seq(9))],
         clean_close: Some(CleanClose { log: FileNumber(4), end: 64, last_seq: Seq(300) }),
         ..VersionEdit::default()
     }
@@ -349,14 +349,15 @@ fn wal() -> Vec<Vec<u8>> {
         WalEntry { kind: Kind::Put, key_suffix: b"a", head: b"", row: b"\x01row" },
         WalEntry { kind: Kind::Delete, key_suffix: b"b", head: b"", row: b"" },
     ];
-    let fence = Change::Fence { low: b"a", high: Some(b"b") };
-    let expiry = Change::Expiry { below: Seq(1), low: b"a", high: None };
-    let changes = [Change::Created(TableId(1)), Change::Dropped(TableId(2)), fence, expiry];
+    let range_tombstone = Change::RangeTombstone { low: b"a", high: Some(b"b") };
+    let expiry = Change::Ttl { below: Seq(1), low: b"a", high: None };
+    let changes =
+        [Change::Created(TableId(1)), Change::Dropped(TableId(2)), range_tombstone, expiry];
     let prefix = user_key(TableId(1), "p", "");
     vec![
         made(|out| open.encode(out)),
         made(|out| close.encode(out)),
-        made(|out| Promise { ceiling: Seq(400) }.encode(out)),
+        made(|out| DurableUpTo { seq_reservation: Seq(400) }.encode(out)),
         made(|out| put_group(out, shapes.into_iter(), &prefix, entries.into_iter(), &changes)),
     ]
 }

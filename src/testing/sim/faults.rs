@@ -178,11 +178,11 @@ impl Runner {
     }
 
     fn close(&mut self) -> Result<(), String> {
-        self.note_engine();
+        self.record_engine();
         self.snapshots.clear();
         self.iterators.clear();
         let was_open = self.engine.is_open();
-        self.note_wear();
+        self.record_wear();
         match self.engine.close() {
             Ok(()) if was_open => {
                 self.counts.note(Event::Close);
@@ -197,7 +197,7 @@ impl Runner {
     }
 
     pub(super) fn kill(&mut self) -> Outcome {
-        self.note_wear();
+        self.record_wear();
         let wear = self.wear;
         let image = self.engine.power.cut(End::Kill);
         self.end(image, End::Kill, wear)
@@ -233,7 +233,7 @@ impl Runner {
 
     fn recover_with(&mut self, image: MemFs, floor: usize, wear: Wear) -> Outcome {
         self.wear = wear;
-        self.note_engine();
+        self.record_engine();
         self.snapshots.clear();
         self.iterators.clear();
         self.tickets.clear();

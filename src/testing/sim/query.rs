@@ -319,7 +319,7 @@ impl Runner {
                 if found != expected {
                     return Err(differs(&found, &expected));
                 }
-                self.note_query(query);
+                self.record_query(query);
                 let unread = query.want == Want::Count && query.filter.is_none();
                 let event = if unread { Event::BlockUnread } else { Event::BlockSkipped };
                 if query.want != Want::Count || unread {
@@ -365,7 +365,7 @@ impl Runner {
                 break;
             }
         }
-        self.note_query(query);
+        self.record_query(query);
         self.counts.add(Event::BlockSkipped, skipped);
         self.counts.add(Event::Row, read as u64);
         Ok(lines)
@@ -405,7 +405,7 @@ impl Runner {
             (Ok(page), Some(rows)) => {
                 held.check_served()?;
                 query.check_page(&page, token.as_ref(), &rows)?;
-                self.note_query(&paging.query);
+                self.record_query(&paging.query);
                 self.counts.add(Event::BlockSkipped, page.skipped);
                 let mut lines: Vec<String> = page.rows.iter().map(Row::to_string).collect();
                 match page.next {
@@ -427,7 +427,7 @@ impl Runner {
         }
     }
 
-    fn note_query(&mut self, query: &Query) {
+    fn record_query(&mut self, query: &Query) {
         self.counts.note(Event::Query);
         if query.reverse {
             self.counts.note(Event::QueryReverse);

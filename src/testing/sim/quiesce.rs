@@ -104,7 +104,7 @@ impl Runner {
     }
 
     /// What the engine did since it was opened goes into the counts.
-    pub(super) fn note_engine(&mut self) {
+    pub(super) fn record_engine(&mut self) {
         if !self.engine.is_open() {
             return;
         }

@@ -108,7 +108,7 @@ impl Runner {
 
     /// What was counted, with what the engine and its faults say.
     pub fn counted(&mut self) -> Counts {
-        self.note_engine();
+        self.record_engine();
         let mut counts = self.counts;
         for (kind, event) in [
             (FaultKind::Eio, Event::Eio),

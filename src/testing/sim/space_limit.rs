@@ -49,7 +49,7 @@ impl Runner {
 
     /// What went since this was asked last, to make room for a step: only of tables that are to give it, and nothing that the
     /// last commit wrote. True if any did.
-    pub(super) fn note_given(&mut self) -> Result<bool, String> {
+    pub(super) fn record_given(&mut self) -> Result<bool, String> {
         if !self.engine.is_open() {
             return Ok(false);
         }
@@ -100,12 +100,12 @@ impl Runner {
         change: &Change,
         expected: Result<(), Refusal>,
     ) -> Result<Result<(), Refusal>, String> {
-        Ok(if self.note_given()? { self.oracle.check(change) } else { expected })
+        Ok(if self.record_given()? { self.oracle.check(change) } else { expected })
     }
 
     /// See the module.
     pub(super) fn check_cap(&mut self) -> Result<(), String> {
-        self.note_given()?;
+        self.record_given()?;
         if !self.engine.is_open() || self.may_differ_on_disk() {
             return Ok(());
         }

@@ -36,7 +36,7 @@ impl Runner {
         let busy = self.asks(&ask);
         let etags = self.etags(table, writes);
         let submitted = self.engine.submit(table, writes, &etags, durability);
-        self.note_given()?;
+        self.record_given()?;
         let error = submitted.as_ref().err();
         let expected = busy.or_refused(self.oracle.check(&change), error);
         self.asked(&ask, busy, error);

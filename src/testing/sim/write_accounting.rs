@@ -12,7 +12,7 @@ use super::runner::Runner;
 
 impl Runner {
     /// What the account says now may not be forgotten by the end that comes, if nothing is done to the disk.
-    pub(super) fn note_wear(&mut self) {
+    pub(super) fn record_wear(&mut self) {
         let is_well = self.engine.is_open() && !self.may_differ_on_disk();
         self.wear = if is_well { self.engine.db().wear() } else { Wear::default() };
     }

@@ -16,18 +16,18 @@ use crate::sync::Mutex;
 
 use super::picker::{Facts, Part};
 use crate::lsm::background::output_writer::share;
-use crate::lsm::background::state::Upkeep;
+use crate::lsm::background::state::MaintenanceState;
 use crate::lsm::read::load_sampling::Readers;
-use crate::lsm::read::range_tombstones::Fences;
+use crate::lsm::read::range_tombstones::RangeTombstones;
 use crate::lsm::read::snapshot::Horizon;
 use crate::lsm::{Engine, Env};
 
 /// See the module.
 pub(crate) struct FileFacts<'e> {
     env: &'e Env,
-    fences: Arc<Fences>,
+    range_tombstones: Arc<RangeTombstones>,
     horizon: Horizon,
-    upkeep: &'e Upkeep,
+    state: &'e MaintenanceState,
     now: Duration,
     /// Files that were written to be compressed, and may not have become smaller.
     packed: &'e Mutex<BTreeSet<FileNumber>>,
@@ -35,37 +35,40 @@ pub(crate) struct FileFacts<'e> {
     is_flushing: bool,
 }
 
-/// More fences than these over a part of a file are carried out by writing it anew: each costs readers.
-const FENCES_MAX: usize = 64;
-/// So is a fence that hides one of so many bytes of it.
+/// More range tombstones than these over a part of a file are carried out by writing it anew: each costs readers.
+const RANGE_TOMBSTONES_MAX: usize = 64;
+/// So is a range tombstone that hides one of so many bytes of it.
 const HIDDEN_PART: u64 = 4;
 
 /// So many keys of young files are looked for in the run: enough to tell a tenth from nine.
 const HIDDEN_SAMPLES: usize = 8;
 
 impl<'e> FileFacts<'e> {
-    /// With the fences of now.
+    /// With the range tombstones of now.
     pub(crate) fn new(engine: &'e Engine) -> Self {
         // The horizon first: what it knows is in the view.
         let horizon = engine.horizon();
         let view = engine.view.load();
         let frozen = engine.env.loads.frozen_for_readers();
-        let (env, upkeep) = (&*engine.env, &engine.upkeep);
+        let (env, state) = (&*engine.env, &engine.state);
         Self {
             env,
-            fences: Arc::clone(&view.fences),
+            range_tombstones: Arc::clone(&view.range_tombstones),
             horizon,
-            upkeep,
+            state,
             now: env.clock.monotonic(),
-            packed: &upkeep.packed,
+            packed: &state.packed,
             is_flushing: view.memtables.iter().any(|slot| Some(slot.memtable.id()) <= frozen),
         }
     }
 
-    /// The newest fence that everybody sees; it changes when what fences ask for may have changed.
-    pub(crate) fn fence(&self) -> Seq {
-        let seen = self.fences.iter().filter(|fence| self.horizon.all_see(fence.from));
-        seen.map(|fence| fence.from).max().unwrap_or_default()
+    /// The newest range tombstone that everybody sees; it changes when what range tombstones ask for may have changed.
+    pub(crate) fn range_tombstone(&self) -> Seq {
+        let seen = self
+            .range_tombstones
+            .iter()
+            .filter(|range_tombstone| self.horizon.all_see(range_tombstone.from));
+        seen.map(|range_tombstone| range_tombstone.from).max().unwrap_or_default()
     }
 
     /// Everybody sees the commits up to here.
@@ -106,7 +109,7 @@ impl<'e> FileFacts<'e> {
 impl Facts<Arc<FileEntry>> for FileFacts<'_> {
     fn is_damaged(&self, reference: &Reference<Arc<FileEntry>>) -> bool {
         let file = &reference.file;
-        file.damage().is_some() && !self.upkeep.may_retry(file.meta.number, self.now)
+        file.damage().is_some() && !self.state.may_retry(file.meta.number, self.now)
     }
 
     fn readers(&self, range: &Range<Arc<FileEntry>>) -> Readers {
@@ -161,14 +164,17 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
 
     fn wants_rewrite(&self, reference: &Reference<Arc<FileEntry>>) -> bool {
         let meta = &reference.file.meta;
-        let over: Vec<_> = self.fences.hiding_part(reference, &self.horizon).collect();
-        if over.is_empty() || over.len() > FENCES_MAX {
+        let over: Vec<_> = self.range_tombstones.hiding_part(reference, &self.horizon).collect();
+        if over.is_empty() || over.len() > RANGE_TOMBSTONES_MAX {
             return !over.is_empty();
         }
-        let hidden = over.iter().filter(|fence| meta.seq_max < fence.below).filter_map(|fence| {
-            let hidden = fence.span.intersect(&reference.clip)?;
-            self.ask(&reference.file, |sst| sst.part(&hidden)).map(|part| part.bytes)
-        });
+        let hidden = over
+            .iter()
+            .filter(|range_tombstone| meta.seq_max < range_tombstone.below)
+            .filter_map(|range_tombstone| {
+                let hidden = range_tombstone.span.intersect(&reference.clip)?;
+                self.ask(&reference.file, |sst| sst.part(&hidden)).map(|part| part.bytes)
+            });
         let hidden: u64 = hidden.sum();
         hidden.saturating_mul(HIDDEN_PART) >= self.part(reference).bytes
     }

@@ -39,7 +39,9 @@ use super::facts::FileFacts;
 use super::order::urgency;
 use super::picker::{Facts, JOB_RUN_FILES, Job, Limits, Reason, pick, sources};
 use crate::lsm::Engine;
-use crate::lsm::background::output_writer::{Boundaries, Cut, NewFile, Outputs, Retention, share};
+use crate::lsm::background::output_writer::{
+    Boundaries, Cut, NewFile, OutputWriter, Retention, share,
+};
 use crate::lsm::background::space_limit::Planned;
 use crate::lsm::read::load_sampling::Readers;
 use crate::lsm::read::merge::Merge;
@@ -85,7 +87,7 @@ impl Engine {
         let limits = self.limits();
         let mut failure = None;
         for id in self.wanting(&limits) {
-            if self.is_quarantined(id) || !self.upkeep.claim(id) {
+            if self.is_quarantined(id) || !self.state.claim(id) {
                 continue;
             }
             // Picked anew under the claim: the range may have changed since.
@@ -130,10 +132,12 @@ impl Engine {
     pub(crate) fn compact_ranges(&self, ids: &[RangeId]) -> Result<()> {
         let version = Arc::clone(&self.view.load().version);
         let horizon = self.horizon();
-        let fences = Arc::clone(&self.view.load().fences);
+        let range_tombstones = Arc::clone(&self.view.load().range_tombstones);
         let shares = shares(&version);
         let hidden = |range: &FileRange| {
-            range.references().any(|(_, file)| fences.hiding_part(file, &horizon).next().is_some())
+            range
+                .references()
+                .any(|(_, file)| range_tombstones.hiding_part(file, &horizon).next().is_some())
         };
         let ranges = ids.iter().filter_map(|id| version.ranges().get(*id));
         let unmerged = ranges.filter(|range| is_unmerged(range, &shares) || hidden(range));
@@ -151,9 +155,9 @@ impl Engine {
                 stretch.push(id);
             }
             // Everybody who waits for several ranges takes them in the order of their keys.
-            stretch.iter().for_each(|id| self.upkeep.claim_waiting(*id));
+            stretch.iter().for_each(|id| self.state.claim_waiting(*id));
             let done = self.compact_claimed(&stretch);
-            stretch.iter().for_each(|id| self.upkeep.release(*id));
+            stretch.iter().for_each(|id| self.state.release(*id));
             match done {
                 // It concerns these ranges only.
                 Err(error) if error.kind() == ErrorKind::Corruption => {
@@ -218,16 +222,17 @@ impl Engine {
             age => Seq(now.saturating_sub(age)),
         };
         let least = bytes.min(SMALL_RANGE_BYTES);
-        let room = self.env.room.as_ref();
-        let room = room.map_or(u64::MAX, |room| room.job_bytes_max(&self.view.load(), least));
+        let space_limit = self.env.space_limit.as_ref();
+        let space_limit = space_limit
+            .map_or(u64::MAX, |space_limit| space_limit.job_bytes_max(&self.view.load(), least));
         let rests = options.compress_at_rest && cfg!(feature = "zstd");
         Limits {
             run_file_bytes_min: bytes / 4,
             run_file_bytes_max: bytes,
-            job_bytes_max: bytes.saturating_mul(JOB_RUN_FILES).min(room),
+            job_bytes_max: bytes.saturating_mul(JOB_RUN_FILES).min(space_limit),
             aged_below,
             seen_below: facts.seen_below(),
-            fence: facts.fence(),
+            range_tombstone: facts.range_tombstone(),
             flush_bytes: flush_bytes_max(options.memtable_bytes as u64),
             rests_below: if rests { Seq(now.saturating_sub(REST_TICKS)) } else { Seq::ZERO },
             ..Limits::default()
@@ -251,18 +256,18 @@ impl Engine {
         let mut wanting = Vec::new();
         for range in ranges.iter() {
             let readers = || facts.readers(range);
-            let known = self.upkeep.ranking.lock().standing(range, limits, readers);
+            let known = self.state.ranking.lock().standing(range, limits, readers);
             let urgency = known.unwrap_or_else(|| {
                 // Before: who begins to read while this looks is asked about again.
                 let readers = readers();
                 let job = pick(range, &facts, &self.limits_in(range, limits));
                 let found = job.map(|job| urgency(&job, sources(range), self.heat(range.id)));
-                self.upkeep.ranking.lock().learn(range, limits, readers, found);
+                self.state.ranking.lock().learn(range, limits, readers, found);
                 found
             });
             wanting.extend(urgency.map(|urgency| (Reverse(urgency), range.id)));
         }
-        self.upkeep.ranking.lock().forget(ranges.len(), |id| ranges.get(id).is_some());
+        self.state.ranking.lock().forget(ranges.len(), |id| ranges.get(id).is_some());
         wanting.sort_by_key(|(urgency, _)| *urgency);
         wanting.into_iter().map(|(_, id)| id).collect()
     }
@@ -314,9 +319,9 @@ impl Engine {
                 break;
             }
             // As it was found to be: what waits for readers can go on waiting.
-            let known = self.upkeep.ranking.lock().standing(range, limits, || Readers::Few);
+            let known = self.state.ranking.lock().standing(range, limits, || Readers::Few);
             let needs_nothing = known.is_some_and(|urgency| urgency.is_none());
-            if needs_nothing || self.is_quarantined(range.id) || !self.upkeep.claim(range.id) {
+            if needs_nothing || self.is_quarantined(range.id) || !self.state.claim(range.id) {
                 continue;
             }
             let is_alike = |task: &Task| {
@@ -333,16 +338,16 @@ impl Engine {
                     keys += lows.sum::<usize>();
                     tasks.push(task);
                 }
-                None => self.upkeep.release(range.id),
+                None => self.state.release(range.id),
             }
         }
         tasks
     }
 
     fn release(&self, id: RangeId, ids: &[RangeId]) {
-        self.upkeep.release(id);
+        self.state.release(id);
         let others = ids.iter().filter(|other| **other != id);
-        others.for_each(|id| self.upkeep.release(*id));
+        others.for_each(|id| self.state.release(*id));
     }
 
     /// Room for what `tasks` write; `None` if there is none.
@@ -354,14 +359,14 @@ impl Engine {
 
     /// False if the job was declined.
     fn run_tasks(&self, tasks: &[Task]) -> Result<bool> {
-        let _work = self.upkeep.work()?;
+        let _work = self.state.work()?;
         let since = self.env.clock.monotonic();
         let files = self.write_tasks(tasks)?;
         let done = self.end_tasks(tasks, &files)?;
         let took = self.env.clock.monotonic().saturating_sub(since);
         // What is for readers is mostly run, which waits for nothing.
         if tasks.iter().all(|task| task.job.reason != Reason::Reads) {
-            self.upkeep.note_merge_pace(tasks.iter().map(Task::young_bytes).sum(), took);
+            self.state.record_merge_pace(tasks.iter().map(Task::young_bytes).sum(), took);
         }
         Ok(done)
     }
@@ -381,21 +386,21 @@ impl Engine {
         // A range alone has its files for itself.
         let cut = Cut { file_bytes, boundary_bytes: SMALL_RANGE_BYTES };
         let boundaries = Boundaries::of(tasks.iter().map(|task| &task.range));
-        let mut outputs = Outputs::new(self, cut, (codec, Cause::Compaction), boundaries);
+        let mut output = OutputWriter::new(self, cut, (codec, Cause::Compaction), boundaries);
         for task in tasks {
-            self.merge(task, &mut outputs).inspect_err(|error| {
+            self.merge(task, &mut output).inspect_err(|error| {
                 if error.kind() == ErrorKind::Corruption {
                     self.quarantine(&task.range, error);
                 }
             })?;
         }
-        let spent = outputs.spent;
-        let mut files = outputs.finish()?;
+        let spent = output.spent;
+        let mut files = output.finish()?;
         // Snapshots only go meanwhile: what the job could be picked for still holds.
         let visible_from = tasks.iter().map(|t| self.outputs_visible_from(&t.range, &t.job));
         let visible_from = visible_from.flatten().max().unwrap_or_default();
         files.iter_mut().for_each(|file| file.meta.visible_from = visible_from);
-        self.upkeep.note_spent(spent);
+        self.state.record_spent(spent);
         Ok(files)
     }
 
@@ -405,8 +410,8 @@ impl Engine {
         match &installed {
             Ok(true) => {
                 let jobs: Vec<&Job> = tasks.iter().map(|task| &task.job).collect();
-                self.note_bare(tasks);
-                self.upkeep.note_compaction(&jobs, files);
+                self.record_bare(tasks);
+                self.state.record_compaction(&jobs, files);
                 self.tell_compacted(&jobs, files);
             }
             // Nothing names the outputs.
@@ -419,7 +424,7 @@ impl Engine {
 
 impl Engine {
     /// Readers of ranges that had young files, and have none of these any more, lose nothing from now on.
-    fn note_bare(&self, tasks: &[Task]) {
+    fn record_bare(&self, tasks: &[Task]) {
         let version = Arc::clone(&self.view.load().version);
         for Task { range, job } in tasks {
             let is_gone = |range: &Arc<FileRange>| {
@@ -428,7 +433,7 @@ impl Engine {
             };
             // One that was declined has them still.
             if job.leaves_the_run_of(range) && version.ranges().get(range.id).is_some_and(is_gone) {
-                self.env.loads.note_merged(range.id);
+                self.env.loads.record_merged(range.id);
             }
         }
     }
@@ -451,7 +456,7 @@ impl Engine {
         let Some(id) = wanting.into_iter().find(|id| !self.is_quarantined(*id)) else {
             return Ok(None);
         };
-        if !self.upkeep.claim(id) {
+        if !self.state.claim(id) {
             return Ok(None);
         }
         let version = Arc::clone(&self.view.load().version);
@@ -468,13 +473,13 @@ impl Engine {
     pub(crate) fn finish_compaction(&self, compaction: &Compaction) -> Result<bool> {
         let Compaction { tasks, files } = compaction;
         let ended = self.end_tasks(tasks, files);
-        tasks.iter().for_each(|task| self.upkeep.release(task.range.id));
+        tasks.iter().for_each(|task| self.state.release(task.range.id));
         ended
     }
 }
 
 impl Engine {
-    fn merge(&self, task: &Task, outputs: &mut Outputs<'_>) -> Result<()> {
+    fn merge(&self, task: &Task, output: &mut OutputWriter<'_>) -> Result<()> {
         let Task { range, job } = task;
         let below = Span::new(&[], job.below.as_deref());
         let taken = |input: &FileReference| {
@@ -487,11 +492,11 @@ impl Engine {
         let older = older_sources(range, job);
         let holds_older = move |key: &[u8]| older.iter().any(|clip| clip.contains(key));
         let horizon = self.horizon();
-        let dead = self.upkeep.dead_tables(&horizon);
-        let fences = Arc::clone(&self.view.load().fences);
-        let retention =
-            Retention::new(horizon, dead, holds_older).with_fences(&fences, &range.span);
-        outputs.write(entries, retention, |bytes| self.make_way(bytes))
+        let dead = self.state.dead_tables(&horizon);
+        let range_tombstones = Arc::clone(&self.view.load().range_tombstones);
+        let retention = Retention::new(horizon, dead, holds_older)
+            .with_range_tombstones(&range_tombstones, &range.span);
+        output.write(entries, retention, |bytes| self.make_way(bytes))
     }
 
     /// From which Seq on readers may see what the job makes; `None` if snapshots would see of it either too much or
@@ -509,14 +514,14 @@ impl Engine {
     /// A long job ends early when the database is closed, or when nothing can be installed any more; it waits while a
     /// flush needs the disk, and for its share of bytes.
     fn make_way(&self, written: u64) -> Result<()> {
-        let wait = self.upkeep.pace.lock().take(written, self.env.clock.monotonic());
+        let wait = self.state.pace.lock().take(written, self.env.clock.monotonic());
         if self.executor.is_threaded() {
-            self.upkeep.wait_for_turn(wait, || self.executor.is_stopping());
+            self.state.wait_for_turn(wait, || self.executor.is_stopping());
         }
         if self.executor.is_stopping() {
             return Err(closed());
         }
-        match self.rounds.lock().failed() {
+        match self.group_commit.lock().failed() {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         }
@@ -534,7 +539,7 @@ impl Engine {
         let version = self.append_edit(&mut manifest, &edit)?;
         self.change_view(|view| view.with_version(&version, None));
         drop(manifest);
-        self.upkeep.retire(gone);
+        self.state.retire(gone);
         self.discard(unused);
         Ok(true)
     }

@@ -2,7 +2,7 @@
 //!
 //! 1. Joins: they cost nothing.
 //! 2. Ranges with more sources than the limit, the deepest and hottest first: reads suffer.
-//! 3. What is due by time: fences, then old tombstones. It must not wait for ever behind a steady load.
+//! 3. What is due by time: range tombstones, then old tombstones. It must not wait for ever behind a steady load.
 //! 4. Everything else by sources removed per byte read, weighed by the reads of the range.
 //! 5. Compression of what rests.
 //!
@@ -41,7 +41,7 @@ pub(crate) fn urgency(job: &Job, sources: usize, reads: u64) -> Urgency {
     let (class, score) = match job.reason {
         Reason::Clear => (5, 0),
         Reason::Sources => (4, (sources as u64).saturating_mul(reads)),
-        Reason::Fence => (3, per_byte),
+        Reason::RangeTombstone => (3, per_byte),
         Reason::Age => (2, per_byte),
         Reason::Tombstones | Reason::Size | Reason::Reads | Reason::Small | Reason::Asked => {
             (1, per_byte)
@@ -104,7 +104,7 @@ impl Ranking {
     }
 }
 
-/// True if a limit has passed the newest commit of a file, which may be due now, or a fence is new.
+/// True if a limit has passed the newest commit of a file, which may be due now, or a range tombstone is new.
 fn passes(range: &FileRange, before: &Limits, now: &Limits) -> bool {
     let is_between = |seq: Seq, from: Seq, to: Seq| from < seq && seq <= to;
     range.references().any(|(_, reference)| {
@@ -113,7 +113,7 @@ fn passes(range: &FileRange, before: &Limits, now: &Limits) -> bool {
             && (is_between(seq, before.seen_below, now.seen_below)
                 || is_between(seq, before.aged_below, now.aged_below));
         is_spent || is_between(seq, before.rests_below, now.rests_below)
-    }) || before.fence != now.fence
+    }) || before.range_tombstone != now.range_tombstone
 }
 
 #[cfg(test)]
@@ -141,7 +141,7 @@ mod tests {
         let reasons = [
             Reason::Clear,
             Reason::Sources,
-            Reason::Fence,
+            Reason::RangeTombstone,
             Reason::Age,
             Reason::Size,
             Reason::Rest,

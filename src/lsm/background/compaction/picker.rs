@@ -8,7 +8,7 @@
 //!    Both wait where few read, the range has outgrown its flushes, and its young files hide little of its run: then merges
 //!    remove the most sources for the bytes, once a key has as many as the limit.
 //! 4. Where a key would have more sources than the limit, the merge that is cheapest per source removed is forced.
-//! 5. Files that hold many tombstones, tombstones older than the limit, or what a fence hides, go into the run, which
+//! 5. Files that hold many tombstones, tombstones older than the limit, or what a range tombstone hides, go into the run, which
 //!    drops them.
 //! 6. What is young of a range whose readers have lost as much by the number of its files as a merge of all of them takes
 //!    goes into the run, if it is an eighth of what it overlaps or more, and once an hour however little it is.
@@ -60,8 +60,8 @@ pub(crate) struct Limits {
     pub(crate) aged_below: Seq,
     /// Everybody sees the commits up to here.
     pub(crate) seen_below: Seq,
-    /// The newest fence: when there is another one, what was found out about ranges is asked again.
-    pub(crate) fence: Seq,
+    /// The newest range tombstone: when there is another one, what was found out about ranges is asked again.
+    pub(crate) range_tombstone: Seq,
     /// Files up to so long are as a flush left them.
     pub(crate) flush_bytes: u64,
     /// A run whose newest commit is at or below this rests, if nothing young lies over it; zero: none does.
@@ -106,7 +106,7 @@ impl Default for Limits {
             job_bytes_max: JOB_RUN_FILES * (64 << 20),
             aged_below: Seq::ZERO,
             seen_below: Seq::ZERO,
-            fence: Seq::ZERO,
+            range_tombstone: Seq::ZERO,
             flush_bytes: u64::MAX,
             rests_below: Seq::ZERO,
             window_bytes: 0,
@@ -147,8 +147,8 @@ pub(crate) enum Reason {
     Clear,
     /// Reads suffer until it is done.
     Sources,
-    /// A file holds what a fence hides.
-    Fence,
+    /// A file holds what a range tombstone hides.
+    RangeTombstone,
     /// Tombstones are old.
     Age,
     /// A file is dense with tombstones.
@@ -208,7 +208,7 @@ pub(crate) trait Facts<F: RangeFile> {
         None
     }
 
-    /// True if a fence hides entries of the part, which a merge would drop.
+    /// True if a range tombstone hides entries of the part, which a merge would drop.
     fn wants_rewrite(&self, _reference: &Reference<F>) -> bool {
         false
     }
@@ -395,14 +395,15 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         is_meant.then(|| self.cut_job(&candidate, Reason::Reads, None))
     }
 
-    /// The file with the most tombstones that a merge into the run would drop for good, or one that a fence reaches.
+    /// The file with the most tombstones that a merge into the run would drop for good, or one that a range tombstone reaches.
     fn spent(&self) -> Option<Job> {
         let limits = self.limits;
         let is_sound = |r: &&Reference<F>| !self.facts.is_damaged(r);
         let references = || self.range.references().map(|(_, reference)| reference);
-        let of_fence = references().filter(is_sound).find(|r| self.facts.wants_rewrite(r));
-        if let Some(reference) = of_fence {
-            return self.rewrite(reference, Reason::Fence);
+        let of_range_tombstone =
+            references().filter(is_sound).find(|r| self.facts.wants_rewrite(r));
+        if let Some(reference) = of_range_tombstone {
+            return self.rewrite(reference, Reason::RangeTombstone);
         }
         let parts = || references().zip(self.young_parts.iter().chain(&self.run_parts));
         // What somebody may not see yet would stay, and be picked again and again.
@@ -436,7 +437,7 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
             return None;
         }
         let mut job = self.job(&candidate, reason);
-        let end = self.facts.tombstones_end(reference).filter(|_| reason != Reason::Fence);
+        let end = self.facts.tombstones_end(reference).filter(|_| reason != Reason::RangeTombstone);
         if let Some(end) = end
             && job.below.as_ref().is_none_or(|below| end < *below)
             && self.is_inside(&candidate, &end)

@@ -27,7 +27,7 @@ fn file(number: u64, parts: &[(&[u8], &[u8], u64)]) -> NewFile {
         seq_min: Seq(10),
         seq_max: Seq(20),
         visible_from: Seq::ZERO,
-        fenced: Seq::ZERO,
+        tombstones_applied: Seq::ZERO,
         entries: 1,
         tombstones: 0,
         raw_bytes: 1000,

@@ -1,4 +1,4 @@
-//! Gaps beside puts, snapshots, fences, imports and files; random scans beside a map.
+//! Gaps beside puts, snapshots, range tombstones, imports and files; random scans beside a map.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl Fixture {
 
     /// The gaps, as their ends.
     fn gaps(&self) -> Vec<(String, String)> {
-        self.engine.settle_gaps();
+        self.engine.cut_gaps();
         let list = self.engine.env.gaps.list.lock();
         list.gaps.iter().map(|gap| (name(&gap.low), name(&gap.high))).collect()
     }
@@ -254,7 +254,7 @@ fn commits_that_are_not_published_yet_may_lie_in_a_frozen_memtable() {
     let at = db.engine.published();
     db.put(&["a"]);
     db.engine.freeze().unwrap();
-    // As if the put waited for its round.
+    // As if the put waited for its commit group.
     let view = ReadView::of(&db.engine, db.engine.view.load_full(), at, true);
     assert_eq!(
         next(&mut view.scan(&span("", None), &span("", None)).unwrap()).as_deref(),
@@ -463,8 +463,8 @@ fn threads_find_what_they_put_at_the_head() {
         for thread in 0..3 {
             let db = &db;
             scope.spawn(move || {
-                for round in 0..300 {
-                    let name = format!("{}{thread}", (b'a' + (round % 7) as u8) as char);
+                for group in 0..300 {
+                    let name = format!("{}{thread}", (b'a' + (group % 7) as u8) as char);
                     db.put(&[&name]);
                     let mut scan = db.scan();
                     let found = std::iter::from_fn(|| next(&mut scan)).any(|row| row == name);

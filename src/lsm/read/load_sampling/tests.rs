@@ -1,9 +1,14 @@
-//! Counting: nothing is lost or counted twice, whatever the pace, and a program that goes round does not hide keys.
+//! Counting: nothing is lost or counted twice, whatever the pace, and a program that goes commit group does not hide keys.
 
 use super::*;
 
 /// What `ops` operations, `per_second` of them, are counted as, and how often one was looked at.
-fn count(loads: &Loads, ops: u64, per_second: f64, mut with: impl FnMut(u64, f64)) -> (f64, u64) {
+fn count(
+    loads: &LoadSampling,
+    ops: u64,
+    per_second: f64,
+    mut with: impl FnMut(u64, f64),
+) -> (f64, u64) {
     let (mut counted, mut samples) = (0.0, 0);
     for i in 0..ops {
         if let Some(due) = loads.take(1) {
@@ -18,8 +23,8 @@ fn count(loads: &Loads, ops: u64, per_second: f64, mut with: impl FnMut(u64, f64
     (counted, samples)
 }
 
-fn loads() -> Loads {
-    Loads::new(Background::Manual, 0.0)
+fn loads() -> LoadSampling {
+    LoadSampling::new(Background::Manual, 0.0)
 }
 
 #[test]
@@ -104,18 +109,18 @@ fn readers_who_have_lost_enough_have_their_turn_once_an_hour_and_one_flush_for_a
     read(ids[0], 1_000, 1_000.0);
     assert!(loads.begin_turns(|_| Some(1_000.0), true, 0.0) && in_turn(&ids[0]));
     assert_eq!(loads.frozen_for_readers(), Some(u64::MAX), "whatever is being frozen");
-    loads.note_frozen(Some(7));
+    loads.record_frozen(Some(7));
     assert_eq!(loads.frozen_for_readers(), Some(7));
     assert!(!loads.begin_turns(|_| Some(1_000.0), true, 1.0), "it has it already");
     read(ids[1], 1_000, 500.0);
     assert!(!loads.begin_turns(|_| Some(500.0), true, 2.0), "a flush for another one, just before");
     assert!(in_turn(&ids[1]));
-    ids.iter().for_each(|id| loads.note_merged(*id));
+    ids.iter().for_each(|id| loads.record_merged(*id));
     assert!(losing().is_empty() && lost(&ids[0]) < 1.0 && !in_turn(&ids[0]));
     read(ids[0], 1_000, 500.0);
     assert!(!loads.begin_turns(|_| Some(500.0), true, TURN_SECONDS - 1.0) && !in_turn(&ids[0]));
     assert!(loads.begin_turns(|_| Some(500.0), true, TURN_SECONDS) && in_turn(&ids[0]));
-    loads.note_frozen(None);
+    loads.record_frozen(None);
     assert_eq!(loads.frozen_for_readers(), None, "it could not be");
 }
 
@@ -127,7 +132,7 @@ fn what_readers_lost_follows_their_ranges() {
     assert!(load.begin_turn(0.0));
     let (lower, mut upper) = load.split(b"m", 0.0);
     assert!(lower.lost() + upper.lost() == 1_000.0 && lower.is_in_turn());
-    upper.note_merged();
+    upper.record_merged();
     let mut joined = lower.join(upper, 0.0);
     assert!(!joined.is_in_turn(), "a part of it is merged");
     assert!(!joined.begin_turn(1.0) && joined.begin_turn(TURN_SECONDS));

@@ -1,6 +1,6 @@
-//! The commit round in every order of its threads, with a queue that notes what was carried out.
+//! The commit commit group in every order of its threads, with a queue that notes what was carried out.
 //!
-//! What is noted lies in relaxed atomics: a reader sees it only through the orderings of the rounds themselves.
+//! What is noted lies in relaxed atomics: a reader sees it only through the orderings of the commit groups themselves.
 //! A thread that nobody wakes is found by loom as a deadlock.
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ struct Recorder {
     /// Rounds that succeed before one fails.
     good: usize,
     /// A sync with nothing queued behind it queues something that should be written.
-    promises: bool,
+    durable_claims: bool,
 }
 
 struct Taken {
@@ -38,7 +38,7 @@ struct Taken {
 }
 
 impl Queue for Recorder {
-    type Round = Taken;
+    type CommitGroup = Taken;
     type Done = Taken;
 
     fn take(&mut self, need: Durability) -> Taken {
@@ -48,28 +48,28 @@ impl Queue for Recorder {
         Taken { disk: Arc::clone(&self.disk), last: self.last, is_sync, fails }
     }
 
-    fn carry_out(round: Taken) -> Result<Taken, Error> {
-        let before = round.disk.written.load(Ordering::Relaxed);
-        assert!(before <= round.last.0, "rounds are written in order");
-        if round.fails {
+    fn carry_out(group: Taken) -> Result<Taken, Error> {
+        let before = group.disk.written.load(Ordering::Relaxed);
+        assert!(before <= group.last.0, "rounds are written in order");
+        if group.fails {
             return Err(Error::new(ErrorKind::Io, "write a round"));
         }
-        round.disk.written.store(round.last.0, Ordering::Relaxed);
-        if round.is_sync {
-            round.disk.synced.store(round.last.0, Ordering::Relaxed);
+        group.disk.written.store(group.last.0, Ordering::Relaxed);
+        if group.is_sync {
+            group.disk.synced.store(group.last.0, Ordering::Relaxed);
         }
-        Ok(round)
+        Ok(group)
     }
 
     fn finished(&mut self, done: Taken) -> bool {
-        self.promises && done.is_sync && self.last == done.last
+        self.durable_claims && done.is_sync && self.last == done.last
     }
 }
 
-/// The rounds and their disk, as every thread of a model holds them.
+/// The commit groups and their disk, as every thread of a model holds them.
 #[derive(Clone)]
 struct Model {
-    rounds: Arc<Rounds<Recorder>>,
+    group_commit: Arc<GroupCommit<Recorder>>,
     disk: Arc<Disk>,
 }
 
@@ -78,16 +78,17 @@ impl Model {
         Self::failing_after(usize::MAX)
     }
 
-    /// The round after `good` fails.
+    /// The commit group after `good` fails.
     fn failing_after(good: usize) -> Self {
         let disk = Arc::new(Disk::default());
-        let queue = Recorder { disk: Arc::clone(&disk), last: Seq::ZERO, good, promises: false };
-        Self { rounds: Arc::new(Rounds::new(queue, Seq::ZERO)), disk }
+        let queue =
+            Recorder { disk: Arc::clone(&disk), last: Seq::ZERO, good, durable_claims: false };
+        Self { group_commit: Arc::new(GroupCommit::new(queue, Seq::ZERO)), disk }
     }
 
-    fn promising() -> Self {
+    fn claiming_durable() -> Self {
         let model = Self::new();
-        model.rounds.lock().queue.promises = true;
+        model.group_commit.lock().queue.durable_claims = true;
         model
     }
 
@@ -98,27 +99,27 @@ impl Model {
 
     /// Queues a commit, as `Engine::submit` does.
     fn submit(&self, durability: Durability) -> Result<Seq, Error> {
-        let mut state = self.rounds.lock();
+        let mut state = self.group_commit.lock();
         if let Some(error) = state.failed() {
             return Err(error.clone());
         }
         let seq = Seq(state.last().0 + 1);
         state.queue.last = seq;
         self.disk.asked.lock().unwrap().push((seq, durability));
-        self.rounds.queued(&mut state, seq, durability);
+        self.group_commit.queued(&mut state, seq, durability);
         Ok(seq)
     }
 
     fn commit(&self, durability: Durability) -> Result<Seq, Error> {
         let seq = self.submit(durability)?;
-        self.rounds.wait(seq)?;
+        self.group_commit.wait(seq)?;
         assert!(self.published() >= seq, "a commit returns when it is visible");
         Ok(seq)
     }
 
     /// The published Seq; all up to it is as durable as it asked.
     fn published(&self) -> Seq {
-        let published = self.rounds.published();
+        let published = self.group_commit.published();
         let written = Seq(self.disk.written.load(Ordering::Relaxed));
         let synced = Seq(self.disk.synced.load(Ordering::Relaxed));
         for (seq, durability) in self.disk.asked.lock().unwrap().iter() {
@@ -138,9 +139,9 @@ impl Model {
 
 /// Each of `wishes` is one thread's commits.
 #[track_caller]
-fn check_commits(promises: bool, wishes: &'static [&'static [Durability]]) {
+fn check_commits(durable_claims: bool, wishes: &'static [&'static [Durability]]) {
     check_model(move || {
-        let model = if promises { Model::promising() } else { Model::new() };
+        let model = if durable_claims { Model::claiming_durable() } else { Model::new() };
         let run = |model: &Model, wishes: &[Durability]| {
             for durability in wishes {
                 model.commit(*durability).unwrap();
@@ -162,13 +163,13 @@ const BUFFERED: Durability = Durability::Buffered;
 const OS: Durability = Durability::Os;
 const SYNC: Durability = Durability::Sync;
 
-/// Every commit returns, visible: whoever waits for a round is woken at its end, and hands on to the next.
+/// Every commit returns, visible: whoever waits for a commit group is woken at its end, and hands on to the next.
 #[test]
 fn trap_29_loom_two_threads_share_rounds() {
     check_commits(false, &[&[SYNC, SYNC], &[SYNC, SYNC]]);
 }
 
-/// The same with three: of those who wait for the next round one is woken to lead it.
+/// The same with three: of those who wait for the next commit group one is woken to lead it.
 #[test]
 fn trap_29_loom_three_threads_share_rounds() {
     check_commits(false, &[&[SYNC], &[SYNC], &[SYNC]]);
@@ -230,7 +231,7 @@ fn loom_a_ticket_nobody_waits_for_is_driven_by_the_next_committer() {
     });
 }
 
-/// A flush covers all that was queued before it, and rounds stay in order: one leader at a time.
+/// A flush covers all that was queued before it, and commit groups stay in order: one leader at a time.
 #[test]
 fn loom_a_flush_beside_waiters() {
     check_model(|| {
@@ -242,8 +243,8 @@ fn loom_a_flush_beside_waiters() {
         let other = model.spawn(|model| {
             model.commit(OS).unwrap();
         });
-        let before = model.rounds.lock().last();
-        model.rounds.flush(SYNC).unwrap();
+        let before = model.group_commit.lock().last();
+        model.group_commit.flush(SYNC).unwrap();
         assert!(
             model.disk.synced.load(Ordering::Relaxed) >= before.0,
             "a flush covers all before it"
@@ -258,18 +259,18 @@ fn loom_a_flush_beside_waiters() {
 #[test]
 fn loom_two_flushes_beside_a_waiter() {
     check_model(|| {
-        let model = Model::promising();
+        let model = Model::claiming_durable();
         let committer = model.spawn(|model| {
             model.commit(SYNC).unwrap();
         });
-        let flusher = model.spawn(|model| model.rounds.flush(BUFFERED).unwrap());
-        model.rounds.flush(SYNC).unwrap();
+        let flusher = model.spawn(|model| model.group_commit.flush(BUFFERED).unwrap());
+        model.group_commit.flush(SYNC).unwrap();
         committer.join().unwrap();
         flusher.join().unwrap();
     });
 }
 
-/// The first `good` rounds succeed.
+/// The first `good` commit groups succeed.
 #[track_caller]
 fn check_failure(good: usize, wishes: &'static [Durability]) {
     check_model(move || {
@@ -283,8 +284,8 @@ fn check_failure(good: usize, wishes: &'static [Durability]) {
                 })
             })
             .collect();
-        let flushed = model.rounds.flush(SYNC);
-        let known = model.rounds.lock().failed().is_some();
+        let flushed = model.group_commit.flush(SYNC);
+        let known = model.group_commit.lock().failed().is_some();
         let published = model.published();
         assert!(flushed.is_ok() || known);
         for thread in spawned {
@@ -292,12 +293,12 @@ fn check_failure(good: usize, wishes: &'static [Durability]) {
         }
         if known {
             assert_eq!(model.published(), published, "nothing is published after a failure");
-            assert!(model.commit(BUFFERED).is_err() && model.rounds.flush(OS).is_err());
+            assert!(model.commit(BUFFERED).is_err() && model.group_commit.flush(OS).is_err());
         }
     });
 }
 
-/// After a failed round everybody is answered, nothing is published, and nothing is taken.
+/// After a failed commit group everybody is answered, nothing is published, and nothing is taken.
 #[test]
 fn loom_a_failed_round_answers_everybody() {
     check_failure(0, &[SYNC, SYNC]);
@@ -316,7 +317,7 @@ fn loom_a_failure_from_outside_answers_everybody() {
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Poisoned),
             })
         });
-        model.rounds.fail(Error::new(ErrorKind::Poisoned, "append to the manifest"));
+        model.group_commit.fail(Error::new(ErrorKind::Poisoned, "append to the manifest"));
         assert!(model.commit(BUFFERED).is_err());
         for thread in committers {
             thread.join().unwrap();
@@ -355,7 +356,7 @@ impl Wake for Signal {
 fn await_commit(model: &Model, seq: Seq, lane: &Signal) -> Result<(), Error> {
     loop {
         let woken = Arc::new(Signal::default());
-        let polled = model.rounds.poll(seq, &Waker::from(Arc::clone(&woken)));
+        let polled = model.group_commit.poll(seq, &Waker::from(Arc::clone(&woken)));
         lane.give();
         match polled {
             Some(result) => return result,
@@ -374,7 +375,7 @@ fn check_polled(good: usize, committers: &'static [Durability]) {
             let lane = Arc::clone(&lane);
             move |model| {
                 lane.wait();
-                model.rounds.lead_polled();
+                model.group_commit.lead_polled();
             }
         });
         let spawned: Vec<_> =
@@ -411,13 +412,13 @@ fn loom_a_polled_ticket_hears_of_a_failure() {
 struct PollsAgain {
     model: Model,
     seq: Seq,
-    decided: std::sync::Mutex<Option<bool>>,
+    resolved: std::sync::Mutex<Option<bool>>,
 }
 
 impl Wake for PollsAgain {
     fn wake(self: Arc<Self>) {
-        let polled = self.model.rounds.poll(self.seq, Waker::noop());
-        *self.decided.lock().unwrap() = polled.map(|result| result.is_ok());
+        let polled = self.model.group_commit.poll(self.seq, Waker::noop());
+        *self.resolved.lock().unwrap() = polled.map(|result| result.is_ok());
     }
 }
 
@@ -428,13 +429,13 @@ fn loom_a_waker_may_poll_at_once() {
         check_model(move || {
             let model = Model::failing_after(good);
             let seq = model.submit(SYNC).unwrap();
-            let decided = std::sync::Mutex::default();
-            let polls = Arc::new(PollsAgain { model: model.clone(), seq, decided });
-            assert!(model.rounds.poll(seq, &Waker::from(Arc::clone(&polls))).is_none());
+            let resolved = std::sync::Mutex::default();
+            let polls = Arc::new(PollsAgain { model: model.clone(), seq, resolved });
+            assert!(model.group_commit.poll(seq, &Waker::from(Arc::clone(&polls))).is_none());
             let other = model.spawn(|model| drop(model.commit(OS)));
             drop(model.commit(OS));
             other.join().unwrap();
-            assert_eq!(*polls.decided.lock().unwrap(), Some(good > 0));
+            assert_eq!(*polls.resolved.lock().unwrap(), Some(good > 0));
         });
     }
 }

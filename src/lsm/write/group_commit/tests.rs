@@ -10,7 +10,7 @@ use std::task::{Wake, Waker};
 
 use super::*;
 
-/// Counts commits. A round whose queue has a `rule` blocks at the gate.
+/// Counts commits. A commit group whose queue has a `rule` blocks at the gate.
 #[derive(Default)]
 struct Counting {
     queued: usize,
@@ -18,15 +18,15 @@ struct Counting {
     rule: Option<Rule>,
 }
 
-/// When a round may pass the gate.
+/// When a commit group may pass the gate.
 enum Rule {
-    /// After the gate was opened once; the sender reports that the round waits there.
+    /// After the gate was opened once; the sender reports that the commit group waits there.
     Opened(Sender<()>),
-    /// In every other wave, after all commits of the wave are queued, so that some of them find the round in progress.
+    /// In every other wave, after all commits of the wave are queued, so that some of them find the commit group in progress.
     WholeWave { threads: usize },
 }
 
-/// Blocks a round until it was opened often enough.
+/// Blocks a commit group until it was opened often enough.
 #[derive(Default)]
 struct Gate {
     openings: Mutex<usize>,
@@ -48,10 +48,10 @@ impl Gate {
 }
 
 impl Queue for Counting {
-    type Round = (Arc<Gate>, usize);
+    type CommitGroup = (Arc<Gate>, usize);
     type Done = ();
 
-    fn take(&mut self, _need: Durability) -> Self::Round {
+    fn take(&mut self, _need: Durability) -> Self::CommitGroup {
         let needed = match &self.rule {
             None => 0,
             Some(Rule::Opened(waits)) => {
@@ -67,7 +67,7 @@ impl Queue for Counting {
         (Arc::clone(&self.gate), needed)
     }
 
-    fn carry_out((gate, needed): Self::Round) -> Result<(), Error> {
+    fn carry_out((gate, needed): Self::CommitGroup) -> Result<(), Error> {
         gate.pass(needed);
         Ok(())
     }
@@ -77,11 +77,11 @@ impl Queue for Counting {
     }
 }
 
-fn submit(rounds: &Rounds<Counting>, durability: Durability) -> Seq {
-    let mut state = rounds.lock();
+fn submit(group_commit: &GroupCommit<Counting>, durability: Durability) -> Seq {
+    let mut state = group_commit.lock();
     let seq = Seq(state.last().0 + 1);
     state.queue.queued += 1;
-    rounds.queued(&mut state, seq, durability);
+    group_commit.queued(&mut state, seq, durability);
     seq
 }
 
@@ -91,14 +91,14 @@ fn waves(threads: usize, durability: fn(usize) -> Durability) {
     let gate = Arc::new(Gate::default());
     let rule = Some(Rule::WholeWave { threads });
     let queue = Counting { queued: 0, gate: Arc::clone(&gate), rule };
-    let (rounds, barrier) = (Rounds::new(queue, Seq(0)), Barrier::new(threads));
+    let (group_commit, barrier) = (GroupCommit::new(queue, Seq(0)), Barrier::new(threads));
     let work = |thread: usize| {
         for wave in 0..WAVES {
             barrier.wait();
-            let seq = submit(&rounds, durability(thread + wave));
+            let seq = submit(&group_commit, durability(thread + wave));
             gate.open();
-            rounds.wait(seq).unwrap();
-            assert!(rounds.published() >= seq);
+            group_commit.wait(seq).unwrap();
+            assert!(group_commit.published() >= seq);
         }
     };
     let work = &work;
@@ -129,27 +129,27 @@ impl Wake for Flag {
 
 #[test]
 fn trap_29_who_polls_during_a_round_is_served_by_the_next() {
-    let rounds = Arc::new(Rounds::new(Counting::default(), Seq(0)));
+    let group_commit = Arc::new(GroupCommit::new(Counting::default(), Seq(0)));
     let (waits, has_begun) = channel();
-    let first = submit(&rounds, Durability::Sync);
-    rounds.lock().queue.rule = Some(Rule::Opened(waits));
+    let first = submit(&group_commit, Durability::Sync);
+    group_commit.lock().queue.rule = Some(Rule::Opened(waits));
     let leader = {
-        let rounds = Arc::clone(&rounds);
-        std::thread::spawn(move || rounds.wait(first).unwrap())
+        let group_commit = Arc::clone(&group_commit);
+        std::thread::spawn(move || group_commit.wait(first).unwrap())
     };
     has_begun.recv().unwrap();
-    let second = submit(&rounds, Durability::Sync);
+    let second = submit(&group_commit, Durability::Sync);
     let (woken, is_woken) = channel();
     let waker = Waker::from(Arc::new(Flag(woken)));
-    assert!(rounds.poll(second, &waker).is_none());
-    // The background step that the poll asked for begins while the first round is in progress.
+    assert!(group_commit.poll(second, &waker).is_none());
+    // The background step that the poll asked for begins while the first commit group is in progress.
     let step = {
-        let rounds = Arc::clone(&rounds);
-        std::thread::spawn(move || rounds.lead_polled())
+        let group_commit = Arc::clone(&group_commit);
+        std::thread::spawn(move || group_commit.lead_polled())
     };
-    rounds.lock().queue.gate.open();
+    group_commit.lock().queue.gate.open();
     is_woken.recv().unwrap();
     assert!(step.join().unwrap());
     leader.join().unwrap();
-    assert!(matches!(rounds.poll(second, &waker), Some(Ok(()))));
+    assert!(matches!(group_commit.poll(second, &waker), Some(Ok(()))));
 }

@@ -10,7 +10,9 @@ use crate::format::names::FileNumber;
 use crate::format::record::{Position, RecordKind};
 use crate::testing::sim::oracle::Tables;
 
-use super::place::{END, FileKind, Record, SPACE_AHEAD, Unit, highest_promise, records, units};
+use super::place::{
+    END, FileKind, Record, SPACE_AHEAD, Unit, highest_durable_claim, records, units,
+};
 use super::subject::{DIR, Subject};
 
 /// What is done to a file.
@@ -166,8 +168,12 @@ impl<'a> Case<'a> {
             let found = history.iter().rposition(|tables| tables == state);
             return Verdict::Wrong(format!("a sound database of {found:?} of {all} commits"));
         }
-        if let Some(promise) = self.vouched(name, bytes).filter(|promise| *promise > at) {
-            return Verdict::Wrong(format!("lost from {at} on, though {promise} is vouched for"));
+        if let Some(durable_up_to) =
+            self.vouched(name, bytes).filter(|durable_up_to| *durable_up_to > at)
+        {
+            return Verdict::Wrong(format!(
+                "lost from {at} on, though {durable_up_to} is vouched for"
+            ));
         }
         match history.get(left) == Some(state) {
             true => Verdict::Torn,
@@ -188,10 +194,10 @@ impl<'a> Case<'a> {
     /// How far the logs vouch for themselves, with this one as it is now.
     fn vouched(&self, name: &str, bytes: &[u8]) -> Option<Position> {
         let logs = self.files.iter().filter(|(_, file)| file.kind == FileKind::Wal);
-        let promises = logs.map(|(other, file)| {
-            highest_promise(file.number, if other == name { bytes } else { &file.bytes })
+        let durable_claims = logs.map(|(other, file)| {
+            highest_durable_claim(file.number, if other == name { bytes } else { &file.bytes })
         });
-        promises.max().flatten()
+        durable_claims.max().flatten()
     }
 
     fn nothing_lost(&self, file: &File, harm: Harm) -> Verdict {

@@ -102,10 +102,13 @@ pub(super) fn records(number: FileNumber, bytes: &[u8]) -> Vec<Record> {
 }
 
 /// The highest promise of all headers in a file, whatever lies between them.
-pub(super) fn highest_promise(number: FileNumber, bytes: &[u8]) -> Option<Position> {
+pub(super) fn highest_durable_claim(number: FileNumber, bytes: &[u8]) -> Option<Position> {
     let id = log_id(bytes)?;
     let places = (LOG_HEADER_BYTES..bytes.len()).step_by(RECORD_ALIGN);
-    places.filter_map(|at| header_at(number, id, bytes, at)).map(|header| header.promise).max()
+    places
+        .filter_map(|at| header_at(number, id, bytes, at))
+        .map(|header| header.durable_up_to)
+        .max()
 }
 
 fn log_id(bytes: &[u8]) -> Option<FileId> {
@@ -127,7 +130,7 @@ fn log_units(number: FileNumber, bytes: &[u8]) -> Vec<Unit> {
             Ok(RecordKind::Open) => "open record",
             Ok(RecordKind::Group) => "group record",
             Ok(RecordKind::Catalog) => "catalog record",
-            Ok(RecordKind::Promise) => "promise record",
+            Ok(RecordKind::DurableUpTo) => "promise record",
             Ok(RecordKind::Close) => "close record",
             Ok(RecordKind::Edit) => "edit record",
             Err(_) => "record of a newer kind",

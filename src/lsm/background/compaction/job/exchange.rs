@@ -37,9 +37,9 @@ pub(super) fn exchange(
     let mut edit = VersionEdit::default();
     let mut stands = false;
     for Task { range, job } in tasks {
-        let outputs = outputs(range, job, files);
+        let output = output(range, job, files);
         let now = version.ranges().get(range.id);
-        let declined = now.is_none_or(|now| has_changed(range, now, job, &outputs));
+        let declined = now.is_none_or(|now| has_changed(range, now, job, &output));
         if declined && (now.is_none() || !mutant!("unchecked-install")) {
             continue;
         }
@@ -53,7 +53,7 @@ pub(super) fn exchange(
             }
         }
         edit.add_references.extend(rests.iter().filter(|rest| rest.range == range.id).cloned());
-        edit.add_references.extend(outputs);
+        edit.add_references.extend(output);
     }
     let is_named = |file: &NewFile| {
         edit.add_references.iter().any(|reference| reference.file == file.meta.number)
@@ -67,7 +67,7 @@ pub(super) fn exchange(
 }
 
 /// What was written for `range`.
-fn outputs(range: &FileRange, job: &Job, files: &[NewFile]) -> Vec<ReferenceMeta> {
+fn output(range: &FileRange, job: &Job, files: &[NewFile]) -> Vec<ReferenceMeta> {
     let reference = |file: &NewFile| {
         let mut parts = file.parts.iter().filter(|part| range.span.contains(&part.low));
         let first = parts.next()?;
@@ -85,7 +85,7 @@ fn outputs(range: &FileRange, job: &Job, files: &[NewFile]) -> Vec<ReferenceMeta
 
 /// True if an input of the job is no longer where it was, or a file joined the run since the job was picked, between
 /// keys of its inputs that no young file covers.
-fn has_changed(picked: &FileRange, now: &FileRange, job: &Job, outputs: &[ReferenceMeta]) -> bool {
+fn has_changed(picked: &FileRange, now: &FileRange, job: &Job, output: &[ReferenceMeta]) -> bool {
     let stands = |(placement, input): (Placement, &FileReference)| {
         now.references().any(|(at, reference)| {
             at == placement
@@ -99,7 +99,7 @@ fn has_changed(picked: &FileRange, now: &FileRange, job: &Job, outputs: &[Refere
         !picked.references().any(|(_, known)| Arc::ptr_eq(&known.file, &file.file))
     };
     let joins = inputs(picked, job).filter(|_| job.is_join()).map(|input| &input.clip);
-    let mut spans = outputs.iter().map(|output| &output.clip).chain(joins);
+    let mut spans = output.iter().map(|output| &output.clip).chain(joins);
     !young.chain(run).all(stands) || spans.any(|span| now.run_in(span).iter().any(is_new))
 }
 

@@ -1,7 +1,7 @@
 //! Two jobs with a common input and a flush, in every order: no file is lost and no row is there twice.
 //!
 //! Versions and the exchange are the engine's; the lock and the version in it stand for the manifest. The engine
-//! itself never runs two jobs of a range at once (`Upkeep::claim`): this is what holds if it did.
+//! itself never runs two jobs of a range at once (`MaintenanceState::claim`): this is what holds if it did.
 
 use loom::thread;
 
@@ -25,7 +25,7 @@ fn file(number: u64, seqs: (u64, u64)) -> FileMeta {
         seq_min: Seq(seqs.0),
         seq_max: Seq(seqs.1),
         visible_from: Seq::ZERO,
-        fenced: Seq::ZERO,
+        tombstones_applied: Seq::ZERO,
         entries: 1,
         tombstones: 0,
         raw_bytes: 1000,

@@ -687,7 +687,7 @@ fn old_tombstones_go_in_time() {
     assert_eq!((tree.tombstones(), pick(&tree.range, &Exact(&[]), &tree.limits)), (0, None));
 }
 
-/// A fence over some files.
+/// A range tombstone over some files.
 struct Fenced(Vec<u64>);
 
 impl Facts<File> for Fenced {
@@ -713,7 +713,7 @@ fn a_fence_has_its_files_rewritten() {
     let tree = wide(3, 0);
     assert_eq!(pick(&tree.range, &Fenced(vec![]), &tree.limits), None);
     let job = pick(&tree.range, &Fenced(vec![1]), &tree.limits).unwrap();
-    assert_eq!((numbers(&job), job.reason), ((vec![], vec![1]), Reason::Fence));
+    assert_eq!((numbers(&job), job.reason), ((vec![], vec![1]), Reason::RangeTombstone));
 }
 
 #[test]
@@ -768,9 +768,9 @@ fn trap_32_a_queue_keeps_few_tombstones_and_stays_short() {
 #[test]
 fn random_jobs_lose_nothing_however_short_they_are() {
     let (mut rng, mut partial) = (Rng::from_seed(9), 0);
-    for round in 0..20 {
+    for group in 0..20 {
         let mut tree = Tree::new();
-        tree.limits.job_bytes_max = (30 + 20 * round) * ENTRY_BYTES;
+        tree.limits.job_bytes_max = (30 + 20 * group) * ENTRY_BYTES;
         tree.limits.run_file_bytes_min = 10 * ENTRY_BYTES;
         tree.limits.run_file_bytes_max = 60 * ENTRY_BYTES;
         for _ in 0..50 {
@@ -779,7 +779,7 @@ fn random_jobs_lose_nothing_however_short_they_are() {
             let mut keys = |count: u64| -> Vec<u32> {
                 (0..count).map(|_| low + rng.below(width.into()) as u32).collect()
             };
-            let (puts, deletes) = (keys(1 + round % 7 * 10), keys(round % 5 * 5));
+            let (puts, deletes) = (keys(1 + group % 7 * 10), keys(group % 5 * 5));
             tree.limits.seen_below = Seq(tree.seq);
             tree.flush_and_delete(puts, deletes);
         }
