@@ -8,6 +8,7 @@
 //! Not here: what an edit does to a version (`manifest`), which edits make sense (there too).
 
 mod lived;
+mod numbers;
 mod wear;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use super::file_meta::FileMeta;
 use super::names::{FileId, FileNumber, RangeId, TableId};
 use super::record::Position;
 use super::span::Span;
+use numbers::{file_number, seq, table_id};
 
 pub(crate) use lived::{ERAS_MAX, Era, LivedTime, MARKS_MAX, Mark};
 pub(crate) use wear::Account;
@@ -29,9 +31,6 @@ pub use wear::Wear;
 
 const EDIT: &str = "version edit";
 const IDENTITY: &str = "identity";
-
-/// Numbers above this are never given out: sums of them do not overflow.
-const NUMBER_MAX: u64 = 1 << 56;
 
 /// Features in these sets that this build knows; there are none yet.
 const FEATURES_KNOWN: [&str; 0] = [];
@@ -698,27 +697,6 @@ fn file_meta(bytes: &[u8]) -> Result<FileMeta, FormatError> {
             Err(FormatError::Unsupported(what.into()))
         }
     }
-}
-
-fn file_number(cursor: &mut Cursor<'_>) -> Result<FileNumber, DecodeError> {
-    let number = cursor.varint()?;
-    if number > NUMBER_MAX {
-        return Err(cursor.error(format!("file number {number}")));
-    }
-    Ok(FileNumber(number))
-}
-
-fn table_id(cursor: &mut Cursor<'_>) -> Result<TableId, DecodeError> {
-    let id = u32::try_from(cursor.varint()?);
-    id.map(TableId).map_err(|_| cursor.error("table id above u32"))
-}
-
-fn seq(cursor: &mut Cursor<'_>) -> Result<Seq, DecodeError> {
-    let seq = Seq(cursor.varint()?);
-    if seq > Seq::MAX {
-        return Err(cursor.error("Seq beyond the year 9999"));
-    }
-    Ok(seq)
 }
 
 fn text(cursor: &mut Cursor<'_>) -> Result<Box<str>, DecodeError> {

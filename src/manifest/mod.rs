@@ -2,6 +2,7 @@
 //!
 //! Not here: the bytes of an edit (`format::edit`), opening the files (`sst`), removing what is obsolete (`lsm`).
 
+mod edit_record;
 mod publish;
 mod salvage;
 mod store;

@@ -26,13 +26,14 @@ use crate::format::edit::{Account, CleanClose, Identity, VersionEdit};
 use crate::format::names::{FileId, FileName, FileNumber};
 use crate::format::record::{LogHeader, LogKind, Position, RecordKind, begin, end, seal};
 use crate::fs::Fs;
-use crate::log::{LogFile, LogReader, RecordView, StopReason};
+use crate::log::{LogFile, LogReader, StopReason};
 use crate::model::Seq;
 use crate::mutants::mutant;
 use crate::options::MANIFEST_ROLL_BYTES;
 use crate::rng::Rng;
 use crate::write_accounting::Meter;
 
+use super::edit_record::{edit_of, refused};
 use super::publish::{
     PublishError, names, number_after_all, publish, read_current, sync_dir, sync_parent,
 };
@@ -609,23 +610,6 @@ fn replay(reader: &mut LogReader) -> Result<Replayed> {
     Ok(Replayed { version, last, ends_closed })
 }
 
-/// The edit that a record of a manifest holds.
-pub(super) fn edit_of(path: &Path, record: &RecordView<'_>) -> Result<VersionEdit> {
-    if record.kind != RecordKind::Edit {
-        let problem = format!("a record of kind {:?} in a manifest", record.kind);
-        return Err(Error::corrupt(path, record.offset, "record header", problem));
-    }
-    let edit = VersionEdit::decode(record.payload)
-        .map_err(|error| error.into_error(path, record.payload_offset()))?;
-    match edit.identity.as_ref().and_then(Identity::unreadable) {
-        Some(feature) => {
-            let problem = format!("{} needs the feature {feature} to read", path.display());
-            Err(Error::new(ErrorKind::Unsupported, problem))
-        }
-        None => Ok(edit),
-    }
-}
-
 /// Tells a torn tail from corruption, and from an end in order (`None`).
 fn judge_tail(reader: &mut LogReader, current: &Current) -> Result<Option<Torn>> {
     let at = reader.position();
@@ -663,11 +647,6 @@ fn read_only(version: &Version, access: Access, path: &Path) -> Result<Option<St
         (None, Access::ReadOnly) => Some("the database was opened to be read only".into()),
         (None, Access::ReadWrite) => None,
     })
-}
-
-/// An edit that breaks an invariant: damage when read, our own mistake when it was to be written.
-pub(super) fn refused(path: &Path, offset: u64, problem: String) -> Error {
-    Error::corrupt(path, offset, "version edit", problem)
 }
 
 fn snapshot_records(version: &Version) -> Result<Vec<u8>> {

@@ -20,8 +20,8 @@ use crate::format::record::{LogKind, Position};
 use crate::fs::Fs;
 use crate::log::{LogFile, LogReader, StopReason};
 
+use super::edit_record::{edit_of, refused};
 use super::publish::read_current;
-use super::store::{edit_of, refused};
 use super::version::Version;
 
 /// How often a manifest that is replaced while it is being read is looked for again.

@@ -34,6 +34,14 @@ struct Cursor {
     run: Arc<Run>,
 }
 
+impl Memtable {
+    /// An iterator over all entries inserted before this call.
+    pub(crate) fn iter(self: &Arc<Self>) -> MemtableIter {
+        let runs = self.order.runs(&self.arena, &self.newest);
+        MemtableIter::new(self, runs)
+    }
+}
+
 impl MemtableIter {
     pub(super) fn new(memtable: &Arc<Memtable>, runs: Vec<Arc<Run>>) -> Self {
         let memtable = Arc::clone(memtable);

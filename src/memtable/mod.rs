@@ -23,8 +23,6 @@ mod tests;
 
 pub(crate) use iter::MemtableIter;
 
-use std::sync::Arc;
-
 use self::arena::{Arena, Draft, Link, Node};
 use self::order::Order;
 use self::table::Table;
@@ -169,12 +167,6 @@ impl Memtable {
             next = node.prev();
         }
         false
-    }
-
-    /// An iterator over all entries inserted before this call.
-    pub(crate) fn iter(self: &Arc<Self>) -> MemtableIter {
-        let runs = self.order.runs(&self.arena, &self.newest);
-        MemtableIter::new(self, runs)
     }
 
     /// Background work: sorts what was inserted lately if it is much, and merges runs of like length, until

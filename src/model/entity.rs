@@ -16,6 +16,7 @@ use super::datetime::DateTime;
 use super::etag::ETag;
 use super::limits::{self, KeyPart};
 use super::row::{Body, NewRow, Row, RowRef, ShapeRef};
+use super::row_limits;
 use super::seq::Seq;
 use super::shape::{Outline, Shape, Walk};
 use super::shapes::{Interned, Numbers, Shapes};
@@ -305,7 +306,7 @@ impl Entity {
         match &self.repr {
             Repr::Stored(stored) => {
                 let row = stored.row();
-                limits::check_row_limits(key_units_max, || Ok(self.key_units()), &row)?;
+                row_limits::check_row_limits(key_units_max, || Ok(self.key_units()), &row)?;
                 let number = numbers.of(&stored.shape);
                 Ok(NewRow { number, shape: row.shape, body: Body::Borrowed(row.body) })
             }
@@ -314,7 +315,7 @@ impl Entity {
                 let values = built.properties.iter().map(|(_, value)| value.as_ref());
                 let key_units = || self.key_units();
                 let body_bytes =
-                    limits::check_values(key_units_max, key_units, &shape, values.clone())?;
+                    row_limits::check_values(key_units_max, key_units, &shape, values.clone())?;
                 let mut body = Vec::with_capacity(body_bytes);
                 shape.encode_body(values, &mut body);
                 Ok(NewRow { number: id, shape: ShapeRef::Own(shape), body: Body::Owned(body) })

@@ -11,6 +11,7 @@ mod limits;
 mod project;
 mod recent;
 mod row;
+mod row_limits;
 mod seq;
 #[cfg(feature = "serde")]
 mod serde;
@@ -39,12 +40,13 @@ pub(crate) use limits::{SYSTEM_PROPERTIES, check_property_name, out_of_range};
 
 pub(crate) use convert::{no_property, other_type};
 pub(crate) use limits::{
-    GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KeyPart, PROPERTIES_MAX, check_key, check_row_limits,
-    check_table_name, continues_name, starts_name, variable_size,
+    GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KeyPart, PROPERTIES_MAX, check_key, check_table_name,
+    continues_name, starts_name, variable_size,
 };
 pub(crate) use project::Projector;
 pub(crate) use recent::Recent;
 pub(crate) use row::{Body, NewRow, Row, RowRef, ShapeRef, merge_rows};
+pub(crate) use row_limits::check_row_limits;
 #[cfg(any(fuzzing, feature = "fuzzing"))]
 pub(crate) use shape::Field;
 pub(crate) use shape::{Fields, Place, VariablePlace, Walk};

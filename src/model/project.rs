@@ -5,9 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::entity::Entity;
-use super::limits::{self, variable_size};
+use super::limits::variable_size;
 use super::recent::Recent;
 use super::row::{Body, NewRow, RowRef, ShapeRef};
+use super::row_limits;
 use super::seq::Seq;
 use super::shape::Shape;
 use super::shapes::Shapes;
@@ -166,7 +167,7 @@ impl EntityEncoder {
         let values = properties.iter().map(|(_, value)| *value);
         let key_units = || utf16_len(pk) + utf16_len(rk);
         let (keys, shape) = (pk.len() + rk.len(), &self.recent[known]);
-        let body_bytes = limits::check_values(keys, key_units, shape, values)?;
+        let body_bytes = row_limits::check_values(keys, key_units, shape, values)?;
         Ok(Checked { shape: known, body_bytes })
     }
 

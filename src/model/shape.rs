@@ -457,7 +457,7 @@ impl<'b> Fields<'b> {
     /// The bytes at an offset.
     #[inline(always)]
     pub(crate) fn fixed<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
-        place::fixed(self.body, at)
+        bytes_at(self.body, at)
     }
 
     /// The bytes of the value of variable width with this rank.
@@ -594,6 +594,12 @@ fn variable_area(
     };
     let width = usize::from(width);
     Ok((width, fixed_bytes + 1 + variables * width))
+}
+
+/// The bytes at an offset.
+#[inline(always)]
+fn bytes_at<const N: usize>(body: &[u8], at: usize) -> Option<[u8; N]> {
+    body.get(at..at + N)?.first_chunk().copied()
 }
 
 #[inline]

@@ -187,7 +187,6 @@ impl Filter {
         parse::parse_placed(text).map(|node| Filter { node })
     }
 
-    /// The tree.
     /// True if nothing but the property of this name is compared.
     #[cfg(feature = "rest")]
     pub(crate) fn is_only_about(&self, name: &str) -> bool {
@@ -202,6 +201,7 @@ impl Filter {
         is_about(&self.node, name)
     }
 
+    /// The tree.
     pub(crate) fn node(&self) -> &Node {
         &self.node
     }

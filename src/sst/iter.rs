@@ -70,6 +70,13 @@ enum State {
     Failed(Error),
 }
 
+impl Sst {
+    /// An iterator over all entries, before the first one; `fill_cache` is false for reads that come only once.
+    pub(crate) fn iter(self: &Arc<Sst>, fill_cache: bool) -> SstIter {
+        SstIter::new(Arc::clone(self), fill_cache)
+    }
+}
+
 impl<'a> BlockRun<'a> {
     /// True if its bound lies before its first entry.
     pub(crate) fn is_empty(&self) -> bool {

@@ -10,11 +10,11 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::SstShared;
 use super::cache::Area;
 use super::location_cache::KnownLocations;
 use super::shapes::decode_table;
 use super::source::{Contents, Source};
-use super::{SstIter, SstShared};
 use crate::codec::{DecodeError, HashSeed, hash as key_hash};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Kind;
@@ -188,11 +188,6 @@ impl Sst {
             number = self.hash.next(number);
         }
         Ok(None)
-    }
-
-    /// An iterator over all entries, before the first one; `fill_cache` is false for reads that come only once.
-    pub(crate) fn iter(self: &Arc<Sst>, fill_cache: bool) -> SstIter {
-        SstIter::new(Arc::clone(self), fill_cache)
     }
 
     /// How many blocks of rows the file has.

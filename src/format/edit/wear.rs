@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use crate::codec::{Cursor, DecodeError, put_varint};
 
-use super::file_number;
+use super::numbers::file_number;
 use crate::format::names::FileNumber;
 use crate::format::record::Position;
 

@@ -1,7 +1,7 @@
 //! Tests of every limit at its boundary and one beyond.
 
 use super::*;
-use crate::model::{Entity, Shapes, Value};
+use crate::model::{Entity, Shapes, Value, check_row_limits};
 
 const VALUE_TOO_LARGE: &str = "The property value exceeds the maximum allowed size (64KB). If the property \
      value is a string, it is UTF-16 encoded and the maximum number of characters should be 32K or less.";

@@ -6,7 +6,8 @@ use serde::de::{DeserializeSeed, Error as _, IntoDeserializer, MapAccess, Visito
 
 use super::super::entity::Entity;
 use super::super::value::ValueRef;
-use super::{BINARY, DATE_TIME, GUID, Problem};
+use super::problem::Problem;
+use super::types::{BINARY, DATE_TIME, GUID};
 
 type Result<T, E = Problem> = std::result::Result<T, E>;
 

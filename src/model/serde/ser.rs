@@ -5,7 +5,8 @@ use serde::ser::{Impossible, Serialize, SerializeMap, SerializeSeq, SerializeStr
 use super::super::entity::Entity;
 use super::super::limits::SYSTEM_PROPERTIES;
 use super::super::value::Value;
-use super::{DATE_TIME, GUID, Problem};
+use super::problem::Problem;
+use super::types::{DATE_TIME, GUID};
 
 type Result<T, E = Problem> = std::result::Result<T, E>;
 

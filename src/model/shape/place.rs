@@ -2,7 +2,7 @@
 //!
 //! Invariant: every value is what [`Shape::value`] says of it; one that is damaged is not there.
 
-use super::{Fields, Shape};
+use super::{Fields, Shape, bytes_at};
 use crate::codec::utf8;
 use crate::model::datetime::DateTime;
 use crate::model::guid::Guid;
@@ -85,24 +85,18 @@ impl<'b> Field<'_, 'b> {
 #[inline(always)]
 pub(super) fn fixed_value(edm: EdmType, body: &[u8], at: usize) -> Option<ValueRef<'static>> {
     Some(match edm {
-        EdmType::Boolean => match fixed(body, at)? {
+        EdmType::Boolean => match bytes_at(body, at)? {
             [0] => ValueRef::Boolean(false),
             [1] => ValueRef::Boolean(true),
             _ => return None,
         },
-        EdmType::Int32 => ValueRef::Int32(i32::from_le_bytes(fixed(body, at)?)),
-        EdmType::Int64 => ValueRef::Int64(i64::from_le_bytes(fixed(body, at)?)),
-        EdmType::Double => ValueRef::Double(f64::from_le_bytes(fixed(body, at)?)),
+        EdmType::Int32 => ValueRef::Int32(i32::from_le_bytes(bytes_at(body, at)?)),
+        EdmType::Int64 => ValueRef::Int64(i64::from_le_bytes(bytes_at(body, at)?)),
+        EdmType::Double => ValueRef::Double(f64::from_le_bytes(bytes_at(body, at)?)),
         EdmType::DateTime => {
-            ValueRef::DateTime(DateTime::from_ticks(u64::from_le_bytes(fixed(body, at)?))?)
+            ValueRef::DateTime(DateTime::from_ticks(u64::from_le_bytes(bytes_at(body, at)?))?)
         }
-        EdmType::Guid => ValueRef::Guid(Guid::from_bytes(fixed(body, at)?)),
+        EdmType::Guid => ValueRef::Guid(Guid::from_bytes(bytes_at(body, at)?)),
         EdmType::String | EdmType::Binary => return None,
     })
-}
-
-/// The bytes at an offset.
-#[inline(always)]
-pub(super) fn fixed<const N: usize>(body: &[u8], at: usize) -> Option<[u8; N]> {
-    body.get(at..at + N)?.first_chunk().copied()
 }

@@ -1,0 +1,30 @@
+//! The edit that a record of a manifest holds, and the refusal of one that breaks an invariant.
+
+use std::path::Path;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::edit::{Identity, VersionEdit};
+use crate::format::record::RecordKind;
+use crate::log::RecordView;
+
+/// The edit that a record of a manifest holds.
+pub(super) fn edit_of(path: &Path, record: &RecordView<'_>) -> Result<VersionEdit> {
+    if record.kind != RecordKind::Edit {
+        let problem = format!("a record of kind {:?} in a manifest", record.kind);
+        return Err(Error::corrupt(path, record.offset, "record header", problem));
+    }
+    let edit = VersionEdit::decode(record.payload)
+        .map_err(|error| error.into_error(path, record.payload_offset()))?;
+    match edit.identity.as_ref().and_then(Identity::unreadable) {
+        Some(feature) => {
+            let problem = format!("{} needs the feature {feature} to read", path.display());
+            Err(Error::new(ErrorKind::Unsupported, problem))
+        }
+        None => Ok(edit),
+    }
+}
+
+/// An edit that breaks an invariant: damage when read, our own mistake when it was to be written.
+pub(super) fn refused(path: &Path, offset: u64, problem: String) -> Error {
+    Error::corrupt(path, offset, "version edit", problem)
+}
