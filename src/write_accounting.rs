@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::format::edit::{Account, Wear};
 use crate::format::names::{FileName, FileNumber};
 use crate::format::record::{LOG_HEADER_BYTES, Position};
-use crate::fs::{FileLock, FileRead, FileWrite, Fs};
+use crate::fs::{FileLock, FileRead, FileWrite, Fs, pass_on};
 use crate::sync::UnmodelledMutex;
 
 /// Why table files are written.
@@ -158,16 +158,18 @@ impl Metered {
 }
 
 impl Fs for Metered {
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        self.inner.create_dir_all(dir)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.inner.list(dir)
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.inner.exists(path)
+    pass_on! {
+        inner:
+        create_dir_all(dir: &Path) -> io::Result<()>;
+        list(dir: &Path) -> io::Result<Vec<String>>;
+        exists(path: &Path) -> io::Result<bool>;
+        open_read(path: &Path) -> io::Result<Arc<dyn FileRead>>;
+        rename(from: &Path, to: &Path) -> io::Result<()>;
+        remove(path: &Path) -> io::Result<()>;
+        remove_dir(dir: &Path) -> io::Result<()>;
+        link(from: &Path, to: &Path) -> io::Result<()>;
+        lock(path: &Path) -> io::Result<Box<dyn FileLock>>;
+        kind(path: &Path) -> String;
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
@@ -178,42 +180,24 @@ impl Fs for Metered {
         Ok(self.file(path, self.inner.open_write(path)?))
     }
 
-    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>> {
-        self.inner.open_read(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove(path)
-    }
-
-    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
-        self.inner.remove_dir(dir)
-    }
-
-    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.link(from, to)
-    }
-
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.inner.sync_dir(dir)?;
         self.meter.account.lock().wear.count_directory();
         Ok(())
     }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
-        self.inner.lock(path)
-    }
-
-    fn kind(&self, path: &Path) -> String {
-        self.inner.kind(path)
-    }
 }
 
 impl FileWrite for MeteredFile {
+    pass_on! {
+        inner:
+        allocate(len: u64) -> io::Result<()>;
+        allocate_ahead(len: u64) -> io::Result<()>;
+        set_len(len: u64) -> io::Result<()>;
+        len() -> io::Result<u64>;
+        start_write_back(offset: u64, len: u64);
+        forget_dirty();
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.inner.write_at(offset, bytes)?;
         if bytes.is_empty() {
@@ -233,30 +217,6 @@ impl FileWrite for MeteredFile {
         let written = std::mem::take(&mut *self.unsynced.lock());
         self.meter.synced(self.target, &written);
         Ok(())
-    }
-
-    fn allocate(&self, len: u64) -> io::Result<()> {
-        self.inner.allocate(len)
-    }
-
-    fn allocate_ahead(&self, len: u64) -> io::Result<()> {
-        self.inner.allocate_ahead(len)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.inner.set_len(len)
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
-    }
-
-    fn start_write_back(&self, offset: u64, len: u64) {
-        self.inner.start_write_back(offset, len);
-    }
-
-    fn forget_dirty(&self) {
-        self.inner.forget_dirty();
     }
 }
 

@@ -118,24 +118,20 @@ impl FileRead for Reader {
 }
 
 impl Fs for CachedHandleFs {
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        self.inner.create_dir_all(dir)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.inner.list(dir)
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.inner.exists(path)
-    }
-
-    fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
-        self.inner.create(path)
-    }
-
-    fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
-        self.inner.open_write(path)
+    pass_on! {
+        inner:
+        create_dir_all(dir: &Path) -> io::Result<()>;
+        list(dir: &Path) -> io::Result<Vec<String>>;
+        exists(path: &Path) -> io::Result<bool>;
+        create(path: &Path) -> io::Result<Box<dyn FileWrite>>;
+        open_write(path: &Path) -> io::Result<Box<dyn FileWrite>>;
+        rename(from: &Path, to: &Path) -> io::Result<()>;
+        remove(path: &Path) -> io::Result<()>;
+        remove_dir(dir: &Path) -> io::Result<()>;
+        link(from: &Path, to: &Path) -> io::Result<()>;
+        sync_dir(dir: &Path) -> io::Result<()>;
+        lock(path: &Path) -> io::Result<Box<dyn FileLock>>;
+        kind(path: &Path) -> String;
     }
 
     fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>> {
@@ -145,34 +141,6 @@ impl Fs for CachedHandleFs {
         let few = Arc::new(few);
         few.file()?;
         Ok(Arc::new(Reader(few)))
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove(path)
-    }
-
-    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
-        self.inner.remove_dir(dir)
-    }
-
-    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.link(from, to)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.inner.sync_dir(dir)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
-        self.inner.lock(path)
-    }
-
-    fn kind(&self, path: &Path) -> String {
-        self.inner.kind(path)
     }
 }
 

@@ -280,14 +280,18 @@ impl MeteredWrite {
 }
 
 impl FileWrite for MeteredWrite {
+    pass_on! {
+        inner:
+        sync() -> io::Result<()>;
+        len() -> io::Result<u64>;
+        start_write_back(offset: u64, len: u64);
+        forget_dirty();
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         // Nothing at all makes no file longer, wherever it is written.
         let end = if bytes.is_empty() { 0 } else { offset.saturating_add(bytes.len() as u64) };
         self.growing(end, Growth::Needed, |file| file.write_at(offset, bytes))
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.inner.sync()
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
@@ -303,31 +307,19 @@ impl FileWrite for MeteredWrite {
         self.look();
         Ok(())
     }
-
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
-    }
-
-    fn start_write_back(&self, offset: u64, len: u64) {
-        self.inner.start_write_back(offset, len);
-    }
-
-    fn forget_dirty(&self) {
-        self.inner.forget_dirty();
-    }
 }
 
 impl Fs for MeteredFs {
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        self.inner.create_dir_all(dir)
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.inner.list(dir)
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.inner.exists(path)
+    pass_on! {
+        inner:
+        create_dir_all(dir: &Path) -> io::Result<()>;
+        list(dir: &Path) -> io::Result<Vec<String>>;
+        exists(path: &Path) -> io::Result<bool>;
+        open_read(path: &Path) -> io::Result<Arc<dyn FileRead>>;
+        remove_dir(dir: &Path) -> io::Result<()>;
+        sync_dir(dir: &Path) -> io::Result<()>;
+        lock(path: &Path) -> io::Result<Box<dyn FileLock>>;
+        kind(path: &Path) -> String;
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
@@ -336,10 +328,6 @@ impl Fs for MeteredFs {
 
     fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
         self.metered(path, self.inner.open_write(path))
-    }
-
-    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>> {
-        self.inner.open_read(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -353,25 +341,9 @@ impl Fs for MeteredFs {
         Ok(())
     }
 
-    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
-        self.inner.remove_dir(dir)
-    }
-
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.inner.link(from, to)?;
         self.look(to)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.inner.sync_dir(dir)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
-        self.inner.lock(path)
-    }
-
-    fn kind(&self, path: &Path) -> String {
-        self.inner.kind(path)
     }
 }
 

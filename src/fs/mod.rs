@@ -9,6 +9,16 @@
 //! * an `Interrupted` error or a short transfer never leaves this module: the operation is completed or fails;
 //! * a path is written through one handle at a time.
 
+/// Methods of [`Fs`], [`FileWrite`] or [`FileRead`] that a wrapper forwards to the field `$inner` unchanged.
+macro_rules! pass_on {
+    ($inner:ident: $($method:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+        $(fn $method(&self, $($argument: $type),*) $(-> $result)? {
+            self.$inner.$method($($argument),*)
+        })*
+    };
+}
+pub(crate) use pass_on;
+
 mod complete;
 mod disk;
 mod fault;

@@ -15,7 +15,7 @@
 mod arena;
 mod iter;
 #[cfg(all(test, loom))]
-mod model;
+mod models;
 mod order;
 mod table;
 #[cfg(all(test, not(loom)))]

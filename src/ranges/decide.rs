@@ -301,6 +301,4 @@ fn partition(key: &[u8]) -> &[u8] {
 }
 
 #[cfg(test)]
-mod apply;
-#[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::fs::{FileLock, FileRead, FileWrite, Fs, MemFs};
+use crate::fs::{FileLock, FileRead, FileWrite, Fs, MemFs, pass_on};
 use crate::sync::Mutex;
 
 /// Files of another file system under names of their own, over a memory.
@@ -40,8 +40,13 @@ impl Overlay {
 }
 
 impl Fs for Overlay {
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        self.memory.create_dir_all(dir)
+    pass_on! {
+        memory:
+        create_dir_all(dir: &Path) -> io::Result<()>;
+        remove_dir(dir: &Path) -> io::Result<()>;
+        sync_dir(dir: &Path) -> io::Result<()>;
+        lock(path: &Path) -> io::Result<Box<dyn FileLock>>;
+        kind(path: &Path) -> String;
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -88,24 +93,8 @@ impl Fs for Overlay {
         }
     }
 
-    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
-        self.memory.remove_dir(dir)
-    }
-
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.refuse_under(from).and_then(|()| self.refuse_under(to))?;
         self.memory.link(from, to)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.memory.sync_dir(dir)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
-        self.memory.lock(path)
-    }
-
-    fn kind(&self, path: &Path) -> String {
-        self.memory.kind(path)
     }
 }

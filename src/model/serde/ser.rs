@@ -19,24 +19,36 @@ pub(super) struct Fields {
     key: String,
 }
 
-/// Takes one value; `None` is absence.
+/// Takes one value.
 struct ValueSerializer;
+
+/// A value as it was given.
+enum Given {
+    /// `None` is absence.
+    Value(Option<Value>),
+    /// An Int32, or a byte of a Binary: sequences hold nothing else.
+    Byte(u8),
+}
 
 /// Takes the bytes of a sequence.
 struct ByteSequence(Vec<u8>);
 
-/// Takes one byte of a sequence.
-struct ByteSerializer;
-
-/// Takes the key of a map.
-struct KeySerializer;
+impl Given {
+    fn into_value(self) -> Option<Value> {
+        match self {
+            Given::Value(value) => value,
+            Given::Byte(byte) => Some(Value::Int32(byte.into())),
+        }
+    }
+}
 
 impl Fields {
     fn set<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) -> Result<()> {
         if SYSTEM_PROPERTIES.contains(&name) {
             return Ok(());
         }
-        if let Some(value) = value.serialize(ValueSerializer).map_err(|problem| problem.of(name))? {
+        let given = value.serialize(ValueSerializer).map_err(|problem| problem.of(name))?;
+        if let Some(value) = given.into_value() {
             self.entity.set(name, value);
         }
         Ok(())
@@ -65,7 +77,12 @@ impl SerializeMap for Fields {
     type Error = Problem;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<()> {
-        self.key = key.serialize(KeySerializer)?;
+        self.key = match key.serialize(ValueSerializer) {
+            Ok(Given::Value(Some(Value::String(text)))) => text,
+            Ok(Given::Value(Some(Value::Guid(guid)))) => guid.to_string(),
+            Ok(Given::Value(Some(Value::DateTime(time)))) => time.to_string(),
+            _ => return Err(Problem::new(NOT_A_KEY)),
+        };
         Ok(())
     }
 
@@ -80,16 +97,19 @@ impl SerializeMap for Fields {
 }
 
 impl SerializeSeq for ByteSequence {
-    type Ok = Option<Value>;
+    type Ok = Given;
     type Error = Problem;
 
     fn serialize_element<T: Serialize + ?Sized>(&mut self, byte: &T) -> Result<()> {
-        self.0.push(byte.serialize(ByteSerializer)?);
+        let Ok(Given::Byte(byte)) = byte.serialize(ValueSerializer) else {
+            return Err(Problem::new(NOT_A_BYTE));
+        };
+        self.0.push(byte);
         Ok(())
     }
 
-    fn end(self) -> Result<Option<Value>> {
-        Ok(Some(Value::Binary(self.0)))
+    fn end(self) -> Result<Given> {
+        Ok(Given::Value(Some(Value::Binary(self.0))))
     }
 }
 
@@ -143,28 +163,6 @@ macro_rules! refuse_nested {
             _: &'static str,
             _: usize,
         ) -> Result<Self::SerializeStructVariant> {
-            Err(Problem::new($text))
-        }
-    };
-}
-
-macro_rules! refuse_maps_and_sequences {
-    ($text:expr) => {
-        fn serialize_seq(self, _: Option<usize>) -> Result<Self::SerializeSeq> {
-            Err(Problem::new($text))
-        }
-
-        refuse_maps!($text);
-    };
-}
-
-macro_rules! refuse_maps {
-    ($text:expr) => {
-        fn serialize_map(self, _: Option<usize>) -> Result<Self::SerializeMap> {
-            Err(Problem::new($text))
-        }
-
-        fn serialize_struct(self, _: &'static str, _: usize) -> Result<Self::SerializeStruct> {
             Err(Problem::new($text))
         }
     };
@@ -227,17 +225,17 @@ impl Serializer for EntitySerializer {
 
 macro_rules! values {
     ($($method:ident($source:ty) $value:ident => $result:expr;)*) => {
-        $(fn $method(self, $value: $source) -> Result<Option<Value>> {
-            Ok(Some($result))
+        $(fn $method(self, $value: $source) -> Result<Given> {
+            Ok(Given::Value(Some($result)))
         })*
     };
 }
 
 impl Serializer for ValueSerializer {
-    type Ok = Option<Value>;
+    type Ok = Given;
     type Error = Problem;
     type SerializeSeq = ByteSequence;
-    impossible!(Option<Value>: SerializeTuple, SerializeTupleStruct, SerializeTupleVariant,
+    impossible!(Given: SerializeTuple, SerializeTupleStruct, SerializeTupleVariant,
         SerializeMap,
         SerializeStruct, SerializeStructVariant);
 
@@ -247,7 +245,6 @@ impl Serializer for ValueSerializer {
         serialize_i16(i16) value => Value::Int32(value.into());
         serialize_i32(i32) value => Value::Int32(value);
         serialize_i64(i64) value => Value::Int64(value);
-        serialize_u8(u8) value => Value::Int32(value.into());
         serialize_u16(u16) value => Value::Int32(value.into());
         serialize_u32(u32) value => Value::Int64(value.into());
         serialize_f32(f32) value => Value::Double(value.into());
@@ -257,29 +254,41 @@ impl Serializer for ValueSerializer {
         serialize_bytes(&[u8]) value => Value::Binary(value.to_owned());
     }
     refuse_nested!(NOT_A_VALUE);
-    refuse_maps!(NOT_A_VALUE);
 
-    fn serialize_u64(self, value: u64) -> Result<Option<Value>> {
+    fn serialize_map(self, _: Option<usize>) -> Result<Self::SerializeMap> {
+        Err(Problem::new(NOT_A_VALUE))
+    }
+
+    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Self::SerializeStruct> {
+        Err(Problem::new(NOT_A_VALUE))
+    }
+
+    fn serialize_u8(self, value: u8) -> Result<Given> {
+        Ok(Given::Byte(value))
+    }
+
+    fn serialize_u64(self, value: u64) -> Result<Given> {
         match i64::try_from(value) {
-            Ok(value) => Ok(Some(Value::Int64(value))),
+            Ok(value) => Ok(Given::Value(Some(Value::Int64(value)))),
             Err(_) => Err(Problem::new(format!("{value} is beyond Edm.Int64"))),
         }
     }
 
-    fn serialize_none(self) -> Result<Option<Value>> {
-        Ok(None)
+    fn serialize_none(self) -> Result<Given> {
+        Ok(Given::Value(None))
     }
 
-    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<Option<Value>> {
-        value.serialize(self)
+    /// A byte is no longer one that a sequence takes.
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<Given> {
+        value.serialize(self).map(|given| Given::Value(given.into_value()))
     }
 
-    fn serialize_unit(self) -> Result<Option<Value>> {
-        Ok(None)
+    fn serialize_unit(self) -> Result<Given> {
+        Ok(Given::Value(None))
     }
 
-    fn serialize_unit_struct(self, _: &'static str) -> Result<Option<Value>> {
-        Ok(None)
+    fn serialize_unit_struct(self, _: &'static str) -> Result<Given> {
+        Ok(Given::Value(None))
     }
 
     fn serialize_unit_variant(
@@ -287,104 +296,28 @@ impl Serializer for ValueSerializer {
         _: &'static str,
         _: u32,
         variant: &'static str,
-    ) -> Result<Option<Value>> {
-        Ok(Some(Value::String(variant.to_owned())))
+    ) -> Result<Given> {
+        Ok(Given::Value(Some(Value::String(variant.to_owned()))))
     }
 
     fn serialize_newtype_struct<T: Serialize + ?Sized>(
         self,
         name: &'static str,
         value: &T,
-    ) -> Result<Option<Value>> {
+    ) -> Result<Given> {
         let value = value.serialize(self)?;
         // Our own types come as what other formats get to see of them.
         let parsed = match (name, &value) {
-            (GUID, Some(Value::String(text))) => text.parse().map(Value::Guid),
-            (DATE_TIME, Some(Value::String(text))) => text.parse().map(Value::DateTime),
+            (GUID, Given::Value(Some(Value::String(text)))) => text.parse().map(Value::Guid),
+            (DATE_TIME, Given::Value(Some(Value::String(text)))) => {
+                text.parse().map(Value::DateTime)
+            }
             _ => return Ok(value),
         };
-        parsed.map(Some).map_err(|error| Problem::new(error.message()))
+        parsed.map(|value| Given::Value(Some(value))).map_err(|error| Problem::new(error.message()))
     }
 
     fn serialize_seq(self, _: Option<usize>) -> Result<ByteSequence> {
         Ok(ByteSequence(Vec::new()))
-    }
-}
-
-impl Serializer for ByteSerializer {
-    type Ok = u8;
-    type Error = Problem;
-    impossible!(u8: SerializeSeq, SerializeTuple, SerializeTupleStruct, SerializeTupleVariant,
-        SerializeMap,
-        SerializeStruct, SerializeStructVariant);
-
-    fn serialize_u8(self, value: u8) -> Result<u8> {
-        Ok(value)
-    }
-
-    refuse!(NOT_A_BYTE; serialize_bool(bool), serialize_i8(i8), serialize_i16(i16),
-        serialize_i32(i32), serialize_i64(i64), serialize_u16(u16), serialize_u32(u32),
-        serialize_u64(u64), serialize_f32(f32), serialize_f64(f64), serialize_char(char),
-        serialize_str(&str), serialize_bytes(&[u8]), serialize_none(), serialize_unit(),
-        serialize_unit_struct(&'static str), serialize_unit_variant(&'static str, u32,
-        &'static str));
-    refuse_nested!(NOT_A_BYTE);
-    refuse_maps_and_sequences!(NOT_A_BYTE);
-
-    fn serialize_some<T: Serialize + ?Sized>(self, _: &T) -> Result<u8> {
-        Err(Problem::new(NOT_A_BYTE))
-    }
-
-    fn serialize_newtype_struct<T: Serialize + ?Sized>(
-        self,
-        _: &'static str,
-        value: &T,
-    ) -> Result<u8> {
-        value.serialize(self)
-    }
-}
-
-impl Serializer for KeySerializer {
-    type Ok = String;
-    type Error = Problem;
-    impossible!(String: SerializeSeq, SerializeTuple, SerializeTupleStruct,
-        SerializeTupleVariant, SerializeMap,
-        SerializeStruct, SerializeStructVariant);
-
-    fn serialize_str(self, value: &str) -> Result<String> {
-        Ok(value.to_owned())
-    }
-
-    fn serialize_char(self, value: char) -> Result<String> {
-        Ok(value.into())
-    }
-
-    fn serialize_unit_variant(
-        self,
-        _: &'static str,
-        _: u32,
-        variant: &'static str,
-    ) -> Result<String> {
-        Ok(variant.to_owned())
-    }
-
-    refuse!(NOT_A_KEY; serialize_bool(bool), serialize_i8(i8), serialize_i16(i16),
-        serialize_i32(i32), serialize_i64(i64), serialize_u8(u8), serialize_u16(u16),
-        serialize_u32(u32), serialize_u64(u64), serialize_f32(f32), serialize_f64(f64),
-        serialize_bytes(&[u8]), serialize_none(), serialize_unit(),
-        serialize_unit_struct(&'static str));
-    refuse_nested!(NOT_A_KEY);
-    refuse_maps_and_sequences!(NOT_A_KEY);
-
-    fn serialize_some<T: Serialize + ?Sized>(self, _: &T) -> Result<String> {
-        Err(Problem::new(NOT_A_KEY))
-    }
-
-    fn serialize_newtype_struct<T: Serialize + ?Sized>(
-        self,
-        _: &'static str,
-        value: &T,
-    ) -> Result<String> {
-        value.serialize(self)
     }
 }

@@ -1,5 +1,7 @@
 //! Each decision by itself, at its thresholds.
 
+mod load_traces;
+
 use super::*;
 use crate::format::key::user_key;
 use crate::ranges::load::RangeLoad;
