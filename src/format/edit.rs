@@ -8,22 +8,23 @@
 //! Not here: what an edit does to a version (`manifest`), which edits make sense (there too).
 
 mod lived;
-mod numbers;
 mod wear;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::codec::{Cursor, DecodeError, HashSeed, put_varint};
+use crate::codec::{Cursor, DecodeError, HashSeed};
 use crate::model::Seq;
 use crate::rng::Rng;
 
-use super::field::{Field, FormatError, next_field, put_field, put_optional_field};
+use super::field::{
+    Content, Field, FormatError, content, next_field, put_content, put_field, put_optional_field,
+    put_with, read_fields,
+};
 use super::file_meta::FileMeta;
 use super::names::{FileId, FileNumber, RangeId, TableId};
 use super::record::Position;
 use super::span::Span;
-use numbers::{file_number, seq, table_id};
 
 pub(crate) use lived::{ERAS_MAX, Era, LivedTime, MARKS_MAX, Mark};
 pub(crate) use wear::Account;
@@ -210,103 +211,42 @@ type Sizes = BTreeMap<(RangeId, FileNumber), u64>;
 impl VersionEdit {
     /// Appends the edit as the payload of a record.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let mut fields = Fields { out, content: Vec::new() };
         if let Some(identity) = &self.identity {
-            fields.put(tag::IDENTITY, |content| identity.encode(content));
+            put_with(out, tag::IDENTITY, |content| identity.encode(content));
         }
-        fields.numbers(tag::NUMBERS_BELOW, self.numbers_below.map(|n| n.0));
-        for log in &self.add_logs {
-            fields.put(tag::ADD_LOG, |content| {
-                put_varint(content, log.number.0);
-                content.extend_from_slice(&log.id.0.to_le_bytes());
-            });
-        }
-        fields.numbers(tag::REMOVE_LOG, self.remove_logs.iter().map(|n| n.0));
-        fields.numbers(tag::FLUSHED_SEQ, self.flushed_seq.map(|seq| seq.0));
+        put_all(out, tag::NUMBERS_BELOW, &self.numbers_below);
+        put_all(out, tag::ADD_LOG, &self.add_logs);
+        put_all(out, tag::REMOVE_LOG, &self.remove_logs);
+        put_all(out, tag::FLUSHED_SEQ, &self.flushed_seq);
         for file in &self.add_files {
-            fields.put(tag::ADD_FILE, |content| file.encode(content));
+            put_with(out, tag::ADD_FILE, |content| file.encode(content));
         }
-        fields.numbers(tag::REMOVE_FILE, self.remove_files.iter().map(|n| n.0));
-        for range in &self.add_ranges {
-            fields.put(tag::ADD_RANGE, |content| range.encode(content));
-        }
-        fields.numbers(tag::REMOVE_RANGE, self.remove_ranges.iter().map(|id| id.0));
+        put_all(out, tag::REMOVE_FILE, &self.remove_files);
+        put_all(out, tag::ADD_RANGE, &self.add_ranges);
+        put_all(out, tag::REMOVE_RANGE, &self.remove_ranges);
+        put_all(out, tag::ADD_REFERENCE, &self.add_references);
+        put_all(out, tag::REMOVE_REFERENCE, &self.remove_references);
+        put_all(out, tag::DROP_TABLE, &self.drop_tables);
+        put_all(out, tag::FORGET_TABLE, &self.forget_tables);
+        put_drops(out, tag::ADD_RANGE_TOMBSTONE, &self.add_range_tombstones);
+        put_drops(out, tag::REMOVE_RANGE_TOMBSTONE, &self.remove_range_tombstones);
+        put_all(out, tag::CLEAN_CLOSE, &self.clean_close);
         for reference in &self.add_references {
-            fields.put(tag::ADD_REFERENCE, |content| reference.encode(content));
+            let size = reference.bytes.map(|bytes| ((reference.range, reference.file), bytes));
+            put_optional(out, tag::REFERENCE_BYTES, size.as_ref());
         }
-        for (range, file) in &self.remove_references {
-            fields.pair(tag::REMOVE_REFERENCE, range.0, file.0);
-        }
-        for (table, seq) in &self.drop_tables {
-            fields.pair(tag::DROP_TABLE, table.0.into(), seq.0);
-        }
-        fields.numbers(tag::FORGET_TABLE, self.forget_tables.iter().map(|id| id.0.into()));
-        self.encode_tombstones(&mut fields, true);
-        if let Some(close) = &self.clean_close {
-            fields.put(tag::CLEAN_CLOSE, |content| {
-                put_varint(content, close.log.0);
-                put_varint(content, close.end);
-                put_varint(content, close.last_seq.0);
-            });
-        }
-        for reference in &self.add_references {
-            let Some(bytes) = reference.bytes else { continue };
-            fields.put_optional(tag::REFERENCE_BYTES, |content| {
-                put_varint(content, reference.range.0);
-                put_varint(content, reference.file.0);
-                put_varint(content, bytes);
-            });
-        }
-        self.encode_tombstones(&mut fields, false);
-        if let Some(clock) = &self.clock {
-            fields.put_optional(tag::CLOCK, |content| put_varint(content, clock.now));
-        }
-        self.encode_history(&mut fields);
-        if let Some(clock) = self.clock.as_ref().filter(|clock| clock.was_wrong()) {
-            fields.put_optional(tag::LIVED_TIME, |content| clock.encode(content));
-        }
+        put_expiries(out, tag::ADD_EXPIRY, &self.add_range_tombstones);
+        put_expiries(out, tag::REMOVE_EXPIRY, &self.remove_range_tombstones);
+        put_optional(out, tag::CLOCK, self.clock.as_ref().map(|clock| &clock.now));
+        put_all(out, tag::KEEP_LOG, &self.keep_logs);
+        put_all(out, tag::FORGET_LOG, &self.forget_logs);
+        put_all(out, tag::ADD_IMPORT, &self.add_imports);
+        put_all(out, tag::FORGET_IMPORT, &self.forget_imports);
+        put_optional(out, tag::LOG_DURABLE, self.log_durable.as_ref());
+        put_optional(out, tag::ACCOUNT, self.account.as_ref());
+        let wrong_clock = self.clock.as_ref().filter(|clock| clock.was_wrong());
+        put_optional(out, tag::LIVED_TIME, wrong_clock);
         out.extend_from_slice(&self.unknown);
-    }
-
-    /// Range tombstones of drops or of expiry: those that begin and those that end.
-    fn encode_tombstones(&self, fields: &mut Fields<'_>, are_drops: bool) {
-        let (add, remove) = match are_drops {
-            true => (tag::ADD_RANGE_TOMBSTONE, tag::REMOVE_RANGE_TOMBSTONE),
-            false => (tag::ADD_EXPIRY, tag::REMOVE_EXPIRY),
-        };
-        let of_kind = |tombstone: &&RangeTombstone| tombstone.is_drop() == are_drops;
-        for tombstone in self.add_range_tombstones.iter().filter(of_kind) {
-            fields.put(add, |content| tombstone.encode(content));
-        }
-        for tombstone in self.remove_range_tombstones.iter().filter(of_kind) {
-            fields.put(remove, |content| tombstone.encode(content));
-        }
-    }
-
-    /// What the change feed and other readers need, and the account.
-    fn encode_history(&self, fields: &mut Fields<'_>) {
-        for kept in &self.keep_logs {
-            fields.put(tag::KEEP_LOG, |content| kept.encode(content));
-        }
-        fields.numbers(tag::FORGET_LOG, self.forget_logs.iter().map(|n| n.0));
-        for import in &self.add_imports {
-            fields.put(tag::ADD_IMPORT, |content| {
-                put_varint(content, import.seq.0);
-                put_varint(content, import.at.file.0);
-                put_varint(content, import.at.offset);
-                import.span.encode(content);
-            });
-        }
-        fields.numbers(tag::FORGET_IMPORT, self.forget_imports.iter().map(|seq| seq.0));
-        if let Some(position) = self.log_durable {
-            fields.put_optional(tag::LOG_DURABLE, |content| {
-                put_varint(content, position.file.0);
-                put_varint(content, position.offset);
-            });
-        }
-        if let Some(account) = &self.account {
-            fields.put_optional(tag::ACCOUNT, |content| account.encode(content));
-        }
     }
 
     /// Decodes the payload of a record.
@@ -352,26 +292,19 @@ impl VersionEdit {
         let mut content = Cursor::new(EDIT, field.content);
         let c = &mut content;
         match field.tag {
-            tag::IDENTITY => {
-                self.identity = Some(Identity::decode(field.content)?);
-                c.rest();
-            }
-            tag::NUMBERS_BELOW => self.numbers_below = Some(file_number(c)?),
-            tag::ADD_LOG => {
-                self.add_logs.push(LogMeta { number: file_number(c)?, id: FileId(c.u64()?) });
-            }
-            tag::REMOVE_LOG => self.remove_logs.push(file_number(c)?),
-            tag::FLUSHED_SEQ => self.flushed_seq = Some(seq(c)?),
+            tag::IDENTITY => self.identity = Some(Identity::decode(c.rest())?),
+            tag::NUMBERS_BELOW => self.numbers_below = Some(Content::decode(c)?),
+            tag::ADD_LOG => self.add_logs.push(Content::decode(c)?),
+            tag::REMOVE_LOG => self.remove_logs.push(Content::decode(c)?),
+            tag::FLUSHED_SEQ => self.flushed_seq = Some(Content::decode(c)?),
             tag::ADD_FILE => self.add_files.push(file_meta(c.rest())?),
-            tag::REMOVE_FILE => self.remove_files.push(file_number(c)?),
-            tag::ADD_RANGE => self.add_ranges.push(RangeMeta::decode(c)?),
-            tag::REMOVE_RANGE => self.remove_ranges.push(RangeId(c.varint()?)),
-            tag::ADD_REFERENCE => self.add_references.push(ReferenceMeta::decode(c)?),
-            tag::REMOVE_REFERENCE => {
-                self.remove_references.push((RangeId(c.varint()?), file_number(c)?));
-            }
-            tag::DROP_TABLE => self.drop_tables.push((table_id(c)?, seq(c)?)),
-            tag::FORGET_TABLE => self.forget_tables.push(table_id(c)?),
+            tag::REMOVE_FILE => self.remove_files.push(Content::decode(c)?),
+            tag::ADD_RANGE => self.add_ranges.push(Content::decode(c)?),
+            tag::REMOVE_RANGE => self.remove_ranges.push(Content::decode(c)?),
+            tag::ADD_REFERENCE => self.add_references.push(Content::decode(c)?),
+            tag::REMOVE_REFERENCE => self.remove_references.push(Content::decode(c)?),
+            tag::DROP_TABLE => self.drop_tables.push(Content::decode(c)?),
+            tag::FORGET_TABLE => self.forget_tables.push(Content::decode(c)?),
             tag::ADD_RANGE_TOMBSTONE => {
                 self.add_range_tombstones.push(RangeTombstone::decode_drop(c)?)
             }
@@ -382,31 +315,21 @@ impl VersionEdit {
             tag::REMOVE_EXPIRY => {
                 self.remove_range_tombstones.push(RangeTombstone::decode_expiry(c)?)
             }
-            tag::CLOCK => self.clock.get_or_insert_default().now = seq(c)?.0,
+            tag::CLOCK => self.clock.get_or_insert_default().now = Seq::decode(c)?.0,
             tag::LIVED_TIME => {
                 let clock = self.clock.get_or_insert_default();
                 *clock = LivedTime { now: clock.now, ..LivedTime::decode(c)? };
             }
-            tag::CLEAN_CLOSE => {
-                let (log, end) = (file_number(c)?, c.varint()?);
-                self.clean_close = Some(CleanClose { log, end, last_seq: seq(c)? });
-            }
-            tag::KEEP_LOG => self.keep_logs.push(KeptLog::decode(c)?),
-            tag::FORGET_LOG => self.forget_logs.push(file_number(c)?),
-            tag::ADD_IMPORT => {
-                let (seq, file, offset) = (seq(c)?, file_number(c)?, c.varint()?);
-                let at = Position { file, offset };
-                self.add_imports.push(Import { seq, at, span: Span::decode(c)? });
-            }
-            tag::FORGET_IMPORT => self.forget_imports.push(seq(c)?),
-            tag::LOG_DURABLE => {
-                let (file, offset) = (file_number(c)?, c.varint()?);
-                self.log_durable = Some(Position { file, offset });
-            }
-            tag::ACCOUNT => self.account = Some(Account::decode(c)?),
+            tag::CLEAN_CLOSE => self.clean_close = Some(Content::decode(c)?),
+            tag::KEEP_LOG => self.keep_logs.push(Content::decode(c)?),
+            tag::FORGET_LOG => self.forget_logs.push(Content::decode(c)?),
+            tag::ADD_IMPORT => self.add_imports.push(Content::decode(c)?),
+            tag::FORGET_IMPORT => self.forget_imports.push(Content::decode(c)?),
+            tag::LOG_DURABLE => self.log_durable = Some(Content::decode(c)?),
+            tag::ACCOUNT => self.account = Some(Content::decode(c)?),
             tag::REFERENCE_BYTES => {
-                let key = (RangeId(c.varint()?), file_number(c)?);
-                sizes.insert(key, c.varint()?);
+                let (reference, bytes) = Content::decode(c)?;
+                sizes.insert(reference, bytes);
             }
             _ => return Ok(false),
         }
@@ -448,29 +371,24 @@ impl Identity {
     }
 
     fn decode(bytes: &[u8]) -> Result<Identity, FormatError> {
-        let mut cursor = Cursor::new(IDENTITY, bytes);
         let (mut database, mut incarnation, mut seed) = (None, None, None);
         let mut sets = [Vec::new(), Vec::new(), Vec::new()];
         let [read_features, write_features, ignorable_features] = &mut sets;
-        while let Some(field) = next_field(&mut cursor)? {
-            let mut content = Cursor::new(IDENTITY, field.content);
-            match field.tag {
+        read_fields(IDENTITY, bytes, |tag, content| {
+            match tag {
                 identity_tag::DATABASE => {
                     let low = u128::from(content.u64()?);
                     database = Some(u128::from(content.u64()?) << 64 | low);
                 }
                 identity_tag::INCARNATION => incarnation = Some(content.u64()?),
                 identity_tag::SEED => seed = Some(HashSeed(content.u64()?)),
-                identity_tag::READ_FEATURE => read_features.push(text(&mut content)?),
-                identity_tag::WRITE_FEATURE => write_features.push(text(&mut content)?),
-                identity_tag::IGNORABLE_FEATURE => ignorable_features.push(text(&mut content)?),
-                _ => {
-                    field.unknown(IDENTITY)?;
-                    content.rest();
-                }
+                identity_tag::READ_FEATURE => read_features.push(text(content)?),
+                identity_tag::WRITE_FEATURE => write_features.push(text(content)?),
+                identity_tag::IGNORABLE_FEATURE => ignorable_features.push(text(content)?),
+                _ => return Ok(false),
             }
-            content.finish()?;
-        }
+            Ok(true)
+        })?;
         let missing = || DecodeError::new(IDENTITY, 0, "incomplete");
         let [read_features, write_features, ignorable_features] = sets;
         Ok(Identity {
@@ -494,31 +412,12 @@ impl Identity {
     }
 }
 
-impl KeptLog {
-    fn encode(&self, out: &mut Vec<u8>) {
-        put_varint(out, self.log.number.0);
-        out.extend_from_slice(&self.log.id.0.to_le_bytes());
-        put_varint(out, self.bytes);
-        put_varint(out, self.last.0);
-    }
-
-    fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
-        let log = LogMeta { number: file_number(cursor)?, id: FileId(cursor.u64()?) };
-        Ok(Self { log, bytes: cursor.varint()?, last: seq(cursor)? })
-    }
-}
-
-impl RangeMeta {
-    fn encode(&self, out: &mut Vec<u8>) {
-        put_varint(out, self.id.0);
-        put_varint(out, self.table.0.into());
-        self.span.encode(out);
-    }
-
-    fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
-        let (id, table) = (RangeId(cursor.varint()?), table_id(cursor)?);
-        Ok(Self { id, table, span: Span::decode(cursor)? })
-    }
+content! {
+    LogMeta { number, id }
+    KeptLog { log, bytes, last }
+    Import { seq, at, span }
+    RangeMeta { id, table, span }
+    CleanClose { log, end, last_seq }
 }
 
 impl ReferenceMeta {
@@ -526,16 +425,18 @@ impl ReferenceMeta {
     pub(crate) fn whole_range() -> Span {
         Span::all()
     }
+}
 
+/// All but `bytes`, which has a field of its own.
+impl Content for ReferenceMeta {
     fn encode(&self, out: &mut Vec<u8>) {
-        put_varint(out, self.range.0);
-        put_varint(out, self.file.0);
+        (self.range, self.file).encode(out);
         out.push(self.placement as u8);
         self.clip.encode(out);
     }
 
     fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
-        let (range, file) = (RangeId(cursor.varint()?), file_number(cursor)?);
+        let (range, file) = Content::decode(cursor)?;
         let placement = match cursor.u8()? {
             1 => Placement::Young,
             2 => Placement::Run,
@@ -555,21 +456,13 @@ impl RangeTombstone {
         self.below == self.from
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        put_varint(out, self.from.0);
-        if !self.is_drop() {
-            put_varint(out, self.below.0);
-        }
-        self.span.encode(out);
-    }
-
     fn decode_drop(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
-        let from = seq(cursor)?;
-        Ok(Self::drop(Span::decode(cursor)?, from))
+        let (from, span) = Content::decode(cursor)?;
+        Ok(Self::drop(span, from))
     }
 
     fn decode_expiry(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
-        let (from, below) = (seq(cursor)?, seq(cursor)?);
+        let (from, below) = Content::decode(cursor)?;
         if below >= from {
             return Err(cursor.error("an expiry is not below the commit that told of it"));
         }
@@ -651,35 +544,36 @@ impl fmt::Display for VersionEdit {
     }
 }
 
-/// Appends fields that are built in a scratch buffer first.
-struct Fields<'a> {
-    out: &'a mut Vec<u8>,
-    content: Vec<u8>,
+fn put_all<'c, C: Content + 'c>(
+    out: &mut Vec<u8>,
+    tag: u64,
+    contents: impl IntoIterator<Item = &'c C>,
+) {
+    contents.into_iter().for_each(|content| put_content(out, tag, content));
 }
 
-impl Fields<'_> {
-    fn put(&mut self, tag: u64, fill: impl FnOnce(&mut Vec<u8>)) {
-        self.content.clear();
-        fill(&mut self.content);
-        put_field(self.out, tag, &self.content);
+fn put_optional<C: Content>(out: &mut Vec<u8>, tag: u64, content: Option<&C>) {
+    if let Some(content) = content {
+        let mut bytes = Vec::new();
+        content.encode(&mut bytes);
+        put_optional_field(out, tag, &bytes);
     }
+}
 
-    fn put_optional(&mut self, tag: u64, fill: impl FnOnce(&mut Vec<u8>)) {
-        self.content.clear();
-        fill(&mut self.content);
-        put_optional_field(self.out, tag, &self.content);
+fn put_drops(out: &mut Vec<u8>, tag: u64, tombstones: &[RangeTombstone]) {
+    for tombstone in tombstones.iter().filter(|tombstone| tombstone.is_drop()) {
+        put_with(out, tag, |content| {
+            tombstone.from.encode(content);
+            tombstone.span.encode(content);
+        });
     }
+}
 
-    fn numbers(&mut self, tag: u64, numbers: impl IntoIterator<Item = u64>) {
-        for number in numbers {
-            self.put(tag, |content| put_varint(content, number));
-        }
-    }
-
-    fn pair(&mut self, tag: u64, first: u64, second: u64) {
-        self.put(tag, |content| {
-            put_varint(content, first);
-            put_varint(content, second);
+fn put_expiries(out: &mut Vec<u8>, tag: u64, tombstones: &[RangeTombstone]) {
+    for tombstone in tombstones.iter().filter(|tombstone| !tombstone.is_drop()) {
+        put_with(out, tag, |content| {
+            (tombstone.from, tombstone.below).encode(content);
+            tombstone.span.encode(content);
         });
     }
 }

@@ -11,6 +11,9 @@ use std::path::Path;
 
 use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::error::{Error, ErrorKind};
+use crate::model::Seq;
+
+use super::names::{FileId, FileNumber, RangeId, TableId};
 
 /// Why bytes could not be used: they are wrong, or they ask for more than this build can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +35,34 @@ pub(crate) struct Field<'a> {
     pub(crate) at: usize,
 }
 
+/// The content of a field, or a part of it.
+pub(crate) trait Content: Sized {
+    fn encode(&self, out: &mut Vec<u8>);
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError>;
+}
+
+/// Implements [`Content`] for structures whose members are encoded one after the other.
+macro_rules! content {
+    ($($name:ident { $($member:ident),* })*) => {
+        $(impl $crate::format::field::Content for $name {
+            fn encode(&self, out: &mut Vec<u8>) {
+                $(self.$member.encode(out);)*
+            }
+
+            fn decode(
+                cursor: &mut $crate::codec::Cursor<'_>,
+            ) -> Result<Self, $crate::codec::DecodeError> {
+                $(let $member = $crate::format::field::Content::decode(cursor)?;)*
+                Ok(Self { $($member),* })
+            }
+        })*
+    };
+}
+pub(crate) use content;
+
+/// Numbers of files above this are never given out: sums of them do not overflow.
+const NUMBER_MAX: u64 = 1 << 56;
+
 /// Appends a field that every reader must understand.
 pub(crate) fn put_field(out: &mut Vec<u8>, tag: u64, content: &[u8]) {
     put_varint(out, tag << 1 | 1);
@@ -42,6 +73,37 @@ pub(crate) fn put_field(out: &mut Vec<u8>, tag: u64, content: &[u8]) {
 pub(crate) fn put_optional_field(out: &mut Vec<u8>, tag: u64, content: &[u8]) {
     put_varint(out, tag << 1);
     put_bytes(out, content);
+}
+
+/// Appends a field that every reader must understand.
+pub(crate) fn put_content(out: &mut Vec<u8>, tag: u64, content: &impl Content) {
+    put_with(out, tag, |out| content.encode(out));
+}
+
+/// The same of the content that `encode` appends.
+pub(crate) fn put_with(out: &mut Vec<u8>, tag: u64, encode: impl FnOnce(&mut Vec<u8>)) {
+    let mut content = Vec::new();
+    encode(&mut content);
+    put_field(out, tag, &content);
+}
+
+/// Hands the fields that fill `payload` to `read`, which reads all of a content, or returns false for an unknown tag.
+pub(crate) fn read_fields(
+    structure: &'static str,
+    payload: &[u8],
+    mut read: impl FnMut(u64, &mut Cursor<'_>) -> Result<bool, DecodeError>,
+) -> Result<(), FormatError> {
+    let mut cursor = Cursor::new(structure, payload);
+    while let Some(field) = next_field(&mut cursor)? {
+        let mut content = Cursor::new(structure, field.content);
+        let known = read(field.tag, &mut content)
+            .and_then(|known| if known { content.finish().map(|()| true) } else { Ok(false) });
+        let known = known.map_err(|error| FormatError::from(error).shifted(field.at))?;
+        if !known {
+            field.unknown(structure)?;
+        }
+    }
+    Ok(())
 }
 
 /// The next field; `None` at the end.
@@ -64,6 +126,82 @@ impl Field<'_> {
         } else {
             Ok(())
         }
+    }
+}
+
+impl Content for u64 {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, *self);
+    }
+
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        cursor.varint()
+    }
+}
+
+impl Content for Seq {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        let seq = Seq(cursor.varint()?);
+        if seq > Seq::MAX { Err(cursor.error("Seq beyond the year 9999")) } else { Ok(seq) }
+    }
+}
+
+impl Content for FileNumber {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        match cursor.varint()? {
+            number @ ..=NUMBER_MAX => Ok(FileNumber(number)),
+            number => Err(cursor.error(format!("file number {number}"))),
+        }
+    }
+}
+
+impl Content for FileId {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0.to_le_bytes());
+    }
+
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        cursor.u64().map(FileId)
+    }
+}
+
+impl Content for RangeId {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        cursor.varint().map(RangeId)
+    }
+}
+
+impl Content for TableId {
+    fn encode(&self, out: &mut Vec<u8>) {
+        u64::from(self.0).encode(out);
+    }
+
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        let id = u32::try_from(cursor.varint()?);
+        id.map(TableId).map_err(|_| cursor.error("table id above u32"))
+    }
+}
+
+impl<A: Content, B: Content> Content for (A, B) {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+        self.1.encode(out);
+    }
+
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+        Ok((A::decode(cursor)?, B::decode(cursor)?))
     }
 }
 

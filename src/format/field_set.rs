@@ -4,8 +4,8 @@
 //! * tags ascend: a set of fields has one encoding;
 //! * fields with tags above the known ones are kept as they were written.
 
-use super::field::{next_field, put_field};
-use crate::codec::{Cursor, DecodeError, VARINT_BYTES_MAX, put_varint};
+use super::field::{Content, next_field};
+use crate::codec::{Cursor, DecodeError};
 
 /// The known fields of a structure by tag, and the rest.
 pub(crate) struct FieldSet<'a, const KNOWN: usize> {
@@ -46,14 +46,14 @@ impl<'a, const KNOWN: usize> FieldSet<'a, KNOWN> {
         self.required(tag).map(|(_, content)| content)
     }
 
-    /// A field that holds one varint.
-    pub(crate) fn number(&self, tag: u64) -> Result<u64, DecodeError> {
-        self.read(tag, Cursor::varint)
+    /// The same as a value.
+    pub(crate) fn get<T: Content>(&self, tag: u64) -> Result<T, DecodeError> {
+        self.read(tag, T::decode)
     }
 
-    /// The same, or 0 if it is not there.
-    pub(crate) fn number_or_zero(&self, tag: u64) -> Result<u64, DecodeError> {
-        self.optional(tag).map_or(Ok(0), |_| self.number(tag))
+    /// The same, or its default if it is not there.
+    pub(crate) fn get_or_default<T: Content + Default>(&self, tag: u64) -> Result<T, DecodeError> {
+        self.optional(tag).map_or_else(|| Ok(T::default()), |_| self.get(tag))
     }
 
     /// What `read` makes of a field that must be there, all of it.
@@ -91,27 +91,21 @@ pub(crate) fn not_understood(unknown: &[u8]) -> Option<u64> {
     None
 }
 
-/// Appends a field that must be understood and holds one varint.
-pub(crate) fn put_number(out: &mut Vec<u8>, tag: u64, value: u64) {
-    let mut content = Vec::with_capacity(VARINT_BYTES_MAX);
-    put_varint(&mut content, value);
-    put_field(out, tag, &content);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::field::{put_content, put_field};
 
     #[test]
     fn fields_ascend_and_unknown_ones_are_kept() {
         let mut out = Vec::new();
-        put_number(&mut out, 1, 300);
+        put_content(&mut out, 1, &300);
         put_field(&mut out, 2, b"ab");
         let known = out.len();
         put_field(&mut out, 9, b"new");
         assert_eq!(&out[..known], [3, 2, 0xac, 2, 5, 2, b'a', b'b']);
         let fields = FieldSet::<3>::decode("test", &out).unwrap();
-        assert_eq!((fields.number(1), fields.bytes(2)), (Ok(300), Ok(&b"ab"[..])));
+        assert_eq!((fields.get(1), fields.bytes(2)), (Ok(300u64), Ok(&b"ab"[..])));
         assert_eq!((fields.unknown, not_understood(fields.unknown)), (&out[known..], Some(9)));
         put_field(&mut out, 9, b"again");
         assert!(FieldSet::<3>::decode("test", &out).is_err());
@@ -122,8 +116,11 @@ mod tests {
         let mut out = Vec::new();
         put_field(&mut out, 1, &[1, 1]);
         let fields = FieldSet::<3>::decode("test", &out).unwrap();
-        assert_eq!(fields.number(1).unwrap_err().to_string(), "test at byte 3: 1 bytes too many");
+        assert_eq!(
+            fields.get::<u64>(1).unwrap_err().to_string(),
+            "test at byte 3: 1 bytes too many"
+        );
         assert_eq!(fields.bytes(2).unwrap_err().problem, "field 2 is missing");
-        assert_eq!(fields.number_or_zero(2), Ok(0));
+        assert_eq!(fields.get_or_default(2), Ok(0u64));
     }
 }

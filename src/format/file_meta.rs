@@ -8,8 +8,8 @@
 //! Not here: a checksum (the record of the edit that embeds an entry has one), the file itself (`format::sst`).
 
 use crate::codec::{Cursor, DecodeError, put_varint};
-use crate::format::field::put_field;
-use crate::format::field_set::{self, FieldSet, put_number};
+use crate::format::field::{put_content, put_field};
+use crate::format::field_set::{self, FieldSet};
 use crate::format::names::{FileId, FileNumber};
 use crate::model::Seq;
 
@@ -136,24 +136,24 @@ impl FileMeta {
 
     /// Appends the entry; whoever embeds it writes its length.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        put_number(out, tag::NUMBER, self.number.0);
-        put_field(out, tag::ID, &self.id.0.to_le_bytes());
-        put_number(out, tag::BYTES, self.bytes);
-        put_number(out, tag::SEQ_MIN, self.seq_min.0);
-        put_number(out, tag::SEQ_MAX, self.seq_max.0);
+        put_content(out, tag::NUMBER, &self.number);
+        put_content(out, tag::ID, &self.id);
+        put_content(out, tag::BYTES, &self.bytes);
+        put_content(out, tag::SEQ_MIN, &self.seq_min);
+        put_content(out, tag::SEQ_MAX, &self.seq_max);
         if self.visible_from != Seq::ZERO {
-            put_number(out, tag::VISIBLE_FROM, self.visible_from.0);
+            put_content(out, tag::VISIBLE_FROM, &self.visible_from);
         }
-        put_number(out, tag::ENTRIES, self.entries);
-        put_number(out, tag::TOMBSTONES, self.tombstones);
-        put_number(out, tag::RAW_BYTES, self.raw_bytes);
+        put_content(out, tag::ENTRIES, &self.entries);
+        put_content(out, tag::TOMBSTONES, &self.tombstones);
+        put_content(out, tag::RAW_BYTES, &self.raw_bytes);
         put_field(out, tag::KEY_MIN, &self.key_min);
         put_field(out, tag::KEY_MAX, &self.key_max);
         let mut directory = Vec::new();
         Section::encode_all(&self.sections, &mut directory);
         put_field(out, tag::SECTIONS, &directory);
         if self.tombstones_applied > Seq::ZERO {
-            put_number(out, tag::TOMBSTONES_APPLIED, self.tombstones_applied.0);
+            put_content(out, tag::TOMBSTONES_APPLIED, &self.tombstones_applied);
         }
         out.extend_from_slice(&self.unknown);
     }
@@ -162,18 +162,18 @@ impl FileMeta {
     pub(crate) fn decode(bytes: &[u8]) -> Result<FileMeta, DecodeError> {
         let fields =
             FieldSet::<{ tag::TOMBSTONES_APPLIED as usize + 1 }>::decode(STRUCTURE, bytes)?;
-        let file_bytes = fields.number(tag::BYTES)?;
+        let file_bytes = fields.get(tag::BYTES)?;
         let meta = FileMeta {
-            number: FileNumber(fields.number(tag::NUMBER)?),
-            id: FileId(fields.read(tag::ID, Cursor::u64)?),
+            number: fields.get(tag::NUMBER)?,
+            id: fields.get(tag::ID)?,
             bytes: file_bytes,
-            seq_min: Seq(fields.number(tag::SEQ_MIN)?),
-            seq_max: Seq(fields.number(tag::SEQ_MAX)?),
-            visible_from: Seq(fields.number_or_zero(tag::VISIBLE_FROM)?),
-            tombstones_applied: Seq(fields.number_or_zero(tag::TOMBSTONES_APPLIED)?),
-            entries: fields.number(tag::ENTRIES)?,
-            tombstones: fields.number(tag::TOMBSTONES)?,
-            raw_bytes: fields.number(tag::RAW_BYTES)?,
+            seq_min: fields.get(tag::SEQ_MIN)?,
+            seq_max: fields.get(tag::SEQ_MAX)?,
+            visible_from: fields.get_or_default(tag::VISIBLE_FROM)?,
+            tombstones_applied: fields.get_or_default(tag::TOMBSTONES_APPLIED)?,
+            entries: fields.get(tag::ENTRIES)?,
+            tombstones: fields.get(tag::TOMBSTONES)?,
+            raw_bytes: fields.get(tag::RAW_BYTES)?,
             key_min: fields.bytes(tag::KEY_MIN)?.into(),
             key_max: fields.bytes(tag::KEY_MAX)?.into(),
             sections: fields

@@ -9,8 +9,8 @@
 
 use crate::codec::{Checksum, Cursor, DecodeError, put_varint};
 use crate::format::edit::{Identity, VersionEdit};
-use crate::format::field::{FormatError, put_field};
-use crate::format::field_set::{self, FieldSet, put_number};
+use crate::format::field::{Content, FormatError, put_content, put_with};
+use crate::format::field_set::{self, FieldSet};
 use crate::format::names::FileId;
 use crate::model::Seq;
 
@@ -78,19 +78,16 @@ impl Generation {
     /// The whole file.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; GENERATION_HEADER_BYTES];
-        put_number(&mut out, tag::NUMBER, self.number);
-        put_number(&mut out, tag::TAKEN, self.taken);
-        let mut content = Vec::new();
-        put_varint(&mut content, self.files.len() as u64);
-        for file in &self.files {
-            content.extend_from_slice(&file.id.0.to_le_bytes());
-            put_varint(&mut content, file.bytes);
-            content.extend_from_slice(&file.checksum.to_le_bytes());
-        }
-        put_field(&mut out, tag::FILES, &content);
-        content.clear();
-        self.edit.encode(&mut content);
-        put_field(&mut out, tag::EDIT, &content);
+        put_content(&mut out, tag::NUMBER, &self.number);
+        put_content(&mut out, tag::TAKEN, &self.taken);
+        put_with(&mut out, tag::FILES, |content| {
+            put_varint(content, self.files.len() as u64);
+            for file in &self.files {
+                (file.id, file.bytes).encode(content);
+                content.extend_from_slice(&file.checksum.to_le_bytes());
+            }
+        });
+        put_with(&mut out, tag::EDIT, |content| self.edit.encode(content));
         out.extend_from_slice(&self.unknown);
         let len = out.len() as u64;
         let mut header = Vec::with_capacity(GENERATION_HEADER_BYTES);
@@ -118,8 +115,8 @@ impl Generation {
             return Err(FormatError::Unsupported(what.into()));
         }
         let generation = Generation {
-            number: fields.number(tag::NUMBER)?,
-            taken: fields.number(tag::TAKEN)?,
+            number: fields.get(tag::NUMBER)?,
+            taken: fields.get(tag::TAKEN)?,
             files: fields.read(tag::FILES, stored_files)?,
             edit: VersionEdit::decode(fields.bytes(tag::EDIT)?)?,
             unknown: fields.unknown.into(),
@@ -183,11 +180,8 @@ fn stored_files(cursor: &mut Cursor<'_>) -> Result<Vec<StoredFile>, DecodeError>
     let count = cursor.count(cursor.left() / STORED_BYTES_MIN)?;
     let mut files: Vec<StoredFile> = Vec::with_capacity(count);
     for _ in 0..count {
-        let file = StoredFile {
-            id: FileId(cursor.u64()?),
-            bytes: cursor.varint()?,
-            checksum: cursor.u32()?,
-        };
+        let (id, bytes) = Content::decode(cursor)?;
+        let file = StoredFile { id, bytes, checksum: cursor.u32()? };
         if files.last().is_some_and(|last| last.id >= file.id) {
             return Err(cursor.error("ids do not ascend"));
         }

@@ -14,7 +14,7 @@ use crate::codec::{Checksum, Cursor, DecodeError, checksum};
 use crate::error::{Code, Error};
 use crate::model::Seq;
 
-use super::field::FormatError;
+use super::field::{FormatError, content};
 use super::names::{FileId, FileNumber};
 
 /// Records start at multiples of this.
@@ -285,6 +285,8 @@ impl LogHeader {
         Checksum::new().bytes(&header[..12]).bytes(&header[16..]).finish()
     }
 }
+
+content! { Position { file, offset } }
 
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,6 +8,8 @@ use std::fmt;
 
 use crate::codec::{Cursor, DecodeError, put_bytes};
 
+use super::field::Content;
+
 /// The user keys from `low` on and below `high`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Span {
@@ -78,17 +80,18 @@ impl Span {
         let span = Span::new(low, high);
         (!span.is_empty()).then_some(span)
     }
+}
 
-    /// Appends `low`, and `high` if there is one; whoever embeds it writes its length.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+/// It fills the rest of its content.
+impl Content for Span {
+    fn encode(&self, out: &mut Vec<u8>) {
         put_bytes(out, &self.low);
         if let Some(high) = &self.high {
             put_bytes(out, high);
         }
     }
 
-    /// Reads a span that fills the rest of `cursor`.
-    pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Span, DecodeError> {
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Span, DecodeError> {
         let low = cursor.bytes()?;
         let high = if cursor.is_empty() { None } else { Some(cursor.bytes()?) };
         let span = Span::new(low, high);

@@ -3,8 +3,8 @@
 //! Not here: where the facts are used while the database runs (`file_meta`, which repeats them).
 
 use crate::codec::DecodeError;
-use crate::format::field::put_field;
-use crate::format::field_set::{FieldSet, put_number};
+use crate::format::field::{put_content, put_field};
+use crate::format::field_set::FieldSet;
 use crate::model::Seq;
 
 /// The facts about the entries of an SST.
@@ -38,26 +38,26 @@ mod tag {
 
 impl SstStats {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        put_number(out, tag::SEQ_MIN, self.seq_min.0);
-        put_number(out, tag::SEQ_MAX, self.seq_max.0);
-        put_number(out, tag::ENTRIES, self.entries);
-        put_number(out, tag::TOMBSTONES, self.tombstones);
-        put_number(out, tag::RAW_BYTES, self.raw_bytes);
+        put_content(out, tag::SEQ_MIN, &self.seq_min);
+        put_content(out, tag::SEQ_MAX, &self.seq_max);
+        put_content(out, tag::ENTRIES, &self.entries);
+        put_content(out, tag::TOMBSTONES, &self.tombstones);
+        put_content(out, tag::RAW_BYTES, &self.raw_bytes);
         put_field(out, tag::KEY_MIN, &self.key_min);
         put_field(out, tag::KEY_MAX, &self.key_max);
-        put_number(out, tag::KEYS, self.keys);
+        put_content(out, tag::KEYS, &self.keys);
     }
 
     /// Reads statistics that fill `bytes`; facts of newer formats are passed over.
     pub(crate) fn decode(bytes: &[u8]) -> Result<SstStats, DecodeError> {
         let fields = FieldSet::<{ tag::KEYS as usize + 1 }>::decode(STRUCTURE, bytes)?;
         Ok(SstStats {
-            entries: fields.number(tag::ENTRIES)?,
-            keys: fields.number(tag::KEYS)?,
-            tombstones: fields.number(tag::TOMBSTONES)?,
-            raw_bytes: fields.number(tag::RAW_BYTES)?,
-            seq_min: Seq(fields.number(tag::SEQ_MIN)?),
-            seq_max: Seq(fields.number(tag::SEQ_MAX)?),
+            entries: fields.get(tag::ENTRIES)?,
+            keys: fields.get(tag::KEYS)?,
+            tombstones: fields.get(tag::TOMBSTONES)?,
+            raw_bytes: fields.get(tag::RAW_BYTES)?,
+            seq_min: fields.get(tag::SEQ_MIN)?,
+            seq_max: fields.get(tag::SEQ_MAX)?,
             key_min: fields.bytes(tag::KEY_MIN)?.into(),
             key_max: fields.bytes(tag::KEY_MAX)?.into(),
         })

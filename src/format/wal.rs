@@ -11,7 +11,9 @@ use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::model::Seq;
 
 use super::Kind;
-use super::field::{Field, FormatError, next_field, put_field};
+use super::field::{
+    Content, Field, FormatError, content, next_field, put_content, put_with, read_fields,
+};
 use super::names::{FileId, FileNumber, TableId};
 use super::record::{Position, RecordKind};
 
@@ -119,54 +121,43 @@ pub(crate) enum Change<'a> {
     },
 }
 
+content! { Predecessor { number, id, accepted_end } }
+
 impl Open {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        put_position(out, TAG_MANIFEST, self.manifest);
+        put_content(out, TAG_MANIFEST, &self.manifest);
         if let Some(predecessor) = &self.predecessor {
-            let mut content = Vec::with_capacity(24);
-            put_varint(&mut content, predecessor.number.0);
-            content.extend_from_slice(&predecessor.id.0.to_le_bytes());
-            put_varint(&mut content, predecessor.accepted_end);
-            put_field(out, TAG_PREDECESSOR, &content);
+            put_content(out, TAG_PREDECESSOR, predecessor);
         }
     }
 
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, FormatError> {
-        let mut cursor = Cursor::new(OPEN, payload);
         let (mut manifest, mut predecessor) = (None, None);
-        while let Some(field) = next_field(&mut cursor)? {
-            match field.tag {
-                TAG_MANIFEST => manifest = Some(position(OPEN, &field)?),
-                TAG_PREDECESSOR => {
-                    let mut content = Cursor::new(OPEN, field.content);
-                    predecessor = Some(Predecessor {
-                        number: FileNumber(content.varint()?),
-                        id: FileId(content.u64()?),
-                        accepted_end: content.varint()?,
-                    });
-                    content.finish()?;
-                }
-                _ => field.unknown(OPEN)?,
+        read_fields(OPEN, payload, |tag, content| {
+            match tag {
+                TAG_MANIFEST => manifest = Some(Content::decode(content)?),
+                TAG_PREDECESSOR => predecessor = Some(Content::decode(content)?),
+                _ => return Ok(false),
             }
-        }
+            Ok(true)
+        })?;
         Ok(Self { predecessor, manifest: manifest.ok_or_else(|| missing(OPEN, "manifest"))? })
     }
 }
 
 impl DurableUpTo {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        put_number(out, TAG_CEILING, self.seq_reservation.0);
+        put_content(out, TAG_CEILING, &self.seq_reservation);
     }
 
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, FormatError> {
-        let mut cursor = Cursor::new(DURABLE_UP_TO, payload);
         let mut seq_reservation = None;
-        while let Some(field) = next_field(&mut cursor)? {
-            match field.tag {
-                TAG_CEILING => seq_reservation = Some(seq(DURABLE_UP_TO, &field)?),
-                _ => field.unknown(DURABLE_UP_TO)?,
+        read_fields(DURABLE_UP_TO, payload, |tag, content| {
+            if tag == TAG_CEILING {
+                seq_reservation = Some(Content::decode(content)?);
             }
-        }
+            Ok(tag == TAG_CEILING)
+        })?;
         Ok(Self {
             seq_reservation: seq_reservation.ok_or_else(|| missing(DURABLE_UP_TO, "ceiling"))?,
         })
@@ -175,20 +166,20 @@ impl DurableUpTo {
 
 impl Close {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        put_position(out, TAG_MANIFEST, self.manifest);
-        put_number(out, TAG_LAST_SEQ, self.last_seq.0);
+        put_content(out, TAG_MANIFEST, &self.manifest);
+        put_content(out, TAG_LAST_SEQ, &self.last_seq);
     }
 
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, FormatError> {
-        let mut cursor = Cursor::new(CLOSE, payload);
         let (mut manifest, mut last_seq) = (None, None);
-        while let Some(field) = next_field(&mut cursor)? {
-            match field.tag {
-                TAG_MANIFEST => manifest = Some(position(CLOSE, &field)?),
-                TAG_LAST_SEQ => last_seq = Some(seq(CLOSE, &field)?),
-                _ => field.unknown(CLOSE)?,
+        read_fields(CLOSE, payload, |tag, content| {
+            match tag {
+                TAG_MANIFEST => manifest = Some(Content::decode(content)?),
+                TAG_LAST_SEQ => last_seq = Some(Content::decode(content)?),
+                _ => return Ok(false),
             }
-        }
+            Ok(true)
+        })?;
         Ok(Self {
             manifest: manifest.ok_or_else(|| missing(CLOSE, "manifest"))?,
             last_seq: last_seq.ok_or_else(|| missing(CLOSE, "last Seq"))?,
@@ -281,40 +272,37 @@ impl<'a> WalRecord<'a> {
 impl<'a> Change<'a> {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Change::Created(table) => put_number(out, TAG_CREATED, table.0.into()),
-            Change::Dropped(table) => put_number(out, TAG_DROPPED, table.0.into()),
+            Change::Created(table) => put_content(out, TAG_CREATED, table),
+            Change::Dropped(table) => put_content(out, TAG_DROPPED, table),
             Change::RangeTombstone { low, high } => {
-                let mut content = Vec::new();
-                put_span(&mut content, low, *high);
-                put_field(out, TAG_RANGE_TOMBSTONE, &content);
+                put_with(out, TAG_RANGE_TOMBSTONE, |content| put_span(content, low, *high));
             }
-            Change::Ttl { below, low, high } => {
-                let mut content = Vec::new();
-                put_varint(&mut content, below.0);
-                put_span(&mut content, low, *high);
-                put_field(out, TAG_EXPIRY, &content);
-            }
+            Change::Ttl { below, low, high } => put_with(out, TAG_EXPIRY, |content| {
+                below.encode(content);
+                put_span(content, low, *high);
+            }),
         }
     }
 
     /// `None` for a tag that is no change.
     fn decode(field: &Field<'a>) -> Result<Option<Self>, DecodeError> {
-        Ok(Some(match field.tag {
-            TAG_CREATED => Change::Created(table_id(field)?),
-            TAG_DROPPED => Change::Dropped(table_id(field)?),
+        let mut content = Cursor::new(GROUP, field.content);
+        let change = match field.tag {
+            TAG_CREATED => Change::Created(Content::decode(&mut content)?),
+            TAG_DROPPED => Change::Dropped(Content::decode(&mut content)?),
             TAG_RANGE_TOMBSTONE => {
-                let mut content = Cursor::new(GROUP, field.content);
                 let (low, high) = span(&mut content)?;
                 Change::RangeTombstone { low, high }
             }
             TAG_EXPIRY => {
-                let mut content = Cursor::new(GROUP, field.content);
                 let below = Seq(content.varint()?);
                 let (low, high) = span(&mut content)?;
                 Change::Ttl { below, low, high }
             }
             _ => return Ok(None),
-        }))
+        };
+        content.finish()?;
+        Ok(Some(change))
     }
 }
 
@@ -376,47 +364,6 @@ fn span<'a>(cursor: &mut Cursor<'a>) -> Result<(&'a [u8], Option<&'a [u8]>), Dec
         return Err(cursor.error("an empty span, or bytes behind it"));
     }
     Ok((low, high))
-}
-
-fn put_number(out: &mut Vec<u8>, tag: u64, value: u64) {
-    let mut content = Vec::with_capacity(10);
-    put_varint(&mut content, value);
-    put_field(out, tag, &content);
-}
-
-fn put_position(out: &mut Vec<u8>, tag: u64, position: Position) {
-    let mut content = Vec::with_capacity(20);
-    put_varint(&mut content, position.file.0);
-    put_varint(&mut content, position.offset);
-    put_field(out, tag, &content);
-}
-
-fn number(structure: &'static str, field: &Field<'_>) -> Result<u64, DecodeError> {
-    let mut content = Cursor::new(structure, field.content);
-    let value = content.varint()?;
-    content.finish()?;
-    Ok(value)
-}
-
-fn seq(structure: &'static str, field: &Field<'_>) -> Result<Seq, DecodeError> {
-    let seq = Seq(number(structure, field)?);
-    match seq > Seq::MAX {
-        true => Err(DecodeError::new(structure, field.at, format!("Seq {seq} is beyond the last"))),
-        false => Ok(seq),
-    }
-}
-
-fn position(structure: &'static str, field: &Field<'_>) -> Result<Position, DecodeError> {
-    let mut content = Cursor::new(structure, field.content);
-    let position = Position { file: FileNumber(content.varint()?), offset: content.varint()? };
-    content.finish()?;
-    Ok(position)
-}
-
-fn table_id(field: &Field<'_>) -> Result<TableId, DecodeError> {
-    let value = number(GROUP, field)?;
-    let id = u32::try_from(value);
-    id.map(TableId).map_err(|_| DecodeError::new(GROUP, field.at, "table id above u32"))
 }
 
 fn missing(structure: &'static str, what: &str) -> DecodeError {

@@ -7,6 +7,7 @@
 //! Not here: how it runs (`lsm::ttl`).
 
 use crate::codec::{Cursor, DecodeError, put_varint};
+use crate::format::field::Content;
 use crate::model::Seq;
 
 /// Wrong clocks that are told apart.
@@ -57,9 +58,11 @@ impl LivedTime {
         let is_plain = self.eras.is_empty() && self.marks.is_empty() && self.doubts.is_empty();
         !is_plain || self.unsure.is_some()
     }
+}
 
-    /// Appends all but the number, which has a field of its own.
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+/// All but the number, which has a field of its own.
+impl Content for LivedTime {
+    fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.eras.len() as u64);
         for era in &self.eras {
             put_varint(out, era.wall);
@@ -72,9 +75,9 @@ impl LivedTime {
         put_varint(out, self.unsure.map_or(0, |seq| seq.0 + 1));
     }
 
-    pub(super) fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
         let mut time = Self::default();
-        for _ in 0..count(cursor, ERAS_MAX)? {
+        for _ in 0..cursor.count(ERAS_MAX)? {
             let (wall, lived) = (ticks(cursor, 0)?, ticks(cursor, 0)?);
             let is_known = match cursor.u8()? {
                 0 => false,
@@ -103,7 +106,7 @@ fn put_marks(out: &mut Vec<u8>, marks: &[Mark]) {
 fn marks(cursor: &mut Cursor<'_>) -> Result<Vec<Mark>, DecodeError> {
     let mut marks = Vec::new();
     let mut before = Mark { lived: 0, seq: Seq::ZERO };
-    for _ in 0..count(cursor, MARKS_MAX)? {
+    for _ in 0..cursor.count(MARKS_MAX)? {
         let lived = ticks(cursor, before.lived)?;
         let seq = Seq(ticks(cursor, before.seq.0)?);
         if lived == before.lived || seq == before.seq {
@@ -113,14 +116,6 @@ fn marks(cursor: &mut Cursor<'_>) -> Result<Vec<Mark>, DecodeError> {
         marks.push(before);
     }
     Ok(marks)
-}
-
-fn count(cursor: &mut Cursor<'_>, max: usize) -> Result<usize, DecodeError> {
-    let count = cursor.varint()?;
-    match usize::try_from(count) {
-        Ok(count) if count <= max => Ok(count),
-        _ => Err(cursor.error(format!("{count} entries, at most {max}"))),
-    }
 }
 
 /// So many ticks behind `before`, within what a Seq may be.

@@ -7,10 +7,8 @@
 
 use std::ops::Range;
 
-use crate::codec::{Cursor, DecodeError, put_varint};
-
-use super::numbers::file_number;
-use crate::format::names::FileNumber;
+use crate::codec::{Cursor, DecodeError};
+use crate::format::field::Content;
 use crate::format::record::Position;
 
 /// The smallest page that is counted for, as a power of two: 512 bytes.
@@ -205,33 +203,25 @@ impl Wear {
     }
 }
 
-impl Account {
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+impl Content for Account {
+    fn encode(&self, out: &mut Vec<u8>) {
         let mut wear = self.wear;
-        wear.figures().into_iter().for_each(|figure| put_varint(out, *figure));
-        for end in [self.log_end, self.user_end] {
-            put_varint(out, end.file.0);
-            put_varint(out, end.offset);
-        }
-        wear.pages.iter().for_each(|pages| put_varint(out, *pages));
+        wear.figures().into_iter().for_each(|figure| figure.encode(out));
+        (self.log_end, self.user_end).encode(out);
+        wear.pages.iter().for_each(|pages| pages.encode(out));
     }
 
-    pub(super) fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError> {
         let mut wear = Wear::default();
         for figure in wear.figures() {
             *figure = cursor.varint()?;
         }
-        let (log_end, user_end) = (position(cursor)?, position(cursor)?);
+        let (log_end, user_end) = Content::decode(cursor)?;
         for pages in &mut wear.pages {
             *pages = cursor.varint()?;
         }
         Ok(Self { wear, log_end, user_end })
     }
-}
-
-fn position(cursor: &mut Cursor<'_>) -> Result<Position, DecodeError> {
-    let file: FileNumber = file_number(cursor)?;
-    Ok(Position { file, offset: cursor.varint()? })
 }
 
 #[cfg(test)]

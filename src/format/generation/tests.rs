@@ -3,7 +3,7 @@
 use super::*;
 use crate::codec::HashSeed;
 use crate::format::edit::{Placement, RangeMeta, ReferenceMeta};
-use crate::format::field::put_optional_field;
+use crate::format::field::{put_field, put_optional_field};
 use crate::format::file_meta::FileMeta;
 use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::span::Span;

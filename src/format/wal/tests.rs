@@ -1,6 +1,7 @@
 //! WAL payloads: bytes both ways, growth, and hostile input.
 
 use super::*;
+use crate::format::field::put_field;
 use crate::rng::Rng;
 
 fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {

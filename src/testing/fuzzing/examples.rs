@@ -6,7 +6,7 @@ use crate::codec::{Cursor, put_bytes, put_varint};
 use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, Packing, Sealer, StoredBlock};
 use crate::format::current::Current;
 use crate::format::edit::VersionEdit;
-use crate::format::field::{next_field, put_field};
+use crate::format::field::{Content, next_field, put_field};
 use crate::format::file_meta::FileMeta;
 use crate::format::generation::Generation;
 use crate::format::hash_index::{Form, HashLayout, encode_pages};

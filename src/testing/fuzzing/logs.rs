@@ -4,7 +4,7 @@ use super::forge::{seal_record, sum};
 use crate::codec::{Cursor, put_bytes, put_varint};
 use crate::format::current::{CURRENT_BYTES, Current};
 use crate::format::edit::VersionEdit;
-use crate::format::field::{Field, next_field, put_field};
+use crate::format::field::{Content, Field, next_field, put_field};
 use crate::format::field_set::{FieldSet, not_understood};
 use crate::format::generation::{GENERATION_HEADER_BYTES, Generation};
 use crate::format::names::{FileId, FileNumber};
@@ -215,7 +215,7 @@ pub fn field_set(data: &[u8]) {
     let _newer = not_understood(fields.unknown);
     let mut encoded = Vec::new();
     for tag in 0..16 {
-        drop((fields.number(tag), fields.number_or_zero(tag)));
+        drop((fields.get::<u64>(tag), fields.get_or_default::<u64>(tag)));
         if let Ok(content) = fields.bytes(tag) {
             put_field(&mut encoded, tag, content);
         }

@@ -6,6 +6,7 @@ use crate::format::block::{BlockKind, BlockPlace, Packing, Sealer};
 use crate::format::current::Current;
 use crate::format::edit::{CleanClose, Identity, LogMeta, Placement, RangeMeta, RangeTombstone};
 use crate::format::edit::{ReferenceMeta, VersionEdit};
+use crate::format::field::Content;
 use crate::format::file_meta::{FileMeta, Section};
 use crate::format::generation::{Generation, StoredFile};
 use crate::format::hash_index::LocationSplit;
