@@ -216,7 +216,6 @@ impl Db {
     ///
     /// # Errors
     /// `NotFound` for a table that there is none of.
-    #[cfg(any(feature = "rest", test))]
     pub(crate) fn note(&self, table: Option<&str>, name: &str) -> Result<Option<Arc<str>>> {
         self.catalog.note(table, name)
     }
@@ -226,7 +225,6 @@ impl Db {
     ///
     /// # Errors
     /// `NotFound` for a table that there is none of; `InvalidInput` for a longer text; as every write.
-    #[cfg(any(feature = "rest", test))]
     pub(crate) fn set_note(
         &self,
         table: Option<&str>,
@@ -425,12 +423,6 @@ impl Db {
             torn: found.torn.clone().or_else(|| found.manifest_torn.clone()),
             orphans: found.orphans,
         }
-    }
-
-    /// How durable a commit is that says nothing of it.
-    #[cfg(feature = "rest")]
-    pub(crate) fn durability(&self) -> crate::options::Durability {
-        self.engine.env.options.durability
     }
 
     /// The engine, for simulations.

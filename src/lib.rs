@@ -74,6 +74,8 @@ mod error;
 mod executor;
 mod format;
 pub mod fs;
+#[cfg(feature = "cli")]
+mod json;
 mod log;
 mod lsm;
 mod manifest;
@@ -91,22 +93,15 @@ mod sst;
 mod sync;
 mod table;
 mod testing;
-#[cfg(feature = "cli")]
-#[cfg_attr(
-    all(feature = "rest", not(test)),
-    expect(
-        dead_code,
-        unused_imports,
-        reason = "codecs go both ways, and a server needs one of them"
-    )
-)]
-mod wire;
 mod write_accounting;
 
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
 
+#[cfg(all(feature = "rest", any(fuzzing, feature = "fuzzing")))]
+#[doc(hidden)]
+pub use rest::testing::fuzz as fuzzing_rest;
 #[doc(hidden)]
 pub use testing::bench_support;
 #[cfg(any(fuzzing, feature = "fuzzing"))]

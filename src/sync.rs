@@ -3,12 +3,6 @@
 //! The whole library compiles under `cfg(loom)`, but only tests named `loom_…` run there: nothing else may touch
 //! these primitives outside a model.
 
-#[cfg(any(feature = "rest", all(test, loom)))]
-mod stage;
-
-#[cfg(feature = "rest")]
-pub(crate) use self::stage::Stage;
-
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,

@@ -1,4 +1,4 @@
-//! Target `rest`: see `rowstone::fuzzing`.
+//! Target `rest`: see `rowstone::fuzzing_rest`.
 #![cfg_attr(fuzzing, no_main)]
 
-rowstone_fuzz::target!(rowstone::fuzzing::rest);
+rowstone_fuzz::target!(rowstone::fuzzing_rest::rest);

@@ -13,8 +13,8 @@ use super::moving::{KeyArgs, tell};
 use super::output::{Output, with_thousands};
 use super::{Create, open};
 use crate::db::{Backup as Backups, BackupReport, Generation, Pruned};
+use crate::json::Object;
 use crate::model::check_table_name;
-use crate::wire::json::Object;
 
 /// Back the database up into a directory, which keeps what it was at several moments.
 #[derive(Args)]

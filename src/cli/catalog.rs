@@ -9,7 +9,7 @@ use clap::Args;
 use super::failure::{Failure, Outcome};
 use super::output::{Format, Output};
 use super::{Create, open, open_to_read};
-use crate::wire::json;
+use crate::json;
 
 /// Create a table, and the database if there is none.
 #[derive(Args)]

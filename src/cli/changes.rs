@@ -4,7 +4,7 @@
 //! * beside a process that writes the database is only read;
 //! * a cursor moves when what it stands behind has been handed to standard output.
 //!
-//! Not here: which changes there are (`db::changes`), how an entity is written (`wire`).
+//! Not here: which changes there are (`db::changes`), how an entity is written (`json`).
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -16,9 +16,9 @@ use super::failure::{Failure, Outcome};
 use super::output::Output;
 use super::{Create, open};
 use crate::db::{Change, Changes, Commit, Cursor, Db, Position};
+use crate::json::Object;
+use crate::json::odata::{self, Metadata};
 use crate::sync::{Condvar, Mutex};
-use crate::wire::json::Object;
-use crate::wire::odata::{self, Metadata};
 
 /// How often --follow looks for new commits.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -18,10 +18,10 @@ use super::{Create, open};
 use crate::db::Db;
 use crate::format::key::user_key;
 use crate::format::names::TableId;
+use crate::json::Object;
+use crate::json::odata::{self, Metadata};
 use crate::model::Entity;
 use crate::table::Table;
-use crate::wire::json::Object;
-use crate::wire::odata::{self, Metadata};
 
 /// Tell where two tables, or all tables of two databases, differ.
 #[derive(Args)]

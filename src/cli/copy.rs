@@ -19,10 +19,10 @@ use super::output::{Format, Output, with_thousands, without_control, write_cells
 use super::{Create, open};
 use crate::clock::{Clock, SystemClock};
 use crate::db::{CopyJob, CopyProblem, CopySummary, Db, ReferenceCheck, References};
+use crate::json::Object;
 use crate::model::{KeyTemplate, check_table_name};
 use crate::query::Filter;
 use crate::table::Table;
-use crate::wire::json::Object;
 
 /// Problems that are shown when they go to no file.
 const SHOWN_MAX: usize = 10;

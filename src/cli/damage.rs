@@ -14,8 +14,8 @@ use super::keeping;
 use super::output::{Format, Output, with_thousands};
 use crate::db::{Db, FileOutcome, HealReport, LostRange, RepairReport, Salvaged, SuspectRows};
 use crate::error::Error;
-use crate::wire::json::Object;
-use crate::wire::odata::{self, Metadata};
+use crate::json::Object;
+use crate::json::odata::{self, Metadata};
 
 /// Replace damaged table files by sound copies from a backup.
 #[derive(Args)]

@@ -11,11 +11,11 @@ use super::moving::KeyArgs;
 use super::output::{Format, Output, write_entities, write_entity};
 use super::{Create, DurabilityName, open_durable, open_to_read};
 use crate::error::{Code, Error, Result};
+use crate::json::exec::{Condition, read_condition};
+use crate::json::odata;
 use crate::model::{ETag, Entity};
 use crate::query::Query;
 use crate::table::Table;
-use crate::wire::exec::{Condition, read_condition};
-use crate::wire::odata;
 
 /// Ample for an entity of 1 MiB in any spelling.
 const ENTITY_TEXT_MAX: u64 = 16 << 20;

@@ -6,7 +6,7 @@
 //!   that is asked for;
 //! * no request ends the process, only the end of input or of output does.
 //!
-//! Not here: the form of requests and responses (`wire::exec`).
+//! Not here: the form of requests and responses (`json::exec`).
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -19,9 +19,9 @@ use super::window::Lines;
 use super::{Create, DurabilityName, IoName, on_full, open_with};
 use crate::db::Db;
 use crate::error::{Code, Error, Result};
+use crate::json::exec::{Condition, Key, Query, Request, Response, Write as Change, read_request};
 use crate::query::Filter;
 use crate::table::{EntityGroup, Operation, Table};
-use crate::wire::exec::{Condition, Key, Query, Request, Response, Write as Change, read_request};
 
 /// The longest line that is read: ample for the largest group, however its text is escaped.
 const LINE_BYTES_MAX: usize = 16 << 20;

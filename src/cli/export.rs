@@ -9,8 +9,8 @@ use super::failure::Outcome;
 use super::files;
 use super::open_to_read;
 use super::output::{Output, for_each_json, write_csv};
+use crate::json::odata::Metadata;
 use crate::query::KeyRange;
-use crate::wire::odata::Metadata;
 
 /// Write a whole table as NDJSON or CSV, in key order.
 #[derive(Args)]

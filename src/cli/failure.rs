@@ -24,9 +24,6 @@ pub(super) enum Failure {
     Rejected,
     /// Nobody reads the output any more: the reader has seen enough.
     Closed,
-    /// It is said already; what is left is the exit status.
-    #[cfg(feature = "rest")]
-    Said(u8),
 }
 
 /// Characters of a filter that are shown in front of an error in it, and behind.
@@ -44,30 +41,6 @@ impl Failure {
         }
     }
 
-    /// What went wrong, without an exit status.
-    #[cfg(feature = "rest")]
-    pub(super) fn text(&self) -> String {
-        match self {
-            Failure::Usage(text) | Failure::Other(text) => text.clone(),
-            Failure::Open(error) | Failure::Operation(error) | Failure::Filter { error, .. } => {
-                error.chain()
-            }
-            Failure::Problems | Failure::Rejected | Failure::Closed | Failure::Said(_) => {
-                String::new()
-            }
-        }
-    }
-
-    /// Says by `say` what went wrong.
-    #[cfg(feature = "rest")]
-    pub(super) fn said(self, say: impl FnOnce(&str)) -> Self {
-        let (status, text) = self.message();
-        if let Some(text) = text {
-            say(&text);
-        }
-        Failure::Said(status)
-    }
-
     /// Says on standard error what went wrong, and gives the exit status.
     pub(super) fn report(&self) -> ExitCode {
         let (status, text) = self.message();
@@ -77,8 +50,8 @@ impl Failure {
         ExitCode::from(status)
     }
 
-    /// The exit status, and what is to be said.
-    fn message(&self) -> (u8, Option<String>) {
+    /// The exit status, and the message if there is one.
+    pub(super) fn message(&self) -> (u8, Option<String>) {
         let (status, text) = match self {
             Failure::Usage(text) => (2, text.clone()),
             Failure::Filter { error, text, at } => {
@@ -91,8 +64,6 @@ impl Failure {
             Failure::Problems => return (1, None),
             Failure::Rejected => return (3, None),
             Failure::Closed => return (0, None),
-            #[cfg(feature = "rest")]
-            Failure::Said(status) => return (*status, None),
         };
         (status, Some(format!("error: {text}")))
     }

@@ -39,19 +39,6 @@ pub(super) fn is_same(a: &Path, b: &Path) -> bool {
     a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
-/// The text of a small file, such as a configuration.
-#[cfg(feature = "rest")]
-pub(super) fn read_text(path: &Path) -> Outcome<String> {
-    /// Far above what anybody writes by hand.
-    const BYTES_MAX: u64 = 16 << 20;
-    let failed =
-        |error: io::Error| Failure::Usage(format!("cannot read {}: {error}", path.display()));
-    let file = open_path(path).map_err(failed)?;
-    let mut text = String::new();
-    file.take(BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
-    Ok(text)
-}
-
 /// Opens `path`, or standard input for `-`.
 pub(super) fn open_input(path: &str) -> Outcome<Input> {
     let failed = |error: io::Error| Failure::Other(format!("cannot read {path}: {error}"));
@@ -91,7 +78,7 @@ fn open_file(path: &str) -> io::Result<File> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
-fn open_path(path: &Path) -> io::Result<File> {
+pub(super) fn open_path(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 

@@ -12,7 +12,7 @@ use super::output::Output;
 use crate::db::{InspectOptions, InspectedPart, InspectedValue, inspect};
 use crate::error::Error;
 use crate::fs::DiskFs;
-use crate::wire::json::Object;
+use crate::json::Object;
 
 /// Look into one file of a database: an SST, a log, a manifest, or CURRENT; or a generation of a backup.
 #[derive(Args)]

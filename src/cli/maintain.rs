@@ -9,7 +9,7 @@ use super::failure::{Failure, Outcome};
 use super::import::Progress;
 use super::output::{Format, Output, with_thousands};
 use super::{Create, open};
-use crate::wire::exec::Response;
+use crate::json::exec::Response;
 
 /// Read everything and check it: every checksum, order and reference.
 #[derive(Args)]

@@ -2,11 +2,11 @@
 //!
 //! One file per group of commands: `advise`, `backup`, `bench`, `catalog` (tables), `changes`, `compare`, `copy` (and
 //! `check-refs`), `damage`, `data` (entities), `exec`, `import`, `inspect`, `export`, `maintain`, `moving`, `partitions`,
-//! `pressure` and `stress` (both `stress`), `query`, `sim`, `stats`, `wear`.
+//! `pressure` and `stress` (both `stress`), `query`, `service` (`serve` and `sas`), `sim`, `stats`, `wear`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows were rejected.
 //!
-//! Not here: JSON (`wire`), everything that a database does (`db` and below).
+//! Not here: JSON (`json`), everything that a database does (`db` and below).
 
 mod advise;
 mod backup;
@@ -33,9 +33,7 @@ mod partitions;
 mod pressure;
 mod query;
 #[cfg(feature = "rest")]
-mod sas;
-#[cfg(feature = "rest")]
-mod serve;
+mod service;
 #[cfg(feature = "sim")]
 mod sim;
 mod stats;
@@ -113,9 +111,8 @@ enum Command {
     Copy(copy::Copy),
     CheckRefs(copy::CheckRefs),
     #[cfg(feature = "rest")]
-    Serve(Box<serve::Serve>),
-    #[cfg(feature = "rest")]
-    Sas(Box<sas::Sas>),
+    #[command(flatten)]
+    Service(service::Command),
     #[cfg(feature = "sim")]
     Sim(sim::Sim),
     Stress(Stress),
@@ -245,9 +242,7 @@ pub fn run() -> ExitCode {
         Command::Copy(command) => command.run(),
         Command::CheckRefs(command) => command.run(),
         #[cfg(feature = "rest")]
-        Command::Serve(command) => command.run(),
-        #[cfg(feature = "rest")]
-        Command::Sas(command) => command.run(),
+        Command::Service(command) => return command.run(),
         #[cfg(feature = "sim")]
         Command::Sim(command) => command.run(),
         Command::Stress(command) => command.run(),

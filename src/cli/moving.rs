@@ -13,9 +13,9 @@ use super::import::Progress;
 use super::output::{Format, Output, with_thousands};
 use super::{Create, open};
 use crate::db::{ClosedGate, Moved};
+use crate::json::Object;
 use crate::query::KeyRange;
 use crate::table::GateMode;
-use crate::wire::json::Object;
 
 /// Which keys; all of the table if nothing is said.
 #[derive(Args, Clone, Debug, Default)]

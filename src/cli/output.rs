@@ -12,8 +12,8 @@ use clap::ValueEnum;
 use super::csv;
 use super::failure::{Failure, Outcome};
 use crate::error::Result;
+use crate::json::odata::{self, Metadata};
 use crate::model::{Entity, SYSTEM_PROPERTIES, ValueRef};
-use crate::wire::odata::{self, Metadata};
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -12,8 +12,8 @@ use super::failure::{Failure, Outcome};
 use super::output::{Format, Output, with_thousands, write_cells};
 use super::{Create, open};
 use crate::db::{DataShape, Db, PartitionRange, PartitionSize, RangeBound};
+use crate::json::Object;
 use crate::sync::{Condvar, Mutex};
-use crate::wire::json::Object;
 
 /// Entities that are read without --exact: a second's work or two.
 pub(super) const ENTITIES_MAX: u64 = 1_000_000;

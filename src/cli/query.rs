@@ -17,10 +17,10 @@ use super::failure::{Failure, Outcome, eprint_line};
 use super::open_to_read;
 use super::output::{Format, Output, with_thousands, write_cells, write_entities};
 use crate::error::Result;
+use crate::json::Object;
+use crate::json::explain::{counts, number_text, numbers, put_aggregate, put_explain};
 use crate::query::{self, Aggregate, Filter, Token};
 use crate::table::Table;
-use crate::wire::explain::{counts, number_text, numbers, put_aggregate, put_explain};
-use crate::wire::json::Object;
 
 /// Entities that people see at once.
 const PAGE_ENTITIES: usize = 1_000;

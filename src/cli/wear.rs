@@ -11,7 +11,7 @@ use super::failure::{Failure, Outcome};
 use super::output::{Format, Output, with_thousands, write_cells};
 use crate::db::Db;
 use crate::format::edit::Wear;
-use crate::wire::json::Object;
+use crate::json::Object;
 
 /// Say what the database has had its medium write since it was made, and why.
 #[derive(Args)]

@@ -7,17 +7,13 @@
 mod checksum;
 mod cursor;
 mod hash;
-mod text;
+pub(crate) mod text;
 mod varint;
 
 pub(crate) use checksum::{Checksum, checksum};
 pub(crate) use cursor::Cursor;
 pub(crate) use hash::{HashSeed, hash};
-#[cfg(feature = "rest")]
-pub(crate) use text::{copy_short, is_plain_ascii_in_json};
 pub(crate) use text::{find_zero, is_ascii, is_below, is_plain, same_short, shared_len, utf8};
-#[cfg(feature = "cli")]
-pub(crate) use text::{is_plain_in_json, plain_len_in_json};
 pub(crate) use varint::{VARINT_BYTES_MAX, put_bytes, put_varint, varint_len};
 
 use std::borrow::Cow;

@@ -8,9 +8,9 @@
 use std::str::Utf8Error;
 
 /// The high bit of each byte.
-const HIGH: u64 = 0x8080_8080_8080_8080;
+pub(crate) const HIGH: u64 = 0x8080_8080_8080_8080;
 /// One in each byte.
-const ONES: u64 = 0x0101_0101_0101_0101;
+pub(crate) const ONES: u64 = 0x0101_0101_0101_0101;
 
 /// `bytes` as text.
 ///
@@ -43,53 +43,6 @@ pub(crate) fn is_plain(bytes: &[u8]) -> bool {
     !any(bytes, |word| (word.wrapping_sub(ONES) | word) & HIGH)
 }
 
-/// True if JSON has these bytes in a string as they are: no quote, no backslash, and no byte below 20.
-#[cfg(feature = "cli")]
-#[inline]
-pub(crate) fn is_plain_in_json(bytes: &[u8]) -> bool {
-    !any(bytes, odd_in_json)
-}
-
-/// How many bytes JSON may have in a string as they are, from the first on: up to a quote, a backslash or a byte below 20.
-#[cfg(feature = "cli")]
-#[inline]
-pub(crate) fn plain_len_in_json(bytes: &[u8]) -> usize {
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (i, word) in words.iter().enumerate() {
-        let marks = odd_in_json(u64::from_le_bytes(*word));
-        if marks != 0 {
-            // The lowest mark is never one by mistake.
-            return i * 8 + marks.trailing_zeros() as usize / 8;
-        }
-    }
-    let is_odd = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
-    bytes.len() - rest.len() + rest.iter().position(is_odd).unwrap_or(rest.len())
-}
-
-/// True if JSON has these bytes in a string as they are, and they are text, for all are ASCII.
-#[cfg(feature = "rest")]
-#[inline]
-pub(crate) fn is_plain_ascii_in_json(bytes: &[u8]) -> bool {
-    !any(bytes, |word| (odd_or_high_in_json(word) | word) & HIGH)
-}
-
-/// Marks quotes, backslashes and bytes below 20; bytes above one that is marked may be by mistake.
-#[cfg(feature = "cli")]
-#[inline]
-fn odd_in_json(word: u64) -> u64 {
-    odd_or_high_in_json(word) & !word & HIGH
-}
-
-/// In the high bits the same, but that any byte above 7F may be marked or not.
-#[cfg(feature = "cli")]
-#[inline]
-fn odd_or_high_in_json(word: u64) -> u64 {
-    // With its second bit turned a quote is 20 and all below 20 stay there, so that one comparison finds both.
-    let quote_or_low = (word ^ (ONES * 0x02)).wrapping_sub(ONES * 0x21);
-    let backslash = (word ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
-    quote_or_low | backslash
-}
-
 /// True if both are the same bytes: for names, which are short, at a third of what a call costs.
 #[inline]
 pub(crate) fn same_short(a: &[u8], b: &[u8]) -> bool {
@@ -107,44 +60,6 @@ pub(crate) fn same_short(a: &[u8], b: &[u8]) -> bool {
     };
     // Two words, which may overlap, are all of sixteen bytes.
     ends(a) == ends(b) && (a.len() <= 16 || a == b)
-}
-
-/// As `copy_from_slice`, for texts that are mostly short: at a third of what a call costs. Requires equal lengths.
-#[cfg(feature = "rest")]
-#[inline(always)]
-pub(crate) fn copy_short(to: &mut [u8], from: &[u8]) {
-    // Two pieces, which may overlap, are all of twice their length.
-    let is_copied = match from.len() {
-        65.. => false,
-        32.. => copy_ends::<32>(to, from),
-        16.. => copy_ends::<16>(to, from),
-        8.. => copy_ends::<8>(to, from),
-        4.. => copy_ends::<4>(to, from),
-        2.. => copy_ends::<2>(to, from),
-        1 => copy_ends::<1>(to, from),
-        0 => true,
-    };
-    if !is_copied {
-        to.copy_from_slice(from);
-    }
-}
-
-#[cfg(feature = "rest")]
-#[inline(always)]
-fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) -> bool {
-    let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) else {
-        return false;
-    };
-    if to.len() != from.len() {
-        return false;
-    }
-    if let Some(place) = to.first_chunk_mut() {
-        *place = *first;
-    }
-    if let Some(place) = to.last_chunk_mut() {
-        *place = *last;
-    }
-    true
 }
 
 /// `a < b`, for ends of keys: mostly their first eight bytes decide, and nothing is called.
@@ -197,9 +112,9 @@ pub(crate) fn find_zero(bytes: &[u8]) -> Option<usize> {
     Some(bytes.len() - rest.len() + at)
 }
 
-/// True if `marks` finds anything in any word; the bytes are looked at as words in which some come twice.
+/// True if `marks` finds anything in any word. The bytes are split into words, some of which overlap.
 #[inline]
-fn any(bytes: &[u8], marks: impl Fn(u64) -> u64) -> bool {
+pub(crate) fn any(bytes: &[u8], marks: impl Fn(u64) -> u64) -> bool {
     // Two words that may overlap are all of up to sixteen bytes: most texts need no loop.
     if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
         let ends = marks(u64::from_le_bytes(*first)) | marks(u64::from_le_bytes(*last));
@@ -222,17 +137,6 @@ fn any(bytes: &[u8], marks: impl Fn(u64) -> u64) -> bool {
 mod tests {
     use super::*;
 
-    #[cfg(feature = "rest")]
-    #[test]
-    fn each_length_is_copied() {
-        let text: Vec<u8> = (0..200).collect();
-        for len in 0..text.len() {
-            let mut copy = vec![255; len];
-            copy_short(&mut copy, &text[..len]);
-            assert_eq!(copy, text[..len]);
-        }
-    }
-
     /// Every length up to three words and more, every place, every byte there.
     #[test]
     fn each_byte_of_each_length_is_looked_at() {
@@ -244,16 +148,6 @@ mod tests {
                     bytes[at] = byte;
                     assert_eq!(is_ascii(&bytes), byte < 0x80, "{byte:02x} at {at} of {len}");
                     assert_eq!(is_plain(&bytes), (1..0x80).contains(&byte));
-                    #[cfg(feature = "cli")]
-                    assert_eq!(
-                        is_plain_in_json(&bytes),
-                        byte >= 0x20 && !matches!(byte, b'"' | b'\\')
-                    );
-                    #[cfg(feature = "rest")]
-                    assert_eq!(
-                        is_plain_ascii_in_json(&bytes),
-                        byte < 0x80 && is_plain_in_json(&bytes)
-                    );
                     assert_eq!(utf8(&bytes), std::str::from_utf8(&bytes));
                     assert_eq!(find_zero(&bytes), (byte == 0).then_some(at));
                 }
@@ -323,13 +217,6 @@ mod tests {
                 for (x, y) in kinds.iter().flat_map(|x| kinds.iter().map(move |y| (*x, *y))) {
                     let mut bytes = vec![b'a'; len];
                     (bytes[a], bytes[b]) = (x, y);
-                    #[cfg(feature = "cli")]
-                    {
-                        let is_odd = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
-                        let first = bytes.iter().position(is_odd);
-                        assert_eq!(is_plain_in_json(&bytes), first.is_none());
-                        assert_eq!(plain_len_in_json(&bytes), first.unwrap_or(len));
-                    }
                     bytes.iter_mut().filter(|byte| **byte == b'a').for_each(|byte| *byte = 1);
                     assert_eq!(is_ascii(&bytes), bytes.is_ascii());
                     assert_eq!(is_plain(&bytes), bytes.is_ascii() && !bytes.contains(&0));

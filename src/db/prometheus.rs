@@ -4,22 +4,11 @@
 
 use std::fmt::{Display, Write};
 
-/// What a metric does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Only grows, until the process ends.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// Counts by upper bounds.
-    #[cfg(feature = "rest")]
-    Histogram,
-}
-
 /// A metric, before its samples.
 pub(crate) struct Metric {
     pub(crate) name: String,
-    pub(crate) kind: Kind,
+    /// `counter`, `gauge` or `histogram`.
+    pub(crate) kind: &'static str,
     /// One line.
     pub(crate) help: &'static str,
 }
@@ -35,12 +24,6 @@ impl Exposition {
     /// Begins a metric: its samples follow.
     pub(crate) fn begin(&mut self, metric: &Metric) {
         let Metric { name, kind, help } = metric;
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            #[cfg(feature = "rest")]
-            Kind::Histogram => "histogram",
-        };
         // Writing to a String cannot fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
@@ -75,7 +58,7 @@ mod tests {
     fn labels_are_escaped() {
         let mut out = Exposition::new();
         let help = "Requests, by what became of them.";
-        out.begin(&Metric { name: "a_total".into(), kind: Kind::Counter, help });
+        out.begin(&Metric { name: "a_total".into(), kind: "counter", help });
         out.sample("a_total", &[("code", "a\"b\\c\n"), ("status", "404")], 0.5);
         out.sample("a_total", &[], 3);
         let expected = "# HELP a_total Requests, by what became of them.\n# TYPE a_total counter\n\

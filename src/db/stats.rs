@@ -5,7 +5,7 @@
 //!
 //! Not here: the counting (`lsm::inspect`, `table::counts`), the server's own counters (`rest::metrics`).
 
-use super::prometheus::{Exposition, Kind, Metric};
+use super::prometheus::{Exposition, Metric};
 
 /// Counters and sizes of an open database, by documented name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ struct Field {
     name: &'static str,
     /// What one of it is.
     unit: &'static str,
-    kind: Kind,
+    kind: &'static str,
     /// What it says, in a sentence.
     help: &'static str,
 }
@@ -90,7 +90,7 @@ fn table() -> impl Iterator<Item = Field> {
         let mut cells = line.strip_prefix("| `")?.split('|').map(str::trim);
         let name = cells.next()?.trim_end_matches('`');
         let unit = cells.next()?;
-        let kind = if cells.next()? == "total" { Kind::Counter } else { Kind::Gauge };
+        let kind = if cells.next()? == "total" { "counter" } else { "gauge" };
         Some(Field { name, unit, kind, help: cells.next()? })
     })
 }
@@ -106,7 +106,7 @@ fn metric(field: &Field) -> Metric {
         "microseconds" => field.name.replace("_micros", "_seconds"),
         _ => field.name.to_owned(),
     };
-    let end = if field.kind == Kind::Counter { "_total" } else { "" };
+    let end = if field.kind == "counter" { "_total" } else { "" };
     Metric { name: format!("rowstone_{base}{end}"), kind: field.kind, help: field.help }
 }
 

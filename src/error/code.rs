@@ -12,7 +12,7 @@ macro_rules! codes {
         }
 
         impl Code {
-            #[cfg(any(test, all(any(fuzzing, feature = "fuzzing"), feature = "rest")))]
+            #[cfg(any(test, all(any(fuzzing, feature = "fuzzing"), feature = "cli")))]
             pub(crate) const ALL: &[Code] = &[$(Code::$code,)*];
 
             /// The code as it stands on the wire.

@@ -4,7 +4,7 @@
 //! * what is written reads back as the same bits, a NaN's payload excepted;
 //! * a finite Double is always written with a point or an exponent, so that it is not taken for an Int32.
 
-use super::json::{self, NUMBER_BYTES};
+use crate::json::{self, NUMBER_BYTES};
 
 /// The finite number that `text` spells by JSON's grammar; `None` if it is none or beyond f64.
 pub(crate) fn parse_finite(text: &str) -> Option<f64> {
@@ -25,7 +25,7 @@ pub(crate) fn parse(text: &str) -> Option<f64> {
 }
 
 /// The length of the JSON number that `bytes` begins with; 0 if there is none.
-pub(super) fn number_len(bytes: &[u8]) -> usize {
+pub(crate) fn number_len(bytes: &[u8]) -> usize {
     let digits = |from: usize| {
         bytes.get(from..).unwrap_or_default().iter().take_while(|b| b.is_ascii_digit()).count()
     };
@@ -120,7 +120,7 @@ pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
 /// Writes a number below 1E+12 if it has at most three digits behind the point, as most have that people wrote down, or an
 /// integral one below 1E+15, and says how many bytes it takes; else 0. Up to 15 digits stand for Doubles that all differ: there
 /// are no fewer that would do.
-pub(super) fn put_decimal(text: &mut [u8; NUMBER_BYTES], value: f64) -> usize {
+pub(crate) fn put_decimal(text: &mut [u8; NUMBER_BYTES], value: f64) -> usize {
     let magnitude = value.abs();
     // Division rounds as reading does: the digits read back as the number, or are not its.
     let (whole, thousandths) = if magnitude < 1e12 {

@@ -12,9 +12,9 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use super::explain;
-use super::json::{self, Members, Scalar};
 use super::odata::{self, Metadata};
 use crate::error::{Code, Error, ErrorKind, Result};
+use crate::json::{self, Members, Scalar};
 use crate::model::{ETag, Entity, KeyPart, check_key};
 use crate::query::{Aggregate, Explain, Filter, Token};
 use crate::table::SlowQuery;

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::double;
-use super::json::Object;
+use crate::json::Object;
 use crate::query::{Aggregate, Explain, Number};
 use crate::table::SlowQuery;
 

@@ -14,14 +14,12 @@ use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
 use smallvec::SmallVec;
 
 use super::double;
-use super::json::{self, Scalar};
 use super::scan;
 use crate::error::{Code, Error, Result};
-#[cfg(feature = "rest")]
-use crate::model::EntityEncoder;
+use crate::json::{self, Scalar};
 use crate::model::{
-    DateTime, DateTimeProblem, EdmType, Entity, KeyPart, SYSTEM_PROPERTIES, ValueRef,
-    check_property_name, out_of_range,
+    DateTime, DateTimeProblem, EdmType, Entity, EntityEncoder, KeyPart, SYSTEM_PROPERTIES,
+    ValueRef, check_property_name, out_of_range,
 };
 
 /// Members of one object, annotations included; far above what an entity can have, nulls and all.
@@ -60,8 +58,6 @@ enum Typed<'v> {
 }
 
 impl Metadata {
-    #[cfg(feature = "rest")]
-    pub(super) const FULL: Metadata = Metadata { etag: true, types: true, timestamp_type: true };
     pub(crate) const MINIMAL: Metadata =
         Metadata { etag: true, types: true, timestamp_type: false };
     pub(crate) const TYPES: Metadata = Metadata { etag: false, types: true, timestamp_type: false };
@@ -74,19 +70,15 @@ impl Metadata {
 /// The service's codes: `InvalidInput`, `PropertiesNeedValue`, `DuplicatePropertiesSpecified`, `TooManyProperties`,
 /// and `OutOfRangeInput` for a point in time out of range.
 pub(crate) fn read_entity(text: &str) -> Result<Entity> {
-    let members = Members::read(text)?;
-    let partition_key = members.key(KeyPart::PartitionKey)?;
-    let row_key = members.key(KeyPart::RowKey)?;
-    members.entity(partition_key, row_key)
+    encode_entity(text, &mut EntityEncoder::default())
 }
 
-/// The same by an encoder that may have met others like it; see [`Members::encode`].
-#[cfg(feature = "rest")]
-pub(super) fn encode_entity(text: &str, encoder: &mut EntityEncoder) -> Result<Entity> {
+/// The same by an encoder that may know the shape.
+pub(crate) fn encode_entity(text: &str, encoder: &mut EntityEncoder) -> Result<Entity> {
     let members = Members::read(text)?;
     let partition_key = members.key(KeyPart::PartitionKey)?;
     let row_key = members.key(KeyPart::RowKey)?;
-    members.encode(partition_key, row_key, encoder)
+    members.entity(partition_key, row_key, encoder)
 }
 
 /// Appends `entity` as a JSON object; with `select`, its members alone, absent ones as null.
@@ -163,19 +155,8 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// The entity with these keys and the object's other members.
-    pub(crate) fn entity(&self, partition_key: &str, row_key: &str) -> Result<Entity> {
-        let mut entity = Entity::new(partition_key, row_key);
-        for property in self.properties() {
-            let (name, value) = property?;
-            entity.set(name, value.as_ref().to_value());
-        }
-        Ok(entity)
-    }
-
-    /// The same by an encoder that may have met others like it. What the data model does not allow is for the write to find.
-    #[cfg(feature = "rest")]
-    pub(crate) fn encode(
+    /// The entity with these keys and the object's other members. The write checks what the data model does not allow.
+    pub(crate) fn entity(
         &self,
         partition_key: &str,
         row_key: &str,
@@ -306,31 +287,31 @@ fn not_a(name: &str, edm: &str) -> Error {
 }
 
 /// An entity that is being written.
-pub(super) struct Writer<'o> {
+pub(crate) struct Writer<'o> {
     out: &'o mut Vec<u8>,
     metadata: Metadata,
     first: bool,
 }
 
 impl<'o> Writer<'o> {
-    pub(super) fn begin(out: &'o mut Vec<u8>, metadata: Metadata) -> Self {
+    pub(crate) fn begin(out: &'o mut Vec<u8>, metadata: Metadata) -> Self {
         out.push(b'{');
         Self { out, metadata, first: true }
     }
 
-    pub(super) fn end(self) {
+    pub(crate) fn end(self) {
         self.out.push(b'}');
     }
 
     /// `odata.etag`, if it is asked for and there is one.
-    pub(super) fn etag(&mut self, entity: &Entity) {
+    pub(crate) fn etag(&mut self, entity: &Entity) {
         if let Some(etag) = entity.etag().filter(|_| self.metadata.etag) {
             put_etag(self.name("odata.etag"), DateTime::from(etag.seq()).text().as_bytes());
         }
     }
 
     /// Keys, Timestamp and properties; with `select`, those alone, absent ones as null.
-    pub(super) fn members(&mut self, entity: &Entity, select: Option<&[String]>) {
+    pub(crate) fn members(&mut self, entity: &Entity, select: Option<&[String]>) {
         let selected = |name: &str| select.is_none_or(|names| names.iter().any(|n| n == name));
         if selected("PartitionKey") {
             self.text("PartitionKey", entity.partition_key());
@@ -361,14 +342,14 @@ impl<'o> Writer<'o> {
     }
 
     /// Writes a member's name; its value goes into what is returned.
-    pub(super) fn name(&mut self, name: &str) -> &mut Vec<u8> {
+    pub(crate) fn name(&mut self, name: &str) -> &mut Vec<u8> {
         self.comma();
         json::put_string(self.out, name);
         self.out.push(b':');
         self.out
     }
 
-    pub(super) fn text(&mut self, name: &str, text: &str) {
+    pub(crate) fn text(&mut self, name: &str, text: &str) {
         json::put_string(self.name(name), text);
     }
 
@@ -392,7 +373,7 @@ impl<'o> Writer<'o> {
 }
 
 /// Appends the annotation of a property's type.
-pub(super) fn put_type(out: &mut Vec<u8>, name: &str, edm: EdmType) {
+pub(crate) fn put_type(out: &mut Vec<u8>, name: &str, edm: EdmType) {
     json::put_string(out, name);
     // The name's closing quote gives way to the rest of the annotation's name.
     out.pop();
@@ -402,7 +383,7 @@ pub(super) fn put_type(out: &mut Vec<u8>, name: &str, edm: EdmType) {
 }
 
 /// Appends the ETag of what was written at the time of this text as a JSON string; its quotes are all that needs an escape in it.
-pub(super) fn put_etag(out: &mut Vec<u8>, time: &[u8]) {
+pub(crate) fn put_etag(out: &mut Vec<u8>, time: &[u8]) {
     out.extend_from_slice(b"\"W/\\\"datetime'");
     for (i, part) in time.split(|byte| *byte == b':').enumerate() {
         if i > 0 {
@@ -414,7 +395,7 @@ pub(super) fn put_etag(out: &mut Vec<u8>, time: &[u8]) {
 }
 
 /// Whether a property can have that name: what is asked for by any other is not shown as one that is missing.
-pub(super) fn is_property(name: &str) -> bool {
+pub(crate) fn is_property(name: &str) -> bool {
     check_property_name(name).is_ok()
 }
 
@@ -427,7 +408,7 @@ fn needs_type(value: ValueRef<'_>) -> bool {
 }
 
 /// Whether JSON alone would not tell the type of any value; of a Double it does, if the number is finite.
-pub(super) fn is_annotated(edm: EdmType) -> bool {
+pub(crate) fn is_annotated(edm: EdmType) -> bool {
     match edm {
         EdmType::String | EdmType::Boolean | EdmType::Int32 | EdmType::Double => false,
         EdmType::Int64 | EdmType::DateTime | EdmType::Guid | EdmType::Binary => true,
@@ -445,19 +426,6 @@ fn put_value(out: &mut Vec<u8>, value: ValueRef<'_>) {
     out.push(b'"');
     put_text(out, value);
     out.push(b'"');
-}
-
-/// Bytes that a property takes at the most, with its annotation.
-#[cfg(feature = "rest")]
-pub(super) fn property_at_most(name: &str, value: ValueRef<'_>) -> usize {
-    /// Quotes, colons and commas, the annotation, and a value that is neither text nor bytes.
-    const AROUND: usize = 96;
-    let value = match value {
-        ValueRef::String(text) => json::string_at_most(text),
-        ValueRef::Binary(bytes) => bytes.len().div_ceil(3) * 4,
-        _ => 0,
-    };
-    AROUND + 2 * json::string_at_most(name) + value
 }
 
 /// Appends `value` as plain text, as people and CSV have it.

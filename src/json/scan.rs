@@ -9,12 +9,12 @@
 use std::borrow::Cow;
 
 use super::double;
-use super::json::{self, Scalar};
-use crate::codec::plain_len_in_json;
+use super::plain::plain_len;
+use crate::json::{self, Scalar};
 
 /// Hands the members of the object that `text` is to `member`, in order, repeated names and all; `None` leaves it to `json` what
 /// they are, and those that were handed out do not count.
-pub(super) fn read_object<'a>(
+pub(crate) fn read_object<'a>(
     text: &'a str,
     most: usize,
     mut member: impl FnMut(Cow<'a, str>, Scalar<'a>),
@@ -70,7 +70,7 @@ impl<'a> Scan<'a> {
         let start = self.at;
         let mut has_escapes = false;
         loop {
-            self.at += plain_len_in_json(self.rest());
+            self.at += plain_len(self.rest());
             match self.rest().first()? {
                 b'"' => break,
                 b'\\' => {

@@ -5,7 +5,7 @@
 //! * the bytes of a stored entity were checked when it was made: its accessors cannot fail;
 //! * an entity is validated when it becomes a row, not before.
 //!
-//! Not here: conversions of values (`convert`), projections (`project`), JSON (`wire`).
+//! Not here: conversions of values (`convert`), projections (`project`), JSON (`json`).
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -358,9 +358,9 @@ impl Entity {
         bytes.extend_from_slice(row.body);
         let shape = Arc::clone(row.shape.arc());
         if !is_plain {
-            return Self::from_parts(shape, pk_end, rk_end, bytes, Some(seq));
+            return Ok(Self::from_parts(shape, pk_end, rk_end, bytes)?.at(seq));
         }
-        Ok(Self::from_checked(shape, pk_end, rk_end, bytes, Some(seq)))
+        Ok(Self::from_checked(shape, pk_end, rk_end, bytes).at(seq))
     }
 
     /// `bytes`: PartitionKey up to `pk_end`, RowKey up to `rk_end`, then a checked body of `shape`.
@@ -369,7 +369,6 @@ impl Entity {
         pk_end: usize,
         rk_end: usize,
         bytes: Vec<u8>,
-        seq: Option<Seq>,
     ) -> Result<Entity, DecodeError> {
         for (start, end) in [(0, pk_end), (pk_end, rk_end)] {
             if let Err(error) = utf8(&bytes[start..end]) {
@@ -377,7 +376,7 @@ impl Entity {
                 return Err(DecodeError::new("user key", at, "a key is not text"));
             }
         }
-        Ok(Self::from_checked(shape, pk_end, rk_end, bytes, seq))
+        Ok(Self::from_checked(shape, pk_end, rk_end, bytes))
     }
 
     /// The same; the keys were checked, too.
@@ -387,15 +386,13 @@ impl Entity {
         pk_end: usize,
         rk_end: usize,
         bytes: Vec<u8>,
-        seq: Option<Seq>,
     ) -> Entity {
         let stored = Stored { shape, pk_end, rk_end, bytes: bytes.into_boxed_slice() };
         debug_assert_eq!(stored.row().check(), Ok(()));
-        Entity { repr: Repr::Stored(stored), seq }
+        Entity { repr: Repr::Stored(stored), seq: None }
     }
 
     /// The entity as it was written by commit `seq`.
-    #[cfg(any(test, feature = "rest"))]
     pub(crate) fn at(mut self, seq: Seq) -> Self {
         self.seq = Some(seq);
         self

@@ -1,9 +1,9 @@
 //! What users store: keys, typed values, entities, ETags, and every rule about them. Pure: no I/O, no clock.
 //!
-//! Not here: bytes on disk (`format`), JSON (`wire`), conditions of writes (`table`).
+//! Not here: bytes on disk (`format`), JSON (`json`), conditions of writes (`table`).
 
 mod convert;
-mod datetime;
+pub(crate) mod datetime;
 mod entity;
 mod etag;
 mod guid;
@@ -33,8 +33,6 @@ pub use value::{EdmType, Value, ValueRef};
 // What only requests in text need.
 #[cfg(feature = "cli")]
 pub(crate) use datetime::DateTimeProblem;
-#[cfg(feature = "rest")]
-pub(crate) use datetime::TimeTexts;
 #[cfg(feature = "cli")]
 pub(crate) use limits::{SYSTEM_PROPERTIES, check_property_name, out_of_range};
 

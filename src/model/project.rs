@@ -94,7 +94,7 @@ impl Projector {
         let keys = bytes.len();
         utf16_unrank_in_place(&mut bytes);
         projection.to.encode_body(values().filter_map(|value| value.ok()), &mut bytes);
-        Entity::from_parts(Arc::clone(&projection.to), pk.len(), keys, bytes, Some(seq))
+        Ok(Entity::from_parts(Arc::clone(&projection.to), pk.len(), keys, bytes)?.at(seq))
     }
 
     /// The size of that entity, whose keys have so many UTF-16 units.
@@ -189,7 +189,6 @@ impl EntityEncoder {
     }
 
     /// The entity of distinct properties, of which nothing else is checked: that is for the write.
-    #[cfg(feature = "rest")]
     pub(crate) fn unchecked(
         &mut self,
         pk: &str,
@@ -220,7 +219,7 @@ impl EntityEncoder {
         bytes.extend_from_slice(rk.as_bytes());
         let keys = bytes.len();
         shape.encode_body(values, &mut bytes);
-        Entity::from_checked(Arc::clone(shape), pk.len(), keys, bytes, None)
+        Entity::from_checked(Arc::clone(shape), pk.len(), keys, bytes)
     }
 
     /// Where the shape of these properties is now, which come into order on the way.

@@ -184,7 +184,6 @@ impl Shape {
     }
 
     /// True if a property is of bytes that are no text.
-    #[cfg(feature = "rest")]
     pub(crate) fn has_binary(&self) -> bool {
         self.has_binary
     }
@@ -230,9 +229,8 @@ impl Shape {
     /// The value of property `index`. Requires `index < len()`.
     #[inline]
     pub fn value<'b>(&self, body: &'b [u8], index: usize) -> Result<ValueRef<'b>, DecodeError> {
-        let property = self.properties[index];
-        let place = property.place as usize;
-        match property.edm {
+        let (edm, place) = self.place(index);
+        match edm {
             EdmType::String => {
                 let (at, bytes) = self.variable(body, place)?;
                 text(at, bytes)
@@ -303,7 +301,7 @@ impl Shape {
 
     /// The type of property `index`, and where it stands in [`Fields`]: at an offset, or at a rank among those of variable
     /// width. Requires `index < len()`.
-    #[cfg(feature = "rest")]
+    #[inline]
     pub(crate) fn place(&self, index: usize) -> (EdmType, usize) {
         let property = self.properties[index];
         (property.edm, property.place as usize)
@@ -324,7 +322,7 @@ impl Shape {
 
     /// The same; gives the bytes of all texts together, if they are ASCII and nothing else has a variable width.
     pub(crate) fn checked_text_bytes(&self, body: &[u8]) -> Result<Option<usize>, DecodeError> {
-        self.check_whole(body).map(|ascii_bytes| ascii_bytes.filter(|_| !self.has_binary))
+        self.check_whole(body).map(|ascii_bytes| ascii_bytes.filter(|_| !self.has_binary()))
     }
 
     /// Gives the bytes of variable width, if they are ASCII.
@@ -448,8 +446,7 @@ impl Shape {
 
 impl<'b> Fields<'b> {
     /// All values of variable width, one after the other.
-    #[cfg(feature = "rest")]
-    #[inline]
+    #[inline(always)]
     pub(crate) fn variables(&self) -> &'b [u8] {
         self.variables
     }
@@ -467,7 +464,7 @@ impl<'b> Fields<'b> {
             Some(before) => self.end(before)?,
             None => 0,
         };
-        self.variables.get(start..self.end(rank)?)
+        self.variables().get(start..self.end(rank)?)
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! What a query took: its plan in the service's words, what was read, what was skipped, and the time.
 //!
-//! Not here: the plan itself (`plan`), JSON (`wire`).
+//! Not here: the plan itself (`plan`), JSON (`json`).
 
 use std::fmt;
 use std::sync::Arc;

@@ -187,20 +187,6 @@ impl Filter {
         parse::parse_placed(text).map(|node| Filter { node })
     }
 
-    /// True if nothing but the property of this name is compared.
-    #[cfg(feature = "rest")]
-    pub(crate) fn is_only_about(&self, name: &str) -> bool {
-        fn is_about(node: &Node, name: &str) -> bool {
-            match node {
-                Node::All | Node::TooDeep => true,
-                Node::Compare(comparison) => comparison.property == Property::from(name),
-                Node::And(nodes) | Node::Or(nodes) => nodes.iter().all(|node| is_about(node, name)),
-                Node::Not(node) => is_about(node, name),
-            }
-        }
-        is_about(&self.node, name)
-    }
-
     /// The tree.
     pub(crate) fn node(&self) -> &Node {
         &self.node

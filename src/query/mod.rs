@@ -10,7 +10,7 @@ mod compare;
 mod eval;
 mod exec;
 mod explain;
-mod filter;
+pub(crate) mod filter;
 mod key_range;
 mod key_set;
 mod page;
@@ -245,13 +245,12 @@ impl Query {
         count: usize,
         mut with: impl FnMut(&RowView<'_>) -> Result<()>,
     ) -> Result<Option<Token>> {
-        page::read_rows(&self, count, |row| row.size(), |row| with(row).map(|()| (0, None)))
+        self.page_texts(count, |row| with(row).map(|()| (0, None)))
     }
 
     /// The same for a page that becomes a text: `with` tells the bytes of it that a row takes, so that a page ends whose
     /// rows are small and their texts are not, and the size of the row if it knows it. It is left to `with` to check the
     /// values that it writes.
-    #[cfg(feature = "rest")]
     pub(crate) fn page_texts(
         self,
         count: usize,

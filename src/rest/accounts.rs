@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::db::Db;
+use crate::json::{self, Scalar};
+use crate::rest::protocol::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
 use crate::sync::{ArcSwap, AtomicBool, Mutex, Ordering};
-use crate::wire::json::{self, Scalar};
-use crate::wire::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
 
 use super::settings::LastRead;
 

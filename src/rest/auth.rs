@@ -4,15 +4,15 @@
 //! * a request is carried out only for somebody who proved to hold a key of the account, or a token signed with one;
 //! * a token's table, keys and rights hold for every operation of a batch by itself.
 //!
-//! Not here: signatures and tokens (`wire::sign`, `wire::sas`).
+//! Not here: signatures and tokens (`protocol::sign`, `protocol::sas`).
 
 use crate::query::Filter;
-use crate::wire::address::Target;
-use crate::wire::fault::{Fault, Known};
-use crate::wire::headers::Headers;
-use crate::wire::sas::{Action, Circumstances, Sas};
-use crate::wire::sign::{Authorization, Request, check_date};
-use crate::wire::{sas, settings};
+use crate::rest::protocol::address::Target;
+use crate::rest::protocol::fault::{Fault, Known};
+use crate::rest::protocol::headers::Headers;
+use crate::rest::protocol::sas::{Action, Circumstances, Sas};
+use crate::rest::protocol::sign::{Authorization, Request, check_date};
+use crate::rest::protocol::{sas, settings};
 
 use super::accounts::Account;
 use super::call::Asked;
@@ -30,7 +30,7 @@ pub(super) enum Grant {
 /// Finds out who asks.
 ///
 /// # Errors
-/// `AuthenticationFailed` and what else `wire::sign` and `wire::sas` say.
+/// `AuthenticationFailed` and what else `protocol::sign` and `protocol::sas` say.
 pub(super) fn authenticate(
     asked: &Asked,
     account: &Account,

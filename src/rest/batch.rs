@@ -4,7 +4,7 @@
 //! * what a batch asks for is read whole before anything of it is carried out, by one commit;
 //! * by then there is room for its answer: what was carried out is told.
 //!
-//! Not here: multipart bodies (`wire::batch`), what a group may hold (`table`).
+//! Not here: multipart bodies (`protocol::batch`), what a group may hold (`table`).
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use hyper::header;
 
 use crate::error::Code;
 use crate::model::{ETag, EntityEncoder};
-use crate::table::{EntityGroup, Operation};
-use crate::wire::address::{Resource, Target};
-use crate::wire::batch::{
+use crate::rest::protocol::address::{Resource, Target};
+use crate::rest::protocol::batch::{
     self, Boundaries, Changeset, Envelope, Fields, Part, put_failure, put_found, put_not_found,
 };
-use crate::wire::fault::{Fault, Occasion};
-use crate::wire::headers::{Headers, Level, Method, Preference};
-use crate::wire::payload::Scope;
+use crate::rest::protocol::fault::{Fault, Occasion};
+use crate::rest::protocol::headers::{Headers, Level, Method, Preference};
+use crate::rest::protocol::payload::Scope;
+use crate::table::{EntityGroup, Operation};
 
-use super::body::Share;
 use super::call::Call;
 use super::entities::{self, Meaning, Write};
+use super::http::body::Share;
 use super::reply::Reply;
 use super::service::Service;
 
@@ -143,7 +143,7 @@ fn write<'p>(call: &Call<'_>, parts: &[Part<'p>]) -> Result<Done<'p>, Fault> {
     };
     let name = reader.table.ok_or(Code::InvalidInput)?;
     let table = call.account.db.table(&name).map_err(indexed)?;
-    let group = EntityGroup::of_request(operations).map_err(indexed)?;
+    let group = EntityGroup::within(operations, entities::REQUEST_SIZE_MAX).map_err(indexed)?;
     let at_most = written_at_most(call, &name, &items, &group);
     let share = call.room(at_most)?;
     let etags = call.commit(&table, &group).map_err(indexed)?;

@@ -14,15 +14,15 @@ use std::cell::Cell;
 use crate::error::{Code, Error};
 use crate::model::{DateTime, ETag};
 use crate::options::Durability;
+use crate::rest::protocol::address::Target;
+use crate::rest::protocol::fault::Fault;
+use crate::rest::protocol::headers::{Headers, Level, Method, Version};
 use crate::table::{EntityGroup, Table, Ticket};
-use crate::wire::address::Target;
-use crate::wire::fault::Fault;
-use crate::wire::headers::{Headers, Level, Method, Version};
 
 use super::accounts::Account;
 use super::auth::Grant;
-use super::body::{Budget, Share};
-use super::seats::Seat;
+use super::http::body::{Budget, Share};
+use super::http::connection_slots::Seat;
 
 /// A request as it came.
 #[derive(Clone, Debug)]
@@ -174,11 +174,11 @@ impl Call<'_> {
         match self.commits {
             Commits::Later(place) if table.durability() == Durability::Sync => {
                 let ticket = table.submit_group(group)?;
-                let etags = ticket.etags().to_vec();
+                let etags = ticket.etags.clone();
                 place.set(Some(ticket));
                 Ok(etags)
             }
-            Commits::Wait | Commits::Later(_) => table.commit_group(group),
+            Commits::Wait | Commits::Later(_) => table.commit_group(group, table.durability()),
             Commits::Failed(error) => Err(error.clone()),
         }
     }

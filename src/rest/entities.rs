@@ -9,23 +9,26 @@ use hyper::header::{self, HeaderName};
 use crate::error::{Code, Error};
 use crate::model::{ETag, Entity, EntityEncoder};
 use crate::query::Filter;
-use crate::table::{EntityGroup, Operation};
-use crate::wire::address::{Key, Parameters, Resource, entity_path_len, put_entity_path};
-use crate::wire::fault::{Fault, Known};
-use crate::wire::headers::{
+use crate::rest::protocol::address::{Key, Parameters, Resource, entity_path_len, put_entity_path};
+use crate::rest::protocol::fault::{Fault, Known};
+use crate::rest::protocol::headers::{
     Condition, Headers, Level, Method, Preference, Version, check_json_body,
 };
-use crate::wire::paging;
-use crate::wire::payload::{self, Scope};
-use crate::wire::rows::RowSet;
-use crate::wire::sas::Action;
+use crate::rest::protocol::paging;
+use crate::rest::protocol::payload::{self, Scope};
+use crate::rest::protocol::rows::RowSet;
+use crate::rest::protocol::sas::Action;
+use crate::table::{EntityGroup, Operation};
 
-use super::body::Share;
 use super::call::{Call, text};
+use super::http::body::Share;
 use super::reply::{DATA_SERVICE_ID, PREFERENCE_APPLIED, Reply};
 
 /// Entities of a page that says nothing else.
 const PAGE_ENTITIES: usize = 1_000;
+/// The limit on a group's size that a body of 4 MiB stays below, which fits into a log record: an ASCII byte counts
+/// twice, and a short property adds a little more.
+pub(super) const REQUEST_SIZE_MAX: usize = 12 << 20;
 /// A query is carried out for so long at most before its page ends.
 const QUERY_SECONDS_MAX: u64 = 5;
 
@@ -181,11 +184,11 @@ pub(super) fn write(call: &Call<'_>) -> Result<Reply, Fault> {
     call.grant.check_keys(pk, rk)?;
     let table = call.account.db.table(name)?;
     let share = call.room(sent_back_at_most(call, table.name(), &operation, preference, level))?;
-    let group = EntityGroup::of_request([operation]).map_err(single)?;
+    let group = EntityGroup::within([operation], REQUEST_SIZE_MAX).map_err(single)?;
     let etags = call.commit(&table, &group).map_err(single)?;
     let etag = etags.into_iter().next().flatten();
-    let operation = group.into_operations().pop().ok_or(Code::InternalError)?;
-    let reply = written(call, &Write { table: table.name(), operation, preference }, etag, level);
+    let operation = group.operations().first().ok_or(Code::InternalError)?;
+    let reply = written(call, (table.name(), operation, preference), etag, level);
     Ok(Reply { share, ..reply })
 }
 
@@ -228,15 +231,20 @@ pub(super) fn sent_back_at_most(
 }
 
 /// The response to a write that succeeded; a delete has no ETag.
-fn written(call: &Call<'_>, write: &Write<'_>, etag: Option<ETag>, level: Level) -> Reply {
-    let entity = sent_back(&write.operation, write.preference, etag);
+fn written(
+    call: &Call<'_>,
+    (table, operation, preference): (&str, &Operation, Option<Preference>),
+    etag: Option<ETag>,
+    level: Level,
+) -> Reply {
+    let entity = sent_back(operation, preference, etag);
     let mut reply = Reply::uncached(if entity.is_some() { 201 } else { 204 });
-    if let Some(preference) = write.preference {
+    if let Some(preference) = preference {
         reply = reply.with(PREFERENCE_APPLIED, preference.as_str());
     }
-    if let Operation::Insert(_) = write.operation {
+    if let Operation::Insert(_) = operation {
         let mut location = String::new();
-        put_location(&mut location, call, write.table, &write.operation);
+        put_location(&mut location, call, table, operation);
         if entity.is_none() {
             reply = reply.with(DATA_SERVICE_ID, location.clone());
         }
@@ -247,7 +255,7 @@ fn written(call: &Call<'_>, write: &Write<'_>, etag: Option<ETag>, level: Level)
     }
     let Some(entity) = entity else { return reply };
     let mut body = Vec::new();
-    scope(call, write.table, None, level).put_single(&mut body, &entity);
+    scope(call, table, None, level).put_single(&mut body, &entity);
     reply.with_body(level.content_type(), body)
 }
 

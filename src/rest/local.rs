@@ -11,8 +11,8 @@
 
 use std::net::IpAddr;
 
-use crate::wire::fault::{Fault, Known};
-use crate::wire::headers::Headers;
+use crate::rest::protocol::fault::{Fault, Known};
+use crate::rest::protocol::headers::Headers;
 
 use super::accounts::Account;
 use super::call::Asked;

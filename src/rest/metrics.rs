@@ -12,11 +12,11 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::db::prometheus::{Exposition, Kind, Metric};
+use crate::db::prometheus::{Exposition, Metric};
 use crate::db::stats::put_all;
 use crate::sync::Mutex;
 
-use super::journal::Journal;
+use super::http::log_writer::Journal;
 use super::service::Service;
 
 /// Upper bounds of the histogram of times, in seconds.
@@ -80,14 +80,14 @@ impl Metrics {
     fn put(&self, out: &mut Exposition) {
         let counted = self.counted.lock();
         let help = "Requests, by what became of them.";
-        let requests = begin(out, "rowstone_requests_total", Kind::Counter, help);
+        let requests = begin(out, "rowstone_requests_total", "counter", help);
         for ((method, status, code), count) in &counted.requests {
             let status = status.to_string();
             let labels = [("method", *method), ("status", &*status), ("code", &**code)];
             out.sample(requests, &labels, count);
         }
         let help = "Time from a request's last byte to its response, without the network.";
-        begin(out, "rowstone_request_seconds", Kind::Histogram, help);
+        begin(out, "rowstone_request_seconds", "histogram", help);
         for (bound, count) in BOUNDS.iter().zip(&counted.times) {
             out.sample("rowstone_request_seconds_bucket", &[("le", &bound.to_string())], count);
         }
@@ -99,7 +99,7 @@ impl Metrics {
             ("rowstone_response_bytes_total", "Bytes of bodies of responses.", counted.bytes_out),
         ];
         for (name, help, count) in bytes {
-            begin(out, name, Kind::Counter, help);
+            begin(out, name, "counter", help);
             out.sample(name, &[], count);
         }
     }
@@ -110,7 +110,7 @@ pub(super) fn text(service: &Service, lost_lines: u64) -> String {
     let mut out = Exposition::new();
     service.metrics().put(&mut out);
     let help = "Lines of the log that found no room or could not be written.";
-    let lost = begin(&mut out, "rowstone_log_lines_lost_total", Kind::Counter, help);
+    let lost = begin(&mut out, "rowstone_log_lines_lost_total", "counter", help);
     out.sample(lost, &[], lost_lines);
     let stats: Vec<_> =
         service.accounts().iter().map(|account| (&*account.name, account.db.stats())).collect();
@@ -121,7 +121,12 @@ pub(super) fn text(service: &Service, lost_lines: u64) -> String {
     out.into_text()
 }
 
-fn begin(out: &mut Exposition, name: &'static str, kind: Kind, help: &'static str) -> &'static str {
+fn begin(
+    out: &mut Exposition,
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+) -> &'static str {
     out.begin(&Metric { name: name.to_owned(), kind, help });
     name
 }

@@ -1,33 +1,33 @@
 //! The Table service over HTTP: a translation of requests to calls of the library, with no semantics of its own.
 //!
-//! `server` reads a request into an [`service::Asked`]; `service` finds out who asks (`auth`) for what (`wire::address`)
-//! and hands it to `tables`, `entities`, `batch` or `settings`, which call the library and build a [`reply::Reply`].
-//! All of that but `server` is plain functions without HTTP, sockets or async.
+//! A request passes through three layers, none of which imports a higher one:
+//! 1. `http` accepts connections and reads a request into a [`service::Asked`];
+//! 2. `service` authenticates it (`auth`), resolves its target (`protocol::address`), and dispatches it to `tables`,
+//!    `entities`, `batch` or `settings`, which call the library and build a [`reply::Reply`];
+//! 3. `protocol` parses and writes addresses, headers, bodies, tokens and signatures.
 //!
-//! Not here: what crosses the wire (`wire`), what an operation does (`table`, `query`), arguments (`cli::serve`).
+//! Only `http` knows sockets and async; the rest is plain functions.
+//!
+//! Not here: JSON of entities (`crate::json`), the operations (`table`, `query`), arguments (`cli::serve`).
 
 pub(crate) mod accounts;
 mod auth;
 mod batch;
-mod body;
 mod call;
-mod crowd;
-mod descriptors;
 mod entities;
-pub(crate) mod journal;
-mod lanes;
-pub(crate) mod limits;
-mod linger;
+pub(crate) mod http;
 mod local;
 mod metrics;
 mod page;
+pub(crate) mod protocol;
 pub(crate) mod reply;
-mod seats;
-mod server;
 pub(crate) mod service;
 mod settings;
 mod tables;
-mod tls;
+
+#[cfg(any(test, fuzzing, feature = "fuzzing"))]
+#[expect(unreachable_pub, reason = "lib.rs exports the fuzz target")]
+pub mod testing;
 
 #[cfg(test)]
 mod sharing;
@@ -44,10 +44,11 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use self::accounts::{AccountConfig, Accounts, Rotated};
-use self::journal::Journal;
-use self::lanes::Lanes;
-use self::limits::Limits;
-use self::server::Server;
+use self::http::lanes::Lanes;
+use self::http::limits::Limits;
+use self::http::log_writer::Journal;
+use self::http::server::{self, Server};
+use self::http::{fd_limit, tls};
 use self::service::Service;
 
 /// Where and how a server is reached.
@@ -124,7 +125,7 @@ pub(crate) struct Ready {
 /// A text that says what could not be set up.
 pub(crate) fn prepare(mut site: Site) -> Result<Ready, String> {
     let tls = site.tls.as_ref().map(tls::acceptor).transpose()?;
-    site.limits.connections = descriptors::connections(site.limits.connections)?;
+    site.limits.connections = fd_limit::connections(site.limits.connections)?;
     let lanes = Lanes::new(site.limits.requests).map_err(|error| format!("no threads: {error}"))?;
     let listen = |address| lanes.run(server::listen(address)).map_err(cannot_listen);
     let listener = listen(site.listen)?;

@@ -9,9 +9,9 @@ use hyper::header;
 
 use crate::db::PartitionRange;
 use crate::error::Code;
-use crate::wire::explain::{put_explain, put_slow};
-use crate::wire::fault::{Fault, Known};
-use crate::wire::json::Object;
+use crate::json::Object;
+use crate::json::explain::{put_explain, put_slow};
+use crate::rest::protocol::fault::{Fault, Known};
 
 use super::call::{Asked, Call};
 use super::entities::filter;

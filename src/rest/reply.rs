@@ -1,6 +1,6 @@
 //! A response before it goes on the wire, and the headers that every response has.
 //!
-//! Not here: bodies (`wire`), headers of the one operation (`entities`, `tables` and the others).
+//! Not here: bodies (`protocol`), headers of the one operation (`entities`, `tables` and the others).
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use hyper::header::{self, HeaderName};
 
 use crate::model::ETag;
 
-use super::body::Share;
+use super::http::body::Share;
 
 /// What a request is answered with.
 #[derive(Debug)]

@@ -16,12 +16,14 @@ use hyper::header::{self, HeaderValue};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Code, Error};
 use crate::model::{DateTime, Guid};
+use crate::rest::protocol::address::{self, Parameter, Resource, Style, Target};
+use crate::rest::protocol::fault::{Fault, Known, Occasion};
+use crate::rest::protocol::headers::{
+    Level, Method, Preference, Version, check_md5, client_request_id,
+};
 use crate::rng::Rng;
 use crate::sync::Mutex;
 use crate::table::Ticket;
-use crate::wire::address::{self, Parameter, Resource, Style, Target};
-use crate::wire::fault::{Fault, Known, Occasion};
-use crate::wire::headers::{Level, Method, Preference, Version, check_md5, client_request_id};
 
 use super::accounts::{Account, Accounts};
 pub(crate) use super::call::Asked;

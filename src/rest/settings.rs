@@ -2,20 +2,20 @@
 //!
 //! They are kept as notes of the account's database, in the form in which they cross the wire.
 //!
-//! Not here: that form (`wire::settings`).
+//! Not here: that form (`protocol::settings`).
 
 use std::sync::Arc;
 
 use hyper::header::HeaderName;
 
 use crate::error::{Code, Error};
-use crate::sync::Mutex;
-use crate::wire::fault::{Fault, Known};
-use crate::wire::headers::{Headers, Version};
-use crate::wire::sas::Action;
-use crate::wire::settings::{
-    Change, GeoStatus, Policy, Properties, Stats, cors, put_policies, read_policies,
+use crate::rest::protocol::fault::{Fault, Known};
+use crate::rest::protocol::headers::{Headers, Version};
+use crate::rest::protocol::sas::Action;
+use crate::rest::protocol::settings::{
+    Change, Policy, Properties, Stats, cors, put_policies, read_policies,
 };
+use crate::sync::Mutex;
 
 use super::accounts::Account;
 use super::call::{Asked, Call};
@@ -113,7 +113,7 @@ pub(super) fn statistics(call: &Call<'_>) -> Result<Reply, Fault> {
         return Err(Fault::parameter("comp", "stats", reason));
     }
     // There is one copy, and reads from the secondary location see all that was written.
-    let stats = Stats { status: GeoStatus::Live, last_sync: Some(call.asked.received) };
+    let stats = Stats { last_sync: Some(call.asked.received) };
     let mut body = Vec::new();
     stats.put(&mut body);
     Ok(Reply::new(200).with_xml(body))
@@ -122,7 +122,7 @@ pub(super) fn statistics(call: &Call<'_>) -> Result<Reply, Fault> {
 /// Settings of the service are addressed with `restype=service`.
 fn check_service(call: &Call<'_>) -> Result<(), Fault> {
     const RESTYPE: &str = "restype";
-    match call.target.query.get(crate::wire::address::Parameter::Restype) {
+    match call.target.query.get(crate::rest::protocol::address::Parameter::Restype) {
         Some("service") => Ok(()),
         Some(other) => Err(Fault::parameter(RESTYPE, other, "Not known of this resource.")),
         None => {

@@ -8,18 +8,20 @@ use std::sync::{Arc, Barrier};
 
 use super::Settings;
 use super::accounts::{AccountConfig, Accounts};
-use super::lanes::Lanes;
-use super::limits::Limits;
-use super::server::{self, Server};
+use super::http::lanes::Lanes;
+use super::http::limits::Limits;
+use super::http::server::{self, Server};
 use super::service::Service;
 use crate::clock::{Clock, SystemClock};
 use crate::db::Db;
 use crate::fs::{Fault, FaultFs, FaultKind, MemFs, OpKind};
 use crate::model::DateTime;
+use crate::rest::protocol::address::Parameters;
+use crate::rest::protocol::sign::{
+    AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Request, Scheme,
+};
+use crate::rest::protocol::time;
 use crate::sync::{AtomicBool, Ordering};
-use crate::wire::address::Parameters;
-use crate::wire::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Request, Scheme};
-use crate::wire::time;
 
 const CLIENTS: u64 = 32;
 const ROUNDS: u64 = 10;

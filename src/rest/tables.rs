@@ -7,11 +7,12 @@ use hyper::header;
 use crate::error::Code;
 use crate::model::Entity;
 use crate::query::Filter;
-use crate::wire::address::{Parameters, table_path};
-use crate::wire::fault::Fault;
-use crate::wire::headers::{Preference, check_json_body};
-use crate::wire::sas::Action;
-use crate::wire::{paging, payload};
+use crate::query::filter::{Node, Property};
+use crate::rest::protocol::address::{Parameters, table_path};
+use crate::rest::protocol::fault::Fault;
+use crate::rest::protocol::headers::{Preference, check_json_body};
+use crate::rest::protocol::sas::Action;
+use crate::rest::protocol::{paging, payload};
 
 use super::call::Call;
 use super::entities::{filter, name};
@@ -48,9 +49,19 @@ pub(super) fn list(call: &Call<'_>) -> Result<Reply, Fault> {
 /// A filter on names of tables, who have nothing else.
 fn read_filter(parameters: &Parameters) -> Result<Filter, Fault> {
     let filter = filter(parameters)?;
-    match filter.is_only_about(TABLE_NAME) {
+    match is_about_name(filter.node()) {
         true => Ok(filter),
         false => Err(Code::InvalidInput.into()),
+    }
+}
+
+/// True if the name is all that is compared.
+fn is_about_name(node: &Node) -> bool {
+    match node {
+        Node::All | Node::TooDeep => true,
+        Node::Compare(comparison) => comparison.property == Property::from(TABLE_NAME),
+        Node::And(nodes) | Node::Or(nodes) => nodes.iter().all(is_about_name),
+        Node::Not(node) => is_about_name(node),
     }
 }
 
@@ -62,7 +73,12 @@ pub(super) fn get(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
     Ok(show(call, Reply::uncached(200), found.name(), level))
 }
 
-fn show(call: &Call<'_>, reply: Reply, table: &str, level: crate::wire::headers::Level) -> Reply {
+fn show(
+    call: &Call<'_>,
+    reply: Reply,
+    table: &str,
+    level: crate::rest::protocol::headers::Level,
+) -> Reply {
     let mut body = Vec::new();
     payload::put_table(&mut body, &call.base, &call.account.name, table, level);
     reply.with_body(level.content_type(), body)

@@ -1,244 +1,101 @@
-//! Target: requests to the server, without a connection, on a database in memory.
+//! The client's half of the protocol, for tests and fuzz targets: responses to batches, and faults.
+//!
+//! Not here: the server's half (`protocol`).
 
-use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
+#[cfg(any(fuzzing, feature = "fuzzing"))]
+pub mod fuzz;
 
-use bytes::Bytes;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
-use hyper::http::Uri;
+use super::protocol::batch::{Fields, Message, OUTER_MAX, Recent, boundary, read_headers, split};
+use super::protocol::fault::Fault;
+use super::protocol::headers::{Headers, Media};
+use super::protocol::xml;
+use crate::json::{self, Scalar};
+use crate::model::GROUP_OPERATIONS_MAX;
 
-use crate::clock::Clock;
-use crate::db::Db;
-use crate::model::{DateTime, Entity};
-use crate::rest::Settings;
-use crate::rest::accounts::{AccountConfig, Accounts};
-use crate::rest::reply::{ERROR_CODE, Reply};
-use crate::rest::service::{Asked, Service};
-use crate::rng::Rng;
-use crate::wire::address::Parameters;
-use crate::wire::fault::{Fault, is_documented};
-use crate::wire::sas::Sas;
-use crate::wire::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Request, Scheme};
-use crate::wire::{batch, time};
-
-use super::commands;
-
-/// What tokens are made of.
-const TOKEN_NAMES: [&str; 16] = [
-    "sv", "sig", "tn", "sp", "st", "se", "si", "sip", "spr", "ss", "srt", "ses", "spk", "srk",
-    "epk", "erk",
-];
-/// Requests of one input, with a zero byte between two.
-const REQUESTS_MAX: usize = 8;
-
-/// Requests as they stand on a connection, each asked as it is, with its token signed if it has one, and signed itself.
-///
-/// Every answer is a documented one. Whoever has neither key nor token changes nothing and sees nothing, and a token without
-/// a letter for it changes nothing.
-pub fn rest(data: &[u8]) {
-    let clock = Arc::new(commands::clock());
-    let db = commands::memory(&crate::fs::MemFs::new());
-    fill(&db);
-    let accounts = Accounts::open(vec![AccountConfig::development()], |_| Ok::<_, ()>(db.clone()));
-    let Ok(accounts) = accounts else { return };
-    let service =
-        Service::with(accounts, Settings::default(), Arc::clone(&clock) as _, Rng::from_seed(1));
-    let now = DateTime::from_ticks(clock.now()).unwrap_or(DateTime::MAX);
-    for request in data.split(|byte| *byte == 0).take(REQUESTS_MAX) {
-        let Some(mut asked) = read(request, now) else { continue };
-        let before = commands::contents(&db);
-        let reply = service.answer(&asked);
-        check(&asked, &reply);
-        let is_public =
-            asked.method == "OPTIONS" || matches!(asked.path.as_str(), "/" | "/favicon.ico");
-        assert!(!reply.status.is_success() || is_public, "{asked:?} answered with {reply:?}");
-        assert_eq!(commands::contents(&db), before, "{asked:?} wrote something");
-        if let Some((query, letters)) = with_token(&asked.query) {
-            asked.headers.remove("authorization");
-            let unsigned = std::mem::replace(&mut asked.query, query);
-            check(&asked, &service.answer(&asked));
-            let may_write =
-                letters.is_none_or(|letters| letters.contains(['a', 'c', 'd', 'u', 'w']));
-            assert!(may_write || commands::contents(&db) == before, "{asked:?} wrote something");
-            asked.query = unsigned;
-        }
-        sign(&mut asked, now);
-        check(&asked, &service.answer(&asked));
-    }
-    commands::sound(&db);
+/// A response inside a batch, as a client reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer<'a> {
+    pub(crate) status: u16,
+    pub(crate) headers: Fields<'a>,
+    pub(crate) body: &'a str,
+    pub(crate) content_id: Option<&'a str>,
 }
 
-/// Something to find, replace and delete.
-fn fill(db: &Db) {
-    let table = commands::table(db, "people");
-    for (pk, rk) in [("p", "a"), ("p", "b"), ("q", "")] {
-        let entity =
-            Entity::new(pk, rk).with("Age", 42).with("Name", "Ann").with("Id", 1_i64 << 40);
-        table.insert(entity).unwrap_or_else(|error| panic!("an insert in memory: {error:?}"));
+/// Reads the body of the response to a batch; `None` if it is none.
+pub(crate) fn read_response<'a>(body: &'a [u8], content_type: &str) -> Option<Vec<Answer<'a>>> {
+    let text = std::str::from_utf8(body).ok()?;
+    let outer = split(text, boundary(content_type)?, OUTER_MAX)?;
+    let [part] = outer.as_slice() else { return None };
+    let (headers, content) = read_headers(part)?;
+    let content_type = headers.value("Content-Type").unwrap_or_default();
+    let mut recent = Recent::default();
+    if Media::new(content_type).is("application/http") {
+        return Some(vec![Answer::read(part, &mut recent)?]);
+    }
+    let parts = split(content, boundary(content_type)?, GROUP_OPERATIONS_MAX)?;
+    parts.into_iter().map(|part| Answer::read(part, &mut recent)).collect()
+}
+
+impl<'a> Answer<'a> {
+    /// What went wrong, if something did.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        let failed = self.status >= 400;
+        let unreadable = || Fault::unreadable(self.status, self.body);
+        failed.then(|| read_json(self.body, self.status).unwrap_or_else(unreadable))
+    }
+
+    fn read(text: &'a str, recent: &mut Recent<'a>) -> Option<Answer<'a>> {
+        let Message { first, headers, body, content_id } = Message::read(text, recent)?;
+        let status = first.strip_prefix("HTTP/1.1 ")?.get(..3)?;
+        let is_number = status.bytes().all(|byte| byte.is_ascii_digit());
+        let status = status.parse().ok().filter(|_| is_number)?;
+        Some(Answer { status, headers, body, content_id })
     }
 }
 
-/// Reads a request leniently: what the connection would refuse is left out, or is no request at all.
-fn read(data: &[u8], now: DateTime) -> Option<Asked> {
-    let (first, mut rest) = line(data);
-    let mut words = first.split(|byte| *byte == b' ');
-    let (method, target) = (words.next()?, words.next()?);
-    let method = hyper::Method::from_bytes(method).ok()?;
-    let target = Uri::try_from(target).ok()?;
-    let mut headers = HeaderMap::new();
-    loop {
-        let (field, after) = line(rest);
-        rest = after;
-        let Some(colon) = field.iter().position(|byte| *byte == b':') else { break };
-        let (name, value) = field.split_at(colon);
-        let value = value.strip_prefix(b":").unwrap_or_default().trim_ascii();
-        let field = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value));
-        if let (Ok(name), Ok(value)) = field {
-            headers.append(name, value);
-        }
-    }
-    if !headers.contains_key("host") {
-        headers.insert("host", HeaderValue::from_static("localhost"));
-    }
-    Some(Asked {
-        method: method.as_str().to_owned(),
-        path: target.path().to_owned(),
-        query: target.query().unwrap_or_default().to_owned(),
-        headers,
-        body: Bytes::copy_from_slice(rest),
-        peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        is_encrypted: false,
-        received: now,
-        request_id: "00000000-0000-4000-8000-000000000000".to_owned(),
-        seat: None,
-        room: None,
-    })
+/// Reads the JSON shape of an answer with this status.
+pub(crate) fn read_json(text: &str, status: u16) -> Option<Fault> {
+    let error = member(text, "odata.error")?;
+    let code = string(error, "code")?;
+    let message = string(member(error, "message")?, "value")?;
+    Some(read_fault(code, status, &message))
 }
 
-fn line(data: &[u8]) -> (&[u8], &[u8]) {
-    let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
-    let (line, rest) = data.split_at(end);
-    (line.strip_suffix(b"\r").unwrap_or(line), rest.strip_prefix(b"\n").unwrap_or_default())
+/// Reads the XML shape of an answer with this status.
+pub(crate) fn read_xml(text: &str, status: u16) -> Option<Fault> {
+    let root = xml::read(text).ok()?.filter(|root| root.name == "Error")?;
+    let (code, message) = (root.child("Code")?, root.child("Message")?);
+    let mut fault = read_fault(code.text.clone(), status, &message.text);
+    let more = root.children.into_iter();
+    let more = more.filter(|child| child.name != "Code" && child.name != "Message");
+    fault.details = more.map(|child| (child.name.into(), child.text)).collect();
+    Some(fault)
 }
 
-/// Signs a request, if its query string can be read.
-fn sign(asked: &mut Asked, now: DateTime) {
-    let Ok(query) = Parameters::read(&asked.query) else { return };
-    let Some(key) = AccountKey::read(DEVELOPMENT_KEY) else { return };
-    let Ok(date) = HeaderValue::from_str(&time::http(now)) else { return };
-    asked.headers.insert("x-ms-date", date);
-    let request = Request::of(&asked.method, &asked.path, &query, &*asked);
-    let signed = request.sign(Scheme::SharedKey, DEVELOPMENT_ACCOUNT, &key);
-    if let Ok(signed) = HeaderValue::from_str(&signed) {
-        asked.headers.insert("authorization", signed);
+fn read_fault(code: String, status: u16, message: &str) -> Fault {
+    let end = message.find("\nRequestId:").unwrap_or(message.len());
+    let mut text = message.get(..end).unwrap_or(message).trim_end();
+    let mut index = None;
+    if let Some((digits, rest)) = text.split_once(':')
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && let Ok(number) = digits.parse()
+    {
+        (index, text) = (Some(number), rest);
+    }
+    Fault { index, ..Fault::build(code.into(), status, text.to_owned()) }
+}
+
+/// The text of a member's value.
+fn member<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let members = json::read_object(text, 16).ok()?;
+    members.into_iter().find(|(member, _)| member == name).map(|(_, value)| value.get())
+}
+
+fn string(text: &str, name: &str) -> Option<String> {
+    let members = json::read_object(text, 16).ok()?;
+    let (_, value) = members.into_iter().find(|(member, _)| member == name)?;
+    match Scalar::read(value).ok()? {
+        Scalar::String(text) => Some(text.into_owned()),
+        _ => None,
     }
 }
-
-/// The query string with the signature that its token should have, and the letters of what that allows, if they stand there.
-fn with_token(query: &str) -> Option<(String, Option<String>)> {
-    let sas = Sas::read(&Parameters::read(query).ok()?).ok()??;
-    let key = AccountKey::read(DEVELOPMENT_KEY)?;
-    let (token, letters) = match sas {
-        Sas::Service(sas) => {
-            // What a stored policy allows is not looked up here.
-            let letters = sas.policy.is_none().then(|| sas.terms.permissions.clone());
-            (sas.sign(DEVELOPMENT_ACCOUNT, &key).token(), letters)
-        }
-        Sas::Account(sas) => {
-            let letters = Some(sas.terms.permissions.clone());
-            (sas.sign(DEVELOPMENT_ACCOUNT, &key).token(), letters)
-        }
-    };
-    let letters = letters.map(Option::unwrap_or_default);
-    let is_of_token = |pair: &&str| {
-        let name = pair.split('=').next().unwrap_or_default();
-        TOKEN_NAMES.contains(&name)
-    };
-    let rest: Vec<_> =
-        query.split('&').filter(|pair| !is_of_token(pair)).chain([&*token]).collect();
-    Some((rest.join("&"), letters))
-}
-
-/// An answer that clients understand: a known status, a documented code in header and body, headers that can be sent.
-fn check(asked: &Asked, reply: &Reply) {
-    let status = reply.status.as_u16();
-    for (name, value) in &reply.headers {
-        assert!(HeaderValue::from_bytes(value.as_bytes()).is_ok(), "{name}: {value:?}");
-    }
-    let Ok(body) = std::str::from_utf8(&reply.body) else { panic!("{asked:?}: a body of bytes") };
-    if status < 400 {
-        assert!(matches!(status, 200 | 201 | 202 | 204), "{asked:?}: {status}");
-        assert!(status != 202 || reply.body.is_empty() || is_batch(reply), "{asked:?}: {body}");
-        return;
-    }
-    let Some(code) = reply.header(&ERROR_CODE) else {
-        assert!(
-            status == 400 && body.contains("Invalid URL"),
-            "{asked:?}: {status} without a code"
-        );
-        return;
-    };
-    assert!(is_documented(code, status), "{asked:?}: {status} {code}");
-    assert_ne!(code, "InternalError", "{asked:?}: {body}");
-    let read = Fault::read_json(body, status).or_else(|| Fault::read_xml(body, status));
-    assert!(read.is_some_and(|fault| fault.code == code), "{asked:?}: {body}");
-}
-
-/// Every operation of a batch has an answer, and a documented one.
-fn is_batch(reply: &Reply) -> bool {
-    let content_type = reply.header(&hyper::header::CONTENT_TYPE).unwrap_or_default();
-    let Some(answers) = batch::read_response(&reply.body, content_type) else { return false };
-    answers.iter().all(|answer| match answer.fault() {
-        Some(fault) => is_documented(&fault.code, fault.status) && fault.status != 500,
-        None => true,
-    })
-}
-
-/// Where the corpus begins: every operation, by everybody who may.
-pub(super) fn seeds() -> Vec<Vec<u8>> {
-    let texts = SEEDS.iter().map(|text| text.replace("~", "\0").replace('\n', "\r\n").into_bytes());
-    texts.collect()
-}
-
-/// A tilde stands for the zero byte between two requests.
-const SEEDS: [&str; 11] = [
-    "GET / HTTP/1.1\n\n~OPTIONS /devstoreaccount1/people HTTP/1.1\nOrigin: http://a\n\
-     Access-Control-Request-Method: GET\nAccess-Control-Request-Headers: x-ms-date\n\n",
-    "POST /devstoreaccount1/Tables HTTP/1.1\nPrefer: return-no-content\n\n{\"TableName\":\"cars\"}~\
-     GET /devstoreaccount1/Tables?$filter=TableName%20ge%20'c'&$top=1 HTTP/1.1\n\n~\
-     GET /devstoreaccount1/Tables('cars') HTTP/1.1\nAccept: application/json;odata=fullmetadata\n\n~\
-     DELETE /devstoreaccount1/Tables('cars') HTTP/1.1\n\n",
-    "GET /devstoreaccount1/people()?$filter=Age%20ge%2021%20and%20not(Name%20eq%20'B')&$select=Age,Name&$top=2 HTTP/1.1\n\n~\
-     GET /devstoreaccount1/people?NextPartitionKey=1!4!cA--&NextRowKey=1!4!Yg-- HTTP/1.1\n\
-     Accept: application/json;odata=nometadata\n\n",
-    "GET /devstoreaccount1/people(PartitionKey='p',RowKey='a')?$select=Age HTTP/1.1\n\n~\
-     HEAD /devstoreaccount1-secondary/people(RowKey='a',PartitionKey='p') HTTP/1.1\n\n~\
-     GET /people(PartitionKey='q',RowKey='') HTTP/1.1\nHost: devstoreaccount1.table.localhost:10002\n\n",
-    "POST /devstoreaccount1/people HTTP/1.1\nContent-Type: application/json;odata=nometadata\nDataServiceVersion: 3.0;NetFx\n\
-     x-ms-client-request-id: 7\n\n{\"PartitionKey\":\"p\",\"RowKey\":\"n\",\"A@odata.type\":\"Edm.Int64\",\"A\":\"7\",\
-     \"B\":1.5,\"C\":true,\"D\":null,\"E@odata.type\":\"Edm.DateTime\",\"E\":\"2024-01-01T00:00:00Z\"}",
-    "PUT /devstoreaccount1/people(PartitionKey='p',RowKey='a') HTTP/1.1\nIf-Match: *\n\n{\"Age\":1}~\
-     MERGE /devstoreaccount1/people(PartitionKey='p',RowKey='a') HTTP/1.1\nIf-Match: W/\"datetime'2024-01-01T00%3A00%3A00Z'\"\n\n{\"B\":2}~\
-     POST /devstoreaccount1/people(PartitionKey='p',RowKey='z') HTTP/1.1\nX-HTTP-Method: MERGE\n\n{\"B\":2}~\
-     DELETE /devstoreaccount1/people(PartitionKey='p',RowKey='b') HTTP/1.1\nIf-Match: *\n\n",
-    "POST /devstoreaccount1/$batch HTTP/1.1\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\
-     Content-Type: multipart/mixed; boundary=c\n\n--c\nContent-Type: application/http\nContent-Transfer-Encoding: binary\n\n\
-     POST http://localhost/devstoreaccount1/people HTTP/1.1\nContent-ID: 1\n\n{\"PartitionKey\":\"p\",\"RowKey\":\"1\"}\n\
-     --c\nContent-Type: application/http\n\nDELETE /people(PartitionKey='p',RowKey='a') HTTP/1.1\nIf-Match: *\n\n\n--c--\n--b--\n",
-    "POST /devstoreaccount1/$batch HTTP/1.1\nContent-Type: multipart/mixed; boundary=\"b\"\n\n--b\n\
-     Content-Type: application/http\n\nGET /people(PartitionKey='p',RowKey='a') HTTP/1.1\n\n--b--",
-    "PUT /devstoreaccount1/people?comp=acl HTTP/1.1\n\n<SignedIdentifiers><SignedIdentifier><Id>i</Id><AccessPolicy>\
-     <Start>2024-01-01</Start><Expiry>2025-01-01T00:00:00Z</Expiry><Permission>raud</Permission></AccessPolicy></SignedIdentifier>\
-     </SignedIdentifiers>~GET /devstoreaccount1/people?comp=acl HTTP/1.1\n\n~\
-     GET /devstoreaccount1/people?sv=2019-02-02&tn=people&si=i&sig=x HTTP/1.1\n\n",
-    "PUT /devstoreaccount1/?restype=service&comp=properties HTTP/1.1\n\n<StorageServiceProperties><Cors><CorsRule>\
-     <AllowedOrigins>*</AllowedOrigins><AllowedMethods>GET,PUT</AllowedMethods><MaxAgeInSeconds>9</MaxAgeInSeconds>\
-     <ExposedHeaders>*</ExposedHeaders><AllowedHeaders>x-ms-*</AllowedHeaders></CorsRule></Cors></StorageServiceProperties>~\
-     GET /devstoreaccount1?restype=service&comp=properties HTTP/1.1\nOrigin: http://a\n\n~\
-     GET /devstoreaccount1-secondary/?restype=service&comp=stats HTTP/1.1\n\n~\
-     OPTIONS /devstoreaccount1/people HTTP/1.1\nOrigin: http://a\nAccess-Control-Request-Method: PUT\n\n",
-    "GET /devstoreaccount1/people?sv=2019-02-02&tn=people&sp=r&se=2100-01-01&spk=p&epk=p&sig=x HTTP/1.1\n\n~\
-     DELETE /devstoreaccount1/people(PartitionKey='p',RowKey='a')?sv=2019-02-02&ss=t&srt=o&sp=rd&se=2100-01-01&sig=x HTTP/1.1\n\
-     If-Match: *\n\n~GET /devstoreaccount1/$rowstone/stats HTTP/1.1\n\n~\
-     GET /devstoreaccount1/$rowstone/explain/people?$filter=Age%20eq%201 HTTP/1.1\n\n",
-];

@@ -16,10 +16,12 @@ use crate::clock::{Clock, ManualClock};
 use crate::db::Db;
 use crate::model::DateTime;
 use crate::options::Background;
+use crate::rest::protocol::address::{Parameters, put_query};
+use crate::rest::protocol::sign::{
+    AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Request, Scheme,
+};
+use crate::rest::protocol::time;
 use crate::rng::Rng;
-use crate::wire::address::{Parameters, put_query};
-use crate::wire::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Request, Scheme};
-use crate::wire::time;
 
 mod account_tokens;
 mod batches;

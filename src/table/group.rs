@@ -12,10 +12,6 @@ use super::{Table, Ticket};
 
 /// Operations for which a group makes room to begin with.
 const GROUP_ROOM_MIN: usize = 4;
-/// What a request's body of 4 MiB comes to by the size formula is less, and fits into a record: ASCII counts twice, and a
-/// short property a little more.
-#[cfg(feature = "rest")]
-const REQUEST_SIZE_MAX: usize = 12 << 20;
 /// Room made for each RowKey of a group.
 const KEY_ROOM: usize = 24;
 
@@ -145,13 +141,11 @@ impl EntityGroup {
         Self::within(operations, GROUP_SIZE_MAX)
     }
 
-    /// The same of a request's operations, whose limit is that of its body.
-    #[cfg(feature = "rest")]
-    pub(crate) fn of_request(operations: impl IntoIterator<Item = Operation>) -> Result<Self> {
-        Self::within(operations, REQUEST_SIZE_MAX)
-    }
-
-    fn within(operations: impl IntoIterator<Item = Operation>, size_max: usize) -> Result<Self> {
+    /// As [`from_operations`](Self::from_operations), with another limit on the size.
+    pub(crate) fn within(
+        operations: impl IntoIterator<Item = Operation>,
+        size_max: usize,
+    ) -> Result<Self> {
         let mut operations = operations.into_iter().peekable();
         let Some(first) = operations.peek() else {
             return Err(Error::refused(Code::InvalidInput));
@@ -316,12 +310,6 @@ impl EntityGroup {
     pub(crate) fn operations(&self) -> &[Operation] {
         &self.operations
     }
-
-    /// The operations, to keep.
-    #[cfg(feature = "rest")]
-    pub(crate) fn into_operations(self) -> Vec<Operation> {
-        self.operations
-    }
 }
 
 impl Table {
@@ -343,15 +331,16 @@ impl Table {
         group: EntityGroup,
         durability: Durability,
     ) -> Result<Vec<Option<ETag>>> {
-        let seq = self.with_batch(&group, |batch| self.engine.commit(batch, durability))?;
-        Ok(etags(&group, ETag(seq)))
+        self.commit_group(&group, durability)
     }
 
-    /// As [`commit`](Self::commit); the group stays with the caller, who may have something to say of it.
-    #[cfg(feature = "rest")]
-    pub(crate) fn commit_group(&self, group: &EntityGroup) -> Result<Vec<Option<ETag>>> {
-        let commit = |batch: &Batch<'_>| self.engine.commit(batch, self.durability());
-        let seq = self.with_batch(group, commit)?;
+    /// The same for a group that the caller keeps.
+    pub(crate) fn commit_group(
+        &self,
+        group: &EntityGroup,
+        durability: Durability,
+    ) -> Result<Vec<Option<ETag>>> {
+        let seq = self.with_batch(group, |batch| self.engine.commit(batch, durability))?;
         Ok(etags(group, ETag(seq)))
     }
 

@@ -5,8 +5,6 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-#[cfg(feature = "rest")]
-use crate::codec::same_short;
 use crate::codec::{DecodeError, is_ascii};
 use crate::error::{Error, Result};
 use crate::format::key::{
@@ -14,8 +12,6 @@ use crate::format::key::{
 };
 use crate::format::span::Span;
 use crate::lsm::SnapshotGuard;
-#[cfg(feature = "rest")]
-use crate::model::Fields;
 use crate::model::{
     ETag, Entity, Projector, RowRef, Seq, Shape, ValueRef, Walk, utf16_len, variable_size,
 };
@@ -222,7 +218,7 @@ impl<'a> RowView<'a> {
     /// # Errors
     /// `Corruption` for a key that is not UTF-8.
     pub fn partition_key(&self) -> Result<Cow<'_, str>> {
-        decode_part(self.parts()?.0).map_err(damaged)
+        Self::text(self.parts()?.0)
     }
 
     /// The RowKey; copied only if it holds characters above U+DFFF.
@@ -230,25 +226,16 @@ impl<'a> RowView<'a> {
     /// # Errors
     /// `Corruption` for a key that is not UTF-8.
     pub fn row_key(&self) -> Result<Cow<'_, str>> {
-        decode_part(self.parts()?.1).map_err(damaged)
+        Self::text(self.parts()?.1)
     }
 
-    /// What of the key stands behind `prefix`, if it begins with that.
-    #[cfg(feature = "rest")]
+    /// The key as the engine stores it.
     #[inline]
-    pub(crate) fn key_behind(&self, prefix: &[u8]) -> Option<&'a [u8]> {
-        let (start, rest) = self.key.split_at_checked(prefix.len())?;
-        same_short(start, prefix).then_some(rest)
-    }
-
-    /// What of the key stands before its last part.
-    #[cfg(feature = "rest")]
-    pub(crate) fn key_before(&self, row_key: &[u8]) -> &'a [u8] {
-        self.key.strip_suffix(row_key).unwrap_or_default()
+    pub(crate) fn key(&self) -> &'a [u8] {
+        self.key
     }
 
     /// The text of one of the [parts](Self::parts) of a key.
-    #[cfg(feature = "rest")]
     #[inline]
     pub(crate) fn text(part: &[u8]) -> Result<Cow<'_, str>> {
         decode_part(part).map_err(damaged)
@@ -316,18 +303,6 @@ impl<'a> RowView<'a> {
         Ok(4 + 2 * self.key_units()? + shape.size_base() + size)
     }
 
-    /// The same of a row whose keys and values of variable width are known to be ASCII: of most rows a sum. The values are
-    /// not checked.
-    #[cfg(feature = "rest")]
-    #[inline]
-    pub(crate) fn ascii_size(&self, fields: Fields<'_>) -> Option<usize> {
-        let shape = self.row.shape.arc();
-        let texts = fields.variables();
-        // Of ASCII each byte is a unit of UTF-16, and one of the key's stands between its parts.
-        let units = (self.key.len() + texts.len()).saturating_sub(TABLE_ID_BYTES + 1);
-        (!shape.has_binary()).then(|| 4 + 2 * units + shape.size_base())
-    }
-
     /// The same of what `projector` selects, of which alone the values are checked.
     pub(crate) fn projected_size(&self, projector: &mut Projector) -> Result<usize> {
         projector.size(self.key_units()?, &self.row).map_err(damaged)
@@ -346,29 +321,8 @@ impl<'a> RowView<'a> {
 
     /// The shape, and the body that it says all about.
     #[inline(always)]
-    pub(super) fn stored(&self) -> (&Arc<Shape>, &[u8]) {
+    pub(crate) fn stored(&self) -> (&Arc<Shape>, &[u8]) {
         (self.row.shape.arc(), self.row.body)
-    }
-
-    /// Names and types of the properties.
-    #[cfg(feature = "rest")]
-    pub(crate) fn shape(&self) -> &Arc<Shape> {
-        self.row.shape.arc()
-    }
-
-    /// The values taken apart, for whoever knows the shape.
-    #[cfg(feature = "rest")]
-    #[inline]
-    pub(crate) fn fields(&self) -> Fields<'_> {
-        self.row.shape.arc().fields(self.row.body)
-    }
-
-    /// What is wrong with property `index` of the shape. Requires that there is one, and that something is.
-    #[cfg(feature = "rest")]
-    #[cold]
-    pub(crate) fn damage(&self, index: usize) -> Error {
-        let problem = DecodeError::new("row body", 0, "a value is damaged");
-        damaged(self.row.value(index).err().unwrap_or(problem))
     }
 
     /// A copy that owns itself: one allocation.
@@ -389,7 +343,7 @@ impl<'a> RowView<'a> {
     /// Encoded PartitionKey and RowKey.
     #[inline]
     pub(crate) fn parts(&self) -> Result<(&'a [u8], &'a [u8])> {
-        decode_user_key(self.key).map(|(_, pk, rk)| (pk, rk)).map_err(damaged)
+        decode_user_key(self.key()).map(|(_, pk, rk)| (pk, rk)).map_err(damaged)
     }
 }
 

@@ -31,8 +31,9 @@ use crate::model::ETag;
 /// ```
 #[must_use = "the commit is not durable until the ticket is waited for"]
 pub struct Ticket {
-    commit: CommitTicket,
-    etags: Vec<Option<ETag>>,
+    pub(crate) commit: CommitTicket,
+    /// One for each operation of the group; a delete has none.
+    pub(crate) etags: Vec<Option<ETag>>,
 }
 
 impl Ticket {
@@ -44,18 +45,6 @@ impl Ticket {
     #[cfg(feature = "sim")]
     pub(crate) fn seq(&self) -> crate::model::Seq {
         self.commit.seq()
-    }
-
-    /// As the group's operations; a delete has none.
-    #[cfg(feature = "rest")]
-    pub(crate) fn etags(&self) -> &[Option<ETag>] {
-        &self.etags
-    }
-
-    /// True, or why not, once the commit is as durable as it asked; somebody else must lead it there.
-    #[cfg(feature = "rest")]
-    pub(crate) fn poll_led(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        self.commit.poll_led(context)
     }
 
     /// Blocks until the commit is as durable as it asked, and visible.

@@ -15,9 +15,10 @@ fn main() {
             _ => names.push(arg),
         }
     }
-    for (name, target) in rowstone::fuzzing::TARGETS {
+    let rest: (&str, rowstone::fuzzing::Target) = ("rest", rowstone::fuzzing_rest::rest);
+    for (name, target) in rowstone::fuzzing::TARGETS.iter().copied().chain([rest]) {
         if names.is_empty() || names.iter().any(|wanted| wanted == name) {
-            rowstone_fuzz::run(name, *target, Duration::from_secs(seconds));
+            rowstone_fuzz::run(name, target, Duration::from_secs(seconds));
         }
     }
 }

@@ -9,7 +9,7 @@ use super::histogram::Histogram;
 use super::workload::Kind;
 use crate::cli::output::{Output, with_thousands};
 use crate::db::Db;
-use crate::wire::json::Object;
+use crate::json::Object;
 
 /// Percentiles that are shown, and their names.
 pub(super) const PERCENTILES: [(f64, &str); 5] =

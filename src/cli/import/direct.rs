@@ -9,10 +9,10 @@ use crate::cli::csv::CsvReader;
 use crate::cli::failure::Failure;
 use crate::cli::output::for_each_json;
 use crate::error::{Error, Result};
+use crate::json::odata::Metadata;
 use crate::model::Entity;
 use crate::query::KeyRange;
 use crate::table::{LoadMode, Table};
-use crate::wire::odata::Metadata;
 
 /// What the options of the command would say.
 #[derive(Clone, Copy)]
@@ -49,8 +49,8 @@ pub(crate) fn csv(table: &Table, bytes: &[u8], given: Given<'_>) -> Result<Optio
 
 /// Imports NDJSON; `None` if the options are refused.
 pub(crate) fn ndjson(table: &Table, source: impl Read, given: Given<'_>) -> Result<Option<Loaded>> {
-    let Ok(keys) = MemberKeys::new(given.partition_key, given.row_key) else { return Ok(None) };
-    load(table, given, |push| parse_ndjson(source, &keys, push)).map(Some)
+    let Ok(mut keys) = MemberKeys::new(given.partition_key, given.row_key) else { return Ok(None) };
+    load(table, given, |push| parse_ndjson(source, &mut keys, push)).map(Some)
 }
 
 /// A table as NDJSON.

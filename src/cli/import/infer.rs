@@ -6,8 +6,8 @@
 //!
 //! Invariant: a field that counted towards a type converts to it.
 
+use crate::json::double;
 use crate::model::{DateTime, EdmType, Guid, ValueRef};
-use crate::wire::double;
 
 /// The types that a column may still have.
 #[derive(Clone, Copy, Debug)]

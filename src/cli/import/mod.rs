@@ -5,7 +5,7 @@
 //! 2. NDJSON is read once: each line says its types.
 //! 3. Parsing runs on a thread of its own; the loader forms the groups.
 //!
-//! Not here: groups and their durability (`table`), JSON (`wire`).
+//! Not here: groups and their durability (`table`), JSON (`json`).
 
 mod columns;
 #[cfg(any(fuzzing, feature = "fuzzing"))]
@@ -33,9 +33,9 @@ use super::window::Lines;
 use super::{Create, DurabilityName, open_durable};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Code, Error, Result};
-use crate::model::{EdmType, Entity, KeyPart, Template};
+use crate::json::odata::Members;
+use crate::model::{EdmType, Entity, EntityEncoder, KeyPart, Template};
 use crate::table::{LoadMode, Loader};
-use crate::wire::odata::Members;
 
 /// The longest line of NDJSON: ample for an entity of 1 MiB, however its text is escaped.
 const LINE_BYTES_MAX: usize = 8 << 20;
@@ -197,9 +197,9 @@ impl Import {
                 self.input
             )));
         }
-        let keys = MemberKeys::new(self.partition_key.as_deref(), self.row_key.as_deref())?;
+        let mut keys = MemberKeys::new(self.partition_key.as_deref(), self.row_key.as_deref())?;
         let parse = |batches: &mut Batches| {
-            parse_ndjson(input.reader, &keys, |line, row| batches.push(line, row))
+            parse_ndjson(input.reader, &mut keys, |line, row| batches.push(line, row))
         };
         parse_beside(parse, |batches| self.load(batches, None))
     }
@@ -295,7 +295,7 @@ fn parse_csv<R: Read>(
 /// Hands the entity of each line that is not empty to `push`, until that has enough.
 fn parse_ndjson(
     source: impl Read,
-    keys: &MemberKeys,
+    keys: &mut MemberKeys,
     mut push: impl FnMut(u64, Result<Entity>) -> bool,
 ) -> io::Result<()> {
     let mut lines = Lines::new(source, LINE_BYTES_MAX);
@@ -342,6 +342,7 @@ struct MemberKeys {
     names: Vec<String>,
     partition_key: Option<Template>,
     row_key: Option<Template>,
+    encoder: EntityEncoder,
 }
 
 impl MemberKeys {
@@ -357,16 +358,17 @@ impl MemberKeys {
             template.map(|text| Template::parse(text, column)).transpose().map_err(Failure::Usage)
         };
         let (partition_key, row_key) = (parse(partition_key)?, parse(row_key)?);
-        Ok(Self { partition_key, row_key, names: names.into_inner() })
+        let (names, encoder) = (names.into_inner(), EntityEncoder::default());
+        Ok(Self { partition_key, row_key, names, encoder })
     }
 
-    fn entity(&self, line: &[u8]) -> Result<Entity> {
+    fn entity(&mut self, line: &[u8]) -> Result<Entity> {
         let text = std::str::from_utf8(line)
             .map_err(|_| Error::refused_with(Code::InvalidInput, "the line is not UTF-8"))?;
         let members = Members::read(text)?;
         let pk = self.key(&members, KeyPart::PartitionKey, self.partition_key.as_ref())?;
         let rk = self.key(&members, KeyPart::RowKey, self.row_key.as_ref())?;
-        members.entity(&pk, &rk)
+        members.entity(&pk, &rk, &mut self.encoder)
     }
 
     fn key(
@@ -440,14 +442,14 @@ mod tests {
 
     #[test]
     fn ndjson_has_its_keys_or_makes_them_of_members() {
-        let keys = MemberKeys::new(None, None).unwrap();
+        let mut keys = MemberKeys::new(None, None).unwrap();
         let entity = keys.entity(br#"{"PartitionKey":"p","RowKey":"r","A":1}"#).unwrap();
         assert_eq!(format!("{entity:?}"), r#"{"PartitionKey": "p", "RowKey": "r", "A": Int32(1)}"#);
-        let made = MemberKeys::new(Some("{A}-{B}"), Some("{A}{C}")).unwrap();
+        let mut made = MemberKeys::new(Some("{A}-{B}"), Some("{A}{C}")).unwrap();
         let entity = made.entity(br#"{"A":1.50,"B":"x","C":true}"#).unwrap();
         assert_eq!((entity.partition_key(), entity.row_key()), ("1.50-x", "1.50true"));
         assert_eq!(entity.len(), 3);
-        let code = |line: &[u8]| made.entity(line).unwrap_err().code();
+        let mut code = |line: &[u8]| made.entity(line).unwrap_err().code();
         assert_eq!(code(br#"{"A":1,"B":null,"C":1}"#), "PropertiesNeedValue");
         assert_eq!(code(br#"{"A":1"#), "InvalidInput");
         assert_eq!(code(b"\xff"), "InvalidInput");

@@ -11,7 +11,7 @@ use crate::cli::failure::{Failure, Outcome, eprint_line};
 use crate::cli::files;
 use crate::cli::output::with_thousands;
 use crate::error::Error;
-use crate::wire::json;
+use crate::json;
 
 /// Rejected rows that are shown when they go to no file.
 const SHOWN_MAX: u64 = 10;

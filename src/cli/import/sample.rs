@@ -91,7 +91,7 @@ fn read_ndjson(
     counting: &mut Counting,
 ) -> Outcome {
     // Without a template for it, a RowKey that is not asked for is none that must be there.
-    let keys = MemberKeys::new(Some(pk), Some(rk.unwrap_or_default()))?;
+    let mut keys = MemberKeys::new(Some(pk), Some(rk.unwrap_or_default()))?;
     let mut lines = Lines::new(source, LINE_BYTES_MAX);
     while let Some(line) = lines.next().map_err(|error| unreadable(path, &error))? {
         let Some(bytes) = line.bytes.filter(|bytes| !bytes.trim_ascii().is_empty()) else {

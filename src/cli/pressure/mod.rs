@@ -27,12 +27,12 @@ use super::{Create, DurabilityName, open, open_durable};
 use crate::clock::{Clock, ManualClock, SystemClock};
 use crate::db::Db;
 use crate::error::{Error, Result};
+use crate::json::Object;
 use crate::model::Entity;
 use crate::options::{Background, Durability, Options, Targets};
 use crate::query::KeyRange;
 use crate::rng::Rng;
 use crate::table::{LoadMode, Table};
-use crate::wire::json::Object;
 
 /// How the partition stress test goes.
 #[derive(Args)]

@@ -2,11 +2,11 @@
 //!
 //! Not here: what it should have answered (`soak`).
 
+use crate::json::odata;
+use crate::json::{self, Members, Scalar};
 use crate::model::{DateTime, ETag};
 use crate::testing::sim::oracle::Row;
 use crate::testing::sim::value::Val;
-use crate::wire::json::{self, Members, Scalar};
-use crate::wire::odata;
 
 /// The members of one answer.
 pub(super) struct Answer<'a> {

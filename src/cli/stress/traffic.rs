@@ -6,13 +6,13 @@
 
 use std::collections::HashMap;
 
+use crate::json;
+use crate::json::odata::{self, Metadata};
 use crate::model::{DateTime, ETag, Entity};
 use crate::rng::Rng;
 use crate::testing::sim::oracle::{Change, Oracle};
 use crate::testing::sim::step::{Condition, Verb, Write};
 use crate::testing::sim::value::Val;
-use crate::wire::json;
-use crate::wire::odata::{self, Metadata};
 
 /// One request.
 #[derive(Clone, Debug)]
@@ -310,7 +310,7 @@ fn tag_text(ticks: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::exec::{Request, read_request};
+    use crate::json::exec::{Request, read_request};
 
     #[test]
     fn the_seed_decides_the_requests_and_each_is_one() {

@@ -38,8 +38,7 @@ impl CommitTicket {
         self.engine.group_commit.wait(self.seq)
     }
 
-    /// As a poll of the future, but for a caller who knows that somebody leads: nobody is asked to.
-    #[cfg(feature = "rest")]
+    /// As a poll of the future, for a caller that knows of a leader: none is asked for.
     pub(crate) fn poll_led(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
         self.engine.group_commit.poll(self.seq, context.waker()).map_or(Poll::Pending, Poll::Ready)
     }
@@ -59,7 +58,7 @@ impl Future for CommitTicket {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let Some(result) = this.engine.group_commit.poll(this.seq, context.waker()) {
+        if let Poll::Ready(result) = this.poll_led(context) {
             return Poll::Ready(result);
         }
         if this.engine.executor.signal(Lane::Log) {

@@ -9,7 +9,7 @@
 //! * room that is kept for later bodies is bounded apart from that; what stood in it is written over as far as the new body goes,
 //!   and nobody sees it.
 //!
-//! Not here: what bodies hold (`wire`), time (`server`).
+//! Not here: what bodies hold (`protocol`), time (`server`).
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
@@ -23,8 +23,8 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::Code;
+use crate::rest::protocol::fault::Fault;
 use crate::sync::Mutex;
-use crate::wire::fault::Fault;
 
 use super::limits::{BODY_BYTES_MAX, DRAINED_BYTES_MAX, SMALL_BYTES};
 
@@ -65,13 +65,13 @@ struct Growing {
 }
 
 impl Budget {
-    pub(super) fn new(bytes: usize) -> Self {
+    pub(in crate::rest) fn new(bytes: usize) -> Self {
         let left = Semaphore::new((bytes / UNIT).min(Semaphore::MAX_PERMITS));
         Budget(Arc::new(Bodies { left: Arc::new(left), spare: Mutex::default() }))
     }
 
     /// Room for a body, which is not counted yet: what stands in it is to be written over, or cut off.
-    pub(super) fn spare(&self) -> Vec<u8> {
+    pub(in crate::rest) fn spare(&self) -> Vec<u8> {
         self.0.spare.lock().pop().unwrap_or_default()
     }
 
@@ -87,7 +87,7 @@ impl Budget {
     ///
     /// # Errors
     /// `ServerBusy` if there is not so much left.
-    pub(super) fn grow(&self, share: &mut Share, bytes: usize) -> Result<(), Fault> {
+    pub(in crate::rest) fn grow(&self, share: &mut Share, bytes: usize) -> Result<(), Fault> {
         let needed = if bytes > SMALL_BYTES { bytes.div_ceil(UNIT) } else { 0 };
         let held = share.0.as_ref().map_or(0, |(held, _)| held.num_permits());
         let more = u32::try_from(needed.saturating_sub(held)).unwrap_or(u32::MAX);
@@ -106,7 +106,7 @@ impl Budget {
 
 impl Share {
     /// Gives back what a body of `bytes` does not need.
-    pub(super) fn fit(&mut self, bytes: usize) {
+    pub(in crate::rest) fn fit(&mut self, bytes: usize) {
         if let Some((held, _)) = &mut self.0 {
             let spare = held.num_permits().saturating_sub(bytes.div_ceil(UNIT));
             drop(held.split(spare));
@@ -119,7 +119,7 @@ impl Share {
 ///
 /// # Errors
 /// `RequestBodyTooLarge`, `ServerBusy`, what `admit` says; `InvalidInput` if the connection ended or its chunks are malformed.
-pub(super) async fn read<B>(
+pub(in crate::rest) async fn read<B>(
     body: &mut B,
     budget: &Budget,
     admit: impl Future<Output = Result<(), Fault>>,
@@ -220,7 +220,7 @@ impl Growing {
 
 /// Reads what is left of a body that is refused and forgets it: a connection that is closed with something unread is
 /// reset, and its client may never see the answer. There is an end to that, too; false if not all of it was read.
-pub(super) async fn drain<B>(body: &mut B) -> bool
+pub(in crate::rest) async fn drain<B>(body: &mut B) -> bool
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -238,7 +238,7 @@ where
 
 impl Share {
     /// A body that has this share until the last of it is sent.
-    pub(super) fn hold(self, body: Vec<u8>) -> Bytes {
+    pub(in crate::rest) fn hold(self, body: Vec<u8>) -> Bytes {
         match self.0 {
             Some((held, budget)) if body.len() > body.capacity().min(2 * SMALL_BYTES) / 2 => {
                 Bytes::from_owner(Held { body, budget, _held: held })
@@ -258,10 +258,10 @@ impl Share {
 ///
 /// Of a response without one, HTTP leaves the length out where it can only be 0; the service does not. So an empty one does
 /// not say that it has ended before it is asked for more.
-pub(super) struct Sent(Option<Bytes>);
+pub(in crate::rest) struct Sent(Option<Bytes>);
 
 impl Sent {
-    pub(super) fn new(bytes: Bytes, status: StatusCode) -> Self {
+    pub(in crate::rest) fn new(bytes: Bytes, status: StatusCode) -> Self {
         let is_none = bytes.is_empty() && status != StatusCode::NO_CONTENT;
         Sent((!is_none).then_some(bytes))
     }

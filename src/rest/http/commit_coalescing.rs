@@ -22,7 +22,7 @@ use crate::table::Ticket;
 
 /// The writes in a server that have not handed over their commits.
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(in crate::rest) struct Crowd {
     coming: AtomicUsize,
     /// How often the last that came led nobody.
     unled: AtomicUsize,
@@ -33,14 +33,14 @@ pub(super) struct Crowd {
 
 /// A write that has not handed over its commit.
 #[derive(Debug)]
-pub(super) struct Coming {
+pub(in crate::rest) struct Coming {
     /// None once it does not count any more.
     crowd: Option<Arc<Crowd>>,
 }
 
 /// What a commit that was handed over waits for.
 #[derive(Debug)]
-pub(super) enum Settling {
+pub(in crate::rest) enum Settling {
     /// Nothing.
     Settled(Result<()>),
     /// Somebody else to lead it.
@@ -49,7 +49,7 @@ pub(super) enum Settling {
 
 /// A commit that others lead.
 #[derive(Debug)]
-pub(super) struct Led {
+pub(in crate::rest) struct Led {
     crowd: Arc<Crowd>,
     ticket: Ticket,
     /// [`Crowd::unled`] when it was handed over.
@@ -60,7 +60,7 @@ pub(super) struct Led {
 const PATIENCE: Duration = Duration::from_millis(2);
 
 impl Crowd {
-    pub(super) fn new(databases: usize) -> Arc<Self> {
+    pub(in crate::rest) fn new(databases: usize) -> Arc<Self> {
         Arc::new(Self {
             coming: AtomicUsize::new(0),
             unled: AtomicUsize::new(0),
@@ -70,7 +70,7 @@ impl Crowd {
     }
 
     /// A write has come.
-    pub(super) fn enter(self: &Arc<Self>) -> Coming {
+    pub(in crate::rest) fn enter(self: &Arc<Self>) -> Coming {
         self.coming.fetch_add(1, Ordering::SeqCst);
         Coming { crowd: Some(Arc::clone(self)) }
     }
@@ -89,7 +89,7 @@ impl Crowd {
 
 impl Coming {
     /// Hands over the commit of the write, if it has one. Blocks until it is durable if no other is coming.
-    pub(super) fn settle(mut self, ticket: Option<Ticket>) -> Settling {
+    pub(in crate::rest) fn settle(mut self, ticket: Option<Ticket>) -> Settling {
         let Some(ticket) = ticket else { return Settling::Settled(Ok(())) };
         let Some(crowd) = self.crowd.take() else {
             return Settling::Settled(ticket.wait().map(drop));
@@ -120,14 +120,14 @@ impl Led {
     ///
     /// # Errors
     /// `Poisoned`.
-    pub(super) async fn settled(self) -> Result<()> {
+    pub(in crate::rest) async fn settled(self) -> Result<()> {
         let Led { crowd, ticket, unled } = self;
         let mut came = pin!(crowd.came.notified());
         came.as_mut().enable();
         if crowd.unled.load(Ordering::SeqCst) == unled {
             tokio::select! {
                 biased;
-                settled = poll_fn(|context| ticket.poll_led(context)) => return settled,
+                settled = poll_fn(|context| ticket.commit.poll_led(context)) => return settled,
                 () = came => {}
                 () = sleep(PATIENCE) => {}
             }

@@ -23,11 +23,11 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use crate::sync::Mutex;
 
 use super::limits::{REFUSALS_MAX, SMALL_BYTES};
-use super::linger::Unread;
+use super::lingering_close::Unread;
 
 /// All places of a server.
 #[derive(Debug)]
-pub(super) struct Seats {
+pub(in crate::rest) struct Seats {
     free: Arc<Semaphore>,
     /// Of those who gave up their place and are not gone yet.
     leaving: Arc<Semaphore>,
@@ -47,16 +47,16 @@ pub(crate) struct Seat {
     state: Mutex<State>,
     leave: Notify,
     /// Its client may go on to send after the answer, which is the last.
-    pub(super) unread: Unread,
+    pub(in crate::rest) unread: Unread,
     answer: watch::Sender<Answer>,
 }
 
 /// The last answer that was not small.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Answer {
+pub(in crate::rest) struct Answer {
     id: u64,
     /// None once it is sent.
-    pub(super) bytes: usize,
+    pub(in crate::rest) bytes: usize,
 }
 
 /// A body on its way.
@@ -93,21 +93,21 @@ enum Phase {
 
 /// A place while it is taken.
 #[derive(Debug)]
-pub(super) struct Sitting {
+pub(in crate::rest) struct Sitting {
     seats: Arc<Seats>,
     id: u64,
-    pub(super) seat: Arc<Seat>,
+    pub(in crate::rest) seat: Arc<Seat>,
 }
 
 /// The stream of a connection, which tells its place when an answer is sent.
 #[derive(Debug)]
-pub(super) struct Seated<S> {
+pub(in crate::rest) struct Seated<S> {
     stream: S,
     seat: Arc<Seat>,
 }
 
 impl Seats {
-    pub(super) fn new(places: usize) -> Arc<Self> {
+    pub(in crate::rest) fn new(places: usize) -> Arc<Self> {
         Arc::new(Self {
             free: Arc::new(Semaphore::new(places)),
             leaving: Arc::new(Semaphore::new(REFUSALS_MAX)),
@@ -116,7 +116,7 @@ impl Seats {
     }
 
     /// A place, if need be that of somebody else; `None` if nobody can be asked for his.
-    pub(super) fn take(self: &Arc<Self>) -> Option<Sitting> {
+    pub(in crate::rest) fn take(self: &Arc<Self>) -> Option<Sitting> {
         let mut taken = self.taken.lock();
         let place = match Arc::clone(&self.free).try_acquire_owned() {
             Ok(place) => place,
@@ -147,7 +147,7 @@ impl Seats {
     }
 
     /// Ends the connections that have neither a request under way nor an answer that is not sent.
-    pub(super) fn clear(&self) {
+    pub(in crate::rest) fn clear(&self) {
         for seat in self.taken.lock().seats.values() {
             let mut state = seat.state.lock();
             if state.phase == Phase::Head {
@@ -165,7 +165,7 @@ impl Seat {
     }
 
     /// `body` as the answer, of which it is known when the last of it is sent. Small ones are not looked at.
-    pub(super) fn watch(self: &Arc<Self>, body: Bytes) -> Bytes {
+    pub(in crate::rest) fn watch(self: &Arc<Self>, body: Bytes) -> Bytes {
         if body.len() <= SMALL_BYTES {
             return body;
         }
@@ -178,12 +178,12 @@ impl Seat {
     }
 
     /// The next answer that is to be sent, or the one that is being sent.
-    pub(super) async fn next_answer(&self) -> Answer {
+    pub(in crate::rest) async fn next_answer(&self) -> Answer {
         self.find(|answer| answer.bytes > 0).await
     }
 
     /// Done when `sent` is.
-    pub(super) async fn is_sent(&self, sent: Answer) {
+    pub(in crate::rest) async fn is_sent(&self, sent: Answer) {
         self.find(|answer| answer.id != sent.id || answer.bytes == 0).await;
     }
 
@@ -198,17 +198,17 @@ impl Seat {
     }
 
     /// Done when the connection is to be closed.
-    pub(super) async fn left(&self) {
+    pub(in crate::rest) async fn left(&self) {
         self.leave.notified().await;
     }
 
     /// The head of a request is whole. Never done if it comes too late: the connection is about to be closed.
-    pub(super) async fn begin(&self) {
+    pub(in crate::rest) async fn begin(&self) {
         self.go_on(Phase::Body).await;
     }
 
     /// The request is whole and is carried out now. Never done if it comes too late.
-    pub(super) async fn work(&self) {
+    pub(in crate::rest) async fn work(&self) {
         self.go_on(Phase::Work).await;
     }
 
@@ -227,17 +227,17 @@ impl Seat {
     }
 
     /// Whether the head of any request was whole yet.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(in crate::rest) fn has_begun(&self) -> bool {
         self.state.lock().has_begun
     }
 
     /// Whoever is at the other end showed a key or a token.
-    pub(super) fn know(&self) {
+    pub(in crate::rest) fn know(&self) {
         self.state.lock().is_known = true;
     }
 
     /// The answer to the request is there, to be sent.
-    pub(super) fn answered(&self) {
+    pub(in crate::rest) fn answered(&self) {
         self.state.lock().phase = Phase::Answer;
     }
 
@@ -280,7 +280,7 @@ impl Drop for Sitting {
 }
 
 impl<S> Seated<S> {
-    pub(super) fn new(stream: S, seat: Arc<Seat>) -> Self {
+    pub(in crate::rest) fn new(stream: S, seat: Arc<Seat>) -> Self {
         Self { stream, seat }
     }
 }

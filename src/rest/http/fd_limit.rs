@@ -9,7 +9,7 @@ const RESERVED: u64 = 256;
 ///
 /// # Errors
 /// Why there can be none.
-pub(super) fn connections(wanted: usize) -> Result<usize, String> {
+pub(in crate::rest) fn connections(wanted: usize) -> Result<usize, String> {
     match limit() {
         None => Ok(wanted),
         Some(limit) => share(limit, wanted),

@@ -33,10 +33,12 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 
-use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, Stage};
+use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering};
+
+use super::stage::Stage;
 
 /// The threads of a server, and the connections that they serve.
-pub(super) struct Lanes {
+pub(in crate::rest) struct Lanes {
     shared: Arc<Shared>,
     /// Given up by all threads before these are dropped: it waits for them when it ends.
     runtime: Arc<Runtime>,
@@ -99,7 +101,7 @@ impl Lanes {
     ///
     /// # Errors
     /// As the system says.
-    pub(super) fn new(held_up: usize) -> io::Result<Self> {
+    pub(in crate::rest) fn new(held_up: usize) -> io::Result<Self> {
         Self::of(available_parallelism().map_or(1, usize::from), held_up)
     }
 
@@ -117,13 +119,13 @@ impl Lanes {
     }
 
     /// Runs what serves itself in this thread. It may serve connections, and spawn what never blocks.
-    pub(super) fn run<T>(&self, future: impl Future<Output = T>) -> T {
+    pub(in crate::rest) fn run<T>(&self, future: impl Future<Output = T>) -> T {
         // Unlike the runtime, the handle leaves it to others to listen.
         self.runtime.handle().block_on(future)
     }
 
     /// Serves a connection to its end.
-    pub(super) fn serve(&self, connection: impl Future<Output = ()> + Send + 'static) {
+    pub(in crate::rest) fn serve(&self, connection: impl Future<Output = ()> + Send + 'static) {
         if let Some(connection) = self.shared.open(connection) {
             self.shared.go_on(connection);
         }

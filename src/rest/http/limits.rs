@@ -1,6 +1,6 @@
 //! What a server admits at most, so that no client can take all of it.
 //!
-//! Not here: limits of entities and names (`model`), of requests' syntax (`wire`).
+//! Not here: limits of entities and names (`model`), of requests' syntax (`protocol`).
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(crate) const REFUSALS_MAX: usize = 64;
 
 impl Limits {
     /// How long an answer of `bytes` may take to be sent.
-    pub(super) fn sending(&self, bytes: usize) -> Duration {
+    pub(in crate::rest) fn sending(&self, bytes: usize) -> Duration {
         let seconds = bytes / self.send_bytes_per_second.max(1);
         self.send_time + Duration::from_secs(seconds as u64)
     }

@@ -22,11 +22,11 @@ const PIECE_BYTES: usize = 4 << 10;
 
 /// Whether something may be left unread.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Unread(Arc<AtomicBool>);
+pub(in crate::rest) struct Unread(Arc<AtomicBool>);
 
 /// The stream of a connection.
 #[derive(Debug)]
-pub(super) struct Lingering<S> {
+pub(in crate::rest) struct Lingering<S> {
     stream: S,
     unread: Unread,
     /// Of one that is told already: until when it may send, and how much.
@@ -34,17 +34,17 @@ pub(super) struct Lingering<S> {
 }
 
 impl Unread {
-    pub(super) fn set(&self) {
+    pub(in crate::rest) fn set(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    pub(super) fn get(&self) -> bool {
+    pub(in crate::rest) fn get(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 }
 
 impl<S> Lingering<S> {
-    pub(super) fn new(stream: S, unread: Unread) -> Self {
+    pub(in crate::rest) fn new(stream: S, unread: Unread) -> Self {
         Lingering { stream, unread, told: None }
     }
 }

@@ -17,7 +17,7 @@ use tracing::Level;
 
 use crate::sync::{Condvar, Mutex};
 
-use super::LogLevel;
+use crate::rest::LogLevel;
 
 /// Bytes that may wait; as many again may be about to be written.
 const BYTES_MAX: usize = 1 << 20;

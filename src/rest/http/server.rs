@@ -36,18 +36,16 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::error::Code;
-use crate::options::Durability;
-use crate::wire::fault::{Fault, Known};
+use crate::rest::protocol::fault::{Fault, Known};
 
-use super::accounts::Account;
 use super::body::{self, Budget, Sent, Share};
-use super::crowd::{Crowd, Settling};
+use super::commit_coalescing::{Crowd, Settling};
+use super::connection_slots::{Seat, Seated, Seats, Sitting};
 use super::lanes::Lanes;
 use super::limits::{HEAD_BYTES_MAX, Limits, REFUSALS_MAX};
-use super::linger::{Lingering, Unread};
-use super::reply::Reply;
-use super::seats::{Seat, Seated, Seats, Sitting};
-use super::service::{Asked, Service};
+use super::lingering_close::{Lingering, Unread};
+use crate::rest::reply::Reply;
+use crate::rest::service::{Asked, Service};
 
 /// A connection that is one too many has asked and has its answer by then, or never does.
 const REFUSAL_TIME: Duration = Duration::from_secs(5);
@@ -67,19 +65,14 @@ struct Shared {
     limits: Limits,
     requests: Arc<Semaphore>,
     crowd: Arc<Crowd>,
-    /// Commits wait for the disk, of any account.
-    is_synced: bool,
     bodies: Budget,
     responses: Budget,
 }
 
 impl Shared {
     fn new(service: Arc<Service>, limits: Limits) -> Self {
-        let is_synced = |account: &Arc<Account>| account.db.durability() == Durability::Sync;
-        let is_synced = service.accounts().iter().any(is_synced);
         Shared {
             limits,
-            is_synced,
             requests: Arc::new(Semaphore::new(limits.requests)),
             crowd: Crowd::new(service.accounts().iter().count()),
             bodies: Budget::new(limits.body_bytes),
@@ -92,7 +85,7 @@ impl Shared {
 impl Server {
     /// Serves connections to `listener` in `lanes` until `stop` is done, and then those that are open until they end, or until
     /// the time is over: what is left then ends with the lanes.
-    pub(super) async fn run(
+    pub(in crate::rest) async fn run(
         self,
         listener: TcpListener,
         lanes: &Lanes,
@@ -280,7 +273,7 @@ async fn answer(request: Request<Incoming>, client: &Client, shared: &Shared) ->
             asked.body = bytes;
             // A slow body takes no other's place: only now there is something to do.
             match Arc::clone(&shared.requests).try_acquire_owned() {
-                Ok(permit) if asked.is_write() && shared.is_synced => {
+                Ok(permit) if asked.is_write() => {
                     write(service, &shared.crowd, asked, permit, share).await
                 }
                 Ok(permit) => carry_out(service, &asked, permit, share),
@@ -466,9 +459,11 @@ mod tests {
     use crate::model::Entity;
     use crate::rest::Settings;
     use crate::rest::accounts::{AccountConfig, Accounts};
-    use crate::wire::address::Parameters;
-    use crate::wire::sign::{self, AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Scheme};
-    use crate::wire::time;
+    use crate::rest::protocol::address::Parameters;
+    use crate::rest::protocol::sign::{
+        self, AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Scheme,
+    };
+    use crate::rest::protocol::time;
 
     fn service() -> Arc<Service> {
         let opened = Accounts::open(vec![AccountConfig::development()], |_| Db::open_in_memory());

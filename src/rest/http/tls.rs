@@ -8,13 +8,13 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::TlsFiles;
+use crate::rest::TlsFiles;
 
 /// What makes connections encrypted ones.
 ///
 /// # Errors
 /// Which file is wrong, and how.
-pub(super) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, String> {
+pub(in crate::rest) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, String> {
     let wrong = |path: &std::path::Path, error: &dyn std::fmt::Display| {
         format!("{}: {error}", path.display())
     };

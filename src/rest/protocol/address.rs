@@ -59,8 +59,6 @@ pub(crate) struct Target {
 pub(crate) enum Style {
     /// In the host if it has the label `table` behind the first, else in the path.
     ByHost,
-    /// `ACCOUNT.table.…`
-    Host,
     /// `/ACCOUNT/…`
     Path,
 }
@@ -90,7 +88,6 @@ impl Style {
         let mut labels = host_name(host).split('.').skip(1);
         match self {
             Style::ByHost => labels.any(|label| label.eq_ignore_ascii_case(SERVICE_LABEL)),
-            Style::Host => true,
             Style::Path => false,
         }
     }

@@ -1,4 +1,4 @@
-//! Entity group transactions as multipart bodies: requests and responses, both ways.
+//! Entity group transactions as multipart bodies: requests read, responses written.
 //!
 //! Invariants
 //! * what is read is looked at a fixed number of times, whatever its boundaries; parts and headers are bounded;
@@ -9,10 +9,7 @@
 
 mod write;
 
-pub(crate) use write::{
-    Boundaries, Changeset, Reply, Sent, put_failure, put_found, put_not_found, put_query_request,
-    put_request,
-};
+pub(crate) use write::{Boundaries, Changeset, Reply, put_failure, put_found, put_not_found};
 
 use std::sync::Arc;
 
@@ -45,15 +42,6 @@ pub(crate) struct Part<'a> {
     pub(crate) content_id: Option<&'a str>,
 }
 
-/// A response inside a batch, as a client reads it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer<'a> {
-    pub(crate) status: u16,
-    pub(crate) headers: Fields<'a>,
-    pub(crate) body: &'a str,
-    pub(crate) content_id: Option<&'a str>,
-}
-
 /// Headers of a part, in order; parts of one body whose headers are the same to the byte have them together.
 pub(crate) type Fields<'a> = Arc<[(&'a str, &'a str)]>;
 
@@ -62,7 +50,7 @@ type List<'a> = SmallVec<[(&'a str, &'a str); FIELDS_ROOM]>;
 
 /// The headers that were read last, before a message in a part and in it: the next part mostly has the same.
 #[derive(Default)]
-struct Recent<'a> {
+pub(in crate::rest) struct Recent<'a> {
     outer: Option<Block<'a>>,
     inner: Option<Block<'a>>,
 }
@@ -86,7 +74,7 @@ const HEADERS_MAX: usize = 64;
 /// Characters of a boundary; the standard allows 70.
 const BOUNDARY_MAX: usize = 200;
 /// Parts in the outer body: one that counts, and some to tell that there are more.
-const OUTER_MAX: usize = 4;
+pub(in crate::rest) const OUTER_MAX: usize = 4;
 
 /// Reads the body of a batch.
 ///
@@ -124,21 +112,6 @@ pub(crate) fn read<'a>(body: &'a [u8], content_type: &str) -> Result<Envelope<'a
     }
 }
 
-/// Reads the body of the response to a batch; `None` if it is none.
-pub(crate) fn read_response<'a>(body: &'a [u8], content_type: &str) -> Option<Vec<Answer<'a>>> {
-    let text = std::str::from_utf8(body).ok()?;
-    let outer = split(text, boundary(content_type)?, OUTER_MAX)?;
-    let [part] = outer.as_slice() else { return None };
-    let (headers, content) = read_headers(part)?;
-    let content_type = headers.value("Content-Type").unwrap_or_default();
-    let mut recent = Recent::default();
-    if Media::new(content_type).is("application/http") {
-        return Some(vec![Answer::read(part, &mut recent)?]);
-    }
-    let parts = split(content, boundary(content_type)?, GROUP_OPERATIONS_MAX)?;
-    parts.into_iter().map(|part| Answer::read(part, &mut recent)).collect()
-}
-
 impl<'a> Part<'a> {
     /// The method, tunnelled or not.
     pub(crate) fn method(&self) -> Result<Method, Fault> {
@@ -161,33 +134,16 @@ impl<'a> Part<'a> {
     }
 }
 
-impl<'a> Answer<'a> {
-    /// What went wrong, if something did.
-    pub(crate) fn fault(&self) -> Option<Fault> {
-        let failed = self.status >= 400;
-        let unreadable = || Fault::unreadable(self.status, self.body);
-        failed.then(|| Fault::read_json(self.body, self.status).unwrap_or_else(unreadable))
-    }
-
-    fn read(text: &'a str, recent: &mut Recent<'a>) -> Option<Answer<'a>> {
-        let Message { first, headers, body, content_id } = Message::read(text, recent)?;
-        let status = first.strip_prefix("HTTP/1.1 ")?.get(..3)?;
-        let is_number = status.bytes().all(|byte| byte.is_ascii_digit());
-        let status = status.parse().ok().filter(|_| is_number)?;
-        Some(Answer { status, headers, body, content_id })
-    }
-}
-
 /// An HTTP message in a part, behind the part's own headers.
-struct Message<'a> {
-    first: &'a str,
-    headers: Fields<'a>,
-    body: &'a str,
-    content_id: Option<&'a str>,
+pub(in crate::rest) struct Message<'a> {
+    pub(in crate::rest) first: &'a str,
+    pub(in crate::rest) headers: Fields<'a>,
+    pub(in crate::rest) body: &'a str,
+    pub(in crate::rest) content_id: Option<&'a str>,
 }
 
 impl<'a> Message<'a> {
-    fn read(part: &'a str, recent: &mut Recent<'a>) -> Option<Message<'a>> {
+    pub(in crate::rest) fn read(part: &'a str, recent: &mut Recent<'a>) -> Option<Message<'a>> {
         let (outer, content) = Block::read(part, &mut recent.outer)?;
         if !outer.is_http {
             return None;
@@ -233,7 +189,7 @@ impl<'a> Block<'a> {
 }
 
 /// The boundary that a `Content-Type` names, if it is `multipart/mixed`.
-fn boundary(content_type: &str) -> Option<&str> {
+pub(in crate::rest) fn boundary(content_type: &str) -> Option<&str> {
     let media = Media::new(content_type);
     let boundary = media.parameter("boundary").filter(|_| media.is("multipart/mixed"))?;
     (!boundary.is_empty() && boundary.len() <= BOUNDARY_MAX).then_some(boundary)
@@ -241,7 +197,11 @@ fn boundary(content_type: &str) -> Option<&str> {
 
 /// The parts between the lines `--boundary`, up to `most` of them; `None` if there is no such line or no last one. The
 /// last one need not have its two dashes, if nothing follows it: there are clients that forget them.
-fn split<'a>(text: &'a str, boundary: &str, most: usize) -> Option<Vec<&'a str>> {
+pub(in crate::rest) fn split<'a>(
+    text: &'a str,
+    boundary: &str,
+    most: usize,
+) -> Option<Vec<&'a str>> {
     let mut parts = Vec::new();
     let delimiter = format!("--{boundary}");
     let finder = Finder::new(&delimiter);
@@ -280,7 +240,7 @@ fn split<'a>(text: &'a str, boundary: &str, most: usize) -> Option<Vec<&'a str>>
 }
 
 /// Reads headers up to an empty line or the end; gives what follows, too.
-fn read_headers(text: &str) -> Option<(List<'_>, &str)> {
+pub(in crate::rest) fn read_headers(text: &str) -> Option<(List<'_>, &str)> {
     let mut headers = List::new();
     let mut rest = text;
     while !rest.is_empty() {

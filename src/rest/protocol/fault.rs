@@ -8,9 +8,9 @@
 
 use std::borrow::Cow;
 
-use super::json::{self, Object, Scalar};
 use super::{time, xml};
 use crate::error::{Code, Error};
+use crate::json::Object;
 use crate::model::DateTime;
 
 /// A failed request's answer.
@@ -50,7 +50,7 @@ macro_rules! known {
             #[cfg(any(test, fuzzing, feature = "fuzzing"))]
             pub(crate) const ALL: &[Known] = &[$(Known::$code,)*];
 
-            fn parts(self) -> (&'static str, u16, &'static str) {
+            pub(in crate::rest) fn parts(self) -> (&'static str, u16, &'static str) {
                 match self { $(Known::$code => (stringify!($code), $status, $message),)* }
             }
         }
@@ -133,7 +133,7 @@ impl From<Error> for Fault {
 }
 
 impl Fault {
-    fn build(code: Cow<'static, str>, status: u16, message: String) -> Self {
+    pub(in crate::rest) fn build(code: Cow<'static, str>, status: u16, message: String) -> Self {
         Fault { code, status, message, index: None, details: Vec::new(), cause: None }
     }
 
@@ -242,38 +242,6 @@ impl Fault {
         }
     }
 
-    /// Reads the JSON shape of an answer with this status.
-    pub(crate) fn read_json(text: &str, status: u16) -> Option<Fault> {
-        let error = member(text, "odata.error")?;
-        let code = string(error, "code")?;
-        let message = string(member(error, "message")?, "value")?;
-        Some(Fault::read(code, status, &message))
-    }
-
-    /// Reads the XML shape of an answer with this status.
-    pub(crate) fn read_xml(text: &str, status: u16) -> Option<Fault> {
-        let root = xml::read(text).ok()?.filter(|root| root.name == "Error")?;
-        let (code, message) = (root.child("Code")?, root.child("Message")?);
-        let mut fault = Fault::read(code.text.clone(), status, &message.text);
-        let more = root.children.into_iter();
-        let more = more.filter(|child| child.name != "Code" && child.name != "Message");
-        fault.details = more.map(|child| (child.name.into(), child.text)).collect();
-        Some(fault)
-    }
-
-    fn read(code: String, status: u16, message: &str) -> Fault {
-        let end = message.find("\nRequestId:").unwrap_or(message.len());
-        let mut text = message.get(..end).unwrap_or(message).trim_end();
-        let mut index = None;
-        if let Some((digits, rest)) = text.split_once(':')
-            && digits.bytes().all(|byte| byte.is_ascii_digit())
-            && let Ok(number) = digits.parse()
-        {
-            (index, text) = (Some(number), rest);
-        }
-        Fault { index, ..Fault::build(code.into(), status, text.to_owned()) }
-    }
-
     /// The message as it goes out: index, text, request, time.
     fn text(&self, occasion: Occasion<'_>) -> String {
         let Occasion { request_id, time } = occasion;
@@ -283,33 +251,10 @@ impl Fault {
     }
 }
 
-/// Whether the service documents that code with that status.
-#[cfg(any(fuzzing, feature = "fuzzing"))]
-pub(crate) fn is_documented(code: &str, status: u16) -> bool {
-    let known = Known::ALL.iter().map(|known| known.parts());
-    let own = Code::ALL.iter().map(|code| (code.as_str(), code.status(), ""));
-    known.chain(own).any(|(name, own, _)| (name, own) == (code, status))
-}
-
 /// The library's code of that name.
 fn error_code(name: &str) -> Option<Code> {
     let own = [Code::InternalError, Code::OperationTimedOut, Code::ServerBusy, Code::StorageFull];
     own.into_iter().find(|code| code.as_str() == name)
-}
-
-/// The text of a member's value.
-fn member<'t>(text: &'t str, name: &str) -> Option<&'t str> {
-    let members = json::read_object(text, 16).ok()?;
-    members.into_iter().find(|(member, _)| member == name).map(|(_, value)| value.get())
-}
-
-fn string(text: &str, name: &str) -> Option<String> {
-    let members = json::read_object(text, 16).ok()?;
-    let (_, value) = members.into_iter().find(|(member, _)| member == name)?;
-    match Scalar::read(value).ok()? {
-        Scalar::String(text) => Some(text.into_owned()),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

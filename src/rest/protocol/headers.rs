@@ -449,19 +449,6 @@ impl Method {
             _ => return None,
         })
     }
-
-    /// As clients send it.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Method::Get => "GET",
-            Method::Head => "HEAD",
-            Method::Options => "OPTIONS",
-            Method::Post => "POST",
-            Method::Put => "PUT",
-            Method::Merge => "PATCH",
-            Method::Delete => "DELETE",
-        }
-    }
 }
 
 impl<'a> Media<'a> {

@@ -78,17 +78,6 @@ pub(crate) fn tables(name: &str) -> String {
     encode(&format!("{}{SUFFIX}0", name.to_ascii_lowercase()))
 }
 
-/// The parameters that a client repeats its request with: what the headers of a page say.
-pub(crate) fn follow<'h>(header: impl Fn(&str) -> Option<&'h str>) -> Vec<(&'static str, &'h str)> {
-    let pairs = [
-        (Parameter::NextPartitionKey, NEXT_PARTITION_KEY),
-        (Parameter::NextRowKey, NEXT_ROW_KEY),
-        (Parameter::NextTableName, NEXT_TABLE_NAME),
-    ];
-    let given = pairs.into_iter().filter_map(|(name, from)| Some((name.as_str(), header(from)?)));
-    given.filter(|(_, value)| !value.is_empty()).collect()
-}
-
 fn malformed() -> Fault {
     Code::InvalidInput.into()
 }
@@ -96,8 +85,20 @@ fn malformed() -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rest::protocol::address::put_query;
     use crate::rng::Rng;
-    use crate::wire::address::put_query;
+
+    /// The parameters that a client repeats its request with: what the headers of a page say.
+    fn follow<'h>(header: impl Fn(&str) -> Option<&'h str>) -> Vec<(&'static str, &'h str)> {
+        let pairs = [
+            (Parameter::NextPartitionKey, NEXT_PARTITION_KEY),
+            (Parameter::NextRowKey, NEXT_ROW_KEY),
+            (Parameter::NextTableName, NEXT_TABLE_NAME),
+        ];
+        let given =
+            pairs.into_iter().filter_map(|(name, from)| Some((name.as_str(), header(from)?)));
+        given.filter(|(_, value)| !value.is_empty()).collect()
+    }
 
     #[test]
     fn recorded_tokens() {

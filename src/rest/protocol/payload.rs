@@ -9,10 +9,10 @@
 use super::address::{Key, entity_path, entity_path_len, table_path};
 use super::fault::Fault;
 use super::headers::Level;
-use super::json::{self, Scalar};
-use super::odata::{self, Metadata, Writer};
 use crate::error::{Code, Error};
-use crate::model::{ETag, Entity, EntityEncoder, KeyPart};
+use crate::json::odata::{self, Metadata, Writer};
+use crate::json::{self, Scalar};
+use crate::model::{Entity, EntityEncoder, KeyPart, ValueRef};
 
 /// What answers about entities of a table have in common.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ impl Scope<'_> {
     pub(crate) fn single_at_most(&self, entity: &Entity) -> usize {
         /// Names of members, the ETag and the Timestamp, with quotes, colons and commas.
         const AROUND: usize = 512;
-        let text = json::string_at_most;
+        let text = string_at_most;
         let (pk, rk) = (entity.partition_key(), entity.row_key());
         let selected = |name: &String| 2 * text(name) + ",:null".len();
         let names = self.select.map_or(0, |names| names.iter().map(selected).sum());
@@ -56,8 +56,7 @@ impl Scope<'_> {
                 text(self.base) + 2 * path + self.account.len() + self.table.len()
             }
         };
-        let properties =
-            entity.properties().map(|(name, value)| odata::property_at_most(name, value));
+        let properties = entity.properties().map(|(name, value)| property_at_most(name, value));
         AROUND + names + context + links + text(pk) + text(rk) + properties.sum::<usize>()
     }
 
@@ -132,11 +131,6 @@ pub(crate) fn put_tables<'n>(
     out.extend_from_slice(b"]}");
 }
 
-/// Appends what creates a table: `{"TableName":"people"}`.
-pub(crate) fn put_new_table(out: &mut Vec<u8>, name: &str) {
-    put_table_members(out, None, "", "", name, Level::None);
-}
-
 /// Reads what creates a table.
 ///
 /// # Errors
@@ -184,48 +178,7 @@ pub(crate) fn read_update(
             _ => {}
         }
     }
-    members.encode(&key.partition_key, &key.row_key, encoder).map_err(refused)
-}
-
-/// Appends the body that an insert, a replace or a merge sends: the minimal level without an ETag.
-pub(crate) fn put_request(out: &mut Vec<u8>, entity: &Entity) {
-    odata::put_entity(out, entity, None, Metadata::TYPES);
-}
-
-/// Reads an entity out of an answer; with its ETag, if the level has it, else with that of its Timestamp, if it is there.
-pub(crate) fn read_single(text: &str) -> Result<Entity, Error> {
-    let entity = odata::read_entity(text)?;
-    let (mut etag, mut timestamp) = (None, None);
-    for (name, value) in json::read_object(text, READ_MAX)? {
-        let place = match &*name {
-            "odata.etag" => &mut etag,
-            "Timestamp" => &mut timestamp,
-            _ => continue,
-        };
-        if let Scalar::String(text) = Scalar::read(value)? {
-            *place = Some(text);
-        }
-    }
-    let etag: Option<ETag> = match (etag, timestamp) {
-        (Some(etag), _) => Some(etag.parse()?),
-        (None, Some(time)) => Some(format!("W/\"datetime'{time}'\"").parse()?),
-        (None, None) => None,
-    };
-    Ok(match etag {
-        Some(etag) => entity.at(etag.seq()),
-        None => entity,
-    })
-}
-
-/// Reads the entities of a page.
-pub(crate) fn read_set(text: &str) -> Result<Vec<Entity>, Error> {
-    items(text)?.into_iter().map(read_single).collect()
-}
-
-/// Reads the names of a listing of tables.
-pub(crate) fn read_tables(text: &str) -> Result<Vec<String>, Error> {
-    let name = |item| read_new_table(item).map_err(|_| Error::refused(Code::InvalidInput));
-    items(text)?.into_iter().map(name).collect()
+    members.entity(&key.partition_key, &key.row_key, encoder).map_err(refused)
 }
 
 /// The service does not tell what it could not read.
@@ -234,19 +187,11 @@ fn refused(error: Error) -> Fault {
     if fault.code == Code::InvalidInput.as_str() { fault.with_message(UNREADABLE) } else { fault }
 }
 
-fn items(text: &str) -> Result<Vec<&str>, Error> {
-    let members = json::read_object(text, READ_MAX)?;
-    let value = members.into_iter().find(|(name, _)| name == "value");
-    let (_, value) = value.ok_or_else(|| Error::refused(Code::InvalidInput))?;
-    let items = json::read_array(value.get(), READ_MAX)?;
-    Ok(items.into_iter().map(|item| item.get()).collect())
-}
-
 pub(super) fn metadata(level: Level) -> Metadata {
     match level {
         Level::None => Metadata::NONE,
         Level::Minimal => Metadata::MINIMAL,
-        Level::Full => Metadata::FULL,
+        Level::Full => Metadata { etag: true, types: true, timestamp_type: true },
     }
 }
 
@@ -280,6 +225,24 @@ fn put_table_members(
     }
     writer.text("TableName", name);
     writer.end();
+}
+
+/// Bytes that a property takes at the most, with its annotation.
+fn property_at_most(name: &str, value: ValueRef<'_>) -> usize {
+    /// Quotes, colons and commas, the annotation, and a value that is neither text nor bytes.
+    const AROUND: usize = 96;
+    let value = match value {
+        ValueRef::String(text) => string_at_most(text),
+        ValueRef::Binary(bytes) => bytes.len().div_ceil(3) * 4,
+        _ => 0,
+    };
+    AROUND + 2 * string_at_most(name) + value
+}
+
+/// Bytes that [`json::put_string`] appends at the most.
+fn string_at_most(text: &str) -> usize {
+    let longest = if json::plain::is_plain(text.as_bytes()) { 1 } else { "\\u0000".len() };
+    2 + longest * text.len()
 }
 
 #[cfg(test)]

@@ -10,16 +10,17 @@
 use std::sync::Arc;
 
 use super::address::entity_path;
-use super::double;
+use super::ascii::{copy_short, is_plain_ascii};
 use super::headers::Level;
-use super::json::{self, NUMBER_BYTES};
-use super::odata::{self, Metadata};
 use super::payload::{Scope, begin_list, metadata};
-use crate::codec::{copy_short, is_plain_ascii_in_json, utf8};
+use crate::codec::{DecodeError, same_short, utf8};
 use crate::error::{Code, Error, Result};
-use crate::model::{
-    DateTime, EdmType, Fields, Guid, SYSTEM_PROPERTIES, Seq, Shape, TimeTexts, ValueRef,
-};
+use crate::format::key::TABLE_ID_BYTES;
+use crate::json::double;
+use crate::json::odata::{self, Metadata};
+use crate::json::{self, NUMBER_BYTES};
+use crate::model::datetime::TimeTexts;
+use crate::model::{DateTime, EdmType, Fields, Guid, SYSTEM_PROPERTIES, Seq, Shape, ValueRef};
 use crate::table::RowView;
 
 /// The body of a page that is being written.
@@ -286,19 +287,20 @@ impl<'s> Members<'s> {
         let start = line.left();
         let is_ascii;
         (line, is_ascii) = self.put_head(line, row)?;
-        let fields = row.fields();
+        let (shape, body) = row.stored();
+        let fields = shape.fields(body);
         // If all texts are plain together, so is each.
-        let are_plain = is_plain_ascii_in_json(fields.variables());
+        let are_plain = is_plain_ascii(fields.variables());
         line = self.put_properties(line, row, fields, are_plain)?;
         let end: &[u8] = if line.left() == start { b"{}" } else { b"}" };
         let left = line.put(end)?.left();
-        Ok((left, if is_ascii && are_plain { row.ascii_size(fields) } else { None }))
+        Ok((left, if is_ascii && are_plain { ascii_size(row, fields) } else { None }))
     }
 
     /// Metadata, keys and Timestamp; whether both keys are known to be ASCII.
     #[inline(always)]
     fn put_head<L: Line>(&mut self, mut line: L, row: &RowView<'_>) -> Result<(L, bool), Stop> {
-        let row_key = match row.key_behind(&self.partition.prefix) {
+        let row_key = match key_behind(row, &self.partition.prefix) {
             Some(row_key) if !self.partition.prefix.is_empty() => row_key,
             _ => self.enter_partition(row)?,
         };
@@ -311,7 +313,7 @@ impl<'s> Members<'s> {
             line = line.put(&self.scratch)?;
         }
         line = line.put_piece(&self.partition.before)?;
-        let is_plain = is_plain_ascii_in_json(row_key);
+        let is_plain = is_plain_ascii(row_key);
         if self.shows_row_key {
             line = match is_plain {
                 true => line.put(row_key)?,
@@ -337,7 +339,7 @@ impl<'s> Members<'s> {
         }
         *before = Piece::new(text);
         prefix.clear();
-        prefix.extend_from_slice(row.key_before(row_key));
+        prefix.extend_from_slice(row.key().strip_suffix(row_key).unwrap_or_default());
         *is_ascii = row.partition_key()?.is_ascii();
         Ok(row_key)
     }
@@ -396,7 +398,7 @@ impl<'s> Members<'s> {
         are_plain: bool,
     ) -> Result<L, Stop> {
         let Self { scope, metadata, forms, times, scratch, .. } = self;
-        let form = forms.of(row.shape(), scope.select, *metadata);
+        let form = forms.of(row.stored().0, scope.select, *metadata);
         let mut values = Values { fields, are_plain, times, scratch };
         for column in &form.columns {
             line = match &column.property {
@@ -406,6 +408,32 @@ impl<'s> Members<'s> {
         }
         Ok(line)
     }
+}
+
+/// The rest of the row's key, if the key begins with `prefix`.
+#[inline(always)]
+fn key_behind<'r>(row: &RowView<'r>, prefix: &[u8]) -> Option<&'r [u8]> {
+    let (start, rest) = row.key().split_at_checked(prefix.len())?;
+    same_short(start, prefix).then_some(rest)
+}
+
+/// [`RowView::size`] of a row whose keys and values of variable width are ASCII: for most rows a sum. Values are not
+/// checked.
+#[inline(always)]
+fn ascii_size(row: &RowView<'_>, fields: Fields<'_>) -> Option<usize> {
+    let (shape, _) = row.stored();
+    // One ASCII byte is one UTF-16 unit, and one byte of the key separates its parts.
+    let bytes = row.key().len() + fields.variables().len();
+    let units = bytes.saturating_sub(TABLE_ID_BYTES + 1);
+    (!shape.has_binary()).then(|| 4 + 2 * units + shape.size_base())
+}
+
+/// The error of property `index`, whose value is damaged.
+#[cold]
+fn damage(row: &RowView<'_>, index: usize) -> Error {
+    let (shape, body) = row.stored();
+    let problem = DecodeError::new("row body", 0, "a value is damaged");
+    Error::decode("row".as_ref(), 0, shape.value(body, index).err().unwrap_or(problem))
 }
 
 /// Whether a member is written that is no property.
@@ -529,7 +557,7 @@ impl Stop {
     #[cold]
     fn error(self, row: &RowView<'_>) -> Error {
         match self {
-            Stop::Damaged(index) => row.damage(index),
+            Stop::Damaged(index) => damage(row, index),
             Stop::Failed(error) => error,
             // Nobody asks: room is made.
             Stop::Full => Error::refused(Code::InternalError),

@@ -62,18 +62,10 @@ pub(crate) struct Metrics {
     pub(crate) days: Option<u16>,
 }
 
-/// How far the secondary is.
+/// How far the secondary is, which is always live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stats {
-    pub(crate) status: GeoStatus,
     pub(crate) last_sync: Option<DateTime>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GeoStatus {
-    Live,
-    Bootstrap,
-    Unavailable,
 }
 
 /// Policies of a table.
@@ -310,35 +302,11 @@ impl Stats {
         out.extend_from_slice(DECLARATION.as_bytes());
         xml::open(out, "StorageServiceStats");
         xml::open(out, "GeoReplication");
-        xml::put(out, "Status", self.status.name());
+        xml::put(out, "Status", "live");
         let time = self.last_sync.map(time::http).unwrap_or_default();
         xml::put(out, "LastSyncTime", &time);
         xml::close(out, "GeoReplication");
         xml::close(out, "StorageServiceStats");
-    }
-
-    /// Reads them, as a client does.
-    pub(crate) fn read(text: &str) -> Option<Stats> {
-        let root = xml::read(text).ok()?.filter(|root| root.name == "StorageServiceStats")?;
-        let replication = root.child("GeoReplication")?;
-        let (status, time) = (replication.child("Status")?, replication.child("LastSyncTime"));
-        let all = [GeoStatus::Live, GeoStatus::Bootstrap, GeoStatus::Unavailable];
-        let status = all.into_iter().find(|known| known.name() == status.text)?;
-        let last_sync = match time.map(|time| time.text.as_str()) {
-            None | Some("") => None,
-            Some(time) => Some(time::read_http(time)?),
-        };
-        Some(Stats { status, last_sync })
-    }
-}
-
-impl GeoStatus {
-    fn name(self) -> &'static str {
-        match self {
-            GeoStatus::Live => "live",
-            GeoStatus::Bootstrap => "bootstrap",
-            GeoStatus::Unavailable => "unavailable",
-        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::tokens::{FAILED, NO_PERMISSION, NOT_AUTHORIZED, some, terms};
 use super::*;
-use crate::wire::headers::Version;
-use crate::wire::sas::AccountSas;
+use crate::rest::protocol::headers::Version;
+use crate::rest::protocol::sas::AccountSas;
 
 const NO_TYPE: &str =
     "This request is not authorized to perform this operation using this resource type.";

@@ -60,14 +60,14 @@ fn f02_keys_have_at_most_1024_units() {
     let plain = "k".repeat(1024);
     for (pk, rk) in [(&full, &plain), (&plain, &full)] {
         site.insert(pk, rk, "\"A\":1");
-        let path = crate::wire::address::entity_path("people", pk, rk);
+        let path = crate::rest::protocol::address::entity_path("people", pk, rk);
         site.get(&path).send().done(200);
         site.put(&path, "{}").send().empty(204);
     }
     for (pk, rk) in [(over.as_str(), "r"), ("p", over.as_str()), ("p", &"k".repeat(2048))] {
         let body = keys(&format!("\"{pk}\""), &format!("\"{rk}\""));
         site.post("people", &body).send().refused(400, "PropertyValueTooLarge", TOO_LARGE);
-        let path = crate::wire::address::entity_path("people", pk, rk);
+        let path = crate::rest::protocol::address::entity_path("people", pk, rk);
         site.put(&path, "{}").send().refused(400, "PropertyValueTooLarge", TOO_LARGE);
     }
 }
@@ -253,7 +253,7 @@ fn f04_entities_of_1_mib() {
 
 #[test]
 fn f04_requests_of_4_mib() {
-    assert_eq!(crate::rest::limits::BODY_BYTES_MAX, 4_194_304);
+    assert_eq!(crate::rest::http::limits::BODY_BYTES_MAX, 4_194_304);
     let site = Site::new();
     let asked = site.post("$batch", "").asked;
     let reply = site.service.refuse(&asked, crate::error::Code::RequestBodyTooLarge.into());

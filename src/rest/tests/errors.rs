@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::error::{Code, Error, ErrorKind};
-use crate::wire::fault::Fault;
+use crate::rest::protocol::fault::Fault;
 
 #[test]
 fn f36_errors_have_two_shapes() {
@@ -193,7 +193,7 @@ const CODES: &[(&str, u16, &str)] = &[
 #[test]
 fn f36_errors_have_the_codes_of_the_table() {
     let own = Code::ALL.iter().map(|code| Fault::from(*code));
-    let known = crate::wire::fault::Known::ALL.iter().map(|known| Fault::from(*known));
+    let known = crate::rest::protocol::fault::Known::ALL.iter().map(|known| Fault::from(*known));
     let faults: Vec<Fault> = own.chain(known).collect();
     for (code, status, text) in CODES {
         let fault = faults.iter().find(|fault| fault.code == *code);

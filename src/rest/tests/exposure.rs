@@ -4,8 +4,8 @@ use std::io::Write;
 
 use super::*;
 use crate::error::{Error, ErrorKind};
+use crate::rest::protocol::fault::Fault;
 use crate::sync::Mutex;
-use crate::wire::fault::Fault;
 
 const PERSON: &str = r#"{"PartitionKey":"p","RowKey":"r"}"#;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::model::Entity;
+use crate::rest::protocol::paging;
 use crate::table::EntityGroup;
-use crate::wire::paging;
 
 const NO_METADATA: &str = "application/json;odata=nometadata";
 

@@ -4,7 +4,7 @@
 use super::*;
 use crate::model::Entity;
 use crate::query::{Filter, KeyRange};
-use crate::rest::body::Budget;
+use crate::rest::http::body::Budget;
 use crate::table::GateMode;
 
 const MIB: usize = 1 << 20;

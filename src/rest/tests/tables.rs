@@ -169,7 +169,7 @@ fn f10_query_tables_page_by_page() {
             Some(token) => next = token.to_owned(),
             None => break,
         }
-        let token = crate::wire::paging::decode(&next).unwrap();
+        let token = crate::rest::protocol::paging::decode(&next).unwrap();
         assert!(token.starts_with("table3\u{1}"), "{token}");
     }
     assert_eq!((found.join(" ").as_str(), pages), ("Table0 Table2 Table3 Table4", 2));
@@ -265,7 +265,7 @@ fn f12_delete_table_is_gone_at_once() {
 fn the_code_of_a_table_that_is_being_deleted_has_its_status_and_text() {
     // No request is answered so: a table is gone at once. Clients of the library know the code.
     let code = crate::error::Code::TableBeingDeleted;
-    let fault = crate::wire::fault::Fault::from(code);
+    let fault = crate::rest::protocol::fault::Fault::from(code);
     let site = Site::new();
     let asked = site.get("Tables").asked;
     let reply = site.service.refuse(&asked, fault);

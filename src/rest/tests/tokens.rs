@@ -1,8 +1,8 @@
 //! Tokens for entities of one table: what they let somebody do, and what not.
 
 use super::*;
-use crate::wire::headers::Version;
-use crate::wire::sas::{KeyBounds, ServiceSas, Terms};
+use crate::rest::protocol::headers::Version;
+use crate::rest::protocol::sas::{KeyBounds, ServiceSas, Terms};
 
 pub(super) const FAILED: &str = "Server failed to authenticate the request. Make sure the value of Authorization header is formed \
                       correctly including the signature.";

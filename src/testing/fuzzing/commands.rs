@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::clock::ManualClock;
 use crate::db::Db;
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::fs::MemFs;
 use crate::options::{Background, Options};
 use crate::query::KeyRange;
@@ -57,6 +57,8 @@ const GIVEN: [Given<'static>; 6] = [
         mode: LoadMode::UpsertMerge,
     },
 ];
+/// How the answer to a request begins that failed.
+const FAILED: &str = "{\"ok\":false,\"error\":";
 /// Inputs up to this length are also read a few bytes at a time, which takes their square.
 const SLOWLY_MAX: usize = 1024;
 
@@ -86,6 +88,11 @@ fn check_answer(answer: &[u8]) {
     });
     assert!(!broken.iter().any(|broken| text.starts_with(broken.as_str())), "{text}");
     assert!(!text.starts_with("{\"ok\":false,\"checked\""), "{text}");
+    let is_of = |code: &Code| {
+        let (name, status) = (code.as_str(), code.status());
+        text.starts_with(&format!("{FAILED}{{\"code\":\"{name}\",\"status\":{status},"))
+    };
+    assert!(!text.starts_with(FAILED) || Code::ALL.iter().any(is_of), "{text}");
 }
 
 /// An import of CSV by the options that the first byte chooses, and the table's way through NDJSON.
@@ -151,11 +158,11 @@ fn check_loaded(db: &Db, table: &Table, loaded: Option<Loaded>, mode: LoadMode) 
 }
 
 /// 2024-01-01, in ticks of 100 ns since 1601.
-pub(super) fn clock() -> ManualClock {
+pub(crate) fn clock() -> ManualClock {
     ManualClock::new(133_485_408_000_000_000)
 }
 
-pub(super) fn memory(fs: &MemFs) -> Db {
+pub(crate) fn memory(fs: &MemFs) -> Db {
     let clock = Arc::new(clock());
     let mut options = Options::new().background(Background::Manual).memtable_bytes(16 << 10);
     // Less to read when it is opened again.
@@ -168,7 +175,7 @@ fn close(db: Db) {
     db.close().unwrap_or_else(|error| panic!("a database in memory closes: {error:?}"));
 }
 
-pub(super) fn table(db: &Db, name: &str) -> Table {
+pub(crate) fn table(db: &Db, name: &str) -> Table {
     db.table_or_create(name).unwrap_or_else(|error| panic!("a table in memory: {error:?}"))
 }
 
@@ -188,7 +195,7 @@ fn entities(table: &Table) -> Vec<String> {
 }
 
 /// Every table by name, as NDJSON.
-pub(super) fn contents(db: &Db) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn contents(db: &Db) -> Vec<(String, Vec<u8>)> {
     let names = db.tables().unwrap_or_else(|error| panic!("tables: {error:?}"));
     let export = |name: String| {
         let exported = export(&table(db, &name));
@@ -197,7 +204,7 @@ pub(super) fn contents(db: &Db) -> Vec<(String, Vec<u8>)> {
     names.into_iter().map(export).collect()
 }
 
-pub(super) fn sound(db: &Db) {
+pub(crate) fn sound(db: &Db) {
     let report = db.verify().unwrap_or_else(|error| panic!("verify: {error:?}"));
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }

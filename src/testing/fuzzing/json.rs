@@ -1,7 +1,7 @@
 //! Targets: requests and entities as JSON.
 
-use crate::wire::exec::read_request;
-use crate::wire::odata::{Metadata, put_entity, read_entity};
+use crate::json::exec::read_request;
+use crate::json::odata::{Metadata, put_entity, read_entity};
 
 /// One line of `exec`, and an entity: what is read is written so that it reads back equal.
 pub fn json(data: &[u8]) {

@@ -11,7 +11,7 @@
 //! Not here: drivers and corpora (`fuzz/`), the document (FORMAT.md).
 
 #[cfg(feature = "cli")]
-mod commands;
+pub(crate) mod commands;
 mod directory;
 mod examples;
 mod files;
@@ -22,8 +22,6 @@ mod json;
 mod logs;
 #[cfg(feature = "sim")]
 mod program;
-#[cfg(feature = "rest")]
-mod rest;
 mod rows;
 mod seeds;
 
@@ -38,15 +36,13 @@ pub use json::json;
 pub use logs::{current, edit, field, field_set, generation, record, span, wal};
 #[cfg(feature = "sim")]
 pub use program::program;
-#[cfg(feature = "rest")]
-pub use rest::rest;
 pub use rows::{key, row, shape, text};
 pub use seeds::seeds;
 
 /// A target: any bytes are fine.
 pub type Target = fn(&[u8]);
 
-/// Every target by name; each file of `src/format` has one of its name.
+/// Every target by name, but for `fuzzing_rest`. Each file of `src/format` has one of its name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("block", block),
     #[cfg(feature = "cli")]
@@ -70,8 +66,6 @@ pub const TARGETS: &[(&str, Target)] = &[
     #[cfg(feature = "sim")]
     ("program", program),
     ("record", record),
-    #[cfg(feature = "rest")]
-    ("rest", rest),
     ("row", row),
     ("row_block", row_block),
     ("shape", shape),

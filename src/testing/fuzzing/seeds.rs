@@ -47,8 +47,6 @@ pub fn seeds(name: &str) -> Vec<Vec<u8>> {
         "ndjson" => texts(&NDJSON),
         "program" => [64, 256, 1024].map(noise).to_vec(),
         "record" => vec![log_header()],
-        #[cfg(feature = "rest")]
-        "rest" => super::rest::seeds(),
         "row" => rows(),
         "row_block" => vec![row_block()],
         "shape" => vec![made(|out| encode_shape(out, &shape()))],

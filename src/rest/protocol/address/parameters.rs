@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use super::{decode, put_encoded};
 use crate::error::Code;
-use crate::wire::fault::Fault;
+use crate::rest::protocol::fault::Fault;
 
 /// The parameters of a request that mean anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

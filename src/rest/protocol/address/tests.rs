@@ -80,7 +80,6 @@ fn accounts() {
     for host in ["table.example.com", "localhost", "[::1]:10002", "127.0.0.1"] {
         assert_eq!(at(host, Style::ByHost).as_deref(), Ok("people Service"), "{host}");
     }
-    assert_eq!(at("acme.example.com", Style::Host).as_deref(), Ok(people));
     assert_eq!(at("acme.table.x", Style::Path).as_deref(), Ok("people Service"));
     assert_eq!(at("", Style::ByHost), Err("400 HostInformationNotPresent".into()));
 }

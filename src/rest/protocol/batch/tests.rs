@@ -3,10 +3,11 @@
 use super::*;
 use crate::error::Code;
 use crate::model::ETag;
+use crate::rest::protocol::address::{self, Resource, Style};
+use crate::rest::protocol::fault::Occasion;
+use crate::rest::protocol::headers::{Level, Preference};
+use crate::rest::testing::{Answer, read_response};
 use crate::rng::Rng;
-use crate::wire::address::{self, Resource, Style};
-use crate::wire::fault::Occasion;
-use crate::wire::headers::{Level, Preference};
 
 const OUTER: &str = "multipart/mixed; boundary=batch_B";
 
@@ -420,37 +421,6 @@ ETag: W/"datetime'2024-02-03T04%3A05%3A06.1234567Z'"
     assert_eq!(out, expected.replace('\n', "\r\n"));
     let answers = answers(&out);
     assert_eq!((answers[0].status, answers[0].body), (200, "{\"A\":1}"));
-}
-
-#[test]
-fn requests_read_back() {
-    let send = |method, body: &str| Sent {
-        method,
-        url: "http://h/acme/people(PartitionKey='p',RowKey='r')".into(),
-        headers: vec![("If-Match", "*".into()), ("Content-ID", "1".into())],
-        body: body.into(),
-    };
-    let sent = [send(Method::Merge, "{\"A\":1}"), send(Method::Delete, "")];
-    let mut out = Vec::new();
-    put_request(&mut out, &boundaries(), &sent);
-    match read(&out, &boundaries().request_type()).unwrap() {
-        Envelope::Changeset(parts) => {
-            assert_eq!(parts.len(), 2);
-            for (part, sent) in parts.iter().zip(&sent) {
-                assert_eq!(part.method(), Ok(sent.method));
-                assert_eq!((part.url, part.body.as_bytes()), (&*sent.url, &*sent.body));
-                assert_eq!(
-                    (part.headers.value("if-match"), part.content_id),
-                    (Some("*"), Some("1"))
-                );
-            }
-        }
-        other => panic!("{other:?}"),
-    }
-    let mut out = Vec::new();
-    put_query_request(&mut out, &boundaries(), &send(Method::Get, ""));
-    let envelope = read(&out, &boundaries().request_type()).unwrap();
-    assert!(matches!(envelope, Envelope::Query(part) if part.method() == Ok(Method::Get)));
 }
 
 #[test]

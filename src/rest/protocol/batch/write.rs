@@ -1,8 +1,8 @@
-//! The bytes of batches: responses as a server writes them, requests as a client does. Lines end with CR LF.
+//! The bytes of responses to batches. Lines end with CR LF.
 
 use crate::model::ETag;
-use crate::wire::fault::{Fault, Occasion};
-use crate::wire::headers::{Level, Method, Preference};
+use crate::rest::protocol::fault::{Fault, Occasion};
+use crate::rest::protocol::headers::{Level, Preference};
 
 /// The ids that tell parts apart, GUIDs for a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,25 +28,10 @@ pub(crate) enum Reply<'a> {
     Deleted,
 }
 
-/// A request in a batch that a client sends.
-#[derive(Clone, Debug)]
-pub(crate) struct Sent<'a> {
-    pub(crate) method: Method,
-    pub(crate) url: String,
-    pub(crate) headers: Vec<(&'a str, String)>,
-    /// JSON; empty if there is none.
-    pub(crate) body: Vec<u8>,
-}
-
 impl Boundaries {
     /// `Content-Type` of a response.
     pub(crate) fn response_type(&self) -> String {
         format!("multipart/mixed; boundary=batchresponse_{}", self.batch)
-    }
-
-    /// `Content-Type` of a request.
-    pub(crate) fn request_type(&self) -> String {
-        format!("multipart/mixed; boundary=batch_{}", self.batch)
     }
 }
 
@@ -135,23 +120,6 @@ pub(crate) fn put_not_found(
     delimiter(out, "batchresponse_", &boundaries.batch, "--");
 }
 
-/// Appends the body of a request for a changeset.
-pub(crate) fn put_request(out: &mut Vec<u8>, boundaries: &Boundaries, operations: &[Sent<'_>]) {
-    begin(out, "batch", "changeset", boundaries);
-    for sent in operations {
-        part(out, "changeset_", &boundaries.changeset);
-        put_sent(out, sent);
-    }
-    end(out, "batch", "changeset", boundaries);
-}
-
-/// Appends the body of a request for one read.
-pub(crate) fn put_query_request(out: &mut Vec<u8>, boundaries: &Boundaries, sent: &Sent<'_>) {
-    part(out, "batch_", &boundaries.batch);
-    put_sent(out, sent);
-    delimiter(out, "batch_", &boundaries.batch, "--");
-}
-
 fn put_reply(out: &mut Vec<u8>, content_id: Option<&str>, reply: Reply<'_>, etag: &str) {
     line(
         out,
@@ -202,14 +170,6 @@ fn put_fault(out: &mut Vec<u8>, content_id: Option<&str>, fault: &Fault, occasio
     let mut body = Vec::new();
     fault.put_json(&mut body, occasion);
     finish(out, &body);
-}
-
-fn put_sent(out: &mut Vec<u8>, sent: &Sent<'_>) {
-    line(out, &format!("{} {} HTTP/1.1", sent.method.as_str(), sent.url));
-    for (name, value) in &sent.headers {
-        header(out, name, value);
-    }
-    finish(out, &sent.body);
 }
 
 fn put_content_id(out: &mut Vec<u8>, content_id: Option<&str>) {

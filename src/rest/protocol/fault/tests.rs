@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::error::ErrorKind;
+use crate::rest::testing::{read_json, read_xml};
 
 fn occasion() -> Occasion<'static> {
     let time = "2024-02-03T04:05:06.12Z".parse().unwrap();
@@ -29,7 +30,7 @@ fn the_json_shape() {
          \"value\":\"The specified entity already exists.\\nRequestId:7c3f0000-0000-0000-0000-000000000001\
          \\nTime:2024-02-03T04:05:06.1200000Z\"}}}"
     );
-    assert_eq!(Fault::read_json(&json(&fault), 409), Some(fault));
+    assert_eq!(read_json(&json(&fault), 409), Some(fault));
 }
 
 #[test]
@@ -38,9 +39,9 @@ fn operations_of_a_batch_have_their_index_in_front() {
     assert!(
         json(&fault).contains("\"value\":\"0:The table specified does not exist.\\nRequestId:")
     );
-    assert_eq!(Fault::read_json(&json(&fault), 404), Some(fault));
+    assert_eq!(read_json(&json(&fault), 404), Some(fault));
     let text = "{\"odata.error\":{\"code\":\"X\",\"message\":{\"value\":\":a: 5:b\"}}}";
-    let fault = Fault::read_json(text, 400).unwrap();
+    let fault = read_json(text, 400).unwrap();
     assert_eq!((fault.index, fault.message.as_str()), (None, ":a: 5:b"));
 }
 
@@ -54,7 +55,7 @@ fn the_xml_shape() {
          Time:2024-02-03T04:05:06.1200000Z</Message><HeaderName>x-ms-version</HeaderName>\
          <HeaderValue>&lt;1&gt;</HeaderValue></Error>"
     );
-    assert_eq!(Fault::read_xml(&xml(&fault), 400), Some(fault));
+    assert_eq!(read_xml(&xml(&fault), 400), Some(fault));
 }
 
 #[test]
@@ -62,8 +63,8 @@ fn every_code_comes_back_from_both_shapes() {
     for known in Known::ALL {
         let fault = Fault::from(*known);
         assert!((400..500).contains(&fault.status), "{known:?}");
-        assert_eq!(Fault::read_json(&json(&fault), fault.status).as_ref(), Some(&fault));
-        assert_eq!(Fault::read_xml(&xml(&fault), fault.status).as_ref(), Some(&fault));
+        assert_eq!(read_json(&json(&fault), fault.status).as_ref(), Some(&fault));
+        assert_eq!(read_xml(&xml(&fault), fault.status).as_ref(), Some(&fault));
     }
     for fault in [
         Fault::parameter("sig", "a b&c", "no Base64"),
@@ -71,7 +72,7 @@ fn every_code_comes_back_from_both_shapes() {
         Fault::unauthenticated("it is late\nand dark"),
         Fault::query_syntax().at_index(7),
     ] {
-        assert_eq!(Fault::read_xml(&xml(&fault), fault.status).as_ref(), Some(&fault));
+        assert_eq!(read_xml(&xml(&fault), fault.status).as_ref(), Some(&fault));
     }
 }
 
@@ -116,18 +117,18 @@ fn other_texts_are_no_errors() {
         "{\"odata.error\":{\"code\":5,\"message\":{\"value\":\"x\"}}}",
         "{\"odata.error\":{\"code\":\"X\",\"message\":\"x\"}}",
     ] {
-        assert_eq!(Fault::read_json(text, 400), None, "{text}");
+        assert_eq!(read_json(text, 400), None, "{text}");
     }
     for text in ["", "<Error/>", "<Error><Code>X</Code></Error>", "<E><Code>X</Code><Message/></E>"]
     {
-        assert_eq!(Fault::read_xml(text, 400), None, "{text}");
+        assert_eq!(read_xml(text, 400), None, "{text}");
     }
     let fault = Fault::from(Code::TableNotFound);
     let (json, xml) = (json(&fault), xml(&fault));
     for end in 0..json.len() {
-        assert_eq!(Fault::read_json(&json[..end], 404), None);
+        assert_eq!(read_json(&json[..end], 404), None);
     }
     for end in 0..xml.len() {
-        assert_eq!(Fault::read_xml(&xml[..end], 404), None);
+        assert_eq!(read_xml(&xml[..end], 404), None);
     }
 }

@@ -8,10 +8,10 @@ use crate::clock::TICKS_PER_SECOND;
 use crate::error::Code;
 use crate::model::{DateTime, utf16_cmp};
 use crate::query::{Filter, prop};
-use crate::wire::fault::{Fault, Known};
-use crate::wire::headers::Version;
-use crate::wire::settings::Policy;
-use crate::wire::time;
+use crate::rest::protocol::fault::{Fault, Known};
+use crate::rest::protocol::headers::Version;
+use crate::rest::protocol::settings::Policy;
+use crate::rest::protocol::time;
 
 /// What a request wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

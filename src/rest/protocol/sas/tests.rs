@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use super::*;
 use crate::model::Entity;
-use crate::wire::settings::Policy;
-use crate::wire::sign::{DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
+use crate::rest::protocol::settings::Policy;
+use crate::rest::protocol::sign::{DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
 
 fn key() -> AccountKey {
     AccountKey::read(DEVELOPMENT_KEY).unwrap()

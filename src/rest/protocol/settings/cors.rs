@@ -3,9 +3,9 @@
 //! Invariant: rules are tried in their order, and the first that matches decides.
 
 use super::{only, required, value};
-use crate::wire::fault::{Fault, Known};
-use crate::wire::headers::Headers;
-use crate::wire::xml::{self, Element};
+use crate::rest::protocol::fault::{Fault, Known};
+use crate::rest::protocol::headers::Headers;
+use crate::rest::protocol::xml::{self, Element};
 
 /// What pages of some origins may ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

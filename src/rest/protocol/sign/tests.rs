@@ -1,7 +1,7 @@
 //! Signatures: published vectors, and what a request may not be changed in.
 
 use super::*;
-use crate::wire::address::Parameters;
+use crate::rest::protocol::address::Parameters;
 
 const DATE: &str = "Mon, 02 Jan 2023 03:04:05 GMT";
 

@@ -1,23 +1,23 @@
 //! `sas`: tokens that let somebody do some things for some time, without a key.
 //!
-//! Not here: what a token says and how it is signed (`wire::sas`).
+//! Not here: what a token says and how it is signed (`rest::protocol::sas`).
 
 use std::env;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
-use super::failure::{Failure, Outcome};
-use super::files::read_text;
-use super::output::Output;
+use super::accounts::read_accounts;
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::output::Output;
 use crate::clock::{Clock, SystemClock};
 use crate::model::DateTime;
 use crate::rest::accounts::AccountConfig;
-use crate::wire::headers::Version;
-use crate::wire::sas::{AccountSas, KeyBounds, ServiceSas, Terms};
-use crate::wire::sign::{AccountKey, DEVELOPMENT_ACCOUNT};
-use crate::wire::time;
+use crate::rest::protocol::headers::Version;
+use crate::rest::protocol::sas::{AccountSas, KeyBounds, ServiceSas, Terms};
+use crate::rest::protocol::sign::{AccountKey, DEVELOPMENT_ACCOUNT};
+use crate::rest::protocol::time;
 
 /// Where a key comes from that should not stand in a list of processes.
 const KEY_VARIABLE: &str = "ROWSTONE_ACCOUNT_KEY";
@@ -31,7 +31,7 @@ const DEFAULT_VERSION: &str = "2019-02-02";
 /// Make a shared access signature: for entities of one table, or with --account-wide for an account
 #[derive(Args)]
 #[command(after_long_help = SAS_HELP)]
-pub(super) struct Sas {
+pub(in crate::cli) struct Sas {
     /// The table; any case
     #[arg(required_unless_present = "account_wide", conflicts_with = "account_wide")]
     table: Option<String>,
@@ -177,11 +177,8 @@ impl Sas {
 
     fn key(&self) -> Outcome<AccountKey> {
         if let Some(path) = &self.accounts {
-            let base = path.parent().unwrap_or(Path::new(""));
-            let read = AccountConfig::read_list(&read_text(path)?, base);
-            let accounts =
-                read.map_err(|problem| Failure::Usage(format!("{}: {problem}", path.display())))?;
-            let account = accounts.into_iter().find(|account| account.name == self.account);
+            let account =
+                read_accounts(path)?.into_iter().find(|account| account.name == self.account);
             let account = account.ok_or_else(|| {
                 Failure::Usage(format!("{} has no account '{}'", path.display(), self.account))
             })?;

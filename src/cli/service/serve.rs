@@ -4,22 +4,23 @@
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
-use super::failure::{Failure, Outcome};
-use super::files::read_text;
-use super::{Create, DurabilityName, on_full, open_with};
+use super::accounts::read_accounts;
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::{Create, DurabilityName, on_full, open_with};
 use crate::db::Db;
 use crate::options::Targets;
 use crate::rest::accounts::{AccountConfig, Accounts};
-use crate::rest::journal::Journal;
-use crate::rest::limits::Limits;
+use crate::rest::http::limits::Limits;
+use crate::rest::http::log_writer::Journal;
+use crate::rest::protocol::sign::{DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
 use crate::rest::{self, Settings, Site, TlsFiles};
-use crate::wire::sign::{DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
 
 /// The port of a local Table service that its clients expect.
 const DEFAULT_ADDRESS: &str = "127.0.0.1:10002";
@@ -27,7 +28,7 @@ const DEFAULT_ADDRESS: &str = "127.0.0.1:10002";
 /// Serve a database to the clients of the Table service
 #[derive(Args)]
 #[command(after_long_help = SERVE_HELP)]
-pub(super) struct Serve {
+pub(in crate::cli) struct Serve {
     /// The database: a directory, created if it is missing or empty
     db: PathBuf,
     /// Where to listen; other than loopback takes accounts with keys of their own
@@ -118,7 +119,7 @@ A log that takes 2 GiB at most, and forgets what is oldest:
 
 A page for people is at http://127.0.0.1:10002/"#;
 
-/// At least one, at most a day: what is added to the clock must not run over.
+/// 1 s to 1 day, so that adding it to the clock cannot overflow.
 const SECONDS: RangeInclusive<u64> = 1..=86_400;
 
 fn seconds(of: impl Fn(&Limits) -> Duration) -> u64 {
@@ -126,13 +127,18 @@ fn seconds(of: impl Fn(&Limits) -> Duration) -> u64 {
 }
 
 impl Serve {
-    pub(super) fn run(self) -> Outcome {
-        let journal = Journal::start(self.log);
-        let journal = journal.map_err(|error| Failure::Other(format!("no threads: {error}")))?;
-        let outcome = self.serve(&journal);
-        let outcome = outcome.map_err(|failure| failure.said(|text| journal.say(text)));
+    pub(super) fn run(self) -> ExitCode {
+        let journal = match Journal::start(self.log) {
+            Ok(journal) => journal,
+            Err(error) => return Failure::Other(format!("no threads: {error}")).report(),
+        };
+        let (status, text) = match self.serve(&journal) {
+            Ok(()) => (0, None),
+            Err(failure) => failure.message(),
+        };
+        text.iter().for_each(|text| journal.say(text));
         journal.end();
-        outcome
+        ExitCode::from(status)
     }
 
     fn serve(&self, journal: &Journal) -> Outcome {
@@ -169,16 +175,13 @@ impl Serve {
     fn reread_accounts(&self) -> Result<Vec<AccountConfig>, String> {
         match &self.accounts {
             Some(path) if !path.is_file() => Err(format!("{} is not a file", path.display())),
-            _ => self.read_accounts().map_err(|failure| failure.text()),
+            _ => self.read_accounts().map_err(text),
         }
     }
 
     fn read_accounts(&self) -> Outcome<Vec<AccountConfig>> {
         let Some(path) = &self.accounts else { return Ok(vec![AccountConfig::development()]) };
-        let base = path.parent().unwrap_or(Path::new(""));
-        let read = AccountConfig::read_list(&read_text(path)?, base);
-        let configs =
-            read.map_err(|problem| Failure::Usage(format!("{}: {problem}", path.display())))?;
+        let configs = read_accounts(path)?;
         let own: Vec<_> = configs.iter().filter(|config| config.database.is_none()).collect();
         match own.as_slice() {
             [_, other, ..] => Err(Failure::Usage(format!(
@@ -222,5 +225,16 @@ impl Serve {
                  AccountKey={DEVELOPMENT_KEY};TableEndpoint={scheme}://{at}/{DEVELOPMENT_ACCOUNT};"
             ));
         }
+    }
+}
+
+/// The failure without an exit status and advice.
+fn text(failure: Failure) -> String {
+    match failure {
+        Failure::Usage(text) | Failure::Other(text) => text,
+        Failure::Open(error) | Failure::Operation(error) | Failure::Filter { error, .. } => {
+            error.chain()
+        }
+        Failure::Problems | Failure::Rejected | Failure::Closed => String::new(),
     }
 }

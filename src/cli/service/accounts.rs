@@ -1,0 +1,29 @@
+//! The file of accounts, which `serve` and `sas` read.
+//!
+//! Not here: its form (`rest::accounts`).
+
+use std::io::{self, Read};
+use std::path::Path;
+
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::files::open_path;
+use crate::rest::accounts::AccountConfig;
+
+/// Reads a file of accounts.
+pub(super) fn read_accounts(path: &Path) -> Outcome<Vec<AccountConfig>> {
+    let base = path.parent().unwrap_or(Path::new(""));
+    let read = AccountConfig::read_list(&read_text(path)?, base);
+    read.map_err(|problem| Failure::Usage(format!("{}: {problem}", path.display())))
+}
+
+/// The text of a small file, such as a configuration.
+fn read_text(path: &Path) -> Outcome<String> {
+    /// Far above what anybody writes by hand.
+    const BYTES_MAX: u64 = 16 << 20;
+    let failed =
+        |error: io::Error| Failure::Usage(format!("cannot read {}: {error}", path.display()));
+    let file = open_path(path).map_err(failed)?;
+    let mut text = String::new();
+    file.take(BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}

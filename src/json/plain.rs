@@ -1,0 +1,65 @@
+//! Bytes that a JSON string holds without escapes, found eight at a time.
+//!
+//! Not here: escapes (`serde_json`), UTF-8 (`codec`).
+
+use crate::codec::text::{HIGH, ONES, any};
+
+/// True if JSON has these bytes in a string as they are: no quote, no backslash, and no byte below 20.
+#[inline]
+pub(crate) fn is_plain(bytes: &[u8]) -> bool {
+    !any(bytes, odd)
+}
+
+/// How many bytes JSON may have in a string as they are, from the first on: up to a quote, a backslash or a byte below 20.
+#[inline]
+pub(super) fn plain_len(bytes: &[u8]) -> usize {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (i, word) in words.iter().enumerate() {
+        let marks = odd(u64::from_le_bytes(*word));
+        if marks != 0 {
+            // The lowest mark is never one by mistake.
+            return i * 8 + marks.trailing_zeros() as usize / 8;
+        }
+    }
+    let is_odd = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
+    bytes.len() - rest.len() + rest.iter().position(is_odd).unwrap_or(rest.len())
+}
+
+/// Marks quotes, backslashes and bytes below 20; bytes above one that is marked may be by mistake.
+#[inline]
+fn odd(word: u64) -> u64 {
+    odd_or_high(word) & !word & HIGH
+}
+
+/// In the high bits the same, but that any byte above 7F may be marked or not.
+#[inline]
+pub(crate) fn odd_or_high(word: u64) -> u64 {
+    // With its second bit turned a quote is 20 and all below 20 stay there, so that one comparison finds both.
+    let quote_or_low = (word ^ (ONES * 0x02)).wrapping_sub(ONES * 0x21);
+    let backslash = (word ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
+    quote_or_low | backslash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two bytes of every kind, at each pair of places: a borrow from the next byte changes no answer.
+    #[test]
+    fn each_byte_of_each_length_is_checked() {
+        let kinds =
+            [0, 1, 2, 0x1f, 0x20, 0x21, 0x22, 0x23, 0x5c, 0x5d, 0x7f, 0x80, 0x81, 0xc3, 0xa4, 0xff];
+        for len in 2..20 {
+            for (a, b) in (0..len).flat_map(|a| (0..len).map(move |b| (a, b))) {
+                for (x, y) in kinds.iter().flat_map(|x| kinds.iter().map(move |y| (*x, *y))) {
+                    let mut bytes = vec![b'a'; len];
+                    (bytes[a], bytes[b]) = (x, y);
+                    let is_odd = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
+                    let first = bytes.iter().position(is_odd);
+                    assert_eq!(is_plain(&bytes), first.is_none());
+                    assert_eq!(plain_len(&bytes), first.unwrap_or(len));
+                }
+            }
+        }
+    }
+}

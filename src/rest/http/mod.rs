@@ -1,0 +1,15 @@
+//! HTTP connections: accepting them, reading requests, writing responses.
+//!
+//! Not here: the answers (`service`), the form of requests and responses (`protocol`).
+
+pub(super) mod body;
+pub(super) mod commit_coalescing;
+pub(super) mod connection_slots;
+pub(super) mod fd_limit;
+pub(super) mod lanes;
+pub(crate) mod limits;
+pub(super) mod lingering_close;
+pub(crate) mod log_writer;
+pub(super) mod server;
+mod stage;
+pub(super) mod tls;
