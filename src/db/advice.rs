@@ -1,9 +1,13 @@
-//! Anti-patterns of key design, seen in load, data and queries, with the evidence and the remedy. Pure.
+//! Anti-patterns of key design, seen in load, data and queries, with the evidence and the remedy.
+//!
+//! [`advise`] is pure; [`Db::advise`] gathers the figures for it.
 //!
 //! Not here: where the figures come from (`partitions`, `shape`).
 
+use super::Db;
 use super::partitions::{LoadPattern, PartitionRange};
 use super::shape::DataShape;
+use crate::error::Result;
 use crate::table::QueryCounts;
 
 /// A choice of keys that will not scale, and what to do.
@@ -47,6 +51,30 @@ impl AntiPattern {
             AntiPattern::SingleEntityPartitions => "one-row partitions",
             AntiPattern::TableScans => "filters that scan the table",
         }
+    }
+}
+
+impl Db {
+    /// Names the anti-patterns of key design that a table's load since opening and its data show, with evidence and remedy;
+    /// empty if it sees none. Reads keys as [`data_shape`](Self::data_shape) does.
+    ///
+    /// # Errors
+    /// As [`data_shape`](Self::data_shape).
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// # use rowstone::{Db, Entity};
+    /// let db = Db::open_in_memory()?;
+    /// db.create_table("parts")?.insert(Entity::new("bolts", "m4x20"))?;
+    /// assert!(db.advise("parts", u64::MAX)?.is_empty());
+    /// # db.close()
+    /// # }
+    /// ```
+    pub fn advise(&self, table: &str, entities_max: u64) -> Result<Vec<Advice>> {
+        let ranges = self.partitions(table)?;
+        let data = self.data_shape(table, entities_max)?;
+        let queries = self.catalog.table(table)?.queries.counts();
+        Ok(advise(&Seen { ranges: &ranges, data: &data, queries: &queries }))
     }
 }
 

@@ -8,7 +8,6 @@ use crate::ranges::decide::{self, LoadShape};
 use crate::ranges::load::LoadSummary;
 
 use super::Db;
-use super::advice::{self, Advice, Seen};
 use super::shape::{self, DataShape};
 
 /// A range partition: a contiguous span of a table's keys with its own files, its load and its debt.
@@ -166,28 +165,6 @@ impl Db {
     pub fn data_shape(&self, table: &str, entities_max: u64) -> Result<DataShape> {
         let table = self.catalog.table(table)?.gate.table;
         shape::read(&self.engine, table, entities_max)
-    }
-
-    /// Names the anti-patterns of key design that a table's load since opening and its data show, with evidence and remedy;
-    /// empty if it sees none. Reads keys as [`data_shape`](Self::data_shape) does.
-    ///
-    /// # Errors
-    /// As [`data_shape`](Self::data_shape).
-    ///
-    /// ```
-    /// # fn main() -> rowstone::Result<()> {
-    /// # use rowstone::{Db, Entity};
-    /// let db = Db::open_in_memory()?;
-    /// db.create_table("parts")?.insert(Entity::new("bolts", "m4x20"))?;
-    /// assert!(db.advise("parts", u64::MAX)?.is_empty());
-    /// # db.close()
-    /// # }
-    /// ```
-    pub fn advise(&self, table: &str, entities_max: u64) -> Result<Vec<Advice>> {
-        let ranges = self.partitions(table)?;
-        let data = self.data_shape(table, entities_max)?;
-        let queries = self.catalog.table(table)?.queries.counts();
-        Ok(advice::advise(&Seen { ranges: &ranges, data: &data, queries: &queries }))
     }
 
     /// Counts loads, or does not; for benchmarks.

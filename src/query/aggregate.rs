@@ -13,7 +13,7 @@ use crate::format::zones::ZoneSet;
 use crate::lsm::{Judgement, RowFilter, ScanRow, Step, VisibleRun};
 use crate::model::{RowRef, Shape, ValueRef};
 
-use super::Query;
+use super::builder::Query;
 use super::eval::{Evaluator, Fields};
 use super::exec::Counts;
 
@@ -336,17 +336,60 @@ where
     }
 }
 
-pub(super) fn count(query: &Query) -> Result<u64> {
+impl Query {
+    /// How many entities there are, beyond the service: nothing is copied, and blocks all of whose rows match are not
+    /// read. [`top`](Self::top) and the budgets of pages do not count here.
+    ///
+    /// # Errors
+    /// As [`page`](Self::page).
+    pub fn count(self) -> Result<u64> {
+        count(&self)
+    }
+
+    /// The count, and how many blocks of rows were not read for it.
+    #[cfg(feature = "sim")]
+    pub(crate) fn count_explained(self) -> Result<(u64, u64)> {
+        count_explained(&self)
+    }
+
+    /// The same for each PartitionKey that has any, in the order of reading; all of them are in the answer at once.
+    ///
+    /// # Errors
+    /// As [`page`](Self::page).
+    pub fn count_by_partition(self) -> Result<Vec<(String, u64)>> {
+        count_by_partition(&self)
+    }
+
+    /// Least, greatest, sum and average of a numeric property, beyond the service: nothing is copied. Keys and Timestamp
+    /// are no properties here. [`top`](Self::top) and the budgets of pages do not count here.
+    ///
+    /// # Errors
+    /// As [`page`](Self::page).
+    pub fn aggregate(self, property: &str) -> Result<Aggregate> {
+        of_property(&self, property)
+    }
+
+    /// The same for each PartitionKey that has any entity, in the order of reading; all of them are in the answer at
+    /// once.
+    ///
+    /// # Errors
+    /// As [`page`](Self::page).
+    pub fn aggregate_by_partition(self, property: &str) -> Result<Vec<(String, Aggregate)>> {
+        by_partition(&self, property)
+    }
+}
+
+fn count(query: &Query) -> Result<u64> {
     count_explained(query).map(|(count, _)| count)
 }
 
 /// The count, and how many blocks were not read for it.
-pub(super) fn count_explained(query: &Query) -> Result<(u64, u64)> {
+fn count_explained(query: &Query) -> Result<(u64, u64)> {
     let (count, counts) = run_counted(query, Count(0))?;
     Ok((count.0, counts.read.blocks_skipped))
 }
 
-pub(super) fn count_by_partition(query: &Query) -> Result<Vec<(String, u64)>> {
+fn count_by_partition(query: &Query) -> Result<Vec<(String, u64)>> {
     let add = |count: &mut u64, _: &RowRef<'_>| {
         *count += 1;
         Ok(())
@@ -354,12 +397,12 @@ pub(super) fn count_by_partition(query: &Query) -> Result<Vec<(String, u64)>> {
     run(query, Groups { done: Vec::new(), key: Vec::new(), add }).map(|groups| groups.done)
 }
 
-pub(super) fn of_property(query: &Query, property: &str) -> Result<Aggregate> {
+fn of_property(query: &Query, property: &str) -> Result<Aggregate> {
     let numbers = Numbers { aggregate: Aggregate::default(), property: Finder::new(property) };
     run(query, numbers).map(|numbers| numbers.aggregate)
 }
 
-pub(super) fn by_partition(query: &Query, property: &str) -> Result<Vec<(String, Aggregate)>> {
+fn by_partition(query: &Query, property: &str) -> Result<Vec<(String, Aggregate)>> {
     let mut finder = Finder::new(property);
     let add = |aggregate: &mut Aggregate, row: &RowRef<'_>| {
         let value = finder.find(row)?;

@@ -4,13 +4,13 @@
 //! * two-valued: a comparison with an absent property is false, and `not` makes that true;
 //! * a property whose type does not fit the literal's counts as less than it.
 //!
-//! Not here: the tree (`filter`), key intervals (`plan`).
+//! Not here: the tree (`tree`), key intervals (`plan`).
 
 use std::cmp::Ordering;
 
 use crate::model::{Value, ValueRef, utf16_cmp};
 
-use super::filter::{CompareOp, Node, Property};
+use super::tree::{CompareOp, Node, Property};
 
 impl CompareOp {
     /// True if `property op literal` holds for a property that is so ordered to the literal.

@@ -20,8 +20,8 @@ use crate::format::zones::ZoneSet;
 use crate::lsm::{Judgement, RowFilter, ScanRow, VisibleRun};
 use crate::model::{EdmType, RowRef, Seq, Shape, Value, VariablePlace, utf16_cmp};
 
-use super::filter::{CompareOp, Comparison, Node, Property};
 use super::prune::{Masks, masks};
+use super::tree::{CompareOp, Comparison, Node, Property};
 
 /// A filter that remembers what it became for each shape it met.
 pub(crate) struct Evaluator {

@@ -8,6 +8,7 @@
 //! Not here: where pages end (`page`), what was found about a plan (`explain`).
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::format::key::{after_row, before_row, partition_of};
@@ -16,10 +17,10 @@ use crate::format::span::Span;
 use crate::lsm::{ReadCounts, ReadView, ReverseScan, RowFilter, Scan, ScanRow, Step, Visit};
 use crate::model::{KeyPart, Row, RowRef, Seq, check_key};
 
-use super::filter::Node;
+use super::builder::Query;
 use super::key_range::KeyRange;
-use super::slow::SlowWatch;
-use super::{Query, token};
+use super::token::token;
+use super::tree::Node;
 
 /// A query being carried out.
 pub(super) struct Cursor<F> {
@@ -36,7 +37,13 @@ pub(super) struct Cursor<F> {
     /// How many rows will be asked for at the most, if each that is read is handed out.
     rows_max: Option<usize>,
     /// Only if slow queries are kept.
-    slow: Option<Box<SlowWatch>>,
+    pub(super) slow: Option<Box<SlowWatch>>,
+}
+
+/// A query under way, if slow ones are kept.
+pub(super) struct SlowWatch {
+    pub(super) query: Query,
+    pub(super) since: Duration,
 }
 
 /// What a cursor did.
@@ -87,6 +94,16 @@ const SCAN_COST: u64 = PORTION / 2;
 /// What beginning an interval costs, in rows looked at.
 const SEEK_COST: u64 = 32;
 
+impl SlowWatch {
+    /// Begins to measure; `None` if nobody wants to know.
+    #[inline]
+    fn begin(query: &Query) -> Option<Box<Self>> {
+        query.table.engine.env.options.slow_query?;
+        let since = query.table.engine.env.clock.monotonic();
+        Some(Box::new(Self { query: query.clone(), since }))
+    }
+}
+
 impl<F: RowFilter> Cursor<F> {
     /// A cursor over the intervals of a plan in `table`, as far as they lie in the query's range and not before its
     /// token.
@@ -121,14 +138,6 @@ impl<F: RowFilter> Cursor<F> {
         let rows_max = query.top.filter(|_| matches!(query.filter.node(), Node::All));
         let (scan, uncounted, slow) = (None, SCAN_COST, SlowWatch::begin(query));
         Self { view, filter, intervals, scan, place, counts, uncounted, rows_max, slow }
-    }
-
-    /// The query is over, and has returned so many rows.
-    #[inline]
-    pub(super) fn finish(&mut self, returned: u64) {
-        if let Some(slow) = self.slow.take() {
-            slow.end(self, returned);
-        }
     }
 
     /// Goes to the next row that matches.

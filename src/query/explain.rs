@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::lsm::{RowFilter, Step};
 
-use super::Query;
+use super::builder::Query;
 use super::exec::{Counts, Cursor};
 use super::plan::{Class, Plan};
 
@@ -267,8 +267,18 @@ impl<'q> Watch<'q> {
     }
 }
 
+impl Query {
+    /// Reads all that the query would, and says what it took: intervals, files, blocks, rows, time.
+    ///
+    /// # Errors
+    /// As [`page`](Self::page).
+    pub fn explain(self) -> Result<Explain> {
+        run(&self)
+    }
+}
+
 /// Reads all that `query` would, and keeps nothing.
-pub(super) fn run(query: &Query) -> Result<Explain> {
+fn run(query: &Query) -> Result<Explain> {
     let mut explain = Explain::new(query);
     let mut watch = Watch::new(query, true);
     let plan = query.plan();

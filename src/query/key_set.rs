@@ -13,7 +13,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::filter::CompareOp;
+use super::tree::CompareOp;
 use crate::model::utf16_cmp;
 
 /// A place between texts: directly before or directly after one.

@@ -5,7 +5,6 @@
 //! * a page that has a token moved on: whoever follows tokens comes to the end.
 
 use std::ops::ControlFlow::{Break, Continue};
-use std::time::Duration;
 
 use crate::codec::{HashSeed, hash};
 use crate::error::{Error, ErrorKind, Result};
@@ -14,40 +13,24 @@ use crate::model::Entity;
 use crate::rng::Rng;
 use crate::table::RowView;
 
+use super::builder::Query;
+use super::entities::projected;
 use super::eval::Evaluator;
 use super::exec::Cursor;
 use super::explain::{Explain, Watch};
 use super::plan::Class;
-use super::{Query, projected, token};
+use super::token::{Token, token};
 
 /// Entities in a page.
 const PAGE_ENTITIES_MAX: usize = 1_000;
 /// How many rows go between looks at the clock.
 const CLOCK_ROWS: usize = 64;
 
-/// Where a page ended: the keys of the first entity not yet returned.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Token {
-    /// Its PartitionKey.
-    pub partition_key: String,
-    /// Its RowKey.
-    pub row_key: String,
-}
-
 /// Some entities, and where the next ones begin.
 #[derive(Clone, Debug)]
 pub struct Page {
     entities: Vec<Entity>,
     next: Option<Token>,
-}
-
-/// When a page ends that is not full.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) time: Duration,
-    pub(super) bytes: usize,
-    /// Cut pages as a busy service does.
-    pub(super) seed: Option<u64>,
 }
 
 /// How a service-like page ends early.
@@ -76,14 +59,71 @@ impl Page {
     }
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self { time: Duration::from_secs(5), bytes: 4 << 20, seed: None }
+impl Query {
+    /// One page of at most `count` entities, and where the next one begins. A [`top`](Self::top) bounds
+    /// each page, not their sum: a token follows as long as there is more. A page may be short, or empty, and have a
+    /// token all the same.
+    ///
+    /// # Errors
+    /// `InvalidInput` for more than 1,000; `Corruption`, `Io`; `NotFound` once the table was dropped.
+    pub fn page(self, count: usize) -> Result<Page> {
+        read(&self, count, None)
+    }
+
+    /// As [`page`](Self::page), but calls `with` with each row where it lies, without copying it; gives where the next page
+    /// begins. Rows have all properties, whatever is [selected](Self::select): it decides what counts for the bytes of a page.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// # use rowstone::{Db, Entity};
+    /// let parts = Db::open_in_memory()?.create_table("parts")?;
+    /// parts.insert(Entity::new("bolts", "m4x20").with("Stock", 1_200))?;
+    /// parts.insert(Entity::new("bolts", "m4x25").with("Stock", 300))?;
+    /// let mut keys = Vec::new();
+    /// let next = parts.query("Stock gt 0")?.page_rows(1, |row| {
+    ///     keys.push(row.row_key()?.into_owned());
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(keys, ["m4x20"]);
+    /// assert_eq!(next.map(|token| token.row_key), Some("m4x25".to_owned()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`page`](Self::page), and those of `with`.
+    pub fn page_rows(
+        self,
+        count: usize,
+        mut with: impl FnMut(&RowView<'_>) -> Result<()>,
+    ) -> Result<Option<Token>> {
+        self.page_texts(count, |row| with(row).map(|()| (0, None)))
+    }
+
+    /// The same for a page that becomes a text: `with` tells the bytes of it that a row takes, so that a page ends whose
+    /// rows are small and their texts are not, and the size of the row if it knows it. It is left to `with` to check the
+    /// values that it writes.
+    pub(crate) fn page_texts(
+        self,
+        count: usize,
+        with: impl FnMut(&RowView<'_>) -> Result<(usize, Option<usize>)>,
+    ) -> Result<Option<Token>> {
+        read_rows(&self, count, |row| row.size(), with)
+    }
+
+    /// A page, and what it took.
+    ///
+    /// # Errors
+    /// As [`page`](Self::page).
+    pub fn page_explained(self, count: usize) -> Result<(Page, Explain)> {
+        let mut explain = Explain::new(&self);
+        let page = read(&self, count, Some(&mut explain))?;
+        Ok((page, explain))
     }
 }
 
 /// Reads a page, and notes in `explain` what it took.
-pub(super) fn read(query: &Query, count: usize, explain: Option<&mut Explain>) -> Result<Page> {
+fn read(query: &Query, count: usize, explain: Option<&mut Explain>) -> Result<Page> {
     let (mut entities, mut projector) = (Vec::new(), query.projector());
     let next = visit(query, count, explain, |row| {
         let entity = projected(row, &mut projector)?;
@@ -96,7 +136,7 @@ pub(super) fn read(query: &Query, count: usize, explain: Option<&mut Explain>) -
 
 /// Calls `with` with each row of a page, where it lies. A row counts for the bytes that `with` gives, if they are more than
 /// its size, which `with` may know where all properties are asked for; else `size` tells.
-pub(super) fn read_rows(
+fn read_rows(
     query: &Query,
     count: usize,
     size: impl Fn(&RowView<'_>) -> Result<usize>,

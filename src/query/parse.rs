@@ -13,7 +13,7 @@ use std::cell::Cell;
 use crate::error::{Code, Error, Result};
 use crate::model::{DateTime, Guid, Value, continues_name, starts_name};
 
-use super::filter::{CompareOp, DEPTH_MAX, Node, Property};
+use super::tree::{CompareOp, DEPTH_MAX, Node, Property};
 
 /// How long a filter's text may be.
 const TEXT_BYTES_MAX: usize = 1 << 20;

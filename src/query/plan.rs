@@ -14,9 +14,9 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::filter::{CompareOp, Comparison, Node, Property};
 use super::key_range::{Edge, KeyRange};
 use super::key_set::{Cut, KeySet, Op, Piece, Texts};
+use super::tree::{CompareOp, Comparison, Node, Property};
 use crate::model::Value;
 
 /// How many cuts, or intervals, any filter may have; one of many comparisons has [`CUTS_PER_COMPARISON`]

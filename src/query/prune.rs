@@ -12,7 +12,7 @@ use crate::format::zones::{
 };
 use crate::model::{EdmType, Value, utf16_rank};
 
-use super::filter::{CompareOp, Comparison, Node, Property};
+use super::tree::{CompareOp, Comparison, Node, Property};
 
 /// Of each entry of a set one bit, the first one the lowest; bits without an entry are clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,36 +1,30 @@
-//! Who measures queries for the slow-query log, from their beginning to their end.
+//! The end of a query: a slow one is kept in the slow-query log.
 //!
 //! A query that ends in an error is not in it; one whose results nobody fetched to the end is, with what it did until then.
 //!
 //! Not here: what is kept (`table::slow`), what an explanation says (`explain`).
 
-use std::time::Duration;
-
 use crate::lsm::RowFilter;
 use crate::model::{DateTime, Seq};
 use crate::table::SlowQuery;
 
-use super::Query;
-use super::exec::Cursor;
+use super::builder::Query;
+use super::exec::{Cursor, SlowWatch};
 use super::explain::Explain;
 
-/// A query under way, if slow ones are kept.
-pub(super) struct SlowWatch {
-    query: Query,
-    since: Duration,
+impl<F: RowFilter> Cursor<F> {
+    /// The query is over, and has returned so many rows.
+    #[inline]
+    pub(super) fn finish(&mut self, returned: u64) {
+        if let Some(slow) = self.slow.take() {
+            slow.end(self, returned);
+        }
+    }
 }
 
 impl SlowWatch {
-    /// Begins to measure; `None` if nobody wants to know.
-    #[inline]
-    pub(super) fn begin(query: &Query) -> Option<Box<Self>> {
-        query.table.engine.env.options.slow_query?;
-        let since = query.table.engine.env.clock.monotonic();
-        Some(Box::new(Self { query: query.clone(), since }))
-    }
-
     /// Keeps the query if it took long.
-    pub(super) fn end<F: RowFilter>(self, cursor: &Cursor<F>, returned: u64) {
+    fn end<F: RowFilter>(self, cursor: &Cursor<F>, returned: u64) {
         let Query { table, .. } = &self.query;
         let env = &table.engine.env;
         let took = env.clock.monotonic().saturating_sub(self.since);

@@ -7,7 +7,7 @@ use hyper::header;
 use crate::error::Code;
 use crate::model::Entity;
 use crate::query::Filter;
-use crate::query::filter::{Node, Property};
+use crate::query::tree::{Node, Property};
 use crate::rest::protocol::address::{Parameters, table_path};
 use crate::rest::protocol::fault::Fault;
 use crate::rest::protocol::headers::{Preference, check_json_body};

@@ -14,14 +14,13 @@
 
 mod gates;
 mod notes;
+mod rows;
 
 pub(crate) use gates::GateEntry;
-use notes::NoteKey;
+pub(crate) use rows::CatalogRow;
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::executor::Lane;
@@ -32,13 +31,12 @@ use crate::model::{Entity, Seq, check_table_name};
 use crate::options::Durability;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-use super::RowView;
+use self::rows::{GATES, NEXT, NOTES, NoteKey, TABLES, damaged, table_row};
 use super::counts::Queries;
+use super::entry::TableEntry;
+use super::read::RowView;
 use super::slow::QueryLog;
 use super::write::new_batch;
-
-const TABLES: &str = "table";
-const NEXT: &str = "next";
 
 /// The tables of an open database.
 pub(crate) struct Catalog {
@@ -56,48 +54,6 @@ struct Tables {
     gates: Vec<SpanGate>,
     notes: BTreeMap<NoteKey, Arc<str>>,
     log: Arc<QueryLog>,
-}
-
-/// One table.
-#[derive(Debug)]
-pub(crate) struct TableEntry {
-    /// In the case it was created with.
-    pub(crate) name: String,
-    pub(crate) gate: Arc<Gate>,
-    /// How long rows live, in seconds; 0: for ever.
-    ttl: AtomicU64,
-    /// What was asked since opening.
-    pub(crate) queries: Queries,
-    /// What was asked of the database.
-    pub(crate) log: Arc<QueryLog>,
-}
-
-/// What a row of the catalog says, for whoever reads or writes one without a database around it.
-pub(crate) enum CatalogRow<'a> {
-    /// A table and its name.
-    Table(TableId, &'a str),
-    /// The next table's number.
-    Next(TableId),
-}
-
-impl<'a> CatalogRow<'a> {
-    /// `None` for gates, notes, and what newer builds keep there.
-    pub(crate) fn of(row: &'a Entity) -> Option<Self> {
-        let id = TableId(u32::try_from(row.get::<i64>("Id").ok()?).ok()?);
-        match row.partition_key() {
-            TABLES => Some(Self::Table(id, row.get("Name").ok()?)),
-            NEXT => Some(Self::Next(id)),
-            _ => None,
-        }
-    }
-
-    /// The row that says so.
-    pub(crate) fn entity(&self) -> Entity {
-        match self {
-            Self::Table(id, name) => table_row(&name.to_ascii_lowercase(), name, *id, None),
-            Self::Next(id) => Entity::new(NEXT, "").with("Id", i64::from(id.0)),
-        }
-    }
 }
 
 impl Catalog {
@@ -295,7 +251,7 @@ impl Catalog {
 
 impl Tables {
     fn add(&mut self, row: &Entity) -> Result<()> {
-        if ![TABLES, NEXT, gates::GATES, notes::NOTES].contains(&row.partition_key()) {
+        if ![TABLES, NEXT, GATES, NOTES].contains(&row.partition_key()) {
             // A newer build may keep more here.
             return Ok(());
         }
@@ -321,31 +277,10 @@ impl Tables {
                 self.by_name.insert(row.row_key().to_owned(), entry);
             }
             NEXT => self.next = self.next.max(id),
-            gates::GATES => self.add_gate(row)?,
-            notes::NOTES => self.add_note(id, row)?,
+            GATES => self.add_gate(row)?,
+            NOTES => self.add_note(id, row)?,
             _ => {}
         }
         Ok(())
     }
-}
-
-/// The row of a table; `ttl` in seconds.
-fn table_row(lower: &str, name: &str, id: TableId, ttl: Option<i64>) -> Entity {
-    let row = Entity::new(TABLES, lower).with("Name", name).with("Id", i64::from(id.0));
-    match ttl {
-        Some(seconds) if seconds > 0 => row.with("Ttl", seconds),
-        _ => row,
-    }
-}
-
-impl TableEntry {
-    /// How long rows live; `None`: for ever.
-    pub(crate) fn ttl(&self) -> Option<Duration> {
-        let seconds = self.ttl.load(Ordering::Acquire);
-        (seconds > 0).then(|| Duration::from_secs(seconds))
-    }
-}
-
-fn damaged(problem: impl Into<Cow<'static, str>>) -> Error {
-    Error::corrupt("catalog".as_ref(), 0, "catalog row", problem)
 }

@@ -5,6 +5,7 @@
 mod catalog;
 mod counts;
 mod decode;
+mod entry;
 mod group;
 mod loader;
 mod read;
@@ -21,8 +22,9 @@ pub use ticket::Ticket;
 
 pub use crate::lsm::GateMode;
 
-pub(crate) use catalog::{Catalog, CatalogRow, GateEntry, TableEntry};
+pub(crate) use catalog::{Catalog, CatalogRow, GateEntry};
 pub(crate) use counts::{Breadth, QueryCounts};
+pub(crate) use entry::TableEntry;
 
 use std::fmt;
 use std::sync::Arc;

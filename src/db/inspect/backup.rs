@@ -4,7 +4,8 @@
 
 use std::path::Path;
 
-use super::{Bytes, Sink, damage, hex, hex_id, number, part, text};
+use super::bytes::Bytes;
+use super::parts::{Sink, damage, hex, hex_id, number, part, text};
 use crate::error::Result;
 use crate::format::generation::{GENERATION_BYTES_MAX, GENERATION_HEADER_BYTES, Generation, MAGIC};
 use crate::model::DateTime;

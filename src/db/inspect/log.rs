@@ -2,7 +2,11 @@
 
 use std::path::Path;
 
-use super::{InspectOptions, InspectedPart, Sink, damage, hex, hex_id, number, part, text};
+use super::bytes::Bytes;
+use super::parts::{
+    DAMAGE, InspectOptions, InspectedPart, Sink, damage, hex, hex_id, number, part, place_in, text,
+};
+use super::sst::names_of;
 use crate::error::{ErrorKind, Result};
 use crate::format::edit::VersionEdit;
 use crate::format::field::FormatError;
@@ -26,8 +30,8 @@ pub(super) fn records(
         Err(error) if error.kind() == ErrorKind::Io => return Err(error),
         Err(error) => {
             let at = error.corruption().map_or(0, |corruption| corruption.offset);
-            let file = super::Bytes::open(fs, path)?;
-            sink(part(super::DAMAGE, at, [("problem", text(error.chain()))]))?;
+            let file = Bytes::open(fs, path)?;
+            sink(part(DAMAGE, at, [("problem", text(error.chain()))]))?;
             return sink(part("bytes", 0, [("hex", hex(&file.read(0..64)?))]));
         }
     };
@@ -157,10 +161,10 @@ fn entries(
     options: InspectOptions,
     sink: &mut Sink<'_>,
 ) -> Result<()> {
-    let place = |bytes: &[u8]| record.payload_offset() + super::place_in(record.payload, bytes);
+    let place = |bytes: &[u8]| record.payload_offset() + place_in(record.payload, bytes);
     for shape in group.shapes() {
         let names = match decode_shape(shape.shape) {
-            Ok(shape) => super::sst::names_of(&shape),
+            Ok(shape) => names_of(&shape),
             Err(error) => {
                 sink(damage(place(shape.shape), error))?;
                 continue;
@@ -219,7 +223,7 @@ fn end(reader: &mut LogReader, sink: &mut Sink<'_>) -> Result<()> {
     match stop.reason {
         StopReason::Bad(error) => sink(damage(at, error))?,
         StopReason::Zeros if !rest.zeros => {
-            sink(part(super::DAMAGE, at, [("problem", text("zeros, and bytes behind them"))]))?;
+            sink(part(DAMAGE, at, [("problem", text("zeros, and bytes behind them"))]))?;
         }
         StopReason::Zeros => {
             sink(part("end", at, [("rest", text("zeros: space that is not written yet"))]))?;

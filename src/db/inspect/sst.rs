@@ -6,9 +6,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{
-    Bytes, DAMAGE, InspectOptions, InspectedPart, Sink, damage, hex, hex_id, number, part,
-    place_in, text,
+use super::bytes::Bytes;
+use super::parts::{
+    DAMAGE, InspectOptions, InspectedPart, Sink, damage, hex, hex_id, number, part, place_in, text,
 };
 use crate::codec::{Checksum, DecodeError};
 use crate::error::Result as Answer;

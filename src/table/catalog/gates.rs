@@ -19,9 +19,9 @@ use crate::lsm::{Action, Condition, GateMode, Op, SpanGate};
 use crate::model::Entity;
 use crate::options::Durability;
 
-use super::{Catalog, TableEntry, Tables, damaged};
-
-pub(super) const GATES: &str = "gate";
+use super::rows::{GATES, damaged};
+use super::{Catalog, Tables};
+use crate::table::entry::TableEntry;
 
 /// A bound longer than this is none of a key: three bytes for each unit of both keys, and the separator.
 const BOUND_BYTES_MAX: usize = 8 << 10;

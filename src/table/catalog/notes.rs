@@ -15,12 +15,8 @@ use crate::format::names::TableId;
 use crate::lsm::{Action, Condition, Op};
 use crate::model::Entity;
 
-use super::{Catalog, Tables, damaged};
-
-pub(super) const NOTES: &str = "note";
-
-/// Of which table, or 0 for the database, and under which name.
-pub(super) type NoteKey = (u32, String);
+use super::rows::{NOTES, NoteKey, damaged};
+use super::{Catalog, Tables};
 
 impl Catalog {
     /// Removes the note's row.

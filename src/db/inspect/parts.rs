@@ -1,0 +1,110 @@
+//! The parts of a file as they are handed out: a name, an offset, and fields of numbers and texts.
+
+use std::fmt;
+
+use crate::codec::DecodeError;
+use crate::error::Result;
+use crate::format::field::FormatError;
+
+/// Bytes of a value that are shown.
+const SHOWN_BYTES: usize = 256;
+pub(super) const DAMAGE: &str = "damage";
+
+/// What to look at, beside the outline of the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InspectOptions {
+    /// Only this block of rows of an SST, or this record of a log, counted from 0: with all that is in it.
+    pub block: Option<u64>,
+    /// Of the block, only this row, counted from 0: its bytes and what they mean.
+    pub row: Option<u64>,
+}
+
+/// A part of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InspectedPart {
+    /// What it is: `header`, `section`, `block`, `record`, `row`, `bytes`, `damage`, ….
+    pub what: &'static str,
+    /// Where it begins in the file, in bytes.
+    pub at: u64,
+    /// What it says, by name.
+    pub fields: Vec<(&'static str, InspectedValue)>,
+}
+
+/// What a part of a file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InspectedValue {
+    /// A number.
+    Number(u64),
+    /// Anything else, as text.
+    Text(String),
+}
+
+/// Where the parts go, one after the other.
+pub(super) type Sink<'s> = dyn FnMut(InspectedPart) -> Result<()> + 's;
+
+pub(super) fn part<const N: usize>(
+    what: &'static str,
+    at: u64,
+    fields: [(&'static str, InspectedValue); N],
+) -> InspectedPart {
+    InspectedPart { what, at, fields: fields.into() }
+}
+
+/// A place where the file is not what was written; `base` is where the decoder's buffer begins.
+pub(super) fn damage(base: u64, error: impl Into<FormatError>) -> InspectedPart {
+    match error.into() {
+        FormatError::Damaged(DecodeError { structure, at, problem }) => {
+            let fields = [("structure", text(structure)), ("problem", text(problem))];
+            part(DAMAGE, base + at as u64, fields)
+        }
+        FormatError::Unsupported(what) => {
+            part("unsupported", base, [("problem", text(format!("needs {what}")))])
+        }
+    }
+}
+
+/// How far into `whole` its part `slice` begins: as far as their addresses are apart; 0 for what is empty and nowhere.
+pub(super) fn place_in(whole: &[u8], slice: &[u8]) -> u64 {
+    let apart = (slice.as_ptr() as usize).checked_sub(whole.as_ptr() as usize);
+    apart.filter(|apart| *apart <= whole.len()).map_or(0, |apart| apart as u64)
+}
+
+pub(super) fn text(value: impl fmt::Display) -> InspectedValue {
+    InspectedValue::Text(value.to_string())
+}
+
+pub(super) fn number(value: impl TryInto<u64>) -> InspectedValue {
+    InspectedValue::Number(value.try_into().unwrap_or(u64::MAX))
+}
+
+pub(super) fn hex_id(id: u64) -> InspectedValue {
+    text(format!("{id:016x}"))
+}
+
+/// Bytes as digits, at most so many as help.
+pub(super) fn hex(bytes: &[u8]) -> InspectedValue {
+    let mut digits: String =
+        bytes.iter().take(SHOWN_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    if bytes.len() > SHOWN_BYTES {
+        digits.push('…');
+    }
+    InspectedValue::Text(digits)
+}
+
+/// One line: where, what, and its fields.
+impl fmt::Display for InspectedPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>10}  {:<8}", self.at, self.what)?;
+        self.fields.iter().try_for_each(|(name, value)| write!(f, "  {name} {value}"))
+    }
+}
+
+impl fmt::Display for InspectedValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InspectedValue::Number(value) => value.fmt(f),
+            InspectedValue::Text(value) => f.write_str(value),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! A query as it is put together: the table, the filter or key range, and what to return.
+//!
+//! Not here: carrying it out (`begin`, `exec`), and what reads it: `entities`, `page`, `aggregate`, `explain`.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::model::Projector;
+use crate::table::{Snapshot, Table, TableView};
+
+use super::filter::Filter;
+use super::key_range::KeyRange;
+use super::token::Token;
+
+/// Reads the entities that meet a filter, in ascending order of PartitionKey and RowKey (ordinal UTF-16).
+///
+/// All of one iteration, and all of one page, comes from one state of the table. What the filter says about keys
+/// becomes intervals of keys, and nothing else is read; see [`explain`](Self::explain).
+///
+/// ```
+/// # fn main() -> rowstone::Result<()> {
+/// # use rowstone::{Db, Entity};
+/// let parts = Db::open_in_memory()?.create_table("parts")?;
+/// parts.insert(Entity::new("bolts", "m4x20").with("Price", 0.12))?;
+/// parts.insert(Entity::new("bolts", "m4x25").with("Price", 0.71))?;
+/// let cheap = parts.query("PartitionKey eq 'bolts' and Price lt 0.5")?;
+/// for entity in cheap.top(10) {
+///     assert_eq!(entity?.row_key(), "m4x20");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Query {
+    pub(super) table: Table,
+    pub(super) range: KeyRange,
+    pub(super) filter: Filter,
+    pub(super) at: Option<Snapshot>,
+    pub(super) select: Option<Vec<String>>,
+    pub(super) top: Option<usize>,
+    pub(super) from: Option<Token>,
+    pub(super) reverse: bool,
+    pub(super) limits: Limits,
+}
+
+/// When a page ends that is not full.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) time: Duration,
+    pub(super) bytes: usize,
+    /// Cut pages as a busy service does.
+    pub(super) seed: Option<u64>,
+}
+
+impl Table {
+    /// Reads the entities that meet `filter`: its text, or a [`Filter`] with bound values.
+    ///
+    /// # Errors
+    /// `InvalidInput` with the position, `NotImplemented` for functions and arithmetic.
+    pub fn query<F>(&self, filter: F) -> Result<Query>
+    where
+        F: TryInto<Filter>,
+        Error: From<F::Error>,
+    {
+        let filter = filter.try_into()?;
+        filter.check()?;
+        Ok(Query::new(self, KeyRange::all(), filter))
+    }
+
+    /// Reads the entities of a key range.
+    pub fn scan(&self, range: KeyRange) -> Query {
+        Query::new(self, range, Filter::all())
+    }
+}
+
+impl TableView<'_> {
+    /// Reads the entities that meet `filter` as of the snapshot, which the query keeps.
+    ///
+    /// # Errors
+    /// As [`Table::query`].
+    pub fn query<F>(&self, filter: F) -> Result<Query>
+    where
+        F: TryInto<Filter>,
+        Error: From<F::Error>,
+    {
+        Ok(Query { at: Some(self.snapshot.clone()), ..self.table.query(filter)? })
+    }
+
+    /// Reads the entities of a key range as of the snapshot, which the query keeps.
+    pub fn scan(&self, range: KeyRange) -> Query {
+        Query { at: Some(self.snapshot.clone()), ..self.table.scan(range) }
+    }
+}
+
+impl Query {
+    fn new(table: &Table, range: KeyRange, filter: Filter) -> Self {
+        Self {
+            table: table.clone(),
+            range,
+            filter,
+            at: None,
+            select: None,
+            top: None,
+            from: None,
+            reverse: false,
+            limits: Limits::default(),
+        }
+    }
+
+    /// Only these properties; `*` is all. Keys and Timestamp are always known. An entity without any of them has none.
+    pub fn select(mut self, names: &[&str]) -> Self {
+        let all = names.contains(&"*");
+        self.select = (!all).then(|| names.iter().map(|name| (*name).to_owned()).collect());
+        self
+    }
+
+    /// The filter, which was checked.
+    pub(crate) fn into_filter(self) -> Filter {
+        self.filter
+    }
+
+    /// At most `count` entities.
+    pub fn top(mut self, count: usize) -> Self {
+        self.top = Some(count);
+        self
+    }
+
+    /// Goes on where a page ended: at the key in `token` or, if that is gone, at the next one in the direction of
+    /// reading. Any texts will do, also such as no key can be.
+    pub fn after(mut self, token: Token) -> Self {
+        self.from = Some(token);
+        self
+    }
+
+    /// From the last key to the first: beyond the service, which has no descending order. With [`top`](Self::top) it
+    /// gives the newest n of a partition whose RowKeys ascend with time. An entity costs about as much as a
+    /// [`Table::get`], and zones skip nothing.
+    ///
+    /// ```
+    /// # fn main() -> rowstone::Result<()> {
+    /// # use rowstone::{Db, Entity, Filter};
+    /// let log = Db::open_in_memory()?.create_table("log")?;
+    /// for second in 0..60 {
+    ///     log.insert(Entity::new("door", &format!("{second:04}")).with("Open", second % 7 == 0))?;
+    /// }
+    /// let newest = log.query(Filter::partition("door"))?.reverse().top(2);
+    /// let keys: Vec<_> = newest.into_iter().map(|e| Ok(e?.row_key().to_owned())).collect::<rowstone::Result<_>>()?;
+    /// assert_eq!(keys, ["0059", "0058"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reverse(mut self) -> Self {
+        self.reverse = true;
+        self
+    }
+
+    /// How long reading a page may take before it ends early, with a token; 5 s unless told otherwise. The clock is
+    /// looked at between stretches of some thousands of rows, of fewer if the filter is long. Counts, aggregates and
+    /// iteration have no such budget, and planning is outside of it.
+    pub fn time_budget(mut self, time: Duration) -> Self {
+        self.limits.time = time;
+        self
+    }
+
+    /// A page ends with the entity that brings it to this many bytes by the size formula; 4 MiB unless told otherwise.
+    pub fn byte_budget(mut self, bytes: usize) -> Self {
+        self.limits.bytes = bytes;
+        self
+    }
+
+    /// Pages as a busy service cuts them, by a seed: short ones, empty ones, and ones that end between two partitions.
+    /// For tests of applications: all that a reader who follows tokens sees is the same. A query for one point is
+    /// answered whole, as there. In reverse this does nothing.
+    pub fn service_like(mut self, seed: u64) -> Self {
+        self.limits.seed = Some(seed);
+        self
+    }
+
+    pub(super) fn projector(&self) -> Option<Projector> {
+        self.select.as_ref().map(|names| Projector::new(names))
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { time: Duration::from_secs(5), bytes: 4 << 20, seed: None }
+    }
+}

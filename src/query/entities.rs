@@ -1,0 +1,170 @@
+//! The rows of a query one by one: as entities, or where they lie.
+
+use std::ops::ControlFlow;
+
+use crate::error::Result;
+use crate::lsm::{ScanRow, Step};
+use crate::model::{Entity, Projector};
+use crate::table::{RowView, Table};
+
+use super::builder::Query;
+use super::eval::Evaluator;
+use super::exec::Cursor;
+
+/// The entities of a query, one by one.
+pub struct Entities {
+    cursor: Result<Cursor<Evaluator>>,
+    projector: Option<Projector>,
+    left: usize,
+    /// How many were asked for.
+    top: usize,
+    table: Table,
+    /// A row was handed out.
+    is_begun: bool,
+}
+
+impl Query {
+    /// Calls `with` with each row where it lies, without copying it, until it breaks.
+    ///
+    /// # Errors
+    /// As [`page`](Self::page), and those of `with`.
+    pub fn for_each_row(
+        self,
+        mut with: impl FnMut(&RowView<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let mut cursor = self.begin()?;
+        let top = self.top.unwrap_or(usize::MAX);
+        let mut left = top;
+        while left > 0 {
+            match cursor.advance()? {
+                Step::End => break,
+                Step::Pause => continue,
+                Step::Row => left -= 1,
+            }
+            let row = cursor.row()?;
+            if top - left > 1 {
+                self.table.engine.book_row(row.key);
+            }
+            if with(&RowView::new(row.key, row.seq, row.row))?.is_break() {
+                break;
+            }
+            let engine = &self.table.engine;
+            let visit = cursor.visit_batch(left, &mut |row: ScanRow<'_>| {
+                engine.book_row(row.key);
+                with(&RowView::new(row.key, row.seq, row.row))
+            })?;
+            left -= visit.rows;
+            if visit.is_over {
+                break;
+            }
+        }
+        cursor.finish((top - left) as u64);
+        Ok(())
+    }
+}
+
+impl IntoIterator for Query {
+    type Item = Result<Entity>;
+    type IntoIter = Entities;
+
+    fn into_iter(self) -> Entities {
+        let cursor = self.begin();
+        let top = self.top.unwrap_or(usize::MAX);
+        let projector = self.projector();
+        Entities { cursor, projector, left: top, top, table: self.table, is_begun: false }
+    }
+}
+
+impl Drop for Entities {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+impl Entities {
+    /// The query is over: a slow one is kept.
+    fn finish(&mut self) {
+        let returned = (self.top - self.left) as u64;
+        if let Ok(cursor) = &mut self.cursor {
+            cursor.finish(returned);
+        }
+    }
+}
+
+impl Iterator for Entities {
+    type Item = Result<Entity>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 {
+            return None;
+        }
+        self.left -= 1;
+        let next = match &mut self.cursor {
+            Ok(cursor) => {
+                let is_begun = std::mem::replace(&mut self.is_begun, true);
+                let booked = is_begun.then_some(&self.table);
+                advance(cursor, &mut self.projector, booked)
+            }
+            Err(error) => Err(error.clone()),
+        };
+        match next {
+            Ok(Some(entity)) => Some(Ok(entity)),
+            Ok(None) => {
+                // The end was counted as an entity.
+                self.left += 1;
+                self.finish();
+                self.left = 0;
+                None
+            }
+            Err(error) => {
+                // Answered again at every call: a scan in error never looks complete, nor goes on behind a bad row.
+                self.left += 1;
+                self.cursor = Err(error.clone());
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Entities {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entities").field("left", &self.left).finish_non_exhaustive()
+    }
+}
+
+/// The next entity, which is booked as read of `booked`.
+#[inline]
+fn advance(
+    cursor: &mut Cursor<Evaluator>,
+    projector: &mut Option<Projector>,
+    booked: Option<&Table>,
+) -> Result<Option<Entity>> {
+    loop {
+        match cursor.advance()? {
+            Step::Row => {
+                let row = cursor.row()?;
+                if let Some(table) = booked {
+                    table.engine.book_row(row.key);
+                }
+                return entity(row, projector).map(Some);
+            }
+            Step::Pause => {}
+            Step::End => return Ok(None),
+        }
+    }
+}
+
+/// A row as an entity of its own.
+#[inline]
+fn entity(row: ScanRow<'_>, projector: &mut Option<Projector>) -> Result<Entity> {
+    projected(&RowView::new(row.key, row.seq, row.row), projector)
+}
+
+/// The same of a view.
+#[inline]
+pub(super) fn projected(row: &RowView<'_>, projector: &mut Option<Projector>) -> Result<Entity> {
+    match projector {
+        Some(projector) => row.project(projector),
+        None => row.to_entity(),
+    }
+}

@@ -1,0 +1,174 @@
+//! The tree of a filter: comparisons of a property with a literal, under `and`, `or` and `not`.
+//!
+//! Invariants
+//! * every comparison has a property on its left and a literal on its right;
+//! * `And` and `Or` hold two or more, and none of their own kind directly; [`Node::and`] and [`Node::or`] see to it;
+//! * `All` stands alone: nothing is above it;
+//! * a tree is at most [`DEPTH_MAX`] deep, so that recursion over it is bounded: a deeper one becomes
+//!   `TooDeep`, which stands alone too and which every query refuses.
+//!
+//! Not here: the text of a tree (`filter`, `parse`), what a comparison means (`compare`).
+
+use crate::model::Value;
+
+/// How deep a tree may be.
+pub(crate) const DEPTH_MAX: usize = 128;
+
+/// A part of a filter.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Node {
+    /// Met by every entity.
+    All,
+    Compare(Comparison),
+    And(Vec<Node>),
+    Or(Vec<Node>),
+    Not(Box<Node>),
+    /// What was here was nested too deeply.
+    TooDeep,
+}
+
+/// `property op value`.
+#[derive(Clone, Debug)]
+pub(crate) struct Comparison {
+    pub(crate) property: Property,
+    pub(crate) op: CompareOp,
+    pub(crate) value: Value,
+}
+
+/// What is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Property {
+    PartitionKey,
+    RowKey,
+    Timestamp,
+    /// Any other name, also one that no property can have.
+    Named(Box<str>),
+}
+
+/// How it is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CompareOp {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+}
+
+impl Node {
+    /// How many comparisons there are in the tree.
+    pub(crate) fn comparisons(&self) -> usize {
+        match self {
+            Node::All | Node::TooDeep => 0,
+            Node::Compare(_) => 1,
+            Node::And(nodes) | Node::Or(nodes) => nodes.iter().map(Node::comparisons).sum(),
+            Node::Not(inner) => inner.comparisons(),
+        }
+    }
+
+    /// `property op value`.
+    pub(crate) fn compare(property: Property, op: CompareOp, value: Value) -> Node {
+        let value = match value {
+            // All NaNs compare alike and print alike: one of them stands for all.
+            Value::Double(number) if number.is_nan() => Value::Double(f64::NAN),
+            value => value,
+        };
+        Node::Compare(Comparison { property, op, value })
+    }
+
+    /// Met by no entity: a key is a text and never equals a Boolean. It has a text form, as `not` of nothing has none.
+    pub(crate) fn none() -> Node {
+        Node::compare(Property::PartitionKey, CompareOp::Eq, Value::Boolean(false))
+    }
+
+    pub(crate) fn and(self, other: Node) -> Node {
+        match (self, other) {
+            (Node::TooDeep, _) | (_, Node::TooDeep) => Node::TooDeep,
+            (Node::All, node) | (node, Node::All) => node,
+            (Node::And(mut nodes), Node::And(more)) => {
+                nodes.extend(more);
+                Node::And(nodes)
+            }
+            (Node::And(mut nodes), node) if node.has_room_above() => {
+                nodes.push(node);
+                Node::And(nodes)
+            }
+            (node, Node::And(mut nodes)) if node.has_room_above() => {
+                nodes.insert(0, node);
+                Node::And(nodes)
+            }
+            (a, b) if a.has_room_above() && b.has_room_above() => Node::And(vec![a, b]),
+            _ => Node::TooDeep,
+        }
+    }
+
+    pub(crate) fn or(self, other: Node) -> Node {
+        match (self, other) {
+            (Node::TooDeep, _) | (_, Node::TooDeep) => Node::TooDeep,
+            (Node::All, _) | (_, Node::All) => Node::All,
+            (Node::Or(mut nodes), Node::Or(more)) => {
+                nodes.extend(more);
+                Node::Or(nodes)
+            }
+            (Node::Or(mut nodes), node) if node.has_room_above() => {
+                nodes.push(node);
+                Node::Or(nodes)
+            }
+            (node, Node::Or(mut nodes)) if node.has_room_above() => {
+                nodes.insert(0, node);
+                Node::Or(nodes)
+            }
+            (a, b) if a.has_room_above() && b.has_room_above() => Node::Or(vec![a, b]),
+            _ => Node::TooDeep,
+        }
+    }
+
+    pub(crate) fn negated(self) -> Node {
+        match self {
+            Node::All => Node::none(),
+            node if node.has_room_above() => Node::Not(Box::new(node)),
+            _ => Node::TooDeep,
+        }
+    }
+
+    /// True if a tree with this node below its root is not too deep.
+    ///
+    /// Looks at the whole node; what is added to an `And` or `Or` leaves that one alone, so that building
+    /// a list costs no more than its parts.
+    fn has_room_above(&self) -> bool {
+        !matches!(self, Node::TooDeep) && self.depth() < DEPTH_MAX
+    }
+
+    fn depth(&self) -> usize {
+        match self {
+            Node::All | Node::Compare(_) | Node::TooDeep => 1,
+            Node::And(nodes) | Node::Or(nodes) => {
+                1 + nodes.iter().map(Node::depth).max().unwrap_or(0)
+            }
+            Node::Not(node) => 1 + node.depth(),
+        }
+    }
+}
+
+impl From<&str> for Property {
+    fn from(name: &str) -> Self {
+        match name {
+            "PartitionKey" => Property::PartitionKey,
+            "RowKey" => Property::RowKey,
+            "Timestamp" => Property::Timestamp,
+            _ => Property::Named(name.into()),
+        }
+    }
+}
+
+impl PartialEq for Comparison {
+    /// Literals are equal if they are the same bits: a NaN equals itself here.
+    fn eq(&self, other: &Self) -> bool {
+        let same = match (&self.value, &other.value) {
+            (Value::Double(a), Value::Double(b)) => a.to_bits() == b.to_bits(),
+            (a, b) => a == b,
+        };
+        same && self.op == other.op && self.property == other.property
+    }
+}

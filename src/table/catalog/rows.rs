@@ -1,0 +1,56 @@
+//! The rows of the catalog: their PartitionKeys, and those of tables and of the next number.
+
+use std::borrow::Cow;
+
+use crate::error::Error;
+use crate::format::names::TableId;
+use crate::model::Entity;
+
+pub(super) const TABLES: &str = "table";
+pub(super) const NEXT: &str = "next";
+pub(super) const GATES: &str = "gate";
+pub(super) const NOTES: &str = "note";
+
+/// Of which table, or 0 for the database, and under which name.
+pub(super) type NoteKey = (u32, String);
+
+/// What a row of the catalog says, for whoever reads or writes one without a database around it.
+pub(crate) enum CatalogRow<'a> {
+    /// A table and its name.
+    Table(TableId, &'a str),
+    /// The next table's number.
+    Next(TableId),
+}
+
+impl<'a> CatalogRow<'a> {
+    /// `None` for gates, notes, and what newer builds keep there.
+    pub(crate) fn of(row: &'a Entity) -> Option<Self> {
+        let id = TableId(u32::try_from(row.get::<i64>("Id").ok()?).ok()?);
+        match row.partition_key() {
+            TABLES => Some(Self::Table(id, row.get("Name").ok()?)),
+            NEXT => Some(Self::Next(id)),
+            _ => None,
+        }
+    }
+
+    /// The row that says so.
+    pub(crate) fn entity(&self) -> Entity {
+        match self {
+            Self::Table(id, name) => table_row(&name.to_ascii_lowercase(), name, *id, None),
+            Self::Next(id) => Entity::new(NEXT, "").with("Id", i64::from(id.0)),
+        }
+    }
+}
+
+/// The row of a table; `ttl` in seconds.
+pub(super) fn table_row(lower: &str, name: &str, id: TableId, ttl: Option<i64>) -> Entity {
+    let row = Entity::new(TABLES, lower).with("Name", name).with("Id", i64::from(id.0));
+    match ttl {
+        Some(seconds) if seconds > 0 => row.with("Ttl", seconds),
+        _ => row,
+    }
+}
+
+pub(super) fn damaged(problem: impl Into<Cow<'static, str>>) -> Error {
+    Error::corrupt("catalog".as_ref(), 0, "catalog row", problem)
+}
