@@ -27,7 +27,8 @@ use std::collections::BTreeSet;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::names::TableId;
-use crate::lsm::{Engine, whole_table};
+use crate::format::span::whole_table;
+use crate::lsm::Engine;
 
 /// What a verification read, and what it found wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -118,7 +118,7 @@ impl Db {
         let pinned = self.engine.pin();
         let version = pinned.version();
         let mut loads = self.engine.loads(version);
-        let whole = crate::lsm::whole_table(table);
+        let whole = crate::format::span::whole_table(table);
         let ranges = version.ranges_in(&whole).iter().map(|range| {
             let load = loads.remove(&range.id).unwrap_or_default();
             let mut described = describe_load(&load);

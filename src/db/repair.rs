@@ -18,9 +18,9 @@ use crate::format::edit::{Identity, Placement, RangeMeta, ReferenceMeta, Version
 use crate::format::file_meta::FileMeta;
 use crate::format::key::{decode_part, decode_user_key, table_of, user_key};
 use crate::format::names::{FileId, FileName, FileNumber, RangeId, TableId};
-use crate::format::span::Span;
+use crate::format::span::{Span, whole_table};
 use crate::fs::Fs;
-use crate::lsm::{require_empty, require_outside, whole_table};
+use crate::lsm::{require_empty, require_outside};
 use crate::manifest::Manifest;
 use crate::model::{DateTime, Entity, Row, Seq, Shapes};
 use crate::options::{Background, Options};

@@ -5,7 +5,8 @@
 use crate::error::Result;
 use crate::format::key::{TABLE_ID_BYTES, decode_part, decode_user_key};
 use crate::format::names::TableId;
-use crate::lsm::{Handle, whole_table};
+use crate::format::span::whole_table;
+use crate::lsm::Handle;
 use crate::rng::Rng;
 
 /// Sizes of partitions that are kept for the median: up to so many it is exact.

@@ -9,6 +9,8 @@ use std::fmt;
 use crate::codec::{Cursor, DecodeError, put_bytes};
 
 use super::field::Content;
+use super::key::{table_end, table_start};
+use super::names::TableId;
 
 /// The user keys from `low` on and below `high`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +18,11 @@ pub(crate) struct Span {
     pub(crate) low: Box<[u8]>,
     /// Exclusive; `None`: no end.
     pub(crate) high: Option<Box<[u8]>>,
+}
+
+/// All keys of a table.
+pub(crate) fn whole_table(table: TableId) -> Span {
+    Span::new(&table_start(table), Some(&table_end(table)))
 }
 
 impl Span {

@@ -15,6 +15,7 @@ mod models;
 
 #[cfg(feature = "sim")]
 pub(crate) use background::compaction::job::Compaction;
+pub(crate) use background::events::Recovered;
 #[cfg(all(test, feature = "events"))]
 pub(crate) use background::events::Stall;
 #[cfg(feature = "sim")]
@@ -22,7 +23,6 @@ pub(crate) use background::fifo_eviction::Given;
 #[cfg(feature = "sim")]
 pub(crate) use background::flush::Flush;
 pub(crate) use background::ingest::Ingested;
-pub(crate) use background::scheduler::whole_table;
 #[cfg(feature = "sim")]
 pub(crate) use background::space_limit::least_limit;
 pub(crate) use read::concat_iter::ReadCounts;
@@ -39,7 +39,6 @@ pub(crate) use recovery::checkpoint::{
 pub(crate) use recovery::file_replacement::{Healed, SoundCopies};
 pub(crate) use recovery::follower::LogFollower;
 pub(crate) use recovery::handle::Handle;
-pub(crate) use recovery::open::Recovered;
 pub(crate) use recovery::wal_tail::More;
 pub(crate) use write::batch::{Action, Batch, Condition, Gate, Op, Ops, PackedRow, TableChange};
 pub use write::gates::GateMode;

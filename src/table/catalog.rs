@@ -70,7 +70,7 @@ impl Catalog {
             notes: BTreeMap::new(),
             log: Arc::clone(&log),
         };
-        let mut scan = engine.scan(&crate::lsm::whole_table(TableId::CATALOG), None)?;
+        let mut scan = engine.scan(&crate::format::span::whole_table(TableId::CATALOG), None)?;
         while scan.advance()? {
             let found = scan.row()?;
             let row = RowView::new(found.key, found.seq, found.row).to_entity()?;

@@ -20,7 +20,21 @@ use super::fifo_eviction::Oldest;
 use super::output_writer::NewFile;
 use crate::lsm::Engine;
 use crate::lsm::read::view::Slot;
-use crate::lsm::recovery::open::Recovered;
+
+/// What opening found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Recovered {
+    /// There was no database, now there is.
+    pub(crate) created: bool,
+    /// Commits replayed from logs.
+    pub(crate) commits: u64,
+    /// Where and why the log was cut off, if it was.
+    pub(crate) torn: Option<String>,
+    /// The same of the manifest.
+    pub(crate) manifest_torn: Option<String>,
+    /// Files removed because nothing named them.
+    pub(crate) orphans: u64,
+}
 
 /// Tells subscribers; a `String` is shown as it is.
 #[cfg(feature = "events")]

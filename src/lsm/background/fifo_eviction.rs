@@ -25,11 +25,11 @@ use std::sync::Arc;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Lane;
 use crate::format::names::{FileNumber, TableId};
+use crate::format::span::whole_table;
 use crate::model::{Seq, check_table_name};
 use crate::options::{Durability, OnFull, Options};
 use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Mutex, Ordering};
 
-use super::scheduler::whole_table;
 use crate::lsm::Engine;
 use crate::lsm::read::view::View;
 use crate::lsm::write::batch::{Batch, Gate, TableChange};

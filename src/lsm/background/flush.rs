@@ -181,14 +181,6 @@ impl Engine {
         result
     }
 
-    /// Ends writing if it ended for the manifest: nobody knows then what the disk holds. Other errors may pass.
-    pub(in crate::lsm) fn poison_on_failure(&self, manifest: &Manifest, error: Error) -> Error {
-        if manifest.has_failed() || error.kind() == ErrorKind::Corruption {
-            self.group_commit.fail(error.clone().poisoned());
-        }
-        error
-    }
-
     /// Removes the files of a job that was not installed, if it is known that nothing names them:
     /// the disk was full, or the database closed.
     pub(in crate::lsm) fn discard_files(&self, files: &[NewFile], error: &Error) {

@@ -19,12 +19,11 @@ use crate::format::edit::{Placement, RangeMeta, ReferenceMeta, VersionEdit};
 use crate::format::file_meta::FileMeta;
 use crate::format::key::table_of;
 use crate::format::names::{RangeId, TableId};
-use crate::format::span::Span;
+use crate::format::span::{Span, whole_table};
 use crate::manifest::{FileEntry, Version};
 use crate::ranges::Range;
 
 use super::output_writer::NewFile;
-use super::scheduler::whole_table;
 
 /// Keys of this many bytes may bound the clips of one flush.
 pub(in crate::lsm) const CLIP_BYTES_MAX: usize = 4 << 20;

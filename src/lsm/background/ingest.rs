@@ -23,7 +23,7 @@ use crate::format::Kind;
 use crate::format::edit::{Placement, RangeMeta, RangeTombstone, ReferenceMeta, VersionEdit};
 use crate::format::key::{TABLE_ID_BYTES, table_start};
 use crate::format::names::{FileName, FileNumber, RangeId};
-use crate::format::span::Span;
+use crate::format::span::{Span, whole_table};
 use crate::manifest::{FileEntry, Manifest, Version};
 use crate::model::Seq;
 use crate::options::Durability;
@@ -33,7 +33,6 @@ use crate::sync::Ordering;
 use crate::write_accounting::Cause;
 
 use super::output_writer::NewFile;
-use super::scheduler::whole_table;
 use super::space_limit::Planned;
 use crate::lsm::read::merge::Merge;
 use crate::lsm::read::scan::Scan;

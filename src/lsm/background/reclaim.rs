@@ -18,13 +18,12 @@ use crate::error::Result;
 use crate::format::edit::{RangeTombstone, VersionEdit};
 use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::record::Position;
-use crate::format::span::Span;
+use crate::format::span::{Span, whole_table};
 use crate::manifest::{FileEntry, Version};
 use crate::model::Seq;
 use crate::mutants::mutant;
 use crate::ranges::Reference;
 
-use super::scheduler::whole_table;
 use crate::lsm::Engine;
 
 /// Range tombstones of this many bytes leave with one edit, which must stay below a record's limit.

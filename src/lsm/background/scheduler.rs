@@ -15,9 +15,7 @@ use std::time::Duration;
 use crate::error::{ErrorKind, Result};
 use crate::executor::{Lane, Step, Worker};
 use crate::format::edit::VersionEdit;
-use crate::format::key::{table_end, table_start};
-use crate::format::names::{FileName, TableId};
-use crate::format::span::Span;
+use crate::format::names::FileName;
 use crate::manifest::{FileEntry, Manifest};
 use crate::options::Background;
 use crate::ranges::Range;
@@ -359,8 +357,3 @@ fn backlog(env: &Env, view: &View, batch: &Batch<'_>) -> Backlog {
 const FLUSH_ON_CLOSE_BYTES: usize = 128 << 10;
 /// Or if many short sessions have each left a log.
 const FLUSH_ON_CLOSE_LOGS: usize = 4;
-
-/// All keys of a table.
-pub(crate) fn whole_table(table: TableId) -> Span {
-    Span::new(&table_start(table), Some(&table_end(table)))
-}

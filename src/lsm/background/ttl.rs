@@ -18,11 +18,11 @@ use crate::clock::{TICKS_PER_SECOND, ticks_in};
 use crate::error::{ErrorKind, Result};
 use crate::format::edit::{LivedTime, VersionEdit};
 use crate::format::names::TableId;
+use crate::format::span::whole_table;
 use crate::model::Seq;
 use crate::options::{Durability, Options};
 use crate::sync::Mutex;
 
-use super::scheduler::whole_table;
 use crate::lsm::read::view::View;
 use crate::lsm::write::batch::{Batch, Gate, Ops, TableChange};
 use crate::lsm::{Engine, Env};

@@ -28,9 +28,9 @@ use crate::ranges::Range;
 use crate::ranges::decide::{Limits, Pace, RangeState, may_split, should_merge, split_by_load};
 use crate::ranges::load::{LoadSummary, RangeLoad, TURN_SECONDS};
 use crate::rng::Rng;
-use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, Loaded, Mutex, Ordering};
 
-use crate::lsm::write::batch::Batch;
+use super::view::View;
 use crate::lsm::{Engine, Env};
 
 /// Ranges are looked at this often: what is decided by minutes need not be asked more often.
@@ -393,6 +393,22 @@ impl Env {
         }
     }
 
+    /// Counts `ops` writes of one partition; `key` gives the key of one of them.
+    #[inline]
+    pub(in crate::lsm) fn record_writes<'k>(
+        &self,
+        ops: u32,
+        view: impl FnOnce() -> Loaded<View>,
+        key: impl FnOnce(usize) -> &'k [u8],
+    ) {
+        if ops > 0
+            && let Some(due) = self.loads.take(ops)
+        {
+            let key = key(due.over as usize % ops as usize);
+            self.sample_load(&due, &view().version, key, Kind::Write);
+        }
+    }
+
     #[cold]
     fn sample_load(&self, due: &Due, version: &Version, key: &[u8], kind: Kind) {
         let place = version.range_for(key).map(|range| Place::new(range, key, self.price()));
@@ -408,19 +424,6 @@ impl Engine {
             Some(rows_of(range, self.env.price()))
         };
         self.env.loads.begin_turns(price, in_memory, self.env.seconds())
-    }
-
-    /// Counts the writes of a batch.
-    #[inline]
-    pub(in crate::lsm) fn record_writes(&self, batch: &Batch<'_>) {
-        let ops = batch.ops.len() as u32;
-        if ops > 0
-            && let Some(due) = self.env.loads.take(ops)
-        {
-            // Any of them does: a batch is of one partition.
-            let key = &batch.ops[due.over as usize % batch.ops.len()].key;
-            self.env.sample_load(&due, &self.view.load().version, key, Kind::Write);
-        }
     }
 
     /// The loads of the ranges that there are; those of others are forgotten.

@@ -7,6 +7,7 @@ pub(super) mod gap_cache;
 pub(super) mod load_sampling;
 pub(super) mod merge;
 pub(super) mod merge_window;
+pub(super) mod published;
 pub(super) mod range_tombstones;
 pub(super) mod reverse_scan;
 pub(super) mod scan;

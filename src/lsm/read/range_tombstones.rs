@@ -21,6 +21,9 @@ use super::snapshot::Horizon;
 use super::view::View;
 use crate::lsm::Engine;
 
+/// Range tombstones of one log: a flush names them in one edit, which has room for four times as much.
+pub(in crate::lsm) const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
+
 /// The range tombstones of a view. Immutable; a point costs a binary search, and nothing if there are none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangeTombstones {

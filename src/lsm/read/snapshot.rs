@@ -12,7 +12,7 @@ use crate::model::Seq;
 use crate::mutants::mutant;
 use crate::sync::Mutex;
 
-use crate::lsm::write::group_commit::{GroupCommit, Queue};
+use super::published::PublishedSeq;
 use crate::lsm::{Engine, Handle};
 
 /// The snapshots in use: how many hold each Seq.
@@ -37,23 +37,26 @@ pub(crate) struct Horizon {
 impl Handle {
     /// Registers the published Seq.
     pub(crate) fn snapshot(self: &Arc<Self>) -> SnapshotGuard {
-        SnapshotGuard { engine: Arc::clone(self), seq: self.snapshots.register(&self.group_commit) }
+        SnapshotGuard {
+            engine: Arc::clone(self),
+            seq: self.snapshots.register(self.group_commit.published_seq()),
+        }
     }
 }
 
 impl Engine {
     /// What a job that starts now must keep.
     pub(crate) fn horizon(&self) -> Horizon {
-        self.snapshots.horizon(&self.group_commit)
+        self.snapshots.horizon(self.group_commit.published_seq())
     }
 }
 
 impl Snapshots {
     /// Keeps the published Seq readable until it is released.
-    pub(in crate::lsm) fn register<Q: Queue>(&self, group_commit: &GroupCommit<Q>) -> Seq {
-        let early = mutant!("early-snapshot").then(|| group_commit.published());
+    pub(in crate::lsm) fn register(&self, published: &PublishedSeq) -> Seq {
+        let early = mutant!("early-snapshot").then(|| published.load());
         let mut held = self.0.lock();
-        let seq = early.unwrap_or_else(|| group_commit.published());
+        let seq = early.unwrap_or_else(|| published.load());
         *held.entry(seq).or_insert(0) += 1;
         seq
     }
@@ -70,10 +73,10 @@ impl Snapshots {
     }
 
     /// What a job that starts now must keep.
-    pub(in crate::lsm) fn horizon<Q: Queue>(&self, group_commit: &GroupCommit<Q>) -> Horizon {
+    pub(in crate::lsm) fn horizon(&self, published: &PublishedSeq) -> Horizon {
         let held = self.0.lock();
         let snapshots = held.keys().copied().collect();
-        Horizon { snapshots, published: group_commit.published() }
+        Horizon { snapshots, published: published.load() }
     }
 }
 

@@ -9,22 +9,18 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use crate::error::{Error, Result};
 use crate::format::Kind;
 use crate::format::names::FileNumber;
 use crate::format::row::{decode_common_row, decode_row};
 use crate::manifest::{FileEntry, Version};
 use crate::memtable::{Entry, Memtable};
-use crate::model::{Row, RowRef, Seq, ShapeId, Shapes};
+use crate::model::{RowRef, Seq, ShapeId, Shapes};
 use crate::ranges::Reference;
 use crate::sst::{Hit, Sst};
 
-use super::range_tombstones::RangeTombstones;
-use crate::lsm::write::batch::{Batch, Current, Op};
-use crate::lsm::write::commit::RANGE_TOMBSTONE_BYTES_MAX;
-use crate::lsm::{Engine, Env};
+use super::range_tombstones::{RANGE_TOMBSTONE_BYTES_MAX, RangeTombstones};
+use crate::lsm::Env;
 
 /// An immutable pairing of memtables and version.
 pub(crate) struct View {
@@ -42,22 +38,13 @@ pub(crate) struct Slot {
     pub(crate) logs: Vec<FileNumber>,
 }
 
-/// What a commit saw of its keys before it took the lock.
-pub(crate) struct PreRead {
-    /// The id of the newest memtable in the view that was looked at.
-    memtable: u64,
-    /// By operation; `None` where there is no entry or none was needed.
-    found: SmallVec<[Option<PreReadHit>; 1]>,
-}
-
-/// The newest entry of a key in the view that was looked at.
-struct PreReadHit {
-    seq: Seq,
-    kind: Kind,
-    /// That of a file. One that is in memory is most often still there when it is decided about, and is not copied.
-    row: Option<Row>,
-    /// The commit of a range tombstone that hides it there. The range tombstone may have left since, and the entry with it.
-    hidden: Option<Seq>,
+/// The newest entry of a key, as far as decisions need it.
+pub(crate) struct Current<'a> {
+    pub(crate) seq: Seq,
+    pub(crate) kind: Kind,
+    pub(crate) row: Option<RowRef<'a>>,
+    /// The row's body fits its shape: true in memory, where only what was encoded or checked here comes.
+    pub(crate) is_checked: bool,
 }
 
 impl Slot {
@@ -181,28 +168,14 @@ impl View {
         with(Current { seq: hit.seq, kind: hit.kind, row, is_checked: false }).map(Some)
     }
 
-    /// The newest entry of an operation's key. What range tombstones hide is decided under the lock, also by what is known here.
-    #[inline]
-    fn found(&self, env: &Env, op: &Op<'_>) -> Result<Option<PreReadHit>> {
-        let hidden = |seq| self.range_tombstones.hidden_since(&op.key, seq);
-        let mut in_memory = self.memtables.iter();
-        if let Some(entry) = in_memory.find_map(|slot| slot.memtable.newest(op.hash, &op.key)) {
-            let (seq, kind) = (entry.seq, entry.kind);
-            return Ok(Some(PreReadHit { seq, kind, row: None, hidden: hidden(seq) }));
-        }
-        let Some(hit) = self.find_in_files(env, op.hash, &op.key, Seq(u64::MAX))? else {
-            return Ok(None);
-        };
-        let (seq, kind) = (hit.seq, hit.kind);
-        let row = match kind {
-            Kind::Put if op.needs_row() => Some(hit.row()?.to_row()),
-            _ => None,
-        };
-        Ok(Some(PreReadHit { seq, kind, row, hidden: hidden(seq) }))
-    }
-
     /// The newest entry of a key at or below `at` in the files.
-    fn find_in_files(&self, env: &Env, hash: u64, key: &[u8], at: Seq) -> Result<Option<Hit<'_>>> {
+    pub(in crate::lsm) fn find_in_files(
+        &self,
+        env: &Env,
+        hash: u64,
+        key: &[u8],
+        at: Seq,
+    ) -> Result<Option<Hit<'_>>> {
         let Some(range) = self.version.range_for(key) else { return Ok(None) };
         // A file is asked by its own bounds first: whether the clip holds the key matters only if the file may. Then it
         // comes first: damage in what was merged away concerns nobody.
@@ -261,49 +234,6 @@ fn rare_memory_row<'a>(row: &'a [u8], shapes: &'a Shapes) -> Result<RowRef<'a>> 
     // Only rows that were encoded or verified by this process are in a memtable.
     decode_row(row, |number| shapes.get(ShapeId(number)))
         .map_err(|error| Error::decode("memtable".as_ref(), 0, error))
-}
-
-impl PreRead {
-    /// True if everything written since the look-up is in the memtables of `view`.
-    pub(crate) fn stands(&self, view: &View) -> bool {
-        view.memtables.last().is_some_and(|oldest| oldest.memtable.id() <= self.memtable)
-    }
-
-    /// False if `op`, the operation `index`, needs a row that was left in memory.
-    pub(crate) fn is_whole(&self, index: usize, op: &Op<'_>) -> bool {
-        let found = self.found.get(index).and_then(Option::as_ref);
-        found.is_none_or(|found| {
-            found.kind == Kind::Delete || found.row.is_some() || !op.needs_row()
-        })
-    }
-
-    /// What was found for operation `index`.
-    pub(crate) fn current(&self, index: usize) -> Option<Current<'_>> {
-        let found = self.found.get(index)?.as_ref()?;
-        let row = found.row.as_ref().map(Row::as_ref);
-        Some(Current { seq: found.seq, kind: found.kind, row, is_checked: false })
-    }
-
-    /// The commit that hides it, if one did already.
-    pub(crate) fn hidden_since(&self, index: usize) -> Option<Seq> {
-        self.found.get(index)?.as_ref()?.hidden
-    }
-}
-
-impl Engine {
-    /// Looks up the keys of `batch` whose newest entry matters, outside the commit lock.
-    pub(crate) fn look_up(&self, batch: &Batch<'_>) -> Result<PreRead> {
-        let view = self.view.load();
-        let memtable = view.active().memtable.id();
-        let mut found = SmallVec::new();
-        if batch.ops.iter().any(|op| op.needs_current()) {
-            found.reserve(batch.ops.len());
-            for op in &batch.ops {
-                found.push(if op.needs_current() { view.found(&self.env, op)? } else { None });
-            }
-        }
-        Ok(PreRead { memtable, found })
-    }
 }
 
 #[cfg(all(test, not(loom)))]

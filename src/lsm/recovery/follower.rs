@@ -35,9 +35,10 @@ use crate::sst::{Sst, SstShared};
 use crate::sync::{ArcSwap, AtomicU64, Mutex};
 use crate::write_accounting::Meter;
 
-use super::open::{Recovered, shared_by_tables};
+use super::open::shared_by_tables;
 use super::wal_rows::{LogRows, Problem, take_changes};
 use super::wal_tail::{LogTail, More, TailEnd, TailFiles, TailRecord};
+use crate::lsm::background::events::Recovered;
 use crate::lsm::background::range_split::Divided;
 use crate::lsm::background::state::MaintenanceState;
 use crate::lsm::background::ttl::Ttl;

@@ -41,6 +41,7 @@ use crate::sync::{ArcSwap, AtomicU64, Mutex};
 use crate::write_accounting::{Cause, Meter};
 
 use super::replay::{AcceptedLog, Replayed, replay};
+use crate::lsm::background::events::Recovered;
 use crate::lsm::background::range_split::Divided;
 use crate::lsm::background::space_limit::SpaceLimit;
 use crate::lsm::background::state::MaintenanceState;
@@ -61,21 +62,6 @@ const LOGS_PER_MEMTABLE_MAX: usize = 8;
 
 /// What a log reserves where there is no room for more.
 const LOG_BYTES_LEAST: u64 = 16 << 10;
-
-/// What opening found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Recovered {
-    /// There was no database, now there is.
-    pub(crate) created: bool,
-    /// Commits replayed from logs.
-    pub(crate) commits: u64,
-    /// Where and why the log was cut off, if it was.
-    pub(crate) torn: Option<String>,
-    /// The same of the manifest.
-    pub(crate) manifest_torn: Option<String>,
-    /// Files removed because nothing named them.
-    pub(crate) orphans: u64,
-}
 
 impl Engine {
     /// Opens or creates the database in `dir`.

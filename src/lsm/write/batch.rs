@@ -18,6 +18,7 @@ use crate::model::{Body, NewRow, Row, RowRef, Seq, ShapeId, ShapeRef, Shapes, me
 use crate::sync::{AtomicU64, Ordering};
 
 use super::gates::SpanGate;
+use crate::lsm::read::view::Current;
 
 /// A list of mutations that happen together or not at all.
 pub(crate) struct Batch<'a> {
@@ -141,15 +142,6 @@ impl TableChange {
     pub(crate) fn must_be_durable(&self) -> bool {
         !matches!(self, TableChange::Created(_))
     }
-}
-
-/// The newest entry of a key, as far as decisions need it.
-pub(crate) struct Current<'a> {
-    pub(crate) seq: Seq,
-    pub(crate) kind: Kind,
-    pub(crate) row: Option<RowRef<'a>>,
-    /// The row's body fits its shape: true in memory, where only what was encoded or checked here comes.
-    pub(crate) is_checked: bool,
 }
 
 impl Gate {

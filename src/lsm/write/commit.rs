@@ -38,17 +38,16 @@ use crate::mutants::mutant;
 use crate::options::{Durability, Options};
 use crate::sync::MutexGuard;
 
-use super::batch::{Action, Batch, Current, Op, PackedRow, TableChange};
+use super::batch::{Action, Batch, Op, PackedRow, TableChange};
 use super::group_commit::{Queue, State};
+use super::look_up::PreRead;
 use super::wal_switch::LastSeqs;
 use crate::lsm::background::space_limit::Admitted;
-use crate::lsm::read::view::{PreRead, View};
+use crate::lsm::read::view::{Current, View};
 use crate::lsm::{CommitTicket, Engine, Handle};
 
 /// The most that a record without entries takes.
 pub(super) const EMPTY_RECORD_BYTES: u64 = 128;
-/// Range tombstones of one log: a flush names them in one edit, which has room for four times as much.
-pub(in crate::lsm) const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
 /// How far the seq reservation of weak commits lies ahead.
 pub(super) const SEQ_RESERVATION_TICKS: u64 = 5 * TICKS_PER_SECOND;
 /// Weak commits, and tickets that were dropped, wait this long for the background sync.
@@ -243,16 +242,11 @@ impl Engine {
         }
     }
 
-    /// Ends writing if it ended for the active log, be it only that no space could be reserved: what is
-    /// queued then never gets there, and nothing more may be acknowledged. Other errors may pass.
-    pub(in crate::lsm) fn poison_on_log_failure(&self, error: Error) -> Error {
-        if matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned) {
-            let failure = self.group_commit.lock().queue.log.failure().cloned();
-            if let Some(failure) = failure {
-                self.group_commit.fail(failure.poisoned());
-            }
-        }
-        error
+    /// Counts the writes of a batch. Any of its keys does: a batch is of one partition.
+    #[inline]
+    fn record_writes(&self, batch: &Batch<'_>) {
+        let ops = batch.ops.len() as u32;
+        self.env.record_writes(ops, || self.view.load(), |index| &batch.ops[index].key);
     }
 
     /// A full buffer is driven by the one who filled it; if it is twice as full, he waits for the commit group under way.

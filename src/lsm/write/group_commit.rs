@@ -17,6 +17,7 @@
 //!
 //! Not here: what is in the queue and how it is written (`commit`).
 
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -24,7 +25,9 @@ use crate::error::Error;
 use crate::model::Seq;
 use crate::mutants::mutant;
 use crate::options::Durability;
-use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard};
+
+use crate::lsm::read::published::PublishedSeq;
 
 /// What commit groups are made of.
 pub(crate) trait Queue {
@@ -49,7 +52,7 @@ pub(crate) struct GroupCommit<Q: Queue> {
     ended: [Condvar; 2],
     /// Of those who wait for company: somebody led, or nobody ever will.
     company: Condvar,
-    published: AtomicU64,
+    published: Arc<PublishedSeq>,
 }
 
 /// What the commit lock guards.
@@ -89,7 +92,7 @@ impl<Q: Queue> GroupCommit<Q> {
             state: Mutex::new(state),
             ended: [Condvar::new(), Condvar::new()],
             company: Condvar::new(),
-            published: AtomicU64::new(last.0),
+            published: Arc::new(PublishedSeq::new(last)),
         }
     }
 
@@ -99,7 +102,12 @@ impl<Q: Queue> GroupCommit<Q> {
 
     /// Readers see every commit up to this one. Read it after pinning a view.
     pub(crate) fn published(&self) -> Seq {
-        Seq(self.published.load(Ordering::Acquire))
+        self.published.load()
+    }
+
+    /// Where the published Seq is read without this.
+    pub(crate) fn published_seq(&self) -> &Arc<PublishedSeq> {
+        &self.published
     }
 
     /// Notes that `seq` was queued. A `Buffered` commit with nothing stricter before it is published at once.
@@ -254,9 +262,7 @@ impl<Q: Queue> GroupCommit<Q> {
 
     fn publish(&self, seq: Seq) {
         if seq > self.published() {
-            let relaxed = mutant!("relaxed-publish");
-            let order = if relaxed { Ordering::Relaxed } else { Ordering::Release };
-            self.published.store(seq.0, order);
+            self.published.store(seq);
         }
     }
 

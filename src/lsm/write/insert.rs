@@ -10,7 +10,7 @@ use crate::options::Durability;
 use super::super::Engine;
 use super::batch::{Action, Batch, PackedRow};
 use super::commit::Closing;
-use crate::lsm::read::view::PreRead;
+use super::look_up::PreRead;
 
 impl Engine {
     /// Commits an insert, a `batch` of one operation, and waits until it is as durable as asked. Its row is made when its key

@@ -10,6 +10,8 @@ pub(super) mod commit;
 pub(super) mod gates;
 pub(super) mod group_commit;
 pub(super) mod insert;
+pub(super) mod look_up;
+pub(super) mod poison;
 pub(super) mod rate_limit;
 pub(super) mod rotate;
 pub(super) mod ticket;

@@ -10,8 +10,9 @@ use crate::memtable::Memtable;
 use crate::sync::MutexGuard;
 
 use super::super::Engine;
-use super::commit::{Closing, LogQueue, RANGE_TOMBSTONE_BYTES_MAX, RetryReason};
+use super::commit::{Closing, LogQueue, RetryReason};
 use super::group_commit::State;
+use crate::lsm::read::range_tombstones::RANGE_TOMBSTONE_BYTES_MAX;
 use crate::lsm::read::view::{Slot, View};
 
 impl Engine {

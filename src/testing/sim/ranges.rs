@@ -7,7 +7,8 @@ use crate::db::Db;
 use crate::error::Result;
 use crate::format::key::{DisplayKey, before_partition, user_key};
 use crate::format::names::{RangeId, TableId};
-use crate::lsm::{Compaction, Flush, whole_table};
+use crate::format::span::whole_table;
+use crate::lsm::{Compaction, Flush};
 
 /// A range of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,29 @@
+//! The Seq up to which commits are visible.
+//!
+//! Invariant: it only rises. The leader of a commit group stores it, under the commit lock.
+//!
+//! Not here: when a commit may become visible (`group_commit`).
+
+use crate::model::Seq;
+use crate::mutants::mutant;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Readers see every commit up to this one. Read it after pinning a view.
+pub(crate) struct PublishedSeq(AtomicU64);
+
+impl PublishedSeq {
+    pub(crate) fn new(seq: Seq) -> Self {
+        Self(AtomicU64::new(seq.0))
+    }
+
+    #[inline]
+    pub(crate) fn load(&self) -> Seq {
+        Seq(self.0.load(Ordering::Acquire))
+    }
+
+    /// Requires the commit lock, and a Seq above the one so far.
+    pub(in crate::lsm) fn store(&self, seq: Seq) {
+        let relaxed = mutant!("relaxed-publish");
+        self.0.store(seq.0, if relaxed { Ordering::Relaxed } else { Ordering::Release });
+    }
+}

@@ -1,0 +1,102 @@
+//! The look-up before the commit lock: the newest entries of the keys that a batch asks about.
+//!
+//! Invariant: a look-up counts only while everything written since is in memtables of the view, see [`PreRead::stands`].
+//!
+//! Not here: the decision under the lock (`commit`), reads (`view`).
+
+use smallvec::SmallVec;
+
+use crate::error::Result;
+use crate::format::Kind;
+use crate::model::{Row, Seq};
+
+use super::batch::{Batch, Op};
+use crate::lsm::read::view::{Current, View};
+use crate::lsm::{Engine, Env};
+
+/// What a commit saw of its keys before it took the lock.
+pub(crate) struct PreRead {
+    /// The id of the newest memtable in the view that was looked at.
+    memtable: u64,
+    /// By operation; `None` where there is no entry or none was needed.
+    found: SmallVec<[Option<PreReadHit>; 1]>,
+}
+
+/// The newest entry of a key in the view that was looked at.
+struct PreReadHit {
+    seq: Seq,
+    kind: Kind,
+    /// That of a file. One that is in memory is most often still there when it is decided about, and is not copied.
+    row: Option<Row>,
+    /// The commit of a range tombstone that hides it there. The range tombstone may have left since, and the entry with it.
+    hidden: Option<Seq>,
+}
+
+impl PreRead {
+    /// True if everything written since the look-up is in the memtables of `view`.
+    pub(crate) fn stands(&self, view: &View) -> bool {
+        view.memtables.last().is_some_and(|oldest| oldest.memtable.id() <= self.memtable)
+    }
+
+    /// False if `op`, the operation `index`, needs a row that was left in memory.
+    pub(crate) fn is_whole(&self, index: usize, op: &Op<'_>) -> bool {
+        let found = self.found.get(index).and_then(Option::as_ref);
+        found.is_none_or(|found| {
+            found.kind == Kind::Delete || found.row.is_some() || !op.needs_row()
+        })
+    }
+
+    /// What was found for operation `index`.
+    pub(crate) fn current(&self, index: usize) -> Option<Current<'_>> {
+        let found = self.found.get(index)?.as_ref()?;
+        let row = found.row.as_ref().map(Row::as_ref);
+        Some(Current { seq: found.seq, kind: found.kind, row, is_checked: false })
+    }
+
+    /// The commit that hides it, if one did already.
+    pub(crate) fn hidden_since(&self, index: usize) -> Option<Seq> {
+        self.found.get(index)?.as_ref()?.hidden
+    }
+}
+
+impl PreReadHit {
+    /// The newest entry of an operation's key. What range tombstones hide is decided under the lock, also by what is known here.
+    #[inline]
+    fn newest(view: &View, env: &Env, op: &Op<'_>) -> Result<Option<Self>> {
+        let hidden = |seq| view.range_tombstones.hidden_since(&op.key, seq);
+        let mut in_memory = view.memtables.iter();
+        if let Some(entry) = in_memory.find_map(|slot| slot.memtable.newest(op.hash, &op.key)) {
+            let (seq, kind) = (entry.seq, entry.kind);
+            return Ok(Some(Self { seq, kind, row: None, hidden: hidden(seq) }));
+        }
+        let Some(hit) = view.find_in_files(env, op.hash, &op.key, Seq(u64::MAX))? else {
+            return Ok(None);
+        };
+        let (seq, kind) = (hit.seq, hit.kind);
+        let row = match kind {
+            Kind::Put if op.needs_row() => Some(hit.row()?.to_row()),
+            _ => None,
+        };
+        Ok(Some(Self { seq, kind, row, hidden: hidden(seq) }))
+    }
+}
+
+impl Engine {
+    /// Looks up the keys of `batch` whose newest entry matters, outside the commit lock.
+    pub(crate) fn look_up(&self, batch: &Batch<'_>) -> Result<PreRead> {
+        let view = self.view.load();
+        let memtable = view.active().memtable.id();
+        let mut found = SmallVec::new();
+        if batch.ops.iter().any(|op| op.needs_current()) {
+            found.reserve(batch.ops.len());
+            for op in &batch.ops {
+                found.push(if op.needs_current() {
+                    PreReadHit::newest(&view, &self.env, op)?
+                } else {
+                    None
+                });
+            }
+        }
+        Ok(PreRead { memtable, found })
+    }
+}
