@@ -29,9 +29,9 @@ use crate::lsm::Engine;
 /// Range tombstones of this many bytes leave with one edit, which must stay below a record's limit.
 const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
 
-/// What the last look for space found nothing in: it finds nothing until one of these changes.
+/// The state in which the last search for space found nothing; the next is due when one of these changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::lsm) struct PreRead {
+pub(in crate::lsm) struct LastSearch {
     manifest: Position,
     newest_range_tombstone: Seq,
     range_tombstones: usize,
@@ -52,14 +52,14 @@ impl Engine {
         // Those of this version: under one that has left meanwhile rows may have come in that are older.
         let now = || Arc::clone(&self.view.load().range_tombstones);
         let range_tombstones = if mutant!("stale-tombstones") { before } else { now() };
-        let pre_read = PreRead {
+        let search = LastSearch {
             manifest: manifest.position(),
             newest_range_tombstone: range_tombstones.newest(),
             range_tombstones: range_tombstones.iter().len(),
             oldest: horizon.oldest(),
             dead: dead.len(),
         };
-        if self.state.pre_read() == pre_read {
+        if self.state.last_search() == search {
             return Ok(false);
         }
         let version = Arc::clone(manifest.version());
@@ -84,7 +84,7 @@ impl Engine {
             }
             drop(manifest);
             self.forget_drops();
-            self.state.record_looked(pre_read);
+            self.state.record_search(search);
             return Ok(false);
         }
         let gone = version.unreferenced_after(&edit);

@@ -19,7 +19,7 @@ use super::compaction::order::Ranking;
 use super::compaction::picker::{Job, Reason};
 use super::output_writer::NewFile;
 use super::quarantine::Quarantine;
-use super::reclaim::PreRead;
+use super::reclaim::LastSearch;
 use super::token_bucket::Pace;
 use crate::lsm::read::snapshot::Horizon;
 use crate::lsm::write::backpressure::DELAY_MAX;
@@ -57,7 +57,7 @@ struct State {
     /// Dropped tables that memtables or files may still hold rows of.
     dropped: BTreeMap<TableId, Seq>,
     /// Where reclaiming found nothing to do.
-    pre_read: PreRead,
+    last_search: LastSearch,
     /// Files that no version has any more, until nobody reads them.
     obsolete: Vec<Arc<FileEntry>>,
     /// Why the last flush failed.
@@ -182,12 +182,12 @@ impl MaintenanceState {
     }
 
     /// Where reclaiming found nothing to do.
-    pub(in crate::lsm) fn pre_read(&self) -> PreRead {
-        self.state.lock().pre_read
+    pub(in crate::lsm) fn last_search(&self) -> LastSearch {
+        self.state.lock().last_search
     }
 
-    pub(in crate::lsm) fn record_looked(&self, pre_read: PreRead) {
-        self.state.lock().pre_read = pre_read;
+    pub(in crate::lsm) fn record_search(&self, search: LastSearch) {
+        self.state.lock().last_search = search;
     }
 
     /// Dropped tables that nobody can read any more.

@@ -87,7 +87,7 @@ struct Sampled {
     /// Ranges that a split by load left: they are joined for their load, not for their size.
     by_load: BTreeSet<RangeId>,
     /// When ranges were looked at last.
-    pre_read: Option<f64>,
+    checked: Option<f64>,
     /// Ranges whose readers had lost enough when that was looked at.
     losing: BTreeSet<RangeId>,
     froze: Option<Froze>,
@@ -147,7 +147,7 @@ impl LoadSampling {
                 opened: now,
                 made: BTreeMap::new(),
                 by_load: BTreeSet::new(),
-                pre_read: None,
+                checked: None,
                 losing: BTreeSet::new(),
                 froze: None,
             }),
@@ -441,10 +441,10 @@ impl Engine {
     pub(in crate::lsm) fn range_states(&self, version: &Version) -> Option<Vec<RangeState>> {
         let now = self.env.seconds();
         let mut sampled = self.env.loads.sampled.lock();
-        if sampled.pre_read.is_some_and(|pre_read| now - pre_read < LOOK_SECONDS) {
+        if sampled.checked.is_some_and(|checked| now - checked < LOOK_SECONDS) {
             return None;
         }
-        sampled.pre_read = Some(now);
+        sampled.checked = Some(now);
         let ids: BTreeSet<_> = version.ranges().iter().map(|range| range.id).collect();
         sampled.made.retain(|id, _| ids.contains(id));
         sampled.ranges.retain(|id, _| ids.contains(id));
