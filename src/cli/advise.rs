@@ -9,9 +9,9 @@ use clap::Args;
 
 use super::failure::{Failure, Outcome};
 use super::import::sample;
+use super::open::{Create, open};
 use super::output::{Format, Output, with_thousands};
 use super::partitions::{ENTITIES_MAX, json, shape_json, size_text};
-use super::{Create, open};
 use crate::db::advice::{Seen, advise};
 use crate::db::{Advice, DataShape};
 use crate::table::QueryCounts;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
+use super::open::{Create, open, open_to_read};
 use super::output::{Format, Output};
-use super::{Create, open, open_to_read};
 use crate::json;
 
 /// Create a table, and the database if there is none.

@@ -13,8 +13,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
+use super::open::{Create, open};
 use super::output::Output;
-use super::{Create, open};
 use crate::db::{Change, Changes, Commit, Cursor, Db, Position};
 use crate::json::Object;
 use crate::json::odata::{self, Metadata};

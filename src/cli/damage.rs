@@ -10,7 +10,7 @@ use clap::Args;
 use super::failure::{Failure, Outcome, eprint_line};
 use super::files;
 use super::import::Progress;
-use super::keeping;
+use super::open::keeping;
 use super::output::{Format, Output, with_thousands};
 use crate::db::{Db, FileOutcome, HealReport, LostRange, RepairReport, Salvaged, SuspectRows};
 use crate::error::Error;

@@ -15,8 +15,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
+use super::open::{Create, DurabilityName, IoName, on_full, open_with};
 use super::window::Lines;
-use super::{Create, DurabilityName, IoName, on_full, open_with};
 use crate::db::Db;
 use crate::error::{Code, Error, Result};
 use crate::json::exec::{Condition, Key, Query, Request, Response, Write as Change, read_request};

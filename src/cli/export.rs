@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::failure::Outcome;
 use super::files;
-use super::open_to_read;
+use super::open::open_to_read;
 use super::output::{Output, for_each_json, write_csv};
 use crate::json::odata::Metadata;
 use crate::query::KeyRange;

@@ -7,8 +7,8 @@ use clap::Args;
 
 use super::failure::{Failure, Outcome};
 use super::import::Progress;
+use super::open::{Create, open};
 use super::output::{Format, Output, with_thousands};
-use super::{Create, open};
 use crate::json::exec::Response;
 
 /// Read everything and check it: every checksum, order and reference.

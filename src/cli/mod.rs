@@ -1,8 +1,10 @@
 //! The binary: arguments, progress, tables for people, JSON for programs.
 //!
-//! One file per group of commands: `advise`, `backup`, `bench`, `catalog` (tables), `changes`, `compare`, `copy` (and
-//! `check-refs`), `damage`, `data` (entities), `exec`, `import`, `inspect`, `export`, `maintain`, `moving`, `partitions`,
-//! `pressure` and `stress` (both `stress`), `query`, `service` (`serve` and `sas`), `sim`, `stats`, `wear`.
+//! `open` opens the database that a command is given. One file per group of commands: `advise`,
+//! `backup`, `bench`, `catalog` (tables), `changes`, `compare`, `copy` (and `check-refs`), `damage`,
+//! `data` (entities), `exec`, `import`, `inspect`, `export`, `maintain`, `moving`, `partitions`,
+//! `pressure` and `stress` (both `stress`), `query`, `service` (`serve` and `sas`), `sim`, `stats`,
+//! `wear`.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows were rejected.
 //!
@@ -28,6 +30,7 @@ mod import;
 mod inspect;
 mod maintain;
 mod moving;
+mod open;
 mod output;
 mod partitions;
 mod pressure;
@@ -45,12 +48,10 @@ mod window;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
-use self::failure::{Failure, Outcome};
-use crate::db::Db;
-use crate::error::ErrorKind;
-use crate::options::{Durability, IoMode, OnFull, Options};
+use self::failure::Outcome;
+use self::open::DurabilityName;
 
 /// An embedded store of typed entities, keyed by PartitionKey and RowKey.
 ///
@@ -117,52 +118,6 @@ enum Command {
     Sim(sim::Sim),
     Stress(Stress),
     Bench(Box<bench::Bench>),
-}
-
-/// What a write survives once it is acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum DurabilityName {
-    /// A power cut
-    Sync,
-    /// The end of the process, not a power cut
-    Os,
-    /// Nothing, until the database is closed
-    Buffered,
-}
-
-impl From<DurabilityName> for Durability {
-    fn from(name: DurabilityName) -> Self {
-        match name {
-            DurabilityName::Sync => Durability::Sync,
-            DurabilityName::Os => Durability::Os,
-            DurabilityName::Buffered => Durability::Buffered,
-        }
-    }
-}
-
-/// How the files of tables are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum IoName {
-    /// Mapped into memory
-    Mmap,
-    /// Read through a cache
-    Pread,
-}
-
-impl From<IoName> for IoMode {
-    fn from(name: IoName) -> Self {
-        match name {
-            IoName::Mmap => IoMode::Mmap,
-            IoName::Pread => IoMode::Pread,
-        }
-    }
-}
-
-/// Whether a command may create the database that it is given.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Create {
-    IfMissing,
-    Never,
 }
 
 /// Press one partition as an application would at its peak; with the feature sim also: kill this program again and
@@ -252,48 +207,4 @@ pub fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
-}
-
-fn open(path: &PathBuf, create: Create) -> Outcome<Db> {
-    open_durable(path, create, DurabilityName::Sync)
-}
-
-/// Opens a database to read it: beside a process that writes it, as of what is durable now.
-fn open_to_read(path: &PathBuf) -> Outcome<Db> {
-    match open(path, Create::Never) {
-        Err(Failure::Open(error)) if error.kind() == ErrorKind::Locked => {
-            Db::open_read_only(path).map_err(Failure::Open)
-        }
-        opened => opened,
-    }
-}
-
-fn open_durable(path: &PathBuf, create: Create, durability: DurabilityName) -> Outcome<Db> {
-    open_with(Db::options(), path, create, durability)
-}
-
-/// A command in between is no reason to lose what a server keeps for consumers of changes.
-fn keeping(options: Options) -> Options {
-    Options { keep_changes_on: true, ..options }
-}
-
-/// What is dropped near a limit on disk use.
-fn on_full(drop_oldest: &[String]) -> OnFull {
-    match drop_oldest {
-        [] => OnFull::Refuse,
-        tables => OnFull::DropOldest(tables.to_vec()),
-    }
-}
-
-fn open_with(
-    options: Options,
-    path: &PathBuf,
-    create: Create,
-    durability: DurabilityName,
-) -> Outcome<Db> {
-    keeping(options)
-        .durability(durability.into())
-        .create_if_missing(create == Create::IfMissing)
-        .open(path)
-        .map_err(Failure::Open)
 }

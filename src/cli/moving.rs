@@ -10,8 +10,8 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::failure::{Failure, Outcome};
 use super::import::Progress;
+use super::open::{Create, open};
 use super::output::{Format, Output, with_thousands};
-use super::{Create, open};
 use crate::db::{ClosedGate, Moved};
 use crate::json::Object;
 use crate::query::KeyRange;

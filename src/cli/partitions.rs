@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
+use super::open::{Create, open};
 use super::output::{Format, Output, with_thousands, write_cells};
-use super::{Create, open};
 use crate::db::{DataShape, Db, PartitionRange, PartitionSize, RangeBound};
 use crate::json::Object;
 use crate::sync::{Condvar, Mutex};

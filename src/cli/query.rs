@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::failure::{Failure, Outcome, eprint_line};
-use super::open_to_read;
+use super::open::open_to_read;
 use super::output::{Format, Output, with_thousands, write_cells, write_entities};
 use crate::error::Result;
 use crate::json::Object;

@@ -7,8 +7,8 @@ use clap::{Args, ValueEnum};
 
 use super::failure::{Failure, Outcome};
 use super::maintain::write_counters;
+use super::open::{Create, open};
 use super::output::{Format, Output, with_thousands};
-use super::{Create, open};
 use crate::db;
 
 /// Print counters of the database.

@@ -10,6 +10,7 @@ mod clients;
 mod entities;
 mod histogram;
 mod report;
+mod settings;
 mod stage;
 mod workload;
 
@@ -18,12 +19,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use self::report::Report;
+use self::settings::Settings;
 use self::stage::Stage;
 use self::workload::{DEFAULT, Kind, Run};
 use super::failure::{Failure, Outcome};
 use super::import::Progress;
 use super::output::Output;
-use super::{DurabilityName, IoName};
 use crate::clock::SystemClock;
 
 /// Measure this machine with the workloads of db_bench.
@@ -40,90 +41,6 @@ pub(super) struct Bench {
     #[command(flatten)]
     settings: Settings,
 }
-
-/// How benchmarks run.
-#[derive(Args, Debug)]
-struct Settings {
-    /// Entities there can be; what the fill benchmarks write [default: 1000000]
-    #[arg(long, value_name = "N", value_parser = number::<1, { 1 << 40 }>)]
-    num: Option<u64>,
-    /// Operations of a read benchmark, of all clients together [default: as --num]
-    #[arg(long, value_name = "N", value_parser = number::<1, { 1 << 40 }>)]
-    reads: Option<u64>,
-    /// Clients at the same time; they share the operations
-    #[arg(long, value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u32).range(1..=1_024))]
-    threads: u32,
-    /// Bytes of the text in each entity [default: 100]
-    #[arg(long, alias = "value_size", value_name = "BYTES",
-        value_parser = clap::value_parser!(u32).range(0..=32_768))]
-    value_size: Option<u32>,
-    /// Entities of a group in fillbatch
-    #[arg(long, alias = "batch_size", value_name = "N", default_value_t = 100,
-        value_parser = clap::value_parser!(u32).range(1..=100))]
-    batch_size: u32,
-    /// Entities that have the same PartitionKey [default: 1000]
-    #[arg(long, value_name = "N", value_parser = number::<1, { 1 << 32 }>)]
-    partition_rows: Option<u64>,
-    /// Entities that seekrandom reads behind the first
-    #[arg(long, alias = "seek_nexts", value_name = "N", default_value_t = 0)]
-    seek_nexts: u32,
-    /// Percent of the entities that match in filterscan
-    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percent)]
-    selectivity: f64,
-    /// To what part of its size an entity's text can be compressed
-    #[arg(long, alias = "compression_ratio", value_name = "RATIO", default_value_t = 0.5,
-        value_parser = ratio)]
-    compression_ratio: f64,
-    /// Decides keys, values and their order
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Seconds that random reads, overwrite and filterscan run, instead of counts
-    #[arg(long, value_name = "SECONDS", value_parser = number::<1, { 1 << 20 }>)]
-    duration: Option<u64>,
-    /// Most entities a second of the writer in readwhilewriting [default: as fast as it goes]
-    #[arg(long, alias = "benchmark_write_rate_limit", value_name = "N",
-        value_parser = number::<1, { 1 << 32 }>)]
-    write_rate: Option<u64>,
-    /// What a commit survives; fillsync always takes sync
-    #[arg(long, value_enum, default_value_t = DurabilityName::Os)]
-    durability: DurabilityName,
-    /// How files are read
-    #[arg(long, value_enum, default_value_t = IoName::Mmap)]
-    io: IoName,
-    /// Bytes of the block cache, as 32M; for --io pread and --compress
-    #[arg(long, alias = "cache_size", value_name = "BYTES", value_parser = bytes)]
-    cache_size: Option<u64>,
-    /// Bytes of a memtable, as 64M
-    #[arg(long, alias = "write_buffer_size", value_name = "BYTES", value_parser = bytes)]
-    write_buffer_size: Option<u64>,
-    /// Bytes of a block, as 16K
-    #[arg(long, alias = "block_size", value_name = "BYTES", value_parser = bytes)]
-    block_size: Option<u64>,
-    /// Threads that merge files
-    #[arg(long, alias = "max_background_compactions", value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..=64))]
-    compaction_threads: Option<u32>,
-    /// Most bytes a second of background work, as 100M
-    #[arg(long, alias = "rate_limit", value_name = "BYTES", value_parser = bytes)]
-    rate_limit: Option<u64>,
-    /// Compress sorted files with zstd
-    #[arg(long)]
-    compress: bool,
-    /// List how many operations took how long
-    #[arg(long)]
-    histogram: bool,
-    /// Take the entities that are there; the fill benchmarks then write over them
-    #[arg(long, alias = "use_existing_db")]
-    use_existing_db: bool,
-    /// Print JSON, an object a line
-    #[arg(long)]
-    json: bool,
-}
-
-const NUM: u64 = 1_000_000;
-const VALUE_SIZE: u32 = 100;
-const PARTITION_ROWS: u64 = 1_000;
 
 const HELP: &str = "\
 Each fill benchmark begins with an empty table; the others take what the ones before left.
@@ -180,60 +97,5 @@ impl Settings {
         let Stage { db, table, .. } = stage;
         drop(table);
         Ok(db.close()?)
-    }
-}
-
-fn number<const LEAST: u64, const MOST: u64>(text: &str) -> Result<u64, String> {
-    let number: u64 = text.replace('_', "").parse().map_err(|error| format!("{error}"))?;
-    let is_within = (LEAST..=MOST).contains(&number);
-    if is_within { Ok(number) } else { Err(format!("from {LEAST} to {MOST}")) }
-}
-
-/// A size, as 64M.
-fn bytes(text: &str) -> Result<u64, String> {
-    let shift = match text.to_ascii_uppercase().chars().last() {
-        Some('K') => 10,
-        Some('M') => 20,
-        Some('G') => 30,
-        _ => 0,
-    };
-    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
-    let number: u64 = digits.parse().map_err(|_| "a number of bytes, as 64M".to_owned())?;
-    let bytes = number.checked_mul(1 << shift).filter(|bytes| *bytes <= 1 << 40);
-    bytes.ok_or_else(|| "at most 1024G".to_owned())
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    between(text, 100.0)
-}
-
-fn ratio(text: &str) -> Result<f64, String> {
-    between(text, 1.0)
-}
-
-fn between(text: &str, most: f64) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    let is_within = (0.0..=most).contains(&number);
-    if is_within { Ok(number) } else { Err(format!("from 0 to {most}")) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_have_units() {
-        assert_eq!(bytes("64M"), Ok(64 << 20));
-        assert_eq!(bytes("16k"), Ok(16 << 10));
-        assert_eq!((bytes("2G"), bytes("512")), (Ok(2 << 30), Ok(512)));
-        assert!(["", "M", "12X", "-1", "9999999G", "é"].iter().all(|text| bytes(text).is_err()));
-    }
-
-    #[test]
-    fn numbers_have_limits() {
-        assert_eq!(number::<1, 10>("1_0"), Ok(10));
-        assert!(number::<1, 10>("11").is_err() && number::<1, 10>("x").is_err());
-        assert_eq!((percent("0.1"), ratio("1")), (Ok(0.1), Ok(1.0)));
-        assert!(percent("101").is_err() && ratio("NaN").is_err());
     }
 }

@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
-use super::Settings;
 use super::clients::Tally;
 use super::entities::Shape;
 use super::histogram::Histogram;
+use super::settings::Settings;
 use super::workload::Kind;
 use crate::cli::output::{Output, with_thousands};
 use crate::db::Db;

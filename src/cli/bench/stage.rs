@@ -9,8 +9,8 @@
 
 use std::path::Path;
 
-use super::Settings;
 use super::entities::{Entities, Present, Shape, wrong};
+use super::settings::{NUM, PARTITION_ROWS, Settings, VALUE_SIZE};
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::import::Progress;
 use crate::db::Db;
@@ -122,9 +122,9 @@ impl Settings {
 
     fn shape(&self) -> Shape {
         Shape {
-            num: self.num.unwrap_or(super::NUM),
-            value_size: self.value_size.unwrap_or(super::VALUE_SIZE),
-            partition_rows: self.partition_rows.unwrap_or(super::PARTITION_ROWS),
+            num: self.num.unwrap_or(NUM),
+            value_size: self.value_size.unwrap_or(VALUE_SIZE),
+            partition_rows: self.partition_rows.unwrap_or(PARTITION_ROWS),
             compression_ratio: self.compression_ratio,
             seed: self.seed,
         }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::Settings;
 use super::clients::{Done, Tally, Watch, run_clients, share};
 use super::entities::{NUMBERS, wrong};
+use super::settings::Settings;
 use super::stage::Stage;
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::import::Progress;

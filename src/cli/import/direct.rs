@@ -4,7 +4,8 @@
 
 use std::io::Read;
 
-use super::{Choices, MemberKeys, infer, parse_csv, parse_ndjson};
+use super::columns::Choices;
+use super::rows::{MemberKeys, infer_columns, parse_csv, parse_ndjson};
 use crate::cli::csv::CsvReader;
 use crate::cli::failure::Failure;
 use crate::cli::output::for_each_json;
@@ -41,7 +42,9 @@ pub(crate) fn csv(table: &Table, bytes: &[u8], given: Given<'_>) -> Result<Optio
         ..Choices::default()
     };
     let reader = || CsvReader::new(bytes, given.delimiter);
-    let Ok((columns, rows)) = infer(reader(), &choices, "the input") else { return Ok(None) };
+    let Ok((columns, rows)) = infer_columns(reader(), &choices, "the input") else {
+        return Ok(None);
+    };
     let loaded = load(table, given, |push| parse_csv(reader(), &columns, push))?;
     assert_eq!(loaded.rows, rows, "both readings find the same rows");
     Ok(Some(loaded))

@@ -13,6 +13,7 @@ pub(crate) mod direct;
 mod infer;
 mod pipeline;
 mod report;
+mod rows;
 pub(super) mod sample;
 
 use std::io::{self, Read, Write};
@@ -21,24 +22,22 @@ use std::sync::mpsc::Receiver;
 
 use clap::{Args, ValueEnum};
 
-use self::columns::{Choices, Columns, Converter};
+use self::columns::Choices;
 use self::pipeline::{Batches, Parsed, parse_beside, read_ahead};
 pub(super) use self::report::Progress;
 use self::report::{Rejects, Summary};
+use self::rows::{
+    InputFormat, MemberKeys, format_of, infer_columns, parse_csv, parse_ndjson, unreadable,
+};
 use super::csv::CsvReader;
 use super::failure::{Failure, Outcome};
 use super::files::{self, Input, Spool};
+use super::open::{Create, DurabilityName, open_durable};
 use super::output::Output;
-use super::window::Lines;
-use super::{Create, DurabilityName, open_durable};
 use crate::clock::{Clock, SystemClock};
-use crate::error::{Code, Error, Result};
-use crate::json::odata::Members;
-use crate::model::{EdmType, Entity, EntityEncoder, KeyPart, Template};
+use crate::error::Result;
+use crate::model::EdmType;
 use crate::table::{LoadMode, Loader};
-
-/// The longest line of NDJSON: ample for an entity of 1 MiB, however its text is escaped.
-const LINE_BYTES_MAX: usize = 8 << 20;
 
 /// Load CSV or NDJSON, also gzip, into a table.
 #[derive(Args)]
@@ -108,14 +107,6 @@ Examples:
   rowstone import flights Airports airports.csv --partition-key all --row-key '{faa}'
   rowstone export shop parts | rowstone import copy parts -";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum InputFormat {
-    /// Comma-separated values with a header
-    Csv,
-    /// One JSON object a line
-    Ndjson,
-}
-
 /// How a row treats what is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ImportMode {
@@ -161,7 +152,7 @@ impl Import {
     fn load_csv(&self, input: Input) -> Outcome<Summary> {
         let mut spool = if input.repeatable { None } else { Some(Spool::create()?) };
         let (columns, rows) = read_ahead(input.reader, spool.as_mut(), |source| {
-            infer(CsvReader::new(source, self.delimiter), &self.choices(), &self.input)
+            infer_columns(CsvReader::new(source, self.delimiter), &self.choices(), &self.input)
         })?;
         let again: Box<dyn Read + Send> = match spool {
             Some(spool) => Box::new(spool.rewind().map_err(|error| self.unreadable(&error))?),
@@ -252,69 +243,6 @@ impl Import {
     }
 }
 
-fn unreadable(input: &str, error: &io::Error) -> Failure {
-    Failure::Other(format!("cannot read {input}: {error}"))
-}
-
-/// Reads all of a CSV file, called `input`, for its columns; also counts its rows.
-fn infer<R: Read>(
-    mut reader: CsvReader<R>,
-    choices: &Choices,
-    input: &str,
-) -> Outcome<(Columns, u64)> {
-    let header = reader.next().map_err(|error| unreadable(input, &error))?;
-    let header = header.ok_or_else(|| {
-        Failure::Other(format!("{input} is empty: CSV begins with a line of column names"))
-    })?;
-    let mut columns = Columns::new(&header, choices)?;
-    let mut rows = 0;
-    while let Some(row) = reader.next().map_err(|error| unreadable(input, &error))? {
-        columns.see(&row);
-        rows += 1;
-    }
-    columns.decide();
-    Ok((columns, rows))
-}
-
-/// Hands each row behind the header, and its line, to `push`, until that has enough.
-fn parse_csv<R: Read>(
-    mut reader: CsvReader<R>,
-    columns: &Columns,
-    mut push: impl FnMut(u64, Result<Entity>) -> bool,
-) -> io::Result<()> {
-    let mut converter = Converter::new(columns);
-    reader.next()?;
-    while let Some(row) = reader.next()? {
-        if !push(row.line, converter.entity(&row)) {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Hands the entity of each line that is not empty to `push`, until that has enough.
-fn parse_ndjson(
-    source: impl Read,
-    keys: &mut MemberKeys,
-    mut push: impl FnMut(u64, Result<Entity>) -> bool,
-) -> io::Result<()> {
-    let mut lines = Lines::new(source, LINE_BYTES_MAX);
-    while let Some(line) = lines.next()? {
-        let row = match line.bytes {
-            Some(bytes) if bytes.trim_ascii().is_empty() => continue,
-            Some(bytes) => keys.entity(bytes),
-            None => {
-                let text = format!("the line is longer than {LINE_BYTES_MAX} bytes");
-                Err(Error::refused_with(Code::InvalidInput, text))
-            }
-        };
-        if !push(line.number, row) {
-            break;
-        }
-    }
-    Ok(())
-}
-
 /// Hands on what the loader has refused by now.
 fn report(loader: &mut Loader, rejects: &mut Rejects, progress: &Progress) -> Outcome {
     loader
@@ -327,69 +255,6 @@ fn report(loader: &mut Loader, rejects: &mut Rejects, progress: &Progress) -> Ou
 fn acknowledge(line: u64) {
     let mut output = io::stdout().lock();
     drop(writeln!(output, "{line}").and_then(|()| output.flush()));
-}
-
-/// NDJSON begins with an object; no sane header of CSV does.
-fn format_of(head: &[u8]) -> InputFormat {
-    match head.trim_ascii_start().first() {
-        Some(b'{') => InputFormat::Ndjson,
-        _ => InputFormat::Csv,
-    }
-}
-
-/// Where the keys of an NDJSON line come from.
-struct MemberKeys {
-    names: Vec<String>,
-    partition_key: Option<Template>,
-    row_key: Option<Template>,
-    encoder: EntityEncoder,
-}
-
-impl MemberKeys {
-    fn new(partition_key: Option<&str>, row_key: Option<&str>) -> Outcome<Self> {
-        let names = std::cell::RefCell::new(Vec::<String>::new());
-        // Every name is a column: whether a line has it is seen when it is read.
-        let column = |name: &str| {
-            let mut names = names.borrow_mut();
-            names.push(name.to_owned());
-            Some(names.len() - 1)
-        };
-        let parse = |template: Option<&str>| {
-            template.map(|text| Template::parse(text, column)).transpose().map_err(Failure::Usage)
-        };
-        let (partition_key, row_key) = (parse(partition_key)?, parse(row_key)?);
-        let (names, encoder) = (names.into_inner(), EntityEncoder::default());
-        Ok(Self { partition_key, row_key, names, encoder })
-    }
-
-    fn entity(&mut self, line: &[u8]) -> Result<Entity> {
-        let text = std::str::from_utf8(line)
-            .map_err(|_| Error::refused_with(Code::InvalidInput, "the line is not UTF-8"))?;
-        let members = Members::read(text)?;
-        let pk = self.key(&members, KeyPart::PartitionKey, self.partition_key.as_ref())?;
-        let rk = self.key(&members, KeyPart::RowKey, self.row_key.as_ref())?;
-        members.entity(&pk, &rk, &mut self.encoder)
-    }
-
-    fn key(
-        &self,
-        members: &Members<'_>,
-        part: KeyPart,
-        template: Option<&Template>,
-    ) -> Result<String> {
-        let Some(template) = template else { return members.key(part).map(str::to_owned) };
-        let missing = std::cell::Cell::new(false);
-        let mut key = Vec::new();
-        template.expand(&mut key, |i| {
-            let text = self.names.get(i).and_then(|name| members.raw(name));
-            missing.set(missing.get() || text.is_none());
-            text.unwrap_or_default().as_bytes()
-        });
-        match String::from_utf8(key) {
-            Ok(key) if !missing.get() => Ok(key),
-            _ => Err(Error::refused(Code::PropertiesNeedValue)),
-        }
-    }
 }
 
 impl From<ImportMode> for LoadMode {
@@ -431,28 +296,5 @@ mod tests {
         assert_eq!(parse_delimiter(";"), Ok(b';'));
         assert_eq!(parse_delimiter("\\t"), Ok(b'\t'));
         assert!(parse_delimiter("\"").is_err() && parse_delimiter(";;").is_err());
-    }
-
-    #[test]
-    fn the_format_is_told_from_the_first_character() {
-        assert_eq!(format_of(b" \n{\"a\":1}"), InputFormat::Ndjson);
-        assert_eq!(format_of(b"a,b"), InputFormat::Csv);
-        assert_eq!(format_of(b""), InputFormat::Csv);
-    }
-
-    #[test]
-    fn ndjson_has_its_keys_or_makes_them_of_members() {
-        let mut keys = MemberKeys::new(None, None).unwrap();
-        let entity = keys.entity(br#"{"PartitionKey":"p","RowKey":"r","A":1}"#).unwrap();
-        assert_eq!(format!("{entity:?}"), r#"{"PartitionKey": "p", "RowKey": "r", "A": Int32(1)}"#);
-        let mut made = MemberKeys::new(Some("{A}-{B}"), Some("{A}{C}")).unwrap();
-        let entity = made.entity(br#"{"A":1.50,"B":"x","C":true}"#).unwrap();
-        assert_eq!((entity.partition_key(), entity.row_key()), ("1.50-x", "1.50true"));
-        assert_eq!(entity.len(), 3);
-        let mut code = |line: &[u8]| made.entity(line).unwrap_err().code();
-        assert_eq!(code(br#"{"A":1,"B":null,"C":1}"#), "PropertiesNeedValue");
-        assert_eq!(code(br#"{"A":1"#), "InvalidInput");
-        assert_eq!(code(b"\xff"), "InvalidInput");
-        assert!(MemberKeys::new(Some("{A"), None).is_err());
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
 
 use super::columns::header_names;
-use super::{InputFormat, LINE_BYTES_MAX, MemberKeys, format_of, unreadable};
+use super::rows::{InputFormat, LINE_BYTES_MAX, MemberKeys, format_of, unreadable};
 use crate::cli::csv::CsvReader;
 use crate::cli::failure::{Failure, Outcome};
 use crate::cli::files;

@@ -13,7 +13,7 @@ use clap::builder::RangedU64ValueParser;
 
 use super::accounts::read_accounts;
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::{Create, DurabilityName, on_full, open_with};
+use crate::cli::open::{Create, DurabilityName, on_full, open_with};
 use crate::db::Db;
 use crate::options::Targets;
 use crate::rest::accounts::{AccountConfig, Accounts};

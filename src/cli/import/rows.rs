@@ -1,0 +1,178 @@
+//! The rows of an input, CSV or NDJSON, as entities.
+
+use std::io::{self, Read};
+
+use clap::ValueEnum;
+
+use super::columns::{Choices, Columns, Converter};
+use crate::cli::csv::CsvReader;
+use crate::cli::failure::{Failure, Outcome};
+use crate::cli::window::Lines;
+use crate::error::{Code, Error, Result};
+use crate::json::odata::Members;
+use crate::model::{Entity, EntityEncoder, KeyPart, Template};
+
+/// The longest line of NDJSON: ample for an entity of 1 MiB, however its text is escaped.
+pub(super) const LINE_BYTES_MAX: usize = 8 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum InputFormat {
+    /// Comma-separated values with a header
+    Csv,
+    /// One JSON object a line
+    Ndjson,
+}
+
+/// NDJSON begins with an object; no sane header of CSV does.
+pub(super) fn format_of(head: &[u8]) -> InputFormat {
+    match head.trim_ascii_start().first() {
+        Some(b'{') => InputFormat::Ndjson,
+        _ => InputFormat::Csv,
+    }
+}
+
+pub(super) fn unreadable(input: &str, error: &io::Error) -> Failure {
+    Failure::Other(format!("cannot read {input}: {error}"))
+}
+
+/// Reads all of a CSV file, called `input`, for its columns; also counts its rows.
+pub(super) fn infer_columns<R: Read>(
+    mut reader: CsvReader<R>,
+    choices: &Choices,
+    input: &str,
+) -> Outcome<(Columns, u64)> {
+    let header = reader.next().map_err(|error| unreadable(input, &error))?;
+    let header = header.ok_or_else(|| {
+        Failure::Other(format!("{input} is empty: CSV begins with a line of column names"))
+    })?;
+    let mut columns = Columns::new(&header, choices)?;
+    let mut rows = 0;
+    while let Some(row) = reader.next().map_err(|error| unreadable(input, &error))? {
+        columns.see(&row);
+        rows += 1;
+    }
+    columns.decide();
+    Ok((columns, rows))
+}
+
+/// Hands each row behind the header, and its line, to `push`, until that has enough.
+pub(super) fn parse_csv<R: Read>(
+    mut reader: CsvReader<R>,
+    columns: &Columns,
+    mut push: impl FnMut(u64, Result<Entity>) -> bool,
+) -> io::Result<()> {
+    let mut converter = Converter::new(columns);
+    reader.next()?;
+    while let Some(row) = reader.next()? {
+        if !push(row.line, converter.entity(&row)) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Hands the entity of each line that is not empty to `push`, until that has enough.
+pub(super) fn parse_ndjson(
+    source: impl Read,
+    keys: &mut MemberKeys,
+    mut push: impl FnMut(u64, Result<Entity>) -> bool,
+) -> io::Result<()> {
+    let mut lines = Lines::new(source, LINE_BYTES_MAX);
+    while let Some(line) = lines.next()? {
+        let row = match line.bytes {
+            Some(bytes) if bytes.trim_ascii().is_empty() => continue,
+            Some(bytes) => keys.entity(bytes),
+            None => {
+                let text = format!("the line is longer than {LINE_BYTES_MAX} bytes");
+                Err(Error::refused_with(Code::InvalidInput, text))
+            }
+        };
+        if !push(line.number, row) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Where the keys of an NDJSON line come from.
+pub(super) struct MemberKeys {
+    names: Vec<String>,
+    partition_key: Option<Template>,
+    row_key: Option<Template>,
+    encoder: EntityEncoder,
+}
+
+impl MemberKeys {
+    pub(super) fn new(partition_key: Option<&str>, row_key: Option<&str>) -> Outcome<Self> {
+        let names = std::cell::RefCell::new(Vec::<String>::new());
+        // Every name is a column: whether a line has it is seen when it is read.
+        let column = |name: &str| {
+            let mut names = names.borrow_mut();
+            names.push(name.to_owned());
+            Some(names.len() - 1)
+        };
+        let parse = |template: Option<&str>| {
+            template.map(|text| Template::parse(text, column)).transpose().map_err(Failure::Usage)
+        };
+        let (partition_key, row_key) = (parse(partition_key)?, parse(row_key)?);
+        let (names, encoder) = (names.into_inner(), EntityEncoder::default());
+        Ok(Self { partition_key, row_key, names, encoder })
+    }
+
+    pub(super) fn entity(&mut self, line: &[u8]) -> Result<Entity> {
+        let text = std::str::from_utf8(line)
+            .map_err(|_| Error::refused_with(Code::InvalidInput, "the line is not UTF-8"))?;
+        let members = Members::read(text)?;
+        let pk = self.key(&members, KeyPart::PartitionKey, self.partition_key.as_ref())?;
+        let rk = self.key(&members, KeyPart::RowKey, self.row_key.as_ref())?;
+        members.entity(&pk, &rk, &mut self.encoder)
+    }
+
+    fn key(
+        &self,
+        members: &Members<'_>,
+        part: KeyPart,
+        template: Option<&Template>,
+    ) -> Result<String> {
+        let Some(template) = template else { return members.key(part).map(str::to_owned) };
+        let missing = std::cell::Cell::new(false);
+        let mut key = Vec::new();
+        template.expand(&mut key, |i| {
+            let text = self.names.get(i).and_then(|name| members.raw(name));
+            missing.set(missing.get() || text.is_none());
+            text.unwrap_or_default().as_bytes()
+        });
+        match String::from_utf8(key) {
+            Ok(key) if !missing.get() => Ok(key),
+            _ => Err(Error::refused(Code::PropertiesNeedValue)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_format_is_told_from_the_first_character() {
+        assert_eq!(format_of(b" \n{\"a\":1}"), InputFormat::Ndjson);
+        assert_eq!(format_of(b"a,b"), InputFormat::Csv);
+        assert_eq!(format_of(b""), InputFormat::Csv);
+    }
+
+    #[test]
+    fn ndjson_has_its_keys_or_makes_them_of_members() {
+        let mut keys = MemberKeys::new(None, None).unwrap();
+        let entity = keys.entity(br#"{"PartitionKey":"p","RowKey":"r","A":1}"#).unwrap();
+        assert_eq!(format!("{entity:?}"), r#"{"PartitionKey": "p", "RowKey": "r", "A": Int32(1)}"#);
+        let mut made = MemberKeys::new(Some("{A}-{B}"), Some("{A}{C}")).unwrap();
+        let entity = made.entity(br#"{"A":1.50,"B":"x","C":true}"#).unwrap();
+        assert_eq!((entity.partition_key(), entity.row_key()), ("1.50-x", "1.50true"));
+        assert_eq!(entity.len(), 3);
+        let mut code = |line: &[u8]| made.entity(line).unwrap_err().code();
+        assert_eq!(code(br#"{"A":1,"B":null,"C":1}"#), "PropertiesNeedValue");
+        assert_eq!(code(br#"{"A":1"#), "InvalidInput");
+        assert_eq!(code(b"\xff"), "InvalidInput");
+        assert!(MemberKeys::new(Some("{A"), None).is_err());
+    }
+}
