@@ -88,6 +88,18 @@ enum Cause {
     Error(Error),
 }
 
+/// Says of an I/O error what was being done.
+pub(crate) trait Doing<T> {
+    /// `doing` is followed by the path: "open", "list".
+    fn doing(self, doing: &str, path: impl AsRef<Path>) -> Result<T>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, doing: &str, path: impl AsRef<Path>) -> Result<T> {
+        self.map_err(|error| Error::io(format!("{doing} {}", path.as_ref().display()), error))
+    }
+}
+
 impl Error {
     /// A refusal by the data model, with the service's text for `code`.
     pub(crate) fn refused(code: Code) -> Self {

@@ -257,45 +257,42 @@ impl Options {
             ..Self::default()
         }
     }
+}
 
+/// Methods of [`Options`] that set a field.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident($argument:ident: $type:ty): $field:ident = $value:expr;)*) => {
+        impl Options {
+            $($(#[$doc])*
+            pub fn $name(mut self, $argument: $type) -> Self {
+                self.$field = $value;
+                self
+            })*
+        }
+    };
+}
+
+setters! {
     /// How durable commits are that do not say so themselves. Default: [`Durability::Sync`].
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
-        self
-    }
+    durability(durability: Durability): durability = durability;
 
     /// Whether a missing path or an empty directory becomes a new database. Default: true.
-    pub fn create_if_missing(mut self, create: bool) -> Self {
-        self.create_if_missing = create;
-        self
-    }
+    create_if_missing(create: bool): create_if_missing = create;
 
     /// How table files are read. Default: [`IoMode::Mmap`] where addresses have 64 bits. Where files are much larger
     /// than the memory there is for them, gets by several threads find more with [`IoMode::Pread`]; ranges, and gets of
     /// keys that are not there, find less. `docs/BENCHMARKS.md` has the figures.
-    pub fn io_mode(mut self, mode: IoMode) -> Self {
-        self.io_mode = mode;
-        self
-    }
+    io_mode(mode: IoMode): io_mode = mode;
 
     /// How files of a sorted run are stored; young files are never compressed. Default: [`Codec::None`].
-    pub fn codec(mut self, codec: Codec) -> Self {
-        self.codec_run = codec;
-        self
-    }
+    codec(codec: Codec): codec_run = codec;
 
     /// Who runs background work. Default: [`Background::Threads`].
-    pub fn background(mut self, background: Background) -> Self {
-        self.background = background;
-        self
-    }
+    background(background: Background): background = background;
 
     /// Bytes a memtable may take before it is flushed; also bounds each log. At most three are in
     /// memory. At least 4 KiB, default 64 MiB.
-    pub fn memtable_bytes(mut self, bytes: usize) -> Self {
-        self.memtable_bytes = bytes.max(4 << 10);
-        self
-    }
+    memtable_bytes(bytes: usize): memtable_bytes = bytes.max(4 << 10);
 
     /// How long a commit may wait for others to share its write and its sync. Each sync rewrites at least one page of the flash,
     /// however little it has to write: a window of a minute makes one page of sixty. At most a day, default zero.
@@ -306,76 +303,46 @@ impl Options {
     /// it leads at once); whoever syncs, takes it along. What changes tables, spans or gates never waits.
     ///
     /// After a power cut new Timestamps may lie ahead of the clock, by as much and five seconds.
-    pub fn max_commit_delay(mut self, delay: Duration) -> Self {
-        self.max_commit_delay = delay.min(Duration::from_secs(24 * 3600));
-        self
-    }
+    max_commit_delay(delay: Duration): max_commit_delay = delay.min(Duration::from_secs(24 * 3600));
 
     /// Threads that merge files, each in a range of its own. 1 to 64. Default: half of the processors, at most 2: a thread
     /// writes some hundred megabytes a second, which is what a disk gives, and readers and writers need the rest.
-    pub fn compaction_threads(mut self, threads: usize) -> Self {
-        self.compaction_threads = threads.clamp(1, 64);
-        self
-    }
+    compaction_threads(threads: usize): compaction_threads = threads.clamp(1, 64);
 
     /// Bytes that background work may write a second, in bursts of at most a quarter of a second's worth; 0: no limit.
     /// Flushes count, and are never held up themselves; nothing is held up with [`Background::Manual`]. Default 0.
     ///
     /// Compaction that cannot keep up slows writers of the ranges it is behind with.
-    pub fn background_bytes_per_second(mut self, bytes: u64) -> Self {
-        self.background_bytes_per_second = bytes;
-        self
-    }
+    background_bytes_per_second(bytes: u64): background_bytes_per_second = bytes;
 
     /// How old a deletion gets, about, before files are rewritten to make room of it; zero: it waits for the next merge
     /// that comes along. Snapshots older than it keep it. Default 24 hours.
-    pub fn tombstone_age(mut self, age: Duration) -> Self {
-        self.tombstone_age = age;
-        self
-    }
+    tombstone_age(age: Duration): tombstone_age = age;
 
     /// Whether ranges into which nothing was written for six hours are stored compressed, a few files at a time; needs
     /// the feature `zstd`, and does nothing without it. Rows get smaller, indexes do not; points and scans pay for
     /// decoding whole blocks. Default: false.
-    pub fn compress_at_rest(mut self, compress: bool) -> Self {
-        self.compress_at_rest = compress;
-        self
-    }
+    compress_at_rest(compress: bool): compress_at_rest = compress;
 
     /// Bytes of the block cache ([`IoMode::Pread`], and compressed files). Default 32 MiB.
-    pub fn cache_bytes(mut self, bytes: usize) -> Self {
-        self.cache_bytes = bytes;
-        self
-    }
+    cache_bytes(bytes: usize): cache_bytes = bytes;
 
     /// Table files that hold a descriptor while nobody reads them, with [`IoMode::Pread`]; what was not read for long is closed
     /// for them, and opened anew by who reads it, which costs a look-up by name. 1 to 1,000,000, default 512, which leaves
     /// half of what systems usually allow a process; 64 with [`Options::edge`]. Maps take no descriptor, and readers of
     /// other processes' databases ([`Db::follow`](crate::Db::follow)) keep what they have open, because it may be gone.
-    pub fn max_open_files(mut self, files: usize) -> Self {
-        self.max_open_files = files.clamp(1, 1_000_000);
-        self
-    }
+    max_open_files(files: usize): max_open_files = files.clamp(1, 1_000_000);
 
     /// Target size of a block of rows: what a get reads that finds nothing in memory. 512 bytes to 1 MiB, default 8 KiB.
     /// Where files are compressed it is twice that before compression, and about as much after it.
-    pub fn block_bytes(mut self, bytes: usize) -> Self {
-        self.block_bytes = bytes.clamp(512, 1 << 20);
-        self
-    }
+    block_bytes(bytes: usize): block_bytes = bytes.clamp(512, 1 << 20);
 
     /// Target size of a file of a sorted run. At least 4 KiB, default 32 MiB.
-    pub fn run_file_bytes(mut self, bytes: u64) -> Self {
-        self.run_file_bytes = bytes.max(4 << 10);
-        self
-    }
+    run_file_bytes(bytes: u64): run_file_bytes = bytes.max(4 << 10);
 
     /// A range of a table is divided once its files have more bytes than this, and neighbours are merged that have less
     /// than a quarter of it together. Dividing moves no bytes. At least 16 KiB, default 256 MiB.
-    pub fn range_bytes(mut self, bytes: u64) -> Self {
-        self.range_bytes = bytes.max(16 << 10);
-        self
-    }
+    range_bytes(bytes: u64): range_bytes = bytes.max(16 << 10);
 
     /// Answers `ServerBusy`, and does nothing, where requests come faster than `targets` allow, as the service does: for
     /// tests of an application's retries. In 256 KiB, for any number of partitions; one in thousands may be held back
@@ -398,26 +365,17 @@ impl Options {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn throttle(mut self, targets: Targets) -> Self {
-        self.targets = Some(targets);
-        self
-    }
+    throttle(targets: Targets): targets = Some(targets);
 
     /// Keeps the last 128 queries that took so long or longer, with an explanation: `Db::slow_queries`. Measured from the
     /// beginning of a query to its end, what the caller does between rows included; look-ups by key are not measured. Costs
     /// two looks at the clock and a copy of the filter for each query, and at the most about 1 MiB. Default: none are kept.
-    pub fn slow_query(mut self, took: Duration) -> Self {
-        self.slow_query = Some(took);
-        self
-    }
+    slow_query(took: Duration): slow_query = Some(took);
 
     /// Whether retention believes the wall clock when it jumps by more than a day, or stands more than a day from the
     /// last commit at opening. Default: false, so that a wrong clock lets nothing expire early: rows then live as long as time
     /// is seen to pass, and what passes while a device is off for days is not.
-    pub fn trust_clock_jumps(mut self, trust: bool) -> Self {
-        self.trust_clock_jumps = trust;
-        self
-    }
+    trust_clock_jumps(trust: bool): trust_clock_jumps = trust;
 
     /// Whether files are merged for readers alone. Where readers of a range have lost as much time, by looking into several
     /// files, as it takes to merge these, all that is young there goes into the sorted run in the background: if it is an
@@ -426,10 +384,7 @@ impl Options {
     /// and written seldom become up to twice as fast; what is written for it is counted as compaction's
     /// ([`Stats`](crate::Stats)). Default: true; false with [`Options::edge`], and where disk use has a limit
     /// ([`Options::max_disk`]).
-    pub fn merge_for_readers(mut self, merge: bool) -> Self {
-        self.merge_for_readers = merge.then_some(MERGE_PRICE);
-        self
-    }
+    merge_for_readers(merge: bool): merge_for_readers = merge.then_some(MERGE_PRICE);
 
     /// How many bytes the files of the database may take: tables, logs with what they reserve, manifest. Writes are refused
     /// with `StorageFull` before, for flushes and merges need the rest: an eighth to a quarter of the limit for merges, a
@@ -466,10 +421,7 @@ impl Options {
     /// # db.close()
     /// # }
     /// ```
-    pub fn max_disk(mut self, bytes: u64) -> Self {
-        self.max_disk = Some(bytes);
-        self
-    }
+    max_disk(bytes: u64): max_disk = Some(bytes);
 
     /// What becomes of a write that [`max_disk`](Self::max_disk) leaves no room for, whichever table it is to. Default:
     /// [`OnFull::Refuse`].
@@ -512,45 +464,27 @@ impl Options {
     /// # db.close()
     /// # }
     /// ```
-    pub fn on_full(mut self, on_full: OnFull) -> Self {
-        self.on_full = on_full;
-        self
-    }
+    on_full(on_full: OnFull): on_full = on_full;
 
     /// Keeps logs for the change feed when recovery needs them no more, as long as they have at most `bytes` together; the
     /// oldest go first, whole, with the flush that makes them too many. Without this and
     /// [`keep_changes_for`](Self::keep_changes_for) changes are kept until their rows are flushed to table files, also those
     /// that an opening before had kept. Default: none.
-    pub fn keep_changes(mut self, bytes: u64) -> Self {
-        self.keep_changes_bytes = Some(bytes);
-        self
-    }
+    keep_changes(bytes: u64): keep_changes_bytes = Some(bytes);
 
     /// Keeps logs for the change feed, each at least until its last commit is of this `age`, unless
     /// [`keep_changes`](Self::keep_changes) allows for fewer bytes, or a quarter of [`max_disk`](Self::max_disk) does; they go
     /// with the next flush. Default: none.
-    pub fn keep_changes_for(mut self, age: Duration) -> Self {
-        self.keep_changes_for = Some(age);
-        self
-    }
+    keep_changes_for(age: Duration): keep_changes_for = Some(age);
 
     /// The time that commits are numbered by. Default: the system's.
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
-        self
-    }
+    clock(clock: Arc<dyn Clock>): clock = clock;
 
     /// The file system. Default: the system's.
-    pub fn fs(mut self, fs: Arc<dyn Fs>) -> Self {
-        self.fs = fs;
-        self
-    }
+    fs(fs: Arc<dyn Fs>): fs = fs;
 
     /// Makes ids and hash seeds follow from `seed`, so that a run can be replayed. Default: the system's entropy.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
-        self
-    }
+    seed(seed: u64): seed = Some(seed);
 }
 
 /// Half of the processors, at most two. To ask for them takes several files of the system: once is enough.

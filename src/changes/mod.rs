@@ -258,14 +258,12 @@ fn changes(
                 let known = tables.names.get(&id).cloned().or_else(|| dropped_name(group));
                 LoggedChange::Dropped(known.unwrap_or_else(|| id.to_string().into()))
             }
-            Change::RangeTombstone { low, high } => {
-                let span = Span::new(low, high);
-                let id = table_of(low).unwrap_or(TableId::CATALOG);
+            Change::RangeTombstone(span) => {
+                let id = table_of(&span.low).unwrap_or(TableId::CATALOG);
                 LoggedChange::SpanDeleted { table: tables.name(id, from)?, id, span }
             }
-            Change::Ttl { below, low, high } => {
-                let span = Span::new(low, high);
-                let id = table_of(low).unwrap_or(TableId::CATALOG);
+            Change::Ttl(below, span) => {
+                let id = table_of(&span.low).unwrap_or(TableId::CATALOG);
                 LoggedChange::Expired { table: tables.name(id, from)?, id, span, below }
             }
         });

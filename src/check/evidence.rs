@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::format::Kind;
 use crate::format::key::table_of;
 use crate::format::names::{FileName, FileNumber, TableId};
@@ -74,8 +74,7 @@ impl Evidence {
     /// # Errors
     /// `NotFound` if there is no such directory; `Locked` if it is open; `Unsupported` for what a newer build wrote; `Io`.
     pub(crate) fn gather(fs: &Arc<dyn Fs>, dir: &Path, breadth: Breadth) -> Result<Evidence> {
-        let doing = |error| Error::io(format!("look at {}", dir.display()), error);
-        if !fs.exists(dir).map_err(doing)? {
+        if !fs.exists(dir).doing("look at", dir)? {
             let problem = format!("there is no directory {}", dir.display());
             return Err(Error::new(ErrorKind::NotFound, problem));
         }
@@ -85,7 +84,7 @@ impl Evidence {
         let version = &salvaged.version;
         let is_whole = salvaged.doubt.is_none();
         if !is_whole && version.identity().is_none() && tables.is_empty() {
-            let names = fs.list(dir).map_err(doing)?;
+            let names = fs.list(dir).doing("look at", dir)?;
             // A directory of backups has a lock, too.
             let is_of_database =
                 |name: &String| FileName::parse(name).is_some_and(|name| name != FileName::Lock);
@@ -277,7 +276,7 @@ fn lock(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn FileLock>>> {
 
 /// The table files there are.
 fn tables_in(fs: &dyn Fs, dir: &Path) -> Result<Vec<FileNumber>> {
-    let names = fs.list(dir).map_err(|e| Error::io(format!("list {}", dir.display()), e))?;
+    let names = fs.list(dir).doing("list", dir)?;
     let number = |name: &String| match FileName::parse(name) {
         Some(FileName::Sst(number)) => Some(number),
         _ => None,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::codec::DecodeError;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Doing, ErrorKind, Result};
 use crate::format::Kind;
 use crate::format::edit::{LogMeta, RangeTombstone};
 use crate::format::key::decode_user_key;
@@ -18,7 +18,6 @@ use crate::format::names::{FileName, FileNumber, TableId};
 use crate::format::record::{LogKind, Position, RecordKind};
 use crate::format::row::decode_row;
 use crate::format::shape::decode_shape;
-use crate::format::span::Span;
 use crate::format::wal::{Change, Group, Open, WalRecord};
 use crate::fs::Fs;
 use crate::log::{LogReader, StopReason};
@@ -106,9 +105,8 @@ pub(crate) fn read_proven(
 /// # Errors
 /// `Io` if the directory cannot be listed; `Unsupported`.
 pub(crate) fn read_all(fs: &dyn Fs, dir: &Path, shapes: &Shapes) -> Result<LogRows> {
-    let doing = |error| Error::io(format!("list {}", dir.display()), error);
     let mut reading = Reading::new(fs, dir, shapes, Seq::ZERO);
-    for name in fs.list(dir).map_err(doing)? {
+    for name in fs.list(dir).doing("list", dir)? {
         if let Some(FileName::Wal(number)) = FileName::parse(&name) {
             reading.is_behind = false;
             reading.whole_log(number)?;
@@ -335,19 +333,10 @@ impl<'a> Reading<'a> {
             self.out.rows.entry(key).or_default().insert(0, entry);
         }
         for change in group.changes() {
-            match change {
-                Change::Created(_) => {}
-                Change::Dropped(table) => {
-                    self.out.dropped.insert(table, seq);
-                }
-                Change::RangeTombstone { low, high } => {
-                    self.out.range_tombstones.push(RangeTombstone::drop(Span::new(low, high), seq));
-                }
-                Change::Ttl { below, low, high } => {
-                    let span = Span::new(low, high);
-                    self.out.range_tombstones.push(RangeTombstone { span, below, from: seq });
-                }
+            if let Change::Dropped(table) = change {
+                self.out.dropped.insert(table, seq);
             }
+            self.out.range_tombstones.extend(change.into_tombstone(seq));
         }
         Ok(())
     }

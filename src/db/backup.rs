@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{Db, Moved};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::format::generation as format;
 use crate::format::names::{FileId, FileName};
 use crate::fs::Fs;
@@ -298,8 +298,7 @@ impl Backup {
         let (fs, path) = (&self.options.fs, path.as_ref());
         require_empty(&**fs, path)?;
         let generation = self.read(generation.into())?;
-        fs.create_dir_all(path)
-            .map_err(|error| Error::io(format!("create {}", path.display()), error))?;
+        fs.create_dir_all(path).doing("create", path)?;
         let total = generation.files.iter().map(|file| file.bytes).sum();
         let mut steps = Steps { done: 0, total, progress: &mut progress };
         self.build(&generation, fs, path, &mut |file, target| {
@@ -377,8 +376,7 @@ impl Backup {
         let files = files.map(|meta| (name(meta.number), self.store.file_path(meta.id)));
         let under = Overlay::new(Arc::clone(&self.options.fs), files.collect());
         let fs: Arc<dyn Fs> = Arc::new(under);
-        let doing = |error| Error::io(format!("create {}", dir.display()), error);
-        fs.create_dir_all(&dir).map_err(doing)?;
+        fs.create_dir_all(&dir).doing("create", &dir)?;
         self.build(generation, &fs, &dir, &mut |_, _| Ok(()))?;
         let mut options = self.options.clone().background(Background::Manual).fs(fs);
         options.targets = None;

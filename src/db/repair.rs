@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::check::{Breadth, Evidence, KeyFacts, Source, Verdict};
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::format::Kind;
 use crate::format::edit::{Identity, Placement, RangeMeta, ReferenceMeta, VersionEdit};
 use crate::format::file_meta::FileMeta;
@@ -160,8 +160,7 @@ impl Options {
         require_empty(&*fs, target)?;
         require_outside(target, source)?;
         let mut evidence = Evidence::gather(&fs, source, Breadth::Proven)?;
-        fs.create_dir_all(target)
-            .map_err(|error| Error::io(format!("create {}", target.display()), error))?;
+        fs.create_dir_all(target).doing("create", target)?;
         let mut build = Build::new(&self, target, &evidence, suspect);
         let whole = evidence.bytes();
         let (mut told, mut report) = (|bytes| progress(bytes, whole), RepairReport::default());
@@ -387,7 +386,7 @@ impl<'o> Build<'o> {
     /// Step 4.
     fn publish(&mut self, evidence: &Evidence) -> Result<()> {
         let synced = self.fs.sync_dir(&self.dir);
-        synced.map_err(|error| Error::io(format!("sync {}", self.dir.display()), error))?;
+        synced.doing("sync", &self.dir)?;
         let mut edit = VersionEdit {
             flushed_seq: Some(evidence.seq_max()),
             add_files: self.files.clone(),

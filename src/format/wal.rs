@@ -11,11 +11,13 @@ use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::model::Seq;
 
 use super::Kind;
+use super::edit::RangeTombstone;
 use super::field::{
     Content, Field, FormatError, content, next_field, put_content, put_with, read_fields,
 };
 use super::names::{FileId, FileNumber, TableId};
 use super::record::{Position, RecordKind};
+use super::span::Span;
 
 const OPEN: &str = "wal open";
 const GROUP: &str = "wal group";
@@ -104,21 +106,14 @@ pub(crate) struct WalEntry<'a> {
 }
 
 /// What a catalog record does besides writing catalog rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
     Created(TableId),
     Dropped(TableId),
-    /// Entries in the span below this commit are dead; `high` is exclusive, `None` has no end.
-    RangeTombstone {
-        low: &'a [u8],
-        high: Option<&'a [u8]>,
-    },
-    /// Entries in the span below `below`, which is below this commit, have expired.
-    Ttl {
-        below: Seq,
-        low: &'a [u8],
-        high: Option<&'a [u8]>,
-    },
+    /// Entries in the span below this commit are dead.
+    RangeTombstone(Span),
+    /// Entries in the span below the Seq, which is below this commit, have expired.
+    Ttl(Seq, Span),
 }
 
 content! { Predecessor { number, id, accepted_end } }
@@ -193,7 +188,7 @@ pub(crate) fn put_group<'a>(
     shapes: impl ExactSizeIterator<Item = ShapeDefinition<'a>>,
     key_prefix: &[u8],
     entries: impl ExactSizeIterator<Item = WalEntry<'a>>,
-    changes: &[Change<'_>],
+    changes: &[Change],
 ) {
     put_varint(out, shapes.len() as u64);
     for definition in shapes {
@@ -246,7 +241,7 @@ impl<'a> Group<'a> {
         self.entries.count
     }
 
-    pub(crate) fn changes(&self) -> impl Iterator<Item = Change<'a>> + use<'a> {
+    pub(crate) fn changes(&self) -> impl Iterator<Item = Change> + use<'a> {
         let mut cursor = self.changes.clone();
         let fields = std::iter::from_fn(move || next_field(&mut cursor).ok().flatten());
         fields.filter_map(|field| Change::decode(&field).ok().flatten())
@@ -269,35 +264,37 @@ impl<'a> WalRecord<'a> {
     }
 }
 
-impl<'a> Change<'a> {
+impl Change {
+    /// The range tombstone that it leaves as part of commit `from`.
+    pub(crate) fn into_tombstone(self, from: Seq) -> Option<RangeTombstone> {
+        match self {
+            Change::Created(_) | Change::Dropped(_) => None,
+            Change::RangeTombstone(span) => Some(RangeTombstone::drop(span, from)),
+            Change::Ttl(below, span) => Some(RangeTombstone { span, below, from }),
+        }
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Change::Created(table) => put_content(out, TAG_CREATED, table),
             Change::Dropped(table) => put_content(out, TAG_DROPPED, table),
-            Change::RangeTombstone { low, high } => {
-                put_with(out, TAG_RANGE_TOMBSTONE, |content| put_span(content, low, *high));
-            }
-            Change::Ttl { below, low, high } => put_with(out, TAG_EXPIRY, |content| {
+            Change::RangeTombstone(span) => put_content(out, TAG_RANGE_TOMBSTONE, span),
+            Change::Ttl(below, span) => put_with(out, TAG_EXPIRY, |content| {
                 below.encode(content);
-                put_span(content, low, *high);
+                span.encode(content);
             }),
         }
     }
 
     /// `None` for a tag that is no change.
-    fn decode(field: &Field<'a>) -> Result<Option<Self>, DecodeError> {
+    fn decode(field: &Field<'_>) -> Result<Option<Self>, DecodeError> {
         let mut content = Cursor::new(GROUP, field.content);
         let change = match field.tag {
             TAG_CREATED => Change::Created(Content::decode(&mut content)?),
             TAG_DROPPED => Change::Dropped(Content::decode(&mut content)?),
-            TAG_RANGE_TOMBSTONE => {
-                let (low, high) = span(&mut content)?;
-                Change::RangeTombstone { low, high }
-            }
+            TAG_RANGE_TOMBSTONE => Change::RangeTombstone(Content::decode(&mut content)?),
             TAG_EXPIRY => {
-                let below = Seq(content.varint()?);
-                let (low, high) = span(&mut content)?;
-                Change::Ttl { below, low, high }
+                Change::Ttl(Content::decode(&mut content)?, Content::decode(&mut content)?)
             }
             _ => return Ok(None),
         };
@@ -347,23 +344,6 @@ fn entry<'a>(cursor: &mut Cursor<'a>) -> Result<WalEntry<'a>, DecodeError> {
     let key_suffix = cursor.bytes()?;
     let row = if kind == Kind::Put { cursor.bytes()? } else { &[] };
     Ok(WalEntry { kind, key_suffix, head: &[], row })
-}
-
-fn put_span(out: &mut Vec<u8>, low: &[u8], high: Option<&[u8]>) {
-    put_bytes(out, low);
-    if let Some(high) = high {
-        put_bytes(out, high);
-    }
-}
-
-/// Reads a span that fills the rest of `cursor`.
-fn span<'a>(cursor: &mut Cursor<'a>) -> Result<(&'a [u8], Option<&'a [u8]>), DecodeError> {
-    let low = cursor.bytes()?;
-    let high = if cursor.is_empty() { None } else { Some(cursor.bytes()?) };
-    if high.is_some_and(|high| high <= low) || !cursor.is_empty() {
-        return Err(cursor.error("an empty span, or bytes behind it"));
-    }
-    Ok((low, high))
 }
 
 fn missing(structure: &'static str, what: &str) -> DecodeError {

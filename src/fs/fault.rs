@@ -20,48 +20,67 @@ use super::complete::{self, Directories, read_exact_at, retry, write_all_at};
 use super::{Advice, FileLock, FileRead, FileWrite, Fs, Map};
 use crate::sync::Mutex;
 
-/// What an operation does, for counting and for choosing which fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum OpKind {
+macro_rules! op_kinds {
+    ($($(#[$doc:meta])* $kind:ident $text:literal)*) => {
+        /// What an operation does, for counting and for choosing which fails.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum OpKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl OpKind {
+            /// Every kind.
+            pub const ALL: [OpKind; [$($text),*].len()] = [$(OpKind::$kind),*];
+        }
+
+        impl fmt::Display for OpKind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(OpKind::$kind => $text),* })
+            }
+        }
+    };
+}
+
+op_kinds! {
     /// Create a directory; with [`Fs::create_dir_all`] each level is one, and each sync of a parent a `SyncDir`.
-    CreateDir,
+    CreateDir "create directory"
     /// List a directory.
-    List,
+    List "list"
     /// Ask whether a path exists.
-    Exists,
+    Exists "look for"
     /// Create a file.
-    Create,
+    Create "create"
     /// Open a file for writing.
-    OpenWrite,
+    OpenWrite "open for writing"
     /// Open a file for reading.
-    OpenRead,
+    OpenRead "open"
     /// Rename a file.
-    Rename,
+    Rename "rename"
     /// Remove a file.
-    Remove,
+    Remove "remove"
     /// Remove a directory.
-    RemoveDir,
+    RemoveDir "remove directory"
     /// Give a file a second name.
-    Link,
+    Link "link"
     /// Sync a directory.
-    SyncDir,
+    SyncDir "sync directory"
     /// Lock a file.
-    Lock,
+    Lock "lock"
     /// Write to a file.
-    Write,
+    Write "write"
     /// Sync a file.
-    Sync,
+    Sync "sync"
     /// Reserve space.
-    Allocate,
+    Allocate "allocate"
     /// Cut or grow a file.
-    SetLen,
+    SetLen "set length of"
     /// Ask for a file's length.
-    Len,
+    Len "ask length of"
     /// Read from a file.
-    Read,
+    Read "read"
     /// Map a file.
-    Map,
+    Map "map"
 }
 
 /// How an operation fails.
@@ -141,57 +160,6 @@ struct Faulty<F> {
     inner: F,
     fs: FaultFs,
     path: std::path::PathBuf,
-}
-
-impl OpKind {
-    /// Every kind.
-    pub const ALL: [OpKind; 19] = [
-        OpKind::CreateDir,
-        OpKind::List,
-        OpKind::Exists,
-        OpKind::Create,
-        OpKind::OpenWrite,
-        OpKind::OpenRead,
-        OpKind::Rename,
-        OpKind::Remove,
-        OpKind::RemoveDir,
-        OpKind::Link,
-        OpKind::SyncDir,
-        OpKind::Lock,
-        OpKind::Write,
-        OpKind::Sync,
-        OpKind::Allocate,
-        OpKind::SetLen,
-        OpKind::Len,
-        OpKind::Read,
-        OpKind::Map,
-    ];
-}
-
-impl fmt::Display for OpKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            OpKind::CreateDir => "create directory",
-            OpKind::List => "list",
-            OpKind::Exists => "look for",
-            OpKind::Create => "create",
-            OpKind::OpenWrite => "open for writing",
-            OpKind::OpenRead => "open",
-            OpKind::Rename => "rename",
-            OpKind::Remove => "remove",
-            OpKind::RemoveDir => "remove directory",
-            OpKind::Link => "link",
-            OpKind::SyncDir => "sync directory",
-            OpKind::Lock => "lock",
-            OpKind::Write => "write",
-            OpKind::Sync => "sync",
-            OpKind::Allocate => "allocate",
-            OpKind::SetLen => "set length of",
-            OpKind::Len => "ask length of",
-            OpKind::Read => "read",
-            OpKind::Map => "map",
-        })
-    }
 }
 
 impl fmt::Debug for Guard {

@@ -8,7 +8,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::format::names::{FileId, FileNumber};
 use crate::format::record::{LOG_HEADER_BYTES, LogHeader, LogKind};
 use crate::fs::{FileWrite, Fs};
@@ -68,18 +68,16 @@ impl LogFile {
         header: LogHeader,
         allocate: u64,
     ) -> Result<Self> {
-        let doing = |error| Error::io(format!("create {}", path.display()), error);
-        let file = fs.create(path).map_err(doing)?;
-        file.allocate(allocate.max(Self::START)).map_err(doing)?;
-        file.write_at(0, &header.encode()).map_err(doing)?;
-        file.sync().map_err(doing)?;
+        let file = fs.create(path).doing("create", path)?;
+        file.allocate(allocate.max(Self::START)).doing("create", path)?;
+        file.write_at(0, &header.encode()).doing("create", path)?;
+        file.sync().doing("create", path)?;
         Ok(Self { path: path.to_owned(), header, file, failure: OnceLock::new() })
     }
 
     /// Opens a file whose records were read and accepted to their end. The caller appends behind that, after a sync.
     pub(crate) fn reopen(fs: &dyn Fs, path: &Path, header: LogHeader) -> Result<Self> {
-        let doing = |error| Error::io(format!("open {}", path.display()), error);
-        let file = fs.open_write(path).map_err(doing)?;
+        let file = fs.open_write(path).doing("open", path)?;
         Ok(Self { path: path.to_owned(), header, file, failure: OnceLock::new() })
     }
 
@@ -136,14 +134,13 @@ impl LogFile {
     /// Writes what stands in `from..end` again. After a failed sync the system may show bytes that it no longer means
     /// to write: no later sync would make them durable.
     pub(crate) fn write_again(&self, fs: &dyn Fs, from: u64, end: u64) -> Result<()> {
-        let doing = |error| Error::io(format!("read {}", self.path.display()), error);
-        let source = fs.open_read(&self.path).map_err(doing)?;
+        let source = fs.open_read(&self.path).doing("read", &self.path)?;
         let mut at = from;
         let mut buffer = Vec::new();
         while at < end {
             let len = (end - at).min(COPY_BYTES);
             buffer.resize(usize::try_from(len).unwrap_or_default(), 0);
-            source.read_at(at, &mut buffer).map_err(doing)?;
+            source.read_at(at, &mut buffer).doing("read", &self.path)?;
             self.write_at(at, &buffer)?;
             at += len;
         }

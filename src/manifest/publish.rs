@@ -8,7 +8,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::format::current::{CURRENT_BYTES, Current};
 use crate::format::names::{FileName, FileNumber};
 use crate::fs::{Fs, parent, read_small};
@@ -30,14 +30,13 @@ pub(crate) enum Found {
 /// `Corruption` if there are logs or tables and no CURRENT, `Io`.
 pub(crate) fn probe(fs: &dyn Fs, dir: &Path) -> Result<Found> {
     let current = dir.join(FileName::Current.to_string());
-    let doing = |error| Error::io(format!("look at {}", dir.display()), error);
-    if fs.exists(&current).map_err(doing)? {
+    if fs.exists(&current).doing("look at", dir)? {
         return Ok(Found::Database);
     }
-    if !fs.exists(dir).map_err(doing)? {
+    if !fs.exists(dir).doing("look at", dir)? {
         return Ok(Found::Nothing);
     }
-    let names = fs.list(dir).map_err(doing)?;
+    let names = fs.list(dir).doing("look at", dir)?;
     let data = names
         .iter()
         .find(|name| matches!(FileName::parse(name), Some(FileName::Wal(_) | FileName::Sst(_))));
@@ -52,7 +51,7 @@ pub(crate) fn probe(fs: &dyn Fs, dir: &Path) -> Result<Found> {
 
 /// The names in `dir`.
 pub(super) fn names(fs: &dyn Fs, dir: &Path) -> Result<Vec<String>> {
-    fs.list(dir).map_err(|e| Error::io(format!("list {}", dir.display()), e))
+    fs.list(dir).doing("list", dir)
 }
 
 /// A number above that of every file in `names`.
@@ -72,7 +71,7 @@ pub(super) fn read_current(fs: &dyn Fs, dir: &Path) -> Result<Current> {
         Err(e) if e.kind() == io::ErrorKind::InvalidData => {
             return Err(Error::corrupt(&path, CURRENT_BYTES as u64, "current", e.to_string()));
         }
-        result => result.map_err(|e| Error::io(format!("read {}", path.display()), e))?,
+        result => result.doing("read", &path)?,
     };
     Current::decode(&bytes).map_err(|e| e.into_error(&path, 0))
 }
@@ -108,7 +107,7 @@ pub(super) fn publish(fs: &dyn Fs, dir: &Path, current: Current) -> Result<(), P
 
 /// Makes the names in `dir` durable.
 pub(super) fn sync_dir(fs: &dyn Fs, dir: &Path) -> Result<()> {
-    fs.sync_dir(dir).map_err(|e| Error::io(format!("sync directory {}", dir.display()), e))
+    fs.sync_dir(dir).doing("sync directory", dir)
 }
 
 /// Makes the name of `dir` itself durable: an earlier creation may have been cut short before it was.

@@ -17,7 +17,7 @@ use crate::fs::Fs;
 use crate::log::LogReader;
 use crate::rng::Rng;
 
-use super::publish::read_current;
+use super::publish::{names, read_current};
 use super::store::{Access, Manifest};
 use super::version::Version;
 
@@ -100,12 +100,11 @@ fn doubt(end: Position, vouched: Option<Position>) -> Option<String> {
 }
 
 fn manifests(fs: &dyn Fs, dir: &Path) -> Result<Vec<FileNumber>> {
-    let names = fs.list(dir).map_err(|e| Error::io(format!("list {}", dir.display()), e))?;
     let number = |name: &String| match FileName::parse(name) {
         Some(FileName::Manifest(number)) => Some(number),
         _ => None,
     };
-    let mut manifests: Vec<FileNumber> = names.iter().filter_map(number).collect();
+    let mut manifests: Vec<FileNumber> = names(fs, dir)?.iter().filter_map(number).collect();
     manifests.sort_unstable();
     Ok(manifests)
 }

@@ -142,23 +142,9 @@ impl Manifest {
         let version = Arc::new(version.map_err(|problem| refused(dir, 0, problem))?);
         let header = new_header(FileNumber(number), &mut rng);
         let mut manifest = Manifest {
-            fs,
-            dir: dir.to_owned(),
-            rng,
-            version: Arc::clone(&version),
-            meter: None,
-            header,
-            end: 0,
-            tail: Tail::Torn,
-            unconfirmed: None,
-            ends_closed: false,
             next_number: number + 1,
             roll_at: 0,
-            roll_bytes_min: MANIFEST_ROLL_BYTES,
-            superseded: Vec::new(),
-            failure: None,
-            ended: None,
-            read_only: None,
+            ..Self::at(fs, dir, rng, Arc::clone(&version), header, 0)
         };
         sync_parent(&*manifest.fs, dir)?;
         manifest.begin_file(header, version).map_err(PublishError::into_error)?;
@@ -184,25 +170,13 @@ impl Manifest {
         let names = names(&*fs, dir)?;
         let next_number = number_after_all(&names).max(version.numbers_below().0);
         let manifest = Manifest {
-            dir: dir.to_owned(),
-            rng,
-            // Known when it matters: see `confirm`.
-            roll_at: u64::MAX,
-            roll_bytes_min: MANIFEST_ROLL_BYTES,
-            version: Arc::new(version),
-            meter: None,
-            header: reader.header(),
-            end,
             // Neither is appended to before it is confirmed.
             tail: if torn.is_none() { Tail::Unconfirmed } else { Tail::Torn },
             unconfirmed: read_only.is_none().then_some(last.max(current.synced_len)),
             ends_closed,
             next_number,
-            superseded: Vec::new(),
-            failure: None,
-            ended: None,
             read_only: read_only.clone(),
-            fs,
+            ..Self::at(fs, dir, rng, Arc::new(version), reader.header(), end)
         };
         Ok(Opened { manifest, torn, read_only, names })
     }
@@ -216,23 +190,38 @@ impl Manifest {
         why: Error,
     ) -> Self {
         let Position { file: number, offset: end } = tail.position();
+        let header = LogHeader { kind: LogKind::Manifest, number, id: tail.id() };
+        let (rng, version) = (Rng::from_seed(0), Arc::clone(version));
+        Manifest { ended: Some(why), ..Self::at(fs, dir, rng, version, header, end) }
+    }
+
+    /// One that ends at `end` of the file of `header`, and that nothing can be appended to yet.
+    fn at(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        rng: Rng,
+        version: Arc<Version>,
+        header: LogHeader,
+        end: u64,
+    ) -> Self {
         Manifest {
             fs,
             dir: dir.to_owned(),
-            rng: Rng::from_seed(0),
-            version: Arc::clone(version),
+            rng,
+            version,
             meter: None,
-            header: LogHeader { kind: LogKind::Manifest, number, id: tail.id() },
+            header,
             end,
             tail: Tail::Torn,
             unconfirmed: None,
             ends_closed: false,
             next_number: 0,
+            // Known when it matters: see `confirm`.
             roll_at: u64::MAX,
-            roll_bytes_min: u64::MAX,
+            roll_bytes_min: MANIFEST_ROLL_BYTES,
             superseded: Vec::new(),
             failure: None,
-            ended: Some(why),
+            ended: None,
             read_only: None,
         }
     }

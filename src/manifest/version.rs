@@ -298,11 +298,6 @@ impl Version {
         (self.clock.now > 0).then(|| self.clock.clone())
     }
 
-    /// Fields of a newer format, as they were encoded.
-    pub(crate) fn unknown(&self) -> &[u8] {
-        &self.unknown
-    }
-
     /// How the database was closed, if that was the last thing that happened to it.
     pub(crate) fn clean_close(&self) -> Option<CleanClose> {
         self.clean_close
@@ -419,7 +414,35 @@ impl Version {
             unknown: self.unknown.clone(),
             ..VersionEdit::default()
         }];
-        let mut parts = Parts { edits: &mut edits, bytes: 0 };
+        let mut parts = Parts { edits: &mut edits, bytes: 0, bytes_max: SNAPSHOT_RECORD_BYTES };
+        self.put_tree(&mut parts);
+        for kept in &self.kept_logs {
+            parts.room(64).keep_logs.push(*kept);
+        }
+        for import in &self.imports {
+            parts.room(span_bytes(&import.span)).add_imports.push(import.clone());
+        }
+        if let Some(last) = edits.last_mut() {
+            last.clean_close = self.clean_close;
+            last.account = self.account;
+        }
+        edits
+    }
+
+    /// One edit that makes all files and ranges, and what is dropped of them.
+    pub(crate) fn image(&self) -> VersionEdit {
+        let mut edits = vec![VersionEdit {
+            flushed_seq: Some(self.flushed_seq.max(self.seq_max())),
+            drop_tables: self.dropped.iter().map(|(table, seq)| (*table, *seq)).collect(),
+            clock: self.clock_if_known(),
+            unknown: self.unknown.clone(),
+            ..VersionEdit::default()
+        }];
+        self.put_tree(&mut Parts { edits: &mut edits, bytes: 0, bytes_max: usize::MAX });
+        edits.swap_remove(0)
+    }
+
+    fn put_tree(&self, parts: &mut Parts<'_>) {
         for file in self.files() {
             let bytes = 256 + file.meta.key_min.len() + file.meta.key_max.len();
             parts.room(bytes).add_files.push(file.meta.clone());
@@ -440,17 +463,6 @@ impl Version {
                 .add_range_tombstones
                 .push(range_tombstone.clone());
         }
-        for kept in &self.kept_logs {
-            parts.room(64).keep_logs.push(*kept);
-        }
-        for import in &self.imports {
-            parts.room(span_bytes(&import.span)).add_imports.push(import.clone());
-        }
-        if let Some(last) = edits.last_mut() {
-            last.clean_close = self.clean_close;
-            last.account = self.account;
-        }
-        edits
     }
 
     fn apply_numbers(&mut self, edit: &VersionEdit) -> Result<(), String> {
@@ -552,10 +564,8 @@ impl Version {
 
     fn apply_logs(&mut self, edit: &VersionEdit) -> Result<(), String> {
         for number in &edit.remove_logs {
-            let Some(at) = self.logs.iter().position(|log| log.number == *number) else {
-                return Err(format!("log {number} leaves and is not there"));
-            };
-            self.logs.remove(at);
+            let gone = take(&mut self.logs, |log| log.number == *number);
+            gone.ok_or_else(|| format!("log {number} leaves and is not there"))?;
         }
         for log in &edit.add_logs {
             self.claim(log.number)?;
@@ -569,10 +579,8 @@ impl Version {
 
     fn apply_history(&mut self, edit: &VersionEdit) -> Result<(), String> {
         for number in &edit.forget_logs {
-            let Some(at) = self.kept_logs.iter().position(|kept| kept.log.number == *number) else {
-                return Err(format!("log {number} is forgotten and was not kept"));
-            };
-            self.kept_logs.remove(at);
+            let gone = take(&mut self.kept_logs, |kept| kept.log.number == *number);
+            gone.ok_or_else(|| format!("log {number} is forgotten and was not kept"))?;
         }
         for kept in &edit.keep_logs {
             self.claim(kept.log.number)?;
@@ -582,10 +590,8 @@ impl Version {
             self.kept_logs.push(*kept);
         }
         for seq in &edit.forget_imports {
-            let Some(at) = self.imports.iter().position(|import| import.seq == *seq) else {
-                return Err(format!("the import #{seq} is forgotten and was not there"));
-            };
-            self.imports.remove(at);
+            let gone = take(&mut self.imports, |import| import.seq == *seq);
+            gone.ok_or_else(|| format!("the import #{seq} is forgotten and was not there"))?;
         }
         for import in &edit.add_imports {
             if self.imports.last().is_some_and(|last| last.seq >= import.seq) {
@@ -609,14 +615,9 @@ impl Version {
             }
         }
         for range_tombstone in &edit.remove_range_tombstones {
-            let Some(at) = self.range_tombstones.iter().position(|other| other == range_tombstone)
-            else {
-                return Err(format!(
-                    "fence {} #{} is not there",
-                    range_tombstone.span, range_tombstone.from
-                ));
-            };
-            self.range_tombstones.remove(at);
+            let gone = take(&mut self.range_tombstones, |other| other == range_tombstone);
+            let RangeTombstone { span, from, .. } = range_tombstone;
+            gone.ok_or_else(|| format!("fence {span} #{from} is not there"))?;
         }
         self.range_tombstones.extend(edit.add_range_tombstones.iter().cloned());
         Ok(())
@@ -640,19 +641,25 @@ impl Version {
 struct Parts<'a> {
     edits: &'a mut Vec<VersionEdit>,
     bytes: usize,
+    bytes_max: usize,
 }
 
 impl Parts<'_> {
     /// An edit with room for about `bytes` more.
     fn room(&mut self, bytes: usize) -> &mut VersionEdit {
         self.bytes += bytes;
-        if self.bytes > SNAPSHOT_RECORD_BYTES || self.edits.is_empty() {
+        if self.bytes > self.bytes_max || self.edits.is_empty() {
             self.bytes = bytes;
             self.edits.push(VersionEdit::default());
         }
         let last = self.edits.len() - 1;
         &mut self.edits[last]
     }
+}
+
+/// Takes the item out that `is_it`.
+fn take<T>(list: &mut Vec<T>, is_it: impl Fn(&T) -> bool) -> Option<T> {
+    list.iter().position(is_it).map(|at| list.remove(at))
 }
 
 fn span_bytes(span: &Span) -> usize {

@@ -34,6 +34,12 @@ pub struct Explain {
     ranges: usize,
     counts: Counts,
     returned: u64,
+    laps: Laps,
+}
+
+/// What the phases of a query took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Laps {
     planning: Duration,
     finding: Duration,
     building: Duration,
@@ -44,9 +50,7 @@ pub(super) struct Watch<'q> {
     clock: &'q dyn Clock,
     on: bool,
     last: Duration,
-    planning: Duration,
-    finding: Duration,
-    building: Duration,
+    laps: Laps,
 }
 
 /// How many intervals the text form lists.
@@ -60,9 +64,7 @@ impl Explain {
             ranges: 0,
             counts: Counts::default(),
             returned: 0,
-            planning: Duration::ZERO,
-            finding: Duration::ZERO,
-            building: Duration::ZERO,
+            laps: Laps::default(),
         }
     }
 
@@ -77,9 +79,7 @@ impl Explain {
         self.ranges = cursor.ranges();
         self.counts = cursor.counts();
         self.returned = returned;
-        self.planning = watch.planning;
-        self.finding = watch.finding;
-        self.building = watch.building;
+        self.laps = watch.laps;
     }
 
     /// Of a query that is over, and was measured as a whole.
@@ -94,7 +94,7 @@ impl Explain {
             ranges: cursor.ranges(),
             counts: cursor.counts(),
             returned,
-            finding: took,
+            laps: Laps { finding: took, ..Laps::default() },
             ..Self::new(query)
         }
     }
@@ -173,17 +173,17 @@ impl Explain {
 
     /// The time for the plan.
     pub fn planning_time(&self) -> Duration {
-        self.planning
+        self.laps.planning
     }
 
     /// The time for finding rows: seeking, reading, evaluating.
     pub fn finding_time(&self) -> Duration {
-        self.finding
+        self.laps.finding
     }
 
     /// The time for making entities of what was found.
     pub fn building_time(&self) -> Duration {
-        self.building
+        self.laps.building
     }
 
     fn class_of(&self, of: impl Fn(&Plan) -> Class) -> (&'static str, &'static str) {
@@ -221,7 +221,7 @@ impl fmt::Display for Explain {
         write!(
             f,
             "time       {:?} planning, {:?} finding, {:?} building",
-            self.planning, self.finding, self.building
+            self.laps.planning, self.laps.finding, self.laps.building
         )
     }
 }
@@ -229,9 +229,8 @@ impl fmt::Display for Explain {
 impl<'q> Watch<'q> {
     pub(super) fn new(query: &'q Query, on: bool) -> Self {
         let clock = &*query.table.engine.env.clock;
-        let zero = Duration::ZERO;
-        let last = if on { clock.monotonic() } else { zero };
-        Self { clock, on, last, planning: zero, finding: zero, building: zero }
+        let last = if on { clock.monotonic() } else { Duration::ZERO };
+        Self { clock, on, last, laps: Laps::default() }
     }
 
     /// True if somebody wants to know what each row takes.
@@ -245,17 +244,17 @@ impl<'q> Watch<'q> {
 
     pub(super) fn planned(&mut self) {
         let lap = self.lap();
-        self.planning += lap;
+        self.laps.planning += lap;
     }
 
     pub(super) fn found(&mut self) {
         let lap = self.lap();
-        self.finding += lap;
+        self.laps.finding += lap;
     }
 
     pub(super) fn built(&mut self) {
         let lap = self.lap();
-        self.building += lap;
+        self.laps.building += lap;
     }
 
     fn lap(&mut self) -> Duration {

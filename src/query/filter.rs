@@ -213,29 +213,18 @@ impl FromStr for Filter {
     }
 }
 
-impl TryFrom<&str> for Filter {
-    type Error = Error;
+macro_rules! parsed_from {
+    ($($text:ty),*) => {
+        $(impl TryFrom<$text> for Filter {
+            type Error = Error;
 
-    fn try_from(text: &str) -> Result<Filter> {
-        text.parse()
-    }
+            fn try_from(text: $text) -> Result<Filter> {
+                text.parse()
+            }
+        })*
+    };
 }
-
-impl TryFrom<String> for Filter {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Filter> {
-        text.parse()
-    }
-}
-
-impl TryFrom<&String> for Filter {
-    type Error = Error;
-
-    fn try_from(text: &String) -> Result<Filter> {
-        text.parse()
-    }
-}
+parsed_from!(&str, String, &String);
 
 /// The text that parses back to the filter; nothing for the one that all entities meet.
 ///

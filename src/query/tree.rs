@@ -90,14 +90,8 @@ impl Node {
                 nodes.extend(more);
                 Node::And(nodes)
             }
-            (Node::And(mut nodes), node) if node.has_room_above() => {
-                nodes.push(node);
-                Node::And(nodes)
-            }
-            (node, Node::And(mut nodes)) if node.has_room_above() => {
-                nodes.insert(0, node);
-                Node::And(nodes)
-            }
+            (Node::And(nodes), node) => node.joined(nodes, true, Node::And),
+            (node, Node::And(nodes)) => node.joined(nodes, false, Node::And),
             (a, b) if a.has_room_above() && b.has_room_above() => Node::And(vec![a, b]),
             _ => Node::TooDeep,
         }
@@ -111,17 +105,20 @@ impl Node {
                 nodes.extend(more);
                 Node::Or(nodes)
             }
-            (Node::Or(mut nodes), node) if node.has_room_above() => {
-                nodes.push(node);
-                Node::Or(nodes)
-            }
-            (node, Node::Or(mut nodes)) if node.has_room_above() => {
-                nodes.insert(0, node);
-                Node::Or(nodes)
-            }
+            (Node::Or(nodes), node) => node.joined(nodes, true, Node::Or),
+            (node, Node::Or(nodes)) => node.joined(nodes, false, Node::Or),
             (a, b) if a.has_room_above() && b.has_room_above() => Node::Or(vec![a, b]),
             _ => Node::TooDeep,
         }
+    }
+
+    /// `list` of `nodes` with this one behind or before them.
+    fn joined(self, mut nodes: Vec<Node>, is_last: bool, list: fn(Vec<Node>) -> Node) -> Node {
+        if !self.has_room_above() {
+            return Node::TooDeep;
+        }
+        nodes.insert(if is_last { nodes.len() } else { 0 }, self);
+        list(nodes)
     }
 
     pub(crate) fn negated(self) -> Node {

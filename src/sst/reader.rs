@@ -16,7 +16,7 @@ use super::location_cache::KnownLocations;
 use super::shapes::decode_table;
 use super::source::{Contents, Source};
 use crate::codec::{DecodeError, HashSeed, hash as key_hash};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::format::Kind;
 use crate::format::block::{BlockKind, HEADER_BYTES as BLOCK_HEADER_BYTES};
 use crate::format::file_meta::{FileMeta, Section};
@@ -27,7 +27,7 @@ use crate::format::row_block::{EntryPlace, RowBlock};
 use crate::format::sparse_index::{Handles, SparsePage};
 use crate::format::sst::{HEADER_BYTES, TAIL_BYTES, Tail, check_header, section};
 use crate::format::zones::{ZONE_BLOCKS, ZoneSet, ZoneSummary};
-use crate::fs::{Advice, Fs};
+use crate::fs::{Advice, FileRead, Fs};
 use crate::model::{RowRef, Seq, Shape};
 use crate::options::IoMode;
 use crate::sync::OnceLock;
@@ -503,20 +503,25 @@ pub(super) fn hash_section<'a>(source: &Source, meta: &'a FileMeta) -> Result<&'
     section_of(source, meta, kind.unwrap_or(section::HASH_INDEX))
 }
 
-fn open_source(fs: &dyn Fs, path: &Path, meta: &FileMeta, shared: &SstShared) -> Result<Source> {
-    let doing = |what: &str| format!("{what} {}", path.display());
-    let file = fs.open_read(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            Error::corrupt(path, 0, "sst", "the manifest names the file and it is not there")
+/// Opens a file that the manifest names.
+pub(super) fn open_file(fs: &dyn Fs, path: &Path) -> Result<Arc<dyn FileRead>> {
+    match fs.open_read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let problem = "the manifest names the file and it is not there";
+            Err(Error::corrupt(path, 0, "sst", problem))
         }
-        _ => Error::io(doing("open"), error),
-    })?;
-    let len = file.len().map_err(|error| Error::io(doing("ask for the length of"), error))?;
+        opened => opened.doing("open", path),
+    }
+}
+
+fn open_source(fs: &dyn Fs, path: &Path, meta: &FileMeta, shared: &SstShared) -> Result<Source> {
+    let file = open_file(fs, path)?;
+    let len = file.len().doing("ask for the length of", path)?;
     let map = match shared.mode {
         IoMode::Pread => None,
         // A file shorter than expected is not mapped at all: the length is checked first.
         IoMode::Mmap if len != meta.bytes => None,
-        IoMode::Mmap => Some(file.map().map_err(|error| Error::io(doing("map"), error))?),
+        IoMode::Mmap => Some(file.map().doing("map", path)?),
     };
     if len != meta.bytes || map.as_ref().is_some_and(|map| map.len() as u64 != len) {
         let problem = format!("{len} bytes long, {} expected", meta.bytes);

@@ -19,9 +19,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::page_alignment::OS_PAGE_BYTES;
+use super::reader::open_file;
 use super::shapes::decode_table;
 use crate::codec::DecodeError;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::format::Kind;
 use crate::format::block::{
     BlockKind, BlockPlace, HEADER_BYTES as BLOCK_HEADER_BYTES, Packing, StoredBlock,
@@ -95,13 +96,8 @@ impl Remains {
         meta: Option<&FileMeta>,
         shapes: &Shapes,
     ) -> Result<Remains> {
-        let file = fs.open_read(path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                Error::corrupt(path, 0, "sst", "the manifest names the file and it is not there")
-            }
-            _ => Error::io(format!("open {}", path.display()), error),
-        })?;
-        let len = file.len().map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
+        let file = open_file(fs, path)?;
+        let len = file.len().doing("look at", path)?;
         let mut problems = Vec::new();
         let directory = Ends { file: &*file, path, len }.directory(meta, &mut problems);
         let (id, sections) = match (meta, directory) {
@@ -379,7 +375,7 @@ fn read_bytes(file: &dyn FileRead, path: &Path, len: u64, range: &Range<u64>) ->
     };
     let mut bytes = vec![0; count];
     let read = file.read_at(range.start, &mut bytes);
-    read.map_err(|error| Error::io(format!("read {}", path.display()), error))?;
+    read.doing("read", path)?;
     Ok(bytes)
 }
 

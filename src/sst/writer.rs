@@ -23,7 +23,7 @@ use super::page_alignment::Pages;
 use super::shapes::ShapeTable;
 use super::zones::ZoneBuilder;
 use crate::codec::{Checksum, hash, varint_len};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::format::Kind;
 use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, Packing, Sealer};
 use crate::format::file_meta::{FileMeta, Section};
@@ -332,10 +332,15 @@ impl SstWriter {
 
     /// Seals a page of the sparse index; the pages wait in memory for the rows to end.
     fn finish_page(&mut self) {
-        let number = self.index.page_starts.len();
-        self.index.page_starts.push(self.index.pages.len() as u64);
         self.index.root.add(self.index.page.first());
         self.index.page.finish(&mut self.raw);
+        self.seal_page();
+    }
+
+    /// Takes in the page of the sparse index that `raw` holds.
+    fn seal_page(&mut self) {
+        let number = self.index.page_starts.len();
+        self.index.page_starts.push(self.index.pages.len() as u64);
         let place = self.place(BlockKind::Sparse, number);
         self.sealer.seal_plain(place, &self.raw, &mut self.index.pages);
         self.raw.clear();
@@ -345,12 +350,8 @@ impl SstWriter {
         if self.index.page.len() > 0 {
             self.finish_page();
         }
-        let number = self.index.page_starts.len();
-        self.index.page_starts.push(self.index.pages.len() as u64);
         self.index.root.finish(&mut self.raw);
-        let place = self.place(BlockKind::Sparse, number);
-        self.sealer.seal_plain(place, &self.raw, &mut self.index.pages);
-        self.raw.clear();
+        self.seal_page();
         let start = self.output.position();
         let mut starts = std::mem::take(&mut self.index.page_starts);
         starts.push(self.index.pages.len() as u64);
@@ -458,8 +459,7 @@ impl Output {
         let name = FileName::Sst(number).to_string();
         let temporary = dir.join(format!("{name}.tmp"));
         let file = fs.create(&temporary);
-        let file =
-            file.map_err(|error| Error::io(format!("create {}", temporary.display()), error))?;
+        let file = file.doing("create", &temporary)?;
         Ok(Self {
             fs,
             path: dir.join(name),

@@ -187,10 +187,7 @@ impl Catalog {
         let Some(entry) = tables.by_name.get(&lower).cloned() else {
             return Err(Error::refused(Code::ResourceNotFound));
         };
-        let key = user_key(TableId::CATALOG, TABLES, &lower);
-        let hash = self.engine.env.hash(&key);
-        let (key, condition) = (key.into(), Condition::Any);
-        let op = Op { key, hash, condition, action: Action::Delete };
+        let op = self.op(TABLES, &lower, Action::Delete);
         let gates = tables.gates_of(entry.gate.table);
         let notes = tables.notes_of(entry.gate.table);
         let ops = std::iter::once(op).chain(gates.iter().map(|id| self.delete_gate(*id)));
@@ -235,10 +232,14 @@ impl Catalog {
     fn put(&self, entity: &Entity) -> Result<Op<'static>> {
         let shapes = &self.engine.env.shapes;
         let row = entity.to_row(shapes)?;
-        let key = user_key(TableId::CATALOG, entity.partition_key(), entity.row_key());
+        let action = Action::Put(PackedRow::of(row, shapes));
+        Ok(self.op(entity.partition_key(), entity.row_key(), action))
+    }
+
+    fn op(&self, partition_key: &str, row_key: &str, action: Action<'static>) -> Op<'static> {
+        let key = user_key(TableId::CATALOG, partition_key, row_key);
         let hash = self.engine.env.hash(&key);
-        let (key, action) = (key.into(), Action::Put(PackedRow::of(row, shapes)));
-        Ok(Op { key, hash, condition: Condition::Any, action })
+        Op { key: key.into(), hash, condition: Condition::Any, action }
     }
 
     /// Catalog rows of two partitions may change together.

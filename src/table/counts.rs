@@ -6,14 +6,7 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// Counters of a table, since the database was opened.
 #[derive(Debug, Default)]
-pub(crate) struct Queries {
-    points: AtomicU64,
-    row_ranges: AtomicU64,
-    partitions: AtomicU64,
-    partition_ranges: AtomicU64,
-    table_scans: AtomicU64,
-    tables: AtomicU64,
-}
+pub(crate) struct Queries([AtomicU64; 6]);
 
 /// Queries by how widely they read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,27 +39,13 @@ pub(crate) enum Breadth {
 impl Queries {
     #[inline]
     pub(crate) fn note(&self, breadth: Breadth) {
-        let counter = match breadth {
-            Breadth::Points => &self.points,
-            Breadth::RowRange => &self.row_ranges,
-            Breadth::Partition => &self.partitions,
-            Breadth::PartitionRange => &self.partition_ranges,
-            Breadth::TableScan => &self.table_scans,
-            Breadth::Table => &self.tables,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
+        self.0[breadth as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn counts(&self) -> QueryCounts {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        QueryCounts {
-            points: of(&self.points),
-            row_ranges: of(&self.row_ranges),
-            partitions: of(&self.partitions),
-            partition_ranges: of(&self.partition_ranges),
-            table_scans: of(&self.table_scans),
-            tables: of(&self.tables),
-        }
+        let counts = self.0.each_ref().map(|counter| counter.load(Ordering::Relaxed));
+        let [points, row_ranges, partitions, partition_ranges, table_scans, tables] = counts;
+        QueryCounts { points, row_ranges, partitions, partition_ranges, table_scans, tables }
     }
 }
 

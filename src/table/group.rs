@@ -73,50 +73,33 @@ impl Operation {
 
     /// PartitionKey and RowKey.
     pub fn keys(&self) -> (&str, &str) {
-        match self {
-            Operation::Delete { partition_key, row_key, .. } => (partition_key, row_key),
-            Operation::Insert(entity)
-            | Operation::Replace(entity, _)
-            | Operation::Merge(entity, _)
-            | Operation::Upsert(entity)
-            | Operation::UpsertMerge(entity) => (entity.partition_key(), entity.row_key()),
-        }
+        self.subject().map_or_else(|keys| keys, |entity| (entity.partition_key(), entity.row_key()))
     }
 
     fn row_key(&self) -> &str {
-        match self {
-            Operation::Delete { row_key, .. } => row_key,
-            Operation::Insert(entity)
-            | Operation::Replace(entity, _)
-            | Operation::Merge(entity, _)
-            | Operation::Upsert(entity)
-            | Operation::UpsertMerge(entity) => entity.row_key(),
-        }
+        self.subject().map_or_else(|(_, row_key)| row_key, Entity::row_key)
     }
 
-    /// Both keys in UTF-8.
     fn key_bytes(&self) -> (&[u8], &[u8]) {
-        match self {
-            Operation::Delete { partition_key, row_key, .. } => {
-                (partition_key.as_bytes(), row_key.as_bytes())
-            }
-            Operation::Insert(entity)
-            | Operation::Replace(entity, _)
-            | Operation::Merge(entity, _)
-            | Operation::Upsert(entity)
-            | Operation::UpsertMerge(entity) => entity.key_bytes(),
+        match self.subject() {
+            Ok(entity) => entity.key_bytes(),
+            Err((partition_key, row_key)) => (partition_key.as_bytes(), row_key.as_bytes()),
         }
     }
 
-    /// The entity given; a delete gives none.
     pub(super) fn entity(&self) -> Option<&Entity> {
+        self.subject().ok()
+    }
+
+    /// The entity, or the keys of one that is deleted.
+    fn subject(&self) -> std::result::Result<&Entity, (&str, &str)> {
         match self {
-            Operation::Delete { .. } => None,
+            Operation::Delete { partition_key, row_key, .. } => Err((partition_key, row_key)),
             Operation::Insert(entity)
             | Operation::Replace(entity, _)
             | Operation::Merge(entity, _)
             | Operation::Upsert(entity)
-            | Operation::UpsertMerge(entity) => Some(entity),
+            | Operation::UpsertMerge(entity) => Ok(entity),
         }
     }
 }

@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::format::file_meta::FileMeta;
 use crate::format::generation::{GENERATION_BYTES_MAX, Generation, StoredFile};
 use crate::format::names::FileId;
@@ -88,7 +88,7 @@ impl Store {
         }
         for part in [FILES, GENERATIONS] {
             let part = dir.join(part);
-            store.fs.create_dir_all(&part).map_err(|error| doing("create", &part, error))?;
+            store.fs.create_dir_all(&part).doing("create", &part)?;
         }
         Ok(store)
     }
@@ -195,7 +195,7 @@ impl Store {
             return Ok(false);
         }
         let len = self.fs.open_read(&path).and_then(|file| file.len());
-        Ok(len.map_err(|error| doing("open", &path, error))? == file.bytes)
+        Ok(len.doing("open", &path)? == file.bytes)
     }
 
     /// Copies the table file at `source` in, if `check` finds nothing wrong with the copy. Its name is durable with
@@ -219,7 +219,7 @@ impl Store {
             return Err(Error::corrupt(source, copied.bytes.min(meta.bytes), "sst", problem));
         }
         check(&half).inspect_err(|_| drop(self.fs.remove(&half)))?;
-        self.fs.rename(&half, &path).map_err(|error| doing("rename", &half, error))?;
+        self.fs.rename(&half, &path).doing("rename", &half)?;
         Ok(StoredFile { id: meta.id, bytes: copied.bytes, checksum: copied.checksum })
     }
 
@@ -262,7 +262,7 @@ impl Store {
             };
             for name in names.iter().filter(is_ours) {
                 let path = part.join(name);
-                self.fs.remove(&path).map_err(|error| doing("remove", &path, error))?;
+                self.fs.remove(&path).doing("remove", &path)?;
             }
         }
         Ok(())
@@ -284,7 +284,7 @@ impl Store {
         let mut pruned = Pruned { generations: old.len() as u64, ..Pruned::default() };
         for number in old {
             let path = self.generation_path(*number);
-            self.fs.remove(&path).map_err(|error| doing("remove", &path, error))?;
+            self.fs.remove(&path).doing("remove", &path)?;
         }
         self.sync(GENERATIONS)?;
         self.remove_unnamed(&named, &mut pruned)?;
@@ -304,9 +304,9 @@ impl Store {
                 continue;
             }
             let len = self.fs.open_read(&path).and_then(|file| file.len());
-            pruned.bytes += len.map_err(|error| doing("open", &path, error))?;
+            pruned.bytes += len.doing("open", &path)?;
             pruned.files += 1;
-            self.fs.remove(&path).map_err(|error| doing("remove", &path, error))?;
+            self.fs.remove(&path).doing("remove", &path)?;
         }
         Ok(())
     }
@@ -340,16 +340,16 @@ impl Store {
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<String>> {
-        self.fs.list(dir).map_err(|error| doing("list", dir, error))
+        self.fs.list(dir).doing("list", dir)
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
-        self.fs.exists(path).map_err(|error| doing("look at", path, error))
+        self.fs.exists(path).doing("look at", path)
     }
 
     fn sync(&self, part: &str) -> Result<()> {
         let dir = self.dir.join(part);
-        self.fs.sync_dir(&dir).map_err(|error| doing("sync directory", &dir, error))
+        self.fs.sync_dir(&dir).doing("sync directory", &dir)
     }
 }
 

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use super::bytes::Bytes;
 use super::parts::{
-    DAMAGE, InspectOptions, InspectedPart, Sink, damage, hex, hex_id, number, part, place_in, text,
+    DAMAGE, InspectOptions, InspectedPart, Sink, damage, hex, hex_id, hex_part, number, part,
+    place_in, text,
 };
 use super::sst::names_of;
 use crate::error::{ErrorKind, Result};
@@ -89,32 +90,32 @@ fn contents(
     sink: &mut Sink<'_>,
 ) -> Result<()> {
     let at = record.payload_offset();
-    let told = match record.kind {
+    let damaged = match record.kind {
         RecordKind::Edit => edit(record, sink)?,
         kind => match WalRecord::decode(kind, record.payload) {
-            Ok(decoded) => wal(&decoded, record, is_whole, options, sink)?,
-            Err(error) => Err(error),
+            Ok(decoded) => wal(&decoded, record, is_whole, options, sink).map(|()| None)?,
+            Err(error) => Some(error),
         },
     };
-    match told {
-        Ok(()) if options.row.is_none() && options.block.is_some() => {
+    match damaged {
+        Some(error) => sink(damage(at, error)),
+        None if options.row.is_none() && options.block.is_some() => {
             sink(part("bytes", at, [("hex", hex(record.payload))]))
         }
-        Ok(()) => Ok(()),
-        Err(error) => sink(damage(at, error)),
+        None => Ok(()),
     }
 }
 
-/// A version edit, a field a line.
-fn edit(record: &RecordView<'_>, sink: &mut Sink<'_>) -> Result<Result<(), FormatError>> {
+/// A version edit, a field a line; what is wrong with it, if it is damaged.
+fn edit(record: &RecordView<'_>, sink: &mut Sink<'_>) -> Result<Option<FormatError>> {
     let edit = match VersionEdit::decode(record.payload) {
         Ok(edit) => edit,
-        Err(error) => return Ok(Err(error)),
+        Err(error) => return Ok(Some(error)),
     };
     for line in edit.to_string().lines() {
         sink(part("edit", record.payload_offset(), [("says", text(line))]))?;
     }
-    Ok(Ok(()))
+    Ok(None)
 }
 
 fn wal(
@@ -123,7 +124,7 @@ fn wal(
     is_whole: bool,
     options: InspectOptions,
     sink: &mut Sink<'_>,
-) -> Result<Result<(), FormatError>> {
+) -> Result<()> {
     let at = record.payload_offset();
     match decoded {
         WalRecord::Open(open) => {
@@ -152,7 +153,7 @@ fn wal(
             }
         }
     }
-    Ok(Ok(()))
+    Ok(())
 }
 
 fn entries(
@@ -186,32 +187,24 @@ fn entries(
             [("number", number(slot)), ("entry", text(shown)), ("bytes", number(entry.row.len()))];
         sink(part("row", place(entry.key_suffix), fields))?;
         if options.row.is_some() {
-            let suffix =
-                [("hex", hex(entry.key_suffix)), ("means", text("the key, behind the prefix"))];
-            sink(part("bytes", place(entry.key_suffix), suffix))?;
+            let suffix = entry.key_suffix;
+            sink(hex_part(place(suffix), suffix, "the key, behind the prefix"))?;
             let shape = row_shape_number(entry.row).ok().flatten();
             let shape = shape.map_or("a row that describes itself".to_owned(), |number| {
                 format!("a row of shape {number} of this log")
             });
-            sink(part(
-                "bytes",
-                place(entry.row),
-                [("hex", hex(entry.row)), ("means", text(shape))],
-            ))?;
+            sink(hex_part(place(entry.row), entry.row, shape))?;
         }
     }
     Ok(())
 }
 
-fn said(change: &Change<'_>) -> String {
-    let span = |low: &[u8], high: Option<&[u8]>| crate::format::span::Span::new(low, high);
+fn said(change: &Change) -> String {
     match change {
         Change::Created(table) => format!("create {table}"),
         Change::Dropped(table) => format!("drop {table}"),
-        Change::RangeTombstone { low, high } => format!("fence {}", span(low, *high)),
-        Change::Ttl { low, high, below } => {
-            format!("expiry {} below #{below}", span(low, *high))
-        }
+        Change::RangeTombstone(span) => format!("fence {span}"),
+        Change::Ttl(below, span) => format!("expiry {span} below #{below}"),
     }
 }
 

@@ -51,6 +51,11 @@ pub(super) fn part<const N: usize>(
     InspectedPart { what, at, fields: fields.into() }
 }
 
+/// Bytes and what they mean.
+pub(super) fn hex_part(at: u64, bytes: &[u8], means: impl fmt::Display) -> InspectedPart {
+    part("bytes", at, [("hex", hex(bytes)), ("means", text(means))])
+}
+
 /// A place where the file is not what was written; `base` is where the decoder's buffer begins.
 pub(super) fn damage(base: u64, error: impl Into<FormatError>) -> InspectedPart {
     match error.into() {

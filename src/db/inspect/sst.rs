@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::bytes::Bytes;
 use super::parts::{
-    DAMAGE, InspectOptions, InspectedPart, Sink, damage, hex, hex_id, number, part, place_in, text,
+    DAMAGE, InspectOptions, InspectedPart, Sink, damage, hex_id, hex_part, number, part, place_in,
+    text,
 };
 use crate::codec::{Checksum, DecodeError};
 use crate::error::Result as Answer;
@@ -295,11 +296,7 @@ impl Looking<'_> {
             .is_ok_and(|block| block.packing == Packing::Plain);
         let Ok(contents) = self.open(index, range)? else {
             let head = bytes.get(..BLOCK_HEADER_BYTES).unwrap_or(&bytes);
-            return sink(part(
-                "bytes",
-                range.start,
-                [("hex", hex(head)), ("means", text("its header"))],
-            ));
+            return sink(hex_part(range.start, head, "its header"));
         };
         let Ok(block) = RowBlock::parse(&contents) else { return Ok(()) };
         // Places in a block that is compressed are places in what it holds.
@@ -338,7 +335,7 @@ impl Looking<'_> {
         }
         let mut bytes = |from: usize, to: usize, means: String| {
             let digits = contents.get(from..to).unwrap_or_default();
-            sink(part("bytes", at(from), [("hex", hex(digits)), ("means", text(means))]))
+            sink(hex_part(at(from), digits, means))
         };
         let prefix_at = place_in(contents, block.prefix()) as usize;
         let prefix_end = prefix_at + block.prefix().len();
@@ -370,8 +367,8 @@ impl Looking<'_> {
             let (name, edm) = shape.property(index);
             let Some(raw) = shape.raw(row.body, index) else { continue };
             let value = shape.value(row.body, index).map(shown).unwrap_or_default();
-            let fields = [("hex", hex(raw)), ("means", text(format!("{name} ({edm}) = {value}")))];
-            sink(part("bytes", at + place_in(row.body, raw), fields))?;
+            let means = format!("{name} ({edm}) = {value}");
+            sink(hex_part(at + place_in(row.body, raw), raw, means))?;
         }
         Ok(())
     }

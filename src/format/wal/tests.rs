@@ -40,9 +40,9 @@ fn catalog() -> Vec<u8> {
     let changes = [
         Change::Created(TableId(2)),
         Change::Dropped(TableId(1)),
-        Change::RangeTombstone { low: b"a", high: Some(b"b") },
-        Change::RangeTombstone { low: b"c", high: None },
-        Change::Ttl { below: Seq(7), low: b"d", high: Some(b"e") },
+        Change::RangeTombstone(Span::new(b"a", Some(b"b"))),
+        Change::RangeTombstone(Span::new(b"c", None)),
+        Change::Ttl(Seq(7), Span::new(b"d", Some(b"e"))),
     ];
     let (shapes, entries) = ([].into_iter(), ENTRIES.into_iter());
     encoded(|out| put_group(out, shapes, b"", entries, &changes))
@@ -84,9 +84,9 @@ fn example_wal_catalog() {
     let expected = [
         Change::Created(TableId(2)),
         Change::Dropped(TableId(1)),
-        Change::RangeTombstone { low: b"a", high: Some(b"b") },
-        Change::RangeTombstone { low: b"c", high: None },
-        Change::Ttl { below: Seq(7), low: b"d", high: Some(b"e") },
+        Change::RangeTombstone(Span::new(b"a", Some(b"b"))),
+        Change::RangeTombstone(Span::new(b"c", None)),
+        Change::Ttl(Seq(7), Span::new(b"d", Some(b"e"))),
     ];
     assert_eq!((changes.as_slice(), group.entries().count()), (&expected[..], 2));
 }

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Doing, Result};
 use crate::format::Kind;
 use crate::format::file_meta::FileMeta;
 use crate::format::key::table_of;
@@ -369,8 +369,7 @@ impl Drop for OutputWriter<'_> {
 impl Env {
     /// Makes the names in the database's directory durable.
     pub(crate) fn sync_dir(&self) -> Result<()> {
-        let doing = |error| crate::error::Error::io(format!("sync {}", self.dir.display()), error);
-        self.fs.sync_dir(&self.dir).map_err(doing)
+        self.fs.sync_dir(&self.dir).doing("sync", &self.dir)
     }
 
     /// Removes a file that nothing names. A failure is no harm: opening removes what is left over.

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::executor::Lane;
 use crate::format::names::{FileName, TableId};
 use crate::fs::{Meter, MeterLimits, Metered, MeteredFs};
@@ -144,7 +144,7 @@ impl SpaceLimit {
             return Err(Error::new(ErrorKind::InvalidInput, problem));
         }
         let counted = MeteredFs::new(Arc::clone(&options.fs), dir, metered);
-        let fs = counted.map_err(|e| Error::io(format!("count files of {}", dir.display()), e))?;
+        let fs = counted.doing("count files of", dir)?;
         let meter = Arc::clone(fs.meter());
         options.fs = Arc::new(fs);
         let reserve = options.run_file_bytes.saturating_mul(2 * JOB_RUN_FILES);

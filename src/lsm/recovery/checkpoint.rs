@@ -19,8 +19,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use crate::codec::Checksum;
-use crate::error::{Error, ErrorKind, Result};
-use crate::format::edit::{Identity, RangeMeta, ReferenceMeta, VersionEdit};
+use crate::error::{Doing, Error, ErrorKind, Result};
+use crate::format::edit::{Identity, VersionEdit};
 use crate::format::file_meta::FileMeta;
 use crate::format::names::FileName;
 use crate::fs::Fs;
@@ -78,7 +78,7 @@ impl Handle {
             let Some(identity) = version.identity() else {
                 return Err(Error::corrupt(&self.env.dir, 0, "manifest", "no identity"));
             };
-            let (identity, edit) = ((**identity).clone(), whole(version));
+            let (identity, edit) = ((**identity).clone(), version.image());
             return Ok(Image { pinned, identity, edit });
         }
         let problem = "ranges are imported all the time; try again when that has ended";
@@ -92,8 +92,7 @@ impl Handle {
         require_empty(&**fs, target)?;
         require_outside(target, &self.env.dir)?;
         let image = self.image()?;
-        fs.create_dir_all(target)
-            .map_err(|error| Error::io(format!("create {}", target.display()), error))?;
+        fs.create_dir_all(target).doing("create", target)?;
         let place = |meta: &FileMeta| {
             let name = FileName::Sst(meta.number).to_string();
             link_or_copy(&**fs, &self.env.dir.join(&name), &target.join(&name), progress)
@@ -149,8 +148,7 @@ pub(crate) fn build(
             placed.push(dir.join(FileName::Sst(meta.number).to_string()));
             place(meta)?;
         }
-        fs.sync_dir(dir)
-            .map_err(|error| Error::io(format!("sync directory {}", dir.display()), error))?;
+        fs.sync_dir(dir).doing("sync directory", dir)?;
         let mut rng = Rng::from_seed(seed);
         let incarnation = rng.next_u64();
         let identity = Identity { incarnation, ..identity.clone() };
@@ -165,8 +163,7 @@ pub(crate) fn build(
 
 /// Refuses a `dir` that holds anything.
 pub(crate) fn require_empty(fs: &dyn Fs, dir: &Path) -> Result<()> {
-    let doing = |error| Error::io(format!("look at {}", dir.display()), error);
-    if fs.exists(dir).map_err(doing)? && !fs.list(dir).map_err(doing)?.is_empty() {
+    if fs.exists(dir).doing("look at", dir)? && !fs.list(dir).doing("look at", dir)?.is_empty() {
         let problem = format!("{} exists and is not empty", dir.display());
         return Err(Error::new(ErrorKind::AlreadyExists, problem));
     }
@@ -253,27 +250,4 @@ fn discard(fs: &dyn Fs, dir: &Path, placed: &[PathBuf]) {
     // Whatever stays is in the way of the next attempt, which says so.
     placed.iter().for_each(|path| drop(fs.remove(path)));
     drop(fs.sync_dir(dir));
-}
-
-/// One edit that makes all files and ranges of `version`.
-fn whole(version: &Version) -> VersionEdit {
-    let mut edit = VersionEdit {
-        flushed_seq: Some(version.flushed_seq().max(version.seq_max())),
-        add_files: version.files().map(|file| file.meta.clone()).collect(),
-        unknown: version.unknown().to_vec(),
-        ..VersionEdit::default()
-    };
-    for range in version.ranges().iter() {
-        let (id, table, span) = (range.id, range.table, range.span.clone());
-        edit.add_ranges.push(RangeMeta { id, table, span });
-        for (placement, reference) in range.references() {
-            let (range, file) = (range.id, reference.file.meta.number);
-            let (clip, bytes) = (reference.clip.clone(), reference.bytes_meta());
-            edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes });
-        }
-    }
-    edit.add_range_tombstones = version.range_tombstones().to_vec();
-    edit.clock = version.clock_if_known();
-    edit.drop_tables = version.dropped().iter().map(|(table, seq)| (*table, *seq)).collect();
-    edit
 }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::format::edit::{ReferenceMeta, VersionEdit};
 use crate::format::file_meta::FileMeta;
 use crate::format::names::{FileId, FileName, FileNumber, RangeId};
@@ -52,17 +52,16 @@ impl SoundCopies {
     /// # Errors
     /// `NotFound` if there is no such directory; `Io`.
     pub(crate) fn in_dir(fs: &dyn Fs, dir: &Path) -> Result<Self> {
-        let doing = |error| Error::io(format!("look for files in {}", dir.display()), error);
-        if !fs.exists(dir).map_err(doing)? {
+        if !fs.exists(dir).doing("look for files in", dir)? {
             let problem = format!("there is no directory {}", dir.display());
             return Err(Error::new(ErrorKind::NotFound, problem));
         }
         let mut found: BTreeMap<FileId, Vec<PathBuf>> = BTreeMap::new();
         for place in [dir.to_owned(), dir.join(FILES_DIR)] {
-            if !fs.exists(&place).map_err(doing)? {
+            if !fs.exists(&place).doing("look for files in", dir)? {
                 continue;
             }
-            let names = fs.list(&place).map_err(doing)?;
+            let names = fs.list(&place).doing("look for files in", dir)?;
             for name in names.iter().filter(|name| name.ends_with(".sst")) {
                 let path = place.join(name);
                 if let Some(id) = id_of(fs, &path) {

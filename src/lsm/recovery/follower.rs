@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::codec::HashSeed;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::executor::Executor;
 use crate::format::edit::{Identity, LivedTime, RangeTombstone};
 use crate::format::names::{FileName, TableId};
@@ -180,9 +180,7 @@ impl LogFollower {
             let opened = file.sst_or_open(|| Sst::open(fs, &self.dir, &file.meta, &self.sst));
             let Err(error) = opened else { continue };
             let path = self.dir.join(FileName::Sst(file.meta.number).to_string());
-            let is_there = fs
-                .exists(&path)
-                .map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
+            let is_there = fs.exists(&path).doing("look at", path)?;
             // Damage answers who reads there.
             if !is_there || error.kind() != ErrorKind::Corruption {
                 return Err(error);

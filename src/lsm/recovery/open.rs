@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::codec::HashSeed;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::executor::{Crew, Executor, Lane};
 use crate::format::edit::{CleanClose, Identity, LivedTime, LogMeta, VersionEdit};
 use crate::format::names::{FileName, FileNumber};
@@ -94,7 +94,7 @@ impl Engine {
                 recovered.created = true;
                 let manifest = create(&fs, dir, &mut rng)?;
                 let listed = fs.list(dir);
-                (manifest, listed.map_err(|e| Error::io(format!("list {}", dir.display()), e))?)
+                (manifest, listed.doing("list", dir)?)
             }
         };
         manifest.count_with(&meter);
@@ -147,9 +147,8 @@ fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<()> {
     if probe(fs, dir)? == Found::Database {
         return Ok(());
     }
-    let doing = |error| Error::io(format!("look at {}", dir.display()), error);
-    if fs.exists(dir).map_err(doing)? {
-        let names = fs.list(dir).map_err(doing)?;
+    if fs.exists(dir).doing("look at", dir)? {
+        let names = fs.list(dir).doing("look at", dir)?;
         if let Some(foreign) = names.iter().find(|name| FileName::parse(name).is_none()) {
             let problem = format!(
                 "{} is not a database: it holds {foreign}; name a new path or an empty directory",
@@ -162,7 +161,7 @@ fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<()> {
         let problem = format!("there is no database in {}", dir.display());
         return Err(Error::new(ErrorKind::NotFound, problem));
     }
-    fs.create_dir_all(dir).map_err(|e| Error::io(format!("create {}", dir.display()), e))
+    fs.create_dir_all(dir).doing("create", dir)
 }
 
 fn take_lock(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn FileLock>> {
@@ -286,7 +285,7 @@ fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Resul
             manifest.confirm()?;
             let path = env.dir.join(name);
             let removed = env.fs.remove(&path);
-            removed.map_err(|error| Error::io(format!("remove {}", path.display()), error))?;
+            removed.doing("remove", path)?;
             orphans += 1;
         }
     }

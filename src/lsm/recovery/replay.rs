@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::format::edit::{Account, LogMeta, RangeTombstone};
 use crate::format::names::{FileId, FileName, FileNumber, TableId};
 use crate::format::record::{LogKind, Position, RecordKind};
@@ -227,7 +227,7 @@ impl Replay<'_> {
             return self.readers.swap_remove(at).again(log.id);
         }
         let exists = self.env.fs.exists(&path);
-        if !exists.map_err(|e| Error::io(format!("look at {}", path.display()), e))? {
+        if !exists.doing("look at", &path)? {
             return Err(self.missing(&path));
         }
         LogReader::open(&*self.env.fs, &path, LogKind::Wal, Some(log.id))

@@ -16,7 +16,6 @@ use crate::format::key::decode_user_key;
 use crate::format::names::TableId;
 use crate::format::row::{decode_row, encode_row, row_shape_number};
 use crate::format::shape::decode_shape;
-use crate::format::span::Span;
 use crate::format::wal::{Change, Group};
 use crate::memtable::Memtable;
 use crate::model::{Seq, Shape, ShapeId, Shapes};
@@ -117,24 +116,14 @@ pub(in crate::lsm) fn take_changes(
 ) -> Result<(), Problem> {
     for change in group.changes() {
         match change {
-            Change::Created(_) => {}
             Change::Dropped(table) => {
                 dropped.insert(table, seq);
             }
-            Change::RangeTombstone { low, high } => {
-                range_tombstones.push(RangeTombstone::drop(Span::new(low, high), seq))
-            }
-            Change::Ttl { below, .. } if below >= seq => {
+            Change::Ttl(below, _) if below >= seq => {
                 let text = format!("an expiry below #{below} in commit #{seq}");
                 return Err(Problem(text));
             }
-            Change::Ttl { below, low, high } => {
-                range_tombstones.push(RangeTombstone {
-                    span: Span::new(low, high),
-                    below,
-                    from: seq,
-                });
-            }
+            change => range_tombstones.extend(change.into_tombstone(seq)),
         }
     }
     Ok(())

@@ -99,16 +99,12 @@ pub(crate) enum TableChange {
 
 impl TableChange {
     /// As the log records it.
-    pub(crate) fn logged(&self) -> Change<'_> {
+    pub(crate) fn logged(&self) -> Change {
         match self {
             TableChange::Created(table) => Change::Created(*table),
             TableChange::Dropped(gate) => Change::Dropped(gate.table),
-            TableChange::Fenced(Span { low, high }) => {
-                Change::RangeTombstone { low, high: high.as_deref() }
-            }
-            TableChange::Expired(Span { low, high }, below) => {
-                Change::Ttl { below: *below, low, high: high.as_deref() }
-            }
+            TableChange::Fenced(span) => Change::RangeTombstone(span.clone()),
+            TableChange::Expired(span, below) => Change::Ttl(*below, span.clone()),
         }
     }
 
@@ -129,13 +125,7 @@ impl TableChange {
 
     /// The range tombstone that it puts up as commit `seq`.
     pub(crate) fn range_tombstone(&self, seq: Seq) -> Option<RangeTombstone> {
-        match self {
-            TableChange::Created(_) | TableChange::Dropped(_) => None,
-            TableChange::Fenced(span) => Some(RangeTombstone::drop(span.clone(), seq)),
-            TableChange::Expired(span, below) => {
-                Some(RangeTombstone { span: span.clone(), below: *below, from: seq })
-            }
-        }
+        self.logged().into_tombstone(seq)
     }
 
     /// Jobs carry it out durably as soon as it is published: a power cut must not take it back afterwards.

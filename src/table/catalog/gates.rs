@@ -12,10 +12,9 @@
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::key::user_key;
 use crate::format::names::TableId;
 use crate::format::span::Span;
-use crate::lsm::{Action, Condition, GateMode, Op, SpanGate};
+use crate::lsm::{Action, GateMode, Op, SpanGate};
 use crate::model::Entity;
 use crate::options::Durability;
 
@@ -93,9 +92,7 @@ impl Catalog {
 
     /// Removes the gate's row.
     pub(super) fn delete_gate(&self, id: u64) -> Op<'static> {
-        let key = user_key(TableId::CATALOG, GATES, &row_key(id));
-        let hash = self.engine.env.hash(&key);
-        Op { key: key.into(), hash, condition: Condition::Any, action: Action::Delete }
+        self.op(GATES, &row_key(id), Action::Delete)
     }
 }
 

@@ -10,9 +10,8 @@
 //! Not here: what a note says (`rest`).
 
 use crate::error::Result;
-use crate::format::key::user_key;
 use crate::format::names::TableId;
-use crate::lsm::{Action, Condition, Op};
+use crate::lsm::{Action, Op};
 use crate::model::Entity;
 
 use super::rows::{NOTES, NoteKey, damaged};
@@ -21,9 +20,7 @@ use super::{Catalog, Tables};
 impl Catalog {
     /// Removes the note's row.
     pub(super) fn delete_note(&self, key: &NoteKey) -> Op<'static> {
-        let key = user_key(TableId::CATALOG, NOTES, &row_key(key));
-        let hash = self.engine.env.hash(&key);
-        Op { key: key.into(), hash, condition: Condition::Any, action: Action::Delete }
+        self.op(NOTES, &row_key(key), Action::Delete)
     }
 }
 

@@ -128,7 +128,7 @@ fn check_group(kind: RecordKind, data: &[u8]) {
     if let Ok(WalRecord::Group(group) | WalRecord::Catalog(group)) = group {
         let shapes: Vec<_> = group.shapes().collect();
         let entries: Vec<_> = group.entries().collect();
-        let changes: Vec<Change<'_>> = group.changes().collect();
+        let changes: Vec<Change> = group.changes().collect();
         let mut encoded = Vec::new();
         let prefix = group.key_prefix;
         put_group(&mut encoded, shapes.iter().copied(), prefix, entries.iter().copied(), &changes);

@@ -348,8 +348,8 @@ fn wal() -> Vec<Vec<u8>> {
         WalEntry { kind: Kind::Put, key_suffix: b"a", head: b"", row: b"\x01row" },
         WalEntry { kind: Kind::Delete, key_suffix: b"b", head: b"", row: b"" },
     ];
-    let range_tombstone = Change::RangeTombstone { low: b"a", high: Some(b"b") };
-    let expiry = Change::Ttl { below: Seq(1), low: b"a", high: None };
+    let range_tombstone = Change::RangeTombstone(Span::new(b"a", Some(b"b")));
+    let expiry = Change::Ttl(Seq(1), Span::new(b"a", None));
     let changes =
         [Change::Created(TableId(1)), Change::Dropped(TableId(2)), range_tombstone, expiry];
     let prefix = user_key(TableId(1), "p", "");
