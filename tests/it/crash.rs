@@ -19,7 +19,7 @@ use rowstone::sim::runner::Runner;
 use rowstone::sim::step::{Condition, Config, Step, Verb, Write};
 use rowstone::sim::value::Val;
 
-const IMAGES: u64 = 50_000;
+const IMAGES: u64 = 20_000;
 const STEPS: usize = 60;
 const SEEDS_PER_OPERATION: u64 = 2;
 

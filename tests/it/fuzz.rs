@@ -1,5 +1,6 @@
 //! Every fuzz target over its stored corpus and some thousands of seeded mutations, within its limit of memory.
 //!
+//! `MUTATIONS=n` sets how many mutations a decoder gets, and is their seed.
 //! `REWRITE=1` adds the structures that the encoders make, and the examples of FORMAT.md, to the corpora.
 #![expect(clippy::disallowed_methods, reason = "corpora are files of the repository")]
 
@@ -14,6 +15,7 @@ use rowstone::fuzzing::{TARGETS, Target, seeds};
 
 use crate::format::{examples, target};
 
+const MUTATIONS: u64 = 5_000;
 /// Targets that open databases, which takes some hundred times as long as a decoder.
 const WHOLE_DATABASES: [&str; 6] = ["csv", "directory", "exec", "ndjson", "program", "rest"];
 
@@ -34,10 +36,11 @@ fn targets_survive_their_corpus_and_mutations_of_it() {
     if std::env::var_os("REWRITE").is_some() {
         store();
     }
+    let all = std::env::var("MUTATIONS").map_or(MUTATIONS, |n| n.parse().expect("a number"));
     for (name, target) in targets() {
-        let mutations = if WHOLE_DATABASES.contains(&name) { 1_000 } else { 5_000 };
+        let mutations = if WHOLE_DATABASES.contains(&name) { all / 5 } else { all };
         let bounded = |data: &[u8]| memory::bounded(name, target, data);
-        let done = replay::replay(name, bounded, 1, |done| done < mutations);
+        let done = replay::replay(name, bounded, all, |done| done < mutations);
         println!("{name}: {} stored inputs, {} mutations", done.stored, done.mutated);
     }
 }

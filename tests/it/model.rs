@@ -6,7 +6,7 @@ use crate::say;
 use rowstone::sim::counts::{Counts, Event};
 use rowstone::sim::program::{Mix, Program, check};
 
-const PROGRAMS: u64 = 1000;
+const PROGRAMS: u64 = 300;
 const STEPS: usize = 500;
 
 #[test]
