@@ -3,17 +3,18 @@
 //! Not here: the anti-patterns (`db`), how keys are made of a file's rows (`import`).
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::failure::{Failure, Outcome};
+use super::failure::Outcome;
 use super::import::sample;
 use super::open::{Create, open};
-use super::output::{Format, Output, with_thousands};
-use super::partitions::{ENTITIES_MAX, json, shape_json, size_text};
+use super::output::{Format, Output, print, with_thousands};
+use super::partitions::{ENTITIES_MAX, put_shape, size_text};
 use crate::db::advice::{Seen, advise};
 use crate::db::{Advice, DataShape};
+use crate::json;
 use crate::table::QueryCounts;
 
 /// Characters of a line of text.
@@ -75,24 +76,15 @@ impl Advise {
             (None, Some(db)) => self.judge_tables(db)?,
             (None, None) => Vec::new(),
         };
-        let mut output = Output::standard();
-        match self.format {
+        print(|output| match self.format {
             Format::Table | Format::Csv => {
-                verdicts.iter().try_for_each(|verdict| write_verdict(&mut output, verdict))
+                verdicts.iter().try_for_each(|verdict| write_verdict(output, verdict))
             }
-            Format::Json => {
-                let all: Vec<String> = verdicts.iter().map(verdict_json).collect();
-                writeln!(output, "[\n{}\n]", all.join(",\n"))
-            }
-            Format::Ndjson => {
-                verdicts.iter().try_for_each(|v| writeln!(output, "{}", verdict_json(v)))
-            }
-        }
-        .map_err(Failure::output)?;
-        output.finish()
+            format => output.items(&verdicts.iter().map(verdict_json).collect::<Vec<_>>(), format),
+        })
     }
 
-    fn judge_tables(&self, path: &PathBuf) -> Outcome<Vec<Verdict>> {
+    fn judge_tables(&self, path: &Path) -> Outcome<Vec<Verdict>> {
         let db = open(path, Create::Never)?;
         let tables = match &self.table {
             Some(table) => vec![db.table(table)?.name().to_owned()],
@@ -194,21 +186,17 @@ fn write_wrapped(output: &mut Output, lead: &str, text: &str) -> io::Result<()> 
 }
 
 fn verdict_json(verdict: &Verdict) -> String {
-    json(|object| {
+    json::object(|object| {
         object.text(if verdict.is_sample { "sample" } else { "table" }, &verdict.name);
-        object.raw("data", shape_json(&verdict.data));
+        object.raw("data", json::object(|object| put_shape(object, &verdict.data)));
         if let Some(repeated) = verdict.repeated {
             object.raw("repeated", repeated);
         }
         object.raw("load_known", false);
-        let advice = |advice: &Advice| {
-            json(|object| {
-                object.text("pattern", advice.pattern.name());
-                object.text("evidence", &advice.evidence);
-                object.text("remedy", &advice.remedy);
-            })
-        };
-        let all: Vec<String> = verdict.advice.iter().map(advice).collect();
-        object.raw("advice", format_args!("[{}]", all.join(",")));
+        object.objects("advice", &verdict.advice, |object, advice| {
+            object.text("pattern", advice.pattern.name());
+            object.text("evidence", &advice.evidence);
+            object.text("remedy", &advice.remedy);
+        });
     })
 }

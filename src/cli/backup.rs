@@ -2,16 +2,16 @@
 //!
 //! Not here: copies on the same disk (`maintain`), what a backup is (`db`).
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
 use super::failure::{Failure, Outcome};
-use super::import::Progress;
 use super::moving::{KeyArgs, tell};
 use super::open::{Create, open};
-use super::output::{Output, with_thousands};
+use super::output::{Output, print, with_thousands, write_problems};
+use super::progress::Progress;
 use crate::db::{Backup as Backups, BackupReport, Generation, Pruned};
 use crate::json::Object;
 use crate::model::check_table_name;
@@ -59,42 +59,33 @@ Examples:
 
 #[derive(Subcommand)]
 enum Verb {
-    List(List),
-    Verify(Verify),
-    Prune(Prune),
-}
-
-/// List the backups, oldest first
-#[derive(Args)]
-struct List {
-    /// The directory of backups
-    dir: PathBuf,
-    /// Print JSON, one object a backup
-    #[arg(long)]
-    json: bool,
-}
-
-/// Read everything and hold it against its checksums
-#[derive(Args)]
-struct Verify {
-    /// The directory of backups
-    dir: PathBuf,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
-/// Remove all backups but the newest, and the files that only they had
-#[derive(Args)]
-struct Prune {
-    /// The directory of backups
-    dir: PathBuf,
-    /// How many stay
-    #[arg(long, value_name = "COUNT")]
-    keep: usize,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    /// List the backups, oldest first
+    List {
+        /// The directory of backups
+        dir: PathBuf,
+        /// Print JSON, one object a backup
+        #[arg(long)]
+        json: bool,
+    },
+    /// Read everything and hold it against its checksums
+    Verify {
+        /// The directory of backups
+        dir: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove all backups but the newest, and the files that only they had
+    Prune {
+        /// The directory of backups
+        dir: PathBuf,
+        /// How many stay
+        #[arg(long, value_name = "COUNT")]
+        keep: usize,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// Make a database of a backup, or take a table or a range of keys out of it.
@@ -139,13 +130,11 @@ Examples:
 impl Backup {
     pub(super) fn run(self) -> Outcome {
         let db = open(&self.db, Create::Never)?;
-        let bar = Bar::new();
-        let made = db.backup_with(&self.dir, |done, total| bar.reach(done, total));
-        bar.end();
-        let made = made?;
-        let mut output = Output::standard();
-        let written = match self.json {
-            true => output.write_all(&json_generation(&made)),
+        let made = Progress::during("bytes", Some(0), |bar| {
+            db.backup_with(&self.dir, |done, total| bar.reach_of(done, total))
+        })?;
+        print(|output| match self.json {
+            true => output.object(|object| put_generation(object, &made)),
             false => writeln!(
                 output,
                 "backup {}: {} files of {} bytes, {} of them new, {} bytes copied",
@@ -155,9 +144,7 @@ impl Backup {
                 with_thousands(made.new_files),
                 with_thousands(made.new_bytes)
             ),
-        };
-        written.map_err(Failure::output)?;
-        output.finish()?;
+        })?;
         Ok(db.close()?)
     }
 }
@@ -165,9 +152,22 @@ impl Backup {
 impl BackupsCommand {
     pub(super) fn run(self) -> Outcome {
         match self.command {
-            Verb::List(List { dir, json }) => list(&dir, json),
-            Verb::Verify(Verify { dir, json }) => verify(&dir, json),
-            Verb::Prune(Prune { dir, keep, json }) => prune(&dir, keep, json),
+            Verb::List { dir, json } => {
+                let generations = backups(&dir)?.generations()?;
+                print(|output| write_list(output, &generations, json))
+            }
+            Verb::Verify { dir, json } => {
+                let backups = backups(&dir)?;
+                let report = Progress::during("bytes", Some(0), |bar| {
+                    backups.verify_with(|done, total| bar.reach_of(done, total))
+                })?;
+                print(|output| write_report(output, &report, json))?;
+                if report.problems.is_empty() { Ok(()) } else { Err(Failure::Problems) }
+            }
+            Verb::Prune { dir, keep, json } => {
+                let pruned = backups(&dir)?.prune(keep)?;
+                print(|output| write_pruned(output, &pruned, json))
+            }
         }
     }
 }
@@ -176,16 +176,10 @@ fn backups(dir: &Path) -> Outcome<Backups> {
     Backups::open(dir).map_err(Failure::Open)
 }
 
-fn list(dir: &Path, json: bool) -> Outcome {
-    let generations = backups(dir)?.generations()?;
-    let mut output = Output::standard();
-    write_list(&mut output, &generations, json).map_err(Failure::output)?;
-    output.finish()
-}
-
-fn write_list(output: &mut Output, generations: &[Generation], json: bool) -> std::io::Result<()> {
+fn write_list(output: &mut Output, generations: &[Generation], json: bool) -> io::Result<()> {
     if json {
-        return generations.iter().try_for_each(|made| output.write_all(&json_generation(made)));
+        let mut made = generations.iter();
+        return made.try_for_each(|made| output.object(|object| put_generation(object, made)));
     }
     let [number, taken, files, bytes, new] = ["Number", "Taken", "Files", "Bytes", "New bytes"];
     writeln!(output, "{number:>6}  {taken:28}  {files:>8}  {bytes:>18}  {new:>18}")?;
@@ -203,59 +197,32 @@ fn write_list(output: &mut Output, generations: &[Generation], json: bool) -> st
     })
 }
 
-fn verify(dir: &Path, json: bool) -> Outcome {
-    let backups = backups(dir)?;
-    let bar = Bar::new();
-    let report = backups.verify_with(|done, total| bar.reach(done, total));
-    bar.end();
-    let report = report?;
-    let mut output = Output::standard();
-    write_report(&mut output, &report, json).map_err(Failure::output)?;
-    output.finish()?;
-    if report.problems.is_empty() { Ok(()) } else { Err(Failure::Problems) }
-}
-
-fn write_report(output: &mut Output, report: &BackupReport, json: bool) -> std::io::Result<()> {
+fn write_report(output: &mut Output, report: &BackupReport, json: bool) -> io::Result<()> {
     let BackupReport { generations, files, bytes, problems } = report;
     if json {
-        let mut line = Vec::new();
-        let mut object = Object::begin(&mut line);
-        object.raw("generations", generations);
-        object.raw("files", files);
-        object.raw("bytes", bytes);
-        object.texts("problems", problems.iter());
-        object.end();
-        line.push(b'\n');
-        return output.write_all(&line);
+        return output.object(|object| {
+            object.raw("generations", generations);
+            object.raw("files", files);
+            object.raw("bytes", bytes);
+            object.texts("problems", problems.iter());
+        });
     }
     let [generations, files, bytes] = [*generations, *files, *bytes].map(with_thousands);
     writeln!(output, "{generations} backups of {files} files, {bytes} bytes read")?;
-    problems.iter().try_for_each(|problem| writeln!(output, "problem: {problem}"))?;
-    match problems.len() {
-        0 => writeln!(output, "no problems"),
-        1 => writeln!(output, "1 problem"),
-        count => writeln!(output, "{count} problems"),
-    }
+    write_problems(output, problems)
 }
 
-fn prune(dir: &Path, keep: usize, json: bool) -> Outcome {
-    let Pruned { generations, files, bytes, .. } = backups(dir)?.prune(keep)?;
-    let mut output = Output::standard();
-    let written = if json {
-        let mut line = Vec::new();
-        let mut object = Object::begin(&mut line);
-        object.raw("generations", generations);
-        object.raw("files", files);
-        object.raw("bytes", bytes);
-        object.end();
-        line.push(b'\n');
-        output.write_all(&line)
-    } else {
-        let [generations, files, bytes] = [generations, files, bytes].map(with_thousands);
-        writeln!(output, "removed {generations} backups, {files} files of {bytes} bytes")
-    };
-    written.map_err(Failure::output)?;
-    output.finish()
+fn write_pruned(output: &mut Output, pruned: &Pruned, json: bool) -> io::Result<()> {
+    let Pruned { generations, files, bytes, .. } = *pruned;
+    if json {
+        return output.object(|object| {
+            object.raw("generations", generations);
+            object.raw("files", files);
+            object.raw("bytes", bytes);
+        });
+    }
+    let [generations, files, bytes] = [generations, files, bytes].map(with_thousands);
+    writeln!(output, "removed {generations} backups, {files} files of {bytes} bytes")
 }
 
 impl Restore {
@@ -271,14 +238,11 @@ impl Restore {
     }
 
     fn restore_all(&self, backups: &Backups) -> Outcome {
-        let bar = Bar::new();
-        let made =
-            backups.restore_with(self.generation, &self.path, |done, total| bar.reach(done, total));
-        bar.end();
-        let made = made?;
-        let mut output = Output::standard();
-        let written = match self.json {
-            true => output.write_all(&json_generation(&made)),
+        let made = Progress::during("bytes", Some(0), |bar| {
+            backups.restore_with(self.generation, &self.path, |done, of| bar.reach_of(done, of))
+        })?;
+        print(|output| match self.json {
+            true => output.object(|object| put_generation(object, &made)),
             false => writeln!(
                 output,
                 "restored backup {} of {}: {} files of {} bytes",
@@ -287,9 +251,7 @@ impl Restore {
                 with_thousands(made.files),
                 with_thousands(made.bytes)
             ),
-        };
-        written.map_err(Failure::output)?;
-        output.finish()
+        })
     }
 
     fn restore_table(&self, backups: &Backups, table: &str) -> Outcome {
@@ -298,34 +260,26 @@ impl Restore {
         let into = self.into.as_deref().unwrap_or(table);
         check_table_name(into)?;
         let db = open(&self.path, Create::IfMissing)?;
-        let progress = Progress::new(None);
         let range = self.keys.range();
-        let moved = backups.restore_into_with(self.generation, table, range, (&db, into), |rows| {
-            progress.reach(rows);
-        });
-        progress.end();
-        let moved = moved?;
-        if self.json {
-            let mut line = Vec::new();
-            let mut object = Object::begin(&mut line);
-            object.raw("entities", moved.entities);
-            object.raw("files", moved.files);
-            object.raw("bytes", moved.bytes);
-            object.end();
-            line.push(b'\n');
-            let mut output = Output::standard();
-            output.write_all(&line).map_err(Failure::output)?;
-            output.finish()?;
-        } else {
-            tell("restored", &moved)?;
+        let moved = Progress::during("rows", None, |bar| {
+            let reach = |rows| bar.reach(rows);
+            backups.restore_into_with(self.generation, table, range, (&db, into), reach)
+        })?;
+        match self.json {
+            true => print(|output| {
+                output.object(|object| {
+                    object.raw("entities", moved.entities);
+                    object.raw("files", moved.files);
+                    object.raw("bytes", moved.bytes);
+                })
+            })?,
+            false => tell("restored", &moved)?,
         }
         Ok(db.close()?)
     }
 }
 
-fn json_generation(made: &Generation) -> Vec<u8> {
-    let mut line = Vec::new();
-    let mut object = Object::begin(&mut line);
+fn put_generation(object: &mut Object<'_>, made: &Generation) {
     object.raw("generation", made.number);
     match &made.problem {
         Some(problem) => object.text("problem", problem),
@@ -336,28 +290,6 @@ fn json_generation(made: &Generation) -> Vec<u8> {
             object.raw("bytes", made.bytes);
             object.raw("new_files", made.new_files);
             object.raw("new_bytes", made.new_bytes);
-        }
-    }
-    object.end();
-    line.push(b'\n');
-    line
-}
-
-/// A bar in bytes, whose length is known with the first of them.
-struct Bar(std::cell::OnceCell<Progress>);
-
-impl Bar {
-    fn new() -> Self {
-        Self(std::cell::OnceCell::new())
-    }
-
-    fn reach(&self, done: u64, total: u64) {
-        self.0.get_or_init(|| Progress::of("bytes", Some(total))).reach(done);
-    }
-
-    fn end(&self) {
-        if let Some(progress) = self.0.get() {
-            progress.end();
         }
     }
 }

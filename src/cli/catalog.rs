@@ -1,14 +1,14 @@
 //! Commands about tables: `create-table`, `drop-table`, `ttl`, `tables`.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 
-use super::failure::{Failure, Outcome};
+use super::failure::Outcome;
 use super::open::{Create, open, open_to_read};
-use super::output::{Format, Output};
+use super::output::{Format, Output, print};
 use crate::json;
 
 /// Create a table, and the database if there is none.
@@ -91,11 +91,8 @@ impl Ttl {
             Some(Life::For(time)) => db.set_ttl(&self.table, Some(time))?,
             Some(Life::Ever) => db.set_ttl(&self.table, None)?,
             None => {
-                let life = db.ttl(&self.table)?;
-                let text = life.map_or("never".to_owned(), time_text);
-                let mut output = Output::standard();
-                writeln!(output, "{text}").map_err(Failure::output)?;
-                output.finish()?;
+                let life = db.ttl(&self.table)?.map_or("never".to_owned(), time_text);
+                print(|output| writeln!(output, "{life}"))?;
             }
         }
         Ok(db.close()?)
@@ -138,36 +135,25 @@ impl Tables {
     pub(super) fn run(self) -> Outcome {
         let db = open_to_read(&self.db)?;
         let tables = db.tables()?;
-        let mut output = Output::standard();
-        write_tables(&mut output, &tables, self.format).map_err(Failure::output)?;
-        output.finish()?;
+        print(|output| write_tables(output, &tables, self.format))?;
         Ok(db.close()?)
     }
 }
 
-fn write_tables(output: &mut Output, tables: &[String], format: Format) -> std::io::Result<()> {
-    let mut text = Vec::new();
-    if format == Format::Json {
-        text.push(b'[');
-    }
+fn write_tables(output: &mut Output, tables: &[String], format: Format) -> io::Result<()> {
+    let json = |table: &String| {
+        let mut text = Vec::new();
+        json::put_string(&mut text, table);
+        String::from_utf8(text).unwrap_or_default()
+    };
     if format == Format::Csv {
-        text.extend_from_slice(b"TableName\n");
+        writeln!(output, "TableName")?;
     }
-    for (i, table) in tables.iter().enumerate() {
-        match format {
-            Format::Table | Format::Csv => text.extend_from_slice(table.as_bytes()),
-            Format::Json | Format::Ndjson => json::put_string(&mut text, table),
-        }
-        text.extend_from_slice(match format {
-            Format::Json if i + 1 < tables.len() => b",",
-            Format::Json => b"",
-            _ => b"\n",
-        });
+    match format {
+        Format::Json => writeln!(output, "{}", json::array(tables.iter().map(json))),
+        Format::Ndjson => tables.iter().try_for_each(|table| writeln!(output, "{}", json(table))),
+        _ => tables.iter().try_for_each(|table| writeln!(output, "{table}")),
     }
-    if format == Format::Json {
-        text.extend_from_slice(b"]\n");
-    }
-    output.write_all(&text)
 }
 
 #[cfg(test)]

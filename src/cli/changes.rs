@@ -4,7 +4,7 @@
 //! * beside a process that writes the database is only read;
 //! * a cursor moves when what it stands behind has been handed to standard output.
 //!
-//! Not here: which changes there are (`db::changes`), how an entity is written (`json`).
+//! Not here: which changes there are (`db::changes`), how an entity is written (`wire`).
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use clap::Args;
 
 use super::failure::{Failure, Outcome};
 use super::open::{Create, open};
-use super::output::Output;
+use super::output::{Output, print};
 use crate::db::{Change, Changes, Commit, Cursor, Db, Position};
 use crate::json::Object;
-use crate::json::odata::{self, Metadata};
+use crate::json::odata::{Metadata, entity_text};
 use crate::sync::{Condvar, Mutex};
 
 /// How often --follow looks for new commits.
@@ -74,12 +74,10 @@ impl ChangesCommand {
             Some(_) => open(&self.db, Create::Never)?,
             None => Db::open_read_only(&self.db).map_err(Failure::Open)?,
         };
-        let mut output = Output::standard();
         if self.positions {
             let (oldest, newest) = (db.oldest_position()?, db.position());
-            let written = writeln!(output, "{{\"oldest\":\"{oldest}\",\"newest\":\"{newest}\"}}");
-            written.map_err(Failure::output)?;
-            output.finish()?;
+            let line = format!("{{\"oldest\":\"{oldest}\",\"newest\":\"{newest}\"}}");
+            print(|output| writeln!(output, "{line}"))?;
             return Ok(db.close()?);
         }
         let cursor = self.cursor.as_deref().map(|name| db.cursor(name)).transpose()?;
@@ -89,51 +87,39 @@ impl ChangesCommand {
             (None, None) if self.new => db.changes(db.position())?,
             (None, None) => db.changes(db.oldest_position()?)?,
         };
-        self.print(&mut changes, &mut output)?;
-        if let Some(cursor) = cursor {
-            move_cursor(&cursor, &changes)?;
-        }
-        output.finish()?;
+        print(|output| {
+            self.print(&mut changes, output)?;
+            cursor.map_or(Ok(()), |cursor| move_cursor(&cursor, &changes))
+        })?;
         Ok(db.close()?)
     }
 
     fn print(&self, changes: &mut Changes, output: &mut Output) -> Outcome {
-        let mut line = Vec::new();
         loop {
             for commit in changes.by_ref() {
-                line.clear();
-                if self.put_commit(&mut line, &commit?) {
-                    output.write_all(&line).map_err(Failure::output)?;
+                let commit = commit?;
+                let is_wanted = |change: &&Change| {
+                    let asked = self.table.as_ref();
+                    asked.is_none_or(|table| table.eq_ignore_ascii_case(change.table()))
+                };
+                let changes: Vec<_> = commit.changes.iter().filter(is_wanted).collect();
+                if !changes.is_empty() {
+                    output.object(|object| put_commit(object, &commit, &changes))?;
                 }
             }
-            output.flush().map_err(Failure::output)?;
+            output.flush()?;
             if !self.follow {
                 return Ok(());
             }
             pause();
         }
     }
+}
 
-    /// False if nothing of the commit is wanted.
-    fn put_commit(&self, out: &mut Vec<u8>, commit: &Commit) -> bool {
-        let is_wanted = |change: &&Change| {
-            self.table.as_ref().is_none_or(|table| table.eq_ignore_ascii_case(change.table()))
-        };
-        let mut object = Object::begin(out);
-        object.text("position", &commit.position.to_string());
-        object.text("timestamp", &commit.timestamp.to_string());
-        let mut changes = Vec::new();
-        for change in commit.changes.iter().filter(is_wanted) {
-            changes.push(if changes.is_empty() { b'[' } else { b',' });
-            put_change(&mut changes, change);
-        }
-        let is_empty = changes.is_empty();
-        changes.push(b']');
-        object.raw("changes", String::from_utf8_lossy(&changes));
-        object.end();
-        out.push(b'\n');
-        !is_empty
-    }
+fn put_commit(object: &mut Object<'_>, commit: &Commit, changes: &[&Change]) {
+    object.text("position", &commit.position.to_string());
+    object.text("timestamp", &commit.timestamp.to_string());
+    object.objects("changes", changes, |object, change| put_change(object, change));
 }
 
 fn move_cursor(cursor: &Cursor, changes: &Changes) -> Outcome {
@@ -149,8 +135,7 @@ fn pause() {
     Condvar::new().wait_for(&mut nobody.lock(), LOOK_EVERY);
 }
 
-fn put_change(out: &mut Vec<u8>, change: &Change) {
-    let mut object = Object::begin(out);
+fn put_change(object: &mut Object<'_>, change: &Change) {
     let op = match change {
         Change::TableCreated { .. } => "create-table",
         Change::TableDropped { .. } => "drop-table",
@@ -164,9 +149,7 @@ fn put_change(out: &mut Vec<u8>, change: &Change) {
     object.text("table", change.table());
     match change {
         Change::Put { entity, .. } => {
-            let mut json = Vec::new();
-            odata::put_entity(&mut json, entity, None, Metadata::MINIMAL);
-            object.raw("entity", String::from_utf8_lossy(&json));
+            object.raw("entity", entity_text(entity, Metadata::MINIMAL));
         }
         Change::Deleted { partition_key, row_key, .. } => {
             object.text("PartitionKey", partition_key);
@@ -178,5 +161,4 @@ fn put_change(out: &mut Vec<u8>, change: &Change) {
         Change::Expired { before, .. } => object.text("before", &before.to_string()),
         Change::TableCreated { .. } | Change::TableDropped { .. } => {}
     }
-    object.end();
 }

@@ -4,22 +4,21 @@
 //! Timestamps and ETags are left aside; types count, and so does every bit of a number.
 
 use std::cmp::Ordering;
-use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::failure::{Failure, Outcome, eprint_line};
 use super::files;
-use super::import::Progress;
 use super::moving::KeyArgs;
 use super::open::{Create, open};
 use super::output::{Output, with_thousands};
+use super::progress::Progress;
 use crate::db::Db;
 use crate::format::key::user_key;
 use crate::format::names::TableId;
 use crate::json::Object;
-use crate::json::odata::{self, Metadata};
+use crate::json::odata::{Metadata, entity_text};
 use crate::model::Entity;
 use crate::table::Table;
 
@@ -89,11 +88,11 @@ impl Compare {
             }
             None => self.databases(&mut join, &a, &b)?,
         }
-        join.progress.end();
-        join.output.finish()?;
+        let Join { output, progress, compared, differences, .. } = join;
+        drop(progress);
+        output.finish()?;
         b.close()?;
         a.close()?;
-        let (compared, differences) = (join.compared, join.differences);
         eprint_line(&format!(
             "{} entities compared, {} differences",
             with_thousands(compared),
@@ -192,18 +191,15 @@ impl Join {
             return Ok(());
         }
         self.differences += 1;
-        let mut line = Vec::new();
-        match self.requests {
-            true => difference.put_request(&mut line, tables[1]),
-            false => difference.put(&mut line, tables[0]),
-        }
-        line.push(b'\n');
-        self.output.write_all(&line).map_err(Failure::output)
+        Ok(self.output.object(|object| match self.requests {
+            true => difference.put_request(object, tables[1]),
+            false => difference.put(object, tables[0]),
+        })?)
     }
 }
 
 impl Difference<'_> {
-    fn put(&self, line: &mut Vec<u8>, table: &str) {
+    fn put(&self, object: &mut Object<'_>, table: &str) {
         let (what, a, b) = match self {
             Difference::TableOnlyA => ("table-only-a", None, None),
             Difference::TableOnlyB => ("table-only-b", None, None),
@@ -211,20 +207,17 @@ impl Difference<'_> {
             Difference::OnlyB(b) => ("only-b", None, Some(*b)),
             Difference::Differs(a, b) => ("differs", Some(*a), Some(*b)),
         };
-        let mut object = Object::begin(line);
         object.text("table", table);
         object.text("difference", what);
         for (name, entity) in [("a", a), ("b", b)] {
             if let Some(entity) = entity {
-                object.raw(name, json(entity));
+                object.raw(name, entity_text(entity, Metadata::TYPES));
             }
         }
-        object.end();
     }
 
     /// What makes the second side like the first.
-    fn put_request(&self, line: &mut Vec<u8>, table: &str) {
-        let mut object = Object::begin(line);
+    fn put_request(&self, object: &mut Object<'_>, table: &str) {
         let op = match self {
             Difference::TableOnlyA => "create_table",
             Difference::TableOnlyB => "delete_table",
@@ -234,7 +227,9 @@ impl Difference<'_> {
         object.text("op", op);
         object.text("table", table);
         match self {
-            Difference::OnlyA(a) | Difference::Differs(a, _) => object.raw("entity", json(a)),
+            Difference::OnlyA(a) | Difference::Differs(a, _) => {
+                object.raw("entity", entity_text(a, Metadata::TYPES));
+            }
             Difference::OnlyB(b) => {
                 object.text("pk", b.partition_key());
                 object.text("rk", b.row_key());
@@ -242,14 +237,7 @@ impl Difference<'_> {
             }
             Difference::TableOnlyA | Difference::TableOnlyB => {}
         }
-        object.end();
     }
-}
-
-fn json(entity: &Entity) -> String {
-    let mut json = Vec::new();
-    odata::put_entity(&mut json, entity, None, Metadata::TYPES);
-    String::from_utf8_lossy(&json).into_owned()
 }
 
 /// Sorts as the tables do.

@@ -6,7 +6,7 @@
 //!
 //! Not here: moving files as they are (`moving`), telling tables apart (`compare`).
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -14,12 +14,14 @@ use clap::Args;
 
 use super::failure::{Failure, Outcome, eprint_line};
 use super::files;
-use super::import::Progress;
 use super::open::{Create, open};
-use super::output::{Format, Output, with_thousands, without_control, write_cells};
+use super::output::{
+    Format, Output, print, with_thousands, without_control, write_cells, write_counters,
+};
+use super::progress::Progress;
 use crate::clock::{Clock, SystemClock};
 use crate::db::{CopyJob, CopyProblem, CopySummary, Db, ReferenceCheck, References};
-use crate::json::Object;
+use crate::json::{self, Object};
 use crate::model::{KeyTemplate, check_table_name};
 use crate::query::Filter;
 use crate::table::Table;
@@ -124,8 +126,8 @@ Examples:
   rowstone check-refs flights Flights --into Planes --partition-key all --row-key '{tailnum}'
   rowstone check-refs flights Flights --into Airports --partition-key all --row-key '{dest}' --top 100";
 
-/// The filter, or what is wrong with it.
-fn read_filter(text: &str) -> Outcome<Filter> {
+/// The filter, or the place of its error.
+pub(super) fn read_filter(text: &str) -> Outcome<Filter> {
     Filter::parse_placed(text).map_err(|(error, at)| Failure::Filter {
         error,
         text: text.to_owned(),
@@ -156,22 +158,21 @@ impl Copy {
         if let Some(file) = rejects.clone() {
             job = job.on_problem(move |problem| {
                 if let Ok(mut file) = file.lock() {
-                    // Said at the end, when the file is flushed.
-                    drop(file.write_all(&problem_line(problem)));
+                    let line = json::object(|object| put_problem(object, problem));
+                    // The flush at the end reports an error.
+                    drop(writeln!(file, "{line}"));
                 }
             });
         }
-        let progress = Progress::new(Some(0));
-        let done = job.run_with(|rows, of| progress.reach_of(rows, of));
-        progress.end();
-        let summary = done?;
+        let summary = Progress::during("rows", Some(0), |bar| {
+            job.run_with(|rows, of| bar.reach_of(rows, of))
+        })?;
         drop(job);
         if let Some(Ok(mut file)) = rejects.as_ref().map(|file| file.lock()) {
-            file.flush().map_err(Failure::output)?;
+            file.flush()?;
         }
-        let mut output = Output::standard();
-        self.write(&mut output, &summary, clock.monotonic().as_secs_f64())?;
-        output.finish()?;
+        let seconds = clock.monotonic().as_secs_f64();
+        print(|output| self.write(output, &summary, seconds))?;
         drop((source, target));
         other.close()?;
         db.close()?;
@@ -204,19 +205,13 @@ impl Copy {
         Ok(job)
     }
 
-    fn write(&self, output: &mut Output, summary: &CopySummary, seconds: f64) -> Outcome {
+    fn write(&self, output: &mut Output, summary: &CopySummary, seconds: f64) -> io::Result<()> {
         match self.format {
-            Format::Json | Format::Ndjson => {
-                let mut line = Vec::new();
-                let mut object = Object::begin(&mut line);
+            Format::Json | Format::Ndjson => output.object(|object| {
                 summary.fields().iter().for_each(|(name, count)| object.raw(name, count));
                 object.raw("seconds", format_args!("{seconds:.3}"));
-                let problems: Vec<_> = summary.problems.iter().map(problem_json).collect();
-                object.raw("problems", format_args!("[{}]", problems.join(",")));
-                object.end();
-                line.push(b'\n');
-                output.write_all(&line).map_err(Failure::output)
-            }
+                object.objects("problems", &summary.problems, put_problem);
+            }),
             Format::Table | Format::Csv => {
                 write_fields(output, &summary.fields(), self.format)?;
                 if self.rejects.is_none() && self.format == Format::Table {
@@ -246,9 +241,7 @@ fn show_problems(summary: &CopySummary) {
     }
 }
 
-fn problem_json(problem: &CopyProblem) -> String {
-    let mut json = Vec::new();
-    let mut object = Object::begin(&mut json);
+fn put_problem(object: &mut Object<'_>, problem: &CopyProblem) {
     object.text("kind", problem.kind.as_str());
     object.text("PartitionKey", &problem.source.0);
     object.text("RowKey", &problem.source.1);
@@ -257,29 +250,21 @@ fn problem_json(problem: &CopyProblem) -> String {
         object.text("target_rk", row_key);
     }
     object.text("message", &problem.message);
-    object.end();
-    String::from_utf8_lossy(&json).into_owned()
-}
-
-fn problem_line(problem: &CopyProblem) -> Vec<u8> {
-    let mut line = problem_json(problem).into_bytes();
-    line.push(b'\n');
-    line
 }
 
 /// Counts by their names, those that are zero left out of what people see.
-fn write_fields(output: &mut Output, fields: &[(&'static str, u64)], format: Format) -> Outcome {
-    let written = if format == Format::Csv {
-        writeln!(output, "name,value").and_then(|()| {
-            fields.iter().try_for_each(|(name, value)| writeln!(output, "{name},{value}"))
-        })
-    } else {
-        let mut shown = fields.iter().enumerate().filter(|(i, (_, value))| *i == 0 || *value > 0);
-        shown.try_for_each(|(_, (name, value))| {
-            writeln!(output, "{name:<9}  {:>12}", with_thousands(*value))
-        })
-    };
-    written.map_err(Failure::output)
+fn write_fields(
+    output: &mut Output,
+    fields: &[(&'static str, u64)],
+    format: Format,
+) -> io::Result<()> {
+    if format == Format::Csv {
+        return write_counters(output, fields, format);
+    }
+    let mut shown = fields.iter().enumerate().filter(|(i, (_, value))| *i == 0 || *value > 0);
+    shown.try_for_each(|(_, (name, value))| {
+        writeln!(output, "{name:<9}  {:>12}", with_thousands(*value))
+    })
 }
 
 impl CheckRefs {
@@ -290,68 +275,49 @@ impl CheckRefs {
         let (source, target) = (db.table(&self.table)?, other.table(&self.into)?);
         let check = ReferenceCheck::new(&source, &target, &self.partition_key, &self.row_key)?;
         let check = check.filter(filter)?;
-        let progress = Progress::new(Some(0));
-        let found = check.run_with(|rows, of| progress.reach_of(rows, of));
-        progress.end();
-        let found = found?;
-        let mut output = Output::standard();
-        self.write(&mut output, &found)?;
-        output.finish()?;
+        let found = Progress::during("rows", Some(0), |bar| {
+            check.run_with(|rows, of| bar.reach_of(rows, of))
+        })?;
+        print(|output| self.write(output, &found))?;
         drop((check, source, target));
         other.close()?;
         db.close()?;
         if found.missing > 0 { Err(Failure::Problems) } else { Ok(()) }
     }
 
-    fn write(&self, output: &mut Output, found: &References) -> Outcome {
+    fn write(&self, output: &mut Output, found: &References) -> io::Result<()> {
         let columns = ["PartitionKey", "RowKey", "rows", "first_pk", "first_rk"];
-        let shown = || found.targets.iter().take(self.top);
-        match self.format {
-            Format::Json | Format::Ndjson => {
-                let mut line = Vec::new();
-                let mut object = Object::begin(&mut line);
+        let shown = found.targets.get(..self.top).unwrap_or(&found.targets);
+        if matches!(self.format, Format::Json | Format::Ndjson) {
+            return output.object(|object| {
                 found.fields().iter().for_each(|(name, count)| object.raw(name, count));
                 object.raw("has_all_targets", found.has_all_targets);
-                let missing = shown().map(|target| {
-                    let mut json = Vec::new();
-                    let mut object = Object::begin(&mut json);
+                object.objects("missing_targets", shown, |object, target| {
                     object.text(columns[0], &target.partition_key);
                     object.text(columns[1], &target.row_key);
                     object.raw(columns[2], target.rows);
                     object.text(columns[3], &target.first.0);
                     object.text(columns[4], &target.first.1);
-                    object.end();
-                    String::from_utf8_lossy(&json).into_owned()
                 });
-                let missing: Vec<_> = missing.collect();
-                object.raw("missing_targets", format_args!("[{}]", missing.join(",")));
-                object.end();
-                line.push(b'\n');
-                output.write_all(&line).map_err(Failure::output)
-            }
-            Format::Table | Format::Csv => {
-                let cells = shown().map(|target| {
-                    let (pk, rk) = target.first.clone();
-                    let (partition_key, row_key) = (&target.partition_key, &target.row_key);
-                    let rows = target.rows.to_string();
-                    vec![partition_key.clone(), row_key.clone(), rows, pk, rk]
-                });
-                let cells: Vec<_> = cells.collect();
-                if self.format == Format::Table {
-                    self.write_counts(output, found).map_err(Failure::output)?;
-                    if cells.is_empty() {
-                        return Ok(());
-                    }
-                    writeln!(output).map_err(Failure::output)?;
-                }
-                let right = columns.map(|column| column == "rows").to_vec();
-                let columns = columns.map(str::to_owned).to_vec();
-                write_cells(output, columns, cells, right, self.format)
-            }
+            });
         }
+        if self.format == Format::Table {
+            self.write_counts(output, found)?;
+            if shown.is_empty() {
+                return Ok(());
+            }
+            writeln!(output)?;
+        }
+        let cells = shown.iter().map(|target| {
+            let (pk, rk) = target.first.clone();
+            let (partition_key, row_key) = (&target.partition_key, &target.row_key);
+            vec![partition_key.clone(), row_key.clone(), target.rows.to_string(), pk, rk]
+        });
+        let right = columns.map(|column| column == "rows").to_vec();
+        write_cells(output, &columns, cells.collect(), right, self.format)
     }
 
-    fn write_counts(&self, output: &mut Output, found: &References) -> std::io::Result<()> {
+    fn write_counts(&self, output: &mut Output, found: &References) -> io::Result<()> {
         let number = with_thousands;
         let least = if found.has_all_targets { "" } else { "at least " };
         let targets = number(found.targets.len() as u64);

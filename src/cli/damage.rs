@@ -9,13 +9,13 @@ use clap::Args;
 
 use super::failure::{Failure, Outcome, eprint_line};
 use super::files;
-use super::import::Progress;
 use super::open::keeping;
-use super::output::{Format, Output, with_thousands};
+use super::output::{Format, Output, print, with_thousands};
+use super::progress::Progress;
 use crate::db::{Db, FileOutcome, HealReport, LostRange, RepairReport, Salvaged, SuspectRows};
 use crate::error::Error;
-use crate::json::Object;
-use crate::json::odata::{self, Metadata};
+use crate::json::odata::{Metadata, entity_text};
+use crate::json::{self, Object};
 
 /// Replace damaged table files by sound copies from a backup.
 #[derive(Args)]
@@ -44,30 +44,23 @@ pub(super) struct Heal {
 
 impl Heal {
     pub(super) fn run(self) -> Outcome {
-        let progress = Progress::of("bytes", None);
-        let file = self.file.as_deref();
-        let healed = keeping(Db::options()).heal(&self.db, file, &self.from, |bytes| {
-            progress.advance(bytes);
+        let healed = Progress::during("bytes", None, |bar| {
+            let (file, advance) = (self.file.as_deref(), |bytes| bar.advance(bytes));
+            keeping(Db::options()).heal(&self.db, file, &self.from, advance)
         });
-        progress.end();
         let report = healed.map_err(Failure::Open)?;
-        let mut output = Output::standard();
-        write_healed(&mut output, &report, self.format).map_err(Failure::output)?;
-        output.finish()?;
+        print(|output| write_healed(output, &report, self.format))?;
         if report.is_healed() { Ok(()) } else { Err(Failure::Problems) }
     }
 }
 
 fn write_healed(output: &mut Output, report: &HealReport, format: Format) -> io::Result<()> {
     if matches!(format, Format::Json | Format::Ndjson) {
-        let mut line = Vec::new();
-        let mut object = Object::begin(&mut line);
-        object.raw("ok", report.is_healed());
-        object.raw("checked", report.checked);
-        object.objects("files", &report.files, put_outcome);
-        object.end();
-        line.push(b'\n');
-        return output.write_all(&line);
+        return output.object(|object| {
+            object.raw("ok", report.is_healed());
+            object.raw("checked", report.checked);
+            object.objects("files", &report.files, put_outcome);
+        });
     }
     for file in &report.files {
         let damaged = &file.damaged;
@@ -162,27 +155,20 @@ impl Repair {
             true => SuspectRows::Keep,
             false => SuspectRows::LeaveOut,
         };
-        let progress = Progress::of("bytes", None);
-        let repaired = Db::options().repair(&self.source, &self.target, suspect, |bytes, whole| {
-            progress.expect(whole);
-            progress.advance(bytes);
+        let repaired = Progress::during("bytes", None, |bar| {
+            let advance = |bytes, whole| bar.advance_of(bytes, whole);
+            Db::options().repair(&self.source, &self.target, suspect, advance)
         });
-        progress.end();
         let report = repaired.map_err(Failure::Open)?;
-        let mut output = Output::standard();
-        let written = match self.format {
-            Format::Json | Format::Ndjson => output.write_all(&repair_json(&report)),
-            Format::Table | Format::Csv => write_repaired(&mut output, &report, suspect),
-        };
-        written.map_err(Failure::output)?;
-        output.finish()?;
+        print(|output| match self.format {
+            Format::Json | Format::Ndjson => output.object(|object| put_repaired(object, &report)),
+            Format::Table | Format::Csv => write_repaired(output, &report, suspect),
+        })?;
         if report.is_whole() { Ok(()) } else { Err(Failure::Problems) }
     }
 }
 
-fn repair_json(report: &RepairReport) -> Vec<u8> {
-    let mut line = Vec::new();
-    let mut object = Object::begin(&mut line);
+fn put_repaired(object: &mut Object<'_>, report: &RepairReport) {
     object.raw("ok", report.is_whole());
     if let Some(doubt) = &report.doubt {
         object.text("doubt", doubt);
@@ -209,9 +195,6 @@ fn repair_json(report: &RepairReport) -> Vec<u8> {
         }
         object.objects("ranges", &loss.ranges, put_range);
     });
-    object.end();
-    line.push(b'\n');
-    line
 }
 
 fn put_range(object: &mut Object<'_>, range: &LostRange) {
@@ -287,31 +270,24 @@ impl Salvage {
         self.check_out()?;
         // The file of an earlier run stays if there is nothing to put in its place.
         let mut output = None;
-        let progress = Progress::of("bytes", None);
-        let mut line = Vec::new();
         let mut written = Ok(());
-        let salvaged = Db::options().salvage(
-            &self.source,
-            |found| {
-                let is_meant = |state: &String| state == found.state.as_str();
-                if self.only.is_empty() || self.only.iter().any(is_meant) {
-                    line.clear();
-                    put_salvaged(&mut line, &found);
-                    written = self.put(&mut output, &line);
-                }
-                // Nobody reads on, or the disk is full: said below.
-                let stop = |_| Error::io("write the output", io::ErrorKind::Other.into());
-                written.as_ref().copied().map_err(stop)
-            },
-            |bytes, whole| {
-                progress.expect(whole);
-                progress.advance(bytes);
-            },
-        );
-        progress.end();
+        let found = |found: Salvaged| {
+            let is_meant = |state: &String| state == found.state.as_str();
+            if self.only.is_empty() || self.only.iter().any(is_meant) {
+                let line = json::object(|object| put_salvaged(object, &found));
+                written = self.output(&mut output).and_then(|out| Ok(writeln!(out, "{line}")?));
+            }
+            // The reader is gone, or the disk is full: reported below.
+            let stop = |_| Error::io("write the output", io::ErrorKind::Other.into());
+            written.as_ref().copied().map_err(stop)
+        };
+        let salvaged = Progress::during("bytes", None, |bar| {
+            let advance = |bytes, whole| bar.advance_of(bytes, whole);
+            Db::options().salvage(&self.source, found, advance)
+        });
         written?;
         let report = salvaged.map_err(Failure::Open)?;
-        self.put(&mut output, &[])?;
+        self.output(&mut output)?;
         output.map_or(Ok(()), Output::finish)?;
         for (state, count) in &report.found {
             eprint_line(&format!("{state}: {}", with_thousands(*count)));
@@ -336,36 +312,25 @@ impl Salvage {
         Err(Failure::Usage(problem.into()))
     }
 
-    /// Writes `line`; the output is opened by the first.
-    fn put(&self, output: &mut Option<Output>, line: &[u8]) -> Outcome {
-        let output = match output {
+    /// The output, opened at its first use.
+    fn output<'o>(&self, output: &'o mut Option<Output>) -> Outcome<&'o mut Output> {
+        Ok(match output {
             Some(output) => output,
-            none => none.insert(match &self.out {
-                Some(path) => Output::to(files::create_output(path)?),
-                None => Output::standard(),
-            }),
-        };
-        output.write_all(line).map_err(Failure::output)
+            none => none.insert(Output::to_file(self.out.as_deref())?),
+        })
     }
 }
 
-fn put_salvaged(line: &mut Vec<u8>, found: &Salvaged) {
-    let mut object = Object::begin(line);
+fn put_salvaged(object: &mut Object<'_>, found: &Salvaged) {
     object.text("table", &found.table);
     object.text("state", found.state.as_str());
     object.text("seq", &found.seq.to_string());
     object.text("file", &found.file);
     match &found.entity {
-        Some(entity) => {
-            let mut json = Vec::new();
-            odata::put_entity(&mut json, entity, None, Metadata::TYPES);
-            object.raw("entity", String::from_utf8_lossy(&json));
-        }
+        Some(entity) => object.raw("entity", entity_text(entity, Metadata::TYPES)),
         None => {
             object.text("PartitionKey", &found.partition_key);
             object.text("RowKey", &found.row_key);
         }
     }
-    object.end();
-    line.push(b'\n');
 }

@@ -9,12 +9,11 @@ use super::failure::{Failure, Outcome};
 use super::files;
 use super::moving::KeyArgs;
 use super::open::{Create, DurabilityName, open_durable, open_to_read};
-use super::output::{Format, Output, write_entities, write_entity};
+use super::output::{Format, print, write_entities, write_entity};
 use crate::error::{Code, Error, Result};
 use crate::json::exec::{Condition, read_condition};
 use crate::json::odata;
 use crate::model::{ETag, Entity};
-use crate::query::Query;
 use crate::table::Table;
 
 /// Ample for an entity of 1 MiB in any spelling.
@@ -151,9 +150,7 @@ impl Put {
         let db = open_durable(&self.db, Create::IfMissing, self.durability)?;
         let table = db.table_or_create(&self.table)?;
         let etag = self.write(&table, entity, etag)?;
-        let mut output = Output::standard();
-        writeln!(output, "{etag}").map_err(Failure::output)?;
-        output.finish()?;
+        print(|output| writeln!(output, "{etag}"))?;
         Ok(db.close()?)
     }
 
@@ -176,10 +173,8 @@ impl Put {
         let input = files::open_input(files::STANDARD_INPUT)?;
         let mut text = String::new();
         let read = input.reader.take(ENTITY_TEXT_MAX).read_to_string(&mut text);
-        match read {
-            Ok(_) => Ok(text),
-            Err(error) => Err(Failure::Other(format!("cannot read standard input: {error}"))),
-        }
+        read.map_err(|error| Failure::Other(format!("cannot read standard input: {error}")))?;
+        Ok(text)
     }
 }
 
@@ -190,21 +185,12 @@ impl Get {
         let found = table.get(&self.partition_key, &self.row_key)?;
         let entity = found.ok_or_else(|| self.missing())?;
         let select = self.select.as_deref();
-        let mut output = Output::standard();
-        match self.format {
-            Format::Table => write_entity(&mut output, &entity, select).map_err(Failure::output)?,
-            Format::Csv => {
-                let one = || Ok(std::iter::once(Ok(entity.clone())));
-                write_entities(&mut output, one, select, Format::Csv)?;
-            }
-            Format::Json | Format::Ndjson => {
-                let mut json = Vec::new();
-                odata::put_entity(&mut json, &entity, select, odata::Metadata::MINIMAL);
-                json.push(b'\n');
-                output.write_all(&json).map_err(Failure::output)?;
-            }
-        }
-        output.finish()?;
+        let one = || Ok(std::iter::once(Ok(entity.clone())));
+        print(|output| match self.format {
+            Format::Table => Ok(write_entity(output, &entity, select)?),
+            Format::Csv => write_entities(output, one, select, Format::Csv),
+            Format::Json | Format::Ndjson => write_entities(output, one, select, Format::Ndjson),
+        })?;
         Ok(db.close()?)
     }
 
@@ -234,18 +220,11 @@ impl Scan {
     pub(super) fn run(self) -> Outcome {
         let db = open_to_read(&self.db)?;
         let table = db.table(&self.table)?;
-        let mut output = Output::standard();
-        let entities = || Ok(self.query(&table).into_iter());
-        write_entities(&mut output, entities, self.select.as_deref(), self.format)?;
-        output.finish()?;
+        let entities = || {
+            let query = table.scan(self.keys.range());
+            Ok(self.top.map_or(query.clone(), |top| query.top(top)).into_iter())
+        };
+        print(|output| write_entities(output, entities, self.select.as_deref(), self.format))?;
         Ok(db.close()?)
-    }
-
-    fn query(&self, table: &Table) -> Query {
-        let query = table.scan(self.keys.range());
-        match self.top {
-            Some(top) => query.top(top),
-            None => query,
-        }
     }
 }

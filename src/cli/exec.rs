@@ -6,20 +6,20 @@
 //!   that is asked for;
 //! * no request ends the process, only the end of input or of output does.
 //!
-//! Not here: the form of requests and responses (`json::exec`).
+//! Not here: the form of requests and responses (`wire::exec`).
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
-use super::open::{Create, DurabilityName, IoName, on_full, open_with};
+use super::open::{IoName, OpenArgs, set};
 use super::window::Lines;
 use crate::db::Db;
 use crate::error::{Code, Error, Result};
 use crate::json::exec::{Condition, Key, Query, Request, Response, Write as Change, read_request};
+use crate::options::Options;
 use crate::query::Filter;
 use crate::table::{EntityGroup, Operation, Table};
 
@@ -32,28 +32,14 @@ const LINE_BYTES_MAX: usize = 16 << 20;
 pub(super) struct Exec {
     /// The database: a directory, created if it is missing or empty
     db: PathBuf,
-    /// What a write survives once its answer is there
-    #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
-    durability: DurabilityName,
     /// How the files of tables are read [default: mapped where addresses have 64 bits]
     #[arg(long, value_enum)]
     io: Option<IoName>,
     /// What a memtable may take before it is flushed [default: 64 MiB]
     #[arg(long, value_name = "BYTES")]
     memtable_bytes: Option<usize>,
-    /// Keep the last queries that took so long or longer, for the operation slow_queries
-    #[arg(long, value_name = "MILLISECONDS")]
-    slow_query: Option<u64>,
-    /// Keep so many bytes of logs for `rowstone changes`, beyond those that opening needs
-    #[arg(long, value_name = "BYTES")]
-    keep_changes: Option<u64>,
-    /// Refuse writes before the files of the database take so many bytes
-    #[arg(long, value_name = "BYTES")]
-    max_disk: Option<u64>,
-    /// Near --max-disk drop the oldest rows of this table, as whole files, and refuse nothing as long as that makes room;
-    /// for several tables give it several times. They may be created later
-    #[arg(long, value_name = "TABLE", requires = "max_disk")]
-    drop_oldest: Vec<String>,
+    #[command(flatten)]
+    open: OpenArgs,
 }
 
 const EXEC_HELP: &str = r#"Requests:
@@ -87,23 +73,9 @@ As a ring buffer of 2 GiB, in which the newest readings are always there:
 
 impl Exec {
     pub(super) fn run(self) -> Outcome {
-        let mut options = Db::options();
-        if let Some(io) = self.io {
-            options = options.io_mode(io.into());
-        }
-        if let Some(bytes) = self.memtable_bytes {
-            options = options.memtable_bytes(bytes);
-        }
-        if let Some(millis) = self.slow_query {
-            options = options.slow_query(Duration::from_millis(millis));
-        }
-        if let Some(bytes) = self.keep_changes {
-            options = options.keep_changes(bytes);
-        }
-        if let Some(bytes) = self.max_disk {
-            options = options.max_disk(bytes).on_full(on_full(&self.drop_oldest));
-        }
-        let db = open_with(options, &self.db, Create::IfMissing, self.durability)?;
+        let options = set(Db::options(), self.io.map(Into::into), Options::io_mode);
+        let options = set(options, self.memtable_bytes, Options::memtable_bytes);
+        let db = self.open.open(options, &self.db)?;
         serve(&db, io::stdin(), io::stdout().lock())?;
         Ok(db.close()?)
     }
@@ -113,18 +85,14 @@ impl Exec {
 pub(super) fn serve(db: &Db, requests: impl Read, mut responses: impl Write) -> Outcome {
     let mut lines = Lines::new(requests, LINE_BYTES_MAX);
     loop {
-        let line = match lines.next() {
-            Ok(Some(line)) => line,
-            Ok(None) => return Ok(()),
-            Err(error) => {
-                return Err(Failure::Other(format!("cannot read standard input: {error}")));
-            }
-        };
+        let line = lines.next();
+        let line = line.map_err(|e| Failure::Other(format!("cannot read standard input: {e}")))?;
+        let Some(line) = line else { return Ok(()) };
         let answer = line.bytes.map_or_else(|| Err(too_long()), read_request);
         let answer = answer.and_then(|request| answer_to(db, request));
         let response = answer.unwrap_or_else(|error| Response::error(&error));
-        responses.write_all(&response.into_line()).map_err(Failure::output)?;
-        responses.flush().map_err(Failure::output)?;
+        responses.write_all(&response.into_line())?;
+        responses.flush()?;
     }
 }
 

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::failure::Outcome;
-use super::files;
 use super::open::open_to_read;
 use super::output::{Output, for_each_json, write_csv};
 use crate::json::odata::Metadata;
@@ -52,10 +51,7 @@ impl Export {
     pub(super) fn run(self) -> Outcome {
         let db = open_to_read(&self.db)?;
         let table = db.table(&self.table)?;
-        let mut output = match &self.output {
-            Some(path) => Output::to(files::create_output(path)?),
-            None => Output::standard(),
-        };
+        let mut output = Output::to_file(self.output.as_deref())?;
         let entities = || Ok(table.scan(KeyRange::all()).into_iter());
         match self.format {
             ExportFormat::Csv => write_csv(&mut output, entities, None)?,

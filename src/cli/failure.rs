@@ -33,14 +33,6 @@ const POINTER_CHARS: usize = 36;
 pub(super) type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
-    /// A failed write to standard output or to a file of output.
-    pub(super) fn output(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::Closed,
-            _ => Failure::Other(format!("cannot write the output: {error}")),
-        }
-    }
-
     /// Says on standard error what went wrong, and gives the exit status.
     pub(super) fn report(&self) -> ExitCode {
         let (status, text) = self.message();
@@ -66,6 +58,16 @@ impl Failure {
             Failure::Closed => return (0, None),
         };
         (status, Some(format!("error: {text}")))
+    }
+}
+
+/// A failed write to standard output or to a file of output; a failed read names its input instead.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::Closed,
+            _ => Failure::Other(format!("cannot write the output: {error}")),
+        }
     }
 }
 
@@ -215,8 +217,11 @@ mod tests {
 
     #[test]
     fn a_closed_pipe_is_no_failure() {
-        let failure = Failure::output(io::ErrorKind::BrokenPipe.into());
+        let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert!(matches!(failure, Failure::Closed));
-        assert!(matches!(Failure::output(io::ErrorKind::StorageFull.into()), Failure::Other(_)));
+        assert!(matches!(
+            Failure::from(io::Error::from(io::ErrorKind::StorageFull)),
+            Failure::Other(_)
+        ));
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! The one module of the binary that opens files; the database is reached through the library alone.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Cursor, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, BufWriter, Cursor, Read, Seek, Write};
+use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 
@@ -27,12 +27,9 @@ pub(super) struct Input {
     pub(super) repeatable: bool,
 }
 
-/// A temporary file that goes with its handle.
+/// A temporary file without a name, which the system removes with its handle.
 #[derive(Debug)]
-pub(super) struct Spool {
-    file: File,
-    path: PathBuf,
-}
+pub(super) struct Spool(File);
 
 /// True if both paths lead to the same thing.
 pub(super) fn is_same(a: &Path, b: &Path) -> bool {
@@ -92,66 +89,32 @@ fn read_head(source: &mut dyn Read, len: usize) -> io::Result<Vec<u8>> {
 impl Spool {
     /// An empty spool in the directory for temporary files.
     pub(super) fn create() -> Outcome<Spool> {
-        let dir = std::env::temp_dir();
-        // Another process may use the same number once it has wrapped around: try the next.
-        let names =
-            (0..100).map(|i| dir.join(format!("rowstone-{}-{i}.spool", std::process::id())));
-        let mut problem = None;
-        for path in names {
-            match create_new(&path) {
-                Ok(file) => {
-                    let spool = Spool { file, path };
-                    if cfg!(unix) {
-                        // A file without a name goes even when the process is killed.
-                        spool.remove();
-                    }
-                    return Ok(spool);
-                }
-                Err(error) => problem = Some((path, error)),
-            }
-        }
-        let text =
-            problem.map(|(path, error)| format!("cannot create {}: {error}", path.display()));
-        Err(Failure::Other(text.unwrap_or_default()))
+        let failed = |error| Failure::Other(format!("cannot create a spool {}", in_dir(&error)));
+        tempfile::tempfile().map(Spool).map_err(failed)
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let named = |error: io::Error| {
-            io::Error::new(
-                error.kind(),
-                format!("cannot spool to {}: {error}", self.path.display()),
-            )
+            io::Error::new(error.kind(), format!("cannot spool {}", in_dir(&error)))
         };
-        self.file.write_all(bytes).map_err(named)
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
-    fn remove(&self) {
-        drop(std::fs::remove_file(&self.path));
+        self.0.write_all(bytes).map_err(named)
     }
 
     /// Everything written, from the start.
     pub(super) fn rewind(mut self) -> io::Result<Spool> {
-        self.file.seek(SeekFrom::Start(0))?;
+        self.0.rewind()?;
         Ok(self)
     }
 }
 
+fn in_dir(error: &io::Error) -> String {
+    format!("in {}: {error}", std::env::temp_dir().display())
+}
+
 impl Read for Spool {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.file.read(buffer)
+        self.0.read(buffer)
     }
-}
-
-impl Drop for Spool {
-    fn drop(&mut self) {
-        self.remove();
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
-fn create_new(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create_new(true).open(path)
 }
 
 #[cfg(test)]
@@ -160,18 +123,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spool_gives_back_what_went_in_and_goes_away() {
+    fn a_spool_gives_back_what_went_in() {
         let mut spool = Spool::create().unwrap();
         let other = Spool::create().unwrap();
         spool.write(b"abc").unwrap();
         spool.write(b"def").unwrap();
-        let path = spool.path.clone();
         let mut spool = spool.rewind().unwrap();
         let mut text = String::new();
         spool.read_to_string(&mut text).unwrap();
         assert_eq!(text, "abcdef");
-        drop((spool, other));
-        assert!(!path.exists());
+        drop(other);
     }
 
     #[test]

@@ -12,7 +12,6 @@ use super::output::Output;
 use crate::db::{InspectOptions, InspectedPart, InspectedValue, inspect};
 use crate::error::Error;
 use crate::fs::DiskFs;
-use crate::json::Object;
 
 /// Look into one file of a database: an SST, a log, a manifest, or CURRENT; or a generation of a backup.
 #[derive(Args)]
@@ -58,7 +57,7 @@ impl Inspect {
             let stop = |_| Error::io("write the output", std::io::ErrorKind::Other.into());
             written.as_ref().copied().map_err(stop)
         });
-        written.map_err(Failure::output)?;
+        written?;
         let damaged = damaged.map_err(Failure::Open)?;
         output.finish()?;
         if damaged > 0 { Err(Failure::Problems) } else { Ok(()) }
@@ -68,18 +67,13 @@ impl Inspect {
         if !self.json {
             return writeln!(output, "{part}");
         }
-        let mut line = Vec::new();
-        let mut object = Object::begin(&mut line);
-        object.text("part", part.what);
-        object.raw("at", part.at);
-        for (name, value) in &part.fields {
-            match value {
+        output.object(|object| {
+            object.text("part", part.what);
+            object.raw("at", part.at);
+            part.fields.iter().for_each(|(name, value)| match value {
                 InspectedValue::Number(number) => object.raw(name, number),
                 InspectedValue::Text(text) => object.text(name, text),
-            }
-        }
-        object.end();
-        line.push(b'\n');
-        output.write_all(&line)
+            });
+        })
     }
 }

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
-use super::import::Progress;
 use super::open::{Create, open};
-use super::output::{Format, Output, with_thousands};
+use super::output::{Format, print, write_counters, write_problems};
+use super::progress::Progress;
 use crate::json::exec::Response;
 
 /// Read everything and check it: every checksum, order and reference.
@@ -45,21 +45,18 @@ pub(super) struct Checkpoint {
 impl Verify {
     pub(super) fn run(self) -> Outcome {
         let db = open(&self.db, Create::Never)?;
-        let progress = Progress::of("bytes", db.stats().get("file_bytes"));
-        let report = db.verify_with(|bytes| progress.advance(bytes));
-        progress.end();
-        let report = report?;
-        let mut output = Output::standard();
-        let written = match self.format {
+        let report = Progress::during("bytes", db.stats().get("file_bytes"), |bar| {
+            db.verify_with(|bytes| bar.advance(bytes))
+        })?;
+        print(|output| match self.format {
             Format::Json | Format::Ndjson => {
                 output.write_all(&Response::verified(&report.checked, &report.problems).into_line())
             }
             Format::Table | Format::Csv => {
-                write_report(&mut output, &report.checked, &report.problems, self.format)
+                write_counters(output, &report.checked, self.format)?;
+                write_problems(output, &report.problems)
             }
-        };
-        written.map_err(Failure::output)?;
-        output.finish()?;
+        })?;
         // A close that fails matters less than what was found.
         let closed = db.close();
         if !report.problems.is_empty() {
@@ -72,49 +69,9 @@ impl Verify {
 impl Checkpoint {
     pub(super) fn run(self) -> Outcome {
         let db = open(&self.db, Create::Never)?;
-        let progress = Progress::of("bytes copied", None);
-        let made = db.checkpoint_with(&self.target, |bytes| progress.advance(bytes));
-        progress.end();
-        made?;
+        Progress::during("bytes copied", None, |bar| {
+            db.checkpoint_with(&self.target, |bytes| bar.advance(bytes))
+        })?;
         Ok(db.close()?)
-    }
-}
-
-fn write_report(
-    output: &mut Output,
-    checked: &[(&'static str, u64)],
-    problems: &[String],
-    format: Format,
-) -> std::io::Result<()> {
-    write_counters(output, checked, format)?;
-    for problem in problems {
-        writeln!(output, "problem: {problem}")?;
-    }
-    match problems.len() {
-        0 => writeln!(output, "no problems"),
-        1 => writeln!(output, "1 problem"),
-        count => writeln!(output, "{count} problems"),
-    }
-}
-
-pub(super) fn write_counters(
-    output: &mut Output,
-    fields: &[(&'static str, u64)],
-    format: Format,
-) -> std::io::Result<()> {
-    let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    match format {
-        Format::Table => fields.iter().try_for_each(|(name, value)| {
-            writeln!(output, "{name:width$}  {:>15}", with_thousands(*value))
-        }),
-        Format::Csv => {
-            writeln!(output, "name,value")?;
-            fields.iter().try_for_each(|(name, value)| writeln!(output, "{name},{value}"))
-        }
-        Format::Json | Format::Ndjson => {
-            let pairs: Vec<_> =
-                fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
-            writeln!(output, "{{{}}}", pairs.join(","))
-        }
     }
 }

@@ -26,6 +26,7 @@ mod exec;
 mod export;
 mod failure;
 mod files;
+mod histogram;
 mod import;
 mod inspect;
 mod maintain;
@@ -34,6 +35,7 @@ mod open;
 mod output;
 mod partitions;
 mod pressure;
+mod progress;
 mod query;
 #[cfg(feature = "rest")]
 mod service;
@@ -77,8 +79,30 @@ Exit status:
   2  wrong usage, or the database cannot be opened
   3  an import rejected rows, and loaded the rest";
 
-#[derive(Subcommand)]
-enum Command {
+/// Declares the commands: the name of each, and its arguments with their `run`.
+macro_rules! commands {
+    ($($(#[$attribute:meta])* $name:ident($arguments:ty),)*) => {
+        #[derive(Subcommand)]
+        enum Command {
+            $($(#[$attribute])* $name($arguments),)*
+            #[cfg(feature = "rest")]
+            #[command(flatten)]
+            Service(service::Command),
+        }
+
+        impl Command {
+            fn run(self) -> ExitCode {
+                match self {
+                    $($(#[$attribute])* Self::$name(command) => exit_code(command.run()),)*
+                    #[cfg(feature = "rest")]
+                    Self::Service(command) => command.run(),
+                }
+            }
+        }
+    };
+}
+
+commands! {
     CreateTable(catalog::CreateTable),
     DropTable(catalog::DropTable),
     Ttl(catalog::Ttl),
@@ -111,9 +135,6 @@ enum Command {
     Compare(compare::Compare),
     Copy(copy::Copy),
     CheckRefs(copy::CheckRefs),
-    #[cfg(feature = "rest")]
-    #[command(flatten)]
-    Service(service::Command),
     #[cfg(feature = "sim")]
     Sim(sim::Sim),
     Stress(Stress),
@@ -163,46 +184,10 @@ impl Stress {
 
 /// Runs the command that the process was started with.
 pub fn run() -> ExitCode {
-    let outcome = match Arguments::parse().command {
-        Command::CreateTable(command) => command.run(),
-        Command::DropTable(command) => command.run(),
-        Command::Ttl(command) => command.run(),
-        Command::Tables(command) => command.run(),
-        Command::Import(command) => command.run(),
-        Command::Export(command) => command.run(),
-        Command::Put(command) => command.run(),
-        Command::Get(command) => command.run(),
-        Command::Delete(command) => command.run(),
-        Command::Scan(command) => command.run(),
-        Command::Query(command) => command.run(),
-        Command::Exec(command) => command.run(),
-        Command::Stats(command) => command.run(),
-        Command::Wear(command) => command.run(),
-        Command::Inspect(command) => command.run(),
-        Command::Partitions(command) => command.run(),
-        Command::Advise(command) => command.run(),
-        Command::Changes(command) => command.run(),
-        Command::Verify(command) => command.run(),
-        Command::Heal(command) => command.run(),
-        Command::Repair(command) => command.run(),
-        Command::Salvage(command) => command.run(),
-        Command::Checkpoint(command) => command.run(),
-        Command::Backup(command) => command.run(),
-        Command::Backups(command) => command.run(),
-        Command::Restore(command) => command.run(),
-        Command::Gate(command) => command.run(),
-        Command::ExportRange(command) => command.run(),
-        Command::ImportRange(command) => command.run(),
-        Command::Compare(command) => command.run(),
-        Command::Copy(command) => command.run(),
-        Command::CheckRefs(command) => command.run(),
-        #[cfg(feature = "rest")]
-        Command::Service(command) => return command.run(),
-        #[cfg(feature = "sim")]
-        Command::Sim(command) => command.run(),
-        Command::Stress(command) => command.run(),
-        Command::Bench(command) => command.run(),
-    };
+    Arguments::parse().command.run()
+}
+
+fn exit_code(outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

@@ -2,18 +2,18 @@
 //!
 //! Not here: comparing what arrived (`compare`).
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::ops::Bound;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::failure::{Failure, Outcome};
-use super::import::Progress;
+use super::failure::Outcome;
 use super::open::{Create, open};
-use super::output::{Format, Output, with_thousands};
+use super::output::{Format, Output, print, with_thousands};
+use super::progress::Progress;
 use crate::db::{ClosedGate, Moved};
-use crate::json::Object;
+use crate::json;
 use crate::query::KeyRange;
 use crate::table::GateMode;
 
@@ -56,44 +56,35 @@ Examples:
 
 #[derive(Subcommand)]
 enum GateCommand {
-    Set(SetGate),
-    Lift(LiftGate),
-    List(ListGates),
-}
-
-/// Close a gate
-#[derive(Args)]
-struct SetGate {
-    /// The database
-    db: PathBuf,
-    /// The table
-    table: String,
-    /// What is held back
-    #[arg(long, value_enum, default_value_t = ModeName::ReadOnly)]
-    mode: ModeName,
-    #[command(flatten)]
-    keys: KeyArgs,
-}
-
-/// Open a gate again
-#[derive(Args)]
-struct LiftGate {
-    /// The database
-    db: PathBuf,
-    /// The table
-    table: String,
-    #[command(flatten)]
-    keys: KeyArgs,
-}
-
-/// List the closed gates
-#[derive(Args)]
-struct ListGates {
-    /// The database
-    db: PathBuf,
-    /// How to print the list
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    /// Close a gate
+    Set {
+        /// The database
+        db: PathBuf,
+        /// The table
+        table: String,
+        /// What is held back
+        #[arg(long, value_enum, default_value_t = ModeName::ReadOnly)]
+        mode: ModeName,
+        #[command(flatten)]
+        keys: KeyArgs,
+    },
+    /// Open a gate again
+    Lift {
+        /// The database
+        db: PathBuf,
+        /// The table
+        table: String,
+        #[command(flatten)]
+        keys: KeyArgs,
+    },
+    /// List the closed gates
+    List {
+        /// The database
+        db: PathBuf,
+        /// How to print the list
+        #[arg(long, value_enum, default_value_t = Format::Table)]
+        format: Format,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -184,38 +175,32 @@ impl From<ModeName> for GateMode {
 
 impl Gate {
     pub(super) fn run(self) -> Outcome {
-        match self.command {
-            GateCommand::Set(SetGate { db, table, mode, keys }) => {
-                let db = open(&db, Create::Never)?;
-                db.gate(&table, keys.range(), mode.into())?;
-                Ok(db.close()?)
+        let db = match &self.command {
+            GateCommand::Set { db, .. }
+            | GateCommand::Lift { db, .. }
+            | GateCommand::List { db, .. } => open(db, Create::Never)?,
+        };
+        match &self.command {
+            GateCommand::Set { table, mode, keys, .. } => {
+                db.gate(table, keys.range(), (*mode).into())?;
             }
-            GateCommand::Lift(LiftGate { db, table, keys }) => {
-                let db = open(&db, Create::Never)?;
-                db.lift_gate(&table, keys.range())?;
-                Ok(db.close()?)
-            }
-            GateCommand::List(ListGates { db, format }) => {
-                let db = open(&db, Create::Never)?;
+            GateCommand::Lift { table, keys, .. } => db.lift_gate(table, keys.range())?,
+            GateCommand::List { format, .. } => {
                 let gates = db.gates()?;
-                let mut output = Output::standard();
-                write_gates(&mut output, &gates, format).map_err(Failure::output)?;
-                output.finish()?;
-                Ok(db.close()?)
+                print(|output| write_gates(output, &gates, *format))?;
             }
         }
+        Ok(db.close()?)
     }
 }
 
-fn write_gates(output: &mut Output, gates: &[ClosedGate], format: Format) -> std::io::Result<()> {
+fn write_gates(output: &mut Output, gates: &[ClosedGate], format: Format) -> io::Result<()> {
     let json = |gate: &ClosedGate| {
-        let mut line = Vec::new();
-        let mut object = Object::begin(&mut line);
-        object.text("table", &gate.table);
-        object.text("mode", gate.mode.as_str());
-        object.text("range", &gate.range.to_string());
-        object.end();
-        line
+        json::object(|object| {
+            object.text("table", &gate.table);
+            object.text("mode", gate.mode.as_str());
+            object.text("range", &gate.range.to_string());
+        })
     };
     let width = gates.iter().map(|gate| gate.table.len()).max().unwrap_or(0);
     match format {
@@ -229,27 +214,19 @@ fn write_gates(output: &mut Output, gates: &[ClosedGate], format: Format) -> std
                 writeln!(output, "{},{},\"{range}\"", gate.table, gate.mode)
             })
         }
-        Format::Ndjson => gates.iter().try_for_each(|gate| {
-            output.write_all(&json(gate))?;
-            output.write_all(b"\n")
-        }),
-        Format::Json => {
-            output.write_all(b"[")?;
-            output.write_all(&gates.iter().map(json).collect::<Vec<_>>().join(&b','))?;
-            output.write_all(b"]\n")
-        }
+        Format::Ndjson => gates.iter().try_for_each(|gate| writeln!(output, "{}", json(gate))),
+        Format::Json => writeln!(output, "{}", json::array(gates.iter().map(json))),
     }
 }
 
 impl ExportRange {
     pub(super) fn run(self) -> Outcome {
         let db = open(&self.db, Create::Never)?;
-        let progress = Progress::new(None);
-        let moved = db.export_range_with(&self.table, self.keys.range(), &self.target, |rows| {
-            progress.reach(rows);
-        });
-        progress.end();
-        tell("exported", &moved?)?;
+        let moved = Progress::during("rows", None, |bar| {
+            let reach = |rows| bar.reach(rows);
+            db.export_range_with(&self.table, self.keys.range(), &self.target, reach)
+        })?;
+        tell("exported", &moved)?;
         Ok(db.close()?)
     }
 }
@@ -257,21 +234,17 @@ impl ExportRange {
 impl ImportRange {
     pub(super) fn run(self) -> Outcome {
         let db = open(&self.db, Create::IfMissing)?;
-        let progress = Progress::new(None);
-        let moved = db.import_range_with(&self.source, &self.table, |rows| progress.reach(rows));
-        progress.end();
-        tell("imported", &moved?)?;
+        let moved = Progress::during("rows", None, |bar| {
+            db.import_range_with(&self.source, &self.table, |rows| bar.reach(rows))
+        })?;
+        tell("imported", &moved)?;
         Ok(db.close()?)
     }
 }
 
 pub(super) fn tell(done: &str, moved: &Moved) -> Outcome {
-    let (entities, files) = (with_thousands(moved.entities), with_thousands(moved.files));
-    let bytes = with_thousands(moved.bytes);
-    let mut output = Output::standard();
-    writeln!(output, "{done} {entities} entities in {files} files of {bytes} bytes")
-        .map_err(Failure::output)?;
-    output.finish()
+    let [entities, files, bytes] = [moved.entities, moved.files, moved.bytes].map(with_thousands);
+    print(|output| writeln!(output, "{done} {entities} entities in {files} files of {bytes} bytes"))
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! Opening the database that a command is given, and the options that commands share.
+//! Opening databases: the options that commands share, and whether a database may be created.
 
-use std::path::PathBuf;
+use std::path::Path;
+use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 
 use super::failure::{Failure, Outcome};
 use crate::db::Db;
@@ -20,6 +21,44 @@ pub(super) enum DurabilityName {
     Buffered,
 }
 
+/// How the files of tables are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum IoName {
+    /// Mapped into memory
+    Mmap,
+    /// Read through a cache
+    Pread,
+}
+
+/// Whether a command may create the database that it is given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Create {
+    IfMissing,
+    Never,
+}
+
+/// The options of a database that answers requests for a long time.
+#[derive(Args)]
+pub(in crate::cli) struct OpenArgs {
+    /// What a write survives once its answer is there
+    #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
+    durability: DurabilityName,
+    /// Keep the last queries that took so long or longer: `exec` has them by the operation slow_queries, `serve` logs them
+    /// and has them on the page for people at /stats
+    #[arg(long, value_name = "MILLISECONDS")]
+    slow_query: Option<u64>,
+    /// Keep so many bytes of logs for `rowstone changes`, beyond those that opening needs
+    #[arg(long, value_name = "BYTES")]
+    keep_changes: Option<u64>,
+    /// Refuse writes before the files of the database take so many bytes
+    #[arg(long, value_name = "BYTES")]
+    max_disk: Option<u64>,
+    /// Near --max-disk drop the oldest rows of this table, as whole files, and refuse nothing as long as that makes room;
+    /// for several tables give it several times. They may be created later
+    #[arg(long, value_name = "TABLE", requires = "max_disk")]
+    drop_oldest: Vec<String>,
+}
+
 impl From<DurabilityName> for Durability {
     fn from(name: DurabilityName) -> Self {
         match name {
@@ -28,15 +67,6 @@ impl From<DurabilityName> for Durability {
             DurabilityName::Buffered => Durability::Buffered,
         }
     }
-}
-
-/// How the files of tables are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum IoName {
-    /// Mapped into memory
-    Mmap,
-    /// Read through a cache
-    Pread,
 }
 
 impl From<IoName> for IoMode {
@@ -48,19 +78,40 @@ impl From<IoName> for IoMode {
     }
 }
 
-/// Whether a command may create the database that it is given.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Create {
-    IfMissing,
-    Never,
+impl OpenArgs {
+    /// Opens the database at `path`, created if it is missing.
+    pub(in crate::cli) fn open(&self, options: Options, path: &Path) -> Outcome<Db> {
+        let on_full = match &*self.drop_oldest {
+            [] => OnFull::Refuse,
+            tables => OnFull::DropOldest(tables.to_vec()),
+        };
+        let slow = self.slow_query.map(Duration::from_millis);
+        let options = set(options, slow, Options::slow_query);
+        let options = set(options, self.keep_changes, Options::keep_changes);
+        let options =
+            set(options, self.max_disk, |options, bytes| options.max_disk(bytes).on_full(on_full));
+        open_with(options, path, Create::IfMissing, self.durability)
+    }
 }
 
-pub(super) fn open(path: &PathBuf, create: Create) -> Outcome<Db> {
+/// Sets an option that was given.
+pub(super) fn set<T>(
+    options: Options,
+    given: Option<T>,
+    set: impl FnOnce(Options, T) -> Options,
+) -> Options {
+    match given {
+        Some(value) => set(options, value),
+        None => options,
+    }
+}
+
+pub(super) fn open(path: &Path, create: Create) -> Outcome<Db> {
     open_durable(path, create, DurabilityName::Sync)
 }
 
-/// Opens a database to read it: beside a process that writes it, as of what is durable now.
-pub(super) fn open_to_read(path: &PathBuf) -> Outcome<Db> {
+/// Opens a database to read it: beside a process that writes it, as of its last durable commit.
+pub(super) fn open_to_read(path: &Path) -> Outcome<Db> {
     match open(path, Create::Never) {
         Err(Failure::Open(error)) if error.kind() == ErrorKind::Locked => {
             Db::open_read_only(path).map_err(Failure::Open)
@@ -69,17 +120,18 @@ pub(super) fn open_to_read(path: &PathBuf) -> Outcome<Db> {
     }
 }
 
-pub(super) fn open_durable(
-    path: &PathBuf,
-    create: Create,
-    durability: DurabilityName,
-) -> Outcome<Db> {
+pub(super) fn open_durable(path: &Path, create: Create, durability: DurabilityName) -> Outcome<Db> {
     open_with(Db::options(), path, create, durability)
 }
 
-pub(super) fn open_with(
+/// A command between two runs of a server must not remove the logs that the server keeps for consumers of changes.
+pub(super) fn keeping(options: Options) -> Options {
+    Options { keep_changes_on: true, ..options }
+}
+
+fn open_with(
     options: Options,
-    path: &PathBuf,
+    path: &Path,
     create: Create,
     durability: DurabilityName,
 ) -> Outcome<Db> {
@@ -88,17 +140,4 @@ pub(super) fn open_with(
         .create_if_missing(create == Create::IfMissing)
         .open(path)
         .map_err(Failure::Open)
-}
-
-/// A command in between is no reason to lose what a server keeps for consumers of changes.
-pub(super) fn keeping(options: Options) -> Options {
-    Options { keep_changes_on: true, ..options }
-}
-
-/// What is dropped near a limit on disk use.
-pub(super) fn on_full(drop_oldest: &[String]) -> OnFull {
-    match drop_oldest {
-        [] => OnFull::Refuse,
-        tables => OnFull::DropOldest(tables.to_vec()),
-    }
 }

@@ -1,4 +1,4 @@
-//! What goes to standard output: aligned tables for people, JSON and CSV for programs.
+//! Standard output: aligned tables for people, JSON and CSV for programs.
 //!
 //! Invariants
 //! * memory is bounded: a table for people is laid out page by page;
@@ -6,13 +6,16 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
+use std::path::Path;
 
 use clap::ValueEnum;
 
 use super::csv;
 use super::failure::{Failure, Outcome};
+use super::files;
 use crate::error::Result;
 use crate::json::odata::{self, Metadata};
+use crate::json::{self, Object};
 use crate::model::{Entity, SYSTEM_PROPERTIES, ValueRef};
 
 /// How results are printed.
@@ -41,13 +44,31 @@ impl Output {
         Self::to(io::stdout())
     }
 
-    pub(super) fn to(target: impl Write + 'static) -> Self {
+    /// A new file, or standard output without a path.
+    pub(super) fn to_file(path: Option<&Path>) -> Outcome<Self> {
+        Ok(path.map(files::create_output).transpose()?.map_or_else(Self::standard, Self::to))
+    }
+
+    fn to(target: impl Write + 'static) -> Self {
         Self(BufWriter::with_capacity(64 << 10, Box::new(target)))
     }
 
-    /// Hands everything over; a result that did not get out is a failure.
+    /// Flushes; a result that cannot be written is a failure.
     pub(super) fn finish(mut self) -> Outcome {
-        self.0.flush().map_err(Failure::output)
+        Ok(self.0.flush()?)
+    }
+
+    /// A line with one JSON object, whose members `put` gives.
+    pub(super) fn object(&mut self, put: impl FnOnce(&mut Object<'_>)) -> io::Result<()> {
+        writeln!(self, "{}", json::object(put))
+    }
+
+    /// Items that are JSON already: one array, or one item a line.
+    pub(super) fn items(&mut self, items: &[String], format: Format) -> io::Result<()> {
+        match format {
+            Format::Json => writeln!(self, "[\n{}\n]", items.join(",\n")),
+            _ => items.iter().try_for_each(|item| writeln!(self, "{item}")),
+        }
     }
 }
 
@@ -59,6 +80,15 @@ impl Write for Output {
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
+}
+
+/// Writes the whole result of a command to standard output.
+pub(super) fn print<E: Into<Failure>>(
+    write: impl FnOnce(&mut Output) -> std::result::Result<(), E>,
+) -> Outcome {
+    let mut output = Output::standard();
+    write(&mut output).map_err(Into::into)?;
+    output.finish()
 }
 
 /// Prints entities as they come; `entities` may be asked twice, for CSV needs its columns first.
@@ -76,12 +106,12 @@ pub(super) fn write_entities<I: Iterator<Item = Result<Entity>>>(
             output.write_all(b"\n")
         }),
         Format::Json => {
-            output.write_all(b"[").map_err(Failure::output)?;
+            output.write_all(b"[")?;
             for_each_json(entities()?, select, Metadata::MINIMAL, |json, first| {
                 output.write_all(if first { b"\n" } else { b",\n" })?;
                 output.write_all(json)
             })?;
-            output.write_all(b"\n]\n").map_err(Failure::output)
+            Ok(output.write_all(b"\n]\n")?)
         }
     }
 }
@@ -97,7 +127,7 @@ pub(super) fn for_each_json(
     for (i, entity) in entities.enumerate() {
         json.clear();
         odata::put_entity(&mut json, &entity?, select, metadata);
-        write(&json, i == 0).map_err(Failure::output)?;
+        write(&json, i == 0)?;
     }
     Ok(())
 }
@@ -120,12 +150,12 @@ pub(super) fn write_csv<I: Iterator<Item = Result<Entity>>>(
     };
     let mut line = Vec::new();
     put_csv_row(&mut line, columns.iter().map(|name| name.as_bytes().to_vec()));
-    output.write_all(&line).map_err(Failure::output)?;
+    output.write_all(&line)?;
     for entity in entities()? {
         let entity = entity?;
         line.clear();
         put_csv_row(&mut line, columns.iter().map(|name| text_of(&entity, name)));
-        output.write_all(&line).map_err(Failure::output)?;
+        output.write_all(&line)?;
     }
     Ok(())
 }
@@ -194,31 +224,31 @@ fn write_table(
             <[String]>::to_vec,
         );
         let layout = Layout::new(&page, columns, &widths, header.as_slice());
-        layout.write(output, &header).map_err(Failure::output)?;
+        layout.write(output, &header)?;
         (header, widths) = (layout.columns, layout.widths);
     }
-    let noun = if count == 1 { "entity" } else { "entities" };
     let gap = if count == 0 { "" } else { "\n" };
-    writeln!(output, "{gap}{} {noun}", with_thousands(count)).map_err(Failure::output)
+    Ok(writeln!(output, "{gap}{}", counted(count, "entity", "entities"))?)
 }
 
 /// Prints rows of text under `columns`, as an aligned table or as CSV.
 pub(super) fn write_cells(
     output: &mut Output,
-    columns: Vec<String>,
+    columns: &[&str],
     rows: Vec<Vec<String>>,
     right: Vec<bool>,
     format: Format,
-) -> Outcome {
+) -> io::Result<()> {
+    let columns = columns.iter().map(|name| (*name).to_owned()).collect();
     if format == Format::Csv {
         let mut lines = Vec::new();
         for row in std::iter::once(&columns).chain(&rows) {
             put_csv_row(&mut lines, row.iter().map(|text| text.as_bytes().to_vec()));
         }
-        return output.write_all(&lines).map_err(Failure::output);
+        return output.write_all(&lines);
     }
     let cells = rows.iter().map(|row| row.iter().map(|text| cell(text.as_bytes())).collect());
-    Layout::of(columns, cells.collect(), right, &[]).write(output, &[]).map_err(Failure::output)
+    Layout::of(columns, cells.collect(), right, &[]).write(output, &[])
 }
 
 /// One page of a table.
@@ -353,6 +383,42 @@ pub(super) fn write_entity(
         writeln!(output, "\netag: {etag}")?;
     }
     Ok(())
+}
+
+/// Counters by their names.
+pub(super) fn write_counters(
+    output: &mut Output,
+    fields: &[(&'static str, u64)],
+    format: Format,
+) -> io::Result<()> {
+    let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    match format {
+        Format::Table => fields.iter().try_for_each(|(name, value)| {
+            writeln!(output, "{name:width$}  {:>15}", with_thousands(*value))
+        }),
+        Format::Csv => {
+            writeln!(output, "name,value")?;
+            fields.iter().try_for_each(|(name, value)| writeln!(output, "{name},{value}"))
+        }
+        Format::Json | Format::Ndjson => {
+            output.object(|object| fields.iter().for_each(|(name, value)| object.raw(name, value)))
+        }
+    }
+}
+
+/// The problems that a verification found, and their number.
+pub(super) fn write_problems(output: &mut Output, problems: &[String]) -> io::Result<()> {
+    problems.iter().try_for_each(|problem| writeln!(output, "problem: {problem}"))?;
+    match problems.len() {
+        0 => writeln!(output, "no problems"),
+        1 => writeln!(output, "1 problem"),
+        count => writeln!(output, "{count} problems"),
+    }
+}
+
+/// `1,000 rows`, `1 row`.
+pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", with_thousands(count), if count == 1 { one } else { many })
 }
 
 /// `1234567` as `1,234,567`.

@@ -10,9 +10,9 @@ use clap::Args;
 
 use super::failure::{Failure, Outcome};
 use super::open::{Create, open};
-use super::output::{Format, Output, with_thousands, write_cells};
+use super::output::{Format, Output, counted, print, with_thousands, without_control, write_cells};
 use crate::db::{DataShape, Db, PartitionRange, PartitionSize, RangeBound};
-use crate::json::Object;
+use crate::json::{self, Object};
 use crate::sync::{Condvar, Mutex};
 
 /// Entities that are read without --exact: a second's work or two.
@@ -74,9 +74,7 @@ impl Partitions {
         loop {
             match self.print(true) {
                 Err(Failure::Open(error)) => {
-                    let mut output = Output::standard();
-                    writeln!(output, "not now: {error}").map_err(Failure::output)?;
-                    output.finish()?;
+                    print(|output| writeln!(output, "not now: {error}"))?;
                 }
                 printed => printed?,
             }
@@ -89,13 +87,14 @@ impl Partitions {
         let db = open(&self.db, Create::Never)?;
         let pictures = self.pictures(&db);
         db.close()?;
-        let mut output = Output::standard();
-        if again && self.format == Format::Table {
-            // Home, and clear what is below.
-            write!(output, "\x1b[H\x1b[J").map_err(Failure::output)?;
-        }
-        write_pictures(&mut output, &pictures?, self.format)?;
-        output.finish()
+        let pictures = pictures?;
+        print(|output| {
+            if again && self.format == Format::Table {
+                // Home, and clear the screen below.
+                write!(output, "\x1b[H\x1b[J")?;
+            }
+            write_pictures(output, &pictures, self.format)
+        })
     }
 
     fn pictures(&self, db: &Db) -> Outcome<Vec<Picture>> {
@@ -113,12 +112,12 @@ impl Partitions {
     }
 }
 
-fn write_pictures(output: &mut Output, pictures: &[Picture], format: Format) -> Outcome {
+fn write_pictures(output: &mut Output, pictures: &[Picture], format: Format) -> io::Result<()> {
     match format {
         Format::Table => {
             for (i, picture) in pictures.iter().enumerate() {
                 if i > 0 {
-                    writeln!(output).map_err(Failure::output)?;
+                    writeln!(output)?;
                 }
                 write_picture(output, picture)?;
             }
@@ -129,48 +128,34 @@ fn write_pictures(output: &mut Output, pictures: &[Picture], format: Format) -> 
                 let row = |range| [vec![picture.table.clone()], range_cells(range)].concat();
                 picture.ranges.iter().map(row)
             });
-            let columns = [vec!["table".to_owned()], range_columns()].concat();
-            write_cells(output, columns, rows.collect(), Vec::new(), format)
+            let columns = [&["table"], &RANGE_COLUMNS[..]].concat();
+            write_cells(output, &columns, rows.collect(), Vec::new(), format)
         }
         Format::Json | Format::Ndjson => {
-            let mut out = Vec::new();
-            let is_json = format == Format::Json;
-            for (i, picture) in pictures.iter().enumerate() {
-                if is_json {
-                    out.extend_from_slice(if i == 0 { b"[\n" } else { b",\n" });
-                }
-                put_picture(&mut out, picture);
-                if !is_json {
-                    out.push(b'\n');
-                }
-            }
-            if is_json {
-                out.extend_from_slice(if pictures.is_empty() { b"[\n]\n" } else { b"\n]\n" });
-            }
-            output.write_all(&out).map_err(Failure::output)
+            output.items(&pictures.iter().map(picture_json).collect::<Vec<_>>(), format)
         }
     }
 }
 
-fn write_picture(output: &mut Output, picture: &Picture) -> Outcome {
+fn write_picture(output: &mut Output, picture: &Picture) -> io::Result<()> {
     let (data, ranges) = (&picture.data, &picture.ranges);
     let at_least = if data.complete { "" } else { "at least " };
-    let heading = format!(
-        "{}: {at_least}{} in {} of {at_least}{}",
+    writeln!(
+        output,
+        "{}: {at_least}{} in {} of {at_least}{}\n",
         picture.table,
         counted(data.entities, "entity", "entities"),
         counted(ranges.len() as u64, "range", "ranges"),
         counted(data.partitions, "partition", "partitions"),
-    );
-    writeln!(output, "{heading}\n").map_err(Failure::output)?;
+    )?;
     if ranges.is_empty() {
-        writeln!(output, "no range yet: nothing was flushed to files").map_err(Failure::output)?;
+        writeln!(output, "no range yet: nothing was flushed to files")?;
     } else {
-        let right: Vec<bool> = range_columns().iter().map(|name| is_number(name)).collect();
+        let right = RANGE_COLUMNS.map(|name| !matches!(name, "from" | "below" | "load")).to_vec();
         let cells = ranges.iter().map(range_cells).collect();
-        write_cells(output, range_columns(), cells, right, Format::Table)?;
+        write_cells(output, &RANGE_COLUMNS, cells, right, Format::Table)?;
     }
-    write_bars(output, picture).map_err(Failure::output)
+    write_bars(output, picture)
 }
 
 fn write_bars(output: &mut Output, picture: &Picture) -> io::Result<()> {
@@ -247,26 +232,19 @@ fn padded(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(text.chars().count())))
 }
 
-fn range_columns() -> Vec<String> {
-    let columns = [
-        "from",
-        "below",
-        "bytes",
-        "entities",
-        "tombstones",
-        "files",
-        "sources",
-        "debt",
-        "reads/s",
-        "writes/s",
-        "load",
-    ];
-    columns.map(str::to_owned).to_vec()
-}
-
-fn is_number(column: &str) -> bool {
-    !matches!(column, "from" | "below" | "load")
-}
+const RANGE_COLUMNS: [&str; 11] = [
+    "from",
+    "below",
+    "bytes",
+    "entities",
+    "tombstones",
+    "files",
+    "sources",
+    "debt",
+    "reads/s",
+    "writes/s",
+    "load",
+];
 
 fn range_cells(range: &PartitionRange) -> Vec<String> {
     vec![
@@ -294,20 +272,12 @@ fn bound_text(bound: Option<&RangeBound>, none: &str) -> String {
 
 /// A key on a line with others: control characters escaped, cut where it is long.
 fn key_text(key: &str) -> String {
-    let escaped = key.chars().flat_map(|c| match c.is_control() {
-        true => c.escape_default().collect::<Vec<_>>(),
-        false => vec![c],
-    });
-    let mut text: String = escaped.take(KEY_CHARS_MAX + 1).collect();
+    let mut text = without_control(key);
     if text.chars().count() > KEY_CHARS_MAX {
         text = text.chars().take(KEY_CHARS_MAX - 1).collect();
         text.push('…');
     }
     if text.is_empty() { "''".to_owned() } else { text }
-}
-
-fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{} {}", with_thousands(count), if count == 1 { one } else { many })
 }
 
 /// Bytes in the unit that leaves three digits or less before the point.
@@ -319,82 +289,57 @@ pub(super) fn size_text(bytes: u64) -> String {
     }
 }
 
-fn put_picture(out: &mut Vec<u8>, picture: &Picture) {
-    let mut object = Object::begin(out);
-    object.text("table", &picture.table);
-    object.raw("data", shape_json(&picture.data));
-    let ranges: Vec<String> = picture.ranges.iter().map(range_json).collect();
-    object.raw("ranges", format_args!("[{}]", ranges.join(",")));
-    object.end();
-}
-
-/// The shape of data as one JSON object.
-pub(super) fn shape_json(data: &DataShape) -> String {
-    json(|object| {
-        object.raw("complete", data.complete);
-        object.raw("entities", data.entities);
-        object.raw("bytes", data.bytes);
-        object.raw("partitions", data.partitions);
-        object.raw("single_partitions", data.single_partitions);
-        object.raw("median_entities", data.median_entities);
-        object.raw("ascending", data.ascending);
-        let largest: Vec<String> = data.largest.iter().map(size_json).collect();
-        object.raw("largest", format_args!("[{}]", largest.join(",")));
-        let newest: Vec<String> = data.newest.iter().map(f64::to_string).collect();
-        object.raw("newest", format_args!("[{}]", newest.join(",")));
+fn picture_json(picture: &Picture) -> String {
+    json::object(|object| {
+        object.text("table", &picture.table);
+        object.raw("data", json::object(|object| put_shape(object, &picture.data)));
+        object.objects("ranges", &picture.ranges, put_range);
     })
 }
 
-fn size_json(partition: &PartitionSize) -> String {
-    json(|object| {
+pub(super) fn put_shape(object: &mut Object<'_>, data: &DataShape) {
+    object.raw("complete", data.complete);
+    object.raw("entities", data.entities);
+    object.raw("bytes", data.bytes);
+    object.raw("partitions", data.partitions);
+    object.raw("single_partitions", data.single_partitions);
+    object.raw("median_entities", data.median_entities);
+    object.raw("ascending", data.ascending);
+    object.objects("largest", &data.largest, |object, partition| {
         object.text("partition_key", &partition.partition_key);
         object.raw("entities", partition.entities);
         object.raw("bytes", partition.bytes);
-    })
+    });
+    object.raw("newest", json::array(&data.newest));
 }
 
-fn range_json(range: &PartitionRange) -> String {
+fn put_range(object: &mut Object<'_>, range: &PartitionRange) {
     let bound = |bound: &RangeBound| {
-        json(|object| {
+        json::object(|object| {
             object.text("partition_key", &bound.partition_key);
             object.text("row_key", &bound.row_key);
         })
     };
     let bound = |place: &Option<RangeBound>| place.as_ref().map_or("null".to_owned(), bound);
-    json(|object| {
-        object.raw("id", range.id);
-        object.raw("low", bound(&range.low));
-        object.raw("high", bound(&range.high));
-        object.raw("bytes", range.bytes);
-        object.raw("entities", range.entities);
-        object.raw("tombstones", range.tombstones);
-        object.raw("files", range.files);
-        object.raw("sources", range.sources);
-        object.raw("debt", range.debt);
-        object.raw("reads_per_second", range.reads);
-        object.raw("writes_per_second", range.writes);
-        object.raw("ascending", range.ascending);
-        object.raw("descending", range.descending);
-        object.text("load", range.pattern.name());
-        object.raw("distinct_partitions", range.distinct);
-        let heavy = |(key, share): &(String, f64)| {
-            json(|object| {
-                object.text("partition_key", key);
-                object.raw("share", share);
-            })
-        };
-        let heaviest: Vec<String> = range.heaviest.iter().map(heavy).collect();
-        object.raw("heaviest", format_args!("[{}]", heaviest.join(",")));
-    })
-}
-
-/// An object as text.
-pub(super) fn json(members: impl FnOnce(&mut Object<'_>)) -> String {
-    let mut out = Vec::new();
-    let mut object = Object::begin(&mut out);
-    members(&mut object);
-    object.end();
-    String::from_utf8(out).unwrap_or_default()
+    object.raw("id", range.id);
+    object.raw("low", bound(&range.low));
+    object.raw("high", bound(&range.high));
+    object.raw("bytes", range.bytes);
+    object.raw("entities", range.entities);
+    object.raw("tombstones", range.tombstones);
+    object.raw("files", range.files);
+    object.raw("sources", range.sources);
+    object.raw("debt", range.debt);
+    object.raw("reads_per_second", range.reads);
+    object.raw("writes_per_second", range.writes);
+    object.raw("ascending", range.ascending);
+    object.raw("descending", range.descending);
+    object.text("load", range.pattern.name());
+    object.raw("distinct_partitions", range.distinct);
+    object.objects("heaviest", &range.heaviest, |object, (key, share)| {
+        object.text("partition_key", key);
+        object.raw("share", share);
+    });
 }
 
 #[cfg(test)]
@@ -425,10 +370,8 @@ mod tests {
 
     #[test]
     fn a_picture_is_json() {
-        let mut out = Vec::new();
         let data = DataShape::default();
-        put_picture(&mut out, &Picture { table: "t".into(), ranges: Vec::new(), data });
-        let text = String::from_utf8(out).unwrap();
+        let text = picture_json(&Picture { table: "t".into(), ranges: Vec::new(), data });
         assert!(text.starts_with("{\"table\":\"t\",\"data\":{\"complete\":false,"), "{text}");
         assert!(text.ends_with("\"newest\":[]},\"ranges\":[]}"), "{text}");
     }

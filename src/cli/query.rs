@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::copy::read_filter;
 use super::failure::{Failure, Outcome, eprint_line};
 use super::open::open_to_read;
-use super::output::{Format, Output, with_thousands, write_cells, write_entities};
+use super::output::{Format, Output, print, with_thousands, write_cells, write_entities};
 use crate::error::Result;
-use crate::json::Object;
+use crate::json;
 use crate::json::explain::{counts, number_text, numbers, put_aggregate, put_explain};
 use crate::query::{self, Aggregate, Filter, Token};
 use crate::table::Table;
@@ -98,11 +99,7 @@ Examples:
 
 impl Query {
     pub(super) fn run(self) -> Outcome {
-        let filter = Filter::parse_placed(&self.filter).map_err(|(error, at)| Failure::Filter {
-            error,
-            text: self.filter.clone(),
-            at,
-        })?;
+        let filter = read_filter(&self.filter)?;
         if self.explain && self.format == Format::Csv {
             return Err(Failure::Usage("--explain is text or JSON, not CSV".into()));
         }
@@ -111,21 +108,30 @@ impl Query {
         }
         let db = open_to_read(&self.db)?;
         let query = self.query(&db.table(&self.table)?, filter)?;
-        let mut output = Output::standard();
         let mut more = None;
-        if self.explain {
-            self.write_explain(&mut output, query)?;
-        } else if self.count {
-            self.write_count(&mut output, query)?;
-        } else if let Some(property) = &self.aggregate {
-            self.write_aggregate(&mut output, query, property)?;
-        } else if self.is_paged() {
-            more = self.write_page(&mut output, query)?;
-        } else {
-            let entities = || Ok(query.clone().into_iter());
-            write_entities(&mut output, entities, self.names(), self.format)?;
-        }
-        output.finish()?;
+        print(|output| {
+            if self.explain {
+                return self.write_explain(output, query);
+            }
+            match (&self.aggregate, self.by_partition) {
+                _ if self.count && self.by_partition => {
+                    self.write_groups(output, &query.count_by_partition()?)
+                }
+                _ if self.count => self.write_one(output, &query.count()?),
+                (Some(property), true) => {
+                    self.write_groups(output, &query.aggregate_by_partition(property)?)
+                }
+                (Some(property), false) => self.write_one(output, &query.aggregate(property)?),
+                (None, _) if self.is_paged() => {
+                    more = self.write_page(output, query)?;
+                    Ok(())
+                }
+                (None, _) => {
+                    let entities = || Ok(query.clone().into_iter());
+                    write_entities(output, entities, self.names(), self.format)
+                }
+            }
+        })?;
         if let Some(more) = more {
             eprint_line(&more);
         }
@@ -178,65 +184,35 @@ impl Query {
             Format::Table | Format::Csv => text.extend_from_slice(explain.to_string().as_bytes()),
         }
         text.push(b'\n');
-        output.write_all(&text).map_err(Failure::output)
-    }
-
-    fn write_count(&self, output: &mut Output, query: query::Query) -> Outcome {
-        match self.by_partition {
-            true => self.write_groups(output, &query.count_by_partition()?),
-            false => self.write_one(output, &query.count()?),
-        }
-    }
-
-    fn write_aggregate(&self, output: &mut Output, query: query::Query, property: &str) -> Outcome {
-        match self.by_partition {
-            true => self.write_groups(output, &query.aggregate_by_partition(property)?),
-            false => self.write_one(output, &query.aggregate(property)?),
-        }
+        Ok(output.write_all(&text)?)
     }
 
     /// Prints the result for all entities.
     fn write_one<M: Measure>(&self, output: &mut Output, result: &M) -> Outcome {
-        let mut text = Vec::new();
-        match self.format {
-            Format::Table => text.extend_from_slice(result.for_people().as_bytes()),
-            Format::Json | Format::Ndjson => {
-                result.put_json(&mut text, None);
-                text.push(b'\n');
-            }
+        Ok(match self.format {
+            Format::Table => write!(output, "{}", result.for_people()),
+            Format::Json | Format::Ndjson => writeln!(output, "{}", result.json(None)),
             Format::Csv => {
-                let (columns, row) = unzip(result.cells());
-                return write_cells(output, columns, vec![row], Vec::new(), Format::Csv);
+                let (columns, row): (Vec<_>, _) = result.cells().into_iter().unzip();
+                write_cells(output, &columns, vec![row], Vec::new(), Format::Csv)
             }
-        }
-        output.write_all(&text).map_err(Failure::output)
+        }?)
     }
 
     /// Prints a result for each partition.
     fn write_groups<M: Measure>(&self, output: &mut Output, groups: &[(String, M)]) -> Outcome {
-        if matches!(self.format, Format::Table | Format::Csv) {
-            let (mut columns, _) = unzip(M::default().cells());
-            columns.insert(0, "PartitionKey".to_owned());
-            let rows = groups.iter().map(|(key, result)| {
-                let cells = result.cells().into_iter().map(|(_, text)| text);
-                std::iter::once(key.clone()).chain(cells).collect()
-            });
-            let right = (0..columns.len()).map(|i| i > 0).collect();
-            return write_cells(output, columns, rows.collect(), right, self.format);
+        if matches!(self.format, Format::Json | Format::Ndjson) {
+            let json = |(key, result): &(String, M)| result.json(Some(("PartitionKey", key)));
+            return Ok(output.items(&groups.iter().map(json).collect::<Vec<_>>(), self.format)?);
         }
-        let (first, between, last) = match self.format {
-            Format::Json => ("[\n", ",\n", "\n]\n"),
-            _ => ("", "\n", if groups.is_empty() { "" } else { "\n" }),
-        };
-        let mut text = first.as_bytes().to_vec();
-        for (i, (key, result)) in groups.iter().enumerate() {
-            if i > 0 {
-                text.extend_from_slice(between.as_bytes());
-            }
-            result.put_json(&mut text, Some(("PartitionKey", key)));
-        }
-        text.extend_from_slice(last.as_bytes());
-        output.write_all(&text).map_err(Failure::output)
+        let names = M::default().cells().into_iter().map(|(name, _)| name);
+        let columns: Vec<_> = std::iter::once("PartitionKey").chain(names).collect();
+        let rows = groups.iter().map(|(key, result)| {
+            let cells = result.cells().into_iter().map(|(_, text)| text);
+            std::iter::once(key.clone()).chain(cells).collect()
+        });
+        let right = (0..columns.len()).map(|i| i > 0).collect();
+        Ok(write_cells(output, &columns, rows.collect(), right, self.format)?)
     }
 }
 
@@ -244,8 +220,8 @@ impl Query {
 trait Measure: Default {
     /// Each number by its name.
     fn cells(&self) -> Vec<(&'static str, String)>;
-    /// Appends a JSON object, with the member `of` in front.
-    fn put_json(&self, out: &mut Vec<u8>, of: Option<(&str, &str)>);
+    /// A JSON object, with the member `of` in front.
+    fn json(&self, of: Option<(&str, &str)>) -> String;
     /// Lines of text.
     fn for_people(&self) -> String;
 }
@@ -255,13 +231,13 @@ impl Measure for u64 {
         vec![("count", self.to_string())]
     }
 
-    fn put_json(&self, out: &mut Vec<u8>, of: Option<(&str, &str)>) {
-        let mut object = Object::begin(out);
-        if let Some((name, text)) = of {
-            object.text(name, text);
-        }
-        object.raw("count", self);
-        object.end();
+    fn json(&self, of: Option<(&str, &str)>) -> String {
+        json::object(|object| {
+            if let Some((name, text)) = of {
+                object.text(name, text);
+            }
+            object.raw("count", self);
+        })
     }
 
     fn for_people(&self) -> String {
@@ -278,18 +254,16 @@ impl Measure for Aggregate {
         counts.chain(numbers).collect()
     }
 
-    fn put_json(&self, out: &mut Vec<u8>, of: Option<(&str, &str)>) {
-        put_aggregate(out, of, self);
+    fn json(&self, of: Option<(&str, &str)>) -> String {
+        let mut json = Vec::new();
+        put_aggregate(&mut json, of, self);
+        String::from_utf8(json).unwrap_or_default()
     }
 
     fn for_people(&self) -> String {
         let lines = self.cells().into_iter().map(|(name, text)| format!("{name:<9} {text}"));
         lines.map(|line| format!("{}\n", line.trim_end())).collect()
     }
-}
-
-fn unzip(cells: Vec<(&'static str, String)>) -> (Vec<String>, Vec<String>) {
-    cells.into_iter().map(|(name, text)| (name.to_owned(), text)).unzip()
 }
 
 /// `text` as a word of a shell.

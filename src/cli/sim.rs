@@ -145,9 +145,9 @@ impl Sim {
             }
             writeln!(output, "{}digest {:016x}", report.counts, report.digest)
         };
-        print().map_err(Failure::output)?;
+        print()?;
         let Some(failure) = report.failure else { return output.finish() };
-        write!(output, "\n{}", program.shrunk(&failure)).map_err(Failure::output)?;
+        write!(output, "\n{}", program.shrunk(&failure))?;
         output.finish()?;
         Err(Failure::Problems)
     }
@@ -166,11 +166,10 @@ impl Sim {
             };
             missed += usize::from(found.is_err());
             let found = found.unwrap_or_else(|missed| missed);
-            writeln!(output, "{:width$}  {found}", mutant.name).map_err(Failure::output)?;
-            output.flush().map_err(Failure::output)?;
+            writeln!(output, "{:width$}  {found}", mutant.name)?;
+            output.flush()?;
         }
-        writeln!(output, "{} mutants, {missed} not found", MUTANTS.len())
-            .map_err(Failure::output)?;
+        writeln!(output, "{} mutants, {missed} not found", MUTANTS.len())?;
         output.finish()?;
         if missed == 0 { Ok(()) } else { Err(Failure::Problems) }
     }
@@ -210,7 +209,7 @@ impl Sim {
         let is_found = found.is_ok();
         let mut output = Output::standard();
         let text = found.unwrap_or_else(|missed| missed);
-        writeln!(output, "{text}").map_err(Failure::output)?;
+        writeln!(output, "{text}")?;
         output.finish()?;
         if is_found { Err(Failure::Problems) } else { Ok(()) }
     }
@@ -230,7 +229,7 @@ impl Sim {
             true => writeln!(output, "{}", ledger.to_json()),
             false => write!(output, "{ledger}"),
         };
-        written.map_err(Failure::output)?;
+        written?;
         output.finish()?;
         if ledger.faults() == 0 { Ok(()) } else { Err(Failure::Problems) }
     }
@@ -256,7 +255,7 @@ impl Sim {
             true => writeln!(output, "{}", report.to_json()),
             false => write!(output, "{report}"),
         };
-        written.map_err(Failure::output)?;
+        written?;
         output.finish()?;
         if report.failure.is_none() { Ok(()) } else { Err(Failure::Problems) }
     }
@@ -283,16 +282,15 @@ impl Sim {
         });
         bar.finish_and_clear();
         let mut output = Output::standard();
-        write!(output, "{}", explored.counts).map_err(Failure::output)?;
+        write!(output, "{}", explored.counts)?;
         let seconds = clock.monotonic().as_secs_f64();
         let rate = with_thousands((explored.seeds as f64 / seconds) as u64);
         let seeds = with_thousands(explored.seeds);
-        writeln!(output, "{seeds} seeds from {} on, {rate} a second", self.first)
-            .map_err(Failure::output)?;
+        writeln!(output, "{seeds} seeds from {} on, {rate} a second", self.first)?;
         let _active: Option<ActiveMutant> = mutant.map(activate);
         for (seed, failure) in &explored.failures {
             let found = program(*seed).shrunk(failure);
-            writeln!(output, "\n{found}").map_err(Failure::output)?;
+            writeln!(output, "\n{found}")?;
         }
         output.finish()?;
         if explored.failures.is_empty() { Ok(()) } else { Err(Failure::Problems) }
@@ -331,7 +329,7 @@ fn list_mutants() -> Outcome {
     let mut output = Output::standard();
     let width = name_width();
     for mutant in MUTANTS {
-        writeln!(output, "{:width$}  {}", mutant.name, mutant.what).map_err(Failure::output)?;
+        writeln!(output, "{:width$}  {}", mutant.name, mutant.what)?;
     }
     output.finish()
 }

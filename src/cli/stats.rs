@@ -5,10 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::failure::{Failure, Outcome};
-use super::maintain::write_counters;
+use super::failure::Outcome;
 use super::open::{Create, open};
-use super::output::{Format, Output, with_thousands};
+use super::output::{Format, Output, print, with_thousands, write_counters};
 use crate::db;
 
 /// Print counters of the database.
@@ -52,15 +51,12 @@ impl Stats {
     pub(super) fn run(self) -> Outcome {
         let db = open(&self.db, Create::Never)?;
         let stats = db.stats();
-        let mut output = Output::standard();
-        let written = match self.format {
-            StatsFormat::Table => self.write_table(&mut output, &stats),
-            StatsFormat::Json => write_counters(&mut output, stats.fields(), Format::Json),
-            StatsFormat::Csv => write_counters(&mut output, stats.fields(), Format::Csv),
+        print(|output| match self.format {
+            StatsFormat::Table => self.write_table(output, &stats),
+            StatsFormat::Json => write_counters(output, stats.fields(), Format::Json),
+            StatsFormat::Csv => write_counters(output, stats.fields(), Format::Csv),
             StatsFormat::Prometheus => output.write_all(stats.to_prometheus().as_bytes()),
-        };
-        written.map_err(Failure::output)?;
-        output.finish()?;
+        })?;
         Ok(db.close()?)
     }
 

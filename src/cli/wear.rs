@@ -2,13 +2,13 @@
 //!
 //! Not here: the figures (`format::edit::wear`), counters since opening (`stats`).
 
-use std::io::Write;
+use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
-use super::output::{Format, Output, with_thousands, write_cells};
+use super::output::{Format, Output, print, with_thousands, write_cells};
 use crate::db::Db;
 use crate::format::edit::Wear;
 use crate::json::Object;
@@ -45,16 +45,14 @@ impl WearCommand {
     pub(super) fn run(self) -> Outcome {
         let db = Db::open_read_only(&self.db).map_err(Failure::Open)?;
         let wear = db.wear();
-        let mut output = Output::standard();
-        match self.json {
-            true => output.write_all(&self.object(&wear)).map_err(Failure::output)?,
-            false => self.write_table(&mut output, &wear)?,
-        }
-        output.finish()?;
+        print(|output| match self.json {
+            true => output.object(|object| self.put(object, &wear)),
+            false => self.write_table(output, &wear),
+        })?;
         Ok(db.close()?)
     }
 
-    fn write_table(&self, output: &mut Output, wear: &Wear) -> Outcome {
+    fn write_table(&self, output: &mut Output, wear: &Wear) -> io::Result<()> {
         let by = |bytes: u64| match wear.user_bytes {
             0 => String::new(),
             user => format!("{:.2}", bytes as f64 / user as f64),
@@ -77,13 +75,11 @@ impl WearCommand {
         rows.push(row("written", wear.written(), wear.syncs()));
         let pages = format!("in pages of {}", with_thousands(self.page_size));
         rows.push(row(&pages, wear.flash_bytes(self.page_size), 0));
-        let columns = ["cause", "bytes", "for each asked", "syncs"].map(str::to_owned).to_vec();
-        write_cells(output, columns, rows, vec![false, true, true, true], Format::Table)
+        let columns = ["cause", "bytes", "for each asked", "syncs"];
+        write_cells(output, &columns, rows, vec![false, true, true, true], Format::Table)
     }
 
-    fn object(&self, wear: &Wear) -> Vec<u8> {
-        let mut line = Vec::new();
-        let mut object = Object::begin(&mut line);
+    fn put(&self, object: &mut Object<'_>, wear: &Wear) {
         object.raw("user_bytes", wear.user_bytes);
         for (cause, bytes) in wear.causes() {
             object.raw(&format!("{cause}_bytes"), bytes);
@@ -97,9 +93,6 @@ impl WearCommand {
         object.raw("writes", wear.writes);
         object.raw("page_size", self.page_size);
         object.raw("flash_bytes", wear.flash_bytes(self.page_size));
-        object.end();
-        line.push(b'\n');
-        line
     }
 }
 

@@ -160,6 +160,21 @@ pub(crate) struct Object<'o> {
     is_empty: bool,
 }
 
+/// An object as text, with the members that `put` gives it.
+pub(crate) fn object(put: impl FnOnce(&mut Object<'_>)) -> String {
+    let mut text = Vec::new();
+    let mut object = Object::begin(&mut text);
+    put(&mut object);
+    object.end();
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// An array as text, of items that are JSON already.
+pub(crate) fn array(items: impl IntoIterator<Item = impl Display>) -> String {
+    let items: Vec<_> = items.into_iter().map(|item| item.to_string()).collect();
+    format!("[{}]", items.join(","))
+}
+
 impl<'o> Object<'o> {
     pub(crate) fn begin(out: &'o mut Vec<u8>) -> Self {
         out.push(b'{');

@@ -94,6 +94,13 @@ pub(crate) fn put_entity(
     writer.end();
 }
 
+/// `entity` as a JSON object, with all of its members.
+pub(crate) fn entity_text(entity: &Entity, metadata: Metadata) -> String {
+    let mut json = Vec::new();
+    put_entity(&mut json, entity, None, metadata);
+    String::from_utf8(json).unwrap_or_default()
+}
+
 impl<'a> Members<'a> {
     /// Reads one JSON object and nothing after it.
     pub(crate) fn read(text: &'a str) -> Result<Members<'a>> {

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use super::histogram::Histogram;
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::import::Progress;
+use crate::cli::histogram::Histogram;
+use crate::cli::progress::Progress;
 use crate::clock::{Clock, SystemClock};
 
 /// What operations came to.

@@ -1,14 +1,13 @@
 //! `bench`: the usual workloads of key-value store benchmarks, under the names and options of db_bench.
 //!
 //! Files: `workload` (the operations of each name), `stage` (the database), `entities` (written, read and checked),
-//! `clients` (threads and their latencies), `histogram`, `report`.
+//! `clients` (threads and their latencies), `report`.
 //!
 //! Not here: other engines (`benches/compare`), the performance study of 2010 (`benches/study`), micro-benchmarks
 //! (`benches`).
 
 mod clients;
 mod entities;
-mod histogram;
 mod report;
 mod settings;
 mod stage;
@@ -23,8 +22,8 @@ use self::settings::Settings;
 use self::stage::Stage;
 use self::workload::{DEFAULT, Kind, Run};
 use super::failure::{Failure, Outcome};
-use super::import::Progress;
 use super::output::Output;
+use super::progress::Progress;
 use crate::clock::SystemClock;
 
 /// Measure this machine with the workloads of db_bench.
@@ -78,7 +77,7 @@ impl Settings {
         let mut stage = Stage::open(dir, self)?;
         let mut report = Report { settings: self, output: Output::standard() };
         let entities = &stage.entities;
-        report.begin(&entities.shape, entities.entity_bytes()).map_err(Failure::output)?;
+        report.begin(&entities.shape, entities.entity_bytes())?;
         let mut is_clear = true;
         for kind in kinds {
             if kind.is_fill() && !self.use_existing_db && !std::mem::take(&mut is_clear) {
@@ -88,12 +87,11 @@ impl Settings {
                 Run { kind: *kind, settings: self, stage: &stage, clock: &clock, progress: None };
             let progress = Progress::new(run.time().is_none().then(|| run.count()));
             let ended = Run { progress: Some(&progress), ..run }.run();
-            progress.end();
+            drop(progress);
             let (tally, beside) = ended?;
-            report.benchmark(*kind, &tally, beside.as_ref()).map_err(Failure::output)?;
+            report.benchmark(*kind, &tally, beside.as_ref())?;
         }
-        let output = report.end(&stage.db).map_err(Failure::output)?;
-        output.finish()?;
+        report.end(&stage.db)?.finish()?;
         let Stage { db, table, .. } = stage;
         drop(table);
         Ok(db.close()?)

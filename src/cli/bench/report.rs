@@ -4,12 +4,12 @@ use std::io::Write;
 
 use super::clients::Tally;
 use super::entities::Shape;
-use super::histogram::Histogram;
 use super::settings::Settings;
 use super::workload::Kind;
+use crate::cli::histogram::Histogram;
 use crate::cli::output::{Output, with_thousands};
 use crate::db::Db;
-use crate::json::Object;
+use crate::json::{self, Object};
 
 /// Percentiles that are shown, and their names.
 pub(super) const PERCENTILES: [(f64, &str); 5] =
@@ -53,19 +53,16 @@ impl Report<'_> {
         let durability = format!("{:?}", self.settings.durability).to_lowercase();
         let output = &mut self.output;
         if self.settings.json {
-            let mut line = Vec::new();
-            let mut object = Object::begin(&mut line);
-            object.raw("num", shape.num);
-            object.raw("entity_bytes", entity_bytes);
-            object.raw("value_size", shape.value_size);
-            object.raw("partition_rows", shape.partition_rows);
-            object.raw("threads", threads);
-            object.raw("seed", seed);
-            object.text("durability", &durability);
-            object.text("version", env!("CARGO_PKG_VERSION"));
-            object.end();
-            line.push(b'\n');
-            return output.write_all(&line);
+            return output.object(|object| {
+                object.raw("num", shape.num);
+                object.raw("entity_bytes", entity_bytes);
+                object.raw("value_size", shape.value_size);
+                object.raw("partition_rows", shape.partition_rows);
+                object.raw("threads", threads);
+                object.raw("seed", seed);
+                object.text("durability", &durability);
+                object.text("version", env!("CARGO_PKG_VERSION"));
+            });
         }
         let num = with_thousands(shape.num);
         let rows = with_thousands(shape.partition_rows);
@@ -87,20 +84,25 @@ impl Report<'_> {
         beside: Option<&Tally>,
     ) -> std::io::Result<()> {
         if self.settings.json {
-            self.output.write_all(&line(kind, tally, beside, self.settings.histogram))?;
+            let listed = self.settings.histogram;
+            self.output.object(|object| {
+                object.text("benchmark", &kind.name());
+                put_tally(object, tally, listed);
+                if let Some(beside) = beside {
+                    let writer = json::object(|object| put_tally(object, beside, listed));
+                    object.raw("writer", writer);
+                }
+            })?;
             return self.output.flush();
         }
         let (name, output) = (kind.name(), &mut self.output);
         write_rate(output, &name, tally)?;
+        let found = with_thousands(tally.found);
         match kind {
             Kind::ReadRandom | Kind::ReadWhileWriting | Kind::ReadMissing => {
-                let found = with_thousands(tally.found);
                 writeln!(output, "; {found} found")?;
             }
-            Kind::SeekRandom | Kind::FilterScan => {
-                let found = with_thousands(tally.found);
-                writeln!(output, "; {found} entities given")?;
-            }
+            Kind::SeekRandom | Kind::FilterScan => writeln!(output, "; {found} entities given")?,
             _ => writeln!(output)?,
         }
         write_latencies(output, &tally.latencies, self.settings.histogram)?;
@@ -117,12 +119,10 @@ impl Report<'_> {
         let stats = db.stats();
         let counters = COUNTERS.iter().filter_map(|name| Some((*name, stats.get(name)?)));
         if self.settings.json {
-            let mut members = Vec::new();
-            let mut object = Object::begin(&mut members);
-            counters.for_each(|(name, value)| object.raw(name, value));
-            object.end();
-            let members = String::from_utf8_lossy(&members).into_owned();
-            writeln!(self.output, "{{\"stats\":{members}}}")?;
+            let put = json::object(|object| {
+                counters.for_each(|(name, value)| object.raw(name, value));
+            });
+            self.output.object(|object| object.raw("stats", put))?;
             return Ok(self.output);
         }
         writeln!(self.output, "\nthe database, since it was last emptied or opened:")?;
@@ -176,23 +176,6 @@ fn write_latencies(output: &mut Output, times: &Histogram, listed: bool) -> std:
     Ok(())
 }
 
-fn line(kind: Kind, tally: &Tally, beside: Option<&Tally>, listed: bool) -> Vec<u8> {
-    let mut line = Vec::new();
-    let mut object = Object::begin(&mut line);
-    object.text("benchmark", &kind.name());
-    put_tally(&mut object, tally, listed);
-    if let Some(beside) = beside {
-        let mut members = Vec::new();
-        let mut writer = Object::begin(&mut members);
-        put_tally(&mut writer, beside, listed);
-        writer.end();
-        object.raw("writer", String::from_utf8_lossy(&members));
-    }
-    object.end();
-    line.push(b'\n');
-    line
-}
-
 fn put_tally(object: &mut Object<'_>, tally: &Tally, listed: bool) {
     object.raw("operations", tally.operations);
     object.raw("found", tally.found);
@@ -206,7 +189,7 @@ fn put_tally(object: &mut Object<'_>, tally: &Tally, listed: bool) {
     if listed {
         let rows = tally.latencies.listing();
         let rows = rows.iter().map(|row| format!("[{},{},{}]", row.from, row.to, row.count));
-        object.raw("histogram_nanos", format_args!("[{}]", rows.collect::<Vec<_>>().join(",")));
+        object.raw("histogram_nanos", json::array(rows));
     }
 }
 

@@ -12,7 +12,8 @@ use std::path::Path;
 use super::entities::{Entities, Present, Shape, wrong};
 use super::settings::{NUM, PARTITION_ROWS, Settings, VALUE_SIZE};
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::import::Progress;
+use crate::cli::open::set;
+use crate::cli::progress::Progress;
 use crate::db::Db;
 use crate::error::ErrorKind;
 use crate::fs::{DiskFs, Fs};
@@ -68,7 +69,7 @@ impl Stage {
         let Self { db, table, entities, .. } = self;
         drop(table);
         db.delete_table(TABLE)?;
-        record_shape(&db, &entities.shape)?;
+        note_shape(&db, &entities.shape)?;
         // The dropped table's files go now, and not under the next benchmark.
         db.flush()?;
         db.close()?;
@@ -94,30 +95,23 @@ impl Stage {
                 progress.reach(seen);
             }
         }
-        progress.end();
         Ok(())
     }
 }
 
 impl Settings {
     pub(super) fn options(&self) -> Options {
-        let mut options = Db::options()
+        let size = |bytes: Option<u64>| bytes.map(|bytes| bytes as usize);
+        let options = Db::options()
             .durability(self.durability.into())
             .io_mode(self.io.into())
-            .codec(if self.compress { Codec::Zstd } else { Codec::None });
-        if let Some(bytes) = self.cache_size {
-            options = options.cache_bytes(bytes as usize);
-        }
-        if let Some(bytes) = self.write_buffer_size {
-            options = options.memtable_bytes(bytes as usize);
-        }
-        if let Some(bytes) = self.block_size {
-            options = options.block_bytes(bytes as usize);
-        }
-        if let Some(threads) = self.compaction_threads {
-            options = options.compaction_threads(threads as usize);
-        }
-        options.background_bytes_per_second(self.rate_limit.unwrap_or(0))
+            .codec(if self.compress { Codec::Zstd } else { Codec::None })
+            .background_bytes_per_second(self.rate_limit.unwrap_or(0));
+        let options = set(options, size(self.cache_size), Options::cache_bytes);
+        let options = set(options, size(self.write_buffer_size), Options::memtable_bytes);
+        let options = set(options, size(self.block_size), Options::block_bytes);
+        let threads = self.compaction_threads.map(|threads| threads as usize);
+        set(options, threads, Options::compaction_threads)
     }
 
     fn shape(&self) -> Shape {
@@ -184,7 +178,7 @@ fn look(dir: &Path) -> Outcome<Found> {
     Ok(found)
 }
 
-fn record_shape(db: &Db, shape: &Shape) -> Outcome {
+fn note_shape(db: &Db, shape: &Shape) -> Outcome {
     let entity = Entity::new(SHAPE_KEYS.0, SHAPE_KEYS.1)
         .with("Num", shape.num as i64)
         .with("ValueSize", i64::from(shape.value_size))

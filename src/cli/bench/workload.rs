@@ -13,7 +13,7 @@ use super::entities::{NUMBERS, wrong};
 use super::settings::Settings;
 use super::stage::Stage;
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::import::Progress;
+use crate::cli::progress::Progress;
 use crate::clock::{Clock, SystemClock};
 use crate::options::Durability;
 use crate::query::{Filter, KeyRange, prop};
@@ -150,7 +150,7 @@ impl Run<'_> {
     }
 
     fn client(&self, number: u32) -> Outcome<Tally> {
-        let mut watch = Watch::start(self.clock, self.time(), self.progress);
+        let watch = Watch::start(self.clock, self.time(), self.progress);
         let num = self.stage.entities.shape.num;
         match self.kind {
             Kind::FillSeq => self.repeat(watch, number, |i, rng| self.write(i, rng)),
@@ -161,10 +161,7 @@ impl Run<'_> {
                 let table = self.stage.table.clone().with_durability(Durability::Sync);
                 self.repeat(watch, number, |_, rng| self.write_to(&table, rng.below(num), rng))
             }
-            Kind::FillBatch => {
-                self.fill_in_groups(&mut watch, number)?;
-                Ok(watch.end())
-            }
+            Kind::FillBatch => self.fill_in_groups(watch, number),
             Kind::ReadRandom | Kind::ReadWhileWriting => {
                 self.repeat(watch, number, |_, rng| self.read(rng.below(num)))
             }
@@ -172,14 +169,8 @@ impl Run<'_> {
                 self.repeat(watch, number, |_, rng| self.read_missing(rng.below(num)))
             }
             Kind::SeekRandom => self.repeat(watch, number, |_, rng| self.seek(rng.below(num))),
-            Kind::ReadSeq | Kind::ReadReverse => {
-                self.read_all(&mut watch)?;
-                Ok(watch.end())
-            }
-            Kind::FilterScan => {
-                self.filter_scans(&mut watch, number)?;
-                Ok(watch.end())
-            }
+            Kind::ReadSeq | Kind::ReadReverse => self.read_all(watch),
+            Kind::FilterScan => self.filter_scans(watch, number),
             Kind::Compact => Ok(watch.end()),
         }
     }
@@ -227,7 +218,7 @@ impl Run<'_> {
     }
 
     /// Groups end with their partition, as they must.
-    fn fill_in_groups(&self, watch: &mut Watch<'_>, number: u32) -> Outcome {
+    fn fill_in_groups(&self, mut watch: Watch<'_>, number: u32) -> Outcome<Tally> {
         let (entities, mut rng) = (&self.stage.entities, self.rng(number));
         let (mut from, to) = share(self.count(), self.settings.threads, number);
         let rows = entities.shape.partition_rows;
@@ -243,7 +234,7 @@ impl Run<'_> {
             watch.lap(self.wrote(end - from));
             from = end;
         }
-        Ok(())
+        Ok(watch.end())
     }
 
     fn read(&self, i: u64) -> Outcome<Done> {
@@ -297,7 +288,7 @@ impl Run<'_> {
         Ok(done)
     }
 
-    fn read_all(&self, watch: &mut Watch<'_>) -> Outcome {
+    fn read_all(&self, mut watch: Watch<'_>) -> Outcome<Tally> {
         let (entities, present) = (&self.stage.entities, &self.stage.present);
         let is_reverse = self.kind == Kind::ReadReverse;
         let numbers = 0..entities.shape.num;
@@ -315,7 +306,10 @@ impl Run<'_> {
             }
         }
         watch.count_untimed(self.seen(unseen));
-        next().map_or(Ok(()), |i| Err(wrong(&format!("a scan ends before entity {i}"))))
+        match next() {
+            Some(i) => Err(wrong(&format!("a scan ends before entity {i}"))),
+            None => Ok(watch.end()),
+        }
     }
 
     fn seen(&self, done: Done) -> Done {
@@ -329,7 +323,7 @@ impl Run<'_> {
     }
 
     /// An operation is an entity that was looked at, a time that of a whole scan.
-    fn filter_scans(&self, watch: &mut Watch<'_>, number: u32) -> Outcome {
+    fn filter_scans(&self, mut watch: Watch<'_>, number: u32) -> Outcome<Tally> {
         let (entities, present) = (&self.stage.entities, &self.stage.present);
         let limit = (NUMBERS as f64 * self.settings.selectivity / 100.0).round() as i32;
         let is_match = |i: &u64| present.has(*i) && entities.number(*i) < limit;
@@ -351,7 +345,7 @@ impl Run<'_> {
             let bytes = rows * entities.entity_bytes();
             watch.lap(Done { operations: rows, bytes, found: expected.len() as u64 });
         }
-        Ok(())
+        Ok(watch.end())
     }
 
     fn compact(&self) -> Outcome<Tally> {

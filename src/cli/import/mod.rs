@@ -24,7 +24,6 @@ use clap::{Args, ValueEnum};
 
 use self::columns::Choices;
 use self::pipeline::{Batches, Parsed, parse_beside, read_ahead};
-pub(super) use self::report::Progress;
 use self::report::{Rejects, Summary};
 use self::rows::{
     InputFormat, MemberKeys, format_of, infer_columns, parse_csv, parse_ndjson, unreadable,
@@ -33,7 +32,8 @@ use super::csv::CsvReader;
 use super::failure::{Failure, Outcome};
 use super::files::{self, Input, Spool};
 use super::open::{Create, DurabilityName, open_durable};
-use super::output::Output;
+use super::output::print;
+use super::progress::Progress;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
 use crate::model::EdmType;
@@ -139,13 +139,10 @@ impl Import {
             InputFormat::Ndjson => self.load_ndjson(input)?,
         };
         summary.elapsed = clock.monotonic();
-        let mut output = Output::standard();
-        let text = match self.format {
-            SummaryFormat::Text => summary.text(),
-            SummaryFormat::Json => summary.json(),
-        };
-        writeln!(output, "{text}").map_err(Failure::output)?;
-        output.finish()?;
+        print(|output| match self.format {
+            SummaryFormat::Text => writeln!(output, "{}", summary.text()),
+            SummaryFormat::Json => writeln!(output, "{}", summary.json()),
+        })?;
         if summary.rejected > 0 { Err(Failure::Rejected) } else { Ok(()) }
     }
 
@@ -231,7 +228,7 @@ impl Import {
         loader.flush()?;
         report(&mut loader, &mut rejects, &progress)?;
         let loaded = loader.finish()?;
-        progress.end();
+        drop(progress);
         rejects.finish()?;
         db.close()?;
         (summary.imported, summary.rejected) = (loaded.loaded, rejects.count());

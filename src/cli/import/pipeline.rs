@@ -9,7 +9,7 @@
 //! * at most [`QUEUED`] chunks or batches wait;
 //! * when either side ends early, the other ends too.
 
-use std::io::{self, Read};
+use std::io::{self, Cursor, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::cli::failure::{Failure, Outcome};
@@ -33,8 +33,7 @@ pub(super) struct Batches {
 /// A reader of what another thread reads.
 struct Chunks {
     receiver: Receiver<io::Result<Vec<u8>>>,
-    chunk: Vec<u8>,
-    at: usize,
+    chunk: Cursor<Vec<u8>>,
 }
 
 /// Lets `consume` read `source` while another thread reads ahead, and writes all of it to `spool`.
@@ -46,7 +45,7 @@ pub(super) fn read_ahead<T>(
     let (sender, receiver) = sync_channel(QUEUED);
     beside(
         move || read_chunks(source, spool, &sender),
-        move || consume(&mut Chunks { receiver, chunk: Vec::new(), at: 0 }),
+        move || consume(&mut Chunks { receiver, chunk: Cursor::default() }),
     )
 }
 
@@ -98,11 +97,9 @@ fn read_chunks(
     sender: &SyncSender<io::Result<Vec<u8>>>,
 ) {
     loop {
-        let mut chunk = vec![0; CHUNK_BYTES];
-        let read = read_full(&mut source, &mut chunk).and_then(|len| {
-            chunk.truncate(len);
-            spool.as_mut().map_or(Ok(()), |spool| spool.write(&chunk))
-        });
+        let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+        let read = source.by_ref().take(CHUNK_BYTES as u64).read_to_end(&mut chunk);
+        let read = read.and_then(|_| spool.as_mut().map_or(Ok(()), |spool| spool.write(&chunk)));
         let last = read.is_err() || chunk.is_empty();
         if sender.send(read.map(|()| chunk)).is_err() || last {
             return;
@@ -110,32 +107,14 @@ fn read_chunks(
     }
 }
 
-/// Fills the buffer as far as the source goes.
-fn read_full(source: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut len = 0;
-    while let Some(free) = buffer.get_mut(len..).filter(|free| !free.is_empty()) {
-        match source.read(free) {
-            Ok(0) => break,
-            Ok(read) => len += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(len)
-}
-
 impl Read for Chunks {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.at == self.chunk.len() {
-            // A reader that is gone without a word has come to the end.
-            self.chunk = self.receiver.recv().unwrap_or_else(|_| Ok(Vec::new()))?;
-            self.at = 0;
+        if self.chunk.position() == self.chunk.get_ref().len() as u64 {
+            // The reading thread ends without a word at the end of its source.
+            let next = self.receiver.recv().unwrap_or_else(|_| Ok(Vec::new()))?;
+            self.chunk = Cursor::new(next);
         }
-        let rest = self.chunk.get(self.at..).unwrap_or_default();
-        let len = rest.len().min(buffer.len());
-        buffer[..len].copy_from_slice(&rest[..len]);
-        self.at += len;
-        Ok(len)
+        self.chunk.read(buffer)
     }
 }
 

@@ -1,23 +1,19 @@
-//! What an import tells: progress while it runs, rejected rows, and the summary.
+//! The report of an import: rejected rows, and the summary.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
-
-use crate::cli::failure::{Failure, Outcome, eprint_line};
+use crate::cli::failure::Outcome;
 use crate::cli::files;
 use crate::cli::output::with_thousands;
+use crate::cli::progress::Progress;
 use crate::error::Error;
 use crate::json;
 
 /// Rejected rows that are shown when they go to no file.
 const SHOWN_MAX: u64 = 10;
-
-/// Progress on standard error, if that is a terminal.
-pub(in crate::cli) struct Progress(ProgressBar);
 
 /// Where rejected rows go.
 pub(super) struct Rejects {
@@ -32,65 +28,6 @@ pub(super) struct Summary {
     pub(super) imported: u64,
     pub(super) rejected: u64,
     pub(super) elapsed: Duration,
-}
-
-impl Progress {
-    /// `rows`: how many there will be, if that is known.
-    pub(in crate::cli) fn new(rows: Option<u64>) -> Self {
-        Self::of("rows", rows)
-    }
-
-    /// Of other things than rows.
-    pub(in crate::cli) fn of(things: &str, count: Option<u64>) -> Self {
-        let (bar, template) = match count {
-            Some(count) => (
-                ProgressBar::new(count),
-                format!(
-                    "{{wide_bar}} {{human_pos}}/{{human_len}} {things}  {{per_sec}}  {{eta}} left"
-                ),
-            ),
-            None => (
-                ProgressBar::no_length(),
-                format!("{{spinner}} {{human_pos}} {things}  {{per_sec}}  {{elapsed}}"),
-            ),
-        };
-        if let Ok(style) = ProgressStyle::with_template(&template) {
-            bar.set_style(style);
-        }
-        Self(bar)
-    }
-
-    /// There will be so many in all.
-    pub(in crate::cli) fn expect(&self, count: u64) {
-        if self.0.length() != Some(count) {
-            self.0.set_length(count);
-        }
-    }
-
-    /// So many rows more.
-    pub(in crate::cli) fn advance(&self, rows: u64) {
-        self.0.inc(rows);
-    }
-
-    /// So many rows in all.
-    pub(in crate::cli) fn reach(&self, rows: u64) {
-        self.0.set_position(rows);
-    }
-
-    /// So many rows in all, of so many.
-    pub(in crate::cli) fn reach_of(&self, rows: u64, of: u64) {
-        self.0.set_length(of);
-        self.0.set_position(rows);
-    }
-
-    /// Prints a line above the bar.
-    fn print(&self, line: &str) {
-        self.0.suspend(|| eprint_line(line));
-    }
-
-    pub(in crate::cli) fn end(&self) {
-        self.0.finish_and_clear();
-    }
 }
 
 impl Rejects {
@@ -114,11 +51,11 @@ impl Rejects {
             }
             return Ok(());
         };
-        file.write_all(&report_line(line, error)).map_err(Failure::output)
+        Ok(writeln!(file, "{}", report_json(line, error))?)
     }
 
     pub(super) fn finish(&mut self) -> Outcome {
-        self.file.as_mut().map_or(Ok(()), |file| file.flush()).map_err(Failure::output)
+        Ok(self.file.as_mut().map_or(Ok(()), BufWriter::flush)?)
     }
 }
 
@@ -126,13 +63,12 @@ fn plain_line(line: u64, error: &Error) -> String {
     format!("line {line}: {} ({})", error.chain(), error.code())
 }
 
-/// `{"line":7,"code":"OutOfRangeInput","message":"…"}`
-fn report_line(line: u64, error: &Error) -> Vec<u8> {
-    let mut out =
-        format!("{{\"line\":{line},\"code\":\"{}\",\"message\":", error.code()).into_bytes();
-    json::put_string(&mut out, &error.chain());
-    out.extend_from_slice(b"}\n");
-    out
+fn report_json(line: u64, error: &Error) -> String {
+    json::object(|object| {
+        object.raw("line", line);
+        object.text("code", error.code());
+        object.text("message", &error.chain());
+    })
 }
 
 impl Summary {
@@ -159,14 +95,13 @@ impl Summary {
 
     /// For programs.
     pub(super) fn json(&self) -> String {
-        format!(
-            "{{\"rows\":{},\"imported\":{},\"rejected\":{},\"seconds\":{:.3},\"rate\":{}}}",
-            self.rows,
-            self.imported,
-            self.rejected,
-            self.elapsed.as_secs_f64(),
-            self.rate()
-        )
+        json::object(|object| {
+            object.raw("rows", self.rows);
+            object.raw("imported", self.imported);
+            object.raw("rejected", self.rejected);
+            object.raw("seconds", format_args!("{:.3}", self.elapsed.as_secs_f64()));
+            object.raw("rate", self.rate());
+        })
     }
 }
 
@@ -198,8 +133,8 @@ mod tests {
     fn rejected_rows_have_line_code_and_message() {
         let error = Error::refused_with(Code::InvalidInput, "a \"quoted\" text");
         assert_eq!(
-            String::from_utf8(report_line(7, &error)).unwrap(),
-            "{\"line\":7,\"code\":\"InvalidInput\",\"message\":\"a \\\"quoted\\\" text\"}\n"
+            report_json(7, &error),
+            r#"{"line":7,"code":"InvalidInput","message":"a \"quoted\" text"}"#
         );
         assert_eq!(plain_line(7, &error), "line 7: a \"quoted\" text (InvalidInput)");
     }

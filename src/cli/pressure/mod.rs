@@ -20,10 +20,10 @@ use std::time::Duration;
 use clap::Args;
 
 use self::advice::{Advice, Sample};
-use self::timing::Timing;
+use self::timing::{Timing, micros};
 use super::failure::{Failure, Outcome};
 use super::open::{Create, DurabilityName, open, open_durable};
-use super::output::{Output, with_thousands};
+use super::output::{Output, print, with_thousands};
 use crate::clock::{Clock, ManualClock, SystemClock};
 use crate::db::Db;
 use crate::error::{Error, Result};
@@ -129,7 +129,7 @@ impl Pressure {
         };
         let sample = self.read_sample(partition)?;
         let durability = durability.unwrap_or(DurabilityName::Sync);
-        let db = open_durable(&dir.to_path_buf(), Create::IfMissing, durability)?;
+        let db = open_durable(dir, Create::IfMissing, durability)?;
         let table = db.create_table(TABLE)?;
         let rows = self.load(&table, partition, &sample)?;
         let timing = self.press(&table, &rows)?;
@@ -141,10 +141,10 @@ impl Pressure {
         let wants_finer = trials.iter().any(|trial| trial.verdict == Verdict::Fail);
         let advice = wants_finer.then(|| Advice::new(partition, rate, &rows));
         let report = Report { partition, rate, reads: self.reads, timing, trials, advice };
-        let mut output = Output::standard();
-        if json { report.write_json(&mut output) } else { report.write(&mut output) }
-            .map_err(Failure::output)?;
-        output.finish()?;
+        print(|output| match json {
+            true => output.object(|object| report.put(object)),
+            false => report.write(output),
+        })?;
         db.close()?;
         if report.fails() { Err(Failure::Problems) } else { Ok(()) }
     }
@@ -294,8 +294,8 @@ impl Report<'_> {
         writeln!(output, "partition '{}', {reads} % GET and {writes} % PUT", self.partition)?;
         writeln!(output, "\nas fast as it goes, here:")?;
         for (name, side) in [("GET", &self.timing.reads), ("PUT", &self.timing.writes)] {
-            let rate = with_thousands(side.per_second(self.timing.elapsed));
-            let (p50, p99) = (side.micros(50), side.micros(99));
+            let rate = with_thousands(self.timing.rate(side));
+            let (p50, p99) = (micros(side, 50.0), micros(side, 99.0));
             writeln!(output, "  {name}  {rate:>10}/s   p50 {p50:>7} µs   p99 {p99:>7} µs")?;
         }
         writeln!(
@@ -320,16 +320,14 @@ impl Report<'_> {
         }
     }
 
-    fn write_json(&self, output: &mut Output) -> std::io::Result<()> {
-        let mut line = Vec::new();
-        let mut object = Object::begin(&mut line);
+    fn put(&self, object: &mut Object<'_>) {
         object.text("partition", self.partition);
         object.raw("rate", self.rate);
         object.raw("reads_percent", self.reads);
         for (name, side) in [("get", &self.timing.reads), ("put", &self.timing.writes)] {
-            object.raw(&format!("{name}_per_second"), side.per_second(self.timing.elapsed));
-            object.raw(&format!("{name}_p50_micros"), side.micros(50));
-            object.raw(&format!("{name}_p99_micros"), side.micros(99));
+            object.raw(&format!("{name}_per_second"), self.timing.rate(side));
+            object.raw(&format!("{name}_p50_micros"), micros(side, 50.0));
+            object.raw(&format!("{name}_p99_micros"), micros(side, 99.0));
         }
         for trial in &self.trials {
             object.raw(&format!("busy_at_{}", trial.target), trial.busy);
@@ -340,9 +338,6 @@ impl Report<'_> {
             object.text("advice", &advice.to_string());
         }
         object.raw("ok", !self.fails());
-        object.end();
-        line.push(b'\n');
-        output.write_all(&line)
     }
 }
 

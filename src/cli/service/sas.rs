@@ -3,6 +3,7 @@
 //! Not here: what a token says and how it is signed (`rest::protocol::sas`).
 
 use std::env;
+use std::io::Write;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
@@ -10,7 +11,7 @@ use clap::Args;
 
 use super::accounts::read_accounts;
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::output::Output;
+use crate::cli::output::print;
 use crate::clock::{Clock, SystemClock};
 use crate::model::DateTime;
 use crate::rest::accounts::AccountConfig;
@@ -120,10 +121,7 @@ impl Sas {
                 sas.sign(&self.account, &key).token()
             }
         };
-        let mut output = Output::standard();
-        std::io::Write::write_all(&mut output, format!("{token}\n").as_bytes())
-            .map_err(Failure::output)?;
-        output.finish()
+        print(|output| writeln!(output, "{token}"))
     }
 
     /// Refuses what no server would take, or would take for something else.

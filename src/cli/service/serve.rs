@@ -13,9 +13,9 @@ use clap::builder::RangedU64ValueParser;
 
 use super::accounts::read_accounts;
 use crate::cli::failure::{Failure, Outcome};
-use crate::cli::open::{Create, DurabilityName, on_full, open_with};
+use crate::cli::open::{OpenArgs, set};
 use crate::db::Db;
-use crate::options::Targets;
+use crate::options::{Options, Targets};
 use crate::rest::accounts::{AccountConfig, Accounts};
 use crate::rest::http::limits::Limits;
 use crate::rest::http::log_writer::Journal;
@@ -37,9 +37,6 @@ pub(in crate::cli) struct Serve {
     /// A JSON file with the accounts that are served, in place of the public development account
     #[arg(long, value_name = "FILE")]
     accounts: Option<PathBuf>,
-    /// What a write survives once its answer is there
-    #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
-    durability: DurabilityName,
     /// Answer 503 where requests come faster than the service's scalability targets
     #[arg(long)]
     throttle: bool,
@@ -84,19 +81,8 @@ pub(in crate::cli) struct Serve {
     #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.drain_time))]
     #[arg(value_parser = clap::value_parser!(u64).range(SECONDS), hide_short_help = true)]
     drain_time: u64,
-    /// Keep the last queries that took so long or longer: they are logged, and the page for people has them at /stats
-    #[arg(long, value_name = "MILLISECONDS")]
-    slow_query: Option<u64>,
-    /// Keep so many bytes of logs for `rowstone changes`, beyond those that opening needs
-    #[arg(long, value_name = "BYTES")]
-    keep_changes: Option<u64>,
-    /// Refuse writes before the files of the database take so many bytes
-    #[arg(long, value_name = "BYTES")]
-    max_disk: Option<u64>,
-    /// Near --max-disk drop the oldest rows of this table, as whole files, and refuse nothing as long as that makes room;
-    /// for several tables give it several times. They may be created later
-    #[arg(long, value_name = "TABLE", requires = "max_disk")]
-    drop_oldest: Vec<String>,
+    #[command(flatten)]
+    open: OpenArgs,
     /// What is logged on standard error, one JSON object a line
     #[arg(long, value_enum, default_value_t = rest::LogLevel::Requests)]
     log: rest::LogLevel,
@@ -196,20 +182,8 @@ impl Serve {
 
     fn open(&self, config: &AccountConfig) -> Outcome<Db> {
         let path = config.database.as_ref().unwrap_or(&self.db);
-        let mut options = Db::options();
-        if self.throttle {
-            options = options.throttle(Targets::service());
-        }
-        if let Some(millis) = self.slow_query {
-            options = options.slow_query(Duration::from_millis(millis));
-        }
-        if let Some(bytes) = self.keep_changes {
-            options = options.keep_changes(bytes);
-        }
-        if let Some(bytes) = self.max_disk {
-            options = options.max_disk(bytes).on_full(on_full(&self.drop_oldest));
-        }
-        open_with(options, path, Create::IfMissing, self.durability)
+        let targets = self.throttle.then(Targets::service);
+        self.open.open(set(Db::options(), targets, Options::throttle), path)
     }
 
     /// Says where the server is, once it is.

@@ -17,6 +17,7 @@ mod soak;
 mod tally;
 mod traffic;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,19 +26,19 @@ use clap::Args;
 use self::disk::Disk;
 use self::plan::Scenario;
 use self::soak::{Soak, Until};
+use self::tally::Tally;
 use super::failure::{Failure, Outcome, eprint_line};
 use super::open::DurabilityName;
-use super::output::Output;
+use super::output::print;
 use crate::clock::{Clock, SystemClock};
 use crate::fs::{DiskFs, Fs};
+use crate::options::Durability;
 use crate::rng::Rng;
 
 /// Kill this program at random moments, restart it, and compare what it kept with a model.
 #[derive(Args)]
 #[group(id = "kills-and-limits")]
 pub(super) struct Stress {
-    #[arg(skip)]
-    dir: PathBuf,
     /// How long each scenario runs [default: 60, without --kills]
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
@@ -47,8 +48,6 @@ pub(super) struct Stress {
     /// Decides the requests and the options; the moments of the kills are real [default: random]
     #[arg(long)]
     seed: Option<u64>,
-    #[arg(skip)]
-    durability: Option<DurabilityName>,
     /// On a file system of so many bytes, which fills up; for the superuser, who may mount one
     #[arg(long, value_name = "BYTES", value_parser = at_least::<{ 1 << 20 }>)]
     fill: Option<u64>,
@@ -61,8 +60,6 @@ pub(super) struct Stress {
     /// Every scenario, one after the other, with limits of their own where none is given
     #[arg(long)]
     full: bool,
-    #[arg(skip)]
-    json: bool,
 }
 
 pub(super) const HELP: &str = "\
@@ -103,10 +100,6 @@ impl Stress {
         durability: Option<DurabilityName>,
         json: bool,
     ) -> Outcome {
-        Self { dir, durability, json, ..self }.run_all()
-    }
-
-    fn run_all(self) -> Outcome {
         let seed = self.seed.unwrap_or_else(|| Rng::from_entropy().next_u64() >> 32);
         let mut scenarios = Vec::new();
         let limit = |given: Option<u64>, usual| given.or(self.full.then_some(usual));
@@ -116,16 +109,32 @@ impl Stress {
         scenarios.extend(limit(self.fill, FILL_BYTES).map(Scenario::Fill));
         scenarios.extend(limit(self.open_files, OPEN_FILES).map(Scenario::OpenFiles));
         scenarios.extend(limit(self.file_bytes, FILE_BYTES).map(Scenario::FileBytes));
-        check_empty(&self.dir)?;
-        scenarios.into_iter().try_for_each(|scenario| self.scenario(scenario, seed))
+        check_empty(&dir)?;
+        let durability = durability.map(Into::into);
+        scenarios.into_iter().try_for_each(|scenario| {
+            let name = scenario.name();
+            let tally = self.scenario(scenario, dir.join(name), durability, seed)?;
+            print(|output| match json {
+                true => output.object(|object| {
+                    object.text("scenario", name);
+                    object.raw("seed", seed);
+                    object.raw("counts", tally.json());
+                }),
+                false => writeln!(output, "{name}, seed {seed}: no difference\n{}", tally.text()),
+            })
+        })
     }
 
-    fn scenario(&self, scenario: Scenario, seed: u64) -> Outcome {
+    fn scenario(
+        &self,
+        mut scenario: Scenario,
+        dir: PathBuf,
+        durability: Option<Durability>,
+        seed: u64,
+    ) -> Outcome<Tally> {
         let name = scenario.name();
-        let dir = self.dir.join(name);
         make_dir(&dir)?;
         let mut disk = None;
-        let mut scenario = scenario;
         if let Scenario::Fill(bytes) = scenario {
             match Disk::mount(&dir, bytes) {
                 Ok(mounted) => disk = Some(mounted),
@@ -144,7 +153,6 @@ impl Stress {
             time: seconds.map(|seconds| clock.monotonic() + Duration::from_secs(seconds)),
             lives: self.kills,
         };
-        let durability = self.durability.map(Into::into);
         let mut soak = Soak::new(dir.join("db"), scenario, disk, durability, seed, clock);
         let result = soak.run(&until);
         let tally = soak.end(result.is_err());
@@ -153,20 +161,7 @@ impl Stress {
             let text = format!("{name}, seed {seed}: {what}\n  the database is in {dir}");
             return Err(Failure::Other(text));
         }
-        self.print(name, seed, &tally)
-    }
-
-    fn print(&self, name: &str, seed: u64, tally: &tally::Tally) -> Outcome {
-        use std::io::Write;
-        let mut output = Output::standard();
-        let written = if self.json {
-            let counts = tally.json();
-            writeln!(output, "{{\"scenario\":\"{name}\",\"seed\":{seed},\"counts\":{counts}}}")
-        } else {
-            writeln!(output, "{name}, seed {seed}: no difference\n{}", tally.text())
-        };
-        written.map_err(Failure::output)?;
-        output.finish()
+        Ok(tally)
     }
 }
 

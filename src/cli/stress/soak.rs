@@ -20,7 +20,7 @@ use super::child::{Ended, Heard, Limits};
 use super::disk::Disk;
 use super::plan::{Ending, Plan, Scenario};
 use super::session::{ANSWER_WITHIN, Halt, Session};
-use super::tally::{Progress, Tally};
+use super::tally::{Live, Tally};
 use super::traffic::{Ask, TABLES, Traffic};
 use crate::clock::{Clock, SystemClock};
 use crate::options::Durability;
@@ -49,7 +49,7 @@ pub(super) struct Soak {
     /// How long opening takes.
     opening: Duration,
     clock: SystemClock,
-    progress: Progress,
+    live: Live,
     tally: Tally,
 }
 
@@ -84,7 +84,7 @@ impl Soak {
             doubts: Vec::new(),
             opening: Duration::from_millis(5),
             clock,
-            progress: Progress::new(),
+            live: Live::new(),
             tally: Tally::default(),
         }
     }
@@ -127,7 +127,7 @@ impl Soak {
         self.set_traffic(&plan);
         let number = self.tally.starts;
         self.tally.starts += 1;
-        self.progress.show(self.scenario.name(), &self.tally);
+        self.live.show(self.scenario.name(), &self.tally);
         let mut session = Session::start(&plan.arguments(&self.db), &plan.limits)?;
         let lived = self.live(&mut session, &plan);
         lived.map_err(|what| format!("life {number} ({}): {what}", plan.describe()))

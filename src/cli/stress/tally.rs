@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use indicatif::{ProgressBar, ProgressStyle};
-
 use crate::cli::output::with_thousands;
+use crate::cli::progress::Progress;
+use crate::json;
 
 /// Counts of one soak, or of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,103 +36,65 @@ pub(super) struct Tally {
 }
 
 /// The live line on standard error, if that is a terminal.
-pub(super) struct Progress(ProgressBar);
+pub(super) struct Live(Progress);
 
 impl Tally {
+    /// Each count by its name for programs and for people.
+    fn counts(&self) -> [(&'static str, &'static str, u64); 14] {
+        [
+            ("starts", "restarts", self.starts),
+            ("refused_starts", "  refused by a limit", self.refused_starts),
+            ("kills", "kills", self.kills),
+            ("kills_opening", "  while opening", self.kills_opening),
+            ("kills_closing", "  while closing", self.kills_closing),
+            ("closes", "clean closes", self.closes),
+            ("ends_by_limit", "ends by the limit of a file's length", self.ends_by_limit),
+            ("compared", "states read back and compared", self.compared),
+            ("requests", "requests answered", self.requests),
+            ("commits", "commits acknowledged", self.commits),
+            ("commits_lost", "  lost, where that may be", self.commits_lost),
+            ("unanswered", "requests unanswered at a kill", self.unanswered),
+            ("unanswered_found", "  found done", self.unanswered_found),
+            ("relieved", "full disks relieved", self.relieved),
+        ]
+    }
+
     /// For people: a line for each count.
     pub(super) fn text(&self) -> String {
-        let mut lines = Vec::new();
-        let mut put = |name: &str, count: u64| {
-            lines.push(format!("  {name:40} {:>12}", with_thousands(count)));
-        };
-        put("restarts", self.starts);
-        put("  refused by a limit", self.refused_starts);
-        put("kills", self.kills);
-        put("  while opening", self.kills_opening);
-        put("  while closing", self.kills_closing);
-        put("clean closes", self.closes);
-        put("ends by the limit of a file's length", self.ends_by_limit);
-        put("states read back and compared", self.compared);
-        put("requests answered", self.requests);
-        put("commits acknowledged", self.commits);
-        put("  lost, where that may be", self.commits_lost);
-        put("requests unanswered at a kill", self.unanswered);
-        put("  found done", self.unanswered_found);
-        put("full disks relieved", self.relieved);
-        for (code, count) in &self.refusals {
-            put(&format!("refused: {code}"), *count);
-        }
-        lines.join("\n")
+        let counts = self.counts().map(|(_, name, count)| (name.to_owned(), count));
+        let refusals =
+            self.refusals.iter().map(|(code, count)| (format!("refused: {code}"), *count));
+        let line = |(name, count)| format!("  {name:40} {:>12}", with_thousands(count));
+        counts.into_iter().chain(refusals).map(line).collect::<Vec<_>>().join("\n")
     }
 
     /// For programs: one object.
     pub(super) fn json(&self) -> String {
-        let refusals = self.refusals.iter().map(|(code, count)| format!("\"{code}\":{count}"));
-        let refusals: Vec<_> = refusals.collect();
-        format!(
-            "{{\"starts\":{},\"refused_starts\":{},\"kills\":{},\"kills_opening\":{},\
-             \"kills_closing\":{},\"closes\":{},\"ends_by_limit\":{},\"compared\":{},\
-             \"requests\":{},\"commits\":{},\"commits_lost\":{},\"unanswered\":{},\
-             \"unanswered_found\":{},\"relieved\":{},\"refusals\":{{{}}}}}",
-            self.starts,
-            self.refused_starts,
-            self.kills,
-            self.kills_opening,
-            self.kills_closing,
-            self.closes,
-            self.ends_by_limit,
-            self.compared,
-            self.requests,
-            self.commits,
-            self.commits_lost,
-            self.unanswered,
-            self.unanswered_found,
-            self.relieved,
-            refusals.join(",")
-        )
+        json::object(|object| {
+            self.counts().iter().for_each(|(name, _, count)| object.raw(name, count));
+            object.raw(
+                "refusals",
+                json::object(|object| {
+                    self.refusals.iter().for_each(|(code, count)| object.raw(code, count));
+                }),
+            );
+        })
     }
 }
 
-impl Progress {
+impl Live {
     pub(super) fn new() -> Self {
-        let bar = ProgressBar::no_length();
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
-            bar.set_style(style);
-        }
-        Self(bar)
+        Self(Progress::line("{spinner} {elapsed} {msg}"))
     }
 
     pub(super) fn show(&self, scenario: &str, tally: &Tally) {
         let number = with_thousands;
-        self.0.set_message(format!(
+        self.0.say(format!(
             "{scenario}: {} kills, {} commits, {} unanswered, {} states compared",
             number(tally.kills),
             number(tally.commits),
             number(tally.unanswered),
             number(tally.compared)
         ));
-        self.0.tick();
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_are_told_to_people_and_programs() {
-        let refusals = BTreeMap::from([("StorageFull".to_owned(), 3)]);
-        let tally = Tally { starts: 2, commits: 1234, refusals, ..Tally::default() };
-        let text = tally.text();
-        assert!(text.contains("restarts                                            2"), "{text}");
-        assert!(text.contains("1,234") && text.contains("refused: StorageFull"), "{text}");
-        let json = tally.json();
-        assert!(json.starts_with("{\"starts\":2,") && json.ends_with("{\"StorageFull\":3}}"));
     }
 }

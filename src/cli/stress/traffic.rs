@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-use crate::json;
-use crate::json::odata::{self, Metadata};
+use crate::json::odata::{Metadata, entity_text};
+use crate::json::{self, Object};
 use crate::model::{DateTime, ETag, Entity};
 use crate::rng::Rng;
 use crate::testing::sim::oracle::{Change, Oracle};
@@ -178,126 +178,96 @@ impl Traffic {
 impl Ask {
     /// The line, its end included; tags of conditions are looked up in `oracle`.
     pub(super) fn line(&self, oracle: &Oracle) -> Vec<u8> {
-        let mut line = Line::new();
-        match self {
-            Ask::Change(Change::Create(table)) => line.op("create_table").text("table", table),
-            Ask::Change(Change::Drop(table)) => line.op("delete_table").text("table", table),
-            Ask::Change(
-                Change::DropRange { .. } | Change::Expire { .. } | Change::Oldest { .. },
-            ) => {
-                unreachable!("sessions ask for none of them")
-            }
-            Ask::Change(Change::Gate { .. } | Change::Lift { .. } | Change::Import { .. }) => {
-                unreachable!("sessions close no gates and move nothing")
-            }
-            Ask::Change(Change::Rows { table, writes }) => match writes.as_slice() {
-                [write] => line.write(write, oracle.etag(table, write)).text("table", table),
-                writes => {
-                    line.op("group").text("table", table).raw("ops", b"[");
-                    for (i, write) in writes.iter().enumerate() {
-                        let mut one = Line::new();
-                        one.write(write, oracle.etag(table, write)).0.push(b'}');
-                        line.0.extend_from_slice(if i > 0 { b"," } else { b"" });
-                        line.0.extend_from_slice(&one.0);
-                    }
-                    line.0.push(b']');
-                    &mut line
-                }
-            },
+        line(|object| match self {
+            Ask::Change(change) => put_change(object, change, oracle),
             Ask::Get { table, pk, rk } => {
-                line.op("get").text("table", table).text("pk", pk).text("rk", rk)
+                put_op(object, "get", table);
+                object.text("pk", pk);
+                object.text("rk", rk);
             }
             Ask::Query { table, pk, top } => {
-                line.op("query").text("table", table).raw("top", top.to_string().as_bytes());
+                put_op(object, "query", table);
+                object.raw("top", top);
                 if let Some(pk) = pk {
                     let filter = format!("PartitionKey eq '{}'", pk.replace('\'', "''"));
-                    line.text("filter", &filter);
+                    object.text("filter", &filter);
                 }
-                &mut line
             }
-            Ask::Tables => line.op("tables"),
-            Ask::Flush => line.op("flush"),
-            Ask::Compact => line.op("compact"),
-            Ask::Stats => line.op("stats"),
-            Ask::Verify => line.op("verify"),
-        };
-        line.end()
+            Ask::Tables => object.text("op", "tables"),
+            Ask::Flush => object.text("op", "flush"),
+            Ask::Compact => object.text("op", "compact"),
+            Ask::Stats => object.text("op", "stats"),
+            Ask::Verify => object.text("op", "verify"),
+        })
     }
 }
 
 /// A query for all of a table, from the key on at which a page ended.
 pub(super) fn rest_of_table(table: &str, from: Option<(&str, &str)>) -> Vec<u8> {
-    let mut line = Line::new();
-    line.op("query").text("table", table);
-    if let Some((pk, rk)) = from {
-        let mut next = Line::new();
-        next.text("pk", pk).text("rk", rk).0.push(b'}');
-        line.raw("next", &next.0);
-    }
-    line.end()
+    line(|object| {
+        put_op(object, "query", table);
+        if let Some((pk, rk)) = from {
+            let next = json::object(|object| {
+                object.text("pk", pk);
+                object.text("rk", rk);
+            });
+            object.raw("next", next);
+        }
+    })
 }
 
-/// A request being written.
-struct Line(Vec<u8>);
+fn line(put: impl FnOnce(&mut Object<'_>)) -> Vec<u8> {
+    (json::object(put) + "\n").into_bytes()
+}
 
-impl Line {
-    fn new() -> Self {
-        Self(b"{".to_vec())
-    }
+fn put_op(object: &mut Object<'_>, op: &str, table: &str) {
+    object.text("op", op);
+    object.text("table", table);
+}
 
-    fn op(&mut self, op: &str) -> &mut Self {
-        self.text("op", op)
-    }
-
-    fn text(&mut self, name: &str, text: &str) -> &mut Self {
-        json::put_string(self.member(name), text);
-        self
-    }
-
-    fn raw(&mut self, name: &str, value: &[u8]) -> &mut Self {
-        self.member(name).extend_from_slice(value);
-        self
-    }
-
-    fn member(&mut self, name: &str) -> &mut Vec<u8> {
-        if self.0.len() > 1 {
-            self.0.push(b',');
-        }
-        json::put_string(&mut self.0, name);
-        self.0.push(b':');
-        &mut self.0
-    }
-
-    /// One write; without a tag the condition is that the entity exists.
-    fn write(&mut self, write: &Write, etag: Option<u64>) -> &mut Self {
-        let op = match write.verb {
-            Verb::Insert => "insert",
-            Verb::Upsert => "upsert_replace",
-            Verb::UpsertMerge => "upsert_merge",
-            Verb::Replace => "replace",
-            Verb::Merge => "merge",
-            Verb::Delete => "delete",
-        };
-        self.op(op);
-        if write.verb == Verb::Delete {
-            self.text("pk", &write.pk).text("rk", &write.rk);
-        } else {
-            let mut entity = Entity::new(&*write.pk, &*write.rk);
-            for (name, value) in &write.properties {
-                entity.set(&**name, value.to_value());
+fn put_change(object: &mut Object<'_>, change: &Change, oracle: &Oracle) {
+    match change {
+        Change::Create(table) => put_op(object, "create_table", table),
+        Change::Drop(table) => put_op(object, "delete_table", table),
+        Change::Rows { table, writes } => match writes.as_slice() {
+            [write] => {
+                put_write(object, write, oracle.etag(table, write));
+                object.text("table", table);
             }
-            odata::put_entity(self.member("entity"), &entity, None, Metadata::TYPES);
-        }
-        if write.verb.is_conditional() {
-            let etag = etag.and_then(tag_text).unwrap_or_else(|| "*".to_owned());
-            self.text("etag", &etag);
-        }
-        self
+            writes => {
+                put_op(object, "group", table);
+                object.objects("ops", writes, |object, write| {
+                    put_write(object, write, oracle.etag(table, write));
+                });
+            }
+        },
+        _ => unreachable!("sessions delete no ranges, close no gates and move nothing"),
     }
+}
 
-    fn end(mut self) -> Vec<u8> {
-        self.0.extend_from_slice(b"}\n");
-        self.0
+/// One write; without a tag the condition is that the entity exists.
+fn put_write(object: &mut Object<'_>, write: &Write, etag: Option<u64>) {
+    let op = match write.verb {
+        Verb::Insert => "insert",
+        Verb::Upsert => "upsert_replace",
+        Verb::UpsertMerge => "upsert_merge",
+        Verb::Replace => "replace",
+        Verb::Merge => "merge",
+        Verb::Delete => "delete",
+    };
+    object.text("op", op);
+    if write.verb == Verb::Delete {
+        object.text("pk", &write.pk);
+        object.text("rk", &write.rk);
+    } else {
+        let mut entity = Entity::new(&*write.pk, &*write.rk);
+        for (name, value) in &write.properties {
+            entity.set(&**name, value.to_value());
+        }
+        object.raw("entity", entity_text(&entity, Metadata::TYPES));
+    }
+    if write.verb.is_conditional() {
+        object.text("etag", &etag.and_then(tag_text).unwrap_or_else(|| "*".to_owned()));
     }
 }
 

@@ -1,0 +1,93 @@
+//! Progress of a long operation on standard error, if that is a terminal.
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::failure::eprint_line;
+
+/// A bar, or a spinner where the end is not known.
+pub(super) struct Progress(ProgressBar);
+
+impl Progress {
+    /// `rows`: the number of rows, if it is known.
+    pub(super) fn new(rows: Option<u64>) -> Self {
+        Self::of("rows", rows)
+    }
+
+    fn of(things: &str, count: Option<u64>) -> Self {
+        let (bar, template) = match count {
+            Some(count) => (
+                ProgressBar::new(count),
+                format!(
+                    "{{wide_bar}} {{human_pos}}/{{human_len}} {things}  {{per_sec}}  {{eta}} left"
+                ),
+            ),
+            None => (
+                ProgressBar::no_length(),
+                format!("{{spinner}} {{human_pos}} {things}  {{per_sec}}  {{elapsed}}"),
+            ),
+        };
+        Self(bar).styled(&template)
+    }
+
+    /// A line without a bar, in the form of `template`.
+    #[cfg(feature = "sim")]
+    pub(super) fn line(template: &str) -> Self {
+        Self(ProgressBar::no_length()).styled(template)
+    }
+
+    fn styled(self, template: &str) -> Self {
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.0.set_style(style);
+        }
+        self
+    }
+
+    /// Runs `work`, which counts `things`; the bar is gone before its result is printed.
+    pub(super) fn during<T>(things: &str, count: Option<u64>, work: impl FnOnce(&Self) -> T) -> T {
+        work(&Self::of(things, count))
+    }
+
+    /// Adds to the position.
+    pub(super) fn advance(&self, count: u64) {
+        self.0.inc(count);
+    }
+
+    pub(super) fn reach(&self, count: u64) {
+        self.0.set_position(count);
+    }
+
+    pub(super) fn reach_of(&self, count: u64, of: u64) {
+        self.expect(of);
+        self.0.set_position(count);
+    }
+
+    pub(super) fn advance_of(&self, count: u64, of: u64) {
+        self.expect(of);
+        self.0.inc(count);
+    }
+
+    /// Sets the count in all.
+    fn expect(&self, count: u64) {
+        if self.0.length() != Some(count) {
+            self.0.set_length(count);
+        }
+    }
+
+    /// Shows `text` where the template has `{msg}`.
+    #[cfg(feature = "sim")]
+    pub(super) fn say(&self, text: String) {
+        self.0.set_message(text);
+        self.0.tick();
+    }
+
+    /// Prints a line above the bar.
+    pub(super) fn print(&self, line: &str) {
+        self.0.suspend(|| eprint_line(line));
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
