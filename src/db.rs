@@ -44,7 +44,7 @@ use crate::check::{VerifyReport, verify};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::edit::Wear;
 use crate::fs::MemFs;
-use crate::lsm::{Engine, Handle};
+use crate::lsm::{Engine, Inspector, SnapshotGuard, checkpoint};
 use crate::options::Options;
 use crate::query::KeyRange;
 use crate::table::{Catalog, GateEntry, GateMode, SlowQuery, Snapshot, Table};
@@ -66,7 +66,7 @@ use crate::table::{Catalog, GateEntry, GateMode, SlowQuery, Snapshot, Table};
 /// ```
 #[derive(Clone)]
 pub struct Db {
-    engine: Arc<Handle>,
+    engine: Arc<Engine>,
     catalog: Arc<Catalog>,
 }
 
@@ -104,7 +104,7 @@ impl Options {
     /// `Locked` if it is open elsewhere; `NotFound` if it is not to be created; `InvalidInput` for a directory that is
     /// something else; `Corruption`, `Unsupported`, `Io`, `StorageFull`.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
-        let engine = Engine::open(path.as_ref(), self)?;
+        let engine = crate::lsm::open(path.as_ref(), self)?;
         let catalog = Arc::new(Catalog::open(&engine)?);
         Ok(Db { engine, catalog })
     }
@@ -294,7 +294,7 @@ impl Db {
 
     /// A moment that stays readable, across all tables.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::new(self.engine.snapshot())
+        Snapshot::new(SnapshotGuard::take(&self.engine))
     }
 
     /// Makes every commit so far durable, whatever it asked for.
@@ -302,7 +302,7 @@ impl Db {
     /// # Errors
     /// `Poisoned`, `Io`.
     pub fn sync(&self) -> Result<()> {
-        self.engine.sync()
+        self.engine.writer().sync()
     }
 
     /// Writes what is in memory to table files.
@@ -310,7 +310,7 @@ impl Db {
     /// # Errors
     /// `StorageFull`, `Io`, `Poisoned`; nothing is lost.
     pub fn flush(&self) -> Result<()> {
-        self.engine.flush_all()
+        self.engine.maintenance().flush_all()
     }
 
     /// Flushes, and merges all files of each table into one sorted run. Reads and rewrites the whole database.
@@ -318,8 +318,8 @@ impl Db {
     /// # Errors
     /// As [`flush`](Self::flush), and `Corruption`.
     pub fn compact(&self) -> Result<()> {
-        self.engine.flush_all()?;
-        self.engine.compact_all()
+        self.engine.maintenance().flush_all()?;
+        self.engine.maintenance().compact_all()
     }
 
     /// Makes a copy of the database, as of now, in the new or empty directory `path`, while it is in use: one moment of
@@ -361,7 +361,7 @@ impl Db {
         path: impl AsRef<Path>,
         mut progress: impl FnMut(u64),
     ) -> Result<()> {
-        self.engine.checkpoint(path.as_ref(), &mut progress)
+        checkpoint(&self.engine, path.as_ref(), &mut progress)
     }
 
     /// Reads everything on disk and holds it against everything that says what it should be.
@@ -384,7 +384,7 @@ impl Db {
     pub fn stats(&self) -> Stats {
         let mut fields = vec![("tables", self.catalog.ids().len() as u64)];
         fields.extend(self.catalog.log().fields());
-        fields.extend(self.engine.stats());
+        fields.extend(Inspector::new(&self.engine).stats());
         Stats::new(fields)
     }
 
@@ -392,7 +392,7 @@ impl Db {
     /// restored backup, repaired database) begins at zero. Of a database that was opened to be read only, or is followed, it is
     /// what its last edit of the manifest says.
     pub fn wear(&self) -> Wear {
-        self.engine.wear()
+        Inspector::new(&self.engine).wear()
     }
 
     /// The last 128 queries that took as long as [`Options::slow_query`] says, oldest first; none if it says nothing.
@@ -427,7 +427,7 @@ impl Db {
 
     /// The engine, for simulations.
     #[cfg(feature = "sim")]
-    pub(crate) fn engine(&self) -> &Arc<Handle> {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
@@ -448,7 +448,7 @@ impl Db {
     /// # }
     /// ```
     pub fn step(&self, budget: Duration) -> bool {
-        self.engine.step_for(budget)
+        self.engine.maintenance().step_for(budget)
     }
 
     /// Makes everything durable and closes the database for all its handles: writes are refused from now on.
@@ -462,6 +462,6 @@ impl Db {
 
 impl fmt::Debug for Db {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Db").field("path", &self.engine.env.dir).finish_non_exhaustive()
+        f.debug_struct("Db").field("path", &self.engine.env().dir).finish_non_exhaustive()
     }
 }

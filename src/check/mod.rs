@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::names::TableId;
 use crate::format::span::whole_table;
-use crate::lsm::Engine;
+use crate::lsm::{Engine, Inspector};
 
 /// What a verification read, and what it found wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub(crate) fn verify(
     progress: &mut dyn FnMut(u64),
 ) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
-    let pinned = engine.pin();
+    let pinned = engine.reader().pin();
     let version = pinned.version();
     if let Err(problem) = version.check() {
         report.problems.push(problem);
@@ -86,10 +86,10 @@ pub(crate) fn verify(
     report.note("ranges", version.ranges().len() as u64);
     report.problems.extend(gaps(version));
     files(engine, version, &mut report, progress)?;
-    let records = engine.verify_manifest();
+    let records = Inspector::new(&engine).verify_manifest();
     let records = report.problem(records)?.unwrap_or_default();
     report.note("manifest_records", records);
-    let (records, problems) = engine.verify_logs();
+    let (records, problems) = Inspector::new(&engine).verify_logs();
     problems.into_iter().try_for_each(|error| report.problem::<()>(Err(error)).map(drop))?;
     report.note("log_records", records);
     catalog(engine, version, &tables(), &mut report);
@@ -130,8 +130,8 @@ fn catalog(
     for range in version.ranges().iter() {
         let known = range.table == TableId::CATALOG
             || tables.contains(&range.table)
-            || engine.is_dropped(range.table)
-            || engine.pin().version().ranges().iter().all(|other| other.id != range.id);
+            || engine.reader().is_dropped(range.table)
+            || engine.reader().pin().version().ranges().iter().all(|other| other.id != range.id);
         if !known {
             let problem = format!("range r{}: {} is in no catalog", range.id.0, range.table);
             report.problems.push(problem);
@@ -148,7 +148,7 @@ fn files(
     let (mut files, mut blocks, mut entries) = (0, 0, 0);
     for file in version.files() {
         files += 1;
-        let facts = engine.verify_file(file, progress);
+        let facts = Inspector::new(&engine).verify_file(file, progress);
         let Some(facts) = report.problem(facts)? else { continue };
         blocks += facts.blocks;
         entries += facts.stats.entries;

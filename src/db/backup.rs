@@ -28,7 +28,7 @@ use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::format::generation as format;
 use crate::format::names::{FileId, FileName};
 use crate::fs::Fs;
-use crate::lsm::{build, require_empty, require_outside};
+use crate::lsm::{build, image, require_empty, require_outside, verify_copy};
 use crate::manifest::Version;
 use crate::model::{DateTime, Seq};
 use crate::options::{Background, Options};
@@ -142,12 +142,12 @@ impl Db {
         dir: impl AsRef<Path>,
         mut progress: impl FnMut(u64, u64),
     ) -> Result<Generation> {
-        let env = &self.engine.env;
+        let env = self.engine.env();
         require_outside(dir.as_ref(), &env.dir)?;
         let store = Store::create(Arc::clone(&env.fs), dir.as_ref())?;
         let _lock = store.lock()?;
         store.remove_temporaries()?;
-        let image = self.engine.image()?;
+        let image = image(&self.engine)?;
         let known = store.known(image.identity.database)?;
         let (mut files, mut new) = (Vec::new(), Vec::new());
         for file in image.version().files() {
@@ -164,7 +164,7 @@ impl Db {
             let mut progress = |bytes| steps.more(bytes);
             files.push(store.add(&path, &file.meta, &mut progress, &|copy| {
                 let copy = BTreeMap::from([(path.clone(), copy.to_owned())]);
-                self.engine.verify_copy(&Overlay::new(Arc::clone(&env.fs), copy), &file.meta)
+                verify_copy(self.engine.env(), &Overlay::new(Arc::clone(&env.fs), copy), &file.meta)
             })?);
         }
         files.sort_unstable_by_key(|file| file.id);
@@ -345,7 +345,7 @@ impl Backup {
         let source = self.look(&generation)?;
         let from = source.table(table)?;
         let span = range.span(from.entry.gate.table);
-        let pinned = source.engine.pin();
+        let pinned = source.engine.reader().pin();
         let ranges = pinned.version().ranges_in(&span).iter();
         let inside = ranges.flat_map(|range| range.references());
         let ids: BTreeSet<FileId> = inside.map(|(_, part)| part.file.meta.id).collect();

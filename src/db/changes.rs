@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use crate::changes::{Feed, LoggedChange, LoggedCommit};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lsm::ChangeLog;
 use crate::model::{DateTime, Entity, Seq};
 use crate::query::KeyRange;
 
@@ -140,7 +141,10 @@ impl Db {
     /// Commits weaker than `Sync` may be among what is copied and be taken back by a power cut: [`sync`](Self::sync) first,
     /// or copy from a reader, which shows what is durable.
     pub fn position(&self) -> Position {
-        Position { incarnation: self.engine.incarnation(), seq: self.engine.published() }
+        Position {
+            incarnation: self.engine.reader().incarnation(),
+            seq: self.engine.reader().published(),
+        }
     }
 
     /// The oldest position from which changes are still kept. Everything before it is in the database, or gone.
@@ -148,8 +152,8 @@ impl Db {
     /// # Errors
     /// `Corruption`, `Io`.
     pub fn oldest_position(&self) -> Result<Position> {
-        let seq = self.engine.feed(None)?.given();
-        Ok(Position { incarnation: self.engine.incarnation(), seq })
+        let seq = ChangeLog::open(self.engine.env(), None)?.given();
+        Ok(Position { incarnation: self.engine.reader().incarnation(), seq })
     }
 
     /// The commits after `since`, as far as they are durable now; the result goes on with later ones when it is asked
@@ -181,7 +185,7 @@ impl Db {
     /// # }
     /// ```
     pub fn changes(&self, since: Position) -> Result<Changes> {
-        let incarnation = self.engine.incarnation();
+        let incarnation = self.engine.reader().incarnation();
         if since.incarnation != incarnation {
             let problem = format!(
                 "{since} is a position of another history; this database was restored, or is another \
@@ -191,7 +195,7 @@ impl Db {
             return Err(Error::new(ErrorKind::ChangesLost, problem));
         }
         // A reader cannot tell: the writer may have made it, and not be done yet with telling others.
-        if self.engine.writable().is_ok() && since > self.position() {
+        if self.engine.maintenance().writable().is_ok() && since > self.position() {
             let problem = format!(
                 "{since} is of another history of this database, which ends at {}: copy it and go on from there",
                 self.position()
@@ -199,7 +203,7 @@ impl Db {
             return Err(Error::new(ErrorKind::ChangesLost, problem));
         }
         let names = self.catalog.names_by_id();
-        let feed = Feed::new(self.engine.feed(Some(since.seq))?, names);
+        let feed = Feed::new(ChangeLog::open(self.engine.env(), Some(since.seq))?, names);
         Ok(Changes { feed, incarnation })
     }
 
@@ -358,7 +362,7 @@ impl Cursor {
     /// `InvalidInput` for a position that is before the cursor's, or of another history; as every write.
     pub fn commit(&self, position: Position) -> Result<()> {
         let known = self.position()?.filter(|known| known.incarnation == position.incarnation);
-        if position.incarnation != self.db.engine.incarnation() {
+        if position.incarnation != self.db.engine.reader().incarnation() {
             let problem = format!("{position} is a position of another history of the database");
             return Err(Error::new(ErrorKind::InvalidInput, problem));
         }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use super::Db;
 use crate::codec::{HashSeed, hash};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lsm::SnapshotGuard;
 use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX, KeyTemplate};
 use crate::options::Durability;
 use crate::query::{Filter, Query};
@@ -245,13 +246,13 @@ impl CopyJob {
     /// As [`run`](Self::run).
     pub fn run_with(&mut self, mut progress: impl FnMut(u64, u64)) -> Result<CopySummary> {
         self.check()?;
-        let snapshot = Snapshot::new(self.source.engine.snapshot());
+        let snapshot = Snapshot::new(SnapshotGuard::take(&self.source.engine));
         let summary = CopySummary::default();
         let mut run = Run { job: self, snapshot, summary, of: 0, progress: &mut progress };
         run.all()?;
         let summary = run.summary;
-        self.target.engine.sync()?;
-        self.source.engine.sync()?;
+        self.target.engine.writer().sync()?;
+        self.source.engine.writer().sync()?;
         Ok(summary)
     }
 
@@ -433,7 +434,7 @@ impl Run<'_, '_> {
         }
         self.insert(&mut batch, &absent)?;
         if self.job.then_delete {
-            self.job.target.engine.sync()?;
+            self.job.target.engine.writer().sync()?;
             self.delete(&batch)?;
         }
         (self.progress)(self.summary.rows, self.of);

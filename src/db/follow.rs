@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::lsm::{Handle, LogFollower};
+use crate::lsm::{Engine, LogFollower};
 use crate::options::Options;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::table::Catalog;
@@ -89,7 +89,7 @@ impl Db {
         Options::new().follow(path)
     }
 
-    pub(super) fn of_engine(engine: Arc<Handle>) -> Result<Db> {
+    pub(super) fn of_engine(engine: Arc<Engine>) -> Result<Db> {
         let catalog = Arc::new(Catalog::open(&engine)?);
         Ok(Db { engine, catalog })
     }

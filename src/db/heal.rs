@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::Db;
 use crate::error::{Error, ErrorKind, Result};
-use crate::lsm::{Engine, Healed, SoundCopies};
+use crate::lsm::{Engine, FileReplacement, Healed, Inspector, SoundCopies};
 use crate::manifest::FileEntry;
 use crate::options::{Background, Options};
 
@@ -61,7 +61,12 @@ impl HealReport {
 impl Db {
     /// The table files that are known to be damaged, because a read or a verification met the damage since opening.
     pub fn quarantined(&self) -> Vec<Quarantined> {
-        self.engine.quarantined().iter().filter_map(|file| Quarantined::of(file)).collect()
+        self.engine
+            .maintenance()
+            .quarantined()
+            .iter()
+            .filter_map(|file| Quarantined::of(file))
+            .collect()
     }
 
     /// Reads all table files, or only the one named `file`, and puts a sound copy in the place of each that is damaged or
@@ -112,7 +117,7 @@ impl Options {
         mut progress: impl FnMut(u64),
     ) -> Result<HealReport> {
         let options = self.create_if_missing(false).background(Background::Manual);
-        let engine = Engine::open(path.as_ref(), options)?;
+        let engine = crate::lsm::open(path.as_ref(), options)?;
         let report = heal(&engine, file, from.as_ref(), &mut progress)?;
         engine.close()?;
         Ok(report)
@@ -125,8 +130,8 @@ fn heal(
     from: &Path,
     progress: &mut dyn FnMut(u64),
 ) -> Result<HealReport> {
-    let copies = SoundCopies::in_dir(&*engine.env.fs, from)?;
-    let files: Vec<Arc<FileEntry>> = engine.pin().version().files().cloned().collect();
+    let copies = SoundCopies::in_dir(&*engine.env().fs, from)?;
+    let files: Vec<Arc<FileEntry>> = engine.reader().pin().version().files().cloned().collect();
     let mut report = HealReport::default();
     let is_meant = |file: &&Arc<FileEntry>| name.is_none_or(|name| name == file.name());
     if let Some(name) = name.filter(|_| !files.iter().any(|file| is_meant(&file))) {
@@ -136,13 +141,13 @@ fn heal(
     }
     for file in files.iter().filter(is_meant) {
         report.checked += 1;
-        match engine.verify_file(file, progress) {
+        match Inspector::new(&engine).verify_file(file, progress) {
             Ok(facts) if facts.problems.is_empty() => continue,
             Err(error) if file.damage().is_none() => return Err(error),
             _ => {}
         }
         let Some(damaged) = Quarantined::of(file) else { continue };
-        let (healed, why) = match engine.heal(file, &copies, progress)? {
+        let (healed, why) = match FileReplacement::new(&engine).heal(file, &copies, progress)? {
             Healed::From(path, number) => {
                 (Some((path.display().to_string(), number.sst_name())), None)
             }

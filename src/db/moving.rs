@@ -14,7 +14,7 @@ use super::Db;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::names::TableId;
 use crate::format::span::{Span, whole_table};
-use crate::lsm::{Gate, Handle, Ingested, require_empty, require_outside};
+use crate::lsm::{Engine, Gate, Ingested, SnapshotGuard, require_empty, require_outside};
 use crate::model::Seq;
 use crate::options::{Background, Options};
 use crate::query::KeyRange;
@@ -80,10 +80,10 @@ impl Db {
         mut progress: impl FnMut(u64),
     ) -> Result<Moved> {
         let (path, entry) = (path.as_ref(), self.catalog.table(table)?);
-        require_empty(&*self.engine.env.fs, path)?;
-        require_outside(path, &self.engine.env.dir)?;
-        let snapshot = self.engine.snapshot();
-        let seed = self.engine.next_seed();
+        require_empty(&*self.engine.env().fs, path)?;
+        require_outside(path, &self.engine.env().dir)?;
+        let snapshot = SnapshotGuard::take(&self.engine);
+        let seed = self.engine.maintenance().next_seed();
         let target = self.beside().create_if_missing(true).seed(seed).open(path)?;
         let span = range.span(entry.gate.table);
         let gate = Gate::new(target.catalog.next_id());
@@ -139,12 +139,12 @@ impl Db {
         let within = range.span(from.entry.gate.table);
         let Some(span) = bounds(from, range, into.gate.table)? else { return Ok(Moved::default()) };
         let mut rows = source.engine.scan(&within, None)?;
-        Ok(self.engine.ingest(&mut rows, &into.gate, &span, progress)?.into())
+        Ok(self.engine.maintenance().ingest(&mut rows, &into.gate, &span, progress)?.into())
     }
 
     /// Options for another database that is opened for a moment.
     fn beside(&self) -> Options {
-        let mut options = self.engine.env.options.clone().background(Background::Manual);
+        let mut options = self.engine.env().options.clone().background(Background::Manual);
         options.targets = None;
         options
     }
@@ -158,15 +158,15 @@ impl From<Ingested> for Moved {
 
 /// Takes the rows of `span` as of `at` into a new table of another database.
 fn copy(
-    source: &Handle,
+    source: &Engine,
     span: &Span,
     at: Seq,
-    target: &Arc<Handle>,
+    target: &Arc<Engine>,
     gate: &Gate,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Ingested> {
     let mut rows = source.scan(span, Some(at))?;
-    target.ingest(&mut rows, gate, &whole_table(gate.table), progress)
+    target.maintenance().ingest(&mut rows, gate, &whole_table(gate.table), progress)
 }
 
 /// The table of this name, or the only one.

@@ -115,9 +115,9 @@ impl Db {
     /// ```
     pub fn partitions(&self, table: &str) -> Result<Vec<PartitionRange>> {
         let table = self.catalog.table(table)?.gate.table;
-        let pinned = self.engine.pin();
+        let pinned = self.engine.reader().pin();
         let version = pinned.version();
-        let mut loads = self.engine.loads(version);
+        let mut loads = self.engine.maintenance().loads(version);
         let whole = crate::format::span::whole_table(table);
         let ranges = version.ranges_in(&whole).iter().map(|range| {
             let load = loads.remove(&range.id).unwrap_or_default();
@@ -169,7 +169,7 @@ impl Db {
 
     /// Counts loads, or does not; for benchmarks.
     pub(crate) fn count_loads(&self, on: bool) {
-        self.engine.count_loads(on);
+        self.engine.maintenance().count_loads(on);
     }
 }
 

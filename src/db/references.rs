@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::lsm::SnapshotGuard;
 use crate::model::{Entity, KeyTemplate};
 use crate::query::{Filter, Query};
 use crate::table::{Snapshot, Table};
@@ -145,7 +146,7 @@ impl ReferenceCheck {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn run_with(&self, mut progress: impl FnMut(u64, u64)) -> Result<References> {
-        let snapshot = Snapshot::new(self.source.engine.snapshot());
+        let snapshot = Snapshot::new(SnapshotGuard::take(&self.source.engine));
         let rows: Query = self.source.at(&snapshot).query(self.filter.clone())?;
         let of = rows.clone().count()?;
         let is_one = Arc::ptr_eq(&self.source.engine, &self.target.engine);

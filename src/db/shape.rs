@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::format::key::{TABLE_ID_BYTES, decode_part, decode_user_key};
 use crate::format::names::TableId;
 use crate::format::span::whole_table;
-use crate::lsm::Handle;
+use crate::lsm::Engine;
 use crate::rng::Rng;
 
 /// Sizes of partitions that are kept for the median: up to so many it is exact.
@@ -157,7 +157,7 @@ impl ShapeBuilder {
 }
 
 /// Reads the keys of a table, at most `entities_max` of them.
-pub(super) fn read(engine: &Handle, table: TableId, entities_max: u64) -> Result<DataShape> {
+pub(super) fn read(engine: &Engine, table: TableId, entities_max: u64) -> Result<DataShape> {
     let mut builder = ShapeBuilder::new();
     let mut scan = engine.scan(&whole_table(table), None)?;
     let mut current: Option<(Vec<u8>, PartitionSize, u64)> = None;

@@ -1,11 +1,15 @@
 //! The engine: commits, reads and background work over logs, memtables and table files. Knows keys and rows, no entities.
 //!
-//! Locks, always taken in this order: `install` (the manifest and every change of the version), the commit lock
-//! (`group_commit`), then any of the small ones (`snapshots`, `state`), which are held for a few instructions.
+//! Four rooms, each of which uses lower ones only: `read` < `write` < `background` < `recovery`. The engine is composed of a
+//! part of each: `Engine` owns a [`Maintenance`], which owns a [`Writer`], which owns a [`Reader`].
+//!
+//! Locks, always taken in this order: `Maintenance::install` (the manifest and every change of the version), the commit
+//! lock (`Writer::group_commit`), then any of the small ones (snapshots, state), which are held for a few instructions.
 //!
 //! Not here: tables by name and entities (`table`), bytes (`format`).
 
 mod background;
+mod guards;
 mod read;
 mod recovery;
 mod write;
@@ -16,101 +20,52 @@ mod models;
 #[cfg(feature = "sim")]
 pub(crate) use background::compaction::job::Compaction;
 pub(crate) use background::events::Recovered;
-#[cfg(all(test, feature = "events"))]
-pub(crate) use background::events::Stall;
 #[cfg(feature = "sim")]
-pub(crate) use background::fifo_eviction::Given;
+pub(crate) use background::fifo_tables::Given;
 #[cfg(feature = "sim")]
 pub(crate) use background::flush::Flush;
 pub(crate) use background::ingest::Ingested;
-#[cfg(feature = "sim")]
-pub(crate) use background::space_limit::least_limit;
+pub(crate) use background::maintenance::Maintenance;
+pub(crate) use guards::{CommitTicket, SnapshotGuard};
 pub(crate) use read::concat_iter::ReadCounts;
+pub(crate) use read::env::Env;
 pub(crate) use read::range_tombstones::RangeTombstones;
+pub(crate) use read::reader::Reader;
 pub(crate) use read::reverse_scan::ReverseScan;
-pub(crate) use read::scan::{
-    Judgement, ReadView, RowFilter, Scan, ScanRow, Step, VisibleRun, Visit,
-};
-pub(crate) use read::snapshot::SnapshotGuard;
+pub(crate) use read::row_filter::{Judgement, RowFilter, ScanRow, Step, VisibleRun, Visit};
+pub(crate) use read::scan::{ReadView, Scan};
 pub(crate) use recovery::change_log::{ChangeLog, Logged};
 pub(crate) use recovery::checkpoint::{
-    OnBytes, build, copy_file, read_file, require_empty, require_outside,
+    OnBytes, build, checkpoint, copy_file, image, read_file, require_empty, require_outside,
+    verify_copy,
 };
-pub(crate) use recovery::file_replacement::{Healed, SoundCopies};
+pub(crate) use recovery::file_replacement::{FileReplacement, Healed, SoundCopies};
 pub(crate) use recovery::follower::LogFollower;
-pub(crate) use recovery::handle::Handle;
+pub(crate) use recovery::inspect::Inspector;
+pub(crate) use recovery::open::open;
 pub(crate) use recovery::wal_tail::More;
+#[cfg(feature = "sim")]
+pub(crate) use write::admission::least_limit;
 pub(crate) use write::batch::{Action, Batch, Condition, Gate, Op, Ops, PackedRow, TableChange};
+#[cfg(all(test, feature = "events"))]
+pub(crate) use write::delay::Stall;
 pub use write::gates::GateMode;
 pub(crate) use write::gates::SpanGate;
-pub(crate) use write::ticket::CommitTicket;
+pub(crate) use write::writer::Writer;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::clock::Clock;
-use crate::codec::{HashSeed, hash};
 use crate::error::Result;
-use crate::executor::Executor;
-use crate::format::names::{FileId, FileNumber};
-use crate::fs::{FileLock, Fs};
-use crate::manifest::{FileEntry, Manifest};
-use crate::model::{Seq, ShapeId, Shapes};
-use crate::mutants::mutant;
-use crate::options::Options;
-use crate::sst::{Sst, SstShared};
-use crate::sync::{ArcSwap, AtomicU64, Mutex};
-use crate::write_accounting::Meter;
+use crate::format::span::Span;
+use crate::fs::FileLock;
+use crate::model::Seq;
+use crate::options::Durability;
+use crate::sync::Mutex;
 
-use background::space_limit::SpaceLimit;
-use background::state::MaintenanceState;
-use background::ttl::Ttl;
-use read::gap_cache::GapCache;
-use read::load_sampling::LoadSampling;
-use read::snapshot::Snapshots;
-use read::view::View;
-use write::commit::LogQueue;
-use write::gates::Gates;
-use write::group_commit::GroupCommit;
-use write::rate_limit::RateLimit;
-
-/// What everything in the engine works with and nothing changes.
-pub(crate) struct Env {
-    /// Counted by `meter`; table files that are written through it came in.
-    pub(crate) fs: Arc<dyn Fs>,
-    /// The same for table files that are read, which it closes when others are wanted more.
-    cached_fs: Arc<dyn Fs>,
-    meter: Arc<Meter>,
-    pub(crate) dir: PathBuf,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) options: Options,
-    pub(crate) seed: HashSeed,
-    pub(crate) shapes: Arc<Shapes>,
-    sst: SstShared,
-    loads: LoadSampling,
-    pub(crate) gaps: GapCache,
-    /// Only if there is a limit on disk use.
-    space_limit: Option<SpaceLimit>,
-}
-
-/// One open database.
+/// One open database. The last of the library's own values that holds it closes it; background threads hold the
+/// maintenance only.
 pub(crate) struct Engine {
-    pub(crate) env: Arc<Env>,
-    view: ArcSwap<View>,
-    group_commit: GroupCommit<LogQueue>,
-    install: Mutex<Manifest>,
-    snapshots: Snapshots,
-    ttl: Ttl,
-    /// The newest commit that put up a range tombstone, published or not, or the newest import.
-    newest_range_tombstone: AtomicU64,
-    state: MaintenanceState,
-    divided: background::range_split::Divided,
-    pub(crate) gates: Gates,
-    /// Only if there are targets.
-    rate_limit: Option<RateLimit>,
-    pub(crate) executor: Executor,
-    /// Nothing is written, by nobody: another process has the database, or may.
-    is_reader: bool,
+    maintenance: Arc<Maintenance>,
     /// What opening found.
     pub(crate) recovered: Recovered,
     /// Held until the database is closed.
@@ -119,87 +74,68 @@ pub(crate) struct Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // It was closed with the last handle, unless opening failed halfway.
+        // To learn what goes wrong, call close.
         drop(self.close());
     }
 }
 
-impl Env {
-    /// The hash that memtables and files find `key` by.
-    #[inline]
-    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
-        hash(self.seed, key)
-    }
-
-    /// Forgets the cached blocks of a file that is going.
-    fn forget_cached(&self, file: FileNumber) {
-        self.sst.cache.remove_file(file);
-    }
-
-    /// The reader of `file`, opened at its first use.
-    #[inline]
-    fn open_sst<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Sst>> {
-        file.sst_or_open(|| Sst::open(&*self.cached_fs, &self.dir, &file.meta, &self.sst))
-    }
-}
-
 impl Engine {
-    /// Calls `with` with the newest row of `key` as of `at`, or as of now; `None` if there is none.
+    fn new(
+        maintenance: Arc<Maintenance>,
+        recovered: Recovered,
+        lock: Option<Box<dyn FileLock>>,
+    ) -> Self {
+        Self { maintenance, recovered, lock: Mutex::new(lock) }
+    }
+
     #[inline]
-    pub(crate) fn get<R>(
-        &self,
-        key: &[u8],
-        at: Option<Seq>,
-        with: impl FnOnce(Seq, crate::model::RowRef<'_>) -> Result<R>,
-    ) -> Result<Option<R>> {
-        let hash = self.env.hash(key);
-        let (view, at) = self.pin_read(at);
-        self.env.record_read(&view.version, key);
-        let found = view.read(&self.env, hash, key, at, |current| match current.row {
-            Some(row) => with(current.seq, row).map(Some),
-            None => Ok(None),
-        })?;
-        Ok(found.flatten())
+    pub(crate) fn maintenance(&self) -> &Maintenance {
+        &self.maintenance
     }
 
-    /// Readers see every commit up to this one.
-    pub(crate) fn published(&self) -> Seq {
-        self.group_commit.published()
+    #[inline]
+    pub(crate) fn writer(&self) -> &Writer {
+        &self.maintenance.writer
     }
 
-    /// Puts what `next` makes of the current view in its place; what others put there meanwhile stays.
-    fn change_view(&self, next: impl Fn(&View) -> View) {
-        if mutant!("overwrite-view") {
-            let next = next(&self.view.load());
-            return self.view.store(Arc::new(next));
-        }
-        self.view.rcu(|view| next(view));
+    #[inline]
+    pub(crate) fn reader(&self) -> &Reader {
+        &self.maintenance.writer.reader
     }
 
-    /// What all files take, the limit, how many writes it refused, and how many files and bytes it made go, if there is one.
-    pub(crate) fn disk_use(&self) -> Option<[u64; 5]> {
-        self.env.space_limit.as_ref().map(SpaceLimit::figures)
+    #[inline]
+    pub(crate) fn env(&self) -> &Arc<Env> {
+        &self.maintenance.writer.reader.env
     }
 
-    /// A number and an id for a new table file.
-    fn new_file(&self) -> Result<(FileNumber, FileId)> {
-        let mut manifest = self.install.lock();
-        let number = manifest.next_number();
-        let number = number.map_err(|error| self.poison_on_failure(&manifest, error))?;
-        self.env.discard_superseded(&mut manifest);
-        Ok((number, manifest.next_id()))
+    /// Commits `batch` and waits until it is as durable as asked. The Seq is the ETag of all it wrote.
+    ///
+    /// # Errors
+    /// The service's code for an unmet condition; `StorageFull` (nothing was written), `Poisoned`, `Io`.
+    pub(crate) fn commit(&self, batch: &Batch<'_>, durability: Durability) -> Result<Seq> {
+        self.maintenance.commit(batch, durability)
     }
 
-    /// A seed for another database, which follows from this one's.
-    pub(crate) fn next_seed(&self) -> u64 {
-        self.install.lock().next_id().0
+    /// The state as of `at`, or as of now.
+    pub(crate) fn read_view(&self, at: Option<Seq>) -> ReadView {
+        self.writer().cut_gaps();
+        self.reader().read_view(at)
     }
 
-    /// A shape as the log defines it.
-    fn encoded_shape(&self, id: ShapeId) -> Option<(ShapeId, Vec<u8>)> {
-        let shape = self.env.shapes.get(id)?;
-        let mut bytes = Vec::new();
-        crate::format::shape::encode_shape(&mut bytes, shape);
-        Some((id, bytes))
+    /// The rows of `span` as of `at`, or as of now.
+    pub(crate) fn scan(&self, span: &Span, at: Option<Seq>) -> Result<Scan> {
+        self.read_view(at).scan(span, span)
+    }
+
+    /// Ends background work, makes everything durable, and leaves the mark of a clean close.
+    ///
+    /// # Errors
+    /// What could not be made durable is lost only if the machine stops: opening again recovers from the log.
+    pub(crate) fn close(&self) -> Result<()> {
+        self.maintenance.executor.stop();
+        let Some(lock) = self.lock.lock().take() else { return Ok(()) };
+        let result = self.maintenance.close();
+        drop(lock);
+        result
     }
 }

@@ -13,9 +13,10 @@ use crate::clock::ManualClock;
 use crate::error::ErrorKind;
 use crate::format::key::user_key;
 use crate::format::names::TableId;
+use crate::format::span::whole_table;
 use crate::fs::{FaultFs, Fs, MemFs};
 use crate::model::{EdmType, Row, Shape, ValueRef};
-use crate::options::{Background, Durability};
+use crate::options::{Background, Options};
 use crate::sync::Ordering;
 
 const TABLE: TableId = TableId(7);
@@ -26,7 +27,7 @@ const STACK: usize = 1 << 20;
 #[derive(Clone)]
 struct Model {
     fs: MemFs,
-    engine: Arc<Handle>,
+    engine: Arc<Engine>,
 }
 
 impl Model {
@@ -60,7 +61,7 @@ impl Model {
         };
         let clock = Arc::new(ManualClock::new(1));
         let options = options.fs(shared).clock(clock);
-        Self { fs, engine: Engine::open(Path::new(DIR), options).unwrap() }
+        Self { fs, engine: crate::lsm::open(Path::new(DIR), options).unwrap() }
     }
 
     fn spawn<R: Send + 'static>(
@@ -94,10 +95,10 @@ impl Model {
             closes: None,
             check_merged: |_, _| Ok(()),
             ops: Ops::from_buf([Op {
-                hash: self.engine.env.hash(&key),
+                hash: self.engine.env().hash(&key),
                 key: key.into(),
                 condition: Condition::Any,
-                action: Action::Put(PackedRow::of(row, &self.engine.env.shapes)),
+                action: Action::Put(PackedRow::of(row, &self.engine.env().shapes)),
             }]),
         };
         self.engine.commit(&batch, durability)
@@ -114,13 +115,13 @@ impl Model {
     fn take_in(&self, source: &Model) {
         let mut rows = source.engine.scan(&whole_table(TABLE), None).unwrap();
         let (gate, span) = (Gate::new(TABLE), whole_table(TABLE));
-        self.engine.ingest(&mut rows, &gate, &span, &mut |_| ()).unwrap();
+        self.engine.maintenance().ingest(&mut rows, &gate, &span, &mut |_| ()).unwrap();
     }
 
     fn delete(&self, name: &str) {
         let key = Self::key(name);
         let (hash, condition, action) =
-            (self.engine.env.hash(&key), Condition::Any, Action::Delete);
+            (self.engine.env().hash(&key), Condition::Any, Action::Delete);
         let batch = Batch {
             changes: Vec::new(),
             ops: std::iter::once(Op { key: key.into(), hash, condition, action }).collect(),
@@ -137,15 +138,16 @@ impl Model {
 
     /// The value of a row as of `at`, or as of now.
     fn get(&self, name: &str, at: Option<Seq>) -> Option<i64> {
-        let got = self.engine.get(&Self::key(name), at, |_, row| match row.value(0).unwrap() {
-            ValueRef::Int64(value) => Ok(value),
-            other => panic!("not what was put: {other:?}"),
-        });
+        let got =
+            self.engine.reader().get(&Self::key(name), at, |_, row| match row.value(0).unwrap() {
+                ValueRef::Int64(value) => Ok(value),
+                other => panic!("not what was put: {other:?}"),
+            });
         got.unwrap()
     }
 
     fn flush(&self) {
-        self.engine.flush_all().unwrap();
+        self.engine.maintenance().flush_all().unwrap();
     }
 
     /// Names of the table files on the disk.
@@ -193,7 +195,7 @@ fn trap_55_loom_a_read_beside_a_commit_and_a_flush() {
 #[test]
 fn trap_55_loom_a_snapshot_beside_a_commit_and_a_flush() {
     check_read(|model| {
-        let snapshot = model.engine.snapshot();
+        let snapshot = SnapshotGuard::take(&model.engine);
         let first = model.get("k", Some(snapshot.seq()));
         assert_eq!(first, model.get("k", Some(snapshot.seq())), "a snapshot reads the same twice");
         first
@@ -205,15 +207,15 @@ fn trap_55_loom_a_snapshot_beside_a_commit_and_a_flush() {
 fn loom_a_view_keeps_what_two_threads_put_into_it() {
     check(2, |model| {
         model.put("a", 1).unwrap();
-        model.engine.freeze().unwrap();
+        model.engine.maintenance().freeze().unwrap();
         // Or the second freeze would wait for the end of the flush.
-        model.engine.prepare_log().unwrap();
+        model.engine.maintenance().prepare_log().unwrap();
         let other = model.spawn(|model| {
             model.put("b", 1).unwrap();
-            model.engine.freeze().unwrap();
+            model.engine.maintenance().freeze().unwrap();
             model.put("c", 1).unwrap();
         });
-        model.engine.flush_one().unwrap();
+        model.engine.maintenance().flush_one().unwrap();
         other.join().unwrap();
         for name in ["a", "b", "c"] {
             assert_eq!(model.get(name, None), Some(1), "row {name} was committed");
@@ -241,7 +243,7 @@ fn trap_33_loom_files_stay_while_a_view_holds_them() {
             model.flush();
         }
         let other = model.spawn(|model| {
-            let view = model.engine.view.load_full();
+            let view = model.engine.reader().view.load_full();
             let there = model.files();
             for file in view.version.files() {
                 let name = crate::format::names::FileName::Sst(file.meta.number).to_string();
@@ -250,9 +252,9 @@ fn trap_33_loom_files_stay_while_a_view_holds_them() {
             drop(view);
             assert_eq!(model.get("a", None), Some(2));
         });
-        model.engine.compact_all().unwrap();
+        model.engine.maintenance().compact_all().unwrap();
         other.join().unwrap();
-        model.engine.remove_unheld();
+        model.engine.maintenance().remove_unheld();
         assert_eq!(model.files().len(), 1, "what nobody holds goes");
     });
 }
@@ -315,12 +317,12 @@ fn check_work_beside_a_close(work: fn(&Engine) -> Result<()>) {
 
 #[test]
 fn trap_43_loom_a_flush_beside_a_close() {
-    check_work_beside_a_close(|engine| engine.flush_all());
+    check_work_beside_a_close(|engine| engine.maintenance().flush_all());
 }
 
 #[test]
 fn trap_43_loom_a_merge_beside_a_close() {
-    check_work_beside_a_close(|engine| engine.compact_all());
+    check_work_beside_a_close(|engine| engine.maintenance().compact_all());
 }
 
 /// No Seq is given twice: a log that names the seq reservation of those in use goes only when another names it durably, also
@@ -330,11 +332,11 @@ fn loom_a_ceiling_outlives_its_log_beside_a_round() {
     check(2, |_| {
         let model = Model::with_slow_syncs();
         model.put("a", 1).unwrap();
-        model.engine.reserve_seqs().unwrap();
-        model.engine.freeze().unwrap();
+        model.engine.writer().reserve_seqs(model.engine.maintenance()).unwrap();
+        model.engine.maintenance().freeze().unwrap();
         let last = model.put_with("b", 1, Durability::Os).unwrap();
-        let other = model.spawn(|model| model.engine.sync().unwrap());
-        model.engine.flush_one().unwrap();
+        let other = model.spawn(|model| model.engine.writer().sync().unwrap());
+        model.engine.maintenance().flush_one().unwrap();
         let images: Vec<_> = (1..8).map(|seed| model.fs.crash_image(seed)).collect();
         other.join().unwrap();
         for image in images {
@@ -357,7 +359,7 @@ fn loom_rows_that_come_in_stay_beside_a_reclaim() {
         }
         model.clear();
         model.flush();
-        let other = model.spawn(|model| drop(model.engine.reclaim().unwrap()));
+        let other = model.spawn(|model| drop(model.engine.maintenance().reclaim().unwrap()));
         model.take_in(&source);
         other.join().unwrap();
         assert_eq!(model.get("a", None), Some(5), "it came in behind the deletion");

@@ -49,7 +49,7 @@ impl Query {
         let at = self.at.as_ref().map(Snapshot::seq);
         let view = self.table.engine.read_view(at);
         if at.is_none() {
-            self.table.entry.gate.check(self.table.engine.published())?;
+            self.table.entry.gate.check(self.table.engine.reader().published())?;
         }
         let breadth = self.breadth(class);
         self.table.entry.queries.note(breadth);
@@ -58,8 +58,8 @@ impl Query {
         let table = self.table.entry.gate.table;
         let cursor = Cursor::new(view, filter, table, intervals, self);
         let engine = &self.table.engine;
-        engine.throttle_query(|| cursor.partition())?;
-        engine.admit_read(|span| cursor.touches(span))?;
+        engine.writer().throttle_query(|| cursor.partition())?;
+        engine.writer().admit_read(|span| cursor.touches(span))?;
         Ok(cursor)
     }
 

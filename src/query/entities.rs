@@ -43,14 +43,14 @@ impl Query {
             }
             let row = cursor.row()?;
             if top - left > 1 {
-                self.table.engine.book_row(row.key);
+                self.table.engine.writer().book_row(row.key);
             }
             if with(&RowView::new(row.key, row.seq, row.row))?.is_break() {
                 break;
             }
             let engine = &self.table.engine;
             let visit = cursor.visit_batch(left, &mut |row: ScanRow<'_>| {
-                engine.book_row(row.key);
+                engine.writer().book_row(row.key);
                 with(&RowView::new(row.key, row.seq, row.row))
             })?;
             left -= visit.rows;
@@ -144,7 +144,7 @@ fn advance(
             Step::Row => {
                 let row = cursor.row()?;
                 if let Some(table) = booked {
-                    table.engine.book_row(row.key);
+                    table.engine.writer().book_row(row.key);
                 }
                 return entity(row, projector).map(Some);
             }

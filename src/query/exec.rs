@@ -98,8 +98,8 @@ impl SlowWatch {
     /// Begins to measure; `None` if nobody wants to know.
     #[inline]
     fn begin(query: &Query) -> Option<Box<Self>> {
-        query.table.engine.env.options.slow_query?;
-        let since = query.table.engine.env.clock.monotonic();
+        query.table.engine.env().options.slow_query?;
+        let since = query.table.engine.env().clock.monotonic();
         Some(Box::new(Self { query: query.clone(), since }))
     }
 }

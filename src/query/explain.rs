@@ -228,7 +228,7 @@ impl fmt::Display for Explain {
 
 impl<'q> Watch<'q> {
     pub(super) fn new(query: &'q Query, on: bool) -> Self {
-        let clock = &*query.table.engine.env.clock;
+        let clock = &*query.table.engine.env().clock;
         let last = if on { clock.monotonic() } else { Duration::ZERO };
         Self { clock, on, last, laps: Laps::default() }
     }

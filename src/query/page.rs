@@ -238,7 +238,7 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
     #[inline(always)]
     fn take_row(&mut self, row: ScanRow<'_>) -> Result<()> {
         if self.len > 0 {
-            self.query.table.engine.book_row(row.key);
+            self.query.table.engine.writer().book_row(row.key);
         }
         let row = RowView::new(row.key, row.seq, row.row);
         self.bytes += (self.take)(&row)?;

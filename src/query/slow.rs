@@ -26,7 +26,7 @@ impl SlowWatch {
     /// Keeps the query if it took long.
     fn end<F: RowFilter>(self, cursor: &Cursor<F>, returned: u64) {
         let Query { table, .. } = &self.query;
-        let env = &table.engine.env;
+        let env = &table.engine.env();
         let took = env.clock.monotonic().saturating_sub(self.since);
         if env.options.slow_query.is_none_or(|long| took < long) {
             return;

@@ -101,10 +101,10 @@ impl Table {
         let changes = changes.into_iter().map(TableChange::Fenced).collect();
         let batch = Batch::of_changes(&self.entry.gate, changes);
         if batch.changes.is_empty() {
-            return self.entry.gate.check(self.engine.published());
+            return self.entry.gate.check(self.engine.reader().published());
         }
-        self.engine.commit(&batch, self.engine.env.options.durability)?;
-        self.engine.executor.signal(Lane::Flush);
+        self.engine.commit(&batch, self.engine.env().options.durability)?;
+        self.engine.maintenance().executor.signal(Lane::Flush);
         Ok(())
     }
 }

@@ -26,7 +26,7 @@ use crate::error::{Code, Error, ErrorKind, Result};
 use crate::executor::Lane;
 use crate::format::key::user_key;
 use crate::format::names::TableId;
-use crate::lsm::{Action, Batch, Condition, Gate, Handle, Op, PackedRow, SpanGate, TableChange};
+use crate::lsm::{Action, Batch, Condition, Engine, Gate, Op, PackedRow, SpanGate, TableChange};
 use crate::model::{Entity, Seq, check_table_name};
 use crate::options::Durability;
 use crate::sync::{AtomicU64, Mutex, Ordering};
@@ -40,7 +40,7 @@ use super::write::new_batch;
 
 /// The tables of an open database.
 pub(crate) struct Catalog {
-    engine: Arc<Handle>,
+    engine: Arc<Engine>,
     gate: Arc<Gate>,
     tables: Mutex<Tables>,
     /// What was asked of all tables since opening.
@@ -61,7 +61,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `Corruption` for a catalog that makes no sense, `Io`.
-    pub(crate) fn open(engine: &Arc<Handle>) -> Result<Catalog> {
+    pub(crate) fn open(engine: &Arc<Engine>) -> Result<Catalog> {
         let log = Arc::new(QueryLog::default());
         let mut tables = Tables {
             by_name: BTreeMap::new(),
@@ -77,14 +77,14 @@ impl Catalog {
             tables.add(&row)?;
         }
         // Nobody but the opener has the engine yet.
-        tables.gates.iter().for_each(|gate| engine.gates.close(gate, Seq::ZERO));
+        tables.gates.iter().for_each(|gate| engine.writer().gates.close(gate, Seq::ZERO));
         for entry in tables.by_name.values() {
-            engine.set_ttl(&entry.gate, entry.ttl());
-            engine.record_table(&entry.gate, &entry.name);
+            engine.maintenance().set_ttl(&entry.gate, entry.ttl());
+            engine.maintenance().record_table(&entry.gate, &entry.name);
         }
-        engine.tables_noted();
+        engine.maintenance().tables_noted();
         if tables.by_name.values().any(|entry| entry.ttl().is_some()) {
-            engine.executor.signal(Lane::Log);
+            engine.maintenance().executor.signal(Lane::Log);
         }
         let gate = Arc::new(Gate::new(TableId::CATALOG));
         Ok(Catalog { engine: Arc::clone(engine), gate, tables: Mutex::new(tables), log })
@@ -172,7 +172,7 @@ impl Catalog {
         let (ttl, log) = (AtomicU64::new(0), Arc::clone(&self.log));
         let entry = TableEntry { name: name.to_owned(), gate, ttl, queries, log };
         let entry = Arc::new(entry);
-        self.engine.record_table(&entry.gate, &entry.name);
+        self.engine.maintenance().record_table(&entry.gate, &entry.name);
         tables.by_name.insert(lower, Arc::clone(&entry));
         Ok(entry)
     }
@@ -198,8 +198,8 @@ impl Catalog {
         tables.by_name.remove(&lower);
         tables.gates.retain(|gate| !gates.contains(&gate.id));
         tables.notes.retain(|key, _| !notes.contains(key));
-        gates.iter().for_each(|id| self.engine.gates.lift(*id));
-        self.engine.executor.signal(Lane::Flush);
+        gates.iter().for_each(|id| self.engine.writer().gates.lift(*id));
+        self.engine.maintenance().executor.signal(Lane::Flush);
         Ok(())
     }
 
@@ -215,22 +215,22 @@ impl Catalog {
             return Err(Error::refused(Code::TableNotFound));
         }
         if seconds > 0 {
-            self.engine.begin_clock()?;
+            self.engine.maintenance().begin_clock()?;
         }
         let row = table_row(&lower, &entry.name, entry.gate.table, i64::try_from(seconds).ok());
         self.engine.commit(&self.batch(vec![self.put(&row)?]), self.durability())?;
         entry.ttl.store(seconds, Ordering::Release);
-        self.engine.set_ttl(&entry.gate, entry.ttl());
-        self.engine.executor.signal(Lane::Log);
+        self.engine.maintenance().set_ttl(&entry.gate, entry.ttl());
+        self.engine.maintenance().executor.signal(Lane::Log);
         Ok(())
     }
 
     fn durability(&self) -> Durability {
-        self.engine.env.options.durability
+        self.engine.env().options.durability
     }
 
     fn put(&self, entity: &Entity) -> Result<Op<'static>> {
-        let shapes = &self.engine.env.shapes;
+        let shapes = &self.engine.env().shapes;
         let row = entity.to_row(shapes)?;
         let action = Action::Put(PackedRow::of(row, shapes));
         Ok(self.op(entity.partition_key(), entity.row_key(), action))
@@ -238,7 +238,7 @@ impl Catalog {
 
     fn op(&self, partition_key: &str, row_key: &str, action: Action<'static>) -> Op<'static> {
         let key = user_key(TableId::CATALOG, partition_key, row_key);
-        let hash = self.engine.env.hash(&key);
+        let hash = self.engine.env().hash(&key);
         Op { key: key.into(), hash, condition: Condition::Any, action }
     }
 

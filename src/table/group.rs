@@ -2,7 +2,7 @@
 
 use crate::error::{Code, Error, Result};
 use crate::format::key::{put_row_key, user_key};
-use crate::lsm::{Batch, Op, Ops};
+use crate::lsm::{Batch, CommitTicket, Op, Ops};
 use crate::model::{
     ETag, Entity, GROUP_OPERATIONS_MAX, GROUP_SIZE_MAX, KeyPart, Numbers, check_key,
 };
@@ -338,7 +338,8 @@ impl Table {
 
     /// The same; the group stays with the caller.
     pub(crate) fn submit_group(&self, group: &EntityGroup) -> Result<Ticket> {
-        let submit = |batch: &Batch<'_>| self.engine.commit_async(batch, self.durability());
+        let submit =
+            |batch: &Batch<'_>| CommitTicket::submit(&self.engine, batch, self.durability());
         let ticket = self.with_batch(group, submit)?;
         let etags = etags(group, ETag(ticket.seq()));
         Ok(Ticket::new(ticket, etags))
@@ -360,7 +361,7 @@ impl Table {
         let mut keys = Vec::with_capacity(operations.len() * (partition.len() + KEY_ROOM));
         let mut ends = Vec::with_capacity(operations.len());
         let mut ops = Ops::with_capacity(operations.len());
-        let mut numbers = Numbers::new(&self.engine.env.shapes);
+        let mut numbers = Numbers::new(&self.engine.env().shapes);
         for (index, operation) in operations.iter().enumerate() {
             let at_index = |error: Error| error.at_index(index);
             let row_key = operation.row_key();
@@ -374,7 +375,7 @@ impl Table {
         let mut start = 0;
         for (op, end) in ops.iter_mut().zip(ends) {
             let key = &keys[start..end];
-            (op.key, op.hash, start) = (key.into(), self.engine.env.hash(key), end);
+            (op.key, op.hash, start) = (key.into(), self.engine.env().hash(key), end);
         }
         with(&self.batch(ops, true))
     }

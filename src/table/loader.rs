@@ -217,7 +217,7 @@ impl Loader {
 
     /// What becomes of the entity, in its own allocation.
     fn op(&self, entity: Entity) -> Result<Op<'static>> {
-        let shapes = &self.table.engine.env.shapes;
+        let shapes = &self.table.engine.env().shapes;
         let (key, hash) = self.table.checked_key(entity.partition_key(), entity.row_key())?;
         let (condition, action) = match self.mode {
             LoadMode::UpsertMerge => {
@@ -287,7 +287,7 @@ impl Loader {
         self.bytes -= size;
         let mut batch = self.table.batch(ops, true);
         while !batch.ops.is_empty() {
-            match self.table.engine.commit_async(&batch, self.durability) {
+            match CommitTicket::submit(&self.table.engine, &batch, self.durability) {
                 Ok(ticket) => {
                     let last = lines.iter().copied().max().unwrap_or_default();
                     let rows = lines.len() as u64;

@@ -29,7 +29,7 @@ pub(crate) use entry::TableEntry;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::lsm::Handle;
+use crate::lsm::Engine;
 use crate::options::Durability;
 
 /// A table: a schema-less set of entities, each found by (PartitionKey, RowKey). A cheap clone, usable from any thread.
@@ -46,14 +46,14 @@ use crate::options::Durability;
 /// ```
 #[derive(Clone)]
 pub struct Table {
-    pub(crate) engine: Arc<Handle>,
+    pub(crate) engine: Arc<Engine>,
     pub(crate) entry: Arc<TableEntry>,
     durability: Durability,
 }
 
 impl Table {
-    pub(crate) fn new(engine: Arc<Handle>, entry: Arc<TableEntry>) -> Self {
-        let durability = engine.env.options.durability;
+    pub(crate) fn new(engine: Arc<Engine>, entry: Arc<TableEntry>) -> Self {
+        let durability = engine.env().options.durability;
         Self { engine, entry, durability }
     }
 

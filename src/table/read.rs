@@ -136,10 +136,10 @@ impl Table {
         }
         let key_at = |place: &Range<usize>| &bytes[place.clone()];
         sorted.sort_unstable_by(|(a, _), (b, _)| key_at(a).cmp(key_at(b)));
-        self.engine.throttle_keys(sorted.iter().map(|(place, _)| key_at(place)))?;
+        self.engine.writer().throttle_keys(sorted.iter().map(|(place, _)| key_at(place)))?;
         let view = self.engine.read_view(at);
         let is_read = |span: &Span| sorted.iter().any(|(place, _)| span.contains(key_at(place)));
-        self.engine.admit_read(is_read)?;
+        self.engine.writer().admit_read(is_read)?;
         let mut found = Vec::new();
         found.resize_with(keys.len(), || None);
         for (place, index) in &sorted {
@@ -147,7 +147,7 @@ impl Table {
             found[*index] = view.get(key, |seq, row| RowView { key, seq, row }.to_entity())?;
         }
         if at.is_none() {
-            self.entry.gate.check(self.engine.published())?;
+            self.entry.gate.check(self.engine.reader().published())?;
         }
         Ok(found)
     }
@@ -162,13 +162,13 @@ impl Table {
     ) -> Result<Option<R>> {
         let table = self.entry.gate.table;
         let found = with_possible_key(table, partition_key, row_key, |key| {
-            self.engine.throttle_keys(std::iter::once(key))?;
-            self.engine.admit_read(|span| span.contains(key))?;
-            self.engine.get(key, at, |seq, row| with(&RowView { key, seq, row }))
+            self.engine.writer().throttle_keys(std::iter::once(key))?;
+            self.engine.writer().admit_read(|span| span.contains(key))?;
+            self.engine.reader().get(key, at, |seq, row| with(&RowView { key, seq, row }))
         });
         let found = found.transpose()?.flatten();
         if at.is_none() {
-            self.entry.gate.check(self.engine.published())?;
+            self.entry.gate.check(self.engine.reader().published())?;
         }
         Ok(found)
     }

@@ -55,12 +55,12 @@ impl Table {
         check_key(KeyPart::PartitionKey, partition_key)?;
         check_key(KeyPart::RowKey, row_key)?;
         let checked = encoder.check(partition_key, row_key, properties)?;
-        let env = &self.engine.env;
+        let env = &self.engine.env();
         let committed = with_possible_key(self.entry.gate.table, partition_key, row_key, |key| {
             let (hash, condition) = (env.hash(key), Condition::Absent);
             let op = Op { key: key.into(), hash, condition, action: Action::Delete };
             let batch = self.batch(Ops::from_buf([op]), false);
-            self.engine.commit_insert(batch, self.durability, || {
+            self.engine.maintenance().commit_insert(batch, self.durability, || {
                 PackedRow::new(encoder.row(checked, properties, &env.shapes))
             })
         });
@@ -135,7 +135,7 @@ impl Table {
     }
 
     fn write(&self, operation: Operation) -> Result<ETag> {
-        let shapes = &self.engine.env.shapes;
+        let shapes = &self.engine.env().shapes;
         self.commit_one(operation.keys(), || self.asked(&operation, &mut Numbers::new(shapes)))
     }
 
@@ -149,7 +149,7 @@ impl Table {
         check_key(KeyPart::RowKey, row_key)?;
         let committed = with_possible_key(self.entry.gate.table, partition_key, row_key, |key| {
             let (condition, action) = asked()?;
-            let op = Op { key: key.into(), hash: self.engine.env.hash(key), condition, action };
+            let op = Op { key: key.into(), hash: self.engine.env().hash(key), condition, action };
             self.engine.commit(&self.batch(Ops::from_buf([op]), false), self.durability)
         });
         // Not met: a key that was checked holds no U+0000.
@@ -165,7 +165,7 @@ impl Table {
         check_key(KeyPart::PartitionKey, partition_key)?;
         check_key(KeyPart::RowKey, row_key)?;
         let key = user_key(self.entry.gate.table, partition_key, row_key);
-        let hash = self.engine.env.hash(&key);
+        let hash = self.engine.env().hash(&key);
         Ok((key, hash))
     }
 
@@ -175,7 +175,7 @@ impl Table {
         operation: &'o Operation,
         numbers: &mut Numbers<'_, 'o>,
     ) -> Result<(Condition, Action<'o>)> {
-        let shapes = &self.engine.env.shapes;
+        let shapes = &self.engine.env().shapes;
         let is = |etag: &Option<ETag>| {
             etag.map_or(Condition::Present, |etag| Condition::Is(Seq(etag.seq().0)))
         };

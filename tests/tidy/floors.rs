@@ -37,25 +37,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
 
 /// The rooms of the engine, folders of `src/lsm`, lowest first.
 const ENGINE_ROOMS: [&str; 4] = ["read", "write", "background", "recovery"];
-/// Steps up between rooms that are taken all the same: from, to, how they end.
-const ROOM_EXCEPTIONS: &[(&str, &str, &str)] = &[
-    (
-        "src/lsm/read/snapshot.rs",
-        "src/lsm/recovery/handle.rs",
-        "the handle moves down or stays with its users",
-    ),
-    (
-        "src/lsm/write/commit.rs",
-        "src/lsm/recovery/handle.rs",
-        "the handle moves down or stays with its users",
-    ),
-    (
-        "src/lsm/write/ticket.rs",
-        "src/lsm/recovery/handle.rs",
-        "the handle moves down or stays with its users",
-    ),
-    ("src/lsm/write/commit.rs", "src/lsm/background/space_limit.rs", "admission moves to `write`"),
-];
 
 pub fn check(source: &Source) -> Vec<Offence> {
     let modules = source.modules();
@@ -100,26 +81,13 @@ fn top_module(modules: &[&str]) -> Option<String> {
 
 /// The files of a room import their own room and lower ones.
 pub fn check_rooms(sources: &[Source]) -> Vec<Offence> {
-    check_upward(sources, ROOM_EXCEPTIONS)
-}
-
-fn check_upward(sources: &[Source], exceptions: &[(&str, &str, &str)]) -> Vec<Offence> {
     let edges = Graph::new(sources).edges();
-    let mut upward: Vec<&Edge> = edges.iter().filter(|edge| is_upward(edge)).collect();
-    let mut offences = Vec::new();
-    for (from, to, _) in exceptions {
-        let count = upward.len();
-        upward.retain(|edge| edge.from != *from || edge.to != *to);
-        if upward.len() == count {
-            let what = format!("{from} to {to}");
-            offences.push(Offence::new("tests/tidy/floors.rs", 1, "stale exception", what));
-        }
-    }
-    offences.extend(upward.into_iter().map(|edge| {
+    let upward = edges.iter().filter(|edge| is_upward(edge));
+    let offences = upward.map(|edge| {
         let what = format!("uses `{}` of {}, a higher room", edge.path, edge.to);
         Offence::new(&edge.from, edge.line, "room", what)
-    }));
-    offences
+    });
+    offences.collect()
 }
 
 fn is_upward(edge: &Edge) -> bool {
@@ -283,9 +251,6 @@ fn rooms_import_lower_rooms_only() {
     ];
     let sources = files.map(|(path, text)| Source::new(path, text));
     let what = "uses `super::Commit` of src/lsm/write/commit.rs, a higher room";
-    let (from, to) = ("src/lsm/read/mod.rs", "src/lsm/write/commit.rs");
-    assert_eq!(check_upward(&sources, &[]), [Offence::new(from, 2, "room", what)]);
-    assert_eq!(check_upward(&sources, &[(from, to, "")]), []);
-    let offences = check_upward(&sources, &[(from, to, ""), (from, from, "")]);
-    assert_eq!(offences[0].rule, "stale exception");
+    let from = "src/lsm/read/mod.rs";
+    assert_eq!(check_rooms(&sources), [Offence::new(from, 2, "room", what)]);
 }

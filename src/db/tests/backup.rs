@@ -376,15 +376,15 @@ fn a_table_and_a_range_come_back_into_a_database_in_use() {
     let backups = backups(&fs);
     let into = |name: &str| backups.restore_into(None, "things", range.clone(), &db, name);
     assert_eq!(into("things").unwrap_err().kind(), ErrorKind::AlreadyExists);
-    let incarnation = db.engine.incarnation();
+    let incarnation = db.engine.reader().incarnation();
     things.delete_partition("p1").unwrap();
     let snapshot = db.snapshot();
-    let published = db.engine.published();
+    let published = db.engine.reader().published();
     let moved = into("things").unwrap();
     assert!(moved.entities > 40, "{moved:?}");
     assert_eq!(content(&db), before);
-    assert!(db.engine.published() > published);
-    assert_eq!(db.engine.incarnation(), incarnation);
+    assert!(db.engine.reader().published() > published);
+    assert_eq!(db.engine.reader().incarnation(), incarnation);
     let seen = things.at(&snapshot).scan(range.clone()).into_iter().count();
     assert_eq!(seen, 0, "no snapshot from before sees what came in");
     // Under another name, all of it.

@@ -7,15 +7,15 @@ use crate::lsm::{Action, Batch, Condition, Gate, Op, Ops, PackedRow, TableChange
 /// Commits a row of the catalog.
 fn put(db: &Db, row: &Entity) {
     let engine = &db.engine;
-    let packed = row.to_row(&engine.env.shapes).unwrap();
+    let packed = row.to_row(&engine.env().shapes).unwrap();
     let key = user_key(TableId::CATALOG, row.partition_key(), row.row_key());
     let gate = Arc::new(Gate::new(TableId::CATALOG));
     let batch = Batch {
         ops: Ops::from_buf([Op {
-            hash: engine.env.hash(&key),
+            hash: engine.env().hash(&key),
             key: key.into(),
             condition: Condition::Any,
-            action: Action::Put(PackedRow::of(packed, &engine.env.shapes)),
+            action: Action::Put(PackedRow::of(packed, &engine.env().shapes)),
         }]),
         changes: Vec::new(),
         ..Batch::of_change(&gate, TableChange::Created(TableId(9)))

@@ -334,11 +334,11 @@ fn an_import_between_two_logs_is_not_forgotten_with_the_first() {
         if since.is_none() {
             note("before");
             since = Some(db.position());
-            db.engine.freeze().unwrap();
+            db.engine.maintenance().freeze().unwrap();
         }
     });
     assert_eq!(ended.unwrap().entities, 100);
-    while db.engine.flush_one().unwrap() {}
+    while db.engine.maintenance().flush_one().unwrap() {}
     let since = since.unwrap();
     let is_import = |commit: Commit| matches!(commit.changes[..], [Change::Imported { .. }]);
     let given = |db: &Db| -> Vec<bool> {
@@ -351,7 +351,7 @@ fn an_import_between_two_logs_is_not_forgotten_with_the_first() {
     // It goes when all that could ask for it is lost.
     db.flush().unwrap();
     assert_eq!(db.changes(since).unwrap_err().kind(), ErrorKind::ChangesLost);
-    assert!(db.engine.pin().version().imports().is_empty());
+    assert!(db.engine.reader().pin().version().imports().is_empty());
 }
 
 /// Weak commits put numbers aside, which nobody has after a kill: who has seen the last commit has seen everything.
@@ -385,7 +385,7 @@ fn what_a_consumer_failed_at_comes_again() {
     let since = db.position().seq();
     let table = db.create_table("things").unwrap();
     (0..5).for_each(|i| assert!(table.insert(row(i, 0)).is_ok()));
-    let mut feed = db.engine.feed(Some(since)).unwrap();
+    let mut feed = crate::lsm::ChangeLog::open(db.engine.env(), Some(since)).unwrap();
     let (mut given, mut calls) = (Vec::new(), 0);
     loop {
         let read = feed.read(&mut |logged| {
@@ -451,7 +451,7 @@ fn looked_on(db: Db, open: &dyn Fn() -> Db, clock: &ManualClock, rng: &mut Rng) 
         match step % 8 {
             3 => {
                 db.import_range("source", "parts").unwrap();
-                db.engine.freeze().unwrap();
+                db.engine.maintenance().freeze().unwrap();
             }
             5 => db.table("parts").unwrap().delete_range(&KeyRange::all()).unwrap(),
             7 => {

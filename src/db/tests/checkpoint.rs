@@ -30,7 +30,7 @@ fn content(db: &Db) -> Vec<String> {
 }
 
 fn incarnation(db: &Db) -> (u128, u64) {
-    let pinned = db.engine.pin();
+    let pinned = db.engine.reader().pin();
     let identity = pinned.version().identity().unwrap();
     (identity.database, identity.incarnation)
 }
@@ -159,8 +159,8 @@ fn an_import_is_copied_with_all_that_was_committed_before_it_only() {
     })
     .unwrap();
     // What was imported is in files, and what was committed before it in memory.
-    assert!(!db.engine.pin().is_a_prefix());
+    assert!(!db.engine.reader().pin().is_a_prefix());
     db.checkpoint("copy").unwrap();
-    assert!(db.engine.pin().is_a_prefix());
+    assert!(db.engine.reader().pin().is_a_prefix());
     assert!(check_copy(&fs, &content(&db), "imported"));
 }

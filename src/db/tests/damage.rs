@@ -264,7 +264,7 @@ fn trap_23_what_this_build_cannot_read_is_not_repaired_away() {
     let table = db.create_table("things").unwrap();
     (0..100).for_each(|i| assert!(table.insert(row(i, 0)).is_ok()));
     db.compact().unwrap();
-    let pinned = db.engine.pin();
+    let pinned = db.engine.reader().pin();
     let files = pinned.version().files().map(|file| file.meta.clone());
     let meta = files.max_by_key(|meta| meta.entries).unwrap();
     drop(pinned);
@@ -323,7 +323,7 @@ fn verify_finds_damage_in_closed_logs_and_in_kept_ones() {
         (0..100).for_each(|i| assert!(table.insert(row(i, 0)).is_ok()));
         match is_kept {
             true => db.flush().unwrap(),
-            false => db.engine.freeze().unwrap(),
+            false => db.engine.maintenance().freeze().unwrap(),
         }
         table.insert(row(100, 0)).unwrap();
         assert_eq!(db.verify().unwrap().problems, Vec::<String>::new());
@@ -373,7 +373,7 @@ fn the_last_key_before_a_second_gap_is_suspect_for_the_first() {
     ["b", "c"].iter().for_each(|name| put(name, 2));
     db.flush().unwrap();
     drop(snapshot);
-    let pinned = db.engine.pin();
+    let pinned = db.engine.reader().pin();
     let files = pinned.version().files().map(|file| file.meta.clone());
     let meta = files.max_by_key(|meta| meta.bytes).unwrap();
     drop(pinned);

@@ -10,16 +10,16 @@
 //! Not here: counters (`inspect`), the log of requests (`rest`).
 
 use std::path::Path;
-use std::time::Duration;
 
 use crate::error::Error;
 use crate::format::edit::{Placement, VersionEdit};
 
-use super::compaction::picker::{Job, Reason};
+use super::compaction::plan::{Job, Reason};
 use super::fifo_eviction::Oldest;
-use super::output_writer::NewFile;
-use crate::lsm::Engine;
+use super::maintenance::Maintenance;
+use super::new_file::NewFile;
 use crate::lsm::read::view::Slot;
+use crate::lsm::write::events::emit;
 
 /// What opening found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,53 +36,17 @@ pub(crate) struct Recovered {
     pub(crate) orphans: u64,
 }
 
-/// Tells subscribers; a `String` is shown as it is.
-#[cfg(feature = "events")]
-macro_rules! tell {
-    ($level:ident, $name:literal, $engine:expr, $($field:ident = $value:expr),* $(,)?) => {
-        tracing::event!(
-            target: "rowstone",
-            tracing::Level::$level,
-            event = $name,
-            db = %$engine.env.dir.display(),
-            $($field = $value,)*
-        )
-    };
-}
-
-/// Without the feature nothing is computed.
-#[cfg(not(feature = "events"))]
-macro_rules! tell {
-    ($level:ident, $name:literal, $engine:expr, $($field:ident = $value:expr),* $(,)?) => {{
-        let _ = || {
-            let _ = $engine;
-            $(let _ = &$value;)*
-        };
-    }};
-}
-
-/// Why a write was held up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stall {
-    /// Too many memtables wait for their flush.
-    Memtables,
-    /// A range that it touches has too much waiting for compaction.
-    Ranges,
-    /// Memory is nearly used up.
-    Memory,
-}
-
 fn bytes_of(files: &[NewFile]) -> u64 {
     files.iter().map(|file| file.meta.bytes).sum()
 }
 
-impl Engine {
-    pub(in crate::lsm) fn tell_opened(&self, found: &Recovered) {
+impl Maintenance {
+    pub(in crate::lsm) fn emit_opened(&self, found: &Recovered) {
         let torn = || found.torn.as_deref().or(found.manifest_torn.as_deref()).unwrap_or("");
-        tell!(
+        emit!(
             INFO,
             "opened",
-            self,
+            self.env(),
             created = found.created,
             commits = found.commits,
             torn = torn(),
@@ -90,13 +54,13 @@ impl Engine {
         );
     }
 
-    pub(in crate::lsm) fn tell_flushed(&self, slot: &Slot, files: &[NewFile]) {
+    pub(in crate::lsm) fn emit_flushed(&self, slot: &Slot, files: &[NewFile]) {
         let memtable_bytes = slot.memtable.bytes();
-        let is_full = memtable_bytes >= self.env.options.memtable_bytes;
-        tell!(
+        let is_full = memtable_bytes >= self.env().options.memtable_bytes;
+        emit!(
             INFO,
             "flushed",
-            self,
+            self.env(),
             cause = if is_full { "full" } else { "early" },
             memtable_bytes = memtable_bytes as u64,
             files = files.len() as u64,
@@ -105,15 +69,15 @@ impl Engine {
         );
     }
 
-    pub(in crate::lsm) fn tell_compacted(&self, jobs: &[&Job], files: &[NewFile]) {
+    pub(in crate::lsm) fn emit_compacted(&self, jobs: &[&Job], files: &[NewFile]) {
         let Some(first) = jobs.first() else { return };
         let inputs = || jobs.iter().map(|job| job.young.len() + job.run.len()).sum::<usize>();
         let (cause, ranges) = (cause(first.reason), jobs.len());
         if first.is_join() {
-            tell!(
+            emit!(
                 DEBUG,
                 "joined",
-                self,
+                self.env(),
                 cause = cause,
                 ranges = ranges as u64,
                 inputs = inputs() as u64,
@@ -124,10 +88,10 @@ impl Engine {
             Placement::Run => "run",
             Placement::Young => "young",
         };
-        tell!(
+        emit!(
             INFO,
             "compacted",
-            self,
+            self.env(),
             cause = cause,
             into = into,
             ranges = ranges as u64,
@@ -138,48 +102,52 @@ impl Engine {
         );
     }
 
-    /// Counts a write that was held up, and tells of it.
-    pub(crate) fn stalled(&self, stall: Stall, time: Duration) {
-        self.state.record_stall(time);
-        let cause = match stall {
-            Stall::Memtables => "memtables",
-            Stall::Ranges => "ranges",
-            Stall::Memory => "memory",
-        };
-        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        tell!(WARN, "stalled", self, cause = cause, micros = micros);
-    }
-
-    pub(in crate::lsm) fn tell_ranges(&self, edit: &VersionEdit) {
+    pub(in crate::lsm) fn emit_ranges(&self, edit: &VersionEdit) {
         let (old, new) = (edit.remove_ranges.len() as u64, edit.add_ranges.len() as u64);
         let table = || edit.add_ranges.first().map_or(0, |range| range.table.0);
         let bytes = || edit.add_references.iter().filter_map(|part| part.bytes).sum::<u64>();
         if new > 1 {
-            tell!(INFO, "split", self, table = table(), ranges = old, into = new, bytes = bytes());
+            emit!(
+                INFO,
+                "split",
+                self.env(),
+                table = table(),
+                ranges = old,
+                into = new,
+                bytes = bytes()
+            );
         } else {
-            tell!(INFO, "merged", self, table = table(), ranges = old, into = new, bytes = bytes());
+            emit!(
+                INFO,
+                "merged",
+                self.env(),
+                table = table(),
+                ranges = old,
+                into = new,
+                bytes = bytes()
+            );
         }
     }
 
-    pub(in crate::lsm) fn tell_checkpoint(&self, target: &Path, files: u64, bytes: u64) {
-        tell!(
+    pub(in crate::lsm) fn emit_checkpoint(&self, target: &Path, files: u64, bytes: u64) {
+        emit!(
             INFO,
             "checkpoint",
-            self,
+            self.env(),
             target = &*target.to_string_lossy(),
             files = files,
             bytes = bytes,
         );
     }
 
-    pub(in crate::lsm) fn tell_dropped(&self, oldest: &Oldest) {
+    pub(in crate::lsm) fn emit_dropped(&self, oldest: &Oldest) {
         let below = oldest.below.ticks();
         let tables = oldest.tables.len() as u64;
         let (files, bytes) = (oldest.files, oldest.bytes);
-        tell!(
+        emit!(
             WARN,
             "dropped_oldest",
-            self,
+            self.env(),
             tables = tables,
             below = below,
             files = files,
@@ -187,8 +155,8 @@ impl Engine {
         );
     }
 
-    pub(in crate::lsm) fn tell_trouble(&self, work: &'static str, error: &Error) {
-        tell!(ERROR, "trouble", self, work = work, error = &*error.chain());
+    pub(in crate::lsm) fn emit_trouble(&self, work: &'static str, error: &Error) {
+        emit!(ERROR, "trouble", self.env(), work = work, error = &*error.chain());
     }
 }
 

@@ -22,15 +22,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::executor::Lane;
 use crate::format::names::{FileNumber, TableId};
 use crate::format::span::whole_table;
-use crate::model::{Seq, check_table_name};
-use crate::options::{Durability, OnFull, Options};
-use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::model::Seq;
+use crate::options::{Durability, OnFull};
+use crate::sync::Ordering;
 
-use crate::lsm::Engine;
+use super::fifo_tables::FifoEviction;
+#[cfg(feature = "sim")]
+use super::fifo_tables::Given;
+use super::maintenance::Maintenance;
 use crate::lsm::read::view::View;
 use crate::lsm::write::batch::{Batch, Gate, TableChange};
 
@@ -38,39 +41,12 @@ use crate::lsm::write::batch::{Batch, Gate, TableChange};
 const GIVE_PART: u64 = 32;
 const WINDOW_PART: u64 = 32;
 
-/// The tables, and what they gave.
-pub(crate) struct FifoEviction {
-    tables: ArcSwap<Vec<Arc<Gate>>>,
-    /// The tables of before are known, too: until then none is merged, for it might be one of these.
-    is_known: AtomicBool,
-    /// They had nothing to give when they were asked last.
-    is_spent: AtomicBool,
-    /// Held by who drops.
-    pub(in crate::lsm) dropping: Mutex<()>,
-    /// Since opening.
-    files: AtomicU64,
-    bytes: AtomicU64,
-    /// For simulations, which take them out.
-    #[cfg(feature = "sim")]
-    given: Mutex<Vec<Given>>,
-}
-
 /// Everything of some tables below a Seq.
 pub(crate) struct Oldest {
     pub(in crate::lsm) tables: Vec<Arc<Gate>>,
     pub(crate) below: Seq,
     pub(in crate::lsm) files: u64,
     pub(in crate::lsm) bytes: u64,
-}
-
-/// What a simulation has to know of a drop.
-#[cfg(feature = "sim")]
-#[derive(Clone, Debug)]
-pub(crate) struct Given {
-    pub(crate) tables: Vec<TableId>,
-    pub(crate) below: Seq,
-    /// Its commit; `None` while, and if, nobody knows whether there is one.
-    pub(crate) seq: Option<Seq>,
 }
 
 /// A file with rows of these tables.
@@ -83,62 +59,16 @@ struct Old {
     tables: BTreeSet<TableId>,
 }
 
-impl FifoEviction {
-    /// # Errors
-    /// `InvalidInput` for tables without a limit that they could give room below.
-    pub(in crate::lsm) fn begin(options: &Options) -> Result<FifoEviction> {
-        let is_asked = options.on_full != OnFull::Refuse;
-        if is_asked && options.max_disk.is_none() {
-            let problem = "Options::on_full says what goes near a limit, and there is none: set Options::max_disk, too";
-            return Err(Error::new(ErrorKind::InvalidInput, problem));
-        }
-        if let OnFull::DropOldest(names) = &options.on_full {
-            names.iter().try_for_each(|name| check_table_name(name))?;
-        }
-        Ok(FifoEviction {
-            tables: ArcSwap::from_pointee(Vec::new()),
-            is_known: AtomicBool::new(!is_asked),
-            is_spent: AtomicBool::new(false),
-            dropping: Mutex::new(()),
-            files: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            #[cfg(feature = "sim")]
-            given: Mutex::new(Vec::new()),
-        })
-    }
-
-    /// How many files and bytes went.
-    pub(in crate::lsm) fn figures(&self) -> [u64; 2] {
-        [&self.files, &self.bytes].map(|count| count.load(Ordering::Relaxed))
-    }
-
-    pub(in crate::lsm) fn is_empty(&self) -> bool {
-        self.tables.load().is_empty()
-    }
-
-    /// True if others have to make room: merges, by taking out what was deleted.
-    pub(in crate::lsm) fn is_spent(&self) -> bool {
-        self.is_empty() || self.is_spent.load(Ordering::Acquire)
-    }
-
-    fn has(&self, table: TableId) -> bool {
-        self.tables.load().iter().any(|gate| gate.table == table)
-    }
-}
-
-impl Engine {
-    fn eviction(&self) -> Option<&FifoEviction> {
-        self.env.space_limit.as_ref().map(|space_limit| &space_limit.eviction)
-    }
-
+impl Maintenance {
     /// The table behind `gate` gives its oldest rows where room is short, if the options name it.
     pub(crate) fn record_table(&self, gate: &Arc<Gate>, name: &str) {
         let (Some(eviction), OnFull::DropOldest(names)) =
-            (self.eviction(), &self.env.options.on_full)
+            (&self.eviction, &self.env().options.on_full)
         else {
             return;
         };
         if names.iter().any(|other| other.eq_ignore_ascii_case(name)) {
+            gate.set_fifo();
             eviction.tables.rcu(|gates| {
                 let others = gates.iter().filter(|other| other.dropped_at().is_none());
                 others.chain([gate]).cloned().collect::<Vec<_>>()
@@ -148,7 +78,7 @@ impl Engine {
 
     /// All tables that there are at the opening were noted.
     pub(crate) fn tables_noted(&self) {
-        if let Some(eviction) = self.eviction()
+        if let Some(eviction) = &self.eviction
             && !eviction.is_known.swap(true, Ordering::AcqRel)
         {
             self.executor.signal(Lane::Compact);
@@ -156,20 +86,19 @@ impl Engine {
     }
 
     /// False as long as a table might turn out to be one that gives its oldest rows.
-    pub(in crate::lsm) fn knows_ring(&self) -> bool {
-        self.eviction().is_none_or(|eviction| eviction.is_known.load(Ordering::Acquire))
+    pub(in crate::lsm) fn knows_fifo(&self) -> bool {
+        self.eviction.as_ref().is_none_or(|eviction| eviction.is_known.load(Ordering::Acquire))
     }
 
     /// True if the table gives its oldest rows.
-    pub(in crate::lsm) fn is_ring(&self, table: TableId) -> bool {
-        self.eviction().is_some_and(|eviction| eviction.has(table))
+    pub(in crate::lsm) fn is_fifo(&self, table: TableId) -> bool {
+        self.eviction.as_ref().is_some_and(|eviction| eviction.has(table))
     }
 
     /// How large files of one age get in `table`; 0: they are merged by keys.
     pub(in crate::lsm) fn window_bytes(&self, table: TableId) -> u64 {
-        let space_limit =
-            self.env.space_limit.as_ref().filter(|space_limit| space_limit.eviction.has(table));
-        space_limit.map_or(0, |space_limit| space_limit.limit() / WINDOW_PART)
+        let limit = self.writer.space_limit.as_ref().filter(|_| self.is_fifo(table));
+        limit.map_or(0, |space_limit| space_limit.limit() / WINDOW_PART)
     }
 
     /// Drops files of the eviction table's tables that take `missing` bytes together and some
@@ -193,11 +122,11 @@ impl Engine {
     /// or if dropping them would make no room now.
     fn oldest(&self, eviction: &FifoEviction, missing: u64, limit: u64) -> Option<Oldest> {
         // A snapshot keeps whatever it sees: dropping would take from readers, and give nothing to the writer.
-        if missing == 0 || self.horizon().has_snapshots() {
+        if missing == 0 || self.reader().horizon().has_snapshots() {
             return None;
         }
-        let last = self.published();
-        let view = self.view.load_full();
+        let last = self.reader().published();
+        let view = self.reader().view.load_full();
         let tables = eviction.tables.load_full();
         let files = files_of(&view, &tables);
         let mut ages: Vec<(Seq, u64)> = Vec::with_capacity(files.len());
@@ -246,7 +175,7 @@ impl Engine {
         self.remove_unheld();
         eviction.files.fetch_add(oldest.files, Ordering::Relaxed);
         eviction.bytes.fetch_add(oldest.bytes, Ordering::Relaxed);
-        self.tell_dropped(oldest);
+        self.emit_dropped(oldest);
         Ok(())
     }
 
@@ -269,8 +198,8 @@ impl Engine {
     /// What went since this was asked last.
     #[cfg(feature = "sim")]
     pub(crate) fn take_given(&self) -> Vec<Given> {
-        self.eviction()
-            .map_or_else(Vec::new, |eviction| std::mem::take(&mut *eviction.given.lock()))
+        let eviction = self.eviction.as_ref();
+        eviction.map_or_else(Vec::new, |eviction| std::mem::take(&mut *eviction.given.lock()))
     }
 }
 

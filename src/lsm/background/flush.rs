@@ -12,18 +12,19 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::format::edit::VersionEdit;
 use crate::format::names::{FileName, FileNumber, RangeId};
 use crate::format::span::Span;
-use crate::manifest::{Manifest, Version};
+use crate::manifest::Version;
 use crate::mutants::mutant;
 use crate::options::{Codec, Durability};
 use crate::write_accounting::Cause;
 
 use super::flush_placement::place;
-use super::output_writer::{Boundaries, Cut, NewFile, OutputWriter, Retention};
-use crate::lsm::Engine;
+use super::maintenance::Maintenance;
+use super::new_file::NewFile;
+use super::output_writer::{Boundaries, Cut, OutputWriter, Retention};
 use crate::lsm::read::merge::Merge;
 use crate::lsm::read::view::Slot;
 
@@ -39,23 +40,23 @@ pub(crate) struct Flush {
 
 /// A flush in two halves, for simulations: anything but another flush may happen in between.
 #[cfg(feature = "sim")]
-impl Engine {
+impl Maintenance {
     pub(crate) fn begin_flush(&self) -> Result<Option<Flush>> {
         let _job = self.state.flushing.lock();
         let written = self.write_oldest();
-        self.state.flush_attempted(written.as_ref().map(|_| ()).map_err(Error::clone));
+        self.writer.backlog.flush_attempted(written.as_ref().map(|_| ()).map_err(Error::clone));
         written
     }
 
     pub(crate) fn finish_flush(&self, flush: Flush) -> Result<()> {
         let _job = self.state.flushing.lock();
         let ended = self.end_flush(flush);
-        self.state.flush_attempted(ended.clone());
+        self.writer.backlog.flush_attempted(ended.clone());
         ended
     }
 }
 
-impl Engine {
+impl Maintenance {
     /// Flushes the oldest frozen memtable; false if there is none.
     ///
     /// # Errors
@@ -63,11 +64,11 @@ impl Engine {
     pub(crate) fn flush_one(&self) -> Result<bool> {
         let flushed = self.flush_oldest();
         if let Err(error) = &flushed {
-            self.tell_trouble("flush", error);
+            self.emit_trouble("flush", error);
         }
         if !matches!(flushed, Ok(false)) {
             // Whoever flushed: writers may wait for it.
-            self.state.flush_attempted(flushed.as_ref().map(|_| ()).map_err(Error::clone));
+            self.writer.backlog.flush_attempted(flushed.as_ref().map(|_| ()).map_err(Error::clone));
         }
         flushed
     }
@@ -76,22 +77,23 @@ impl Engine {
         let _job = self.state.flushing.lock();
         let _work = self.state.work()?;
         let _disk = self.state.flush_begins();
-        let since = self.env.clock.monotonic();
+        let since = self.env().clock.monotonic();
         let Some(flush) = self.write_oldest()? else { return Ok(false) };
         let bytes = flush.slot.memtable.bytes();
         self.end_flush(flush)?;
-        let took = self.env.clock.monotonic().saturating_sub(since);
-        self.state.record_flush_pace(bytes, took);
+        let took = self.env().clock.monotonic().saturating_sub(since);
+        self.writer.backlog.record_flush_pace(bytes, took);
         Ok(true)
     }
 
     /// Steps 1 and 2: the files, which nothing names yet; `None` if there is no frozen memtable.
     fn write_oldest(&self) -> Result<Option<Flush>> {
-        let view = self.view.load_full();
+        let view = self.reader().view.load_full();
         let Some(slot) = view.frozen().last().cloned() else { return Ok(None) };
-        if let Some(last) = slot.memtable.seq_max().filter(|last| *last > self.published()) {
-            self.group_commit.flush(Durability::Buffered)?;
-            self.group_commit.wait(last)?;
+        if let Some(last) = slot.memtable.seq_max().filter(|last| *last > self.reader().published())
+        {
+            self.writer.group_commit.flush(Durability::Buffered)?;
+            self.writer.group_commit.wait(last)?;
         }
         // On a full disk theirs may be the space that the flush needs.
         self.remove_unheld();
@@ -103,27 +105,27 @@ impl Engine {
     fn end_flush(&self, flush: Flush) -> Result<()> {
         let Flush { slot, files } = flush;
         if mutant!("early-log-removal") {
-            slot.logs.iter().for_each(|log| self.env.discard(FileName::Wal(*log)));
+            slot.logs.iter().for_each(|log| self.env().discard(FileName::Wal(*log)));
         }
-        let removed = self
-            .persist_seq_reservation()
+        let reserved = self.writer.persist_seq_reservation(self);
+        let removed = reserved
             .and_then(|()| self.install_flush(&slot, &files))
             .inspect_err(|error| self.discard_files(&files, error))?;
         for log in removed {
-            self.env.discard(FileName::Wal(log));
+            self.env().discard(FileName::Wal(log));
         }
-        self.state.record_flush(&files, self.env.clock.monotonic());
-        self.tell_flushed(&slot, &files);
+        self.state.record_flush(&files, self.env().clock.monotonic());
+        self.emit_flushed(&slot, &files);
         Ok(())
     }
 
     fn write_memtable(&self, slot: &Slot, version: &Version) -> Result<Vec<NewFile>> {
-        let entries = Merge::over_memtable(&self.env, slot.memtable.iter())?;
-        let horizon = self.horizon();
-        let dead = self.state.dead_tables(&horizon);
+        let entries = Merge::over_memtable(&self.env(), slot.memtable.iter())?;
+        let horizon = self.reader().horizon();
+        let dead = self.reader().dropped.dead(&horizon);
         // Nothing older than the oldest memtable but files.
         let older = |key: &[u8]| version.sources(key).next().is_some();
-        let range_tombstones = Arc::clone(&self.view.load().range_tombstones);
+        let range_tombstones = Arc::clone(&self.reader().view.load().range_tombstones);
         let retention = Retention::new(horizon, dead, older)
             .with_range_tombstones(&range_tombstones, &Span::all());
         // Inside a range the memtable bounds the file: one flush is one source of it.
@@ -142,52 +144,22 @@ impl Engine {
         let mut edit = VersionEdit {
             flushed_seq: Some(flushed),
             remove_logs: slot.logs.clone(),
-            drop_tables: self.state.drops_to_record(&version, flushed),
+            drop_tables: self.reader().dropped.to_record(&version, flushed),
             add_range_tombstones: self.range_tombstones_to_record(&version, flushed),
             clock: self.expiry_clock(),
             ..self.history(&version, &slot.logs, flushed)
         };
         let ids = |count| Ok(RangeId(manifest.next_numbers(count)?.0));
         let placed = place(&version, files, &mut edit, ids);
-        placed.map_err(|error| self.poison_on_failure(&manifest, error))?;
+        placed.map_err(|error| self.writer.poison_on_failure(&manifest, error))?;
         let version = self.append_edit(&mut manifest, &edit)?;
         let flushed = Some(slot.memtable.id());
         if mutant!("split-install") {
-            self.change_view(|view| view.with_version(&view.version, flushed));
+            self.reader().change_view(|view| view.with_version(&view.version, flushed));
         }
-        self.change_view(|view| view.with_version(&version, flushed));
+        self.reader().change_view(|view| view.with_version(&version, flushed));
         let is_kept = |log: &FileNumber| edit.keep_logs.iter().any(|kept| kept.log.number == *log);
         let removed = edit.remove_logs.iter().filter(|log| !is_kept(log));
         Ok(removed.chain(&edit.forget_logs).copied().collect())
-    }
-
-    /// Makes `edit` durable and returns the version after it; the caller puts that into the view.
-    ///
-    /// # Errors
-    /// `StorageFull` changes nothing. After any other failure nobody knows what the disk holds: writing ends.
-    pub(in crate::lsm) fn append_edit(
-        &self,
-        manifest: &mut Manifest,
-        edit: &VersionEdit,
-    ) -> Result<Arc<Version>> {
-        let durable = {
-            let queue = &mut self.group_commit.lock().queue;
-            queue.account_user_bytes(&self.env.meter);
-            queue.durable_unclaimed()
-        };
-        let result = manifest.append_behind(edit, durable);
-        let result = result.map_err(|error| self.poison_on_failure(manifest, error));
-        self.env.discard_superseded(manifest);
-        result
-    }
-
-    /// Removes the files of a job that was not installed, if it is known that nothing names them:
-    /// the disk was full, or the database closed.
-    pub(in crate::lsm) fn discard_files(&self, files: &[NewFile], error: &Error) {
-        if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::InvalidInput) {
-            for file in files {
-                self.env.discard(FileName::Sst(file.meta.number));
-            }
-        }
     }
 }

@@ -23,7 +23,7 @@ use crate::format::span::{Span, whole_table};
 use crate::manifest::{FileEntry, Version};
 use crate::ranges::Range;
 
-use super::output_writer::NewFile;
+use super::new_file::NewFile;
 
 /// Keys of this many bytes may bound the clips of one flush.
 pub(in crate::lsm) const CLIP_BYTES_MAX: usize = 4 << 20;

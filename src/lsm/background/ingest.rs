@@ -29,17 +29,17 @@ use crate::model::Seq;
 use crate::options::Durability;
 use crate::ranges::{Range, Reference};
 use crate::sst::SstWriter;
-use crate::sync::Ordering;
 use crate::write_accounting::Cause;
 
-use super::output_writer::NewFile;
-use super::space_limit::Planned;
+use super::maintenance::Maintenance;
+use super::new_file::NewFile;
+use crate::lsm::Env;
 use crate::lsm::read::merge::Merge;
 use crate::lsm::read::scan::Scan;
 use crate::lsm::read::view::{Slot, View};
+use crate::lsm::write::admission::Planned;
 use crate::lsm::write::batch::Gate;
-use crate::lsm::write::commit::closed;
-use crate::lsm::{Engine, Env};
+use crate::lsm::write::log_queue::closed;
 
 /// How often a span that others write to is looked at again.
 const TRIES: usize = 8;
@@ -56,7 +56,7 @@ pub(crate) struct Ingested {
 
 /// Files being written; removed if they are not handed over.
 struct NewFiles<'e> {
-    engine: &'e Engine,
+    maintenance: &'e Maintenance,
     writer: Option<SstWriter>,
     /// For what it writes.
     space_limit: Option<Planned<'e>>,
@@ -64,7 +64,7 @@ struct NewFiles<'e> {
     handed_over: bool,
 }
 
-impl Engine {
+impl Maintenance {
     /// Takes the rows of `source`, all of them in `span` once their keys name the table of `gate`, into that table. Calls
     /// `progress` with the number of rows so far.
     ///
@@ -89,11 +89,14 @@ impl Engine {
         };
         for _ in 0..TRIES {
             // A power cut leaves no import without what was committed before it, but for what comes in right now.
-            self.group_commit.flush(Durability::Sync).inspect_err(|_| self.forget(&files))?;
+            self.writer
+                .group_commit
+                .flush(Durability::Sync)
+                .inspect_err(|_| self.forget(&files))?;
             match self.install_rows(&files, gate, span, &known) {
                 Ok(true) => {
                     // Other readers see it when all that came before it is durable.
-                    self.group_commit.flush(Durability::Sync)?;
+                    self.writer.group_commit.flush(Durability::Sync)?;
                     return Ok(ingested);
                 }
                 Ok(false) => {}
@@ -113,19 +116,20 @@ impl Engine {
         for group in 0..TRIES {
             self.flush_all()?;
             while self.reclaim()? {}
-            let view = self.view.load_full();
-            if Merge::over_files_in(&self.env, &view.version, span)?.is_none()
+            let view = self.reader().view.load_full();
+            if Merge::over_files_in(&self.env(), &view.version, span)?.is_none()
                 && !is_under_range_tombstone(&view, span)
             {
                 return Ok(files_in(&view.version, span));
             }
-            let mut visible = self.read_view(None).scan(span, span)?;
+            self.writer.cut_gaps();
+            let mut visible = self.reader().read_view(None).scan(span, span)?;
             if visible.advance()? {
                 let message = "there are entities where the range is to go";
                 return Err(Error::refused_with(Code::EntityAlreadyExists, message));
             }
             // Without one a job was in the way, which began before the delete.
-            if group > 0 && self.horizon().has_snapshots() {
+            if group > 0 && self.reader().horizon().has_snapshots() {
                 let message = "a snapshot still reads what was deleted where the range is to go";
                 return Err(Error::new(ErrorKind::Busy, message));
             }
@@ -152,13 +156,13 @@ impl Engine {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<NewFile>> {
         let mut new = NewFiles {
-            engine: self,
+            maintenance: self,
             writer: None,
             space_limit: None,
             files: Vec::new(),
             handed_over: false,
         };
-        let most = self.env.options.run_file_bytes;
+        let most = self.env().options.run_file_bytes;
         let (mut key, mut rows) = (table_start(gate.table), 0u64);
         while source.advance()? {
             let row = source.row()?;
@@ -171,7 +175,7 @@ impl Engine {
                 Some(writer) => writer,
                 none => {
                     new.space_limit = Some(self.admit_file(most)?);
-                    none.insert(self.new_sst(self.env.options.codec_run, Cause::Import)?)
+                    none.insert(self.new_sst(self.env().options.codec_run, Cause::Import)?)
                 }
             };
             writer.add(&key, row.seq, Kind::Put, Some(&row.row))?;
@@ -186,7 +190,7 @@ impl Engine {
         new.end_file()?;
         progress(rows);
         if !new.files.is_empty() {
-            self.env.sync_dir()?;
+            self.env().sync_dir()?;
         }
         new.handed_over = true;
         Ok(std::mem::take(&mut new.files))
@@ -204,15 +208,15 @@ impl Engine {
         let version = Arc::clone(manifest.version());
         let mut edit = match files_in(&version, span) == known {
             true => place_rows(&mut manifest, &version, files, span, gate)
-                .map_err(|error| self.poison_on_failure(&manifest, error))?,
+                .map_err(|error| self.writer.poison_on_failure(&manifest, error))?,
             false => return Ok(false),
         };
-        let mut state = self.group_commit.lock();
+        let mut state = self.writer.group_commit.lock();
         if let Some(error) = state.failed() {
             return Err(error.clone());
         }
         gate.dropped_at().map_or(Ok(()), |_| Err(Error::refused(Code::TableNotFound)))?;
-        let view = self.view.load_full();
+        let view = self.reader().view.load_full();
         let newest = files.iter().map(|file| file.meta.seq_max).max().unwrap_or_default();
         if holds_any(&view, span)
             || is_under_range_tombstone(&view, span)
@@ -220,7 +224,7 @@ impl Engine {
         {
             return Ok(false);
         }
-        let after = state.last().max(newest).max(Seq(self.env.clock.now()));
+        let after = state.last().max(newest).max(Seq(self.env().clock.now()));
         let visible_from = Seq(after.0.saturating_add(1));
         if visible_from > Seq::MAX {
             let problem = "the clock or a row of the range is beyond the year 9999";
@@ -235,17 +239,17 @@ impl Engine {
         // Whoever reads a record behind the import finds the edit, and what vouches for it.
         let appended = manifest.append_vouched(&edit, state.queue.durable_unclaimed());
         if let Ok(version) = &appended {
-            self.env.gaps.clear();
+            self.env().gaps.clear();
             self.show_from(visible_from, version);
             state.raise(visible_from);
             state.queue.record_import(visible_from);
         }
         drop(state);
-        self.env.discard_superseded(&mut manifest);
-        appended.map_err(|error| self.poison_on_failure(&manifest, error))?;
+        self.env().discard_superseded(&mut manifest);
+        appended.map_err(|error| self.writer.poison_on_failure(&manifest, error))?;
         // The import is durable: that nothing can be written behind it is no reason to take it for failed.
         if let Some(error) = manifest.failure().cloned() {
-            self.poison_on_failure(&manifest, error);
+            self.writer.poison_on_failure(&manifest, error);
         }
         self.state.retire(gone);
         Ok(true)
@@ -254,15 +258,15 @@ impl Engine {
     /// Puts `version` into the view, with rows that count from `seq` on: who reads there has it in his view. Requires the
     /// commit lock.
     fn show_from(&self, seq: Seq, version: &Arc<Version>) {
-        self.change_view(|view| {
+        self.reader().change_view(|view| {
             view.with_version(version, None)
                 .with_range_tombstones(Arc::new(view.range_tombstones.noted(seq)))
         });
-        self.newest_range_tombstone.store(seq.0, Ordering::Release);
+        self.reader().require_range_tombstones_of(seq);
     }
 
     fn forget(&self, files: &[NewFile]) {
-        files.iter().for_each(|file| self.env.discard(FileName::Sst(file.meta.number)));
+        files.iter().for_each(|file| self.env().discard(FileName::Sst(file.meta.number)));
     }
 }
 
@@ -293,7 +297,7 @@ impl NewFiles<'_> {
 impl Drop for NewFiles<'_> {
     fn drop(&mut self) {
         if !self.handed_over {
-            self.engine.forget(&self.files);
+            self.maintenance.forget(&self.files);
         }
     }
 }

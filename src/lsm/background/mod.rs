@@ -7,9 +7,12 @@
 pub(super) mod compaction;
 pub(super) mod events;
 pub(super) mod fifo_eviction;
+pub(super) mod fifo_tables;
 pub(super) mod flush;
 pub(super) mod flush_placement;
 pub(super) mod ingest;
+pub(super) mod maintenance;
+pub(super) mod new_file;
 pub(super) mod output_writer;
 pub(super) mod quarantine;
 pub(super) mod range_split;
@@ -20,3 +23,5 @@ pub(super) mod state;
 pub(super) mod token_bucket;
 pub(super) mod ttl;
 pub(super) mod ttl_clock;
+pub(super) mod ttl_tables;
+pub(super) mod wal_retention;

@@ -11,9 +11,8 @@
 
 use std::sync::Arc;
 
-use crate::error::{Doing, Result};
+use crate::error::Result;
 use crate::format::Kind;
-use crate::format::file_meta::FileMeta;
 use crate::format::key::table_of;
 use crate::format::names::{FileName, TableId};
 use crate::format::span::Span;
@@ -25,10 +24,11 @@ use crate::sst::{SstOptions, SstWriter};
 use crate::sync::Ordering;
 use crate::write_accounting::Cause;
 
+use super::maintenance::Maintenance;
+use super::new_file::{NewFile, Part, share};
 use crate::lsm::read::merge::Merge;
 use crate::lsm::read::range_tombstones::{RangeTombstones, Spent};
 use crate::lsm::read::snapshot::Horizon;
-use crate::lsm::{Engine, Env};
 
 /// When a file ends and the next begins.
 #[derive(Clone, Copy, Debug)]
@@ -47,23 +47,6 @@ pub(crate) struct Boundaries {
     next: usize,
 }
 
-/// What a file holds of one range, as ranges were when the job began, or of a table that had none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    /// The first and the last user key.
-    pub(crate) low: Box<[u8]>,
-    pub(crate) high: Box<[u8]>,
-    /// About how much of the file it is; of all parts together as much as the file has.
-    pub(crate) bytes: u64,
-}
-
-/// A file that a job wrote.
-pub(crate) struct NewFile {
-    pub(crate) meta: FileMeta,
-    /// Ascending.
-    pub(crate) parts: Vec<Part>,
-}
-
 /// A file that takes entries.
 struct OpenFile {
     writer: SstWriter,
@@ -73,7 +56,7 @@ struct OpenFile {
 
 /// Files being written for one job.
 pub(crate) struct OutputWriter<'e> {
-    engine: &'e Engine,
+    maintenance: &'e Maintenance,
     cut: Cut,
     codec: Codec,
     cause: Cause,
@@ -163,13 +146,13 @@ impl<'e> Retention<'e> {
 impl<'e> OutputWriter<'e> {
     /// `boundaries` are the starts of the ranges that the entries may belong to.
     pub(crate) fn new(
-        engine: &'e Engine,
+        maintenance: &'e Maintenance,
         cut: Cut,
         (codec, cause): (Codec, Cause),
         boundaries: Boundaries,
     ) -> Self {
         Self {
-            engine,
+            maintenance,
             cut,
             codec,
             cause,
@@ -224,7 +207,7 @@ impl<'e> OutputWriter<'e> {
     pub(crate) fn finish(mut self) -> Result<Vec<NewFile>> {
         self.end_file()?;
         if !self.files.is_empty() && !mutant!("unsynced-names") {
-            self.engine.env.sync_dir()?;
+            self.maintenance.env().sync_dir()?;
         }
         self.handed_over = true;
         Ok(std::mem::take(&mut self.files))
@@ -251,7 +234,7 @@ impl<'e> OutputWriter<'e> {
         let file = match &mut self.file {
             Some(file) => file,
             none => {
-                let writer = self.engine.new_sst(self.codec, self.cause)?;
+                let writer = self.maintenance.new_sst(self.codec, self.cause)?;
                 none.insert(OpenFile { writer, parts: Vec::new() })
             }
         };
@@ -278,14 +261,14 @@ impl<'e> OutputWriter<'e> {
     /// True between two tables one of which gives its oldest files: rows of the other must not keep them.
     fn is_apart(&self, before: &[u8], next: &[u8]) -> bool {
         let (before, next) = (table_of(before), table_of(next));
-        let gives = |table: Option<TableId>| table.is_some_and(|id| self.engine.is_ring(id));
+        let gives = |table: Option<TableId>| table.is_some_and(|id| self.maintenance.is_fifo(id));
         before != next && (gives(before) || gives(next))
     }
 
     /// Tells how much memory the file being written takes.
     fn record_memory(&mut self) {
         let now = self.file.as_ref().map_or(0, |file| file.writer.memory_bytes());
-        let writing = &self.engine.state.writing;
+        let writing = &self.maintenance.state.writing;
         writing.fetch_add(now, Ordering::Relaxed);
         writing.fetch_sub(std::mem::replace(&mut self.noted, now), Ordering::Relaxed);
     }
@@ -331,12 +314,6 @@ impl OpenFile {
     }
 }
 
-/// `bytes` times `part` by `whole`.
-pub(in crate::lsm) fn share(bytes: u64, part: u64, whole: u64) -> u64 {
-    let share = u128::from(bytes) * u128::from(part) / u128::from(whole.max(1));
-    u64::try_from(share).unwrap_or(bytes)
-}
-
 impl Boundaries {
     /// Those of `ranges`, which ascend.
     pub(crate) fn of<'r, F: 'r>(ranges: impl IntoIterator<Item = &'r Arc<Range<F>>>) -> Self {
@@ -360,33 +337,21 @@ impl Drop for OutputWriter<'_> {
         self.record_memory();
         if !self.handed_over {
             for file in &self.files {
-                self.engine.env.discard(FileName::Sst(file.meta.number));
+                self.maintenance.env().discard(FileName::Sst(file.meta.number));
             }
         }
     }
 }
 
-impl Env {
-    /// Makes the names in the database's directory durable.
-    pub(crate) fn sync_dir(&self) -> Result<()> {
-        self.fs.sync_dir(&self.dir).doing("sync", &self.dir)
-    }
-
-    /// Removes a file that nothing names. A failure is no harm: opening removes what is left over.
-    pub(crate) fn discard(&self, name: FileName) {
-        drop(self.fs.remove(&self.dir.join(name.to_string())));
-    }
-}
-
-impl Engine {
+impl Maintenance {
     pub(in crate::lsm) fn new_sst(&self, codec: Codec, cause: Cause) -> Result<SstWriter> {
         let (number, id) = self.new_file()?;
         // Compressed, a block of twice the size is about as much to read, and there is more in it to find repeats of.
         let blocks = if codec == Codec::None { 1 } else { 2 };
-        let block_bytes = blocks * self.env.options.block_bytes;
-        let options = SstOptions { block_bytes, codec, seed: self.env.seed };
-        let fs = self.env.meter.count(&self.env.options.fs, cause);
-        SstWriter::create(fs, &self.env.dir, number, id, options)
+        let block_bytes = blocks * self.env().options.block_bytes;
+        let options = SstOptions { block_bytes, codec, seed: self.env().seed };
+        let fs = self.env().meter.count(&self.env().options.fs, cause);
+        SstWriter::create(fs, &self.env().dir, number, id, options)
     }
 }
 

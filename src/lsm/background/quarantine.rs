@@ -10,15 +10,10 @@
 //! Not here: putting a sound copy in its place (`file_replacement`).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
 use crate::format::names::{FileNumber, RangeId};
-use crate::manifest::FileEntry;
-use crate::ranges::Range;
-
-use crate::lsm::Engine;
 
 const RETRY_FIRST: Duration = Duration::from_secs(60);
 const RETRY_LAST: Duration = Duration::from_secs(3_600);
@@ -85,22 +80,6 @@ impl Backoff {
     fn next(before: Option<Backoff>, now: Duration) -> Backoff {
         let wait = before.map_or(RETRY_FIRST, |before| (2 * before.wait).min(RETRY_LAST));
         Backoff { wait, until: now + wait }
-    }
-}
-
-impl Engine {
-    /// The files that are known to be damaged.
-    pub(crate) fn quarantined(&self) -> Vec<Arc<FileEntry>> {
-        let version = Arc::clone(&self.view.load().version);
-        version.files().filter(|file| file.damage().is_some()).cloned().collect()
-    }
-
-    pub(in crate::lsm) fn quarantine(&self, range: &Range<Arc<FileEntry>>, error: &Error) {
-        self.state.quarantine(range, error, self.env.clock.monotonic());
-    }
-
-    pub(in crate::lsm) fn is_quarantined(&self, range: RangeId) -> bool {
-        self.state.is_quarantined(range, self.env.clock.monotonic())
     }
 }
 

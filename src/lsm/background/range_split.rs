@@ -14,7 +14,7 @@
 //! began with (`flush_placement`).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use crate::error::{ErrorKind, Result};
 use crate::format::edit::VersionEdit;
@@ -24,10 +24,9 @@ use crate::format::span::Span;
 use crate::manifest::{FileEntry, Version};
 use crate::ranges::decide::{Candidate, Limits, cut_by_size, is_too_large};
 use crate::ranges::{Range, Reference, divide};
-use crate::sync::Mutex;
 
-use super::output_writer::share;
-use crate::lsm::Engine;
+use super::maintenance::Maintenance;
+use super::new_file::share;
 
 type FileRange = Range<Arc<FileEntry>>;
 type FileReference = Reference<Arc<FileEntry>>;
@@ -39,18 +38,6 @@ const PLACES_MAX: usize = 4096;
 const MERGE_PART: u64 = 4;
 /// A range that no key divides is looked at again when it has grown by this part of itself.
 const GROWN_PART: u64 = 8;
-
-/// What was looked at already.
-#[derive(Default)]
-pub(in crate::lsm) struct Divided(Mutex<Seen>);
-
-#[derive(Default)]
-struct Seen {
-    /// There was nothing to do for this version. Held weakly: it must not keep files alive.
-    version: Weak<Version>,
-    /// Ranges that no key divided, with their bytes then.
-    whole: BTreeMap<RangeId, u64>,
-}
 
 /// What should be done about sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,26 +71,29 @@ fn by_size(sizes: &[(RangeId, TableId, u64)], limits: &Limits) -> Vec<Wanted> {
     splits.chain(small.into_iter().map(|(_, left, right)| Wanted::Merge(left, right))).collect()
 }
 
-impl Engine {
+impl Maintenance {
     /// Divides a range that is too large, or merges two small neighbours; false if there is nothing to do, which is
     /// known without a look at the ranges while nothing changed.
     pub(in crate::lsm) fn divide_one(&self) -> Result<bool> {
-        let version = Arc::clone(&self.view.load().version);
-        let bytes = self.env.options.range_bytes;
+        let version = Arc::clone(&self.reader().view.load().version);
+        let bytes = self.env().options.range_bytes;
         let limits = Limits {
             split_bytes: bytes,
             merge_bytes: bytes / MERGE_PART,
-            ..Limits::for_files(self.env.options.run_file_bytes)
+            ..Limits::for_files(self.env().options.run_file_bytes)
         };
         // A load changes while the version does not.
-        if self.divide_by_load(&version, &limits)? {
+        let hot = self.env().loads.pick_by_load(&version, &limits, self.env().seconds());
+        if let Some((id, at)) = hot
+            && self.split_range(id, &at)?
+        {
             return Ok(true);
         }
-        if std::ptr::eq(self.divided.0.lock().version.as_ptr(), Arc::as_ptr(&version)) {
+        if std::ptr::eq(self.state.divided.lock().version.as_ptr(), Arc::as_ptr(&version)) {
             return Ok(false);
         }
         let stays = |range: &&Arc<FileRange>| {
-            !self.is_quarantined(range.id) && !self.state.is_dropped(range.table)
+            !self.is_quarantined(range.id) && !self.reader().dropped.contains(range.table)
         };
         let ranges = version.ranges().iter().filter(stays);
         let sizes: Vec<_> = ranges.map(|range| (range.id, range.table, range.bytes())).collect();
@@ -124,7 +114,7 @@ impl Engine {
             }
         }
         if is_settled {
-            let mut seen = self.divided.0.lock();
+            let mut seen = self.state.divided.lock();
             seen.version = Arc::downgrade(&version);
             seen.whole.retain(|id, _| version.ranges().get(*id).is_some());
         }
@@ -133,7 +123,9 @@ impl Engine {
 
     fn carry_out(&self, version: &Version, wanted: Wanted, limits: &Limits) -> Result<Attempt> {
         match wanted {
-            Wanted::Merge(left, right) if !self.may_merge(left, right, limits) => {
+            Wanted::Merge(left, right)
+                if !self.env().loads.may_merge(left, right, limits, self.env().seconds()) =>
+            {
                 Ok(Attempt::Declined)
             }
             Wanted::Merge(left, right) => self.try_merge(left, right),
@@ -152,14 +144,14 @@ impl Engine {
     fn split_by_size(&self, version: &Version, id: RangeId) -> Result<Attempt> {
         let Some(range) = version.ranges().get(id) else { return Ok(Attempt::Declined) };
         let bytes = range.bytes();
-        let known = self.divided.0.lock().whole.get(&id).copied();
+        let known = self.state.divided.lock().whole.get(&id).copied();
         if known.is_some_and(|then| bytes <= then.saturating_add(then / GROWN_PART)) {
             return Ok(Attempt::Declined);
         }
         match self.split_key_by_size(range)? {
             Some(key) => self.split_claimed(id, &key),
             None => {
-                self.divided.0.lock().whole.insert(id, bytes);
+                self.state.divided.lock().whole.insert(id, bytes);
                 Ok(Attempt::Declined)
             }
         }
@@ -189,7 +181,7 @@ impl Engine {
     pub(crate) fn split_key_by_size(&self, range: &FileRange) -> Result<Option<Box<[u8]>>> {
         let mut places: Vec<(Box<[u8]>, u64)> = Vec::new();
         for (_, reference) in range.references() {
-            let sst = self.env.open_sst(&reference.file)?;
+            let sst = self.env().open_sst(&reference.file)?;
             let found = sst.places(&reference.clip, PLACES_MAX)?;
             // The index tells lengths of rows; indexes and the rest behind the last place are shared out over them.
             let whole = found.iter().map(|(_, bytes)| bytes).sum::<u64>().max(1);
@@ -218,7 +210,7 @@ impl Engine {
         let mut next: Option<Box<[u8]>> = None;
         for (_, reference) in range.references() {
             let low = key.max(&*reference.clip.low);
-            if let Some(found) = self.env.open_sst(&reference.file)?.key_from(low)?
+            if let Some(found) = self.env().open_sst(&reference.file)?.key_from(low)?
                 && reference.clip.contains(&found)
                 && next.as_ref().is_none_or(|next| found < *next)
             {
@@ -243,7 +235,7 @@ impl Engine {
     }
 
     fn split_claimed(&self, id: RangeId, key: &[u8]) -> Result<Attempt> {
-        let version = Arc::clone(&self.view.load().version);
+        let version = Arc::clone(&self.reader().view.load().version);
         let Some(range) = version.ranges().get(id).filter(|range| is_boundary(range, key)) else {
             return Ok(Attempt::Declined);
         };
@@ -267,7 +259,7 @@ impl Engine {
 
     /// About how many bytes of what `reference` stands for lie below `key`.
     fn bytes_below(&self, reference: &FileReference, key: &[u8]) -> Result<u64> {
-        let sst = self.env.open_sst(&reference.file)?;
+        let sst = self.env().open_sst(&reference.file)?;
         let sides = [Span::new(&[], Some(key)), Span::new(key, None)];
         let [below, above] = sides.map(|side| match reference.clip.intersect(&side) {
             Some(clip) => sst.part(&clip).map(|part| part.bytes),
@@ -293,7 +285,7 @@ impl Engine {
     }
 
     fn merge_claimed(&self, left: RangeId, right: RangeId) -> Result<Attempt> {
-        let version = Arc::clone(&self.view.load().version);
+        let version = Arc::clone(&self.reader().view.load().version);
         let (Some(a), Some(b)) = (version.ranges().get(left), version.ranges().get(right)) else {
             return Ok(Attempt::Declined);
         };
@@ -304,7 +296,7 @@ impl Engine {
             let other = b.references().find(|(_, other)| other.file.meta.number == number);
             let Some((_, other)) = other else { continue };
             let Some(end) = &reference.clip.high else { continue };
-            let next = self.env.open_sst(&reference.file)?.key_from(end)?;
+            let next = self.env().open_sst(&reference.file)?.key_from(end)?;
             if next.is_none_or(|next| *next >= *other.clip.low) {
                 empty.push((number, reference.clip.clone(), other.clip.clone()));
             }
@@ -327,15 +319,16 @@ impl Engine {
     ) -> Result<Attempt> {
         let mut manifest = self.install.lock();
         let first = manifest.next_numbers(2);
-        let first = RangeId(first.map_err(|error| self.poison_on_failure(&manifest, error))?.0);
+        let first =
+            RangeId(first.map_err(|error| self.writer.poison_on_failure(&manifest, error))?.0);
         let version = Arc::clone(manifest.version());
         let Some(edit) = edit(&version, first) else { return Ok(Attempt::Declined) };
         let version = self.append_edit(&mut manifest, &edit)?;
-        self.change_view(|view| view.with_version(&version, None));
-        self.follow_ranges(&edit);
+        self.reader().change_view(|view| view.with_version(&version, None));
+        self.env().loads.follow_ranges(&edit, self.env().seconds());
         self.state.record_ranges(edit.add_ranges.len() > 1);
         drop(manifest);
-        self.tell_ranges(&edit);
+        self.emit_ranges(&edit);
         Ok(Attempt::Done)
     }
 }

@@ -17,40 +17,30 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::format::edit::{RangeTombstone, VersionEdit};
 use crate::format::names::{FileNumber, RangeId, TableId};
-use crate::format::record::Position;
 use crate::format::span::{Span, whole_table};
 use crate::manifest::{FileEntry, Version};
 use crate::model::Seq;
 use crate::mutants::mutant;
 use crate::ranges::Reference;
 
-use crate::lsm::Engine;
+use super::maintenance::Maintenance;
+use super::state::LastSearch;
 
 /// Range tombstones of this many bytes leave with one edit, which must stay below a record's limit.
 const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
 
-/// The state in which the last search for space found nothing; the next is due when one of these changes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::lsm) struct LastSearch {
-    manifest: Position,
-    newest_range_tombstone: Seq,
-    range_tombstones: usize,
-    oldest: Seq,
-    dead: usize,
-}
-
-impl Engine {
+impl Maintenance {
     /// Carries out what it can of drops; false if there was nothing to do.
     pub(in crate::lsm) fn reclaim(&self) -> Result<bool> {
-        let horizon = self.horizon();
-        let dead = self.state.dead_tables(&horizon);
-        let before = Arc::clone(&self.view.load().range_tombstones);
+        let horizon = self.reader().horizon();
+        let dead = self.reader().dropped.dead(&horizon);
+        let before = Arc::clone(&self.reader().view.load().range_tombstones);
         if dead.is_empty() && before.is_empty() {
             return Ok(false);
         }
         let mut manifest = self.install.lock();
         // Those of this version: under one that has left meanwhile rows may have come in that are older.
-        let now = || Arc::clone(&self.view.load().range_tombstones);
+        let now = || Arc::clone(&self.reader().view.load().range_tombstones);
         let range_tombstones = if mutant!("stale-tombstones") { before } else { now() };
         let search = LastSearch {
             manifest: manifest.position(),
@@ -77,7 +67,7 @@ impl Engine {
         edit.remove_range_tombstones = recorded(&version, &spent);
         if edit == VersionEdit::default() {
             if !spent.is_empty() {
-                self.change_view(|view| {
+                self.reader().change_view(|view| {
                     view.with_range_tombstones(Arc::new(view.range_tombstones.without(is_spent)))
                 });
                 return Ok(true);
@@ -90,7 +80,7 @@ impl Engine {
         let gone = version.unreferenced_after(&edit);
         edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
         let version = self.append_edit(&mut manifest, &edit)?;
-        self.change_view(|view| {
+        self.reader().change_view(|view| {
             let range_tombstones = view.range_tombstones.without(is_spent);
             view.with_version(&version, None).with_range_tombstones(Arc::new(range_tombstones))
         });
@@ -104,7 +94,7 @@ impl Engine {
         version: &Version,
         flushed: Seq,
     ) -> Vec<RangeTombstone> {
-        let view = self.view.load();
+        let view = self.reader().view.load();
         let range_tombstones =
             view.range_tombstones.iter().filter(|range_tombstone| range_tombstone.from <= flushed);
         let range_tombstones = range_tombstones
@@ -112,14 +102,9 @@ impl Engine {
         range_tombstones.cloned().collect()
     }
 
-    /// True if something was dropped whose space is not reclaimed yet.
-    pub(in crate::lsm) fn has_drops(&self) -> bool {
-        self.state.has_dropped() || !self.view.load().range_tombstones.is_empty()
-    }
-
     fn forget_drops(&self) {
-        let view = self.view.load();
-        self.state.forget_dropped(|table: TableId, seq: Seq| {
+        let view = self.reader().view.load();
+        self.reader().dropped.forget(|table: TableId, seq: Seq| {
             view.version.flushed_seq() >= seq
                 && !view.version.dropped().contains_key(&table)
                 && view.version.ranges_in(&whole_table(table)).is_empty()
@@ -238,17 +223,18 @@ mod tests {
     #[test]
     fn fences_that_take_more_than_a_record_leave_with_several_edits() {
         let options = Options::default().fs(Arc::new(MemFs::new()));
-        let engine = Engine::open("db".as_ref(), options.background(Background::Manual)).unwrap();
+        let engine =
+            crate::lsm::open("db".as_ref(), options.background(Background::Manual)).unwrap();
         let gate = Arc::new(Gate::new(TableId(7)));
         for i in 0..2_500 {
             let key = |end| user_key(TableId(7), &format!("{i:04}{}", "x".repeat(4_000)), end);
             let change = TableChange::Fenced(Span::new(&key("a"), Some(&key("b"))));
             engine.commit(&Batch::of_change(&gate, change), Durability::Buffered).unwrap();
         }
-        engine.flush_all().unwrap();
-        assert_eq!(engine.view.load().range_tombstones.iter().len(), 2_500);
-        while engine.reclaim().unwrap() {}
-        assert!(engine.view.load().range_tombstones.is_empty());
+        engine.maintenance().flush_all().unwrap();
+        assert_eq!(engine.reader().view.load().range_tombstones.iter().len(), 2_500);
+        while engine.maintenance().reclaim().unwrap() {}
+        assert!(engine.reader().view.load().range_tombstones.is_empty());
     }
 
     #[test]
@@ -256,33 +242,34 @@ mod tests {
         use crate::lsm::write::batch::{Action, Condition, Op, PackedRow};
         use smallvec::smallvec;
         let options = Options::default().fs(Arc::new(MemFs::new()));
-        let engine = Engine::open("db".as_ref(), options.background(Background::Manual)).unwrap();
+        let engine =
+            crate::lsm::open("db".as_ref(), options.background(Background::Manual)).unwrap();
         let gate = Arc::new(Gate::new(TableId(7)));
         for name in ["a", "b"] {
             let key = user_key(TableId(7), "p", name);
-            let row = crate::model::Entity::new("p", name).to_row(&engine.env.shapes).unwrap();
+            let row = crate::model::Entity::new("p", name).to_row(&engine.env().shapes).unwrap();
             let batch = Batch {
                 ops: smallvec![Op {
-                    hash: engine.env.hash(&key),
+                    hash: engine.env().hash(&key),
                     key: key.into(),
                     condition: Condition::Any,
-                    action: Action::Put(PackedRow::of(row, &engine.env.shapes)),
+                    action: Action::Put(PackedRow::of(row, &engine.env().shapes)),
                 }],
                 changes: Vec::new(),
                 ..Batch::of_change(&gate, TableChange::Created(TableId(7)))
             };
             engine.commit(&batch, Durability::Sync).unwrap();
         }
-        engine.flush_all().unwrap();
+        engine.maintenance().flush_all().unwrap();
         let (a, b) = (user_key(TableId(7), "p", "a"), user_key(TableId(7), "p", "b"));
         let change = TableChange::Fenced(Span::new(&a, Some(&b)));
         engine
             .commit(&Batch::of_changes(&gate, vec![change.clone(), change]), Durability::Sync)
             .unwrap();
-        let there = || engine.get(&a, None, |_, _| Ok(())).unwrap().is_some();
+        let there = || engine.reader().get(&a, None, |_, _| Ok(())).unwrap().is_some();
         assert!(!there());
-        engine.flush_all().unwrap();
-        while engine.reclaim().unwrap() {}
+        engine.maintenance().flush_all().unwrap();
+        while engine.maintenance().reclaim().unwrap() {}
         assert!(!there(), "the row is back");
     }
 }

@@ -12,34 +12,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{ErrorKind, Result};
-use crate::executor::{Lane, Step, Worker};
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor::{Crew, Lane, Step, Worker};
 use crate::format::edit::VersionEdit;
 use crate::format::names::FileName;
-use crate::manifest::{FileEntry, Manifest};
+use crate::manifest::Manifest;
 use crate::options::Background;
-use crate::ranges::Range;
 
-use super::events::Stall;
-use crate::lsm::read::load_sampling::Readers;
-use crate::lsm::read::view::View;
-use crate::lsm::write::backpressure::{
-    Backlog, SOURCES_FREE, SOURCES_UNREAD, flush_bytes_max, memory_delay, range_delay,
-};
-use crate::lsm::write::batch::{Batch, Op};
-use crate::lsm::write::commit::closed;
-use crate::lsm::{Engine, Env};
+use super::maintenance::Maintenance;
+use crate::lsm::write::delay::Stall;
+use crate::lsm::write::log_queue::closed;
 
 /// How long background work waits after a failure before it tries again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Entries that one sorting step may take on.
 const SORT_ENTRIES: usize = 64 << 10;
-/// A range that would delay a write by less than this is in order.
-const DELAY_MIN: Duration = Duration::from_micros(30);
 /// Compaction looks again after this, for what is due by time.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-impl Worker for Engine {
+impl Worker for Maintenance {
     fn step(&self, lane: Lane) -> Step {
         match lane {
             Lane::Log => self.log_step(),
@@ -49,7 +40,31 @@ impl Worker for Engine {
     }
 }
 
-impl Engine {
+impl Maintenance {
+    /// Lets background work begin. After a close in order compaction alone may have something to do, be it because of the
+    /// time; the other lanes wait for a write, a drop or a time to live.
+    pub(in crate::lsm) fn begin(self: &Arc<Self>, is_closed: bool) -> Result<()> {
+        let options = &self.env().options;
+        let crew = match options.background {
+            Background::Threads => Some(Crew::Lanes { compactors: options.compaction_threads }),
+            Background::OneThread => Some(Crew::One),
+            Background::Manual => None,
+        };
+        if let Some(crew) = crew {
+            self.executor.serve(self, crew);
+            let started = self.executor.start(Lane::Compact);
+            started.map_err(|error| Error::io("start background threads", error))?;
+        }
+        if !is_closed {
+            self.executor.signal(Lane::Log);
+        }
+        if !is_closed || self.reader().has_drops() || !self.reader().view.load().frozen().is_empty()
+        {
+            self.executor.signal(Lane::Flush);
+        }
+        Ok(())
+    }
+
     /// Runs one step of some lane; false if there is nothing to do. For `Background::Manual`.
     pub(crate) fn step_any(&self) -> bool {
         !self.is_reader && Lane::ALL.iter().any(|lane| self.step(*lane) == Step::Worked)
@@ -57,9 +72,9 @@ impl Engine {
 
     /// Runs steps until there is nothing to do, which is false, or `budget` is used up; one at least.
     pub(crate) fn step_for(&self, budget: Duration) -> bool {
-        let since = self.env.clock.monotonic();
+        let since = self.env().clock.monotonic();
         while self.step_any() {
-            if self.env.clock.monotonic().saturating_sub(since) >= budget {
+            if self.env().clock.monotonic().saturating_sub(since) >= budget {
                 return true;
             }
         }
@@ -67,13 +82,13 @@ impl Engine {
     }
 
     fn log_step(&self) -> Step {
-        if self.group_commit.lock().failed().is_some() {
+        if self.writer.group_commit.lock().failed().is_some() {
             return Step::Idle(None);
         }
-        let due = self.sync_due();
+        let due = self.writer.sync_due();
         // A failure answers those who wait. Who polls waits for company, if that is asked for.
-        let waits = !self.env.options.max_commit_delay.is_zero() && due != Some(Duration::ZERO);
-        if !waits && self.group_commit.lead_polled() {
+        let waits = !self.env().options.max_commit_delay.is_zero() && due != Some(Duration::ZERO);
+        if !waits && self.writer.group_commit.lead_polled() {
             return Step::Worked;
         }
         let worked = match due {
@@ -93,18 +108,19 @@ impl Engine {
 
     /// Syncs what is queued, with a new seq reservation for the weak commits to come if there is room for it.
     fn settle(&self) -> Result<()> {
-        match self.reserve_seqs() {
-            Err(error) if error.kind() == ErrorKind::StorageFull => self.sync(),
+        match self.writer.reserve_seqs(self) {
+            Err(error) if error.kind() == ErrorKind::StorageFull => self.writer.sync(),
             result => result,
         }
     }
 
     fn prepare_ahead(&self) -> Result<bool> {
-        if self.wants_log() {
+        if self.writer.wants_log() {
             self.prepare_log()?;
             return Ok(true);
         }
-        self.allocate_ahead()
+        let _work = self.state.work()?;
+        self.writer.allocate_ahead()
     }
 
     fn flush_step(&self) -> Step {
@@ -125,7 +141,7 @@ impl Engine {
             Err(_) => return Step::Idle(Some(RETRY_AFTER)),
         }
         let removed = self.remove_unheld();
-        let view = self.view.load();
+        let view = self.reader().view.load();
         let sorted = view.memtables.iter().any(|slot| slot.memtable.sort_step(SORT_ENTRIES));
         if removed || sorted { Step::Worked } else { Step::Idle(None) }
     }
@@ -141,7 +157,7 @@ impl Engine {
             Err(error) => self.compact_one().and_then(|done| done.then_some(true).ok_or(error)),
         };
         if let Err(error) = &compacted {
-            self.tell_trouble("compaction", error);
+            self.emit_trouble("compaction", error);
         }
         self.state.compaction_ended(compacted.as_ref().err().cloned());
         match compacted {
@@ -156,15 +172,17 @@ impl Engine {
 
     /// Where readers have lost enough, what is in memory goes into a file first, to be merged with the others.
     fn freeze_for_readers(&self) -> bool {
-        let view = self.view.load_full();
-        if !self.begin_turns(&view.version, !view.active().memtable.is_empty()) {
+        let view = self.reader().view.load_full();
+        let in_memory = !view.active().memtable.is_empty();
+        let (env, price) = (self.env(), self.env().merge_price());
+        if !env.loads.begin_turns_in(&view.version, in_memory, price, env.seconds()) {
             return false;
         }
         drop(view);
         // Without it they are merged as they are.
-        let froze = self.freeze_if_room().is_ok_and(|done| done);
-        let newest = self.view.load().frozen().first().map(|slot| slot.memtable.id());
-        self.env.loads.record_frozen(newest.filter(|_| froze));
+        let froze = self.writer.freeze_if_room(self).is_ok_and(|done| done);
+        let newest = self.reader().view.load().frozen().first().map(|slot| slot.memtable.id());
+        self.env().loads.record_frozen(newest.filter(|_| froze));
         if froze {
             self.executor.signal(Lane::Flush);
         }
@@ -176,10 +194,10 @@ impl Engine {
         let Ok(_work) = self.state.work() else { return false };
         let numbers = self.state.take_unheld();
         for number in &numbers {
-            self.env.forget_cached(*number);
-            self.env.discard(FileName::Sst(*number));
+            self.env().forget_cached(*number);
+            self.env().discard(FileName::Sst(*number));
         }
-        if !numbers.is_empty() && self.env.space_limit.is_some() {
+        if !numbers.is_empty() && self.writer.space_limit.is_some() {
             // A merge may have waited for the room.
             self.executor.signal(Lane::Compact);
         }
@@ -193,75 +211,24 @@ impl Engine {
     pub(in crate::lsm) fn make_room(&self) -> Result<()> {
         loop {
             // Before the look: a flush that ends behind it is not missed.
-            let seen = self.state.attempts();
-            if self.view.load().memtables.len() <= self.env.options.frozen_max {
+            let seen = self.writer.backlog.attempts();
+            if self.reader().view.load().memtables.len() <= self.env().options.frozen_max {
                 return Ok(());
             }
-            if let Some(error) = self.group_commit.lock().failed() {
+            if let Some(error) = self.writer.group_commit.lock().failed() {
                 return Err(error.clone());
             }
             // One thread may be in a merge for long: the flush need not wait for that.
             if self.executor.signal(Lane::Flush) && !self.executor.is_alone() {
-                let since = self.env.clock.monotonic();
-                let waited = self.state.wait_for_flush(seen);
-                let time = self.env.clock.monotonic().saturating_sub(since);
-                self.stalled(Stall::Memtables, time);
+                let since = self.env().clock.monotonic();
+                let waited = self.writer.backlog.wait_for_flush(seen);
+                let time = self.env().clock.monotonic().saturating_sub(since);
+                self.writer.stalled(Stall::Memtables, time);
                 waited?;
             } else {
                 self.flush_one()?;
             }
         }
-    }
-
-    /// Slows a writer down by what it touches: ranges that have more files or bytes waiting than reads should look at,
-    /// and memory that is nearly used up.
-    pub(in crate::lsm) fn delay(&self, batch: &Batch<'_>) {
-        if self.env.options.background == Background::Manual || batch.ops.is_empty() {
-            return;
-        }
-        let view = self.view.load();
-        let by_range = self.range_pressure(&view, batch);
-        let delay = by_range.max(self.memory_pressure(&view, batch));
-        if delay.is_zero() {
-            return;
-        }
-        drop(view);
-        let stall = if by_range < delay { Stall::Memory } else { Stall::Ranges };
-        self.executor.signal(if by_range.is_zero() { Lane::Flush } else { Lane::Compact });
-        let Some(pause) = self.state.owe(delay) else { return };
-        let since = self.env.clock.monotonic();
-        self.state.pause(pause);
-        let waited = self.env.clock.monotonic().saturating_sub(since);
-        self.state.paid(pause, waited);
-        self.stalled(stall, waited);
-    }
-
-    fn range_pressure(&self, view: &View, batch: &Batch<'_>) -> Duration {
-        // Files of one age lie over one another, and nothing is behind.
-        if self.is_ring(batch.gate.table) {
-            return Duration::ZERO;
-        }
-        let share = backlog(&self.env, view, batch);
-        if range_delay(share, None) < DELAY_MIN {
-            return Duration::ZERO;
-        }
-        let bytes = batch.ops.iter().map(Op::memtable_bytes).sum();
-        range_delay(share, self.state.merge_time(bytes))
-    }
-
-    fn memory_pressure(&self, view: &View, batch: &Batch<'_>) -> Duration {
-        // While none waits for its flush, the active one fills as fast as it likes.
-        if view.frozen().is_empty() {
-            return Duration::ZERO;
-        }
-        let used: usize = view.memtables.iter().map(|slot| slot.memtable.bytes()).sum();
-        let options = &self.env.options;
-        let most = options.memtable_bytes.saturating_mul(options.frozen_max + 1);
-        if memory_delay(used as u64, most as u64, None).is_zero() {
-            return Duration::ZERO;
-        }
-        let bytes = batch.ops.iter().map(Op::memtable_bytes).sum();
-        memory_delay(used as u64, most as u64, self.state.flush_time(bytes))
     }
 
     /// Flushes everything that is committed, and waits for it.
@@ -276,35 +243,32 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends background work, makes everything durable, and leaves the mark of a close in order.
+    /// Makes everything durable, and leaves the mark of a clean close. Requires: background threads have ended.
     ///
     /// # Errors
     /// What could not be made durable is lost only if the machine stops: opening again recovers from the log.
-    pub(crate) fn close(&self) -> Result<()> {
-        self.executor.stop();
-        let Some(lock) = self.lock.lock().take() else { return Ok(()) };
-        self.refuse_commits();
-        let failed = self.group_commit.lock().failed().cloned();
+    pub(in crate::lsm) fn close(&self) -> Result<()> {
+        self.writer.refuse_commits();
+        let failed = self.writer.group_commit.lock().failed().cloned();
         let settled = failed.map_or_else(|| self.settle_for_close(), Err);
         self.state.end_work();
         let mut manifest = self.install.lock();
         let result = settled.and_then(|()| self.mark_closed(&mut manifest));
         if result.is_ok() {
             manifest.trim();
-            self.group_commit.lock().queue.trim();
+            self.writer.group_commit.lock().queue.trim();
         }
-        // Without the lock the directory may be somebody else's: nobody here changes it any more.
+        // Without the lock the directory may be another process's: nothing here changes it any more.
         manifest.end(closed());
         drop(manifest);
-        self.group_commit.fail(closed());
-        self.state.flush_attempted(Err(closed()));
-        drop(lock);
+        self.writer.group_commit.fail(closed());
+        self.writer.backlog.flush_attempted(Err(closed()));
         result
     }
 
     fn settle_for_close(&self) -> Result<()> {
-        self.sync()?;
-        let view = self.view.load_full();
+        self.writer.sync()?;
+        let view = self.reader().view.load_full();
         let bytes: usize = view.memtables.iter().map(|slot| slot.memtable.payload_bytes()).sum();
         let logs: usize = view.memtables.iter().map(|slot| slot.logs.len()).sum();
         if bytes > FLUSH_ON_CLOSE_BYTES || logs > FLUSH_ON_CLOSE_LOGS {
@@ -320,36 +284,17 @@ impl Engine {
     }
 
     fn mark_closed(&self, manifest: &mut Manifest) -> Result<()> {
-        let Some(close) = self.close_log(manifest)? else { return Ok(()) };
+        let is_untouched = manifest.is_untouched() && self.writer.is_log_ended();
+        if is_untouched && !self.wants_clock_at_close(manifest.version().clock().now) {
+            // Nothing was written since the last close, whose mark holds.
+            return Ok(());
+        }
+        let clock = self.ttl.news(manifest.version().clock());
+        let Some(close) = self.writer.close_log(manifest, clock)? else { return Ok(()) };
         let (clean_close, clock) = (Some(close), self.expiry_clock());
         let edit = VersionEdit { clean_close, clock, ..VersionEdit::default() };
         self.append_edit(manifest, &edit).map(drop)
     }
-}
-
-/// Of the range that is furthest behind of those that `batch` touches.
-fn backlog(env: &Env, view: &View, batch: &Batch<'_>) -> Backlog {
-    let memtable_bytes = env.options.memtable_bytes as u64;
-    let mut most = Backlog::default();
-    let mut last: Option<&Arc<Range<Arc<FileEntry>>>> = None;
-    for op in &batch.ops {
-        if last.is_some_and(|range| range.span.contains(&op.key)) {
-            continue;
-        }
-        last = view.version.range_for(&op.key);
-        let Some(range) = last.filter(|range| !range.young.is_empty()) else { continue };
-        // Counted only where there can be too many: most ranges have few young files.
-        let is_deep = range.young.len() >= SOURCES_FREE;
-        let sources = if is_deep { range.sources(&op.key).count() } else { 0 };
-        let is_behind = sources > SOURCES_FREE && env.readers(range) > Readers::Few;
-        let sources = if is_behind { sources } else { sources.saturating_sub(SOURCES_UNREAD) };
-        // What is longer than a flush was merged: it waits for nothing.
-        let flush_bytes = flush_bytes_max(memtable_bytes);
-        let waiting = range.young.iter().filter(|file| file.file.meta.bytes <= flush_bytes);
-        let debt = waiting.map(|file| file.bytes).sum();
-        most = most.max(Backlog::of(sources, debt, memtable_bytes));
-    }
-    most
 }
 
 /// What is in memory at a close is flushed if replaying it at the next opening would take longer than all else there: of

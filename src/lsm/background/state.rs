@@ -3,12 +3,13 @@
 //! Locks: `flushing` is held over a whole flush, before `install`; `state` for a few instructions.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::format::edit::Placement;
-use crate::format::names::{FileNumber, RangeId, TableId};
+use crate::format::names::{FileNumber, RangeId};
+use crate::format::record::Position;
 use crate::manifest::{FileEntry, Version};
 use crate::model::Seq;
 use crate::mutants::mutant;
@@ -16,14 +17,11 @@ use crate::ranges::Range;
 use crate::sync::{AtomicUsize, Condvar, Mutex};
 
 use super::compaction::order::Ranking;
-use super::compaction::picker::{Job, Reason};
-use super::output_writer::NewFile;
+use super::compaction::plan::{Job, Reason};
+use super::new_file::NewFile;
 use super::quarantine::Quarantine;
-use super::reclaim::LastSearch;
 use super::token_bucket::Pace;
-use crate::lsm::read::snapshot::Horizon;
-use crate::lsm::write::backpressure::DELAY_MAX;
-use crate::lsm::write::commit::closed;
+use crate::lsm::write::log_queue::closed;
 
 /// See the module.
 pub(crate) struct MaintenanceState {
@@ -35,11 +33,13 @@ pub(crate) struct MaintenanceState {
     pub(in crate::lsm) packed: Mutex<BTreeSet<FileNumber>>,
     /// How fast background work may write.
     pub(in crate::lsm) pace: Mutex<Pace>,
+    /// What range splits looked at already.
+    pub(super) divided: Mutex<Divided>,
     /// The memory of files being written.
     pub(in crate::lsm) writing: AtomicUsize,
     state: Mutex<State>,
-    /// Signalled when a flush ended, well or not.
-    attempted: Condvar,
+    /// Signalled when no flush is under way any more.
+    flushed: Condvar,
     /// Signalled when a range is free again.
     released: Condvar,
     /// Signalled when nobody changes files any more.
@@ -52,28 +52,35 @@ pub(in crate::lsm) struct Work<'a>(&'a MaintenanceState);
 /// A flush under way, which compaction makes way for.
 pub(in crate::lsm) struct Flushing<'a>(&'a MaintenanceState);
 
+/// What was looked at already.
+#[derive(Default)]
+pub(super) struct Divided {
+    /// There was nothing to do for this version. Held weakly: it must not keep files alive.
+    pub(super) version: Weak<Version>,
+    /// Ranges that no key divided, with their bytes then.
+    pub(super) whole: BTreeMap<RangeId, u64>,
+}
+
+/// What the last look for space found nothing in: it finds nothing until one of these changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::lsm) struct LastSearch {
+    pub(super) manifest: Position,
+    pub(super) newest_range_tombstone: Seq,
+    pub(super) range_tombstones: usize,
+    pub(super) oldest: Seq,
+    pub(super) dead: usize,
+}
+
 #[derive(Default)]
 struct State {
-    /// Dropped tables that memtables or files may still hold rows of.
-    dropped: BTreeMap<TableId, Seq>,
     /// Where reclaiming found nothing to do.
     last_search: LastSearch,
     /// Files that no version has any more, until nobody reads them.
     obsolete: Vec<Arc<FileEntry>>,
-    /// Why the last flush failed.
-    flush_error: Option<Error>,
     /// Why the last compaction failed.
     compact_error: Option<Error>,
-    /// How many flushes were tried.
-    attempts: u64,
     /// How many flushes are under way.
     flushing: usize,
-    /// How long a flush takes for each MiB of memtables, lately; zero before the first.
-    flush_mib: Duration,
-    /// How long jobs take for each MiB of young files, lately; zero before the first.
-    merge_mib: Duration,
-    /// Seconds that writers are to be delayed and were not yet; below zero if they were delayed for too long.
-    owed: f64,
     /// What jobs leave alone, because of damage.
     quarantine: Quarantine,
     /// Ranges that a job is changing.
@@ -118,27 +125,22 @@ impl Counters {
     }
 }
 
-/// A shorter pause takes about this long all the same.
-const PAUSE_MIN: Duration = Duration::from_micros(200);
-const MIB: f64 = (1 << 20) as f64;
 /// How long a wait lasts before it looks around.
 const SLICE: Duration = Duration::from_millis(50);
 /// A compaction makes way for a flush for so many of them: a flush that hangs must not take compaction with it.
 const FLUSH_SLICES: usize = 100;
 
 impl MaintenanceState {
-    pub(in crate::lsm) fn new(
-        dropped: BTreeMap<TableId, Seq>,
-        background_bytes_per_second: u64,
-    ) -> Self {
+    pub(in crate::lsm) fn new(background_bytes_per_second: u64) -> Self {
         Self {
             flushing: Mutex::new(()),
             ranking: Mutex::new(Ranking::default()),
             packed: Mutex::new(BTreeSet::new()),
             pace: Mutex::new(Pace::new(background_bytes_per_second)),
+            divided: Mutex::new(Divided::default()),
             writing: AtomicUsize::new(0),
-            state: Mutex::new(State { dropped, ..State::default() }),
-            attempted: Condvar::new(),
+            state: Mutex::new(State::default()),
+            flushed: Condvar::new(),
             released: Condvar::new(),
             rested: Condvar::new(),
         }
@@ -166,21 +168,6 @@ impl MaintenanceState {
         }
     }
 
-    /// A table was dropped by commit `seq`.
-    pub(in crate::lsm) fn record_dropped(&self, table: TableId, seq: Seq) {
-        self.state.lock().dropped.insert(table, seq);
-    }
-
-    /// True if the table was dropped and its space may not be reclaimed yet.
-    pub(in crate::lsm) fn is_dropped(&self, table: TableId) -> bool {
-        self.state.lock().dropped.contains_key(&table)
-    }
-
-    /// True if the space of any table waits to be reclaimed.
-    pub(in crate::lsm) fn has_dropped(&self) -> bool {
-        !self.state.lock().dropped.is_empty()
-    }
-
     /// Where reclaiming found nothing to do.
     pub(in crate::lsm) fn last_search(&self) -> LastSearch {
         self.state.lock().last_search
@@ -188,32 +175,6 @@ impl MaintenanceState {
 
     pub(in crate::lsm) fn record_search(&self, search: LastSearch) {
         self.state.lock().last_search = search;
-    }
-
-    /// Dropped tables that nobody can read any more.
-    pub(in crate::lsm) fn dead_tables(&self, horizon: &Horizon) -> Vec<TableId> {
-        let state = self.state.lock();
-        let dead = state.dropped.iter().filter(|(_, seq)| horizon.all_see(**seq));
-        dead.map(|(table, _)| *table).collect()
-    }
-
-    /// Drops up to `flushed` that only logs record so far.
-    pub(in crate::lsm) fn drops_to_record(
-        &self,
-        version: &Version,
-        flushed: Seq,
-    ) -> Vec<(TableId, Seq)> {
-        let state = self.state.lock();
-        let unrecorded = state
-            .dropped
-            .iter()
-            .filter(|(table, seq)| **seq <= flushed && !version.dropped().contains_key(table));
-        unrecorded.map(|(table, seq)| (*table, *seq)).collect()
-    }
-
-    /// Forgets drops that no memtable, file or manifest knows of any more.
-    pub(in crate::lsm) fn forget_dropped(&self, is_gone: impl Fn(TableId, Seq) -> bool) {
-        self.state.lock().dropped.retain(|table, seq| !is_gone(*table, *seq));
     }
 
     /// No version from now on has these files.
@@ -248,47 +209,6 @@ impl MaintenanceState {
         state.counters.flush_bytes += bytes;
     }
 
-    /// A flush took `time` for a memtable of so many bytes.
-    pub(in crate::lsm) fn record_flush_pace(&self, bytes: usize, time: Duration) {
-        average(&mut self.state.lock().flush_mib, bytes as u64, time);
-    }
-
-    /// A job took `time`, which read so many bytes of young files; a join reads none.
-    pub(in crate::lsm) fn record_merge_pace(&self, bytes: u64, time: Duration) {
-        if bytes > 0 {
-            average(&mut self.state.lock().merge_mib, bytes, time);
-        }
-    }
-
-    /// How long it takes to merge so many bytes of young files; `None` before the first job.
-    pub(in crate::lsm) fn merge_time(&self, bytes: usize) -> Option<Duration> {
-        let mib = self.state.lock().merge_mib;
-        (!mib.is_zero()).then(|| mib.mul_f64(bytes as f64 / MIB))
-    }
-
-    /// How long it takes to flush so many bytes of memtables; `None` before the first flush.
-    pub(in crate::lsm) fn flush_time(&self, bytes: usize) -> Option<Duration> {
-        let mib = self.state.lock().flush_mib;
-        (!mib.is_zero()).then(|| mib.mul_f64(bytes as f64 / MIB))
-    }
-
-    /// Takes on a delay of a write. What is due is a pause once it is long enough to be one.
-    pub(in crate::lsm) fn owe(&self, delay: Duration) -> Option<Duration> {
-        let mut state = self.state.lock();
-        state.owed += delay.as_secs_f64();
-        if state.owed < PAUSE_MIN.as_secs_f64() {
-            return None;
-        }
-        let pause = std::mem::take(&mut state.owed).min(DELAY_MAX.as_secs_f64());
-        Some(Duration::from_secs_f64(pause))
-    }
-
-    /// A pause took longer than it was to: the next begins later.
-    pub(in crate::lsm) fn paid(&self, pause: Duration, waited: Duration) {
-        let over = waited.saturating_sub(pause).min(DELAY_MAX);
-        self.state.lock().owed -= over.as_secs_f64();
-    }
-
     /// These jobs were done together, and wrote `concat_iter`.
     pub(in crate::lsm) fn record_compaction(&self, jobs: &[&Job], files: &[NewFile]) {
         let Some(first) = jobs.first() else { return };
@@ -321,13 +241,6 @@ impl MaintenanceState {
         self.state.lock().counters.tombstones_dropped += tombstones;
     }
 
-    /// A write was held up by what background work has not done yet.
-    pub(in crate::lsm) fn record_stall(&self, time: Duration) {
-        let mut state = self.state.lock();
-        state.counters.stalls += 1;
-        state.counters.stall_micros += u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    }
-
     /// A flush needs the disk, until the guard is dropped.
     pub(in crate::lsm) fn flush_begins(&self) -> Flushing<'_> {
         self.state.lock().flushing += 1;
@@ -340,13 +253,13 @@ impl MaintenanceState {
         let mut state = self.state.lock();
         let mut slices = FLUSH_SLICES;
         while state.flushing > 0 && slices > 0 && !stops() {
-            self.attempted.wait_for(&mut state, SLICE);
+            self.flushed.wait_for(&mut state, SLICE);
             slices -= 1;
         }
         let mut left = wait;
         while !left.is_zero() && !stops() {
             let slice = left.min(SLICE);
-            self.attempted.wait_for(&mut state, slice);
+            self.flushed.wait_for(&mut state, slice);
             left -= slice;
         }
     }
@@ -357,45 +270,15 @@ impl MaintenanceState {
         *if divided { &mut counters.splits } else { &mut counters.merges } += 1;
     }
 
-    /// A flush ended: whoever waits for room looks again.
-    pub(in crate::lsm) fn flush_attempted(&self, result: Result<(), Error>) {
-        let mut state = self.state.lock();
-        state.attempts += 1;
-        state.flush_error = result.err();
-        drop(state);
-        self.attempted.notify_all();
-    }
-
     /// A compaction was tried, or there was none to do.
     pub(in crate::lsm) fn compaction_ended(&self, error: Option<Error>) {
         self.state.lock().compact_error = error;
     }
 
-    /// How many flushes were tried so far.
-    pub(in crate::lsm) fn attempts(&self) -> u64 {
-        self.state.lock().attempts
-    }
-
-    /// Waits until more than `seen` flushes were tried; the error of the last, if it failed.
-    pub(in crate::lsm) fn wait_for_flush(&self, seen: u64) -> Result<()> {
-        let mut state = self.state.lock();
-        while state.attempts == seen {
-            self.attempted.wait(&mut state);
-        }
-        state.flush_error.clone().map_or(Ok(()), Err)
-    }
-
-    /// Waits for a flush to end, at most for `time`.
-    pub(in crate::lsm) fn pause(&self, time: Duration) {
-        let mut state = self.state.lock();
-        self.attempted.wait_for(&mut state, time);
-    }
-
-    /// Why background work does not get on, if it does not.
-    pub(in crate::lsm) fn trouble(&self) -> Option<Error> {
+    /// Why compaction does not get on, if it does not.
+    pub(in crate::lsm) fn compaction_error(&self) -> Option<Error> {
         let state = self.state.lock();
-        let errors = state.flush_error.iter().chain(&state.compact_error);
-        errors.chain(state.quarantine.errors()).next().cloned()
+        state.compact_error.iter().chain(state.quarantine.errors()).next().cloned()
     }
 
     /// A job met damage in `range`: jobs leave its damaged files alone for a time, or all of it if none is known.
@@ -442,17 +325,10 @@ impl MaintenanceState {
     }
 }
 
-/// `mib` comes halfway to what each MiB of `bytes` took.
-fn average(mib: &mut Duration, bytes: u64, time: Duration) {
-    let now = time.mul_f64(MIB / (bytes as f64).max(MIB / 64.0));
-    let before = if mib.is_zero() { now } else { *mib };
-    *mib = (before + now) / 2;
-}
-
 impl Drop for Flushing<'_> {
     fn drop(&mut self) {
         self.0.state.lock().flushing -= 1;
-        self.0.attempted.notify_all();
+        self.0.flushed.notify_all();
     }
 }
 

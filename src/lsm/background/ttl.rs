@@ -10,7 +10,6 @@
 //!
 //! Not here: what a range tombstone hides (`range_tombstones`), how its space comes back (`reclaim`).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,17 +19,16 @@ use crate::format::edit::{LivedTime, VersionEdit};
 use crate::format::names::TableId;
 use crate::format::span::whole_table;
 use crate::model::Seq;
-use crate::options::{Durability, Options};
-use crate::sync::Mutex;
+use crate::options::Durability;
 
+use super::maintenance::Maintenance;
+use crate::lsm::Env;
 use crate::lsm::read::view::View;
-use crate::lsm::write::batch::{Batch, Gate, Ops, TableChange};
-use crate::lsm::{Engine, Env};
+use crate::lsm::write::batch::{Batch, Gate, TableChange};
 
-use super::ttl_clock::{LivedClock, Shown};
+use super::ttl_clock::{JUMP_MAX, LivedClock, Shown};
+use super::ttl_tables::{Retained, TtlState};
 
-/// Jumps of the wall clock up to this are believed.
-pub(super) const JUMP_MAX: u64 = 86_400 * TICKS_PER_SECOND;
 /// A range tombstone moves when it is behind by this part of the time to live: so much longer a row may live.
 const STEPS: u64 = 64;
 /// And not more often than this.
@@ -40,41 +38,7 @@ const WRITE_DOWN_EVERY: u64 = JUMP_MAX / 4;
 /// By so much the clock written down may be behind at a close after which nothing else is to be written.
 const LEFT_AT_CLOSE: u64 = JUMP_MAX / 24;
 
-/// Which tables forget what is old.
-pub(crate) struct Ttl(Mutex<State>);
-
-struct State {
-    clock: LivedClock,
-    tables: BTreeMap<TableId, Retained>,
-}
-
-/// A table with a time to live.
-struct Retained {
-    gate: Arc<Gate>,
-    /// In ticks.
-    ttl: u64,
-    /// How far its range tombstone has come since opening.
-    below: u64,
-}
-
-impl Ttl {
-    /// `known` is what the database was last told of time, `last` its last commit.
-    pub(in crate::lsm) fn new(options: &Options, known: LivedTime, last: Seq) -> Self {
-        let (wall, monotonic) = (options.clock.now(), options.clock.monotonic());
-        let shown = Shown { wall, monotonic, last };
-        let clock = LivedClock::new(shown, known, options.trust_clock_jumps);
-        Self(Mutex::new(State { clock, tables: BTreeMap::new() }))
-    }
-
-    /// What is to be written down with the log that an opening begins, where it differs from `known` and rows expire.
-    pub(in crate::lsm) fn news(&self, known: &LivedTime) -> Option<LivedTime> {
-        let state = self.0.lock();
-        let time = state.clock.time();
-        (known.now > 0 && time.unsure != known.unsure).then(|| time.clone())
-    }
-}
-
-impl Engine {
+impl Maintenance {
     /// Rows of the table behind `gate` go `ttl` after they were written; `None`: they stay.
     pub(crate) fn set_ttl(&self, gate: &Arc<Gate>, ttl: Option<Duration>) {
         let mut state = self.ttl.0.lock();
@@ -120,16 +84,19 @@ impl Engine {
 
     /// How far the clock that rows expire by is behind the wall clock.
     pub(in crate::lsm) fn expiry_lag(&self) -> Duration {
-        let wall = self.env.clock.now();
+        let wall = self.env().clock.now();
         let lag = self.expiry_clock().map_or(0, |time| wall.saturating_sub(time.now));
         Duration::from_nanos(lag.saturating_mul(100))
     }
 
     /// Lived time.
     fn read(&self, clock: &mut LivedClock) -> u64 {
-        let Env { clock: clocks, options, .. } = &*self.env;
+        let Env { clock: clocks, options, .. } = &**self.env();
         let (wall, monotonic) = (clocks.now(), clocks.monotonic());
-        clock.read(Shown { wall, monotonic, last: self.published() }, options.trust_clock_jumps)
+        clock.read(
+            Shown { wall, monotonic, last: self.reader().published() },
+            options.trust_clock_jumps,
+        )
     }
 
     /// True if a close is to write the clock down though nothing else was written; `known` is what was written last.
@@ -147,7 +114,7 @@ impl Engine {
             None => WRITE_DOWN_EVERY,
         };
         let is_due = |known: u64| known == 0 || clock.now.abs_diff(known) >= every;
-        let view = self.view.load();
+        let view = self.reader().view.load();
         let known = view.version.clock();
         let turns_wrong = clock.unsure.is_some() && known.unsure.is_none();
         let is_due = is_due(known.now) || turns_wrong;
@@ -162,7 +129,7 @@ impl Engine {
     /// As every edit of the manifest, and on a reader.
     pub(crate) fn begin_clock(&self) -> Result<()> {
         self.writable()?;
-        if self.view.load().version.clock().now > 0 {
+        if self.reader().view.load().version.clock().now > 0 {
             return Ok(());
         }
         let clock = {
@@ -177,23 +144,23 @@ impl Engine {
         let mut manifest = self.install.lock();
         let edit = VersionEdit { clock: Some(clock), ..VersionEdit::default() };
         let version = self.append_edit(&mut manifest, &edit)?;
-        self.change_view(|view| view.with_version(&version, None));
+        self.reader().change_view(|view| view.with_version(&version, None));
         Ok(())
     }
 
     /// Range tombstones that are to move, and where to.
     fn due(&self) -> (Vec<(Arc<Gate>, u64)>, Option<Duration>) {
         let mut state = self.ttl.0.lock();
-        let State { clock, tables } = &mut *state;
+        let TtlState { clock, tables } = &mut *state;
         let Some(least) = tables.values().map(|retained| retained.ttl).min() else {
             return (Vec::new(), None);
         };
         let longest = tables.values().map(|retained| retained.ttl).max().unwrap_or(least);
-        let published = self.published();
+        let published = self.reader().published();
         let lived = self.read(clock);
         clock.mark(published, step_of(least));
         clock.forget_before(lived.saturating_sub(longest));
-        let view = self.view.load();
+        let view = self.reader().view.load();
         let mut due = Vec::new();
         let mut next = u64::MAX;
         for retained in tables.values_mut() {
@@ -242,24 +209,4 @@ fn may_hold(view: &View, table: TableId, below: Seq) -> bool {
     let ranges = view.version.ranges_in(&whole).iter();
     let mut files = ranges.flat_map(|range| range.references());
     in_memory || files.any(|(_, file)| is_old(file.file.meta.seq_min, file.file.meta.seq_max))
-}
-
-impl Batch<'_> {
-    /// A batch that writes no entity.
-    pub(crate) fn of_change(gate: &Arc<Gate>, change: TableChange) -> Self {
-        Self::of_changes(gate, vec![change])
-    }
-
-    /// A batch of several changes that come with one commit.
-    pub(crate) fn of_changes(gate: &Arc<Gate>, changes: Vec<TableChange>) -> Self {
-        Batch {
-            gate: Arc::clone(gate),
-            ops: Ops::new(),
-            prefix_len: 0,
-            is_group: false,
-            changes,
-            closes: None,
-            check_merged: |_, _| Ok(()),
-        }
-    }
 }

@@ -27,8 +27,8 @@ use crate::format::edit::{ERAS_MAX, Era, LivedTime, MARKS_MAX, Mark};
 use crate::model::Seq;
 use crate::mutants::mutant;
 
-use super::ttl::JUMP_MAX;
-
+/// Jumps of the wall clock up to this are believed.
+pub(super) const JUMP_MAX: u64 = 86_400 * TICKS_PER_SECOND;
 /// Of two marks one goes when they are closer than this part of their age.
 const MARKS_PER_AGE: u64 = 16;
 

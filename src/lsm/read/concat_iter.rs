@@ -22,7 +22,7 @@ use crate::model::{RowRef, Seq};
 use crate::ranges::Chain;
 use crate::sst::{BlockRun, RunWalk, Sst, SstIter};
 
-use super::scan::{Judgement, RowFilter};
+use super::row_filter::{Judgement, RowFilter};
 use crate::lsm::Env;
 
 /// One source: files in key order.

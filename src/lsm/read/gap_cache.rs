@@ -29,9 +29,6 @@ use crate::model::Seq;
 use crate::mutants::mutant;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-use super::view::View;
-use crate::lsm::Engine;
-
 /// Gaps of a database. The one that was used last stays longest.
 const GAPS_MAX: usize = 64;
 /// Offers that wait; more are not worth a wait.
@@ -108,7 +105,8 @@ impl GapCache {
         self.counts.load(Ordering::Acquire) > 0
     }
 
-    fn has_offers(&self) -> bool {
+    #[inline]
+    pub(in crate::lsm) fn has_offers(&self) -> bool {
         self.counts.load(Ordering::Acquire) >= OFFER
     }
 
@@ -142,18 +140,22 @@ impl GapCache {
         }
     }
 
-    /// Takes offers over, and cuts `puts` out of all gaps. Requires: the commit lock; `view` is the current one; entries
-    /// that are in its active memtable, or are none of `puts`, and none else, were put above any gap's Seq.
-    pub(in crate::lsm) fn settle<'k>(&self, view: &View, puts: impl Iterator<Item = &'k [u8]>) {
+    /// Takes offers over, and cuts `puts` out of all gaps. Requires: the commit lock; `active` takes writes, and `newest` is
+    /// the newest range tombstone of its view; entries that are in `active`, or are none of `puts`, and none else, were
+    /// put above any gap's Seq.
+    pub(in crate::lsm) fn settle<'k>(
+        &self,
+        active: &Memtable,
+        newest: Seq,
+        puts: impl Iterator<Item = &'k [u8]>,
+    ) {
         if !self.is_in_use() {
             return;
         }
-        let active = &view.active().memtable;
         self.change(|list| {
             for offer in std::mem::take(&mut list.offers) {
                 let Offer { gap, pinned } = offer;
-                if pinned.memtable == active.id() && pinned.newest == view.range_tombstones.newest()
-                {
+                if pinned.memtable == active.id() && pinned.newest == newest {
                     list.take_over(gap, active);
                 }
             }
@@ -270,16 +272,21 @@ fn behind(key: &[u8]) -> Box<[u8]> {
 }
 
 impl Pinned {
-    /// Of a view and a read in it; `is_newest` if it reads at what was published.
-    pub(in crate::lsm) fn new(view: &View, at: Seq, is_newest: bool) -> Self {
-        let active = view.active().memtable.id();
+    /// Of a read at `at`, of what was published if `is_newest`, in a view with these memtables, newest first, and this newest
+    /// range tombstone.
+    pub(in crate::lsm) fn new<'m>(
+        mut memtables: impl Iterator<Item = &'m Memtable>,
+        newest: Seq,
+        at: Seq,
+        is_newest: bool,
+    ) -> Self {
+        let memtable = memtables.next().map_or(0, Memtable::id);
         let is_older = |seq: Option<Seq>| seq.is_none_or(|seq| seq <= at);
-        let newest = view.range_tombstones.newest();
         // What an import brought, or a drop, may be in the view before it is published: this read does not see it yet, and
         // whoever asks the gap would.
         let is_shown = newest <= at;
-        let frozen = || view.frozen().iter().all(|s| is_older(s.memtable.seq_max()));
-        Self { memtable: active, newest, may_offer: is_newest && is_shown && frozen() }
+        let may_offer = is_newest && is_shown && memtables.all(|frozen| is_older(frozen.seq_max()));
+        Self { memtable, newest, may_offer }
     }
 }
 
@@ -353,17 +360,6 @@ impl Head {
             let (low, memtable) = (self.low.as_slice().into(), self.pinned.memtable);
             let gap = Gap { low, high, from: at, memtable, used: 0 };
             gaps.offer(Offer { gap, pinned: self.pinned });
-        }
-    }
-}
-
-impl Engine {
-    /// Takes over what scans offered.
-    #[inline]
-    pub(in crate::lsm) fn cut_gaps(&self) {
-        if self.env.gaps.has_offers() {
-            let _commits = self.group_commit.lock();
-            self.env.gaps.settle(&self.view.load(), std::iter::empty());
         }
     }
 }

@@ -18,7 +18,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::error::Result;
 use crate::executor::{Bell, Lane};
 use crate::format::edit::VersionEdit;
 use crate::format::names::{RangeId, TableId};
@@ -28,10 +27,7 @@ use crate::ranges::Range;
 use crate::ranges::decide::{Limits, Pace, RangeState, may_split, should_merge, split_by_load};
 use crate::ranges::load::{LoadSummary, RangeLoad, TURN_SECONDS};
 use crate::rng::Rng;
-use crate::sync::{AtomicBool, AtomicU32, Loaded, Mutex, Ordering};
-
-use super::view::View;
-use crate::lsm::{Engine, Env};
+use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 
 /// Ranges are looked at this often: what is decided by minutes need not be asked more often.
 const LOOK_SECONDS: f64 = 10.0;
@@ -113,7 +109,7 @@ struct Gap {
 pub(in crate::lsm) struct Due {
     slot: usize,
     /// More than the counter had left.
-    over: u32,
+    pub(in crate::lsm) over: u32,
 }
 
 /// Where an operation was.
@@ -125,8 +121,9 @@ struct Place {
     price: f64,
 }
 
+/// What an operation does.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(in crate::lsm) enum Kind {
     Read,
     Write,
 }
@@ -299,6 +296,150 @@ impl LoadSampling {
             load.record_merged();
         }
     }
+
+    /// Who reads the range, if `price` is what a merge for them costs.
+    pub(in crate::lsm) fn readers(
+        &self,
+        range: &Range<Arc<FileEntry>>,
+        price: Option<MergePrice>,
+        now: impl FnOnce() -> f64,
+    ) -> Readers {
+        let sampled = self.sampled.lock();
+        match sampled.ranges.get(&range.id) {
+            None => Readers::Some,
+            // However seldom they read: it adds up.
+            Some(load) if load.lost() >= rows_of(range, price) => match load.is_in_turn() {
+                true => Readers::Served,
+                false => Readers::Losing,
+            },
+            Some(load) if few_read(load, now()) => Readers::Few,
+            Some(_) => Readers::Some,
+        }
+    }
+
+    /// Counts the operation at `key` for all that it stands for.
+    pub(in crate::lsm) fn sample_at(
+        &self,
+        due: &Due,
+        (version, key): (&Version, &[u8]),
+        kind: Kind,
+        price: Option<MergePrice>,
+        now: f64,
+    ) {
+        let place = version.range_for(key).map(|range| Place::new(range, key, price));
+        self.sample(due, place.as_ref(), key, kind, now);
+    }
+
+    /// True if what is in memory, if anything is, is to be flushed, to be merged with files whose readers have lost enough.
+    pub(in crate::lsm) fn begin_turns_in(
+        &self,
+        version: &Version,
+        in_memory: bool,
+        price: Option<MergePrice>,
+        now: f64,
+    ) -> bool {
+        let price = |id| {
+            let range = version.ranges().get(id).filter(|range| !range.young.is_empty())?;
+            Some(rows_of(range, price))
+        };
+        self.begin_turns(price, in_memory, now)
+    }
+
+    /// The loads of the ranges that there are; those of others are forgotten.
+    pub(crate) fn loads(&self, version: &Version, now: f64) -> BTreeMap<RangeId, LoadSummary> {
+        let mut sampled = self.sampled.lock();
+        let ids: BTreeSet<_> = version.ranges().iter().map(|r| r.id).collect();
+        sampled.ranges.retain(|id, load| ids.contains(id) && !load.is_idle(now));
+        let summaries = sampled.ranges.iter().map(|(id, load)| (*id, load.summary(now)));
+        summaries.collect()
+    }
+
+    /// The ranges of `version` in key order, as decisions see them, with their sizes noted; `None` if they were looked at
+    /// less than [`LOOK_SECONDS`] ago.
+    pub(in crate::lsm) fn range_states(
+        &self,
+        version: &Version,
+        now: f64,
+    ) -> Option<Vec<RangeState>> {
+        let mut sampled = self.sampled.lock();
+        if sampled.checked.is_some_and(|checked| now - checked < LOOK_SECONDS) {
+            return None;
+        }
+        sampled.checked = Some(now);
+        let ids: BTreeSet<_> = version.ranges().iter().map(|range| range.id).collect();
+        sampled.made.retain(|id, _| ids.contains(id));
+        sampled.ranges.retain(|id, _| ids.contains(id));
+        sampled.by_load.retain(|id| ids.contains(id));
+        let Sampled { ranges, made, opened, .. } = &mut *sampled;
+        let states = version.ranges().iter().map(|range| {
+            let bytes = range.bytes();
+            let load = ranges.get_mut(&range.id).map(|load| {
+                load.record_bytes(bytes, now);
+                load.summary(now)
+            });
+            let age = now - made.get(&range.id).copied().unwrap_or(*opened);
+            let (id, table, load) = (range.id, range.table, load.unwrap_or_default());
+            RangeState { id, table, bytes, load, age }
+        });
+        Some(states.collect())
+    }
+
+    /// True if size alone decides whether two neighbours are joined, or their load agrees.
+    pub(in crate::lsm) fn may_merge(
+        &self,
+        lower: RangeId,
+        upper: RangeId,
+        limits: &Limits,
+        now: f64,
+    ) -> bool {
+        let sampled = self.sampled.lock();
+        if ![lower, upper].iter().any(|range| sampled.by_load.contains(range)) {
+            return true;
+        }
+        let state = |id: RangeId| {
+            let load = sampled.ranges.get(&id).map(|load| load.summary(now)).unwrap_or_default();
+            let age = now - sampled.made.get(&id).copied().unwrap_or(sampled.opened);
+            RangeState { id, table: TableId::CATALOG, bytes: load.bytes_peak, load, age }
+        };
+        should_merge(&state(lower), &state(upper), limits)
+    }
+
+    /// The loads go the way of the ranges that an edit divides or joins.
+    pub(in crate::lsm) fn follow_ranges(&self, edit: &VersionEdit, now: f64) {
+        match (&*edit.remove_ranges, &*edit.add_ranges) {
+            ([range], [lower, upper]) => {
+                self.split(*range, &upper.span.low, [lower.id, upper.id], now);
+            }
+            ([lower, upper], [joined]) => self.join(*lower, *upper, joined.id, now),
+            _ => {}
+        }
+    }
+
+    /// The hottest range whose load has lasted and divides, and where; it counts as divided by its load from now on. `None` if
+    /// there is none, or ranges were looked at lately.
+    pub(in crate::lsm) fn pick_by_load(
+        &self,
+        version: &Version,
+        limits: &Limits,
+        now: f64,
+    ) -> Option<(RangeId, Box<[u8]>)> {
+        let states = self.range_states(version, now)?;
+        let hot = states.iter().filter_map(|range| Some((range, split_by_load(range, limits)?)));
+        let (range, at) = hot.max_by(|a, b| a.0.load.ops().total_cmp(&b.0.load.ops()))?;
+        let of_table = states.iter().filter(|other| other.table == range.table).count();
+        let first = |pair: &&[RangeState]| matches!(pair, [a, b] if a.table == b.table);
+        let mut sampled = self.sampled.lock();
+        let minute = now - 60.0;
+        let pace = Pace {
+            database_splits: states.windows(2).filter(first).count(),
+            splits_last_minute: sampled.made.values().filter(|made| **made > minute).count() / 2,
+        };
+        if !may_split(of_table, pace, limits) {
+            return None;
+        }
+        sampled.by_load.insert(range.id);
+        Some((range.id, at))
+    }
 }
 
 impl Place {
@@ -348,182 +489,6 @@ impl Sampled {
             self.ranges.insert(range, RangeLoad::new(range.0, now));
         }
         self.ranges.get_mut(&range)
-    }
-}
-
-impl Env {
-    /// Seconds by the clock that does not jump.
-    pub(in crate::lsm) fn seconds(&self) -> f64 {
-        self.clock.monotonic().as_secs_f64()
-    }
-
-    /// Who reads the range.
-    pub(in crate::lsm) fn readers(&self, range: &Range<Arc<FileEntry>>) -> Readers {
-        let sampled = self.loads.sampled.lock();
-        match sampled.ranges.get(&range.id).filter(|_| self.space_limit.is_none()) {
-            None => Readers::Some,
-            // However seldom they read: it adds up.
-            Some(load) if load.lost() >= rows_of(range, self.price()) => match load.is_in_turn() {
-                true => Readers::Served,
-                false => Readers::Losing,
-            },
-            Some(load) if few_read(load, self.seconds()) => Readers::Few,
-            Some(_) => Readers::Some,
-        }
-    }
-
-    /// What a merge for readers costs, if there are any: who has little disk has no room for that.
-    fn price(&self) -> Option<MergePrice> {
-        self.options.merge_for_readers.filter(|_| self.space_limit.is_none())
-    }
-
-    /// Counts a point read.
-    #[inline]
-    pub(in crate::lsm) fn record_read(&self, version: &Version, key: &[u8]) {
-        if let Some(due) = self.loads.take(1) {
-            self.sample_load(&due, version, key, Kind::Read);
-        }
-    }
-
-    /// Counts rows that a scan passed, the last of them at `key`.
-    #[inline]
-    pub(in crate::lsm) fn record_rows(&self, version: &Version, rows: u32, key: &[u8]) {
-        if let Some(due) = self.loads.take(rows) {
-            self.sample_load(&due, version, key, Kind::Read);
-        }
-    }
-
-    /// Counts `ops` writes of one partition; `key` gives the key of one of them.
-    #[inline]
-    pub(in crate::lsm) fn record_writes<'k>(
-        &self,
-        ops: u32,
-        view: impl FnOnce() -> Loaded<View>,
-        key: impl FnOnce(usize) -> &'k [u8],
-    ) {
-        if ops > 0
-            && let Some(due) = self.loads.take(ops)
-        {
-            let key = key(due.over as usize % ops as usize);
-            self.sample_load(&due, &view().version, key, Kind::Write);
-        }
-    }
-
-    #[cold]
-    fn sample_load(&self, due: &Due, version: &Version, key: &[u8], kind: Kind) {
-        let place = version.range_for(key).map(|range| Place::new(range, key, self.price()));
-        self.loads.sample(due, place.as_ref(), key, kind, self.seconds());
-    }
-}
-
-impl Engine {
-    /// True if what is in memory, if anything is, is to be flushed, to be merged with files whose readers have lost enough.
-    pub(in crate::lsm) fn begin_turns(&self, version: &Version, in_memory: bool) -> bool {
-        let price = |id| {
-            let range = version.ranges().get(id).filter(|range| !range.young.is_empty())?;
-            Some(rows_of(range, self.env.price()))
-        };
-        self.env.loads.begin_turns(price, in_memory, self.env.seconds())
-    }
-
-    /// The loads of the ranges that there are; those of others are forgotten.
-    pub(crate) fn loads(&self, version: &Version) -> BTreeMap<RangeId, LoadSummary> {
-        let now = self.env.seconds();
-        let mut sampled = self.env.loads.sampled.lock();
-        let ids: BTreeSet<_> = version.ranges().iter().map(|r| r.id).collect();
-        sampled.ranges.retain(|id, load| ids.contains(id) && !load.is_idle(now));
-        let summaries = sampled.ranges.iter().map(|(id, load)| (*id, load.summary(now)));
-        summaries.collect()
-    }
-
-    /// The ranges of `version` in key order, as decisions see them, with their sizes noted; `None` if they were looked at
-    /// less than [`LOOK_SECONDS`] ago.
-    pub(in crate::lsm) fn range_states(&self, version: &Version) -> Option<Vec<RangeState>> {
-        let now = self.env.seconds();
-        let mut sampled = self.env.loads.sampled.lock();
-        if sampled.checked.is_some_and(|checked| now - checked < LOOK_SECONDS) {
-            return None;
-        }
-        sampled.checked = Some(now);
-        let ids: BTreeSet<_> = version.ranges().iter().map(|range| range.id).collect();
-        sampled.made.retain(|id, _| ids.contains(id));
-        sampled.ranges.retain(|id, _| ids.contains(id));
-        sampled.by_load.retain(|id| ids.contains(id));
-        let Sampled { ranges, made, opened, .. } = &mut *sampled;
-        let states = version.ranges().iter().map(|range| {
-            let bytes = range.bytes();
-            let load = ranges.get_mut(&range.id).map(|load| {
-                load.record_bytes(bytes, now);
-                load.summary(now)
-            });
-            let age = now - made.get(&range.id).copied().unwrap_or(*opened);
-            let (id, table, load) = (range.id, range.table, load.unwrap_or_default());
-            RangeState { id, table, bytes, load, age }
-        });
-        Some(states.collect())
-    }
-
-    /// Divides the hottest range whose load has lasted and divides; false if there is none.
-    pub(in crate::lsm) fn divide_by_load(
-        &self,
-        version: &Version,
-        limits: &Limits,
-    ) -> Result<bool> {
-        let Some(states) = self.range_states(version) else { return Ok(false) };
-        let hot = states.iter().filter_map(|range| Some((range, split_by_load(range, limits)?)));
-        let hottest = hot.max_by(|a, b| a.0.load.ops().total_cmp(&b.0.load.ops()));
-        let Some((range, at)) = hottest else { return Ok(false) };
-        let of_table = states.iter().filter(|other| other.table == range.table).count();
-        let first = |pair: &&[RangeState]| matches!(pair, [a, b] if a.table == b.table);
-        let mut sampled = self.env.loads.sampled.lock();
-        let minute = self.env.seconds() - 60.0;
-        let pace = Pace {
-            database_splits: states.windows(2).filter(first).count(),
-            splits_last_minute: sampled.made.values().filter(|made| **made > minute).count() / 2,
-        };
-        if !may_split(of_table, pace, limits) {
-            return Ok(false);
-        }
-        sampled.by_load.insert(range.id);
-        drop(sampled);
-        self.split_range(range.id, &at)
-    }
-
-    /// True if size alone decides whether two neighbours are joined, or their load agrees.
-    pub(in crate::lsm) fn may_merge(
-        &self,
-        lower: RangeId,
-        upper: RangeId,
-        limits: &Limits,
-    ) -> bool {
-        let now = self.env.seconds();
-        let sampled = self.env.loads.sampled.lock();
-        if ![lower, upper].iter().any(|range| sampled.by_load.contains(range)) {
-            return true;
-        }
-        let state = |id: RangeId| {
-            let load = sampled.ranges.get(&id).map(|load| load.summary(now)).unwrap_or_default();
-            let age = now - sampled.made.get(&id).copied().unwrap_or(sampled.opened);
-            RangeState { id, table: TableId::CATALOG, bytes: load.bytes_peak, load, age }
-        };
-        should_merge(&state(lower), &state(upper), limits)
-    }
-
-    /// The loads go the way of the ranges that an edit divides or joins.
-    pub(in crate::lsm) fn follow_ranges(&self, edit: &VersionEdit) {
-        let now = self.env.seconds();
-        match (&*edit.remove_ranges, &*edit.add_ranges) {
-            ([range], [lower, upper]) => {
-                self.env.loads.split(*range, &upper.span.low, [lower.id, upper.id], now);
-            }
-            ([lower, upper], [joined]) => self.env.loads.join(*lower, *upper, joined.id, now),
-            _ => {}
-        }
-    }
-
-    /// Counts operations, or does not; for measuring what counting costs.
-    pub(crate) fn count_loads(&self, on: bool) {
-        self.env.loads.switch(on);
     }
 }
 

@@ -21,10 +21,10 @@ use crate::ranges::{Reference, chains};
 use crate::sst::RunWalk;
 
 use super::concat_iter::{Around, ConcatIter, ReadCounts};
-use super::merge_window::Window;
 use super::range_tombstones::Floors;
-use super::scan::{RowFilter, ScanRow, Visit};
+use super::row_filter::{RowFilter, ScanRow, Visit};
 use super::view::{View, memory_row};
+use super::window::Window;
 use crate::lsm::Env;
 
 /// One sorted sequence of entries.

@@ -3,7 +3,7 @@
 //! Invariants
 //! * a reader at or above a range tombstone's `from` does not see entries in its span below its `below`; readers before it do;
 //! * a range tombstone is in the view before its commit is published, and leaves with the edit that knows of nothing older;
-//! * who reads at a Seq has a view with every range tombstone up to it: see [`Engine::pin_read`].
+//! * a read at a Seq has a view with every range tombstone up to it: see `Reader::pin_read`.
 //!
 //! Not here: whole tables that were dropped (`state`), when a range tombstone leaves (`reclaim`), its bytes (`format`).
 
@@ -13,13 +13,9 @@ use crate::format::edit::RangeTombstone;
 use crate::format::span::Span;
 use crate::manifest::FileEntry;
 use crate::model::Seq;
-use crate::mutants::mutant;
 use crate::ranges::Reference;
-use crate::sync::{Loaded, Ordering};
 
 use super::snapshot::Horizon;
-use super::view::View;
-use crate::lsm::Engine;
 
 /// Range tombstones of one log: a flush names them in one edit, which has room for four times as much.
 pub(in crate::lsm) const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
@@ -317,44 +313,6 @@ fn with_highest(old: &[Floor], range_tombstones: &[RangeTombstone], below: Seq) 
     floors
 }
 
-impl Engine {
-    /// A view and a Seq to read it at, `at` or the published one.
-    ///
-    /// The view comes first (see `view`). A range tombstone that was committed between the two is not in it: then once more.
-    #[inline]
-    pub(in crate::lsm) fn pin_read(&self, at: Option<Seq>) -> (Loaded<View>, Seq) {
-        self.pin_around(at, || {})
-    }
-
-    /// Calls `between` between the two, for tests.
-    #[inline]
-    fn pin_around(&self, at: Option<Seq>, between: impl Fn()) -> (Loaded<View>, Seq) {
-        loop {
-            let early = mutant!("seq-before-view").then(|| self.group_commit.published());
-            let view = self.view.load();
-            between();
-            let at = at.or(early).unwrap_or_else(|| self.group_commit.published());
-            let newest = Seq(self.newest_range_tombstone.load(Ordering::Acquire));
-            if newest <= view.range_tombstones.newest() {
-                return (view, at);
-            }
-        }
-    }
-
-    /// Puts the range tombstones of a commit into the view at once, unpublished. Requires the commit lock.
-    pub(in crate::lsm) fn add_range_tombstones(&self, range_tombstones: &[RangeTombstone]) {
-        let Some(newest) =
-            range_tombstones.iter().map(|range_tombstone| range_tombstone.from).max()
-        else {
-            return;
-        };
-        self.change_view(|view| {
-            view.with_range_tombstones(Arc::new(view.range_tombstones.with(range_tombstones)))
-        });
-        self.newest_range_tombstone.store(newest.0, Ordering::Release);
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -460,10 +418,10 @@ mod tests {
     fn trap_16_a_read_has_a_fence_that_is_put_up_between_its_view_and_its_seq() {
         let options = Options::default().fs(Arc::new(MemFs::new()));
         let options = options.background(Background::Manual);
-        let engine = Engine::open("db".as_ref(), options).unwrap();
+        let engine = crate::lsm::open("db".as_ref(), options).unwrap();
         let (gate, key) = (Arc::new(Gate::new(TableId(7))), user_key(TableId(7), "p", "r"));
         let is_done = std::cell::Cell::new(false);
-        let (view, at) = engine.pin_around(None, || {
+        let (view, at) = engine.reader().pin_around(None, || {
             if !is_done.replace(true) {
                 let change = TableChange::Fenced(Span::new(&key, None));
                 engine.commit(&Batch::of_change(&gate, change), Durability::Sync).unwrap();
@@ -475,14 +433,14 @@ mod tests {
     #[test]
     fn an_import_between_the_view_and_the_seq_is_in_the_view() {
         let options = || Options::default().fs(Arc::new(MemFs::new()));
-        let open = || Engine::open("db".as_ref(), options().background(Background::Manual));
+        let open = || crate::lsm::open("db".as_ref(), options().background(Background::Manual));
         let (engine, source) = (open().unwrap(), open().unwrap());
         let (gate, span) = (Arc::new(Gate::new(TableId(7))), Span::new(&[0, 0, 0, 7], None));
         let is_done = std::cell::Cell::new(false);
-        let (view, at) = engine.pin_around(None, || {
+        let (view, at) = engine.reader().pin_around(None, || {
             if !is_done.replace(true) {
                 let mut rows = source.scan(&span, None).unwrap();
-                engine.ingest(&mut rows, &gate, &span, &mut |_| {}).unwrap();
+                engine.maintenance().ingest(&mut rows, &gate, &span, &mut |_| {}).unwrap();
             }
         });
         assert_eq!(
@@ -497,7 +455,7 @@ mod tests {
     fn an_expiry_of_what_is_not_written_yet_is_refused() {
         let options = Options::default().fs(Arc::new(MemFs::new()));
         let options = options.background(Background::Manual);
-        let engine = Engine::open("db".as_ref(), options).unwrap();
+        let engine = crate::lsm::open("db".as_ref(), options).unwrap();
         let gate = Arc::new(Gate::new(TableId(7)));
         let expire = |below: Seq| {
             let change = TableChange::Expired(Span::new(b"a", None), below);
@@ -505,9 +463,9 @@ mod tests {
         };
         let error = expire(Seq::MAX).unwrap_err();
         assert_eq!(error.kind(), crate::error::ErrorKind::InvalidInput);
-        assert!(engine.view.load().range_tombstones.is_empty());
+        assert!(engine.reader().view.load().range_tombstones.is_empty());
         expire(Seq(5)).unwrap();
-        assert_eq!(engine.view.load().range_tombstones.iter().len(), 1);
+        assert_eq!(engine.reader().view.load().range_tombstones.iter().len(), 1);
     }
 
     #[test]
@@ -548,11 +506,12 @@ mod tests {
     #[test]
     fn trap_16_nobody_reads_below_half_of_the_fences_of_a_commit() {
         let options = Options::default().fs(Arc::new(MemFs::new()));
-        let engine = Engine::open("db".as_ref(), options.background(Background::Manual)).unwrap();
+        let engine =
+            crate::lsm::open("db".as_ref(), options.background(Background::Manual)).unwrap();
         let (engine, gate) = (&engine, Arc::new(Gate::new(TableId(7))));
         let key = |i: u32| user_key(TableId(7), &format!("{i:04}"), "r");
         for _ in 0..50 {
-            let before = engine.view.load().range_tombstones.newest();
+            let before = engine.reader().view.load().range_tombstones.newest();
             let range_tombstone =
                 |i: u32| TableChange::Fenced(Span::new(&key(2 * i), Some(&key(2 * i + 1))));
             let changes: Vec<_> = (0..100).map(range_tombstone).collect();
@@ -563,10 +522,10 @@ mod tests {
                     scope.spawn(move || engine.commit(&batch, Durability::Sync)),
                 ));
                 // The first view that has any of them is pinned, and only then are they published.
-                while engine.view.load().range_tombstones.newest() == before {
+                while engine.reader().view.load().range_tombstones.newest() == before {
                     std::hint::spin_loop();
                 }
-                engine.pin_around(None, || {
+                engine.reader().pin_around(None, || {
                     if let Some(committer) = committer.take() {
                         committer.join().unwrap().unwrap();
                     }

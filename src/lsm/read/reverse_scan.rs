@@ -18,7 +18,8 @@ use crate::model::{Row, Seq};
 use crate::ranges::{Chain, Reference, chains};
 use crate::sst::SstIter;
 
-use super::scan::{ReadView, RowFilter, ScanRow, Step};
+use super::row_filter::{RowFilter, ScanRow, Step};
+use super::scan::ReadView;
 use crate::lsm::Env;
 
 /// The rows of a key span as of one Seq, last to first.

@@ -5,25 +5,15 @@
 //!   before it takes the published Seq: no version that a snapshot sees can be dropped between the two.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use crate::executor::Lane;
 use crate::model::Seq;
 use crate::mutants::mutant;
 use crate::sync::Mutex;
 
 use super::published::PublishedSeq;
-use crate::lsm::{Engine, Handle};
-
 /// The snapshots in use: how many hold each Seq.
 #[derive(Default)]
 pub(crate) struct Snapshots(Mutex<BTreeMap<Seq, usize>>);
-
-/// Keeps a Seq readable until it is dropped.
-pub(crate) struct SnapshotGuard {
-    engine: Arc<Handle>,
-    seq: Seq,
-}
 
 /// What jobs must keep: for each of these Seqs the newest version at or below it, and the newest of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,23 +22,6 @@ pub(crate) struct Horizon {
     snapshots: Vec<Seq>,
     /// Readers without a snapshot read at this Seq or later.
     published: Seq,
-}
-
-impl Handle {
-    /// Registers the published Seq.
-    pub(crate) fn snapshot(self: &Arc<Self>) -> SnapshotGuard {
-        SnapshotGuard {
-            engine: Arc::clone(self),
-            seq: self.snapshots.register(self.group_commit.published_seq()),
-        }
-    }
-}
-
-impl Engine {
-    /// What a job that starts now must keep.
-    pub(crate) fn horizon(&self) -> Horizon {
-        self.snapshots.horizon(self.group_commit.published_seq())
-    }
 }
 
 impl Snapshots {
@@ -62,7 +35,7 @@ impl Snapshots {
     }
 
     /// True if nobody holds `seq` any more.
-    fn release(&self, seq: Seq) -> bool {
+    pub(in crate::lsm) fn release(&self, seq: Seq) -> bool {
         let mut held = self.0.lock();
         let Some(count) = held.get_mut(&seq) else { return false };
         *count -= 1;
@@ -77,20 +50,6 @@ impl Snapshots {
         let held = self.0.lock();
         let snapshots = held.keys().copied().collect();
         Horizon { snapshots, published: published.load() }
-    }
-}
-
-impl SnapshotGuard {
-    pub(crate) fn seq(&self) -> Seq {
-        self.seq
-    }
-}
-
-impl Drop for SnapshotGuard {
-    fn drop(&mut self) {
-        if self.engine.snapshots.release(self.seq) && self.engine.has_drops() {
-            self.engine.executor.signal(Lane::Flush);
-        }
     }
 }
 

@@ -23,8 +23,9 @@ use crate::fs::Fs;
 use crate::manifest::{ManifestTail, Version};
 use crate::model::Seq;
 
-use super::wal_tail::{LogTail, More, TailEnd, TailFiles, TailRecord};
-use crate::lsm::Engine;
+use super::wal_tail::{LogTail, More, TailEnd, TailRecord};
+use crate::lsm::Env;
+use crate::lsm::read::log_files::LogFiles;
 
 /// How often a look is begun again because the writer removed what it was about to read.
 const TRIES: usize = 64;
@@ -71,18 +72,13 @@ pub(crate) enum Logged<'a> {
     Import(&'a Import),
 }
 
-impl Engine {
+impl ChangeLog {
     /// The commits after `since`, or from the oldest that is kept.
     ///
     /// # Errors
     /// `ChangesLost` if some of them are no longer kept; `Corruption`, `Io`.
-    pub(crate) fn feed(&self, since: Option<Seq>) -> Result<ChangeLog> {
-        ChangeLog::open(Arc::clone(&self.env.fs), &self.env.dir, since)
-    }
-}
-
-impl ChangeLog {
-    fn open(fs: Arc<dyn Fs>, dir: &Path, since: Option<Seq>) -> Result<Self> {
+    pub(crate) fn open(env: &Env, since: Option<Seq>) -> Result<Self> {
+        let (fs, dir) = (Arc::clone(&env.fs), &env.dir);
         let manifest = ManifestTail::open(Arc::clone(&fs), dir)?;
         let identity = Arc::clone(manifest.identity()?);
         let given = since.unwrap_or_default();
@@ -180,7 +176,7 @@ impl ChangeLog {
         let (mut ready, mut bytes) = (VecDeque::new(), 0);
         let end = {
             let logs = all_logs(&version);
-            let files = TailFiles { fs: &*self.fs, dir: &self.dir, logs: &logs };
+            let files = LogFiles { fs: &*self.fs, dir: &self.dir, logs: &logs };
             tail.advance(&files, version.vouched(), &mut |record| {
                 bytes += record.payload.len();
                 ready.push_back(Ready::of(record));
@@ -304,7 +300,7 @@ impl ChangeLog {
     fn linked(&self, is_enough: impl Fn(Seq) -> bool) -> Result<Option<(LogMeta, Seq)>> {
         let version = self.manifest.version();
         let logs = all_logs(version);
-        let files = TailFiles { fs: &*self.fs, dir: &self.dir, logs: &logs };
+        let files = LogFiles { fs: &*self.fs, dir: &self.dir, logs: &logs };
         let (mut found, mut wanted) = (None, None);
         for log in logs.iter().rev() {
             if wanted.is_some_and(|wanted| wanted != *log) {

@@ -29,9 +29,10 @@ use crate::model::Seq;
 use crate::rng::Rng;
 use crate::sst::{BlockCache, Sst, SstShared};
 
-use super::inspect::Pinned;
+use crate::lsm::guards::SnapshotGuard;
+use crate::lsm::read::reader::Pinned;
 use crate::lsm::read::view::View;
-use crate::lsm::{Engine, Handle};
+use crate::lsm::{Engine, Env};
 
 /// Files are copied in pieces of this.
 const COPY_BYTES: usize = 1 << 20;
@@ -64,57 +65,54 @@ impl Image {
     }
 }
 
-impl Handle {
-    /// The database as of now, all of it in files.
-    pub(crate) fn image(self: &Arc<Self>) -> Result<Image> {
-        let _snapshot = self.snapshot();
-        for _ in 0..TRIES {
-            self.flush_all()?;
-            let pinned = self.pin();
-            if !pinned.is_a_prefix() {
-                continue;
-            }
-            let version = pinned.version();
-            let Some(identity) = version.identity() else {
-                return Err(Error::corrupt(&self.env.dir, 0, "manifest", "no identity"));
-            };
-            let (identity, edit) = ((**identity).clone(), version.image());
-            return Ok(Image { pinned, identity, edit });
+/// The database as of now, all of it in files.
+pub(crate) fn image(engine: &Arc<Engine>) -> Result<Image> {
+    let _snapshot = SnapshotGuard::take(engine);
+    for _ in 0..TRIES {
+        engine.maintenance().flush_all()?;
+        let pinned = engine.reader().pin();
+        if !pinned.is_a_prefix() {
+            continue;
         }
-        let problem = "ranges are imported all the time; try again when that has ended";
-        Err(Error::new(ErrorKind::Busy, problem))
-    }
-
-    /// Copies the database as of now into the new or empty directory `target`. What an attempt that fails has made is
-    /// removed, if it is certain that it is no database.
-    pub(crate) fn checkpoint(self: &Arc<Self>, target: &Path, progress: OnBytes<'_>) -> Result<()> {
-        let fs = &self.env.fs;
-        require_empty(&**fs, target)?;
-        require_outside(target, &self.env.dir)?;
-        let image = self.image()?;
-        fs.create_dir_all(target).doing("create", target)?;
-        let place = |meta: &FileMeta| {
-            let name = FileName::Sst(meta.number).to_string();
-            link_or_copy(&**fs, &self.env.dir.join(&name), &target.join(&name), progress)
+        let version = pinned.version();
+        let Some(identity) = version.identity() else {
+            return Err(Error::corrupt(&engine.env().dir, 0, "manifest", "no identity"));
         };
-        let seed = self.next_seed();
-        let made = build(fs, target, &image.identity, &image.edit, seed, place);
-        made?;
-        let files = &image.edit.add_files;
-        self.tell_checkpoint(target, files.len() as u64, files.iter().map(|file| file.bytes).sum());
-        Ok(())
+        let (identity, edit) = ((**identity).clone(), version.image());
+        return Ok(Image { pinned, identity, edit });
     }
+    let problem = "ranges are imported all the time; try again when that has ended";
+    Err(Error::new(ErrorKind::Busy, problem))
 }
 
-impl Engine {
-    /// Reads and checks all of a table file that `fs` has under the name of one of this database's. The file itself may
-    /// be mapped, and what was read of it believed already.
-    pub(crate) fn verify_copy(&self, fs: &dyn Fs, meta: &FileMeta) -> Result<()> {
-        let cache = Arc::new(BlockCache::new(0));
-        let shared = SstShared { cache, ..self.env.sst.clone() };
-        let facts = Sst::open(fs, &self.env.dir, meta, &shared)?.verify(&mut |_| ())?;
-        facts.problems.into_iter().next().map_or(Ok(()), |problem| Err(Error::damage(problem)))
-    }
+/// Copies the database as of now into the new or empty directory `target`. What an attempt that fails has made is
+/// removed, if it is certain that it is no database.
+pub(crate) fn checkpoint(engine: &Arc<Engine>, target: &Path, progress: OnBytes<'_>) -> Result<()> {
+    let fs = &engine.env().fs;
+    require_empty(&**fs, target)?;
+    require_outside(target, &engine.env().dir)?;
+    let image = image(engine)?;
+    fs.create_dir_all(target).doing("create", target)?;
+    let place = |meta: &FileMeta| {
+        let name = FileName::Sst(meta.number).to_string();
+        link_or_copy(&**fs, &engine.env().dir.join(&name), &target.join(&name), progress)
+    };
+    let seed = engine.maintenance().next_seed();
+    let made = build(fs, target, &image.identity, &image.edit, seed, place);
+    made?;
+    let files = &image.edit.add_files;
+    let bytes = files.iter().map(|file| file.bytes).sum();
+    engine.maintenance().emit_checkpoint(target, files.len() as u64, bytes);
+    Ok(())
+}
+
+/// Reads and checks all of a table file that `fs` has under the name of one of this database's. The file itself may
+/// be mapped, and what was read of it believed already.
+pub(crate) fn verify_copy(env: &Env, fs: &dyn Fs, meta: &FileMeta) -> Result<()> {
+    let cache = Arc::new(BlockCache::new(0));
+    let shared = SstShared { cache, ..env.sst.clone() };
+    let facts = Sst::open(fs, &env.dir, meta, &shared)?.verify(&mut |_| ())?;
+    facts.problems.into_iter().next().map_or(Ok(()), |problem| Err(Error::damage(problem)))
 }
 
 impl Pinned {

@@ -25,6 +25,7 @@ use crate::fs::Fs;
 use crate::manifest::{FileEntry, Version};
 
 use super::checkpoint::copy_file;
+use crate::lsm::background::maintenance::Maintenance;
 use crate::lsm::{Engine, Env};
 
 /// Where a backup may keep table files beside its own directory.
@@ -83,7 +84,14 @@ fn id_of(fs: &dyn Fs, path: &Path) -> Option<FileId> {
     file_id(&header).ok()
 }
 
-impl Engine {
+/// Replaces damaged files of an open database.
+pub(crate) struct FileReplacement<'e>(&'e Maintenance);
+
+impl<'e> FileReplacement<'e> {
+    pub(crate) fn new(engine: &'e Engine) -> Self {
+        Self(engine.maintenance())
+    }
+
     /// Puts a sound copy in the place of `file`; `progress` is told the bytes read.
     ///
     /// # Errors
@@ -94,18 +102,18 @@ impl Engine {
         copies: &SoundCopies,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Healed> {
-        let _work = self.state.work()?;
+        let _work = self.0.state.work()?;
         let mut outcome = Healed::NoCopy;
         for path in copies.of(file.meta.id) {
             // Beside the damaged one, until nobody holds that.
-            let _room = self.plan(file.meta.bytes).ok_or_else(|| self.no_room())?;
+            let _room = self.0.plan(file.meta.bytes).ok_or_else(|| self.0.no_room())?;
             let meta = self.copy_in(&file.meta, path)?;
-            let checked = match self.env.verify_sst(&meta, progress) {
+            let checked = match self.0.env().verify_sst(&meta, progress) {
                 Ok(facts) => facts.problems.into_iter().next().map(Error::damage),
                 Err(error) => Some(error),
             };
             if let Some(error) = checked {
-                self.env.discard(FileName::Sst(meta.number));
+                self.0.env().discard(FileName::Sst(meta.number));
                 outcome = Healed::Unsound(error);
                 continue;
             }
@@ -113,12 +121,12 @@ impl Engine {
             return match self.exchange_file(file, meta) {
                 Ok(true) => Ok(Healed::From(path.clone(), number)),
                 Ok(false) => {
-                    self.env.discard(FileName::Sst(number));
+                    self.0.env().discard(FileName::Sst(number));
                     Ok(Healed::Gone)
                 }
                 Err(error) => {
                     if error.kind() == ErrorKind::StorageFull {
-                        self.env.discard(FileName::Sst(number));
+                        self.0.env().discard(FileName::Sst(number));
                     }
                     Err(error)
                 }
@@ -129,9 +137,9 @@ impl Engine {
 
     /// Step 2: the copy's entry in the manifest, under a new number.
     fn copy_in(&self, meta: &FileMeta, path: &Path) -> Result<FileMeta> {
-        let (number, _) = self.new_file()?;
-        let copied = self.env.copy_in(path, number);
-        copied.inspect_err(|_| self.env.discard(FileName::Sst(number)))?;
+        let (number, _) = self.0.new_file()?;
+        let copied = self.0.env().copy_in(path, number);
+        copied.inspect_err(|_| self.0.env().discard(FileName::Sst(number)))?;
         Ok(FileMeta { number, ..meta.clone() })
     }
 
@@ -139,11 +147,11 @@ impl Engine {
     fn exchange_file(&self, file: &FileEntry, meta: FileMeta) -> Result<bool> {
         // Jobs that end meanwhile may leave it to other ranges; those of a split are not known before.
         loop {
-            let version = Arc::clone(&self.view.load().version);
+            let version = Arc::clone(&self.0.reader().view.load().version);
             let held = ranges_of(&version, file.meta.number);
-            held.iter().for_each(|id| self.state.claim_waiting(*id));
+            held.iter().for_each(|id| self.0.state.claim_waiting(*id));
             let done = self.exchange_claimed(file, &meta, &held);
-            held.iter().for_each(|id| self.state.release(*id));
+            held.iter().for_each(|id| self.0.state.release(*id));
             if let Some(done) = done? {
                 return Ok(done);
             }
@@ -157,17 +165,17 @@ impl Engine {
         meta: &FileMeta,
         held: &[RangeId],
     ) -> Result<Option<bool>> {
-        let mut manifest = self.install.lock();
+        let mut manifest = self.0.install.lock();
         let version = Arc::clone(manifest.version());
         let Some(entry) = version.file(file.meta.number).cloned() else { return Ok(Some(false)) };
         if ranges_of(&version, file.meta.number) != held {
             return Ok(None);
         }
         let edit = replacement(&version, &entry, meta);
-        let version = self.append_edit(&mut manifest, &edit)?;
-        self.change_view(|view| view.with_version(&version, None));
+        let version = self.0.append_edit(&mut manifest, &edit)?;
+        self.0.reader().change_view(|view| view.with_version(&version, None));
         drop(manifest);
-        self.state.retire([entry]);
+        self.0.state.retire([entry]);
         Ok(Some(true))
     }
 }

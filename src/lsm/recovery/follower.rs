@@ -32,25 +32,27 @@ use crate::memtable::Memtable;
 use crate::model::{Seq, Shapes};
 use crate::options::{Background, Options};
 use crate::sst::{Sst, SstShared};
-use crate::sync::{ArcSwap, AtomicU64, Mutex};
+use crate::sync::Mutex;
 use crate::write_accounting::Meter;
 
 use super::open::shared_by_tables;
 use super::wal_rows::{LogRows, Problem, take_changes};
-use super::wal_tail::{LogTail, More, TailEnd, TailFiles, TailRecord};
+use super::wal_tail::{LogTail, More, TailEnd, TailRecord};
 use crate::lsm::background::events::Recovered;
-use crate::lsm::background::range_split::Divided;
+use crate::lsm::background::maintenance::{Maintenance, read_only};
 use crate::lsm::background::state::MaintenanceState;
-use crate::lsm::background::ttl::Ttl;
+use crate::lsm::background::ttl_tables::Ttl;
+use crate::lsm::read::dropped_tables::DroppedTables;
 use crate::lsm::read::gap_cache::GapCache;
 use crate::lsm::read::load_sampling::LoadSampling;
+use crate::lsm::read::log_files::LogFiles;
 use crate::lsm::read::range_tombstones::RangeTombstones;
-use crate::lsm::read::snapshot::Snapshots;
 use crate::lsm::read::view::{Slot, View};
+use crate::lsm::write::backlog::Backlog;
 use crate::lsm::write::gates::Gates;
 use crate::lsm::write::group_commit::GroupCommit;
-use crate::lsm::write::{commit::LogQueue, wal_switch::LastSeqs};
-use crate::lsm::{Engine, Env, Handle};
+use crate::lsm::write::log_queue::{LastSeqs, LogQueue};
+use crate::lsm::{Engine, Env, Reader, Writer};
 
 /// How often a look is begun again because the writer removed what it was about to read.
 const TRIES: usize = 64;
@@ -153,7 +155,7 @@ impl LogFollower {
     fn try_read(&mut self, version: &Version) -> Result<Seq> {
         self.check_identity(version)?;
         self.open_files(version)?;
-        let files = TailFiles { fs: &*self.options.fs, dir: &self.dir, logs: version.logs() };
+        let files = LogFiles { fs: &*self.options.fs, dir: &self.dir, logs: version.logs() };
         let flushed = version.flushed_seq();
         self.logs.read(&files, version.vouched(), flushed, self.identity.seed)?;
         self.logs.forget_flushed(flushed);
@@ -190,14 +192,13 @@ impl LogFollower {
     }
 
     /// An engine that shows what was read, and refuses every write.
-    pub(crate) fn engine(&self) -> Arc<Handle> {
+    pub(crate) fn engine(&self) -> Arc<Engine> {
         let options = self.options.clone();
         let monotonic = options.clock.monotonic();
         let version = &self.version;
         let range_tombstones =
             version.range_tombstones().iter().chain(&self.logs.range_tombstones).cloned().collect();
         let range_tombstones = RangeTombstones::new(range_tombstones, Seq::ZERO);
-        let newest_range_tombstone = AtomicU64::new(range_tombstones.newest().0);
         let view = View {
             memtables: self.logs.memtables(),
             version: Arc::clone(version),
@@ -226,26 +227,30 @@ impl LogFollower {
             // Not shared: what is a gap at one Seq is none at a later one.
             gaps: GapCache::default(),
             loads: LoadSampling::new(options.background, monotonic.as_secs_f64()),
-            space_limit: None,
             options,
         };
-        Handle::new(Arc::new(Engine {
-            is_reader: true,
+        let executor = Arc::new(Executor::manual());
+        let published = Arc::clone(group_commit.published_seq());
+        let writer = Writer {
+            group_commit,
             gates: Gates::default(),
             rate_limit: None,
-            env: Arc::new(env),
-            view: ArcSwap::from_pointee(view),
-            group_commit,
+            space_limit: None,
+            backlog: Backlog::default(),
+            executor: Arc::clone(&executor),
+            reader: Reader::new(Arc::new(env), view, published, DroppedTables::new(dropped)),
+        };
+        let maintenance = Maintenance {
+            writer,
             install: Mutex::new(manifest),
-            snapshots: Snapshots::default(),
+            state: MaintenanceState::new(0),
             ttl,
-            newest_range_tombstone,
-            state: MaintenanceState::new(dropped, 0),
-            divided: Divided::default(),
-            executor: Executor::manual(),
-            recovered: Recovered { commits: self.logs.commits, ..Recovered::default() },
-            lock: Mutex::new(None),
-        }))
+            eviction: None,
+            executor,
+            is_reader: true,
+        };
+        let recovered = Recovered { commits: self.logs.commits, ..Recovered::default() };
+        Arc::new(Engine::new(Arc::new(maintenance), recovered, None))
     }
 }
 
@@ -267,7 +272,7 @@ impl Logs {
     /// Takes in what is durable and was not read yet.
     fn read(
         &mut self,
-        files: &TailFiles<'_>,
+        files: &LogFiles<'_>,
         vouched: Position,
         flushed: Seq,
         seed: HashSeed,
@@ -358,19 +363,4 @@ impl Logs {
 fn may_lack_import(version: &Version, newer: &Version) -> bool {
     let last = |version: &Version| version.imports().last().map(|import| import.seq);
     last(newer) > last(version) || version.logs().iter().any(|log| !newer.logs().contains(log))
-}
-
-/// What every write is answered with.
-pub(in crate::lsm) fn read_only() -> Error {
-    let problem = "the database was opened to be read only: write through the process that has it \
-                   open, or open it there";
-    Error::new(ErrorKind::InvalidInput, problem)
-}
-
-impl Engine {
-    /// # Errors
-    /// `InvalidInput` if the engine only reads.
-    pub(crate) fn writable(&self) -> Result<()> {
-        if self.is_reader { Err(read_only()) } else { Ok(()) }
-    }
 }

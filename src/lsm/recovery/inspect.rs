@@ -8,17 +8,18 @@ use std::sync::Arc;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::edit::{LogMeta, Wear};
 use crate::format::file_meta::FileMeta;
-use crate::format::names::{FileName, TableId};
+use crate::format::names::FileName;
 use crate::format::record::{LogKind, Position};
 use crate::log::{LogReader, StopReason};
-use crate::manifest::{FileEntry, Version};
+use crate::manifest::FileEntry;
 use crate::options::Durability;
 use crate::ranges::Range;
 use crate::sst::{Sst, SstFacts};
 use crate::sync::Ordering;
 
 use super::change_log::all_logs;
-use super::wal_tail::TailFiles;
+use crate::lsm::background::maintenance::Maintenance;
+use crate::lsm::read::log_files::LogFiles;
 use crate::lsm::read::view::View;
 use crate::lsm::{Engine, Env};
 
@@ -27,33 +28,12 @@ const FLASH_PAGE_BYTES: u64 = 16 << 10;
 
 type FileRange = Range<Arc<FileEntry>>;
 
-/// Keeps files from being removed while they are looked at.
-pub(crate) struct Pinned(Arc<View>);
+/// See the module.
+pub(crate) struct Inspector<'e>(&'e Maintenance);
 
-impl Pinned {
-    pub(crate) fn version(&self) -> &Version {
-        &self.0.version
-    }
-
-    pub(in crate::lsm) fn view(&self) -> &View {
-        &self.0
-    }
-}
-
-impl Engine {
-    /// The current version, its files kept.
-    pub(crate) fn pin(&self) -> Pinned {
-        Pinned(self.view.load_full())
-    }
-
-    /// Which of the databases with this one's id it is: another after each restore.
-    pub(crate) fn incarnation(&self) -> u64 {
-        self.pin().version().identity().map_or(0, |identity| identity.incarnation)
-    }
-
-    /// True if the table was dropped and its space may not be reclaimed yet.
-    pub(crate) fn is_dropped(&self, table: TableId) -> bool {
-        self.state.is_dropped(table)
+impl<'e> Inspector<'e> {
+    pub(crate) fn new(engine: &'e Engine) -> Self {
+        Self(engine.maintenance())
     }
 
     /// Reads and checks all of one file, as it is on disk now. One with damage is quarantined.
@@ -62,7 +42,7 @@ impl Engine {
         file: &FileEntry,
         progress: &mut dyn FnMut(u64),
     ) -> Result<SstFacts> {
-        let facts = self.env.verify_sst(&file.meta, progress);
+        let facts = self.0.env().verify_sst(&file.meta, progress);
         let facts = facts.map_err(|error| error.of_keys(|| file.keys()));
         match &facts {
             Ok(facts) => {
@@ -81,36 +61,38 @@ impl Engine {
     /// Reads the manifest again up to where it is durable; the records there are.
     pub(crate) fn verify_manifest(&self) -> Result<u64> {
         let (end, path) = {
-            let manifest = self.install.lock();
+            let manifest = self.0.install.lock();
             manifest.check_current()?;
             let end = manifest.position();
-            (end, self.env.dir.join(FileName::Manifest(end.file).to_string()))
+            (end, self.0.env().dir.join(FileName::Manifest(end.file).to_string()))
         };
-        match read_to(&self.env, &path, LogKind::Manifest, end) {
+        match read_to(&self.0.env(), &path, LogKind::Manifest, end) {
             // It may have been rolled over since, and then it is nobody's.
-            Err(_) if self.install.lock().position().file != end.file => Ok(0),
+            Err(_) if self.0.install.lock().position().file != end.file => Ok(0),
             result => result,
         }
     }
 
     /// Reads every log that recovery would read, or the change feed: the records there are, and what is wrong with each log.
     pub(crate) fn verify_logs(&self) -> (u64, Vec<Error>) {
-        let active = self.log_end();
+        let active = self.0.writer.log_end();
         // After a failure nobody knows where the active log ends; what can be read of it is looked at.
-        let is_written = self.group_commit.flush(Durability::Buffered).is_ok();
-        let logs = all_logs(self.install.lock().version());
+        let is_written = self.0.writer.group_commit.flush(Durability::Buffered).is_ok();
+        let logs = all_logs(self.0.install.lock().version());
         let (mut records, mut problems) = (0, Vec::new());
         for (i, log) in logs.iter().enumerate() {
-            let path = self.env.dir.join(FileName::Wal(log.number).to_string());
-            let is_gone = || !all_logs(self.install.lock().version()).contains(log);
+            let path = self.0.env().dir.join(FileName::Wal(log.number).to_string());
+            let is_gone = || !all_logs(self.0.install.lock().version()).contains(log);
             let is_active = is_written && log.number == active.file;
             let next = || logs.get(i + 1).and_then(|next| self.end_by_next(*log, *next));
             let offset = if is_active { active.offset } else { next().unwrap_or(0) };
-            match read_to(&self.env, &path, LogKind::Wal, Position { file: log.number, offset }) {
+            match read_to(&self.0.env(), &path, LogKind::Wal, Position { file: log.number, offset })
+            {
                 Ok(count) => records += count,
                 // Flushed meanwhile, perhaps by another process.
                 Err(_) if is_gone() => {}
-                Err(_) if self.is_reader && matches!(self.env.fs.exists(&path), Ok(false)) => {}
+                Err(_)
+                    if self.0.is_reader && matches!(self.0.env().fs.exists(&path), Ok(false)) => {}
                 Err(error) => problems.push(error),
             }
         }
@@ -119,7 +101,7 @@ impl Engine {
 
     /// Where `log` ends by the log that follows it.
     fn end_by_next(&self, log: LogMeta, next: LogMeta) -> Option<u64> {
-        let files = TailFiles { fs: &*self.env.fs, dir: &self.env.dir, logs: &[] };
+        let files = LogFiles { fs: &*self.0.env().fs, dir: &self.0.env().dir, logs: &[] };
         let (open, ..) = files.first_record(next).ok().flatten()?;
         let before = open.predecessor.filter(|p| p.number == log.number && p.id == log.id)?;
         Some(before.accepted_end)
@@ -127,27 +109,27 @@ impl Engine {
 
     /// What the medium has written. Who only reads knows what the last edit said.
     pub(crate) fn wear(&self) -> Wear {
-        if self.is_reader {
-            let view = self.view.load_full();
+        if self.0.is_reader {
+            let view = self.0.reader().view.load_full();
             return view.version.account().map(|account| account.wear).unwrap_or_default();
         }
-        self.group_commit.lock().queue.account_user_bytes(&self.env.meter);
-        self.env.meter.account().wear
+        self.0.writer.group_commit.lock().queue.account_user_bytes(&self.0.env().meter);
+        self.0.env().meter.account().wear
     }
 
     /// Counters and sizes; documented at `Stats::fields`.
     pub(crate) fn stats(&self) -> Vec<(&'static str, u64)> {
-        let view = self.view.load_full();
+        let view = self.0.reader().view.load_full();
         let files = || view.version.files().map(|file| &file.meta);
         let ranges = || view.version.ranges().iter();
         let most = |of: fn(&FileRange) -> u64| ranges().map(|range| of(range)).max().unwrap_or(0);
         let logs: usize = view.memtables.iter().map(|slot| slot.logs.len()).sum();
-        let counters = self.state.counters();
+        let counters = self.0.counters();
         let file_bytes = files().map(|meta| meta.bytes).sum();
-        let quarantined = self.quarantined().len() as u64;
+        let quarantined = self.0.quarantined().len() as u64;
         let wear = self.wear();
         let (commits, written, syncs) = {
-            let queue = &self.group_commit.lock().queue;
+            let queue = &self.0.writer.group_commit.lock().queue;
             (queue.commits, queue.written, queue.syncs)
         };
         let mut fields = vec![
@@ -198,18 +180,18 @@ impl Engine {
             ("files_removed", counters.files_removed),
             ("range_splits", counters.splits),
             ("range_merges", counters.merges),
-            ("gaps_passed", self.env.gaps.passed()),
+            ("gaps_passed", self.0.env().gaps.passed()),
             ("fences", view.range_tombstones.iter().len() as u64),
-            ("expiry_lag_seconds", self.expiry_lag().as_secs()),
+            ("expiry_lag_seconds", self.0.expiry_lag().as_secs()),
             ("quarantined_files", quarantined),
-            ("trouble", u64::from(quarantined > 0 || self.state.trouble().is_some())),
+            ("trouble", u64::from(quarantined > 0 || self.0.trouble().is_some())),
         ]);
         fields
     }
 
     /// What the limit on disk use is about; zeros without one.
     fn disk_fields(&self) -> [(&'static str, u64); 5] {
-        let [used, limit, refusals, files, bytes] = self.disk_use().unwrap_or_default();
+        let [used, limit, refusals, files, bytes] = self.0.disk_use().unwrap_or_default();
         [
             ("disk_bytes", used),
             ("disk_limit_bytes", limit),
@@ -224,11 +206,11 @@ impl Engine {
         let memtables: usize = view.memtables.iter().map(|slot| slot.memtable.bytes()).sum();
         let parts = [
             ("memtable_bytes", memtables),
-            ("cache_bytes", self.env.sst.cache.bytes()),
-            ("log_buffer_bytes", self.group_commit.lock().queue.memory_bytes()),
+            ("cache_bytes", self.0.env().sst.cache.bytes()),
+            ("log_buffer_bytes", self.0.writer.group_commit.lock().queue.memory_bytes()),
             ("index_bytes", view.version.files().map(|file| file.memory_bytes()).sum()),
-            ("shape_bytes", self.env.shapes.memory_bytes()),
-            ("writer_bytes", self.state.writing.load(Ordering::Relaxed)),
+            ("shape_bytes", self.0.env().shapes.memory_bytes()),
+            ("writer_bytes", self.0.state.writing.load(Ordering::Relaxed)),
         ];
         let [a, b, c, d, e, f] = parts.map(|(name, bytes)| (name, bytes as u64));
         [a, b, c, d, e, f, ("memory_bytes", parts.iter().map(|(_, bytes)| *bytes as u64).sum())]

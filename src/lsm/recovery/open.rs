@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 use crate::codec::HashSeed;
 use crate::error::{Doing, Error, ErrorKind, Result};
-use crate::executor::{Crew, Executor, Lane};
-use crate::format::edit::{CleanClose, Identity, LivedTime, LogMeta, VersionEdit};
+use crate::executor::Executor;
+use crate::format::edit::{CleanClose, Identity, VersionEdit};
 use crate::format::names::{FileName, FileNumber};
 use crate::format::record::{LogHeader, LogKind, Position};
 use crate::format::wal::Predecessor;
@@ -34,112 +34,85 @@ use crate::manifest::{Access, Found, Manifest, Version, probe};
 use crate::memtable::Memtable;
 use crate::model::{Seq, Shapes};
 use crate::mutants::mutant;
-use crate::options::{Background, IoMode, Options};
+use crate::options::{IoMode, Options};
 use crate::rng::Rng;
 use crate::sst::{BlockCache, SstShared};
-use crate::sync::{ArcSwap, AtomicU64, Mutex};
+use crate::sync::Mutex;
 use crate::write_accounting::{Cause, Meter};
 
 use super::replay::{AcceptedLog, Replayed, replay};
 use crate::lsm::background::events::Recovered;
-use crate::lsm::background::range_split::Divided;
-use crate::lsm::background::space_limit::SpaceLimit;
+use crate::lsm::background::fifo_tables::FifoEviction;
+use crate::lsm::background::maintenance::Maintenance;
 use crate::lsm::background::state::MaintenanceState;
-use crate::lsm::background::ttl::Ttl;
+use crate::lsm::background::ttl_tables::Ttl;
+use crate::lsm::read::dropped_tables::DroppedTables;
 use crate::lsm::read::gap_cache::GapCache;
 use crate::lsm::read::load_sampling::LoadSampling;
 use crate::lsm::read::range_tombstones::RangeTombstones;
-use crate::lsm::read::snapshot::Snapshots;
 use crate::lsm::read::view::{Slot, View};
-use crate::lsm::write::commit::{LogQueue, NextLog};
+use crate::lsm::write::admission::SpaceLimit;
+use crate::lsm::write::backlog::Backlog;
 use crate::lsm::write::gates::Gates;
 use crate::lsm::write::group_commit::GroupCommit;
+use crate::lsm::write::log_queue::LogQueue;
 use crate::lsm::write::rate_limit::RateLimit;
-use crate::lsm::{Engine, Env, Handle};
+use crate::lsm::{Engine, Env, Reader, Writer};
 
 /// Small logs of short sessions share a memtable; with more than this many it is flushed.
 const LOGS_PER_MEMTABLE_MAX: usize = 8;
 
-/// What a log reserves where there is no room for more.
-const LOG_BYTES_LEAST: u64 = 16 << 10;
-
-impl Engine {
-    /// Opens or creates the database in `dir`.
-    ///
-    /// # Errors
-    /// `NotFound` if there is none and none is to be created; `InvalidInput` for a directory that is something else;
-    /// `Locked`, `Corruption`, `Unsupported`, `Io`, `StorageFull`.
-    pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Handle>> {
-        let meter = Meter::new(dir);
-        look(&*options.fs, dir, &options)?;
-        let lock = take_lock(&*options.fs, dir)?;
-        let space_limit = SpaceLimit::begin(dir, &mut options)?;
-        let fs = meter.count(&options.fs, Cause::Import);
-        // Anew: somebody else may have made a database there before the lock was ours.
-        let found = probe(&*fs, dir)?;
-        let mut rng = options.seed.map_or_else(Rng::from_entropy, Rng::from_seed);
-        let mut recovered = Recovered::default();
-        let (mut manifest, names) = match found {
-            Found::Database => {
-                let opened =
-                    Manifest::open(Arc::clone(&fs), dir, Access::ReadWrite, fork(&mut rng))?;
-                if let Some(why) = opened.read_only {
-                    return Err(Error::new(ErrorKind::Unsupported, why));
-                }
-                recovered.manifest_torn =
-                    opened.torn.map(|torn| format!("{}: {}", torn.at, torn.why));
-                (opened.manifest, opened.names)
+/// Opens or creates the database in `dir`.
+///
+/// # Errors
+/// `NotFound` if there is none and none is to be created; `InvalidInput` for a directory that is something else;
+/// `Locked`, `Corruption`, `Unsupported`, `Io`, `StorageFull`.
+pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
+    let meter = Meter::new(dir);
+    look(&*options.fs, dir, &options)?;
+    let lock = take_lock(&*options.fs, dir)?;
+    let eviction = FifoEviction::begin(&options)?;
+    let space_limit = SpaceLimit::begin(dir, &mut options)?;
+    let disk = space_limit.map(|limit| (limit, eviction));
+    let fs = meter.count(&options.fs, Cause::Import);
+    // Anew: somebody else may have made a database there before the lock was ours.
+    let found = probe(&*fs, dir)?;
+    let mut rng = options.seed.map_or_else(Rng::from_entropy, Rng::from_seed);
+    let mut recovered = Recovered::default();
+    let (mut manifest, names) = match found {
+        Found::Database => {
+            let opened = Manifest::open(Arc::clone(&fs), dir, Access::ReadWrite, fork(&mut rng))?;
+            if let Some(why) = opened.read_only {
+                return Err(Error::new(ErrorKind::Unsupported, why));
             }
-            Found::Nothing => {
-                recovered.created = true;
-                let manifest = create(&fs, dir, &mut rng)?;
-                let listed = fs.list(dir);
-                (manifest, listed.doing("list", dir)?)
-            }
-        };
-        manifest.count_with(&meter);
-        let env = Arc::new(new_env(dir, options, space_limit, &manifest, (fs, meter))?);
-        let replayed = replay(&env, &manifest, &names)?;
-        env.meter.add(&replayed.found);
-        recovered.commits = replayed.commits;
-        recovered.torn.clone_from(&replayed.torn);
-        let is_closed = is_closed(manifest.last_close(), &replayed);
-        if !is_closed {
-            manifest.confirm()?;
-            sync_logs(&env, &replayed)?;
+            recovered.manifest_torn = opened.torn.map(|torn| format!("{}: {}", torn.at, torn.why));
+            (opened.manifest, opened.names)
         }
-        recovered.orphans = remove_orphans(&env, &mut manifest, &names)?;
-        let engine = Arc::new(begin(env, manifest, replayed, is_closed, recovered, lock)?);
-        engine.tell_opened(&engine.recovered);
-        engine.env.space_limit.iter().for_each(SpaceLimit::enforce);
-        engine.begin_background(is_closed)?;
-        Ok(Handle::new(engine))
+        Found::Nothing => {
+            recovered.created = true;
+            let manifest = create(&fs, dir, &mut rng)?;
+            let listed = fs.list(dir);
+            (manifest, listed.doing("list", dir)?)
+        }
+    };
+    manifest.count_with(&meter);
+    let env = Arc::new(new_env(dir, options, &manifest, (fs, meter))?);
+    let replayed = replay(&env, &manifest, &names)?;
+    env.meter.add(&replayed.found);
+    recovered.commits = replayed.commits;
+    recovered.torn.clone_from(&replayed.torn);
+    let is_closed = is_closed(manifest.last_close(), &replayed);
+    if !is_closed {
+        manifest.confirm()?;
+        sync_logs(&env, &replayed)?;
     }
-}
-
-impl Engine {
-    /// Lets background work begin. After a close in order compaction alone may have something to do, be it because of the
-    /// time; the other lanes wait for a write, a drop or a time to live.
-    fn begin_background(self: &Arc<Self>, is_closed: bool) -> Result<()> {
-        let options = &self.env.options;
-        let crew = match options.background {
-            Background::Threads => Some(Crew::Lanes { compactors: options.compaction_threads }),
-            Background::OneThread => Some(Crew::One),
-            Background::Manual => None,
-        };
-        if let Some(crew) = crew {
-            self.executor.serve(self, crew);
-            let started = self.executor.start(Lane::Compact);
-            started.map_err(|error| Error::io("start background threads", error))?;
-        }
-        if !is_closed {
-            self.executor.signal(Lane::Log);
-        }
-        if !is_closed || self.has_drops() || !self.view.load().frozen().is_empty() {
-            self.executor.signal(Lane::Flush);
-        }
-        Ok(())
-    }
+    recovered.orphans = remove_orphans(&env, &mut manifest, &names)?;
+    let maintenance = Arc::new(begin(env, manifest, replayed, is_closed, disk)?);
+    maintenance.emit_opened(&recovered);
+    maintenance.writer.space_limit.iter().for_each(SpaceLimit::enforce);
+    let engine = Engine::new(Arc::clone(&maintenance), recovered, Some(lock));
+    maintenance.begin(is_closed)?;
+    Ok(Arc::new(engine))
 }
 
 /// Refuses a `dir` that is something else, and makes it if it is missing and may be.
@@ -200,7 +173,6 @@ pub(in crate::lsm) fn shared_by_tables(options: &Options, seed: HashSeed) -> Sst
 fn new_env(
     dir: &Path,
     options: Options,
-    space_limit: Option<SpaceLimit>,
     manifest: &Manifest,
     (fs, meter): (Arc<dyn Fs>, Arc<Meter>),
 ) -> Result<Env> {
@@ -225,7 +197,6 @@ fn new_env(
         sst,
         gaps: GapCache::default(),
         loads: LoadSampling::new(options.background, options.clock.monotonic().as_secs_f64()),
-        space_limit,
         options,
     })
 }
@@ -297,15 +268,14 @@ fn is_file_missing(version: &Version, names: &[String]) -> bool {
     version.files().any(|file| names.binary_search(&file.name()).is_err())
 }
 
-/// Begins a new log, unless the last one `is_closed`, and puts the engine together.
+/// Begins a new log, unless the last one `is_closed`, and puts the parts together.
 fn begin(
     env: Arc<Env>,
     mut manifest: Manifest,
     replayed: Replayed,
     is_closed: bool,
-    recovered: Recovered,
-    lock: Box<dyn FileLock>,
-) -> Result<Engine> {
+    disk: Option<(SpaceLimit, FifoEviction)>,
+) -> Result<Maintenance> {
     manifest.set_roll_bytes_min(env.options.manifest_roll_bytes);
     let known = manifest.version().clock_if_known();
     // Numbers may be ahead of any clock: the earlier of the two lets nothing expire early.
@@ -329,7 +299,6 @@ fn begin(
         .cloned()
         .collect();
     let range_tombstones = RangeTombstones::new(range_tombstones, Seq::ZERO);
-    let newest_range_tombstone = AtomicU64::new(range_tombstones.newest().0);
     let view = View {
         memtables: memtables(&env, replayed.slots, number),
         version: Arc::clone(manifest.version()),
@@ -337,25 +306,22 @@ fn begin(
     };
     let mut dropped = manifest.version().dropped().clone();
     dropped.extend(replayed.dropped);
-    let background_bytes = env.options.background_bytes_per_second;
-    let executor = Executor::behind(env.loads.bell());
-    Ok(Engine {
-        is_reader: false,
+    let group_commit = GroupCommit::new(queue, replayed.last);
+    let executor = Arc::new(Executor::behind(env.loads.bell()));
+    let published = Arc::clone(group_commit.published_seq());
+    let (space_limit, eviction) = disk.unzip();
+    let state = MaintenanceState::new(env.options.background_bytes_per_second);
+    let writer = Writer {
+        group_commit,
         gates: Gates::default(),
         rate_limit: env.options.targets.map(RateLimit::new),
-        env,
-        view: ArcSwap::from_pointee(view),
-        group_commit: GroupCommit::new(queue, replayed.last),
-        install: Mutex::new(manifest),
-        snapshots: Snapshots::default(),
-        ttl,
-        newest_range_tombstone,
-        state: MaintenanceState::new(dropped, background_bytes),
-        divided: Divided::default(),
-        executor,
-        recovered,
-        lock: Mutex::new(Some(lock)),
-    })
+        space_limit,
+        backlog: Backlog::default(),
+        executor: Arc::clone(&executor),
+        reader: Reader::new(env, view, published, DroppedTables::new(dropped)),
+    };
+    let (install, is_reader) = (Mutex::new(manifest), false);
+    Ok(Maintenance { writer, install, state, ttl, eviction, executor, is_reader })
 }
 
 fn begin_log(
@@ -400,55 +366,4 @@ fn memtables(env: &Env, mut replayed: Vec<Slot>, number: Option<FileNumber>) -> 
         replayed.push(Slot { memtable, logs: number.into_iter().collect() });
     }
     replayed.into_iter().rev().map(Arc::new).collect()
-}
-
-impl Env {
-    /// Creates a log: the file, its directory entry, and its name in the manifest, which forgets `unused` ones; these go.
-    /// `durable` is up to where older logs are, if none of their records says so.
-    pub(in crate::lsm) fn create_log(
-        &self,
-        manifest: &mut Manifest,
-        allocate: u64,
-        unused: &[FileNumber],
-        durable: Option<Position>,
-        clock: Option<LivedTime>,
-    ) -> Result<NextLog> {
-        let number = manifest.next_number()?;
-        let header = LogHeader { kind: LogKind::Wal, number, id: manifest.next_id() };
-        let path = self.dir.join(FileName::Wal(number).to_string());
-        let create = |allocate| {
-            let created = LogFile::create(&*self.fs, &path, header, allocate);
-            let log = created.and_then(|log| self.sync_dir().map(|()| log));
-            log.inspect_err(|_| self.discard(FileName::Wal(number)))
-        };
-        // A nearly full disk must still open: to read, and to delete.
-        let (log, allocate) = match create(allocate) {
-            Err(error) if error.kind() == ErrorKind::StorageFull && allocate > LOG_BYTES_LEAST => {
-                (create(LOG_BYTES_LEAST)?, LOG_BYTES_LEAST)
-            }
-            created => (created?, allocate),
-        };
-        let edit = VersionEdit {
-            add_logs: vec![LogMeta { number, id: header.id }],
-            remove_logs: unused.to_vec(),
-            clock,
-            ..VersionEdit::default()
-        };
-        manifest.append_behind(&edit, durable).inspect_err(|error| {
-            // Only then is it known that nothing names the log; its space is needed.
-            if error.kind() == ErrorKind::StorageFull {
-                self.discard(FileName::Wal(number));
-            }
-        })?;
-        self.discard_superseded(manifest);
-        unused.iter().for_each(|log| self.discard(FileName::Wal(*log)));
-        Ok(NextLog { log: Arc::new(log), allocated: allocate, manifest: manifest.position() })
-    }
-
-    /// Removes the manifests that rolling over has left behind.
-    pub(in crate::lsm) fn discard_superseded(&self, manifest: &mut Manifest) {
-        for number in manifest.take_superseded() {
-            self.discard(FileName::Manifest(number));
-        }
-    }
 }

@@ -25,7 +25,7 @@ use crate::mutants::mutant;
 use super::wal_rows::{LogRows, Problem, take_changes};
 use crate::lsm::Env;
 use crate::lsm::read::view::Slot;
-use crate::lsm::write::wal_switch::LastSeqs;
+use crate::lsm::write::log_queue::LastSeqs;
 
 /// What the logs held.
 pub(in crate::lsm) struct Replayed {

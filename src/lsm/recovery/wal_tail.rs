@@ -11,16 +11,15 @@
 //!
 //! Not here: which logs there are (`manifest`), what records mean (`wal_rows`, `changes`).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::format::edit::LogMeta;
-use crate::format::names::FileName;
-use crate::format::record::{LogKind, Position, RECORD_HEADER_BYTES, RecordKind};
-use crate::format::wal::{Open, Predecessor};
-use crate::fs::Fs;
+use crate::format::record::{Position, RECORD_HEADER_BYTES, RecordKind};
 use crate::log::{LogFile, LogReader, RecordView, StopReason};
 use crate::model::Seq;
+
+use crate::lsm::read::log_files::LogFiles;
 
 /// Where reading has come to. Plain data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,50 +73,6 @@ struct Waiting {
     payload: Vec<u8>,
 }
 
-/// Which files there are.
-pub(crate) struct TailFiles<'a> {
-    pub(crate) fs: &'a dyn Fs,
-    pub(crate) dir: &'a Path,
-    /// In order.
-    pub(crate) logs: &'a [LogMeta],
-}
-
-impl TailFiles<'_> {
-    fn path(&self, log: LogMeta) -> PathBuf {
-        self.dir.join(FileName::Wal(log.number).to_string())
-    }
-
-    fn open(&self, log: LogMeta) -> Result<LogReader> {
-        LogReader::open(self.fs, &self.path(log), LogKind::Wal, Some(log.id))
-    }
-
-    /// The first record of a log and its Seq, if it has one yet.
-    pub(crate) fn first_record(&self, log: LogMeta) -> Result<Option<(Open, Position, Seq)>> {
-        let mut reader = self.open(log)?;
-        let path = self.path(log);
-        let Some(record) = reader.next()? else { return Ok(None) };
-        if record.kind != RecordKind::Open {
-            let problem = format!("the first record is {:?}", record.kind);
-            return Err(Error::corrupt(&path, record.offset, "record header", problem));
-        }
-        let open = Open::decode(record.payload)
-            .map_err(|error| error.into_error(&path, record.payload_offset()))?;
-        Ok(Some((open, record.durable_up_to, record.seq)))
-    }
-
-    /// The log that follows `log`. Of two that say so the manifest names one: opening after a crash drops the other.
-    fn successor(&self, log: LogMeta) -> Result<Option<(LogMeta, Predecessor, Position)>> {
-        for later in self.logs.iter().filter(|later| later.number > log.number) {
-            let Some((open, durable_up_to, _)) = self.first_record(*later)? else { continue };
-            let names = |p: &Predecessor| p.number == log.number && p.id == log.id;
-            if let Some(predecessor) = open.predecessor.filter(names) {
-                return Ok(Some((*later, predecessor, durable_up_to)));
-            }
-        }
-        Ok(None)
-    }
-}
-
 impl LogTail {
     /// Begins with `log`.
     pub(crate) fn at(log: LogMeta) -> Self {
@@ -141,7 +96,7 @@ impl LogTail {
     /// is not known.
     pub(crate) fn advance(
         &mut self,
-        files: &TailFiles<'_>,
+        files: &LogFiles<'_>,
         vouched: Position,
         visit: &mut dyn FnMut(&TailRecord<'_>) -> Result<More>,
     ) -> Result<TailEnd> {
@@ -187,7 +142,7 @@ impl LogTail {
     /// Reads `log` on from `from`, up to `ends` or the first record that is not whole; where that is.
     fn read(
         &mut self,
-        files: &TailFiles<'_>,
+        files: &LogFiles<'_>,
         log: LogMeta,
         from: u64,
         ends: Option<u64>,
@@ -221,7 +176,7 @@ impl LogTail {
     /// Gives what waits and is durable.
     fn give(
         &mut self,
-        files: &TailFiles<'_>,
+        files: &LogFiles<'_>,
         waiting: &mut Vec<Waiting>,
         visit: &mut dyn FnMut(&TailRecord<'_>) -> Result<More>,
     ) -> Result<More> {

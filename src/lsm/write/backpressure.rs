@@ -8,7 +8,7 @@
 //! Why squares: at the beginning a backlog is mostly a burst that background work takes care of; the more of the
 //! way is gone, the closer the writer must come to the pace of the disk.
 //!
-//! Not here: waiting (`scheduler`), counting (`state`).
+//! Not here: waiting (`delay`), counting (`backlog`).
 
 use std::time::Duration;
 
@@ -42,9 +42,9 @@ pub(in crate::lsm) fn flush_bytes_max(memtable_bytes: u64) -> u64 {
 
 /// How far a range is behind with merges, in millionths of the way to where that is slowed by all of [`DELAY_MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::lsm) struct Backlog(u64);
+pub(in crate::lsm) struct RangeDebt(u64);
 
-impl Backlog {
+impl RangeDebt {
     /// Of a range in which `sources` files lie over a key, and `debt` bytes of young files wait.
     pub(in crate::lsm) fn of(sources: usize, debt: u64, memtable_bytes: u64) -> Self {
         let sources = share(sources as u64, SOURCES_FREE as u64, SOURCES_FULL as u64);
@@ -55,7 +55,10 @@ impl Backlog {
 
 /// The delay of a write to a range that is so far behind. `merge`: how long it takes to merge as much as is written, if
 /// that is known. Who is a little behind keeps that pace; towards the end of the way it counts for nothing any more.
-pub(in crate::lsm) fn range_delay(Backlog(share): Backlog, merge: Option<Duration>) -> Duration {
+pub(in crate::lsm) fn range_delay(
+    RangeDebt(share): RangeDebt,
+    merge: Option<Duration>,
+) -> Duration {
     let pace = merge.map_or(DELAY_MAX, |merge| {
         let left = u128::from((WHOLE - share).max(1));
         // However coarse the clock is.
@@ -97,7 +100,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn range(sources: usize, debt: u64, memtable_bytes: u64) -> Duration {
-        range_delay(Backlog::of(sources, debt, memtable_bytes), None)
+        range_delay(RangeDebt::of(sources, debt, memtable_bytes), None)
     }
 
     #[test]
@@ -143,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_writer_is_slowed_to_the_pace_of_merges_until_they_do_not_help() {
-        let delay = |sources, merge| range_delay(Backlog::of(sources, 0, MIB), merge);
+        let delay = |sources, merge| range_delay(RangeDebt::of(sources, 0, MIB), merge);
         let merge = Some(Duration::from_micros(2));
         assert!(
             delay(9, merge) > Duration::from_micros(2)

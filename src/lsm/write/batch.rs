@@ -15,7 +15,7 @@ use crate::format::row::{self, RowHead};
 use crate::format::span::Span;
 use crate::format::wal::Change;
 use crate::model::{Body, NewRow, Row, RowRef, Seq, ShapeId, ShapeRef, Shapes, merge_rows};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
 use super::gates::SpanGate;
 use crate::lsm::read::view::Current;
@@ -84,6 +84,8 @@ pub(crate) struct Gate {
     pub(crate) table: TableId,
     /// The commit that drops the table; 0 while there is none.
     dropped_at: AtomicU64,
+    /// Its oldest files are dropped near the limit on disk use: files of one age lie over one another.
+    is_fifo: AtomicBool,
 }
 
 /// A table or span that comes or goes with a commit.
@@ -136,13 +138,21 @@ impl TableChange {
 
 impl Gate {
     pub(crate) fn new(table: TableId) -> Self {
-        Self { table, dropped_at: AtomicU64::new(0) }
+        Self { table, dropped_at: AtomicU64::new(0), is_fifo: AtomicBool::new(false) }
     }
 
     /// The commit that drops the table, published or not.
     pub(crate) fn dropped_at(&self) -> Option<Seq> {
         let ticks = self.dropped_at.load(Ordering::Acquire);
         (ticks > 0).then_some(Seq(ticks))
+    }
+
+    pub(in crate::lsm) fn set_fifo(&self) {
+        self.is_fifo.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_fifo(&self) -> bool {
+        self.is_fifo.load(Ordering::Acquire)
     }
 
     /// No commit after `seq` enters. Requires the commit lock.
@@ -192,6 +202,26 @@ impl<'a> PackedRow<'a> {
     pub(crate) fn len(&self) -> usize {
         let [head, body] = self.parts();
         head.len() + body.len()
+    }
+}
+
+impl Batch<'_> {
+    /// A batch that writes no entity.
+    pub(crate) fn of_change(gate: &Arc<Gate>, change: TableChange) -> Self {
+        Self::of_changes(gate, vec![change])
+    }
+
+    /// A batch of several changes that come with one commit.
+    pub(crate) fn of_changes(gate: &Arc<Gate>, changes: Vec<TableChange>) -> Self {
+        Batch {
+            gate: Arc::clone(gate),
+            ops: Ops::new(),
+            prefix_len: 0,
+            is_group: false,
+            changes,
+            closes: None,
+            check_merged: |_, _| Ok(()),
+        }
     }
 }
 

@@ -19,8 +19,6 @@ use crate::format::span::Span;
 use crate::model::Seq;
 use crate::sync::{ArcSwap, AtomicU64, Ordering};
 
-use crate::lsm::Engine;
-
 /// What a closed gate holds back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GateMode {
@@ -106,6 +104,25 @@ impl Gates {
         self.count.store(self.closed.load().len() as u64, Ordering::Release);
     }
 
+    /// To be asked by a read at `published`; `touches` says whether it reads anything of a span.
+    ///
+    /// # Errors
+    /// `ServerBusy` if any of that is offline.
+    #[inline]
+    pub(in crate::lsm) fn admit_read(
+        &self,
+        published: impl FnOnce() -> Seq,
+        touches: impl Fn(&Span) -> bool,
+    ) -> Result<()> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        match self.is_offline(published(), touches) {
+            true => Err(Error::refused(Code::ServerBusy)),
+            false => Ok(()),
+        }
+    }
+
     /// True if a gate that counts for readers takes a span offline that is touched.
     fn is_offline(&self, published: Seq, touches: impl Fn(&Span) -> bool) -> bool {
         let gates = self.closed.load();
@@ -124,23 +141,6 @@ impl Gates {
         let gates = self.closed.load();
         let gate = |key| gates.iter().find(|(gate, _)| gate.span.contains(key));
         keys.find_map(gate).map(|(_, seq)| *seq)
-    }
-}
-
-impl Engine {
-    /// To be asked by a read; `touches` says whether it reads anything of a span.
-    ///
-    /// # Errors
-    /// `ServerBusy` if any of that is offline.
-    #[inline]
-    pub(crate) fn admit_read(&self, touches: impl Fn(&Span) -> bool) -> Result<()> {
-        if self.gates.count.load(Ordering::Acquire) == 0 {
-            return Ok(());
-        }
-        match self.gates.is_offline(self.published(), touches) {
-            true => Err(Error::refused(Code::ServerBusy)),
-            false => Ok(()),
-        }
     }
 }
 

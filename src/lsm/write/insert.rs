@@ -7,19 +7,21 @@ use crate::format::Kind;
 use crate::model::Seq;
 use crate::options::Durability;
 
-use super::super::Engine;
 use super::batch::{Action, Batch, PackedRow};
-use super::commit::Closing;
+use super::log_queue::Closing;
 use super::look_up::PreRead;
+use super::retry::Unblock;
+use super::writer::Writer;
 
-impl Engine {
+impl Writer {
     /// Commits an insert, a `batch` of one operation, and waits until it is as durable as asked. Its row is made when its key
     /// was looked up, and not at all if an entity is there already.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
-    pub(crate) fn commit_insert<'a>(
+    pub(in crate::lsm) fn commit_insert<'a>(
         &self,
+        help: &impl Unblock,
         mut batch: Batch<'a>,
         durability: Durability,
         row: impl FnOnce() -> PackedRow<'a>,
@@ -31,7 +33,7 @@ impl Engine {
         if let [op] = batch.ops.as_mut_slice() {
             op.action = Action::Put(row());
         }
-        let seq = self.submit_around(&batch, durability, Some(pre_read), || {})?;
+        let seq = self.submit_around(help, &batch, durability, Some(pre_read), || {})?;
         self.group_commit.wait(seq)?;
         Ok(seq)
     }
@@ -41,7 +43,7 @@ impl Engine {
     fn is_taken(&self, batch: &Batch<'_>, pre_read: &PreRead) -> bool {
         let hidden = pre_read.hidden_since(0);
         let is_there = pre_read.current(0).is_some_and(|current| {
-            let is_seen = current.seq <= self.group_commit.published();
+            let is_seen = current.seq <= self.reader.published();
             current.kind == Kind::Put && is_seen && hidden.is_none()
         });
         if !is_there || self.rate_limit.is_some() || batch.gate.dropped_at().is_some() {

@@ -11,8 +11,9 @@ use crate::format::Kind;
 use crate::model::{Row, Seq};
 
 use super::batch::{Batch, Op};
+use super::writer::Writer;
+use crate::lsm::Env;
 use crate::lsm::read::view::{Current, View};
-use crate::lsm::{Engine, Env};
 
 /// What a commit saw of its keys before it took the lock.
 pub(crate) struct PreRead {
@@ -81,17 +82,17 @@ impl PreReadHit {
     }
 }
 
-impl Engine {
+impl Writer {
     /// Looks up the keys of `batch` whose newest entry matters, outside the commit lock.
     pub(crate) fn look_up(&self, batch: &Batch<'_>) -> Result<PreRead> {
-        let view = self.view.load();
+        let view = self.reader.view.load();
         let memtable = view.active().memtable.id();
         let mut found = SmallVec::new();
         if batch.ops.iter().any(|op| op.needs_current()) {
             found.reserve(batch.ops.len());
             for op in &batch.ops {
                 found.push(if op.needs_current() {
-                    PreReadHit::newest(&view, &self.env, op)?
+                    PreReadHit::newest(&view, &self.reader.env, op)?
                 } else {
                     None
                 });

@@ -4,15 +4,21 @@
 //!
 //! Not here: flushing what was written (`scheduler`), replaying the log (`recovery`).
 
+pub(super) mod admission;
+pub(super) mod backlog;
 pub(super) mod backpressure;
 pub(super) mod batch;
 pub(super) mod commit;
+pub(super) mod delay;
+pub(super) mod events;
 pub(super) mod gates;
 pub(super) mod group_commit;
 pub(super) mod insert;
+pub(super) mod log_queue;
 pub(super) mod look_up;
 pub(super) mod poison;
 pub(super) mod rate_limit;
+pub(super) mod retry;
 pub(super) mod rotate;
-pub(super) mod ticket;
 pub(super) mod wal_switch;
+pub(super) mod writer;

@@ -7,9 +7,9 @@
 use crate::error::{Error, ErrorKind};
 use crate::manifest::Manifest;
 
-use crate::lsm::Engine;
+use super::writer::Writer;
 
-impl Engine {
+impl Writer {
     /// Ends writing if it ended for the active log, be it only that no space could be reserved: what is
     /// queued then never gets there, and nothing more may be acknowledged. Other errors may pass.
     pub(in crate::lsm) fn poison_on_log_failure(&self, error: Error) -> Error {

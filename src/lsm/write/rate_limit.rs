@@ -24,8 +24,7 @@ use crate::format::names::TableId;
 use crate::options::Targets;
 use crate::sync::Mutex;
 
-use super::batch::Batch;
-use crate::lsm::Engine;
+use crate::lsm::Env;
 
 /// Places of each table.
 const PLACES: usize = 1 << 14;
@@ -128,71 +127,48 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl Engine {
-    /// # Errors
-    /// `ServerBusy` if the targets do not allow so many writes now.
-    #[inline]
-    pub(in crate::lsm) fn limit_rate(&self, batch: &Batch<'_>) -> Result<()> {
-        match batch.ops.first() {
-            Some(op) if self.rate_limit.is_some() => {
-                self.throttle_keys(std::iter::repeat_n(&*op.key, batch.ops.len()))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Reads of these keys; neighbours of one partition are asked for together.
-    ///
-    /// # Errors
-    /// `ServerBusy` if the targets do not allow them now.
-    #[inline]
-    pub(crate) fn throttle_keys<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Result<()> {
-        match &self.rate_limit {
-            Some(rate_limit) => match &*self.demands(keys) {
-                [] => Ok(()),
-                demands => rate_limit.admit(demands, self.env.clock.monotonic()),
-            },
-            None => Ok(()),
+impl RateLimit {
+    /// Operations on these keys; neighbours of one partition are asked for together.
+    pub(super) fn admit_keys<'k>(
+        &self,
+        env: &Env,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Result<()> {
+        match &*demands(env, keys) {
+            [] => Ok(()),
+            demands => self.admit(demands, env.clock.monotonic()),
         }
     }
 
     /// The beginning of a query, which costs as much as its first row: of the partition of `key` if that is all it reads.
-    ///
-    /// # Errors
-    /// `ServerBusy` if the targets do not allow it now.
-    #[inline]
-    pub(crate) fn throttle_query(&self, key: impl FnOnce() -> Option<Vec<u8>>) -> Result<()> {
-        let Some(rate_limit) = &self.rate_limit else { return Ok(()) };
-        let partition = key().and_then(|key| self.partition_hash(&key)).unwrap_or(0);
-        rate_limit.admit(&[Demand { partition, entities: 1 }], self.env.clock.monotonic())
+    pub(super) fn admit_query(&self, env: &Env, key: Option<Vec<u8>>) -> Result<()> {
+        let partition = key.and_then(|key| partition_hash(env, &key)).unwrap_or(0);
+        self.admit(&[Demand { partition, entities: 1 }], env.clock.monotonic())
     }
 
     /// A row that a query hands out behind its first.
-    #[inline]
-    pub(crate) fn book_row(&self, key: &[u8]) {
-        if let Some(rate_limit) = &self.rate_limit {
-            let partition = self.partition_hash(key).unwrap_or(0);
-            rate_limit.book(Demand { partition, entities: 1 }, self.env.clock.monotonic());
+    pub(super) fn book_row(&self, env: &Env, key: &[u8]) {
+        let partition = partition_hash(env, key).unwrap_or(0);
+        self.book(Demand { partition, entities: 1 }, env.clock.monotonic());
+    }
+}
+
+/// What `keys` ask for, by partition; the catalog asks for nothing.
+fn demands<'k>(env: &Env, keys: impl Iterator<Item = &'k [u8]>) -> Vec<Demand> {
+    let mut demands: Vec<Demand> = Vec::new();
+    let users = keys.filter(|key| table_of(key) != Some(TableId::CATALOG));
+    for partition in users.map(|key| partition_hash(env, key).unwrap_or(0)) {
+        match demands.last_mut().filter(|last| last.partition == partition) {
+            Some(last) => last.entities += 1,
+            None => demands.push(Demand { partition, entities: 1 }),
         }
     }
+    demands
+}
 
-    /// What `keys` ask for, by partition; the catalog asks for nothing.
-    fn demands<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Vec<Demand> {
-        let mut demands: Vec<Demand> = Vec::new();
-        let users = keys.filter(|key| table_of(key) != Some(TableId::CATALOG));
-        for partition in users.map(|key| self.partition_hash(key).unwrap_or(0)) {
-            match demands.last_mut().filter(|last| last.partition == partition) {
-                Some(last) => last.entities += 1,
-                None => demands.push(Demand { partition, entities: 1 }),
-            }
-        }
-        demands
-    }
-
-    /// Never 0.
-    fn partition_hash(&self, key: &[u8]) -> Option<u64> {
-        Some(hash(self.env.seed, partition_of(key)?).max(1))
-    }
+/// Never 0.
+fn partition_hash(env: &Env, key: &[u8]) -> Option<u64> {
+    Some(hash(env.seed, partition_of(key)?).max(1))
 }
 
 #[cfg(test)]

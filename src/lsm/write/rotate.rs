@@ -9,21 +9,22 @@ use crate::executor::Lane;
 use crate::memtable::Memtable;
 use crate::sync::MutexGuard;
 
-use super::super::Engine;
-use super::commit::{Closing, LogQueue, RetryReason};
 use super::group_commit::State;
+use super::log_queue::{Closing, LogQueue};
+use super::retry::{RetryReason, Unblock};
+use super::writer::Writer;
 use crate::lsm::read::range_tombstones::RANGE_TOMBSTONE_BYTES_MAX;
 use crate::lsm::read::view::{Slot, View};
 
-impl Engine {
+impl Writer {
     /// Freezes a full memtable and goes on in the next log.
     pub(super) fn switch_if_full(
         &self,
         state: &mut MutexGuard<'_, State<LogQueue>>,
     ) -> Result<(), RetryReason> {
-        let view = self.view.load();
+        let view = self.reader.view.load();
         let memtable = &view.active().memtable;
-        let is_full = memtable.bytes() >= self.env.options.memtable_bytes
+        let is_full = memtable.bytes() >= self.reader.env.options.memtable_bytes
             || memtable.noted_bytes() >= RANGE_TOMBSTONE_BYTES_MAX;
         if !is_full {
             return Ok(());
@@ -41,7 +42,7 @@ impl Engine {
             return Err(error.clone().into());
         }
         state.queue.check_open(Closing::Commits)?;
-        if view.memtables.len() > self.env.options.frozen_max {
+        if view.memtables.len() > self.reader.env.options.frozen_max {
             return Err(RetryReason::FrozenMemtables);
         }
         let Some(next) = state.queue.next.take() else { return Err(RetryReason::Log) };
@@ -50,27 +51,27 @@ impl Engine {
         let id = view.active().memtable.id() + 1;
         // The next one is likely to be like this one.
         let keys = view.active().memtable.keys();
-        let memtable = Memtable::new(id, self.env.options.memtable_bytes, keys);
+        let memtable = Memtable::new(id, self.reader.env.options.memtable_bytes, keys);
         let slot = Arc::new(Slot { memtable: Arc::new(memtable), logs: vec![number] });
-        self.change_view(|view| view.with_active(&slot));
+        self.reader.change_view(|view| view.with_active(&slot));
         self.executor.signal(Lane::Flush);
         self.executor.signal(Lane::Log);
         Ok(())
     }
 
     /// Freezes the active memtable if it holds anything, so that a flush covers all that was committed.
-    pub(crate) fn freeze(&self) -> Result<()> {
-        while !self.freeze_if_room()? {
-            self.make_room()?;
+    pub(in crate::lsm) fn freeze(&self, help: &impl Unblock) -> Result<()> {
+        while !self.freeze_if_room(help)? {
+            help.make_room()?;
         }
         Ok(())
     }
 
     /// The same for who must not wait for a flush, because it is the one that flushes; false if as many are frozen as may be.
-    pub(in crate::lsm) fn freeze_if_room(&self) -> Result<bool> {
+    pub(in crate::lsm) fn freeze_if_room(&self, help: &impl Unblock) -> Result<bool> {
         loop {
             let mut state = self.group_commit.lock();
-            let view = self.view.load_full();
+            let view = self.reader.view.load_full();
             if view.active().memtable.seq_max().is_none() {
                 return Ok(true);
             }
@@ -80,7 +81,7 @@ impl Engine {
             };
             drop(state);
             match again {
-                RetryReason::Log => self.prepare_log()?,
+                RetryReason::Log => help.prepare_log()?,
                 RetryReason::FrozenMemtables => return Ok(false),
                 RetryReason::Refused(error) | RetryReason::After(_, error) => return Err(error),
                 RetryReason::LookUp | RetryReason::SeqReservation | RetryReason::Larger(_) => {}

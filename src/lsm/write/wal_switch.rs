@@ -1,149 +1,59 @@
-//! Logs around the commits: prepared, given space, synced in the background, and closed.
+//! Logs around the commits: the next one is prepared and begun, the active one given space, synced and closed.
 //!
-//! Invariants
-//! * a log is named in the manifest before it can become the active one;
-//! * nothing follows the closing record.
+//! Invariant: a log is named in the manifest before it can become the active one.
 //!
-//! Locks: `Engine::install` before the commit lock.
+//! Locks: the manifest, which callers hold, before the commit lock.
 //!
-//! Not here: commits and what is queued for the log (`commit`).
+//! Not here: what is queued for the log (`log_queue`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::ticks_in;
-use crate::error::{Error, ErrorKind, Result};
+use crate::clock::{TICKS_PER_SECOND, ticks_in};
+use crate::error::{ErrorKind, Result};
 use crate::executor::Lane;
-use crate::format::edit::CleanClose;
-use crate::format::record::{Position, RECORD_HEADER_BYTES, RecordKind};
+use crate::format::edit::{CleanClose, LivedTime, LogMeta, VersionEdit};
+use crate::format::names::{FileName, FileNumber};
+use crate::format::record::{LogHeader, LogKind, Position, RecordKind};
 use crate::format::wal;
 use crate::log::LogFile;
 use crate::manifest::Manifest;
 use crate::model::Seq;
 use crate::mutants::mutant;
-use crate::options::{Background, Durability};
+use crate::options::Durability;
 use crate::sync::MutexGuard;
-use crate::write_accounting::Meter;
 
-use super::super::Engine;
-use super::batch::Batch;
-use super::commit::{
-    Closing, EMPTY_RECORD_BYTES, LogQueue, SEQ_RESERVATION_TICKS, WEAK_SYNC_EVERY,
-};
 use super::group_commit::State;
+use super::log_queue::{Closing, LogQueue, NextLog, next_allocation};
+use super::retry::Unblock;
+use super::writer::Writer;
+use crate::lsm::Env;
 
-/// Where numbers of commits have come to when a queue begins.
-#[derive(Clone, Copy)]
-pub(in crate::lsm) struct LastSeqs {
-    /// The last that something has which is left.
-    pub(in crate::lsm) used: Seq,
-    /// Up to here they may have been given out.
-    pub(in crate::lsm) given_out: Seq,
-}
+/// How far the seq reservation of weak commits lies ahead.
+const SEQ_RESERVATION_TICKS: u64 = 5 * TICKS_PER_SECOND;
+/// Weak commits, and tickets that were dropped, wait this long for the background sync.
+pub(in crate::lsm) const WEAK_SYNC_EVERY: Duration = Duration::from_secs(1);
+/// What a log reserves where there is no room for more.
+const LOG_BYTES_LEAST: u64 = 16 << 10;
 
-/// Kept free behind every commit, so that a full disk keeps nobody from syncing and closing.
-const ROOM_BEHIND: u64 = 2 * EMPTY_RECORD_BYTES;
-/// Space is reserved in doubling steps up to this.
-const ALLOCATE_STEP_MAX: u64 = 16 << 20;
-/// Where there is no space for such a step, for this much more at least.
-const NEAR_BYTES: u64 = 16 << 10;
-/// A buffer that is kept may be as long as so many full ones.
-const SPARE_BUFFERS: usize = 4;
-
-impl LogQueue {
-    /// Up to where the logs are durable, if no record of theirs says so yet of some commit.
-    pub(in crate::lsm) fn durable_unclaimed(&self) -> Option<Position> {
-        let is_claimed_durable =
-            self.committed <= self.durable_claimed || self.durable <= self.durable_claimed;
-        (!is_claimed_durable).then_some(self.durable)
-    }
-
-    /// Makes sure that a commit with `payload` bytes, and empty records behind it, fit what is allocated.
-    pub(super) fn reserve(&mut self, payload: u64) -> Result<()> {
-        self.reserve_to(self.end + RECORD_HEADER_BYTES as u64 + payload + 8 + ROOM_BEHIND)
-    }
-
-    pub(super) fn reserve_to(&mut self, want: u64) -> Result<()> {
-        if want > self.allocated {
-            let len = next_allocation(self.allocated, want);
-            self.allocated = self.allocate(want, len)?;
-        }
-        Ok(())
-    }
-
-    /// Allocates up to `ahead`, or as far as there is space, at least up to `want`; returns where to.
-    fn allocate(&self, want: u64, ahead: u64) -> Result<u64> {
-        // A nearly full disk may still hold this one record, and a limit has let it pass; with the next few, if it can.
-        let near = want.next_multiple_of(NEAR_BYTES).min(ahead);
-        let is_full = |error: &Error| error.kind() == ErrorKind::StorageFull;
-        let mut allocated = self.log.allocate_ahead(ahead).map(|()| ahead);
-        for len in [near, want] {
-            if !allocated.as_ref().is_err_and(is_full) {
-                break;
-            }
-            allocated = self.log.allocate(len).map(|()| len);
-        }
-        allocated
-    }
-
-    /// Gives back what was allocated ahead. Requires: nothing is appended any more.
-    pub(in crate::lsm) fn trim(&self) {
-        if !self.is_ended && self.segments.is_empty() {
-            self.log.trim(self.end);
-        }
-        if let Some(next) = &self.next {
-            next.log.trim(LogFile::START);
-        }
-    }
-
-    /// Keeps buffers that fit `log_buffer_bytes`.
-    pub(crate) fn keep_buffers_of(&mut self, log_buffer_bytes: usize) {
-        self.spare_bytes_max = SPARE_BUFFERS * log_buffer_bytes;
-    }
-
-    /// Moves what users have written into the account.
-    pub(in crate::lsm) fn account_user_bytes(&mut self, meter: &Meter) {
-        let (bytes, end) = self.unaccounted_user;
-        self.unaccounted_user = (0, end);
-        meter.record_user(bytes, end);
-    }
-
-    /// What its buffers take.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        let queued = self.segments.iter().map(|segment| segment.bytes.capacity());
-        queued.sum::<usize>() + self.spare.capacity()
-    }
-
-    /// Rows came in as files, behind all that was queued.
-    pub(in crate::lsm) fn record_import(&mut self, seq: Seq) {
-        self.last = self.last.max(seq);
-    }
-
-    /// Where the last commit ends that was queued: everything before the next one.
-    pub(in crate::lsm) fn committed(&self) -> Position {
-        self.committed
-    }
-}
-
-impl Engine {
-    /// Creates the next log, unless there is one: file, directory entry, and its name in the manifest.
-    pub(crate) fn prepare_log(&self) -> Result<()> {
-        self.prepare_log_in(&mut self.install.lock())
-    }
-
-    fn prepare_log_in(&self, manifest: &mut Manifest) -> Result<()> {
+impl Writer {
+    /// Creates the next log, unless there is one: file, directory entry, and its name in `manifest`, with `clock`.
+    pub(in crate::lsm) fn prepare_log(
+        &self,
+        manifest: &mut Manifest,
+        clock: Option<LivedTime>,
+    ) -> Result<()> {
         let unused = {
             let mut state = self.group_commit.lock();
             if state.queue.next.is_some() {
                 return Ok(());
             }
-            state.queue.account_user_bytes(&self.env.meter);
+            state.queue.account_user_bytes(&self.reader.env.meter);
             state.queue.unused.clone()
         };
         // However large its predecessor is: it may wait for long, and grows ahead of its commits.
-        let bytes = self.env.options.log_allocate_bytes;
-        let clock = self.ttl.news(manifest.version().clock());
-        let next = self.env.create_log(manifest, bytes, &unused, None, clock);
+        let bytes = self.reader.env.options.log_allocate_bytes;
+        let next = self.reader.env.create_log(manifest, bytes, &unused, None, clock);
         let next = next.map_err(|error| self.poison_on_failure(manifest, error))?;
         let queue = &mut self.group_commit.lock().queue;
         (queue.next, queue.unused) = (Some(next), Vec::new());
@@ -159,22 +69,21 @@ impl Engine {
         let Some(next) = state.queue.next.take() else { return Ok(false) };
         let number = next.log.header().number;
         state.queue.switch_to(next)?;
-        self.change_view(|view| view.with_log(number));
+        self.reader.change_view(|view| view.with_log(number));
         self.executor.signal(Lane::Log);
         Ok(true)
     }
 
     /// Sees to it that there is a log to append to.
-    fn ensure_log(&self) -> Result<()> {
+    fn ensure_log(&self, help: &impl Unblock) -> Result<()> {
         while !self.begin_log(&mut self.group_commit.lock())? {
-            self.prepare_log()?;
+            help.prepare_log()?;
         }
         Ok(())
     }
 
     /// Reserves space in the active log before it is needed.
     pub(crate) fn allocate_ahead(&self) -> Result<bool> {
-        let _work = self.state.work()?;
         let (log, want) = {
             let state = self.group_commit.lock();
             let queue = &state.queue;
@@ -196,8 +105,8 @@ impl Engine {
     }
 
     /// Makes a higher seq reservation durable, so that weak commits can take numbers below it.
-    pub(crate) fn reserve_seqs(&self) -> Result<()> {
-        self.ensure_log()?;
+    pub(in crate::lsm) fn reserve_seqs(&self, help: &impl Unblock) -> Result<()> {
+        self.ensure_log(help)?;
         {
             let mut state = self.group_commit.lock();
             if let Some(error) = state.failed() {
@@ -205,26 +114,15 @@ impl Engine {
             }
             state.queue.check_open(Closing::Commits)?;
             let last = state.last();
-            let delay = ticks_in(self.env.options.max_commit_delay);
+            let delay = ticks_in(self.reader.env.options.max_commit_delay);
             let ahead = SEQ_RESERVATION_TICKS.saturating_add(delay);
-            let seq_reservation = Seq(self.env.clock.now().max(last.0).saturating_add(ahead));
+            let seq_reservation =
+                Seq(self.reader.env.clock.now().max(last.0).saturating_add(ahead));
             let appended = state.queue.append_durable_record(last, seq_reservation.min(Seq::MAX));
             drop(state);
             appended.map_err(|error| self.poison_on_log_failure(error))?;
         }
         self.group_commit.flush(Durability::Sync)
-    }
-
-    /// Waits until `seq` is published; first leaves it to others to lead its commit group, for as long as options allow.
-    pub(super) fn wait_published(&self, batch: &Batch<'_>, seq: Seq) -> Result<Seq> {
-        let options = &self.env.options;
-        let is_plain = batch.changes.is_empty() && batch.closes.is_none();
-        // Where nobody runs steps there may be nobody else.
-        let is_shared = options.background != Background::Manual;
-        if is_plain && is_shared && !options.max_commit_delay.is_zero() {
-            self.group_commit.wait_for_company(seq, options.max_commit_delay);
-        }
-        self.group_commit.wait(seq).map(|()| seq)
     }
 
     /// True if no next log is prepared, and the log that there is gets commits.
@@ -236,11 +134,11 @@ impl Engine {
     /// How long until the background sync is due: of weak commits, and of others that nobody waits for.
     pub(crate) fn sync_due(&self) -> Option<Duration> {
         let (bytes, since) = self.group_commit.lock().queue.undurable?;
-        if bytes >= self.env.options.weak_sync_bytes {
+        if bytes >= self.reader.env.options.weak_sync_bytes {
             return Some(Duration::ZERO);
         }
-        let waited = self.env.clock.monotonic().saturating_sub(since);
-        let delay = self.env.options.max_commit_delay;
+        let waited = self.reader.env.clock.monotonic().saturating_sub(since);
+        let delay = self.reader.env.options.max_commit_delay;
         let every = WEAK_SYNC_EVERY.max(delay);
         Some(every.saturating_sub(waited))
     }
@@ -254,8 +152,8 @@ impl Engine {
     }
 
     /// Makes the seq reservation of numbers in use durable in the active log, before a log that names it goes.
-    pub(crate) fn persist_seq_reservation(&self) -> Result<()> {
-        self.ensure_log()?;
+    pub(in crate::lsm) fn persist_seq_reservation(&self, help: &impl Unblock) -> Result<()> {
+        self.ensure_log(help)?;
         let is_settled = {
             let state = self.group_commit.lock();
             // A failed commit group has emptied the queue, and nobody knows what of it is on the disk.
@@ -280,16 +178,20 @@ impl Engine {
         self.group_commit.lock().queue.closing = Closing::Commits;
     }
 
+    /// True if nothing was appended to a log since the database was opened, after a clean close.
+    pub(in crate::lsm) fn is_log_ended(&self) -> bool {
+        self.group_commit.lock().queue.is_ended
+    }
+
     /// Appends the record that says the log was closed in order, and syncs it; what a clean close vouches for. `None` if
-    /// nothing was written since the last one, which holds.
-    pub(crate) fn close_log(&self, manifest: &mut Manifest) -> Result<Option<CleanClose>> {
-        let is_untouched = manifest.is_untouched() && self.group_commit.lock().queue.is_ended;
-        if is_untouched && !self.wants_clock_at_close(manifest.version().clock().now) {
-            return Ok(None);
-        }
+    /// there is no space for a log: nothing was committed then, and every edit is synced.
+    pub(in crate::lsm) fn close_log(
+        &self,
+        manifest: &mut Manifest,
+        clock: Option<LivedTime>,
+    ) -> Result<Option<CleanClose>> {
         while !self.begin_log(&mut self.group_commit.lock())? {
-            match self.prepare_log_in(manifest) {
-                // Nothing was committed, and every edit is synced: what is there stands without another mark.
+            match self.prepare_log(manifest, clock.clone()) {
                 Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(None),
                 result => result?,
             }
@@ -313,11 +215,46 @@ impl Engine {
     }
 }
 
-/// Doubles what is allocated, in steps of at most 16 MiB, until `want` fits.
-fn next_allocation(allocated: u64, want: u64) -> u64 {
-    let mut len = allocated.max(4096);
-    while len <= want {
-        len += len.min(ALLOCATE_STEP_MAX);
+impl Env {
+    /// Creates a log: the file, its directory entry, and its name in the manifest, which forgets `unused` ones; these go.
+    /// `durable` is up to where older logs are, if none of their records says so.
+    pub(in crate::lsm) fn create_log(
+        &self,
+        manifest: &mut Manifest,
+        allocate: u64,
+        unused: &[FileNumber],
+        durable: Option<Position>,
+        clock: Option<LivedTime>,
+    ) -> Result<NextLog> {
+        let number = manifest.next_number()?;
+        let header = LogHeader { kind: LogKind::Wal, number, id: manifest.next_id() };
+        let path = self.dir.join(FileName::Wal(number).to_string());
+        let create = |allocate| {
+            let created = LogFile::create(&*self.fs, &path, header, allocate);
+            let log = created.and_then(|log| self.sync_dir().map(|()| log));
+            log.inspect_err(|_| self.discard(FileName::Wal(number)))
+        };
+        // A nearly full disk must still open: to read, and to delete.
+        let (log, allocate) = match create(allocate) {
+            Err(error) if error.kind() == ErrorKind::StorageFull && allocate > LOG_BYTES_LEAST => {
+                (create(LOG_BYTES_LEAST)?, LOG_BYTES_LEAST)
+            }
+            created => (created?, allocate),
+        };
+        let edit = VersionEdit {
+            add_logs: vec![LogMeta { number, id: header.id }],
+            remove_logs: unused.to_vec(),
+            clock,
+            ..VersionEdit::default()
+        };
+        manifest.append_behind(&edit, durable).inspect_err(|error| {
+            // Only then is it known that nothing names the log; its space is needed.
+            if error.kind() == ErrorKind::StorageFull {
+                self.discard(FileName::Wal(number));
+            }
+        })?;
+        self.discard_superseded(manifest);
+        unused.iter().for_each(|log| self.discard(FileName::Wal(*log)));
+        Ok(NextLog { log: Arc::new(log), allocated: allocate, manifest: manifest.position() })
     }
-    len
 }

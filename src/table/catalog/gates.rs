@@ -56,7 +56,7 @@ impl Catalog {
         let mut batch = self.batch(vec![self.put(&row)?]);
         batch.closes = Some(gate.clone());
         self.engine.commit(&batch, Durability::Sync)?;
-        self.engine.gates.settle(id);
+        self.engine.writer().gates.settle(id);
         tables.gates.retain(|other| other.id != id);
         tables.gates.push(gate);
         Ok(())
@@ -74,7 +74,7 @@ impl Catalog {
         let id = tables.gates[at].id;
         self.engine.commit(&self.batch(vec![self.delete_gate(id)]), Durability::Sync)?;
         tables.gates.remove(at);
-        self.engine.gates.lift(id);
+        self.engine.writer().gates.lift(id);
         Ok(())
     }
 

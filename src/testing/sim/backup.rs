@@ -69,7 +69,7 @@ impl Runner {
         let restored = self.backups_on(image).and_then(|backups| backups.restore(number, &path));
         restored.map_err(|error| format!("restore of backup {number}: {error:?}"))?;
         let incarnation = self.engine.incarnation_of(image, &path);
-        let own = self.engine.db().engine().incarnation();
+        let own = self.engine.db().engine().reader().incarnation();
         if incarnation.is_ok_and(|incarnation| incarnation == own) {
             return Err("restore: the copy has the incarnation of the database".into());
         }

@@ -209,7 +209,7 @@ impl Engine {
 
     /// The number of the last commit that readers see, in ticks.
     pub(super) fn published(&self) -> u64 {
-        self.db().engine().published().ticks()
+        self.db().engine().reader().published().ticks()
     }
 
     /// Drops a table; also what a handle from before answers to a read and a write, if that is done.
@@ -262,20 +262,20 @@ impl Engine {
             Lane::Flush => executor::Lane::Flush,
             Lane::Compact => executor::Lane::Compact,
         };
-        self.db().engine().step(lane) == executor::Step::Worked
+        self.db().engine().maintenance().step(lane) == executor::Step::Worked
     }
 
     /// Writes the files of a flush; false if there is nothing to flush.
     pub(super) fn begin_flush(&mut self) -> Result<bool> {
         self.end_flush()?;
-        self.flush = self.db().engine().begin_flush()?;
+        self.flush = self.db().engine().maintenance().begin_flush()?;
         Ok(self.flush.is_some())
     }
 
     /// Installs what [`Engine::begin_flush`] wrote; false if nothing was begun.
     pub(super) fn end_flush(&mut self) -> Result<bool> {
         let Some(flush) = self.flush.take() else { return Ok(false) };
-        self.db().engine().finish_flush(flush).map(|()| true)
+        self.db().engine().maintenance().finish_flush(flush).map(|()| true)
     }
 
     /// True between the two halves of a flush: no other flush may run.
@@ -286,14 +286,14 @@ impl Engine {
     /// Writes the files of a compaction; false if there is nothing to do.
     pub(super) fn begin_compaction(&mut self) -> Result<bool> {
         self.end_compaction()?;
-        self.compaction = self.db().engine().begin_compaction()?;
+        self.compaction = self.db().engine().maintenance().begin_compaction()?;
         Ok(self.compaction.is_some())
     }
 
     /// Installs what [`Engine::begin_compaction`] wrote; `None` if nothing was begun, false if it was declined.
     pub(super) fn end_compaction(&mut self) -> Result<Option<bool>> {
         let Some(compaction) = self.compaction.take() else { return Ok(None) };
-        self.db().engine().finish_compaction(&compaction).map(Some)
+        self.db().engine().maintenance().finish_compaction(&compaction).map(Some)
     }
 
     /// An iterator over what is visible now, whatever the scan says of pages and snapshots.
@@ -441,7 +441,7 @@ impl Engine {
     pub(super) fn published_in(&self, fs: &MemFs, path: &str) -> Result<u64> {
         let options = options(&self.config, &self.clock).create_if_missing(false);
         let db = options.fs(Arc::new(fs.clone())).open(Path::new(path))?;
-        let published = db.engine().published().ticks();
+        let published = db.engine().reader().published().ticks();
         db.close()?;
         Ok(published)
     }
@@ -450,7 +450,7 @@ impl Engine {
     pub(super) fn incarnation_of(&self, fs: &MemFs, path: &str) -> Result<u64> {
         let options = options(&self.config, &self.clock).create_if_missing(false);
         let db = options.fs(Arc::new(fs.clone())).open(Path::new(path))?;
-        let incarnation = db.engine().incarnation();
+        let incarnation = db.engine().reader().incarnation();
         db.close()?;
         Ok(incarnation)
     }
@@ -467,7 +467,7 @@ pub(super) struct Beside(Db);
 impl Beside {
     /// The last commit that it shows, and all that it shows.
     pub(super) fn state(&self) -> Result<(u64, Tables)> {
-        Ok((self.0.engine().published().ticks(), state_of(&self.0)?))
+        Ok((self.0.engine().reader().published().ticks(), state_of(&self.0)?))
     }
 
     pub(super) fn position(&self) -> Position {
@@ -483,7 +483,7 @@ fn state_of(db: &Db) -> Result<Tables> {
     let mut tables = BTreeMap::new();
     for name in db.tables()? {
         let (table, gates) = (db.table(&name)?, gates_of(db, &name)?);
-        let is_throttled = db.engine().env.options.targets.is_some();
+        let is_throttled = db.engine().env().options.targets.is_some();
         let is_offline = gates.values().any(|mode| *mode == Mode::Offline);
         let rows: Vec<Row> = if is_offline || is_throttled {
             rows_behind(db, &table)?

@@ -137,7 +137,7 @@ impl Runner {
             self.compare_copy(&self.engine.fs.crash_image(self.copies), &path)?;
             self.compare_copy(&self.engine.fs.clone(), &path)?;
             let copy = self.engine.incarnation_of(&self.engine.fs, &path);
-            if copy.is_ok_and(|copy| copy == self.engine.db().engine().incarnation()) {
+            if copy.is_ok_and(|copy| copy == self.engine.db().engine().reader().incarnation()) {
                 return Err("checkpoint: the copy has the incarnation of the database".into());
             }
         }

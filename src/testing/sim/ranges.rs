@@ -42,7 +42,7 @@ fn table_id(db: &Db, table: &str) -> Result<TableId> {
 /// `NotFound` if there is no such table.
 pub fn ranges(db: &Db, table: &str) -> Result<Vec<RangeInfo>> {
     let span = whole_table(table_id(db, table)?);
-    let pinned = db.engine().pin();
+    let pinned = db.engine().reader().pin();
     let info = |range: &std::sync::Arc<crate::ranges::Range<_>>| RangeInfo {
         id: range.id,
         start: DisplayKey(&range.span.low).to_string(),
@@ -64,8 +64,8 @@ pub fn split_at(db: &Db, table: &str, pk: &str, rk: Option<&str>) -> Result<bool
         Some(rk) => user_key(id, pk, rk),
         None => before_partition(id, pk),
     };
-    let range = db.engine().pin().version().range_for(&key).map(|range| range.id);
-    range.map_or(Ok(false), |range| db.engine().split_range(range, &key))
+    let range = db.engine().reader().pin().version().range_for(&key).map(|range| range.id);
+    range.map_or(Ok(false), |range| db.engine().maintenance().split_range(range, &key))
 }
 
 /// Divides range `index` of the table where its sizes say; false if there is no such range, no such place, or if that
@@ -75,10 +75,10 @@ pub fn split_at(db: &Db, table: &str, pk: &str, rk: Option<&str>) -> Result<bool
 /// As [`split_at`].
 pub fn split_by_size(db: &Db, table: &str, index: usize) -> Result<bool> {
     let span = whole_table(table_id(db, table)?);
-    let pinned = db.engine().pin();
+    let pinned = db.engine().reader().pin();
     let Some(range) = pinned.version().ranges_in(&span).get(index) else { return Ok(false) };
-    match db.engine().split_key_by_size(range)? {
-        Some(key) => db.engine().split_range(range.id, &key),
+    match db.engine().maintenance().split_key_by_size(range)? {
+        Some(key) => db.engine().maintenance().split_range(range.id, &key),
         None => Ok(false),
     }
 }
@@ -90,7 +90,7 @@ pub fn split_by_size(db: &Db, table: &str, index: usize) -> Result<bool> {
 pub fn merge_at(db: &Db, table: &str, index: usize) -> Result<bool> {
     let ranges = ranges(db, table)?;
     match (ranges.get(index), ranges.get(index + 1)) {
-        (Some(left), Some(right)) => db.engine().merge_ranges(left.id, right.id),
+        (Some(left), Some(right)) => db.engine().maintenance().merge_ranges(left.id, right.id),
         _ => Ok(false),
     }
 }
@@ -100,8 +100,8 @@ pub fn merge_at(db: &Db, table: &str, index: usize) -> Result<bool> {
 /// # Errors
 /// Those of a flush.
 pub fn begin_flush(db: &Db) -> Result<Option<Half>> {
-    db.engine().freeze()?;
-    Ok(db.engine().begin_flush()?.map(|flush| Half(Begun::Flush(flush))))
+    db.engine().maintenance().freeze()?;
+    Ok(db.engine().maintenance().begin_flush()?.map(|flush| Half(Begun::Flush(flush))))
 }
 
 /// Writes the files of the most urgent merge; `None` if there is none.
@@ -109,7 +109,7 @@ pub fn begin_flush(db: &Db) -> Result<Option<Half>> {
 /// # Errors
 /// Those of a compaction.
 pub fn begin_compaction(db: &Db) -> Result<Option<Half>> {
-    Ok(db.engine().begin_compaction()?.map(|job| Half(Begun::Compaction(job))))
+    Ok(db.engine().maintenance().begin_compaction()?.map(|job| Half(Begun::Compaction(job))))
 }
 
 /// Installs what was begun; false if that was declined.
@@ -118,7 +118,7 @@ pub fn begin_compaction(db: &Db) -> Result<Option<Half>> {
 /// Those of the job.
 pub fn finish(db: &Db, half: Half) -> Result<bool> {
     match half.0 {
-        Begun::Flush(flush) => db.engine().finish_flush(flush).map(|()| true),
-        Begun::Compaction(job) => db.engine().finish_compaction(&job),
+        Begun::Flush(flush) => db.engine().maintenance().finish_flush(flush).map(|()| true),
+        Begun::Compaction(job) => db.engine().maintenance().finish_compaction(&job),
     }
 }

@@ -38,7 +38,7 @@ impl Runner {
             return Err(format!("cap: what was let pass is refused by the log: {error:?}"));
         }
         // Where tables give their oldest rows groups are larger.
-        if let Some([used, limit, ..]) = self.engine.db().engine().disk_use()
+        if let Some([used, limit, ..]) = self.engine.db().engine().maintenance().disk_use()
             && used < limit / if self.engine.config.ring { 6 } else { 3 }
         {
             return Err(format!("cap: {used} of {limit} bytes are used, and it says {error:?}"));
@@ -53,7 +53,7 @@ impl Runner {
         if !self.engine.is_open() {
             return Ok(false);
         }
-        let given = self.engine.db().engine().take_given();
+        let given = self.engine.db().engine().maintenance().take_given();
         for Given { tables, below, seq } in &given {
             let below = below.ticks();
             let id_of = |name: &str| self.engine.db().table(name).ok().map(|t| t.entry.gate.table);
@@ -109,7 +109,9 @@ impl Runner {
         if !self.engine.is_open() || self.may_differ_on_disk() {
             return Ok(());
         }
-        let Some([used, limit, ..]) = self.engine.db().engine().disk_use() else { return Ok(()) };
+        let Some([used, limit, ..]) = self.engine.db().engine().maintenance().disk_use() else {
+            return Ok(());
+        };
         let (fs, inside) = (&self.engine.fs, format!("{PATH}/"));
         let paths = fs.paths().into_iter().filter(|path| path.starts_with(&inside));
         let found: u64 = paths.map(|path| fs.len(path).unwrap_or_default()).sum();

@@ -14,13 +14,14 @@ use crate::ranges::{Range, Reference};
 use crate::sst::{Sst, SstPart};
 use crate::sync::Mutex;
 
-use super::picker::{Facts, Part};
-use crate::lsm::background::output_writer::share;
+use super::plan::{Facts, Part};
+use crate::lsm::Env;
+use crate::lsm::background::maintenance::Maintenance;
+use crate::lsm::background::new_file::share;
 use crate::lsm::background::state::MaintenanceState;
 use crate::lsm::read::load_sampling::Readers;
 use crate::lsm::read::range_tombstones::RangeTombstones;
 use crate::lsm::read::snapshot::Horizon;
-use crate::lsm::{Engine, Env};
 
 /// See the module.
 pub(crate) struct FileFacts<'e> {
@@ -45,12 +46,12 @@ const HIDDEN_SAMPLES: usize = 8;
 
 impl<'e> FileFacts<'e> {
     /// With the range tombstones of now.
-    pub(crate) fn new(engine: &'e Engine) -> Self {
+    pub(crate) fn new(maintenance: &'e Maintenance) -> Self {
         // The horizon first: what it knows is in the view.
-        let horizon = engine.horizon();
-        let view = engine.view.load();
-        let frozen = engine.env.loads.frozen_for_readers();
-        let (env, state) = (&*engine.env, &engine.state);
+        let horizon = maintenance.reader().horizon();
+        let view = maintenance.reader().view.load();
+        let frozen = maintenance.env().loads.frozen_for_readers();
+        let (env, state) = (&**maintenance.env(), &maintenance.state);
         Self {
             env,
             range_tombstones: Arc::clone(&view.range_tombstones),

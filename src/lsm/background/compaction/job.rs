@@ -19,6 +19,7 @@
 mod exchange;
 #[cfg(all(test, loom))]
 mod models;
+mod task;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -29,28 +30,25 @@ use crate::error::{ErrorKind, Result};
 use crate::format::edit::Placement;
 use crate::format::names::{FileName, FileNumber, RangeId};
 use crate::format::span::Span;
-use crate::manifest::{FileEntry, Version};
+use crate::manifest::Version;
 use crate::model::Seq;
 use crate::options::Codec;
-use crate::ranges::{Range, Reference};
 use crate::write_accounting::Cause;
 
 use super::facts::FileFacts;
 use super::order::urgency;
-use super::picker::{Facts, JOB_RUN_FILES, Job, Limits, Reason, pick, sources};
-use crate::lsm::Engine;
-use crate::lsm::background::output_writer::{
-    Boundaries, Cut, NewFile, OutputWriter, Retention, share,
-};
-use crate::lsm::background::space_limit::Planned;
+use super::picker::{pick, sources};
+use super::plan::{Facts, Job, Limits, Reason};
+use crate::lsm::background::maintenance::Maintenance;
+use crate::lsm::background::new_file::NewFile;
+use crate::lsm::background::output_writer::{Boundaries, Cut, OutputWriter, Retention};
 use crate::lsm::read::load_sampling::Readers;
 use crate::lsm::read::merge::Merge;
+use crate::lsm::write::admission::{JOB_RUN_FILES, Planned};
 use crate::lsm::write::backpressure::flush_bytes_max;
-use crate::lsm::write::commit::closed;
-use exchange::{Exchange, exchange, inputs, older_sources, rests, run_inputs, young_inputs};
-
-type FileRange = Range<Arc<FileEntry>>;
-type FileReference = Reference<Arc<FileEntry>>;
+use crate::lsm::write::log_queue::closed;
+use exchange::{Exchange, exchange, rests};
+use task::{FileRange, FileReference, Task, inputs, older_sources, run_inputs, young_inputs};
 
 /// A range with less than this is small: it is merged whole, and shares files with its neighbours. As much as a flush
 /// writes before it begins a file at the next range.
@@ -62,26 +60,10 @@ const STRETCH_KEY_BYTES: usize = 2 << 20;
 /// A range into which nothing was written for so long rests.
 const REST_TICKS: u64 = 6 * 3_600 * TICKS_PER_SECOND;
 
-/// What is to be done to one range.
-pub(crate) struct Task {
-    range: Arc<FileRange>,
-    job: Job,
-}
-
-impl Task {
-    /// About how many bytes of young files it reads; none if it reads nothing.
-    fn young_bytes(&self) -> u64 {
-        let Self { range, job } = self;
-        let young: u64 = young_inputs(range, job).map(|file| file.bytes).sum();
-        let run: u64 = run_inputs(range, job).map(|file| file.bytes).sum();
-        share(job.bytes, young, young.saturating_add(run))
-    }
-}
-
-impl Engine {
+impl Maintenance {
     /// Runs the most urgent job; false if there is none.
     pub(crate) fn compact_one(&self) -> Result<bool> {
-        if !self.knows_ring() {
+        if !self.knows_fifo() {
             return Ok(false);
         }
         let limits = self.limits();
@@ -91,7 +73,7 @@ impl Engine {
                 continue;
             }
             // Picked anew under the claim: the range may have changed since.
-            let version = Arc::clone(&self.view.load().version);
+            let version = Arc::clone(&self.reader().view.load().version);
             let tasks = self.stretch(&version, id, &limits);
             drop(version);
             // One that has no room may have some when another has made it.
@@ -119,8 +101,8 @@ impl Engine {
     /// # Errors
     /// Of reading and writing; what was done before stays done.
     pub(crate) fn compact_all(&self) -> Result<()> {
-        let version = Arc::clone(&self.view.load().version);
-        let ranges = version.ranges().iter().filter(|range| !self.is_ring(range.table));
+        let version = Arc::clone(&self.reader().view.load().version);
+        let ranges = version.ranges().iter().filter(|range| !self.is_fifo(range.table));
         let ids: Vec<RangeId> = ranges.map(|range| range.id).collect();
         drop(version);
         self.compact_ranges(&ids)?;
@@ -130,9 +112,9 @@ impl Engine {
 
     /// Merges all files of each of these ranges; small ones that follow one another together. Requires: they ascend.
     pub(crate) fn compact_ranges(&self, ids: &[RangeId]) -> Result<()> {
-        let version = Arc::clone(&self.view.load().version);
-        let horizon = self.horizon();
-        let range_tombstones = Arc::clone(&self.view.load().range_tombstones);
+        let version = Arc::clone(&self.reader().view.load().version);
+        let horizon = self.reader().horizon();
+        let range_tombstones = Arc::clone(&self.reader().view.load().range_tombstones);
         let shares = shares(&version);
         let hidden = |range: &FileRange| {
             range
@@ -172,7 +154,7 @@ impl Engine {
     /// Merges all files that the ranges have now into their runs, from left to right.
     fn compact_claimed(&self, ids: &[RangeId]) -> Result<()> {
         let (limits, facts) = (self.limits(), FileFacts::new(self));
-        let version = Arc::clone(&self.view.load().version);
+        let version = Arc::clone(&self.reader().view.load().version);
         let young = |range: &Arc<FileRange>| {
             let young = range.young.iter().map(|r| r.file.meta.number);
             (range.id, young.collect::<Vec<FileNumber>>(), Box::<[u8]>::default())
@@ -181,7 +163,7 @@ impl Engine {
         let mut left: Vec<_> = ranges.map(young).collect();
         drop(version);
         while !left.is_empty() {
-            let version = Arc::clone(&self.view.load().version);
+            let version = Arc::clone(&self.reader().view.load().version);
             let task = |(id, young, from): &(RangeId, Vec<FileNumber>, Box<[u8]>)| {
                 let range = version.ranges().get(*id)?;
                 let job = Job::whole(range, &facts, &limits, young, from)?;
@@ -212,9 +194,9 @@ impl Engine {
 
     fn limits(&self) -> Limits {
         let facts = FileFacts::new(self);
-        let options = &self.env.options;
+        let options = &self.env().options;
         let bytes = options.run_file_bytes;
-        let now = self.env.clock.now();
+        let now = self.env().clock.now();
         let aged_below = match ticks_in(options.tombstone_age) {
             // What was deleted is what room is made of.
             _ if self.is_short_of_room() => Seq::MAX,
@@ -222,9 +204,10 @@ impl Engine {
             age => Seq(now.saturating_sub(age)),
         };
         let least = bytes.min(SMALL_RANGE_BYTES);
-        let space_limit = self.env.space_limit.as_ref();
-        let space_limit = space_limit
-            .map_or(u64::MAX, |space_limit| space_limit.job_bytes_max(&self.view.load(), least));
+        let space_limit = self.writer.space_limit.as_ref();
+        let space_limit = space_limit.map_or(u64::MAX, |space_limit| {
+            space_limit.job_bytes_max(&self.reader().view.load(), least)
+        });
         let rests = options.compress_at_rest && cfg!(feature = "zstd");
         Limits {
             run_file_bytes_min: bytes / 4,
@@ -246,12 +229,12 @@ impl Engine {
 
     /// Reads a second of a range.
     fn heat(&self, range: RangeId) -> u64 {
-        self.env.loads.reads(range, self.env.seconds())
+        self.env().loads.reads(range, self.env().seconds())
     }
 
     /// Ranges that something is to be done to, the most urgent first, then in the order of keys.
     fn wanting(&self, limits: &Limits) -> Vec<RangeId> {
-        let version = Arc::clone(&self.view.load().version);
+        let version = Arc::clone(&self.reader().view.load().version);
         let (ranges, facts) = (version.ranges(), FileFacts::new(self));
         let mut wanting = Vec::new();
         for range in ranges.iter() {
@@ -353,20 +336,20 @@ impl Engine {
     /// Room for what `tasks` write; `None` if there is none.
     fn plan_tasks(&self, tasks: &[Task]) -> Option<Planned<'_>> {
         // Where the oldest files go, a job may hold inputs that are dropped meanwhile, beside its outputs.
-        let times = |task: &Task| if self.is_ring(task.range.table) { 2 } else { 1 };
+        let times = |task: &Task| if self.is_fifo(task.range.table) { 2 } else { 1 };
         self.plan(tasks.iter().map(|task| times(task) * task.job.bytes).sum())
     }
 
     /// False if the job was declined.
     fn run_tasks(&self, tasks: &[Task]) -> Result<bool> {
         let _work = self.state.work()?;
-        let since = self.env.clock.monotonic();
+        let since = self.env().clock.monotonic();
         let files = self.write_tasks(tasks)?;
         let done = self.end_tasks(tasks, &files)?;
-        let took = self.env.clock.monotonic().saturating_sub(since);
+        let took = self.env().clock.monotonic().saturating_sub(since);
         // What is for readers is mostly run, which waits for nothing.
         if tasks.iter().all(|task| task.job.reason != Reason::Reads) {
-            self.state.record_merge_pace(tasks.iter().map(Task::young_bytes).sum(), took);
+            self.writer.backlog.record_merge_pace(tasks.iter().map(Task::young_bytes).sum(), took);
         }
         Ok(done)
     }
@@ -376,7 +359,7 @@ impl Engine {
         let Some(Task { job, .. }) = tasks.first().filter(|task| !task.job.is_join()) else {
             return Ok(Vec::new());
         };
-        let options = &self.env.options;
+        let options = &self.env().options;
         let (file_bytes, codec) = match job.placement {
             Placement::Run if job.reason == Reason::Rest => (options.run_file_bytes, Codec::Zstd),
             Placement::Run => (options.run_file_bytes, options.codec_run),
@@ -412,7 +395,7 @@ impl Engine {
                 let jobs: Vec<&Job> = tasks.iter().map(|task| &task.job).collect();
                 self.record_bare(tasks);
                 self.state.record_compaction(&jobs, files);
-                self.tell_compacted(&jobs, files);
+                self.emit_compacted(&jobs, files);
             }
             // Nothing names the outputs.
             Ok(false) => self.discard(files.iter().map(|file| file.meta.number)),
@@ -422,10 +405,10 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl Maintenance {
     /// Readers of ranges that had young files, and have none of these any more, lose nothing from now on.
     fn record_bare(&self, tasks: &[Task]) {
-        let version = Arc::clone(&self.view.load().version);
+        let version = Arc::clone(&self.reader().view.load().version);
         for Task { range, job } in tasks {
             let is_gone = |range: &Arc<FileRange>| {
                 let mut young = range.young.iter().map(|file| file.file.meta.number);
@@ -433,7 +416,7 @@ impl Engine {
             };
             // One that was declined has them still.
             if job.leaves_the_run_of(range) && version.ranges().get(range.id).is_some_and(is_gone) {
-                self.env.loads.record_merged(range.id);
+                self.env().loads.record_merged(range.id);
             }
         }
     }
@@ -448,7 +431,7 @@ pub(crate) struct Compaction {
 
 /// A job in two halves, for simulations: anything but another job of the range may happen in between.
 #[cfg(feature = "sim")]
-impl Engine {
+impl Maintenance {
     /// Picks and claims the most urgent job, and writes its outputs.
     pub(crate) fn begin_compaction(&self) -> Result<Option<Compaction>> {
         let limits = self.limits();
@@ -459,7 +442,7 @@ impl Engine {
         if !self.state.claim(id) {
             return Ok(None);
         }
-        let version = Arc::clone(&self.view.load().version);
+        let version = Arc::clone(&self.reader().view.load().version);
         let tasks = self.stretch(&version, id, &limits);
         if tasks.is_empty() || self.plan_tasks(&tasks).is_none() {
             self.release(id, &ids_of(&tasks));
@@ -478,7 +461,7 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl Maintenance {
     fn merge(&self, task: &Task, output: &mut OutputWriter<'_>) -> Result<()> {
         let Task { range, job } = task;
         let below = Span::new(&[], job.below.as_deref());
@@ -488,12 +471,12 @@ impl Engine {
         };
         let young: Vec<FileReference> = young_inputs(range, job).filter_map(taken).collect();
         let run: Vec<FileReference> = run_inputs(range, job).filter_map(taken).collect();
-        let entries = Merge::over_files(&self.env, &young, &run)?;
+        let entries = Merge::over_files(&self.env(), &young, &run)?;
         let older = older_sources(range, job);
         let holds_older = move |key: &[u8]| older.iter().any(|clip| clip.contains(key));
-        let horizon = self.horizon();
-        let dead = self.state.dead_tables(&horizon);
-        let range_tombstones = Arc::clone(&self.view.load().range_tombstones);
+        let horizon = self.reader().horizon();
+        let dead = self.reader().dropped.dead(&horizon);
+        let range_tombstones = Arc::clone(&self.reader().view.load().range_tombstones);
         let retention = Retention::new(horizon, dead, holds_older)
             .with_range_tombstones(&range_tombstones, &range.span);
         output.write(entries, retention, |bytes| self.make_way(bytes))
@@ -504,7 +487,7 @@ impl Engine {
     fn outputs_visible_from(&self, range: &FileRange, job: &Job) -> Option<Seq> {
         let came = |file: &FileReference| file.file.meta.visible_from;
         let from = inputs(range, job).map(came).max().unwrap_or_default();
-        if job.is_join() || from == Seq::ZERO || self.horizon().all_see(from) {
+        if job.is_join() || from == Seq::ZERO || self.reader().horizon().all_see(from) {
             return Some(Seq::ZERO);
         }
         let is_later = |file: &FileReference| came(file) == from || file.file.meta.seq_min >= from;
@@ -514,14 +497,14 @@ impl Engine {
     /// A long job ends early when the database is closed, or when nothing can be installed any more; it waits while a
     /// flush needs the disk, and for its share of bytes.
     fn make_way(&self, written: u64) -> Result<()> {
-        let wait = self.state.pace.lock().take(written, self.env.clock.monotonic());
+        let wait = self.state.pace.lock().take(written, self.env().clock.monotonic());
         if self.executor.is_threaded() {
             self.state.wait_for_turn(wait, || self.executor.is_stopping());
         }
         if self.executor.is_stopping() {
             return Err(closed());
         }
-        match self.group_commit.lock().failed() {
+        match self.writer.group_commit.lock().failed() {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         }
@@ -537,7 +520,7 @@ impl Engine {
         let Some(exchanged) = exchange(&version, tasks, files, &rests) else { return Ok(false) };
         let Exchange { edit, gone, unused } = exchanged;
         let version = self.append_edit(&mut manifest, &edit)?;
-        self.change_view(|view| view.with_version(&version, None));
+        self.reader().change_view(|view| view.with_version(&version, None));
         drop(manifest);
         self.state.retire(gone);
         self.discard(unused);
@@ -546,7 +529,7 @@ impl Engine {
 
     /// Removes outputs that nothing names.
     fn discard(&self, files: impl IntoIterator<Item = FileNumber>) {
-        files.into_iter().for_each(|file| self.env.discard(FileName::Sst(file)));
+        files.into_iter().for_each(|file| self.env().discard(FileName::Sst(file)));
     }
 }
 

@@ -4,3 +4,4 @@ mod facts;
 pub(crate) mod job;
 pub(in crate::lsm) mod order;
 pub(in crate::lsm) mod picker;
+pub(in crate::lsm) mod plan;

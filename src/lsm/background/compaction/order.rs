@@ -19,7 +19,7 @@ use crate::manifest::FileEntry;
 use crate::model::Seq;
 use crate::ranges::Range;
 
-use super::picker::{Job, Limits, Reason};
+use super::plan::{Job, Limits, Reason};
 use crate::lsm::read::load_sampling::Readers;
 
 type FileRange = Range<Arc<FileEntry>>;
@@ -118,7 +118,7 @@ fn passes(range: &FileRange, before: &Limits, now: &Limits) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::picker::Action;
+    use super::super::plan::Action;
     use super::*;
     use crate::format::edit::Placement;
     use crate::format::names::FileNumber;

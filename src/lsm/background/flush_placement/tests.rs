@@ -5,7 +5,7 @@ use crate::codec::HashSeed;
 use crate::format::edit::Identity;
 use crate::format::key::user_key;
 use crate::format::names::{FileId, FileNumber};
-use crate::lsm::background::output_writer::Part;
+use crate::lsm::background::new_file::Part;
 use crate::model::Seq;
 
 fn key(table: u32, pk: &str) -> Vec<u8> {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::super::scan::{Judgement, ReadView, RowFilter, Scan, ScanRow, Step, VisibleRun};
+use super::super::row_filter::{Judgement, RowFilter, ScanRow, Step, VisibleRun};
+use super::super::scan::{ReadView, Scan};
 use super::*;
 use crate::error::Result;
 use crate::format::key::user_key;
@@ -12,7 +13,7 @@ use crate::format::span::Span;
 use crate::format::zones::ZoneSet;
 use crate::fs::MemFs;
 use crate::lsm::write::batch::{Action, Batch, Condition, Gate, Op, PackedRow, TableChange};
-use crate::lsm::{Engine, Handle, SnapshotGuard};
+use crate::lsm::{Engine, SnapshotGuard};
 use crate::model::Entity;
 use crate::options::{Background, Durability, Options};
 use crate::rng::Rng;
@@ -20,7 +21,7 @@ use crate::rng::Rng;
 const TABLE: TableId = TableId(7);
 
 struct Fixture {
-    engine: Arc<Handle>,
+    engine: Arc<Engine>,
     gate: Arc<Gate>,
 }
 
@@ -39,18 +40,18 @@ impl Fixture {
         let options = Options::default().fs(Arc::new(MemFs::new())).seed(1);
         let options = Options { memtable_bytes: 16 << 10, gap_entries_min, ..options };
         let options = options.background(Background::Manual);
-        let engine = Engine::open("db".as_ref(), options).unwrap();
+        let engine = crate::lsm::open("db".as_ref(), options).unwrap();
         Self { engine, gate: Arc::new(Gate::new(TABLE)) }
     }
 
     fn commit(&self, names: &[&str], is_put: bool) {
-        let row = Entity::new("p", "r").to_row(&self.engine.env.shapes).unwrap();
+        let row = Entity::new("p", "r").to_row(&self.engine.env().shapes).unwrap();
         let op = |name: &&str| Op {
-            hash: self.engine.env.hash(&key(name)),
+            hash: self.engine.env().hash(&key(name)),
             key: key(name).into(),
             condition: Condition::Any,
             action: match is_put {
-                true => Action::Put(PackedRow::of(row.clone(), &self.engine.env.shapes)),
+                true => Action::Put(PackedRow::of(row.clone(), &self.engine.env().shapes)),
                 false => Action::Delete,
             },
         };
@@ -86,13 +87,13 @@ impl Fixture {
 
     /// The gaps, as their ends.
     fn gaps(&self) -> Vec<(String, String)> {
-        self.engine.cut_gaps();
-        let list = self.engine.env.gaps.list.lock();
+        self.engine.writer().cut_gaps();
+        let list = self.engine.env().gaps.list.lock();
         list.gaps.iter().map(|gap| (name(&gap.low), name(&gap.high))).collect()
     }
 
     fn passed(&self) -> u64 {
-        self.engine.env.gaps.passed()
+        self.engine.env().gaps.passed()
     }
 }
 
@@ -165,7 +166,7 @@ fn a_head_of_dead_entries_is_walked_over_once() {
     // From a place inside, and to an end inside.
     assert_eq!(next(&mut db.engine.scan(&span("b", None), None).unwrap()).as_deref(), Some("e"));
     assert_eq!(next(&mut db.engine.scan(&span("b", Some("d")), None).unwrap()), None);
-    db.engine.flush_all().unwrap();
+    db.engine.maintenance().flush_all().unwrap();
     let mut scan = db.scan();
     assert_eq!((next(&mut scan).as_deref(), scan.rows()), (Some("e"), 1), "in files too");
 }
@@ -185,7 +186,7 @@ fn rows_that_are_read_by_blocks_are_in_no_gap() {
     for is_known in [false, true] {
         let db = Fixture::new(1);
         db.put(&["b", "c", "d", "e", "f"]);
-        db.engine.compact_all().unwrap();
+        db.engine.maintenance().compact_all().unwrap();
         let (mut scan, mut rows) = (db.scan(), Vec::new());
         while let Some(name) = next_of(&mut scan, &mut All { is_known }) {
             rows.push(name);
@@ -239,7 +240,7 @@ fn a_gap_of_an_older_memtable_or_of_too_long_ago_does_not_count() {
         if long {
             (0..NEWER_MAX).for_each(|_| db.put(&["x"]));
         } else {
-            db.engine.freeze().unwrap();
+            db.engine.maintenance().freeze().unwrap();
         }
         assert_eq!(next(&mut scan).as_deref(), Some("c"));
         assert_eq!((db.gaps(), db.head().as_str()), (vec![], "a"));
@@ -251,11 +252,11 @@ fn commits_that_are_not_published_yet_may_lie_in_a_frozen_memtable() {
     let db = Fixture::new(2);
     db.put(&["a", "b", "c"]);
     db.delete(&["a", "b"]);
-    let at = db.engine.published();
+    let at = db.engine.reader().published();
     db.put(&["a"]);
-    db.engine.freeze().unwrap();
+    db.engine.maintenance().freeze().unwrap();
     // As if the put waited for its commit group.
-    let view = ReadView::of(&db.engine, db.engine.view.load_full(), at, true);
+    let view = ReadView::of(db.engine.env(), db.engine.reader().view.load_full(), at, true);
     assert_eq!(
         next(&mut view.scan(&span("", None), &span("", None)).unwrap()).as_deref(),
         Some("c")
@@ -267,11 +268,11 @@ fn commits_that_are_not_published_yet_may_lie_in_a_frozen_memtable() {
 fn a_view_from_before_the_memtable_of_a_gap_does_not_use_it() {
     let db = Fixture::new(2);
     db.put(&["a", "b", "z"]);
-    let old = db.engine.view.load_full();
-    db.engine.freeze().unwrap();
+    let old = db.engine.reader().view.load_full();
+    db.engine.maintenance().freeze().unwrap();
     db.delete(&["a", "b"]);
     assert_eq!((db.head().as_str(), db.gaps()), ("z", pairs(&[("", "z")])));
-    let view = ReadView::of(&db.engine, old, db.engine.published(), true);
+    let view = ReadView::of(db.engine.env(), old, db.engine.reader().published(), true);
     let first = next(&mut view.scan(&span("", None), &span("", None)).unwrap());
     assert_eq!(first.as_deref(), Some("a"), "it has none of what came later, so not the deletes");
 }
@@ -280,9 +281,9 @@ fn a_view_from_before_the_memtable_of_a_gap_does_not_use_it() {
 fn a_snapshot_from_before_does_not_use_a_gap_and_one_from_after_does() {
     let db = Fixture::new(2);
     db.put(&["a", "b", "c"]);
-    let before = db.engine.snapshot();
+    let before = SnapshotGuard::take(&db.engine);
     db.delete(&["a", "b"]);
-    let after = db.engine.snapshot();
+    let after = SnapshotGuard::take(&db.engine);
     assert_eq!(db.head(), "c");
     let head = |at: &SnapshotGuard| {
         next(&mut db.engine.scan(&span("", None), Some(at.seq())).unwrap()).unwrap()
@@ -301,7 +302,7 @@ fn rows_that_come_in_as_files_end_gaps_and_offers() {
         source.put(&["a", "b"]);
         db.put(&["a", "b", "z"]);
         db.delete(&["a", "b"]);
-        db.engine.compact_all().unwrap();
+        db.engine.maintenance().compact_all().unwrap();
         db.put(&["a", "b"]);
         db.delete(&["a", "b"]);
         assert_eq!(db.head(), "z");
@@ -311,7 +312,8 @@ fn rows_that_come_in_as_files_end_gaps_and_offers() {
         // From before, and still on its way to the first row when they come.
         let mut scan = db.scan();
         let (part, mut rows) = (span("a", Some("c")), source.scan());
-        let ingested = db.engine.ingest(&mut rows, &db.gate, &part, &mut |_| {}).unwrap();
+        let ingested =
+            db.engine.maintenance().ingest(&mut rows, &db.gate, &part, &mut |_| {}).unwrap();
         assert_eq!(ingested.rows, 2);
         assert_eq!(next(&mut scan).as_deref(), Some("z"));
         assert_eq!((db.gaps(), db.head().as_str()), (vec![], "a"));
@@ -324,11 +326,11 @@ fn trap_32_what_is_read_before_rows_of_files_are_published_leaves_no_gap_over_th
     source.put(&["b"]);
     db.put(&["a0", "a1", "a2", "a3", "z"]);
     db.delete(&["a0", "a1", "a2", "a3"]);
-    let at = db.engine.published();
+    let at = db.engine.reader().published();
     let (part, mut rows) = (span("b", Some("c")), source.scan());
-    db.engine.ingest(&mut rows, &db.gate, &part, &mut |_| {}).unwrap();
+    db.engine.maintenance().ingest(&mut rows, &db.gate, &part, &mut |_| {}).unwrap();
     // As a reader has it whose moment was published last, while the files are in the view already.
-    let read = ReadView::of(&db.engine, db.engine.view.load_full(), at, true);
+    let read = ReadView::of(db.engine.env(), db.engine.reader().view.load_full(), at, true);
     assert_eq!(
         next(&mut read.scan(&span("", None), &span("", None)).unwrap()).as_deref(),
         Some("z")
@@ -394,10 +396,12 @@ fn run(seed: u64) -> u64 {
                 assert_eq!(db.head(), first.clone().unwrap_or_default(), "seed {seed}");
                 first.iter().for_each(|name| db.delete(&[name]));
             }
-            10 => db.engine.flush_all().unwrap(),
-            11 => db.engine.freeze().unwrap_or_default(),
-            12 if rng.chance(1, 4) => db.engine.compact_all().unwrap(),
-            13 if snapshots.len() < 3 => snapshots.push((db.engine.snapshot(), state.clone())),
+            10 => db.engine.maintenance().flush_all().unwrap(),
+            11 => db.engine.maintenance().freeze().unwrap_or_default(),
+            12 if rng.chance(1, 4) => db.engine.maintenance().compact_all().unwrap(),
+            13 if snapshots.len() < 3 => {
+                snapshots.push((SnapshotGuard::take(&db.engine), state.clone()))
+            }
             14 if !snapshots.is_empty() => {
                 drop(snapshots.swap_remove(rng.index(snapshots.len())));
             }
@@ -408,7 +412,7 @@ fn run(seed: u64) -> u64 {
                     state.retain(|other, ()| other < name || other >= to);
                 }
             }
-            16 => while db.engine.reclaim().unwrap() {},
+            16 => while db.engine.maintenance().reclaim().unwrap() {},
             _ => {
                 let at = rng.index(2 * snapshots.len() + 3);
                 let (at, state) = match snapshots.get(at) {

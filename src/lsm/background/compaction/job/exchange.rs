@@ -13,9 +13,9 @@ use crate::format::span::Span;
 use crate::manifest::{FileEntry, Version};
 use crate::mutants::mutant;
 
-use super::super::picker::Job;
-use super::{FileRange, FileReference, Task};
-use crate::lsm::background::output_writer::NewFile;
+use super::super::plan::Job;
+use super::task::{FileRange, FileReference, Task, inputs, run_inputs, young_inputs};
+use crate::lsm::background::new_file::NewFile;
 
 /// What became of a set of jobs.
 pub(super) struct Exchange {
@@ -123,34 +123,4 @@ pub(super) fn rests(
     };
     let young = young_inputs(range, job).filter_map(|input| rest(Placement::Young, input));
     young.chain(run_inputs(range, job).filter_map(|input| rest(Placement::Run, input))).collect()
-}
-
-pub(super) fn young_inputs<'a>(
-    range: &'a FileRange,
-    job: &'a Job,
-) -> impl Iterator<Item = &'a FileReference> {
-    range.young.iter().filter(|file| job.young.contains(&file.file.meta.number))
-}
-
-pub(super) fn run_inputs<'a>(
-    range: &'a FileRange,
-    job: &'a Job,
-) -> impl Iterator<Item = &'a FileReference> {
-    range.run.iter().filter(|file| job.run.contains(&file.file.meta.number))
-}
-
-pub(super) fn inputs<'a>(
-    range: &'a FileRange,
-    job: &'a Job,
-) -> impl Iterator<Item = &'a FileReference> {
-    young_inputs(range, job).chain(run_inputs(range, job))
-}
-
-/// The clips of what may hold older versions than the inputs: young files behind the last one, and the rest of the run.
-pub(super) fn older_sources(range: &FileRange, job: &Job) -> Vec<Span> {
-    let is_input = |file: FileNumber| job.young.contains(&file) || job.run.contains(&file);
-    let oldest = range.young.iter().rposition(|file| is_input(file.file.meta.number));
-    let behind = range.young.iter().skip(oldest.map_or(0, |at| at + 1));
-    let rest = behind.chain(&range.run).filter(|file| !is_input(file.file.meta.number));
-    rest.map(|file| file.clip.clone()).collect()
 }

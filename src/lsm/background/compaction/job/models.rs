@@ -5,13 +5,13 @@
 
 use loom::thread;
 
-use super::super::picker::{Action, Reason};
+use super::super::plan::{Action, Reason};
 use super::*;
 use crate::codec::HashSeed;
 use crate::format::edit::{Identity, RangeMeta, ReferenceMeta, VersionEdit};
 use crate::format::file_meta::FileMeta;
 use crate::format::names::{FileId, TableId};
-use crate::lsm::background::output_writer::Part;
+use crate::lsm::background::new_file::Part;
 use crate::sync::{Mutex, check_model};
 
 const RANGE: RangeId = RangeId(1);

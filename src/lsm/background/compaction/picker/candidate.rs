@@ -5,7 +5,7 @@ use crate::format::span::Span;
 use crate::model::Seq;
 use crate::ranges::{Range, RangeFile, Reference};
 
-use super::{Action, Facts, Job, Limits, Part, Reason};
+use super::super::plan::{Action, Facts, Job, Limits, Part, Reason};
 
 /// Files that could be merged: positions in the range's lists.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 use crate::format::span::Span;
 use crate::ranges::{RangeFile, Reference};
 
-use super::Facts;
+use super::super::plan::Facts;
 use super::candidate::{Candidate, Picker, bounds};
 
 impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {

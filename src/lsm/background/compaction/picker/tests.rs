@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::format::names::RangeId;
 use crate::format::names::TableId;
 use crate::format::span::Span;
+use crate::lsm::write::admission::JOB_RUN_FILES;
+use crate::model::Seq;
 use crate::rng::Rng;
 
 const ENTRY_BYTES: u64 = 1000;

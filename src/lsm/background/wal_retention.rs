@@ -17,10 +17,10 @@ use crate::format::span::Span;
 use crate::manifest::Version;
 use crate::model::Seq;
 
-use super::wal_tail::TailFiles;
-use crate::lsm::Engine;
+use super::maintenance::Maintenance;
+use crate::lsm::read::log_files::LogFiles;
 
-impl Engine {
+impl Maintenance {
     /// The part of a flush's edit that says which of the logs that are kept already, and of `wal_switch`, which recovery needs no
     /// more, stay for the change feed. All commits in them are up to `flushed`.
     pub(in crate::lsm) fn history(
@@ -57,7 +57,7 @@ impl Engine {
     /// Forgets kept logs that may go: otherwise a flush does, and near the limit on disk use there may be none any more. True
     /// if there were some.
     pub(in crate::lsm) fn forget_kept_logs(&self) -> Result<bool> {
-        if self.view.load().version.kept_logs().is_empty() {
+        if self.reader().view.load().version.kept_logs().is_empty() {
             return Ok(false);
         }
         let mut manifest = self.install.lock();
@@ -67,9 +67,9 @@ impl Engine {
             return Ok(false);
         }
         let version = self.append_edit(&mut manifest, &edit)?;
-        self.change_view(|view| view.with_version(&version, None));
+        self.reader().change_view(|view| view.with_version(&version, None));
         drop(manifest);
-        edit.forget_logs.iter().for_each(|log| self.env.discard(FileName::Wal(*log)));
+        edit.forget_logs.iter().for_each(|log| self.env().discard(FileName::Wal(*log)));
         Ok(true)
     }
 
@@ -91,7 +91,7 @@ impl Engine {
         let kept = kept.chain(edit.keep_logs.iter().map(|kept| kept.log));
         let others = version.logs().iter().filter(|log| !logs.contains(&log.number)).copied();
         let oldest = kept.chain(others).next();
-        let files = TailFiles { fs: &*self.env.fs, dir: &self.env.dir, logs: &[] };
+        let files = LogFiles { fs: &*self.env().fs, dir: &self.env().dir, logs: &[] };
         // A log in which nothing stands yet, or that cannot be read: a later flush will tell.
         let first = oldest.and_then(|log| files.first_record(log).ok().flatten());
         let Some((open, _, begins)) = first else { return Vec::new() };
@@ -103,16 +103,16 @@ impl Engine {
     }
 
     fn to_keep(&self, log: LogMeta, last: Seq) -> KeptLog {
-        let path = self.env.dir.join(FileName::Wal(log.number).to_string());
+        let path = self.env().dir.join(FileName::Wal(log.number).to_string());
         // A length that cannot be had does not keep a flush from going on.
-        let bytes = self.env.fs.open_read(&path).and_then(|file| file.len()).unwrap_or_default();
+        let bytes = self.env().fs.open_read(&path).and_then(|file| file.len()).unwrap_or_default();
         KeptLog { log, bytes, last }
     }
 
     /// True if `bytes` of logs may be kept, the oldest of which ends at `last`.
     fn keeps(&self, version: &Version, bytes: u64, last: Seq) -> bool {
-        let options = &self.env.options;
-        let is_young = |age| last.0.saturating_add(ticks_in(age)) >= self.env.clock.now();
+        let options = &self.env().options;
+        let is_young = |age| last.0.saturating_add(ticks_in(age)) >= self.env().clock.now();
         let share = self.kept_logs_max();
         match (options.keep_changes_bytes, options.keep_changes_for) {
             (None, None) => {

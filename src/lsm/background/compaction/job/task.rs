@@ -1,0 +1,60 @@
+//! What is to be done to one range, and which of its files that reads.
+
+use std::sync::Arc;
+
+use crate::format::names::FileNumber;
+use crate::format::span::Span;
+use crate::manifest::FileEntry;
+use crate::ranges::{Range, Reference};
+
+use super::super::plan::Job;
+use crate::lsm::background::new_file::share;
+
+pub(super) type FileRange = Range<Arc<FileEntry>>;
+pub(super) type FileReference = Reference<Arc<FileEntry>>;
+
+/// What is to be done to one range.
+pub(in crate::lsm) struct Task {
+    pub(super) range: Arc<FileRange>,
+    pub(super) job: Job,
+}
+
+impl Task {
+    /// About how many bytes of young files it reads; none if it reads nothing.
+    pub(super) fn young_bytes(&self) -> u64 {
+        let Self { range, job } = self;
+        let young: u64 = young_inputs(range, job).map(|file| file.bytes).sum();
+        let run: u64 = run_inputs(range, job).map(|file| file.bytes).sum();
+        share(job.bytes, young, young.saturating_add(run))
+    }
+}
+
+pub(super) fn young_inputs<'a>(
+    range: &'a FileRange,
+    job: &'a Job,
+) -> impl Iterator<Item = &'a FileReference> {
+    range.young.iter().filter(|file| job.young.contains(&file.file.meta.number))
+}
+
+pub(super) fn run_inputs<'a>(
+    range: &'a FileRange,
+    job: &'a Job,
+) -> impl Iterator<Item = &'a FileReference> {
+    range.run.iter().filter(|file| job.run.contains(&file.file.meta.number))
+}
+
+pub(super) fn inputs<'a>(
+    range: &'a FileRange,
+    job: &'a Job,
+) -> impl Iterator<Item = &'a FileReference> {
+    young_inputs(range, job).chain(run_inputs(range, job))
+}
+
+/// The clips of what may hold older versions than the inputs: young files behind the last one, and the rest of the run.
+pub(super) fn older_sources(range: &FileRange, job: &Job) -> Vec<Span> {
+    let is_input = |file: FileNumber| job.young.contains(&file) || job.run.contains(&file);
+    let oldest = range.young.iter().rposition(|file| is_input(file.file.meta.number));
+    let behind = range.young.iter().skip(oldest.map_or(0, |at| at + 1));
+    let rest = behind.chain(&range.run).filter(|file| !is_input(file.file.meta.number));
+    rest.map(|file| file.clip.clone()).collect()
+}

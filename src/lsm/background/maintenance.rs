@@ -1,0 +1,194 @@
+//! The part of the engine that changes files: the manifest under its lock, and the state of background work.
+//!
+//! Invariants
+//! * the manifest and the version change under `install` only, and the view follows before it is released;
+//! * a version is put into the view after its edit is durable.
+//!
+//! Locks: `install` before the commit lock (`Writer`) before the small ones.
+//!
+//! Not here: which step runs (`scheduler`), what a step does (`flush`, `compaction`, ...).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::executor::Executor;
+use crate::format::edit::VersionEdit;
+use crate::format::names::{FileId, FileName, FileNumber, RangeId};
+use crate::manifest::{FileEntry, Manifest, Version};
+use crate::model::Seq;
+use crate::options::Durability;
+use crate::ranges::Range;
+use crate::ranges::load::LoadSummary;
+use crate::sync::Mutex;
+
+use super::fifo_tables::FifoEviction;
+use super::new_file::NewFile;
+use super::state::{Counters, MaintenanceState};
+use super::ttl_tables::Ttl;
+use crate::lsm::write::backlog::Stalls;
+use crate::lsm::write::batch::{Batch, PackedRow};
+use crate::lsm::write::retry::Unblock;
+use crate::lsm::{Env, Reader, Writer};
+
+/// See the module.
+pub(crate) struct Maintenance {
+    pub(in crate::lsm) writer: Writer,
+    pub(in crate::lsm) install: Mutex<Manifest>,
+    pub(in crate::lsm) state: MaintenanceState,
+    pub(in crate::lsm) ttl: Ttl,
+    /// Only if there is a limit on disk use.
+    pub(in crate::lsm) eviction: Option<FifoEviction>,
+    pub(crate) executor: Arc<Executor>,
+    /// Nothing is written: another process has the database, or may.
+    pub(in crate::lsm) is_reader: bool,
+}
+
+/// What a writer is answered whose database was opened to be read only.
+pub(in crate::lsm) fn read_only() -> Error {
+    let problem = "the database was opened to be read only: write through the process that has it \
+                   open, or open it there";
+    Error::new(ErrorKind::InvalidInput, problem)
+}
+
+impl Unblock for Maintenance {
+    fn prepare_log(&self) -> Result<()> {
+        Maintenance::prepare_log(self)
+    }
+
+    fn make_room(&self) -> Result<()> {
+        Maintenance::make_room(self)
+    }
+
+    fn free_space(&self, needs: u64, most: u64, fits: &dyn Fn() -> bool) -> Result<()> {
+        self.make_space(needs, most, fits)
+    }
+}
+
+impl Maintenance {
+    pub(in crate::lsm) fn reader(&self) -> &Reader {
+        &self.writer.reader
+    }
+
+    pub(in crate::lsm) fn env(&self) -> &Arc<Env> {
+        &self.writer.reader.env
+    }
+
+    /// # Errors
+    /// `InvalidInput` if the engine only reads.
+    pub(crate) fn writable(&self) -> Result<()> {
+        if self.is_reader { Err(read_only()) } else { Ok(()) }
+    }
+
+    /// Commits `batch` and waits until it is as durable as asked. The Seq is the ETag of all it wrote.
+    ///
+    /// # Errors
+    /// The service's code for an unmet condition; `StorageFull` (nothing was written), `Poisoned`, `Io`.
+    pub(crate) fn commit(&self, batch: &Batch<'_>, durability: Durability) -> Result<Seq> {
+        self.writer.commit(self, batch, durability)
+    }
+
+    /// Commits an insert, a `batch` of one operation, whose row is made only if no entity of its key is seen.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub(crate) fn commit_insert<'a>(
+        &self,
+        batch: Batch<'a>,
+        durability: Durability,
+        row: impl FnOnce() -> PackedRow<'a>,
+    ) -> Result<Seq> {
+        self.writer.commit_insert(self, batch, durability, row)
+    }
+
+    /// Freezes the active memtable if it holds anything, so that a flush covers all that was committed.
+    pub(crate) fn freeze(&self) -> Result<()> {
+        self.writer.freeze(self)
+    }
+
+    /// Creates the next log, unless there is one.
+    pub(crate) fn prepare_log(&self) -> Result<()> {
+        let mut manifest = self.install.lock();
+        let clock = self.ttl.news(manifest.version().clock());
+        self.writer.prepare_log(&mut manifest, clock)
+    }
+
+    /// A number and an id for a new table file.
+    pub(in crate::lsm) fn new_file(&self) -> Result<(FileNumber, FileId)> {
+        let mut manifest = self.install.lock();
+        let number = manifest.next_number();
+        let number = number.map_err(|error| self.writer.poison_on_failure(&manifest, error))?;
+        self.env().discard_superseded(&mut manifest);
+        Ok((number, manifest.next_id()))
+    }
+
+    /// A seed for another database, which follows from this one's.
+    pub(crate) fn next_seed(&self) -> u64 {
+        self.install.lock().next_id().0
+    }
+
+    /// Makes `edit` durable and returns the version after it; the caller puts that into the view.
+    ///
+    /// # Errors
+    /// `StorageFull` changes nothing. After any other failure the contents of the disk are unknown: writing ends.
+    pub(in crate::lsm) fn append_edit(
+        &self,
+        manifest: &mut Manifest,
+        edit: &VersionEdit,
+    ) -> Result<Arc<Version>> {
+        let durable = {
+            let queue = &mut self.writer.group_commit.lock().queue;
+            queue.account_user_bytes(&self.env().meter);
+            queue.durable_unclaimed()
+        };
+        let result = manifest.append_behind(edit, durable);
+        let result = result.map_err(|error| self.writer.poison_on_failure(manifest, error));
+        self.env().discard_superseded(manifest);
+        result
+    }
+
+    /// Removes the files of a job that was not installed, if it is known that nothing names them:
+    /// the disk was full, or the database closed.
+    pub(super) fn discard_files(&self, files: &[NewFile], error: &Error) {
+        if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::InvalidInput) {
+            for file in files {
+                self.env().discard(FileName::Sst(file.meta.number));
+            }
+        }
+    }
+
+    /// The files that are known to be damaged.
+    pub(crate) fn quarantined(&self) -> Vec<Arc<FileEntry>> {
+        let version = Arc::clone(&self.reader().view.load().version);
+        version.files().filter(|file| file.damage().is_some()).cloned().collect()
+    }
+
+    pub(super) fn quarantine(&self, range: &Range<Arc<FileEntry>>, error: &Error) {
+        self.state.quarantine(range, error, self.env().clock.monotonic());
+    }
+
+    pub(super) fn is_quarantined(&self, range: RangeId) -> bool {
+        self.state.is_quarantined(range, self.env().clock.monotonic())
+    }
+
+    /// What the engine did since it was opened.
+    pub(in crate::lsm) fn counters(&self) -> Counters {
+        let Stalls { count: stalls, micros: stall_micros } = self.writer.backlog.stalls();
+        Counters { stalls, stall_micros, ..self.state.counters() }
+    }
+
+    /// Why background work does not get on, if it does not.
+    pub(in crate::lsm) fn trouble(&self) -> Option<Error> {
+        self.writer.backlog.flush_error().or_else(|| self.state.compaction_error())
+    }
+
+    /// The loads of the ranges that there are; those of others are forgotten.
+    pub(crate) fn loads(&self, version: &Version) -> BTreeMap<RangeId, LoadSummary> {
+        self.env().loads.loads(version, self.env().seconds())
+    }
+
+    /// Counts operations, or does not; for measuring what counting costs.
+    pub(crate) fn count_loads(&self, on: bool) {
+        self.env().loads.switch(on);
+    }
+}

@@ -1,0 +1,59 @@
+//! Dropped tables whose rows memtables or files may still hold.
+//!
+//! The commit that drops a table notes it here; background work removes its rows once nobody can read them, and forgets it.
+//!
+//! Locks: its own, one of the small ones.
+//!
+//! Not here: the removal (`reclaim`), spans of a table (`range_tombstones`).
+
+use std::collections::BTreeMap;
+
+use crate::format::names::TableId;
+use crate::manifest::Version;
+use crate::model::Seq;
+use crate::sync::Mutex;
+
+use super::snapshot::Horizon;
+
+/// See the module. Each table with the commit that dropped it.
+pub(in crate::lsm) struct DroppedTables(Mutex<BTreeMap<TableId, Seq>>);
+
+impl DroppedTables {
+    pub(in crate::lsm) fn new(dropped: BTreeMap<TableId, Seq>) -> Self {
+        Self(Mutex::new(dropped))
+    }
+
+    /// A table was dropped by commit `seq`.
+    pub(in crate::lsm) fn record(&self, table: TableId, seq: Seq) {
+        self.0.lock().insert(table, seq);
+    }
+
+    pub(in crate::lsm) fn contains(&self, table: TableId) -> bool {
+        self.0.lock().contains_key(&table)
+    }
+
+    pub(in crate::lsm) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    /// Those that nobody can read any more.
+    pub(in crate::lsm) fn dead(&self, horizon: &Horizon) -> Vec<TableId> {
+        let dropped = self.0.lock();
+        let dead = dropped.iter().filter(|(_, seq)| horizon.all_see(**seq));
+        dead.map(|(table, _)| *table).collect()
+    }
+
+    /// Drops up to `flushed` that only logs record so far.
+    pub(in crate::lsm) fn to_record(&self, version: &Version, flushed: Seq) -> Vec<(TableId, Seq)> {
+        let dropped = self.0.lock();
+        let unrecorded = dropped
+            .iter()
+            .filter(|(table, seq)| **seq <= flushed && !version.dropped().contains_key(table));
+        unrecorded.map(|(table, seq)| (*table, *seq)).collect()
+    }
+
+    /// Forgets drops that no memtable, file or manifest knows of any more.
+    pub(in crate::lsm) fn forget(&self, is_gone: impl Fn(TableId, Seq) -> bool) {
+        self.0.lock().retain(|table, seq| !is_gone(*table, *seq));
+    }
+}

@@ -1,0 +1,112 @@
+//! What every part of the engine works with and nothing changes: file system, clock, options, shapes, caches, samples.
+//!
+//! Not here: the current view (`reader`), what is counted for a range (`load_sampling`).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::codec::{HashSeed, hash};
+use crate::error::{Doing, Result};
+use crate::format::names::{FileName, FileNumber};
+use crate::fs::Fs;
+use crate::manifest::{FileEntry, Manifest, Version};
+use crate::model::Shapes;
+use crate::options::{MergePrice, Options};
+use crate::ranges::Range;
+use crate::sst::{Sst, SstShared};
+use crate::write_accounting::Meter;
+
+use super::gap_cache::GapCache;
+use super::load_sampling::{Due, Kind, LoadSampling, Readers};
+
+/// See the module.
+pub(crate) struct Env {
+    /// Counted by `meter`; table files that are written through it came in.
+    pub(crate) fs: Arc<dyn Fs>,
+    /// The same for table files that are read, which it closes when others are wanted more.
+    pub(in crate::lsm) cached_fs: Arc<dyn Fs>,
+    pub(in crate::lsm) meter: Arc<Meter>,
+    pub(crate) dir: PathBuf,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) options: Options,
+    pub(crate) seed: HashSeed,
+    pub(crate) shapes: Arc<Shapes>,
+    pub(in crate::lsm) sst: SstShared,
+    pub(in crate::lsm) loads: LoadSampling,
+    pub(in crate::lsm) gaps: GapCache,
+}
+
+impl Env {
+    /// The hash that memtables and files find `key` by.
+    #[inline]
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        hash(self.seed, key)
+    }
+
+    /// Forgets the cached blocks of a file that is going.
+    pub(in crate::lsm) fn forget_cached(&self, file: FileNumber) {
+        self.sst.cache.remove_file(file);
+    }
+
+    /// The reader of `file`, opened at its first use.
+    #[inline]
+    pub(in crate::lsm) fn open_sst<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Sst>> {
+        file.sst_or_open(|| Sst::open(&*self.cached_fs, &self.dir, &file.meta, &self.sst))
+    }
+
+    /// Makes the names in the database's directory durable.
+    pub(crate) fn sync_dir(&self) -> Result<()> {
+        self.fs.sync_dir(&self.dir).doing("sync", &self.dir)
+    }
+
+    /// Removes a file that nothing names. A failure is no harm: opening removes what is left over.
+    pub(crate) fn discard(&self, name: FileName) {
+        drop(self.fs.remove(&self.dir.join(name.to_string())));
+    }
+
+    /// Removes the manifests that rolling over has left behind.
+    pub(in crate::lsm) fn discard_superseded(&self, manifest: &mut Manifest) {
+        for number in manifest.take_superseded() {
+            self.discard(FileName::Manifest(number));
+        }
+    }
+
+    /// Seconds by the clock that does not jump.
+    pub(in crate::lsm) fn seconds(&self) -> f64 {
+        self.clock.monotonic().as_secs_f64()
+    }
+
+    /// Who reads the range.
+    pub(in crate::lsm) fn readers(&self, range: &Range<Arc<FileEntry>>) -> Readers {
+        match self.options.max_disk {
+            Some(_) => Readers::Some,
+            None => self.loads.readers(range, self.merge_price(), || self.seconds()),
+        }
+    }
+
+    /// What a merge for readers costs, if there are any: a database with little disk has no room for that.
+    pub(in crate::lsm) fn merge_price(&self) -> Option<MergePrice> {
+        self.options.merge_for_readers.filter(|_| self.options.max_disk.is_none())
+    }
+
+    /// Counts a point read.
+    #[inline]
+    pub(in crate::lsm) fn record_read(&self, version: &Version, key: &[u8]) {
+        self.record_rows(version, 1, key);
+    }
+
+    /// Counts rows that a scan passed, the last of them at `key`.
+    #[inline]
+    pub(in crate::lsm) fn record_rows(&self, version: &Version, rows: u32, key: &[u8]) {
+        if let Some(due) = self.loads.take(rows) {
+            self.sample(&due, version, key, Kind::Read);
+        }
+    }
+
+    /// The operation at `key` stands for all that `due` counted.
+    #[cold]
+    pub(in crate::lsm) fn sample(&self, due: &Due, version: &Version, key: &[u8], kind: Kind) {
+        self.loads.sample_at(due, (version, key), kind, self.merge_price(), self.seconds());
+    }
+}

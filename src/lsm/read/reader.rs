@@ -1,0 +1,178 @@
+//! The part of the engine that reads: the current view, the Seq up to which it is shown, and what keeps older versions readable.
+//!
+//! Invariants
+//! * a read pins the view first and takes its Seq afterwards: see [`Reader::pin_read`];
+//! * nothing here can wait for a commit, a flush or the manifest: this part knows none of their locks.
+//!
+//! Not here: rows in order (`scan`), what changes the view (`Writer`, `Maintenance`).
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::format::edit::RangeTombstone;
+use crate::format::names::TableId;
+use crate::manifest::Version;
+use crate::model::{RowRef, Seq};
+use crate::mutants::mutant;
+use crate::sync::{ArcSwap, AtomicU64, Loaded, Ordering};
+
+use super::dropped_tables::DroppedTables;
+use super::env::Env;
+use super::published::PublishedSeq;
+use super::scan::ReadView;
+use super::snapshot::{Horizon, Snapshots};
+use super::view::View;
+
+/// See the module.
+pub(crate) struct Reader {
+    pub(crate) env: Arc<Env>,
+    pub(in crate::lsm) view: ArcSwap<View>,
+    published: Arc<PublishedSeq>,
+    snapshots: Snapshots,
+    /// The newest commit that put up a range tombstone, published or not, or the newest import.
+    newest_range_tombstone: AtomicU64,
+    pub(in crate::lsm) dropped: DroppedTables,
+}
+
+/// Keeps files from being removed while they are looked at.
+pub(crate) struct Pinned(Arc<View>);
+
+impl Pinned {
+    pub(crate) fn version(&self) -> &Version {
+        &self.0.version
+    }
+
+    pub(in crate::lsm) fn view(&self) -> &View {
+        &self.0
+    }
+}
+
+impl Reader {
+    pub(in crate::lsm) fn new(
+        env: Arc<Env>,
+        view: View,
+        published: Arc<PublishedSeq>,
+        dropped: DroppedTables,
+    ) -> Self {
+        let newest_range_tombstone = AtomicU64::new(view.range_tombstones.newest().0);
+        let (view, snapshots) = (ArcSwap::from_pointee(view), Snapshots::default());
+        Self { env, view, published, snapshots, newest_range_tombstone, dropped }
+    }
+
+    /// Calls `with` with the newest row of `key` as of `at`, or as of now; `None` if there is none.
+    #[inline]
+    pub(crate) fn get<R>(
+        &self,
+        key: &[u8],
+        at: Option<Seq>,
+        with: impl FnOnce(Seq, RowRef<'_>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let hash = self.env.hash(key);
+        let (view, at) = self.pin_read(at);
+        self.env.record_read(&view.version, key);
+        let found = view.read(&self.env, hash, key, at, |current| match current.row {
+            Some(row) => with(current.seq, row).map(Some),
+            None => Ok(None),
+        })?;
+        Ok(found.flatten())
+    }
+
+    /// Every commit up to this one is visible.
+    #[inline]
+    pub(crate) fn published(&self) -> Seq {
+        self.published.load()
+    }
+
+    /// A view and a Seq to read it at, `at` or the published one.
+    ///
+    /// The view comes first (see `view`). A range tombstone that was committed between the two is not in it: then once more.
+    #[inline]
+    pub(in crate::lsm) fn pin_read(&self, at: Option<Seq>) -> (Loaded<View>, Seq) {
+        self.pin_around(at, || {})
+    }
+
+    /// Calls `between` between the two, for tests.
+    #[inline]
+    pub(in crate::lsm) fn pin_around(
+        &self,
+        at: Option<Seq>,
+        between: impl Fn(),
+    ) -> (Loaded<View>, Seq) {
+        loop {
+            let early = mutant!("seq-before-view").then(|| self.published());
+            let view = self.view.load();
+            between();
+            let at = at.or(early).unwrap_or_else(|| self.published());
+            let newest = Seq(self.newest_range_tombstone.load(Ordering::Acquire));
+            if newest <= view.range_tombstones.newest() {
+                return (view, at);
+            }
+        }
+    }
+
+    /// The state as of `at`, or as of now.
+    pub(in crate::lsm) fn read_view(&self, at: Option<Seq>) -> ReadView {
+        let is_newest = at.is_none();
+        let (view, at) = self.pin_read(at);
+        ReadView::of(&self.env, Arc::clone(&view), at, is_newest)
+    }
+
+    /// The current version, its files kept.
+    pub(crate) fn pin(&self) -> Pinned {
+        Pinned(self.view.load_full())
+    }
+
+    /// Which of the databases with this one's id it is: another after each restore.
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.pin().version().identity().map_or(0, |identity| identity.incarnation)
+    }
+
+    /// Puts what `next` makes of the current view in its place; what others put there meanwhile stays.
+    pub(in crate::lsm) fn change_view(&self, next: impl Fn(&View) -> View) {
+        if mutant!("overwrite-view") {
+            let next = next(&self.view.load());
+            return self.view.store(Arc::new(next));
+        }
+        self.view.rcu(|view| next(view));
+    }
+
+    /// Puts the range tombstones of a commit into the view at once, unpublished. Requires the commit lock.
+    pub(in crate::lsm) fn add_range_tombstones(&self, range_tombstones: &[RangeTombstone]) {
+        let newest = range_tombstones.iter().map(|range_tombstone| range_tombstone.from).max();
+        let Some(newest) = newest else { return };
+        self.change_view(|view| {
+            view.with_range_tombstones(Arc::new(view.range_tombstones.with(range_tombstones)))
+        });
+        self.require_range_tombstones_of(newest);
+    }
+
+    /// From now on a read pins a view only with the range tombstones, and the imports, up to `seq`.
+    pub(in crate::lsm) fn require_range_tombstones_of(&self, seq: Seq) {
+        self.newest_range_tombstone.store(seq.0, Ordering::Release);
+    }
+
+    /// Keeps the published Seq readable until it is released.
+    pub(in crate::lsm) fn register_snapshot(&self) -> Seq {
+        self.snapshots.register(&self.published)
+    }
+
+    /// True if nobody holds `seq` any more.
+    pub(in crate::lsm) fn release_snapshot(&self, seq: Seq) -> bool {
+        self.snapshots.release(seq)
+    }
+
+    /// What a job that starts now must keep.
+    pub(in crate::lsm) fn horizon(&self) -> Horizon {
+        self.snapshots.horizon(&self.published)
+    }
+
+    /// True if the table was dropped and its space may not be reclaimed yet.
+    pub(crate) fn is_dropped(&self, table: TableId) -> bool {
+        self.dropped.contains(table)
+    }
+
+    /// True if something was dropped whose space is not reclaimed yet.
+    pub(in crate::lsm) fn has_drops(&self) -> bool {
+        !self.dropped.is_empty() || !self.view.load().range_tombstones.is_empty()
+    }
+}

@@ -1,0 +1,298 @@
+//! The entries of a window: all entries of several sources below some key, to be put in order at once.
+//!
+//! Not here: what is put into a window and asked of it (`merge_window`).
+
+use std::cell::Cell;
+use std::cmp::Ordering;
+
+use crate::error::Result;
+use crate::format::key::head;
+use crate::format::row_block::EntryPlace;
+use crate::memtable::{Entry, MemtableIter};
+use crate::model::Seq;
+use crate::sst::BlockRun;
+
+/// The window of a merge; empty while none is open.
+pub(super) struct Window {
+    pub(super) lanes: Vec<Lane>,
+    /// In order: all entries that the reader may see, or those that may match.
+    pub(super) items: Vec<Item>,
+    /// Where entries are in blocks.
+    pub(super) places: Vec<EntryPlace>,
+    /// The item behind the current one.
+    pub(super) next: usize,
+    /// The one that decided last.
+    pub(super) decided: Option<Item>,
+    /// What all keys begin with.
+    pub(super) shared: usize,
+    pub(super) limit: Vec<u8>,
+    /// About how many entries of each source the next window may have.
+    pub(super) ahead: usize,
+    /// Room that is used again.
+    pub(super) ends: Vec<usize>,
+    pub(super) spare: Vec<Item>,
+    pub(super) key: Vec<u8>,
+    pub(super) found: Vec<u16>,
+}
+
+/// The entries of one file, or of one run of a memtable.
+#[derive(Clone, Copy)]
+pub(super) struct Lane {
+    pub(super) source: usize,
+    /// Of a memtable.
+    pub(super) run: usize,
+    /// The slot of the first entry in its block; 0 in memory.
+    pub(super) first: usize,
+    pub(super) len: usize,
+}
+
+/// What a window is to have of its sources.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'l> {
+    pub(super) limit: &'l [u8],
+    /// False if there is nothing from the limit on but its key: then only memtables are left.
+    pub(super) has_limit: bool,
+    /// No file has more entries below the limit.
+    pub(super) ahead: usize,
+}
+
+/// An entry, or where it is.
+#[derive(Clone, Copy)]
+pub(super) struct Item {
+    pub(super) head: u64,
+    pub(super) lane: u32,
+    /// Which of the window's places, or how far ahead in a run of a memtable.
+    pub(super) at: u32,
+}
+
+/// Entries of a source that the first window may have, and that any may have.
+pub(super) const AHEAD: (usize, usize) = (64, 256);
+/// The least that a window may have, however few are expected.
+pub(super) const AHEAD_MIN: usize = 4;
+/// Up to so many entries of equal heads are compared by their keys.
+pub(super) const GROUP_SMALL: usize = 8;
+/// What a thread keeps for its next scan: ranges of some hundred rows need less, and a full scan does not miss it.
+pub(super) const ROOM_BYTES_MAX: usize = 128 << 10;
+
+thread_local! {
+    /// The room of the last window of this thread that was given up: growing it anew costs a range a twentieth.
+    static ROOM: Cell<Window> = Cell::default();
+}
+
+impl<'l> Part<'l> {
+    /// What all keys are below, if they are.
+    pub(super) fn below(self) -> Option<&'l [u8]> {
+        self.has_limit.then_some(self.limit)
+    }
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self {
+            lanes: Vec::new(),
+            items: Vec::new(),
+            places: Vec::new(),
+            next: 0,
+            decided: None,
+            shared: 0,
+            limit: Vec::new(),
+            ahead: AHEAD.0,
+            ends: Vec::new(),
+            spare: Vec::new(),
+            key: Vec::new(),
+            found: Vec::new(),
+        }
+    }
+}
+
+impl Window {
+    /// Empties it; a first one gets the room of one that this thread is done with.
+    pub(super) fn take_room(&mut self) {
+        if self.items.capacity() == 0 {
+            let space_limit = ROOM.try_with(Cell::take).unwrap_or_default();
+            *self = Window { ahead: self.ahead, ..space_limit };
+        }
+        self.clear();
+    }
+
+    /// Leaves its room to the next one of this thread.
+    pub(super) fn leave_room(&mut self) {
+        let bytes = self.places.capacity() * size_of::<EntryPlace>()
+            + (self.items.capacity() + self.spare.capacity()) * size_of::<Item>();
+        if bytes > 0 && bytes <= ROOM_BYTES_MAX {
+            self.clear();
+            // At the thread's end there is no next one.
+            let _ = ROOM.try_with(|space_limit| space_limit.set(std::mem::take(self)));
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.lanes.clear();
+        self.items.clear();
+        self.places.clear();
+        self.ends.clear();
+        (self.next, self.decided) = (0, None);
+    }
+
+    pub(super) fn add_lane(&mut self, source: usize, run: usize, first: usize, len: usize) -> u32 {
+        self.lanes.push(Lane { source, run, first, len });
+        self.lanes.len() as u32 - 1
+    }
+
+    /// A lane of what is left of a block, and how its keys get heads.
+    pub(super) fn begin_block(&mut self, source: usize, run: &BlockRun<'_>) -> (u32, Heads) {
+        let lane = self.add_lane(source, 0, run.slots.start, run.slots.len());
+        (lane, Heads::new(run.prefix(), self.shared))
+    }
+
+    /// A lane for each run of a memtable, with those of its entries below the limit that `takes` takes.
+    pub(super) fn take_entries(
+        &mut self,
+        source: usize,
+        iter: &MemtableIter,
+        part: Part<'_>,
+        mut takes: impl FnMut(&Entry<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        for run in 0..iter.runs() {
+            let lane = self.add_lane(source, run, 0, 0);
+            let (shared, mut next) = (self.shared, 0);
+            let items = &mut self.items;
+            let len = iter.visit_below(run, part.below(), part.ahead, |entry| {
+                let at = next;
+                next += 1;
+                if takes(&entry)? {
+                    let head = head(entry.key.get(shared..).unwrap_or_default());
+                    items.push(Item { head, lane, at });
+                }
+                Ok(())
+            })?;
+            self.end_lane(len);
+        }
+        Ok(())
+    }
+
+    /// The last lane has so many entries.
+    pub(super) fn end_lane(&mut self, len: usize) {
+        if let Some(lane) = self.lanes.last_mut() {
+            lane.len = len;
+        }
+        self.ends.push(self.items.len());
+    }
+
+    /// A lane for what is left of a block, with all of it that is not newer than `at`.
+    pub(super) fn take_block(&mut self, source: usize, run: &BlockRun<'_>, at: Seq) -> Result<()> {
+        let (lane, heads) = self.begin_block(source, run);
+        let Self { items, places, .. } = self;
+        items.reserve(run.slots.len());
+        places.reserve(run.slots.len());
+        run.visit_places(|place, suffix| {
+            if place.seq <= at {
+                items.push(Item { head: heads.of(suffix), lane, at: places.len() as u32 });
+                places.push(place);
+            }
+        })?;
+        self.ends.push(self.items.len());
+        Ok(())
+    }
+
+    pub(super) fn add_place(&mut self, head: u64, lane: u32, place: EntryPlace) {
+        self.items.push(Item { head, lane, at: self.places.len() as u32 });
+        self.places.push(place);
+    }
+
+    /// Puts the items of all lanes in order of their heads; those with equal ones stay in the order of lanes.
+    pub(super) fn merge_lanes(&mut self) {
+        self.ends.dedup();
+        self.ends.retain(|end| *end > 0);
+        merge_all(&mut self.items, &mut self.spare, &mut self.ends);
+    }
+}
+
+/// Merges lists in order that follow one another, and end at `ends`.
+pub(super) fn merge_all(items: &mut Vec<Item>, spare: &mut Vec<Item>, ends: &mut Vec<usize>) {
+    while ends.len() > 1 {
+        spare.clear();
+        spare.reserve(items.len());
+        let (mut start, mut at, mut kept) = (0, 0, 0);
+        while at < ends.len() {
+            let middle = ends[at];
+            let end = ends.get(at + 1).copied().unwrap_or(middle);
+            merge(&items[start..middle], &items[middle..end], spare);
+            ends[kept] = end;
+            start = end;
+            kept += 1;
+            at += 2;
+        }
+        ends.truncate(kept);
+        std::mem::swap(items, spare);
+    }
+}
+
+/// Merges two lists in order into `out`.
+pub(super) fn merge(a: &[Item], b: &[Item], out: &mut Vec<Item>) {
+    let (mut i, mut j) = (0, 0);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        let second = y.head < x.head;
+        out.push(if second { *y } else { *x });
+        // Which one it is no branch could foresee.
+        i += usize::from(!second);
+        j += usize::from(second);
+    }
+    out.extend_from_slice(&a[i..]);
+    out.extend_from_slice(&b[j..]);
+}
+
+/// The heads of keys that begin alike.
+pub(super) struct Heads {
+    /// What the beginning has behind what is skipped, and its length in bits, at most 64.
+    pub(super) lead: u64,
+    pub(super) bits: u32,
+    /// What is skipped behind the beginning.
+    pub(super) skip: usize,
+}
+
+impl Heads {
+    /// Of keys that begin with `prefix`, when `shared` bytes are skipped.
+    pub(super) fn new(prefix: &[u8], shared: usize) -> Heads {
+        let rest = prefix.get(shared..).unwrap_or_default();
+        let bits = 8 * rest.len().min(8) as u32;
+        Heads { lead: head(rest), bits, skip: shared.saturating_sub(prefix.len()) }
+    }
+
+    #[inline]
+    pub(super) fn of(&self, suffix: &[u8]) -> u64 {
+        let head = head(suffix.get(self.skip..).unwrap_or_default());
+        self.lead | head.checked_shr(self.bits).unwrap_or(0)
+    }
+}
+
+/// Compares keys in two parts.
+pub(super) fn compare_parts(a: (&[u8], &[u8]), b: (&[u8], &[u8])) -> Ordering {
+    if a.0.len() > b.0.len() {
+        return compare_parts(b, a).reverse();
+    }
+    // The first part of `b` goes on where that of `a` ends: it is compared in two pieces.
+    let (start, rest) = b.0.split_at(a.0.len());
+    let (same, behind) = a.1.split_at(rest.len().min(a.1.len()));
+    let begin = a.0.cmp(start).then_with(|| same.cmp(&rest[..same.len()]));
+    // Where `a` ends within the first part of `b`, it is the lesser.
+    let ends = (rest.len() - same.len()).cmp(&0).reverse();
+    begin.then(ends).then_with(|| behind.cmp(b.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_in_parts_compare_as_whole_ones() {
+        let keys: Vec<&[u8]> =
+            vec![b"", b"a", b"ab", b"abc", b"abd", b"ac", b"acb", b"b", b"ba", b"bab"];
+        for (a, b) in keys.iter().flat_map(|a| keys.iter().map(move |b| (*a, *b))) {
+            for (i, j) in (0..=a.len()).flat_map(|i| (0..=b.len()).map(move |j| (i, j))) {
+                let parts = compare_parts(a.split_at(i), b.split_at(j));
+                assert_eq!(parts, a.cmp(b), "{a:?} at {i}, {b:?} at {j}");
+            }
+        }
+    }
+}

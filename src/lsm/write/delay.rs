@@ -1,0 +1,128 @@
+//! Which writes are delayed, so that background work keeps up, and for how long.
+//!
+//! A write is delayed by the ranges that it touches, if they have more files or bytes waiting than reads should look at, and
+//! by memory that is nearly used up.
+//!
+//! Not here: the functions of what waits (`backpressure`), what is known of its pace (`backlog`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::executor::Lane;
+use crate::manifest::FileEntry;
+use crate::options::Background;
+use crate::ranges::Range;
+
+use super::backpressure::{
+    RangeDebt, SOURCES_FREE, SOURCES_UNREAD, flush_bytes_max, memory_delay, range_delay,
+};
+use super::batch::{Batch, Op};
+use super::events::emit;
+use super::writer::Writer;
+use crate::lsm::Env;
+use crate::lsm::read::load_sampling::Readers;
+use crate::lsm::read::view::View;
+
+/// A range that would delay a write by less than this is in order.
+const DELAY_MIN: Duration = Duration::from_micros(30);
+
+/// Why a write was held up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stall {
+    /// Too many memtables wait for their flush.
+    Memtables,
+    /// A range that it touches has too much waiting for compaction.
+    Ranges,
+    /// Memory is nearly used up.
+    Memory,
+}
+
+impl Writer {
+    /// Slows a writer down by what it touches: ranges that have more files or bytes waiting than reads should look at,
+    /// and memory that is nearly used up.
+    pub(super) fn delay(&self, batch: &Batch<'_>) {
+        if self.reader.env.options.background == Background::Manual || batch.ops.is_empty() {
+            return;
+        }
+        let view = self.reader.view.load();
+        let by_range = self.range_pressure(&view, batch);
+        let delay = by_range.max(self.memory_pressure(&view, batch));
+        if delay.is_zero() {
+            return;
+        }
+        drop(view);
+        let stall = if by_range < delay { Stall::Memory } else { Stall::Ranges };
+        self.executor.signal(if by_range.is_zero() { Lane::Flush } else { Lane::Compact });
+        let Some(pause) = self.backlog.owe(delay) else { return };
+        let since = self.reader.env.clock.monotonic();
+        self.backlog.pause(pause);
+        let waited = self.reader.env.clock.monotonic().saturating_sub(since);
+        self.backlog.paid(pause, waited);
+        self.stalled(stall, waited);
+    }
+
+    fn range_pressure(&self, view: &View, batch: &Batch<'_>) -> Duration {
+        // Files of one age lie over one another, and nothing is behind.
+        if batch.gate.is_fifo() {
+            return Duration::ZERO;
+        }
+        let share = range_debt(&self.reader.env, view, batch);
+        if range_delay(share, None) < DELAY_MIN {
+            return Duration::ZERO;
+        }
+        let bytes = batch.ops.iter().map(Op::memtable_bytes).sum();
+        range_delay(share, self.backlog.merge_time(bytes))
+    }
+
+    fn memory_pressure(&self, view: &View, batch: &Batch<'_>) -> Duration {
+        // While none waits for its flush, the active one fills as fast as it likes.
+        if view.frozen().is_empty() {
+            return Duration::ZERO;
+        }
+        let used: usize = view.memtables.iter().map(|slot| slot.memtable.bytes()).sum();
+        let options = &self.reader.env.options;
+        let most = options.memtable_bytes.saturating_mul(options.frozen_max + 1);
+        if memory_delay(used as u64, most as u64, None).is_zero() {
+            return Duration::ZERO;
+        }
+        let bytes = batch.ops.iter().map(Op::memtable_bytes).sum();
+        memory_delay(used as u64, most as u64, self.backlog.flush_time(bytes))
+    }
+
+    /// Counts a write that was held up, and tells of it.
+    pub(crate) fn stalled(&self, stall: Stall, time: Duration) {
+        self.backlog.record_stall(time);
+        let cause = match stall {
+            Stall::Memtables => "memtables",
+            Stall::Ranges => "ranges",
+            Stall::Memory => "memory",
+        };
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        emit!(WARN, "stalled", self.reader.env, cause = cause, micros = micros);
+    }
+}
+
+/// Of the range that is furthest behind of those that `batch` touches.
+fn range_debt(env: &Env, view: &View, batch: &Batch<'_>) -> RangeDebt {
+    let memtable_bytes = env.options.memtable_bytes as u64;
+    let mut most = RangeDebt::default();
+    let mut last: Option<&Arc<Range<Arc<FileEntry>>>> = None;
+    for op in &batch.ops {
+        if last.is_some_and(|range| range.span.contains(&op.key)) {
+            continue;
+        }
+        last = view.version.range_for(&op.key);
+        let Some(range) = last.filter(|range| !range.young.is_empty()) else { continue };
+        // Counted only where there can be too many: most ranges have few young files.
+        let is_deep = range.young.len() >= SOURCES_FREE;
+        let sources = if is_deep { range.sources(&op.key).count() } else { 0 };
+        let is_behind = sources > SOURCES_FREE && env.readers(range) > Readers::Few;
+        let sources = if is_behind { sources } else { sources.saturating_sub(SOURCES_UNREAD) };
+        // What is longer than a flush was merged: it waits for nothing.
+        let flush_bytes = flush_bytes_max(memtable_bytes);
+        let waiting = range.young.iter().filter(|file| file.file.meta.bytes <= flush_bytes);
+        let debt = waiting.map(|file| file.bytes).sum();
+        most = most.max(RangeDebt::of(sources, debt, memtable_bytes));
+    }
+    most
+}
