@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::db::Db;
+use crate::error::Code;
 use crate::json::{self, Scalar};
+use crate::rest::protocol::fault::Fault;
+use crate::rest::protocol::settings::{Policy, Properties, read_policies};
 use crate::rest::protocol::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
 use crate::sync::{ArcSwap, AtomicBool, Mutex, Ordering};
-
-use super::settings::LastRead;
 
 /// An account of a running server.
 #[derive(Debug)]
@@ -33,6 +34,10 @@ pub(crate) struct Account {
     pub(super) properties: LastRead,
     is_public: AtomicBool,
 }
+
+/// Properties as they were read last, with their text.
+#[derive(Debug, Default)]
+pub(super) struct LastRead(pub(super) Mutex<Option<(Arc<str>, Arc<Properties>)>>);
 
 /// An account as the configuration has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +65,30 @@ pub(crate) struct Rotated {
     pub(crate) moved: Vec<String>,
 }
 
+/// The note with a table's policies.
+pub(super) const POLICIES: &str = "policies";
 /// Both are always valid, so that one can be replaced while clients still use the other.
 const KEYS_MAX: usize = 2;
 const ACCOUNTS_MAX: usize = 10_000;
+
+impl Account {
+    /// The policies of a table.
+    ///
+    /// # Errors
+    /// `TableNotFound`.
+    pub(super) fn policies(&self, table: &str) -> Result<Vec<Policy>, Fault> {
+        match self.db.note(Some(table), POLICIES)? {
+            Some(text) => read_policies(&text).map_err(|_| unreadable(POLICIES)),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+/// What was written by this server and is not what it writes.
+pub(super) fn unreadable(note: &str) -> Fault {
+    tracing::error!(note, "a setting in the catalog cannot be read");
+    Code::InternalError.into()
+}
 
 impl AccountConfig {
     /// The public development account.

@@ -15,8 +15,7 @@ use crate::rest::protocol::sign::{Authorization, Request, check_date};
 use crate::rest::protocol::{sas, settings};
 
 use super::accounts::Account;
-use super::call::Asked;
-use super::settings::policies;
+use super::request::Asked;
 
 /// What somebody may do who is known.
 #[derive(Debug)]
@@ -69,7 +68,7 @@ fn token_table(token: &Sas) -> Option<&str> {
 }
 
 fn policy(account: &Account, table: &str, id: &str) -> Option<settings::Policy> {
-    policies(account, table).ok()?.into_iter().find(|policy| policy.id == id)
+    account.policies(table).ok()?.into_iter().find(|policy| policy.id == id)
 }
 
 impl Grant {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use hyper::header;
 
 use crate::error::Code;
-use crate::model::{ETag, EntityEncoder};
+use crate::model::{DateTime, ETag, EntityEncoder};
 use crate::rest::protocol::address::{Resource, Target};
 use crate::rest::protocol::batch::{
     self, Boundaries, Changeset, Envelope, Fields, Part, put_failure, put_found, put_not_found,
@@ -25,7 +25,6 @@ use super::call::Call;
 use super::entities::{self, Meaning, Write};
 use super::http::body::Share;
 use super::reply::Reply;
-use super::service::Service;
 
 /// What an answer has around its parts, and each of them, at the most: boundaries, headers and their names.
 const ANSWER_BYTES: usize = 640;
@@ -66,9 +65,12 @@ struct Reader<'p> {
 }
 
 /// Answers a batch.
-pub(super) fn answer(service: &Service, call: &Call<'_>) -> Result<Reply, Fault> {
-    let boundaries = Boundaries { batch: service.new_id(), changeset: service.new_id() };
-    let occasion = Occasion { request_id: &call.asked.request_id, time: service.now() };
+pub(super) fn answer(
+    call: &Call<'_>,
+    boundaries: Boundaries,
+    time: DateTime,
+) -> Result<Reply, Fault> {
+    let occasion = Occasion { request_id: &call.asked.request_id, time };
     let content_type = call.asked.value(header::CONTENT_TYPE.as_str()).unwrap_or_default();
     let (mut body, mut share) = (Vec::new(), Share::default());
     match batch::read(&call.asked.body, content_type) {

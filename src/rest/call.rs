@@ -1,47 +1,21 @@
-//! A request: as it came, and as far as it was understood.
+//! A request as far as it was understood, and the commit that it asks for.
 //!
-//! Not here: reading it off a connection (`server`), who may ask it (`auth`).
-
-use std::net::IpAddr;
-use std::sync::Arc;
-
-use bytes::Bytes;
-use hyper::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
-use hyper::http::request::Parts;
+//! Not here: the request as it came (`request`), who may ask it (`auth`).
 
 use std::cell::Cell;
 
-use crate::error::{Code, Error};
-use crate::model::{DateTime, ETag};
+use crate::error::Error;
+use crate::model::ETag;
 use crate::options::Durability;
 use crate::rest::protocol::address::Target;
 use crate::rest::protocol::fault::Fault;
-use crate::rest::protocol::headers::{Headers, Level, Method, Version};
+use crate::rest::protocol::headers::{Level, Method, Version};
 use crate::table::{EntityGroup, Table, Ticket};
 
 use super::accounts::Account;
 use super::auth::Grant;
-use super::http::body::{Budget, Share};
-use super::http::connection_slots::Seat;
-
-/// A request as it came.
-#[derive(Clone, Debug)]
-pub(crate) struct Asked {
-    pub(crate) method: String,
-    /// As they stand in the request line.
-    pub(crate) path: String,
-    pub(crate) query: String,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
-    pub(crate) peer: IpAddr,
-    pub(crate) is_encrypted: bool,
-    pub(crate) received: DateTime,
-    pub(crate) request_id: String,
-    /// Of the connection that it came over, if it did.
-    pub(crate) seat: Option<Arc<Seat>>,
-    /// For answers that are not sent yet, if it is bounded.
-    pub(crate) room: Option<Budget>,
-}
+use super::http::body::Share;
+use super::request::Asked;
 
 /// A request understood, by somebody who is known.
 pub(super) struct Call<'a> {
@@ -64,101 +38,6 @@ pub(super) enum Commits {
     Later(Cell<Option<Ticket>>),
     /// It was made, and has failed.
     Failed(Error),
-}
-
-impl Asked {
-    pub(crate) fn new(
-        head: Parts,
-        peer: IpAddr,
-        is_encrypted: bool,
-        received: DateTime,
-        request_id: String,
-    ) -> Self {
-        let mut headers = head.headers;
-        // An address with a host in the request line has the last word about it.
-        if let Some(authority) = head.uri.authority()
-            && let Ok(host) = HeaderValue::from_str(authority.as_str())
-        {
-            headers.insert(HOST, host);
-        }
-        Asked {
-            method: head.method.as_str().to_owned(),
-            path: head.uri.path().to_owned(),
-            query: head.uri.query().unwrap_or_default().to_owned(),
-            headers,
-            body: Bytes::new(),
-            peer,
-            is_encrypted,
-            received,
-            request_id,
-            seat: None,
-            room: None,
-        }
-    }
-
-    /// True if the method has a body and nothing says how long it is.
-    pub(crate) fn needs_length(&self) -> bool {
-        let has_body = matches!(self.method.as_str(), "POST" | "PUT" | "MERGE" | "PATCH");
-        let is_told =
-            [CONTENT_LENGTH, TRANSFER_ENCODING].iter().any(|name| self.headers.contains_key(name));
-        has_body && !is_told
-    }
-
-    /// True of methods that write.
-    pub(crate) fn is_write(&self) -> bool {
-        !matches!(self.method.as_str(), "GET" | "HEAD" | "OPTIONS")
-    }
-
-    /// Makes `share` one for an answer of `bytes`, before there are so many.
-    ///
-    /// # Errors
-    /// `ServerBusy`.
-    pub(super) fn grow(&self, share: &mut Share, bytes: usize) -> Result<(), Fault> {
-        self.room.as_ref().map_or(Ok(()), |room| room.grow(share, bytes))
-    }
-
-    /// Room for an answer, which `share` is made one for; none where that would be too much, for the answer may be small.
-    pub(super) fn spare(&self, share: &mut Share) -> Vec<u8> {
-        let spare = self.room.as_ref().map(Budget::spare).unwrap_or_default();
-        match self.grow(share, spare.capacity()) {
-            Ok(()) => spare,
-            Err(_) => Vec::new(),
-        }
-    }
-
-    /// Whoever asks may do so.
-    pub(super) fn know(&self) {
-        if let Some(seat) = &self.seat {
-            seat.know();
-        }
-    }
-
-    pub(super) fn host(&self) -> &str {
-        self.value(HOST.as_str()).unwrap_or_default()
-    }
-
-    pub(super) fn scheme(&self) -> &'static str {
-        if self.is_encrypted { "https" } else { "http" }
-    }
-
-    /// The body as text.
-    ///
-    /// # Errors
-    /// `InvalidInput`.
-    pub(super) fn text(&self) -> Result<&str, Fault> {
-        text(&self.body)
-    }
-}
-
-impl Headers for Asked {
-    fn nth(&self, name: &str, index: usize) -> Option<&str> {
-        // There are few: to look at each costs less than to find out where a name would be.
-        let mut same = self.headers.iter().filter(|(given, _)| {
-            let given = given.as_str();
-            given.len() == name.len() && given.eq_ignore_ascii_case(name)
-        });
-        std::str::from_utf8(same.nth(index)?.1.as_bytes()).ok()
-    }
 }
 
 impl Call<'_> {
@@ -204,9 +83,4 @@ impl Call<'_> {
     pub(super) fn level(&self) -> Result<Level, Fault> {
         Level::of(self.asked, &self.target.query, self.version)
     }
-}
-
-/// A body as text.
-pub(super) fn text(body: &[u8]) -> Result<&str, Fault> {
-    std::str::from_utf8(body).map_err(|_| Code::InvalidInput.into())
 }

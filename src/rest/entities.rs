@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use hyper::header::{self, HeaderName};
+use hyper::header;
 
 use crate::error::{Code, Error};
 use crate::model::{ETag, Entity, EntityEncoder};
@@ -20,9 +20,10 @@ use crate::rest::protocol::rows::RowSet;
 use crate::rest::protocol::sas::Action;
 use crate::table::{EntityGroup, Operation};
 
-use super::call::{Call, text};
+use super::call::Call;
 use super::http::body::Share;
-use super::reply::{DATA_SERVICE_ID, PREFERENCE_APPLIED, Reply};
+use super::reply::{DATA_SERVICE_ID, PREFERENCE_APPLIED, Reply, name};
+use super::request::text;
 
 /// Entities of a page that says nothing else.
 const PAGE_ENTITIES: usize = 1_000;
@@ -377,9 +378,4 @@ fn scope<'a>(
     level: Level,
 ) -> Scope<'a> {
     Scope { base: &call.base, account: &call.account.name, table, select, level }
-}
-
-/// A header of ours, which is a legal one.
-pub(super) fn name(name: &str) -> HeaderName {
-    HeaderName::try_from(name).unwrap_or(super::reply::ERROR_CODE)
 }

@@ -15,7 +15,7 @@ use crate::rest::protocol::fault::{Fault, Known};
 use crate::rest::protocol::headers::Headers;
 
 use super::accounts::Account;
-use super::call::Asked;
+use super::request::Asked;
 use super::settings;
 
 /// Refuses what no client of a public account asks.

@@ -13,10 +13,10 @@ use crate::json::Object;
 use crate::json::explain::{put_explain, put_slow};
 use crate::rest::protocol::fault::{Fault, Known};
 
-use super::call::{Asked, Call};
+use super::call::Call;
 use super::entities::filter;
 use super::reply::Reply;
-use super::service::Service;
+use super::request::Asked;
 
 const PAGE: &str = include_str!("page/index.html");
 const HTML: &str = "text/html; charset=utf-8";
@@ -28,6 +28,15 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
 const INSIDE: &str = "$rowstone/";
 /// Entities that an explanation looks for.
 const EXPLAINED: usize = 100;
+
+/// What is the same for all requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Settings {
+    /// The page for people may change entities.
+    pub(crate) allow_edit: bool,
+    /// Requests beyond the scalability targets are refused; for people to see.
+    pub(crate) is_throttled: bool,
+}
 
 /// The page, if the request is for it.
 pub(super) fn answer(asked: &Asked) -> Option<Reply> {
@@ -45,11 +54,11 @@ pub(super) fn answer(asked: &Asked) -> Option<Reply> {
 }
 
 /// Answers what the page asks beyond the service.
-pub(super) fn inside(service: &Service, call: &Call<'_>, path: &str) -> Result<Reply, Fault> {
+pub(super) fn inside(settings: Settings, call: &Call<'_>, path: &str) -> Result<Reply, Fault> {
     let Some(path) = path.strip_prefix(INSIDE) else { return Err(Known::InvalidUri.into()) };
     call.grant.allow_owner()?;
     let body = match path.split_once('/').unwrap_or((path, "")) {
-        ("stats", "") => stats(service, call),
+        ("stats", "") => stats(settings, call),
         ("ranges", table) if !table.is_empty() => ranges(&call.account.db.partitions(table)?),
         ("explain", table) if !table.is_empty() => explain(call, table)?,
         _ => return Err(Code::ResourceNotFound.into()),
@@ -57,7 +66,7 @@ pub(super) fn inside(service: &Service, call: &Call<'_>, path: &str) -> Result<R
     Ok(Reply::uncached(200).with_body(JSON, body))
 }
 
-fn stats(service: &Service, call: &Call<'_>) -> Vec<u8> {
+fn stats(settings: Settings, call: &Call<'_>) -> Vec<u8> {
     let (mut out, mut counters) = (Vec::new(), Vec::new());
     let mut object = Object::begin(&mut counters);
     for (name, value) in call.account.db.stats().fields() {
@@ -65,8 +74,8 @@ fn stats(service: &Service, call: &Call<'_>) -> Vec<u8> {
     }
     object.end();
     let mut object = Object::begin(&mut out);
-    object.raw("allowEdit", service.settings().allow_edit);
-    object.raw("throttled", service.settings().is_throttled);
+    object.raw("allowEdit", settings.allow_edit);
+    object.raw("throttled", settings.is_throttled);
     object.raw("counters", String::from_utf8_lossy(&counters));
     let mut slow = Vec::new();
     put_slow(&mut slow, &call.account.db.slow_queries());

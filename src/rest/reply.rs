@@ -110,3 +110,8 @@ impl Reply {
         Reply::new(code.status()).with(ERROR_CODE, code.as_str()).signed(request_id, None, None)
     }
 }
+
+/// A header of ours, which is a legal one.
+pub(super) fn name(name: &str) -> HeaderName {
+    HeaderName::try_from(name).unwrap_or(ERROR_CODE)
+}

@@ -17,6 +17,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::{Code, Error};
 use crate::model::{DateTime, Guid};
 use crate::rest::protocol::address::{self, Parameter, Resource, Style, Target};
+use crate::rest::protocol::batch::Boundaries;
 use crate::rest::protocol::fault::{Fault, Known, Occasion};
 use crate::rest::protocol::headers::{
     Level, Method, Preference, Version, check_md5, client_request_id,
@@ -26,11 +27,12 @@ use crate::sync::Mutex;
 use crate::table::Ticket;
 
 use super::accounts::{Account, Accounts};
-pub(crate) use super::call::Asked;
 use super::call::{Call, Commits};
 use super::metrics::Metrics;
+use super::page::Settings;
 use super::reply::{ERROR_CODE, PREFERENCE_APPLIED, Reply};
-use super::{Settings, auth, batch, entities, local, page, settings, tables};
+pub(crate) use super::request::Asked;
+use super::{auth, batch, entities, local, page, settings, tables};
 
 /// What answers requests.
 #[derive(Debug)]
@@ -77,10 +79,6 @@ impl Service {
 
     pub(crate) fn accounts(&self) -> &Accounts {
         &self.accounts
-    }
-
-    pub(super) fn settings(&self) -> Settings {
-        self.settings
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -243,9 +241,12 @@ impl Service {
             (Resource::Entities(table), Method::Get, None) => entities::query(call, table),
             (Resource::Entity { table, key }, Method::Get, None) => entities::get(call, table, key),
             (Resource::Entities(_) | Resource::Entity { .. }, _, None) => entities::write(call),
-            (Resource::Batch, Method::Post, None) => batch::answer(self, call),
+            (Resource::Batch, Method::Post, None) => {
+                let boundaries = Boundaries { batch: self.new_id(), changeset: self.new_id() };
+                batch::answer(call, boundaries, self.now())
+            }
             (Resource::Metadata, Method::Get, None) => Err(Code::NotImplemented.into()),
-            (Resource::Unknown(path), Method::Get, None) => page::inside(self, call, path),
+            (Resource::Unknown(path), Method::Get, None) => page::inside(self.settings, call, path),
             (Resource::Unknown(_) | Resource::Service, _, None) => Err(Known::InvalidUri.into()),
             (Resource::Tables | Resource::Table(_) | Resource::Batch | Resource::Metadata, ..) => {
                 Err(Known::MethodNotAllowed.into())

@@ -8,39 +8,21 @@ use std::sync::Arc;
 
 use hyper::header::HeaderName;
 
-use crate::error::{Code, Error};
+use crate::error::Error;
 use crate::rest::protocol::fault::{Fault, Known};
 use crate::rest::protocol::headers::{Headers, Version};
 use crate::rest::protocol::sas::Action;
 use crate::rest::protocol::settings::{
-    Change, Policy, Properties, Stats, cors, put_policies, read_policies,
+    Change, Properties, Stats, cors, put_policies, read_policies,
 };
-use crate::sync::Mutex;
 
-use super::accounts::Account;
-use super::call::{Asked, Call};
-use super::entities::name;
-use super::reply::{self, Reply};
+use super::accounts::{Account, POLICIES, unreadable};
+use super::call::Call;
+use super::reply::{self, Reply, name};
+use super::request::Asked;
 
-/// The note with a table's policies.
-const POLICIES: &str = "policies";
 /// The note with the properties of the service.
 const PROPERTIES: &str = "service-properties";
-
-/// The policies of a table.
-///
-/// # Errors
-/// `TableNotFound`.
-pub(super) fn policies(account: &Account, table: &str) -> Result<Vec<Policy>, Fault> {
-    match account.db.note(Some(table), POLICIES)? {
-        Some(text) => read_policies(&text).map_err(|_| unreadable(POLICIES)),
-        None => Ok(Vec::new()),
-    }
-}
-
-/// Properties as they were read last, with their text.
-#[derive(Debug, Default)]
-pub(super) struct LastRead(Mutex<Option<(Arc<str>, Arc<Properties>)>>);
 
 /// The properties of the service, those that were never set as they are by default.
 fn properties(account: &Account) -> Result<Properties, Fault> {
@@ -62,16 +44,10 @@ fn stored(account: &Account) -> Result<Option<Arc<Properties>>, Fault> {
     }
 }
 
-/// What was written by this server and is not what it writes.
-fn unreadable(note: &str) -> Fault {
-    tracing::error!(note, "a setting in the catalog cannot be read");
-    Code::InternalError.into()
-}
-
 pub(super) fn get_acl(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
     call.grant.allow(Action::Policies, Some(table))?;
     let mut body = Vec::new();
-    put_policies(&mut body, &policies(call.account, table)?);
+    put_policies(&mut body, &call.account.policies(table)?);
     Ok(Reply::new(200).with_xml(body))
 }
 

@@ -15,8 +15,8 @@ use crate::rest::protocol::sas::Action;
 use crate::rest::protocol::{paging, payload};
 
 use super::call::Call;
-use super::entities::{filter, name};
-use super::reply::{DATA_SERVICE_ID, PREFERENCE_APPLIED, Reply};
+use super::entities::filter;
+use super::reply::{DATA_SERVICE_ID, PREFERENCE_APPLIED, Reply, name};
 
 const PAGE_TABLES: usize = 1_000;
 /// The one property of a table.

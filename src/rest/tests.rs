@@ -9,8 +9,8 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Settings;
 use super::accounts::{Account, AccountConfig, Accounts, Rotated};
-use super::call::Asked;
 use super::reply::Reply;
+use super::request::Asked;
 use super::service::Service;
 use crate::clock::{Clock, ManualClock};
 use crate::db::Db;

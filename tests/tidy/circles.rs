@@ -13,7 +13,7 @@ const RULE: &str = "circle";
 
 /// Top modules with files that still import one another in circles: module, number of such files.
 /// The numbers only shrink, and a module without circles leaves the list.
-const BUDGETS: &[(&str, usize)] = &[("rest", 19), ("testing", 12)];
+const BUDGETS: &[(&str, usize)] = &[];
 
 pub fn check(sources: &[Source]) -> Vec<Offence> {
     check_budgets(sources, BUDGETS)

@@ -3,8 +3,8 @@
 //! Invariants
 //! * memory is counted before it is taken: who announces much and sends little holds little;
 //! * nobody who is not known takes of it: more than a small body is read of those only who may ask;
-//! * a body takes memory in proportion to its bytes, however small the pieces are that it comes in, and however many others do:
-//!   where it is large it grows by parts of one size, so that what one body gives back is room for any other;
+//! * a body takes memory in proportion to its bytes, however small the pieces are that it comes in, and gives all of it back to
+//!   the system if it is large;
 //! * what is counted is given back when the memory is, also if the client is gone before;
 //! * room that is kept for later bodies is bounded apart from that; what stood in it is written over as far as the new body goes,
 //!   and nobody sees it.
@@ -20,6 +20,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::{Body, Frame, SizeHint};
+use memmap2::MmapMut;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::Code;
@@ -49,20 +50,23 @@ const UNIT: usize = 1 << 10;
 /// Bodies whose room is kept, and the bytes that each of them has at the most.
 const SPARE_MAX: usize = 16;
 const SPARE_BYTES: usize = 512 << 10;
-/// Room for the beginning of a body that comes in pieces.
-const FIRST_BYTES: usize = 16 << 10;
-/// Of the parts of a body that is being read, if it is not small.
+/// A body that is not small is counted in steps of so much, before that is touched.
 const PART_BYTES: usize = SMALL_BYTES;
 
-/// A body that is being read. If it doubled as it grew, all the rooms that it grew out of would be as much again, and too small
-/// for those that grow after it.
-#[derive(Default)]
+/// A body that is being read. A small one is in the heap. A larger one is in a mapping with room for all of it: the system
+/// backs it with memory as it is written, and has all of that back with the body, whichever thread drops it. In the heap, bodies
+/// that end early would leave holes behind, in the arena of each thread.
 struct Growing {
-    /// Each of [`PART_BYTES`].
-    full: Vec<Vec<u8>>,
-    last: Vec<u8>,
+    small: Vec<u8>,
+    large: Option<MmapMut>,
+    len: usize,
+    /// The length that was announced, or the largest that may come.
+    most: usize,
     share: Share,
 }
+
+/// A large body that was read.
+struct Mapped(MmapMut, usize);
 
 impl Budget {
     pub(in crate::rest) fn new(bytes: usize) -> Self {
@@ -138,7 +142,7 @@ where
     {
         admit.await?;
     }
-    let mut read = Growing::default();
+    let mut read = Growing::new(announced.exact());
     let mut late = pin!(late);
     loop {
         let frame = tokio::select! {
@@ -155,7 +159,7 @@ where
         let unreadable = |_| Fault::invalid("The body of the request could not be read.");
         // Trailers mean nothing here.
         let Ok(piece) = frame.map_err(unreadable)?.into_data() else { continue };
-        if read.len() + piece.len() > SMALL_BYTES
+        if read.len + piece.len() > SMALL_BYTES
             && let Some(admit) = admit.take()
         {
             admit.await?;
@@ -169,52 +173,55 @@ where
 }
 
 impl Growing {
-    fn len(&self) -> usize {
-        self.full.len() * PART_BYTES + self.last.len()
+    fn new(announced: Option<u64>) -> Self {
+        let most = announced.and_then(|bytes| usize::try_from(bytes).ok());
+        let most = most.unwrap_or(BODY_BYTES_MAX).min(BODY_BYTES_MAX);
+        Self { small: Vec::new(), large: None, len: 0, most, share: Share::default() }
     }
 
-    fn append(&mut self, mut piece: &[u8], budget: &Budget) -> Result<(), Fault> {
-        if self.len() + piece.len() > BODY_BYTES_MAX {
+    fn append(&mut self, piece: &[u8], budget: &Budget) -> Result<(), Fault> {
+        let len = self.len + piece.len();
+        if len > self.most {
             return Err(Code::RequestBodyTooLarge.into());
         }
-        while !piece.is_empty() {
-            let mut room = self.last.capacity().min(PART_BYTES) - self.last.len();
-            if room == 0 {
-                room = self.make_room(piece.len(), budget)?;
-            }
-            let (now, later) = piece.split_at(piece.len().min(room));
-            self.last.extend_from_slice(now);
-            piece = later;
+        if len <= SMALL_BYTES {
+            self.small.extend_from_slice(piece);
+        } else {
+            budget.grow(&mut self.share, len.next_multiple_of(PART_BYTES).min(self.most))?;
+            let large = self.large()?;
+            large[len - piece.len()..len].copy_from_slice(piece);
         }
+        self.len = len;
         Ok(())
     }
 
-    /// Makes room for more, of which there is none, and says how much there is then.
-    fn make_room(&mut self, more: usize, budget: &Budget) -> Result<usize, Fault> {
-        if self.last.len() == PART_BYTES {
-            self.full.push(std::mem::take(&mut self.last));
+    /// The mapping, into which a small body moves.
+    fn large(&mut self) -> Result<&mut MmapMut, Fault> {
+        if self.large.is_none() {
+            let mut large = MmapMut::map_anon(self.most).map_err(|_| Code::ServerBusy)?;
+            // A huge page would hold 2 MiB for a byte.
+            #[cfg(target_os = "linux")]
+            drop(large.advise(memmap2::Advice::NoHugePage));
+            let small = std::mem::take(&mut self.small);
+            large[..small.len()].copy_from_slice(&small);
+            self.large = Some(large);
         }
-        let len = self.last.len();
-        let least = if self.full.is_empty() { FIRST_BYTES } else { PART_BYTES };
-        let room = (len + more).max(len * 2).clamp(least, PART_BYTES);
-        budget.grow(&mut self.share, self.full.len() * PART_BYTES + room)?;
-        self.last.reserve_exact(room - len);
-        Ok(room - len)
+        self.large.as_mut().ok_or_else(|| Code::InternalError.into())
     }
 
-    /// The whole of it. Its parts are given back one by one as they find their place in that.
     fn end(self) -> (Bytes, Share) {
-        let len = self.len();
-        let Growing { full, last, mut share } = self;
-        if full.is_empty() {
-            return (last.into(), share);
-        }
-        let mut whole = Vec::with_capacity(len);
-        for part in full.into_iter().chain([last]) {
-            whole.extend_from_slice(&part);
-        }
+        let Growing { small, large, len, mut share, .. } = self;
         share.fit(len);
-        (whole.into(), share)
+        match large {
+            Some(large) => (Bytes::from_owner(Mapped(large, len)), share),
+            None => (small.into(), share),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        &self.0[..self.1]
     }
 }
 
@@ -405,18 +412,17 @@ mod tests {
     }
 
     #[test]
-    fn a_body_grows_by_parts_of_one_size_and_is_counted_by_them() {
+    fn a_body_is_counted_before_it_is_touched() {
         let budget = Budget::new(1 << 20);
-        let mut body = Growing::default();
-        for len in (1..=600_000).step_by(7) {
-            body.append(&[1; 7][..7.min(600_000 - len + 1)], &budget).unwrap();
-            assert!(body.full.iter().all(|part| part.capacity() == PART_BYTES));
-            let held = body.full.len() * PART_BYTES + body.last.capacity();
-            let counted = (1 << 20) - left(&budget);
-            assert_eq!(counted, if held > SMALL_BYTES { held } else { 0 });
+        let mut body = Growing::new(None);
+        for len in (7..=600_005).step_by(7) {
+            body.append(&[1; 7], &budget).unwrap();
+            let counted = if len > SMALL_BYTES { len.next_multiple_of(PART_BYTES) } else { 0 };
+            assert_eq!(((1 << 20) - left(&budget), body.large.is_some()), (counted, counted > 0));
         }
         let (whole, share) = body.end();
-        assert_eq!((whole.len(), left(&budget)), (600_000, (1 << 20) - 586 * UNIT));
+        assert_eq!((whole.len(), left(&budget)), (600_005, (1 << 20) - 586 * UNIT));
+        assert!(whole.iter().all(|byte| *byte == 1));
         drop(share);
         assert_eq!(left(&budget), 1 << 20);
     }

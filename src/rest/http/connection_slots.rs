@@ -1,9 +1,12 @@
-//! Places of connections: who has one, and who gives it up when there is none left, or when the server stops.
+//! Slots of connections: which connection has one, which gives it up when none is left or when the server stops, and how it is
+//! closed.
 //!
 //! Invariants
 //! * there are no more connections than places, but for a few that are being closed;
 //! * a place is taken from the one who has it longest of those whom nobody knows and who are not through with a request:
 //!   silent and slow connections, however many, shut nobody out, and nobody shuts out who ever showed a key or a token;
+//! * lingering close: closing with unread input resets the connection and may lose the answer, so writing is shut down first
+//!   and input is drained for a bounded time;
 //! * a connection is not cut off while it has a request whose head is whole, or an answer that is not sent, unless that takes
 //!   longer than it may.
 //!
@@ -15,15 +18,16 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Sleep, sleep};
 
-use crate::sync::Mutex;
+use crate::sync::{AtomicBool, Mutex, Ordering};
 
-use super::limits::{REFUSALS_MAX, SMALL_BYTES};
-use super::lingering_close::Unread;
+use super::limits::{DRAINED_BYTES_MAX, REFUSALS_MAX, SMALL_BYTES};
 
 /// All places of a server.
 #[derive(Debug)]
@@ -47,7 +51,7 @@ pub(crate) struct Seat {
     state: Mutex<State>,
     leave: Notify,
     /// Its client may go on to send after the answer, which is the last.
-    pub(in crate::rest) unread: Unread,
+    leaves_unread: AtomicBool,
     answer: watch::Sender<Answer>,
 }
 
@@ -99,12 +103,18 @@ pub(in crate::rest) struct Sitting {
     pub(in crate::rest) seat: Arc<Seat>,
 }
 
-/// The stream of a connection, which tells its place when an answer is sent.
+/// The stream of a connection, which tells its place when an answer is sent, and is closed with all input read.
 #[derive(Debug)]
 pub(in crate::rest) struct Seated<S> {
     stream: S,
     seat: Arc<Seat>,
+    /// Once writing is shut down: until when the client may send, and how much.
+    draining: Option<(Pin<Box<Sleep>>, u64)>,
 }
+
+/// How long a client may go on to send: a slow one has its answer only once it has sent all.
+const LINGER_TIME: Duration = Duration::from_secs(30);
+const PIECE_BYTES: usize = 4 << 10;
 
 impl Seats {
     pub(in crate::rest) fn new(places: usize) -> Arc<Self> {
@@ -124,9 +134,7 @@ impl Seats {
         };
         let id = taken.next;
         taken.next += 1;
-        let state =
-            State { place, phase: Phase::Head, is_known: false, has_begun: false, leaves: false };
-        let seat = Arc::new(Seat::new(state));
+        let seat = Arc::new(Seat::new(place));
         taken.seats.insert(id, Arc::clone(&seat));
         Some(Sitting { seats: Arc::clone(self), id, seat })
     }
@@ -159,9 +167,22 @@ impl Seats {
 }
 
 impl Seat {
-    fn new(state: State) -> Self {
+    /// The place of a connection that is there as long as `place` is held.
+    pub(in crate::rest) fn new(place: OwnedSemaphorePermit) -> Self {
+        let state =
+            State { place, phase: Phase::Head, is_known: false, has_begun: false, leaves: false };
         let (answer, _) = watch::channel(Answer::default());
-        Seat { state: Mutex::new(state), leave: Notify::new(), unread: Unread::default(), answer }
+        let leaves_unread = AtomicBool::new(false);
+        Seat { state: Mutex::new(state), leave: Notify::new(), leaves_unread, answer }
+    }
+
+    /// Its client may go on to send after the answer, which is the last.
+    pub(in crate::rest) fn leave_unread(&self) {
+        self.leaves_unread.store(true, Ordering::SeqCst);
+    }
+
+    pub(in crate::rest) fn leaves_unread(&self) -> bool {
+        self.leaves_unread.load(Ordering::SeqCst)
     }
 
     /// `body` as the answer, of which it is known when the last of it is sent. Small ones are not looked at.
@@ -281,7 +302,7 @@ impl Drop for Sitting {
 
 impl<S> Seated<S> {
     pub(in crate::rest) fn new(stream: S, seat: Arc<Seat>) -> Self {
-        Self { stream, seat }
+        Self { stream, seat, draining: None }
     }
 }
 
@@ -295,7 +316,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Seated<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Seated<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Seated<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -326,7 +347,25 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Seated<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        let Seated { stream, seat, draining } = &mut *self;
+        if draining.is_none() {
+            ready!(Pin::new(&mut *stream).poll_shutdown(context))?;
+            if !seat.leaves_unread() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let (end, left) =
+            draining.get_or_insert_with(|| (Box::pin(sleep(LINGER_TIME)), DRAINED_BYTES_MAX));
+        while *left > 0 && end.as_mut().poll(context).is_pending() {
+            let mut piece = [0; PIECE_BYTES];
+            let mut piece = ReadBuf::new(&mut piece);
+            ready!(Pin::new(&mut *stream).poll_read(context, &mut piece))?;
+            match piece.filled().len() {
+                0 => break,
+                len => *left = left.saturating_sub(len as u64),
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -413,7 +452,8 @@ mod tests {
         busy.seat.answered();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let mut stream = Seated::new(tokio::io::sink(), Arc::clone(&busy.seat));
+            let (near, _far) = tokio::io::duplex(64);
+            let mut stream = Seated::new(near, Arc::clone(&busy.seat));
             stream.flush().await.unwrap();
             seats.clear();
             assert!(!is_done(busy.seat.left()));

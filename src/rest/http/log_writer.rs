@@ -17,14 +17,25 @@ use tracing::Level;
 
 use crate::sync::{Condvar, Mutex};
 
-use crate::rest::LogLevel;
-
 /// Bytes that may wait; as many again may be about to be written.
 const BYTES_MAX: usize = 1 << 20;
 /// From one write to the next, unless much waits: what is said meanwhile goes out together, and wakes nobody.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long the end of the process waits at the most.
 const END_TIME: Duration = Duration::from_secs(1);
+
+/// What goes to the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogLevel {
+    /// Nothing
+    Off,
+    /// What is wrong with the server itself
+    Problems,
+    /// Also a line for each request
+    Requests,
+    /// Also connections that end early
+    Connections,
+}
 
 /// The log of a server; clones are the same one.
 #[derive(Clone, Debug, Default)]

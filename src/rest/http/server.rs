@@ -3,7 +3,7 @@
 //! Invariants
 //! * what clients can take is bounded (`limits`): connections, bodies in memory, time without progress, and time for an answer;
 //! * of who is not known no more is read than a head and a small body;
-//! * the engine is called where it may block: whatever it holds up, the others go on (`lanes`);
+//! * a request that blocks holds up no other connection (`lanes`);
 //! * after a stop no connection is accepted, and those that are open end with the request they are in, if they are in one.
 //!
 //! Not here: what is answered (`service`), memory for bodies (`body`), places of connections (`seats`), addresses that may be
@@ -43,7 +43,6 @@ use super::commit_coalescing::{Crowd, Settling};
 use super::connection_slots::{Seat, Seated, Seats, Sitting};
 use super::lanes::Lanes;
 use super::limits::{HEAD_BYTES_MAX, Limits, REFUSALS_MAX};
-use super::lingering_close::{Lingering, Unread};
 use crate::rest::reply::Reply;
 use crate::rest::service::{Asked, Service};
 
@@ -83,8 +82,8 @@ impl Shared {
 }
 
 impl Server {
-    /// Serves connections to `listener` in `lanes` until `stop` is done, and then those that are open until they end, or until
-    /// the time is over: what is left then ends with the lanes.
+    /// Serves connections to `listener` until `stop` is done, and then the open ones until they end, or until the time is
+    /// over: the rest ends with the lanes.
     pub(in crate::rest) async fn run(
         self,
         listener: TcpListener,
@@ -137,7 +136,7 @@ async fn refuse(
     stream: TcpStream,
     peer: SocketAddr,
     service: Arc<Service>,
-    _slot: OwnedSemaphorePermit,
+    slot: OwnedSemaphorePermit,
 ) {
     let answer = service_fn(|request: Request<Incoming>| {
         let head = request.into_parts().0;
@@ -145,9 +144,9 @@ async fn refuse(
         let reply = service.refuse(&asked, Code::ServerBusy.into());
         ready(Ok::<_, Infallible>(response(reply, Share::default(), |body| body)))
     });
-    let unread = Unread::default();
-    unread.set();
-    let stream = TokioIo::new(Lingering::new(stream, unread));
+    let seat = Arc::new(Seat::new(slot));
+    seat.leave_unread();
+    let stream = TokioIo::new(Seated::new(stream, seat));
     let mut http = http1::Builder::new();
     http.keep_alive(false).half_close(true).max_buf_size(HEAD_BYTES_MAX);
     let served = timeout(REFUSAL_TIME, http.serve_connection(stream, answer)).await;
@@ -243,7 +242,7 @@ async fn converse(
         .max_buf_size(HEAD_BYTES_MAX);
     // Of headers the library takes as many as it has room for without being told: 100.
     let (peer, seat) = (client.peer, Arc::clone(&client.seat));
-    let stream = Lingering::new(Seated::new(stream, Arc::clone(&seat)), seat.unread.clone());
+    let stream = Seated::new(stream, Arc::clone(&seat));
     let answer = service_fn(move |request| {
         let (shared, client) = (Arc::clone(&shared), client.clone());
         async move {
@@ -282,7 +281,7 @@ async fn answer(request: Request<Incoming>, client: &Client, shared: &Shared) ->
         }
     };
     let mut response = response(reply, share, |body| client.seat.watch(body));
-    if client.seat.unread.get() {
+    if client.seat.leaves_unread() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
@@ -308,7 +307,7 @@ async fn receive(
     head_bytes: usize,
     shared: &Shared,
 ) -> Result<(Bytes, Share), Fault> {
-    let leave = || asked.seat.iter().for_each(|seat| seat.unread.set());
+    let leave = || asked.seat.iter().for_each(|seat| seat.leave_unread());
     // The library takes longer ones that come at once.
     if head_bytes > HEAD_BYTES_MAX {
         leave();

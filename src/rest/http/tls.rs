@@ -1,5 +1,6 @@
 //! TLS from certificate files.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio_rustls::TlsAcceptor;
@@ -8,7 +9,12 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::rest::TlsFiles;
+/// A certificate chain and its key, PEM files both.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsFiles {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+}
 
 /// What makes connections encrypted ones.
 ///

@@ -7,12 +7,16 @@
 //!
 //! Not here: which methods a resource has, and whether a table of that name can exist.
 
+mod encoding;
 mod parameters;
 
 pub(crate) use parameters::{Parameter, Parameters, put_query};
 
 use super::fault::{Fault, Known};
+use encoding::{decode, is_plain};
+
 use crate::error::Code;
+pub(crate) use encoding::put_encoded;
 
 /// What an address names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -293,55 +297,6 @@ fn put_literal(out: &mut String, text: &str) {
         }
         put_encoded(out, part);
     }
-}
-
-/// Appends `text` with all but letters, digits and `-_.~` escaped.
-pub(crate) fn put_encoded(out: &mut String, text: &str) {
-    const HEX: [char; 16] =
-        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
-    if text.bytes().all(is_plain) {
-        return out.push_str(text);
-    }
-    for byte in text.bytes() {
-        if is_plain(byte) {
-            out.push(char::from(byte));
-        } else {
-            let digit = |nibble: u8| HEX.get(usize::from(nibble)).copied().unwrap_or('0');
-            out.extend(['%', digit(byte >> 4), digit(byte & 15)]);
-        }
-    }
-}
-
-fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~')
-}
-
-/// Resolves `%41`, and in a query string `+`.
-fn decode(text: &str, is_query: bool) -> Result<String, Fault> {
-    let has_escapes = text.contains('%') || is_query && text.contains('+');
-    if !has_escapes {
-        return Ok(text.to_owned());
-    }
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'+' if is_query => b' ',
-            b'%' => {
-                let mut digit = || char::from(bytes.next()?).to_digit(16);
-                let (high, low) = (digit(), digit());
-                let value =
-                    high.zip(low).and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
-                value.ok_or_else(|| undecodable(is_query))?
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(decoded).map_err(|_| undecodable(is_query))
-}
-
-fn undecodable(is_query: bool) -> Fault {
-    if is_query { Fault::query_syntax() } else { Known::RequestUrlFailedToParse.into() }
 }
 
 fn is_refused_by_front_end(c: char) -> bool {

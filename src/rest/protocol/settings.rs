@@ -7,13 +7,15 @@
 //! Not here: which requests other origins may make (`cors`), what a policy grants (`sas`), where settings are kept.
 
 pub(crate) mod cors;
+mod elements;
 
 pub(crate) use cors::CorsRule;
 
-use super::fault::{Fault, Known};
+use super::fault::Fault;
 use super::xml::{self, Element};
 use super::{time, xml::DECLARATION};
 use crate::model::DateTime;
+use elements::{boolean, document, only, put_boolean, required, unsupported, value};
 
 /// A stored access policy of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -308,51 +310,6 @@ impl Stats {
         xml::close(out, "GeoReplication");
         xml::close(out, "StorageServiceStats");
     }
-}
-
-/// Refuses children of other names, and of the same name twice.
-fn only(element: &Element, names: &[&str]) -> Result<(), Fault> {
-    // More children than names means that one is there twice or is not known; so this is not quadratic.
-    for (i, child) in element.children.iter().enumerate().take(names.len() + 1) {
-        if !names.contains(&child.name.as_str()) {
-            return Err(unsupported(child));
-        }
-        if element.children.iter().take(i).any(|earlier| earlier.name == child.name) {
-            return Err(document());
-        }
-    }
-    Ok(())
-}
-
-fn required<'e>(element: &'e Element, name: &str) -> Result<&'e Element, Fault> {
-    let missing = || Fault::from(Known::MissingRequiredXmlNode).with_detail("XmlNodeName", name);
-    element.child(name).ok_or_else(missing)
-}
-
-fn boolean(element: &Element) -> Result<bool, Fault> {
-    match element.text.to_ascii_lowercase().as_str() {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        _ => Err(value(element)),
-    }
-}
-
-fn put_boolean(out: &mut Vec<u8>, name: &str, value: bool) {
-    xml::put(out, name, if value { "true" } else { "false" });
-}
-
-fn document() -> Fault {
-    Known::InvalidXmlDocument.into()
-}
-
-fn unsupported(element: &Element) -> Fault {
-    Fault::from(Known::UnsupportedXmlNode).with_detail("XmlNodeName", element.name.as_str())
-}
-
-fn value(element: &Element) -> Fault {
-    let fault = Fault::from(Known::InvalidXmlNodeValue);
-    let fault = fault.with_detail("XmlNodeName", element.name.as_str());
-    fault.with_detail("XmlNodeValue", element.text.as_str())
 }
 
 #[cfg(test)]

@@ -93,7 +93,7 @@ fn what_finds_no_room_is_told_so_and_counted() {
     let mut ask = site.filter("PartitionKey eq 'q'");
     ask.asked.room = Some(room.clone());
     assert_eq!(ask.send().done(200).values("RowKey"), ["small"]);
-    let counted = crate::rest::metrics::text(&site.service, 0);
+    let counted = crate::rest::http::metrics::text(&site.service, 0);
     let busy = "{method=\"GET\",status=\"503\",code=\"ServerBusy\"} 2";
     assert!(counted.contains(busy), "{counted}");
     // What was written is told in any case.

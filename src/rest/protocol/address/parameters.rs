@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::{decode, put_encoded};
+use super::encoding::{decode, put_encoded};
 use crate::error::Code;
 use crate::rest::protocol::fault::Fault;
 

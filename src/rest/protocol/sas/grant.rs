@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::{Sas, ServiceSas, Terms, malformed};
+use super::token::{KeyBounds, Sas, ServiceSas, Terms, malformed};
 use crate::clock::TICKS_PER_SECOND;
 use crate::error::Code;
 use crate::model::{DateTime, utf16_cmp};
@@ -41,15 +41,6 @@ pub(crate) struct Circumstances {
     pub(crate) now: DateTime,
     pub(crate) address: IpAddr,
     pub(crate) is_https: bool,
-}
-
-/// The entities that a token is limited to; both ends belong to them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KeyBounds {
-    pub(crate) start_partition: Option<String>,
-    pub(crate) start_row: Option<String>,
-    pub(crate) end_partition: Option<String>,
-    pub(crate) end_row: Option<String>,
 }
 
 /// What a token allows.

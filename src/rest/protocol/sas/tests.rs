@@ -4,8 +4,10 @@ use std::net::IpAddr;
 
 use super::*;
 use crate::model::Entity;
+use crate::rest::protocol::address::Parameters;
+use crate::rest::protocol::headers::Version;
 use crate::rest::protocol::settings::Policy;
-use crate::rest::protocol::sign::{DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
+use crate::rest::protocol::sign::{AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
 
 fn key() -> AccountKey {
     AccountKey::read(DEVELOPMENT_KEY).unwrap()

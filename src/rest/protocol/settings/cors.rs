@@ -2,7 +2,7 @@
 //!
 //! Invariant: rules are tried in their order, and the first that matches decides.
 
-use super::{only, required, value};
+use super::elements::{only, required, value};
 use crate::rest::protocol::fault::{Fault, Known};
 use crate::rest::protocol::headers::Headers;
 use crate::rest::protocol::xml::{self, Element};

@@ -8,14 +8,10 @@
 //! Not here: requests signed in headers (`sign`), where stored policies come from (`settings`). Time, policies and keys
 //! are arguments.
 
-mod grant;
-
-pub(crate) use grant::{Action, Circumstances, Grant, KeyBounds};
-
-use super::address::{Parameter, Parameters, put_query};
-use super::fault::{Fault, Known};
-use super::headers::Version;
-use super::sign::AccountKey;
+use crate::rest::protocol::address::{Parameter, Parameters, put_query};
+use crate::rest::protocol::fault::{Fault, Known};
+use crate::rest::protocol::headers::Version;
+use crate::rest::protocol::sign::AccountKey;
 
 /// A token, of either kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +53,15 @@ pub(crate) struct AccountSas {
     /// `srt`: letters of `sco`.
     pub(crate) resource_types: String,
     pub(crate) encryption_scope: Option<String>,
+}
+
+/// The entities that a token is limited to; both ends belong to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeyBounds {
+    pub(crate) start_partition: Option<String>,
+    pub(crate) start_row: Option<String>,
+    pub(crate) end_partition: Option<String>,
+    pub(crate) end_row: Option<String>,
 }
 
 impl Sas {
@@ -179,7 +184,7 @@ impl ServiceSas {
         ])
     }
 
-    fn string_to_sign(&self, account: &str) -> String {
+    pub(super) fn string_to_sign(&self, account: &str) -> String {
         let Self { terms, table, policy, bounds } = self;
         let version = terms.version;
         let is_since = |since| version.is_some_and(|version| version >= since);
@@ -262,10 +267,7 @@ impl AccountSas {
 /// Lines that are signed.
 const LINES_MAX: usize = 16;
 
-fn malformed(field: &str) -> Fault {
+pub(super) fn malformed(field: &str) -> Fault {
     let detail = format!("{field} is mandatory, and must be well-formed.");
     Fault::unauthenticated(&detail)
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,192 @@
+//! The server's process: its listeners, its signals, its accounts, and the close of its databases.
+//!
+//! Not here: connections (`server`), arguments (`cli::service`).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use super::lanes::Lanes;
+use super::limits::Limits;
+use super::log_writer::Journal;
+use super::server::{self, Server};
+use super::tls::{self, TlsFiles};
+use super::{fd_limit, metrics};
+use crate::rest::accounts::{AccountConfig, Accounts, Rotated};
+use crate::rest::page::Settings;
+use crate::rest::service::Service;
+
+/// Where and how a server is reached.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) listen: SocketAddr,
+    /// Where metrics are served, if they are.
+    pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) limits: Limits,
+    pub(crate) settings: Settings,
+    pub(crate) journal: Journal,
+}
+
+/// Refuses to serve an account whose key everybody knows to everybody.
+///
+/// # Errors
+/// Why, and what to do.
+pub(crate) fn check_exposure(
+    listen: &SocketAddr,
+    accounts: &[AccountConfig],
+) -> Result<(), String> {
+    match accounts.iter().find(|account| account.is_public()) {
+        Some(account) if !listen.ip().is_loopback() => Err(format!(
+            "{listen} is not loopback, and everybody knows the key of account '{}': give accounts with keys of your \
+             own (--accounts FILE), or listen on 127.0.0.1",
+            account.name
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// All that a server needs besides databases.
+pub(crate) struct Ready {
+    site: Site,
+    tls: Option<TlsAcceptor>,
+    lanes: Lanes,
+    listener: TcpListener,
+    metrics: Option<TcpListener>,
+}
+
+/// Takes what a server needs, before a database is opened or created.
+///
+/// # Errors
+/// A text that says what could not be set up.
+pub(crate) fn prepare(mut site: Site) -> Result<Ready, String> {
+    let tls = site.tls.as_ref().map(tls::acceptor).transpose()?;
+    site.limits.connections = fd_limit::connections(site.limits.connections)?;
+    let lanes = Lanes::new(site.limits.requests).map_err(|error| format!("no threads: {error}"))?;
+    let listen = |address| lanes.run(server::listen(address)).map_err(cannot_listen);
+    let listener = listen(site.listen)?;
+    let metrics = site.metrics.map(listen).transpose()?;
+    Ok(Ready { site, tls, lanes, listener, metrics })
+}
+
+impl Ready {
+    /// Serves until the process is told to end; databases are synced and closed then.
+    ///
+    /// # Errors
+    /// A text that says what could not be set up, or closed.
+    pub(crate) fn serve(
+        self,
+        accounts: Accounts,
+        reread: impl Fn() -> Result<Vec<AccountConfig>, String>,
+        greet: impl FnOnce(SocketAddr, Option<SocketAddr>),
+    ) -> Result<(), String> {
+        let Ready { site, tls, lanes, listener, metrics } = self;
+        let at = listener.local_addr().map_err(cannot_listen)?;
+        let metrics_at = metrics.as_ref().map(TcpListener::local_addr).transpose();
+        let metrics_at = metrics_at.map_err(cannot_listen)?;
+        let service = Arc::new(Service::new(accounts, site.settings));
+        let server = Server { service: Arc::clone(&service), limits: site.limits, tls };
+        let metrics = metrics.map(|listener| (listener, site.journal));
+        let rotate = || rotate(&service, &site.listen, &reread);
+        lanes.run(async {
+            // Before anybody is told: a signal that comes first would end the process.
+            let signals = signals().map_err(|error| format!("no signals: {error}"))?;
+            greet(at, metrics_at);
+            run(server, &lanes, (listener, metrics), signals, rotate).await;
+            Ok::<_, String>(())
+        })?;
+        // Connections that are still open are cut off.
+        drop(lanes);
+        close(&service)
+    }
+}
+
+fn cannot_listen(error: std::io::Error) -> String {
+    format!("cannot listen on {error}")
+}
+
+/// What ends the server, twice, and what has it read its keys again.
+fn signals() -> std::io::Result<[Signal; 3]> {
+    Ok([
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::hangup())?,
+    ])
+}
+
+/// Serves until a signal to end comes, and until what is under way has ended or another such signal comes; `rotate` is
+/// called at each SIGHUP.
+async fn run(
+    server: Server,
+    lanes: &Lanes,
+    (listener, metrics): (TcpListener, Option<(TcpListener, Journal)>),
+    [mut interrupt, mut terminate, mut hangup]: [Signal; 3],
+    rotate: impl Fn(),
+) {
+    let (stop, stopped) = watch::channel(false);
+    if let Some((listener, journal)) = metrics {
+        let shown = metrics::Shown { service: Arc::clone(&server.service), journal };
+        tokio::spawn(metrics::serve(shown, listener, until(stopped.clone())));
+    }
+    let served = server.run(listener, lanes, until(stopped));
+    tokio::pin!(served);
+    loop {
+        let is_end = tokio::select! {
+            () = &mut served => return,
+            _ = interrupt.recv() => true,
+            _ = terminate.recv() => true,
+            _ = hangup.recv() => {
+                rotate();
+                false
+            }
+        };
+        if is_end && stop.send_replace(true) {
+            tracing::warn!("told to end again: connections that are still open are cut off");
+            return;
+        }
+    }
+}
+
+/// Done once `stopped` says so.
+async fn until(mut stopped: watch::Receiver<bool>) {
+    drop(stopped.wait_for(|stopped| *stopped).await);
+}
+
+fn rotate(
+    service: &Service,
+    listen: &SocketAddr,
+    reread: impl Fn() -> Result<Vec<AccountConfig>, String>,
+) {
+    let configs = reread().and_then(|configs| {
+        check_exposure(listen, &configs)?;
+        Ok(configs)
+    });
+    match configs {
+        Ok(configs) => {
+            let Rotated { came, gone, moved } = service.accounts().rotate(configs);
+            tracing::info!("the keys of all accounts were read again");
+            if !gone.is_empty() {
+                tracing::warn!(?gone, "accounts that are gone have no keys any more");
+            }
+            if !came.is_empty() || !moved.is_empty() {
+                tracing::warn!(?came, ?moved, "new accounts and other databases take a restart");
+            }
+        }
+        Err(problem) => tracing::error!(%problem, "the keys stay as they were"),
+    }
+}
+
+/// Syncs and closes the databases. Requests that outlived the drain keep theirs open: what they were told stays true.
+fn close(service: &Service) -> Result<(), String> {
+    let mut failed = Vec::new();
+    for account in service.accounts().iter() {
+        if let Err(error) = account.db.clone().close() {
+            failed.push(format!("account '{}': {}", account.name, error.chain()));
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
+}

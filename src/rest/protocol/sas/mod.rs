@@ -1,0 +1,10 @@
+//! Shared access signatures: their text and signature (`token`), and what they allow (`grant`).
+
+mod grant;
+mod token;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use grant::{Action, Circumstances, Grant};
+pub(crate) use token::{AccountSas, KeyBounds, Sas, ServiceSas, Terms};

@@ -1,0 +1,49 @@
+//! Elements of settings, and what is wrong with them.
+
+use crate::rest::protocol::fault::{Fault, Known};
+use crate::rest::protocol::xml::{self, Element};
+
+/// Refuses children of other names, and of the same name twice.
+pub(super) fn only(element: &Element, names: &[&str]) -> Result<(), Fault> {
+    // More children than names means that one is there twice or is not known; so this is not quadratic.
+    for (i, child) in element.children.iter().enumerate().take(names.len() + 1) {
+        if !names.contains(&child.name.as_str()) {
+            return Err(unsupported(child));
+        }
+        if element.children.iter().take(i).any(|earlier| earlier.name == child.name) {
+            return Err(document());
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn required<'e>(element: &'e Element, name: &str) -> Result<&'e Element, Fault> {
+    let missing = || Fault::from(Known::MissingRequiredXmlNode).with_detail("XmlNodeName", name);
+    element.child(name).ok_or_else(missing)
+}
+
+pub(super) fn boolean(element: &Element) -> Result<bool, Fault> {
+    match element.text.to_ascii_lowercase().as_str() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(value(element)),
+    }
+}
+
+pub(super) fn put_boolean(out: &mut Vec<u8>, name: &str, value: bool) {
+    xml::put(out, name, if value { "true" } else { "false" });
+}
+
+pub(super) fn document() -> Fault {
+    Known::InvalidXmlDocument.into()
+}
+
+pub(super) fn unsupported(element: &Element) -> Fault {
+    Fault::from(Known::UnsupportedXmlNode).with_detail("XmlNodeName", element.name.as_str())
+}
+
+pub(super) fn value(element: &Element) -> Fault {
+    let fault = Fault::from(Known::InvalidXmlNodeValue);
+    let fault = fault.with_detail("XmlNodeName", element.name.as_str());
+    fault.with_detail("XmlNodeValue", element.text.as_str())
+}
