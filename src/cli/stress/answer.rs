@@ -5,7 +5,7 @@
 use crate::json::odata;
 use crate::json::{self, Members, Scalar};
 use crate::model::{DateTime, ETag};
-use crate::testing::sim::oracle::Row;
+use crate::testing::sim::row::Row;
 use crate::testing::sim::value::Val;
 
 /// The members of one answer.

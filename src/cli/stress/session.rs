@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::answer::{Answer, Refused};
 use super::child::{Child, Heard, Limits};
 use super::traffic::{Ask, rest_of_table};
-use crate::testing::sim::oracle::{Oracle, Table, Tables, key};
+use crate::testing::sim::oracle::{Oracle, Table, Tables};
+use crate::testing::sim::row::key;
 
 /// A process and the requests it has not answered.
 pub(super) struct Session {

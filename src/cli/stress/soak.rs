@@ -25,7 +25,8 @@ use super::traffic::{Ask, TABLES, Traffic};
 use crate::clock::{Clock, SystemClock};
 use crate::options::Durability;
 use crate::rng::Rng;
-use crate::testing::sim::oracle::{Change, Oracle, Row, Tables, key};
+use crate::testing::sim::oracle::{Change, Oracle, Tables};
+use crate::testing::sim::row::{Row, key};
 use crate::testing::sim::step::{Condition, Verb, Write};
 
 /// When to stop.

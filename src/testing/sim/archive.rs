@@ -19,7 +19,7 @@ use crate::rng::Rng;
 
 use super::counts::Event;
 use super::engine::{PATH, row};
-use super::oracle::{Key, key};
+use super::row::{Key, key};
 use super::runner::{Outcome, Runner, line};
 use super::value::Val;
 

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::db::{Change, Commit, Position};
+use crate::db::{Change, Commit};
 use crate::error::ErrorKind;
 use crate::format::key::user_key;
 use crate::format::names::TableId;
@@ -17,16 +17,10 @@ use crate::query::KeyRange;
 
 use super::counts::Event;
 use super::engine::{self, PATH, row};
-use super::oracle::{Key, Row, Tables, differences, key};
+use super::oracle::{Tables, differences};
+use super::row::{Key, Row, key};
 use super::runner::{Outcome, Runner, line};
-
-/// What a consumer has made of the feed.
-#[derive(Clone, Debug)]
-pub(super) struct Fed {
-    position: Position,
-    /// By lower-case name.
-    tables: BTreeMap<String, BTreeMap<Key, Rc<Row>>>,
-}
+use super::runner_state::Fed;
 
 impl Runner {
     /// Opens a reader beside the engine, compares it, and takes what is new in the feed.

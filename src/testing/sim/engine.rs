@@ -20,10 +20,10 @@ use crate::options::{Background, Durability, MergePrice, OnFull, Options, Target
 use crate::query::{Entities, KeyRange, Page, Token};
 use crate::table::{EntityGroup, Operation, RowView, Snapshot, Table, Ticket};
 
-use super::gates::Gates;
 use super::generate::RING;
-use super::oracle::{self, Row, Tables, key};
+use super::oracle::{self, Gates, Tables};
 use super::power::{End, PowerFs};
+use super::row::{Row, key};
 use super::step::{Config, Lane, Mode, Scan, Verb, Write};
 use super::value::Val;
 

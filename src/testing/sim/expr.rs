@@ -9,7 +9,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use super::oracle::Row;
+use super::row::Row;
 use super::value::Val;
 
 /// A condition on a row.

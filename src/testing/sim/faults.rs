@@ -19,29 +19,8 @@ use super::engine::{Engine, PATH};
 use super::oracle::{Tables, differences};
 use super::power::End;
 use super::runner::{Outcome, Runner, is_storage_error, line};
+use super::runner_state::{Rot, Used};
 use super::step::Step;
-use super::targets::Used;
-
-/// What was done to the disk and is not undone.
-#[derive(Debug, Default)]
-pub(super) struct Trouble {
-    /// Faults that the engine had met when it was last known to be well.
-    faults_before: u64,
-    /// There is a limit on space.
-    is_limited: bool,
-    /// There was one since then.
-    was_limited: bool,
-    rot: Option<Rot>,
-}
-
-/// A flipped bit.
-#[derive(Clone, Debug)]
-struct Rot {
-    path: String,
-    offset: u64,
-    mask: u8,
-    rotten: u8,
-}
 
 impl Runner {
     /// Steps that need no open database, and do something to the disk; `None` if `step` is another.

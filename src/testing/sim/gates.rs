@@ -8,55 +8,14 @@
 //!
 //! Not here: what the engine holds back (`lsm::gates`).
 
-use std::collections::BTreeMap;
-
 use crate::error::Error;
 
 use super::counts::Event;
 use super::engine::Engine;
-use super::oracle::{Refusal, Row};
+use super::row::Row;
 use super::runner::{Outcome, Runner, line};
+use super::runner_state::Held;
 use super::step::{Mode, Scan};
-
-/// The closed gates of a table: of each scan only the bounds count.
-pub type Gates = BTreeMap<Scan, Mode>;
-
-/// What is due to a read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Held {
-    /// An answer.
-    #[default]
-    No,
-    /// An answer, or `ServerBusy`.
-    May,
-    /// `ServerBusy`.
-    Must,
-}
-
-impl Held {
-    /// What is due to a write: what the semantics say, unless it was, or had to be, refused before.
-    pub(super) fn or_refused(
-        self,
-        expected: Result<(), Refusal>,
-        error: Option<&Error>,
-    ) -> Result<(), Refusal> {
-        let is_busy = error.is_some_and(|error| error.code() == "ServerBusy");
-        let is_there = !expected.is_err_and(|refusal| refusal.code == "TableNotFound");
-        match is_there && (self == Held::Must || (self == Held::May && is_busy)) {
-            true => Err(Refusal { code: "ServerBusy", index: None }),
-            false => expected,
-        }
-    }
-
-    /// # Errors
-    /// The read was answered and should not have been.
-    pub(super) fn check_served(self) -> Result<(), String> {
-        match self {
-            Held::Must => Err("held: a read was answered that had to be refused".to_owned()),
-            Held::No | Held::May => Ok(()),
-        }
-    }
-}
 
 impl Runner {
     /// What gates say to a read of `table` that shows these rows, now or at a snapshot.

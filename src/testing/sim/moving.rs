@@ -14,7 +14,8 @@ use crate::options::Durability;
 
 use super::counts::Event;
 use super::engine::range;
-use super::oracle::{Change, Row};
+use super::oracle::Change;
+use super::row::Row;
 use super::runner::{Outcome, Runner, line};
 use super::step::{Scan, Step};
 

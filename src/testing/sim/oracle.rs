@@ -11,31 +11,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
-use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
 use crate::options::Durability;
 
-use super::gates::Gates;
-use super::step::{Condition, Mode, Scan, Verb, Write, write_entity};
-use super::value::Val;
-
-/// PartitionKey and RowKey as UTF-16, which is the service's order.
-pub type Key = (Vec<u16>, Vec<u16>);
-
-/// An entity, as every read must show it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Row {
-    /// PartitionKey.
-    pub pk: String,
-    /// RowKey.
-    pub rk: String,
-    /// By name.
-    pub properties: BTreeMap<String, Val>,
-    /// The number of the commit that wrote it.
-    pub etag: u64,
-}
+use super::row::{Key, Row, key};
+use super::step::{Condition, Mode, Scan, Verb, Write};
 
 /// A user's table; shared between states until one of them changes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +29,9 @@ pub struct Table {
     /// Those that are closed.
     pub gates: Gates,
 }
+
+/// The closed gates of a table: of each scan only the bounds count.
+pub type Gates = BTreeMap<Scan, Mode>;
 
 /// By lower-cased name.
 pub type Tables = BTreeMap<String, Table>;
@@ -131,19 +116,6 @@ impl Undo {
                 }
             }
         }
-    }
-}
-
-/// Where the entity with these keys is among the rows of its table.
-pub(crate) fn key(pk: &str, rk: &str) -> Key {
-    (pk.encode_utf16().collect(), rk.encode_utf16().collect())
-}
-
-impl fmt::Display for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let properties: Vec<_> =
-            self.properties.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        write_entity(f, (&self.pk, &self.rk), &properties)
     }
 }
 
@@ -605,6 +577,7 @@ pub(crate) fn first_difference(found: &[Row], expected: &[Row]) -> Option<usize>
 
 #[cfg(test)]
 mod tests {
+    use super::super::value::Val;
     use super::*;
 
     fn write(verb: Verb, rk: &str, value: i32, condition: Condition) -> Change {

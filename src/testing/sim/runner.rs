@@ -20,16 +20,12 @@ use crate::fs::FaultKind;
 use crate::options::Durability;
 use crate::query::Entities;
 
-use super::concurrent_readers::Fed;
 use super::counts::{Counts, Event};
 use super::engine::{self, Engine, Pinned, START, code};
-use super::faults::Trouble;
-use super::gates::Held;
-use super::oracle::{Change, Oracle, Refusal, Row, Tables, differences, first_difference};
-use super::query::Paging;
+use super::oracle::{Change, Oracle, Refusal, Tables, differences, first_difference};
+use super::row::{Row, key};
+use super::runner_state::{Ask, Fed, Held, Paging, Trouble, Used, Waiting};
 use super::step::{Config, Scan, Step, Write, durability_name, may_flush, merges_all};
-use super::targets::{Ask, Used};
-use super::tickets::Waiting;
 
 /// An engine, an oracle, and what is open on both.
 pub struct Runner {
@@ -423,7 +419,7 @@ impl Runner {
             return no_snapshot();
         };
         let expected = tables.get(&table.to_lowercase()).map(|table| {
-            let row = table.rows.get(&super::oracle::key(pk, rk));
+            let row = table.rows.get(&key(pk, rk));
             row.map(|row| project(row, select.as_deref()))
         });
         let ask = Ask::points(table, pk, 1);

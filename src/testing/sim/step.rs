@@ -14,6 +14,7 @@ use crate::options::{Durability, IoMode};
 
 use super::query::Query;
 use super::value::Val;
+use super::words::{option, word, words, write_entity};
 
 /// The verb of a write, as the methods of `Table` are called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -543,27 +544,6 @@ pub(crate) fn durability_name(durability: Durability) -> &'static str {
     }
 }
 
-/// A key or name as a script writes it: quoted where it would not read back as one word.
-pub(super) fn word(text: &str) -> String {
-    let plain =
-        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-    if plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "''")) }
-}
-
-/// ` name=value`, or nothing.
-pub(super) fn option(
-    f: &mut fmt::Formatter<'_>,
-    name: &str,
-    value: Option<impl fmt::Display>,
-) -> fmt::Result {
-    value.map_or(Ok(()), |value| write!(f, " {name}={value}"))
-}
-
-/// The names of a projection in one word.
-pub(super) fn words(names: &Option<Vec<String>>) -> Option<String> {
-    names.as_ref().map(|names| names.join(","))
-}
-
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -573,16 +553,6 @@ impl fmt::Display for Condition {
             Condition::Commit(number) => write!(f, " if=#{number}"),
         }
     }
-}
-
-/// `pk rk Name=value …`
-pub(super) fn write_entity(
-    f: &mut fmt::Formatter<'_>,
-    (pk, rk): (&str, &str),
-    properties: &[(String, Val)],
-) -> fmt::Result {
-    write!(f, "{} {}", word(pk), word(rk))?;
-    properties.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))
 }
 
 impl fmt::Display for Write {

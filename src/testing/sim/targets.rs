@@ -9,56 +9,14 @@
 //!
 //! Not here: the engine's tables of moments, of which places are shared (`lsm::rate_limit`).
 
-use std::collections::BTreeMap;
-
 use crate::clock::Clock;
 use crate::error::Error;
 
 use super::counts::Event;
-use super::gates::Held;
 use super::runner::Runner;
-use super::step::Write;
+use super::runner_state::{Ask, Held};
 
 const SECOND: u64 = 1_000_000_000;
-
-/// Up to when what is used up, in nanoseconds; forgotten when the database is closed.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Used {
-    database: [u64; 2],
-    /// By table and PartitionKey.
-    partitions: BTreeMap<(String, String), u64>,
-    any_partition: u64,
-}
-
-/// What a request asks for.
-#[derive(Clone, Debug)]
-pub(super) struct Ask {
-    /// Table and PartitionKey, of points.
-    partition: Option<(String, String)>,
-    /// Entities that must be free at once.
-    entities: u64,
-    /// What it costs at least and at most.
-    costs: [u64; 2],
-}
-
-impl Ask {
-    /// Entities of one partition, all at once.
-    pub(super) fn points(table: &str, pk: &str, entities: u64) -> Self {
-        let partition = Some((table.to_lowercase(), pk.to_owned()));
-        Self { partition, entities, costs: [entities; 2] }
-    }
-
-    pub(super) fn writes(table: &str, writes: &[Write]) -> Self {
-        let pk = writes.first().map(|write| write.pk.as_str()).unwrap_or_default();
-        Self::points(table, pk, writes.len() as u64)
-    }
-
-    /// A query that costs so much, at least and at most.
-    pub(super) fn query(least: usize, most: usize) -> Self {
-        let entities = least.min(1) as u64;
-        Self { partition: None, entities, costs: [least as u64, most as u64] }
-    }
-}
 
 fn passes(until: u64, rate: u32, entities: u64, now: u64) -> bool {
     let cost = SECOND.checked_div(u64::from(rate)).unwrap_or(0);

@@ -4,21 +4,13 @@
 
 use crate::error::Result as EngineResult;
 use crate::options::Durability;
-use crate::table::Ticket;
 
 use super::counts::Event;
 use super::engine;
 use super::oracle::Change;
 use super::runner::{Outcome, Runner, line};
+use super::runner_state::{Ask, Waiting};
 use super::step::{Verb, Write};
-use super::targets::Ask;
-
-/// A commit that was submitted.
-pub(super) struct Waiting {
-    ticket: Ticket,
-    seq: u64,
-    has_tag: Vec<bool>,
-}
 
 impl Runner {
     pub(super) fn submit(

@@ -17,7 +17,8 @@ use crate::query::KeyRange;
 use crate::rng::Rng;
 use crate::table::{EntityGroup, Operation};
 use crate::testing::sim::oracle;
-use crate::testing::sim::oracle::{Change, Oracle, Row, Tables, key};
+use crate::testing::sim::oracle::{Change, Oracle, Tables};
+use crate::testing::sim::row::{Row, key};
 use crate::testing::sim::step::{Condition, Verb, Write};
 use crate::testing::sim::value::Val;
 

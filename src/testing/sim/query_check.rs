@@ -1,0 +1,413 @@
+//! Queries with filters: the answers of engine and oracle side by side.
+//!
+//! Invariants
+//! * the oracle asks every row of the state for itself, and knows no plan;
+//! * a page shows the state of its own time from its token on; what follows a token reaches the end.
+//!
+//! Not here: what is asked (`query`), scans of key ranges (`runner`).
+
+use crate::error::Result as EngineResult;
+use crate::query::{Aggregate, Number, Query as EngineQuery, Token};
+
+use super::counts::Event;
+use super::engine::{self, Engine, Pinned};
+use super::oracle::{Tables, first_difference};
+use super::query::{Query, Want};
+use super::row::{Key, Row, key};
+use super::runner::{Outcome, Runner, line, no_snapshot, project};
+use super::runner_state::{Ask, Paging};
+use super::value::Val;
+
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Rows(Vec<Row>),
+    Count(u64),
+    Counts(Vec<(String, u64)>),
+    Sums(Sums),
+}
+
+/// A property over some rows: the counts of [`Aggregate`] in their order, then least, greatest and sum.
+#[derive(Debug, PartialEq)]
+struct Sums {
+    counts: [u64; 6],
+    values: [Option<Sum>; 3],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Sum {
+    Integer(i128),
+    /// A NaN is `None`.
+    Double(Option<f64>),
+}
+
+/// A page of the engine, and how many blocks it passed over.
+struct Page {
+    rows: Vec<Row>,
+    next: Option<Token>,
+    skipped: u64,
+}
+
+impl Query {
+    /// The rows in their order, whole; `None` if there is no such table.
+    fn matching(&self, tables: &Tables, table: &str) -> Option<Vec<Row>> {
+        let rows = tables.get(&table.to_lowercase())?.rows.values();
+        let met = rows.filter(|row| self.filter.as_ref().is_none_or(|filter| filter.holds(row)));
+        let mut met: Vec<Row> = met.map(|row| (**row).clone()).collect();
+        if self.reverse {
+            met.reverse();
+        }
+        Some(met)
+    }
+
+    fn expected(&self, rows: &[Row]) -> Answer {
+        let top = self.top.unwrap_or(usize::MAX);
+        match &self.want {
+            Want::Rows => {
+                let rows = rows.iter().take(top);
+                Answer::Rows(rows.map(|row| project(row, self.select.as_deref())).collect())
+            }
+            Want::Count => Answer::Count(rows.len() as u64),
+            Want::Explain => Answer::Count(rows.len().min(top) as u64),
+            Want::CountByPartition => {
+                let mut counts: Vec<(String, u64)> = Vec::new();
+                for row in rows {
+                    match counts.last_mut() {
+                        Some((pk, count)) if *pk == row.pk => *count += 1,
+                        _ => counts.push((row.pk.clone(), 1)),
+                    }
+                }
+                Answer::Counts(counts)
+            }
+            Want::Aggregate(name) => {
+                Answer::Sums(Sums::expected(rows.iter().map(|row| row.properties.get(name))))
+            }
+        }
+    }
+
+    /// Of `rows` those that are read, at most `top`; the others may be left unread.
+    fn shown<'r>(&self, rows: Option<&'r [Row]>, top: Option<usize>) -> &'r [Row] {
+        let rows = rows.unwrap_or_default();
+        match (self.want == Want::Rows || self.want == Want::Explain, top) {
+            (true, Some(top)) => &rows[..rows.len().min(self.page_len(top))],
+            _ => rows,
+        }
+    }
+
+    /// How many rows a page may have.
+    fn page_len(&self, page: usize) -> usize {
+        self.top.map_or(page, |top| top.min(page))
+    }
+
+    /// True if a reader comes to `a` before `b`.
+    fn is_before(&self, a: &Key, b: &Key) -> bool {
+        if self.reverse { a > b } else { a < b }
+    }
+
+    /// Whether a page is a beginning of `rows`, which are all from `from` on, and its token leads to the others.
+    fn check_page(&self, page: &Page, from: Option<&Token>, rows: &[Row]) -> Result<(), String> {
+        let len = self.page_len(self.page.unwrap_or(usize::MAX));
+        let found = page.rows.len();
+        let expected = rows.iter().take(found).map(|row| project(row, self.select.as_deref()));
+        let expected: Vec<Row> = expected.collect();
+        if let Some(at) = first_difference(&page.rows, &expected) {
+            let (found, expected) = (page.rows.get(at), expected.get(at));
+            return Err(format!("page: row {at}: {found:?}, expected {expected:?}"));
+        }
+        if found > len {
+            return Err(format!("page: {found} rows, at most {len}"));
+        }
+        let row_key = |row: &Row| key(&row.pk, &row.rk);
+        let (last, left) = (page.rows.last().map(row_key), rows.get(found).map(row_key));
+        let (next, left) = match (&page.next, left) {
+            (None, None) => return Ok(()),
+            (None, Some(_)) if len == 0 => return Ok(()),
+            (None, Some(left)) => return Err(format!("page: the end before {left:?}")),
+            (Some(next), None) => return Err(format!("page: a token {next:?} to nothing")),
+            (Some(next), Some(left)) => (key(&next.partition_key, &next.row_key), left),
+        };
+        let from = from.map(|from| key(&from.partition_key, &from.row_key));
+        let moved = last.or(from).is_none_or(|before| self.is_before(&before, &next));
+        let exact = self.busy.is_some() || (next == left && found == len);
+        match moved && exact && !self.is_before(&left, &next) {
+            true => Ok(()),
+            false => Err(format!("page: {found} of {len} rows, token {next:?}, next {left:?}")),
+        }
+    }
+}
+
+impl Sums {
+    /// As docs/SEMANTICS.md has it: integers exactly, doubles in the order of their rows.
+    fn expected<'v>(values: impl Iterator<Item = Option<&'v Val>>) -> Sums {
+        let (mut integers, mut doubles, mut counts) = (Vec::new(), Vec::new(), [0; 6]);
+        for value in values {
+            counts[0] += 1;
+            match value {
+                Some(Val::Int32(value)) => integers.push(i128::from(*value)),
+                Some(Val::Int64(value)) => integers.push(i128::from(*value)),
+                Some(Val::Double(bits)) if f64::from_bits(*bits).is_nan() => counts[3] += 1,
+                Some(Val::Double(bits)) => doubles.push(f64::from_bits(*bits)),
+                Some(_) => counts[5] += 1,
+                None => counts[4] += 1,
+            }
+        }
+        (counts[1], counts[2]) = (integers.len() as u64, doubles.len() as u64);
+        let least = doubles.iter().copied().reduce(f64::min);
+        let greatest = doubles.iter().copied().reduce(f64::max);
+        let sum = (!doubles.is_empty()).then(|| doubles.iter().fold(0.0, |a, b| a + b));
+        let whole = (!integers.is_empty()).then(|| integers.iter().sum());
+        let values = [
+            both(integers.iter().min().copied(), least, f64::min),
+            both(integers.iter().max().copied(), greatest, f64::max),
+            both(whole, sum, |a, b| a + b),
+        ];
+        Sums { counts, values }
+    }
+
+    fn found(found: &Aggregate) -> Sums {
+        let (integers, doubles) = (found.integers(), found.doubles());
+        let (nans, missing, others) = (found.nans(), found.missing(), found.others());
+        let sum = |number| match number {
+            Number::Integer(value) => Sum::Integer(value),
+            Number::Double(value) => Sum::Double((!value.is_nan()).then_some(value)),
+        };
+        Sums {
+            counts: [found.rows(), integers, doubles, nans, missing, others],
+            values: [found.min(), found.max(), found.sum()].map(|number| number.map(sum)),
+        }
+    }
+}
+
+fn both(a: Option<i128>, b: Option<f64>, join: fn(f64, f64) -> f64) -> Option<Sum> {
+    let double = |value: f64| Sum::Double((!value.is_nan()).then_some(value));
+    match (a, b) {
+        (None, None) => None,
+        (Some(a), None) => Some(Sum::Integer(a)),
+        (None, Some(b)) => Some(double(b)),
+        (Some(a), Some(b)) => Some(double(join(a as f64, b))),
+    }
+}
+
+impl Engine {
+    fn begin(&self, table: &str, query: &Query, at: Option<&Pinned>) -> EngineResult<EngineQuery> {
+        let (table, at) = self.table_at(table, at)?;
+        let filter = query.filter.as_ref().map(ToString::to_string).unwrap_or_default();
+        let mut begun = match at {
+            None => table.query(filter)?,
+            Some(snapshot) => table.at(snapshot).query(filter)?,
+        };
+        if let Some(names) = &query.select {
+            begun = begun.select(&names.iter().map(|name| &**name).collect::<Vec<_>>());
+        }
+        if let Some(top) = query.top {
+            begun = begun.top(top);
+        }
+        if let Some(seed) = query.busy {
+            begun = begun.service_like(seed);
+        }
+        Ok(if query.reverse { begun.reverse() } else { begun })
+    }
+
+    fn page(
+        &self,
+        table: &str,
+        query: &Query,
+        at: Option<&Pinned>,
+        from: Option<&Token>,
+    ) -> EngineResult<Page> {
+        let mut begun = self.begin(table, query, at)?;
+        if let Some(token) = from {
+            begun = begun.after(token.clone());
+        }
+        let (page, explain) = begun.page_explained(query.page.unwrap_or(1_000))?;
+        let rows = page.entities().iter().map(engine::row).collect();
+        Ok(Page { rows, next: page.next().cloned(), skipped: explain.blocks_skipped() })
+    }
+
+    /// The answer to a query that is not read by pages, and how many blocks it passed over, as far as is known.
+    fn answer(
+        &self,
+        table: &str,
+        query: &Query,
+        at: Option<&Pinned>,
+    ) -> EngineResult<(Answer, u64)> {
+        let begun = self.begin(table, query, at)?;
+        Ok(match &query.want {
+            Want::Rows => {
+                let rows = begun.into_iter().map(|entity| entity.map(|e| engine::row(&e)));
+                (Answer::Rows(rows.collect::<EngineResult<_>>()?), 0)
+            }
+            Want::Count => {
+                let (count, skipped) = begun.count_explained()?;
+                (Answer::Count(count), skipped)
+            }
+            Want::CountByPartition => (Answer::Counts(begun.count_by_partition()?), 0),
+            Want::Explain => {
+                let explain = begun.explain()?;
+                (Answer::Count(explain.rows_returned()), explain.blocks_skipped())
+            }
+            Want::Aggregate(name) => (Answer::Sums(Sums::found(&begun.aggregate(name)?)), 0),
+        })
+    }
+}
+
+impl Runner {
+    pub(super) fn query(&mut self, table: &str, query: &Query) -> Outcome {
+        let visible = self.visible()?;
+        let Some((pinned, tables)) = self.state_at(&query.at, table, visible) else {
+            return no_snapshot();
+        };
+        let rows = query.matching(&tables, table);
+        if query.page.is_some() && query.want == Want::Rows {
+            return self.query_pages(table, query, rows);
+        }
+        let shown = query.shown(rows.as_deref(), query.top);
+        let ask = Ask::query(0, shown.len() + 2);
+        let (gated, busy) = (self.held(table, query.at.as_ref(), shown), self.asks(&ask));
+        let held = gated.max(busy);
+        let found = self.engine.answer(table, query, pinned);
+        self.asked(&ask, busy, found.as_ref().err());
+        match (found, rows) {
+            (Ok((found, skipped)), Some(rows)) => {
+                held.check_served()?;
+                let expected = query.expected(&rows);
+                if found != expected {
+                    return Err(differs(&found, &expected));
+                }
+                self.record_query(query);
+                let unread = query.want == Want::Count && query.filter.is_none();
+                let event = if unread { Event::BlockUnread } else { Event::BlockSkipped };
+                if query.want != Want::Count || unread {
+                    self.counts.add(event, skipped);
+                }
+                self.counts.add(Event::Row, rows.len() as u64);
+                Ok(found.lines())
+            }
+            (Ok(_), None) => Err("query: a table that is not there was read".to_owned()),
+            (Err(error), rows) => self.read_refused(&error, rows.is_none(), held),
+        }
+    }
+
+    /// All pages in one step.
+    fn query_pages(&mut self, table: &str, query: &Query, rows: Option<Vec<Row>>) -> Outcome {
+        let (mut lines, mut token, mut read, mut skipped) = (Vec::new(), None, 0, 0);
+        loop {
+            let shown = query.shown(rows.as_deref().and_then(|rows| rows.get(read..)), query.top);
+            let ask = Ask::query(0, shown.len() + 2);
+            let (gated, busy) = (self.held(table, query.at.as_ref(), shown), self.asks(&ask));
+            let held = gated.max(busy);
+            let pinned = query.at.as_ref().and_then(|at| self.snapshots.get(at));
+            let pinned = pinned.map(|(pinned, _)| pinned);
+            let found = self.engine.page(table, query, pinned, token.as_ref());
+            self.asked(&ask, busy, found.as_ref().err());
+            let (page, rows) = match (found, &rows) {
+                (Ok(page), Some(rows)) => {
+                    held.check_served()?;
+                    (page, rows)
+                }
+                (Ok(_), None) => return Err("query: a table that is not there was read".to_owned()),
+                (Err(error), rows) => {
+                    let is_missing = rows.is_none();
+                    return self.read_refused(&error, is_missing, held);
+                }
+            };
+            query.check_page(&page, token.as_ref(), rows.get(read..).unwrap_or_default())?;
+            read += page.rows.len();
+            skipped += page.skipped;
+            lines.extend(page.rows.iter().map(Row::to_string));
+            token = page.next;
+            if token.is_none() {
+                break;
+            }
+        }
+        self.record_query(query);
+        self.counts.add(Event::BlockSkipped, skipped);
+        self.counts.add(Event::Row, read as u64);
+        Ok(lines)
+    }
+
+    /// The first page of those that other steps come between.
+    pub(super) fn pages(&mut self, name: &str, table: &str, query: &Query) -> Outcome {
+        let paging = Paging { table: table.to_owned(), query: query.clone(), token: None };
+        self.next_page(name, paging)
+    }
+
+    /// The next page, of what is there by now.
+    pub(super) fn resume(&mut self, name: &str) -> Outcome {
+        let Some(paging) = self.pagings.remove(name) else { return line("no such pages") };
+        self.counts.note(Event::PageResumed);
+        self.next_page(name, paging)
+    }
+
+    fn next_page(&mut self, name: &str, mut paging: Paging) -> Outcome {
+        let visible = self.visible()?;
+        let Paging { table, query, token } = &paging;
+        let Some((pinned, tables)) = self.state_at(&query.at, table, visible) else {
+            return no_snapshot();
+        };
+        let mut rows = query.matching(&tables, table);
+        let from = token.as_ref().map(|from| key(&from.partition_key, &from.row_key));
+        if let (Some(rows), Some(from)) = (&mut rows, from) {
+            rows.retain(|row| !query.is_before(&key(&row.pk, &row.rk), &from));
+        }
+        let shown = query.shown(rows.as_deref(), query.page);
+        let ask = Ask::query(0, shown.len() + 2);
+        let (gated, busy) = (self.held(table, query.at.as_ref(), shown), self.asks(&ask));
+        let held = gated.max(busy);
+        let found = self.engine.page(table, query, pinned, token.as_ref());
+        self.asked(&ask, busy, found.as_ref().err());
+        match (found, rows) {
+            (Ok(page), Some(rows)) => {
+                held.check_served()?;
+                query.check_page(&page, token.as_ref(), &rows)?;
+                self.record_query(&paging.query);
+                self.counts.add(Event::BlockSkipped, page.skipped);
+                let mut lines: Vec<String> = page.rows.iter().map(Row::to_string).collect();
+                match page.next {
+                    None => lines.push("the end".to_owned()),
+                    token => {
+                        paging.token = token;
+                        self.pagings.insert(name.to_owned(), paging);
+                    }
+                }
+                Ok(lines)
+            }
+            (Ok(_), None) => Err("page: a table that is not there was read".to_owned()),
+            (Err(error), rows) => {
+                let lines = self.read_refused(&error, rows.is_none(), held);
+                // A token outlives whatever was in its way.
+                self.pagings.insert(name.to_owned(), paging);
+                lines
+            }
+        }
+    }
+
+    fn record_query(&mut self, query: &Query) {
+        self.counts.note(Event::Query);
+        if query.reverse {
+            self.counts.note(Event::QueryReverse);
+        }
+    }
+}
+
+fn differs(found: &Answer, expected: &Answer) -> String {
+    if let (Answer::Rows(found), Answer::Rows(expected)) = (found, expected)
+        && let Some(at) = first_difference(found, expected)
+    {
+        let (found, expected) = (found.get(at), expected.get(at));
+        return format!("query: row {at}: {found:?}, expected {expected:?}");
+    }
+    format!("query: {found:?}, expected {expected:?}")
+}
+
+impl Answer {
+    fn lines(&self) -> Vec<String> {
+        match self {
+            Answer::Rows(rows) => rows.iter().map(Row::to_string).collect(),
+            Answer::Count(count) => vec![count.to_string()],
+            Answer::Counts(counts) => {
+                counts.iter().map(|(pk, count)| format!("'{pk}' {count}")).collect()
+            }
+            Answer::Sums(Sums { counts, values }) => vec![format!("{counts:?} {values:?}")],
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! An entity in the oracle's terms, and its place in a table.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::value::Val;
+use super::words::write_entity;
+
+/// PartitionKey and RowKey as UTF-16, which is the service's order.
+pub type Key = (Vec<u16>, Vec<u16>);
+
+/// An entity, as every read must show it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Row {
+    /// PartitionKey.
+    pub pk: String,
+    /// RowKey.
+    pub rk: String,
+    /// By name.
+    pub properties: BTreeMap<String, Val>,
+    /// The number of the commit that wrote it.
+    pub etag: u64,
+}
+
+/// Where the entity with these keys is among the rows of its table.
+pub(crate) fn key(pk: &str, rk: &str) -> Key {
+    (pk.encode_utf16().collect(), rk.encode_utf16().collect())
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let properties: Vec<_> =
+            self.properties.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        write_entity(f, (&self.pk, &self.rk), &properties)
+    }
+}
