@@ -82,6 +82,7 @@ mod manifest;
 mod memtable;
 mod model;
 mod mutants;
+mod named;
 mod options;
 mod query;
 mod ranges;

@@ -18,69 +18,56 @@ use std::sync::Arc;
 
 use super::complete::{self, Directories, read_exact_at, retry, write_all_at};
 use super::{Advice, FileLock, FileRead, FileWrite, Fs, Map};
+use crate::named::named;
 use crate::sync::Mutex;
 
-macro_rules! op_kinds {
-    ($($(#[$doc:meta])* $kind:ident $text:literal)*) => {
-        /// What an operation does, for counting and for choosing which fails.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[non_exhaustive]
-        pub enum OpKind {
-            $($(#[$doc])* $kind,)*
-        }
+named! {
+    /// What an operation does, for counting and for choosing which fails.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[non_exhaustive]
+    pub enum OpKind {
+        /// Create a directory; with [`Fs::create_dir_all`] each level is one, and each sync of a parent a `SyncDir`.
+        CreateDir "create directory",
+        /// List a directory.
+        List "list",
+        /// Ask whether a path exists.
+        Exists "look for",
+        /// Create a file.
+        Create "create",
+        /// Open a file for writing.
+        OpenWrite "open for writing",
+        /// Open a file for reading.
+        OpenRead "open",
+        /// Rename a file.
+        Rename "rename",
+        /// Remove a file.
+        Remove "remove",
+        /// Remove a directory.
+        RemoveDir "remove directory",
+        /// Give a file a second name.
+        Link "link",
+        /// Sync a directory.
+        SyncDir "sync directory",
+        /// Lock a file.
+        Lock "lock",
+        /// Write to a file.
+        Write "write",
+        /// Sync a file.
+        Sync "sync",
+        /// Reserve space.
+        Allocate "allocate",
+        /// Cut or grow a file.
+        SetLen "set length of",
+        /// Ask for a file's length.
+        Len "ask length of",
+        /// Read from a file.
+        Read "read",
+        /// Map a file.
+        Map "map",
+    }
 
-        impl OpKind {
-            /// Every kind.
-            pub const ALL: [OpKind; [$($text),*].len()] = [$(OpKind::$kind),*];
-        }
-
-        impl fmt::Display for OpKind {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $(OpKind::$kind => $text),* })
-            }
-        }
-    };
-}
-
-op_kinds! {
-    /// Create a directory; with [`Fs::create_dir_all`] each level is one, and each sync of a parent a `SyncDir`.
-    CreateDir "create directory"
-    /// List a directory.
-    List "list"
-    /// Ask whether a path exists.
-    Exists "look for"
-    /// Create a file.
-    Create "create"
-    /// Open a file for writing.
-    OpenWrite "open for writing"
-    /// Open a file for reading.
-    OpenRead "open"
-    /// Rename a file.
-    Rename "rename"
-    /// Remove a file.
-    Remove "remove"
-    /// Remove a directory.
-    RemoveDir "remove directory"
-    /// Give a file a second name.
-    Link "link"
-    /// Sync a directory.
-    SyncDir "sync directory"
-    /// Lock a file.
-    Lock "lock"
-    /// Write to a file.
-    Write "write"
-    /// Sync a file.
-    Sync "sync"
-    /// Reserve space.
-    Allocate "allocate"
-    /// Cut or grow a file.
-    SetLen "set length of"
-    /// Ask for a file's length.
-    Len "ask length of"
-    /// Read from a file.
-    Read "read"
-    /// Map a file.
-    Map "map"
+    /// The verb in error messages.
+    fn name;
 }
 
 /// How an operation fails.
@@ -160,6 +147,12 @@ struct Faulty<F> {
     inner: F,
     fs: FaultFs,
     path: std::path::PathBuf,
+}
+
+impl fmt::Display for OpKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 impl fmt::Debug for Guard {
@@ -483,6 +476,11 @@ impl Directories for FaultFs {
 }
 
 impl FileWrite for Faulty<Box<dyn FileWrite>> {
+    pass_on! { inner:
+        start_write_back(offset: u64, len: u64);
+        forget_dirty();
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut fault = self.fs.meet(OpKind::Write, &self.path);
         if let Some(kind) = fault {
@@ -522,14 +520,6 @@ impl FileWrite for Faulty<Box<dyn FileWrite>> {
 
     fn len(&self) -> io::Result<u64> {
         self.fs.run(OpKind::Len, &self.path, || self.inner.len())
-    }
-
-    fn start_write_back(&self, offset: u64, len: u64) {
-        self.inner.start_write_back(offset, len);
-    }
-
-    fn forget_dirty(&self) {
-        self.inner.forget_dirty();
     }
 }
 

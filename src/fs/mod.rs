@@ -9,10 +9,20 @@
 //! * an `Interrupted` error or a short transfer never leaves this module: the operation is completed or fails;
 //! * a path is written through one handle at a time.
 
-/// Methods of [`Fs`], [`FileWrite`] or [`FileRead`] that a wrapper forwards to the field `$inner` unchanged.
+/// Methods of [`Fs`], [`FileWrite`] or [`FileRead`] that a wrapper forwards to the field `$inner` unchanged. With
+/// `after $check` the method `$check` is called first and its error returned.
 macro_rules! pass_on {
     ($inner:ident: $($method:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         $(fn $method(&self, $($argument: $type),*) $(-> $result)? {
+            self.$inner.$method($($argument),*)
+        })*
+    };
+    (
+        $inner:ident after $check:ident:
+        $($method:ident($($argument:ident: $type:ty),*) -> $result:ty;)*
+    ) => {
+        $(fn $method(&self, $($argument: $type),*) -> $result {
+            self.$check()?;
             self.$inner.$method($($argument),*)
         })*
     };

@@ -5,27 +5,33 @@ use std::fmt;
 
 use super::datetime::DateTime;
 use super::guid::Guid;
+use crate::named::named;
 
-/// The type of a property. The numbers are the codes on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum EdmType {
-    /// Text of at most 32,768 UTF-16 units.
-    String = 1,
-    /// At most 65,536 bytes.
-    Binary = 2,
-    /// True or false.
-    Boolean = 3,
-    /// A 32-bit integer.
-    Int32 = 4,
-    /// A 64-bit integer.
-    Int64 = 5,
-    /// An IEEE 754 double.
-    Double = 6,
-    /// A point in time between the years 1601 and 9999.
-    DateTime = 7,
-    /// A 128-bit identifier.
-    Guid = 8,
+named! {
+    /// The type of a property. The numbers are the codes on disk.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[repr(u8)]
+    pub enum EdmType {
+        /// Text of at most 32,768 UTF-16 units.
+        String = 1 "Edm.String",
+        /// At most 65,536 bytes.
+        Binary = 2 "Edm.Binary",
+        /// True or false.
+        Boolean = 3 "Edm.Boolean",
+        /// A 32-bit integer.
+        Int32 = 4 "Edm.Int32",
+        /// A 64-bit integer.
+        Int64 = 5 "Edm.Int64",
+        /// An IEEE 754 double.
+        Double = 6 "Edm.Double",
+        /// A point in time between the years 1601 and 9999.
+        DateTime = 7 "Edm.DateTime",
+        /// A 128-bit identifier.
+        Guid = 8 "Edm.Guid",
+    }
+
+    /// The name in payloads: `Edm.Int64`.
+    pub fn name;
 }
 
 /// A typed value.
@@ -71,32 +77,6 @@ pub enum ValueRef<'a> {
 }
 
 impl EdmType {
-    /// All eight, by code.
-    pub const ALL: [EdmType; 8] = [
-        EdmType::String,
-        EdmType::Binary,
-        EdmType::Boolean,
-        EdmType::Int32,
-        EdmType::Int64,
-        EdmType::Double,
-        EdmType::DateTime,
-        EdmType::Guid,
-    ];
-
-    /// The name in payloads: `Edm.Int64`.
-    pub fn name(self) -> &'static str {
-        match self {
-            EdmType::String => "Edm.String",
-            EdmType::Binary => "Edm.Binary",
-            EdmType::Boolean => "Edm.Boolean",
-            EdmType::Int32 => "Edm.Int32",
-            EdmType::Int64 => "Edm.Int64",
-            EdmType::Double => "Edm.Double",
-            EdmType::DateTime => "Edm.DateTime",
-            EdmType::Guid => "Edm.Guid",
-        }
-    }
-
     /// The type with this name.
     pub fn from_name(name: &str) -> Option<EdmType> {
         EdmType::ALL.into_iter().find(|edm| edm.name() == name)

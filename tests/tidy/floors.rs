@@ -22,7 +22,7 @@ const FLOORS: &[(u8, &[&str])] = &[
     (3, &["format", "options"]),
     (2, &["model", "fs", "retry"]),
     (1, &["error"]),
-    (0, &["codec", "clock", "rng", "sync", "executor", "mutants"]),
+    (0, &["codec", "clock", "rng", "sync", "executor", "mutants", "named"]),
 ];
 
 /// A folder of modules on different floors.

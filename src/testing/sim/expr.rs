@@ -11,6 +11,7 @@ use std::fmt;
 
 use super::row::Row;
 use super::value::Val;
+use crate::named::named;
 
 /// A condition on a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,38 +26,29 @@ pub enum Expr {
     Not(Box<Expr>),
 }
 
-/// How a property is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// `eq`
-    Eq,
-    /// `ne`
-    Ne,
-    /// `lt`
-    Lt,
-    /// `le`
-    Le,
-    /// `gt`
-    Gt,
-    /// `ge`
-    Ge,
+named! {
+    /// How a property is compared.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Op {
+        /// `eq`
+        Eq "eq",
+        /// `ne`
+        Ne "ne",
+        /// `lt`
+        Lt "lt",
+        /// `le`
+        Le "le",
+        /// `gt`
+        Gt "gt",
+        /// `ge`
+        Ge "ge",
+    }
+
+    /// The operator in filter text.
+    fn name;
 }
 
 impl Op {
-    /// Every operator.
-    pub const ALL: [Op; 6] = [Op::Eq, Op::Ne, Op::Lt, Op::Le, Op::Gt, Op::Ge];
-
-    fn name(self) -> &'static str {
-        match self {
-            Op::Eq => "eq",
-            Op::Ne => "ne",
-            Op::Lt => "lt",
-            Op::Le => "le",
-            Op::Gt => "gt",
-            Op::Ge => "ge",
-        }
-    }
-
     fn holds(self, ordering: Ordering) -> bool {
         match ordering {
             Ordering::Less => matches!(self, Op::Ne | Op::Lt | Op::Le),

@@ -15,20 +15,26 @@ use crate::format::record::{
     RecordKind, decode_header,
 };
 use crate::format::sst::{self, section};
+use crate::named::named;
 
-/// The kinds of files that a database has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FileKind {
-    /// `LOCK`
-    Lock,
-    /// `CURRENT`
-    Current,
-    /// `MANIFEST-<n>`
-    Manifest,
-    /// `<n>.wal`
-    Wal,
-    /// `<n>.sst`
-    Sst,
+named! {
+    /// The kinds of files that a database has.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum FileKind {
+        /// `LOCK`
+        Lock "LOCK",
+        /// `CURRENT`
+        Current "CURRENT",
+        /// `MANIFEST-<n>`
+        Manifest "MANIFEST",
+        /// `<n>.wal`
+        Wal "wal",
+        /// `<n>.sst`
+        Sst "sst",
+    }
+
+    /// The name in tables.
+    pub fn name;
 }
 
 /// A piece of a file that is written, checked and named as one.
@@ -53,17 +59,6 @@ impl FileKind {
             FileName::Sst(number) => (FileKind::Sst, number),
             FileName::Temporary => return None,
         })
-    }
-
-    /// The name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            FileKind::Lock => "LOCK",
-            FileKind::Current => "CURRENT",
-            FileKind::Manifest => "MANIFEST",
-            FileKind::Wal => "wal",
-            FileKind::Sst => "sst",
-        }
     }
 }
 
