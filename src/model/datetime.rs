@@ -200,31 +200,6 @@ impl TimeText {
     }
 }
 
-struct Fields {
-    year: i64,
-    month: i64,
-    day: i64,
-    hour: i64,
-    minute: i64,
-    second: i64,
-}
-
-/// The calendar's view of `ticks`, which may be negative.
-fn fields(ticks: i64) -> Fields {
-    let days = ticks.div_euclid(TICKS_PER_DAY);
-    let rest = ticks.rem_euclid(TICKS_PER_DAY);
-    let (year, month, day) = civil(days);
-    let seconds = rest / TICKS_PER_SECOND;
-    Fields {
-        year,
-        month,
-        day,
-        hour: seconds / 3600,
-        minute: seconds / 60 % 60,
-        second: seconds % 60,
-    }
-}
-
 /// Year, month and day of the day `days` after 1601-01-01, the first day of a 400-year cycle.
 fn civil(days: i64) -> (i64, i64, i64) {
     let cycles = days.div_euclid(DAYS_PER_400_YEARS);
@@ -265,8 +240,11 @@ fn is_leap(year: i64) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
 }
 
+/// `ticks`, which may be negative, as `MM/dd/yyyy HH:mm:ss`.
 fn american(ticks: i64) -> String {
-    let Fields { year, month, day, hour, minute, second, .. } = fields(ticks);
+    let (year, month, day) = civil(ticks.div_euclid(TICKS_PER_DAY));
+    let seconds = ticks.rem_euclid(TICKS_PER_DAY) / TICKS_PER_SECOND;
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     format!("{month:02}/{day:02}/{year:04} {hour:02}:{minute:02}:{second:02}")
 }
 

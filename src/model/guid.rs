@@ -72,12 +72,7 @@ fn parse(mut text: &[u8]) -> Option<[u8; 16]> {
 }
 
 fn digit(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        b'A'..=b'F' => Some(byte - b'A' + 10),
-        _ => None,
-    }
+    char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
 
 #[cfg(test)]

@@ -327,6 +327,17 @@ impl State {
         self.tree.used()
     }
 
+    /// Changes names, and drops the nodes that became unreachable.
+    fn change_names(
+        &mut self,
+        line: impl FnOnce() -> String,
+        operation: impl FnOnce(&mut Tree) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.change(line, operation)?;
+        self.sweep();
+        Ok(())
+    }
+
     fn sweep(&mut self) {
         let strays = self.tree.strays(self.open.keys().copied());
         if !strays.is_empty() {

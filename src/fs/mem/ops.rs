@@ -58,31 +58,18 @@ impl Fs for MemFs {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut state = self.state();
         let line = || format!("rename {} {}", spelled(from), spelled(to));
-        state.change(line, |tree| tree.rename(from, to))?;
-        state.sweep();
-        Ok(())
+        self.state().change_names(line, |tree| tree.rename(from, to))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.state();
-        state.change(
-            || format!("remove {}", spelled(path)),
-            |tree| tree.remove(&tree.place(path)?),
-        )?;
-        state.sweep();
-        Ok(())
+        let line = || format!("remove {}", spelled(path));
+        self.state().change_names(line, |tree| tree.remove(&tree.place(path)?))
     }
 
     fn remove_dir(&self, dir: &Path) -> io::Result<()> {
-        let mut state = self.state();
-        state.change(
-            || format!("remove-dir {}", spelled(dir)),
-            |tree| tree.remove_dir(&tree.place(dir)?),
-        )?;
-        state.sweep();
-        Ok(())
+        let line = || format!("remove-dir {}", spelled(dir));
+        self.state().change_names(line, |tree| tree.remove_dir(&tree.place(dir)?))
     }
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -91,13 +78,8 @@ impl Fs for MemFs {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let mut state = self.state();
-        state.change(
-            || format!("sync-dir {}", spelled(dir)),
-            |tree| tree.sync_dir(tree.find(dir)?),
-        )?;
-        state.sweep();
-        Ok(())
+        let line = || format!("sync-dir {}", spelled(dir));
+        self.state().change_names(line, |tree| tree.sync_dir(tree.find(dir)?))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {

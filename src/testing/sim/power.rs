@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::fs::{Advice, FileLock, FileRead, FileWrite, Fs, Map, MemFs};
+use crate::fs::{Advice, FileLock, FileRead, FileWrite, Fs, Map, MemFs, pass_on};
 use crate::sync::Mutex;
 
 /// How a run ends.
@@ -118,20 +118,34 @@ fn gone() -> io::Error {
     io::Error::other("the power is gone")
 }
 
+impl<F> Fused<F> {
+    fn pass(&self) -> io::Result<()> {
+        self.fs.pass()
+    }
+
+    fn alive(&self) -> io::Result<()> {
+        self.fs.alive()
+    }
+}
+
 impl Fs for PowerFs {
-    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        self.pass()?;
-        self.inner.create_dir_all(dir)
+    pass_on! { inner after pass:
+        create_dir_all(dir: &Path) -> io::Result<()>;
+        rename(from: &Path, to: &Path) -> io::Result<()>;
+        remove(path: &Path) -> io::Result<()>;
+        remove_dir(dir: &Path) -> io::Result<()>;
+        link(from: &Path, to: &Path) -> io::Result<()>;
+        sync_dir(dir: &Path) -> io::Result<()>;
     }
 
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.alive()?;
-        self.inner.list(dir)
+    pass_on! { inner after alive:
+        list(dir: &Path) -> io::Result<Vec<String>>;
+        exists(path: &Path) -> io::Result<bool>;
+        lock(path: &Path) -> io::Result<Box<dyn FileLock>>;
     }
 
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.alive()?;
-        self.inner.exists(path)
+    fn kind(&self, path: &Path) -> String {
+        self.inner.kind(path)
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
@@ -148,91 +162,32 @@ impl Fs for PowerFs {
         self.alive()?;
         Ok(Arc::new(Fused { inner: self.inner.open_read(path)?, fs: self.clone() }))
     }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.pass()?;
-        self.inner.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.pass()?;
-        self.inner.remove(path)
-    }
-
-    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
-        self.pass()?;
-        self.inner.remove_dir(dir)
-    }
-
-    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.pass()?;
-        self.inner.link(from, to)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.pass()?;
-        self.inner.sync_dir(dir)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
-        self.alive()?;
-        self.inner.lock(path)
-    }
-
-    fn kind(&self, path: &Path) -> String {
-        self.inner.kind(path)
-    }
 }
 
 impl FileWrite for Fused<Box<dyn FileWrite>> {
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.fs.pass()?;
-        self.inner.write_at(offset, bytes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.fs.pass()?;
-        self.inner.sync()
-    }
-
-    fn allocate(&self, len: u64) -> io::Result<()> {
-        self.fs.pass()?;
-        self.inner.allocate(len)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.fs.pass()?;
-        self.inner.set_len(len)
+    pass_on! { inner after pass:
+        write_at(offset: u64, bytes: &[u8]) -> io::Result<()>;
+        sync() -> io::Result<()>;
+        allocate(len: u64) -> io::Result<()>;
+        set_len(len: u64) -> io::Result<()>;
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.fs.alive()?;
+        self.alive()?;
         self.inner.len()
     }
 
-    fn start_write_back(&self, offset: u64, len: u64) {
-        self.inner.start_write_back(offset, len);
-    }
-
-    fn forget_dirty(&self) {
-        self.inner.forget_dirty();
+    pass_on! { inner:
+        start_write_back(offset: u64, len: u64);
+        forget_dirty();
     }
 }
 
 impl FileRead for Fused<Arc<dyn FileRead>> {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.fs.alive()?;
-        self.inner.read_at(offset, buffer)
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.fs.alive()?;
-        self.inner.len()
-    }
-
-    fn map(&self) -> io::Result<Map> {
-        self.fs.alive()?;
-        self.inner.map()
+    pass_on! { inner after alive:
+        read_at(offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+        len() -> io::Result<u64>;
+        map() -> io::Result<Map>;
     }
 
     fn advise(&self, advice: Advice, range: Range<u64>) {
