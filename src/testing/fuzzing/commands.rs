@@ -14,49 +14,23 @@ use crate::cli::direct::{self, Given, Loaded};
 
 /// How the first byte of an input for `csv` and `ndjson` sets the command's options.
 const GIVEN: [Given<'static>; 6] = [
-    Given {
-        partition_key: None,
-        row_key: None,
-        nulls: &[""],
-        delimiter: b',',
-        mode: LoadMode::Insert,
-    },
-    Given {
-        partition_key: Some("all"),
-        row_key: Some("{a}"),
-        nulls: &[""],
-        delimiter: b',',
-        mode: LoadMode::Insert,
-    },
-    Given {
-        partition_key: Some("{a}"),
-        row_key: Some("{b}-{c}"),
-        nulls: &["NA"],
-        delimiter: b',',
-        mode: LoadMode::Upsert,
-    },
-    Given {
-        partition_key: None,
-        row_key: Some("{{{RowKey}"),
-        nulls: &["", "null"],
-        delimiter: b'\t',
-        mode: LoadMode::UpsertMerge,
-    },
-    Given {
-        partition_key: Some("{a}{b}"),
-        row_key: None,
-        nulls: &[],
-        delimiter: b';',
-        mode: LoadMode::Upsert,
-    },
-    Given {
-        partition_key: Some("p"),
-        row_key: Some("r"),
-        nulls: &[],
-        delimiter: b'|',
-        mode: LoadMode::UpsertMerge,
-    },
+    given_of([None, None], &[""], b',', LoadMode::Insert),
+    given_of([Some("all"), Some("{a}")], &[""], b',', LoadMode::Insert),
+    given_of([Some("{a}"), Some("{b}-{c}")], &["NA"], b',', LoadMode::Upsert),
+    given_of([None, Some("{{{RowKey}")], &["", "null"], b'\t', LoadMode::UpsertMerge),
+    given_of([Some("{a}{b}"), None], &[], b';', LoadMode::Upsert),
+    given_of([Some("p"), Some("r")], &[], b'|', LoadMode::UpsertMerge),
 ];
+
+const fn given_of(
+    [partition_key, row_key]: [Option<&'static str>; 2],
+    nulls: &'static [&'static str],
+    delimiter: u8,
+    mode: LoadMode,
+) -> Given<'static> {
+    Given { partition_key, row_key, nulls, delimiter, mode }
+}
+
 /// How the answer to a request begins that failed.
 const FAILED: &str = "{\"ok\":false,\"error\":";
 /// Inputs up to this length are also read a few bytes at a time, which takes their square.

@@ -1,6 +1,7 @@
 //! The hex examples of FORMAT.md: decoded, and encoded back to the same bytes.
 
 use super::files::{rebuild, rebuild_zones, separators};
+use super::made::made;
 use super::rows::{numbered, split_shape};
 use crate::codec::{Cursor, put_bytes, put_varint};
 use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, Packing, Sealer, StoredBlock};
@@ -202,9 +203,8 @@ fn shapes(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
     let count = cursor.varint().map_err(text)?;
     put_varint(out, count);
     for _ in 0..count {
-        let mut encoded = Vec::new();
-        encode_shape(&mut encoded, &decode_shape(cursor.bytes().map_err(text)?).map_err(text)?);
-        put_bytes(out, &encoded);
+        let shape = decode_shape(cursor.bytes().map_err(text)?).map_err(text)?;
+        put_bytes(out, &made(|out| encode_shape(out, &shape)));
     }
     cursor.finish().map_err(text)
 }

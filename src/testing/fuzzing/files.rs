@@ -1,6 +1,7 @@
 //! Targets: the structures of an SST.
 
 use super::forge::{sum_header, sum_tail};
+use super::made::made;
 use crate::codec::DecodeError;
 use crate::format::block::{
     BlockKind, BlockPlace, Packing, RAW_BYTES_MAX, Sealer, StoredBlock, join_columns,
@@ -30,12 +31,10 @@ pub fn block(data: &[u8]) {
     }
     for packing in [Packing::Plain, Packing::Zstd] {
         let Ok(mut sealer) = Sealer::new(packing) else { continue };
-        let mut sealed = Vec::new();
-        sealer.seal(place, data, &mut sealed);
+        let sealed = made(|out| sealer.seal(place, data, out));
         let raw = StoredBlock::open(place, &sealed).and_then(|block| block.decompress());
         assert_eq!(raw.as_deref(), Ok(data));
-        let mut rows = Vec::new();
-        sealer.seal_rows(place, data, &[7, 30], &mut rows);
+        let rows = made(|out| sealer.seal_rows(place, data, &[7, 30], out));
         let raw = StoredBlock::open(place, &rows).and_then(|block| block.decompress());
         assert_eq!(raw.as_deref(), Ok(data));
         let (mut padded, padding) = (Vec::new(), data.len() % 300);
@@ -78,9 +77,7 @@ pub(super) fn rebuild(block: &RowBlock<'_>) -> Result<Vec<u8>, DecodeError> {
         assert_eq!(block.lower_bound(&key)?.min(slot), block.lower_bound(&key)?);
         builder.add(&key, entry.seq, entry.kind, |out| out.extend_from_slice(entry.row));
     }
-    let mut out = Vec::new();
-    builder.finish(&mut out);
-    Ok(out)
+    Ok(made(|out| builder.finish(out)))
 }
 
 /// The hash index, in each form: pages as found, and an index of hashes that are read from the data.
@@ -158,9 +155,7 @@ pub fn sparse_index(data: &[u8]) {
     }
     let end = le_u64(data.get(24..).unwrap_or_default());
     if let Ok(handles) = Handles::decode(data, 0..end, 0..end) {
-        let mut encoded = Vec::new();
-        handles.encode(&mut encoded);
-        assert_eq!(encoded, data);
+        assert_eq!(made(|out| handles.encode(out)), data);
         let blocks = (0..handles.len()).filter_map(|i| handles.block(i));
         assert!(blocks.into_iter().all(|block| block.start <= block.end));
     }
@@ -171,8 +166,7 @@ fn rebuild_page(page: &SparsePage<'_>) {
     let Ok(keys) = separators(page) else { panic!("a checked page has its separators") };
     let mut builder = SparseBuilder::default();
     keys.iter().for_each(|key| builder.add(key));
-    let mut encoded = Vec::new();
-    builder.finish(&mut encoded);
+    let encoded = made(|out| builder.finish(out));
     let again = SparsePage::parse(&encoded).and_then(|page| page.check().and(separators(&page)));
     assert_eq!(again, Ok(keys));
 }
@@ -188,8 +182,7 @@ pub fn sst(data: &[u8]) {
         let mut header = header.to_vec();
         sum_header(&mut header);
         if check_header(FILE, &header).is_ok() {
-            let mut encoded = Vec::new();
-            encode_header(FILE, &mut encoded);
+            let encoded = made(|out| encode_header(FILE, out));
             let reserved = header[28..] != [0; 4];
             assert!(reserved || encoded == header, "a header has one encoding");
         }
@@ -220,18 +213,14 @@ fn check_footer(data: &[u8]) {
 /// Statistics of an SST.
 pub fn stats(data: &[u8]) {
     let Ok(stats) = SstStats::decode(data) else { return };
-    let mut encoded = Vec::new();
-    stats.encode(&mut encoded);
-    assert_eq!(SstStats::decode(&encoded), Ok(stats));
+    assert_eq!(SstStats::decode(&made(|out| stats.encode(out))), Ok(stats));
 }
 
 /// The manifest's entry of an SST.
 pub fn file_meta(data: &[u8]) {
     let Ok(meta) = FileMeta::decode(data) else { return };
     let _newer = meta.not_understood();
-    let mut encoded = Vec::new();
-    meta.encode(&mut encoded);
-    assert_eq!(FileMeta::decode(&encoded), Ok(meta));
+    assert_eq!(FileMeta::decode(&made(|out| meta.encode(out))), Ok(meta));
 }
 
 /// Zones: sets as found, and summaries; a set that is sound encodes back to itself.
@@ -264,7 +253,6 @@ pub(super) fn rebuild_zones(set: &ZoneSet<'_>) -> Option<Vec<u8>> {
         })
     });
     let columns: Option<Vec<ZoneColumn>> = columns.collect();
-    let mut out = Vec::new();
-    format::encode(&metas?, set.is_complete(), &columns?, &mut out);
-    Some(out)
+    let (metas, columns) = (metas?, columns?);
+    Some(made(|out| format::encode(&metas, set.is_complete(), &columns, out)))
 }

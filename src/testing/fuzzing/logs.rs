@@ -1,6 +1,7 @@
 //! Targets: the structures of record files, of the manifest, CURRENT, and backups.
 
 use super::forge::{seal_record, sum};
+use super::made::made;
 use crate::codec::{Cursor, put_bytes, put_varint};
 use crate::format::current::{CURRENT_BYTES, Current};
 use crate::format::edit::VersionEdit;
@@ -54,20 +55,27 @@ fn check_record(header: &[u8; RECORD_HEADER_BYTES], stored: &[u8]) {
     assert_eq!(read, payload);
 }
 
-/// The record of a payload, written and read.
+/// The record of a payload at its place; `None` if it is too long.
+fn sealed(kind: RecordKind, seq: Seq, payload: &[u8], durable_up_to: Position) -> Option<Vec<u8>> {
+    let mut record = Vec::new();
+    let start = frame::begin(&mut record, kind, seq);
+    record.extend_from_slice(payload);
+    frame::end(&mut record, start).ok()?;
+    frame::seal(&mut record, AT, FILE, durable_up_to);
+    Some(record)
+}
+
+/// The record of a payload that was read, written and read again.
 fn framed(
     kind: RecordKind,
     seq: Seq,
     payload: &[u8],
     durable_up_to: Position,
 ) -> (Header, Vec<u8>) {
-    let mut buffer = Vec::new();
-    let start = frame::begin(&mut buffer, kind, seq);
-    buffer.extend_from_slice(payload);
-    let ended = frame::end(&mut buffer, start);
-    assert!(ended.is_ok(), "a payload that was read can be written");
-    frame::seal(&mut buffer, AT, FILE, durable_up_to);
-    let split = buffer.split_first_chunk::<RECORD_HEADER_BYTES>();
+    let Some(record) = sealed(kind, seq, payload, durable_up_to) else {
+        panic!("a payload that was read can be written");
+    };
+    let split = record.split_first_chunk::<RECORD_HEADER_BYTES>();
     let read = split.map(|(header, stored)| (frame::decode_header(header, AT, FILE), stored));
     match read {
         Some((Ok(header), stored)) => (header, header.payload(stored).unwrap_or_default().to_vec()),
@@ -84,14 +92,8 @@ fn summed(data: &[u8], at: usize, len: usize) -> Vec<u8> {
 
 /// What was framed is read back at its place, and nowhere else.
 fn check_sealed(payload: &[u8]) {
-    let mut buffer = Vec::new();
-    let start = frame::begin(&mut buffer, RecordKind::Group, Seq(1));
-    buffer.extend_from_slice(payload);
-    if frame::end(&mut buffer, start).is_err() {
-        return;
-    }
-    frame::seal(&mut buffer, AT, FILE, AT);
-    let Some((header, stored)) = buffer.split_first_chunk::<RECORD_HEADER_BYTES>() else {
+    let Some(record) = sealed(RecordKind::Group, Seq(1), payload, AT) else { return };
+    let Some((header, stored)) = record.split_first_chunk::<RECORD_HEADER_BYTES>() else {
         panic!("a record has a header");
     };
     let read = frame::decode_header(header, AT, FILE).and_then(|read| read.payload(stored));
@@ -104,19 +106,14 @@ fn check_sealed(payload: &[u8]) {
 /// Payloads of a WAL, of every kind.
 pub fn wal(data: &[u8]) {
     if let Ok(open) = Open::decode(data) {
-        let mut encoded = Vec::new();
-        open.encode(&mut encoded);
-        assert_eq!(Open::decode(&encoded), Ok(open));
+        assert_eq!(Open::decode(&made(|out| open.encode(out))), Ok(open));
     }
     if let Ok(durable_up_to) = DurableUpTo::decode(data) {
-        let mut encoded = Vec::new();
-        durable_up_to.encode(&mut encoded);
+        let encoded = made(|out| durable_up_to.encode(out));
         assert_eq!(DurableUpTo::decode(&encoded), Ok(durable_up_to));
     }
     if let Ok(close) = Close::decode(data) {
-        let mut encoded = Vec::new();
-        close.encode(&mut encoded);
-        assert_eq!(Close::decode(&encoded), Ok(close));
+        assert_eq!(Close::decode(&made(|out| close.encode(out))), Ok(close));
     }
     for kind in [RecordKind::Group, RecordKind::Catalog] {
         check_group(kind, data);
@@ -147,9 +144,7 @@ pub fn edit(data: &[u8]) {
     if let Some(identity) = &edit.identity {
         let _needs = (identity.unreadable(), identity.unwritable());
     }
-    let mut encoded = Vec::new();
-    edit.encode(&mut encoded);
-    assert_eq!(VersionEdit::decode(&encoded), Ok(edit));
+    assert_eq!(VersionEdit::decode(&made(|out| edit.encode(out))), Ok(edit));
 }
 
 /// CURRENT: as found, and with its checksum made right.
@@ -186,8 +181,7 @@ pub fn span(data: &[u8]) {
     let Ok(span) = Span::decode(&mut Cursor::new("span", data)) else { return };
     let _text = span.to_string();
     assert!(span.contains(&span.low) && span.covers(&span) && span.overlaps(&span));
-    let mut encoded = Vec::new();
-    span.encode(&mut encoded);
+    let encoded = made(|out| span.encode(out));
     assert_eq!(Span::decode(&mut Cursor::new("span", &encoded)), Ok(span));
 }
 
@@ -197,14 +191,14 @@ pub fn field(data: &[u8]) {
     while let Ok(Some(field)) = next_field(&mut cursor) {
         assert_eq!(data.get(field.at..field.at + field.content.len()), Some(field.content));
         assert_eq!(field.unknown("fields").is_err(), field.must_understand);
-        let mut encoded = Vec::new();
-        put_varint(&mut encoded, field.tag << 1 | u64::from(field.must_understand));
-        put_bytes(&mut encoded, field.content);
+        let encoded = made(|out| {
+            put_varint(out, field.tag << 1 | u64::from(field.must_understand));
+            put_bytes(out, field.content);
+        });
         let again = next_field(&mut Cursor::new("fields", &encoded));
         let at = encoded.len() - field.content.len();
         assert_eq!(again, Ok(Some(Field { at, ..field })));
-        let mut ours = Vec::new();
-        put_field(&mut ours, field.tag, field.content);
+        let ours = made(|out| put_field(out, field.tag, field.content));
         assert!(!field.must_understand || ours == encoded, "fields of ours must be understood");
     }
 }

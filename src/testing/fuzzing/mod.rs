@@ -20,6 +20,7 @@ mod forge;
 #[cfg(feature = "cli")]
 mod json;
 mod logs;
+mod made;
 #[cfg(feature = "sim")]
 mod program;
 mod rows;

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use super::made::made;
 use crate::codec::Cursor;
 use crate::format::key::{DisplayKey, decode_part, decode_user_key, user_key};
 use crate::format::row::{decode_row, encode_row, row_shape_number};
@@ -25,8 +26,7 @@ pub fn key(data: &[u8]) {
 /// Shapes.
 pub fn shape(data: &[u8]) {
     let Ok(shape) = decode_shape(data) else { return };
-    let mut encoded = Vec::new();
-    encode_shape(&mut encoded, &shape);
+    let encoded = made(|out| encode_shape(out, &shape));
     assert!(encoded.len() <= data.len(), "encoding is the shortest");
     assert_eq!(decode_shape(&encoded).as_ref(), Ok(&shape));
 }
@@ -72,16 +72,14 @@ fn check_types<'a>(field: Field<'_, 'a>, value: Option<ValueRef<'a>>) {
 }
 
 fn check_sound_row(row: &RowRef<'_>) {
-    let mut encoded = Vec::new();
-    encode_row(&mut encoded, None, row);
+    let encoded = made(|out| encode_row(out, None, row));
     let again = decode_row(&encoded, |_| None);
     assert_eq!(again.as_ref().map(|again| again.body), Ok(row.body));
     // A body is what its values encode to.
     let shape = row.shape.arc();
     let values: Result<Vec<_>, _> = (0..shape.len()).map(|i| row.value(i)).collect();
     let values = values.unwrap_or_else(|error| panic!("a checked row has its values: {error}"));
-    let mut body = Vec::new();
-    shape.encode_body(values.iter().copied(), &mut body);
+    let body = made(|out| shape.encode_body(values.iter().copied(), out));
     assert_eq!(body, row.body, "equal values have one body");
     let key = user_key(crate::format::names::TableId(1), "p", "r");
     let parts = decode_user_key(&key).unwrap_or_else(|error| panic!("a key of ours: {error}"));

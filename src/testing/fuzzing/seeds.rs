@@ -1,5 +1,6 @@
 //! Where corpora begin: a few well-formed structures of each kind, made by the encoders.
 
+use super::made::made;
 use crate::codec::HashSeed;
 use crate::format::Kind;
 use crate::format::block::{BlockKind, BlockPlace, Packing, Sealer};
@@ -64,12 +65,6 @@ pub fn seeds(name: &str) -> Vec<Vec<u8>> {
     };
     seeds.push(Vec::new());
     seeds
-}
-
-fn made(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut out = Vec::new();
-    encode(&mut out);
-    out
 }
 
 /// Bytes without a meaning: choices of every kind.
