@@ -50,6 +50,7 @@ impl RowHead {
                 break;
             }
         }
+        debug_assert_eq!(rest, 0, "a shape's number fits the head");
         head
     }
 

@@ -177,6 +177,7 @@ impl Meter {
             is_gone: AtomicBool::new(false),
         };
         let file = Arc::clone(files.entry(name.to_owned()).or_insert_with(|| Arc::new(new())));
+        debug_assert!(!file.is_gone.load(Ordering::Acquire), "a file with a name counts");
         self.set(&file, bytes);
         file
     }
@@ -189,7 +190,8 @@ impl Meter {
         let before = file.bytes.swap(bytes, Ordering::AcqRel);
         let count = |sum: &AtomicU64| {
             sum.fetch_add(bytes, Ordering::AcqRel);
-            sum.fetch_sub(before, Ordering::AcqRel);
+            let all = sum.fetch_sub(before, Ordering::AcqRel);
+            debug_assert!(all >= before, "the sum has what a file took");
         };
         count(&self.total);
         match file.kind {

@@ -111,6 +111,7 @@ impl LogFile {
 
     /// Gives back what was allocated beyond `len`, which is behind everything that counts. What fails costs room only.
     pub(crate) fn trim(&self, len: u64) {
+        debug_assert!(len >= Self::START, "the header stays");
         if self.usable().is_ok() && self.file.len().is_ok_and(|now| now > len) {
             let _ = self.file.set_len(len);
         }
@@ -118,6 +119,7 @@ impl LogFile {
 
     /// Writes sealed records at `offset`. A failure ends writing.
     pub(crate) fn write_at(&self, offset: u64, records: &[u8]) -> Result<()> {
+        debug_assert!(offset >= Self::START, "records stand behind the header");
         self.usable()?;
         let result = self.file.write_at(offset, records);
         result

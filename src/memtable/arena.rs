@@ -180,6 +180,8 @@ impl<'a> ArenaWriter<'a> {
     pub(super) fn push(&mut self, draft: &Draft<'a, '_>) -> Node<'a> {
         let Draft { key, seq, kind, row, prev, older } = *draft;
         let row_len = row[0].len() + row[1].len();
+        debug_assert!(older.is_none_or(|older| older.key() == key), "a version's key is one");
+        debug_assert!(prev.is_none_or(|prev| prev.seq() <= seq), "entries are linked by Seq");
         assert!(
             key.len() <= u32::MAX as usize >> KEY_LEN_SHIFT && row_len <= u32::MAX as usize >> 1
         );
@@ -218,6 +220,7 @@ impl<'a> ArenaWriter<'a> {
 
     /// `len` bytes, a multiple of ALIGN, that no other call has or will get.
     fn reserve(&mut self, len: usize) -> NonNull<u8> {
+        debug_assert!(len.is_multiple_of(ALIGN) && len > 0, "nodes are aligned");
         let bump = &mut *self.bump;
         if let Some(chunk) = bump.current.map(|i| &bump.chunks[i])
             && len <= chunk.layout.size() - bump.used
@@ -293,6 +296,7 @@ impl<'a> Node<'a> {
         while node.seq() > at {
             let history = node.history()?;
             let jump = history.jump.near(node);
+            debug_assert!(jump.seq() < node.seq(), "a jump leads to an older version");
             // A jump that lands at or before `at` may have passed the newest such version: step instead.
             node = if jump.seq() > at { jump } else { history.older.near(node) };
         }
@@ -353,6 +357,7 @@ impl History {
         };
         let jump = history.jump.near(older);
         let jump_depth = depth_of(jump);
+        debug_assert!(jump_depth < history.depth, "a jump leads to an older version");
         let next = jump.history().map_or(jump, |h| h.jump.near(jump));
         let equal = history.depth - jump_depth == jump_depth - depth_of(next);
         let jump = if equal { next.handle() } else { handle };
@@ -393,6 +398,7 @@ impl Line {
     #[cfg(not(loom))]
     pub(super) fn table(len: usize) -> Box<[Line]> {
         let layout = Layout::array::<Line>(len).unwrap_or_else(|_| capacity_overflow());
+        debug_assert!(len.is_power_of_two(), "a line is found by a mask");
         assert!(len > 0, "no lines");
         // SAFETY: the layout is not empty. All-zero is a valid Line: zeros and null pointers in atomics,
         // which have the layout of what they hold. The box frees with the layout allocated here.

@@ -80,6 +80,7 @@ impl MemtableIter {
                 self.live += 1;
             }
         }
+        debug_assert!(self.live <= self.cursors.len(), "live cursors come first");
         for index in (0..self.live / 2).rev() {
             self.sift_down(index);
         }
@@ -264,6 +265,7 @@ impl MemtableIter {
     pub(crate) fn pass(&mut self, taken: impl Fn(usize) -> usize) {
         for (run, cursor) in self.cursors[..self.live].iter_mut().enumerate() {
             cursor.at += taken(run);
+            debug_assert!(cursor.at <= cursor.run.len(), "no more is passed than there is");
         }
         self.settle();
     }

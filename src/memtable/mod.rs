@@ -206,6 +206,7 @@ impl Memtable {
     /// Its log has a commit with `bytes` that are no entries. Requires what [`insert`](Self::insert) does.
     pub(crate) fn note(&self, seq: Seq, bytes: usize) {
         let _writer = self.arena.lock();
+        debug_assert!(seq.ticks() >= self.seq_max.load(Ordering::Relaxed), "Seq went down");
         self.seq_max.store(seq.ticks(), Ordering::Relaxed);
         self.noted_bytes.store(self.noted_bytes() + bytes, Ordering::Relaxed);
     }

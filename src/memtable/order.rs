@@ -153,10 +153,12 @@ impl Order {
         let mut items = Vec::with_capacity(a.0.len() + b.0.len());
         let (a, b) = (with_skip(arena, a, skip), with_skip(arena, b, skip));
         merge(arena, &a, &b, &mut items);
+        debug_assert_eq!(items.len(), a.len() + b.len(), "a merge keeps every item");
         self.run(items, skip)
     }
 
     fn run(&self, items: Vec<Item>, skip: usize) -> Run {
+        debug_assert!(!items.is_empty(), "a run has an item");
         let items = items.into_boxed_slice();
         self.resident.fetch_add(size_of_val(&*items), Ordering::Relaxed);
         Run { items, skip, resident: Arc::clone(&self.resident) }
@@ -167,6 +169,7 @@ impl State {
     fn insert(&mut self, run: Run) {
         let at = self.runs.partition_point(|r| r.len() >= run.len());
         self.runs.insert(at, Arc::new(run));
+        debug_assert!(self.runs.is_sorted_by(|a, b| a.len() >= b.len()), "longer runs come first");
     }
 
     /// The shortest two neighbours of like length: `at` and `at + 1`.
@@ -187,6 +190,8 @@ impl State {
     }
 
     fn replace(&mut self, pair: usize, merged: Run) {
+        let len = |run: usize| self.runs[run].len();
+        debug_assert_eq!(merged.len(), len(pair) + len(pair + 1), "a run replaces its parts");
         self.runs.drain(pair..pair + 2);
         self.insert(merged);
     }

@@ -55,6 +55,7 @@ impl Table {
         let lines_max = (bytes_max / size_of::<Line>() / LINES_MIN).max(1);
         let wanted = keys.div_ceil(LOAD_MAX * LINES_MIN).max(1).next_power_of_two();
         let first = wanted.min(lines_max).ilog2() as usize;
+        debug_assert!(first < TABLES_MAX, "a table can be named");
         let tables: Box<[_]> = (0..TABLES_MAX).map(|_| OnceLock::new()).collect();
         let table = Self {
             state: AtomicUsize::new(first * 2),
@@ -142,10 +143,12 @@ impl Table {
     /// Moves lines of the table before `current`.
     fn move_lines(&self, arena: &Arena, current: usize) {
         let (old, new) = (self.lines(current - 1), self.lines(current));
+        debug_assert_eq!(new.len(), 2 * old.len(), "a table doubles");
         if mutant!("early-moved") {
             self.state.store(current * 2, Ordering::Release);
         }
         let start = self.moved.load(Ordering::Relaxed);
+        debug_assert!(start < old.len(), "a move under way has lines left");
         let end = old.len().min(start + MOVE_LINES);
         for line in &old[start..end] {
             for (slot, hash) in line.slots.iter().zip(&line.hashes) {
@@ -244,6 +247,7 @@ fn look<'a>(
 fn fill(line: &Line, slot: usize, hash: u32, node: Node<'_>) {
     let fill = line.fill.load(Ordering::Relaxed);
     line.slots[slot].store(node);
+    debug_assert_eq!(slot, taken(fill), "slots of a line are filled in order");
     line.hashes[slot].store(hash, Ordering::Relaxed);
     line.fill.store(fill + 1, Ordering::Release);
 }

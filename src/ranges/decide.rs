@@ -264,6 +264,7 @@ pub(crate) fn shape(load: &LoadSummary) -> LoadShape {
 /// The start of the partition at which the samples, sorted by key, divide best, with the lower side's share.
 fn best_cut(samples: &[Sample]) -> Option<(Box<[u8]>, f64)> {
     let all = samples.len() as f64;
+    debug_assert!(samples.is_sorted_by(|a, b| a.key <= b.key), "samples are in order of keys");
     // Ascending inserts will come above any cut, descending ones below it.
     let mut lower = samples.iter().filter(|s| s.access == Access::Descending).count();
     let mut best: Option<(&Sample, f64)> = None;

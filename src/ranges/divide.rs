@@ -24,6 +24,7 @@ pub(crate) fn split<F: RangeFile>(
     left_bytes: impl Fn(&Reference<F>) -> u64,
 ) -> VersionEdit {
     let table = range.table;
+    debug_assert!(range.span.contains(key) && *key > *range.span.low, "the key divides the range");
     let low = Span::new(&range.span.low, Some(key));
     let high = Span::new(key, range.span.high.as_deref());
     let mut edit = VersionEdit { remove_ranges: vec![range.id], ..VersionEdit::default() };
@@ -45,6 +46,8 @@ pub(crate) fn split<F: RangeFile>(
             edit.add_references.push(ReferenceMeta { range: id, file, placement, clip, bytes });
         }
     }
+    let (before, after) = (edit.remove_references.len(), edit.add_references.len());
+    debug_assert!(before <= after && after <= 2 * before, "a reference is of one side or both");
     edit.add_ranges.push(RangeMeta { id: left, table, span: low });
     edit.add_ranges.push(RangeMeta { id: right, table, span: high });
     edit

@@ -311,6 +311,7 @@ impl RangeLoad {
         let theirs = (room - own).min(upper.samples.len());
         self.samples.truncate(own);
         self.samples.extend(upper.samples.into_iter().take(theirs));
+        debug_assert!(self.samples.len() <= SAMPLES, "samples are few");
         self.sampled = all;
         self.loss.rows += upper.loss.rows;
         self.loss.turn = self.loss.turn.into_iter().chain(upper.loss.turn).reduce(f64::max);
@@ -333,6 +334,7 @@ impl RangeLoad {
 
     /// The part of a divided load on one side.
     fn take_part(&mut self, share: f64, partitions: f64, is_here: impl Fn(&[u8]) -> bool) {
+        debug_assert!((0.0..=1.0).contains(&share), "a share is a part of one");
         for average in self.averages() {
             average.faded *= share;
             average.now *= share;

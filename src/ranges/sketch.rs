@@ -54,6 +54,8 @@ pub(crate) fn partition_hash(partition: &[u8]) -> u64 {
 impl Heaviest {
     /// Adds `weight` to a partition.
     pub(crate) fn add(&mut self, partition: &[u8], hash: u64, weight: f64) {
+        debug_assert!(self.slots.len() <= HEAVIEST_SLOTS, "few partitions are kept");
+        debug_assert!(weight >= 0.0, "an access weighs something");
         self.total += weight;
         let same = |slot: &&mut Heavy| slot.hash == hash && *slot.partition == *partition;
         if let Some(slot) = self.slots.iter_mut().find(same) {
@@ -74,6 +76,7 @@ impl Heaviest {
 
     /// Multiplies every weight; those that have faded away are forgotten.
     pub(crate) fn scale(&mut self, factor: f64) {
+        debug_assert!((0.0..=1.0).contains(&factor), "weights only fade");
         self.total *= factor;
         for slot in &mut self.slots {
             slot.weight *= factor;
@@ -123,6 +126,7 @@ impl Heaviest {
 
     /// Divides at a key: partitions go where they begin; `left_share` is the part of the rest that goes left.
     pub(crate) fn split(self, at: &[u8], left_share: f64) -> (Heaviest, Heaviest) {
+        debug_assert!((0.0..=1.0).contains(&left_share), "a share is a part of one");
         let total = self.total;
         let (left, right): (Vec<_>, Vec<_>) =
             self.slots.into_iter().partition(|slot| *slot.partition < *at);
@@ -159,6 +163,7 @@ impl Distinct {
         match self {
             Distinct::Exact(hashes) => {
                 let Err(at) = hashes.binary_search(&hash) else { return };
+                debug_assert!(hashes.len() <= EXACT_MAX, "few are counted one by one");
                 if hashes.len() < EXACT_MAX {
                     return hashes.insert(at, hash);
                 }

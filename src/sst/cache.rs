@@ -77,6 +77,7 @@ impl BlockCache {
     pub(crate) fn new(bytes_max: usize) -> Self {
         let wanted = (bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         let count = 1 << wanted.ilog2();
+        debug_assert!(count <= SHARDS_MAX, "shards are few");
         let shards = (0..count).map(|_| Mutex::new(Shard::new(bytes_max / count)));
         let (reserve_max, reserved) = (bytes_max / RESERVE_SHARE, AtomicUsize::new(0));
         Self { shards: shards.collect(), reserve_max, reserved, has_room: OnceLock::new() }
@@ -115,7 +116,8 @@ impl BlockCache {
 
     /// Gives back what was reserved.
     pub(super) fn release(&self, bytes: usize) {
-        self.reserved.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.reserved.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "only what was reserved is released");
     }
 
     /// True the second time that it is asked of `key` while that is cached.
@@ -164,6 +166,8 @@ impl Shard {
         self.bytes += cost;
         self.places.insert(key, self.ring.len());
         self.ring.push(Cached { key, contents: contents.clone(), used: false, searches: 0 });
+        debug_assert!(self.bytes <= self.bytes_max, "the cache stays within its bound");
+        debug_assert_eq!(self.places.len(), self.ring.len(), "each cached block has one place");
     }
 
     fn is_searched_again(&mut self, key: CacheKey) -> bool {
@@ -185,6 +189,7 @@ impl Shard {
 
     /// Gives entries used since the last pass another round, and removes the first that was not.
     fn evict(&mut self) {
+        debug_assert!(!self.ring.is_empty(), "what takes room can be evicted");
         loop {
             if self.hand >= self.ring.len() {
                 self.hand = 0;
@@ -202,6 +207,7 @@ impl Shard {
         let gone = self.ring.swap_remove(place);
         self.bytes -= gone.contents.len() + ENTRY_BYTES;
         self.places.remove(&gone.key);
+        debug_assert_eq!(self.places.len(), self.ring.len(), "each cached block has one place");
         if let Some(moved) = self.ring.get(place) {
             self.places.insert(moved.key, place);
         }

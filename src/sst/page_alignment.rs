@@ -43,6 +43,7 @@ impl Pages {
         } else {
             self.block_bytes as u64 + (OS_PAGE_BYTES - into)
         };
+        debug_assert!(bytes > HEADER_BYTES as u64, "a block has room for an entry");
         usize::try_from(bytes).unwrap_or(usize::MAX).saturating_sub(HEADER_BYTES)
     }
 

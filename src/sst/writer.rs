@@ -35,7 +35,7 @@ use crate::format::row_block::{KEY_BYTES_MAX, RowBlockBuilder};
 use crate::format::sparse_index::{FANOUT, Handles, SparseBuilder, separator};
 use crate::format::sst::{encode_footer, encode_header, section};
 use crate::format::stats::SstStats;
-use crate::format::zones::ZoneSummary;
+use crate::format::zones::{ZONE_BLOCKS, ZoneSummary};
 use crate::fs::{FileWrite, Fs};
 use crate::model::{RowRef, Seq};
 use crate::options::Codec;
@@ -229,6 +229,8 @@ impl SstWriter {
         self.finish_block()?;
         self.output.end_section(section::ROWS, Section::MUST_UNDERSTAND)?;
         let blocks_end = self.output.position();
+        debug_assert_eq!(self.keys.hashes.len(), self.keys.entries.len(), "one number a hash");
+        debug_assert!(self.keys.hashes.len() as u64 <= self.stats.entries, "a key has an entry");
         let split = self.write_hash_index()?;
         let mut raw = std::mem::take(&mut self.raw);
         self.shapes.encode(&mut raw);
@@ -241,6 +243,8 @@ impl SstWriter {
         self.write_single(section::HANDLES, BlockKind::Handles, &mut raw)?;
         self.stats.key_max = self.last_key.as_slice().into();
         self.stats.keys = self.keys.hashes.len() as u64;
+        debug_assert!(self.stats.key_min <= self.stats.key_max, "entries were added in order");
+        debug_assert!(self.stats.tombstones <= self.stats.entries, "a tombstone is an entry");
         self.stats.encode(&mut raw);
         self.write_single(section::STATISTICS, BlockKind::Stats, &mut raw)?;
         self.write_zones(&mut raw)?;
@@ -250,6 +254,7 @@ impl SstWriter {
 
     fn meta(self, bytes: u64) -> FileMeta {
         let stats = self.stats;
+        debug_assert!(stats.seq_min <= stats.seq_max, "the bounds of Seqs hold an entry");
         FileMeta {
             number: self.number,
             id: self.id,
@@ -310,6 +315,8 @@ impl SstWriter {
     }
 
     fn finish_block(&mut self) -> Result<()> {
+        debug_assert!(!self.builder.is_empty(), "a finished block has an entry");
+        debug_assert!(self.raw.is_empty(), "the buffer is empty between calls");
         self.keys.block_entries.push(u16::try_from(self.builder.len()).unwrap_or(u16::MAX));
         self.builder.finish(&mut self.raw);
         self.zones.finish_block();
@@ -323,6 +330,11 @@ impl SstWriter {
             }
             padding => self.sealer.seal_padded(place, &self.raw, padding, &mut self.output.buffer),
         }
+        debug_assert_eq!(
+            self.keys.block_entries.len(),
+            self.index.blocks.len(),
+            "one count a block"
+        );
         self.raw.clear();
         if self.index.page.len() == FANOUT {
             self.finish_page();
@@ -332,6 +344,10 @@ impl SstWriter {
 
     /// Seals a page of the sparse index; the pages wait in memory for the rows to end.
     fn finish_page(&mut self) {
+        debug_assert!(
+            (1..=FANOUT).contains(&self.index.page.len()),
+            "a page has up to FANOUT blocks"
+        );
         self.index.root.add(self.index.page.first());
         self.index.page.finish(&mut self.raw);
         self.seal_page();
@@ -350,6 +366,8 @@ impl SstWriter {
         if self.index.page.len() > 0 {
             self.finish_page();
         }
+        let pages = self.index.page_starts.len();
+        debug_assert_eq!(self.index.root.len(), pages, "the root has a separator for each page");
         self.index.root.finish(&mut self.raw);
         self.seal_page();
         let start = self.output.position();
@@ -376,6 +394,8 @@ impl SstWriter {
         self.finish_zone_page();
         let start = self.output.position();
         let ZonePages { bytes, mut starts } = std::mem::take(&mut self.zone_pages);
+        let pages = self.keys.block_entries.len().div_ceil(ZONE_BLOCKS);
+        debug_assert_eq!(starts.len(), pages, "a page of zones stands for ZONE_BLOCKS blocks");
         starts.push(bytes.len() as u64);
         starts.iter_mut().for_each(|offset| *offset += start);
         self.output.begin_section();
@@ -403,7 +423,9 @@ impl SstWriter {
         let (form, kind) = choose_form(is_compressed, split.location_bits(blocks));
         let keys = self.keys.hashes.len();
         let pages = encode_pages(self.id, form, keys, self.keys.locations(split));
+        debug_assert!(pages.len().is_multiple_of(PAGE_BYTES), "hash pages have one size");
         self.output.pad(PAGE_BYTES as u64)?;
+        debug_assert!(self.output.position().is_multiple_of(PAGE_BYTES as u64), "hash pages align");
         self.output.begin_section();
         // Page after page, so that also a large index is written and synced in steps.
         for page in pages.chunks(PAGE_BYTES) {
@@ -441,13 +463,21 @@ impl Keys {
                 first += u32::from(*len);
                 block += 1;
             }
-            (*hash, split.pack(u32::try_from(block).unwrap_or(u32::MAX), entry - first))
+            let slot = entry - first;
+            let location = split.pack(u32::try_from(block).unwrap_or(u32::MAX), slot);
+            debug_assert_eq!(
+                split.unpack(location),
+                (block, slot as usize),
+                "locations fit 32 bits"
+            );
+            (*hash, location)
         })
     }
 }
 
 impl Index {
     fn add_block(&mut self, offset: u64, separator: &[u8]) {
+        debug_assert!(self.blocks.last().is_none_or(|last| *last < offset), "block offsets ascend");
         let first = self.blocks.is_empty();
         self.blocks.push(offset);
         self.page.add(if first { &[] } else { separator });
@@ -482,12 +512,15 @@ impl Output {
     }
 
     fn begin_section(&mut self) {
+        let end = self.sections.last().map_or(0, |last| last.offset + last.len);
+        debug_assert!(end <= self.position(), "sections do not overlap");
         self.section_start = self.position();
         self.summed = self.buffer.len();
         self.checksum = Checksum::new();
     }
 
     fn end_section(&mut self, kind: u16, flags: u8) -> Result<()> {
+        debug_assert!(self.sections.iter().all(|section| section.kind != kind), "one of a kind");
         self.sum();
         let checksum = std::mem::replace(&mut self.checksum, Checksum::new()).finish();
         let (offset, len) = (self.section_start, self.position() - self.section_start);
@@ -503,6 +536,7 @@ impl Output {
     }
 
     fn sum(&mut self) {
+        debug_assert!(self.summed <= self.buffer.len(), "the checksum covers bytes of the buffer");
         let part = self.buffer.get(self.summed..).unwrap_or_default();
         self.checksum = std::mem::replace(&mut self.checksum, Checksum::new()).bytes(part);
         self.summed = self.buffer.len();
@@ -533,6 +567,7 @@ impl Output {
 
     fn sync(&mut self) -> Result<()> {
         let synced = self.file()?.sync();
+        debug_assert!(self.synced <= self.written, "only written bytes are synced");
         self.check("sync", synced)?;
         self.synced = self.written;
         Ok(())
@@ -545,6 +580,7 @@ impl Output {
         self.flush()?;
         self.sync()?;
         self.file = None;
+        debug_assert_eq!((bytes, bytes), (self.written, self.synced), "a named file is durable");
         let renamed = self.fs.rename(&self.temporary, &self.path);
         self.check("rename", renamed)?;
         // Nothing is left to remove when the writer is dropped.

@@ -157,6 +157,7 @@ impl Catalog {
             return Err(Error::refused(Code::TableAlreadyExists));
         }
         let id = TableId(tables.next);
+        debug_assert_ne!(id, TableId::CATALOG, "the catalog's number is its own");
         // Numbers are never used again; the last one stays free, for the row of the next one names a number too.
         let Some(after) = id.0.checked_add(1) else {
             return Err(Error::new(ErrorKind::Unsupported, "no number is left for a table"));

@@ -158,6 +158,8 @@ impl EntityGroup {
         self.by_row_key.insert(place, index);
         self.size_at_most = size_at_most;
         self.operations.push(operation);
+        debug_assert_eq!(self.by_row_key.len(), self.operations.len(), "each has its place");
+        debug_assert!(self.size_at_most <= self.size_max, "a group within its limits");
         Ok(self)
     }
 

@@ -262,6 +262,8 @@ impl Loader {
         waiting.keys.insert(op.hash);
         waiting.ops.push(op);
         waiting.lines.push(line);
+        debug_assert_eq!(waiting.ops.len(), waiting.lines.len(), "each row has its line");
+        debug_assert!(waiting.ops.len() <= GROUP_OPERATIONS_MAX, "a group has a limit");
         waiting.size += size;
         self.bytes += size;
         self.taken += 1;
@@ -284,6 +286,7 @@ impl Loader {
         if ops.is_empty() {
             return Ok(());
         }
+        debug_assert!(self.bytes >= size, "a group's bytes are among those that wait");
         self.bytes -= size;
         let mut batch = self.table.batch(ops, true);
         while !batch.ops.is_empty() {
@@ -317,6 +320,7 @@ impl Loader {
 
     fn await_oldest(&mut self) -> Result<()> {
         let Some(oldest) = self.tickets.pop_front() else { return Ok(()) };
+        debug_assert!(self.tickets.len() < TICKETS_MAX, "few groups are under way");
         oldest.ticket.wait()?;
         self.summary.loaded += oldest.rows;
         self.summary.groups += 1;
@@ -328,6 +332,7 @@ impl Loader {
     /// Acknowledges what nothing earlier holds back any more.
     fn settle(&mut self, start: u64, last: Option<u64>) {
         if let Some(count) = self.starts.get_mut(&start) {
+            debug_assert!(*count > 0, "a group that begins here is under way");
             *count -= 1;
             if *count == 0 {
                 self.starts.remove(&start);

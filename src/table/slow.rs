@@ -59,6 +59,7 @@ impl QueryLog {
             slow.pop_front();
         }
         slow.push_back(query);
+        debug_assert!(slow.len() <= KEPT, "the last ones are kept");
     }
 
     /// The last ones, oldest first.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Code, Error, Result};
-use crate::format::key::{decode_part, decode_user_key, user_key, with_possible_key};
+use crate::format::key::{decode_part, decode_user_key, partition_of, user_key, with_possible_key};
 use crate::lsm::{Action, Batch, Condition, Gate, Op, Ops, PackedRow};
 use crate::model::{
     ETag, Entity, EntityEncoder, KeyPart, Numbers, RowRef, Seq, ValueRef, check_key,
@@ -195,7 +195,10 @@ impl Table {
 
     /// Requires that all keys are of one partition, and that there is one.
     pub(super) fn batch<'o>(&self, ops: impl Into<Ops<'o>>, is_group: bool) -> Batch<'o> {
-        new_batch(&self.entry.gate, ops, is_group)
+        let batch = new_batch(&self.entry.gate, ops, is_group);
+        let is_one = |two: &[Op<'_>]| partition_of(&two[0].key) == partition_of(&two[1].key);
+        debug_assert!(batch.ops.windows(2).all(is_one), "a batch is of one partition");
+        batch
     }
 }
 

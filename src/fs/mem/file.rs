@@ -234,6 +234,8 @@ impl File {
     /// Requires that `check_len` allows the end of the write.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
         self.whole = None;
+        let end = offset.checked_add(bytes.len() as u64);
+        debug_assert!(Self::check_len(end).is_ok(), "the caller checked the length");
         for (index, part, range) in pieces(offset, bytes.len()) {
             self.overwrite(index, range, &bytes[part]);
         }
@@ -243,6 +245,7 @@ impl File {
 
     /// Requires that `check_len` allows `len`.
     pub(super) fn set_len(&mut self, len: u64) {
+        debug_assert!(Self::check_len(Some(len)).is_ok(), "the caller checked the length");
         self.whole = None;
         // What is cut off may stay, or may come back as zeros when the file grows again.
         let end = usize::try_from(self.current.len.saturating_sub(len)).unwrap_or(0);
@@ -254,6 +257,7 @@ impl File {
         self.current.resize(len);
         self.len_low = self.len_low.min(len);
         self.len_high = self.len_high.max(len);
+        debug_assert!(self.len_low <= self.len_high, "lengths since the last sync are a range");
     }
 
     fn overwrite(&mut self, index: usize, range: Range<usize>, bytes: &[u8]) {

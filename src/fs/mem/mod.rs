@@ -319,6 +319,8 @@ impl State {
         self.ops += 1;
         if let (Some(journal), Some(before)) = (&mut self.journal, before) {
             journal.entries.push(Entry { line: line(), before });
+            let recorded = journal.first + journal.entries.len() as u64;
+            debug_assert_eq!(recorded, self.ops, "each operation is recorded");
         }
         Ok(result)
     }

@@ -153,6 +153,7 @@ impl Tree {
         }
         let id = self.next;
         self.next += 1;
+        debug_assert!(!self.nodes.contains_key(&id), "ids are given out once");
         self.nodes.insert(id, node);
         let stamp = self.tick();
         self.change(stamp, place, Some(id), None)?;
@@ -266,6 +267,7 @@ impl Tree {
     }
 
     pub(super) fn forget(&mut self, strays: &[NodeId]) {
+        debug_assert!(!strays.contains(&ROOT), "the root stays");
         for id in strays {
             self.nodes.remove(id);
         }

@@ -150,6 +150,7 @@ impl Maintenance {
         })?;
         let newest = ages[at].0;
         let below = Seq(newest.0.saturating_add(1));
+        debug_assert!(below <= last, "what the last commit wrote stays");
         let is_old = |old: &&Old| !old.is_hidden && old.newest < below;
         let touched: BTreeSet<TableId> =
             files.values().filter(is_old).flat_map(|old| old.tables.iter().copied()).collect();

@@ -61,6 +61,7 @@ pub(in crate::lsm) fn place(
             tables.push(table);
         }
     }
+    debug_assert!(tables.is_sorted(), "files are in order of their keys");
     let first = if tables.is_empty() { RangeId(0) } else { ids(tables.len() as u64)? };
     let new_id = |table: &TableId| RangeId(first.0 + tables.partition_point(|t| t < table) as u64);
     edit.add_ranges.extend(tables.iter().map(|table| RangeMeta {
@@ -90,6 +91,10 @@ pub(in crate::lsm) fn place(
         let bytes = (piece.bytes < piece.file.bytes).then_some(piece.bytes);
         edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes });
     }
+    let is_named = |file: &NewFile| {
+        edit.add_references.iter().any(|reference| reference.file == file.meta.number)
+    };
+    debug_assert!(files.iter().all(is_named), "each file is in a range");
     edit.add_files.extend(files.iter().map(|file| file.meta.clone()));
     Ok(())
 }

@@ -206,6 +206,7 @@ impl<'e> OutputWriter<'e> {
     /// Ends the last file and makes the names of all durable.
     pub(crate) fn finish(mut self) -> Result<Vec<NewFile>> {
         self.end_file()?;
+        debug_assert!(self.file.is_none(), "the last file has ended");
         if !self.files.is_empty() && !mutant!("unsynced-names") {
             self.maintenance.env().sync_dir()?;
         }
@@ -306,10 +307,13 @@ impl OpenFile {
     fn finish(mut self) -> Result<NewFile> {
         self.end_part();
         let meta = self.writer.finish()?;
+        debug_assert!(!self.parts.is_empty(), "a file has a part");
         let weight: u64 = self.parts.iter().map(|part| part.bytes).sum();
         for part in &mut self.parts {
             part.bytes = share(meta.bytes, part.bytes, weight);
         }
+        let bytes = |parts: &[Part]| parts.iter().map(|part| part.bytes).sum::<u64>();
+        debug_assert!(bytes(&self.parts) <= meta.bytes, "parts share the bytes of their file");
         Ok(NewFile { meta, parts: self.parts })
     }
 }
@@ -317,7 +321,8 @@ impl OpenFile {
 impl Boundaries {
     /// Those of `ranges`, which ascend.
     pub(crate) fn of<'r, F: 'r>(ranges: impl IntoIterator<Item = &'r Arc<Range<F>>>) -> Self {
-        let starts = ranges.into_iter().map(|range| range.span.low.clone()).collect();
+        let starts: Vec<_> = ranges.into_iter().map(|range| range.span.low.clone()).collect();
+        debug_assert!(starts.is_sorted(), "ranges ascend");
         Self { starts, next: 0 }
     }
 

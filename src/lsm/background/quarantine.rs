@@ -79,6 +79,7 @@ impl Quarantine {
 impl Backoff {
     fn next(before: Option<Backoff>, now: Duration) -> Backoff {
         let wait = before.map_or(RETRY_FIRST, |before| (2 * before.wait).min(RETRY_LAST));
+        debug_assert!((RETRY_FIRST..=RETRY_LAST).contains(&wait), "waits grow up to the last");
         Backoff { wait, until: now + wait }
     }
 }

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::{ErrorKind, Result};
-use crate::format::edit::VersionEdit;
+use crate::format::edit::{RangeMeta, VersionEdit};
 use crate::format::key::{TABLE_ID_BYTES, decode_part, decode_user_key, partition_of};
 use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::span::Span;
@@ -323,6 +323,8 @@ impl Maintenance {
             RangeId(first.map_err(|error| self.writer.poison_on_failure(&manifest, error))?.0);
         let version = Arc::clone(manifest.version());
         let Some(edit) = edit(&version, first) else { return Ok(Attempt::Declined) };
+        let is_new = |range: &RangeMeta| range.id >= first;
+        debug_assert!(edit.add_ranges.iter().all(is_new), "new ranges have new numbers");
         let version = self.append_edit(&mut manifest, &edit)?;
         self.reader().change_view(|view| view.with_version(&version, None));
         self.env().loads.follow_ranges(&edit, self.env().seconds());

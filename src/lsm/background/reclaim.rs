@@ -60,6 +60,7 @@ impl Maintenance {
         remove_under_range_tombstones(&version, &seen, &mut edit);
         let mut spent = spent_range_tombstones(&version, &seen, &edit);
         keep_short(&mut spent);
+        debug_assert!(spent.iter().all(|spent| horizon.all_see(spent.from)), "all readers see it");
         // By place and not by value: of equal ones, which a log may hold, all but the last may leave.
         let is_spent = |range_tombstone: &RangeTombstone| {
             spent.iter().any(|other| std::ptr::eq(*other, range_tombstone))

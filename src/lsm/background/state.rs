@@ -308,7 +308,8 @@ impl MaintenanceState {
     }
 
     pub(in crate::lsm) fn release(&self, range: RangeId) {
-        self.state.lock().busy.remove(&range);
+        let was_claimed = self.state.lock().busy.remove(&range);
+        debug_assert!(was_claimed, "a range that is released was claimed");
         self.released.notify_all();
     }
 
@@ -335,6 +336,7 @@ impl Drop for Flushing<'_> {
 impl Drop for Work<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
+        debug_assert!(state.working > 0, "work that ends had begun");
         state.working -= 1;
         if state.working == 0 {
             self.0.rested.notify_all();

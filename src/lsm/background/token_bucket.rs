@@ -33,6 +33,7 @@ impl Pace {
         let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
         let from = self.paid_until.max(now.saturating_sub(BURST));
         self.paid_until = from.saturating_add(cost);
+        debug_assert!(self.paid_until >= now.saturating_sub(BURST), "a bucket has a bottom");
         self.paid_until.saturating_sub(now)
     }
 }

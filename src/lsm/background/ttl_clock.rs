@@ -100,6 +100,7 @@ impl LivedClock {
         self.is_sure |= heard;
         let (by_era, met) = self.by_era(wall, expected);
         let lived = if self.is_sure { by_era.max(expected) } else { expected };
+        debug_assert!(lived >= expected, "time that was lived does not go back");
         self.time.now = lived;
         if let Some(met) = met
             && lived > expected + NOTHING
@@ -216,6 +217,7 @@ impl LivedClock {
         if doubts.last().is_none_or(|last| last.lived < now) {
             doubts.push(Mark { lived: now, seq: since });
         }
+        debug_assert!(doubts.is_sorted_by_key(|doubt| doubt.seq), "doubts are in order of Seqs");
         for per_age in [MARKS_PER_AGE, MARKS_PER_AGE / 4, 1] {
             join(doubts, now, per_age);
             if doubts.len() <= MARKS_MAX {
@@ -246,6 +248,7 @@ impl LivedClock {
             return;
         }
         marks.push(Mark { lived: now, seq: published });
+        debug_assert!(marks.is_sorted_by_key(|mark| mark.lived), "marks are in order of time");
         for per_age in [MARKS_PER_AGE, MARKS_PER_AGE / 4, 1] {
             thin(marks, now, per_age);
             if marks.len() <= MARKS_MAX {

@@ -19,7 +19,7 @@ use crate::format::row_block::EntryPlace;
 use crate::format::zones::{ZONE_BLOCKS, ZoneSet, flag};
 use crate::manifest::FileEntry;
 use crate::model::{RowRef, Seq};
-use crate::ranges::Chain;
+use crate::ranges::{Chain, Reference};
 use crate::sst::{BlockRun, RunWalk, Sst, SstIter};
 
 use super::row_filter::{Judgement, RowFilter};
@@ -86,6 +86,10 @@ const PASS_FILES: usize = 64;
 
 impl ConcatIter {
     pub(in crate::lsm) fn new(files: Chain<Arc<FileEntry>>, fill_cache: bool) -> Self {
+        let ascend = |files: &Chain<_>| {
+            files.is_sorted_by(|a: &Reference<Arc<FileEntry>>, b| a.clip.ends_before(&b.clip.low))
+        };
+        debug_assert!(ascend(&files), "files of a source do not overlap");
         let counts = ReadCounts::default();
         Self { files, at: 0, iter: None, fill_cache, zones: None, counts }
     }

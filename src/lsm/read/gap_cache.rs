@@ -231,6 +231,8 @@ impl List {
         gap.used = self.uses + 1;
         self.uses = gap.used;
         self.gaps.insert(first, gap);
+        let in_order = |gaps: &[Gap]| gaps.is_sorted_by(|a, b| a.high < b.low);
+        debug_assert!(in_order(&self.gaps), "gaps ascend and none touches another");
         self.keep_few();
     }
 
@@ -239,6 +241,7 @@ impl List {
         let at = self.gaps.partition_point(|gap| *gap.low <= *key);
         let Some(at) = at.checked_sub(1).filter(|at| *key < *self.gaps[*at].high) else { return };
         let (below, above) = self.gaps.remove(at).without(key);
+        debug_assert!(at <= self.gaps.len(), "a gap is cut where it was");
         self.gaps.splice(at..at, below.into_iter().chain(above));
         self.keep_few();
     }
@@ -256,6 +259,7 @@ impl List {
 impl Gap {
     /// What of it is below `key`, which lies in it, and what is above.
     fn without(self, key: &[u8]) -> (Option<Gap>, Option<Gap>) {
+        debug_assert!(*self.low <= *key && *key < *self.high, "the key lies in the gap");
         let above = Gap { low: behind(key), ..self.clone() };
         let below = Gap { high: key.into(), ..self };
         (Some(below).filter(Gap::is_any), Some(above).filter(Gap::is_any))

@@ -471,6 +471,7 @@ impl Sampled {
         let wanted = if seconds > 0.0 { counted / seconds / SAMPLES_PER_SECOND } else { GAP_MAX };
         // A burst does not set it so high that the quiet behind it is missed.
         gap.mean = wanted.min(gap.mean * 2.0).clamp(1.0, GAP_MAX);
+        debug_assert!(gap.mean >= 1.0, "of so many accesses one is sampled");
         // Not always the same distance: a program that goes commit group its keys would show one of them only.
         gap.set = 1 + self.rng.below(2 * gap.mean as u64 - 1) as u32;
         gap.at = now;
@@ -487,6 +488,7 @@ impl Sampled {
                 return None;
             }
             self.ranges.insert(range, RangeLoad::new(range.0, now));
+            debug_assert!(self.ranges.len() <= TRACKED_MAX, "loads of few ranges are kept");
         }
         self.ranges.get_mut(&range)
     }

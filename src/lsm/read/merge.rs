@@ -285,6 +285,7 @@ impl Merge {
         for i in (0..self.heap.len() / 2).rev() {
             self.sift_down(i);
         }
+        debug_assert!((1..self.heap.len()).all(|i| !self.is_less(i, 0)), "the least is on top");
     }
 
     /// True if there is an entry to look at.

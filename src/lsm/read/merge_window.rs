@@ -86,6 +86,7 @@ impl Merge {
         };
         window.limit = limit;
         let entries = filled?;
+        debug_assert_eq!(window.lanes.len(), window.ends.len(), "each lane ends somewhere");
         window.merge_lanes();
         let mut items = std::mem::take(&mut window.items);
         self.settle_ties(window, window.shared, &mut items);
@@ -286,6 +287,7 @@ impl Merge {
             return Err(error.clone());
         }
         let mut window = std::mem::take(&mut self.window);
+        debug_assert!(window.next <= window.items.len(), "what is handed out is in the window");
         let closed = self.pass_lanes(&window.lanes);
         window.clear();
         self.window = window;

@@ -72,6 +72,9 @@ impl RangeTombstones {
 
     /// With those of one more commit, the newest; costs one copy of pointers to the others.
     pub(crate) fn with(&self, range_tombstones: &[RangeTombstone]) -> Self {
+        let last = self.list.last().map_or(Seq::ZERO, |last| last.from);
+        let is_newer = |new: &RangeTombstone| new.from >= last;
+        debug_assert!(range_tombstones.iter().all(is_newer), "tombstones come in commit order");
         let mut list = Vec::with_capacity(self.list.len() + range_tombstones.len());
         list.extend(self.list.iter().cloned());
         list.extend(range_tombstones.iter().cloned().map(Arc::new));
@@ -278,6 +281,7 @@ fn floors<'f>(range_tombstones: impl Iterator<Item = &'f RangeTombstone>) -> Vec
             floors.push(Floor { low: bound.as_ref().into(), below });
         }
     }
+    debug_assert!(floors.is_sorted_by(|a, b| a.low < b.low), "floors ascend");
     floors
 }
 
@@ -310,6 +314,7 @@ fn with_highest(old: &[Floor], range_tombstones: &[RangeTombstone], below: Seq) 
         }
     }
     floors.extend_from_slice(&old[done..]);
+    debug_assert!(floors.is_sorted_by(|a, b| a.low < b.low), "floors ascend");
     floors
 }
 

@@ -466,6 +466,7 @@ impl Scan {
 
     /// Decides about many entries at once; false if the current one is to be taken alone.
     fn open_batch(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
+        debug_assert!(self.batch.open == Open::Nothing, "one batch is open at a time");
         if self.single > 0 {
             // Rows are counted, not the dead before the first of them.
             self.single -= u32::from(!self.head.is_open);
@@ -515,6 +516,7 @@ impl Scan {
         self.batch.found.reserve(len);
         let visible = VisibleRun::new(&run, self.at, &self.decided);
         filter.select(&visible, &mut self.batch.found)?;
+        debug_assert!(self.batch.found.is_sorted(), "a filter finds slots in order");
         if let Some(suffix) = last_decided(&run, self.at)? {
             self.decided.clear();
             self.decided.extend_from_slice(run.prefix());

@@ -48,8 +48,11 @@ impl Snapshots {
     /// What a job that starts now must keep.
     pub(in crate::lsm) fn horizon(&self, published: &PublishedSeq) -> Horizon {
         let held = self.0.lock();
-        let snapshots = held.keys().copied().collect();
-        Horizon { snapshots, published: published.load() }
+        let snapshots: Vec<Seq> = held.keys().copied().collect();
+        let published = published.load();
+        let last = snapshots.last().copied().unwrap_or_default();
+        debug_assert!(last <= published, "snapshots read what is published");
+        Horizon { snapshots, published }
     }
 }
 

@@ -68,6 +68,8 @@ impl View {
 
     /// The same files under a new memtable.
     pub(crate) fn with_active(&self, slot: &Arc<Slot>) -> View {
+        let newest = self.active().memtable.id();
+        debug_assert!(slot.memtable.id() > newest, "memtables are numbered in order");
         let mut memtables = Vec::with_capacity(self.memtables.len() + 1);
         memtables.push(Arc::clone(slot));
         memtables.extend(self.memtables.iter().cloned());

@@ -89,6 +89,7 @@ fn share(value: u64, free: u64, full: u64) -> u64 {
 }
 
 fn delay(share: u64) -> Duration {
+    debug_assert!(share <= WHOLE, "a share is a part of the whole");
     let nanos = u64::try_from(DELAY_MAX.as_nanos()).unwrap_or(u64::MAX);
     Duration::from_nanos(nanos / 1_000 * (share * share / 1_000_000) / 1_000)
 }

@@ -157,6 +157,7 @@ impl Gate {
 
     /// No commit after `seq` enters. Requires the commit lock.
     pub(crate) fn close(&self, seq: Seq) {
+        debug_assert!(self.dropped_at().is_none(), "a table is dropped once");
         self.dropped_at.store(seq.0, Ordering::Release);
     }
 

@@ -112,6 +112,7 @@ impl<Q: Queue> GroupCommit<Q> {
 
     /// Notes that `seq` was queued. A `Buffered` commit with nothing stricter before it is published at once.
     pub(crate) fn queued(&self, state: &mut State<Q>, seq: Seq, durability: Durability) {
+        debug_assert!(seq > state.last, "Seqs of commits grow");
         state.last = seq;
         if durability == Durability::Buffered && state.need == Durability::Buffered {
             state.ending = seq;
@@ -230,6 +231,7 @@ impl<Q: Queue> GroupCommit<Q> {
         match result {
             Ok(done) => {
                 let more = state.queue.finished(done);
+                debug_assert!(state.ending <= state.last, "only what was queued is published");
                 self.publish(if mutant!("publish-queued") { state.last } else { state.ending });
                 self.ended_of(group).notify_all();
                 if state.lingering > 0 {

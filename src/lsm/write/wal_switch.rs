@@ -56,6 +56,7 @@ impl Writer {
         let next = self.reader.env.create_log(manifest, bytes, &unused, None, clock);
         let next = next.map_err(|error| self.poison_on_failure(manifest, error))?;
         let queue = &mut self.group_commit.lock().queue;
+        debug_assert!(queue.next.is_none(), "one log is prepared at a time");
         (queue.next, queue.unused) = (Some(next), Vec::new());
         Ok(())
     }

@@ -59,6 +59,8 @@ impl Catalog {
         self.engine.writer().gates.settle(id);
         tables.gates.retain(|other| other.id != id);
         tables.gates.push(gate);
+        let same = || tables.gates.iter().filter(|gate| gate.id == id).count();
+        debug_assert_eq!(same(), 1, "an id is one gate's");
         Ok(())
     }
 

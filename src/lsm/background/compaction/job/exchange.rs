@@ -63,6 +63,8 @@ pub(super) fn exchange(
     edit.add_files = named.into_iter().map(|file| file.meta.clone()).collect();
     let gone = version.unreferenced_after(&edit);
     edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
+    let is_input = |number| edit.add_files.iter().all(|file| file.number != number);
+    debug_assert!(edit.remove_files.iter().copied().all(is_input), "no output is removed");
     stands.then_some(Exchange { edit, gone, unused })
 }
 

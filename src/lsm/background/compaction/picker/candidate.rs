@@ -80,6 +80,7 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
             run = overlapped;
         }
         young.sort_unstable();
+        debug_assert!(young.is_sorted_by(|a, b| a < b), "a file is an input once");
         Candidate { young, run, placement: Placement::Run }
     }
 
@@ -139,6 +140,7 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
             }
         }
         young.sort_unstable();
+        debug_assert!(young.is_sorted_by(|a, b| a < b), "a file is an input once");
         Candidate { young, run: 0..0, placement: Placement::Young }
     }
 
@@ -239,6 +241,8 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         reason: Reason,
         below: Option<Box<[u8]>>,
     ) -> Job {
+        let has_input = !(candidate.young.is_empty() && candidate.run.is_empty());
+        debug_assert!(has_input, "a job has an input");
         let is_below = |r: &&Reference<F>| below.as_ref().is_none_or(|key| r.clip.low < *key);
         let number = |reference: &Reference<F>| reference.file.number();
         let young = candidate.young.iter().map(|i| &self.range.young[*i]).filter(is_below);
