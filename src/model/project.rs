@@ -189,6 +189,7 @@ impl EntityEncoder {
     }
 
     /// The entity of distinct properties, of which nothing else is checked: that is for the write.
+    #[cfg(feature = "cli")]
     pub(crate) fn unchecked(
         &mut self,
         pk: &str,

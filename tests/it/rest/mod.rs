@@ -71,10 +71,17 @@ impl Place {
         command
     }
 
-    /// Starts a server of `db` with more options, as the public development account.
+    /// Starts a server of `db` with more options, as the public development account. Time limits that are not among the
+    /// options are a day, so that a client of a busy machine is not too slow.
     fn serve(&self, options: &str) -> Server {
         let listen = if options.contains("--listen") { "" } else { "--listen 127.0.0.1:0" };
-        Server::start(self.command(&format!("serve db {listen} {options}")), Key::development())
+        let mut command = self.command(&format!("serve db {listen} {options}"));
+        for limit in ["--header-time", "--body-time", "--send-time", "--idle-time"] {
+            if !options.contains(limit) {
+                command.args([limit, "86400"]);
+            }
+        }
+        Server::start(command, Key::development())
     }
 
     /// Starts a server that is not to start; gives its status and what it says.

@@ -6,7 +6,7 @@ use super::client::Key;
 use super::{Place, Server};
 
 /// The least that there is, so that nothing here takes long.
-const IMPATIENT: &str = "--header-time 1 --body-time 1 --idle-time 1";
+const IMPATIENT: &str = "--header-time 1 --body-time 1 --send-time 1 --idle-time 1";
 
 #[test]
 fn who_says_nothing_is_let_go() {

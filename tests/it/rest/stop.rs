@@ -56,7 +56,7 @@ fn what_was_acknowledged_is_there_after_a_stop_under_load() {
 #[test]
 fn a_request_that_has_begun_ends_before_the_server_does() {
     let place = Place::new();
-    let server = place.serve("").with_table();
+    let server = place.serve("--drain-time 86400").with_table();
     let mut begun = server.client();
     let mut idle = server.client();
     idle.ask("GET", "/people", "").is(200);
