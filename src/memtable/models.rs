@@ -3,6 +3,8 @@
 //! loom also watches the nodes themselves: one that is looked at before it is complete fails the model. Writer
 //! and reader are both threads of their own: loom does not preempt the one that starts them as thoroughly.
 
+use std::sync::Arc;
+
 use loom::thread;
 
 use super::*;

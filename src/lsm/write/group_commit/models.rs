@@ -10,7 +10,7 @@ use loom::thread;
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::sync::check_model;
+use crate::sync::{AtomicU64, Ordering, check_model};
 
 /// What leaders did, and what was asked of them.
 #[derive(Default)]
