@@ -88,13 +88,11 @@ fn a_target_that_panics_is_noticed() {
 }
 
 #[test]
-fn mutants_are_detected() {
-    for (name, mutant) in [("program", "half-group")] {
-        let (_, target) = TARGETS.iter().find(|(known, _)| *known == name).unwrap();
-        // State that a target keeps between runs is made without the mutant.
-        target(b"0");
-        let _active = rowstone::sim::activate(mutant);
-        let replayed = || replay::replay(name, target, 1, |done| done < 50_000);
-        assert!(std::panic::catch_unwind(replayed).is_err(), "{name} does not detect {mutant}");
-    }
+fn the_program_target_detects_a_mutant() {
+    let (_, target) = TARGETS.iter().find(|(name, _)| *name == "program").unwrap();
+    // State that a target keeps between runs is made without the mutant.
+    target(b"0");
+    let _active = rowstone::sim::activate("half-group");
+    let replayed = || replay::replay("program", target, 1, |done| done < 50_000);
+    assert!(std::panic::catch_unwind(replayed).is_err(), "the target does not detect the mutant");
 }
