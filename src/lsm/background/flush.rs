@@ -140,10 +140,11 @@ impl Maintenance {
     fn install_flush(&self, slot: &Slot, files: &[NewFile]) -> Result<Vec<FileNumber>> {
         let mut manifest = self.install.lock();
         let version = Arc::clone(manifest.version());
-        let oldest = || self.view.load().frozen().last().map(|oldest| oldest.memtable.id());
+        let oldest =
+            || self.reader().view.load().frozen().last().map(|oldest| oldest.memtable.id());
         debug_assert_eq!(oldest(), Some(slot.memtable.id()), "the oldest memtable goes first");
         let last = slot.memtable.seq_max().unwrap_or_default();
-        debug_assert!(last <= self.published(), "what is flushed is published");
+        debug_assert!(last <= self.reader().published(), "what is flushed is published");
         let flushed = last.max(version.flushed_seq());
         let mut edit = VersionEdit {
             flushed_seq: Some(flushed),
