@@ -11,39 +11,9 @@ use super::source::Source;
 
 const RULE: &str = "circle";
 
-/// Top modules with files that still import one another in circles: module, number of such files.
-/// The numbers only shrink, and a module without circles leaves the list.
-const BUDGETS: &[(&str, usize)] = &[];
-
 pub fn check(sources: &[Source]) -> Vec<Offence> {
-    check_budgets(sources, BUDGETS)
-}
-
-fn check_budgets(sources: &[Source], budgets: &[(&str, usize)]) -> Vec<Offence> {
     let edges = Graph::new(sources).edges();
-    let circles = circles(&edges);
-    let mut counts: BTreeMap<&str, usize> = budgets.iter().map(|(name, _)| (*name, 0)).collect();
-    for file in circles.iter().flatten() {
-        *counts.entry(top_module(file)).or_default() += 1;
-    }
-    let mut offences = Vec::new();
-    for (module, count) in counts {
-        let budget =
-            budgets.iter().find(|(name, _)| *name == module).map_or(0, |(_, count)| *count);
-        if count > budget {
-            let of_module = circles.iter().filter(|files| top_module(files[0]) == module);
-            offences.extend(of_module.map(|files| offence(files, &edges)));
-        } else if count < budget {
-            let what = format!("`{module}` has {count} files in circles, not {budget}");
-            offences.push(Offence::new("tests/tidy/circles.rs", 1, "stale exception", what));
-        }
-    }
-    offences
-}
-
-fn top_module(file: &str) -> &str {
-    let name = file.trim_start_matches("src/");
-    name.split('/').next().unwrap_or(name).trim_end_matches(".rs")
+    circles(&edges).iter().map(|files| offence(files, &edges)).collect()
 }
 
 /// Names the files of a circle, and of each one edge that stays in the circle.
@@ -99,8 +69,8 @@ fn sources(files: &[(&str, &str)]) -> Vec<Source> {
 }
 
 #[track_caller]
-fn finds(files: &[(&str, &str)], budgets: &[(&str, usize)], expected: &[&str]) {
-    let offences = check_budgets(&sources(files), budgets);
+fn finds(files: &[(&str, &str)], expected: &[&str]) {
+    let offences = check(&sources(files));
     let found: Vec<String> = offences.iter().map(|offence| offence.to_string()).collect();
     assert_eq!(found, expected);
 }
@@ -113,13 +83,11 @@ fn circles_are_offences() {
     let circle = "src/x/a.rs:1: circle: 2 files import one another\n    \
                   src/x/a.rs:1 uses src/x/b.rs (`super::b::B`)\n    \
                   src/x/b.rs:2 uses src/x/a.rs (`super::a::A`)";
-    finds(&[a, b, parent], &[], &[circle]);
-    finds(&[a, b, parent], &[("x", 1)], &[circle]);
-    finds(&[a, b, parent], &[("x", 2)], &[]);
+    finds(&[a, b, parent], &[circle]);
     let through_the_parent = ("src/x/a.rs", "use super::B;\nstruct A;");
-    finds(&[through_the_parent, b, parent], &[], &[&circle.replace("super::b::B", "super::B")]);
+    finds(&[through_the_parent, b, parent], &[&circle.replace("super::b::B", "super::B")]);
     let test = ("src/x/b.rs", "struct B;\n#[cfg(test)]\nmod tests {\nuse super::super::a::A;\n}");
-    finds(&[a, test, parent], &[], &[]);
+    finds(&[a, test, parent], &[]);
 }
 
 #[test]
@@ -130,17 +98,11 @@ fn a_parent_and_its_child_may_form_a_circle() {
     let circle = "src/x.rs:2: circle: 2 files import one another\n    \
                   src/x.rs:2 uses src/x/y.rs (`y::Y`)\n    \
                   src/x/y.rs:1 uses src/x.rs (`crate::x::X`)";
-    finds(&[crate_root, child, parent], &[], &[circle]);
+    finds(&[crate_root, child, parent], &[circle]);
     let no_import = ("src/x.rs", "mod y;\npub use y::Y;\nstruct X;");
-    finds(&[crate_root, child, no_import], &[], &[]);
+    finds(&[crate_root, child, no_import], &[]);
     let used_itself = ("src/x.rs", "mod y;\npub use y::Y;\nstruct X(Y);");
-    finds(&[crate_root, child, used_itself], &[], &[circle]);
-}
-
-#[test]
-fn budgets_that_are_too_large_are_offences() {
-    let stale = "tests/tidy/circles.rs:1: stale exception: `x` has 0 files in circles, not 2";
-    finds(&[("src/x/a.rs", "")], &[("x", 2)], &[stale]);
+    finds(&[crate_root, child, used_itself], &[circle]);
 }
 
 #[test]
