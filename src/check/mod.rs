@@ -86,10 +86,10 @@ pub(crate) fn verify(
     report.note("ranges", version.ranges().len() as u64);
     report.problems.extend(gaps(version));
     files(engine, version, &mut report, progress)?;
-    let records = Inspector::new(&engine).verify_manifest();
+    let records = Inspector::new(engine).verify_manifest();
     let records = report.problem(records)?.unwrap_or_default();
     report.note("manifest_records", records);
-    let (records, problems) = Inspector::new(&engine).verify_logs();
+    let (records, problems) = Inspector::new(engine).verify_logs();
     problems.into_iter().try_for_each(|error| report.problem::<()>(Err(error)).map(drop))?;
     report.note("log_records", records);
     catalog(engine, version, &tables(), &mut report);
@@ -148,7 +148,7 @@ fn files(
     let (mut files, mut blocks, mut entries) = (0, 0, 0);
     for file in version.files() {
         files += 1;
-        let facts = Inspector::new(&engine).verify_file(file, progress);
+        let facts = Inspector::new(engine).verify_file(file, progress);
         let Some(facts) = report.problem(facts)? else { continue };
         blocks += facts.blocks;
         entries += facts.stats.entries;

@@ -141,13 +141,13 @@ fn heal(
     }
     for file in files.iter().filter(is_meant) {
         report.checked += 1;
-        match Inspector::new(&engine).verify_file(file, progress) {
+        match Inspector::new(engine).verify_file(file, progress) {
             Ok(facts) if facts.problems.is_empty() => continue,
             Err(error) if file.damage().is_none() => return Err(error),
             _ => {}
         }
         let Some(damaged) = Quarantined::of(file) else { continue };
-        let (healed, why) = match FileReplacement::new(&engine).heal(file, &copies, progress)? {
+        let (healed, why) = match FileReplacement::new(engine).heal(file, &copies, progress)? {
             Healed::From(path, number) => {
                 (Some((path.display().to_string(), number.sst_name())), None)
             }

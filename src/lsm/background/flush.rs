@@ -120,7 +120,7 @@ impl Maintenance {
     }
 
     fn write_memtable(&self, slot: &Slot, version: &Version) -> Result<Vec<NewFile>> {
-        let entries = Merge::over_memtable(&self.env(), slot.memtable.iter())?;
+        let entries = Merge::over_memtable(self.env(), slot.memtable.iter())?;
         let horizon = self.reader().horizon();
         let dead = self.reader().dropped.dead(&horizon);
         // Nothing older than the oldest memtable but files.

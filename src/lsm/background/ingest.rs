@@ -117,7 +117,7 @@ impl Maintenance {
             self.flush_all()?;
             while self.reclaim()? {}
             let view = self.reader().view.load_full();
-            if Merge::over_files_in(&self.env(), &view.version, span)?.is_none()
+            if Merge::over_files_in(self.env(), &view.version, span)?.is_none()
                 && !is_under_range_tombstone(&view, span)
             {
                 return Ok(files_in(&view.version, span));

@@ -66,7 +66,7 @@ impl<'e> Inspector<'e> {
             let end = manifest.position();
             (end, self.0.env().dir.join(FileName::Manifest(end.file).to_string()))
         };
-        match read_to(&self.0.env(), &path, LogKind::Manifest, end) {
+        match read_to(self.0.env(), &path, LogKind::Manifest, end) {
             // It may have been rolled over since, and then it is nobody's.
             Err(_) if self.0.install.lock().position().file != end.file => Ok(0),
             result => result,
@@ -86,7 +86,7 @@ impl<'e> Inspector<'e> {
             let is_active = is_written && log.number == active.file;
             let next = || logs.get(i + 1).and_then(|next| self.end_by_next(*log, *next));
             let offset = if is_active { active.offset } else { next().unwrap_or(0) };
-            match read_to(&self.0.env(), &path, LogKind::Wal, Position { file: log.number, offset })
+            match read_to(self.0.env(), &path, LogKind::Wal, Position { file: log.number, offset })
             {
                 Ok(count) => records += count,
                 // Flushed meanwhile, perhaps by another process.

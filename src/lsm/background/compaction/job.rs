@@ -471,7 +471,7 @@ impl Maintenance {
         };
         let young: Vec<FileReference> = young_inputs(range, job).filter_map(taken).collect();
         let run: Vec<FileReference> = run_inputs(range, job).filter_map(taken).collect();
-        let entries = Merge::over_files(&self.env(), &young, &run)?;
+        let entries = Merge::over_files(self.env(), &young, &run)?;
         let older = older_sources(range, job);
         let holds_older = move |key: &[u8]| older.iter().any(|clip| clip.contains(key));
         let horizon = self.reader().horizon();
