@@ -42,6 +42,10 @@ macro_rules! known {
     ($($code:ident $status:literal $message:literal)*) => {
         /// A code of the service that only a server answers; the library's own are in [`Code`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[cfg_attr(
+            not(any(test, fuzzing, feature = "fuzzing")),
+            expect(dead_code, reason = "the service's list is whole, and the server sends some of it")
+        )]
         pub(crate) enum Known {
             $($code,)*
         }
@@ -152,7 +156,8 @@ impl Fault {
         Fault::build("".into(), 400, "Invalid URL".to_owned())
     }
 
-    /// An answer that a client cannot make anything of.
+    /// An answer that a client cannot parse.
+    #[cfg(any(test, fuzzing, feature = "fuzzing"))]
     pub(crate) fn unreadable(status: u16, body: &str) -> Self {
         Fault::build("".into(), status, body.to_owned())
     }
