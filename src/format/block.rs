@@ -144,7 +144,6 @@ impl Sealer {
         out: &mut Vec<u8>,
     ) {
         let mut columns = std::mem::take(&mut self.columns);
-        debug_assert!(columns.is_empty(), "the buffer is empty between calls");
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
         // What cannot be put together again is stored otherwise: it is no block of ours.
@@ -355,7 +354,6 @@ pub(crate) fn join_columns(columns: &[u8], raw_len: usize) -> Option<Vec<u8>> {
 /// Fills in the header at the start of `block`: its codec, what it is raw, and how many zeros it ends with.
 fn seal_header(place: BlockPlace, (codec, raw, padding): (u8, &[u8], usize), block: &mut [u8]) {
     let Some((header, stored)) = block.split_first_chunk_mut::<HEADER_BYTES>() else { return };
-    debug_assert!(padding <= stored.len(), "padding is part of the block");
     let len32 = |len: usize| u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes();
     header[0] = place.kind as u8;
     header[1] = codec;

@@ -160,13 +160,11 @@ impl HashLayout {
     /// The line after `line`.
     #[inline]
     pub(crate) fn next(&self, line: u64) -> u64 {
-        debug_assert!(line < self.lines, "the index has the line");
         if line + 1 == self.lines { 0 } else { line + 1 }
     }
 
     #[inline]
     pub(crate) fn place(&self, line: u64) -> LinePlace {
-        debug_assert!(line < self.lines, "the index has the line");
         // A line number is below the number of lines, which are held in memory.
         #[expect(clippy::cast_possible_truncation, reason = "as above")]
         let line = line as usize;

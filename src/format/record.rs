@@ -103,7 +103,6 @@ pub(crate) fn begin(out: &mut Vec<u8>, kind: RecordKind, seq: Seq) -> usize {
 /// `RequestBodyTooLarge` if the payload is too long, as merges into large entities can make it; the record is taken back
 /// then.
 pub(crate) fn end(out: &mut Vec<u8>, start: usize) -> Result<(), Error> {
-    debug_assert!(start + RECORD_HEADER_BYTES <= out.len(), "the record was begun");
     let len = out.len() - start - RECORD_HEADER_BYTES;
     let Some(len32) = u32::try_from(len).ok().filter(|_| len <= PAYLOAD_BYTES_MAX) else {
         out.truncate(start);
@@ -119,7 +118,6 @@ pub(crate) fn end(out: &mut Vec<u8>, start: usize) -> Result<(), Error> {
 /// Requires that `buffer` holds whole records made by [`begin`] and [`end`], and that `durable_up_to` is not beyond `at`.
 pub(crate) fn seal(buffer: &mut [u8], at: Position, id: FileId, durable_up_to: Position) {
     debug_assert!(durable_up_to <= at, "nobody can vouch for what is not written yet");
-    debug_assert!(at.offset.is_multiple_of(RECORD_ALIGN as u64), "records are aligned in files");
     let mut start = 0;
     while let Some((header, tail)) =
         buffer.get_mut(start..).and_then(<[u8]>::split_first_chunk_mut::<RECORD_HEADER_BYTES>)

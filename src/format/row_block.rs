@@ -604,7 +604,6 @@ impl RowBlockBuilder {
                 self.is_even &= key.len() == self.first_len();
             }
         }
-        debug_assert!(self.prefix_len <= key.len(), "all keys share the prefix");
         self.is_puts &= kind == Kind::Put;
         self.data.extend_from_slice(key);
         let key_end = self.data.len();
@@ -615,11 +614,6 @@ impl RowBlockBuilder {
     /// Appends the block to `out` and begins the next. Requires: not empty.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
         let start = out.len();
-        debug_assert!(
-            (1..=SLOTS_MAX).contains(&self.len()),
-            "a block has an entry, and room for it"
-        );
-        debug_assert!(self.seq_min <= self.seq_max, "the bounds of Seqs hold an entry");
         let wide =
             FIXED_BYTES + self.len() * usize::from(NARROW) + self.prefix_len + self.entries_bytes()
                 > usize::from(u16::MAX);
@@ -651,7 +645,6 @@ impl RowBlockBuilder {
             out.extend_from_slice(self.data.get(suffix_at..entry.row_end).unwrap_or_default());
             key_at = entry.row_end;
         }
-        debug_assert_eq!(key_at, self.data.len(), "every entry is written");
         self.data.clear();
         self.entries.clear();
     }

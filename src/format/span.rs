@@ -38,7 +38,6 @@ impl Span {
 
     /// From `first` up to and with `last`.
     pub(crate) fn inclusive(first: &[u8], last: &[u8]) -> Self {
-        debug_assert!(first <= last, "the first key is not above the last");
         // No key lies between a key and the same key followed by a zero byte.
         let mut high = Vec::with_capacity(last.len() + 1);
         high.extend_from_slice(last);

@@ -139,8 +139,6 @@ impl SparseBuilder {
 
     /// Requires: not below the separator before.
     pub(crate) fn add(&mut self, separator: &[u8]) {
-        let last = || &self.keys[self.ends.iter().rev().nth(1).copied().unwrap_or(0)..];
-        debug_assert!(last() <= separator, "separators ascend");
         self.prefix_len = match self.ends.is_empty() {
             true => separator.len(),
             false => shared_len(self.first(), separator).min(self.prefix_len),
@@ -151,7 +149,6 @@ impl SparseBuilder {
 
     /// Appends the page to `out` and begins the next. Requires: a separator.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
-        debug_assert!(!self.ends.is_empty(), "a page has a separator");
         let len32 = |len: usize| u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes();
         let prefix_len = u16::try_from(self.prefix_len).unwrap_or(u16::MAX);
         out.extend_from_slice(&len32(self.len()));
@@ -167,7 +164,6 @@ impl SparseBuilder {
             out.extend_from_slice(suffix.unwrap_or_default());
             start = *end;
         }
-        debug_assert_eq!(start, self.keys.len(), "every separator is written");
         self.keys.clear();
         self.ends.clear();
     }
@@ -175,15 +171,11 @@ impl SparseBuilder {
 
 /// The shortest separator between the last key of a block and the first key of the next.
 pub(crate) fn separator<'a>(last: &[u8], first: &'a [u8]) -> &'a [u8] {
-    debug_assert!(last <= first, "blocks are in order");
     first.get(..=shared_len(last, first)).unwrap_or(first)
 }
 
 impl Handles {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        debug_assert!(self.blocks.is_sorted() && self.pages.is_sorted(), "offsets ascend");
-        let pages = || self.len().div_ceil(self.fanout);
-        debug_assert_eq!(self.page_count(), pages(), "a page stands for `fanout` blocks");
         let len32 = |len: usize| u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes();
         out.extend_from_slice(&len32(self.blocks.len() - 1));
         out.extend_from_slice(&len32(self.pages.len() - 2));

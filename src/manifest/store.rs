@@ -24,9 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::current::Current;
 use crate::format::edit::{Account, CleanClose, Identity, VersionEdit};
 use crate::format::names::{FileId, FileName, FileNumber};
-use crate::format::record::{
-    LogHeader, LogKind, Position, RECORD_ALIGN, RecordKind, begin, end, seal,
-};
+use crate::format::record::{LogHeader, LogKind, Position, RecordKind, begin, end, seal};
 use crate::fs::Fs;
 use crate::log::{LogFile, LogReader, StopReason};
 use crate::model::Seq;
@@ -150,7 +148,6 @@ impl Manifest {
         };
         sync_parent(&*manifest.fs, dir)?;
         manifest.begin_file(header, version).map_err(PublishError::into_error)?;
-        debug_assert!(manifest.is_reserved(), "the first edit reserves numbers");
         Ok(manifest)
     }
 
@@ -259,7 +256,6 @@ impl Manifest {
     /// Goes on with the account of the database in `meter`, which has counted since before this was opened: every edit tells
     /// of it from now on, so that it costs no write of its own.
     pub(crate) fn count_with(&mut self, meter: &Arc<Meter>) {
-        debug_assert!(self.meter.is_none(), "one meter counts for a database");
         if let Some(before) = self.version.account() {
             meter.add(before);
         }
@@ -367,7 +363,6 @@ impl Manifest {
         self.confirm()?;
         self.make_room()?;
         let next = self.version.apply(edit);
-        debug_assert!(self.unconfirmed.is_none(), "an edit follows durable records only");
         let mut next = next.map_err(|problem| refused(&self.path(), self.end, problem))?;
         // One that only vouches for another is as long as was said.
         let account = self.meter.as_ref().filter(|_| *edit != VersionEdit::default());
@@ -375,11 +370,9 @@ impl Manifest {
         let mut record = Vec::new();
         put_record(&mut record, edit, log_durable, account)?;
         next.record_log_durable(log_durable.unwrap_or_default());
-        debug_assert!(next.flushed_seq() >= self.version.flushed_seq(), "flushed Seqs only grow");
         next.record_account(account);
         next.count_edit(&(self.end..self.end + record.len() as u64));
         self.write(&mut record, room)?;
-        debug_assert!(self.failure.is_none(), "an edit is installed once it is durable");
         self.version = Arc::new(next);
         Ok(Arc::clone(&self.version))
     }
@@ -391,7 +384,6 @@ impl Manifest {
 
     /// The first of `count` such numbers in a row, which one edit reserves.
     pub(crate) fn next_numbers(&mut self, count: u64) -> Result<FileNumber> {
-        debug_assert!(count > 0, "a number is wanted");
         if let Some(error) = &self.ended {
             return Err(error.clone());
         }
@@ -405,19 +397,11 @@ impl Manifest {
         }
         let number = FileNumber(self.next_number);
         self.next_number += count;
-        debug_assert!(self.is_reserved(), "a number is reserved before it is given out");
         Ok(number)
-    }
-
-    /// Every number that was given out is reserved durably.
-    fn is_reserved(&self) -> bool {
-        self.next_number <= self.version.numbers_below().0
     }
 
     /// The manifests that nothing names any more, to be removed.
     pub(crate) fn take_superseded(&mut self) -> Vec<FileNumber> {
-        let current = self.header.number;
-        debug_assert!(!self.superseded.contains(&current), "the manifest in use is not removed");
         std::mem::take(&mut self.superseded)
     }
 
@@ -439,7 +423,6 @@ impl Manifest {
     /// Gives back what was allocated ahead.
     pub(crate) fn trim(&mut self) {
         if let Tail::Open { file, allocated } = &mut self.tail {
-            debug_assert!(self.end <= *allocated, "records lie within what is allocated");
             file.trim(self.end);
             *allocated = self.end;
         }
@@ -523,8 +506,6 @@ impl Manifest {
             drop(self.fs.remove(&path));
         }
         let (file, end, allocated) = published?;
-        debug_assert!(self.header.number <= header.number, "numbers of manifests grow");
-        debug_assert!(end <= allocated, "records lie within what is allocated");
         if self.header.number != header.number {
             self.superseded.push(self.header.number);
         }
@@ -543,7 +524,6 @@ impl Manifest {
         version: &Version,
     ) -> Result<(LogFile, u64, u64)> {
         let mut records = snapshot_records(version)?;
-        debug_assert!(!records.is_empty(), "a snapshot has the identity at least");
         let at = Position { file: header.number, offset: LogFile::START };
         seal(&mut records, at, header.id, Position::default());
         let end = LogFile::START + records.len() as u64;
@@ -564,8 +544,6 @@ impl Manifest {
         };
         // Everything so far is durable: each append is synced before the next.
         seal(record, at, id, at);
-        debug_assert!(record.len().is_multiple_of(RECORD_ALIGN), "records are padded");
-        debug_assert!(at.offset <= *allocated, "records lie within what is allocated");
         let end = at.offset + record.len() as u64;
         if end + room > *allocated {
             let wanted = (end + room).next_multiple_of(ALLOCATE_BYTES);

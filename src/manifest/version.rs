@@ -403,7 +403,6 @@ impl Version {
 
     /// Edits that make this version out of nothing, each well below a record's limit.
     pub(super) fn snapshot(&self) -> Vec<VersionEdit> {
-        debug_assert!(self.identity.is_some(), "a version has an identity");
         let mut edits = vec![VersionEdit {
             identity: self.identity.as_deref().cloned(),
             numbers_below: Some(self.numbers_below),
@@ -502,7 +501,6 @@ impl Version {
                 return Err(format!("range r{} does not reference file {file}", id.0));
             }
             if let Some(held) = self.files.get_mut(file) {
-                debug_assert!(held.references > 0, "each reference of a range is counted");
                 held.references -= 1;
             }
         }
@@ -576,8 +574,6 @@ impl Version {
             }
             self.logs.push(*log);
         }
-        let ascend = |two: &[LogMeta]| two[0].number < two[1].number;
-        debug_assert!(self.logs.windows(2).all(ascend), "logs are in order of their numbers");
         Ok(())
     }
 
@@ -603,9 +599,6 @@ impl Version {
             }
             self.imports.push(import.clone());
         }
-        let ascend = |two: &[KeptLog]| two[0].log.number < two[1].log.number;
-        debug_assert!(self.kept_logs.windows(2).all(ascend), "kept logs are in order");
-        debug_assert!(self.imports.windows(2).all(|two| two[0].seq < two[1].seq), "imports too");
         self.record_log_durable(edit.log_durable.unwrap_or_default());
         Ok(())
     }

@@ -120,8 +120,6 @@ impl<F: RangeFile> Range<F> {
                 let new = age(&reference);
                 let at = self.young.partition_point(|other| age(other) > new);
                 self.young.insert(at, reference);
-                let descends = |young: &[_]| young.is_sorted_by(|a, b| age(a) >= age(b));
-                debug_assert!(descends(&self.young), "younger files come first");
             }
             Placement::Run => {
                 let low = &reference.clip.low;

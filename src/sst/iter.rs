@@ -209,7 +209,6 @@ impl SstIter {
     /// The row. Requires moreover: not a tombstone.
     #[inline(always)]
     pub(crate) fn row(&self) -> Result<RowRef<'_>> {
-        debug_assert_eq!(self.kind(), Kind::Put, "a tombstone has no row");
         self.sst.row(self.block, self.row_bytes())
     }
 
@@ -263,7 +262,6 @@ impl SstIter {
         at: Seq,
         decided: &mut Vec<u8>,
     ) -> Result<bool> {
-        debug_assert!(self.valid(), "a walk is of the current block");
         while let Some(slot) = walk.slots.next() {
             let place = match self.block().short_place(slot) {
                 Some(place) => place,
@@ -320,7 +318,6 @@ impl SstIter {
 
     /// The key `readahead` entries further on in the current block, or its last one.
     pub(crate) fn put_key_ahead(&self, ahead: usize, out: &mut Vec<u8>) -> Result<()> {
-        debug_assert!(self.has_slot(self.slot), "an iterator on an entry is within its block");
         let slot = (self.slot + ahead).min(self.block().len() - 1);
         let entry = self.entry_at(slot)?;
         out.clear();
@@ -332,7 +329,6 @@ impl SstIter {
     /// Makes the entry at `place` in the current block the current one, until the next move.
     #[inline(always)]
     pub(crate) fn show(&mut self, place: EntryPlace) {
-        debug_assert!(self.valid(), "a place is in the current block");
         self.stand_on(place);
     }
 
@@ -390,7 +386,6 @@ impl SstIter {
 
     /// Goes to the first entry of another block. Requires: there is one of this number.
     pub(crate) fn go_to_block(&mut self, block: usize) -> Result<()> {
-        debug_assert!(block < self.sst.handles.len(), "the file has the block");
         let moved = self.load(block).and_then(|()| self.stand_at(0));
         self.settle(moved)
     }
@@ -509,7 +504,6 @@ impl SstIter {
 
     #[inline(always)]
     fn stand_on(&mut self, place: EntryPlace) {
-        debug_assert!(self.prefix_len <= self.key.len(), "the key begins with the block's prefix");
         let rest = self.contents.get(place.suffix_at..).unwrap_or_default();
         let len = place.row_at.saturating_sub(place.suffix_at);
         self.key.truncate(self.prefix_len);

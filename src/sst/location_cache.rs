@@ -68,7 +68,6 @@ impl KnownLocations {
 
     /// Puts down where a key is whose entry is one of `matches`, bits of the line at `place`; false if there is no room.
     pub(super) fn put(&self, place: LinePlace, mut matches: u32, location: u32) -> bool {
-        debug_assert_ne!(matches, 0, "an entry of the line has the key's tag");
         let line = self.page(place.page).and_then(|page| page.get(place.line()));
         let Some((line, location)) = line.zip(location.checked_add(1)) else { return false };
         while let Some(known) = line.0.get(matches.trailing_zeros() as usize) {

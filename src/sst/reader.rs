@@ -278,7 +278,6 @@ impl Sst {
 
     /// True if every key of block `block` is below `key`; false if that is not known.
     pub(crate) fn ends_before(&self, block: usize, key: &[u8]) -> Result<bool> {
-        debug_assert!(block < self.handles.len(), "the file has the block");
         let next = block + 1;
         if next >= self.handles.len() {
             return Ok(*self.meta.key_max < *key);
@@ -473,7 +472,6 @@ impl Hit<'_> {
     /// The row. Requires: not a tombstone.
     #[inline]
     pub(crate) fn row(&self) -> Result<RowRef<'_>> {
-        debug_assert_eq!(self.kind, Kind::Put, "a tombstone has no row");
         self.sst.row(self.block, self.contents.get(self.row.clone()).unwrap_or_default())
     }
 }

@@ -111,10 +111,6 @@ impl Source {
 
     /// Makes room to remember the checks of `count` blocks of `area`.
     pub(super) fn expect(&mut self, area: Area, count: usize) {
-        debug_assert!(
-            self.seen[area as usize].0.is_empty(),
-            "blocks are counted before they are read"
-        );
         self.seen[area as usize] =
             Seen((0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect());
     }
@@ -293,7 +289,6 @@ impl Source {
 
     /// Bytes of the file as they are. Requires: a range within the file's length.
     pub(super) fn read(&self, range: Range<u64>) -> Result<Bytes> {
-        debug_assert!(range.start <= range.end, "a decoded range is in order");
         if let Some(map) = &self.map {
             return self.mapped(map, &range).map(|part| map.bytes().slice_ref(part));
         }

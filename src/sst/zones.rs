@@ -111,7 +111,6 @@ impl ZoneBuilder {
     /// Begins a block, whose first entry is the newest of its key or goes on with that of the block before. True if
     /// the page before must be taken first.
     pub(super) fn begin_block(&mut self, newest: bool) -> bool {
-        debug_assert!(self.metas.len() <= ZONE_BLOCKS, "a page has at most ZONE_BLOCKS blocks");
         if !newest && let Some(last) = self.metas.last_mut() {
             last.flags |= flag::GOES_ON;
             self.block.flags |= flag::BEGAN_BEFORE;
@@ -174,7 +173,6 @@ impl ZoneBuilder {
     /// Ends the current block, which has an entry.
     pub(super) fn finish_block(&mut self) {
         self.settle();
-        debug_assert!(self.waiting.is_empty(), "values of a block are in its columns");
         let number = self.metas.len();
         for column in &mut self.columns {
             if column.block.rows > 0 {
@@ -195,11 +193,9 @@ impl ZoneBuilder {
     /// Appends the page of the finished blocks, and begins the next one.
     pub(super) fn take_page(&mut self, out: &mut Vec<u8>) {
         let len = self.metas.len();
-        debug_assert!(self.columns.len() <= COLUMNS_MAX, "a page has at most COLUMNS_MAX columns");
         self.columns.sort_unstable_by(|a, b| (&a.name, a.edm).cmp(&(&b.name, b.edm)));
         let encoded = self.columns.iter_mut().map(|column| {
             column.done.resize(len, Bounds::NONE);
-            debug_assert_eq!(column.done.len(), len, "a column has a value for each block");
             zone_column(&column.name, column.edm, &column.done)
         });
         let encoded: Vec<_> = encoded.collect();
@@ -256,7 +252,6 @@ impl Slots {
         if self.shapes.len() == SLOTS_MAX {
             self.clear();
         }
-        debug_assert!(self.shapes.len() < SLOTS_MAX, "few shapes are remembered");
         let (mut fixed, mut variable) = (Vec::new(), Vec::new());
         for (index, (name, edm)) in shape.properties().enumerate() {
             let column = column_of(columns, name, edm);
@@ -336,7 +331,6 @@ impl Summary {
             let Some((_, _, into)) = self.columns.get_mut(at) else { continue };
             done.iter().filter(|bounds| bounds.rows > 0).for_each(|it| into.merge(edm, it));
         }
-        debug_assert!(self.columns.len() <= COLUMNS_MAX, "a file has at most COLUMNS_MAX columns");
         self.incomplete |= incomplete;
     }
 }
@@ -439,7 +433,6 @@ impl Bounds {
     }
 
     fn merge(&mut self, edm: EdmType, other: &Bounds) {
-        debug_assert!(other.rows > 0, "only blocks with values have bounds");
         let first = self.rows == 0;
         self.rows += other.rows;
         self.nan |= other.nan;

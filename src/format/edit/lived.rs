@@ -63,7 +63,6 @@ impl LivedTime {
 /// All but the number, which has a field of its own.
 impl Content for LivedTime {
     fn encode(&self, out: &mut Vec<u8>) {
-        debug_assert!(self.eras.len() <= ERAS_MAX, "few eras are remembered");
         put_varint(out, self.eras.len() as u64);
         for era in &self.eras {
             put_varint(out, era.wall);
@@ -95,7 +94,6 @@ impl Content for LivedTime {
 }
 
 fn put_marks(out: &mut Vec<u8>, marks: &[Mark]) {
-    debug_assert!(marks.len() <= MARKS_MAX, "few marks are remembered");
     put_varint(out, marks.len() as u64);
     let mut before = Mark { lived: 0, seq: Seq::ZERO };
     for mark in marks {

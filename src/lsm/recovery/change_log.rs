@@ -170,7 +170,6 @@ impl ChangeLog {
     /// for it were written before any record behind it. What was read counts if its log is still named, for then what the
     /// manifest said of imports behind that log was not forgotten either.
     fn fill(&mut self) -> Result<bool> {
-        debug_assert!(self.ready.is_empty(), "records are read once those before were given");
         let version = Arc::clone(self.manifest.version());
         self.check_identity(&version)?;
         let mut tail = self.tail.clone();

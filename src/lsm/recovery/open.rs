@@ -365,6 +365,5 @@ fn memtables(env: &Env, mut replayed: Vec<Slot>, number: Option<FileNumber>) -> 
         let memtable = Arc::new(Memtable::new(id, env.options.memtable_bytes, 0));
         replayed.push(Slot { memtable, logs: number.into_iter().collect() });
     }
-    debug_assert!(replayed.is_sorted_by_key(|slot| slot.memtable.id()), "oldest first");
     replayed.into_iter().rev().map(Arc::new).collect()
 }
