@@ -169,20 +169,9 @@ impl Server {
     /// The most memory that it ever had, in bytes.
     #[cfg(target_os = "linux")]
     fn memory(&self) -> u64 {
-        self.status("VmHWM:")
-    }
-
-    /// The resident memory of the process now, in bytes.
-    #[cfg(target_os = "linux")]
-    fn resident(&self) -> u64 {
-        self.status("VmRSS:")
-    }
-
-    #[cfg(target_os = "linux")]
-    fn status(&self, field: &str) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let text = std::fs::read_to_string(path).unwrap();
-        let line = text.lines().find(|line| line.starts_with(field)).unwrap();
+        let line = text.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
     }
 
