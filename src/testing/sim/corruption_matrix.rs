@@ -78,7 +78,7 @@ pub fn ledger(seed: u64, progress: &mut dyn FnMut(u64, u64)) -> Ledger {
     ledger_of(&subjects.collect::<Vec<_>>(), seed, progress)
 }
 
-/// As [`corruption_matrix`], of these databases.
+/// As [`ledger`], of these databases.
 pub fn ledger_of(
     subjects: &[(Origin, IoMode)],
     seed: u64,

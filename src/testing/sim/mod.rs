@@ -32,7 +32,7 @@
 //! * [`engine`]: the database behind one door, on a file system in memory that can fail;
 //! * [`power`]: ends of the process or of the power at a chosen file operation;
 //! * [`counts`]: what a run met, so that what never comes up is noticed;
-//! * [`plant`] and [`BUGS`]: mistakes that can be switched on, to show that a simulation would find them;
+//! * [`activate`] and [`MUTANTS`]: mistakes that can be switched on, to show that a simulation finds them;
 //! * [`corruption_matrix`]: every damage to a byte or a length of small databases, and what it comes to;
 //! * [`ranges`]: ranges divided and merged, and jobs in halves, at the will of a test;
 //! * [`device`]: a month of power cuts, wrong clocks and bad blocks, on the profile for small devices;
