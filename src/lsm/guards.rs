@@ -77,8 +77,7 @@ impl CommitTicket {
         self.engine.writer().group_commit.wait(self.seq)
     }
 
-    /// As a poll of the future, but for a caller who knows that somebody leads: nobody is asked to.
-    #[cfg(feature = "rest")]
+    /// As a poll of the future, for a caller that knows of a leader: none is asked for.
     pub(crate) fn poll_led(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
         self.engine
             .writer()
@@ -102,7 +101,7 @@ impl Future for CommitTicket {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let Some(result) = this.engine.writer().group_commit.poll(this.seq, context.waker()) {
+        if let Poll::Ready(result) = this.poll_led(context) {
             return Poll::Ready(result);
         }
         if this.engine.maintenance().executor.signal(Lane::Log) {

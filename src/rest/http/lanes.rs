@@ -11,10 +11,6 @@
 //! What is left is that all threads are held up. A *guard* sees to that: who is in the same turn at two of its looks is held up,
 //! as far as others are concerned, and if nobody listens another thread takes its place. One of both ends once that turn is over.
 //!
-//! Tokio's multi-thread runtime in its place, with requests carried out by its workers and by its blocking pool once all but
-//! one worker were busy, served 16 to 28 % fewer inserts at 32 connections, and 25 % more reads. Medians of 5 or 6
-//! alternations of unoptimised builds on a busy machine.
-//!
 //! Invariants
 //! * a connection is in one thread at a time, and whenever it is woken it goes on after that;
 //! * while a connection waits no thread does that has nothing to do;
@@ -22,7 +18,7 @@
 //! * there are no more threads than processors beside those that are held up, and these are bounded, too;
 //! * once the lanes are dropped no connection goes on, and what they hold is given back.
 //!
-//! Not here: writes that wait for the disk together (`crowd`), how many requests there may be (`server`).
+//! Not here: writes that wait for the disk together (`commit_coalescing`), how many requests there may be (`server`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
