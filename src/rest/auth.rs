@@ -11,11 +11,11 @@ use crate::rest::protocol::address::Target;
 use crate::rest::protocol::fault::{Fault, Known};
 use crate::rest::protocol::headers::Headers;
 use crate::rest::protocol::sas::{Action, Circumstances, Sas};
-use crate::rest::protocol::sign::{Authorization, Request, check_date};
+use crate::rest::protocol::sign::{Authorization, SignedParts, check_date};
 use crate::rest::protocol::{sas, settings};
 
 use super::accounts::Account;
-use super::request::Asked;
+use super::request::Request;
 
 /// What somebody may do who is known.
 #[derive(Debug)]
@@ -31,28 +31,31 @@ pub(super) enum Grant {
 /// # Errors
 /// `AuthenticationFailed` and what else `protocol::sign` and `protocol::sas` say.
 pub(super) fn authenticate(
-    asked: &Asked,
+    request: &Request,
     account: &Account,
     target: &Target,
 ) -> Result<Grant, Fault> {
     let keys = account.keys();
-    if let Some(text) = asked.value("Authorization") {
+    if let Some(text) = request.value("Authorization") {
         let authorization = Authorization::read(text)?;
         let named = authorization.account;
         if named.strip_suffix("-secondary").unwrap_or(named) != account.name {
             return Err(Fault::unauthenticated("The key is that of another account."));
         }
-        check_date(asked, asked.received)?;
-        let request = Request::of(&asked.method, &asked.path, &target.query, asked);
-        authorization.verify(&request, &keys)?;
+        check_date(request, request.received)?;
+        let signed = SignedParts::of(&request.method, &request.path, &target.query, request);
+        authorization.verify(&signed, &keys)?;
         return Ok(Grant::Owner);
     }
     let Some(token) = Sas::read(&target.query)? else {
         return Err(Known::AuthenticationFailed.into());
     };
     token.verify(&account.name, &keys)?;
-    let circumstances =
-        Circumstances { now: asked.received, address: asked.peer, is_https: asked.is_encrypted };
+    let circumstances = Circumstances {
+        now: request.received,
+        address: request.peer,
+        is_https: request.is_encrypted,
+    };
     let policy = match (token.policy(), token_table(&token)) {
         (Some(id), Some(table)) => policy(account, table, id),
         _ => None,

@@ -21,7 +21,7 @@ use crate::rest::protocol::headers::{Headers, Level, Method, Preference};
 use crate::rest::protocol::payload::Scope;
 use crate::table::{EntityGroup, Operation};
 
-use super::call::Call;
+use super::context::RequestContext;
 use super::entities::{self, Meaning, Write};
 use super::http::body::Share;
 use super::reply::Reply;
@@ -66,15 +66,15 @@ struct Reader<'p> {
 
 /// Answers a batch.
 pub(super) fn answer(
-    call: &Call<'_>,
+    context: &RequestContext<'_>,
     boundaries: Boundaries,
     time: DateTime,
 ) -> Result<Reply, Fault> {
-    let occasion = Occasion { request_id: &call.asked.request_id, time };
-    let content_type = call.asked.value(header::CONTENT_TYPE.as_str()).unwrap_or_default();
+    let occasion = Occasion { request_id: &context.request.request_id, time };
+    let content_type = context.request.value(header::CONTENT_TYPE.as_str()).unwrap_or_default();
     let (mut body, mut share) = (Vec::new(), Share::default());
-    match batch::read(&call.asked.body, content_type) {
-        Ok(Envelope::Query(part)) => match read(call, &part) {
+    match batch::read(&context.request.body, content_type) {
+        Ok(Envelope::Query(part)) => match read(context, &part) {
             Ok((etag, level, entity, room)) => {
                 put_found(&mut body, &boundaries, etag, level, &entity);
                 share = room;
@@ -82,12 +82,12 @@ pub(super) fn answer(
             Err(fault) if is_of_server(&fault) => return Err(Fault { index: None, ..fault }),
             Err(fault) => put_not_found(&mut body, &boundaries, &fault, occasion),
         },
-        Ok(Envelope::Changeset(parts)) => match write(call, &parts) {
+        Ok(Envelope::Changeset(parts)) => match write(context, &parts) {
             Ok(mut done) => {
                 share = std::mem::take(&mut done.share);
-                body = call.asked.spare(&mut share);
+                body = context.request.spare(&mut share);
                 body.clear();
-                put_written(call, &mut body, &boundaries, &done);
+                put_written(context, &mut body, &boundaries, &done);
                 debug_assert!(body.len() <= done.at_most, "{} > {}", body.len(), done.at_most);
             }
             Err(fault) if is_of_server(&fault) => return Err(Fault { index: None, ..fault }),
@@ -113,28 +113,32 @@ fn is_of_server(fault: &Fault) -> bool {
 }
 
 /// Carries out the read of a batch.
-fn read(call: &Call<'_>, part: &Part<'_>) -> Result<(ETag, Level, Vec<u8>, Share), Fault> {
+fn read(
+    context: &RequestContext<'_>,
+    part: &Part<'_>,
+) -> Result<(ETag, Level, Vec<u8>, Share), Fault> {
     if part.method()? != Method::Get {
         return Err(Code::InvalidInput.into());
     }
-    let target = part.target(call.target)?;
+    let target = part.target(context.target)?;
     let Resource::Entity { table, key } = &target.resource else {
         return Err(Code::InvalidInput.into());
     };
-    let level = Level::of(&*part.headers, &target.query, call.version)?;
-    let found = entities::find(call, &target.query, table, key)?;
+    let level = Level::of(&*part.headers, &target.query, context.version)?;
+    let found = entities::find(context, &target.query, table, key)?;
     let etag = found.etag().ok_or(Code::InternalError)?;
-    let share = call.room(ANSWER_BYTES + found.body_at_most(call, level))?;
-    Ok((etag, level, found.body(call, level, 0), share))
+    let share = context.response_share(ANSWER_BYTES + found.body_at_most(context, level))?;
+    Ok((etag, level, found.body(context, level, 0), share))
 }
 
 /// Carries out a changeset: all of it, or nothing.
-fn write<'p>(call: &Call<'_>, parts: &[Part<'p>]) -> Result<Done<'p>, Fault> {
+fn write<'p>(context: &RequestContext<'_>, parts: &[Part<'p>]) -> Result<Done<'p>, Fault> {
     let (mut items, mut operations) = (Vec::with_capacity(parts.len()), Vec::new());
     operations.reserve_exact(parts.len());
     let mut reader = Reader::default();
     for (index, part) in parts.iter().enumerate() {
-        let (item, operation) = reader.read(call, part).map_err(|fault| fault.at_index(index))?;
+        let (item, operation) =
+            reader.read(context, part).map_err(|fault| fault.at_index(index))?;
         items.push(item);
         operations.push(operation);
     }
@@ -144,23 +148,28 @@ fn write<'p>(call: &Call<'_>, parts: &[Part<'p>]) -> Result<Done<'p>, Fault> {
         fault.at_index(index)
     };
     let name = reader.table.ok_or(Code::InvalidInput)?;
-    let table = call.account.db.table(&name).map_err(indexed)?;
+    let table = context.account.db.table(&name).map_err(indexed)?;
     let group = EntityGroup::within(operations, entities::REQUEST_SIZE_MAX).map_err(indexed)?;
-    let at_most = written_at_most(call, &name, &items, &group);
-    let share = call.room(at_most)?;
-    let etags = call.commit(&table, &group).map_err(indexed)?;
+    let at_most = written_at_most(context, &name, &items, &group);
+    let share = context.response_share(at_most)?;
+    let etags = context.commit(&table, &group).map_err(indexed)?;
     Ok(Done { table: name, items, group, etags, share, at_most })
 }
 
 /// Bytes of the answer at the most.
-fn written_at_most(call: &Call<'_>, table: &str, items: &[Item<'_>], group: &EntityGroup) -> usize {
+fn written_at_most(
+    context: &RequestContext<'_>,
+    table: &str,
+    items: &[Item<'_>],
+    group: &EntityGroup,
+) -> usize {
     let parts = items.iter().zip(group.operations()).map(|(item, operation)| {
         let name = item.name.as_deref().unwrap_or(table);
         let entity =
-            entities::sent_back_at_most(call, name, operation, item.preference, item.level);
+            entities::sent_back_at_most(context, name, operation, item.preference, item.level);
         let addresses = match (operation, entity) {
-            (Operation::Insert(_), 0) => 2 * entities::location_len(call, name, operation),
-            (Operation::Insert(_), _) => entities::location_len(call, name, operation),
+            (Operation::Insert(_), 0) => 2 * entities::location_len(context, name, operation),
+            (Operation::Insert(_), _) => entities::location_len(context, name, operation),
             _ => 0,
         };
         ANSWER_BYTES + item.content_id.map_or(0, str::len) + addresses + entity
@@ -169,7 +178,11 @@ fn written_at_most(call: &Call<'_>, table: &str, items: &[Item<'_>], group: &Ent
 }
 
 impl<'p> Reader<'p> {
-    fn read(&mut self, call: &Call<'_>, part: &Part<'p>) -> Result<(Item<'p>, Operation), Fault> {
+    fn read(
+        &mut self,
+        context: &RequestContext<'_>,
+        part: &Part<'p>,
+    ) -> Result<(Item<'p>, Operation), Fault> {
         let (headers, level) = (&part.headers, self.level.take());
         let known = self.meaning.take().filter(|(method, known, _)| {
             // Headers that are the same to the byte.
@@ -179,28 +192,28 @@ impl<'p> Reader<'p> {
         let known = match known {
             Some(known) => known,
             None => {
-                let meaning = Meaning::of(part.method()?, call.version);
+                let meaning = Meaning::of(part.method()?, context.version);
                 (part.method, Arc::clone(headers), meaning)
             }
         };
         let (_, _, meaning) = self.meaning.insert(known);
-        let (target, is_known) = match self.target.take() {
+        let (target, is_authenticated) = match self.target.take() {
             Some((url, target)) if url == part.url => (target, are_known),
-            _ => (part.target(call.target)?, false),
+            _ => (part.target(context.target)?, false),
         };
         let (_, target) = self.target.insert((part.url, target));
         let (resource, body) = (&target.resource, || Ok(part.body));
         let write = entities::read_write(resource, &**headers, meaning, body, &mut self.encoder)?;
         let level = match (meaning.method(), level) {
-            (Method::Post, Some(level)) if is_known => level,
-            (Method::Post, _) => Level::of(&**headers, &target.query, call.version)?,
+            (Method::Post, Some(level)) if is_authenticated => level,
+            (Method::Post, _) => Level::of(&**headers, &target.query, context.version)?,
             _ => Level::Minimal,
         };
         self.level = Some(level);
         let Write { table, operation, preference } = write;
-        call.grant.allow(entities::action(&operation), Some(table))?;
+        context.grant.allow(entities::action(&operation), Some(table))?;
         let (pk, rk) = operation.keys();
-        call.grant.check_keys(pk, rk)?;
+        context.grant.check_keys(pk, rk)?;
         match &self.table {
             None => self.table = Some(table.to_owned()),
             Some(first) if first.eq_ignore_ascii_case(table) => {}
@@ -211,7 +224,12 @@ impl<'p> Reader<'p> {
     }
 }
 
-fn put_written(call: &Call<'_>, body: &mut Vec<u8>, boundaries: &Boundaries, done: &Done<'_>) {
+fn put_written(
+    context: &RequestContext<'_>,
+    body: &mut Vec<u8>,
+    boundaries: &Boundaries,
+    done: &Done<'_>,
+) {
     let Done { table, items, group, etags, .. } = done;
     let (mut location, mut shown) = (String::new(), Vec::new());
     let mut changeset = Changeset::begin(body, boundaries);
@@ -221,10 +239,10 @@ fn put_written(call: &Call<'_>, body: &mut Vec<u8>, boundaries: &Boundaries, don
             (None, _) => batch::Reply::Deleted,
             (Some(etag), Operation::Insert(_)) => {
                 location.clear();
-                entities::put_location(&mut location, call, name, operation);
+                entities::put_location(&mut location, context, name, operation);
                 let entity = entities::sent_back(operation, item.preference, Some(*etag));
                 if let Some(entity) = &entity {
-                    let (base, account) = (&*call.base, &*call.account.name);
+                    let (base, account) = (&*context.base, &*context.account.name);
                     let scope =
                         Scope { base, account, table: name, select: None, level: item.level };
                     shown.clear();

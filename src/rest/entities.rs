@@ -20,7 +20,7 @@ use crate::rest::protocol::rows::RowSet;
 use crate::rest::protocol::sas::Action;
 use crate::table::{EntityGroup, Operation};
 
-use super::call::Call;
+use super::context::RequestContext;
 use super::http::body::Share;
 use super::reply::{DATA_SERVICE_ID, PREFERENCE_APPLIED, Reply, name};
 use super::request::text;
@@ -51,15 +51,15 @@ pub(super) struct Meaning {
 }
 
 /// Answers a query of entities.
-pub(super) fn query(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
-    call.grant.allow(Action::Query, Some(table))?;
-    let level = call.level()?;
-    let parameters = &call.target.query;
+pub(super) fn query(context: &RequestContext<'_>, table: &str) -> Result<Reply, Fault> {
+    context.grant.allow(Action::Query, Some(table))?;
+    let level = context.level()?;
+    let parameters = &context.target.query;
     let (select, top) = (parameters.select()?, parameters.top()?);
     let next = paging::read_entities(parameters)?;
-    let filter = call.grant.within(filter(parameters)?);
+    let filter = context.grant.within(filter(parameters)?);
     let seconds = parameters.timeout()?.min(QUERY_SECONDS_MAX);
-    let table = call.account.db.table(table)?;
+    let table = context.account.db.table(table)?;
     let mut query = table.query(filter)?.time_budget(Duration::from_secs(seconds));
     if let Some(names) = &select {
         query = query.select(&names.iter().map(String::as_str).collect::<Vec<_>>());
@@ -68,9 +68,9 @@ pub(super) fn query(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
         query = query.after(next);
     }
     let mut share = Share::default();
-    let mut body = call.asked.spare(&mut share);
+    let mut body = context.request.spare(&mut share);
     let count = top.unwrap_or(PAGE_ENTITIES);
-    let scope = scope(call, table.name(), select.as_deref(), level);
+    let scope = scope(context, table.name(), select.as_deref(), level);
     let mut set = RowSet::begin(scope, count, &mut body);
     let next = match count {
         // Nothing was asked for, and nothing comes after it.
@@ -78,7 +78,7 @@ pub(super) fn query(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
         // Room for the text is taken before it is there, and as it grows.
         count => query.page_texts(count, |row| {
             let written = set.put(row, &mut |room| {
-                let grown = call.asked.grow(&mut share, room);
+                let grown = context.request.grow(&mut share, room);
                 grown.map_err(|_| Error::refused(Code::ServerBusy))
             })?;
             Ok((written.bytes, written.size))
@@ -103,17 +103,17 @@ pub(super) fn filter(parameters: &Parameters) -> Result<Filter, Fault> {
 }
 
 /// Answers a read of one entity.
-pub(super) fn get(call: &Call<'_>, table: &str, key: &Key) -> Result<Reply, Fault> {
-    let level = call.level()?;
-    let found = find(call, &call.target.query, table, key)?;
+pub(super) fn get(context: &RequestContext<'_>, table: &str, key: &Key) -> Result<Reply, Fault> {
+    let level = context.level()?;
+    let found = find(context, &context.target.query, table, key)?;
     let mut reply = Reply::uncached(200);
     let size = found.entity.size();
-    call.asked.grow(&mut reply.share, size)?;
+    context.request.grow(&mut reply.share, size)?;
     if let Some(etag) = found.etag() {
         reply = reply.with_etag(etag);
     }
     // Most texts are shorter than the size, which counts two bytes a character.
-    let body = found.body(call, level, size);
+    let body = found.body(context, level, size);
     Ok(reply.with_body(level.content_type(), body))
 }
 
@@ -126,15 +126,15 @@ pub(super) struct Found {
 
 /// Reads one entity.
 pub(super) fn find(
-    call: &Call<'_>,
+    context: &RequestContext<'_>,
     parameters: &Parameters,
     table: &str,
     key: &Key,
 ) -> Result<Found, Fault> {
-    call.grant.allow(Action::Get, Some(table))?;
-    call.grant.check_keys(&key.partition_key, &key.row_key)?;
+    context.grant.allow(Action::Get, Some(table))?;
+    context.grant.check_keys(&key.partition_key, &key.row_key)?;
     let select = parameters.select()?;
-    let table = call.account.db.table(table)?;
+    let table = context.account.db.table(table)?;
     key.check(true)?;
     let found = match &select {
         Some(names) => {
@@ -153,43 +153,49 @@ impl Found {
     }
 
     /// How it is shown, written into so much room, and more if it takes more.
-    pub(super) fn body(&self, call: &Call<'_>, level: Level, room: usize) -> Vec<u8> {
+    pub(super) fn body(&self, context: &RequestContext<'_>, level: Level, room: usize) -> Vec<u8> {
         let mut body = Vec::with_capacity(room);
-        self.scope(call, level).put_single(&mut body, &self.entity);
+        self.scope(context, level).put_single(&mut body, &self.entity);
         body
     }
 
     /// Bytes that it has at the most.
-    pub(super) fn body_at_most(&self, call: &Call<'_>, level: Level) -> usize {
-        self.scope(call, level).single_at_most(&self.entity)
+    pub(super) fn body_at_most(&self, context: &RequestContext<'_>, level: Level) -> usize {
+        self.scope(context, level).single_at_most(&self.entity)
     }
 
-    fn scope<'a>(&'a self, call: &'a Call<'_>, level: Level) -> Scope<'a> {
-        scope(call, &self.table, self.select.as_deref(), level)
+    fn scope<'a>(&'a self, context: &'a RequestContext<'_>, level: Level) -> Scope<'a> {
+        scope(context, &self.table, self.select.as_deref(), level)
     }
 }
 
 /// Answers a write of one entity.
-pub(super) fn write(call: &Call<'_>) -> Result<Reply, Fault> {
-    let (asked, resource) = (call.asked, &call.target.resource);
-    let mut meaning = Meaning::of(call.method, call.version);
+pub(super) fn write(context: &RequestContext<'_>) -> Result<Reply, Fault> {
+    let (request, resource) = (context.request, &context.target.resource);
+    let mut meaning = Meaning::of(context.method, context.version);
     let encoder = &mut EntityEncoder::default();
-    let write = read_write(resource, asked, &mut meaning, || text(&asked.body), encoder)?;
+    let write = read_write(resource, request, &mut meaning, || text(&request.body), encoder)?;
     let level = match operation_answers(&write.operation) {
-        true => call.level()?,
+        true => context.level()?,
         false => Level::Minimal,
     };
     let Write { table: name, operation, preference } = write;
-    call.grant.allow(action(&operation), Some(name))?;
+    context.grant.allow(action(&operation), Some(name))?;
     let (pk, rk) = operation.keys();
-    call.grant.check_keys(pk, rk)?;
-    let table = call.account.db.table(name)?;
-    let share = call.room(sent_back_at_most(call, table.name(), &operation, preference, level))?;
+    context.grant.check_keys(pk, rk)?;
+    let table = context.account.db.table(name)?;
+    let share = context.response_share(sent_back_at_most(
+        context,
+        table.name(),
+        &operation,
+        preference,
+        level,
+    ))?;
     let group = EntityGroup::within([operation], REQUEST_SIZE_MAX).map_err(single)?;
-    let etags = call.commit(&table, &group).map_err(single)?;
+    let etags = context.commit(&table, &group).map_err(single)?;
     let etag = etags.into_iter().next().flatten();
     let operation = group.operations().first().ok_or(Code::InternalError)?;
-    let reply = written(call, (table.name(), operation, preference), etag, level);
+    let reply = written(context, (table.name(), operation, preference), etag, level);
     Ok(Reply { share, ..reply })
 }
 
@@ -218,7 +224,7 @@ pub(super) fn sent_back(
 
 /// Bytes that it takes at the most; none if nothing is sent back.
 pub(super) fn sent_back_at_most(
-    call: &Call<'_>,
+    context: &RequestContext<'_>,
     table: &str,
     operation: &Operation,
     preference: Option<Preference>,
@@ -226,14 +232,14 @@ pub(super) fn sent_back_at_most(
 ) -> usize {
     match (operation, preference) {
         (_, Some(Preference::NoContent)) => 0,
-        (Operation::Insert(entity), _) => scope(call, table, None, level).single_at_most(entity),
+        (Operation::Insert(entity), _) => scope(context, table, None, level).single_at_most(entity),
         _ => 0,
     }
 }
 
 /// The response to a write that succeeded; a delete has no ETag.
 fn written(
-    call: &Call<'_>,
+    context: &RequestContext<'_>,
     (table, operation, preference): (&str, &Operation, Option<Preference>),
     etag: Option<ETag>,
     level: Level,
@@ -245,7 +251,7 @@ fn written(
     }
     if let Operation::Insert(_) = operation {
         let mut location = String::new();
-        put_location(&mut location, call, table, operation);
+        put_location(&mut location, context, table, operation);
         if entity.is_none() {
             reply = reply.with(DATA_SERVICE_ID, location.clone());
         }
@@ -256,21 +262,30 @@ fn written(
     }
     let Some(entity) = entity else { return reply };
     let mut body = Vec::new();
-    scope(call, table, None, level).put_single(&mut body, &entity);
+    scope(context, table, None, level).put_single(&mut body, &entity);
     reply.with_body(level.content_type(), body)
 }
 
 /// Appends the address of the entity that an operation is about.
-pub(super) fn put_location(out: &mut String, call: &Call<'_>, table: &str, operation: &Operation) {
+pub(super) fn put_location(
+    out: &mut String,
+    context: &RequestContext<'_>,
+    table: &str,
+    operation: &Operation,
+) {
     let (pk, rk) = operation.keys();
-    out.push_str(&call.base);
+    out.push_str(&context.base);
     put_entity_path(out, table, pk, rk);
 }
 
 /// Bytes that it takes.
-pub(super) fn location_len(call: &Call<'_>, table: &str, operation: &Operation) -> usize {
+pub(super) fn location_len(
+    context: &RequestContext<'_>,
+    table: &str,
+    operation: &Operation,
+) -> usize {
     let (pk, rk) = operation.keys();
-    call.base.len() + entity_path_len(table, pk, rk)
+    context.base.len() + entity_path_len(table, pk, rk)
 }
 
 /// What a write of one entity asks for, in a request of its own or in a batch; its `body` is asked for if it has one.
@@ -372,10 +387,10 @@ pub(super) fn action(operation: &Operation) -> Action {
 }
 
 fn scope<'a>(
-    call: &'a Call<'_>,
+    context: &'a RequestContext<'_>,
     table: &'a str,
     select: Option<&'a [String]>,
     level: Level,
 ) -> Scope<'a> {
-    Scope { base: &call.base, account: &call.account.name, table, select, level }
+    Scope { base: &context.base, account: &context.account.name, table, select, level }
 }

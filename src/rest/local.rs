@@ -15,26 +15,26 @@ use crate::rest::protocol::fault::{Fault, Known};
 use crate::rest::protocol::headers::Headers;
 
 use super::accounts::Account;
-use super::request::Asked;
+use super::request::Request;
 use super::settings;
 
 /// Refuses what no client of a public account asks.
 ///
 /// # Errors
 /// `AuthorizationFailure`, `CorsPreflightFailure`.
-pub(super) fn check(asked: &Asked, account: &Account) -> Result<(), Fault> {
+pub(super) fn check(request: &Request, account: &Account) -> Result<(), Fault> {
     if !account.is_public() {
         return Ok(());
     }
-    if !is_local(asked.host()) {
+    if !is_local(request.host()) {
         return Err(Fault::from(Known::AuthorizationFailure).with_message(
             "The key of this account is public, so it is served as localhost or 127.0.0.1 only.",
         ));
     }
-    let is_write = !matches!(asked.method.as_str(), "GET" | "HEAD" | "OPTIONS");
+    let is_write = !matches!(request.method.as_str(), "GET" | "HEAD" | "OPTIONS");
     // Browsers say so of what a page asks of another site; no other client has the header.
-    let is_foreign = asked.value("Sec-Fetch-Site").is_some_and(|site| site == "cross-site");
-    if is_write && is_foreign && !settings::is_shared(asked, account) {
+    let is_foreign = request.value("Sec-Fetch-Site").is_some_and(|site| site == "cross-site");
+    if is_write && is_foreign && !settings::is_shared(request, account) {
         return Err(Known::CorsPreflightFailure.into());
     }
     Ok(())

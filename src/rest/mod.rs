@@ -1,7 +1,7 @@
 //! The Table service over HTTP: a translation of requests to calls of the library, with no semantics of its own.
 //!
 //! A request passes through three layers, none of which imports a higher one:
-//! 1. `http` accepts connections and reads a request into a [`service::Asked`];
+//! 1. `http` accepts connections and reads a request into a [`service::Request`];
 //! 2. `service` authenticates it (`auth`), resolves its target (`protocol::address`), and dispatches it to `tables`,
 //!    `entities`, `batch` or `settings`, which call the library and build a [`reply::Reply`];
 //! 3. `protocol` parses and writes addresses, headers, bodies, tokens and signatures.
@@ -13,7 +13,7 @@
 pub(crate) mod accounts;
 mod auth;
 mod batch;
-mod call;
+mod context;
 mod entities;
 pub(crate) mod http;
 mod local;

@@ -13,10 +13,10 @@ use crate::json::Object;
 use crate::json::explain::{put_explain, put_slow};
 use crate::rest::protocol::fault::{Fault, Known};
 
-use super::call::Call;
+use super::context::RequestContext;
 use super::entities::filter;
 use super::reply::Reply;
-use super::request::Asked;
+use super::request::Request;
 
 const PAGE: &str = include_str!("page/index.html");
 const HTML: &str = "text/html; charset=utf-8";
@@ -39,11 +39,11 @@ pub(crate) struct Settings {
 }
 
 /// The page, if the request is for it.
-pub(super) fn answer(asked: &Asked) -> Option<Reply> {
-    if !matches!(asked.method.as_str(), "GET" | "HEAD") || !asked.query.is_empty() {
+pub(super) fn answer(request: &Request) -> Option<Reply> {
+    if !matches!(request.method.as_str(), "GET" | "HEAD") || !request.query.is_empty() {
         return None;
     }
-    match asked.path.as_str() {
+    match request.path.as_str() {
         "/" => {
             let reply = Reply::uncached(200).with(header::CONTENT_SECURITY_POLICY, POLICY);
             Some(reply.with_body(HTML, PAGE.as_bytes().to_vec()))
@@ -54,22 +54,26 @@ pub(super) fn answer(asked: &Asked) -> Option<Reply> {
 }
 
 /// Answers what the page asks beyond the service.
-pub(super) fn inside(settings: Settings, call: &Call<'_>, path: &str) -> Result<Reply, Fault> {
+pub(super) fn inside(
+    settings: Settings,
+    context: &RequestContext<'_>,
+    path: &str,
+) -> Result<Reply, Fault> {
     let Some(path) = path.strip_prefix(INSIDE) else { return Err(Known::InvalidUri.into()) };
-    call.grant.allow_owner()?;
+    context.grant.allow_owner()?;
     let body = match path.split_once('/').unwrap_or((path, "")) {
-        ("stats", "") => stats(settings, call),
-        ("ranges", table) if !table.is_empty() => ranges(&call.account.db.partitions(table)?),
-        ("explain", table) if !table.is_empty() => explain(call, table)?,
+        ("stats", "") => stats(settings, context),
+        ("ranges", table) if !table.is_empty() => ranges(&context.account.db.partitions(table)?),
+        ("explain", table) if !table.is_empty() => explain(context, table)?,
         _ => return Err(Code::ResourceNotFound.into()),
     };
     Ok(Reply::uncached(200).with_body(JSON, body))
 }
 
-fn stats(settings: Settings, call: &Call<'_>) -> Vec<u8> {
+fn stats(settings: Settings, context: &RequestContext<'_>) -> Vec<u8> {
     let (mut out, mut counters) = (Vec::new(), Vec::new());
     let mut object = Object::begin(&mut counters);
-    for (name, value) in call.account.db.stats().fields() {
+    for (name, value) in context.account.db.stats().fields() {
         object.raw(name, value);
     }
     object.end();
@@ -78,7 +82,7 @@ fn stats(settings: Settings, call: &Call<'_>) -> Vec<u8> {
     object.raw("throttled", settings.is_throttled);
     object.raw("counters", String::from_utf8_lossy(&counters));
     let mut slow = Vec::new();
-    put_slow(&mut slow, &call.account.db.slow_queries());
+    put_slow(&mut slow, &context.account.db.slow_queries());
     object.raw("slow", String::from_utf8_lossy(&slow));
     object.end();
     out
@@ -114,8 +118,8 @@ fn ranges(ranges: &[PartitionRange]) -> Vec<u8> {
     out
 }
 
-fn explain(call: &Call<'_>, table: &str) -> Result<Vec<u8>, Fault> {
-    let query = call.account.db.table(table)?.query(filter(&call.target.query)?)?;
+fn explain(context: &RequestContext<'_>, table: &str) -> Result<Vec<u8>, Fault> {
+    let query = context.account.db.table(table)?.query(filter(&context.target.query)?)?;
     let (_, explain) = query.page_explained(EXPLAINED)?;
     let mut out = Vec::new();
     put_explain(&mut out, &explain);

@@ -1,6 +1,6 @@
 //! A request as it came.
 //!
-//! Not here: reading it off a connection (`http::server`), its meaning (`call`).
+//! Not here: reading it off a connection (`http::server`), its meaning (`context`).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::rest::protocol::fault::Fault;
 use crate::rest::protocol::headers::Headers;
 
 use super::http::body::{Budget, Share};
-use super::http::connection_slots::Seat;
+use super::http::connection_slots::ConnectionSlot;
 
 /// A request as it came.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Request {
     pub(crate) method: String,
     /// As they stand in the request line.
     pub(crate) path: String,
@@ -31,12 +31,12 @@ pub(crate) struct Asked {
     pub(crate) received: DateTime,
     pub(crate) request_id: String,
     /// Of the connection that it came over, if it did.
-    pub(crate) seat: Option<Arc<Seat>>,
+    pub(crate) slot: Option<Arc<ConnectionSlot>>,
     /// For answers that are not sent yet, if it is bounded.
-    pub(crate) room: Option<Budget>,
+    pub(crate) response_budget: Option<Budget>,
 }
 
-impl Asked {
+impl Request {
     pub(crate) fn new(
         head: Parts,
         peer: IpAddr,
@@ -51,7 +51,7 @@ impl Asked {
         {
             headers.insert(HOST, host);
         }
-        Asked {
+        Request {
             method: head.method.as_str().to_owned(),
             path: head.uri.path().to_owned(),
             query: head.uri.query().unwrap_or_default().to_owned(),
@@ -61,8 +61,8 @@ impl Asked {
             is_encrypted,
             received,
             request_id,
-            seat: None,
-            room: None,
+            slot: None,
+            response_budget: None,
         }
     }
 
@@ -74,22 +74,17 @@ impl Asked {
         has_body && !is_told
     }
 
-    /// True of methods that write.
-    pub(crate) fn is_write(&self) -> bool {
-        !matches!(self.method.as_str(), "GET" | "HEAD" | "OPTIONS")
-    }
-
     /// Makes `share` one for an answer of `bytes`, before there are so many.
     ///
     /// # Errors
     /// `ServerBusy`.
     pub(super) fn grow(&self, share: &mut Share, bytes: usize) -> Result<(), Fault> {
-        self.room.as_ref().map_or(Ok(()), |room| room.grow(share, bytes))
+        self.response_budget.as_ref().map_or(Ok(()), |budget| budget.grow(share, bytes))
     }
 
     /// Room for an answer, which `share` is made one for; none where that would be too much, for the answer may be small.
     pub(super) fn spare(&self, share: &mut Share) -> Vec<u8> {
-        let spare = self.room.as_ref().map(Budget::spare).unwrap_or_default();
+        let spare = self.response_budget.as_ref().map(Budget::spare).unwrap_or_default();
         match self.grow(share, spare.capacity()) {
             Ok(()) => spare,
             Err(_) => Vec::new(),
@@ -97,9 +92,9 @@ impl Asked {
     }
 
     /// Whoever asks may do so.
-    pub(super) fn know(&self) {
-        if let Some(seat) = &self.seat {
-            seat.know();
+    pub(super) fn mark_authenticated(&self) {
+        if let Some(slot) = &self.slot {
+            slot.mark_authenticated();
         }
     }
 
@@ -120,7 +115,7 @@ impl Asked {
     }
 }
 
-impl Headers for Asked {
+impl Headers for Request {
     fn nth(&self, name: &str, index: usize) -> Option<&str> {
         // There are few: to look at each costs less than to find out where a name would be.
         let mut same = self.headers.iter().filter(|(given, _)| {

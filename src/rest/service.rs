@@ -27,11 +27,11 @@ use crate::sync::Mutex;
 use crate::table::Ticket;
 
 use super::accounts::{Account, Accounts};
-use super::call::{Call, Commits};
+use super::context::{Commits, RequestContext};
 use super::metrics::Metrics;
 use super::page::Settings;
 use super::reply::{ERROR_CODE, PREFERENCE_APPLIED, Reply};
-pub(crate) use super::request::Asked;
+pub(crate) use super::request::Request;
 use super::{auth, batch, entities, local, page, settings, tables};
 
 /// What answers requests.
@@ -102,65 +102,65 @@ impl Service {
         Guid::from_bytes(bytes).to_string()
     }
 
-    /// The answer to a request.
-    pub(crate) fn answer(&self, asked: &Asked) -> Reply {
-        let start = self.clock.monotonic();
-        let (reply, version) = self.reply(asked, &Commits::Wait);
-        self.finish(asked, reply, version, start)
+    /// The answer to a request. Blocks until its commit is durable.
+    pub(crate) fn answer(&self, request: &Request) -> Reply {
+        let mut begun = self.begin(request);
+        let committed = begun.ticket.take().map_or(Ok(()), |ticket| ticket.wait().map(drop));
+        self.end(request, begun, committed)
     }
 
     /// Carries a request out up to the point where its commit is to become durable.
-    pub(super) fn begin(&self, asked: &Asked) -> Begun {
+    pub(super) fn begin(&self, request: &Request) -> Begun {
         let start = self.clock.monotonic();
         let commits = Commits::Later(Cell::new(None));
-        let (reply, version) = self.reply(asked, &commits);
+        let (reply, version) = self.reply(request, &commits);
         let ticket = match commits {
             Commits::Later(ticket) => ticket.into_inner(),
-            Commits::Wait | Commits::Failed(_) => None,
+            Commits::Failed(_) => None,
         };
         Begun { reply, version, ticket, start }
     }
 
     /// The answer to a request that was begun, and whose commit came to `settled`.
-    pub(super) fn end(&self, asked: &Asked, begun: Begun, settled: Result<(), Error>) -> Reply {
+    pub(super) fn end(&self, request: &Request, begun: Begun, settled: Result<(), Error>) -> Reply {
         let reply = match settled {
             Ok(()) => begun.reply,
-            Err(error) => self.reply(asked, &Commits::Failed(error)).0,
+            Err(error) => self.reply(request, &Commits::Failed(error)).0,
         };
-        self.finish(asked, reply, begun.version, begun.start)
+        self.finish(request, reply, begun.version, begun.start)
     }
 
     /// The answer, and the version that it names.
-    fn reply(&self, asked: &Asked, commits: &Commits) -> (Reply, Version) {
+    fn reply(&self, request: &Request, commits: &Commits) -> (Reply, Version) {
         let mut version = None;
-        let reply = match self.route(asked, commits, &mut version) {
+        let reply = match self.route(request, commits, &mut version) {
             Ok(reply) => reply,
-            Err(fault) => self.fault(asked, &fault),
+            Err(fault) => self.fault(request, &fault),
         };
-        (reply, version.unwrap_or_else(|| asked.version()))
+        (reply, version.unwrap_or_else(|| request.version()))
     }
 
     /// The answer to a request that is not looked at further.
-    pub(crate) fn refuse(&self, asked: &Asked, fault: Fault) -> Reply {
-        self.finish(asked, self.fault(asked, &fault), asked.version(), self.clock.monotonic())
+    pub(crate) fn refuse(&self, request: &Request, fault: Fault) -> Reply {
+        self.finish(request, self.fault(request, &fault), request.version(), self.clock.monotonic())
     }
 
     /// Whether somebody asks who may, as the head tells: neither scheme nor any token signs a body.
     ///
     /// # Errors
     /// As the request would be answered.
-    pub(super) fn admit(&self, asked: &Asked) -> Result<(), Fault> {
-        asked.check_headers()?;
-        let target = self.target(asked)?;
+    pub(super) fn admit(&self, request: &Request) -> Result<(), Fault> {
+        request.check_headers()?;
+        let target = self.target(request)?;
         let account = self.accounts.get(&target.account).ok_or(Code::ResourceNotFound)?;
-        auth::authenticate(asked, account, &target)?;
-        asked.know();
+        auth::authenticate(request, account, &target)?;
+        request.mark_authenticated();
         Ok(())
     }
 
     /// What the address means: of one whose host looks as if it named an account and names none, the path may.
-    fn target(&self, asked: &Asked) -> Result<Target, Fault> {
-        let read = |style| address::read(&asked.path, &asked.query, asked.host(), style);
+    fn target(&self, request: &Request) -> Result<Target, Fault> {
+        let read = |style| address::read(&request.path, &request.query, request.host(), style);
         let target = read(Style::ByHost)?;
         if target.root.is_empty() && self.accounts.get(&target.account).is_none() {
             let by_path = read(Style::Path)?;
@@ -173,80 +173,97 @@ impl Service {
 
     fn route(
         &self,
-        asked: &Asked,
+        request: &Request,
         commits: &Commits,
         version: &mut Option<Version>,
     ) -> Result<Reply, Fault> {
-        if let Some(reply) = page::answer(asked) {
+        if let Some(reply) = page::answer(request) {
             return Ok(reply);
         }
-        asked.check_headers()?;
-        let target = self.target(asked)?;
-        *version = Some(asked.version_of(&target.query));
+        request.check_headers()?;
+        let target = self.target(request)?;
+        *version = Some(request.version_of(&target.query));
         let account = self.accounts.get(&target.account);
-        if asked.method == "OPTIONS" {
-            return settings::preflight(asked, account.map(|account| &**account));
+        if request.method == "OPTIONS" {
+            return settings::preflight(request, account.map(|account| &**account));
         }
         let account = account.ok_or(Code::ResourceNotFound)?;
-        local::check(asked, account)?;
-        let reply = match self.carry_out(asked, account, &target, commits) {
+        local::check(request, account)?;
+        let reply = match self.carry_out(request, account, &target, commits) {
             Ok(reply) => reply,
-            Err(fault) => self.fault(asked, &fault),
+            Err(fault) => self.fault(request, &fault),
         };
-        Ok(settings::share(asked, account, reply))
+        Ok(settings::share(request, account, reply))
     }
 
     fn carry_out(
         &self,
-        asked: &Asked,
+        request: &Request,
         account: &Account,
         target: &Target,
         commits: &Commits,
     ) -> Result<Reply, Fault> {
-        let version = Version::of(asked, &target.query)?.unwrap_or(Version::DEFAULT);
-        let method = Method::of(&asked.method, asked)?;
-        let grant = auth::authenticate(asked, account, target)?;
-        asked.know();
-        let base = target.base(asked.scheme(), asked.host());
-        self.dispatch(&Call { asked, account, target, method, version, grant, base, commits })
+        let version = Version::of(request, &target.query)?.unwrap_or(Version::DEFAULT);
+        let method = Method::of(&request.method, request)?;
+        let grant = auth::authenticate(request, account, target)?;
+        request.mark_authenticated();
+        let base = target.base(request.scheme(), request.host());
+        self.dispatch(&RequestContext {
+            request,
+            account,
+            target,
+            method,
+            version,
+            grant,
+            base,
+            commits,
+        })
     }
 
-    fn dispatch(&self, call: &Call<'_>) -> Result<Reply, Fault> {
-        check_md5(call.asked, &call.asked.body)?;
-        let target = call.target;
+    fn dispatch(&self, context: &RequestContext<'_>) -> Result<Reply, Fault> {
+        check_md5(context.request, &context.request.body)?;
+        let target = context.target;
         target.query.timeout()?;
         let comp = target.query.get(Parameter::Comp);
-        let is_write = !matches!(call.method, Method::Get | Method::Head);
+        let is_write = !matches!(context.method, Method::Get | Method::Head);
         if target.secondary && is_write {
             return Err(Known::InsufficientAccountPermissions.into());
         }
-        let method = match call.method {
+        let method = match context.method {
             // Without the body, which the connection leaves out.
             Method::Head => Method::Get,
             method => method,
         };
         match (&target.resource, method, comp) {
-            (Resource::Service, Method::Get, Some("properties")) => settings::get_service(call),
-            (Resource::Service, Method::Put, Some("properties")) => settings::set_service(call),
-            (Resource::Service, Method::Get, Some("stats")) => settings::statistics(call),
-            (Resource::Entities(table), Method::Get, Some("acl")) => settings::get_acl(call, table),
-            (Resource::Entities(table), Method::Put, Some("acl")) => settings::set_acl(call, table),
+            (Resource::Service, Method::Get, Some("properties")) => settings::get_service(context),
+            (Resource::Service, Method::Put, Some("properties")) => settings::set_service(context),
+            (Resource::Service, Method::Get, Some("stats")) => settings::statistics(context),
+            (Resource::Entities(table), Method::Get, Some("acl")) => {
+                settings::get_acl(context, table)
+            }
+            (Resource::Entities(table), Method::Put, Some("acl")) => {
+                settings::set_acl(context, table)
+            }
             (_, _, Some(comp)) => {
                 Err(Fault::parameter("comp", comp, "Not known of this resource and method."))
             }
-            (Resource::Tables, Method::Get, None) => tables::list(call),
-            (Resource::Tables, Method::Post, None) => tables::create(call),
-            (Resource::Table(name), Method::Get, None) => tables::get(call, name),
-            (Resource::Table(name), Method::Delete, None) => tables::delete(call, name),
-            (Resource::Entities(table), Method::Get, None) => entities::query(call, table),
-            (Resource::Entity { table, key }, Method::Get, None) => entities::get(call, table, key),
-            (Resource::Entities(_) | Resource::Entity { .. }, _, None) => entities::write(call),
+            (Resource::Tables, Method::Get, None) => tables::list(context),
+            (Resource::Tables, Method::Post, None) => tables::create(context),
+            (Resource::Table(name), Method::Get, None) => tables::get(context, name),
+            (Resource::Table(name), Method::Delete, None) => tables::delete(context, name),
+            (Resource::Entities(table), Method::Get, None) => entities::query(context, table),
+            (Resource::Entity { table, key }, Method::Get, None) => {
+                entities::get(context, table, key)
+            }
+            (Resource::Entities(_) | Resource::Entity { .. }, _, None) => entities::write(context),
             (Resource::Batch, Method::Post, None) => {
                 let boundaries = Boundaries { batch: self.new_id(), changeset: self.new_id() };
-                batch::answer(call, boundaries, self.now())
+                batch::answer(context, boundaries, self.now())
             }
             (Resource::Metadata, Method::Get, None) => Err(Code::NotImplemented.into()),
-            (Resource::Unknown(path), Method::Get, None) => page::inside(self.settings, call, path),
+            (Resource::Unknown(path), Method::Get, None) => {
+                page::inside(self.settings, context, path)
+            }
             (Resource::Unknown(_) | Resource::Service, _, None) => Err(Known::InvalidUri.into()),
             (Resource::Tables | Resource::Table(_) | Resource::Batch | Resource::Metadata, ..) => {
                 Err(Known::MethodNotAllowed.into())
@@ -255,11 +272,11 @@ impl Service {
     }
 
     /// The response to a request that failed.
-    fn fault(&self, asked: &Asked, fault: &Fault) -> Reply {
+    fn fault(&self, request: &Request, fault: &Fault) -> Reply {
         if let Some(cause) = &fault.cause {
-            tracing::error!(request = %asked.request_id, code = %fault.code, cause, "a request failed");
+            tracing::error!(request = %request.request_id, code = %fault.code, cause, "a request failed");
         }
-        let occasion = Occasion { request_id: &asked.request_id, time: self.now() };
+        let occasion = Occasion { request_id: &request.request_id, time: self.now() };
         let mut body = Vec::new();
         let reply = Reply::new(fault.status);
         if fault.is_html() {
@@ -267,12 +284,12 @@ impl Service {
             return reply.with_body("text/html; charset=us-ascii", body);
         }
         let mut reply = reply.with(ERROR_CODE, fault.code.clone());
-        if asked.method == "POST"
-            && let Some(preference) = Preference::of(asked)
+        if request.method == "POST"
+            && let Some(preference) = Preference::of(request)
         {
             reply = reply.with(PREFERENCE_APPLIED, preference.as_str());
         }
-        match Shape::of(asked) {
+        match Shape::of(request) {
             Shape::Json => {
                 fault.put_json(&mut body, occasion);
                 let reply = reply.with(header::CACHE_CONTROL, "no-cache");
@@ -286,26 +303,39 @@ impl Service {
     }
 
     /// Adds what every response has, counts it and logs it.
-    fn finish(&self, asked: &Asked, mut reply: Reply, version: Version, start: Duration) -> Reply {
+    fn finish(
+        &self,
+        request: &Request,
+        mut reply: Reply,
+        version: Version,
+        start: Duration,
+    ) -> Reply {
         let time = self.clock.monotonic().saturating_sub(start);
         // What was read, or refused, finds room among all answers or is not sent. What tells of a write is sent in any case:
         // its room was taken before the write was carried out.
         let tells_of_a_write = reply.status.is_success() && reply.status != StatusCode::OK;
         let room = reply.body.capacity();
-        match asked.grow(&mut reply.share, room) {
+        match request.grow(&mut reply.share, room) {
             Ok(()) => reply.share.fit(room),
             Err(_) if tells_of_a_write => reply.body.shrink_to_fit(),
-            Err(busy) => reply = self.fault(asked, &busy),
+            Err(busy) => reply = self.fault(request, &busy),
         }
         let reply =
-            reply.signed(&asked.request_id, Some(version.as_str()), client_request_id(asked));
+            reply.signed(&request.request_id, Some(version.as_str()), client_request_id(request));
         let (status, code) = (reply.status.as_u16(), reply.header(&ERROR_CODE).unwrap_or_default());
-        self.metrics.note(&asked.method, status, code, time, asked.body.len(), reply.body.len());
+        self.metrics.note(
+            &request.method,
+            status,
+            code,
+            time,
+            request.body.len(),
+            reply.body.len(),
+        );
         tracing::info!(
-            request = %asked.request_id,
-            peer = %asked.peer,
-            method = %asked.method,
-            path = %asked.path,
+            request = %request.request_id,
+            peer = %request.peer,
+            method = %request.method,
+            path = %request.path,
             status,
             code,
             micros = time.as_micros() as u64,
@@ -316,7 +346,7 @@ impl Service {
     }
 }
 
-impl Asked {
+impl Request {
     /// Refuses headers that would mean something if they were text: without a condition, a write would be another one.
     fn check_headers(&self) -> Result<(), Fault> {
         const MEANT: [&str; 8] = [
@@ -382,9 +412,9 @@ impl Asked {
 
 impl Shape {
     /// Policies, settings and statistics have XML bodies, and so have their errors.
-    fn of(asked: &Asked) -> Shape {
-        let query = address::Parameters::read(&asked.query).unwrap_or_default();
-        let is_xml = query.get(Parameter::Comp).is_some() || asked.method == "OPTIONS";
+    fn of(request: &Request) -> Shape {
+        let query = address::Parameters::read(&request.query).unwrap_or_default();
+        let is_xml = query.get(Parameter::Comp).is_some() || request.method == "OPTIONS";
         if is_xml { Shape::Xml } else { Shape::Json }
     }
 }

@@ -17,9 +17,9 @@ use crate::rest::protocol::settings::{
 };
 
 use super::accounts::{Account, POLICIES, unreadable};
-use super::call::Call;
+use super::context::RequestContext;
 use super::reply::{self, Reply, name};
-use super::request::Asked;
+use super::request::Request;
 
 /// The note with the properties of the service.
 const PROPERTIES: &str = "service-properties";
@@ -44,61 +44,61 @@ fn stored(account: &Account) -> Result<Option<Arc<Properties>>, Fault> {
     }
 }
 
-pub(super) fn get_acl(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
-    call.grant.allow(Action::Policies, Some(table))?;
+pub(super) fn get_acl(context: &RequestContext<'_>, table: &str) -> Result<Reply, Fault> {
+    context.grant.allow(Action::Policies, Some(table))?;
     let mut body = Vec::new();
-    put_policies(&mut body, &call.account.policies(table)?);
+    put_policies(&mut body, &context.account.policies(table)?);
     Ok(Reply::new(200).with_xml(body))
 }
 
-pub(super) fn set_acl(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
-    call.grant.allow(Action::Policies, Some(table))?;
-    let policies = read_policies(call.asked.text()?)?;
+pub(super) fn set_acl(context: &RequestContext<'_>, table: &str) -> Result<Reply, Fault> {
+    context.grant.allow(Action::Policies, Some(table))?;
+    let policies = read_policies(context.request.text()?)?;
     let mut text = Vec::new();
     put_policies(&mut text, &policies);
     let text = String::from_utf8_lossy(&text);
-    call.account.db.set_note(Some(table), POLICIES, Some(&text))?;
+    context.account.db.set_note(Some(table), POLICIES, Some(&text))?;
     Ok(Reply::new(204))
 }
 
-pub(super) fn get_service(call: &Call<'_>) -> Result<Reply, Fault> {
-    check_service(call)?;
-    call.grant.allow(Action::GetProperties, None)?;
+pub(super) fn get_service(context: &RequestContext<'_>) -> Result<Reply, Fault> {
+    check_service(context)?;
+    context.grant.allow(Action::GetProperties, None)?;
     let mut body = Vec::new();
-    properties(call.account)?.put(&mut body, call.version < Version::JSON);
+    properties(context.account)?.put(&mut body, context.version < Version::JSON);
     Ok(Reply::new(200).with_xml(body))
 }
 
-pub(super) fn set_service(call: &Call<'_>) -> Result<Reply, Fault> {
-    check_service(call)?;
-    call.grant.allow(Action::SetProperties, None)?;
-    let change = Change::read(call.asked.text()?)?;
-    let _turn = call.account.settings.lock();
+pub(super) fn set_service(context: &RequestContext<'_>) -> Result<Reply, Fault> {
+    check_service(context)?;
+    context.grant.allow(Action::SetProperties, None)?;
+    let change = Change::read(context.request.text()?)?;
+    let _turn = context.account.settings.lock();
     let mut text = Vec::new();
-    properties(call.account)?.with(change).put(&mut text, false);
+    properties(context.account)?.with(change).put(&mut text, false);
     let text = String::from_utf8_lossy(&text);
-    call.account.db.set_note(None, PROPERTIES, Some(&text)).map_err(|error: Error| error)?;
+    context.account.db.set_note(None, PROPERTIES, Some(&text)).map_err(|error: Error| error)?;
     Ok(Reply::new(202))
 }
 
-pub(super) fn statistics(call: &Call<'_>) -> Result<Reply, Fault> {
-    check_service(call)?;
-    call.grant.allow(Action::GetStats, None)?;
-    if !call.target.secondary {
+pub(super) fn statistics(context: &RequestContext<'_>) -> Result<Reply, Fault> {
+    check_service(context)?;
+    context.grant.allow(Action::GetStats, None)?;
+    if !context.target.secondary {
         let reason = "Only the secondary location has statistics.";
         return Err(Fault::parameter("comp", "stats", reason));
     }
     // There is one copy, and reads from the secondary location see all that was written.
-    let stats = Stats { last_sync: Some(call.asked.received) };
+    let stats = Stats { last_sync: Some(context.request.received) };
     let mut body = Vec::new();
     stats.put(&mut body);
     Ok(Reply::new(200).with_xml(body))
 }
 
 /// Settings of the service are addressed with `restype=service`.
-fn check_service(call: &Call<'_>) -> Result<(), Fault> {
+fn check_service(context: &RequestContext<'_>) -> Result<(), Fault> {
     const RESTYPE: &str = "restype";
-    match call.target.query.get(crate::rest::protocol::address::Parameter::Restype) {
+    match context.target.query.get(crate::rest::protocol::address::Parameter::Restype) {
         Some("service") => Ok(()),
         Some(other) => Err(Fault::parameter(RESTYPE, other, "Not known of this resource.")),
         None => {
@@ -109,32 +109,32 @@ fn check_service(call: &Call<'_>) -> Result<(), Fault> {
 }
 
 /// Answers a browser that asks whether a page may make a request.
-pub(super) fn preflight(asked: &Asked, account: Option<&Account>) -> Result<Reply, Fault> {
+pub(super) fn preflight(request: &Request, account: Option<&Account>) -> Result<Reply, Fault> {
     let rules = match account {
         Some(account) => properties(account)?.cors,
         None => Vec::new(),
     };
-    let answer = cors::preflight(&rules, asked)?;
+    let answer = cors::preflight(&rules, request)?;
     Ok(with_all(Reply::new(200), answer))
 }
 
 /// Adds what lets a page of another origin see the response, if a rule does.
-pub(super) fn share(asked: &Asked, account: &Account, reply: Reply) -> Reply {
+pub(super) fn share(request: &Request, account: &Account, reply: Reply) -> Reply {
     let Ok(Some(properties)) = stored(account) else { return reply };
     if properties.cors.is_empty() {
         return reply;
     }
     let own = reply.headers.iter().map(|(name, _)| name.as_str());
     let names: Vec<&str> = own.chain(reply::COMMON.iter().map(HeaderName::as_str)).collect();
-    let answer = cors::actual(&properties.cors, &asked.method, asked.value("Origin"), &names);
+    let answer = cors::actual(&properties.cors, &request.method, request.value("Origin"), &names);
     with_all(reply, answer)
 }
 
 /// Whether a rule lets a page of another origin make this request.
-pub(super) fn is_shared(asked: &Asked, account: &Account) -> bool {
-    let origin = asked.value("Origin");
+pub(super) fn is_shared(request: &Request, account: &Account) -> bool {
+    let origin = request.value("Origin");
     let rules = properties(account).map(|properties| properties.cors).unwrap_or_default();
-    origin.is_some() && !cors::actual(&rules, &asked.method, origin, &[]).is_empty()
+    origin.is_some() && !cors::actual(&rules, &request.method, origin, &[]).is_empty()
 }
 
 fn with_all(reply: Reply, answer: cors::Answer) -> Reply {

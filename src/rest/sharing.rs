@@ -8,7 +8,6 @@ use std::sync::{Arc, Barrier};
 
 use super::Settings;
 use super::accounts::{AccountConfig, Accounts};
-use super::http::lanes::Lanes;
 use super::http::limits::Limits;
 use super::http::server::{self, Server};
 use super::service::Service;
@@ -18,7 +17,7 @@ use crate::fs::{Fault, FaultFs, FaultKind, MemFs, OpKind};
 use crate::model::DateTime;
 use crate::rest::protocol::address::Parameters;
 use crate::rest::protocol::sign::{
-    AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Request, Scheme,
+    AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Scheme, SignedParts,
 };
 use crate::rest::protocol::time;
 use crate::sync::{AtomicBool, Ordering};
@@ -60,7 +59,7 @@ fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
     let date = time::http(DateTime::from_ticks(SystemClock::new().now()).unwrap());
     let headers = [("x-ms-date", date.as_str())];
     let query = Parameters::default();
-    let request = Request::of(method, &path, &query, headers.as_slice());
+    let request = SignedParts::of(method, &path, &query, headers.as_slice());
     let key = AccountKey::read(DEVELOPMENT_KEY).unwrap();
     let signed = request.sign(Scheme::SharedKeyLite, DEVELOPMENT_ACCOUNT, &key);
     let request = format!(
@@ -105,16 +104,16 @@ fn serve(db: &Db, clients: impl FnOnce(SocketAddr)) {
         Accounts::open(vec![AccountConfig::development()], |_| Ok::<_, io::Error>(db.clone()));
     let service = Arc::new(Service::new(opened.unwrap(), Settings::default()));
     let limits = Limits::default();
-    let lanes = Lanes::new(limits.requests).unwrap();
+    let runtime = server::runtime(limits.requests).unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let listener = lanes.run(server::listen("127.0.0.1:0".parse().unwrap())).unwrap();
+    let listener = runtime.block_on(server::listen("127.0.0.1:0".parse().unwrap())).unwrap();
     let at = listener.local_addr().unwrap();
     let server = Server { service, limits, tls: None };
     std::thread::scope(|scope| {
         // Gone at the end of the clients, however that comes.
         let _stop = stop;
         let stopped = async { drop(stopped.await) };
-        scope.spawn(|| lanes.run(server.run(listener, &lanes, stopped)));
+        scope.spawn(|| runtime.block_on(server.run(listener, stopped)));
         clients(at);
     });
 }

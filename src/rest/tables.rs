@@ -14,7 +14,7 @@ use crate::rest::protocol::headers::{Preference, check_json_body};
 use crate::rest::protocol::sas::Action;
 use crate::rest::protocol::{paging, payload};
 
-use super::call::Call;
+use super::context::RequestContext;
 use super::entities::filter;
 use super::reply::{DATA_SERVICE_ID, PREFERENCE_APPLIED, Reply, name};
 
@@ -23,15 +23,15 @@ const PAGE_TABLES: usize = 1_000;
 const TABLE_NAME: &str = "TableName";
 
 /// Answers a listing of tables.
-pub(super) fn list(call: &Call<'_>) -> Result<Reply, Fault> {
-    call.grant.allow(Action::QueryTables, None)?;
-    let level = call.level()?;
-    let parameters = &call.target.query;
+pub(super) fn list(context: &RequestContext<'_>) -> Result<Reply, Fault> {
+    context.grant.allow(Action::QueryTables, None)?;
+    let level = context.level()?;
+    let parameters = &context.target.query;
     let (filter, top) = (read_filter(parameters)?, parameters.top()?.unwrap_or(PAGE_TABLES));
     let from = paging::read_tables(parameters)?.unwrap_or_default();
     let matches =
         |name: &String| filter.matches(&Entity::new("", "").with(TABLE_NAME, name.as_str()));
-    let names = call.account.db.tables()?.into_iter();
+    let names = context.account.db.tables()?.into_iter();
     let mut names = names.filter(|name| name.to_ascii_lowercase() >= from).filter(matches);
     let page: Vec<String> = names.by_ref().take(top).collect();
     let mut reply = Reply::uncached(200);
@@ -42,7 +42,7 @@ pub(super) fn list(call: &Call<'_>) -> Result<Reply, Fault> {
     }
     let mut body = Vec::new();
     let names = page.iter().map(String::as_str);
-    payload::put_tables(&mut body, &call.base, &call.account.name, names, level);
+    payload::put_tables(&mut body, &context.base, &context.account.name, names, level);
     Ok(reply.with_body(level.content_type(), body))
 }
 
@@ -66,33 +66,33 @@ fn is_about_name(node: &Node) -> bool {
 }
 
 /// Answers a look at one table.
-pub(super) fn get(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
-    call.grant.allow(Action::QueryTables, None)?;
-    let level = call.level()?;
-    let found = call.account.db.table(table).map_err(|_| Code::ResourceNotFound)?;
-    Ok(show(call, Reply::uncached(200), found.name(), level))
+pub(super) fn get(context: &RequestContext<'_>, table: &str) -> Result<Reply, Fault> {
+    context.grant.allow(Action::QueryTables, None)?;
+    let level = context.level()?;
+    let found = context.account.db.table(table).map_err(|_| Code::ResourceNotFound)?;
+    Ok(show(context, Reply::uncached(200), found.name(), level))
 }
 
 fn show(
-    call: &Call<'_>,
+    context: &RequestContext<'_>,
     reply: Reply,
     table: &str,
     level: crate::rest::protocol::headers::Level,
 ) -> Reply {
     let mut body = Vec::new();
-    payload::put_table(&mut body, &call.base, &call.account.name, table, level);
+    payload::put_table(&mut body, &context.base, &context.account.name, table, level);
     reply.with_body(level.content_type(), body)
 }
 
 /// Creates a table.
-pub(super) fn create(call: &Call<'_>) -> Result<Reply, Fault> {
-    call.grant.allow(Action::CreateTable, None)?;
-    let level = call.level()?;
-    check_json_body(call.asked)?;
-    let table = payload::read_new_table(call.asked.text()?)?;
-    let preference = Preference::of(call.asked);
-    call.account.db.create_table(&table)?;
-    let location = format!("{}{}", call.base, table_path(&table));
+pub(super) fn create(context: &RequestContext<'_>) -> Result<Reply, Fault> {
+    context.grant.allow(Action::CreateTable, None)?;
+    let level = context.level()?;
+    check_json_body(context.request)?;
+    let table = payload::read_new_table(context.request.text()?)?;
+    let preference = Preference::of(context.request);
+    context.account.db.create_table(&table)?;
+    let location = format!("{}{}", context.base, table_path(&table));
     let status = if preference == Some(Preference::NoContent) { 204 } else { 201 };
     let mut reply = Reply::uncached(status).with(header::LOCATION, location.clone());
     if let Some(preference) = preference {
@@ -100,13 +100,13 @@ pub(super) fn create(call: &Call<'_>) -> Result<Reply, Fault> {
     }
     match preference {
         Some(Preference::NoContent) => Ok(reply.with(DATA_SERVICE_ID, location)),
-        _ => Ok(show(call, reply, &table, level)),
+        _ => Ok(show(context, reply, &table, level)),
     }
 }
 
 /// Deletes a table: gone at once.
-pub(super) fn delete(call: &Call<'_>, table: &str) -> Result<Reply, Fault> {
-    call.grant.allow(Action::DeleteTable, None)?;
-    call.account.db.delete_table(table)?;
+pub(super) fn delete(context: &RequestContext<'_>, table: &str) -> Result<Reply, Fault> {
+    context.grant.allow(Action::DeleteTable, None)?;
+    context.account.db.delete_table(table)?;
     Ok(Reply::uncached(204))
 }

@@ -10,7 +10,7 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use super::Settings;
 use super::accounts::{Account, AccountConfig, Accounts, Rotated};
 use super::reply::Reply;
-use super::request::Asked;
+use super::request::Request;
 use super::service::Service;
 use crate::clock::{Clock, ManualClock};
 use crate::db::Db;
@@ -18,7 +18,7 @@ use crate::model::DateTime;
 use crate::options::Background;
 use crate::rest::protocol::address::{Parameters, put_query};
 use crate::rest::protocol::sign::{
-    AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Request, Scheme,
+    AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Scheme, SignedParts,
 };
 use crate::rest::protocol::time;
 use crate::rng::Rng;
@@ -59,7 +59,7 @@ struct Site {
 /// A request that is being made.
 struct Ask<'s> {
     site: &'s Site,
-    asked: Asked,
+    request: Request,
     scheme: Scheme,
     /// Who signs it.
     signer: Option<(String, AccountKey)>,
@@ -139,7 +139,7 @@ impl Site {
     /// A request for a path and a query string as they stand in the request line.
     fn ask_path(&self, method: &str, address: &str) -> Ask<'_> {
         let (path, query) = address.split_once('?').unwrap_or((address, ""));
-        let asked = Asked {
+        let request = Request {
             method: method.to_owned(),
             path: path.to_owned(),
             query: query.to_owned(),
@@ -149,11 +149,11 @@ impl Site {
             is_encrypted: false,
             received: self.service.now(),
             request_id: self.service.new_id(),
-            seat: None,
-            room: None,
+            slot: None,
+            response_budget: None,
         };
         let signer = Some((DEVELOPMENT_ACCOUNT.to_owned(), development_key()));
-        let ask = Ask { site: self, asked, scheme: Scheme::SharedKey, signer };
+        let ask = Ask { site: self, request, scheme: Scheme::SharedKey, signer };
         ask.header("Host", "127.0.0.1:10002")
             .header("x-ms-version", "2019-02-02")
             .header("x-ms-date", &time::http(self.service.now()))
@@ -219,24 +219,24 @@ impl Ask<'_> {
     /// Sets a header.
     fn header(mut self, name: &str, value: &str) -> Self {
         let name = HeaderName::try_from(name).unwrap();
-        self.asked.headers.insert(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        self.request.headers.insert(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         self
     }
 
     /// Adds a header that may be there already.
     fn another(mut self, name: &str, value: &str) -> Self {
         let name = HeaderName::try_from(name).unwrap();
-        self.asked.headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        self.request.headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         self
     }
 
     fn without(mut self, name: &str) -> Self {
-        self.asked.headers.remove(name);
+        self.request.headers.remove(name);
         self
     }
 
     fn body(mut self, content_type: &str, body: &str) -> Self {
-        self.asked.body = body.as_bytes().to_vec().into();
+        self.request.body = body.as_bytes().to_vec().into();
         self.header("Content-Type", content_type)
     }
 
@@ -276,39 +276,40 @@ impl Ask<'_> {
     }
 
     fn from(mut self, peer: &str) -> Self {
-        self.asked.peer = peer.parse().unwrap();
+        self.request.peer = peer.parse().unwrap();
         self
     }
 
     fn encrypted(mut self) -> Self {
-        self.asked.is_encrypted = true;
+        self.request.is_encrypted = true;
         self
     }
 
     /// Signs the request and has it answered.
     fn send(self) -> Got {
         let site = self.site;
-        let (asked, reply) = self.reply();
+        let (request, reply) = self.reply();
         Got {
             status: reply.status.as_u16(),
             headers: reply.headers,
             body: String::from_utf8(reply.body).unwrap(),
-            request_id: asked.request_id,
+            request_id: request.request_id,
             time: site.service.now(),
         }
     }
 
     /// The same, in the room that the answer takes.
-    fn reply(mut self) -> (Asked, Reply) {
+    fn reply(mut self) -> (Request, Reply) {
         if let Some((account, key)) = &self.signer {
-            let query = Parameters::read(&self.asked.query).unwrap_or_default();
-            let request = Request::of(&self.asked.method, &self.asked.path, &query, &self.asked);
-            let signed = request.sign(self.scheme, account, key);
+            let query = Parameters::read(&self.request.query).unwrap_or_default();
+            let request = &self.request;
+            let parts = SignedParts::of(&request.method, &request.path, &query, request);
+            let signed = parts.sign(self.scheme, account, key);
             self = self.header("Authorization", &signed);
         }
-        let Ask { site, asked, .. } = self;
-        let reply = site.service.answer(&asked);
-        (asked, reply)
+        let Ask { site, request, .. } = self;
+        let reply = site.service.answer(&request);
+        (request, reply)
     }
 }
 

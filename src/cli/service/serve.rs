@@ -18,7 +18,7 @@ use crate::db::Db;
 use crate::options::{Options, Targets};
 use crate::rest::accounts::{AccountConfig, Accounts};
 use crate::rest::http::limits::Limits;
-use crate::rest::http::log_writer::Journal;
+use crate::rest::http::log_writer::LogWriter;
 use crate::rest::protocol::sign::{DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
 use crate::rest::{self, Settings, Site, TlsFiles};
 
@@ -114,20 +114,17 @@ fn seconds(of: impl Fn(&Limits) -> Duration) -> u64 {
 
 impl Serve {
     pub(super) fn run(self) -> ExitCode {
-        let journal = match Journal::start(self.log) {
-            Ok(journal) => journal,
-            Err(error) => return Failure::Other(format!("no threads: {error}")).report(),
-        };
-        let (status, text) = match self.serve(&journal) {
+        let (log, guard) = LogWriter::start(self.log);
+        let (status, text) = match self.serve(&log) {
             Ok(()) => (0, None),
             Err(failure) => failure.message(),
         };
-        text.iter().for_each(|text| journal.say(text));
-        journal.end();
+        text.iter().for_each(|text| log.line(text));
+        drop(guard);
         ExitCode::from(status)
     }
 
-    fn serve(&self, journal: &Journal) -> Outcome {
+    fn serve(&self, log: &LogWriter) -> Outcome {
         let configs = self.read_accounts()?;
         rest::check_exposure(&self.listen, &configs).map_err(Failure::Usage)?;
         let limits = Limits {
@@ -148,12 +145,12 @@ impl Serve {
             tls: tls.map(|(cert, key)| TlsFiles { cert, key }),
             limits,
             settings,
-            journal: journal.clone(),
+            log: log.clone(),
         };
         let ready = rest::prepare(site).map_err(Failure::Other)?;
         let accounts = Accounts::open(configs, |config| self.open(config))?;
         let reread = || self.reread_accounts();
-        let greet = |at, metrics| self.greet(journal, at, metrics);
+        let greet = |at, metrics| self.greet(log, at, metrics);
         ready.serve(accounts, reread, greet).map_err(Failure::Other)
     }
 
@@ -187,14 +184,14 @@ impl Serve {
     }
 
     /// Says where the server is, once it is.
-    fn greet(&self, journal: &Journal, at: SocketAddr, metrics: Option<SocketAddr>) {
+    fn greet(&self, log: &LogWriter, at: SocketAddr, metrics: Option<SocketAddr>) {
         let scheme = if self.tls_cert.is_some() { "https" } else { "http" };
-        journal.say(&format!("listening on {scheme}://{at}/"));
+        log.line(&format!("listening on {scheme}://{at}/"));
         if let Some(at) = metrics {
-            journal.say(&format!("metrics on http://{at}/metrics"));
+            log.line(&format!("metrics on http://{at}/metrics"));
         }
         if self.accounts.is_none() {
-            journal.say(&format!(
+            log.line(&format!(
                 "connection string: DefaultEndpointsProtocol={scheme};AccountName={DEVELOPMENT_ACCOUNT};\
                  AccountKey={DEVELOPMENT_KEY};TableEndpoint={scheme}://{at}/{DEVELOPMENT_ACCOUNT};"
             ));

@@ -1,16 +1,16 @@
-//! Slots of connections: which connection has one, which gives it up when none is left or when the server stops, and how it is
-//! closed.
+//! Connection slots: which connections have one, which one is closed when none is left or the server stops, and the lingering
+//! close.
 //!
 //! Invariants
-//! * there are no more connections than places, but for a few that are being closed;
-//! * a place is taken from the one who has it longest of those whom nobody knows and who are not through with a request:
-//!   silent and slow connections, however many, shut nobody out, and nobody shuts out who ever showed a key or a token;
+//! * there are no more connections than slots, apart from a few that are being closed;
+//! * when all slots are taken, the oldest connection that never authenticated and has no request in work gives up its slot:
+//!   silent or slow connections, however many, shut out no other client, and no authenticated client is cut off for another;
 //! * lingering close: closing with unread input resets the connection and may lose the answer, so writing is shut down first
 //!   and input is drained for a bounded time;
 //! * a connection is not cut off while it has a request whose head is whole, or an answer that is not sent, unless that takes
 //!   longer than it may.
 //!
-//! Not here: time (`server`, which asks for answers that are being sent), who is known (`auth`).
+//! Not here: time limits (`server`), authentication (`auth`).
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -29,9 +29,9 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 
 use super::limits::{DRAINED_BYTES_MAX, REFUSALS_MAX, SMALL_BYTES};
 
-/// All places of a server.
+/// The slots of a server.
 #[derive(Debug)]
-pub(in crate::rest) struct Seats {
+pub(in crate::rest) struct ConnectionSlots {
     free: Arc<Semaphore>,
     /// Of those who gave up their place and are not gone yet.
     leaving: Arc<Semaphore>,
@@ -42,16 +42,16 @@ pub(in crate::rest) struct Seats {
 struct Taken {
     next: u64,
     /// By arrival.
-    seats: BTreeMap<u64, Arc<Seat>>,
+    slots: BTreeMap<u64, Arc<ConnectionSlot>>,
 }
 
-/// The place of a connection.
+/// The state of a connection.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct ConnectionSlot {
     state: Mutex<State>,
     leave: Notify,
     /// Its client may go on to send after the answer, which is the last.
-    leaves_unread: AtomicBool,
+    may_leave_input_unread: AtomicBool,
     answer: watch::Sender<Answer>,
 }
 
@@ -64,10 +64,10 @@ pub(in crate::rest) struct Answer {
 }
 
 /// A body on its way.
-struct Watched {
+struct WatchedBody {
     body: Bytes,
     id: u64,
-    seat: Arc<Seat>,
+    slot: Arc<ConnectionSlot>,
 }
 
 #[derive(Debug)]
@@ -75,7 +75,7 @@ struct State {
     /// Held as long as the connection is there.
     place: OwnedSemaphorePermit,
     phase: Phase,
-    is_known: bool,
+    is_authenticated: bool,
     has_begun: bool,
     leaves: bool,
 }
@@ -95,19 +95,19 @@ enum Phase {
     Writing,
 }
 
-/// A place while it is taken.
+/// A slot while its connection is open.
 #[derive(Debug)]
-pub(in crate::rest) struct Sitting {
-    seats: Arc<Seats>,
+pub(in crate::rest) struct HeldSlot {
+    slots: Arc<ConnectionSlots>,
     id: u64,
-    pub(in crate::rest) seat: Arc<Seat>,
+    pub(in crate::rest) slot: Arc<ConnectionSlot>,
 }
 
-/// The stream of a connection, which tells its place when an answer is sent, and is closed with all input read.
+/// The stream of a connection. It records when an answer is sent, and its shutdown drains what the client still sends.
 #[derive(Debug)]
-pub(in crate::rest) struct Seated<S> {
+pub(in crate::rest) struct SlotStream<S> {
     stream: S,
-    seat: Arc<Seat>,
+    slot: Arc<ConnectionSlot>,
     /// Once writing is shut down: until when the client may send, and how much.
     draining: Option<(Pin<Box<Sleep>>, u64)>,
 }
@@ -116,7 +116,7 @@ pub(in crate::rest) struct Seated<S> {
 const LINGER_TIME: Duration = Duration::from_secs(30);
 const PIECE_BYTES: usize = 4 << 10;
 
-impl Seats {
+impl ConnectionSlots {
     pub(in crate::rest) fn new(places: usize) -> Arc<Self> {
         Arc::new(Self {
             free: Arc::new(Semaphore::new(places)),
@@ -125,8 +125,8 @@ impl Seats {
         })
     }
 
-    /// A place, if need be that of somebody else; `None` if nobody can be asked for his.
-    pub(in crate::rest) fn take(self: &Arc<Self>) -> Option<Sitting> {
+    /// A free slot, or that of the oldest connection that may be closed; `None` if there is neither.
+    pub(in crate::rest) fn take(self: &Arc<Self>) -> Option<HeldSlot> {
         let mut taken = self.taken.lock();
         let place = match Arc::clone(&self.free).try_acquire_owned() {
             Ok(place) => place,
@@ -134,20 +134,20 @@ impl Seats {
         };
         let id = taken.next;
         taken.next += 1;
-        let seat = Arc::new(Seat::new(place));
-        taken.seats.insert(id, Arc::clone(&seat));
-        Some(Sitting { seats: Arc::clone(self), id, seat })
+        let slot = Arc::new(ConnectionSlot::new(place));
+        taken.slots.insert(id, Arc::clone(&slot));
+        Some(HeldSlot { slots: Arc::clone(self), id, slot })
     }
 
     fn free_one(&self, taken: &Taken) -> Option<OwnedSemaphorePermit> {
         let mut leaving = Arc::clone(&self.leaving).try_acquire_owned().ok()?;
-        for seat in taken.seats.values() {
-            let mut state = seat.state.lock();
+        for slot in taken.slots.values() {
+            let mut state = slot.state.lock();
             let waits = matches!(state.phase, Phase::Head | Phase::Body);
-            if !state.is_known && !state.leaves && waits {
+            if !state.is_authenticated && !state.leaves && waits {
                 std::mem::swap(&mut state.place, &mut leaving);
                 state.leaves = true;
-                seat.leave.notify_one();
+                slot.leave.notify_one();
                 return Some(leaving);
             }
         }
@@ -156,33 +156,43 @@ impl Seats {
 
     /// Ends the connections that have neither a request under way nor an answer that is not sent.
     pub(in crate::rest) fn clear(&self) {
-        for seat in self.taken.lock().seats.values() {
-            let mut state = seat.state.lock();
+        for slot in self.taken.lock().slots.values() {
+            let mut state = slot.state.lock();
             if state.phase == Phase::Head {
                 state.leaves = true;
-                seat.leave.notify_one();
+                slot.leave.notify_one();
             }
         }
     }
 }
 
-impl Seat {
+impl ConnectionSlot {
     /// The place of a connection that is there as long as `place` is held.
     pub(in crate::rest) fn new(place: OwnedSemaphorePermit) -> Self {
-        let state =
-            State { place, phase: Phase::Head, is_known: false, has_begun: false, leaves: false };
+        let state = State {
+            place,
+            phase: Phase::Head,
+            is_authenticated: false,
+            has_begun: false,
+            leaves: false,
+        };
         let (answer, _) = watch::channel(Answer::default());
-        let leaves_unread = AtomicBool::new(false);
-        Seat { state: Mutex::new(state), leave: Notify::new(), leaves_unread, answer }
+        let may_leave_input_unread = AtomicBool::new(false);
+        ConnectionSlot {
+            state: Mutex::new(state),
+            leave: Notify::new(),
+            may_leave_input_unread,
+            answer,
+        }
     }
 
     /// Its client may go on to send after the answer, which is the last.
-    pub(in crate::rest) fn leave_unread(&self) {
-        self.leaves_unread.store(true, Ordering::SeqCst);
+    pub(in crate::rest) fn leave_input_unread(&self) {
+        self.may_leave_input_unread.store(true, Ordering::SeqCst);
     }
 
-    pub(in crate::rest) fn leaves_unread(&self) -> bool {
-        self.leaves_unread.load(Ordering::SeqCst)
+    pub(in crate::rest) fn may_leave_input_unread(&self) -> bool {
+        self.may_leave_input_unread.load(Ordering::SeqCst)
     }
 
     /// `body` as the answer, of which it is known when the last of it is sent. Small ones are not looked at.
@@ -195,7 +205,7 @@ impl Seat {
             id = answer.id + 1;
             *answer = Answer { id, bytes: body.len() };
         });
-        Bytes::from_owner(Watched { body, id, seat: Arc::clone(self) })
+        Bytes::from_owner(WatchedBody { body, id, slot: Arc::clone(self) })
     }
 
     /// The next answer that is to be sent, or the one that is being sent.
@@ -253,8 +263,8 @@ impl Seat {
     }
 
     /// Whoever is at the other end showed a key or a token.
-    pub(in crate::rest) fn know(&self) {
-        self.state.lock().is_known = true;
+    pub(in crate::rest) fn mark_authenticated(&self) {
+        self.state.lock().is_authenticated = true;
     }
 
     /// The answer to the request is there, to be sent.
@@ -278,9 +288,9 @@ impl Seat {
     }
 }
 
-impl Drop for Watched {
+impl Drop for WatchedBody {
     fn drop(&mut self) {
-        self.seat.answer.send_modify(|answer| {
+        self.slot.answer.send_modify(|answer| {
             if answer.id == self.id {
                 answer.bytes = 0;
             }
@@ -288,25 +298,25 @@ impl Drop for Watched {
     }
 }
 
-impl AsRef<[u8]> for Watched {
+impl AsRef<[u8]> for WatchedBody {
     fn as_ref(&self) -> &[u8] {
         &self.body
     }
 }
 
-impl Drop for Sitting {
+impl Drop for HeldSlot {
     fn drop(&mut self) {
-        self.seats.taken.lock().seats.remove(&self.id);
+        self.slots.taken.lock().slots.remove(&self.id);
     }
 }
 
-impl<S> Seated<S> {
-    pub(in crate::rest) fn new(stream: S, seat: Arc<Seat>) -> Self {
-        Self { stream, seat, draining: None }
+impl<S> SlotStream<S> {
+    pub(in crate::rest) fn new(stream: S, slot: Arc<ConnectionSlot>) -> Self {
+        Self { stream, slot, draining: None }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Seated<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for SlotStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -316,13 +326,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Seated<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Seated<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for SlotStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.seat.written();
+        self.slot.written();
         Pin::new(&mut self.stream).poll_write(context, buf)
     }
 
@@ -331,7 +341,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Seated<S> {
         context: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.seat.written();
+        self.slot.written();
         Pin::new(&mut self.stream).poll_write_vectored(context, bufs)
     }
 
@@ -342,15 +352,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Seated<S> {
     /// Called only when all was handed over.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(context))?;
-        self.seat.flushed();
+        self.slot.flushed();
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Seated { stream, seat, draining } = &mut *self;
+        let SlotStream { stream, slot, draining } = &mut *self;
         if draining.is_none() {
             ready!(Pin::new(&mut *stream).poll_shutdown(context))?;
-            if !seat.leaves_unread() {
+            if !slot.may_leave_input_unread() {
                 return Poll::Ready(Ok(()));
             }
         }
@@ -382,87 +392,87 @@ mod tests {
         future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
-    fn taken(seats: &Arc<Seats>) -> Sitting {
-        seats.take().unwrap()
+    fn taken(slots: &Arc<ConnectionSlots>) -> HeldSlot {
+        slots.take().unwrap()
     }
 
     #[test]
     fn the_one_who_is_silent_for_longest_gives_up_his_place() {
-        let seats = Seats::new(3);
-        let [first, second, third] = [taken(&seats), taken(&seats), taken(&seats)];
-        let fourth = taken(&seats);
-        assert!(is_done(first.seat.left()) && !is_done(second.seat.left()));
-        assert!(!is_done(first.seat.begin()), "too late");
+        let slots = ConnectionSlots::new(3);
+        let [first, second, third] = [taken(&slots), taken(&slots), taken(&slots)];
+        let fourth = taken(&slots);
+        assert!(is_done(first.slot.left()) && !is_done(second.slot.left()));
+        assert!(!is_done(first.slot.begin()), "too late");
         // Who is known stays, and so does whose request is carried out.
-        second.seat.know();
-        assert!(is_done(third.seat.begin()) && is_done(third.seat.work()));
-        assert!(is_done(fourth.seat.begin()));
-        let fifth = taken(&seats);
-        assert!(is_done(fourth.seat.left()) && !is_done(fourth.seat.work()));
-        fifth.seat.know();
-        assert!(seats.take().is_none());
+        second.slot.mark_authenticated();
+        assert!(is_done(third.slot.begin()) && is_done(third.slot.work()));
+        assert!(is_done(fourth.slot.begin()));
+        let fifth = taken(&slots);
+        assert!(is_done(fourth.slot.left()) && !is_done(fourth.slot.work()));
+        fifth.slot.mark_authenticated();
+        assert!(slots.take().is_none());
         drop(second);
-        assert!(seats.take().is_some());
+        assert!(slots.take().is_some());
     }
 
     #[test]
     fn few_are_closing_at_a_time() {
-        let seats = Seats::new(1);
-        let mut gone: Vec<_> = (0..=REFUSALS_MAX).map(|_| taken(&seats)).collect();
-        assert!(seats.take().is_none());
+        let slots = ConnectionSlots::new(1);
+        let mut gone: Vec<_> = (0..=REFUSALS_MAX).map(|_| taken(&slots)).collect();
+        assert!(slots.take().is_none());
         gone.remove(0);
-        assert!(seats.take().is_some());
+        assert!(slots.take().is_some());
     }
 
     #[test]
     fn answers_are_watched_until_they_are_sent() {
-        let seats = Seats::new(1);
-        let seat = taken(&seats).seat.clone();
+        let slots = ConnectionSlots::new(1);
+        let slot = taken(&slots).slot.clone();
         let next = || {
-            let mut next = std::pin::pin!(seat.next_answer());
+            let mut next = std::pin::pin!(slot.next_answer());
             match next.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(answer) => Some(answer),
                 Poll::Pending => None,
             }
         };
         let large = || Bytes::from(vec![b'x'; SMALL_BYTES + 1]);
-        drop(seat.watch(Bytes::from_static(b"small")));
+        drop(slot.watch(Bytes::from_static(b"small")));
         assert!(next().is_none());
-        let first = seat.watch(large());
+        let first = slot.watch(large());
         let answer = next().unwrap();
         assert_eq!((answer.bytes, &first[..]), (SMALL_BYTES + 1, &large()[..]));
         let end = first.slice(SMALL_BYTES..);
         drop(first);
-        assert!(!is_done(seat.is_sent(answer)), "its last byte is not sent");
+        assert!(!is_done(slot.is_sent(answer)), "its last byte is not sent");
         drop(end);
-        assert!(is_done(seat.is_sent(answer)) && next().is_none());
+        assert!(is_done(slot.is_sent(answer)) && next().is_none());
         // Whoever comes late finds the next one under way.
-        let _second = seat.watch(large());
-        assert!(is_done(seat.is_sent(answer)) && !is_done(seat.is_sent(next().unwrap())));
+        let _second = slot.watch(large());
+        assert!(is_done(slot.is_sent(answer)) && !is_done(slot.is_sent(next().unwrap())));
     }
 
     #[test]
     fn a_stop_ends_who_has_nothing_under_way() {
-        let seats = Seats::new(3);
-        let [silent, busy] = [taken(&seats), taken(&seats)];
-        assert!(is_done(busy.seat.begin()));
-        seats.clear();
-        assert!(is_done(silent.seat.left()) && !is_done(busy.seat.left()));
+        let slots = ConnectionSlots::new(3);
+        let [silent, busy] = [taken(&slots), taken(&slots)];
+        assert!(is_done(busy.slot.begin()));
+        slots.clear();
+        assert!(is_done(silent.slot.left()) && !is_done(busy.slot.left()));
         // An answer that is not sent counts.
-        busy.seat.answered();
+        busy.slot.answered();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let (near, _far) = tokio::io::duplex(64);
-            let mut stream = Seated::new(near, Arc::clone(&busy.seat));
+            let mut stream = SlotStream::new(near, Arc::clone(&busy.slot));
             stream.flush().await.unwrap();
-            seats.clear();
-            assert!(!is_done(busy.seat.left()));
+            slots.clear();
+            assert!(!is_done(busy.slot.left()));
             stream.write_all(b"answer").await.unwrap();
-            seats.clear();
-            assert!(!is_done(busy.seat.left()));
+            slots.clear();
+            assert!(!is_done(busy.slot.left()));
             stream.flush().await.unwrap();
-            seats.clear();
-            assert!(is_done(busy.seat.left()));
+            slots.clear();
+            assert!(is_done(busy.slot.left()));
         });
     }
 }

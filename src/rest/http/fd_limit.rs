@@ -1,6 +1,6 @@
 //! File descriptors: connections may not take those that databases need.
 //!
-//! Not here: places of connections (`seats`).
+//! Not here: places of connections (`connection_slots`).
 
 /// What is kept from connections: files of databases, listeners, the log, and connections that are being refused.
 const RESERVED: u64 = 256;

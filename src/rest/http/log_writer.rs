@@ -1,28 +1,25 @@
-//! What the server says on standard error: lines that wait in memory until a thread of its own has written them.
+//! The log of the server on standard error. `tracing-appender` writes it in a thread of its own; this file bounds the
+//! bytes that wait, counts lost lines, and logs panics.
 //!
 //! Invariants
-//! * whoever has something to say neither waits for those who read it nor fails without them, also if it is a panic;
-//! * what waits is bounded; lines that find no room, and lines that cannot be written, are lost and counted;
-//! * lines come out in the order in which they were said, and none begins in the middle of another one;
-//! * the process does not end before what was said is written, unless that takes too long.
+//! * logging neither waits for a reader of the log nor fails without one, also for a panic;
+//! * at most [`BYTES_MAX`] wait; lines that find no room and lines that cannot be written are lost and counted;
+//! * lines come out in order, and none begins in the middle of another one.
 //!
-//! Not here: what is said (`service`, `server`, the engine's events).
+//! Not here: what is logged (`service`, `server`, the engine's events).
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tracing::Level;
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
-/// Bytes that may wait; as many again may be about to be written.
+/// Bytes that may wait to be written. A line counts as [`LINE_BYTES_MIN`] at least, which bounds the number of lines too.
 const BYTES_MAX: usize = 1 << 20;
-/// From one write to the next, unless much waits: what is said meanwhile goes out together, and wakes nobody.
-const PAUSE: Duration = Duration::from_millis(20);
-/// How long the end of the process waits at the most.
-const END_TIME: Duration = Duration::from_secs(1);
+const LINE_BYTES_MIN: usize = 128;
 
 /// What goes to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -37,169 +34,101 @@ pub(crate) enum LogLevel {
     Connections,
 }
 
-/// The log of a server; clones are the same one.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Journal(Arc<Shared>);
-
-#[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    /// For the thread that writes.
-    more: Condvar,
-    /// For whoever ends the process.
-    idle: Condvar,
+/// The log of a server; clones write to the same log.
+#[derive(Clone, Debug)]
+pub(crate) struct LogWriter {
+    queue: NonBlocking,
+    counts: Arc<Counts>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Whole lines that wait.
-    text: Vec<u8>,
-    /// The thread has lines that waited before.
-    is_writing: bool,
-    /// The thread sleeps until there is something to write.
-    sleeps: bool,
-    is_ending: bool,
-    lost: u64,
+struct Counts {
+    waiting_bytes: AtomicUsize,
+    lost_lines: AtomicU64,
 }
 
-/// Where lines go.
+/// The writing end, in the thread that writes.
 struct Sink<W> {
     out: W,
-    /// The last line has no end.
+    counts: Arc<Counts>,
+    /// The last line was cut off by an error.
     is_torn: bool,
+    /// The number of lost lines that the log itself reports.
+    reported: u64,
 }
 
-impl Journal {
-    /// Writes to standard error, and takes what subscribers of `tracing` are told from `level` on.
-    ///
-    /// # Errors
-    /// No thread.
-    pub(crate) fn start(level: LogLevel) -> io::Result<Self> {
-        let journal = Journal::default();
-        let writing = journal.clone();
-        let sink = Sink { out: io::stderr(), is_torn: false };
-        let thread = std::thread::Builder::new().name("rowstone-journal".into());
-        drop(thread.spawn(move || writing.keep_writing(sink))?);
-        journal.say_panics();
-        journal.take_events(level);
-        Ok(journal)
+impl LogWriter {
+    /// Starts the log: lines go to standard error, `tracing` events from `level` on among them. Dropping the guard waits until
+    /// the lines are written, one second at most.
+    pub(crate) fn start(level: LogLevel) -> (Self, WorkerGuard) {
+        let counts = Arc::new(Counts::default());
+        let (log, guard) = LogWriter::new(Sink::new(io::stderr(), Arc::clone(&counts)), counts);
+        log.log_panics();
+        log.subscribe(level);
+        (log, guard)
     }
 
-    fn take_events(&self, level: LogLevel) {
+    fn new(sink: Sink<impl Write + Send + 'static>, counts: Arc<Counts>) -> (Self, WorkerGuard) {
+        let (queue, guard) = NonBlockingBuilder::default()
+            // One more for the message that ends the thread.
+            .buffered_lines_limit(BYTES_MAX / LINE_BYTES_MIN + 1)
+            .thread_name("rowstone-log")
+            .finish(sink);
+        (LogWriter { queue, counts }, guard)
+    }
+
+    fn subscribe(&self, level: LogLevel) {
         let level = match level {
             LogLevel::Off => return,
             LogLevel::Problems => Level::WARN,
             LogLevel::Requests => Level::INFO,
             LogLevel::Connections => Level::DEBUG,
         };
-        let journal = self.clone();
+        let writer = self.clone();
         let log = tracing_subscriber::fmt().json().with_max_level(level);
-        // What reports such errors panics where standard error is closed.
-        let log = log.log_internal_errors(false).with_writer(move || journal.clone());
+        // With it, an error of the log would panic where standard error is closed.
+        let log = log.log_internal_errors(false).with_writer(move || writer.clone());
         // A second server in one process logs where the first does.
         drop(log.try_init());
     }
 
-    /// A panic is said here, too: the library's own message would wait for whoever reads it.
-    fn say_panics(&self) {
-        let journal = self.clone();
+    /// Panics go to the log too: the standard library's own message would wait for a reader of standard error.
+    fn log_panics(&self) {
+        let log = self.clone();
         std::panic::set_hook(Box::new(move |panic| {
             let trace = Backtrace::capture();
             let trace = (trace.status() == BacktraceStatus::Captured).then(|| trace.to_string());
             if tracing::enabled!(Level::ERROR) {
                 tracing::error!(%panic, trace, "a panic");
             } else {
-                journal.say(&format!("{panic}\n{}", trace.unwrap_or_default()));
+                log.line(&format!("{panic}\n{}", trace.unwrap_or_default()));
             }
         }));
     }
 
-    /// Says a line, for people.
-    pub(crate) fn say(&self, line: &str) {
+    /// Writes a line for people.
+    pub(crate) fn line(&self, line: &str) {
         self.push(format!("{line}\n").as_bytes());
     }
 
-    /// Lines that nobody will see.
-    pub(crate) fn lost(&self) -> u64 {
-        self.0.state.lock().lost
-    }
-
-    /// Waits until what was said is written, or until that takes too long.
-    pub(crate) fn end(&self) {
-        let mut state = self.0.state.lock();
-        state.is_ending = true;
-        self.0.more.notify_one();
-        if state.is_writing || !state.text.is_empty() {
-            self.0.idle.wait_for(&mut state, END_TIME);
-        }
+    /// How many lines were lost.
+    pub(crate) fn lost_lines(&self) -> u64 {
+        self.counts.lost_lines.load(Ordering::Relaxed)
     }
 
     fn push(&self, line: &[u8]) {
-        let is_awaited = {
-            let mut state = self.0.state.lock();
-            if state.text.len() + line.len() > BYTES_MAX {
-                state.lost += 1;
-                return;
-            }
-            state.text.extend_from_slice(line);
-            std::mem::take(&mut state.sleeps) || !state.has_room()
-        };
-        if is_awaited {
-            self.0.more.notify_one();
+        let bytes = line.len().max(LINE_BYTES_MIN);
+        let waiting = self.counts.waiting_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        // The queue has room for all lines that may wait.
+        if waiting > BYTES_MAX || self.queue.clone().write_all(line).is_err() {
+            self.counts.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.counts.lost_lines.fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    /// What the thread does, as long as there is a process.
-    fn keep_writing(&self, mut sink: Sink<impl Write>) {
-        let (mut text, mut told) = (Vec::new(), 0);
-        loop {
-            self.take(&mut text);
-            let lost = sink.put(&text);
-            let (all, has_room) = self.wrote(lost);
-            if lost == 0 && has_room && all > told {
-                tracing::warn!(lost = all - told, "lines of the log were lost");
-                told = all;
-            }
-        }
-    }
-
-    /// Waits for lines, and takes all that there are.
-    fn take(&self, text: &mut Vec<u8>) {
-        text.clear();
-        let mut state = self.0.state.lock();
-        while state.text.is_empty() {
-            state.sleeps = true;
-            self.0.more.wait(&mut state);
-        }
-        state.sleeps = false;
-        std::mem::swap(&mut state.text, text);
-        state.is_writing = true;
-    }
-
-    /// Lines were written, but for some; gives how many were lost up to now, and whether there is room for more.
-    fn wrote(&self, lost: u64) -> (u64, bool) {
-        let mut state = self.0.state.lock();
-        state.lost += lost;
-        state.is_writing = false;
-        if state.text.is_empty() {
-            self.0.idle.notify_all();
-        }
-        if !state.is_ending && state.has_room() {
-            self.0.more.wait_for(&mut state, PAUSE);
-        }
-        (state.lost, state.has_room())
     }
 }
 
-impl State {
-    /// Writing need not hurry.
-    fn has_room(&self) -> bool {
-        self.text.len() <= BYTES_MAX / 2
-    }
-}
-
-/// Each write is one line or more, whole.
-impl Write for Journal {
+/// Each call writes whole lines.
+impl Write for LogWriter {
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         self.push(lines);
         Ok(lines.len())
@@ -211,26 +140,29 @@ impl Write for Journal {
 }
 
 impl<W: Write> Sink<W> {
-    /// Writes lines; gives how many of them are not written to their end.
-    fn put(&mut self, lines: &[u8]) -> u64 {
-        if self.is_torn && self.write(b"\n") == 1 {
-            self.is_torn = false;
-        }
-        let written = if self.is_torn { 0 } else { self.write(lines) };
-        let (before, rest) = lines.split_at(written);
-        self.is_torn |= before.last().is_some_and(|last| *last != b'\n');
-        rest.iter().filter(|byte| **byte == b'\n').count() as u64
+    fn new(out: W, counts: Arc<Counts>) -> Self {
+        Sink { out, counts, is_torn: false, reported: 0 }
     }
 
-    /// Writes what can be written, and gives how much that is.
-    fn write(&mut self, text: &[u8]) -> usize {
+    /// Writes a line; false if it is lost.
+    fn put(&mut self, line: &[u8]) -> bool {
+        if self.is_torn && self.put_all(b"\n") == 1 {
+            self.is_torn = false;
+        }
+        let written = if self.is_torn { 0 } else { self.put_all(line) };
+        self.is_torn |= (1..line.len()).contains(&written);
+        written == line.len()
+    }
+
+    /// Writes what can be written; returns how many bytes.
+    fn put_all(&mut self, bytes: &[u8]) -> usize {
         let mut written = 0;
-        while let Some(rest) = text.get(written..).filter(|rest| !rest.is_empty()) {
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
             match self.out.write(rest) {
                 Ok(0) => break,
                 Ok(len) => written += len,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // There is nobody to be told.
+                // There is nowhere to report it.
                 Err(_) => break,
             }
         }
@@ -238,9 +170,31 @@ impl<W: Write> Sink<W> {
     }
 }
 
+/// Never fails: a line that cannot be written is counted.
+impl<W: Write> Write for Sink<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let is_written = self.put(line);
+        let lost = self.counts.lost_lines.fetch_add(u64::from(!is_written), Ordering::Relaxed);
+        let bytes = line.len().max(LINE_BYTES_MIN);
+        let waiting = self.counts.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed) - bytes;
+        if is_written && lost > self.reported && waiting <= BYTES_MAX / 2 {
+            tracing::warn!(lost = lost - self.reported, "lines of the log were lost");
+            self.reported = lost;
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
+    use crate::sync::Mutex;
 
     /// Takes so many bytes, then nothing.
     struct Disk {
@@ -264,34 +218,75 @@ mod tests {
         }
     }
 
+    /// Takes its first line only when the barrier opens.
+    struct Blocked {
+        barrier: Arc<Barrier>,
+        bytes: Arc<Mutex<usize>>,
+    }
+
+    impl Write for Blocked {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            if *self.bytes.lock() == 0 {
+                self.barrier.wait();
+            }
+            *self.bytes.lock() += text.len();
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
     #[test]
     fn lines_that_find_no_room_are_counted() {
-        let mut journal = Journal::default();
+        let (barrier, bytes) = (Arc::new(Barrier::new(2)), Arc::default());
+        let out = Blocked { barrier: Arc::clone(&barrier), bytes: Arc::clone(&bytes) };
+        let counts = Arc::new(Counts::default());
+        let (mut log, guard) = LogWriter::new(Sink::new(out, Arc::clone(&counts)), counts);
         let line = [b'x'; 1 << 10];
         for _ in 0..BYTES_MAX / line.len() {
-            journal.write_all(&line).unwrap();
+            log.write_all(&line).unwrap();
         }
-        assert_eq!(journal.lost(), 0);
-        journal.write_all(b"\n").unwrap();
-        assert_eq!(journal.lost(), 1);
-        let mut taken = Vec::new();
-        journal.take(&mut taken);
-        assert_eq!(taken.len(), BYTES_MAX);
-        journal.say("again");
-        assert_eq!(journal.lost(), 1, "there is room again");
+        assert_eq!(log.lost_lines(), 0);
+        // However short.
+        log.write_all(b"\n").unwrap();
+        assert_eq!(log.lost_lines(), 1);
+        barrier.wait();
+        drop(guard);
+        assert_eq!((*bytes.lock(), log.lost_lines()), (BYTES_MAX, 1));
+    }
+
+    #[test]
+    fn short_lines_are_as_many_as_the_queue_holds() {
+        let (barrier, bytes) = (Arc::new(Barrier::new(2)), Arc::default());
+        let out = Blocked { barrier: Arc::clone(&barrier), bytes: Arc::clone(&bytes) };
+        let counts = Arc::new(Counts::default());
+        let (log, guard) = LogWriter::new(Sink::new(out, Arc::clone(&counts)), counts);
+        let lines = BYTES_MAX / LINE_BYTES_MIN;
+        (0..lines + 7).for_each(|_| log.line(""));
+        assert_eq!(log.lost_lines(), 7);
+        barrier.wait();
+        drop(guard);
+        assert_eq!(*bytes.lock(), lines);
     }
 
     #[test]
     fn lines_that_cannot_be_written_are_counted_and_none_begins_in_another() {
-        let mut sink = Sink { out: Disk { text: Vec::new(), room: 6 }, is_torn: false };
-        assert_eq!(sink.put(b"one\ntwo\nthree\n"), 2);
-        assert_eq!(sink.put(b"four\n"), 1);
-        sink.out.room = 100;
-        assert_eq!(sink.put(b"five\n"), 0);
-        sink.out.room = 4;
-        assert_eq!(sink.put(b"six\nseven\n"), 1);
-        sink.out.room = 100;
-        assert_eq!(sink.put(b"eight\n"), 0);
+        let counts = Arc::new(Counts::default());
+        counts.waiting_bytes.store(BYTES_MAX, Ordering::Relaxed);
+        let disk = Disk { text: Vec::new(), room: 6 };
+        let mut sink = Sink::new(disk, Arc::clone(&counts));
+        let mut put = |room: Option<usize>, line: &str| {
+            sink.out.room = room.unwrap_or(sink.out.room);
+            sink.write_all(line.as_bytes()).unwrap();
+            counts.lost_lines.load(Ordering::Relaxed)
+        };
+        assert_eq!([put(None, "one\n"), put(None, "two\n"), put(None, "three\n")], [0, 1, 2]);
+        assert_eq!(put(None, "four\n"), 3);
+        assert_eq!(put(Some(100), "five\n"), 3);
+        assert_eq!([put(Some(4), "six\n"), put(None, "seven\n")], [3, 4]);
+        assert_eq!(put(Some(100), "eight\n"), 4);
         assert_eq!(sink.out.text, b"one\ntw\nfive\nsix\neight\n");
     }
 }

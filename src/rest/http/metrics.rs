@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::log_writer::Journal;
+use super::log_writer::LogWriter;
 use crate::db::prometheus::Exposition;
 use crate::db::stats::put_all;
 use crate::rest::metrics::begin;
@@ -28,7 +28,7 @@ const HEAD_BYTES: usize = 4096;
 #[derive(Clone)]
 pub(crate) struct Shown {
     pub(crate) service: Arc<Service>,
-    pub(crate) journal: Journal,
+    pub(crate) log: LogWriter,
 }
 
 /// All counters of a server and of its databases, and lines that its log lost.
@@ -82,7 +82,7 @@ async fn scrape(shown: Shown, mut stream: TcpStream) -> std::io::Result<()> {
     }
     let response = if head.starts_with(b"GET /metrics ") || head.starts_with(b"GET /metrics?") {
         // It asks databases, which may be held up; this thread listens for all connections.
-        let body = spawn_blocking(move || text(&shown.service, shown.journal.lost())).await?;
+        let body = spawn_blocking(move || text(&shown.service, shown.log.lost_lines())).await?;
         format!(
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\
              Connection: close\r\n\r\n{body}",

@@ -3,14 +3,11 @@
 //! Not here: the answers (`service`), the form of requests and responses (`protocol`).
 
 pub(super) mod body;
-pub(super) mod commit_coalescing;
 pub(super) mod connection_slots;
 pub(super) mod fd_limit;
-pub(super) mod lanes;
 pub(crate) mod limits;
 pub(crate) mod log_writer;
 pub(super) mod metrics;
 pub(super) mod process;
 pub(super) mod server;
-mod stage;
 pub(super) mod tls;

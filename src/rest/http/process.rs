@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use super::lanes::Lanes;
 use super::limits::Limits;
-use super::log_writer::Journal;
+use super::log_writer::LogWriter;
 use super::server::{self, Server};
 use super::tls::{self, TlsFiles};
 use super::{fd_limit, metrics};
@@ -29,7 +29,7 @@ pub(crate) struct Site {
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) limits: Limits,
     pub(crate) settings: Settings,
-    pub(crate) journal: Journal,
+    pub(crate) log: LogWriter,
 }
 
 /// Refuses to serve an account whose key everybody knows to everybody.
@@ -54,7 +54,7 @@ pub(crate) fn check_exposure(
 pub(crate) struct Ready {
     site: Site,
     tls: Option<TlsAcceptor>,
-    lanes: Lanes,
+    runtime: Runtime,
     listener: TcpListener,
     metrics: Option<TcpListener>,
 }
@@ -66,11 +66,12 @@ pub(crate) struct Ready {
 pub(crate) fn prepare(mut site: Site) -> Result<Ready, String> {
     let tls = site.tls.as_ref().map(tls::acceptor).transpose()?;
     site.limits.connections = fd_limit::connections(site.limits.connections)?;
-    let lanes = Lanes::new(site.limits.requests).map_err(|error| format!("no threads: {error}"))?;
-    let listen = |address| lanes.run(server::listen(address)).map_err(cannot_listen);
+    let runtime = server::runtime(site.limits.requests);
+    let runtime = runtime.map_err(|error| format!("no threads: {error}"))?;
+    let listen = |address| runtime.block_on(server::listen(address)).map_err(cannot_listen);
     let listener = listen(site.listen)?;
     let metrics = site.metrics.map(listen).transpose()?;
-    Ok(Ready { site, tls, lanes, listener, metrics })
+    Ok(Ready { site, tls, runtime, listener, metrics })
 }
 
 impl Ready {
@@ -84,23 +85,23 @@ impl Ready {
         reread: impl Fn() -> Result<Vec<AccountConfig>, String>,
         greet: impl FnOnce(SocketAddr, Option<SocketAddr>),
     ) -> Result<(), String> {
-        let Ready { site, tls, lanes, listener, metrics } = self;
+        let Ready { site, tls, runtime, listener, metrics } = self;
         let at = listener.local_addr().map_err(cannot_listen)?;
         let metrics_at = metrics.as_ref().map(TcpListener::local_addr).transpose();
         let metrics_at = metrics_at.map_err(cannot_listen)?;
         let service = Arc::new(Service::new(accounts, site.settings));
         let server = Server { service: Arc::clone(&service), limits: site.limits, tls };
-        let metrics = metrics.map(|listener| (listener, site.journal));
+        let metrics = metrics.map(|listener| (listener, site.log));
         let rotate = || rotate(&service, &site.listen, &reread);
-        lanes.run(async {
+        runtime.block_on(async {
             // Before anybody is told: a signal that comes first would end the process.
             let signals = signals().map_err(|error| format!("no signals: {error}"))?;
             greet(at, metrics_at);
-            run(server, &lanes, (listener, metrics), signals, rotate).await;
+            run(server, (listener, metrics), signals, rotate).await;
             Ok::<_, String>(())
         })?;
         // Connections that are still open are cut off.
-        drop(lanes);
+        drop(runtime);
         close(&service)
     }
 }
@@ -122,17 +123,16 @@ fn signals() -> std::io::Result<[Signal; 3]> {
 /// called at each SIGHUP.
 async fn run(
     server: Server,
-    lanes: &Lanes,
-    (listener, metrics): (TcpListener, Option<(TcpListener, Journal)>),
+    (listener, metrics): (TcpListener, Option<(TcpListener, LogWriter)>),
     [mut interrupt, mut terminate, mut hangup]: [Signal; 3],
     rotate: impl Fn(),
 ) {
     let (stop, stopped) = watch::channel(false);
-    if let Some((listener, journal)) = metrics {
-        let shown = metrics::Shown { service: Arc::clone(&server.service), journal };
+    if let Some((listener, log)) = metrics {
+        let shown = metrics::Shown { service: Arc::clone(&server.service), log };
         tokio::spawn(metrics::serve(shown, listener, until(stopped.clone())));
     }
-    let served = server.run(listener, lanes, until(stopped));
+    let served = server.run(listener, until(stopped));
     tokio::pin!(served);
     loop {
         let is_end = tokio::select! {

@@ -1,13 +1,13 @@
-//! Connections: accepting them, reading requests, writing responses, and stopping without cutting anybody off.
+//! Connections: accepting them, reading requests, writing responses, and stopping without cutting off a request.
 //!
 //! Invariants
 //! * what clients can take is bounded (`limits`): connections, bodies in memory, time without progress, and time for an answer;
-//! * of who is not known no more is read than a head and a small body;
-//! * a request that blocks holds up no other connection (`lanes`);
+//! * of a client that is not authenticated, only a head and a small body are read;
+//! * a request that waits for a disk holds up no other connection (`runtime`);
 //! * after a stop no connection is accepted, and those that are open end with the request they are in, if they are in one.
 //!
-//! Not here: what is answered (`service`), memory for bodies (`body`), places of connections (`seats`), addresses that may be
-//! listened to (`check_exposure`).
+//! Not here: the answers (`service`), memory for bodies (`body`), connection slots (`connection_slots`), addresses that the
+//! server may listen on (`check_exposure`).
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -16,6 +16,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,12 +25,13 @@ use hyper::header::{self, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
@@ -39,12 +41,10 @@ use crate::error::Code;
 use crate::rest::protocol::fault::{Fault, Known};
 
 use super::body::{self, Budget, Sent, Share};
-use super::commit_coalescing::{Crowd, Settling};
-use super::connection_slots::{Seat, Seated, Seats, Sitting};
-use super::lanes::Lanes;
+use super::connection_slots::{ConnectionSlot, ConnectionSlots, HeldSlot, SlotStream};
 use super::limits::{HEAD_BYTES_MAX, Limits, REFUSALS_MAX};
 use crate::rest::reply::Reply;
-use crate::rest::service::{Asked, Service};
+use crate::rest::service::{Begun, Request, Service};
 
 /// A connection that is one too many has asked and has its answer by then, or never does.
 const REFUSAL_TIME: Duration = Duration::from_secs(5);
@@ -63,7 +63,7 @@ struct Shared {
     service: Arc<Service>,
     limits: Limits,
     requests: Arc<Semaphore>,
-    crowd: Arc<Crowd>,
+    in_place: Semaphore,
     bodies: Budget,
     responses: Budget,
 }
@@ -73,7 +73,7 @@ impl Shared {
         Shared {
             limits,
             requests: Arc::new(Semaphore::new(limits.requests)),
-            crowd: Crowd::new(service.accounts().iter().count()),
+            in_place: Semaphore::new(IN_PLACE_MAX),
             bodies: Budget::new(limits.body_bytes),
             responses: Budget::new(limits.response_bytes),
             service,
@@ -82,16 +82,11 @@ impl Shared {
 }
 
 impl Server {
-    /// Serves connections to `listener` until `stop` is done, and then the open ones until they end, or until the time is
-    /// over: the rest ends with the lanes.
-    pub(in crate::rest) async fn run(
-        self,
-        listener: TcpListener,
-        lanes: &Lanes,
-        stop: impl Future<Output = ()>,
-    ) {
+    /// Serves connections to `listener` until `stop` is done, and then the open ones until they end or `drain_time` is over:
+    /// the others end with the runtime.
+    pub(in crate::rest) async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) {
         let Server { service, limits, tls } = self;
-        let seats = Seats::new(limits.connections);
+        let slots = ConnectionSlots::new(limits.connections);
         let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
         let shared = Arc::new(Shared::new(service, limits));
         let open = GracefulShutdown::new();
@@ -110,7 +105,7 @@ impl Server {
                     continue;
                 }
             };
-            let Some(sitting) = seats.take() else {
+            let Some(held_slot) = slots.take() else {
                 // What is not TLS would mean nothing to a client that speaks it.
                 if tls.is_none()
                     && let Ok(slot) = Arc::clone(&refusals).try_acquire_owned()
@@ -119,11 +114,11 @@ impl Server {
                 }
                 continue;
             };
-            lanes.serve(serve(stream, peer, tls.clone(), Arc::clone(&shared), &open, sitting));
+            tokio::spawn(serve(stream, peer, tls.clone(), Arc::clone(&shared), &open, held_slot));
         }
         drop(listener);
         // Whoever is between two requests is told so by the first of both, and whoever is within a head ends by the second.
-        let ended = async { tokio::join!(open.shutdown(), async { seats.clear() }) };
+        let ended = async { tokio::join!(open.shutdown(), async { slots.clear() }) };
         let drained = timeout(limits.drain_time, ended).await;
         if drained.is_err() {
             tracing::warn!("connections were still open {:?} after the stop", limits.drain_time);
@@ -131,22 +126,22 @@ impl Server {
     }
 }
 
-/// Answers the first request of a connection that is one too many.
+/// Answers the first request of a connection over the limit.
 async fn refuse(
     stream: TcpStream,
     peer: SocketAddr,
     service: Arc<Service>,
     slot: OwnedSemaphorePermit,
 ) {
-    let answer = service_fn(|request: Request<Incoming>| {
+    let answer = service_fn(|request: hyper::Request<Incoming>| {
         let head = request.into_parts().0;
-        let asked = Asked::new(head, peer.ip(), false, service.now(), service.new_id());
-        let reply = service.refuse(&asked, Code::ServerBusy.into());
+        let request = Request::new(head, peer.ip(), false, service.now(), service.new_id());
+        let reply = service.refuse(&request, Code::ServerBusy.into());
         ready(Ok::<_, Infallible>(response(reply, Share::default(), |body| body)))
     });
-    let seat = Arc::new(Seat::new(slot));
-    seat.leave_unread();
-    let stream = TokioIo::new(Seated::new(stream, seat));
+    let slot = Arc::new(ConnectionSlot::new(slot));
+    slot.leave_input_unread();
+    let stream = TokioIo::new(SlotStream::new(stream, slot));
     let mut http = http1::Builder::new();
     http.keep_alive(false).half_close(true).max_buf_size(HEAD_BYTES_MAX);
     let served = timeout(REFUSAL_TIME, http.serve_connection(stream, answer)).await;
@@ -162,7 +157,7 @@ fn serve(
     tls: Option<TlsAcceptor>,
     shared: Arc<Shared>,
     open: &GracefulShutdown,
-    sitting: Sitting,
+    held_slot: HeldSlot,
 ) -> impl Future<Output = ()> + Send + use<> {
     // Small responses must not wait for acknowledgements of those before.
     drop(stream.set_nodelay(true));
@@ -171,63 +166,68 @@ fn serve(
     stream.set_write_timeout(Some(shared.limits.idle_time));
     let watcher = open.watcher();
     async move {
-        let seat = Arc::clone(&sitting.seat);
+        let slot = Arc::clone(&held_slot.slot);
         let client =
-            Client { peer: peer.ip(), is_encrypted: tls.is_some(), seat: Arc::clone(&seat) };
+            Client { peer: peer.ip(), is_encrypted: tls.is_some(), slot: Arc::clone(&slot) };
         let limits = shared.limits;
         let served = async {
             match tls {
-                None => converse(Box::pin(stream), client, shared, watcher).await,
+                None => serve_requests(Box::pin(stream), client, shared, watcher).await,
                 Some(tls) => match tls.accept(Box::pin(stream)).await {
-                    Ok(stream) => converse(stream, client, shared, watcher).await,
+                    Ok(stream) => serve_requests(stream, client, shared, watcher).await,
                     Err(error) => tracing::debug!(%peer, %error, "no TLS connection"),
                 },
             }
         };
-        attend(served, peer, &seat, &limits).await;
-        drop(sitting);
+        serve_until_cut_off(served, peer, &slot, &limits).await;
+        drop(held_slot);
     }
 }
 
-/// Serves a connection until it ends, or is to end before that.
-async fn attend(served: impl Future<Output = ()>, peer: SocketAddr, seat: &Seat, limits: &Limits) {
+/// Serves a connection until it ends or one of its time limits is over.
+async fn serve_until_cut_off(
+    served: impl Future<Output = ()>,
+    peer: SocketAddr,
+    slot: &ConnectionSlot,
+    limits: &Limits,
+) {
     tokio::select! {
         biased;
         () = served => {}
-        () = seat.left() => tracing::debug!(%peer, "a connection without a request was closed"),
-        () = never_begun(seat, limits.header_time) => tracing::debug!(%peer, "no request in time"),
-        () = overdue(seat, limits) => tracing::debug!(%peer, "an answer was not taken in time"),
+        () = slot.left() => tracing::debug!(%peer, "a connection without a request was closed"),
+        () = never_begun(slot, limits.header_time) => tracing::debug!(%peer, "no request in time"),
+        () = overdue(slot, limits) => tracing::debug!(%peer, "an answer was not taken in time"),
     }
 }
 
-/// Done if there is no request after `time`.
-async fn never_begun(seat: &Seat, time: Duration) {
+/// Completes if no request has begun after `time`.
+async fn never_begun(slot: &ConnectionSlot, time: Duration) {
     sleep(time).await;
-    if seat.has_begun() {
+    if slot.has_begun() {
         pending().await
     }
 }
 
-/// Done if an answer takes longer to be sent than it may.
-async fn overdue(seat: &Seat, limits: &Limits) {
+/// Completes if sending an answer takes longer than its limit.
+async fn overdue(slot: &ConnectionSlot, limits: &Limits) {
     loop {
-        let answer = seat.next_answer().await;
-        if timeout(limits.sending(answer.bytes), seat.is_sent(answer)).await.is_err() {
+        let answer = slot.next_answer().await;
+        if timeout(limits.sending(answer.bytes), slot.is_sent(answer)).await.is_err() {
             return;
         }
     }
 }
 
-/// Who is at the other end.
+/// The peer of a connection.
 #[derive(Clone)]
 struct Client {
     peer: IpAddr,
     is_encrypted: bool,
-    seat: Arc<Seat>,
+    slot: Arc<ConnectionSlot>,
 }
 
 /// Answers the requests of one connection.
-async fn converse(
+async fn serve_requests(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     client: Client,
     shared: Arc<Shared>,
@@ -241,14 +241,14 @@ async fn converse(
         .half_close(true)
         .max_buf_size(HEAD_BYTES_MAX);
     // Of headers the library takes as many as it has room for without being told: 100.
-    let (peer, seat) = (client.peer, Arc::clone(&client.seat));
-    let stream = Seated::new(stream, Arc::clone(&seat));
+    let (peer, slot) = (client.peer, Arc::clone(&client.slot));
+    let stream = SlotStream::new(stream, Arc::clone(&slot));
     let answer = service_fn(move |request| {
         let (shared, client) = (Arc::clone(&shared), client.clone());
         async move {
-            client.seat.begin().await;
+            client.slot.begin().await;
             let response = answer(request, &client, &shared).await;
-            client.seat.answered();
+            client.slot.answered();
             Ok::<_, Infallible>(response)
         }
     });
@@ -258,30 +258,31 @@ async fn converse(
     }
 }
 
-async fn answer(request: Request<Incoming>, client: &Client, shared: &Shared) -> Response<Sent> {
+async fn answer(
+    request: hyper::Request<Incoming>,
+    client: &Client,
+    shared: &Arc<Shared>,
+) -> Response<Sent> {
     let (head, body) = request.into_parts();
     let service = &shared.service;
     let (peer, is_encrypted) = (client.peer, client.is_encrypted);
     let head_bytes = head_bytes(&head);
-    let mut asked = Asked::new(head, peer, is_encrypted, service.now(), service.new_id());
-    asked.seat = Some(Arc::clone(&client.seat));
-    asked.room = Some(shared.responses.clone());
-    let (reply, share) = match receive(body, &asked, head_bytes, shared).await {
-        Err(fault) => (service.refuse(&asked, fault), Share::default()),
+    let mut request = Request::new(head, peer, is_encrypted, service.now(), service.new_id());
+    request.slot = Some(Arc::clone(&client.slot));
+    request.response_budget = Some(shared.responses.clone());
+    let (reply, share) = match receive(body, &request, head_bytes, shared).await {
+        Err(fault) => (service.refuse(&request, fault), Share::default()),
         Ok((bytes, share)) => {
-            asked.body = bytes;
-            // A slow body takes no other's place: only now there is something to do.
+            request.body = bytes;
+            // Counted only once the body is there, so that slow bodies do not use up the limit.
             match Arc::clone(&shared.requests).try_acquire_owned() {
-                Ok(permit) if asked.is_write() => {
-                    write(service, &shared.crowd, asked, permit, share).await
-                }
-                Ok(permit) => carry_out(service, &asked, permit, share),
-                Err(_) => (service.refuse(&asked, Code::ServerBusy.into()), share),
+                Ok(permit) => carry_out(shared, Accepted { request, permit, share }).await,
+                Err(_) => (service.refuse(&request, Code::ServerBusy.into()), share),
             }
         }
     };
-    let mut response = response(reply, share, |body| client.seat.watch(body));
-    if client.seat.leaves_unread() {
+    let mut response = response(reply, share, |body| client.slot.watch(body));
+    if client.slot.may_leave_input_unread() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
@@ -303,24 +304,24 @@ fn head_bytes(head: &Parts) -> usize {
 /// Those of [`body::read`] and of [`Service::admit`]; `MissingContentLengthHeader`, `OperationTimedOut`; 431.
 async fn receive(
     mut body: Incoming,
-    asked: &Asked,
+    request: &Request,
     head_bytes: usize,
     shared: &Shared,
 ) -> Result<(Bytes, Share), Fault> {
-    let leave = || asked.seat.iter().for_each(|seat| seat.leave_unread());
+    let leave = || request.slot.iter().for_each(|slot| slot.leave_input_unread());
     // The library takes longer ones that come at once.
     if head_bytes > HEAD_BYTES_MAX {
         leave();
         let fault = Fault::invalid("The request line and the headers are too large.");
         return Err(Fault { status: 431, ..fault });
     }
-    if asked.needs_length() {
+    if request.needs_length() {
         return Err(Known::MissingContentLengthHeader.into());
     }
     // What is wrong is known before all of a body is there, and does not change if that takes long.
     let mut known = None;
     let read = async {
-        let admitted = async { shared.service.admit(asked) };
+        let admitted = async { shared.service.admit(request) };
         let late = async { sleep(PROMPT_TIME).await };
         let read = body::read(&mut body, &shared.bodies, admitted, late).await;
         let fault = match read {
@@ -329,7 +330,7 @@ async fn receive(
         };
         known = Some(fault);
         // A client that waits for leave to send its body is not to be given it.
-        if !asked.headers.contains_key(header::EXPECT) {
+        if !request.headers.contains_key(header::EXPECT) {
             let drained = timeout(PROMPT_TIME, body::drain(&mut body)).await;
             if !drained.unwrap_or_default() {
                 leave();
@@ -344,62 +345,61 @@ async fn receive(
     let read = read.ok().flatten();
     let late = || known.unwrap_or_else(|| Code::OperationTimedOut.into());
     let read = read.ok_or_else(late)?;
-    if let Some(seat) = &asked.seat {
-        seat.work().await;
+    if let Some(slot) = &request.slot {
+        slot.work().await;
     }
     Ok(read)
 }
 
-/// Carries the request out in this thread, which may block.
-fn carry_out(
-    service: &Service,
-    asked: &Asked,
+/// A request that counts against the limits until it is answered, whether or not its client is still connected.
+struct Accepted {
+    request: Request,
     permit: OwnedSemaphorePermit,
     share: Share,
-) -> (Reply, Share) {
-    let answered = catch_unwind(AssertUnwindSafe(|| service.answer(asked)));
-    drop(permit);
-    (answered.unwrap_or_else(|_| broken(&asked.request_id)), share)
 }
 
-/// Carries out a write whose commit is to be on the disk: others that are there at the same time wait for that with it. Its place
-/// and its body count until it is done, whether or not its client is still there.
-async fn write(
-    service: &Arc<Service>,
-    crowd: &Arc<Crowd>,
-    asked: Asked,
-    permit: OwnedSemaphorePermit,
-    share: Share,
-) -> (Reply, Share) {
-    let coming = crowd.enter();
-    // In this thread: bodies that wait for another one would all take room.
-    let begun = catch_unwind(AssertUnwindSafe(|| {
-        let mut begun = service.begin(&asked);
-        match begun.ticket.take() {
-            Some(ticket) => Err(Box::new((begun, ticket))),
-            None => Ok(service.end(&asked, begun, Ok(()))),
+/// Carries a request out: in this thread while few do, otherwise in a thread of its own.
+async fn carry_out(shared: &Shared, accepted: Accepted) -> (Reply, Share) {
+    let (id, service) = (accepted.request.request_id.clone(), Arc::clone(&shared.service));
+    let answered = match shared.in_place.try_acquire() {
+        Ok(place) => {
+            let begun = catch_unwind(AssertUnwindSafe(|| service.begin(&accepted.request)));
+            drop(place);
+            match begun {
+                Ok(begun) => finish(service, accepted, begun).await,
+                Err(_) => None,
+            }
         }
-    }));
-    let (begun, ticket) = match begun {
-        Ok(Err(begun)) => *begun,
-        Ok(Ok(reply)) => return (reply, share),
-        Err(_) => return (broken(&asked.request_id), share),
+        Err(_) => {
+            let answer = move || {
+                let Accepted { request, permit, share } = accepted;
+                let reply = service.answer(&request);
+                drop(permit);
+                (reply, share)
+            };
+            spawn_blocking(answer).await.ok()
+        }
     };
-    let (id, service) = (asked.request_id.clone(), Arc::clone(service));
-    let (done, answer) = oneshot::channel();
-    drop(spawn_blocking(move || {
-        let end = move |settled| {
-            let reply = service.end(&asked, begun, settled);
-            drop((asked, permit));
-            drop(done.send((reply, share)));
-        };
-        match coming.settle(Some(ticket)) {
-            Settling::Settled(settled) => end(settled),
-            // All is done but its commit, which others lead.
-            Settling::Led(led) => drop(tokio::spawn(async move { end(led.settled().await) })),
-        }
-    }));
-    answer.await.unwrap_or_else(|_| (broken(&id), Share::default()))
+    answered.unwrap_or_else(|| (broken(&id), Share::default()))
+}
+
+/// Answers a request once its commit is durable; `None` after a panic. No thread waits for that.
+async fn finish(
+    service: Arc<Service>,
+    accepted: Accepted,
+    mut begun: Begun,
+) -> Option<(Reply, Share)> {
+    let ticket = begun.ticket.take();
+    let end = move |committed| {
+        let Accepted { request, permit, share } = accepted;
+        let reply = service.end(&request, begun, committed);
+        drop(permit);
+        (reply, share)
+    };
+    match ticket {
+        None => catch_unwind(AssertUnwindSafe(|| end(Ok(())))).ok(),
+        Some(ticket) => tokio::spawn(async move { end(ticket.await.map(drop)) }).await.ok(),
+    }
 }
 
 /// The answer to a request that ended in a panic.
@@ -438,6 +438,24 @@ fn response(reply: Reply, answered: Share, watch: impl FnOnce(Bytes) -> Bytes) -
     response
 }
 
+/// Requests that are carried out at a time by the threads that serve connections; one more gets a thread of its own.
+const IN_PLACE_MAX: usize = 8;
+
+/// The threads of a server. A request may wait for a disk in the thread that serves its connection, so there are as many
+/// more threads than processors as there may be such requests: they never hold up all of them.
+///
+/// # Errors
+/// As the system says.
+pub(in crate::rest) fn runtime(requests: usize) -> io::Result<Runtime> {
+    let processors = available_parallelism().map_or(1, usize::from);
+    Builder::new_multi_thread()
+        .worker_threads(processors + IN_PLACE_MAX)
+        .max_blocking_threads(requests.max(1) + 1)
+        .thread_name("rowstone-serve")
+        .enable_all()
+        .build()
+}
+
 /// Listens to `address`.
 ///
 /// # Errors
@@ -472,13 +490,14 @@ mod tests {
     /// A signed request for a path.
     fn get(service: &Service, path: &str) -> String {
         let date = time::http(service.now());
-        let head = Request::get(path).header("x-ms-date", &date).body(()).unwrap().into_parts().0;
+        let head =
+            hyper::Request::get(path).header("x-ms-date", &date).body(()).unwrap().into_parts().0;
         let peer = IpAddr::from([127, 0, 0, 1]);
-        let asked = Asked::new(head, peer, false, service.now(), service.new_id());
+        let request = Request::new(head, peer, false, service.now(), service.new_id());
         let none = Parameters::default();
-        let request = sign::Request::of("GET", path, &none, &asked);
+        let signed = sign::SignedParts::of("GET", path, &none, &request);
         let key = AccountKey::read(DEVELOPMENT_KEY).unwrap();
-        let signed = request.sign(Scheme::SharedKey, DEVELOPMENT_ACCOUNT, &key);
+        let signed = signed.sign(Scheme::SharedKey, DEVELOPMENT_ACCOUNT, &key);
         format!(
             "GET {path} HTTP/1.1\r\nHost: localhost\r\nx-ms-date: {date}\r\nAuthorization: {signed}\r\n\r\n"
         )
@@ -505,12 +524,12 @@ mod tests {
         let sent = runtime.block_on(async {
             let (stream, mut client) = tokio::io::duplex(4 << 10);
             client.write_all(request.as_bytes()).await.unwrap();
-            let sitting = Seats::new(1).take().unwrap();
-            let (seat, open) = (Arc::clone(&sitting.seat), GracefulShutdown::new());
+            let held_slot = ConnectionSlots::new(1).take().unwrap();
+            let (slot, open) = (Arc::clone(&held_slot.slot), GracefulShutdown::new());
             let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-            let known = Client { peer: peer.ip(), is_encrypted: false, seat: Arc::clone(&seat) };
-            let served = converse(stream, known, Arc::clone(&shared), open.watcher());
-            attend(served, peer, &seat, &limits).await;
+            let known = Client { peer: peer.ip(), is_encrypted: false, slot: Arc::clone(&slot) };
+            let served = serve_requests(stream, known, Arc::clone(&shared), open.watcher());
+            serve_until_cut_off(served, peer, &slot, &limits).await;
             let mut sent = String::new();
             client.read_to_string(&mut sent).await.unwrap();
             sent
@@ -531,15 +550,15 @@ mod tests {
     fn one_request_too_many_is_told_so() {
         let service = service();
         let limits = Limits { requests: 0, ..Limits::default() };
-        let lanes = Lanes::new(limits.requests).unwrap();
-        let listener = lanes.run(listen("127.0.0.1:0".parse().unwrap())).unwrap();
+        let runtime = runtime(limits.requests).unwrap();
+        let listener = runtime.block_on(listen("127.0.0.1:0".parse().unwrap())).unwrap();
         let at = listener.local_addr().unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let server = Server { service, limits, tls: None };
         std::thread::scope(|scope| {
             let stop = stop;
             let stopped = async { drop(stopped.await) };
-            scope.spawn(|| lanes.run(server.run(listener, &lanes, stopped)));
+            scope.spawn(|| runtime.block_on(server.run(listener, stopped)));
             let mut stream = std::net::TcpStream::connect(at).unwrap();
             stream
                 .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")

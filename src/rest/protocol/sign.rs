@@ -50,7 +50,7 @@ pub(crate) struct Authorization<'a> {
 
 /// The parts of a request that are signed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request<'a> {
+pub(crate) struct SignedParts<'a> {
     /// As it came, not what is tunnelled.
     pub(crate) method: &'a str,
     /// As it came, with its escapes.
@@ -132,11 +132,16 @@ impl<'a> Authorization<'a> {
     ///
     /// # Errors
     /// `AuthenticationFailed`, with what should have been signed.
-    pub(crate) fn verify(&self, request: &Request<'_>, keys: &[AccountKey]) -> Result<(), Fault> {
+    pub(crate) fn verify(
+        &self,
+        request: &SignedParts<'_>,
+        keys: &[AccountKey],
+    ) -> Result<(), Fault> {
         let account = self.account.strip_suffix(SECONDARY).unwrap_or(self.account);
         let paths = [Some(request.path.to_owned()), other_location(request.path, account)];
         for path in paths.into_iter().flatten() {
-            let text = string_to_sign(self.scheme, account, &Request { path: &path, ..*request });
+            let text =
+                string_to_sign(self.scheme, account, &SignedParts { path: &path, ..*request });
             // Each key is tried, so that the time does not tell which it was.
             let matches = keys.iter().filter(|key| key.verify(&text, self.signature)).count();
             if matches > 0 {
@@ -158,16 +163,16 @@ impl fmt::Display for Authorization<'_> {
     }
 }
 
-impl<'a> Request<'a> {
+impl<'a> SignedParts<'a> {
     /// What is signed of a request with these headers.
     pub(crate) fn of<H: Headers + ?Sized>(
         method: &'a str,
         path: &'a str,
         query: &'a Parameters,
         headers: &'a H,
-    ) -> Request<'a> {
+    ) -> SignedParts<'a> {
         let value = |name| headers.value(name).unwrap_or_default();
-        Request {
+        SignedParts {
             method,
             path,
             comp: query.get(Parameter::Comp),
@@ -198,7 +203,7 @@ pub(crate) fn check_date<H: Headers + ?Sized>(headers: &H, now: DateTime) -> Res
     }
     let now = time::http(now);
     Err(Fault::unauthenticated(&format!(
-        "Request date header too old or too new: '{text}', while it is '{now}'."
+        "SignedParts date header too old or too new: '{text}', while it is '{now}'."
     )))
 }
 
@@ -207,8 +212,8 @@ fn date<H: Headers + ?Sized>(headers: &H) -> Option<&str> {
     given("x-ms-date").or_else(|| given("Date"))
 }
 
-fn string_to_sign(scheme: Scheme, account: &str, request: &Request<'_>) -> String {
-    let Request { method, path, comp, content_md5, content_type, date } = request;
+fn string_to_sign(scheme: Scheme, account: &str, request: &SignedParts<'_>) -> String {
+    let SignedParts { method, path, comp, content_md5, content_type, date } = request;
     let slash = if path.starts_with('/') { "" } else { "/" };
     let comp = comp.map(|comp| format!("?comp={comp}")).unwrap_or_default();
     let resource = format!("/{account}{slash}{path}{comp}");

@@ -21,7 +21,7 @@ use crate::rest::protocol::sign::{
 };
 use crate::rest::protocol::time;
 use crate::rest::reply::{ERROR_CODE, Reply};
-use crate::rest::service::{Asked, Service};
+use crate::rest::service::{Request, Service};
 use crate::rest::testing::{read_json, read_response, read_xml};
 use crate::rng::Rng;
 
@@ -49,25 +49,25 @@ pub fn rest(data: &[u8]) {
         Service::with(accounts, Settings::default(), Arc::clone(&clock) as _, Rng::from_seed(1));
     let now = DateTime::from_ticks(clock.now()).unwrap_or(DateTime::MAX);
     for request in data.split(|byte| *byte == 0).take(REQUESTS_MAX) {
-        let Some(mut asked) = read(request, now) else { continue };
+        let Some(mut request) = read(request, now) else { continue };
         let before = commands::contents(&db);
-        let reply = service.answer(&asked);
-        check(&asked, &reply);
+        let reply = service.answer(&request);
+        check(&request, &reply);
         let is_public =
-            asked.method == "OPTIONS" || matches!(asked.path.as_str(), "/" | "/favicon.ico");
-        assert!(!reply.status.is_success() || is_public, "{asked:?} answered with {reply:?}");
-        assert_eq!(commands::contents(&db), before, "{asked:?} wrote something");
-        if let Some((query, letters)) = with_token(&asked.query) {
-            asked.headers.remove("authorization");
-            let unsigned = std::mem::replace(&mut asked.query, query);
-            check(&asked, &service.answer(&asked));
+            request.method == "OPTIONS" || matches!(request.path.as_str(), "/" | "/favicon.ico");
+        assert!(!reply.status.is_success() || is_public, "{request:?} answered with {reply:?}");
+        assert_eq!(commands::contents(&db), before, "{request:?} wrote something");
+        if let Some((query, letters)) = with_token(&request.query) {
+            request.headers.remove("authorization");
+            let unsigned = std::mem::replace(&mut request.query, query);
+            check(&request, &service.answer(&request));
             let may_write =
                 letters.is_none_or(|letters| letters.contains(['a', 'c', 'd', 'u', 'w']));
-            assert!(may_write || commands::contents(&db) == before, "{asked:?} wrote something");
-            asked.query = unsigned;
+            assert!(may_write || commands::contents(&db) == before, "{request:?} wrote something");
+            request.query = unsigned;
         }
-        sign(&mut asked, now);
-        check(&asked, &service.answer(&asked));
+        sign(&mut request, now);
+        check(&request, &service.answer(&request));
     }
     commands::sound(&db);
 }
@@ -83,7 +83,7 @@ fn fill(db: &Db) {
 }
 
 /// Reads a request leniently: what the connection would refuse is left out, or is no request at all.
-fn read(data: &[u8], now: DateTime) -> Option<Asked> {
+fn read(data: &[u8], now: DateTime) -> Option<Request> {
     let (first, mut rest) = line(data);
     let mut words = first.split(|byte| *byte == b' ');
     let (method, target) = (words.next()?, words.next()?);
@@ -104,7 +104,7 @@ fn read(data: &[u8], now: DateTime) -> Option<Asked> {
     if !headers.contains_key("host") {
         headers.insert("host", HeaderValue::from_static("localhost"));
     }
-    Some(Asked {
+    Some(Request {
         method: method.as_str().to_owned(),
         path: target.path().to_owned(),
         query: target.query().unwrap_or_default().to_owned(),
@@ -114,7 +114,7 @@ fn read(data: &[u8], now: DateTime) -> Option<Asked> {
         is_encrypted: false,
         received: now,
         request_id: "00000000-0000-4000-8000-000000000000".to_owned(),
-        seat: None,
+        slot: None,
         room: None,
     })
 }
@@ -126,15 +126,15 @@ fn line(data: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// Signs a request, if its query string can be read.
-fn sign(asked: &mut Asked, now: DateTime) {
-    let Ok(query) = Parameters::read(&asked.query) else { return };
+fn sign(request: &mut Request, now: DateTime) {
+    let Ok(query) = Parameters::read(&request.query) else { return };
     let Some(key) = AccountKey::read(DEVELOPMENT_KEY) else { return };
     let Ok(date) = HeaderValue::from_str(&time::http(now)) else { return };
-    asked.headers.insert("x-ms-date", date);
-    let request = Request::of(&asked.method, &asked.path, &query, &*asked);
+    request.headers.insert("x-ms-date", date);
+    let request = Request::of(&request.method, &request.path, &query, &*request);
     let signed = request.sign(Scheme::SharedKey, DEVELOPMENT_ACCOUNT, &key);
     if let Ok(signed) = HeaderValue::from_str(&signed) {
-        asked.headers.insert("authorization", signed);
+        request.headers.insert("authorization", signed);
     }
 }
 
@@ -164,28 +164,28 @@ fn with_token(query: &str) -> Option<(String, Option<String>)> {
 }
 
 /// An answer that clients understand: a known status, a documented code in header and body, headers that can be sent.
-fn check(asked: &Asked, reply: &Reply) {
+fn check(request: &Request, reply: &Reply) {
     let status = reply.status.as_u16();
     for (name, value) in &reply.headers {
         assert!(HeaderValue::from_bytes(value.as_bytes()).is_ok(), "{name}: {value:?}");
     }
-    let Ok(body) = std::str::from_utf8(&reply.body) else { panic!("{asked:?}: a body of bytes") };
+    let Ok(body) = std::str::from_utf8(&reply.body) else { panic!("{request:?}: a body of bytes") };
     if status < 400 {
-        assert!(matches!(status, 200 | 201 | 202 | 204), "{asked:?}: {status}");
-        assert!(status != 202 || reply.body.is_empty() || is_batch(reply), "{asked:?}: {body}");
+        assert!(matches!(status, 200 | 201 | 202 | 204), "{request:?}: {status}");
+        assert!(status != 202 || reply.body.is_empty() || is_batch(reply), "{request:?}: {body}");
         return;
     }
     let Some(code) = reply.header(&ERROR_CODE) else {
         assert!(
             status == 400 && body.contains("Invalid URL"),
-            "{asked:?}: {status} without a code"
+            "{request:?}: {status} without a code"
         );
         return;
     };
-    assert!(is_documented(code, status), "{asked:?}: {status} {code}");
-    assert_ne!(code, "InternalError", "{asked:?}: {body}");
+    assert!(is_documented(code, status), "{request:?}: {status} {code}");
+    assert_ne!(code, "InternalError", "{request:?}: {body}");
     let read = read_json(body, status).or_else(|| read_xml(body, status));
-    assert!(read.is_some_and(|fault| fault.code == code), "{asked:?}: {body}");
+    assert!(read.is_some_and(|fault| fault.code == code), "{request:?}: {body}");
 }
 
 /// Every operation of a batch has an answer, and a documented one.

@@ -195,7 +195,7 @@ fn f31_batch_leniency_ends_somewhere() {
         site.batch(&plain).header("Content-Type", media).send().fails(400, "InvalidInput");
     }
     let mut binary = site.batch(&plain);
-    binary.asked.body = [plain.as_bytes(), &[0xff, 0xfe]].concat().into();
+    binary.request.body = [plain.as_bytes(), &[0xff, 0xfe]].concat().into();
     binary.send().fails(400, "InvalidInput");
     assert_eq!(site.rows(""), "");
 }

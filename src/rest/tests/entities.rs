@@ -255,8 +255,8 @@ fn f04_entities_of_1_mib() {
 fn f04_requests_of_4_mib() {
     assert_eq!(crate::rest::http::limits::BODY_BYTES_MAX, 4_194_304);
     let site = Site::new();
-    let asked = site.post("$batch", "").asked;
-    let reply = site.service.refuse(&asked, crate::error::Code::RequestBodyTooLarge.into());
+    let request = site.post("$batch", "").request;
+    let reply = site.service.refuse(&request, crate::error::Code::RequestBodyTooLarge.into());
     let body = String::from_utf8(reply.body).unwrap();
     assert_eq!(reply.status.as_u16(), 413);
     let text = "The request body is too large and exceeds the maximum permissible limit.";
@@ -266,10 +266,14 @@ fn f04_requests_of_4_mib() {
         [("POST", true), ("PUT", true), ("MERGE", true), ("GET", false), ("DELETE", false)]
     {
         let ask = site.ask(method, "people");
-        assert_eq!(ask.asked.needs_length(), needs, "{method}");
-        assert!(!ask.header("Content-Length", "0").asked.needs_length());
+        assert_eq!(ask.request.needs_length(), needs, "{method}");
+        assert!(!ask.header("Content-Length", "0").request.needs_length());
         assert!(
-            !site.ask(method, "people").header("Transfer-Encoding", "chunked").asked.needs_length()
+            !site
+                .ask(method, "people")
+                .header("Transfer-Encoding", "chunked")
+                .request
+                .needs_length()
         );
     }
 }

@@ -59,9 +59,9 @@ fn f36_errors_have_two_shapes() {
 #[test]
 fn f36_errors_of_the_engine_tell_nothing_of_it() {
     let site = Site::people();
-    let asked = site.get("people()").asked;
+    let request = site.get("people()").request;
     let error = Error::new(ErrorKind::Corruption, "record at byte 32768 of /var/db/000004.wal");
-    let reply = site.service.refuse(&asked, Fault::from(error));
+    let reply = site.service.refuse(&request, Fault::from(error));
     let body = String::from_utf8(reply.body).unwrap();
     assert_eq!(reply.status.as_u16(), 500);
     assert!(!body.contains("wal"), "{body}");

@@ -100,12 +100,12 @@ impl Write for Log {
 #[test]
 fn the_log_says_why_a_request_failed_and_the_answer_does_not() {
     let site = Site::people();
-    let asked = site.get("people()").asked;
+    let request = site.get("people()").request;
     let log = Log::default();
     let answered = |error: Error| {
         let fault = Fault::from(error);
         tracing::subscriber::with_default(subscriber_of(&log), || {
-            site.service.refuse(&asked, fault)
+            site.service.refuse(&request, fault)
         })
     };
     let cause = "record at byte 32768 of /var/db/000004.wal";
@@ -113,7 +113,7 @@ fn the_log_says_why_a_request_failed_and_the_answer_does_not() {
     assert!(!String::from_utf8(reply.body).unwrap().contains("wal"));
     let said = String::from_utf8(std::mem::take(&mut *log.0.lock())).unwrap();
     let line = said.lines().find(|line| line.contains(cause)).unwrap_or_else(|| panic!("{said}"));
-    assert!(line.contains("\"ERROR\"") && line.contains(&asked.request_id), "{line}");
+    assert!(line.contains("\"ERROR\"") && line.contains(&request.request_id), "{line}");
     // What is the client's, or will pass, is no failure.
     answered(Error::refused(crate::error::Code::ServerBusy));
     answered(Error::refused(crate::error::Code::InvalidInput));

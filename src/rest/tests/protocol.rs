@@ -274,7 +274,7 @@ fn f09_versions_of_the_data_service() {
 fn f09_headers_may_be_left_out() {
     let site = Site::people();
     let mut ask = site.ask("POST", "people").without("x-ms-version");
-    ask.asked.body = br#"{"PartitionKey":"p","RowKey":"r"}"#.to_vec().into();
+    ask.request.body = br#"{"PartitionKey":"p","RowKey":"r"}"#.to_vec().into();
     ask.send().done(201);
     let ask = site.put(&person("r"), "{}").header("Accept-Charset", "UTF-8");
     ask.header("Content-Type", "application/json;odata=nometadata").send().done(204);

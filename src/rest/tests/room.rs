@@ -85,20 +85,20 @@ fn what_finds_no_room_is_told_so_and_counted() {
     let room = Budget::new(MIB);
     for path in ["people()".to_owned(), person("0")] {
         let mut ask = site.get(&path);
-        ask.asked.room = Some(room.clone());
+        ask.request.response_budget = Some(room.clone());
         let got = ask.send().refused(503, "ServerBusy", NOT_READY);
         assert_eq!(got.header("x-ms-request-id"), Some(&*got.request_id));
         assert_eq!(got.header("x-ms-version"), Some("2019-02-02"));
     }
     let mut ask = site.filter("PartitionKey eq 'q'");
-    ask.asked.room = Some(room.clone());
+    ask.request.response_budget = Some(room.clone());
     assert_eq!(ask.send().done(200).values("RowKey"), ["small"]);
     let counted = crate::rest::http::metrics::text(&site.service, 0);
     let busy = "{method=\"GET\",status=\"503\",code=\"ServerBusy\"} 2";
     assert!(counted.contains(busy), "{counted}");
     // What was written is told in any case.
     let mut ask = site.put(&person("1"), "{}");
-    ask.asked.room = Some(Budget::new(0));
+    ask.request.response_budget = Some(Budget::new(0));
     ask.send().empty(204);
 }
 
@@ -147,7 +147,7 @@ fn answers_of_batches_have_room_before_anything_is_written() {
             parts(from)
         );
         let mut ask = site.ask("POST", "$batch").body("multipart/mixed; boundary=b", &body);
-        ask.asked.room = Some(room.clone());
+        ask.request.response_budget = Some(room.clone());
         ask
     };
     let written = || {
@@ -173,7 +173,7 @@ fn an_insert_that_is_sent_back_has_room_before_it_is_written() {
     let insert = |rk: &str| format!(r#"{{"PartitionKey":"p","RowKey":"{rk}","A":"{text}"}}"#);
     let ask = |rk: &str, prefer: &str| {
         let mut ask = site.post("people", &insert(rk)).prefer(prefer);
-        ask.asked.room = Some(Budget::new(128 << 10));
+        ask.request.response_budget = Some(Budget::new(128 << 10));
         ask.send()
     };
     ask("0", "return-content").refused(503, "ServerBusy", NOT_READY);

@@ -165,9 +165,9 @@ fn f37_shared_key_of_the_secondary() {
     ask().send().done(200);
     // Clients sign the path of the primary, too.
     let query = Parameters::default();
-    let mut primary = site.get("people()").asked;
-    let request = Request::of("GET", "/devstoreaccount1/people()", &query, &primary);
-    let signed = request.sign(Scheme::SharedKey, DEVELOPMENT_ACCOUNT, &development_key());
+    let mut primary = site.get("people()").request;
+    let parts = SignedParts::of("GET", "/devstoreaccount1/people()", &query, &primary);
+    let signed = parts.sign(Scheme::SharedKey, DEVELOPMENT_ACCOUNT, &development_key());
     primary.path = "/devstoreaccount1-secondary/people()".to_owned();
     ask().unsigned().header("Authorization", &signed).send().done(200);
 }

@@ -267,8 +267,8 @@ fn the_code_of_a_table_that_is_being_deleted_has_its_status_and_text() {
     let code = crate::error::Code::TableBeingDeleted;
     let fault = crate::rest::protocol::fault::Fault::from(code);
     let site = Site::new();
-    let asked = site.get("Tables").asked;
-    let reply = site.service.refuse(&asked, fault);
+    let request = site.get("Tables").request;
+    let reply = site.service.refuse(&request, fault);
     let body = String::from_utf8(reply.body).unwrap();
     assert_eq!(reply.status.as_u16(), 409);
     assert!(body.contains("\"code\":\"TableBeingDeleted\""), "{body}");

@@ -11,7 +11,7 @@
 )]
 
 mod client;
-mod journal;
+mod log;
 mod limits;
 mod malformed;
 mod shared;
@@ -166,12 +166,33 @@ impl Server {
         lines
     }
 
-    /// The most memory that it ever had, in bytes.
+    /// The peak of its resident memory, in bytes.
     #[cfg(target_os = "linux")]
     fn memory(&self) -> u64 {
+        self.status("VmHWM:")
+    }
+
+    /// Its resident memory once all connections are closed, in bytes.
+    #[cfg(target_os = "linux")]
+    fn resident_when_idle(&self, idle_descriptors: usize) -> u64 {
+        while self.descriptors() > idle_descriptors {
+            thread::yield_now();
+        }
+        self.status("VmRSS:")
+    }
+
+    /// How many files and connections it has open.
+    #[cfg(target_os = "linux")]
+    fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
+    /// A figure of `/proc`, in bytes.
+    #[cfg(target_os = "linux")]
+    fn status(&self, name: &str) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let text = std::fs::read_to_string(path).unwrap();
-        let line = text.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
     }
 

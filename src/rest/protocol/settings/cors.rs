@@ -48,9 +48,9 @@ pub(crate) fn preflight<H: Headers + ?Sized>(
     };
     let origin = given("Origin")?;
     let method = given("Access-Control-Request-Method")?;
-    let asked = headers.value("Access-Control-Request-Headers").unwrap_or_default();
+    let request = headers.value("Access-Control-Request-Headers").unwrap_or_default();
     let rule = rules.iter().find(|rule| {
-        let mut names = asked.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let mut names = request.split(',').map(str::trim).filter(|name| !name.is_empty());
         rule.matches(origin, method) && names.all(|name| is_covered(&rule.allowed, name))
     });
     let rule = rule.ok_or_else(|| Fault::from(Known::CorsPreflightFailure))?;
@@ -58,8 +58,8 @@ pub(crate) fn preflight<H: Headers + ?Sized>(
         (ALLOW_ORIGIN, rule.shown_origin(origin)),
         ("Access-Control-Allow-Methods", method.to_owned()),
     ];
-    if !asked.is_empty() {
-        answer.push(("Access-Control-Allow-Headers", asked.to_owned()));
+    if !request.is_empty() {
+        answer.push(("Access-Control-Allow-Headers", request.to_owned()));
     }
     answer.push(("Access-Control-Max-Age", rule.max_age_seconds.to_string()));
     answer.push((ALLOW_CREDENTIALS, "true".to_owned()));

@@ -9,12 +9,12 @@ fn key() -> AccountKey {
     AccountKey::read(DEVELOPMENT_KEY).unwrap()
 }
 
-fn request<'a>(method: &'a str, path: &'a str) -> Request<'a> {
-    Request { method, path, comp: None, content_md5: "", content_type: "", date: DATE }
+fn request<'a>(method: &'a str, path: &'a str) -> SignedParts<'a> {
+    SignedParts { method, path, comp: None, content_md5: "", content_type: "", date: DATE }
 }
 
 #[track_caller]
-fn check(scheme: Scheme, request: Request<'_>, signature: &str) {
+fn check(scheme: Scheme, request: SignedParts<'_>, signature: &str) {
     let text = request.sign(scheme, DEVELOPMENT_ACCOUNT, &key());
     assert_eq!(text, format!("{} {DEVELOPMENT_ACCOUNT}:{signature}", scheme.as_str()));
     let read = Authorization::read(&text).unwrap();
@@ -28,9 +28,9 @@ fn vectors() {
     check(Scheme::SharedKey, tables, "oy/oMyUTLLXTXucivLhylPYZk9viyZce0GqZhHTZFog=");
     check(Scheme::SharedKeyLite, tables, "MwED/VWpkCBrzCToBe7eWkVhi3BY7VPzThzlcpeWCL0=");
     let insert = request("POST", "/devstoreaccount1/people");
-    let insert = Request { content_type: "application/json", ..insert };
+    let insert = SignedParts { content_type: "application/json", ..insert };
     check(Scheme::SharedKey, insert, "mNfYWyLSWLKlFh4KxsOvUxurF01K5csFr6jgUT9FVXc=");
-    let acl = Request { comp: Some("acl"), ..request("GET", "/devstoreaccount1/people") };
+    let acl = SignedParts { comp: Some("acl"), ..request("GET", "/devstoreaccount1/people") };
     check(Scheme::SharedKey, acl, "yOhIX/n7zASvyTJJP3kR4aGHXPa0jAnP1+V6CLu2Y/M=");
     let path = "/devstoreaccount1/people(PartitionKey='OHara%20x',RowKey='1')";
     check(Scheme::SharedKey, request("GET", path), "o2QRmq7QQqqGiXdJotTKwrMsf47zYkirUX4NXofZcBM=");
@@ -45,7 +45,7 @@ fn requests_are_signed_as_their_headers_are() {
         ("Content-MD5", "x"),
     ];
     let query = Parameters::read("restype=service&comp=properties&$top=5").unwrap();
-    let request = Request::of("GET", "/acme", &query, &headers[..]);
+    let request = SignedParts::of("GET", "/acme", &query, &headers[..]);
     assert_eq!(
         string_to_sign(Scheme::SharedKey, "acme", &request),
         format!("GET\nx\napplication/json\n{DATE}\n/acme/acme?comp=properties")
@@ -55,24 +55,24 @@ fn requests_are_signed_as_their_headers_are() {
         format!("{DATE}\n/acme/acme?comp=properties")
     );
     let query = Parameters::default();
-    let request = Request::of("GET", "", &query, &headers[1..2]);
+    let request = SignedParts::of("GET", "", &query, &headers[1..2]);
     let text = string_to_sign(Scheme::SharedKeyLite, "acme", &request);
     assert_eq!(text, "Tue, 03 Jan 2023 03:04:05 GMT\n/acme/");
 }
 
 #[test]
 fn any_change_breaks_the_signature() {
-    let signed = Request { content_type: "application/json", ..request("POST", "/a/people") };
+    let signed = SignedParts { content_type: "application/json", ..request("POST", "/a/people") };
     let text = signed.sign(Scheme::SharedKey, "a", &key());
     let authorization = Authorization::read(&text).unwrap();
     for changed in [
-        Request { method: "PUT", ..signed },
-        Request { path: "/a/People", ..signed },
-        Request { path: "/a/people/", ..signed },
-        Request { comp: Some("acl"), ..signed },
-        Request { content_md5: "x", ..signed },
-        Request { content_type: "", ..signed },
-        Request { date: "Mon, 02 Jan 2023 03:04:06 GMT", ..signed },
+        SignedParts { method: "PUT", ..signed },
+        SignedParts { path: "/a/People", ..signed },
+        SignedParts { path: "/a/people/", ..signed },
+        SignedParts { comp: Some("acl"), ..signed },
+        SignedParts { content_md5: "x", ..signed },
+        SignedParts { content_type: "", ..signed },
+        SignedParts { date: "Mon, 02 Jan 2023 03:04:06 GMT", ..signed },
     ] {
         let fault = authorization.verify(&changed, &[key()]).unwrap_err();
         assert_eq!((&*fault.code, fault.status), ("AuthenticationFailed", 403), "{changed:?}");

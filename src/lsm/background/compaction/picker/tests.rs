@@ -44,7 +44,10 @@ impl Facts<File> for ReadBy {
 
     fn hidden(&self, young: &[&Reference<File>], run: &[Reference<File>]) -> u64 {
         let keys = || young.iter().flat_map(|r| counted(r)).map(|(key, _)| key);
-        let holds = |key: &&u32| run.iter().any(|r| counted(r).any(|(other, _)| other == *key));
+        let run: Vec<_> = run.iter().map(|r| (bounds(r), &r.file.entries)).collect();
+        let holds = |key: &&u32| {
+            run.iter().any(|(bounds, entries)| bounds.contains(key) && entries.contains_key(key))
+        };
         (keys().filter(holds).count() * 1_000 / keys().count()) as u64
     }
 
@@ -112,9 +115,14 @@ impl Facts<File> for Damaged<'_> {
 fn counted(
     reference: &Reference<File>,
 ) -> impl DoubleEndedIterator<Item = (&u32, &(u64, bool))> + use<'_> {
+    reference.file.entries.range(bounds(reference))
+}
+
+/// The numbers inside the clip of a file.
+fn bounds(reference: &Reference<File>) -> std::ops::Range<u32> {
     let low = number_of(&reference.clip.low);
     let high = reference.clip.high.as_deref().map_or(u32::MAX, number_of);
-    reference.file.entries.range(low..high.max(low))
+    low..high.max(low)
 }
 
 /// The first number whose key is not below `bound`.

@@ -15,11 +15,11 @@ use crate::table::{EntityGroup, Table, Ticket};
 use super::accounts::Account;
 use super::auth::Grant;
 use super::http::body::Share;
-use super::request::Asked;
+use super::request::Request;
 
 /// A request understood, by somebody who is known.
-pub(super) struct Call<'a> {
-    pub(super) asked: &'a Asked,
+pub(super) struct RequestContext<'a> {
+    pub(super) request: &'a Request,
     pub(super) account: &'a Account,
     pub(super) target: &'a Target,
     pub(super) method: Method,
@@ -32,15 +32,13 @@ pub(super) struct Call<'a> {
 
 /// What becomes of the commit of a request.
 pub(super) enum Commits {
-    /// The request waits for it.
-    Wait,
     /// Whoever answers the request waits for what is put here, and answers only then.
     Later(Cell<Option<Ticket>>),
     /// It was made, and has failed.
     Failed(Error),
 }
 
-impl Call<'_> {
+impl RequestContext<'_> {
     /// Commits a group, as durable as the database's default.
     ///
     /// # Errors
@@ -57,7 +55,7 @@ impl Call<'_> {
                 place.set(Some(ticket));
                 Ok(etags)
             }
-            Commits::Wait | Commits::Later(_) => table.commit_group(group, table.durability()),
+            Commits::Later(_) => table.commit_group(group, table.durability()),
             Commits::Failed(error) => Err(error.clone()),
         }
     }
@@ -66,12 +64,12 @@ impl Call<'_> {
     ///
     /// # Errors
     /// `ServerBusy`.
-    pub(super) fn room(&self, bytes: usize) -> Result<Share, Fault> {
+    pub(super) fn response_share(&self, bytes: usize) -> Result<Share, Fault> {
         let mut share = Share::default();
         match self.commits {
             // It had room before.
             Commits::Failed(_) => {}
-            Commits::Wait | Commits::Later(_) => self.asked.grow(&mut share, bytes)?,
+            Commits::Later(_) => self.request.grow(&mut share, bytes)?,
         }
         Ok(share)
     }
@@ -81,6 +79,6 @@ impl Call<'_> {
     /// # Errors
     /// 415, see [`Level::of`].
     pub(super) fn level(&self) -> Result<Level, Fault> {
-        Level::of(self.asked, &self.target.query, self.version)
+        Level::of(self.request, &self.target.query, self.version)
     }
 }
