@@ -8,7 +8,7 @@
 //! All threads have the priority of the process: lowering that of one thread is not in the standard library, and takes
 //! `unsafe`. What background work may take is bounded by its number of threads and its bytes a second instead.
 //!
-//! Not here: what the steps do (`lsm::scheduler`).
+//! Not here: what the steps do (`lsm::background::scheduler`).
 
 use std::io;
 use std::sync::{Arc, Weak};

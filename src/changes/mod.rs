@@ -6,7 +6,7 @@
 //! * a table has the name that it was created with; one that was created before the oldest log and dropped since, its name
 //!   in lower case, which is all that is left of it.
 //!
-//! Not here: which commits are durable, and which are still there (`lsm::change_log`); positions and cursors (`db`).
+//! Not here: which commits are durable, and which are still there (`lsm::recovery::change_log`); positions and cursors (`db`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

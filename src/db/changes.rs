@@ -1,6 +1,6 @@
 //! The change feed as users have it: positions, commits, and cursors that remember a position by name.
 //!
-//! Not here: reading logs (`lsm::change_log`), what a record says (`changes`).
+//! Not here: reading logs (`lsm::recovery::change_log`), what a record says (`changes`).
 
 use std::fmt;
 use std::str::FromStr;

@@ -3,7 +3,7 @@
 //! Out: 1. a new database is made in an empty directory; 2. the rows of the range, as of a snapshot, become its table
 //! files; 3. its table is created, last, so that what a crash leaves of it has no table; 4. it is closed.
 //!
-//! In: 1. the other database is opened; 2. its rows become files of the table (`lsm::ingest`), at once or not at all.
+//! In: 1. the other database is opened; 2. its rows become files of the table (`lsm::background::ingest`), at once or not at all.
 //!
 //! Not here: holding writes back meanwhile ([`Db::gate`]), comparing (`cli`).
 

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the cursors in use form a binary heap, the least (user key, newest first) on top.
 //!
-//! Not here: framing of rows and choice of versions (`lsm::merge`).
+//! Not here: framing of rows and choice of versions (`lsm::read::merge`).
 
 use std::sync::Arc;
 

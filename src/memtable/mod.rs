@@ -10,7 +10,7 @@
 //!
 //! Locks: one insert at a time (the arena's lock); points take no lock; making an iterator takes the order's.
 //!
-//! Not here: what is published (`lsm::commit`), the framing of rows (`format`).
+//! Not here: what is published (`lsm::write::commit`), the framing of rows (`format`).
 
 mod arena;
 mod iter;

@@ -5,7 +5,7 @@
 //! * nothing is allocated for a row, unless it describes itself;
 //! * what a comparison needs not know is not read: absent and mismatched properties are constants of a shape.
 //!
-//! Not here: which rows there are to ask about (`lsm::scan`), whole blocks (`prune`).
+//! Not here: which rows there are to ask about (`lsm::read::scan`), whole blocks (`prune`).
 
 use std::cmp::Ordering;
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! Deleting whole spans of keys: one commit, however many rows.
 //!
-//! Not here: what hides the rows from then on (`lsm::range_tombstones`), how their space comes back (`lsm::reclaim`).
+//! Not here: what hides the rows from then on (`lsm::range_tombstones`), how their space comes back (`lsm::background::reclaim`).
 
 use crate::error::{Code, Error, Result};
 use crate::executor::Lane;

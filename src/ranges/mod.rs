@@ -7,7 +7,7 @@
 //!   for neither "sorted by newest" nor "bounds of the whole" proves it;
 //! * young references come newest first; those of the run ascend and do not overlap one another.
 //!
-//! Not here: which files exist (`manifest`), when to compact (`lsm::compaction::picker`).
+//! Not here: which files exist (`manifest`), when to compact (`lsm::background::compaction::picker`).
 
 mod chains;
 pub(crate) mod decide;

@@ -4,7 +4,7 @@
 //! * neighbouring spans add up: the parts of a file that was cut are together as long as the file, but for what a part
 //!   shorter than a block counts at least.
 //!
-//! Not here: what is done about it (`lsm::compaction`).
+//! Not here: what is done about it (`lsm::background::compaction`).
 
 use super::Sst;
 use super::cache::Area;

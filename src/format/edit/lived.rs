@@ -4,7 +4,7 @@
 //! * at most [`ERAS_MAX`] eras, and [`MARKS_MAX`] marks and doubts, which ascend in both numbers;
 //! * a clock that never was wrong is one number.
 //!
-//! Not here: how it runs (`lsm::ttl`).
+//! Not here: how it runs (`lsm::background::ttl`).
 
 use crate::codec::{Cursor, DecodeError, put_varint};
 use crate::format::field::Content;
