@@ -206,10 +206,9 @@ impl Soak {
     /// Reads the state back and has it verified; from then on the model is what was found.
     fn compare(&mut self, session: &mut Session, plan: &Plan) -> Result<(), Halt> {
         let began = self.clock.monotonic();
-        let first = session.ask(&Ask::Stats.line(&self.oracle))?;
+        session.ask(&Ask::Stats.line(&self.oracle))?;
         let took = self.clock.monotonic().saturating_sub(began);
         self.opening = (self.opening.saturating_mul(3) + took) / 4;
-        drop(first);
         let state = session.state()?;
         self.find(state)?;
         self.tally.compared += 1;
@@ -245,18 +244,7 @@ impl Soak {
     /// The tag of `change` if all commits and it make `state`.
     fn happened(&self, change: &Change, state: &Tables) -> Option<u64> {
         self.oracle.check(change).ok()?;
-        let tag = match change {
-            Change::Create(_) | Change::Drop(_) => 0,
-            Change::DropRange { .. } | Change::Expire { .. } | Change::Oldest { .. } => 0,
-            Change::Gate { .. } | Change::Lift { .. } | Change::Import { .. } => 0,
-            Change::Rows { table, writes } => {
-                let rows = &state.get(&table.to_lowercase())?.rows;
-                match writes.iter().find(|write| write.verb != Verb::Delete) {
-                    Some(write) => rows.get(&key(&write.pk, &write.rk))?.etag,
-                    None => 0,
-                }
-            }
-        };
+        let tag = change.tag_in(state)?;
         let mut with = model_of(&self.oracle.tables, 0);
         with.commit(change, tag, Durability::Sync);
         (with.tables == *state).then_some(tag)
@@ -553,12 +541,7 @@ fn model_of(tables: &Tables, etag_max: u64) -> Oracle {
 }
 
 fn has_tag(change: &Change) -> bool {
-    match change {
-        Change::Create(_) | Change::Drop(_) => false,
-        Change::DropRange { .. } | Change::Expire { .. } | Change::Oldest { .. } => false,
-        Change::Gate { .. } | Change::Lift { .. } | Change::Import { .. } => false,
-        Change::Rows { writes, .. } => writes.iter().any(|write| write.verb != Verb::Delete),
-    }
+    matches!(change, Change::Rows { writes, .. } if writes.iter().any(|w| w.verb != Verb::Delete))
 }
 
 fn same(found: &Row, due: &Row) -> Result<(), String> {

@@ -74,7 +74,7 @@ pub struct Oracle {
     /// The state after every commit so far, visible or not.
     pub tables: Tables,
     /// For each commit, what it replaced.
-    undo: Vec<Vec<Undo>>,
+    undo: Vec<Vec<Set>>,
     prints: Vec<u64>,
     /// The entity tag of each commit; 0 where the commit has none to show.
     pub(crate) etags: Vec<u64>,
@@ -96,26 +96,56 @@ pub struct Oracle {
     pub power_floor: usize,
 }
 
+/// A table or a row as it shall be; `None` removes it.
 #[derive(Clone, Debug)]
-enum Undo {
+enum Set {
     Table(String, Option<Table>),
     Row(String, Key, Option<Rc<Row>>),
 }
 
-impl Undo {
-    fn apply(&self, tables: &mut Tables) {
+impl Set {
+    /// Changes `tables`. Returns the opposite change, and the difference of the fingerprints.
+    fn apply(self, tables: &mut Tables) -> (Set, u64) {
         match self {
-            Undo::Table(lower, Some(table)) => drop(tables.insert(lower.clone(), table.clone())),
-            Undo::Table(lower, None) => drop(tables.remove(lower)),
-            Undo::Row(lower, key, old) => {
-                let Some(table) = tables.get_mut(lower) else { return };
+            Set::Table(lower, new) => {
+                let print = |table: &Option<Table>| {
+                    table.as_ref().map_or(0, |table| table_print(&lower, table))
+                };
+                let after = print(&new);
+                let old = match new {
+                    Some(table) => tables.insert(lower.clone(), table),
+                    None => tables.remove(&lower),
+                };
+                let difference = after ^ print(&old);
+                (Set::Table(lower, old), difference)
+            }
+            Set::Row(lower, key, new) => {
+                let Some(table) = tables.get_mut(&lower) else {
+                    unreachable!("a table that is written to was found by `check`");
+                };
                 let rows = Rc::make_mut(&mut table.rows);
-                match old {
-                    Some(row) => drop(rows.insert(key.clone(), Rc::clone(row))),
-                    None => drop(rows.remove(key)),
-                }
+                let print =
+                    |row: &Option<Rc<Row>>| row.as_ref().map_or(0, |row| print_of((&lower, row)));
+                let after = print(&new);
+                let old = match new {
+                    Some(row) => rows.insert(key.clone(), row),
+                    None => rows.remove(&key),
+                };
+                let difference = after ^ print(&old);
+                (Set::Row(lower, key, old), difference)
             }
         }
+    }
+}
+
+impl Change {
+    /// The tag that a `state` with this change shows for it: 0 if the change writes no entity, `None`
+    /// if the entity is missing.
+    pub(crate) fn tag_in(&self, state: &Tables) -> Option<u64> {
+        let Change::Rows { table, writes } = self else { return Some(0) };
+        let written = writes.iter().find(|write| write.verb != Verb::Delete);
+        let Some(write) = written else { return Some(0) };
+        Some(state.get(&table.to_lowercase())?.rows.get(&key(&write.pk, &write.rk))?.etag)
     }
 }
 
@@ -125,27 +155,15 @@ fn print_of(value: impl Hash) -> u64 {
     hasher.finish()
 }
 
-fn row_print(table: &str, row: &Row) -> u64 {
-    print_of((table, row))
-}
-
-fn table_print(name: &str) -> u64 {
-    print_of(("table", name))
-}
-
-fn gate_print(table: &str, scan: &Scan, mode: Mode) -> u64 {
-    print_of(("gate", table, scan, mode))
+fn table_print(lower: &str, table: &Table) -> u64 {
+    let rows = table.rows.values().map(|row| print_of((lower, row)));
+    let gates = table.gates.iter().map(|(scan, mode)| print_of(("gate", lower, scan, mode)));
+    rows.chain(gates).fold(print_of(("table", &table.name)), |all, print| all ^ print)
 }
 
 /// The fingerprint of a whole state.
 pub(crate) fn fingerprint(tables: &Tables) -> u64 {
-    let tables = tables.iter().map(|(lower, table)| {
-        let rows = table.rows.values().map(|row| row_print(lower, row));
-        let all = rows.fold(table_print(&table.name), |all, row| all ^ row);
-        let gates = table.gates.iter();
-        gates.fold(all, |all, (scan, mode)| all ^ gate_print(lower, scan, *mode))
-    });
-    tables.fold(0, |all, table| all ^ table)
+    tables.iter().fold(0, |all, (lower, table)| all ^ table_print(lower, table))
 }
 
 impl Oracle {
@@ -191,13 +209,9 @@ impl Oracle {
                 refuse("ResourceNotFound")
             }
             Change::Create(_) | Change::Drop(_) | Change::Oldest { .. } => Ok(()),
-            Change::DropRange { table, .. } | Change::Expire { table, .. }
-                if self.tables.contains_key(&table.to_lowercase()) =>
-            {
-                Ok(())
-            }
-            Change::DropRange { .. } | Change::Expire { .. } => refuse("TableNotFound"),
-            Change::Gate { table, .. }
+            Change::DropRange { table, .. }
+            | Change::Expire { table, .. }
+            | Change::Gate { table, .. }
             | Change::Lift { table, .. }
             | Change::Import { table, .. }
             | Change::Rows { table, .. }
@@ -205,7 +219,10 @@ impl Oracle {
             {
                 refuse("TableNotFound")
             }
-            Change::Gate { .. } | Change::Import { .. } => Ok(()),
+            Change::DropRange { .. }
+            | Change::Expire { .. }
+            | Change::Gate { .. }
+            | Change::Import { .. } => Ok(()),
             Change::Lift { table, scan } => match self.gates(table).any(|gate| gate == scan) {
                 true => Ok(()),
                 false => refuse("ResourceNotFound"),
@@ -261,48 +278,10 @@ impl Oracle {
     pub(crate) fn submit(&mut self, change: &Change, etag: u64, seq: u64, durability: Durability) {
         let mut print = self.prints[self.commits()];
         let mut undo = Vec::new();
-        match change {
-            Change::Create(name) => {
-                let (rows, gates) = (Rc::default(), Gates::new());
-                let table = Table { name: name.clone(), rows, gates };
-                print ^= table_print(name);
-                let old = self.tables.insert(name.to_lowercase(), table);
-                undo.push(Undo::Table(name.to_lowercase(), old));
-            }
-            Change::Drop(name) => {
-                let Some(old) = self.tables.remove(&name.to_lowercase()) else {
-                    unreachable!("a table that is dropped was found by `check`");
-                };
-                let one = Tables::from([(name.to_lowercase(), old.clone())]);
-                print ^= fingerprint(&one);
-                undo.push(Undo::Table(name.to_lowercase(), Some(old)));
-            }
-            Change::DropRange { table, scans } => {
-                let goes = |row: &Row| scans.iter().any(|scan| scan.covers(&row.pk, &row.rk));
-                print ^= self.remove(table, goes, &mut undo);
-            }
-            Change::Expire { table, below } => {
-                print ^= self.remove(table, |row| row.etag < *below, &mut undo);
-            }
-            Change::Oldest { tables, below } => {
-                for table in tables {
-                    print ^= self.remove(table, |row| row.etag < *below, &mut undo);
-                }
-            }
-            Change::Gate { table, scan, mode } => {
-                print ^= self.set_gate(table, scan, Some(*mode), &mut undo);
-            }
-            Change::Lift { table, scan } => {
-                print ^= self.set_gate(table, scan, None, &mut undo);
-            }
-            Change::Import { table, rows } => {
-                print ^= self.import(&table.to_lowercase(), rows, &mut undo);
-            }
-            Change::Rows { table, writes } => {
-                for write in writes {
-                    print ^= self.apply(&table.to_lowercase(), write, etag, &mut undo);
-                }
-            }
+        for set in self.sets(change, etag) {
+            let (opposite, difference) = set.apply(&mut self.tables);
+            undo.push(opposite);
+            print ^= difference;
         }
         self.undo.push(undo);
         self.prints.push(print);
@@ -310,6 +289,66 @@ impl Oracle {
         self.seqs.push(seq);
         self.asked.push(durability);
         self.seq_max = self.seq_max.max(seq);
+    }
+
+    /// Which tables and rows `change` sets, and how.
+    fn sets(&self, change: &Change, etag: u64) -> Vec<Set> {
+        match change {
+            Change::Create(name) => {
+                let (rows, gates) = (Rc::default(), Gates::new());
+                let table = Table { name: name.clone(), rows, gates };
+                vec![Set::Table(name.to_lowercase(), Some(table))]
+            }
+            Change::Drop(name) => vec![Set::Table(name.to_lowercase(), None)],
+            Change::DropRange { table, scans } => {
+                self.remove(table, |row| scans.iter().any(|scan| scan.covers(&row.pk, &row.rk)))
+            }
+            Change::Expire { table, below } => self.remove(table, |row| row.etag < *below),
+            Change::Oldest { tables, below } => {
+                let remove = |table: &String| self.remove(table, |row| row.etag < *below);
+                tables.iter().flat_map(remove).collect()
+            }
+            Change::Gate { table, scan, mode } => {
+                self.with_gates(table, |gates| gates.insert(scan.clone(), *mode))
+            }
+            Change::Lift { table, scan } => self.with_gates(table, |gates| gates.remove(scan)),
+            Change::Import { table, rows } => {
+                let lower = table.to_lowercase();
+                let set = |row: &Rc<Row>| {
+                    Set::Row(lower.clone(), key(&row.pk, &row.rk), Some(Rc::clone(row)))
+                };
+                rows.iter().map(set).collect()
+            }
+            Change::Rows { table, writes } => {
+                writes.iter().map(|write| self.write(table, write, etag)).collect()
+            }
+        }
+    }
+
+    /// The rows of a table that `goes` is true of are removed.
+    fn remove(&self, name: &str, goes: impl Fn(&Row) -> bool) -> Vec<Set> {
+        let lower = name.to_lowercase();
+        let rows = self.tables.get(&lower).into_iter().flat_map(|table| table.rows.iter());
+        let gone = rows.filter(|(_, row)| goes(row));
+        gone.map(|(key, _)| Set::Row(lower.clone(), key.clone(), None)).collect()
+    }
+
+    fn with_gates<T>(&self, name: &str, change: impl FnOnce(&mut Gates) -> T) -> Vec<Set> {
+        let lower = name.to_lowercase();
+        let mut table = self.tables.get(&lower).cloned();
+        table.as_mut().map(|table| change(&mut table.gates));
+        vec![Set::Table(lower, table)]
+    }
+
+    fn write(&self, table: &str, write: &Write, etag: u64) -> Set {
+        let Write { verb, pk, rk, .. } = write;
+        let merges = matches!(verb, Verb::Merge | Verb::UpsertMerge);
+        let old = self.row(table, pk, rk).filter(|_| merges);
+        let mut properties = old.map(|row| row.properties.clone()).unwrap_or_default();
+        properties.extend(write.properties.iter().cloned());
+        let row = Row { pk: pk.clone(), rk: rk.clone(), properties, etag };
+        let row = (*verb != Verb::Delete).then(|| Rc::new(row));
+        Set::Row(table.to_lowercase(), key(pk, rk), row)
     }
 
     /// Numbers grow: a new commit may have `seq` only if none that counts had one as large.
@@ -365,87 +404,9 @@ impl Oracle {
         }
         let mut tables = self.tables.clone();
         for undo in self.undo[commits..].iter().rev().flat_map(|undo| undo.iter().rev()) {
-            undo.apply(&mut tables);
+            undo.clone().apply(&mut tables);
         }
         Cow::Owned(tables)
-    }
-
-    /// Takes the rows out that `goes` is true of; returns how the fingerprint changes.
-    fn remove(&mut self, name: &str, goes: impl Fn(&Row) -> bool, undo: &mut Vec<Undo>) -> u64 {
-        let lower = name.to_lowercase();
-        let Some(table) = self.tables.get_mut(&lower) else {
-            unreachable!("a table that is written to was found by `check`");
-        };
-        let rows = Rc::make_mut(&mut table.rows);
-        let gone: Vec<Key> =
-            rows.iter().filter(|(_, row)| goes(row)).map(|(key, _)| key.clone()).collect();
-        let mut print = 0;
-        for key in gone {
-            let old = rows.remove(&key);
-            print ^= old.as_ref().map_or(0, |row| row_print(&lower, row));
-            undo.push(Undo::Row(lower.clone(), key, old));
-        }
-        print
-    }
-
-    /// Puts rows back as they were; returns how the fingerprint changes.
-    fn import(&mut self, lower: &str, rows: &[Rc<Row>], undo: &mut Vec<Undo>) -> u64 {
-        let Some(table) = self.tables.get_mut(lower) else {
-            unreachable!("a table that is imported to was found by `check`");
-        };
-        let all = Rc::make_mut(&mut table.rows);
-        let mut print = 0;
-        for row in rows {
-            let key = key(&row.pk, &row.rk);
-            let old = all.insert(key.clone(), Rc::clone(row));
-            print ^= row_print(lower, row) ^ old.as_ref().map_or(0, |old| row_print(lower, old));
-            undo.push(Undo::Row(lower.to_owned(), key, old));
-        }
-        print
-    }
-
-    /// Closes a gate, or opens it; returns how the fingerprint changes.
-    fn set_gate(
-        &mut self,
-        name: &str,
-        scan: &Scan,
-        mode: Option<Mode>,
-        undo: &mut Vec<Undo>,
-    ) -> u64 {
-        let lower = name.to_lowercase();
-        let Some(table) = self.tables.get_mut(&lower) else {
-            unreachable!("a table with a gate was found by `check`");
-        };
-        undo.push(Undo::Table(lower.clone(), Some(table.clone())));
-        let old = match mode {
-            Some(mode) => table.gates.insert(scan.clone(), mode),
-            None => table.gates.remove(scan),
-        };
-        let print = |mode| gate_print(&lower, scan, mode);
-        old.map_or(0, print) ^ mode.map_or(0, print)
-    }
-
-    fn apply(&mut self, lower: &str, write: &Write, etag: u64, undo: &mut Vec<Undo>) -> u64 {
-        let Some(table) = self.tables.get_mut(lower) else {
-            unreachable!("a table that is written to was found by `check`");
-        };
-        let rows = Rc::make_mut(&mut table.rows);
-        let key = key(&write.pk, &write.rk);
-        let old = rows.get(&key).cloned();
-        let mut print = old.as_ref().map_or(0, |row| row_print(lower, row));
-        if write.verb == Verb::Delete {
-            rows.remove(&key);
-        } else {
-            let merges = matches!(write.verb, Verb::Merge | Verb::UpsertMerge);
-            let kept = old.as_ref().filter(|_| merges).map(|row| row.properties.clone());
-            let mut properties = kept.unwrap_or_default();
-            properties.extend(write.properties.iter().cloned());
-            let row = Row { pk: write.pk.clone(), rk: write.rk.clone(), properties, etag };
-            print ^= row_print(lower, &row);
-            rows.insert(key.clone(), Rc::new(row));
-        }
-        undo.push(Undo::Row(lower.to_owned(), key, old));
-        print
     }
 
     /// Everything so far survives a power cut.
@@ -500,19 +461,7 @@ impl Oracle {
     /// The oracle had the pending change happened, with the tag that the state shows for it.
     fn with(&self, change: &Change, state: &Tables) -> Option<Oracle> {
         self.check(change).ok()?;
-        let etag = match change {
-            Change::Rows { table, writes } => {
-                let rows = &state.get(&table.to_lowercase())?.rows;
-                let written = writes.iter().find(|write| write.verb != Verb::Delete);
-                match written {
-                    Some(write) => rows.get(&key(&write.pk, &write.rk))?.etag,
-                    None => 0,
-                }
-            }
-            Change::Create(_) | Change::Drop(_) => 0,
-            Change::DropRange { .. } | Change::Expire { .. } | Change::Oldest { .. } => 0,
-            Change::Gate { .. } | Change::Lift { .. } | Change::Import { .. } => 0,
-        };
+        let etag = change.tag_in(state)?;
         let mut with = self.clone();
         with.pending.clear();
         with.commit(change, etag, Durability::Buffered);
