@@ -7,22 +7,23 @@
 //!
 //! Not here: what a seed does (`sim`).
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::num::NonZero;
 use std::time::Duration;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::failure::{Failure, Outcome};
 use super::files::open_input;
-use super::output::{Output, with_thousands};
+use super::output::{Output, print, with_thousands};
+use super::progress::Progress;
 use crate::clock::{Clock, SystemClock};
 use crate::testing::sim::corruption_matrix::ledger;
 use crate::testing::sim::counts::Event;
 use crate::testing::sim::device::Life;
 use crate::testing::sim::explore::{Explored, explore, program};
 use crate::testing::sim::program::{Program, quietly};
+use crate::testing::sim::step::Step;
 use crate::testing::sim::{ActiveMutant, MUTANTS, Mutant, activate};
 
 /// Run the database against a model of itself, on a simulated disk that fails, loses its power and rots.
@@ -105,7 +106,7 @@ const HUNT_SEEDS: u64 = 10_000;
 impl Sim {
     pub(super) fn run(self) -> Outcome {
         match self.mutants.as_deref() {
-            Some("list") => return list_mutants(),
+            Some("list") => return list_mutants(|mutant| mutant.what.to_owned()),
             Some("all") => return self.hunt(),
             _ => {}
         }
@@ -127,7 +128,6 @@ impl Sim {
 
     fn replay(&self, program: &Program, mutant: Option<&'static str>) -> Outcome {
         let _active = mutant.map(activate);
-        let mut output = Output::standard();
         let mut trace = Vec::new();
         let report = quietly(|| {
             program.run_with(|at, lines| {
@@ -136,42 +136,36 @@ impl Sim {
                 }
             })
         });
-        let mut print = || {
-            writeln!(output, "seed {}\noptions {}", program.seed, program.config)?;
+        conclude(report.failure.is_none(), |output| {
+            let open = Step::Open(program.config.clone()).to_string();
+            writeln!(output, "seed {}\noptions {}", program.seed, open.replacen("open ", "", 1))?;
             for (at, lines) in &trace {
                 let step = program.steps.get(*at).map(ToString::to_string).unwrap_or_default();
                 writeln!(output, "\n# {at}\n{step}\n----")?;
                 lines.iter().try_for_each(|line| writeln!(output, "{line}"))?;
             }
-            writeln!(output, "{}digest {:016x}", report.counts, report.digest)
-        };
-        print()?;
-        let Some(failure) = report.failure else { return output.finish() };
-        write!(output, "\n{}", program.shrunk(&failure))?;
-        output.finish()?;
-        Err(Failure::Problems)
+            writeln!(output, "{}digest {:016x}", report.counts, report.digest)?;
+            let found = report.failure.iter().map(|failure| program.shrunk(failure));
+            found.into_iter().try_for_each(|found| write!(output, "\n{found}"))
+        })
     }
 
     /// Searches for each mutant and prints the first seed that detects it.
     fn hunt(&self) -> Outcome {
         let jobs = self.jobs().map_or(1, NonZero::get);
         let count = self.seeds.unwrap_or(HUNT_SEEDS);
-        let mut output = Output::standard();
-        let width = name_width();
         let mut missed = 0;
-        for mutant in MUTANTS {
+        list_mutants(|mutant| {
             let found = match mutant.is_of_device {
                 true => self.hunt_by_lives(mutant.name),
                 false => self.hunt_by_programs(mutant.name, count, jobs),
             };
             missed += usize::from(found.is_err());
-            let found = found.unwrap_or_else(|missed| missed);
-            writeln!(output, "{:width$}  {found}", mutant.name)?;
-            output.flush()?;
-        }
-        writeln!(output, "{} mutants, {missed} not found", MUTANTS.len())?;
-        output.finish()?;
-        if missed == 0 { Ok(()) } else { Err(Failure::Problems) }
+            found.unwrap_or_else(|missed| missed)
+        })?;
+        conclude(missed == 0, |output| {
+            writeln!(output, "{} mutants, {missed} not found", MUTANTS.len())
+        })
     }
 
     /// The first seed whose program detects `mutant`, or an error text if there is none.
@@ -206,58 +200,40 @@ impl Sim {
     /// Runs lives of devices until one detects `mutant`.
     fn explore_lives(&self, mutant: &'static str) -> Outcome {
         let found = self.hunt_by_lives(mutant);
-        let is_found = found.is_ok();
-        let mut output = Output::standard();
-        let text = found.unwrap_or_else(|missed| missed);
-        writeln!(output, "{text}")?;
-        output.finish()?;
-        if is_found { Err(Failure::Problems) } else { Ok(()) }
+        conclude(found.is_err(), |output| {
+            writeln!(output, "{}", found.unwrap_or_else(|missed| missed))
+        })
     }
 
     /// The corruption ledger of `--seed`, or of seed 1.
     fn damage_all(&self) -> Outcome {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        let ledger = quietly(|| {
-            ledger(self.seed.unwrap_or(1), &mut |done, all| {
-                bar.set_length(all);
-                bar.set_position(done);
-            })
-        });
-        bar.finish_and_clear();
-        let mut output = Output::standard();
-        let written = match self.json {
+        let bar = Progress::line("{wide_bar} {pos}/{len}");
+        let ledger =
+            quietly(|| ledger(self.seed.unwrap_or(1), &mut |done, all| bar.reach_of(done, all)));
+        drop(bar);
+        conclude(ledger.faults() == 0, |output| match self.json {
             true => writeln!(output, "{}", ledger.to_json()),
             false => write!(output, "{ledger}"),
-        };
-        written?;
-        output.finish()?;
-        if ledger.faults() == 0 { Ok(()) } else { Err(Failure::Problems) }
+        })
     }
 
     /// The life of a device by `--seed`, or by seed 1.
     fn live(&self, time: Duration, mutant: Option<&'static str>) -> Outcome {
         let _active = mutant.map(activate);
         let days = |time: Duration| time.as_secs_f64() / 86_400.0;
-        let bar = ProgressBar::with_draw_target(Some(time.as_secs()), ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{wide_bar} {msg}, {eta} left") {
-            bar.set_style(style);
-        }
+        let bar = Progress::line("{wide_bar} {msg}, {eta} left");
         let life = Life::new(self.seed.unwrap_or(1), time);
         let report = quietly(|| {
             life.run_with(|lived| {
-                bar.set_position(lived.as_secs());
-                bar.set_message(format!("{:.2} of {:.2} days", days(lived), days(time)));
+                bar.reach_of(lived.as_secs(), time.as_secs());
+                bar.say(format!("{:.2} of {:.2} days", days(lived), days(time)));
             })
         });
-        bar.finish_and_clear();
-        let mut output = Output::standard();
-        let written = match self.json {
+        drop(bar);
+        conclude(report.failure.is_none(), |output| match self.json {
             true => writeln!(output, "{}", report.to_json()),
             false => write!(output, "{report}"),
-        };
-        written?;
-        output.finish()?;
-        if report.failure.is_none() { Ok(()) } else { Err(Failure::Problems) }
+        })
     }
 
     fn jobs(&self) -> Option<NonZero<usize>> {
@@ -272,7 +248,7 @@ impl Sim {
         });
         let count = self.seeds.unwrap_or(if time.is_some() { u64::MAX } else { SEEDS });
         let jobs = self.jobs();
-        let bar = progress(self.seeds);
+        let bar = Progress::line("{msg}");
         let explored = quietly(|| {
             explore(self.first, count, jobs.map_or(1, NonZero::get), mutant, |explored| {
                 show(&bar, explored, clock.monotonic());
@@ -280,20 +256,18 @@ impl Sim {
                     && time.is_none_or(|time| clock.monotonic() < time)
             })
         });
-        bar.finish_and_clear();
-        let mut output = Output::standard();
-        write!(output, "{}", explored.counts)?;
+        drop(bar);
         let seconds = clock.monotonic().as_secs_f64();
         let rate = with_thousands((explored.seeds as f64 / seconds) as u64);
         let seeds = with_thousands(explored.seeds);
-        writeln!(output, "{seeds} seeds from {} on, {rate} a second", self.first)?;
         let _active: Option<ActiveMutant> = mutant.map(activate);
-        for (seed, failure) in &explored.failures {
-            let found = program(*seed).shrunk(failure);
-            writeln!(output, "\n{found}")?;
-        }
-        output.finish()?;
-        if explored.failures.is_empty() { Ok(()) } else { Err(Failure::Problems) }
+        conclude(explored.failures.is_empty(), |output| {
+            write!(output, "{}", explored.counts)?;
+            writeln!(output, "{seeds} seeds from {} on, {rate} a second", self.first)?;
+            explored.failures.iter().try_for_each(|(seed, failure)| {
+                writeln!(output, "\n{}", program(*seed).shrunk(failure))
+            })
+        })
     }
 }
 
@@ -321,29 +295,25 @@ fn find_mutant(name: &str) -> Outcome<&'static Mutant> {
     })
 }
 
-fn name_width() -> usize {
-    MUTANTS.iter().map(|mutant| mutant.name.len()).max().unwrap_or_default()
-}
-
-fn list_mutants() -> Outcome {
+/// Prints the name of each mutant and what `tell` says of it.
+fn list_mutants(mut tell: impl FnMut(&Mutant) -> String) -> Outcome {
     let mut output = Output::standard();
-    let width = name_width();
+    let width = MUTANTS.iter().map(|mutant| mutant.name.len()).max().unwrap_or_default();
     for mutant in MUTANTS {
-        writeln!(output, "{:width$}  {}", mutant.name, mutant.what)?;
+        writeln!(output, "{:width$}  {}", mutant.name, tell(mutant))?;
+        output.flush()?;
     }
     output.finish()
 }
 
-fn progress(seeds: Option<u64>) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(seeds, ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{msg}") {
-        bar.set_style(style);
-    }
-    bar
+/// Prints a result; problems end the command with status 1.
+fn conclude(passed: bool, write: impl FnOnce(&mut Output) -> io::Result<()>) -> Outcome {
+    print(write)?;
+    if passed { Ok(()) } else { Err(Failure::Problems) }
 }
 
 /// The live line: how fast, how much of what there is to meet was met, and what failed.
-fn show(bar: &ProgressBar, explored: &Explored, time: Duration) {
+fn show(bar: &Progress, explored: &Explored, time: Duration) {
     // A line for every seed would cost as much as the seed.
     if !explored.seeds.is_multiple_of(16) {
         return;
@@ -352,7 +322,7 @@ fn show(bar: &ProgressBar, explored: &Explored, time: Duration) {
     let missing = explored.counts.missing();
     let met = Event::ALL.len() - missing.len();
     let first = missing.first().map(|event| format!(", no {} yet", event.name()));
-    bar.set_message(format!(
+    bar.say(format!(
         "{} seeds, {rate:.0} a second; {met} of {} kinds of events{}; {} failures",
         with_thousands(explored.seeds),
         Event::ALL.len(),

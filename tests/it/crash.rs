@@ -159,7 +159,7 @@ fn go_on(runner: &mut Runner, rng: &mut Rng) -> Result<(), String> {
     let write =
         Write { verb: Verb::Upsert, pk, rk, properties: Vec::new(), condition: Condition::Any };
     runner.run(&Step::Write { table, write, durability: Some(rowstone::Durability::Sync) })?;
-    runner.run(&Step::Crash(rng.next_u64() >> 32))?;
+    runner.run(&Step::Crash { seed: rng.next_u64() >> 32, ops: None })?;
     runner.run(&Step::Verify)?;
     Ok(())
 }
@@ -257,7 +257,7 @@ fn trap_08_logs_go_after_what_replaces_them_is_durable() {
             let table = "Alpha".to_owned();
             program.steps.push(Step::Write { table, write, durability: None });
             if rng.chance(1, 4) {
-                program.steps.push(Step::Background(1));
+                program.steps.push(Step::Background(1, None));
             }
         }
         check(&program, &mut tally);

@@ -50,7 +50,7 @@ impl Script {
     fn run_steps(&mut self, steps: &[Step]) -> Result<Vec<String>, String> {
         let mut lines = Vec::new();
         for step in steps {
-            let crashed = matches!(step, Step::Crash(_) | Step::Kill);
+            let crashed = matches!(step, Step::Crash { ops: None, .. } | Step::Kill(None));
             lines.extend(self.runner.run(step)?);
             if crashed {
                 self.runner.engine.fs.record();

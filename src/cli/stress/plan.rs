@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::child::Limits;
 use crate::options::Durability;
 use crate::rng::Rng;
-use crate::testing::sim::step::durability_name;
+use crate::testing::sim::parse::durability_name;
 
 /// What the process has to live with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,11 +26,11 @@ impl Runner {
     /// Steps that need no open database, and do something to the disk; `None` if `step` is another.
     pub(super) fn run_trouble(&mut self, step: &Step) -> Option<Outcome> {
         Some(match step {
-            Step::KillIn(ops) => {
+            Step::Kill(Some(ops)) => {
                 self.engine.power.arm(*ops, End::Kill);
                 Ok(Vec::new())
             }
-            Step::CrashIn { ops, seed } => {
+            Step::Crash { seed, ops: Some(ops) } => {
                 self.engine.power.arm(*ops, End::PowerCut(*seed));
                 Ok(Vec::new())
             }

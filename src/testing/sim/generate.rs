@@ -395,10 +395,10 @@ impl<'a> Generator<'a> {
     fn background_step(&mut self) -> Step {
         let steps = 1 + self.source.index(4);
         match self.source.below(5) {
-            0 => Step::Lane(Lane::Log, steps),
-            1 => Step::Lane(Lane::Flush, steps),
-            2 => Step::Lane(Lane::Compact, steps),
-            _ => Step::Background(steps),
+            0 => Step::Background(steps, Some(Lane::Log)),
+            1 => Step::Background(steps, Some(Lane::Flush)),
+            2 => Step::Background(steps, Some(Lane::Compact)),
+            _ => Step::Background(steps, None),
         }
     }
 
@@ -414,10 +414,10 @@ impl<'a> Generator<'a> {
         let ops = self.source.below(40);
         let seed = self.source.seed();
         match self.source.below(6) {
-            0 => self.forgetting(Step::Kill),
-            1 => self.forgetting(Step::Crash(seed)),
-            2 => Step::KillIn(ops),
-            _ => Step::CrashIn { ops, seed },
+            0 => self.forgetting(Step::Kill(None)),
+            1 => self.forgetting(Step::Crash { seed, ops: None }),
+            2 => Step::Kill(Some(ops)),
+            _ => Step::Crash { seed, ops: Some(ops) },
         }
     }
 
@@ -586,7 +586,7 @@ impl<'a> Generator<'a> {
         if matches!(op, Some(OpKind::Sync | OpKind::SyncDir)) && self.source.chance(1, 2) {
             // What was not synced must not be relied on: a power cut tells.
             let seed = self.source.seed();
-            self.remedy = Some((2 + self.source.below(6), Step::Crash(seed)));
+            self.remedy = Some((2 + self.source.below(6), Step::Crash { seed, ops: None }));
         }
         let nth = self.source.below(if op.is_none() { 30 } else { 6 });
         Step::Fault(FaultAt { kind, op, path, nth, sticky: self.source.chance(1, 4) })
@@ -613,8 +613,8 @@ impl<'a> Generator<'a> {
     }
 
     fn get_step(&mut self) -> Step {
-        let (table, pk, rk) = (self.table(), self.pk(), self.rk());
-        Step::Get { table, pk, rk, select: self.select(), at: self.at() }
+        let (table, key) = (self.table(), (self.pk(), self.rk()));
+        Step::Get { table, key, select: self.select(), at: self.at() }
     }
 
     fn scan_step(&mut self) -> Step {

@@ -1,16 +1,168 @@
-//! The text of steps, read back: words, options, entities.
+//! The text of steps: one table of forms prints and reads it.
+//!
+//! Invariant: [`steps`] of a step's text gives the step back.
 
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+use crate::fs::{FaultKind, OpKind};
 use crate::options::{Durability, IoMode};
 
 use super::expr::Expr;
 use super::query::{Query, Want};
-use super::step::{
-    Condition, Config, FaultAt, Mode, PLAIN, Scan, Step, Verb, Write, fault_named, lane_named,
-    op_named,
-};
+use super::step::{Condition, Config, FaultAt, Lane, Mode, Scan, Step, Verb, Write};
 use super::value::Val;
+use super::words::{entity_text, word};
+
+/// The forms of all steps: the command, the variant, and the fields in the order of the text, each
+/// with the method of [`Text`] that prints or reads it.
+macro_rules! forms {
+    ($($name:literal $variant:ident $shape:tt
+        $($field:ident: $method:ident($($arg:expr),*)),*;)*
+    ) => {
+        impl Step {
+            /// The step of a command, with fields that are still to be read.
+            fn blank(name: &str) -> Option<Step> {
+                match name {
+                    $($name => {
+                        $(let $field = Default::default();)*
+                        Some(Step::$variant $shape)
+                    })*
+                    _ => None,
+                }
+            }
+
+            /// Prints or reads the fields; returns the command.
+            fn visit(&mut self, text: &mut Text<'_>) -> Result<&'static str, String> {
+                match self {
+                    $(Step::$variant $shape => {
+                        $(text.$method($field $(, $arg)*)?;)*
+                        Ok($name)
+                    })*
+                }
+            }
+        }
+    };
+}
+
+forms! {
+    "open" Open(config) config: config();
+    "create-table" CreateTable(name) name: word("a name");
+    "drop-table" DropTable(name) name: word("a name");
+    "drop-range" DropRange { table, scan, also }
+        table: word("a table"), scan: scan(), also: key("also");
+    "expire" Expire { table, keep } table: word("a table"), keep: word("a count");
+    "gate" Gate { table, scan, mode } table: word("a table"), scan: scan(), mode: mode();
+    "lift" Lift { table, scan } table: word("a table"), scan: scan();
+    "move" Move { snapshot, table, scan }
+        snapshot: word("a name"), table: word("a table"), scan: scan();
+    "archive" Archive { table, seed } table: word("a table"), seed: value("seed", None);
+    "tables" Tables {};
+    // The command of a write is its verb, whichever that is.
+    "insert" Write { table, write, durability }
+        table: word("a table"), write: write(), durability: named("durability", &DURABILITIES);
+    "group" Group { table, writes, durability }
+        table: word("a table"), durability: named("durability", &DURABILITIES),
+        writes: lines(group_write);
+    "submit" Submit { ticket, table, writes, durability }
+        ticket: word("a ticket"), table: word("a table"),
+        durability: named("durability", &DURABILITIES), writes: lines(group_write);
+    "await" Await(ticket) ticket: word("a ticket");
+    "poll" Poll(ticket) ticket: word("a ticket");
+    "forget" Forget(ticket) ticket: word("a ticket");
+    "get" Get { table, key, select, at }
+        table: word("a table"), select: list("select"), at: option("at"), key: line_key();
+    "scan" Scan { table, scan } table: word("a table"), scan: scan();
+    "query" Query { table, query } table: word("a table"), query: query();
+    "pages" Pages { name, table, query }
+        name: word("a name"), table: word("a table"), query: query();
+    "resume" Resume(name) name: word("a name");
+    "iterate" Iterate { name, table, scan }
+        name: word("a name"), table: word("a table"), scan: scan();
+    "next" Next { name, count } name: word("a name"), count: word("a count");
+    "snapshot" Snapshot(name) name: word("a name");
+    "release" Release(name) name: word("a name");
+    "flush" Flush {};
+    "compact" Compact {};
+    "sync" Sync {};
+    "background" Background(steps, lane) steps: word("a count"), lane: named("lane", &LANES);
+    "begin-flush" BeginFlush {};
+    "end-flush" EndFlush {};
+    "begin-compaction" BeginCompaction {};
+    "end-compaction" EndCompaction {};
+    "checkpoint" Checkpoint {};
+    "backup" Backup {};
+    "beside" Beside {};
+    "settle" Settle {};
+    "verify" Verify {};
+    "reopen" Reopen {};
+    "kill" Kill(ops) ops: option("in");
+    "crash" Crash { seed, ops } seed: value("seed", None), ops: option("in");
+    "fault" Fault(fault) fault: fault();
+    "faults-off" FaultsOff {};
+    "quota" Quota(bytes) bytes: quota();
+    "mend" Mend {};
+    "rot" Rot(seed) seed: value("seed", None);
+    "heal" Heal {};
+    "damage" Damage(seed) seed: value("seed", None);
+    "clock" Clock(millis) millis: word("milliseconds");
+}
+
+const VERBS: [(Verb, &str); 7] = [
+    (Verb::Insert, "insert"),
+    (Verb::Upsert, "upsert"),
+    (Verb::Upsert, "put"),
+    (Verb::UpsertMerge, "upsert-merge"),
+    (Verb::Replace, "replace"),
+    (Verb::Merge, "merge"),
+    (Verb::Delete, "delete"),
+];
+const DURABILITIES: [(Durability, &str); 3] =
+    [(Durability::Sync, "sync"), (Durability::Os, "os"), (Durability::Buffered, "buffered")];
+const IO_MODES: [(IoMode, &str); 2] = [(IoMode::Mmap, "mmap"), (IoMode::Pread, "pread")];
+const MODES: [(Mode, &str); 2] = [(Mode::ReadOnly, "read-only"), (Mode::Offline, "offline")];
+const LANES: [(Lane, &str); 3] =
+    [(Lane::Log, "log"), (Lane::Flush, "flush"), (Lane::Compact, "compact")];
+const OPS: [(OpKind, &str); 12] = [
+    (OpKind::Create, "create"),
+    (OpKind::OpenWrite, "open-write"),
+    (OpKind::OpenRead, "open-read"),
+    (OpKind::Rename, "rename"),
+    (OpKind::Remove, "remove"),
+    (OpKind::Link, "link"),
+    (OpKind::SyncDir, "sync-dir"),
+    (OpKind::Write, "write"),
+    (OpKind::Sync, "sync"),
+    (OpKind::Allocate, "allocate"),
+    (OpKind::Read, "read"),
+    (OpKind::Map, "map"),
+];
+const FAULTS: [(FaultKind, &str); 5] = [
+    (FaultKind::Eio, "eio"),
+    (FaultKind::Enospc, "enospc"),
+    (FaultKind::Eintr, "eintr"),
+    (FaultKind::ShortWrite, "short-write"),
+    (FaultKind::ShortTransfer, "short-transfer"),
+];
+const WANTS: [(Want, &str); 3] =
+    [(Want::Count, "count"), (Want::CountByPartition, "counts"), (Want::Explain, "explain")];
+
+/// The word for an item of one of the tables above.
+fn name_in<T: PartialEq>(names: &[(T, &'static str)], item: &T) -> &'static str {
+    names.iter().find(|(other, _)| other == item).map_or("other", |(_, name)| name)
+}
+
+fn find_in<T: Clone>(names: &[(T, &str)], name: &str) -> Option<T> {
+    names.iter().find(|(_, other)| *other == name).map(|(item, _)| item.clone())
+}
+
+/// The word for a durability in the text of steps.
+pub(crate) fn durability_name(durability: Durability) -> &'static str {
+    name_in(&DURABILITIES, &durability)
+}
 
 /// A command line taken apart: words and `name=value` options, quotes kept in values.
+#[derive(Clone)]
 pub struct Command {
     /// The first word of the line.
     pub name: String,
@@ -64,10 +216,6 @@ impl Command {
         self.words.first().cloned().ok_or_else(|| format!("`{}` wants {what}", self.name))
     }
 
-    fn second_word(&self, what: &str) -> Result<String, String> {
-        self.words.get(1).cloned().ok_or_else(|| format!("`{}` wants {what}", self.name))
-    }
-
     /// Requires that every option was taken.
     ///
     /// # Errors
@@ -80,284 +228,303 @@ impl Command {
     }
 }
 
+/// The text of one step, which is either printed or read.
+#[derive(Default)]
+struct Text<'t> {
+    /// The words and options printed so far, each after a space.
+    line: String,
+    /// The input lines printed so far, each after a line break.
+    input: String,
+    /// The command and the input to read; the step is printed if there is none.
+    source: Option<(&'t mut Command, &'t [&'t str])>,
+}
+
+impl Text<'_> {
+    /// Prints or reads an option. A printed value is returned as it is.
+    fn raw(&mut self, name: &str, value: Option<String>) -> Result<Option<String>, String> {
+        if let Some((command, _)) = &mut self.source {
+            return command.take(name);
+        }
+        self.line.extend(value.iter().map(|value| format!(" {name}={value}")));
+        Ok(value)
+    }
+
+    /// A word, which is `what`.
+    fn word<T: Display + FromStr>(&mut self, value: &mut T, what: &str) -> Result<(), String> {
+        match &mut self.source {
+            None => self.line += &format!(" {value}"),
+            Some((command, _)) => {
+                let text = command.word(what)?;
+                *value = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+                command.words.remove(0);
+            }
+        }
+        Ok(())
+    }
+
+    fn option<T: Display + FromStr>(
+        &mut self,
+        value: &mut Option<T>,
+        name: &str,
+    ) -> Result<(), String> {
+        let text = self.raw(name, value.as_ref().map(T::to_string))?;
+        let parse = |text: String| text.parse().map_err(|_| format!("{name}={text} is no number"));
+        *value = text.map(parse).transpose()?;
+        Ok(())
+    }
+
+    /// An option that is printed unless it is `usual`; where a text lacks it the value stays as it is.
+    fn value<T: Display + FromStr + Copy + PartialEq>(
+        &mut self,
+        value: &mut T,
+        name: &str,
+        usual: Option<T>,
+    ) -> Result<(), String> {
+        let mut some = Some(*value).filter(|_| usual != Some(*value));
+        self.option(&mut some, name)?;
+        *value = some.unwrap_or(*value);
+        Ok(())
+    }
+
+    fn named<T: Clone + PartialEq>(
+        &mut self,
+        value: &mut Option<T>,
+        name: &str,
+        names: &[(T, &'static str)],
+    ) -> Result<(), String> {
+        let text = self.raw(name, value.as_ref().map(|value| name_in(names, value).to_owned()))?;
+        let find = |text: String| find_in(names, &text).ok_or_else(|| format!("{name}={text}"));
+        *value = text.map(find).transpose()?;
+        Ok(())
+    }
+
+    /// An option with a key, which may have to be quoted.
+    fn key(&mut self, value: &mut Option<String>, name: &str) -> Result<(), String> {
+        *value = self.raw(name, value.as_deref().map(word))?;
+        Ok(())
+    }
+
+    fn list(&mut self, value: &mut Option<Vec<String>>, name: &str) -> Result<(), String> {
+        let text = self.raw(name, value.as_ref().map(|names| names.join(",")))?;
+        *value = text.map(|text| text.split(',').map(str::to_owned).collect());
+        Ok(())
+    }
+
+    /// An input line with keys and properties.
+    fn entity(
+        &mut self,
+        (pk, rk): (&mut String, &mut String),
+        properties: &mut Vec<(String, Val)>,
+    ) -> Result<(), String> {
+        match self.source {
+            None => self.input += &format!("\n{}", entity_text((pk, rk), pairs(properties))),
+            Some((_, ref input)) => {
+                let line = input.first().copied().unwrap_or_default();
+                (*pk, *rk, *properties) = entity(&tokens(line)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An input line for every item.
+    fn lines<T: Display>(
+        &mut self,
+        items: &mut Vec<T>,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<(), String> {
+        match self.source {
+            None => self.input.extend(items.iter().map(|item| format!("\n{item}"))),
+            Some((_, ref input)) => {
+                *items = input.iter().map(|line| read(line)).collect::<Result<_, _>>()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn line_key(&mut self, key: &mut (String, String)) -> Result<(), String> {
+        self.entity((&mut key.0, &mut key.1), &mut Vec::new())
+    }
+
+    fn write(&mut self, write: &mut Write) -> Result<(), String> {
+        self.value(&mut write.condition, "if", Some(Condition::Any))?;
+        self.entity((&mut write.pk, &mut write.rk), &mut write.properties)
+    }
+
+    fn scan(&mut self, scan: &mut Scan) -> Result<(), String> {
+        self.key(&mut scan.pk, "pk")?;
+        self.key(&mut scan.from, "from")?;
+        self.key(&mut scan.to, "to")?;
+        self.list(&mut scan.select, "select")?;
+        self.option(&mut scan.top, "top")?;
+        self.option(&mut scan.page, "page")?;
+        self.option(&mut scan.at, "at")
+    }
+
+    fn mode(&mut self, mode: &mut Mode) -> Result<(), String> {
+        let mut some = Some(*mode);
+        self.named(&mut some, "mode", &MODES)?;
+        *mode = some.ok_or("`gate` wants a mode")?;
+        Ok(())
+    }
+
+    fn query(&mut self, query: &mut Query) -> Result<(), String> {
+        let (mut want, mut of) = match &query.want {
+            Want::Rows => (None, None),
+            Want::Aggregate(name) => (None, Some(name.clone())),
+            want => (Some(want.clone()), None),
+        };
+        self.named(&mut want, "want", &WANTS)?;
+        self.option(&mut of, "of")?;
+        query.want = match (want, of) {
+            (None, None) => Want::Rows,
+            (None, Some(name)) => Want::Aggregate(name),
+            (Some(want), None) => want,
+            (want, of) => return Err(format!("want={want:?} of={of:?}")),
+        };
+        self.list(&mut query.select, "select")?;
+        self.option(&mut query.top, "top")?;
+        self.option(&mut query.page, "page")?;
+        self.value(&mut query.reverse, "reverse", Some(false))?;
+        self.option(&mut query.busy, "busy")?;
+        self.option(&mut query.at, "at")?;
+        let mut filter: Vec<Expr> = query.filter.take().into_iter().collect();
+        self.lines(&mut filter, Expr::parse)?;
+        query.filter = filter.into_iter().next();
+        Ok(())
+    }
+
+    fn fault(&mut self, fault: &mut FaultAt) -> Result<(), String> {
+        let mut kind = name_in(&FAULTS, &fault.kind).to_owned();
+        self.word(&mut kind, "a kind")?;
+        fault.kind =
+            find_in(&FAULTS, &kind).ok_or_else(|| format!("`{kind}` is no kind of fault"))?;
+        self.named(&mut fault.op, "op", &OPS)?;
+        self.option(&mut fault.path, "path")?;
+        self.value(&mut fault.nth, "nth", Some(0))?;
+        self.value(&mut fault.sticky, "sticky", Some(false))
+    }
+
+    fn quota(&mut self, bytes: &mut Option<u64>) -> Result<(), String> {
+        let mut limit = bytes.map_or("none".to_owned(), |bytes| bytes.to_string());
+        self.word(&mut limit, "bytes or none")?;
+        *bytes = limit.parse().ok();
+        Ok(())
+    }
+
+    fn config(&mut self, config: &mut Config) -> Result<(), String> {
+        let (mut durability, mut io_mode) = (Some(config.durability), Some(config.io_mode));
+        self.named(&mut durability, "durability", &DURABILITIES)?;
+        self.named(&mut io_mode, "io", &IO_MODES)?;
+        config.durability = durability.unwrap_or(config.durability);
+        config.io_mode = io_mode.unwrap_or(config.io_mode);
+        self.value(&mut config.memtable_bytes, "memtable", None)?;
+        self.value(&mut config.block_bytes, "block", None)?;
+        self.value(&mut config.run_file_bytes, "run-file", None)?;
+        self.value(&mut config.cache_bytes, "cache", None)?;
+        self.value(&mut config.log_buffer_bytes, "buffer", None)?;
+        self.value(&mut config.manifest_roll_bytes, "roll", None)?;
+        self.value(&mut config.compress, "compress", None)?;
+        let targets = config.targets.map(|(one, all)| format!("{one}/{all}"));
+        let pair = |text: String| {
+            let (one, all) = text.split_once('/').ok_or_else(|| format!("targets={text}"))?;
+            Ok::<_, String>((number(one)?, number(all)?))
+        };
+        config.targets = self.raw("targets", targets)?.map(pair).transpose()?;
+        self.option(&mut config.cap, "cap")?;
+        self.value(&mut config.ring, "ring", Some(false))?;
+        self.value(&mut config.seed, "seed", None)
+    }
+}
+
+impl Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = Text::default();
+        let command = self.clone().visit(&mut text).map_err(|_| fmt::Error)?;
+        let command = match self {
+            Step::Write { write, .. } => name_in(&VERBS, &write.verb),
+            _ => command,
+        };
+        write!(f, "{command}{}{}", text.line, text.input)
+    }
+}
+
 /// The steps that a command and its input stand for; `None` if it is no step.
 ///
 /// # Errors
 /// What the command lacks, or has too much of, or what cannot be read.
 pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
-    let mut command = Command::parse(line)?;
-    let step = match command.name.as_str() {
-        "open" => Step::Open(config(&mut command)?),
-        "create-table" => Step::CreateTable(command.word("a name")?),
-        "drop-table" => Step::DropTable(command.word("a name")?),
-        "drop-range" | "expire" | "gate" | "lift" | "move" => span_step(&mut command)?,
-        "archive" => {
-            let seed = command.take_number("seed")?.unwrap_or(0);
-            Step::Archive { table: command.word("a table")?, seed }
-        }
-        "tables" => Step::Tables,
-        "group" => group(&mut command, input)?,
-        "submit" => submit(&mut command, input)?,
-        "await" => Step::Await(command.word("a ticket")?),
-        "poll" => Step::Poll(command.word("a ticket")?),
-        "forget" => Step::Forget(command.word("a ticket")?),
-        "get" => return gets(command, input).map(Some),
-        "scan" => {
-            let scan = scan(&mut command)?;
-            Step::Scan { table: command.word("a table")?, scan }
-        }
-        "query" => {
-            let query = query(&mut command, input)?.into();
-            Step::Query { table: command.word("a table")?, query }
-        }
-        "pages" => {
-            let query = query(&mut command, input)?.into();
-            let (name, table) = (command.word("a name")?, command.second_word("a table")?);
-            Step::Pages { name, table, query }
-        }
-        "resume" => Step::Resume(command.word("a name")?),
-        "iterate" => {
-            let scan = scan(&mut command)?;
-            let (name, table) = (command.word("a name")?, command.second_word("a table")?);
-            Step::Iterate { name, table, scan }
-        }
-        "next" => {
-            let count = number(&command.second_word("a count")?)?;
-            Step::Next { name: command.word("a name")?, count }
-        }
-        "snapshot" => Step::Snapshot(command.word("a name")?),
-        "release" => Step::Release(command.word("a name")?),
-        "background" => background(&mut command)?,
-        "kill" => command.take_number("in")?.map_or(Step::Kill, Step::KillIn),
-        "crash" => {
-            let seed = command.take_number("seed")?.unwrap_or(0);
-            let ops = command.take_number("in")?;
-            ops.map_or(Step::Crash(seed), |ops| Step::CrashIn { ops, seed })
-        }
-        "fault" => Step::Fault(fault(&mut command)?),
-        "quota" => Step::Quota(command.word("bytes or none")?.parse().ok()),
-        "rot" => Step::Rot(command.take_number("seed")?.unwrap_or(0)),
-        "damage" => Step::Damage(command.take_number("seed")?.unwrap_or(0)),
-        "clock" => Step::Clock(number(&command.word("milliseconds")?)?),
-        name => match (verb(name), PLAIN.iter().find(|(_, other)| *other == name)) {
-            (Some(verb), _) => return writes(verb, command, input).map(Some),
-            (None, Some((step, _))) => step.clone(),
-            (None, None) => return Ok(None),
-        },
+    let command = Command::parse(line)?;
+    let verb = find_in(&VERBS, &command.name);
+    let name = if verb.is_some() { "insert" } else { &command.name };
+    let Some(mut blank) = Step::blank(name) else { return Ok(None) };
+    if let Step::Write { write, .. } = &mut blank {
+        write.verb = verb.unwrap_or_default();
+    }
+    let inputs: Vec<&[&str]> = match blank {
+        // Each line is a write or a read of its own.
+        Step::Write { .. } | Step::Get { .. } if !input.is_empty() => input.chunks(1).collect(),
+        _ => vec![input],
     };
-    command.finish()?;
-    Ok(Some(vec![step]))
-}
-
-/// Steps about whole spans.
-fn span_step(command: &mut Command) -> Result<Step, String> {
-    Ok(match command.name.as_str() {
-        "drop-range" => {
-            let (scan, also) = (scan(command)?, command.take("also")?);
-            Step::DropRange { table: command.word("a table")?, scan, also }
-        }
-        "expire" => {
-            let keep = number(&command.second_word("a count")?)?;
-            Step::Expire { table: command.word("a table")?, keep }
-        }
-        "gate" => {
-            let (scan, mode) = (scan(command)?, mode(command)?);
-            Step::Gate { table: command.word("a table")?, scan, mode }
-        }
-        "lift" => {
-            let scan = scan(command)?;
-            Step::Lift { table: command.word("a table")?, scan }
-        }
-        _ => {
-            let scan = scan(command)?;
-            let (snapshot, table) = (command.word("a name")?, command.second_word("a table")?);
-            Step::Move { table, scan, snapshot }
-        }
-    })
-}
-
-fn mode(command: &mut Command) -> Result<Mode, String> {
-    let name = command.take("mode")?.unwrap_or_default();
-    let mode = [Mode::ReadOnly, Mode::Offline].into_iter().find(|mode| mode.name() == name);
-    mode.ok_or_else(|| format!("mode={name}"))
-}
-
-fn verb(name: &str) -> Option<Verb> {
-    let name = if name == "put" { "upsert" } else { name };
-    Verb::ALL.into_iter().find(|verb| verb.name() == name)
-}
-
-fn writes(verb: Verb, mut command: Command, input: &[&str]) -> Result<Vec<Step>, String> {
-    let table = command.word("a table")?;
-    let condition = condition(&mut command)?;
-    let durability = durability(&mut command)?;
-    command.finish()?;
-    let step = |line: &&str| {
-        let (pk, rk, properties) = entity(&tokens(line)?)?;
-        let write = Write { verb, pk, rk, properties, condition };
-        Ok(Step::Write { table: table.clone(), write, durability })
+    let read = |input| {
+        let (mut step, mut command) = (blank.clone(), command.clone());
+        step.visit(&mut Text { source: Some((&mut command, input)), ..Text::default() })?;
+        command.finish()?;
+        Ok(step)
     };
-    input.iter().map(step).collect()
-}
-
-fn group(command: &mut Command, input: &[&str]) -> Result<Step, String> {
-    let table = command.word("a table")?;
-    let durability = durability(command)?;
-    let writes = input.iter().map(|line| group_write(line)).collect::<Result<_, _>>()?;
-    Ok(Step::Group { table, writes, durability })
+    inputs.into_iter().map(read).collect::<Result<_, _>>().map(Some)
 }
 
 /// `delete if=current pk rk`
 fn group_write(line: &str) -> Result<Write, String> {
-    let mut tokens = tokens(line)?;
-    let name = if tokens.is_empty() { String::new() } else { tokens.remove(0) };
-    let verb = verb(&name).ok_or_else(|| format!("`{line}` opens with no verb"))?;
-    let condition = match tokens.first().and_then(|token| token.strip_prefix("if=")) {
-        Some(text) => {
-            let condition = parse_condition(text)?;
-            tokens.remove(0);
-            condition
-        }
-        None => Condition::Any,
-    };
-    let (pk, rk, properties) = entity(&tokens)?;
+    let mut tokens = tokens(line)?.into_iter().peekable();
+    let verb = tokens.next().and_then(|name| find_in(&VERBS, &name));
+    let verb = verb.ok_or_else(|| format!("`{line}` opens with no verb"))?;
+    let condition = tokens.next_if(|token| token.starts_with("if="));
+    let condition = condition.map_or(Ok(Condition::Any), |text| text["if=".len()..].parse())?;
+    let (pk, rk, properties) = entity(&tokens.collect::<Vec<_>>())?;
     Ok(Write { verb, pk, rk, properties, condition })
 }
 
-fn gets(mut command: Command, input: &[&str]) -> Result<Vec<Step>, String> {
-    let table = command.word("a table")?;
-    let select = list(&mut command, "select")?;
-    let at = command.take("at")?;
-    command.finish()?;
-    let step = |line: &&str| {
-        let (pk, rk, _) = entity(&tokens(line)?)?;
-        Ok(Step::Get { table: table.clone(), pk, rk, select: select.clone(), at: at.clone() })
-    };
-    input.iter().map(step).collect()
-}
-
-fn scan(command: &mut Command) -> Result<Scan, String> {
-    Ok(Scan {
-        pk: command.take("pk")?,
-        from: command.take("from")?,
-        to: command.take("to")?,
-        select: list(command, "select")?,
-        top: command.take_number("top")?,
-        page: command.take_number("page")?,
-        at: command.take("at")?,
-    })
-}
-
-fn query(command: &mut Command, input: &[&str]) -> Result<Query, String> {
-    let want = match (command.take("want")?.as_deref(), command.take("of")?) {
-        (None, None) => Want::Rows,
-        (None, Some(name)) => Want::Aggregate(name),
-        (Some("count"), None) => Want::Count,
-        (Some("counts"), None) => Want::CountByPartition,
-        (Some("explain"), None) => Want::Explain,
-        (want, of) => return Err(format!("want={want:?} of={of:?}")),
-    };
-    Ok(Query {
-        filter: input.first().map(|line| Expr::parse(line)).transpose()?,
-        want,
-        select: list(command, "select")?,
-        top: command.take_number("top")?,
-        page: command.take_number("page")?,
-        reverse: command.take("reverse")?.is_some_and(|text| text == "true"),
-        busy: command.take_number("busy")?,
-        at: command.take("at")?,
-    })
-}
-
-fn submit(command: &mut Command, input: &[&str]) -> Result<Step, String> {
-    let durability = durability(command)?;
-    let (ticket, table) = (command.word("a ticket")?, command.second_word("a table")?);
-    let writes = input.iter().map(|line| group_write(line)).collect::<Result<_, _>>()?;
-    Ok(Step::Submit { ticket, table, writes, durability })
-}
-
-fn background(command: &mut Command) -> Result<Step, String> {
-    let steps = number(&command.word("a count")?)?;
-    let Some(name) = command.take("lane")? else { return Ok(Step::Background(steps)) };
-    let lane = lane_named(&name).ok_or_else(|| format!("`{name}` is no lane"))?;
-    Ok(Step::Lane(lane, steps))
-}
-
-fn fault(command: &mut Command) -> Result<FaultAt, String> {
-    let kind = command.word("a kind")?;
-    let kind = fault_named(&kind).ok_or_else(|| format!("`{kind}` is no kind of fault"))?;
-    let op = match command.take("op")? {
-        Some(name) => Some(op_named(&name).ok_or_else(|| format!("`{name}` is no operation"))?),
-        None => None,
-    };
-    let path = command.take("path")?;
-    let nth = command.take_number("nth")?.unwrap_or(0);
-    let sticky = command.take("sticky")?.is_some_and(|text| text == "true");
-    Ok(FaultAt { kind, op, path, nth, sticky })
-}
-
-fn config(command: &mut Command) -> Result<Config, String> {
-    let default = Config::default();
-    let io_mode = match command.take("io")?.as_deref() {
-        None => default.io_mode,
-        Some("mmap") => IoMode::Mmap,
-        Some("pread") => IoMode::Pread,
-        Some(other) => return Err(format!("io={other}")),
-    };
-    let targets = match command.take("targets")? {
-        Some(text) => {
-            let (one, all) = text.split_once('/').ok_or_else(|| format!("targets={text}"))?;
-            Some((number(one)?, number(all)?))
+impl Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name_in(&VERBS, &self.verb))?;
+        if self.condition != Condition::Any {
+            write!(f, " if={}", self.condition)?;
         }
-        None => None,
-    };
-    Ok(Config {
-        durability: durability(command)?.unwrap_or(default.durability),
-        io_mode,
-        memtable_bytes: command.take_number("memtable")?.unwrap_or(default.memtable_bytes),
-        block_bytes: command.take_number("block")?.unwrap_or(default.block_bytes),
-        run_file_bytes: command.take_number("run-file")?.unwrap_or(default.run_file_bytes),
-        cache_bytes: command.take_number("cache")?.unwrap_or(default.cache_bytes),
-        log_buffer_bytes: command.take_number("buffer")?.unwrap_or(default.log_buffer_bytes),
-        manifest_roll_bytes: command.take_number("roll")?.unwrap_or(default.manifest_roll_bytes),
-        compress: command.take("compress")?.is_some_and(|text| text == "true"),
-        targets,
-        cap: command.take_number("cap")?,
-        ring: command.take("ring")?.is_some_and(|text| text == "true"),
-        seed: command.take_number("seed")?.unwrap_or(default.seed),
-    })
-}
-
-fn durability(command: &mut Command) -> Result<Option<Durability>, String> {
-    match command.take("durability")?.as_deref() {
-        None => Ok(None),
-        Some("sync") => Ok(Some(Durability::Sync)),
-        Some("os") => Ok(Some(Durability::Os)),
-        Some("buffered") => Ok(Some(Durability::Buffered)),
-        Some(other) => Err(format!("durability={other}")),
+        write!(f, " {}", entity_text((&self.pk, &self.rk), pairs(&self.properties)))
     }
 }
 
-fn condition(command: &mut Command) -> Result<Condition, String> {
-    command.take("if")?.map_or(Ok(Condition::Any), |text| parse_condition(&text))
-}
-
-fn parse_condition(text: &str) -> Result<Condition, String> {
-    match text {
-        "*" => Ok(Condition::Any),
-        "current" => Ok(Condition::Current),
-        "stale" => Ok(Condition::Stale),
-        _ => number(text.strip_prefix('#').unwrap_or(text)).map(Condition::Commit),
+impl Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Condition::Any => f.write_str("*"),
+            Condition::Current => f.write_str("current"),
+            Condition::Stale => f.write_str("stale"),
+            Condition::Commit(number) => write!(f, "#{number}"),
+        }
     }
 }
 
-fn list(command: &mut Command, name: &str) -> Result<Option<Vec<String>>, String> {
-    let split = |text: String| text.split(',').map(str::to_owned).collect();
-    Ok(command.take(name)?.map(split))
+impl FromStr for Condition {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Condition, String> {
+        match text {
+            "*" => Ok(Condition::Any),
+            "current" => Ok(Condition::Current),
+            "stale" => Ok(Condition::Stale),
+            _ => number(text.strip_prefix('#').unwrap_or(text)).map(Condition::Commit),
+        }
+    }
 }
 
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("`{text}` is no number"))
+}
+
+fn pairs(properties: &[(String, Val)]) -> impl Iterator<Item = (&String, &Val)> {
+    properties.iter().map(|(name, value)| (name, value))
 }
 
 /// `pk rk Name=value …`

@@ -144,7 +144,7 @@ impl Program {
         runner.run(&Step::Reopen)?;
         runner.compare()?;
         merge_all(runner)?;
-        runner.run(&Step::Kill)?;
+        runner.run(&Step::Kill(None))?;
         Ok(())
     }
 
@@ -213,7 +213,7 @@ impl Program {
 
     /// The program as a script to paste under `tests/scripts`.
     pub fn script(&self) -> String {
-        let mut text = format!("open {}\n----\nall there\n", self.config);
+        let mut text = format!("{}\n----\nall there\n", Step::Open(self.config.clone()));
         for step in &self.steps {
             text.push_str(&format!("\n{step}\n----\n"));
         }

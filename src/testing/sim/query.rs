@@ -1,11 +1,9 @@
-//! Queries with filters: what a step asks, and its text.
+//! Queries with filters, as steps ask them.
 //!
-//! Not here: the answers (`query_check`), what a condition means (`expr`), scans of key ranges (`step`).
-
-use std::fmt;
+//! Not here: the answers (`query_check`), what a condition means (`expr`), scans of key ranges
+//! (`step`), the text (`parse`).
 
 use super::expr::Expr;
-use super::words::{option, words};
 
 /// What is asked of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,24 +40,4 @@ pub enum Want {
     Explain,
     /// Least, greatest, sum of this property.
     Aggregate(String),
-}
-
-impl fmt::Display for Query {
-    /// The options, and the filter in a line of its own.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.want {
-            Want::Rows => {}
-            Want::Count => f.write_str(" want=count")?,
-            Want::CountByPartition => f.write_str(" want=counts")?,
-            Want::Explain => f.write_str(" want=explain")?,
-            Want::Aggregate(name) => write!(f, " of={name}")?,
-        }
-        option(f, "select", words(&self.select))?;
-        option(f, "top", self.top)?;
-        option(f, "page", self.page)?;
-        option(f, "reverse", self.reverse.then_some(true))?;
-        option(f, "busy", self.busy)?;
-        option(f, "at", self.at.as_ref())?;
-        self.filter.as_ref().map_or(Ok(()), |filter| write!(f, "\n{filter}"))
-    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::value::Val;
-use super::words::write_entity;
+use super::words::entity_text;
 
 /// PartitionKey and RowKey as UTF-16, which is the service's order.
 pub type Key = (Vec<u16>, Vec<u16>);
@@ -29,8 +29,6 @@ pub(crate) fn key(pk: &str, rk: &str) -> Key {
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let properties: Vec<_> =
-            self.properties.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        write_entity(f, (&self.pk, &self.rk), &properties)
+        f.write_str(&entity_text((&self.pk, &self.rk), &self.properties))
     }
 }

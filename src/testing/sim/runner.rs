@@ -23,9 +23,10 @@ use crate::query::Entities;
 use super::counts::{Counts, Event};
 use super::engine::{self, Engine, Pinned, START, code};
 use super::oracle::{Change, Oracle, Refusal, Tables, differences, first_difference};
+use super::parse::durability_name;
 use super::row::{Row, key};
 use super::runner_state::{Ask, Fed, Held, Paging, Trouble, Used, Waiting};
-use super::step::{Config, Scan, Step, Write, durability_name, may_flush, merges_all};
+use super::step::{Config, Scan, Step, Write, may_flush, merges_all};
 
 /// An engine, an oracle, and what is open on both.
 pub struct Runner {
@@ -157,7 +158,7 @@ impl Runner {
                 self.tickets.remove(ticket);
                 Ok(Vec::new())
             }
-            Step::Get { table, pk, rk, select, at } => self.get(table, (pk, rk), select, at),
+            Step::Get { table, key, select, at } => self.get(table, (&key.0, &key.1), select, at),
             Step::Scan { table, scan } => self.scan(table, scan),
             Step::Query { table, query } => self.query(table, query),
             Step::Pages { name, table, query } => self.pages(name, table, query),
@@ -209,10 +210,12 @@ impl Runner {
             Step::Flush => self.flush(),
             Step::Compact => self.maintain(|engine| engine.db().compact()),
             Step::Sync => self.sync(),
-            Step::Background(steps) => {
+            Step::Background(steps, None) => {
                 self.background(*steps, |engine| engine.db().step(Duration::ZERO))
             }
-            Step::Lane(lane, steps) => self.background(*steps, |engine| engine.step(*lane)),
+            Step::Background(steps, Some(lane)) => {
+                self.background(*steps, |engine| engine.step(*lane))
+            }
             Step::BeginFlush => {
                 let begun = self.engine.begin_flush();
                 self.half(Event::FlushPaused, begun)
@@ -241,8 +244,8 @@ impl Runner {
         Some(match step {
             Step::Open(config) => self.open(config),
             Step::Reopen => self.reopen(),
-            Step::Kill => self.kill(),
-            Step::Crash(seed) => self.crash(*seed),
+            Step::Kill(None) => self.kill(),
+            Step::Crash { seed, ops: None } => self.crash(*seed),
             Step::Clock(millis) => self.clock(*millis),
             other => return self.run_trouble(other),
         })

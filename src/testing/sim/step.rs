@@ -1,11 +1,11 @@
-//! One step of a program or script, and its text: a command line, input lines.
+//! One step of a program or script.
 //!
 //! Invariants
 //! * a step is self-contained: entity tags are named by role or by commit number, so that a program
-//!   stays a program when steps are taken out of it;
-//! * `parse::step` of a step's text gives the step back.
+//!   stays a program when steps are taken out of it.
+//!
+//! Not here: the text of steps (`parse`).
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::fs::{Fault, FaultKind, OpKind};
@@ -14,12 +14,12 @@ use crate::options::{Durability, IoMode};
 
 use super::query::Query;
 use super::value::Val;
-use super::words::{option, word, words, write_entity};
 
 /// The verb of a write, as the methods of `Table` are called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verb {
     /// Refused if the entity exists.
+    #[default]
     Insert,
     /// Replaces or inserts.
     Upsert,
@@ -34,9 +34,10 @@ pub enum Verb {
 }
 
 /// Which entity tag a write demands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Condition {
     /// None, or `*`.
+    #[default]
     Any,
     /// The entity's own; one that nothing has if there is no entity.
     Current,
@@ -47,7 +48,7 @@ pub enum Condition {
 }
 
 /// One operation on one entity.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Write {
     /// What is done.
     pub verb: Verb,
@@ -73,9 +74,10 @@ pub enum Lane {
 }
 
 /// What a closed gate holds back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Writes.
+    #[default]
     ReadOnly,
     /// Writes and reads.
     Offline,
@@ -237,10 +239,8 @@ pub enum Step {
     Get {
         /// The table's name.
         table: String,
-        /// PartitionKey.
-        pk: String,
-        /// RowKey.
-        rk: String,
+        /// PartitionKey and RowKey.
+        key: (String, String),
         /// The properties to read; all if there are none.
         select: Option<Vec<String>>,
         /// The name of a snapshot; what is visible now if there is none.
@@ -297,10 +297,8 @@ pub enum Step {
     Compact,
     /// Makes every commit durable.
     Sync,
-    /// So many background steps.
-    Background(usize),
-    /// So many background steps of one lane.
-    Lane(Lane, usize),
+    /// A number of background steps, of one lane or of any.
+    Background(usize, Option<Lane>),
     /// The first half of a flush: the files are written.
     BeginFlush,
     /// The second half: the files are installed.
@@ -328,18 +326,15 @@ pub enum Step {
     Verify,
     /// A clean close and an open.
     Reopen,
-    /// The process dies; what it handed to the operating system stays.
-    Kill,
-    /// The power fails; the seed decides what stays of what was not synced.
-    Crash(u64),
-    /// The process dies after so many further file operations.
-    KillIn(u64),
-    /// The power fails after so many further file operations.
-    CrashIn {
-        /// So many file operations are still done.
-        ops: u64,
-        /// Decides what stays of what was not synced.
+    /// The process dies, now or after this many file operations; data passed to the operating
+    /// system survives.
+    Kill(Option<u64>),
+    /// The power fails.
+    Crash {
+        /// Decides which unsynced data survives.
         seed: u64,
+        /// Now, or after this many file operations.
+        ops: Option<u64>,
     },
     /// An operation fails, now or later.
     Fault(FaultAt),
@@ -360,14 +355,6 @@ pub enum Step {
 }
 
 impl Mode {
-    /// The word for it in the text of steps.
-    pub fn name(self) -> &'static str {
-        match self {
-            Mode::ReadOnly => "read-only",
-            Mode::Offline => "offline",
-        }
-    }
-
     pub(super) fn to_engine(self) -> GateMode {
         match self {
             Mode::ReadOnly => GateMode::ReadOnly,
@@ -424,18 +411,6 @@ impl Verb {
     pub const ALL: [Verb; 6] =
         [Verb::Insert, Verb::Upsert, Verb::UpsertMerge, Verb::Replace, Verb::Merge, Verb::Delete];
 
-    /// The word for it in the text of steps.
-    pub fn name(self) -> &'static str {
-        match self {
-            Verb::Insert => "insert",
-            Verb::Upsert => "upsert",
-            Verb::UpsertMerge => "upsert-merge",
-            Verb::Replace => "replace",
-            Verb::Merge => "merge",
-            Verb::Delete => "delete",
-        }
-    }
-
     /// Whether the verb has a form that takes an entity tag.
     pub fn is_conditional(self) -> bool {
         match self {
@@ -445,80 +420,10 @@ impl Verb {
     }
 }
 
-/// The names of file operations in the text of steps.
-const OPS: [(OpKind, &str); 12] = [
-    (OpKind::Create, "create"),
-    (OpKind::OpenWrite, "open-write"),
-    (OpKind::OpenRead, "open-read"),
-    (OpKind::Rename, "rename"),
-    (OpKind::Remove, "remove"),
-    (OpKind::Link, "link"),
-    (OpKind::SyncDir, "sync-dir"),
-    (OpKind::Write, "write"),
-    (OpKind::Sync, "sync"),
-    (OpKind::Allocate, "allocate"),
-    (OpKind::Read, "read"),
-    (OpKind::Map, "map"),
-];
-
-const FAULTS: [(FaultKind, &str); 5] = [
-    (FaultKind::Eio, "eio"),
-    (FaultKind::Enospc, "enospc"),
-    (FaultKind::Eintr, "eintr"),
-    (FaultKind::ShortWrite, "short-write"),
-    (FaultKind::ShortTransfer, "short-transfer"),
-];
-
-/// Steps of one word.
-pub(super) const PLAIN: [(Step, &str); 17] = [
-    (Step::Flush, "flush"),
-    (Step::Compact, "compact"),
-    (Step::Sync, "sync"),
-    (Step::BeginFlush, "begin-flush"),
-    (Step::EndFlush, "end-flush"),
-    (Step::BeginCompaction, "begin-compaction"),
-    (Step::EndCompaction, "end-compaction"),
-    (Step::Checkpoint, "checkpoint"),
-    (Step::Backup, "backup"),
-    (Step::Beside, "beside"),
-    (Step::Settle, "settle"),
-    (Step::Verify, "verify"),
-    (Step::Reopen, "reopen"),
-    (Step::Kill, "kill"),
-    (Step::FaultsOff, "faults-off"),
-    (Step::Mend, "mend"),
-    (Step::Heal, "heal"),
-];
-
-const LANES: [(Lane, &str); 3] =
-    [(Lane::Log, "log"), (Lane::Flush, "flush"), (Lane::Compact, "compact")];
-
-fn name_in<T: PartialEq>(names: &[(T, &'static str)], item: &T) -> &'static str {
-    names.iter().find(|(other, _)| other == item).map_or("other", |(_, name)| name)
-}
-
-fn find_in<T: Copy>(names: &[(T, &str)], name: &str) -> Option<T> {
-    names.iter().find(|(_, other)| *other == name).map(|(item, _)| *item)
-}
-
-/// The word for a kind of fault in the text of steps.
-pub(super) fn fault_name(kind: FaultKind) -> &'static str {
-    name_in(&FAULTS, &kind)
-}
-
-/// The kind of fault that a word stands for.
-pub(super) fn fault_named(name: &str) -> Option<FaultKind> {
-    find_in(&FAULTS, name)
-}
-
-/// The file operation that a word stands for.
-pub(super) fn op_named(name: &str) -> Option<OpKind> {
-    find_in(&OPS, name)
-}
-
-/// The lane that a word stands for.
-pub(super) fn lane_named(name: &str) -> Option<Lane> {
-    find_in(&LANES, name)
+impl Default for FaultAt {
+    fn default() -> Self {
+        Self { kind: FaultKind::Eio, op: None, path: None, nth: 0, sticky: false }
+    }
 }
 
 impl FaultAt {
@@ -535,154 +440,6 @@ impl FaultAt {
     }
 }
 
-/// The word for a durability in the text of steps.
-pub(crate) fn durability_name(durability: Durability) -> &'static str {
-    match durability {
-        Durability::Sync => "sync",
-        Durability::Os => "os",
-        Durability::Buffered => "buffered",
-    }
-}
-
-impl fmt::Display for Condition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Condition::Any => Ok(()),
-            Condition::Current => f.write_str(" if=current"),
-            Condition::Stale => f.write_str(" if=stale"),
-            Condition::Commit(number) => write!(f, " if=#{number}"),
-        }
-    }
-}
-
-impl fmt::Display for Write {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{} ", self.verb.name(), self.condition)?;
-        write_entity(f, (&self.pk, &self.rk), &self.properties)
-    }
-}
-
-impl fmt::Display for Scan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        option(f, "pk", self.pk.as_deref().map(word))?;
-        option(f, "from", self.from.as_deref().map(word))?;
-        option(f, "to", self.to.as_deref().map(word))?;
-        option(f, "select", words(&self.select))?;
-        option(f, "top", self.top)?;
-        option(f, "page", self.page)?;
-        option(f, "at", self.at.as_ref())
-    }
-}
-
-impl fmt::Display for Config {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let io_mode = if self.io_mode == IoMode::Mmap { "mmap" } else { "pread" };
-        write!(f, "durability={} io={io_mode}", durability_name(self.durability))?;
-        write!(f, " memtable={} block={}", self.memtable_bytes, self.block_bytes)?;
-        write!(f, " run-file={} cache={}", self.run_file_bytes, self.cache_bytes)?;
-        write!(f, " buffer={} roll={}", self.log_buffer_bytes, self.manifest_roll_bytes)?;
-        write!(f, " compress={}", self.compress)?;
-        option(f, "targets", self.targets.map(|(one, all)| format!("{one}/{all}")))?;
-        option(f, "cap", self.cap)?;
-        option(f, "ring", self.ring.then_some(true))?;
-        write!(f, " seed={}", self.seed)
-    }
-}
-
-impl fmt::Display for FaultAt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(fault_name(self.kind))?;
-        option(f, "op", self.op.map(|op| name_in(&OPS, &op)))?;
-        option(f, "path", self.path.as_deref())?;
-        option(f, "nth", (self.nth > 0).then_some(self.nth))?;
-        option(f, "sticky", self.sticky.then_some(true))
-    }
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Step::Open(config) => write!(f, "open {config}"),
-            Step::CreateTable(name) => write!(f, "create-table {name}"),
-            Step::DropTable(name) => write!(f, "drop-table {name}"),
-            Step::DropRange { table, scan, also } => {
-                write!(f, "drop-range {table}{scan}")?;
-                option(f, "also", also.as_deref().map(word))
-            }
-            Step::Expire { table, keep } => write!(f, "expire {table} {keep}"),
-            Step::Gate { table, scan, mode } => {
-                write!(f, "gate {table}{scan} mode={}", mode.name())
-            }
-            Step::Lift { table, scan } => write!(f, "lift {table}{scan}"),
-            Step::Move { table, scan, snapshot } => {
-                write!(f, "move {snapshot} {table}{scan}")
-            }
-            Step::Archive { table, seed } => write!(f, "archive {table} seed={seed}"),
-            Step::Tables => f.write_str("tables"),
-            Step::Write { table, write, durability } => {
-                write!(f, "{} {table}{}", write.verb.name(), write.condition)?;
-                option(f, "durability", durability.map(durability_name))?;
-                f.write_str("\n")?;
-                write_entity(f, (&write.pk, &write.rk), &write.properties)
-            }
-            Step::Group { table, writes, durability } => {
-                write!(f, "group {table}")?;
-                option(f, "durability", durability.map(durability_name))?;
-                writes.iter().try_for_each(|write| write!(f, "\n{write}"))
-            }
-            Step::Submit { ticket, table, writes, durability } => {
-                write!(f, "submit {ticket} {table}")?;
-                option(f, "durability", durability.map(durability_name))?;
-                writes.iter().try_for_each(|write| write!(f, "\n{write}"))
-            }
-            Step::Await(ticket) => write!(f, "await {ticket}"),
-            Step::Poll(ticket) => write!(f, "poll {ticket}"),
-            Step::Forget(ticket) => write!(f, "forget {ticket}"),
-            Step::Get { table, pk, rk, select, at } => {
-                write!(f, "get {table}")?;
-                option(f, "select", words(select))?;
-                option(f, "at", at.as_ref())?;
-                write!(f, "\n{} {}", word(pk), word(rk))
-            }
-            Step::Scan { table, scan } => write!(f, "scan {table}{scan}"),
-            Step::Query { table, query } => write!(f, "query {table}{query}"),
-            Step::Pages { name, table, query } => write!(f, "pages {name} {table}{query}"),
-            Step::Resume(name) => write!(f, "resume {name}"),
-            Step::Iterate { name, table, scan } => write!(f, "iterate {name} {table}{scan}"),
-            Step::Next { name, count } => write!(f, "next {name} {count}"),
-            Step::Snapshot(name) => write!(f, "snapshot {name}"),
-            Step::Release(name) => write!(f, "release {name}"),
-            other => other.fmt_maintenance(f),
-        }
-    }
-}
-
-impl Step {
-    fn fmt_maintenance(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Step::Background(steps) => write!(f, "background {steps}"),
-            Step::Lane(lane, steps) => {
-                write!(f, "background {steps} lane={}", name_in(&LANES, lane))
-            }
-            Step::Crash(seed) => write!(f, "crash seed={seed}"),
-            Step::CrashIn { ops, seed } => write!(f, "crash seed={seed} in={ops}"),
-            Step::KillIn(ops) => write!(f, "kill in={ops}"),
-            Step::Fault(fault) => write!(f, "fault {fault}"),
-            Step::Quota(None) => f.write_str("quota none"),
-            Step::Quota(Some(bytes)) => write!(f, "quota {bytes}"),
-            Step::Rot(seed) => write!(f, "rot seed={seed}"),
-            Step::Damage(seed) => write!(f, "damage seed={seed}"),
-            Step::Clock(millis) => write!(f, "clock {millis}"),
-            other => f.write_str(other.plain_name()),
-        }
-    }
-
-    /// The text of a step that is one word.
-    fn plain_name(&self) -> &'static str {
-        PLAIN.iter().find(|(step, _)| step == self).map_or("", |(_, name)| name)
-    }
-}
-
 /// Steps that would wait for a job that is under way.
 pub(super) fn merges_all(step: &Step) -> bool {
     matches!(step, Step::Compact | Step::Settle)
@@ -695,7 +452,6 @@ pub(super) fn may_flush(step: &Step) -> bool {
         Step::Flush
             | Step::Checkpoint
             | Step::Backup
-            | Step::Background(_)
-            | Step::Lane(Lane::Flush, _)
+            | Step::Background(_, None | Some(Lane::Flush))
     )
 }

@@ -1,6 +1,4 @@
-//! Words of a script: names, options, lists, and entities, as steps and rows print them.
-
-use std::fmt;
+//! Words of a script: names and entities, as steps and rows print them.
 
 use super::value::Val;
 
@@ -11,26 +9,12 @@ pub(super) fn word(text: &str) -> String {
     if plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "''")) }
 }
 
-/// ` name=value`, or nothing.
-pub(super) fn option(
-    f: &mut fmt::Formatter<'_>,
-    name: &str,
-    value: Option<impl fmt::Display>,
-) -> fmt::Result {
-    value.map_or(Ok(()), |value| write!(f, " {name}={value}"))
-}
-
-/// The names of a projection in one word.
-pub(super) fn words(names: &Option<Vec<String>>) -> Option<String> {
-    names.as_ref().map(|names| names.join(","))
-}
-
 /// `pk rk Name=value …`
-pub(super) fn write_entity(
-    f: &mut fmt::Formatter<'_>,
+pub(super) fn entity_text<'v>(
     (pk, rk): (&str, &str),
-    properties: &[(String, Val)],
-) -> fmt::Result {
-    write!(f, "{} {}", word(pk), word(rk))?;
-    properties.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))
+    properties: impl IntoIterator<Item = (&'v String, &'v Val)>,
+) -> String {
+    let mut text = format!("{} {}", word(pk), word(rk));
+    properties.into_iter().for_each(|(name, value)| text += &format!(" {name}={value}"));
+    text
 }
