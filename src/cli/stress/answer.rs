@@ -6,7 +6,6 @@ use crate::json::odata;
 use crate::json::{self, Members, Scalar};
 use crate::model::{DateTime, ETag};
 use crate::testing::sim::row::Row;
-use crate::testing::sim::value::Val;
 
 /// The members of one answer.
 pub(super) struct Answer<'a> {
@@ -173,11 +172,7 @@ fn row(text: &str) -> Result<Row, String> {
     if time.parse::<DateTime>().map(DateTime::ticks).ok() != Some(etag) {
         return Err(format!("Timestamp {time} of an entity with tag {etag}"));
     }
-    let properties = entity.properties();
-    let properties =
-        properties.map(|(name, value)| (name.to_owned(), Val::from_ref(value))).collect();
-    let (pk, rk) = (entity.partition_key().to_string(), entity.row_key().to_string());
-    Ok(Row { pk, rk, properties, etag })
+    Ok(Row { etag, ..Row::of(&entity) })
 }
 
 fn ticks(etag: &str) -> Result<u64, String> {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use crate::json::odata::{Metadata, entity_text};
 use crate::json::{self, Object};
-use crate::model::{DateTime, ETag, Entity};
+use crate::model::{DateTime, ETag};
 use crate::rng::Rng;
 use crate::testing::sim::oracle::{Change, Oracle};
 use crate::testing::sim::step::{Condition, Verb, Write};
@@ -260,11 +260,7 @@ fn put_write(object: &mut Object<'_>, write: &Write, etag: Option<u64>) {
         object.text("pk", &write.pk);
         object.text("rk", &write.rk);
     } else {
-        let mut entity = Entity::new(&*write.pk, &*write.rk);
-        for (name, value) in &write.properties {
-            entity.set(&**name, value.to_value());
-        }
-        object.raw("entity", entity_text(&entity, Metadata::TYPES));
+        object.raw("entity", entity_text(&write.entity(), Metadata::TYPES));
     }
     if write.verb.is_conditional() {
         object.text("etag", &etag.and_then(tag_text).unwrap_or_else(|| "*".to_owned()));

@@ -18,8 +18,8 @@ use crate::query::KeyRange;
 use crate::rng::Rng;
 
 use super::counts::Event;
-use super::engine::{PATH, row};
-use super::row::{Key, key};
+use super::engine::PATH;
+use super::row::{Key, Row, key};
 use super::runner::{Outcome, Runner, line};
 use super::value::Val;
 
@@ -108,7 +108,7 @@ impl Runner {
                 table => {
                     let entities = table?.scan(KeyRange::all()).into_iter();
                     let rows = entities.map(|entity| {
-                        let row = row(&entity?);
+                        let row = Row::of(&entity?);
                         Ok((key(&row.pk, &row.rk), row.properties))
                     });
                     rows.collect::<EngineResult<_>>()?

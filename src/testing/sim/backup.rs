@@ -68,9 +68,7 @@ impl Runner {
         let path = format!("restored{number}");
         let restored = self.backups_on(image).and_then(|backups| backups.restore(number, &path));
         restored.map_err(|error| format!("restore of backup {number}: {error:?}"))?;
-        let incarnation = self.engine.incarnation_of(image, &path);
-        let own = self.engine.db().engine().reader().incarnation();
-        if incarnation.is_ok_and(|incarnation| incarnation == own) {
+        if self.engine.is_incarnation_of(image, &path) {
             return Err("restore: the copy has the incarnation of the database".into());
         }
         self.counts.note(Event::Backup);

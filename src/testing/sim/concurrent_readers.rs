@@ -9,14 +9,14 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::db::{Change, Commit};
+use crate::db::{Change, Commit, Db};
 use crate::error::ErrorKind;
 use crate::format::key::user_key;
 use crate::format::names::TableId;
 use crate::query::KeyRange;
 
 use super::counts::Event;
-use super::engine::{self, PATH, row};
+use super::engine::{PATH, state_of};
 use super::oracle::{Tables, differences};
 use super::row::{Key, Row, key};
 use super::runner::{Outcome, Runner, line};
@@ -30,8 +30,11 @@ impl Runner {
             return line("troubled");
         }
         self.counts.note(Event::Beside);
-        let reader = self.engine.open_beside().map_err(|error| format!("beside: {error:?}"))?;
-        let (shown, state) = reader.state().map_err(|error| format!("beside: {error:?}"))?;
+        let options = self.engine.options_on(&self.engine.fs);
+        let opened = options.open_read_only(PATH);
+        let reader = opened.map_err(|error| format!("beside: {error:?}"))?;
+        let shown = reader.engine().reader().published().ticks();
+        let state = state_of(&reader).map_err(|error| format!("beside: {error:?}"))?;
         let expected = self.oracle.at(self.oracle.count_up_to(shown)).into_owned();
         let found = differences(&expected, &state);
         if !found.is_empty() {
@@ -48,7 +51,7 @@ impl Runner {
         Ok(Vec::new())
     }
 
-    fn feed(&mut self, reader: &engine::Beside) -> Result<(), String> {
+    fn feed(&mut self, reader: &Db) -> Result<(), String> {
         let (position, state) = (reader.position(), &self.oracle);
         let anew = || {
             let tables = state.at(state.count_up_to(position.seq().ticks())).into_owned();
@@ -99,7 +102,7 @@ impl Fed {
             match change {
                 Change::TableDropped { .. } => drop(self.tables.remove(&name)),
                 Change::Put { entity, .. } => {
-                    let row = row(entity);
+                    let row = Row::of(entity);
                     rows.insert(key(&row.pk, &row.rk), Rc::new(row));
                 }
                 Change::Deleted { partition_key, row_key, .. } => {

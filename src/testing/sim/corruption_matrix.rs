@@ -165,14 +165,11 @@ impl Ledger {
 
     fn enter(&mut self, case: &Case<'_>, name: &str, harm: Harm) {
         let Some(file) = case.files.get(name) else { return };
-        let (damage, at) = match harm {
-            Harm::Flip { at, .. } => ("flip", at),
-            Harm::Cut { to } => ("cut", to),
-            Harm::Erase => ("erase", 0),
-        };
-        let structure = match harm {
-            Harm::Erase => "whole file",
-            _ => file.unit(at).map_or("end of file", |unit| unit.structure),
+        let structure = file.unit(harm.at()).map_or("end of file", |unit| unit.structure);
+        let (damage, structure) = match harm {
+            Harm::Flip { .. } => ("flip", structure),
+            Harm::Cut { .. } => ("cut", structure),
+            Harm::Erase => ("erase", "whole file"),
         };
         let verdict = case.judge(name, harm);
         let counts =

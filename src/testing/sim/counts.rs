@@ -2,83 +2,71 @@
 
 use std::fmt;
 
-macro_rules! events {
-    ($($event:ident $name:literal,)*) => {
-        /// Something that a run should meet.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Event {
-            $(#[doc = $name] $event,)*
-        }
+use crate::named::named;
 
-        impl Event {
-            /// Every event.
-            pub const ALL: [Event; [$(Event::$event),*].len()] = [$(Event::$event),*];
+named! {
+    /// Something that a run should meet; the names say what.
+    #[allow(missing_docs, reason = "each event is documented by its name")]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Event {
+        Step "steps",
+        Commit "commits",
+        Refusal "refusals",
+        Row "rows read",
+        Ticket "tickets",
+        BehindRead "reads beside unpublished commits",
+        Snapshot "snapshots",
+        Iterator "iterators",
+        Query "queries with filters",
+        QueryReverse "queries in reverse",
+        PageResumed "pages resumed later",
+        BlockSkipped "blocks skipped by zones",
+        BlockUnread "blocks counted unread",
+        GapPassed "gaps passed over",
+        Flush "flushes",
+        Compaction "compactions",
+        RangeSplit "ranges divided",
+        RangeMerge "ranges merged",
+        FlushPaused "flushes in two halves",
+        CompactionPaused "compactions in two halves",
+        CompactionDeclined "compactions declined",
+        Checkpoint "checkpoints",
+        Backup "backups restored",
+        Archived "archive steps",
+        Beside "readers beside",
+        Fed "feeds replayed",
+        Close "clean closes",
+        Kill "kills",
+        PowerCut "power cuts",
+        EndInRecovery "ends during recovery",
+        CommitLost "weak commits lost",
+        Poisoned "ends of writing",
+        DiskFull "refusals by a full disk",
+        Eio "input/output errors",
+        Enospc "no space",
+        Eintr "interruptions",
+        ShortWrite "writes cut short",
+        ShortTransfer "short transfers",
+        FailedOpen "openings that failed",
+        Gate "gates closed",
+        HeldBack "reads of closed spans refused",
+        Moved "spans moved out and in",
+        Throttled "requests beyond targets refused",
+        Capped "refusals near the limit on disk use",
+        Given "drops of the oldest near the limit on disk use",
+        Rot "bits rotten at rest",
+        RotMet "answers of corruption",
+        DamageRefused "damaged copies refused",
+        DamageHarmless "damaged copies read right",
+        Healed "damaged copies healed",
+        Repaired "damaged copies repaired",
+        ClockBack "clock set back",
+        Settled "settled",
+        Verified "verified",
+    }
 
-            /// What it is called.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Event::$event => $name,)*
-                }
-            }
-        }
-    };
-}
-
-events! {
-    Step "steps",
-    Commit "commits",
-    Refusal "refusals",
-    Row "rows read",
-    Ticket "tickets",
-    BehindRead "reads beside unpublished commits",
-    Snapshot "snapshots",
-    Iterator "iterators",
-    Query "queries with filters",
-    QueryReverse "queries in reverse",
-    PageResumed "pages resumed later",
-    BlockSkipped "blocks skipped by zones",
-    BlockUnread "blocks counted unread",
-    GapPassed "gaps passed over",
-    Flush "flushes",
-    Compaction "compactions",
-    RangeSplit "ranges divided",
-    RangeMerge "ranges merged",
-    FlushPaused "flushes in two halves",
-    CompactionPaused "compactions in two halves",
-    CompactionDeclined "compactions declined",
-    Checkpoint "checkpoints",
-    Backup "backups restored",
-    Archived "archive steps",
-    Beside "readers beside",
-    Fed "feeds replayed",
-    Close "clean closes",
-    Kill "kills",
-    PowerCut "power cuts",
-    EndInRecovery "ends during recovery",
-    CommitLost "weak commits lost",
-    Poisoned "ends of writing",
-    DiskFull "refusals by a full disk",
-    Eio "input/output errors",
-    Enospc "no space",
-    Eintr "interruptions",
-    ShortWrite "writes cut short",
-    ShortTransfer "short transfers",
-    FailedOpen "openings that failed",
-    Gate "gates closed",
-    HeldBack "reads of closed spans refused",
-    Moved "spans moved out and in",
-    Throttled "requests beyond targets refused",
-    Capped "refusals near the limit on disk use",
-    Given "drops of the oldest near the limit on disk use",
-    Rot "bits rotten at rest",
-    RotMet "answers of corruption",
-    DamageRefused "damaged copies refused",
-    DamageHarmless "damaged copies read right",
-    Healed "damaged copies healed",
-    Repaired "damaged copies repaired",
-    ClockBack "clock set back",
-    Settled "settled",
-    Verified "verified",
+    /// What it is called.
+    pub fn name;
 }
 
 /// A count of each event.

@@ -9,13 +9,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::clock::ManualClock;
-use crate::db::{Changes, Db, Position};
-use crate::error::{Error, Result};
+use crate::db::Db;
+use crate::error::Result;
 use crate::executor::{self, Worker};
 use crate::format::span::whole_table;
 use crate::fs::{FaultFs, FaultKind, Fs, MemFs};
 use crate::lsm::{Batch, Compaction, Flush, GateMode, TableChange, least_limit};
-use crate::model::{DateTime, ETag, Entity, EntityEncoder, Seq};
+use crate::model::{DateTime, ETag, EntityEncoder, Seq};
 use crate::options::{Background, Durability, MergePrice, OnFull, Options, Targets};
 use crate::query::{Entities, KeyRange, Page, Token};
 use crate::table::{EntityGroup, Operation, RowView, Snapshot, Table, Ticket};
@@ -25,7 +25,6 @@ use super::oracle::{self, Gates, Tables};
 use super::power::{End, PowerFs};
 use super::row::{Row, key};
 use super::step::{Config, Lane, Mode, Scan, Verb, Write};
-use super::value::Val;
 
 /// Where the database lives.
 pub const PATH: &str = "db";
@@ -84,7 +83,7 @@ macro_rules! read_all {
             None => begin()
                 .top(scan.top.unwrap_or(usize::MAX))
                 .into_iter()
-                .map(|entity| entity.map(|entity| row(&entity)))
+                .map(|entity| entity.map(|entity| Row::of(&entity)))
                 .collect(),
             Some(size) => pages(size, |after| {
                 let query = begin();
@@ -104,7 +103,7 @@ fn pages(size: usize, mut read: impl FnMut(Option<Token>) -> Result<Page>) -> Re
     loop {
         let page = read(after.take())?;
         assert!(page.entities().len() <= size, "a page is longer than asked");
-        rows.extend(page.entities().iter().map(row));
+        rows.extend(page.entities().iter().map(Row::of));
         match page.next() {
             Some(token) => after = Some(token.clone()),
             None => return Ok(rows),
@@ -320,7 +319,7 @@ impl Engine {
             return Ok(table.commit_with(group, durability)?[0].map(ticks));
         }
         let etag = etag.map(tag);
-        let entity = entity(write);
+        let entity = write.entity();
         let written = match (write.verb, etag) {
             (Verb::Insert, _) if write.rk.len().is_multiple_of(2) => {
                 let mut properties: Vec<_> = entity.properties().collect();
@@ -376,7 +375,7 @@ impl Engine {
             (Some(snapshot), None) => table.at(snapshot).get(pk, rk)?,
             (Some(snapshot), Some(names)) => table.at(snapshot).get_select(pk, rk, &names)?,
         };
-        Ok(found.as_ref().map(row))
+        Ok(found.as_ref().map(Row::of))
     }
 
     /// The rows of a scan, now or at a snapshot; page by page if it says so.
@@ -413,13 +412,22 @@ impl Engine {
         Ok((pinned.tables[&name.to_lowercase()].clone(), Some(&pinned.snapshot)))
     }
 
-    /// What a copy of the database holds, and what `verify` says of it. The copy is opened past all faults.
-    pub(super) fn look_at(&self, fs: &MemFs, path: &str) -> Result<(Tables, Vec<String>)> {
-        let options = options(&self.config, &self.clock).create_if_missing(false);
-        let db = options.fs(Arc::new(fs.clone())).open(Path::new(path))?;
-        let (state, report) = (state_of(&db)?, db.verify()?);
+    /// What `read` gives of the database at `path` of `fs`, which is opened past all faults.
+    fn with_copy<T>(
+        &self,
+        fs: &MemFs,
+        path: &str,
+        read: impl FnOnce(&Db) -> Result<T>,
+    ) -> Result<T> {
+        let db = self.options_on(fs).create_if_missing(false).open(Path::new(path))?;
+        let found = read(&db)?;
         db.close()?;
-        Ok((state, report.problems))
+        Ok(found)
+    }
+
+    /// What a copy of the database holds, and what `verify` says of it.
+    pub(super) fn look_at(&self, fs: &MemFs, path: &str) -> Result<(Tables, Vec<String>)> {
+        self.with_copy(fs, path, |db| Ok((state_of(db)?, db.verify()?.problems)))
     }
 
     /// Options for a look at what is on `fs`.
@@ -432,27 +440,15 @@ impl Engine {
         Options { targets: None, ..self.options_on(fs) }
     }
 
-    /// The database as another process sees it, on the disk without its faults.
-    pub(super) fn open_beside(&self) -> Result<Beside> {
-        self.options_on(&self.fs).open_read_only(Path::new(PATH)).map(Beside)
-    }
-
     /// The last commit that the database at `path` of `fs` shows once it is opened.
     pub(super) fn published_in(&self, fs: &MemFs, path: &str) -> Result<u64> {
-        let options = options(&self.config, &self.clock).create_if_missing(false);
-        let db = options.fs(Arc::new(fs.clone())).open(Path::new(path))?;
-        let published = db.engine().reader().published().ticks();
-        db.close()?;
-        Ok(published)
+        self.with_copy(fs, path, |db| Ok(db.engine().reader().published().ticks()))
     }
 
-    /// Which incarnation the database at `path` of `fs` is.
-    pub(super) fn incarnation_of(&self, fs: &MemFs, path: &str) -> Result<u64> {
-        let options = options(&self.config, &self.clock).create_if_missing(false);
-        let db = options.fs(Arc::new(fs.clone())).open(Path::new(path))?;
-        let incarnation = db.engine().reader().incarnation();
-        db.close()?;
-        Ok(incarnation)
+    /// True if the database at `path` of `fs` has the incarnation of this one, as no copy may.
+    pub(super) fn is_incarnation_of(&self, fs: &MemFs, path: &str) -> bool {
+        let copy = self.with_copy(fs, path, |db| Ok(db.engine().reader().incarnation()));
+        copy.is_ok_and(|copy| copy == self.db().engine().reader().incarnation())
     }
 
     /// Everything that the database shows.
@@ -461,25 +457,8 @@ impl Engine {
     }
 }
 
-/// A database that another process reads.
-pub(super) struct Beside(Db);
-
-impl Beside {
-    /// The last commit that it shows, and all that it shows.
-    pub(super) fn state(&self) -> Result<(u64, Tables)> {
-        Ok((self.0.engine().reader().published().ticks(), state_of(&self.0)?))
-    }
-
-    pub(super) fn position(&self) -> Position {
-        self.0.position()
-    }
-
-    pub(super) fn changes(&self, since: Position) -> Result<Changes> {
-        self.0.changes(since)
-    }
-}
-
-fn state_of(db: &Db) -> Result<Tables> {
+/// Everything that a database shows.
+pub(super) fn state_of(db: &Db) -> Result<Tables> {
     let mut tables = BTreeMap::new();
     for name in db.tables()? {
         let (table, gates) = (db.table(&name)?, gates_of(db, &name)?);
@@ -489,7 +468,7 @@ fn state_of(db: &Db) -> Result<Tables> {
             rows_behind(db, &table)?
         } else {
             let rows = table.scan(KeyRange::all()).into_iter();
-            rows.map(|entity| entity.map(|e| row(&e))).collect::<Result<_>>()?
+            rows.map(|entity| entity.map(|e| Row::of(&e))).collect::<Result<_>>()?
         };
         let count = rows.len();
         let rows: BTreeMap<_, _> =
@@ -520,7 +499,7 @@ fn rows_behind(db: &Db, table: &Table) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     while scan.advance()? {
         let found = scan.row()?;
-        rows.push(row(&RowView::new(found.key, found.seq, found.row).to_entity()?));
+        rows.push(Row::of(&RowView::new(found.key, found.seq, found.row).to_entity()?));
     }
     Ok(rows)
 }
@@ -545,7 +524,10 @@ pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
         log_allocate_bytes: LOG_ALLOCATE_BYTES,
         range_bytes: RANGE_BYTES,
         gap_entries_min: 1,
-        targets: config.targets.map(targets),
+        targets: config.targets.map(|(partition, database)| Targets {
+            partition_entities_per_second: partition,
+            database_entities_per_second: database,
+        }),
         max_commit_delay: config.commit_delay(),
         // Every other database keeps its logs for the change feed.
         keep_changes_bytes: config.seed.is_multiple_of(2).then_some(KEEP_CHANGES_BYTES),
@@ -559,10 +541,6 @@ pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
     let options =
         if config.compress { options.codec(crate::options::Codec::Zstd) } else { options };
     options
-}
-
-fn targets((partition, database): (u32, u32)) -> Targets {
-    Targets { partition_entities_per_second: partition, database_entities_per_second: database }
 }
 
 /// The entity tag of a commit number.
@@ -579,45 +557,19 @@ pub fn ticks(etag: ETag) -> u64 {
     etag.seq().ticks()
 }
 
-/// The code of an error, with the index of the failing operation.
-pub(super) fn code(error: &Error) -> (&'static str, Option<usize>) {
-    (error.code(), error.index())
-}
-
-fn entity(write: &Write) -> Entity {
-    let mut entity = Entity::new(&*write.pk, &*write.rk);
-    for (name, value) in &write.properties {
-        entity.set(&**name, value.to_value());
-    }
-    entity
-}
-
-fn operation(write: &Write, etag: Option<u64>) -> Operation {
+pub(super) fn operation(write: &Write, etag: Option<u64>) -> Operation {
     let etag = etag.map(tag);
-    let entity = entity(write);
-    match (write.verb, etag) {
-        (Verb::Insert, _) => Operation::Insert(entity),
-        (Verb::Upsert, _) => Operation::Upsert(entity),
-        (Verb::UpsertMerge, _) => Operation::UpsertMerge(entity),
-        (Verb::Replace, etag) => Operation::Replace(entity, etag),
-        (Verb::Merge, etag) => Operation::Merge(entity, etag),
-        (Verb::Delete, etag) => {
+    let entity = write.entity();
+    match write.verb {
+        Verb::Insert => Operation::Insert(entity),
+        Verb::Upsert => Operation::Upsert(entity),
+        Verb::UpsertMerge => Operation::UpsertMerge(entity),
+        Verb::Replace => Operation::Replace(entity, etag),
+        Verb::Merge => Operation::Merge(entity, etag),
+        Verb::Delete => {
             let (partition_key, row_key) = (write.pk.clone(), write.rk.clone());
             Operation::Delete { partition_key, row_key, etag }
         }
-    }
-}
-
-/// A row as the oracle holds it.
-pub(super) fn row(entity: &Entity) -> Row {
-    let properties = entity.properties();
-    let properties =
-        properties.map(|(name, value)| (name.to_owned(), Val::from_ref(value))).collect();
-    Row {
-        pk: entity.partition_key().to_string(),
-        rk: entity.row_key().to_string(),
-        properties,
-        etag: entity.etag().map_or(0, ticks),
     }
 }
 

@@ -240,79 +240,43 @@ impl<'a> Generator<'a> {
     }
 
     fn step(&mut self) -> Step {
-        let Mix {
-            crashes,
-            reopens,
-            clock,
-            tables,
-            tickets,
-            overlaps,
-            faults,
-            rot,
-            checkpoints,
-            backups,
-            archives,
-        } = self.mix;
-        let weights = [
-            370,
-            90,
-            100,
-            60,
-            35,
-            60,
-            100,
-            30,
-            12,
-            crashes,
-            reopens,
-            clock,
-            tables,
-            tickets,
-            overlaps,
-            faults,
-            rot,
-            checkpoints,
-            30,
-            20,
-            backups,
-            archives,
-            20,
+        let mix = self.mix;
+        let kinds: [(u64, fn(&mut Self) -> Step); 23] = [
+            (370, Self::write_step),
+            (90, Self::group_step),
+            (100, Self::get_step),
+            (60, Self::scan_step),
+            (35, Self::snapshot_step),
+            (60, |_| Step::Flush),
+            (100, Self::background_step),
+            (30, |_| Step::Compact),
+            (12, Self::upkeep_step),
+            (mix.crashes, Self::end_step),
+            (mix.reopens, |generator| generator.forgetting(Step::Reopen)),
+            (mix.clock, |generator| Step::Clock(generator.source.below(4000) as i64 - 2000)),
+            (mix.tables, Self::table_step),
+            (mix.tickets, Self::ticket_step),
+            (mix.overlaps, Self::overlap_step),
+            (mix.faults, Self::fault_step),
+            (mix.rot, Self::rot_step),
+            (mix.checkpoints, |_| Step::Checkpoint),
+            (30, Self::query_step),
+            (20, Self::span_step),
+            (mix.backups, |_| Step::Backup),
+            (mix.archives, |generator| {
+                let table = generator.table();
+                Step::Archive { table, seed: generator.source.seed() }
+            }),
+            (20, |_| Step::Beside),
         ];
-        match self.weighted(&weights) {
-            Some(0) => self.write_step(),
-            Some(1) => self.group_step(),
-            Some(2) => self.get_step(),
-            Some(3) => self.scan_step(),
-            Some(4) => self.snapshot_step(),
-            Some(5) => Step::Flush,
-            Some(6) => self.background_step(),
-            Some(7) => Step::Compact,
-            Some(8) => self.upkeep_step(),
-            Some(9) => self.end_step(),
-            Some(10) => self.forgetting(Step::Reopen),
-            Some(11) => Step::Clock(self.source.below(4000) as i64 - 2000),
-            Some(12) => self.table_step(),
-            Some(13) => self.ticket_step(),
-            Some(14) => self.overlap_step(),
-            Some(15) => self.fault_step(),
-            Some(16) => self.rot_step(),
-            Some(17) => Step::Checkpoint,
-            Some(18) => self.query_step(),
-            Some(19) => self.span_step(),
-            Some(20) => Step::Backup,
-            Some(21) => Step::Archive { table: self.table(), seed: self.source.seed() },
-            _ => Step::Beside,
+        let mut roll = self.source.below(kinds.iter().map(|(weight, _)| weight).sum());
+        for (weight, kind) in kinds {
+            if roll < weight {
+                return kind(self);
+            }
+            roll -= weight;
         }
-    }
-
-    /// The place of one of the weights: the heavier, the likelier.
-    fn weighted(&mut self, weights: &[u64]) -> Option<usize> {
-        let mut roll = self.source.below(weights.iter().sum());
-        weights.iter().position(|weight| {
-            let hit = roll < *weight;
-            roll = roll.wrapping_sub(*weight);
-            hit
-        })
+        unreachable!("the roll is below the sum of the weights")
     }
 
     fn forget_handles(&mut self) {
@@ -357,13 +321,8 @@ impl<'a> Generator<'a> {
         if self.source.chance(1, 3) {
             return self.gate_step(table);
         }
-        let mut scan = Scan::default();
         let moves = self.source.chance(1, 4);
-        if self.source.chance(7, 8) {
-            scan.pk = Some(self.pk());
-            scan.from = self.source.chance(1, 2).then(|| self.rk());
-            scan.to = self.source.chance(1, 2).then(|| self.rk());
-        }
+        let scan = self.bounds();
         if moves {
             let snapshot = self.name('s');
             self.snapshots.push(snapshot.clone());
@@ -373,6 +332,17 @@ impl<'a> Generator<'a> {
         Step::DropRange { table, scan, also }
     }
 
+    /// A whole table, or rows of a partition.
+    fn bounds(&mut self) -> Scan {
+        if !self.source.chance(7, 8) {
+            return Scan::default();
+        }
+        let pk = Some(self.pk());
+        let from = self.source.chance(1, 2).then(|| self.rk());
+        let to = self.source.chance(1, 2).then(|| self.rk());
+        Scan { pk, from, to, ..Scan::default() }
+    }
+
     /// Closes a gate for some steps, or closes the one that is closed in another way.
     fn gate_step(&mut self, table: String) -> Step {
         let modes = [Mode::ReadOnly, Mode::Offline, Mode::Offline];
@@ -380,13 +350,8 @@ impl<'a> Generator<'a> {
         if let Some((_, Step::Lift { table, scan })) = &self.lift {
             return Step::Gate { table: table.clone(), scan: scan.clone(), mode };
         }
-        let mut scan = Scan::default();
-        if self.source.chance(7, 8) {
-            scan.pk = Some(self.pk());
-            let from = self.source.chance(1, 2).then(|| self.rk());
-            scan.from = from.filter(|from| !from.is_empty());
-            scan.to = self.source.chance(1, 2).then(|| self.rk());
-        }
+        let mut scan = self.bounds();
+        scan.from = scan.from.filter(|from| !from.is_empty());
         let lift = Step::Lift { table: table.clone(), scan: scan.clone() };
         self.lift = Some((4 + self.source.below(16), lift));
         Step::Gate { table, scan, mode }

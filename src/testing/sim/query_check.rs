@@ -10,7 +10,7 @@ use crate::error::Result as EngineResult;
 use crate::query::{Aggregate, Number, Query as EngineQuery, Token};
 
 use super::counts::Event;
-use super::engine::{self, Engine, Pinned};
+use super::engine::{Engine, Pinned};
 use super::oracle::{Tables, first_difference};
 use super::query::{Query, Want};
 use super::row::{Key, Row, key};
@@ -219,7 +219,7 @@ impl Engine {
             begun = begun.after(token.clone());
         }
         let (page, explain) = begun.page_explained(query.page.unwrap_or(1_000))?;
-        let rows = page.entities().iter().map(engine::row).collect();
+        let rows = page.entities().iter().map(Row::of).collect();
         Ok(Page { rows, next: page.next().cloned(), skipped: explain.blocks_skipped() })
     }
 
@@ -233,7 +233,7 @@ impl Engine {
         let begun = self.begin(table, query, at)?;
         Ok(match &query.want {
             Want::Rows => {
-                let rows = begun.into_iter().map(|entity| entity.map(|e| engine::row(&e)));
+                let rows = begun.into_iter().map(|entity| entity.map(|e| Row::of(&e)));
                 (Answer::Rows(rows.collect::<EngineResult<_>>()?), 0)
             }
             Want::Count => {
@@ -262,10 +262,9 @@ impl Runner {
         }
         let shown = query.shown(rows.as_deref(), query.top);
         let ask = Ask::query(0, shown.len() + 2);
-        let (gated, busy) = (self.held(table, query.at.as_ref(), shown), self.asks(&ask));
-        let held = gated.max(busy);
+        let held = self.held(table, query.at.as_ref(), shown).max(self.asks(&ask));
         let found = self.engine.answer(table, query, pinned);
-        self.asked(&ask, busy, found.as_ref().err());
+        self.asked(&ask, found.as_ref().err());
         match (found, rows) {
             (Ok((found, skipped)), Some(rows)) => {
                 held.check_served()?;
@@ -293,12 +292,11 @@ impl Runner {
         loop {
             let shown = query.shown(rows.as_deref().and_then(|rows| rows.get(read..)), query.top);
             let ask = Ask::query(0, shown.len() + 2);
-            let (gated, busy) = (self.held(table, query.at.as_ref(), shown), self.asks(&ask));
-            let held = gated.max(busy);
+            let held = self.held(table, query.at.as_ref(), shown).max(self.asks(&ask));
             let pinned = query.at.as_ref().and_then(|at| self.snapshots.get(at));
             let pinned = pinned.map(|(pinned, _)| pinned);
             let found = self.engine.page(table, query, pinned, token.as_ref());
-            self.asked(&ask, busy, found.as_ref().err());
+            self.asked(&ask, found.as_ref().err());
             let (page, rows) = match (found, &rows) {
                 (Ok(page), Some(rows)) => {
                     held.check_served()?;
@@ -351,10 +349,9 @@ impl Runner {
         }
         let shown = query.shown(rows.as_deref(), query.page);
         let ask = Ask::query(0, shown.len() + 2);
-        let (gated, busy) = (self.held(table, query.at.as_ref(), shown), self.asks(&ask));
-        let held = gated.max(busy);
+        let held = self.held(table, query.at.as_ref(), shown).max(self.asks(&ask));
         let found = self.engine.page(table, query, pinned, token.as_ref());
-        self.asked(&ask, busy, found.as_ref().err());
+        self.asked(&ask, found.as_ref().err());
         match (found, rows) {
             (Ok(page), Some(rows)) => {
                 held.check_served()?;

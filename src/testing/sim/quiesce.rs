@@ -136,8 +136,7 @@ impl Runner {
             // Once it is said to be made, a power cut leaves it whole.
             self.compare_copy(&self.engine.fs.crash_image(self.copies), &path)?;
             self.compare_copy(&self.engine.fs.clone(), &path)?;
-            let copy = self.engine.incarnation_of(&self.engine.fs, &path);
-            if copy.is_ok_and(|copy| copy == self.engine.db().engine().reader().incarnation()) {
+            if self.engine.is_incarnation_of(&self.engine.fs, &path) {
                 return Err("checkpoint: the copy has the incarnation of the database".into());
             }
         }

@@ -7,16 +7,13 @@
 //!
 //! Not here: damage that is not mended (`faults`).
 
-use std::sync::Arc;
-
 use crate::db::{RepairReport, SuspectRows};
 use crate::error::ErrorKind;
 use crate::fs::{Fs, MemFs};
-use crate::options::Options;
 use crate::rng::Rng;
 
 use super::counts::Event;
-use super::engine::{PATH, options};
+use super::engine::PATH;
 use super::oracle::{Tables, differences};
 use super::runner::Runner;
 
@@ -60,7 +57,7 @@ impl Runner {
         if rng.chance(1, 2) {
             self.compacted(image);
         }
-        let healed = self.options_on(image).heal(PATH, None, "sound", |_| ());
+        let healed = self.engine.options_on(image).heal(PATH, None, "sound", |_| ());
         let is_table = path.ends_with(".sst");
         let report = match healed {
             Ok(report) => report,
@@ -91,19 +88,15 @@ impl Runner {
 
     /// Whatever compaction makes of damage, nothing may be lost by it.
     fn compacted(&self, image: &MemFs) {
-        if let Ok(db) = self.options_on(image).create_if_missing(false).open(PATH) {
+        if let Ok(db) = self.engine.options_on(image).create_if_missing(false).open(PATH) {
             drop(db.compact());
             drop(db.close());
         }
     }
 
-    fn options_on(&self, image: &MemFs) -> Options {
-        options(&self.engine.config, &self.engine.clock).fs(Arc::new(image.clone()))
-    }
-
     fn repaired(&mut self, image: &MemFs, path: &str) -> Result<(), String> {
         let repaired =
-            self.options_on(image).repair(PATH, REPAIRED, SuspectRows::LeaveOut, |_, _| ());
+            self.engine.options_on(image).repair(PATH, REPAIRED, SuspectRows::LeaveOut, |_, _| ());
         let report = repaired.map_err(|error| format!("repair: {path}: {error:?}"))?;
         let looked = self.engine.look_at(image, REPAIRED);
         let (state, problems) = looked.map_err(|error| format!("repair: {path}: {error:?}"))?;

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::value::Val;
 use super::words::entity_text;
+use crate::model::Entity;
 
 /// PartitionKey and RowKey as UTF-16, which is the service's order.
 pub type Key = (Vec<u16>, Vec<u16>);
@@ -20,6 +21,21 @@ pub struct Row {
     pub properties: BTreeMap<String, Val>,
     /// The number of the commit that wrote it.
     pub etag: u64,
+}
+
+impl Row {
+    /// The row that an entity of the database shows.
+    pub(crate) fn of(entity: &Entity) -> Row {
+        let properties = entity.properties();
+        let properties =
+            properties.map(|(name, value)| (name.to_owned(), Val::from_ref(value))).collect();
+        Row {
+            pk: entity.partition_key().to_string(),
+            rk: entity.row_key().to_string(),
+            properties,
+            etag: entity.etag().map_or(0, |etag| etag.seq().ticks()),
+        }
+    }
 }
 
 /// Where the entity with these keys is among the rows of its table.

@@ -21,7 +21,7 @@ use crate::options::Durability;
 use crate::query::Entities;
 
 use super::counts::{Counts, Event};
-use super::engine::{self, Engine, Pinned, START, code};
+use super::engine::{Engine, Pinned, START};
 use super::oracle::{Change, Oracle, Refusal, Tables, differences, first_difference};
 use super::parse::durability_name;
 use super::row::{Row, key};
@@ -295,7 +295,7 @@ impl Runner {
         };
         let expected = busy.or_refused(self.judge(&change, expected)?, result.as_ref().err());
         if let Some(ask) = &ask {
-            self.asked(ask, busy, result.as_ref().err());
+            self.asked(ask, result.as_ref().err());
         }
         match (result, expected) {
             (Ok(etags), Ok(())) => {
@@ -322,7 +322,7 @@ impl Runner {
     fn drop_table(&mut self, name: &str) -> Result<EngineResult<()>, String> {
         let (dropped, answers) = self.engine.drop_table(name);
         let (ask, is_throttled) = (Ask::query(0, 2), self.engine.config.targets.is_some());
-        self.asked(&ask, Held::No, None);
+        self.asked(&ask, None);
         self.forget_partitions(name);
         for answer in answers {
             match answer {
@@ -375,7 +375,7 @@ impl Runner {
             return line(format!("{}: {}", error.code(), error.chain()));
         }
         let Err(refusal) = expected else { return Err(format!("refused: {error:?}")) };
-        let (found, index) = code(error);
+        let (found, index) = (error.code(), error.index());
         // A write alone has no index to speak of.
         let index_due = if is_group { refusal.index } else { index };
         if (found, index) != (refusal.code, index_due) {
@@ -426,11 +426,10 @@ impl Runner {
             row.map(|row| project(row, select.as_deref()))
         });
         let ask = Ask::points(table, pk, 1);
-        let (gated, busy) =
-            (self.held_keys(table, at.as_ref(), std::iter::once((pk, rk))), self.asks(&ask));
-        let held = gated.max(busy);
+        let held =
+            self.held_keys(table, at.as_ref(), std::iter::once((pk, rk))).max(self.asks(&ask));
         let found = self.engine.get(table, (pk, rk), select.as_deref(), snapshot);
-        self.asked(&ask, busy, found.as_ref().err());
+        self.asked(&ask, found.as_ref().err());
         match (found, expected) {
             (Ok(found), Some(expected)) if found == expected => {
                 held.check_served()?;
@@ -454,10 +453,9 @@ impl Runner {
             (None, _) => Ask::query(rows.len().max(1), rows.len() + 1),
             (Some(_), _) => Ask::query(1, 2 * rows.len() + 2),
         };
-        let (gated, busy) = (self.held(table, scan.at.as_ref(), rows), self.asks(&ask));
-        let held = gated.max(busy);
+        let held = self.held(table, scan.at.as_ref(), rows).max(self.asks(&ask));
         let found = self.engine.scan(table, scan, snapshot);
-        self.asked(&ask, busy, found.as_ref().err());
+        self.asked(&ask, found.as_ref().err());
         match (found, expected) {
             (Ok(found), Some(expected)) => {
                 held.check_served()?;
@@ -479,9 +477,8 @@ impl Runner {
         let rows = expected.as_deref().unwrap_or_default();
         // What is refused shows when the first row is asked for.
         let ask = Ask::query(0, 1);
-        let (gated, busy) = (self.held(table, None, rows), self.asks(&ask));
-        let held = gated.max(busy);
-        self.asked(&ask, busy, None);
+        let held = self.held(table, None, rows).max(self.asks(&ask));
+        self.asked(&ask, None);
         match (self.engine.iterate(table, scan), expected) {
             (Ok(entities), Some(expected)) => {
                 self.counts.note(Event::Iterator);
@@ -499,12 +496,12 @@ impl Runner {
             return line("no such iterator");
         };
         let mut lines = Vec::new();
-        self.asked(&Ask::query(0, count), Held::No, None);
+        self.asked(&Ask::query(0, count), None);
         for _ in 0..count {
             let expected = iteration.expected.get(iteration.given);
             match (iteration.entities.next(), expected) {
                 (None, None) => break,
-                (Some(Ok(entity)), Some(expected)) if engine::row(&entity) == *expected => {
+                (Some(Ok(entity)), Some(expected)) if Row::of(&entity) == *expected => {
                     iteration.held.check_served()?;
                     iteration.given += 1;
                     self.counts.note(Event::Row);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::fs::{Fault, FaultKind, OpKind};
 use crate::lsm::GateMode;
+use crate::model::Entity;
 use crate::options::{Durability, IoMode};
 
 use super::query::Query;
@@ -352,6 +353,17 @@ pub enum Step {
     Damage(u64),
     /// The wall clock jumps by so many milliseconds; forward, time passes too.
     Clock(i64),
+}
+
+impl Write {
+    /// The entity that the engine takes.
+    pub(crate) fn entity(&self) -> Entity {
+        let mut entity = Entity::new(&*self.pk, &*self.rk);
+        for (name, value) in &self.properties {
+            entity.set(&**name, value.to_value());
+        }
+        entity
+    }
 }
 
 impl Mode {

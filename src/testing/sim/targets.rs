@@ -56,10 +56,10 @@ impl Runner {
         }
     }
 
-    /// The request was answered, where the targets said `held` to it.
-    pub(super) fn asked(&mut self, ask: &Ask, held: Held, error: Option<&Error>) {
+    /// The request was answered.
+    pub(super) fn asked(&mut self, ask: &Ask, error: Option<&Error>) {
         let Some((partition, database)) = self.engine.config.targets else { return };
-        let (code, now) = (error.map(Error::code), self.now());
+        let (held, code, now) = (self.asks(ask), error.map(Error::code), self.now());
         let is_busy = code == Some("ServerBusy");
         if is_busy && held != Held::No {
             self.counts.note(Event::Throttled);

@@ -31,7 +31,7 @@ impl Runner {
         self.record_given()?;
         let error = submitted.as_ref().err();
         let expected = busy.or_refused(self.oracle.check(&change), error);
-        self.asked(&ask, busy, error);
+        self.asked(&ask, error);
         match (submitted, expected) {
             (Ok(ticket), Ok(())) => {
                 let seq = ticket.seq().ticks();

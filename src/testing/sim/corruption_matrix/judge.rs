@@ -8,12 +8,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::error::{Error, ErrorKind};
 use crate::format::names::FileNumber;
 use crate::format::record::{Position, RecordKind};
+use crate::testing::sim::engine::PATH;
 use crate::testing::sim::oracle::Tables;
+use crate::testing::sim::program::panic_text;
 
 use super::place::{
     END, FileKind, Record, SPACE_AHEAD, Unit, highest_durable_claim, records, units,
 };
-use super::subject::{DIR, Subject};
+use super::subject::Subject;
 
 /// What is done to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +30,17 @@ pub(super) enum Harm {
         to: u64,
     },
     Erase,
+}
+
+impl Harm {
+    /// The first byte that is not what it was.
+    pub(super) fn at(self) -> u64 {
+        match self {
+            Harm::Flip { at, .. } => at,
+            Harm::Cut { to } => to,
+            Harm::Erase => 0,
+        }
+    }
 }
 
 /// What it came to.
@@ -90,7 +103,7 @@ impl<'a> Case<'a> {
         let mut commits = Vec::new();
         for name in subject.files() {
             let Some((kind, number)) = FileKind::of(&name) else { continue };
-            let bytes = subject.fs.read(format!("{DIR}/{name}")).map_err(|e| e.to_string())?;
+            let bytes = subject.fs.read(format!("{PATH}/{name}")).map_err(|e| e.to_string())?;
             let units = units(kind, number, &bytes);
             if kind == FileKind::Wal {
                 let is_commit = |record: &Record| {
@@ -111,7 +124,7 @@ impl<'a> Case<'a> {
             return Verdict::Wrong("no such file".to_owned());
         };
         let copy = self.subject.fs.kill_image();
-        let path = format!("{DIR}/{name}");
+        let path = format!("{PATH}/{name}");
         let done = match harm {
             Harm::Flip { at, mask } => copy.flip(&path, at, mask),
             Harm::Cut { to } => copy.truncate(&path, to),
@@ -123,11 +136,7 @@ impl<'a> Case<'a> {
         let bytes = copy.read(&path).unwrap_or_default();
         let read = catch_unwind(AssertUnwindSafe(|| self.subject.read(&copy)));
         match read {
-            Err(panic) => {
-                let text = panic.downcast_ref::<String>().cloned();
-                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|t| (*t).to_owned()));
-                Verdict::Crashed(text.unwrap_or_default())
-            }
+            Err(panic) => Verdict::Crashed(panic_text(&*panic)),
             Ok(Err(error)) => self.refused(name, file, harm, &[complaint(&error)]),
             Ok(Ok((_, problems))) if !problems.is_empty() => {
                 let complaints: Vec<_> = problems.iter().map(|text| parse(text)).collect();
@@ -183,11 +192,7 @@ impl<'a> Case<'a> {
 
     /// Where replay must stop: at the damaged record.
     fn stop(&self, file: &File, harm: Harm) -> u64 {
-        let at = match harm {
-            Harm::Flip { at, .. } => at,
-            Harm::Cut { to } => to,
-            Harm::Erase => 0,
-        };
+        let at = harm.at();
         file.unit(at).map_or(at, |unit| unit.range.start)
     }
 
@@ -201,11 +206,7 @@ impl<'a> Case<'a> {
     }
 
     fn nothing_lost(&self, file: &File, harm: Harm) -> Verdict {
-        let at = match harm {
-            Harm::Flip { at, .. } => at,
-            Harm::Cut { to } => to,
-            Harm::Erase => 0,
-        };
+        let at = harm.at();
         let structure = file.unit(at).map_or(END, |unit| unit.structure);
         let is_last = file.units.iter().rfind(|unit| ![SPACE_AHEAD, END].contains(&unit.structure));
         let is_last = is_last.is_some_and(|unit| unit.range.contains(&at));
@@ -248,7 +249,7 @@ fn complaint(error: &Error) -> Complaint {
     let text = error.chain();
     match error.corruption() {
         Some(corruption) if error.kind() == ErrorKind::Corruption => {
-            let file = corruption.file.strip_prefix(DIR).unwrap_or(&corruption.file);
+            let file = corruption.file.strip_prefix(PATH).unwrap_or(&corruption.file);
             let file = file.to_string_lossy().into_owned();
             Complaint { file, offset: Some(corruption.offset), text }
         }

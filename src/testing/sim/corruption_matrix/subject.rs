@@ -3,28 +3,20 @@
 //! Invariants
 //! * `history[k]` is what a database shows after k commits, by the oracle; whole, it shows the last of them.
 
-use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::clock::ManualClock;
 use crate::db::Db;
 use crate::error::Result;
 use crate::fs::MemFs;
-use crate::model::Entity;
 use crate::options::{Background, Durability, IoMode, Options};
-use crate::query::KeyRange;
 use crate::rng::Rng;
-use crate::table::{EntityGroup, Operation};
-use crate::testing::sim::oracle;
+use crate::table::EntityGroup;
+use crate::testing::sim::engine::{PATH, START, operation, state_of};
 use crate::testing::sim::oracle::{Change, Oracle, Tables};
-use crate::testing::sim::row::{Row, key};
 use crate::testing::sim::step::{Condition, Verb, Write};
 use crate::testing::sim::value::Val;
 
-/// Where the databases lie.
-pub(super) const DIR: &str = "db";
-const NOW: u64 = 133_485_408_000_000_000;
 const TABLES: [&str; 2] = ["Alpha", "beta"];
 
 /// How a database came about.
@@ -126,8 +118,7 @@ impl Subject {
     /// As the engine.
     pub(super) fn read(&self, fs: &MemFs) -> Result<(Tables, Vec<String>)> {
         let db = open(fs, self.io_mode)?;
-        let state = state(&db)?;
-        Ok((state, db.verify()?.problems))
+        Ok((state_of(&db)?, db.verify()?.problems))
     }
 
     /// The files, by their names in the directory.
@@ -140,7 +131,7 @@ impl Subject {
 fn open(fs: &MemFs, io_mode: IoMode) -> Result<Db> {
     let mut options = Options::new()
         .fs(Arc::new(fs.clone()))
-        .clock(Arc::new(ManualClock::new(NOW)))
+        .clock(Arc::new(ManualClock::new(START)))
         .background(Background::Manual)
         .io_mode(io_mode)
         .memtable_bytes(64 << 10)
@@ -154,36 +145,7 @@ fn open(fs: &MemFs, io_mode: IoMode) -> Result<Db> {
     }
     // Little space ahead of the records: it is all alike.
     options.log_allocate_bytes = 16 << 10;
-    options.open(DIR)
-}
-
-/// Everything that the database shows.
-fn state(db: &Db) -> Result<Tables> {
-    let mut tables = Tables::new();
-    for name in db.tables()? {
-        let mut rows = BTreeMap::new();
-        for entity in db.table(&name)?.scan(KeyRange::all()) {
-            let row = row_of(&entity?);
-            rows.insert(key(&row.pk, &row.rk), Rc::new(row));
-        }
-        tables.insert(
-            name.to_lowercase(),
-            oracle::Table { name, rows: Rc::new(rows), gates: BTreeMap::new() },
-        );
-    }
-    Ok(tables)
-}
-
-fn row_of(entity: &Entity) -> Row {
-    let properties = entity.properties();
-    let properties =
-        properties.map(|(name, value)| (name.to_owned(), Val::from_ref(value))).collect();
-    Row {
-        pk: entity.partition_key().to_string(),
-        rk: entity.row_key().to_string(),
-        properties,
-        etag: entity.etag().map_or(0, |etag| etag.seq().ticks()),
-    }
+    options.open(PATH)
 }
 
 struct Writer {
@@ -235,7 +197,8 @@ impl Writer {
                     writes.push(write);
                 }
             }
-            let group = EntityGroup::from_operations(writes.iter().map(operation))?;
+            let group =
+                EntityGroup::from_operations(writes.iter().map(|write| operation(write, None)))?;
             let etags = db.table(&table)?.commit_with(group, durability)?;
             let etag = etags.into_iter().flatten().next().map_or(0, |etag| etag.seq().ticks());
             self.committed(&Change::Rows { table, writes }, etag);
@@ -265,20 +228,5 @@ impl Writer {
             properties.clear();
         }
         Write { verb, pk: pk.to_owned(), rk, properties, condition: Condition::Any }
-    }
-}
-
-fn operation(write: &Write) -> Operation {
-    if write.verb == Verb::Delete {
-        let (partition_key, row_key) = (write.pk.clone(), write.rk.clone());
-        return Operation::Delete { partition_key, row_key, etag: None };
-    }
-    let mut entity = Entity::new(&*write.pk, &*write.rk);
-    for (name, value) in &write.properties {
-        entity.set(&**name, value.to_value());
-    }
-    match write.verb {
-        Verb::UpsertMerge => Operation::UpsertMerge(entity),
-        _ => Operation::Upsert(entity),
     }
 }
