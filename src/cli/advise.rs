@@ -11,7 +11,7 @@ use super::failure::Outcome;
 use super::import::sample;
 use super::open::{Create, open};
 use super::output::{Format, Output, print, with_thousands};
-use super::partitions::{ENTITIES_MAX, put_shape, size_text};
+use super::partitions::{put_shape, shapes, size_text};
 use crate::db::advice::{Seen, advise};
 use crate::db::{Advice, DataShape};
 use crate::json;
@@ -86,19 +86,13 @@ impl Advise {
 
     fn judge_tables(&self, path: &Path) -> Outcome<Vec<Verdict>> {
         let db = open(path, Create::Never)?;
-        let tables = match &self.table {
-            Some(table) => vec![db.table(table)?.name().to_owned()],
-            None => db.tables()?,
-        };
-        let entities_max = if self.exact { u64::MAX } else { ENTITIES_MAX };
-        let mut verdicts = Vec::new();
-        for name in tables {
-            let data = db.data_shape(&name, entities_max)?;
+        let shapes = shapes(&db, self.table.as_ref(), self.exact)?.into_iter();
+        let verdicts = shapes.map(|(name, data)| {
             let advice = judge(&data);
-            verdicts.push(Verdict { name, data, repeated: None, advice, is_sample: false });
-        }
+            Verdict { name, data, repeated: None, advice, is_sample: false }
+        });
         db.close()?;
-        Ok(verdicts)
+        Ok(verdicts.collect())
     }
 
     fn judge_sample(&self, path: &str) -> Outcome<Verdict> {

@@ -13,12 +13,11 @@ use std::time::Duration;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
-use super::open::{Create, open};
+use super::open::{Create, open, pause};
 use super::output::{Output, print};
 use crate::db::{Change, Changes, Commit, Cursor, Db, Position};
 use crate::json::Object;
 use crate::json::odata::{Metadata, entity_text};
-use crate::sync::{Condvar, Mutex};
 
 /// How often --follow looks for new commits.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -111,7 +110,8 @@ impl ChangesCommand {
             if !self.follow {
                 return Ok(());
             }
-            pause();
+            // Another process does not tell when it commits.
+            pause(LOOK_EVERY);
         }
     }
 }
@@ -127,12 +127,6 @@ fn move_cursor(cursor: &Cursor, changes: &Changes) -> Outcome {
         cursor.commit(changes.position())?;
     }
     Ok(())
-}
-
-/// Nobody can say when another process commits.
-fn pause() {
-    let nobody = Mutex::new(());
-    Condvar::new().wait_for(&mut nobody.lock(), LOOK_EVERY);
 }
 
 fn put_change(object: &mut Object<'_>, change: &Change) {

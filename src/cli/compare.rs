@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::copy::open_other;
 use super::failure::{Failure, Outcome, eprint_line};
-use super::files;
 use super::moving::KeyArgs;
 use super::open::{Create, open};
 use super::output::{Output, with_thousands};
@@ -68,11 +68,7 @@ const PROGRESS_ROWS: u64 = 1_000;
 impl Compare {
     pub(super) fn run(self) -> Outcome {
         let a = open(&self.a, Create::Never)?;
-        let b = if files::is_same(&self.a, &self.b) {
-            a.clone()
-        } else {
-            open(&self.b, Create::Never)?
-        };
+        let b = open_other(&a, &self.a, Some(&self.b), Create::Never)?;
         let mut join = Join {
             output: Output::standard(),
             progress: Progress::new(None),

@@ -136,7 +136,12 @@ pub(super) fn read_filter(text: &str) -> Outcome<Filter> {
 }
 
 /// The other database: `db` itself if it is the same.
-fn open_other(db: &Db, path: &Path, other: Option<&PathBuf>, create: Create) -> Outcome<Db> {
+pub(super) fn open_other(
+    db: &Db,
+    path: &Path,
+    other: Option<&PathBuf>,
+    create: Create,
+) -> Outcome<Db> {
     match other {
         Some(other) if !files::is_same(path, other) => open(other, create),
         _ => Ok(db.clone()),

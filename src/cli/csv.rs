@@ -215,8 +215,23 @@ fn scan_quoted(bytes: &[u8], last: bool, field: &mut Field, lines: &mut u64) -> 
     }
 }
 
+/// Appends a row.
+pub(crate) fn put_row(
+    out: &mut Vec<u8>,
+    fields: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    delimiter: u8,
+) {
+    for (i, field) in fields.into_iter().enumerate() {
+        if i > 0 {
+            out.push(delimiter);
+        }
+        put_field(out, field.as_ref(), delimiter);
+    }
+    out.push(b'\n');
+}
+
 /// Appends a field, quoted where it must be.
-pub(super) fn put_field(out: &mut Vec<u8>, field: &[u8], delimiter: u8) {
+fn put_field(out: &mut Vec<u8>, field: &[u8], delimiter: u8) {
     let special = |&byte: &u8| byte == delimiter || matches!(byte, b'"' | b'\n' | b'\r');
     if !field.iter().any(special) {
         return out.extend_from_slice(field);
@@ -319,13 +334,7 @@ mod tests {
     fn what_is_written_reads_back() {
         let fields = ["plain", "a,b", "say \"hi\"", "two\nlines", "", "cr\r"];
         let mut out = Vec::new();
-        for (i, field) in fields.iter().enumerate() {
-            if i > 0 {
-                out.push(b',');
-            }
-            put_field(&mut out, field.as_bytes(), b',');
-        }
-        out.push(b'\n');
+        put_row(&mut out, fields, b',');
         assert_eq!(read(&out), [format!("1: {}", fields.join("|"))]);
     }
 }

@@ -4,7 +4,8 @@
 
 use std::io::{self, Read};
 
-use super::csv::{CsvReader, put_field};
+use super::csv::CsvReader;
+pub(crate) use super::csv::put_row as put_csv_row;
 use super::exec::serve;
 pub(crate) use super::import::direct::{Given, Loaded, csv, export, ndjson};
 use crate::db::Db;
@@ -34,17 +35,6 @@ pub(crate) fn csv_rows(bytes: &[u8], delimiter: u8, step: usize) -> Vec<Row> {
             Err(error) => panic!("a slice is read without errors: {error}"),
         }
     }
-}
-
-/// A row as `export` writes it.
-pub(crate) fn put_csv_row(out: &mut Vec<u8>, fields: &[Vec<u8>], delimiter: u8) {
-    for (i, field) in fields.iter().enumerate() {
-        if i > 0 {
-            out.push(delimiter);
-        }
-        put_field(out, field, delimiter);
-    }
-    out.push(b'\n');
 }
 
 /// Hands out a few bytes at a time.

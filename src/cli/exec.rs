@@ -101,17 +101,15 @@ fn too_long() -> Error {
     Error::refused_with(Code::InvalidInput, text)
 }
 
+fn done<T>(result: Result<T>) -> Result<Response> {
+    result.map(|_| Response::ok())
+}
+
 /// Carries out one request.
 fn answer_to(db: &Db, request: Request) -> Result<Response> {
     Ok(match request {
-        Request::CreateTable { table } => {
-            db.create_table(&table)?;
-            Response::ok()
-        }
-        Request::DeleteTable { table } => {
-            db.delete_table(&table)?;
-            Response::ok()
-        }
+        Request::CreateTable { table } => done(db.create_table(&table))?,
+        Request::DeleteTable { table } => done(db.delete_table(&table))?,
         Request::Tables => Response::ok().tables(&db.tables()?),
         Request::Write { table, write } => change(&db.table(&table)?, write)?,
         Request::Get { table, key, select } => {
@@ -131,18 +129,9 @@ fn answer_to(db: &Db, request: Request) -> Result<Response> {
             let table = db.table(&table)?;
             Response::ok().etags(&table.commit(EntityGroup::from_operations(operations)?)?)
         }
-        Request::Flush => {
-            db.flush()?;
-            Response::ok()
-        }
-        Request::Compact => {
-            db.compact()?;
-            Response::ok()
-        }
-        Request::Checkpoint { path } => {
-            db.checkpoint(path)?;
-            Response::ok()
-        }
+        Request::Flush => done(db.flush())?,
+        Request::Compact => done(db.compact())?,
+        Request::Checkpoint { path } => done(db.checkpoint(path))?,
         Request::Backup { path } => {
             let made = db.backup(path)?;
             Response::ok().counters([
@@ -171,12 +160,9 @@ fn change(table: &Table, change: Change) -> Result<Response> {
         Change::Replace(entity, Condition::Is(etag)) => table.replace_if(entity, etag)?,
         Change::Merge(entity, Condition::Exists) => table.merge(entity)?,
         Change::Merge(entity, Condition::Is(etag)) => table.merge_if(entity, etag)?,
-        Change::Delete(key, condition) => {
-            match condition {
-                Condition::Exists => table.delete(&key.pk, &key.rk)?,
-                Condition::Is(etag) => table.delete_if(&key.pk, &key.rk, etag)?,
-            }
-            return Ok(Response::ok());
+        Change::Delete(key, Condition::Exists) => return done(table.delete(&key.pk, &key.rk)),
+        Change::Delete(key, Condition::Is(etag)) => {
+            return done(table.delete_if(&key.pk, &key.rk, etag));
         }
     };
     Ok(Response::ok().etag(etag))

@@ -9,6 +9,7 @@ use super::failure::{Failure, Outcome};
 use crate::db::Db;
 use crate::error::ErrorKind;
 use crate::options::{Durability, IoMode, OnFull, Options};
+use crate::sync::{Condvar, Mutex};
 
 /// What a write survives once it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -124,6 +125,12 @@ pub(super) fn open_durable(path: &Path, create: Create, durability: DurabilityNa
     open_with(Db::options(), path, create, durability)
 }
 
+/// Waits for `time`.
+pub(super) fn pause(time: Duration) {
+    let lock = Mutex::new(());
+    Condvar::new().wait_for(&mut lock.lock(), time);
+}
+
 /// A command between two runs of a server must not remove the logs that the server keeps for consumers of changes.
 pub(super) fn keeping(options: Options) -> Options {
     Options { keep_changes_on: true, ..options }
@@ -140,4 +147,33 @@ fn open_with(
         .create_if_missing(create == Create::IfMissing)
         .open(path)
         .map_err(Failure::Open)
+}
+
+/// A size, as 64M.
+pub(super) fn read_bytes(text: &str) -> Result<u64, String> {
+    let shift = match text.to_ascii_uppercase().chars().last() {
+        Some('K') => 10,
+        Some('M') => 20,
+        Some('G') => 30,
+        _ => 0,
+    };
+    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
+    let number: u64 = digits.parse().map_err(|_| "a number of bytes, as 64M".to_owned())?;
+    let bytes = number.checked_mul(1 << shift).filter(|bytes| *bytes <= 1 << 40);
+    bytes.ok_or_else(|| "at most 1024G".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(read_bytes("64M"), Ok(64 << 20));
+        assert_eq!(read_bytes("16k"), Ok(16 << 10));
+        assert_eq!((read_bytes("2G"), read_bytes("512")), (Ok(2 << 30), Ok(512)));
+        assert!(
+            ["", "M", "12X", "-1", "9999999G", "é"].iter().all(|text| read_bytes(text).is_err())
+        );
+    }
 }

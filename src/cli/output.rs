@@ -149,25 +149,15 @@ pub(super) fn write_csv<I: Iterator<Item = Result<Entity>>>(
         }
     };
     let mut line = Vec::new();
-    put_csv_row(&mut line, columns.iter().map(|name| name.as_bytes().to_vec()));
+    csv::put_row(&mut line, &columns, b',');
     output.write_all(&line)?;
     for entity in entities()? {
         let entity = entity?;
         line.clear();
-        put_csv_row(&mut line, columns.iter().map(|name| text_of(&entity, name)));
+        csv::put_row(&mut line, columns.iter().map(|name| text_of(&entity, name)), b',');
         output.write_all(&line)?;
     }
     Ok(())
-}
-
-fn put_csv_row(line: &mut Vec<u8>, fields: impl Iterator<Item = Vec<u8>>) {
-    for (i, field) in fields.enumerate() {
-        if i > 0 {
-            line.push(b',');
-        }
-        csv::put_field(line, &field, b',');
-    }
-    line.push(b'\n');
 }
 
 fn add_names(names: &mut BTreeSet<String>, entity: &Entity) {
@@ -243,7 +233,7 @@ pub(super) fn write_cells(
     if format == Format::Csv {
         let mut lines = Vec::new();
         for row in std::iter::once(&columns).chain(&rows) {
-            put_csv_row(&mut lines, row.iter().map(|text| text.as_bytes().to_vec()));
+            csv::put_row(&mut lines, row, b',');
         }
         return output.write_all(&lines);
     }
@@ -328,18 +318,10 @@ fn is_numeric(page: &[Entity], name: &str) -> bool {
 /// A value as it stands in a table: control characters escaped, cut where it is long.
 fn cell(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
-    let mut cell = String::new();
-    for (i, c) in text.chars().enumerate() {
-        if i == CELL_CHARS_MAX {
-            cell.push('…');
-            break;
-        }
-        match c.is_control() {
-            true => cell.extend(c.escape_default()),
-            false => cell.push(c),
-        }
+    match text.char_indices().nth(CELL_CHARS_MAX) {
+        Some((end, _)) => without_control(&text[..end]) + "…",
+        None => without_control(&text),
     }
-    cell
 }
 
 /// The text with control characters escaped, so that a terminal does nothing but show it.

@@ -9,14 +9,13 @@ use std::time::Duration;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
-use super::open::{Create, open};
+use super::open::{Create, open, pause};
 use super::output::{Format, Output, counted, print, with_thousands, without_control, write_cells};
 use crate::db::{DataShape, Db, PartitionRange, PartitionSize, RangeBound};
 use crate::json::{self, Object};
-use crate::sync::{Condvar, Mutex};
 
 /// Entities that are read without --exact: a second's work or two.
-pub(super) const ENTITIES_MAX: u64 = 1_000_000;
+const ENTITIES_MAX: u64 = 1_000_000;
 /// Characters of a full bar.
 const BAR_CHARS: usize = 40;
 /// Characters of a key beside a bar.
@@ -70,7 +69,6 @@ struct Picture {
 impl Partitions {
     pub(super) fn run(self) -> Outcome {
         let Some(seconds) = self.watch else { return self.print(false) };
-        let (lock, signal) = (Mutex::new(()), Condvar::new());
         loop {
             match self.print(true) {
                 Err(Failure::Open(error)) => {
@@ -79,7 +77,7 @@ impl Partitions {
                 printed => printed?,
             }
             // The database is closed: an interrupt here leaves nothing to recover.
-            signal.wait_for(&mut lock.lock(), Duration::from_secs(seconds));
+            pause(Duration::from_secs(seconds));
         }
     }
 
@@ -98,18 +96,29 @@ impl Partitions {
     }
 
     fn pictures(&self, db: &Db) -> Outcome<Vec<Picture>> {
-        let tables = match &self.table {
-            Some(table) => vec![db.table(table)?.name().to_owned()],
-            None => db.tables()?,
+        let picture = |(table, data): (String, DataShape)| {
+            Ok(Picture { ranges: db.partitions(&table)?, table, data })
         };
-        let entities_max = if self.exact { u64::MAX } else { ENTITIES_MAX };
-        let picture = |table: String| {
-            let ranges = db.partitions(&table)?;
-            let data = db.data_shape(&table, entities_max)?;
-            Ok(Picture { table, ranges, data })
-        };
-        tables.into_iter().map(picture).collect()
+        shapes(db, self.table.as_ref(), self.exact)?.into_iter().map(picture).collect()
     }
+}
+
+/// Each table, or the one that is named, with what its data is like.
+pub(super) fn shapes(
+    db: &Db,
+    table: Option<&String>,
+    exact: bool,
+) -> Outcome<Vec<(String, DataShape)>> {
+    let tables = match table {
+        Some(table) => vec![db.table(table)?.name().to_owned()],
+        None => db.tables()?,
+    };
+    let entities_max = if exact { u64::MAX } else { ENTITIES_MAX };
+    let shape = |table: String| {
+        let data = db.data_shape(&table, entities_max)?;
+        Ok((table, data))
+    };
+    tables.into_iter().map(shape).collect()
 }
 
 fn write_pictures(output: &mut Output, pictures: &[Picture], format: Format) -> io::Result<()> {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
+use super::open::read_bytes;
 use super::output::{Format, Output, print, with_thousands, write_cells};
 use crate::db::Db;
 use crate::format::edit::Wear;
@@ -102,14 +103,8 @@ fn table_bytes(wear: &Wear) -> u64 {
 
 /// `512`, `16k`, `1m`.
 fn read_page_size(text: &str) -> Result<u64, String> {
-    let lower = text.to_ascii_lowercase();
-    let (digits, unit) = match (lower.strip_suffix('k'), lower.strip_suffix('m')) {
-        (Some(digits), _) => (digits, 1 << 10),
-        (_, Some(digits)) => (digits, 1 << 20),
-        _ => (&*lower, 1),
-    };
-    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-    bytes
+    read_bytes(text)
+        .ok()
         .filter(|bytes| bytes.is_power_of_two() && (512..=1 << 20).contains(bytes))
         .ok_or_else(|| "a power of two from 512 to 1m is wanted, as 4096 or 16k".to_owned())
 }

@@ -96,26 +96,26 @@ impl<'r> Watch<'r> {
 
     /// What was done since the last lap was no operation.
     pub(super) fn restart(&mut self) {
-        let now = self.clock.monotonic();
-        let idle = now.saturating_sub(self.last);
+        let idle = self.split();
         self.end = self.end.map(|end| end + idle);
-        self.last = now;
     }
 
     pub(super) fn lap(&mut self, done: Done) {
-        let now = self.clock.monotonic();
-        let took = now.saturating_sub(self.last);
-        self.last = now;
+        let took = self.split();
         self.tally.latencies.note(took);
         self.count(done, took);
     }
 
     /// Counts what ended since the last lap, without a time of its own.
     pub(super) fn count_untimed(&mut self, done: Done) {
-        let now = self.clock.monotonic();
-        let took = now.saturating_sub(self.last);
-        self.last = now;
+        let took = self.split();
         self.count(done, took);
+    }
+
+    /// The time since the last split.
+    fn split(&mut self) -> Duration {
+        let now = self.clock.monotonic();
+        now.saturating_sub(std::mem::replace(&mut self.last, now))
     }
 
     pub(super) fn end(self) -> Tally {

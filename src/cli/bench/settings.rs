@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::cli::open::{DurabilityName, IoName};
+use crate::cli::open::{DurabilityName, IoName, read_bytes};
 
 pub(super) const NUM: u64 = 1_000_000;
 pub(super) const VALUE_SIZE: u32 = 100;
@@ -59,20 +59,20 @@ pub(super) struct Settings {
     #[arg(long, value_enum, default_value_t = IoName::Mmap)]
     pub(super) io: IoName,
     /// Bytes of the block cache, as 32M; for --io pread and --compress
-    #[arg(long, alias = "cache_size", value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, alias = "cache_size", value_name = "BYTES", value_parser = read_bytes)]
     pub(super) cache_size: Option<u64>,
     /// Bytes of a memtable, as 64M
-    #[arg(long, alias = "write_buffer_size", value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, alias = "write_buffer_size", value_name = "BYTES", value_parser = read_bytes)]
     pub(super) write_buffer_size: Option<u64>,
     /// Bytes of a block, as 16K
-    #[arg(long, alias = "block_size", value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, alias = "block_size", value_name = "BYTES", value_parser = read_bytes)]
     pub(super) block_size: Option<u64>,
     /// Threads that merge files
     #[arg(long, alias = "max_background_compactions", value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(super) compaction_threads: Option<u32>,
     /// Most bytes a second of background work, as 100M
-    #[arg(long, alias = "rate_limit", value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, alias = "rate_limit", value_name = "BYTES", value_parser = read_bytes)]
     pub(super) rate_limit: Option<u64>,
     /// Compress sorted files with zstd
     #[arg(long)]
@@ -94,20 +94,6 @@ fn number<const LEAST: u64, const MOST: u64>(text: &str) -> Result<u64, String> 
     if is_within { Ok(number) } else { Err(format!("from {LEAST} to {MOST}")) }
 }
 
-/// A size, as 64M.
-fn bytes(text: &str) -> Result<u64, String> {
-    let shift = match text.to_ascii_uppercase().chars().last() {
-        Some('K') => 10,
-        Some('M') => 20,
-        Some('G') => 30,
-        _ => 0,
-    };
-    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
-    let number: u64 = digits.parse().map_err(|_| "a number of bytes, as 64M".to_owned())?;
-    let bytes = number.checked_mul(1 << shift).filter(|bytes| *bytes <= 1 << 40);
-    bytes.ok_or_else(|| "at most 1024G".to_owned())
-}
-
 fn percent(text: &str) -> Result<f64, String> {
     between(text, 100.0)
 }
@@ -125,14 +111,6 @@ fn between(text: &str, most: f64) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_have_units() {
-        assert_eq!(bytes("64M"), Ok(64 << 20));
-        assert_eq!(bytes("16k"), Ok(16 << 10));
-        assert_eq!((bytes("2G"), bytes("512")), (Ok(2 << 30), Ok(512)));
-        assert!(["", "M", "12X", "-1", "9999999G", "é"].iter().all(|text| bytes(text).is_err()));
-    }
 
     #[test]
     fn numbers_have_limits() {

@@ -5,6 +5,7 @@
 //! * a field is absent if it is one of the null texts, or empty in a column that is not text.
 
 use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
+use clap::Args;
 
 use super::infer::{self, Candidates};
 use crate::cli::csv::Row;
@@ -16,14 +17,22 @@ use crate::model::{
 };
 
 /// What the user says about the columns.
-#[derive(Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub(super) struct Choices {
+    /// PartitionKey of a row, columns in braces: '{carrier}-{origin}'
+    #[arg(long, value_name = "TEMPLATE")]
     pub(super) partition_key: Option<String>,
+    /// RowKey of a row, columns in braces
+    #[arg(long, value_name = "TEMPLATE")]
     pub(super) row_key: Option<String>,
-    /// Texts that stand for no value.
+    /// A text that stands for no value; may be repeated [default: the empty field]
+    #[arg(long = "null", value_name = "TEXT")]
     pub(super) nulls: Vec<String>,
+    /// The type of a column instead of the inferred one; may be repeated
+    #[arg(long = "type", value_name = "COLUMN=Edm.TYPE", value_parser = parse_type)]
     pub(super) types: Vec<(String, EdmType)>,
-    /// Columns that become no property.
+    /// A column that becomes no property; may be repeated
+    #[arg(long, value_name = "COLUMN")]
     pub(super) skip: Vec<String>,
 }
 
@@ -232,6 +241,14 @@ impl<'c> Converter<'c> {
 fn key_text(key: &[u8]) -> Result<&str> {
     std::str::from_utf8(key)
         .map_err(|_| Error::refused_with(Code::InvalidInput, "the key is not UTF-8"))
+}
+
+/// `COLUMN=Edm.TYPE`; the column may hold an equals sign, the type not.
+pub(super) fn parse_type(text: &str) -> Result<(String, EdmType), String> {
+    let known = || EdmType::ALL.map(EdmType::name).join(", ");
+    let (column, edm) = text.rsplit_once('=').ok_or("expected COLUMN=Edm.TYPE")?;
+    let edm = EdmType::from_name(edm).ok_or_else(|| format!("'{edm}' is none of {}", known()))?;
+    Ok((column.to_owned(), edm))
 }
 
 pub(super) fn header_names(header: &Row<'_>) -> Outcome<Vec<String>> {

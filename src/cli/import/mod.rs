@@ -36,7 +36,6 @@ use super::output::print;
 use super::progress::Progress;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
-use crate::model::EdmType;
 use crate::table::{LoadMode, Loader};
 
 /// Load CSV or NDJSON, also gzip, into a table.
@@ -52,21 +51,8 @@ pub(super) struct Import {
     /// What the file is; told from its first character by default
     #[arg(long, value_enum)]
     input_format: Option<InputFormat>,
-    /// PartitionKey of a row, columns in braces: '{carrier}-{origin}'
-    #[arg(long, value_name = "TEMPLATE")]
-    partition_key: Option<String>,
-    /// RowKey of a row, columns in braces
-    #[arg(long, value_name = "TEMPLATE")]
-    row_key: Option<String>,
-    /// A text that stands for no value; may be repeated [default: the empty field]
-    #[arg(long, value_name = "TEXT")]
-    null: Vec<String>,
-    /// The type of a column instead of the inferred one; may be repeated
-    #[arg(long = "type", value_name = "COLUMN=Edm.TYPE", value_parser = parse_type)]
-    types: Vec<(String, EdmType)>,
-    /// A column that becomes no property; may be repeated
-    #[arg(long, value_name = "COLUMN")]
-    skip: Vec<String>,
+    #[command(flatten)]
+    choices: Choices,
     /// What separates fields
     #[arg(long, default_value = ",", value_parser = parse_delimiter)]
     delimiter: u8,
@@ -147,9 +133,13 @@ impl Import {
     }
 
     fn load_csv(&self, input: Input) -> Outcome<Summary> {
+        let mut choices = self.choices.clone();
+        if choices.nulls.is_empty() {
+            choices.nulls.push(String::new());
+        }
         let mut spool = if input.repeatable { None } else { Some(Spool::create()?) };
         let (columns, rows) = read_ahead(input.reader, spool.as_mut(), |source| {
-            infer_columns(CsvReader::new(source, self.delimiter), &self.choices(), &self.input)
+            infer_columns(CsvReader::new(source, self.delimiter), &choices, &self.input)
         })?;
         let again: Box<dyn Read + Send> = match spool {
             Some(spool) => Box::new(spool.rewind().map_err(|error| self.unreadable(&error))?),
@@ -162,22 +152,11 @@ impl Import {
         parse_beside(parse, |batches| self.load(batches, Some(rows)))
     }
 
-    fn choices(&self) -> Choices {
-        let default = if self.null.is_empty() { vec![String::new()] } else { Vec::new() };
-        Choices {
-            partition_key: self.partition_key.clone(),
-            row_key: self.row_key.clone(),
-            nulls: [self.null.clone(), default].concat(),
-            types: self.types.clone(),
-            skip: self.skip.clone(),
-        }
-    }
-
     fn load_ndjson(&self, input: Input) -> Outcome<Summary> {
         let csv_only = [
-            ("--type", !self.types.is_empty()),
-            ("--null", !self.null.is_empty()),
-            ("--skip", !self.skip.is_empty()),
+            ("--type", !self.choices.types.is_empty()),
+            ("--null", !self.choices.nulls.is_empty()),
+            ("--skip", !self.choices.skip.is_empty()),
         ];
         if let Some((option, _)) = csv_only.into_iter().find(|(_, given)| *given) {
             return Err(Failure::Usage(format!(
@@ -185,7 +164,8 @@ impl Import {
                 self.input
             )));
         }
-        let mut keys = MemberKeys::new(self.partition_key.as_deref(), self.row_key.as_deref())?;
+        let Choices { partition_key, row_key, .. } = &self.choices;
+        let mut keys = MemberKeys::new(partition_key.as_deref(), row_key.as_deref())?;
         let parse = |batches: &mut Batches| {
             parse_ndjson(input.reader, &mut keys, |line, row| batches.push(line, row))
         };
@@ -264,14 +244,6 @@ impl From<ImportMode> for LoadMode {
     }
 }
 
-/// `COLUMN=Edm.TYPE`; the column may hold an equals sign, the type not.
-fn parse_type(text: &str) -> Result<(String, EdmType), String> {
-    let known = || EdmType::ALL.map(EdmType::name).join(", ");
-    let (column, edm) = text.rsplit_once('=').ok_or("expected COLUMN=Edm.TYPE")?;
-    let edm = EdmType::from_name(edm).ok_or_else(|| format!("'{edm}' is none of {}", known()))?;
-    Ok((column.to_owned(), edm))
-}
-
 /// A single ASCII character, `\t` or `tab` for a tab.
 fn parse_delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
@@ -283,7 +255,9 @@ fn parse_delimiter(text: &str) -> Result<u8, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::columns::parse_type;
     use super::*;
+    use crate::model::EdmType;
 
     #[test]
     fn options_are_parsed() {

@@ -41,10 +41,12 @@ pub(super) struct Pressure {
     #[arg(long, value_name = "PARTITION_KEY", requires = "rate")]
     partition: Option<String>,
     /// Entities a second on that partition at the application's peak
-    #[arg(long, value_name = "N", requires = "partition", value_parser = within::<1, 1_000_000>)]
+    #[arg(long, value_name = "N", requires = "partition",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: Option<u32>,
     /// How many of 100 requests are reads
-    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = within::<0, 100>)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 50,
+        value_parser = clap::value_parser!(u32).range(0..=100))]
     reads: u32,
     /// Take the partition's entities from this database
     #[arg(long, value_name = "DB", requires = "sample_table")]
@@ -62,7 +64,8 @@ pub(super) struct Pressure {
     #[arg(long, value_name = "N", default_value_t = 10)]
     peak_seconds: u32,
     /// Requests under way at once
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = within::<1, 256>)]
+    #[arg(long, value_name = "N", default_value_t = 8,
+        value_parser = clap::value_parser!(u32).range(1..=256))]
     clients: u32,
 }
 
@@ -86,12 +89,6 @@ const REQUESTS_MAX: u64 = 100_000;
 const TARGET_SECONDS: u64 = 30;
 /// What is left of a target at the peak, at least, so that a partition passes.
 const MARGIN_PERCENT: u64 = 20;
-
-fn within<const LEAST: u32, const MOST: u32>(text: &str) -> Result<u32, String> {
-    let number: u32 = text.parse().map_err(|error| format!("{error}"))?;
-    let is_within = (LEAST..=MOST).contains(&number);
-    if is_within { Ok(number) } else { Err(format!("from {LEAST} to {MOST}")) }
-}
 
 /// A partition against a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ pub(super) struct Answer<'a> {
 }
 
 /// An answer that is not ok.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) code: String,
     /// The engine's kind of error, where the code is the service's for all of them.
@@ -65,12 +65,7 @@ impl<'a> Answer<'a> {
                 let Some(error) = self.find("error") else {
                     // A verification that found something.
                     let message = self.find("problems").unwrap_or("no reason").to_owned();
-                    return Ok(Some(Refused {
-                        code: String::new(),
-                        kind: None,
-                        index: None,
-                        message,
-                    }));
+                    return Ok(Some(Refused { message, ..Refused::default() }));
                 };
                 let error = Answer::read(error.as_bytes())?;
                 let index = match error.scalar("index")? {

@@ -49,13 +49,13 @@ pub(super) struct Stress {
     #[arg(long)]
     seed: Option<u64>,
     /// On a file system of so many bytes, which fills up; for the superuser, who may mount one
-    #[arg(long, value_name = "BYTES", value_parser = at_least::<{ 1 << 20 }>)]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1 << 20..))]
     fill: Option<u64>,
     /// With at most so many open files
-    #[arg(long, value_name = "N", value_parser = at_least::<8>)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(8..))]
     open_files: Option<u64>,
     /// With files of at most so many bytes
-    #[arg(long, value_name = "BYTES", value_parser = at_least::<{ 64 << 10 }>)]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(64 << 10..))]
     file_bytes: Option<u64>,
     /// Every scenario, one after the other, with limits of their own where none is given
     #[arg(long)]
@@ -87,11 +87,6 @@ const FILL_BYTES: u64 = 8 << 20;
 const OPEN_FILES: u64 = 24;
 const FILE_BYTES: u64 = 1 << 20;
 const SECONDS: u64 = 60;
-
-fn at_least<const LEAST: u64>(text: &str) -> Result<u64, String> {
-    let number: u64 = text.parse().map_err(|error| format!("{error}"))?;
-    if number < LEAST { Err(format!("at least {LEAST} is needed")) } else { Ok(number) }
-}
 
 impl Stress {
     pub(super) fn run(

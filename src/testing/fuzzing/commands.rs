@@ -71,29 +71,25 @@ fn check_answer(answer: &[u8]) {
 
 /// An import of CSV by the options that the first byte chooses, and the table's way through NDJSON.
 pub fn csv(data: &[u8]) {
-    let Some((options, bytes)) = data.split_first() else { return };
-    let given = given(*options);
-    check_rows(bytes, given.delimiter);
-    let db = memory(&MemFs::new());
-    let table = table(&db, "Imported");
-    let loaded = direct::csv(&table, bytes, given);
-    let loaded = loaded.unwrap_or_else(|error| panic!("loading: {error:?}"));
-    check_loaded(&db, &table, loaded, given.mode);
+    import(data, |table, bytes, given| {
+        check_rows(bytes, given.delimiter);
+        direct::csv(table, bytes, given)
+    });
 }
 
 /// An import of NDJSON by the options that the first byte chooses, and the table's way through NDJSON.
 pub fn ndjson(data: &[u8]) {
-    let Some((options, bytes)) = data.split_first() else { return };
-    let given = given(*options);
-    let db = memory(&MemFs::new());
-    let table = table(&db, "Imported");
-    let loaded = direct::ndjson(&table, bytes, given);
-    let loaded = loaded.unwrap_or_else(|error| panic!("loading: {error:?}"));
-    check_loaded(&db, &table, loaded, given.mode);
+    import(data, |table, bytes, given| direct::ndjson(table, bytes, given));
 }
 
-fn given(options: u8) -> Given<'static> {
-    GIVEN[usize::from(options) % GIVEN.len()]
+fn import(data: &[u8], load: impl FnOnce(&Table, &[u8], Given<'static>) -> Result<Option<Loaded>>) {
+    let Some((options, bytes)) = data.split_first() else { return };
+    let given = GIVEN[usize::from(*options) % GIVEN.len()];
+    let db = memory(&MemFs::new());
+    let table = table(&db, "Imported");
+    let loaded = load(&table, bytes, given);
+    let loaded = loaded.unwrap_or_else(|error| panic!("loading: {error:?}"));
+    check_loaded(&db, &table, loaded, given.mode);
 }
 
 /// Rows are the same wherever reads end, and what is written of them reads back.

@@ -26,6 +26,8 @@ use crate::query::KeyRange;
 const PATH: &str = "db";
 /// Later edits are ignored: a few are enough to meet, and many only take time.
 const EDITS_MAX: usize = 16;
+/// The kind of edit that erases a file.
+const ERASE: usize = 4;
 
 /// Entities by table and keys, each with its values and ETag as text.
 type State = BTreeMap<(String, String, String), String>;
@@ -37,22 +39,6 @@ struct Subject {
     states: Vec<State>,
     /// The newest log, and where its last record stands, if nothing vouches for that.
     last_record: Option<(String, Range<usize>)>,
-}
-
-/// What may be done to a file.
-enum Edit {
-    Flip(u8),
-    Set(u8),
-    Cut,
-    /// Zeros from here on.
-    Blank,
-    Erase,
-    Append(Vec<u8>),
-    Overwrite(Vec<u8>),
-    /// So many bytes from the same place of another file.
-    Splice(usize, usize),
-    /// All of another file.
-    Replace(usize),
 }
 
 /// Edits a stored database, opens it and reads all of it.
@@ -67,8 +53,9 @@ pub fn directory(data: &[u8]) {
     let edited = subject.fs.kill_image();
     let mut input = Input(edits);
     for _ in 0..EDITS_MAX {
-        let Some((file, offset, edit)) = input.edit(subject.files.len()) else { break };
-        subject.apply(&edited, file, offset, edit);
+        if subject.edit(&edited, &mut input).is_none() {
+            break;
+        }
     }
     let changed = subject.changed(&edited);
     subject.look_into(&edited, &changed);
@@ -105,31 +92,47 @@ impl Subject {
         Subject { fs, files, states, last_record }
     }
 
-    fn apply(&self, edited: &MemFs, file: usize, offset: usize, edit: Edit) {
-        let path = &self.files[file];
-        // An erased file stays erased.
-        let Ok(mut bytes) = edited.read(path) else { return };
+    /// Carries out the next edit of the input; `None` at the end.
+    fn edit(&self, edited: &MemFs, input: &mut Input<'_>) -> Option<()> {
+        let head = usize::from(input.byte()?);
+        let offset = usize::from(input.byte()?) | usize::from(input.byte()?) << 8;
+        let path = &self.files[head / 9 % self.files.len()];
+        let there = edited.read(path);
+        let mut bytes = there.as_ref().cloned().unwrap_or_default();
         let at = offset % (bytes.len() + 1);
-        let other = |file: usize| self.fs.read(&self.files[file]).unwrap_or_default();
-        match edit {
-            Edit::Flip(mask) => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= mask),
-            Edit::Set(value) => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte = value),
-            Edit::Cut => bytes.truncate(at),
-            Edit::Blank => bytes.iter_mut().skip(at).for_each(|byte| *byte = 0),
-            Edit::Append(more) => bytes.extend(more),
-            Edit::Overwrite(with) => put(&mut bytes, at, &with),
-            Edit::Splice(from, len) => {
-                let from = other(from);
+        let other = |file: u8| {
+            self.fs.read(&self.files[usize::from(file) % self.files.len()]).unwrap_or_default()
+        };
+        let kind = head % 9;
+        match kind {
+            0 => {
+                let mask = input.byte()?;
+                bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= mask);
+            }
+            1 => {
+                let value = input.byte()?;
+                bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte = value);
+            }
+            2 => bytes.truncate(at),
+            3 => bytes.iter_mut().skip(at).for_each(|byte| *byte = 0),
+            ERASE => {}
+            5 => bytes.extend(input.bytes()?),
+            6 => put(&mut bytes, at, &input.bytes()?),
+            7 => {
+                let (from, len) = (other(input.byte()?), usize::from(input.byte()?) + 1);
                 let end = from.len().min(at + len);
                 put(&mut bytes, at, from.get(at..end).unwrap_or_default());
             }
-            Edit::Replace(with) => bytes = other(with),
-            Edit::Erase => {
-                let erased = edited.erase(path);
-                return erased.unwrap_or_else(|error| panic!("erasing {path}: {error}"));
-            }
+            _ => bytes = other(input.byte()?),
         }
-        edited.write(path, &bytes).unwrap_or_else(|error| panic!("writing {path}: {error}"));
+        let done = match there {
+            // An erased file stays erased.
+            Err(_) => Ok(()),
+            Ok(_) if kind == ERASE => edited.erase(path),
+            Ok(_) => edited.write(path, &bytes),
+        };
+        done.unwrap_or_else(|error| panic!("editing {path}: {error}"));
+        Some(())
     }
 
     /// The names of the files that are not what they were.
@@ -357,24 +360,6 @@ fn put(bytes: &mut Vec<u8>, at: usize, with: &[u8]) {
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
-    /// File, offset and edit; `None` at the end.
-    fn edit(&mut self, files: usize) -> Option<(usize, usize, Edit)> {
-        let head = usize::from(self.byte()?);
-        let offset = usize::from(self.byte()?) | usize::from(self.byte()?) << 8;
-        let edit = match head % 9 {
-            0 => Edit::Flip(self.byte()?),
-            1 => Edit::Set(self.byte()?),
-            2 => Edit::Cut,
-            3 => Edit::Blank,
-            4 => Edit::Erase,
-            5 => Edit::Append(self.bytes()?),
-            6 => Edit::Overwrite(self.bytes()?),
-            7 => Edit::Splice(usize::from(self.byte()?) % files, usize::from(self.byte()?) + 1),
-            _ => Edit::Replace(usize::from(self.byte()?) % files),
-        };
-        Some((head / 9 % files, offset, edit))
-    }
-
     fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;

@@ -1,6 +1,7 @@
 //! The hex examples of FORMAT.md: decoded, and encoded back to the same bytes.
 
 use super::files::{rebuild, rebuild_zones, separators};
+use super::logs::{put_again, sealed};
 use super::made::made;
 use super::rows::{numbered, split_shape};
 use crate::codec::{Cursor, put_bytes, put_varint};
@@ -21,7 +22,7 @@ use crate::format::span::Span;
 use crate::format::sparse_index::{Handles, SparseBuilder, SparsePage};
 use crate::format::sst::{TAIL_BYTES, Tail, check_header, encode_footer, encode_header};
 use crate::format::stats::SstStats;
-use crate::format::wal::{Close, DurableUpTo, Open, WalRecord, put_group};
+use crate::format::wal::{Close, DurableUpTo, Open, WalRecord};
 use crate::format::zones::{ZoneSet, ZoneSummary};
 
 /// The SST of the examples.
@@ -158,10 +159,8 @@ fn log_record(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
     let header = record::decode_header(header, RECORD_AT, WAL).map_err(text)?;
     let payload = header.payload(stored).map_err(text)?;
     let kind = header.kind().map_err(|code| format!("kind {code}"))?;
-    let start = record::begin(out, kind, header.seq);
-    out.extend_from_slice(payload);
-    record::end(out, start).map_err(text)?;
-    record::seal(out, RECORD_AT, WAL, header.durable_up_to);
+    let place = (RECORD_AT, WAL);
+    *out = sealed(place, kind, header.seq, payload, header.durable_up_to).ok_or("too long")?;
     Ok(())
 }
 
@@ -170,10 +169,7 @@ fn group(kind: RecordKind, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String
     let (WalRecord::Group(group) | WalRecord::Catalog(group)) = decoded else {
         return Err("another kind".to_owned());
     };
-    let shapes: Vec<_> = group.shapes().collect();
-    let entries: Vec<_> = group.entries().collect();
-    let changes: Vec<_> = group.changes().collect();
-    put_group(out, shapes.into_iter(), group.key_prefix, entries.into_iter(), &changes);
+    put_again(&group, out);
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use crate::format::record::{
     RecordHeader as Header, RecordKind,
 };
 use crate::format::span::Span;
-use crate::format::wal::{Change, Close, DurableUpTo, Open, WalRecord, put_group};
+use crate::format::wal::{Change, Close, DurableUpTo, Group, Open, WalRecord, put_group};
 use crate::model::Seq;
 
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
@@ -55,13 +55,19 @@ fn check_record(header: &[u8; RECORD_HEADER_BYTES], stored: &[u8]) {
     assert_eq!(read, payload);
 }
 
-/// The record of a payload at its place; `None` if it is too long.
-fn sealed(kind: RecordKind, seq: Seq, payload: &[u8], durable_up_to: Position) -> Option<Vec<u8>> {
+/// The record of a payload at a place of a file; `None` if it is too long.
+pub(super) fn sealed(
+    (at, file): (Position, FileId),
+    kind: RecordKind,
+    seq: Seq,
+    payload: &[u8],
+    durable_up_to: Position,
+) -> Option<Vec<u8>> {
     let mut record = Vec::new();
     let start = frame::begin(&mut record, kind, seq);
     record.extend_from_slice(payload);
     frame::end(&mut record, start).ok()?;
-    frame::seal(&mut record, AT, FILE, durable_up_to);
+    frame::seal(&mut record, at, file, durable_up_to);
     Some(record)
 }
 
@@ -72,7 +78,7 @@ fn framed(
     payload: &[u8],
     durable_up_to: Position,
 ) -> (Header, Vec<u8>) {
-    let Some(record) = sealed(kind, seq, payload, durable_up_to) else {
+    let Some(record) = sealed((AT, FILE), kind, seq, payload, durable_up_to) else {
         panic!("a payload that was read can be written");
     };
     let split = record.split_first_chunk::<RECORD_HEADER_BYTES>();
@@ -92,7 +98,7 @@ fn summed(data: &[u8], at: usize, len: usize) -> Vec<u8> {
 
 /// What was framed is read back at its place, and nowhere else.
 fn check_sealed(payload: &[u8]) {
-    let Some(record) = sealed(RecordKind::Group, Seq(1), payload, AT) else { return };
+    let Some(record) = sealed((AT, FILE), RecordKind::Group, Seq(1), payload, AT) else { return };
     let Some((header, stored)) = record.split_first_chunk::<RECORD_HEADER_BYTES>() else {
         panic!("a record has a header");
     };
@@ -123,19 +129,22 @@ pub fn wal(data: &[u8]) {
 fn check_group(kind: RecordKind, data: &[u8]) {
     let group = WalRecord::decode(kind, data);
     if let Ok(WalRecord::Group(group) | WalRecord::Catalog(group)) = group {
-        let shapes: Vec<_> = group.shapes().collect();
-        let entries: Vec<_> = group.entries().collect();
-        let changes: Vec<Change> = group.changes().collect();
-        let mut encoded = Vec::new();
-        let prefix = group.key_prefix;
-        put_group(&mut encoded, shapes.iter().copied(), prefix, entries.iter().copied(), &changes);
+        let encoded = made(|out| put_again(&group, out));
         let again = WalRecord::decode(kind, &encoded);
         let Ok(WalRecord::Group(again) | WalRecord::Catalog(again)) = again else {
             panic!("what was encoded decodes: {again:?}");
         };
-        assert!(again.shapes().eq(shapes) && again.entries().eq(entries));
-        assert!(again.changes().eq(changes) && again.key_prefix == prefix);
+        assert!(again.shapes().eq(group.shapes()) && again.entries().eq(group.entries()));
+        assert!(again.changes().eq(group.changes()) && again.key_prefix == group.key_prefix);
     }
+}
+
+/// Encodes a group that was decoded.
+pub(super) fn put_again(group: &Group<'_>, out: &mut Vec<u8>) {
+    let shapes: Vec<_> = group.shapes().collect();
+    let entries: Vec<_> = group.entries().collect();
+    let changes: Vec<Change> = group.changes().collect();
+    put_group(out, shapes.into_iter(), group.key_prefix, entries.into_iter(), &changes);
 }
 
 /// Version edits.

@@ -12,8 +12,8 @@ use crate::error::Result as EngineResult;
 use crate::fs::MemFs;
 
 use super::counts::Event;
-use super::oracle::{Tables, differences};
-use super::runner::{Outcome, Runner};
+use super::oracle::differences;
+use super::runner::{Outcome, Runner, none_of};
 
 /// Where the backups lie.
 const BACKUPS: &str = "backups";
@@ -72,14 +72,9 @@ impl Runner {
             return Err("restore: the copy has the incarnation of the database".into());
         }
         self.counts.note(Event::Backup);
-        self.compare_restored(image, &path, &expected)
-            .map_err(|problem| format!("backup {number}: {problem}"))
-    }
-
-    fn compare_restored(&self, image: &MemFs, path: &str, expected: &Tables) -> Result<(), String> {
-        let looked = self.engine.look_at(image, path);
-        let (state, problems) = looked.map_err(|error| format!("{error:?}"))?;
-        let all: Vec<String> = differences(expected, &state).into_iter().chain(problems).collect();
-        if all.is_empty() { Ok(()) } else { Err(all.join("\n")) }
+        let looked = self.engine.look_at(image, &path);
+        let (state, problems) = looked.map_err(|error| format!("backup {number}: {error:?}"))?;
+        let wrong = differences(&expected, &state).into_iter().chain(problems).collect();
+        none_of(wrong, &format!("backup {number}"))
     }
 }

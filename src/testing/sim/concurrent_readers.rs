@@ -19,7 +19,7 @@ use super::counts::Event;
 use super::engine::{PATH, state_of};
 use super::oracle::{Tables, differences};
 use super::row::{Key, Row, key};
-use super::runner::{Outcome, Runner, line};
+use super::runner::{Outcome, Runner, line, none_of};
 use super::runner_state::Fed;
 
 impl Runner {
@@ -36,10 +36,7 @@ impl Runner {
         let shown = reader.engine().reader().published().ticks();
         let state = state_of(&reader).map_err(|error| format!("beside: {error:?}"))?;
         let expected = self.oracle.at(self.oracle.count_up_to(shown)).into_owned();
-        let found = differences(&expected, &state);
-        if !found.is_empty() {
-            return Err(format!("beside: {}", found.join("\n")));
-        }
+        none_of(differences(&expected, &state), "beside")?;
         self.copies += 1;
         let image = self.engine.fs.crash_image(self.copies);
         let left = self.engine.published_in(&image, PATH);

@@ -17,7 +17,7 @@ use crate::fs::{FaultFs, FaultKind, Fs, MemFs};
 use crate::lsm::{Batch, Compaction, Flush, GateMode, TableChange, least_limit};
 use crate::model::{DateTime, ETag, EntityEncoder, Seq};
 use crate::options::{Background, Durability, MergePrice, OnFull, Options, Targets};
-use crate::query::{Entities, KeyRange, Page, Token};
+use crate::query::{Entities, KeyRange, Query};
 use crate::table::{EntityGroup, Operation, RowView, Snapshot, Table, Ticket};
 
 use super::generate::RING;
@@ -67,49 +67,6 @@ pub struct Engine {
 
 /// What stands between the engine and the memory beside faults.
 pub type Wrap = fn(MemFs) -> Arc<dyn Fs>;
-
-/// The rows of a query, or of a query at a snapshot: two types with the same methods.
-macro_rules! read_all {
-    ($begin:expr, $scan:expr) => {{
-        let scan: &Scan = $scan;
-        let begin = || {
-            let query = $begin();
-            match &scan.select {
-                Some(names) => query.select(&names.iter().map(|name| &**name).collect::<Vec<_>>()),
-                None => query,
-            }
-        };
-        match scan.page {
-            None => begin()
-                .top(scan.top.unwrap_or(usize::MAX))
-                .into_iter()
-                .map(|entity| entity.map(|entity| Row::of(&entity)))
-                .collect(),
-            Some(size) => pages(size, |after| {
-                let query = begin();
-                match after {
-                    Some(token) => query.after(token).page(size),
-                    None => query.page(size),
-                }
-            }),
-        }
-    }};
-}
-
-/// All pages, each from where the one before it ended.
-fn pages(size: usize, mut read: impl FnMut(Option<Token>) -> Result<Page>) -> Result<Vec<Row>> {
-    let mut rows = Vec::new();
-    let mut after = None;
-    loop {
-        let page = read(after.take())?;
-        assert!(page.entities().len() <= size, "a page is longer than asked");
-        rows.extend(page.entities().iter().map(Row::of));
-        match page.next() {
-            Some(token) => after = Some(token.clone()),
-            None => return Ok(rows),
-        }
-    }
-}
 
 impl Engine {
     /// An engine over an empty memory, at [`START`]; not open yet.
@@ -295,13 +252,22 @@ impl Engine {
         self.db().engine().maintenance().finish_compaction(&compaction).map(Some)
     }
 
-    /// An iterator over what is visible now, whatever the scan says of pages and snapshots.
-    pub(super) fn iterate(&self, table: &str, scan: &Scan) -> Result<Entities> {
-        let query = self.db().table(table)?.scan(range(scan));
-        let query = match &scan.select {
+    /// What a scan reads, now or at a snapshot, whatever it says of pages.
+    fn query(&self, table: &str, scan: &Scan, at: Option<&Pinned>) -> Result<Query> {
+        let (table, at) = self.table_at(table, at)?;
+        let query = match at {
+            None => table.scan(range(scan)),
+            Some(at) => table.at(at).scan(range(scan)),
+        };
+        Ok(match &scan.select {
             Some(names) => query.select(&names.iter().map(|name| &**name).collect::<Vec<_>>()),
             None => query,
-        };
+        })
+    }
+
+    /// An iterator over what is visible now, whatever the scan says of pages and snapshots.
+    pub(super) fn iterate(&self, table: &str, scan: &Scan) -> Result<Entities> {
+        let query = self.query(table, scan, None)?;
         Ok(query.top(scan.top.unwrap_or(usize::MAX)).into_iter())
     }
 
@@ -380,10 +346,20 @@ impl Engine {
 
     /// The rows of a scan, now or at a snapshot; page by page if it says so.
     pub(super) fn scan(&self, table: &str, scan: &Scan, at: Option<&Pinned>) -> Result<Vec<Row>> {
-        let (table, at) = self.table_at(table, at)?;
-        match at {
-            None => read_all!(|| table.scan(range(scan)), scan),
-            Some(at) => read_all!(|| table.at(at).scan(range(scan)), scan),
+        let mut query = self.query(table, scan, at)?;
+        let Some(size) = scan.page else {
+            let entities = query.top(scan.top.unwrap_or(usize::MAX)).into_iter();
+            return entities.map(|entity| entity.map(|entity| Row::of(&entity))).collect();
+        };
+        let mut rows = Vec::new();
+        loop {
+            let page = query.clone().page(size)?;
+            assert!(page.entities().len() <= size, "a page is longer than asked");
+            rows.extend(page.entities().iter().map(Row::of));
+            match page.next() {
+                Some(token) => query = query.after(token.clone()),
+                None => return Ok(rows),
+            }
         }
     }
 

@@ -18,43 +18,33 @@ use super::counts::Event;
 use super::engine::{Engine, PATH};
 use super::oracle::{Tables, differences};
 use super::power::End;
-use super::runner::{Outcome, Runner, is_storage_error, line};
+use super::runner::{Outcome, Runner, is_storage_error, line, none_of};
 use super::runner_state::{Rot, Used};
 use super::step::Step;
 
 impl Runner {
     /// Steps that need no open database, and do something to the disk; `None` if `step` is another.
     pub(super) fn run_trouble(&mut self, step: &Step) -> Option<Outcome> {
-        Some(match step {
-            Step::Kill(Some(ops)) => {
-                self.engine.power.arm(*ops, End::Kill);
-                Ok(Vec::new())
-            }
+        match step {
+            Step::Kill(Some(ops)) => self.engine.power.arm(*ops, End::Kill),
             Step::Crash { seed, ops: Some(ops) } => {
                 self.engine.power.arm(*ops, End::PowerCut(*seed));
-                Ok(Vec::new())
             }
-            Step::Fault(fault) => {
-                self.engine.faults.arm(fault.fault());
-                Ok(Vec::new())
-            }
-            Step::FaultsOff => {
-                self.engine.faults.disarm();
-                Ok(Vec::new())
-            }
+            Step::Fault(fault) => self.engine.faults.arm(fault.fault()),
+            Step::FaultsOff => self.engine.faults.disarm(),
             Step::Quota(headroom) => {
                 let fs = &self.engine.fs;
                 fs.set_quota(headroom.map(|bytes| fs.used() + bytes));
                 self.trouble.is_limited = headroom.is_some();
                 self.trouble.was_limited |= headroom.is_some();
-                Ok(Vec::new())
             }
-            Step::Mend => self.mend(),
-            Step::Rot(seed) => self.rot(*seed),
-            Step::Heal => self.heal(),
-            Step::Damage(seed) => self.damage(*seed),
+            Step::Mend => return Some(self.mend()),
+            Step::Rot(seed) => return Some(self.rot(*seed)),
+            Step::Heal => return Some(self.heal()),
+            Step::Damage(seed) => return Some(self.damage(*seed)),
             _ => return None,
-        })
+        }
+        Some(Ok(Vec::new()))
     }
 
     /// True if something was done to the disk that explains a storage error.
@@ -185,14 +175,10 @@ impl Runner {
     pub(super) fn crash(&mut self, seed: u64) -> Outcome {
         let end = End::PowerCut(seed);
         let image = self.engine.power.cut(end);
-        self.recover_after(image, end)
-    }
-
-    pub(super) fn recover_after(&mut self, image: MemFs, end: End) -> Outcome {
         self.end(image, end, Wear::default())
     }
 
-    fn end(&mut self, image: MemFs, end: End, wear: Wear) -> Outcome {
+    pub(super) fn end(&mut self, image: MemFs, end: End, wear: Wear) -> Outcome {
         self.counts.note(if end == End::Kill { Event::Kill } else { Event::PowerCut });
         let floor = self.floor(end);
         self.recover_with(image, floor, wear)
@@ -271,13 +257,9 @@ impl Runner {
         line(if lost == 0 { "all there".to_owned() } else { format!("{lost} commits lost") })
     }
 
-    fn has_faults_armed(&self) -> bool {
-        self.engine.faults.is_armed()
-    }
-
     /// True if anything is done to the disk, or may be.
     pub(super) fn is_troubled(&self) -> bool {
-        self.has_faults_armed() || self.trouble.rot.is_some() || self.is_disk_troubled()
+        self.engine.faults.is_armed() || self.trouble.rot.is_some() || self.is_disk_troubled()
     }
 
     /// Flips a bit of a table file.
@@ -349,10 +331,8 @@ impl Runner {
         let what = format!("{path} at {at}");
         match found {
             Ok(state) => {
-                let differences = differences(&self.oracle.tables, &state);
-                if !differences.is_empty() {
-                    return Err(format!("damage: {what} gives {}", differences.join("\n")));
-                }
+                let wrong = differences(&self.oracle.tables, &state);
+                none_of(wrong, &format!("damage: {what} gives"))?;
                 self.counts.note(Event::DamageHarmless);
                 line(format!("{what}: harmless"))
             }

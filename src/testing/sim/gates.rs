@@ -11,7 +11,6 @@
 use crate::error::Error;
 
 use super::counts::Event;
-use super::engine::Engine;
 use super::row::Row;
 use super::runner::{Outcome, Runner, line};
 use super::runner_state::Held;
@@ -55,17 +54,5 @@ impl Runner {
             return line(error.code());
         }
         self.excuse(Err(error.clone()))
-    }
-}
-
-impl Engine {
-    /// Closes a gate.
-    pub(super) fn gate(&self, table: &str, span: &Scan, mode: Mode) -> crate::error::Result<()> {
-        self.db().gate(table, super::engine::range(span), mode.to_engine())
-    }
-
-    /// Opens it again.
-    pub(super) fn lift(&self, table: &str, span: &Scan) -> crate::error::Result<()> {
-        self.db().lift_gate(table, super::engine::range(span))
     }
 }

@@ -290,25 +290,11 @@ impl Runner {
     fn query_pages(&mut self, table: &str, query: &Query, rows: Option<Vec<Row>>) -> Outcome {
         let (mut lines, mut token, mut read, mut skipped) = (Vec::new(), None, 0, 0);
         loop {
-            let shown = query.shown(rows.as_deref().and_then(|rows| rows.get(read..)), query.top);
-            let ask = Ask::query(0, shown.len() + 2);
-            let held = self.held(table, query.at.as_ref(), shown).max(self.asks(&ask));
-            let pinned = query.at.as_ref().and_then(|at| self.snapshots.get(at));
-            let pinned = pinned.map(|(pinned, _)| pinned);
-            let found = self.engine.page(table, query, pinned, token.as_ref());
-            self.asked(&ask, found.as_ref().err());
-            let (page, rows) = match (found, &rows) {
-                (Ok(page), Some(rows)) => {
-                    held.check_served()?;
-                    (page, rows)
-                }
-                (Ok(_), None) => return Err("query: a table that is not there was read".to_owned()),
-                (Err(error), rows) => {
-                    let is_missing = rows.is_none();
-                    return self.read_refused(&error, is_missing, held);
-                }
+            let rest = rows.as_deref().map(|rows| rows.get(read..).unwrap_or_default());
+            let page = match self.page(table, query, rest, token.as_ref(), query.top)? {
+                Ok(page) => page,
+                Err(lines) => return Ok(lines),
             };
-            query.check_page(&page, token.as_ref(), rows.get(read..).unwrap_or_default())?;
             read += page.rows.len();
             skipped += page.skipped;
             lines.extend(page.rows.iter().map(Row::to_string));
@@ -321,6 +307,32 @@ impl Runner {
         self.counts.add(Event::BlockSkipped, skipped);
         self.counts.add(Event::Row, read as u64);
         Ok(lines)
+    }
+
+    /// A page that was compared with `rows`, which are all from `token` on, or the lines of a refusal.
+    fn page(
+        &mut self,
+        table: &str,
+        query: &Query,
+        rows: Option<&[Row]>,
+        token: Option<&Token>,
+        most: Option<usize>,
+    ) -> Result<Result<Page, Vec<String>>, String> {
+        let shown = query.shown(rows, most);
+        let ask = Ask::query(0, shown.len() + 2);
+        let held = self.held(table, query.at.as_ref(), shown).max(self.asks(&ask));
+        let pinned = query.at.as_ref().and_then(|at| self.snapshots.get(at));
+        let found = self.engine.page(table, query, pinned.map(|(pinned, _)| pinned), token);
+        self.asked(&ask, found.as_ref().err());
+        match (found, rows) {
+            (Ok(page), Some(rows)) => {
+                held.check_served()?;
+                query.check_page(&page, token, rows)?;
+                Ok(Ok(page))
+            }
+            (Ok(_), None) => Err("page: a table that is not there was read".to_owned()),
+            (Err(error), rows) => self.read_refused(&error, rows.is_none(), held).map(Err),
+        }
     }
 
     /// The first page of those that other steps come between.
@@ -339,7 +351,7 @@ impl Runner {
     fn next_page(&mut self, name: &str, mut paging: Paging) -> Outcome {
         let visible = self.visible()?;
         let Paging { table, query, token } = &paging;
-        let Some((pinned, tables)) = self.state_at(&query.at, table, visible) else {
+        let Some((_, tables)) = self.state_at(&query.at, table, visible) else {
             return no_snapshot();
         };
         let mut rows = query.matching(&tables, table);
@@ -347,35 +359,24 @@ impl Runner {
         if let (Some(rows), Some(from)) = (&mut rows, from) {
             rows.retain(|row| !query.is_before(&key(&row.pk, &row.rk), &from));
         }
-        let shown = query.shown(rows.as_deref(), query.page);
-        let ask = Ask::query(0, shown.len() + 2);
-        let held = self.held(table, query.at.as_ref(), shown).max(self.asks(&ask));
-        let found = self.engine.page(table, query, pinned, token.as_ref());
-        self.asked(&ask, found.as_ref().err());
-        match (found, rows) {
-            (Ok(page), Some(rows)) => {
-                held.check_served()?;
-                query.check_page(&page, token.as_ref(), &rows)?;
-                self.record_query(&paging.query);
+        let page = self.page(table, query, rows.as_deref(), token.as_ref(), query.page)?;
+        let (mut lines, is_last) = match page {
+            Ok(page) => {
+                self.record_query(query);
                 self.counts.add(Event::BlockSkipped, page.skipped);
-                let mut lines: Vec<String> = page.rows.iter().map(Row::to_string).collect();
-                match page.next {
-                    None => lines.push("the end".to_owned()),
-                    token => {
-                        paging.token = token;
-                        self.pagings.insert(name.to_owned(), paging);
-                    }
-                }
-                Ok(lines)
+                let lines: Vec<String> = page.rows.iter().map(Row::to_string).collect();
+                paging.token = page.next;
+                (lines, paging.token.is_none())
             }
-            (Ok(_), None) => Err("page: a table that is not there was read".to_owned()),
-            (Err(error), rows) => {
-                let lines = self.read_refused(&error, rows.is_none(), held);
-                // A token outlives whatever was in its way.
-                self.pagings.insert(name.to_owned(), paging);
-                lines
-            }
+            // A token outlives whatever was in its way.
+            Err(lines) => (lines, false),
+        };
+        if is_last {
+            lines.push("the end".to_owned());
+        } else {
+            self.pagings.insert(name.to_owned(), paging);
         }
+        Ok(lines)
     }
 
     fn record_query(&mut self, query: &Query) {

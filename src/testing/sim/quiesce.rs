@@ -14,7 +14,8 @@ use crate::fs::MemFs;
 
 use super::counts::Event;
 use super::engine::PATH;
-use super::runner::{Outcome, Runner, line};
+use super::oracle::differences;
+use super::runner::{Outcome, Runner, line, none_of};
 
 /// Background steps after which work that still goes on goes round in circles.
 const STEPS_MAX: usize = 2000;
@@ -153,14 +154,10 @@ impl Runner {
         let expected = self.oracle.at(visible).into_owned();
         match self.engine.look_at(fs, path) {
             Ok((state, problems)) => {
-                let differences = super::oracle::differences(&expected, &state);
-                let problems = problems.into_iter().filter(|p| !self.is_excused_problem(p));
-                let all: Vec<String> = differences.into_iter().chain(problems).collect();
+                let mut wrong = differences(&expected, &state);
+                wrong.extend(problems.into_iter().filter(|p| !self.is_excused_problem(p)));
                 self.counts.note(Event::Checkpoint);
-                if all.is_empty() {
-                    return Ok(());
-                }
-                Err(format!("checkpoint: {}", all.join("\n")))
+                none_of(wrong, "checkpoint")
             }
             Err(error) if self.is_excused(&error) => Ok(()),
             Err(error) => Err(format!("checkpoint: {error:?}")),

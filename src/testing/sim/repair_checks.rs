@@ -15,7 +15,7 @@ use crate::rng::Rng;
 use super::counts::Event;
 use super::engine::PATH;
 use super::oracle::{Tables, differences};
-use super::runner::Runner;
+use super::runner::{Runner, none_of};
 
 /// Where sound files are, as a backup has them.
 const SOUND: &str = "sound/files";
@@ -83,7 +83,7 @@ impl Runner {
         // A log that is kept for the change feed is not mended, and no table needs it.
         let is_of_kept_log = |problem: &String| !is_table && problem.contains(path);
         wrong.extend(problems.into_iter().filter(|problem| !is_of_kept_log(problem)));
-        if wrong.is_empty() { Ok(()) } else { Err(format!("heal: {path}: {}", wrong.join("\n"))) }
+        none_of(wrong, &format!("heal: {path}"))
     }
 
     /// Whatever compaction makes of damage, nothing may be lost by it.
@@ -106,10 +106,7 @@ impl Runner {
             false => superfluous(&self.oracle.tables, &state, &report),
         };
         wrong.extend(problems);
-        match wrong.is_empty() {
-            true => Ok(()),
-            false => Err(format!("repair: {path}: {report:?}: {}", wrong.join("\n"))),
-        }
+        none_of(wrong, &format!("repair: {path}: {report:?}"))
     }
 }
 

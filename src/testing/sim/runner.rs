@@ -21,7 +21,7 @@ use crate::options::Durability;
 use crate::query::Entities;
 
 use super::counts::{Counts, Event};
-use super::engine::{Engine, Pinned, START};
+use super::engine::{Engine, Pinned, START, range};
 use super::oracle::{Change, Oracle, Refusal, Tables, differences, first_difference};
 use super::parse::durability_name;
 use super::row::{Row, key};
@@ -98,7 +98,7 @@ impl Runner {
         let mut lines = self.run_alive(step).and_then(|lines| self.check_cap().map(|()| lines))?;
         if let Some((left, end)) = self.engine.power.take_left() {
             lines.push("the run ended".to_owned());
-            lines.extend(self.recover_after(left, end)?);
+            lines.extend(self.end(left, end, Wear::default())?);
         }
         Ok(lines)
     }
@@ -284,9 +284,11 @@ impl Runner {
                 self.engine.expire(table, *below).map(|()| Vec::new())
             }
             (_, Change::Gate { table, scan, mode }) => {
-                self.engine.gate(table, scan, *mode).map(|()| Vec::new())
+                self.engine.db().gate(table, range(scan), mode.to_engine()).map(|()| Vec::new())
             }
-            (_, Change::Lift { table, scan }) => self.engine.lift(table, scan).map(|()| Vec::new()),
+            (_, Change::Lift { table, scan }) => {
+                self.engine.db().lift_gate(table, range(scan)).map(|()| Vec::new())
+            }
             (_, Change::Rows { table, writes }) => {
                 let etags = self.etags(table, writes);
                 self.engine.group(table, writes, &etags, durability)
@@ -604,10 +606,8 @@ impl Runner {
             Ok(report) => {
                 let unexcused = |problem: &&String| !self.is_excused_problem(problem);
                 let problems: Vec<_> = report.problems.iter().filter(unexcused).cloned().collect();
-                match problems.is_empty() {
-                    true => line(if report.problems.is_empty() { "sound" } else { "damaged" }),
-                    false => Err(format!("verify: {}", problems.join("\n"))),
-                }
+                none_of(problems, "verify")?;
+                line(if report.problems.is_empty() { "sound" } else { "damaged" })
             }
             Err(error) => self.excuse(Err(error)),
         }
@@ -617,10 +617,7 @@ impl Runner {
     pub fn compare(&mut self) -> Outcome {
         let visible = self.visible()?;
         let state = self.engine.state().map_err(|error| format!("read back: {error:?}"))?;
-        let differences = differences(&self.oracle.at(visible), &state);
-        if !differences.is_empty() {
-            return Err(format!("read back: {}", differences.join("\n")));
-        }
+        none_of(differences(&self.oracle.at(visible), &state), "read back")?;
         self.verify()
     }
 
@@ -647,6 +644,11 @@ fn ask_of(change: &Change) -> Option<Ask> {
 
 pub(super) fn line(text: impl Into<String>) -> Outcome {
     Ok(vec![text.into()])
+}
+
+/// An error with a line for each thing that is `wrong`, if anything is.
+pub(super) fn none_of(wrong: Vec<String>, what: &str) -> Result<(), String> {
+    if wrong.is_empty() { Ok(()) } else { Err(format!("{what}: {}", wrong.join("\n"))) }
 }
 
 pub(super) fn no_snapshot() -> Outcome {
