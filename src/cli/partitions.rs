@@ -169,21 +169,18 @@ fn write_picture(output: &mut Output, picture: &Picture) -> io::Result<()> {
 
 fn write_bars(output: &mut Output, picture: &Picture) -> io::Result<()> {
     let (data, ranges) = (&picture.data, &picture.ranges);
+    let row = |range: &PartitionRange, length: f64, text: String| {
+        (bound_text(range.low.as_ref(), "(start)"), length, text)
+    };
     if ranges.len() > 1 {
         writeln!(output, "\nbytes of each range")?;
-        let rows = ranges.iter().map(|range| {
-            let from = bound_text(range.low.as_ref(), "(start)");
-            (from, range.bytes as f64, size_text(range.bytes))
-        });
+        let rows = ranges.iter().map(|r| row(r, r.bytes as f64, size_text(r.bytes)));
         bars(output, &rows.collect::<Vec<_>>())?;
     }
     let ops = |range: &PartitionRange| range.reads + range.writes;
     if ranges.iter().any(|range| ops(range) >= 0.1) {
         writeln!(output, "\noperations a second in each range")?;
-        let rows = ranges.iter().map(|range| {
-            let from = bound_text(range.low.as_ref(), "(start)");
-            (from, ops(range), format!("{:.1}", ops(range)))
-        });
+        let rows = ranges.iter().map(|r| row(r, ops(r), format!("{:.1}", ops(r))));
         bars(output, &rows.collect::<Vec<_>>())?;
     }
     if data.partitions == 0 {

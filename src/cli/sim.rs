@@ -18,9 +18,10 @@ use super::files::open_input;
 use super::output::{Output, print, with_thousands};
 use super::progress::Progress;
 use crate::clock::{Clock, SystemClock};
-use crate::testing::sim::corruption_matrix::ledger;
+use crate::json::{self, Object};
+use crate::testing::sim::corruption_matrix::{Counts, Ledger, ledger};
 use crate::testing::sim::counts::Event;
-use crate::testing::sim::device::Life;
+use crate::testing::sim::device::{Life, Report};
 use crate::testing::sim::explore::{Explored, explore, program};
 use crate::testing::sim::program::{Program, quietly};
 use crate::testing::sim::step::Step;
@@ -212,7 +213,7 @@ impl Sim {
             quietly(|| ledger(self.seed.unwrap_or(1), &mut |done, all| bar.reach_of(done, all)));
         drop(bar);
         conclude(ledger.faults() == 0, |output| match self.json {
-            true => writeln!(output, "{}", ledger.to_json()),
+            true => output.object(|object| put_ledger(object, &ledger)),
             false => write!(output, "{ledger}"),
         })
     }
@@ -231,7 +232,7 @@ impl Sim {
         });
         drop(bar);
         conclude(report.failure.is_none(), |output| match self.json {
-            true => writeln!(output, "{}", report.to_json()),
+            true => output.object(|object| put_report(object, &report)),
             false => write!(output, "{report}"),
         })
     }
@@ -269,6 +270,42 @@ impl Sim {
             })
         })
     }
+}
+
+fn put_ledger(object: &mut Object<'_>, ledger: &Ledger) {
+    let put_counts = |object: &mut Object<'_>, counts: &Counts| {
+        counts.named().for_each(|(name, count)| object.raw(&name.replace(' ', "_"), count));
+    };
+    object.raw("seed", ledger.seed);
+    put_counts(object, &ledger.total());
+    let entries: Vec<_> = ledger.entries.iter().collect();
+    object.objects("entries", &entries, |object, (heading, counts)| {
+        object.text("file", heading.file.name());
+        object.text("structure", heading.structure);
+        object.text("damage", heading.damage);
+        put_counts(object, counts);
+    });
+    let reasons = &ledger.reasons;
+    let reasons =
+        json::object(|object| reasons.iter().for_each(|(why, count)| object.raw(why, count)));
+    object.raw("reasons", reasons);
+}
+
+fn put_report(object: &mut Object<'_>, report: &Report) {
+    let figures = &report.figures;
+    object.raw("seed", report.seed);
+    figures.all().into_iter().for_each(|(name, _, count)| object.raw(name, count));
+    object.raw("writes_per_commit", figures.per_commit(figures.writes));
+    object.raw("syncs_per_commit", figures.per_commit(figures.syncs));
+    object.text("digest", &format!("{:016x}", report.digest));
+    let failure = report.failure.as_ref().map_or("null".to_owned(), |failure| {
+        json::object(|object| {
+            object.raw("boot", failure.boot);
+            object.raw("second", failure.at.as_secs());
+            object.text("what", &failure.what);
+        })
+    });
+    object.raw("failure", failure);
 }
 
 /// A length of simulated time, from an hour on.
@@ -329,4 +366,33 @@ fn show(bar: &Progress, explored: &Explored, time: Duration) {
         first.unwrap_or_default(),
         explored.failures.len()
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::sim::corruption_matrix::{FileKind, Heading};
+    use crate::testing::sim::device::{self, Figures};
+
+    #[test]
+    fn ledgers_and_lives_are_told_to_programs() {
+        let mut ledger = Ledger { seed: 3, ..Ledger::default() };
+        let heading = Heading { file: FileKind::Wal, structure: "open record", damage: "cut" };
+        let counts = Counts { refused: 7, wrong: 1, ..Counts::default() };
+        ledger.entries.insert(heading, counts);
+        ledger.reasons.insert("space", 2);
+        let json = json::object(|object| put_ledger(object, &ledger));
+        assert!(json.starts_with("{\"seed\":3,\"corrected\":0,\"refused\":7,"), "{json}");
+        let end = "\"torn_tail\":0,\"wrong\":1,\"crashed\":0}],\"reasons\":{\"space\":2}}";
+        assert!(json.ends_with(end), "{json}");
+        let (what, at) = ("reading \"1\" is gone".to_owned(), Duration::from_secs(86_405));
+        let figures = Figures { boots: 1_234_567, commits: 4, syncs: 9, ..Figures::default() };
+        let failure = Some(device::Failure { boot: 7, at, what });
+        let report = Report { seed: 3, figures, digest: 255, failure };
+        let json = json::object(|object| put_report(object, &report));
+        assert!(json.starts_with("{\"seed\":3,\"simulated_seconds\":0,"), "{json}");
+        let end = "\"syncs_per_commit\":2.25,\"digest\":\"00000000000000ff\",\"failure\":{\"boot\":7,\
+                   \"second\":86405,\"what\":\"reading \\\"1\\\" is gone\"}}";
+        assert!(json.ends_with(end), "{json}");
+    }
 }

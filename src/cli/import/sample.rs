@@ -39,74 +39,69 @@ pub(in crate::cli) fn read(path: &str, pk: &str, rk: Option<&str>) -> Outcome<Sa
     let input = files::open_input(path)?;
     let mut counting = Counting::default();
     match format_of(&input.head) {
-        InputFormat::Csv => read_csv(input.reader, path, pk, rk, &mut counting)?,
-        InputFormat::Ndjson => read_ndjson(input.reader, path, pk, rk, &mut counting)?,
+        InputFormat::Csv => counting.read_csv(input.reader, path, pk, rk)?,
+        InputFormat::Ndjson => counting.read_ndjson(input.reader, path, pk, rk)?,
     }
     Ok(counting.finish(rk.is_some()))
 }
 
-fn read_csv(
-    source: impl Read,
-    path: &str,
-    pk: &str,
-    rk: Option<&str>,
-    counting: &mut Counting,
-) -> Outcome {
-    let mut reader = CsvReader::new(source, b',');
-    let bad = |error| unreadable(path, &error);
-    let Some(header) = reader.next().map_err(bad)? else {
-        return Err(Failure::Other(format!("{path} is empty")));
-    };
-    let names = header_names(&header)?;
-    let find = |name: &str| names.iter().position(|column| column == name);
-    let parse = |template: &str| {
-        let usage = |problem| Failure::Usage(format!("{problem}\n  columns: {}", names.join(", ")));
-        Template::parse(template, find).map_err(usage)
-    };
-    let (pk, rk) = (parse(pk)?, rk.map(parse).transpose()?);
-    let (mut partition, mut row_key) = (Vec::new(), Vec::new());
-    while let Some(row) = reader.next().map_err(bad)? {
-        // What an import would refuse is not counted.
-        if row.problem.is_some() || row.len() != names.len() {
-            continue;
-        }
-        partition.clear();
-        row_key.clear();
-        pk.expand(&mut partition, |i| row.field(i));
-        if let Some(rk) = &rk {
-            rk.expand(&mut row_key, |i| row.field(i));
-        }
-        let bytes = row.fields().map(<[u8]>::len).sum::<usize>();
-        let partition = String::from_utf8_lossy(&partition);
-        counting.add(&partition, rk.is_some().then_some(&row_key), bytes as u64);
-    }
-    Ok(())
-}
-
-fn read_ndjson(
-    source: impl Read,
-    path: &str,
-    pk: &str,
-    rk: Option<&str>,
-    counting: &mut Counting,
-) -> Outcome {
-    // Without a template for it, a RowKey that is not asked for is none that must be there.
-    let mut keys = MemberKeys::new(Some(pk), Some(rk.unwrap_or_default()))?;
-    let mut lines = Lines::new(source, LINE_BYTES_MAX);
-    while let Some(line) = lines.next().map_err(|error| unreadable(path, &error))? {
-        let Some(bytes) = line.bytes.filter(|bytes| !bytes.trim_ascii().is_empty()) else {
-            continue;
-        };
-        if let Ok(entity) = keys.entity(bytes) {
-            let row_key = entity.row_key().as_bytes().to_vec();
-            let row_key = rk.is_some().then_some(&row_key);
-            counting.add(entity.partition_key(), row_key, bytes.len() as u64);
-        }
-    }
-    Ok(())
-}
-
 impl Counting {
+    fn read_csv(&mut self, source: impl Read, path: &str, pk: &str, rk: Option<&str>) -> Outcome {
+        let mut reader = CsvReader::new(source, b',');
+        let bad = |error| unreadable(path, &error);
+        let Some(header) = reader.next().map_err(bad)? else {
+            return Err(Failure::Other(format!("{path} is empty")));
+        };
+        let names = header_names(&header)?;
+        let find = |name: &str| names.iter().position(|column| column == name);
+        let parse = |template: &str| {
+            let usage =
+                |problem| Failure::Usage(format!("{problem}\n  columns: {}", names.join(", ")));
+            Template::parse(template, find).map_err(usage)
+        };
+        let (pk, rk) = (parse(pk)?, rk.map(parse).transpose()?);
+        let (mut partition, mut row_key) = (Vec::new(), Vec::new());
+        while let Some(row) = reader.next().map_err(bad)? {
+            // What an import would refuse is not counted.
+            if row.problem.is_some() || row.len() != names.len() {
+                continue;
+            }
+            partition.clear();
+            row_key.clear();
+            pk.expand(&mut partition, |i| row.field(i));
+            if let Some(rk) = &rk {
+                rk.expand(&mut row_key, |i| row.field(i));
+            }
+            let bytes = row.fields().map(<[u8]>::len).sum::<usize>();
+            let partition = String::from_utf8_lossy(&partition);
+            self.add(&partition, rk.is_some().then_some(&row_key), bytes as u64);
+        }
+        Ok(())
+    }
+
+    fn read_ndjson(
+        &mut self,
+        source: impl Read,
+        path: &str,
+        pk: &str,
+        rk: Option<&str>,
+    ) -> Outcome {
+        // Without a template for it, a RowKey that is not asked for is none that must be there.
+        let mut keys = MemberKeys::new(Some(pk), Some(rk.unwrap_or_default()))?;
+        let mut lines = Lines::new(source, LINE_BYTES_MAX);
+        while let Some(line) = lines.next().map_err(|error| unreadable(path, &error))? {
+            let Some(bytes) = line.bytes.filter(|bytes| !bytes.trim_ascii().is_empty()) else {
+                continue;
+            };
+            if let Ok(entity) = keys.entity(bytes) {
+                let row_key = entity.row_key().as_bytes().to_vec();
+                let row_key = rk.is_some().then_some(&row_key);
+                self.add(entity.partition_key(), row_key, bytes.len() as u64);
+            }
+        }
+        Ok(())
+    }
+
     fn add(&mut self, partition: &str, row_key: Option<&Vec<u8>>, bytes: u64) {
         self.rows += 1;
         if let Some(row_key) = row_key {
@@ -143,7 +138,7 @@ mod tests {
 
     fn csv(text: &str, pk: &str, rk: Option<&str>) -> Sample {
         let mut counting = Counting::default();
-        read_csv(text.as_bytes(), "test", pk, rk, &mut counting).unwrap();
+        counting.read_csv(text.as_bytes(), "test", pk, rk).unwrap();
         counting.finish(rk.is_some())
     }
 
@@ -162,14 +157,14 @@ mod tests {
     fn ndjson_is_counted_alike() {
         let text = "{\"day\":\"1\",\"id\":\"a\"}\n\n{\"day\":\"2\",\"id\":\"b\"}\nbad\n";
         let mut counting = Counting::default();
-        read_ndjson(text.as_bytes(), "test", "{day}", None, &mut counting).unwrap();
+        counting.read_ndjson(text.as_bytes(), "test", "{day}", None).unwrap();
         let found = counting.finish(false);
         assert_eq!((found.data.partitions, found.data.entities), (2, 2));
     }
 
     #[test]
     fn an_unknown_column_is_a_usage_error() {
-        let read = read_csv(&b"a,b\n"[..], "test", "{c}", None, &mut Counting::default());
+        let read = Counting::default().read_csv(&b"a,b\n"[..], "test", "{c}", None);
         assert!(matches!(read, Err(Failure::Usage(text)) if text.contains("columns: a, b")));
     }
 }

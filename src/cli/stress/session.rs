@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::answer::{Answer, Refused};
-use super::child::{Child, Heard, Limits};
+use super::child::{Child, Heard};
+use super::plan::Plan;
 use super::traffic::{Ask, rest_of_table};
 use crate::testing::sim::oracle::{Oracle, Table, Tables};
 use crate::testing::sim::row::key;
@@ -14,6 +15,7 @@ use crate::testing::sim::row::key;
 /// A process and the requests it has not answered.
 pub(super) struct Session {
     pub(super) child: Child,
+    pub(super) plan: Plan,
     pub(super) waiting: VecDeque<(Ask, usize)>,
     pub(super) waiting_bytes: usize,
     /// To be asked before anything random.
@@ -45,9 +47,10 @@ impl From<String> for Halt {
 }
 
 impl Session {
-    pub(super) fn start(arguments: &[OsString], limits: &Limits) -> Result<Session, String> {
+    pub(super) fn start(arguments: &[OsString], plan: Plan) -> Result<Session, String> {
         Ok(Session {
-            child: Child::start(arguments, limits)?,
+            child: Child::start(arguments, &plan.limits)?,
+            plan,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             first: VecDeque::new(),

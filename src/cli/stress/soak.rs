@@ -129,48 +129,48 @@ impl Soak {
         let number = self.tally.starts;
         self.tally.starts += 1;
         self.live.show(self.scenario.name(), &self.tally);
-        let mut session = Session::start(&plan.arguments(&self.db), &plan.limits)?;
-        let lived = self.live(&mut session, &plan);
-        lived.map_err(|what| format!("life {number} ({}): {what}", plan.describe()))
+        let mut session = Session::start(&plan.arguments(&self.db), plan)?;
+        let lived = self.live(&mut session);
+        lived.map_err(|what| format!("life {number} ({}): {what}", session.plan.describe()))
     }
 
-    fn live(&mut self, session: &mut Session, plan: &Plan) -> Result<(), String> {
-        if plan.ending == Ending::KillOpening {
-            session.child.hear(plan.delay);
+    fn live(&mut self, session: &mut Session) -> Result<(), String> {
+        if session.plan.ending == Ending::KillOpening {
+            session.child.hear(session.plan.delay);
             self.tally.kills_opening += 1;
-            return self.kill(session, plan);
+            return self.kill(session);
         }
-        match self.compare(session, plan) {
+        match self.compare(session) {
             Ok(()) => {}
             Err(Halt::Wrong(what)) => return Err(what),
-            Err(Halt::Ended) => return self.ended(session, plan),
-            Err(Halt::Refused(refused)) if plan.limited && refused.is_storage() => {
+            Err(Halt::Ended) => return self.ended(session),
+            Err(Halt::Refused(refused)) if session.plan.limited && refused.is_storage() => {
                 // Too little to be sure of what is there: nothing is written in this life.
                 *self.tally.refusals.entry(refused.name().to_owned()).or_default() += 1;
-                return self.kill(session, plan);
+                return self.kill(session);
             }
             Err(Halt::Refused(refused)) => return Err(format!("read back: {refused:?}")),
         }
-        if self.disk.is_some() && !plan.limited {
+        if self.disk.is_some() && !session.plan.limited {
             self.make_space(session);
         }
-        if !self.work(session, plan)? {
-            return self.ended(session, plan);
+        if !self.work(session)? {
+            return self.ended(session);
         }
-        match plan.ending {
+        match session.plan.ending {
             Ending::Kill | Ending::KillOpening => {
-                self.hear_for(session, plan, plan.delay)?;
-                self.kill(session, plan)
+                self.hear_for(session)?;
+                self.kill(session)
             }
             Ending::KillClosing => {
                 session.child.end_requests();
                 self.tally.kills_closing += 1;
-                self.hear_for(session, plan, plan.delay)?;
-                self.kill(session, plan)
+                self.hear_for(session)?;
+                self.kill(session)
             }
             Ending::Close => {
                 session.child.end_requests();
-                self.ended(session, plan)
+                self.ended(session)
             }
         }
     }
@@ -204,7 +204,7 @@ impl Soak {
     }
 
     /// Reads the state back and has it verified; from then on the model is what was found.
-    fn compare(&mut self, session: &mut Session, plan: &Plan) -> Result<(), Halt> {
+    fn compare(&mut self, session: &mut Session) -> Result<(), Halt> {
         let began = self.clock.monotonic();
         session.ask(&Ask::Stats.line(&self.oracle))?;
         let took = self.clock.monotonic().saturating_sub(began);
@@ -213,7 +213,7 @@ impl Soak {
         self.find(state)?;
         self.tally.compared += 1;
         match session.ask(&Ask::Verify.line(&self.oracle)) {
-            Err(Halt::Refused(refused)) if plan.limited && refused.is_limit() => Ok(()),
+            Err(Halt::Refused(refused)) if session.plan.limited && refused.is_limit() => Ok(()),
             Err(Halt::Refused(refused)) => Err(Halt::Wrong(format!("verify: {}", refused.message))),
             verified => verified.map(drop),
         }
@@ -251,25 +251,25 @@ impl Soak {
     }
 
     /// Sends requests and compares the answers; false if the process ended.
-    fn work(&mut self, session: &mut Session, plan: &Plan) -> Result<bool, String> {
+    fn work(&mut self, session: &mut Session) -> Result<bool, String> {
         let mut answered = 0;
-        while answered < plan.requests.max(session.first.len() as u64)
+        while answered < session.plan.requests.max(session.first.len() as u64)
             && session.refused < REFUSED_MAX
         {
-            self.fill_window(session, plan);
+            self.fill_window(session);
             match session.child.hear(ANSWER_WITHIN) {
-                Heard::Answer(line) => self.settle(session, plan, &line)?,
+                Heard::Answer(line) => self.settle(session, &line)?,
                 Heard::Nothing => return Err(session.silent()),
                 Heard::End => return Ok(false),
             }
             answered += 1;
-            self.relieve(session, plan)?;
+            self.relieve(session)?;
         }
         Ok(true)
     }
 
-    fn fill_window(&mut self, session: &mut Session, plan: &Plan) {
-        while session.waiting.len() < plan.window
+    fn fill_window(&mut self, session: &mut Session) {
+        while session.waiting.len() < session.plan.window
             && (session.waiting.is_empty() || session.waiting_bytes < WAITING_BYTES_MAX / 2)
         {
             let first = session.first.pop_front();
@@ -288,7 +288,7 @@ impl Soak {
     }
 
     /// Gives a full disk space, and sees that it is made use of.
-    fn relieve(&mut self, session: &mut Session, plan: &Plan) -> Result<(), String> {
+    fn relieve(&mut self, session: &mut Session) -> Result<(), String> {
         let (Scenario::Fill(bytes), Some(disk)) = (self.scenario, &self.disk) else {
             return Ok(());
         };
@@ -305,7 +305,8 @@ impl Soak {
             } else {
                 session.refused = 0;
             }
-        } else if plan.limited && plan.relieve && session.refused >= REFUSED_MAX / 2 {
+        } else if session.plan.limited && session.plan.relieve && session.refused >= REFUSED_MAX / 2
+        {
             disk.resize(bytes.saturating_mul(RELIEF))?;
             session.relieved = Some(now);
         }
@@ -313,7 +314,7 @@ impl Soak {
     }
 
     /// Compares one answer with what the model says to the request that has waited longest.
-    fn settle(&mut self, session: &mut Session, plan: &Plan, line: &[u8]) -> Result<(), String> {
+    fn settle(&mut self, session: &mut Session, line: &[u8]) -> Result<(), String> {
         let Some((ask, bytes)) = session.waiting.pop_front() else {
             return Err(format!("an answer that nobody asked for: {}", shown(line)));
         };
@@ -321,38 +322,31 @@ impl Soak {
         session.heard = true;
         self.tally.requests += 1;
         let request = ask.line(&self.oracle);
-        let settled = self.settle_one(session, plan, &ask, line);
+        let settled = self.settle_one(session, &ask, line);
         settled.map_err(|what| {
             format!("{what}\n  request: {}\n  answer:  {}", shown(&request), shown(line))
         })
     }
 
-    fn settle_one(
-        &mut self,
-        session: &mut Session,
-        plan: &Plan,
-        ask: &Ask,
-        line: &[u8],
-    ) -> Result<(), String> {
+    fn settle_one(&mut self, session: &mut Session, ask: &Ask, line: &[u8]) -> Result<(), String> {
         let answer = Answer::read(line)?;
         let refused = answer.refused()?;
         if let Some(refused) = refused.as_ref().filter(|refused| refused.is_storage()) {
-            return self.storage_refused(session, plan, ask, refused);
+            return self.storage_refused(session, ask, refused);
         }
         match ask {
-            Ask::Change(change) => self.changed(session, plan, change, &answer, refused),
-            _ => self.read(plan, ask, &answer, refused),
+            Ask::Change(change) => self.changed(session, change, &answer, refused),
+            _ => self.read(session, ask, &answer, refused),
         }
     }
 
     fn storage_refused(
         &mut self,
         session: &mut Session,
-        plan: &Plan,
         ask: &Ask,
         refused: &Refused,
     ) -> Result<(), String> {
-        if !plan.limited {
+        if !session.plan.limited {
             return Err("refused by the storage, which is well".to_owned());
         }
         session.refused += 1;
@@ -370,7 +364,6 @@ impl Soak {
     fn changed(
         &mut self,
         session: &mut Session,
-        plan: &Plan,
         change: &Change,
         answer: &Answer<'_>,
         refused: Option<Refused>,
@@ -384,7 +377,7 @@ impl Soak {
                 if session.poisoned {
                     return Err("committed by a poisoned database".to_owned());
                 }
-                self.oracle.commit(change, tag, plan.durability);
+                self.oracle.commit(change, tag, session.plan.durability);
                 self.traffic.note(&self.oracle);
                 // Whatever failed before did not happen, or this one would have been refused.
                 self.doubts.clear();
@@ -408,7 +401,7 @@ impl Soak {
 
     fn read(
         &self,
-        plan: &Plan,
+        session: &Session,
         ask: &Ask,
         answer: &Answer<'_>,
         refused: Option<Refused>,
@@ -440,7 +433,9 @@ impl Soak {
                 let found = answer.tables()?;
                 if found == due { Ok(()) } else { Err(format!("{due:?} was due")) }
             }
-            Ask::Verify if plan.limited && refused.as_ref().is_some_and(Refused::is_limit) => {
+            Ask::Verify
+                if session.plan.limited && refused.as_ref().is_some_and(Refused::is_limit) =>
+            {
                 Ok(())
             }
             _ if code.is_none() => Ok(()),
@@ -448,28 +443,23 @@ impl Soak {
         }
     }
 
-    /// Takes answers for at most `wait`.
-    fn hear_for(
-        &mut self,
-        session: &mut Session,
-        plan: &Plan,
-        wait: Duration,
-    ) -> Result<(), String> {
-        let until = self.clock.monotonic() + wait;
+    /// Takes answers until the kill is due.
+    fn hear_for(&mut self, session: &mut Session) -> Result<(), String> {
+        let until = self.clock.monotonic() + session.plan.delay;
         loop {
             let left = until.saturating_sub(self.clock.monotonic());
             match session.child.hear(left) {
-                Heard::Answer(line) => self.settle(session, plan, &line)?,
+                Heard::Answer(line) => self.settle(session, &line)?,
                 Heard::Nothing | Heard::End => return Ok(()),
             }
         }
     }
 
     /// Signal 9; what was answered before it counts.
-    fn kill(&mut self, session: &mut Session, plan: &Plan) -> Result<(), String> {
+    fn kill(&mut self, session: &mut Session) -> Result<(), String> {
         session.child.kill();
         self.tally.kills += 1;
-        let ended = self.last_words(session, plan)?;
+        let ended = self.last_words(session)?;
         if ended.text.contains("panicked") {
             return Err(format!("killed after it {}", ended.describe()));
         }
@@ -477,9 +467,9 @@ impl Soak {
     }
 
     /// The process has ended by itself or will: was it entitled to?
-    fn ended(&mut self, session: &mut Session, plan: &Plan) -> Result<(), String> {
-        let told = plan.ending == Ending::Close && session.child.is_told();
-        let ended = self.last_words(session, plan)?;
+    fn ended(&mut self, session: &mut Session) -> Result<(), String> {
+        let told = session.plan.ending == Ending::Close && session.child.is_told();
+        let ended = self.last_words(session)?;
         if told && ended.is_success() {
             if !session.waiting.is_empty() {
                 return Err(format!("closed with {} requests unanswered", session.waiting.len()));
@@ -489,13 +479,14 @@ impl Soak {
             self.doubts.clear();
             return Ok(());
         }
-        let signalled = plan.limits.file_bytes.is_some() && !plan.limits.ignore_signal;
+        let signalled =
+            session.plan.limits.file_bytes.is_some() && !session.plan.limits.ignore_signal;
         if signalled && ended.is_file_limit() {
             self.tally.ends_by_limit += 1;
             return Ok(());
         }
         // Damage is never the fault of a limit.
-        if plan.limited
+        if session.plan.limited
             && (told || !session.heard)
             && ended.is_refusal()
             && !ended.text.contains("lists all damage")
@@ -507,10 +498,10 @@ impl Soak {
     }
 
     /// Takes the answers that are left; the first request without one may have happened.
-    fn last_words(&mut self, session: &mut Session, plan: &Plan) -> Result<Ended, String> {
+    fn last_words(&mut self, session: &mut Session) -> Result<Ended, String> {
         loop {
             match session.child.hear(ANSWER_WITHIN) {
-                Heard::Answer(line) => self.settle(session, plan, &line)?,
+                Heard::Answer(line) => self.settle(session, &line)?,
                 Heard::Nothing => return Err(session.silent()),
                 Heard::End => break,
             }

@@ -78,10 +78,10 @@ fn answers_are_compared() {
         let mut soak = soak(Durability::Sync);
         let mut plan = soak.plan();
         plan.limited = false;
-        let limits = Limits { ignore_signal: true, ..Limits::default() };
-        let mut session = Session::start(&["--version".into()], &limits).unwrap();
+        plan.limits = Limits { ignore_signal: true, ..Limits::default() };
+        let mut session = Session::start(&["--version".into()], plan).unwrap();
         session.waiting.push_back((ask, 0));
-        soak.settle(&mut session, &plan, line.as_bytes()).unwrap_err()
+        soak.settle(&mut session, line.as_bytes()).unwrap_err()
     };
     let tag = |text: &str| format!(r#"{{"ok":true,"etag":"W/\"datetime'{text}'\""}}"#);
     let old = tag("1601-01-01T00%3A00%3A00.0000001Z");

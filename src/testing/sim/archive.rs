@@ -8,18 +8,15 @@
 //! Not here: re-keying, conflicts, filters (`db::tests`).
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use crate::db::{CopyJob, Db};
-use crate::error::{ErrorKind, Result as EngineResult};
+use crate::db::CopyJob;
+use crate::error::Result as EngineResult;
 use crate::fs::MemFs;
-use crate::options::Options;
-use crate::query::KeyRange;
 use crate::rng::Rng;
 
 use super::counts::Event;
-use super::engine::PATH;
-use super::row::{Key, Row, key};
+use super::engine::{PATH, state_of};
+use super::row::Key;
 use super::runner::{Outcome, Runner, line};
 use super::value::Val;
 
@@ -67,8 +64,8 @@ impl Runner {
     fn archive_on(&self, image: &MemFs, table: &str) -> Result<(), String> {
         let archived = || -> EngineResult<()> {
             let options = self.engine.unthrottled_options_on(image);
-            let source = open(options.clone(), PATH)?;
-            let target = open(options, ARCHIVE)?;
+            let source = options.clone().open(PATH)?;
+            let target = options.open(ARCHIVE)?;
             let copy = target.table_or_create(table)?;
             let job = CopyJob::new(&source.table(table)?, &copy);
             job.then_delete(true).run().map(drop)
@@ -102,25 +99,13 @@ impl Runner {
     /// The entities of a table, none if it is not there. Everything is durable then.
     fn rows_in(&self, image: &MemFs, path: &str, table: &str) -> Result<Rows, String> {
         let read = || -> EngineResult<Rows> {
-            let db = open(self.engine.unthrottled_options_on(image), path)?;
-            let rows = match db.table(table) {
-                Err(error) if error.kind() == ErrorKind::NotFound => Rows::new(),
-                table => {
-                    let entities = table?.scan(KeyRange::all()).into_iter();
-                    let rows = entities.map(|entity| {
-                        let row = Row::of(&entity?);
-                        Ok((key(&row.pk, &row.rk), row.properties))
-                    });
-                    rows.collect::<EngineResult<_>>()?
-                }
-            };
+            let db = self.engine.unthrottled_options_on(image).open(path)?;
+            let state = state_of(&db)?;
             db.close()?;
-            Ok(rows)
+            let rows = state.get(&table.to_lowercase()).map(|table| table.rows.iter());
+            let rows = rows.into_iter().flatten();
+            Ok(rows.map(|(key, row)| (key.clone(), row.properties.clone())).collect())
         };
         read().map_err(|error| format!("look at {path}: {error:?}"))
     }
-}
-
-fn open(options: Options, path: &str) -> EngineResult<Db> {
-    options.open(Path::new(path))
 }

@@ -197,29 +197,6 @@ impl Ledger {
             _ => {}
         }
     }
-
-    /// For programs: one object.
-    pub fn to_json(&self) -> String {
-        let entries = self.entries.iter().map(|(heading, counts)| {
-            format!(
-                "{{\"file\":\"{}\",\"structure\":\"{}\",\"damage\":\"{}\",{}}}",
-                heading.file.name(),
-                heading.structure,
-                heading.damage,
-                counts.json()
-            )
-        });
-        let entries: Vec<_> = entries.collect();
-        let reasons = self.reasons.iter().map(|(why, count)| format!("\"{why}\":{count}"));
-        let reasons: Vec<_> = reasons.collect();
-        format!(
-            "{{\"seed\":{},{},\"entries\":[{}],\"reasons\":{{{}}}}}",
-            self.seed,
-            self.total().json(),
-            entries.join(","),
-            reasons.join(",")
-        )
-    }
 }
 
 impl Counts {
@@ -238,10 +215,9 @@ impl Counts {
         [self.corrected, self.refused, self.harmless, self.torn, self.wrong, self.crashed]
     }
 
-    fn json(&self) -> String {
-        let named = COLUMNS.iter().zip(self.columns());
-        let named = named.map(|(name, count)| format!("\"{}\":{count}", name.replace(' ', "_")));
-        named.collect::<Vec<_>>().join(",")
+    /// Each count by its name.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        COLUMNS.into_iter().zip(self.columns())
     }
 }
 
@@ -285,12 +261,5 @@ mod tests {
         let text = ledger.to_string();
         assert!(text.contains("wal      open record        cut"), "{text}");
         assert!(text.ends_with("2  space\nwrong: lost"), "{text}");
-        let json = ledger.to_json();
-        assert!(json.starts_with("{\"seed\":3,\"corrected\":0,\"refused\":7,"), "{json}");
-        assert!(
-            json.ends_with(
-                "\"torn_tail\":0,\"wrong\":1,\"crashed\":0}],\"reasons\":{\"space\":2}}"
-            )
-        );
     }
 }

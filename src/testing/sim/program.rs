@@ -181,10 +181,13 @@ impl Program {
 
     /// Shrinks the program to one that fails in the same way; panics are kept quiet meanwhile.
     pub fn shrunk(&self, failure: &Failure) -> Found {
+        self.shrunk_by(failure, |program| program.run().failure)
+    }
+
+    fn shrunk_by(&self, failure: &Failure, fails: impl Fn(&Program) -> Option<Failure>) -> Found {
         // Another failure met on the way is another story.
         let wanted = failure.kind();
-        let fails =
-            |program: &Program| program.run().failure.filter(|failure| failure.kind() == wanted);
+        let fails = |program: &Program| fails(program).filter(|failure| failure.kind() == wanted);
         let (small, small_failure) = quietly(|| self.shrink(fails));
         Found { seed: self.seed, failure: failure.clone(), small, small_failure }
     }
@@ -287,10 +290,7 @@ pub fn report(
     failure: &Failure,
     fails: impl Fn(&Program) -> Option<Failure>,
 ) -> ! {
-    let wanted = failure.kind();
-    let fails = |program: &Program| fails(program).filter(|failure| failure.kind() == wanted);
-    let (small, small_failure) = quietly(|| program.shrink(fails));
-    panic!("{}", Found { seed: program.seed, failure: failure.clone(), small, small_failure });
+    panic!("{}", program.shrunk_by(failure, fails));
 }
 
 /// Without the message of every panic on the way.

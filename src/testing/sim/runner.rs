@@ -262,32 +262,27 @@ impl Runner {
         let expected = self.oracle.check(&change);
         let durability = match step {
             Step::Write { durability, .. } | Step::Group { durability, .. } => *durability,
+            Step::CreateTable(_) => None,
             // Drops and gates are always synced.
-            Step::DropTable(_)
-            | Step::DropRange { .. }
-            | Step::Expire { .. }
-            | Step::Gate { .. }
-            | Step::Lift { .. } => Some(Durability::Sync),
-            _ => None,
+            _ => Some(Durability::Sync),
         };
+        let untagged = |done: EngineResult<()>| done.map(|()| Vec::new());
         let result = match (step, &change) {
-            (Step::CreateTable(name), _) => self.engine.db().create_table(name).map(|_| Vec::new()),
-            (Step::DropTable(name), _) => self.drop_table(name)?.map(|()| Vec::new()),
+            (Step::CreateTable(name), _) => untagged(self.engine.db().create_table(name).map(drop)),
+            (Step::DropTable(name), _) => untagged(self.drop_table(name)?),
             (Step::Write { table, write, .. }, _) => {
                 let etag = self.oracle.etag(table, write);
                 self.engine.write(table, write, etag, durability).map(|etag| vec![etag])
             }
             (_, Change::DropRange { table, scans }) => {
-                self.engine.drop_ranges(table, scans).map(|()| Vec::new())
+                untagged(self.engine.drop_ranges(table, scans))
             }
-            (_, Change::Expire { table, below }) => {
-                self.engine.expire(table, *below).map(|()| Vec::new())
-            }
+            (_, Change::Expire { table, below }) => untagged(self.engine.expire(table, *below)),
             (_, Change::Gate { table, scan, mode }) => {
-                self.engine.db().gate(table, range(scan), mode.to_engine()).map(|()| Vec::new())
+                untagged(self.engine.db().gate(table, range(scan), mode.to_engine()))
             }
             (_, Change::Lift { table, scan }) => {
-                self.engine.db().lift_gate(table, range(scan)).map(|()| Vec::new())
+                untagged(self.engine.db().lift_gate(table, range(scan)))
             }
             (_, Change::Rows { table, writes }) => {
                 let etags = self.etags(table, writes);

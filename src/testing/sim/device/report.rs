@@ -83,41 +83,9 @@ pub struct Failure {
 
 impl Figures {
     /// `count` for each acknowledged commit, with two decimals.
-    fn per_commit(&self, count: u64) -> String {
+    pub(crate) fn per_commit(&self, count: u64) -> String {
         format!("{:.2}", count as f64 / self.commits.max(1) as f64)
     }
-}
-
-impl Report {
-    /// For programs: one object.
-    pub fn to_json(&self) -> String {
-        let named = self.figures.all().into_iter();
-        let figures: Vec<_> = named.map(|(name, _, count)| format!("\"{name}\":{count}")).collect();
-        let failure = self.failure.as_ref().map_or("null".to_owned(), |failure| {
-            let Failure { boot, at, what } = failure;
-            let what = escaped(what);
-            format!("{{\"boot\":{boot},\"second\":{},\"what\":\"{what}\"}}", at.as_secs())
-        });
-        format!(
-            "{{\"seed\":{},{},\"writes_per_commit\":{},\"syncs_per_commit\":{},\
-             \"digest\":\"{:016x}\",\"failure\":{failure}}}",
-            self.seed,
-            figures.join(","),
-            self.figures.per_commit(self.figures.writes),
-            self.figures.per_commit(self.figures.syncs),
-            self.digest
-        )
-    }
-}
-
-/// Text between the quotes of a JSON string.
-fn escaped(text: &str) -> String {
-    let escape = |c: char| match c {
-        '"' | '\\' => format!("\\{c}"),
-        c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
-        c => c.to_string(),
-    };
-    text.chars().map(escape).collect()
 }
 
 fn with_thousands(count: u64) -> String {
@@ -169,10 +137,5 @@ mod tests {
         assert!(text.contains("\n      1,234,567  times the power came\n"), "{text}");
         assert!(text.contains("\n           2.25  syncs for each commit\n"), "{text}");
         assert!(text.ends_with("boot 7, day 1, second 5: reading \"1\" is gone\n"), "{text}");
-        let json = report.to_json();
-        assert!(json.starts_with("{\"seed\":3,\"simulated_seconds\":0,"), "{json}");
-        let end = "\"syncs_per_commit\":2.25,\"digest\":\"00000000000000ff\",\"failure\":{\"boot\":7,\
-                   \"second\":86405,\"what\":\"reading \\\"1\\\" is gone\"}}";
-        assert!(json.ends_with(end), "{json}");
     }
 }
