@@ -153,13 +153,11 @@ impl Sim {
 
     /// Searches for each mutant and prints the first seed that detects it.
     fn hunt(&self) -> Outcome {
-        let jobs = self.jobs().map_or(1, NonZero::get);
-        let count = self.seeds.unwrap_or(HUNT_SEEDS);
         let mut missed = 0;
         list_mutants(|mutant| {
             let found = match mutant.is_of_device {
                 true => self.hunt_by_lives(mutant.name),
-                false => self.hunt_by_programs(mutant.name, count, jobs),
+                false => self.hunt_by_programs(mutant.name),
             };
             missed += usize::from(found.is_err());
             found.unwrap_or_else(|missed| missed)
@@ -170,14 +168,10 @@ impl Sim {
     }
 
     /// The first seed whose program detects `mutant`, or an error text if there is none.
-    fn hunt_by_programs(
-        &self,
-        mutant: &'static str,
-        count: u64,
-        jobs: usize,
-    ) -> Result<String, String> {
+    fn hunt_by_programs(&self, mutant: &'static str) -> Result<String, String> {
+        let count = self.seeds.unwrap_or(HUNT_SEEDS);
         let explored = quietly(|| {
-            explore(self.first, count, jobs, Some(mutant), |found| found.failures.is_empty())
+            explore(self.first, count, self.jobs(), Some(mutant), |found| found.failures.is_empty())
         });
         match explored.failures.first() {
             Some((seed, failure)) => {
@@ -237,8 +231,8 @@ impl Sim {
         })
     }
 
-    fn jobs(&self) -> Option<NonZero<usize>> {
-        self.jobs.or(std::thread::available_parallelism().ok())
+    fn jobs(&self) -> usize {
+        self.jobs.or(std::thread::available_parallelism().ok()).map_or(1, NonZero::get)
     }
 
     fn explore(&self, mutant: Option<&'static str>) -> Outcome {
@@ -248,10 +242,9 @@ impl Sim {
             Duration::try_from_secs_f64(minutes.max(0.0) * 60.0).unwrap_or(Duration::MAX)
         });
         let count = self.seeds.unwrap_or(if time.is_some() { u64::MAX } else { SEEDS });
-        let jobs = self.jobs();
         let bar = Progress::line("{msg}");
         let explored = quietly(|| {
-            explore(self.first, count, jobs.map_or(1, NonZero::get), mutant, |explored| {
+            explore(self.first, count, self.jobs(), mutant, |explored| {
                 show(&bar, explored, clock.monotonic());
                 explored.failures.len() < self.failures.max(1)
                     && time.is_none_or(|time| clock.monotonic() < time)

@@ -8,6 +8,7 @@
 //! * `flip FILE at=… [mask=…]`, `cut FILE to=…`, `erase FILE`.
 
 use std::path::Path;
+use std::str::FromStr;
 
 use rowstone::sim::engine::{Engine, PATH};
 use rowstone::sim::parse::{Command, steps};
@@ -85,13 +86,13 @@ impl Script {
                 fields.map(|(name, value)| format!("{name} {value}")).collect()
             }
             "flip" => {
-                let at = command.take_number("at")?.unwrap_or(0);
-                let mask = command.take_number("mask")?.unwrap_or(1);
+                let at = number(&mut command, "at", 0)?;
+                let mask = number(&mut command, "mask", 1)?;
                 fs.flip(file(&command)?, at, mask).map_err(io)?;
                 Vec::new()
             }
             "cut" => {
-                let len = command.take_number("to")?.unwrap_or(0);
+                let len = number(&mut command, "to", 0)?;
                 fs.truncate(file(&command)?, len).map_err(io)?;
                 Vec::new()
             }
@@ -104,6 +105,12 @@ impl Script {
         command.finish()?;
         Ok(done)
     }
+}
+
+/// The option `name` of a command, or `default` without it.
+fn number<T: FromStr>(command: &mut Command, name: &str, default: T) -> Result<T, String> {
+    let Some(text) = command.take(name)? else { return Ok(default) };
+    text.parse().map_err(|_| format!("{name}={text} is no number"))
 }
 
 fn files(fs: &rowstone::fs::MemFs) -> Result<Vec<String>, String> {

@@ -6,7 +6,7 @@ use crate::named::named;
 
 named! {
     /// Something that a run should meet; the names say what.
-    #[allow(missing_docs, reason = "each event is documented by its name")]
+    #[expect(missing_docs, reason = "each event is documented by its name")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Event {
         Step "steps",

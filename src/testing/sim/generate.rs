@@ -97,6 +97,9 @@ pub(super) struct Generator<'a> {
     scale: usize,
 }
 
+/// Makes one kind of step.
+type Make<'a> = fn(&mut Generator<'a>) -> Step;
+
 impl<'a> Source<'a> {
     pub(super) fn seeded(seed: u64) -> Self {
         Source::Seed(Rng::from_seed(seed))
@@ -241,7 +244,7 @@ impl<'a> Generator<'a> {
 
     fn step(&mut self) -> Step {
         let mix = self.mix;
-        let kinds: [(u64, fn(&mut Self) -> Step); 23] = [
+        let kinds: [(u64, Make<'a>); 23] = [
             (370, Self::write_step),
             (90, Self::group_step),
             (100, Self::get_step),

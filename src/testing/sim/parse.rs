@@ -199,15 +199,6 @@ impl Command {
         at.map(|at| unquote(&self.options.remove(at).1)).transpose()
     }
 
-    /// Takes the option `name` and reads its value as a number.
-    ///
-    /// # Errors
-    /// A value that is no number, or is out of range.
-    pub fn take_number<T: std::str::FromStr>(&mut self, name: &str) -> Result<Option<T>, String> {
-        let Some(text) = self.take(name)? else { return Ok(None) };
-        text.parse().map(Some).map_err(|_| format!("{name}={text} is no number"))
-    }
-
     /// The only word, or the first of several.
     ///
     /// # Errors
@@ -316,9 +307,9 @@ impl Text<'_> {
         (pk, rk): (&mut String, &mut String),
         properties: &mut Vec<(String, Val)>,
     ) -> Result<(), String> {
-        match self.source {
+        match &self.source {
             None => self.input += &format!("\n{}", entity_text((pk, rk), pairs(properties))),
-            Some((_, ref input)) => {
+            Some((_, input)) => {
                 let line = input.first().copied().unwrap_or_default();
                 (*pk, *rk, *properties) = entity(&tokens(line)?)?;
             }
@@ -332,9 +323,9 @@ impl Text<'_> {
         items: &mut Vec<T>,
         read: impl Fn(&str) -> Result<T, String>,
     ) -> Result<(), String> {
-        match self.source {
+        match &self.source {
             None => self.input.extend(items.iter().map(|item| format!("\n{item}"))),
-            Some((_, ref input)) => {
+            Some((_, input)) => {
                 *items = input.iter().map(|line| read(line)).collect::<Result<_, _>>()?;
             }
         }
