@@ -171,12 +171,6 @@ impl MemtableIter {
         self.entry().kind
     }
 
-    /// The row's bytes as they were inserted.
-    #[inline]
-    pub(crate) fn row(&self) -> &[u8] {
-        self.entry().row
-    }
-
     fn sift_down(&mut self, mut at: usize) {
         let arena = &self.memtable.arena;
         let heap = &mut self.cursors[..self.live];

@@ -29,7 +29,7 @@ fn all(memtable: &Arc<Memtable>) -> Model {
         let at = (iter.key().to_vec(), Reverse(iter.seq()));
         assert!(last.is_none_or(|last| last < at), "out of order at {at:?}");
         last = Some(at.clone());
-        entries.insert(at, (iter.kind(), iter.row().to_vec()));
+        entries.insert(at, (iter.kind(), iter.entry().row.to_vec()));
         iter.next();
     }
     entries

@@ -240,7 +240,7 @@ impl<'e> OutputWriter<'e> {
             }
         };
         let row = match kind {
-            Kind::Put => Some(entries.row()?),
+            Kind::Put => Some(entries.current()?.2),
             Kind::Delete => None,
         };
         if is_new_key {

@@ -20,7 +20,7 @@ use crate::format::zones::{ZONE_BLOCKS, ZoneSet, flag};
 use crate::manifest::FileEntry;
 use crate::model::{RowRef, Seq};
 use crate::ranges::{Chain, Reference};
-use crate::sst::{BlockRun, RunWalk, Sst, SstIter};
+use crate::sst::{BlockRun, Sst, SstIter};
 
 use super::row_filter::{Judgement, RowFilter};
 use crate::lsm::Env;
@@ -176,24 +176,10 @@ impl ConcatIter {
         Ok(Some(run).filter(|run| !run.is_empty()))
     }
 
-    /// Goes to another entry of the current block.
+    /// The same, for moves inside the current block.
     #[inline]
-    pub(in crate::lsm) fn go_to_slot(&mut self, slot: usize) -> Result<()> {
-        self.iter.as_mut().map_or(Ok(()), |iter| iter.go_to_slot(slot))
-    }
-
-    /// Goes to the next entry of a walk through the current block that a reader at `at` sees; false at the walk's end.
-    #[inline(always)]
-    pub(in crate::lsm) fn next_visible(
-        &mut self,
-        walk: &mut RunWalk,
-        at: Seq,
-        decided: &mut Vec<u8>,
-    ) -> Result<bool> {
-        match &mut self.iter {
-            Some(iter) => iter.next_visible(walk, at, decided),
-            None => Ok(false),
-        }
+    pub(in crate::lsm) fn iter_mut(&mut self) -> Option<&mut SstIter> {
+        self.iter.as_mut()
     }
 
     /// Goes to the entry in `slot` of the current block, or to the first one behind the block that must be read for
@@ -214,7 +200,7 @@ impl ConcatIter {
 
     /// Goes to the entry in `slot` of the current block, or behind the file's clip if that ends before it.
     pub(in crate::lsm) fn pass_to(&mut self, env: &Env, slot: usize) -> Result<()> {
-        self.go_to_slot(slot)?;
+        self.iter.as_mut().map_or(Ok(()), |iter| iter.go_to_slot(slot))?;
         if self.is_inside() {
             return Ok(());
         }

@@ -18,13 +18,13 @@ use crate::manifest::FileEntry;
 use crate::memtable::MemtableIter;
 use crate::model::{RowRef, Seq};
 use crate::ranges::{Reference, chains};
-use crate::sst::RunWalk;
+use crate::sst::{RunWalk, SstIter};
 
 use super::concat_iter::{Around, ConcatIter, ReadCounts};
 use super::range_tombstones::Floors;
 use super::row_filter::{RowFilter, ScanRow, Visit};
 use super::view::{View, memory_row};
-use super::window::Window;
+use super::window::{AHEAD, Window};
 use crate::lsm::Env;
 
 /// One sorted sequence of entries.
@@ -97,7 +97,7 @@ impl Merge {
             heap: Vec::with_capacity(sources.len()),
             sources,
             high: high.map(<[u8]>::to_vec),
-            window: Window::default(),
+            window: Window { ahead: AHEAD.0, ..Window::default() },
             shown: None,
             failed: None,
         };
@@ -107,23 +107,29 @@ impl Merge {
 
     /// Goes to the first entry of another span. Requires: the span lies in the one the merge was made for.
     pub(in crate::lsm) fn seek_span(&mut self, low: &[u8], high: Option<&[u8]>) -> Result<()> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
+        self.usable()?;
         self.high = high.map(<[u8]>::to_vec);
         self.seek(low).inspect_err(|error| self.failed = Some(error.clone()))
     }
 
     /// Goes on to the first entry at or above `low`, or to the end of the span. Requires: the current one is below it.
     pub(in crate::lsm) fn skip_to(&mut self, low: &[u8]) -> Result<()> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
+        self.usable()?;
         if self.high.as_deref().is_some_and(|high| high <= low) {
             self.heap.clear();
             return Ok(());
         }
         self.seek(low).inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    /// # Errors
+    /// What ended the iteration.
+    #[inline]
+    pub(super) fn usable(&self) -> Result<()> {
+        match &self.failed {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
     }
 
     pub(in crate::lsm) fn env(&self) -> &Env {
@@ -168,31 +174,17 @@ impl Merge {
         }
     }
 
-    /// Goes to another entry of the block on top. Requires: it is still the least.
+    /// The iterator of the file that has the current entry; `None` if the entry is in memory. Requires of a move inside
+    /// the file's block that the source on top stays the least.
     #[inline]
-    pub(in crate::lsm) fn go_to_slot(&mut self, slot: usize) -> Result<()> {
-        let Some(Source::Files(files)) = self.heap.first().map(|top| &mut self.sources[*top])
-        else {
-            return Ok(());
-        };
-        files.go_to_slot(slot)
-    }
-
-    /// Goes to the next entry of a walk through the block on top that a reader at `at` sees; false at the walk's end.
-    #[inline]
-    pub(in crate::lsm) fn next_visible(
-        &mut self,
-        walk: &mut RunWalk,
-        at: Seq,
-        decided: &mut Vec<u8>,
-    ) -> Result<bool> {
+    pub(in crate::lsm) fn top_file(&mut self) -> Option<&mut SstIter> {
         match self.heap.first().map(|top| &mut self.sources[*top]) {
-            Some(Source::Files(files)) => files.next_visible(walk, at, decided),
-            _ => Ok(false),
+            Some(Source::Files(files)) => files.iter_mut(),
+            _ => None,
         }
     }
 
-    /// Calls `with` with the next rows that [`next_visible`](Self::next_visible) goes to, at most `max`, until it breaks.
+    /// Calls `with` with the next rows of `walk` that a reader at `at` sees, at most `max`, until it breaks.
     #[inline]
     pub(in crate::lsm) fn visit_walk(
         &mut self,
@@ -203,13 +195,10 @@ impl Merge {
         with: &mut impl FnMut(ScanRow<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<Visit> {
         let mut visit = Visit::default();
-        let Some(Source::Files(files)) = self.heap.first().map(|top| &mut self.sources[*top])
-        else {
-            return Ok(visit);
-        };
-        while visit.rows < max && files.next_visible(walk, at, decided)? {
+        let Some(iter) = self.top_file() else { return Ok(visit) };
+        while visit.rows < max && iter.next_visible(walk, at, decided)? {
             visit.rows += 1;
-            let (key, seq, row) = files.current()?;
+            let (key, seq, row) = (iter.key(), iter.seq(), iter.row()?);
             visit.is_over = with(ScanRow { key, seq, row })?.is_break();
             if visit.is_over {
                 break;
@@ -226,9 +215,7 @@ impl Merge {
         at: Seq,
         floors: Option<&Floors>,
     ) -> Result<()> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
+        self.usable()?;
         let Some(top) = self.heap.first().copied() else { return Ok(()) };
         let (newer, rest) = self.sources.split_at_mut(top);
         let Some((Source::Files(files), older)) = rest.split_first_mut() else { return Ok(()) };
@@ -298,9 +285,7 @@ impl Merge {
 
     /// Goes to the next entry. Requires that there is a current one.
     pub(crate) fn advance(&mut self) -> Result<()> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
+        self.usable()?;
         let Some(top) = self.heap.first().copied() else { return Ok(()) };
         if let Source::Memory(iter) = &mut self.sources[top]
             && self.heap.len() == 1
@@ -334,14 +319,6 @@ impl Merge {
 
     pub(crate) fn kind(&self) -> Kind {
         self.top().map_or(Kind::Delete, Source::kind)
-    }
-
-    /// The row of a put; requires one.
-    pub(crate) fn row(&self) -> Result<RowRef<'_>> {
-        match self.top() {
-            Some(source) => source.row(&self.env),
-            None => Err(Error::corrupt("merge".as_ref(), 0, "iterator", "no current entry")),
-        }
     }
 
     /// Key, Seq and row of a put; requires one.
@@ -436,13 +413,6 @@ impl Source {
         match self {
             Source::Memory(iter) => iter.kind(),
             Source::Files(files) => files.kind(),
-        }
-    }
-
-    fn row<'a>(&'a self, env: &'a Env) -> Result<RowRef<'a>> {
-        match self {
-            Source::Memory(iter) => memory_row(iter.row(), &env.shapes),
-            Source::Files(files) => files.current().map(|(_, _, row)| row),
         }
     }
 }

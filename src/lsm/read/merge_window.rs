@@ -48,9 +48,7 @@ impl Merge {
         at: Seq,
         decided: &[u8],
     ) -> Result<usize> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
+        self.usable()?;
         let mut window = std::mem::take(&mut self.window);
         let opened = self.try_open(&mut window, sieve, at, decided);
         self.window = window;
@@ -266,9 +264,7 @@ impl Merge {
 
     /// Goes to the next row of a window that was sifted and that nothing in it hides; false at the window's end.
     pub(in crate::lsm) fn next_sifted(&mut self, at: Seq, decided: &[u8]) -> Result<bool> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
+        self.usable()?;
         while self.show_next().is_some() {
             if self.key() == decided {
                 continue;
@@ -283,9 +279,7 @@ impl Merge {
 
     /// Leaves all entries of the window behind.
     pub(in crate::lsm) fn close_window(&mut self) -> Result<()> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
+        self.usable()?;
         let mut window = std::mem::take(&mut self.window);
         debug_assert!(window.next <= window.items.len(), "what is handed out is in the window");
         let closed = self.pass_lanes(&window.lanes);

@@ -395,15 +395,16 @@ impl Scan {
             Open::Nothing => Ok(false),
             Open::Walk => {
                 let before = self.batch.walk.slots.start;
-                let found =
-                    self.merge.next_visible(&mut self.batch.walk, self.at, &mut self.decided)?;
+                let Some(iter) = self.merge.top_file() else { return Ok(false) };
+                let found = iter.next_visible(&mut self.batch.walk, self.at, &mut self.decided)?;
                 self.rows += (self.batch.walk.slots.start - before) as u64;
                 Ok(found)
             }
             Open::Found => {
                 let Some(slot) = self.batch.found.get(self.batch.handed) else { return Ok(false) };
                 self.batch.handed += 1;
-                self.merge.go_to_slot(usize::from(*slot))?;
+                let slot = usize::from(*slot);
+                self.merge.top_file().map_or(Ok(()), |iter| iter.go_to_slot(slot))?;
                 Ok(true)
             }
             Open::Window => self.hand_out_window(filter),

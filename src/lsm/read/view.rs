@@ -23,6 +23,7 @@ use super::range_tombstones::{RANGE_TOMBSTONE_BYTES_MAX, RangeTombstones};
 use crate::lsm::Env;
 
 /// An immutable pairing of memtables and version.
+#[derive(Clone)]
 pub(crate) struct View {
     /// Newest first; the first takes writes.
     pub(crate) memtables: Vec<Arc<Slot>>,
@@ -70,44 +71,31 @@ impl View {
     pub(crate) fn with_active(&self, slot: &Arc<Slot>) -> View {
         let newest = self.active().memtable.id();
         debug_assert!(slot.memtable.id() > newest, "memtables are numbered in order");
-        let mut memtables = Vec::with_capacity(self.memtables.len() + 1);
-        memtables.push(Arc::clone(slot));
-        memtables.extend(self.memtables.iter().cloned());
-        View {
-            memtables,
-            version: Arc::clone(&self.version),
-            range_tombstones: Arc::clone(&self.range_tombstones),
-        }
+        let mut view = self.clone();
+        view.memtables.insert(0, Arc::clone(slot));
+        view
     }
 
     /// The same, its active memtable in the log `number` too.
     pub(crate) fn with_log(&self, number: FileNumber) -> View {
-        let mut memtables = self.memtables.clone();
-        if let Some(active) = memtables.first_mut() {
+        let mut view = self.clone();
+        if let Some(active) = view.memtables.first_mut() {
             let logs = active.logs.iter().copied().chain([number]).collect();
             *active = Arc::new(Slot { memtable: Arc::clone(&active.memtable), logs });
         }
-        View {
-            memtables,
-            version: Arc::clone(&self.version),
-            range_tombstones: Arc::clone(&self.range_tombstones),
-        }
+        view
     }
 
     /// The same memtables and files under other range tombstones.
     pub(crate) fn with_range_tombstones(&self, range_tombstones: Arc<RangeTombstones>) -> View {
-        let memtables = self.memtables.clone();
-        View { memtables, version: Arc::clone(&self.version), range_tombstones }
+        View { range_tombstones, ..self.clone() }
     }
 
     /// The same memtables, less `flushed`, over a new version.
     pub(crate) fn with_version(&self, version: &Arc<Version>, flushed: Option<u64>) -> View {
-        let stays = |slot: &&Arc<Slot>| Some(slot.memtable.id()) != flushed;
-        View {
-            memtables: self.memtables.iter().filter(stays).cloned().collect(),
-            version: Arc::clone(version),
-            range_tombstones: Arc::clone(&self.range_tombstones),
-        }
+        let mut view = View { version: Arc::clone(version), ..self.clone() };
+        view.memtables.retain(|slot| Some(slot.memtable.id()) != flushed);
+        view
     }
 
     /// False if a reader at `at` sees nothing of a file: range tombstones hide it, or it came in later.

@@ -13,6 +13,7 @@ use crate::model::Seq;
 use crate::sst::BlockRun;
 
 /// The window of a merge; empty while none is open.
+#[derive(Default)]
 pub(super) struct Window {
     pub(super) lanes: Vec<Lane>,
     /// In order: all entries that the reader may see, or those that may match.
@@ -83,25 +84,6 @@ impl<'l> Part<'l> {
     /// What all keys are below, if they are.
     pub(super) fn below(self) -> Option<&'l [u8]> {
         self.has_limit.then_some(self.limit)
-    }
-}
-
-impl Default for Window {
-    fn default() -> Self {
-        Self {
-            lanes: Vec::new(),
-            items: Vec::new(),
-            places: Vec::new(),
-            next: 0,
-            decided: None,
-            shared: 0,
-            limit: Vec::new(),
-            ahead: AHEAD.0,
-            ends: Vec::new(),
-            spare: Vec::new(),
-            key: Vec::new(),
-            found: Vec::new(),
-        }
     }
 }
 
