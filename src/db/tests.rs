@@ -217,7 +217,10 @@ fn trap_20_a_filtered_scan_stays_inside_a_clip() {
     let id = table.entry.gate.table;
     let view = table.engine.read_view(None);
     let key = |rk: &str| user_key(id, "p", rk);
-    let mut references = view.references(&Span::new(&table_start(id), Some(&table_end(id))));
+    let pinned = table.engine.reader().pin();
+    let ranges = pinned.version().ranges_in(&Span::new(&table_start(id), Some(&table_end(id))));
+    let references = ranges.iter().flat_map(|range| range.references());
+    let mut references: Vec<_> = references.map(|(_, reference)| reference.clone()).collect();
     assert_eq!(references.len(), 1);
     references[0].clip = Span::new(&key("020"), Some(&key("050")));
     let mut plain = view.scan_references(&references).unwrap();

@@ -24,7 +24,8 @@ pub(crate) struct SnapshotGuard {
 impl SnapshotGuard {
     /// Of the published Seq.
     pub(crate) fn take(engine: &Arc<Engine>) -> Self {
-        Self { engine: Arc::clone(engine), seq: engine.reader().register_snapshot() }
+        let reader = engine.reader();
+        Self { engine: Arc::clone(engine), seq: reader.snapshots.register(&reader.published) }
     }
 
     pub(crate) fn seq(&self) -> Seq {
@@ -35,7 +36,7 @@ impl SnapshotGuard {
 impl Drop for SnapshotGuard {
     fn drop(&mut self) {
         let reader = self.engine.reader();
-        if reader.release_snapshot(self.seq) && reader.has_drops() {
+        if reader.snapshots.release(self.seq) && reader.has_drops() {
             self.engine.maintenance().executor.signal(Lane::Flush);
         }
     }

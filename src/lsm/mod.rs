@@ -47,8 +47,6 @@ pub(crate) use recovery::wal_tail::More;
 #[cfg(feature = "sim")]
 pub(crate) use write::admission::least_limit;
 pub(crate) use write::batch::{Action, Batch, Condition, Gate, Op, Ops, PackedRow, TableChange};
-#[cfg(all(test, feature = "events"))]
-pub(crate) use write::delay::Stall;
 pub use write::gates::GateMode;
 pub(crate) use write::gates::SpanGate;
 pub(crate) use write::writer::Writer;

@@ -81,7 +81,7 @@ fn live(fs: &MemFs) -> Db {
     db.checkpoint("copy").unwrap();
     assert_eq!(table.query("I ge 2990").unwrap().count().unwrap(), 10);
     // One thread does not come to a stall by itself.
-    table.engine.writer().stalled(crate::lsm::Stall::Ranges, Duration::from_micros(7));
+    table.engine.writer().stalled("ranges", Duration::from_micros(7));
     db
 }
 

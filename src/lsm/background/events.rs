@@ -106,27 +106,15 @@ impl Maintenance {
         let (old, new) = (edit.remove_ranges.len() as u64, edit.add_ranges.len() as u64);
         let table = || edit.add_ranges.first().map_or(0, |range| range.table.0);
         let bytes = || edit.add_references.iter().filter_map(|part| part.bytes).sum::<u64>();
-        if new > 1 {
-            emit!(
-                INFO,
-                "split",
-                self.env(),
-                table = table(),
-                ranges = old,
-                into = new,
-                bytes = bytes()
-            );
-        } else {
-            emit!(
-                INFO,
-                "merged",
-                self.env(),
-                table = table(),
-                ranges = old,
-                into = new,
-                bytes = bytes()
-            );
-        }
+        emit!(
+            INFO,
+            if new > 1 { "split" } else { "merged" },
+            self.env(),
+            table = table(),
+            ranges = old,
+            into = new,
+            bytes = bytes(),
+        );
     }
 
     pub(in crate::lsm) fn emit_checkpoint(&self, target: &Path, files: u64, bytes: u64) {
@@ -141,17 +129,14 @@ impl Maintenance {
     }
 
     pub(in crate::lsm) fn emit_dropped(&self, oldest: &Oldest) {
-        let below = oldest.below.ticks();
-        let tables = oldest.tables.len() as u64;
-        let (files, bytes) = (oldest.files, oldest.bytes);
         emit!(
             WARN,
             "dropped_oldest",
             self.env(),
-            tables = tables,
-            below = below,
-            files = files,
-            bytes = bytes,
+            tables = oldest.tables.len() as u64,
+            below = oldest.below.ticks(),
+            files = oldest.files,
+            bytes = oldest.bytes,
         );
     }
 

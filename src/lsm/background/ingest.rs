@@ -20,7 +20,9 @@ use std::sync::Arc;
 
 use crate::error::{Code, Error, ErrorKind, Result};
 use crate::format::Kind;
-use crate::format::edit::{Placement, RangeMeta, RangeTombstone, ReferenceMeta, VersionEdit};
+use crate::format::edit::{
+    Import, Placement, RangeMeta, RangeTombstone, ReferenceMeta, VersionEdit,
+};
 use crate::format::key::{TABLE_ID_BYTES, table_start};
 use crate::format::names::{FileName, FileNumber, RangeId};
 use crate::format::span::{Span, whole_table};
@@ -37,7 +39,7 @@ use crate::lsm::Env;
 use crate::lsm::read::merge::Merge;
 use crate::lsm::read::scan::Scan;
 use crate::lsm::read::view::{Slot, View};
-use crate::lsm::write::admission::Planned;
+use crate::lsm::write::admission::Held;
 use crate::lsm::write::batch::Gate;
 use crate::lsm::write::log_queue::closed;
 
@@ -59,7 +61,7 @@ struct NewFiles<'e> {
     maintenance: &'e Maintenance,
     writer: Option<SstWriter>,
     /// For what it writes.
-    space_limit: Option<Planned<'e>>,
+    space_limit: Option<Held<'e>>,
     files: Vec<NewFile>,
     handed_over: bool,
 }
@@ -212,9 +214,7 @@ impl Maintenance {
             false => return Ok(false),
         };
         let mut state = self.writer.group_commit.lock();
-        if let Some(error) = state.failed() {
-            return Err(error.clone());
-        }
+        state.check()?;
         gate.dropped_at().map_or(Ok(()), |_| Err(Error::refused(Code::TableNotFound)))?;
         let view = self.reader().view.load_full();
         let newest = files.iter().map(|file| file.meta.seq_max).max().unwrap_or_default();
@@ -235,7 +235,8 @@ impl Maintenance {
         let gone = version.unreferenced_after(&edit);
         edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
         if !files.is_empty() {
-            edit.add_imports = Self::import_note(visible_from, state.queue.committed(), span);
+            let (seq, at) = (visible_from, state.queue.committed);
+            edit.add_imports = vec![Import { seq, at, span: span.clone() }];
         }
         // Whoever reads a record behind the import finds the edit, and what vouches for it.
         let appended = manifest.append_vouched(&edit, state.queue.durable_unclaimed());
@@ -243,7 +244,7 @@ impl Maintenance {
             self.env().gaps.clear();
             self.show_from(visible_from, version);
             state.raise(visible_from);
-            state.queue.record_import(visible_from);
+            state.queue.last = state.queue.last.max(visible_from);
         }
         drop(state);
         self.env().discard_superseded(&mut manifest);

@@ -26,7 +26,6 @@ use super::fifo_tables::FifoEviction;
 use super::new_file::NewFile;
 use super::state::{Counters, MaintenanceState};
 use super::ttl_tables::Ttl;
-use crate::lsm::write::backlog::Stalls;
 use crate::lsm::write::batch::{Batch, PackedRow};
 use crate::lsm::write::retry::Unblock;
 use crate::lsm::{Env, Reader, Writer};
@@ -173,7 +172,7 @@ impl Maintenance {
 
     /// What the engine did since it was opened.
     pub(in crate::lsm) fn counters(&self) -> Counters {
-        let Stalls { count: stalls, micros: stall_micros } = self.writer.backlog.stalls();
+        let [stalls, stall_micros] = self.writer.backlog.stalls();
         Counters { stalls, stall_micros, ..self.state.counters() }
     }
 

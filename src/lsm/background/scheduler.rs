@@ -20,7 +20,7 @@ use crate::manifest::Manifest;
 use crate::options::Background;
 
 use super::maintenance::Maintenance;
-use crate::lsm::write::delay::Stall;
+use crate::lsm::read::load_sampling::rows_of;
 use crate::lsm::write::log_queue::closed;
 
 /// How long background work waits after a failure before it tries again.
@@ -175,7 +175,11 @@ impl Maintenance {
         let view = self.reader().view.load_full();
         let in_memory = !view.active().memtable.is_empty();
         let (env, price) = (self.env(), self.env().merge_price());
-        if !env.loads.begin_turns_in(&view.version, in_memory, price, env.seconds()) {
+        let rows = |id| {
+            let range = view.version.ranges().get(id).filter(|range| !range.young.is_empty())?;
+            Some(rows_of(range, price))
+        };
+        if !env.loads.begin_turns(rows, in_memory, env.seconds()) {
             return false;
         }
         drop(view);
@@ -215,15 +219,13 @@ impl Maintenance {
             if self.reader().view.load().memtables.len() <= self.env().options.frozen_max {
                 return Ok(());
             }
-            if let Some(error) = self.writer.group_commit.lock().failed() {
-                return Err(error.clone());
-            }
+            self.writer.group_commit.lock().check()?;
             // One thread may be in a merge for long: the flush need not wait for that.
             if self.executor.signal(Lane::Flush) && !self.executor.is_alone() {
                 let since = self.env().clock.monotonic();
                 let waited = self.writer.backlog.wait_for_flush(seen);
                 let time = self.env().clock.monotonic().saturating_sub(since);
-                self.writer.stalled(Stall::Memtables, time);
+                self.writer.stalled("memtables", time);
                 waited?;
             } else {
                 self.flush_one()?;
@@ -249,8 +251,8 @@ impl Maintenance {
     /// What could not be made durable is lost only if the machine stops: opening again recovers from the log.
     pub(in crate::lsm) fn close(&self) -> Result<()> {
         self.writer.refuse_commits();
-        let failed = self.writer.group_commit.lock().failed().cloned();
-        let settled = failed.map_or_else(|| self.settle_for_close(), Err);
+        let usable = self.writer.group_commit.lock().check();
+        let settled = usable.and_then(|()| self.settle_for_close());
         self.state.end_work();
         let mut manifest = self.install.lock();
         let result = settled.and_then(|()| self.mark_closed(&mut manifest));

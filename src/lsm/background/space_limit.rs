@@ -18,7 +18,7 @@ use crate::sync::Ordering;
 
 use super::fifo_tables::FifoEviction;
 use super::maintenance::Maintenance;
-use crate::lsm::write::admission::{Planned, SpaceLimit};
+use crate::lsm::write::admission::{Held, SpaceLimit};
 
 /// The part of the limit that logs kept for the change feed may take where nothing else bounds them.
 const KEPT_PART: u64 = 4;
@@ -167,8 +167,8 @@ impl Maintenance {
     }
 
     /// Room for a merge that reads `bytes`; `None` if it must not begin.
-    pub(in crate::lsm) fn plan(&self, bytes: u64) -> Option<Planned<'_>> {
-        let Some(space_limit) = &self.writer.space_limit else { return Some(Planned::ALL) };
+    pub(in crate::lsm) fn plan(&self, bytes: u64) -> Option<Held<'_>> {
+        let Some(space_limit) = &self.writer.space_limit else { return Some(Held::NONE) };
         let take = || space_limit.plan(self.reader(), bytes);
         take().or_else(|| if self.remove_unheld() { take() } else { None })
     }
@@ -177,10 +177,10 @@ impl Maintenance {
     ///
     /// # Errors
     /// `StorageFull` where the limit on disk use leaves no room for it.
-    pub(super) fn admit_file(&self, bytes: u64) -> Result<Planned<'_>> {
+    pub(super) fn admit_file(&self, bytes: u64) -> Result<Held<'_>> {
         match &self.writer.space_limit {
             Some(space_limit) => space_limit.admit_file(self.reader(), self, bytes),
-            None => Ok(Planned::ALL),
+            None => Ok(Held::NONE),
         }
     }
 

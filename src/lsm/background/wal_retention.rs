@@ -12,8 +12,6 @@ use crate::clock::ticks_in;
 use crate::error::Result;
 use crate::format::edit::{Import, KeptLog, LogMeta, VersionEdit};
 use crate::format::names::{FileName, FileNumber};
-use crate::format::record::Position;
-use crate::format::span::Span;
 use crate::manifest::Version;
 use crate::model::Seq;
 
@@ -120,11 +118,5 @@ impl Maintenance {
             }
             (most, age) => bytes <= most.unwrap_or(share) && age.is_none_or(is_young),
         }
-    }
-
-    /// What an edit says about rows that came in as files and are all there is in `span`: `at` is where
-    /// the last commit in front of them ends.
-    pub(in crate::lsm) fn import_note(seq: Seq, at: Position, span: &Span) -> Vec<Import> {
-        vec![Import { seq, at, span: span.clone() }]
     }
 }

@@ -18,7 +18,7 @@ use crate::sst::{Sst, SstShared};
 use crate::write_accounting::Meter;
 
 use super::gap_cache::GapCache;
-use super::load_sampling::{Due, Kind, LoadSampling, Readers};
+use super::load_sampling::{Due, Kind, LoadSampling, Place, Readers};
 
 /// See the module.
 pub(crate) struct Env {
@@ -90,13 +90,7 @@ impl Env {
         self.options.merge_for_readers.filter(|_| self.options.max_disk.is_none())
     }
 
-    /// Counts a point read.
-    #[inline]
-    pub(in crate::lsm) fn record_read(&self, version: &Version, key: &[u8]) {
-        self.record_rows(version, 1, key);
-    }
-
-    /// Counts rows that a scan passed, the last of them at `key`.
+    /// Counts rows that were read, the last of them at `key`.
     #[inline]
     pub(in crate::lsm) fn record_rows(&self, version: &Version, rows: u32, key: &[u8]) {
         if let Some(due) = self.loads.take(rows) {
@@ -107,6 +101,8 @@ impl Env {
     /// The operation at `key` stands for all that `due` counted.
     #[cold]
     pub(in crate::lsm) fn sample(&self, due: &Due, version: &Version, key: &[u8], kind: Kind) {
-        self.loads.sample_at(due, (version, key), kind, self.merge_price(), self.seconds());
+        let price = self.merge_price();
+        let place = version.range_for(key).map(|range| Place::new(range, key, price));
+        self.loads.sample(due, place.as_ref(), key, kind, self.seconds());
     }
 }

@@ -113,7 +113,7 @@ pub(in crate::lsm) struct Due {
 }
 
 /// Where an operation was.
-struct Place {
+pub(super) struct Place {
     range: RangeId,
     /// Files beside one that the key is looked for in.
     over: f64,
@@ -224,18 +224,23 @@ impl LoadSampling {
         sampled.ranges.insert(joined, load);
     }
 
-    fn sample(&self, due: &Due, place: Option<&Place>, key: &[u8], kind: Kind, now: f64) {
+    /// Counts the operation at `key` for all that it stands for.
+    pub(super) fn sample(
+        &self,
+        due: &Due,
+        place: Option<&Place>,
+        key: &[u8],
+        kind: Kind,
+        now: f64,
+    ) {
         let mut sampled = self.sampled.lock();
         let weight = sampled.set_counter(due, now, &self.counters[due.slot].0);
         let Some(place) = place else { return };
         let Some(load) = sampled.load_of(place.range, now) else { return };
-        match kind {
-            Kind::Read => load.read(key, weight, now),
-            Kind::Write => load.write(key, weight, now),
-        }
         if kind == Kind::Write {
-            return;
+            return load.write(key, weight, now);
         }
+        load.read(key, weight, now);
         load.lose(weight * place.over);
         let is_losing = place.over > 0.0 && load.lost() >= place.price;
         if is_losing && sampled.losing.insert(place.range) {
@@ -248,7 +253,7 @@ impl LoadSampling {
     /// lately, have theirs. True if what is `in_memory`, if anything is, is to be flushed for
     /// that, and [`LoadSampling::record_frozen`]
     /// called: for all of them together as seldom as for one.
-    fn begin_turns(
+    pub(in crate::lsm) fn begin_turns(
         &self,
         price: impl Fn(RangeId) -> Option<f64>,
         in_memory: bool,
@@ -315,34 +320,6 @@ impl LoadSampling {
             Some(load) if few_read(load, now()) => Readers::Few,
             Some(_) => Readers::Some,
         }
-    }
-
-    /// Counts the operation at `key` for all that it stands for.
-    pub(in crate::lsm) fn sample_at(
-        &self,
-        due: &Due,
-        (version, key): (&Version, &[u8]),
-        kind: Kind,
-        price: Option<MergePrice>,
-        now: f64,
-    ) {
-        let place = version.range_for(key).map(|range| Place::new(range, key, price));
-        self.sample(due, place.as_ref(), key, kind, now);
-    }
-
-    /// True if what is in memory, if anything is, is to be flushed, to be merged with files whose readers have lost enough.
-    pub(in crate::lsm) fn begin_turns_in(
-        &self,
-        version: &Version,
-        in_memory: bool,
-        price: Option<MergePrice>,
-        now: f64,
-    ) -> bool {
-        let price = |id| {
-            let range = version.ranges().get(id).filter(|range| !range.young.is_empty())?;
-            Some(rows_of(range, price))
-        };
-        self.begin_turns(price, in_memory, now)
     }
 
     /// The loads of the ranges that there are; those of others are forgotten.
@@ -444,14 +421,18 @@ impl LoadSampling {
 
 impl Place {
     /// Of `key`, in `range`.
-    fn new(range: &Range<Arc<FileEntry>>, key: &[u8], price: Option<MergePrice>) -> Self {
+    pub(super) fn new(
+        range: &Range<Arc<FileEntry>>,
+        key: &[u8],
+        price: Option<MergePrice>,
+    ) -> Self {
         let over = range.sources(key).count().saturating_sub(1) as f64;
         Self { range: range.id, over, price: rows_of(range, price) }
     }
 }
 
 /// What a merge of the range costs, in rows; endless if none is for readers.
-fn rows_of(range: &Range<Arc<FileEntry>>, price: Option<MergePrice>) -> f64 {
+pub(in crate::lsm) fn rows_of(range: &Range<Arc<FileEntry>>, price: Option<MergePrice>) -> f64 {
     let rows = |price: MergePrice| price.rows + range.bytes() / price.bytes_per_row;
     price.map_or(f64::INFINITY, |price| rows(price) as f64)
 }

@@ -17,7 +17,7 @@ use crate::format::span::Span;
 use crate::manifest::FileEntry;
 use crate::memtable::MemtableIter;
 use crate::model::{RowRef, Seq};
-use crate::ranges::{Reference, chains};
+use crate::ranges::Reference;
 use crate::sst::{RunWalk, SstIter};
 
 use super::concat_iter::{Around, ConcatIter, ReadCounts};
@@ -58,11 +58,7 @@ impl Merge {
         at: Seq,
     ) -> Result<Merge> {
         let memory = view.memtables.iter().filter(|slot| !slot.memtable.is_empty());
-        // What has no key there is not touched: it may be damaged.
-        let sees = |file: &Reference<Arc<FileEntry>>| {
-            file.file.has_keys_in(whole) && view.can_see(file, at)
-        };
-        let chains = chains(view.version.ranges_in(whole), whole, sees);
+        let chains = view.chains(whole, at);
         let mut sources = Vec::with_capacity(view.memtables.len() + chains.len());
         sources.extend(memory.map(|slot| Source::Memory(slot.memtable.iter())));
         // What stands later is older where they overlap.

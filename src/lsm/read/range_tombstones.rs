@@ -75,26 +75,17 @@ impl RangeTombstones {
         let last = self.list.last().map_or(Seq::ZERO, |last| last.from);
         let is_newer = |new: &RangeTombstone| new.from >= last;
         debug_assert!(range_tombstones.iter().all(is_newer), "tombstones come in commit order");
-        let mut list = Vec::with_capacity(self.list.len() + range_tombstones.len());
-        list.extend(self.list.iter().cloned());
-        list.extend(range_tombstones.iter().cloned().map(Arc::new));
+        let new = range_tombstones.iter().cloned().map(Arc::new);
+        let list: Vec<_> = self.list.iter().cloned().chain(new).collect();
         let highest = self.floors.iter().map(|floor| floor.below).max().unwrap_or_default();
-        let below = range_tombstones
-            .first()
-            .map(|range_tombstone| range_tombstone.below)
-            .filter(|below| *below >= highest);
-        let Some(below) = below.filter(|below| {
-            range_tombstones.iter().all(|range_tombstone| range_tombstone.below == *below)
-        }) else {
+        let below = range_tombstones.first().map_or(Seq::ZERO, |first| first.below);
+        let is_highest = |new: &RangeTombstone| new.below == below && below >= highest;
+        if !range_tombstones.iter().all(is_highest) {
             return Self::of(list, self.newest);
-        };
+        }
         let floors = with_highest(&self.floors, range_tombstones, below).into();
-        let newest = range_tombstones
-            .iter()
-            .map(|range_tombstone| range_tombstone.from)
-            .max()
-            .unwrap_or_default();
-        Self { list, floors, newest: self.newest.max(newest) }
+        let newest = range_tombstones.iter().map(|new| new.from).fold(self.newest, Seq::max);
+        Self { list, floors, newest }
     }
 
     /// Without those that match.

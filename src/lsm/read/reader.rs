@@ -27,8 +27,8 @@ use super::view::View;
 pub(crate) struct Reader {
     pub(crate) env: Arc<Env>,
     pub(in crate::lsm) view: ArcSwap<View>,
-    published: Arc<PublishedSeq>,
-    snapshots: Snapshots,
+    pub(in crate::lsm) published: Arc<PublishedSeq>,
+    pub(in crate::lsm) snapshots: Snapshots,
     /// The newest commit that put up a range tombstone, published or not, or the newest import.
     newest_range_tombstone: AtomicU64,
     pub(in crate::lsm) dropped: DroppedTables,
@@ -69,7 +69,7 @@ impl Reader {
     ) -> Result<Option<R>> {
         let hash = self.env.hash(key);
         let (view, at) = self.pin_read(at);
-        self.env.record_read(&view.version, key);
+        self.env.record_rows(&view.version, 1, key);
         let found = view.read(&self.env, hash, key, at, |current| match current.row {
             Some(row) => with(current.seq, row).map(Some),
             None => Ok(None),
@@ -149,16 +149,6 @@ impl Reader {
     /// From now on a read pins a view only with the range tombstones, and the imports, up to `seq`.
     pub(in crate::lsm) fn require_range_tombstones_of(&self, seq: Seq) {
         self.newest_range_tombstone.store(seq.0, Ordering::Release);
-    }
-
-    /// Keeps the published Seq readable until it is released.
-    pub(in crate::lsm) fn register_snapshot(&self) -> Seq {
-        self.snapshots.register(&self.published)
-    }
-
-    /// True if nobody holds `seq` any more.
-    pub(in crate::lsm) fn release_snapshot(&self, seq: Seq) -> bool {
-        self.snapshots.release(seq)
     }
 
     /// What a job that starts now must keep.

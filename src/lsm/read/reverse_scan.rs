@@ -15,7 +15,7 @@ use crate::format::span::Span;
 use crate::manifest::FileEntry;
 use crate::memtable::MemtableIter;
 use crate::model::{Row, Seq};
-use crate::ranges::{Chain, Reference, chains};
+use crate::ranges::Chain;
 use crate::sst::SstIter;
 
 use super::row_filter::{RowFilter, ScanRow, Step};
@@ -49,15 +49,14 @@ struct Files {
 impl ReadView {
     /// The rows of `span`, last to first.
     pub(crate) fn scan_reverse(&self, span: &Span) -> Result<ReverseScan> {
+        let memory = self.view.memtables.iter().filter(|slot| !slot.memtable.is_empty());
         let mut sources: Vec<Source> =
-            self.memtables().map(|memtable| Source::Memory(memtable.iter())).collect();
-        let sees =
-            |file: &Reference<Arc<FileEntry>>| file.file.has_keys_in(span) && self.can_see(file);
-        let chains = chains(self.version().ranges_in(span), span, sees);
+            memory.map(|slot| Source::Memory(slot.memtable.iter())).collect();
+        let chains = self.view.chains(span, self.at);
         sources.extend(chains.into_iter().map(|files| Source::Files(Box::new(Files::new(files)))));
         let high = span.high.as_deref();
         for source in &mut sources {
-            source.seek_below(self.env(), high)?;
+            source.seek_below(&self.env, high)?;
         }
         Ok(ReverseScan {
             view: self.clone(),
@@ -146,7 +145,7 @@ impl ReverseScan {
         self.key.extend_from_slice(greatest);
         for source in &mut self.sources {
             while source.key() == Some(&self.key) {
-                source.back(self.view.env())?;
+                source.back(&self.view.env)?;
             }
         }
         Ok(true)

@@ -15,10 +15,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::format::Kind;
 use crate::format::span::Span;
-use crate::manifest::{FileEntry, Version};
-use crate::memtable::Memtable;
 use crate::model::{RowRef, Seq};
-use crate::ranges::Reference;
 use crate::sst::{BlockRun, RunWalk};
 
 use super::concat_iter::ReadCounts;
@@ -32,9 +29,9 @@ use crate::lsm::Env;
 /// One state of the database, held for as many reads as needed.
 #[derive(Clone)]
 pub(crate) struct ReadView {
-    env: Arc<Env>,
-    view: Arc<View>,
-    at: Seq,
+    pub(super) env: Arc<Env>,
+    pub(super) view: Arc<View>,
+    pub(super) at: Seq,
     pinned: Pinned,
 }
 
@@ -107,7 +104,7 @@ impl ReadView {
         key: &[u8],
         with: impl FnOnce(Seq, RowRef<'_>) -> Result<R>,
     ) -> Result<Option<R>> {
-        self.env.record_read(&self.view.version, key);
+        self.env.record_rows(&self.view.version, 1, key);
         let found = self.view.read(&self.env, self.env.hash(key), key, self.at, |current| {
             current.row.map(|row| with(current.seq, row)).transpose()
         })?;
@@ -129,25 +126,6 @@ impl ReadView {
         self.env.record_rows(&self.view.version, rows, key);
     }
 
-    pub(in crate::lsm) fn env(&self) -> &Env {
-        &self.env
-    }
-
-    pub(in crate::lsm) fn version(&self) -> &Version {
-        &self.view.version
-    }
-
-    /// False if nothing of a file can be seen.
-    pub(in crate::lsm) fn can_see(&self, file: &Reference<Arc<FileEntry>>) -> bool {
-        self.view.can_see(file, self.at)
-    }
-
-    /// Those that hold anything.
-    pub(in crate::lsm) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
-        let memtables = self.view.memtables.iter().map(|slot| &slot.memtable);
-        memtables.filter(|memtable| !memtable.is_empty())
-    }
-
     /// The rows of `span`, which is a part of `whole`; [`Scan::seek`] goes on with other parts.
     pub(crate) fn scan(&self, whole: &Span, span: &Span) -> Result<Scan> {
         let mut head = Head::new(self.pinned);
@@ -156,9 +134,7 @@ impl ReadView {
         let merge = Merge::over_view(&self.env, &self.view, whole, part, self.at)?;
         Ok(Scan::new(merge, self.at, self.view.range_tombstones.floors_in(whole, self.at), head))
     }
-}
 
-impl ReadView {
     /// A read at `at` in this view; as of what was published if `is_newest`.
     pub(in crate::lsm) fn of(env: &Arc<Env>, view: Arc<View>, at: Seq, is_newest: bool) -> Self {
         let memtables = view.memtables.iter().map(|slot| &*slot.memtable);
@@ -170,16 +146,11 @@ impl ReadView {
 #[cfg(test)]
 impl ReadView {
     /// The rows of these references, whatever ranges they belong to.
-    pub(crate) fn scan_references(&self, files: &[Reference<Arc<FileEntry>>]) -> Result<Scan> {
+    pub(crate) fn scan_references(
+        &self,
+        files: &[crate::ranges::Reference<Arc<crate::manifest::FileEntry>>],
+    ) -> Result<Scan> {
         Ok(Scan::new(Merge::over_files(&self.env, &[], files)?, self.at, None, Head::closed()))
-    }
-
-    /// All references of the ranges in `span`.
-    pub(crate) fn references(&self, span: &Span) -> Vec<Reference<Arc<FileEntry>>> {
-        let ranges = self.version().ranges_in(span).iter();
-        ranges
-            .flat_map(|range| range.references().map(|(_, reference)| reference.clone()))
-            .collect()
     }
 }
 

@@ -55,7 +55,7 @@ use crate::lsm::write::admission::SpaceLimit;
 use crate::lsm::write::backlog::Backlog;
 use crate::lsm::write::gates::Gates;
 use crate::lsm::write::group_commit::GroupCommit;
-use crate::lsm::write::log_queue::LogQueue;
+use crate::lsm::write::log_queue::{LogQueue, SPARE_BUFFERS};
 use crate::lsm::write::rate_limit::RateLimit;
 use crate::lsm::{Engine, Env, Reader, Writer};
 
@@ -290,7 +290,7 @@ fn begin(
             (queue, Some(number))
         }
     };
-    queue.keep_buffers_of(env.options.log_buffer_bytes);
+    queue.spare_bytes_max = SPARE_BUFFERS * env.options.log_buffer_bytes;
     let range_tombstones = manifest
         .version()
         .range_tombstones()

@@ -61,15 +61,12 @@ pub(crate) struct SpaceLimit {
     pub(in crate::lsm) wants_flush: AtomicBool,
 }
 
-/// A part of a count that others must see; given back when this goes.
+/// A part of a count that others must see, such as what table files that are being written may take; given back when
+/// this is dropped.
 pub(in crate::lsm) struct Held<'a> {
-    count: &'a Mutex<u64>,
+    /// `None` where there is no limit.
+    count: Option<&'a Mutex<u64>>,
     bytes: u64,
-}
-
-/// What table files that are being written may take.
-pub(in crate::lsm) struct Planned<'a> {
-    _held: Option<Held<'a>>,
 }
 
 /// What a commit takes until its log and its memtable have it.
@@ -78,15 +75,6 @@ pub(in crate::lsm) struct Admitted<'a> {
     held: Option<Held<'a>>,
     /// Of its rows.
     bytes: u64,
-}
-
-/// What a commit asks for.
-enum Demand {
-    /// Whole files go with it, or nothing changes on the disk.
-    Nothing,
-    /// It deletes rows, or changes a few bytes of the catalog.
-    Little(u64),
-    Rows(u64),
 }
 
 /// How much is taken, and of what.
@@ -151,7 +139,8 @@ impl SpaceLimit {
 
     /// What merges may read, and so write, at a time; one may always be as large as `least`, if there is room for it.
     pub(in crate::lsm) fn job_bytes_max(&self, view: &View, least: u64) -> u64 {
-        self.left(self.taken(view)).min(self.reserve / 2).max(least)
+        let left = self.left_beside(self.taken(view), *self.planned.lock());
+        left.min(self.reserve / 2).max(least)
     }
 
     /// What all files take, the limit, and how many writes it refused.
@@ -184,12 +173,8 @@ impl SpaceLimit {
         self.limit - self.margin - self.reserve / 2
     }
 
-    /// What is left for merges.
-    fn left(&self, taken: Taken) -> u64 {
-        self.left_beside(taken, *self.planned.lock())
-    }
-
-    pub(in crate::lsm) fn left_beside(&self, taken: Taken, planned: u64) -> u64 {
+    /// What is left for merges beside those that may write `planned` bytes.
+    fn left_beside(&self, taken: Taken, planned: u64) -> u64 {
         let used = taken.all + taken.flush + *self.admitted.lock() + planned;
         (self.limit - self.margin).saturating_sub(used)
     }
@@ -212,6 +197,9 @@ impl SpaceLimit {
 }
 
 impl<'a> Held<'a> {
+    /// Where there is no limit.
+    pub(in crate::lsm) const NONE: Self = Self { count: None, bytes: 0 };
+
     /// Adds `bytes` if that `fits` beside what others hold: of two that look at the same time only one takes the last room.
     pub(in crate::lsm) fn take(
         count: &'a Mutex<u64>,
@@ -224,13 +212,15 @@ impl<'a> Held<'a> {
             return None;
         }
         *held = held.saturating_add(bytes);
-        Some(Self { count, bytes })
+        Some(Self { count: Some(count), bytes })
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        *self.count.lock() -= self.bytes;
+        if let Some(count) = self.count {
+            *count.lock() -= self.bytes;
+        }
     }
 }
 
@@ -263,11 +253,9 @@ impl SpaceLimit {
         batch: &Batch<'_>,
         least: u64,
     ) -> Result<Admitted<'a>> {
-        let (bytes, most) = match demand(batch) {
-            Demand::Nothing => return Ok(Admitted::ALL),
-            Demand::Little(bytes) => (bytes.max(least), u64::MAX),
-            Demand::Rows(bytes) => (bytes.max(least), self.for_rows()),
-        };
+        let Some((bytes, has_rows)) = demand(batch) else { return Ok(Admitted::ALL) };
+        let bytes = bytes.max(least);
+        let most = if has_rows { self.for_rows() } else { u64::MAX };
         // In the log and in memory, from where it goes to a table.
         let held = self.take_room(reader, help, 2 * bytes, [self.for_deletes(), most])?;
         Ok(Admitted { held: Some(held), bytes })
@@ -280,10 +268,9 @@ impl SpaceLimit {
         reader: &Reader,
         help: &impl Unblock,
         bytes: u64,
-    ) -> Result<Planned<'_>> {
+    ) -> Result<Held<'_>> {
         let needs = bytes.saturating_add(TABLE_BYTES);
-        let held = self.take_room(reader, help, needs, [self.for_rows(); 2])?;
-        Ok(Planned { _held: Some(held) })
+        self.take_room(reader, help, needs, [self.for_rows(); 2])
     }
 
     /// Takes so many bytes, if all files stay below the first limit with them, and those that stay below the second.
@@ -315,7 +302,7 @@ impl SpaceLimit {
     }
 
     /// Room for a merge that reads `bytes`, beside the others; `None` if it must not begin.
-    pub(in crate::lsm) fn plan(&self, reader: &Reader, bytes: u64) -> Option<Planned<'_>> {
+    pub(in crate::lsm) fn plan(&self, reader: &Reader, bytes: u64) -> Option<Held<'_>> {
         let least = bytes.saturating_add(TABLE_BYTES);
         // All together are to stay in their half of the reserve, as each is picked to, or one that has to be larger alone.
         let fits = |others: u64| {
@@ -323,7 +310,7 @@ impl SpaceLimit {
             // The view as of now: what others planned and installed meanwhile is in it.
             is_alone && least <= self.left_beside(self.taken(&reader.view.load()), others)
         };
-        Some(Planned { _held: Some(Held::take(&self.planned, bytes, fits)?) })
+        Held::take(&self.planned, bytes, fits)
     }
 
     /// So many bytes are missing for `needs` more where files may take `most`.
@@ -332,11 +319,6 @@ impl SpaceLimit {
         let others = *self.admitted.lock();
         (taken.live + taken.flush + others + needs).saturating_sub(most)
     }
-}
-
-impl Planned<'_> {
-    /// Where there is no limit.
-    pub(in crate::lsm) const ALL: Self = Self { _held: None };
 }
 
 fn margin_least(options: &Options) -> u64 {
@@ -366,18 +348,20 @@ fn metered(name: &str) -> Metered {
     }
 }
 
-fn demand(batch: &Batch<'_>) -> Demand {
+/// About how many bytes `batch` takes, and whether it writes rows: else it deletes, or changes a few bytes of the catalog.
+/// `None` if whole files go with it, or nothing changes on the disk.
+fn demand(batch: &Batch<'_>) -> Option<(u64, bool)> {
     let is_new = |change: &TableChange| matches!(change, TableChange::Created(_));
     let creates = batch.changes.iter().any(is_new);
     let writes = batch.ops.iter().any(|op| !matches!(op.action, Action::Delete));
     let merges = batch.ops.iter().filter(|op| matches!(op.action, Action::Merge(_))).count() as u64;
     let bytes: u64 = batch.ops.iter().map(|op| Op::memtable_bytes(op) as u64).sum();
     if !creates && (!batch.changes.is_empty() || batch.ops.is_empty()) {
-        return Demand::Nothing;
+        return None;
     }
-    let with_rows = bytes + merges * MERGED_BYTES;
     let is_small = batch.gate.table == TableId::CATALOG && bytes <= CATALOG_BYTES && !creates;
-    if writes && !is_small { Demand::Rows(with_rows) } else { Demand::Little(bytes) }
+    let has_rows = writes && !is_small;
+    Some((if has_rows { bytes + merges * MERGED_BYTES } else { bytes }, has_rows))
 }
 
 #[cfg(test)]

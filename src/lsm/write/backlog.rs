@@ -31,14 +31,8 @@ struct State {
     merge_mib: Duration,
     /// Seconds that writers are to be delayed and were not yet; below zero if they were delayed for too long.
     owed: f64,
-    stalls: Stalls,
-}
-
-/// How often a write was held up, and for how long together.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::lsm) struct Stalls {
-    pub(in crate::lsm) count: u64,
-    pub(in crate::lsm) micros: u64,
+    /// How often a write was delayed, and for how many microseconds in all.
+    stalls: [u64; 2],
 }
 
 /// A shorter pause takes about this long all the same.
@@ -60,14 +54,12 @@ impl Backlog {
 
     /// How long it takes to merge so many bytes of young files; `None` before the first job.
     pub(super) fn merge_time(&self, bytes: usize) -> Option<Duration> {
-        let mib = self.state.lock().merge_mib;
-        (!mib.is_zero()).then(|| mib.mul_f64(bytes as f64 / MIB))
+        time_of(self.state.lock().merge_mib, bytes)
     }
 
     /// How long it takes to flush so many bytes of memtables; `None` before the first flush.
     pub(super) fn flush_time(&self, bytes: usize) -> Option<Duration> {
-        let mib = self.state.lock().flush_mib;
-        (!mib.is_zero()).then(|| mib.mul_f64(bytes as f64 / MIB))
+        time_of(self.state.lock().flush_mib, bytes)
     }
 
     /// Takes on a delay of a write. What is due is a pause once it is long enough to be one.
@@ -90,11 +82,12 @@ impl Backlog {
     /// A write was held up by what background work has not done yet.
     pub(super) fn record_stall(&self, time: Duration) {
         let stalls = &mut self.state.lock().stalls;
-        stalls.count += 1;
-        stalls.micros += u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        stalls[0] += 1;
+        stalls[1] += u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     }
 
-    pub(in crate::lsm) fn stalls(&self) -> Stalls {
+    /// How often a write was delayed, and for how many microseconds in all.
+    pub(in crate::lsm) fn stalls(&self) -> [u64; 2] {
         self.state.lock().stalls
     }
 
@@ -131,6 +124,11 @@ impl Backlog {
         let mut state = self.state.lock();
         self.attempted.wait_for(&mut state, time);
     }
+}
+
+/// The time for `bytes` at `mib` for each MiB; `None` while that is not known.
+fn time_of(mib: Duration, bytes: usize) -> Option<Duration> {
+    (!mib.is_zero()).then(|| mib.mul_f64(bytes as f64 / MIB))
 }
 
 /// `mib` comes halfway to what each MiB of `bytes` took.

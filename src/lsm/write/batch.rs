@@ -9,7 +9,6 @@ use smallvec::SmallVec;
 
 use crate::error::{Code, Error, Result};
 use crate::format::Kind;
-use crate::format::edit::RangeTombstone;
 use crate::format::names::TableId;
 use crate::format::row::{self, RowHead};
 use crate::format::span::Span;
@@ -123,11 +122,6 @@ impl TableChange {
                 32 + span.low.len() + span.high.as_ref().map_or(0, |high| high.len())
             }
         }
-    }
-
-    /// The range tombstone that it puts up as commit `seq`.
-    pub(crate) fn range_tombstone(&self, seq: Seq) -> Option<RangeTombstone> {
-        self.logged().into_tombstone(seq)
     }
 
     /// Jobs carry it out durably as soon as it is published: a power cut must not take it back afterwards.

@@ -8,6 +8,8 @@
 //!
 //! Not here: the log buffer (`log_queue`), what a condition means (`batch`), rows made late (`insert`), delays (`delay`).
 
+use std::borrow::Cow;
+
 use smallvec::SmallVec;
 
 use crate::error::{Code, Error, ErrorKind, Result};
@@ -162,9 +164,7 @@ impl Writer {
         state: &State<LogQueue>,
         batch: &Batch<'_>,
     ) -> Result<(), RetryReason> {
-        if let Some(error) = state.failed() {
-            return Err(error.clone().into());
-        }
+        state.check()?;
         if !mutant!("late-commit") {
             state.queue.check_open(Closing::No)?;
         }
@@ -215,7 +215,7 @@ impl Writer {
         }
         let lens = rows
             .iter()
-            .map(|row: &Option<ResolvedRow<'_>>| row.as_ref().map_or(0, |row| row.get().len()));
+            .map(|row: &Option<ResolvedRow<'_>>| row.as_ref().map_or(0, |row| row.len()));
         match write.admitted.exceeded_by(batch, lens) {
             Some(bytes) => Err(RetryReason::Larger(bytes)),
             None => Ok(rows),
@@ -258,12 +258,12 @@ impl Writer {
     ) -> Result<Option<ResolvedRow<'b>>> {
         op.check(current).map_err(Error::refused)?;
         Ok(match &op.action {
-            Action::Put(row) => Some(ResolvedRow::Given(row)),
+            Action::Put(row) => Some(Cow::Borrowed(row)),
             Action::Delete => None,
             Action::Merge(patch) => {
                 let check = |row: &RowRef<'_>| (batch.check_merged)(&op.key, row);
                 let merged = Op::merged(patch, current, &self.reader.env.shapes, check)?;
-                Some(ResolvedRow::Made(merged))
+                Some(Cow::Owned(merged))
             }
         })
     }
@@ -293,7 +293,7 @@ impl Writer {
                 gate.close(seq);
                 self.reader.dropped.record(gate.table, seq);
             }
-            if let Some(range_tombstone) = change.range_tombstone(seq) {
+            if let Some(range_tombstone) = change.logged().into_tombstone(seq) {
                 range_tombstones.push(range_tombstone);
                 view.active().memtable.note(seq, change.bytes_max());
             }

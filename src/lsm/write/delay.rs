@@ -26,17 +26,6 @@ use crate::lsm::read::view::View;
 /// A range that would delay a write by less than this is in order.
 const DELAY_MIN: Duration = Duration::from_micros(30);
 
-/// Why a write was held up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stall {
-    /// Too many memtables wait for their flush.
-    Memtables,
-    /// A range that it touches has too much waiting for compaction.
-    Ranges,
-    /// Memory is nearly used up.
-    Memory,
-}
-
 impl Writer {
     /// Slows a writer down by what it touches: ranges that have more files or bytes waiting than reads should look at,
     /// and memory that is nearly used up.
@@ -51,14 +40,14 @@ impl Writer {
             return;
         }
         drop(view);
-        let stall = if by_range < delay { Stall::Memory } else { Stall::Ranges };
+        let cause = if by_range < delay { "memory" } else { "ranges" };
         self.executor.signal(if by_range.is_zero() { Lane::Flush } else { Lane::Compact });
         let Some(pause) = self.backlog.owe(delay) else { return };
         let since = self.reader.env.clock.monotonic();
         self.backlog.pause(pause);
         let waited = self.reader.env.clock.monotonic().saturating_sub(since);
         self.backlog.paid(pause, waited);
-        self.stalled(stall, waited);
+        self.stalled(cause, waited);
     }
 
     fn range_pressure(&self, view: &View, batch: &Batch<'_>) -> Duration {
@@ -89,14 +78,10 @@ impl Writer {
         memory_delay(used as u64, most as u64, self.backlog.flush_time(bytes))
     }
 
-    /// Counts a write that was held up, and tells of it.
-    pub(crate) fn stalled(&self, stall: Stall, time: Duration) {
+    /// Counts a delayed write and emits the event. The cause is `memtables` if too many wait for their flush, `ranges` if a
+    /// range that the write touches has too much waiting for compaction, `memory` if memory is nearly used up.
+    pub(crate) fn stalled(&self, cause: &'static str, time: Duration) {
         self.backlog.record_stall(time);
-        let cause = match stall {
-            Stall::Memtables => "memtables",
-            Stall::Ranges => "ranges",
-            Stall::Memory => "memory",
-        };
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         emit!(WARN, "stalled", self.reader.env, cause = cause, micros = micros);
     }

@@ -8,7 +8,7 @@
 /// Tells subscribers; a `String` is shown as it is.
 #[cfg(feature = "events")]
 macro_rules! emit {
-    ($level:ident, $name:literal, $env:expr, $($field:ident = $value:expr),* $(,)?) => {
+    ($level:ident, $name:expr, $env:expr, $($field:ident = $value:expr),* $(,)?) => {
         tracing::event!(
             target: "rowstone",
             tracing::Level::$level,
@@ -22,9 +22,9 @@ macro_rules! emit {
 /// Without the feature nothing is computed.
 #[cfg(not(feature = "events"))]
 macro_rules! emit {
-    ($level:ident, $name:literal, $env:expr, $($field:ident = $value:expr),* $(,)?) => {{
+    ($level:ident, $name:expr, $env:expr, $($field:ident = $value:expr),* $(,)?) => {{
         let _ = || {
-            let _ = $env;
+            let _ = ($name, $env);
             $(let _ = &$value;)*
         };
     }};

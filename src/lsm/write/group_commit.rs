@@ -134,9 +134,7 @@ impl<Q: Queue> GroupCommit<Q> {
             if self.published() >= seq {
                 return Ok(());
             }
-            if let Some(error) = &state.failed {
-                return Err(error.clone());
-            }
+            state.check()?;
             if state.leading {
                 self.ended_of(state.round_of(seq)).wait(&mut state);
             } else {
@@ -164,7 +162,7 @@ impl<Q: Queue> GroupCommit<Q> {
         if state.failed.is_none() {
             state = self.lead(state, need);
         }
-        state.failed.clone().map_or(Ok(()), Err)
+        state.check()
     }
 
     /// Leads a commit group if somebody polls for a commit; one that is under way may leave somebody for the next.
@@ -314,6 +312,15 @@ impl<Q> State<Q> {
     /// Why nothing can be written any more.
     pub(crate) fn failed(&self) -> Option<&Error> {
         self.failed.as_ref()
+    }
+
+    /// # Errors
+    /// Why nothing can be written any more.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match &self.failed {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
     }
 
     /// The commit group whose end decides `seq`. Requires: a commit group is under way.

@@ -9,6 +9,7 @@
 //!
 //! Not here: what is committed (`commit`), the next log (`wal_switch`), who writes (`group_commit`).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ const ALLOCATE_STEP_MAX: u64 = 16 << 20;
 /// Where there is no space for such a step, for this much more at least.
 const NEAR_BYTES: u64 = 16 << 10;
 /// A buffer that is kept may be as long as so many full ones.
-const SPARE_BUFFERS: usize = 4;
+pub(in crate::lsm) const SPARE_BUFFERS: usize = 4;
 
 /// Where numbers of commits have come to when a queue begins.
 #[derive(Clone, Copy)]
@@ -78,7 +79,7 @@ pub(crate) struct LogQueue {
     /// Some record that was written says so up to here.
     pub(super) durable_claimed: Position,
     /// Where the last commit ends that was queued.
-    pub(super) committed: Position,
+    pub(in crate::lsm) committed: Position,
     /// By number: shapes that the active log defines.
     pub(super) shapes: Vec<bool>,
     pub(super) seq_reservation: Seq,
@@ -94,10 +95,10 @@ pub(crate) struct LogQueue {
     /// An empty buffer to fill next.
     pub(super) spare: Vec<u8>,
     /// One that has grown beyond this is given back.
-    pub(super) spare_bytes_max: usize,
+    pub(in crate::lsm) spare_bytes_max: usize,
     pub(super) closing: Closing,
     /// The last Seq that something has: of a commit that was queued, or of rows that came in as files.
-    pub(super) last: Seq,
+    pub(in crate::lsm) last: Seq,
     /// Keys and rows that were written and that the account does not have yet, and where the logs ended behind them.
     pub(super) unaccounted_user: (u64, Position),
     /// Bytes handed to the file system for logs, since opening.
@@ -131,12 +132,12 @@ pub(crate) struct CommitGroup {
     segments: SmallVec<[Segment; 1]>,
     sync: SmallVec<[Arc<LogFile>; 1]>,
     durable_up_to: Position,
-    end: Position,
-    seq_reservation: Seq,
-    is_sync: bool,
+    /// What is known before.
+    done: Done,
 }
 
 /// What a commit group came to.
+#[derive(Default)]
 pub(crate) struct Done {
     end: Position,
     seq_reservation: Seq,
@@ -155,28 +156,16 @@ pub(crate) fn closed() -> Error {
 }
 
 /// A row to be written: the caller's, or one that a merge made.
-pub(super) enum ResolvedRow<'b> {
-    Given(&'b PackedRow<'b>),
-    Made(PackedRow<'static>),
-}
+pub(super) type ResolvedRow<'b> = Cow<'b, PackedRow<'b>>;
 
 /// What `op` writes: its row, or a tombstone.
 #[inline]
 pub(super) fn new_entry<'r>(op: &'r Op<'_>, row: &'r Option<ResolvedRow<'_>>) -> NewEntry<'r> {
     let (kind, row) = match row {
-        Some(row) => (Kind::Put, row.get().parts()),
+        Some(row) => (Kind::Put, row.parts()),
         None => (Kind::Delete, [&[][..]; 2]),
     };
     NewEntry { hash: op.hash, key: &op.key, kind, row }
-}
-
-impl ResolvedRow<'_> {
-    pub(super) fn get(&self) -> &PackedRow<'_> {
-        match self {
-            ResolvedRow::Given(row) => row,
-            ResolvedRow::Made(row) => row,
-        }
-    }
 }
 
 /// A shape as the log defines it.
@@ -307,7 +296,7 @@ impl LogQueue {
         let defined: Vec<_> =
             new_shapes.iter().filter_map(|id| encoded_shape(registry, *id)).collect();
         let user_bytes = batch.ops.iter().map(|op| op.key.len()).sum::<usize>()
-            + rows.iter().flatten().map(|row| row.get().len()).sum::<usize>();
+            + rows.iter().flatten().map(|row| row.len()).sum::<usize>();
         let payload = user_bytes
             + 12 * batch.ops.len()
             + defined.iter().map(|(_, shape)| shape.len() + 12).sum::<usize>();
@@ -341,7 +330,7 @@ impl LogQueue {
     /// The shapes of `rows` that this log does not define yet.
     fn new_shapes(&mut self, rows: &[Option<ResolvedRow<'_>>]) -> Vec<ShapeId> {
         let mut new = Vec::new();
-        for id in rows.iter().flatten().filter_map(|row| row.get().shape) {
+        for id in rows.iter().flatten().filter_map(|row| row.shape) {
             let index = id.0 as usize;
             if index >= self.shapes.len() {
                 self.shapes.resize(index + 1, false);
@@ -458,11 +447,6 @@ impl LogQueue {
         }
     }
 
-    /// Keeps buffers that fit `log_buffer_bytes`.
-    pub(crate) fn keep_buffers_of(&mut self, log_buffer_bytes: usize) {
-        self.spare_bytes_max = SPARE_BUFFERS * log_buffer_bytes;
-    }
-
     /// Moves what users have written into the account.
     pub(in crate::lsm) fn account_user_bytes(&mut self, meter: &Meter) {
         let (bytes, end) = self.unaccounted_user;
@@ -474,16 +458,6 @@ impl LogQueue {
     pub(crate) fn memory_bytes(&self) -> usize {
         let queued = self.segments.iter().map(|segment| segment.bytes.capacity());
         queued.sum::<usize>() + self.spare.capacity()
-    }
-
-    /// Rows came in as files, behind all that was queued.
-    pub(in crate::lsm) fn record_import(&mut self, seq: Seq) {
-        self.last = self.last.max(seq);
-    }
-
-    /// Where the last commit ends that was queued: everything before the next one.
-    pub(in crate::lsm) fn committed(&self) -> Position {
-        self.committed
     }
 }
 
@@ -506,39 +480,30 @@ impl Queue for LogQueue {
         if is_sync {
             self.undurable = None;
         }
-        let end = self.position();
-        CommitGroup {
-            segments,
-            sync,
-            durable_up_to: self.durable,
-            end,
+        let durable_up_to = self.durable;
+        let done = Done {
+            end: self.position(),
             seq_reservation: self.seq_reservation_queued,
             is_sync,
-        }
+            durable_claimed: (!segments.is_empty()).then_some(durable_up_to),
+            ..Done::default()
+        };
+        CommitGroup { segments, sync, durable_up_to, done }
     }
 
     fn carry_out(group: CommitGroup) -> Result<Done> {
-        let mut done = Done {
-            end: group.end,
-            seq_reservation: group.seq_reservation,
-            is_sync: group.is_sync,
-            durable_claimed: (!group.segments.is_empty()).then_some(group.durable_up_to),
-            user_bytes: 0,
-            written: 0,
-            syncs: 0,
-            spare: Vec::new(),
-        };
-        for mut segment in group.segments {
+        let CommitGroup { segments, sync, durable_up_to, mut done } = group;
+        for mut segment in segments {
             let header = segment.log.header();
             let at = Position { file: header.number, offset: segment.offset };
-            record::seal(&mut segment.bytes, at, header.id, group.durable_up_to);
+            record::seal(&mut segment.bytes, at, header.id, durable_up_to);
             segment.log.write_at(segment.offset, &segment.bytes)?;
             done.written += segment.bytes.len() as u64;
             done.user_bytes += segment.user_bytes;
             segment.bytes.clear();
             done.spare = segment.bytes;
         }
-        for log in group.sync.iter().filter(|_| !mutant!("unsynced-log")) {
+        for log in sync.iter().filter(|_| !mutant!("unsynced-log")) {
             log.sync()?;
             done.syncs += 1;
         }

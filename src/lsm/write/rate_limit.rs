@@ -72,8 +72,9 @@ impl RateLimit {
             return Err(Error::refused_with(Code::ServerBusy, message));
         }
         let admits = |demand: &Demand| {
-            let until = used.places(demand.partition).map(|place| *place).into_iter().min();
-            passes(until.unwrap_or(0), self.partition, demand.entities, now)
+            let [low, high] = places(demand.partition);
+            let until = used.partitions[0][low].min(used.partitions[1][high]);
+            passes(until, self.partition, demand.entities, now)
         };
         if !demands.iter().filter(|demand| demand.partition != 0).all(admits) {
             return Err(Error::refused(Code::ServerBusy));
@@ -92,23 +93,10 @@ impl RateLimit {
         };
         move_on(&mut used.database, self.database);
         if demand.partition != 0 {
-            for place in used.places_mut(demand.partition) {
-                move_on(place, self.partition);
-            }
+            let [low, high] = places(demand.partition);
+            move_on(&mut used.partitions[0][low], self.partition);
+            move_on(&mut used.partitions[1][high], self.partition);
         }
-    }
-}
-
-impl Used {
-    fn places(&self, partition: u64) -> [&u64; 2] {
-        let [low, high] = places(partition);
-        [&self.partitions[0][low], &self.partitions[1][high]]
-    }
-
-    fn places_mut(&mut self, partition: u64) -> [&mut u64; 2] {
-        let [low, high] = places(partition);
-        let [first, second] = &mut self.partitions;
-        [&mut first[low], &mut second[high]]
     }
 }
 

@@ -38,9 +38,7 @@ impl Writer {
         state: &mut MutexGuard<'_, State<LogQueue>>,
         view: &View,
     ) -> Result<(), RetryReason> {
-        if let Some(error) = state.failed() {
-            return Err(error.clone().into());
-        }
+        state.check()?;
         state.queue.check_open(Closing::Commits)?;
         if view.memtables.len() > self.reader.env.options.frozen_max {
             return Err(RetryReason::FrozenMemtables);

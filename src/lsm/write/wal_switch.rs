@@ -110,9 +110,7 @@ impl Writer {
         self.ensure_log(help)?;
         {
             let mut state = self.group_commit.lock();
-            if let Some(error) = state.failed() {
-                return Err(error.clone());
-            }
+            state.check()?;
             state.queue.check_open(Closing::Commits)?;
             let last = state.last();
             let delay = ticks_in(self.reader.env.options.max_commit_delay);
@@ -146,9 +144,7 @@ impl Writer {
 
     /// Makes everything committed so far durable.
     pub(crate) fn sync(&self) -> Result<()> {
-        if let Some(error) = self.group_commit.lock().failed() {
-            return Err(error.clone());
-        }
+        self.group_commit.lock().check()?;
         self.group_commit.flush(Durability::Sync)
     }
 
@@ -158,9 +154,7 @@ impl Writer {
         let is_settled = {
             let state = self.group_commit.lock();
             // A failed commit group has emptied the queue, and nobody knows what of it is on the disk.
-            if let Some(error) = state.failed() {
-                return Err(error.clone());
-            }
+            state.check()?;
             // A commit group under way has emptied the queue, too.
             (!state.is_leading() || mutant!("racy-ceiling"))
                 && state.queue.unsynced.is_empty()

@@ -44,7 +44,7 @@ use crate::lsm::background::new_file::NewFile;
 use crate::lsm::background::output_writer::{Boundaries, Cut, OutputWriter, Retention};
 use crate::lsm::read::load_sampling::Readers;
 use crate::lsm::read::merge::Merge;
-use crate::lsm::write::admission::{JOB_RUN_FILES, Planned};
+use crate::lsm::write::admission::{Held, JOB_RUN_FILES};
 use crate::lsm::write::backpressure::flush_bytes_max;
 use crate::lsm::write::log_queue::closed;
 use exchange::{Exchange, exchange, rests};
@@ -334,7 +334,7 @@ impl Maintenance {
     }
 
     /// Room for what `tasks` write; `None` if there is none.
-    fn plan_tasks(&self, tasks: &[Task]) -> Option<Planned<'_>> {
+    fn plan_tasks(&self, tasks: &[Task]) -> Option<Held<'_>> {
         // Where the oldest files go, a job may hold inputs that are dropped meanwhile, beside its outputs.
         let times = |task: &Task| if self.is_fifo(task.range.table) { 2 } else { 1 };
         self.plan(tasks.iter().map(|task| times(task) * task.job.bytes).sum())
@@ -504,10 +504,7 @@ impl Maintenance {
         if self.executor.is_stopping() {
             return Err(closed());
         }
-        match self.writer.group_commit.lock().failed() {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        }
+        self.writer.group_commit.lock().check()
     }
 
     /// False if the version no longer has the inputs.
