@@ -24,7 +24,7 @@ use crate::write_accounting::Cause;
 use super::flush_placement::place;
 use super::maintenance::Maintenance;
 use super::new_file::NewFile;
-use super::output_writer::{Boundaries, Cut, OutputWriter, Retention};
+use super::output_writer::{Boundaries, Cut, OutputWriter};
 use crate::lsm::read::merge::Merge;
 use crate::lsm::read::view::Slot;
 
@@ -121,13 +121,8 @@ impl Maintenance {
 
     fn write_memtable(&self, slot: &Slot, version: &Version) -> Result<Vec<NewFile>> {
         let entries = Merge::over_memtable(self.env(), slot.memtable.iter())?;
-        let horizon = self.reader().horizon();
-        let dead = self.reader().dropped.dead(&horizon);
         // Nothing older than the oldest memtable but files.
-        let older = |key: &[u8]| version.sources(key).next().is_some();
-        let range_tombstones = Arc::clone(&self.reader().view.load().range_tombstones);
-        let retention = Retention::new(horizon, dead, older)
-            .with_range_tombstones(&range_tombstones, &Span::all());
+        let retention = self.retention(&Span::all(), |key| version.sources(key).next().is_some());
         // Inside a range the memtable bounds the file: one flush is one source of it.
         let cut = Cut { file_bytes: u64::MAX, boundary_bytes: BOUNDARY_BYTES };
         let boundaries = Boundaries::of(version.ranges().iter());

@@ -24,22 +24,21 @@ use crate::format::edit::{
     Import, Placement, RangeMeta, RangeTombstone, ReferenceMeta, VersionEdit,
 };
 use crate::format::key::{TABLE_ID_BYTES, table_start};
-use crate::format::names::{FileName, FileNumber, RangeId};
+use crate::format::names::{FileNumber, RangeId};
 use crate::format::span::{Span, whole_table};
 use crate::manifest::{FileEntry, Manifest, Version};
 use crate::model::Seq;
 use crate::options::Durability;
 use crate::ranges::{Range, Reference};
-use crate::sst::SstWriter;
 use crate::write_accounting::Cause;
 
 use super::maintenance::Maintenance;
 use super::new_file::NewFile;
+use super::output_writer::{Boundaries, Cut, OutputWriter};
 use crate::lsm::Env;
 use crate::lsm::read::merge::Merge;
 use crate::lsm::read::scan::Scan;
 use crate::lsm::read::view::{Slot, View};
-use crate::lsm::write::admission::Held;
 use crate::lsm::write::batch::Gate;
 use crate::lsm::write::log_queue::closed;
 
@@ -54,16 +53,6 @@ pub(crate) struct Ingested {
     pub(crate) rows: u64,
     pub(crate) files: u64,
     pub(crate) bytes: u64,
-}
-
-/// Files being written; removed if they are not handed over.
-struct NewFiles<'e> {
-    maintenance: &'e Maintenance,
-    writer: Option<SstWriter>,
-    /// For what it writes.
-    space_limit: Option<Held<'e>>,
-    files: Vec<NewFile>,
-    handed_over: bool,
 }
 
 impl Maintenance {
@@ -94,7 +83,7 @@ impl Maintenance {
             self.writer
                 .group_commit
                 .flush(Durability::Sync)
-                .inspect_err(|_| self.forget(&files))?;
+                .inspect_err(|_| self.discard(&files))?;
             match self.install_rows(&files, gate, span, &known) {
                 Ok(true) => {
                     // Other readers see it when all that came before it is durable.
@@ -107,9 +96,9 @@ impl Maintenance {
                     return Err(error);
                 }
             }
-            known = self.vacate(span).inspect_err(|_| self.forget(&files))?;
+            known = self.vacate(span).inspect_err(|_| self.discard(&files))?;
         }
-        self.forget(&files);
+        self.discard(&files);
         Err(Error::new(ErrorKind::Busy, "others keep writing to where the rows go"))
     }
 
@@ -157,30 +146,16 @@ impl Maintenance {
         gate: &Gate,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<NewFile>> {
-        let mut new = NewFiles {
-            maintenance: self,
-            writer: None,
-            space_limit: None,
-            files: Vec::new(),
-            handed_over: false,
-        };
-        let most = self.env().options.run_file_bytes;
+        let options = &self.env().options;
+        let cut = Cut { file_bytes: options.run_file_bytes, boundary_bytes: u64::MAX };
+        let written_as = (options.codec_run, Cause::Import);
+        let mut output = OutputWriter::new(self, cut, written_as, Boundaries::default());
         let (mut key, mut rows) = (table_start(gate.table), 0u64);
         while source.advance()? {
             let row = source.row()?;
             key.truncate(TABLE_ID_BYTES);
             key.extend_from_slice(row.key.get(TABLE_ID_BYTES..).unwrap_or_default());
-            if new.writer.as_ref().is_some_and(|w| w.bytes() >= most) {
-                new.end_file()?;
-            }
-            let writer = match &mut new.writer {
-                Some(writer) => writer,
-                none => {
-                    new.space_limit = Some(self.admit_file(most)?);
-                    none.insert(self.new_sst(self.env().options.codec_run, Cause::Import)?)
-                }
-            };
-            writer.add(&key, row.seq, Kind::Put, Some(&row.row))?;
+            output.add(&key, row.seq, Kind::Put, Some(&row.row))?;
             rows += 1;
             if rows.is_multiple_of(LOOK_ROWS) {
                 progress(rows);
@@ -189,13 +164,9 @@ impl Maintenance {
                 }
             }
         }
-        new.end_file()?;
+        let files = output.finish()?;
         progress(rows);
-        if !new.files.is_empty() {
-            self.env().sync_dir()?;
-        }
-        new.handed_over = true;
-        Ok(std::mem::take(&mut new.files))
+        Ok(files)
     }
 
     /// Step 3; false if something may have come to where the rows go.
@@ -266,10 +237,6 @@ impl Maintenance {
         });
         self.reader().require_range_tombstones_of(seq);
     }
-
-    fn forget(&self, files: &[NewFile]) {
-        files.iter().for_each(|file| self.env().discard(FileName::Sst(file.meta.number)));
-    }
 }
 
 impl Merge {
@@ -283,24 +250,6 @@ impl Merge {
         });
         let merge = Merge::over_files(env, &clipped.collect::<Vec<_>>(), &[])?;
         Ok(merge.is_valid().then_some(merge))
-    }
-}
-
-impl NewFiles<'_> {
-    fn end_file(&mut self) -> Result<()> {
-        if let Some(writer) = self.writer.take() {
-            self.files.push(NewFile { meta: writer.finish()?, parts: Vec::new() });
-        }
-        self.space_limit = None;
-        Ok(())
-    }
-}
-
-impl Drop for NewFiles<'_> {
-    fn drop(&mut self) {
-        if !self.handed_over {
-            self.maintenance.forget(&self.files);
-        }
     }
 }
 

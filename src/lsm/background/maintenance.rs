@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Executor;
 use crate::format::edit::VersionEdit;
 use crate::format::names::{FileId, FileName, FileNumber, RangeId};
+use crate::format::span::Span;
 use crate::manifest::{FileEntry, Manifest, Version};
 use crate::model::Seq;
 use crate::options::Durability;
@@ -24,6 +25,7 @@ use crate::sync::Mutex;
 
 use super::fifo_tables::FifoEviction;
 use super::new_file::NewFile;
+use super::output_writer::Retention;
 use super::state::{Counters, MaintenanceState};
 use super::ttl_tables::Ttl;
 use crate::lsm::write::batch::{Batch, PackedRow};
@@ -150,10 +152,27 @@ impl Maintenance {
     /// the disk was full, or the database closed.
     pub(super) fn discard_files(&self, files: &[NewFile], error: &Error) {
         if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::InvalidInput) {
-            for file in files {
-                self.env().discard(FileName::Sst(file.meta.number));
-            }
+            self.discard(files);
         }
+    }
+
+    /// Removes files that nothing names.
+    pub(super) fn discard(&self, files: &[NewFile]) {
+        files.iter().for_each(|file| self.env().discard(FileName::Sst(file.meta.number)));
+    }
+
+    /// Which entries a job keeps that starts now: it drops what nobody can see, dropped tables included, and of the keys in
+    /// `span` what range tombstones hide. `older` is true for a key that an older source may hold.
+    pub(super) fn retention<'e>(
+        &self,
+        span: &Span,
+        older: impl Fn(&[u8]) -> bool + 'e,
+    ) -> Retention<'e> {
+        let horizon = self.reader().horizon();
+        let dead = self.reader().dropped.dead(&horizon);
+        // After the horizon.
+        let range_tombstones = &self.reader().view.load().range_tombstones;
+        Retention::new(horizon, dead, older).with_range_tombstones(range_tombstones, span)
     }
 
     /// The files that are known to be damaged.
@@ -162,12 +181,16 @@ impl Maintenance {
         version.files().filter(|file| file.damage().is_some()).cloned().collect()
     }
 
+    /// A job met damage in `range`: jobs leave its damaged files alone for a time, or all of it if none is known.
     pub(super) fn quarantine(&self, range: &Range<Arc<FileEntry>>, error: &Error) {
-        self.state.quarantine(range, error, self.env().clock.monotonic());
+        let files = range.references().map(|(_, reference)| &reference.file);
+        let damaged = files.filter(|file| file.damage().is_some()).map(|file| file.meta.number);
+        let now = self.env().clock.monotonic();
+        self.state.quarantine.lock().add(range.id, damaged.collect(), error, now);
     }
 
     pub(super) fn is_quarantined(&self, range: RangeId) -> bool {
-        self.state.is_quarantined(range, self.env().clock.monotonic())
+        self.state.quarantine.lock().holds_range(range, self.env().clock.monotonic())
     }
 
     /// What the engine did since it was opened.

@@ -1,4 +1,4 @@
-//! What flush and compaction share: entries in order go into new files, less those that nobody can see.
+//! Writes sorted entries into new table files. Flush and compaction leave out entries that no reader can see.
 //!
 //! Invariants
 //! * all versions of a user key lie in one file;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::format::Kind;
 use crate::format::key::table_of;
-use crate::format::names::{FileName, TableId};
+use crate::format::names::TableId;
 use crate::format::span::Span;
-use crate::model::Seq;
+use crate::model::{RowRef, Seq};
 use crate::mutants::mutant;
 use crate::options::Codec;
 use crate::ranges::Range;
@@ -29,6 +29,7 @@ use super::new_file::{NewFile, Part, share};
 use crate::lsm::read::merge::Merge;
 use crate::lsm::read::range_tombstones::{RangeTombstones, Spent};
 use crate::lsm::read::snapshot::Horizon;
+use crate::lsm::write::admission::Held;
 
 /// When a file ends and the next begins.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +65,8 @@ pub(crate) struct OutputWriter<'e> {
     file: Option<OpenFile>,
     tombstones_applied: Option<Seq>,
     files: Vec<NewFile>,
+    /// For the file of an import.
+    room: Held<'e>,
     /// How many bytes were written when `between` was called last.
     told: u64,
     /// How much memory was told of last.
@@ -160,6 +163,7 @@ impl<'e> OutputWriter<'e> {
             file: None,
             tombstones_applied: None,
             files: Vec::new(),
+            room: Held::NONE,
             told: 0,
             noted: 0,
             spent: 0,
@@ -187,7 +191,11 @@ impl<'e> OutputWriter<'e> {
         while entries.is_valid() {
             let (key, seq, kind) = entries.head();
             if retention.keeps(key, seq, kind) {
-                self.add(&entries, (key, seq, kind))?;
+                let row = match kind {
+                    Kind::Put => Some(entries.current()?.2),
+                    Kind::Delete => None,
+                };
+                self.add(key, seq, kind, row.as_ref())?;
             } else {
                 self.spent += u64::from(kind == Kind::Delete);
             }
@@ -214,8 +222,14 @@ impl<'e> OutputWriter<'e> {
         Ok(std::mem::take(&mut self.files))
     }
 
-    /// Adds the current entry, of which the key, the Seq and the kind are given.
-    fn add(&mut self, entries: &Merge, (key, seq, kind): (&[u8], Seq, Kind)) -> Result<()> {
+    /// Adds an entry; a put has a row. Requires: it comes after those before.
+    pub(super) fn add(
+        &mut self,
+        key: &[u8],
+        seq: Seq,
+        kind: Kind,
+        row: Option<&RowRef<'_>>,
+    ) -> Result<()> {
         // Of what is kept: a range tombstone may hide the newest version and not an older one, which a snapshot reads.
         let is_new_key = self.file.as_ref().is_none_or(|file| file.writer.last_key() != key);
         let begins_part = is_new_key && self.begins_part(key);
@@ -235,21 +249,20 @@ impl<'e> OutputWriter<'e> {
         let file = match &mut self.file {
             Some(file) => file,
             none => {
+                if self.cause == Cause::Import {
+                    self.room = self.maintenance.admit_file(self.cut.file_bytes)?;
+                }
                 let writer = self.maintenance.new_sst(self.codec, self.cause)?;
                 none.insert(OpenFile { writer, parts: Vec::new() })
             }
-        };
-        let row = match kind {
-            Kind::Put => Some(entries.current()?.2),
-            Kind::Delete => None,
         };
         if is_new_key {
             file.begin_key(key, begins_part);
         }
         if let Some(part) = file.parts.last_mut() {
-            part.bytes += key.len() as u64 + row.as_ref().map_or(0, |row| row.body.len() as u64);
+            part.bytes += key.len() as u64 + row.map_or(0, |row| row.body.len() as u64);
         }
-        file.writer.add(key, seq, kind, row.as_ref())
+        file.writer.add(key, seq, kind, row)
     }
 
     /// True if the new key `key` is of another range or table than the one before.
@@ -285,6 +298,7 @@ impl<'e> OutputWriter<'e> {
             file.meta.tombstones_applied = self.tombstones_applied.unwrap_or_default();
             self.files.push(file);
         }
+        self.room = Held::NONE;
         self.record_memory();
         Ok(())
     }
@@ -341,15 +355,13 @@ impl Drop for OutputWriter<'_> {
         self.file = None;
         self.record_memory();
         if !self.handed_over {
-            for file in &self.files {
-                self.maintenance.env().discard(FileName::Sst(file.meta.number));
-            }
+            self.maintenance.discard(&self.files);
         }
     }
 }
 
 impl Maintenance {
-    pub(in crate::lsm) fn new_sst(&self, codec: Codec, cause: Cause) -> Result<SstWriter> {
+    fn new_sst(&self, codec: Codec, cause: Cause) -> Result<SstWriter> {
         let (number, id) = self.new_file()?;
         // Compressed, a block of twice the size is about as much to read, and there is more in it to find repeats of.
         let blocks = if codec == Codec::None { 1 } else { 2 };

@@ -131,12 +131,7 @@ impl Maintenance {
             Wanted::Merge(left, right) => self.try_merge(left, right),
             Wanted::Split(id) => {
                 let _work = self.state.work()?;
-                if !self.state.claim(id) {
-                    return Ok(Attempt::Busy);
-                }
-                let done = self.split_by_size(version, id);
-                self.state.release(id);
-                done
+                self.claimed(id, || self.split_by_size(version, id))
             }
         }
     }
@@ -163,7 +158,8 @@ impl Maintenance {
     /// # Errors
     /// Of reading indexes and writing the manifest.
     pub(crate) fn split_range(&self, id: RangeId, key: &[u8]) -> Result<bool> {
-        Ok(self.try_split(id, key)? == Attempt::Done)
+        let _work = self.state.work()?;
+        Ok(self.claimed(id, || self.split_claimed(id, key))? == Attempt::Done)
     }
 
     /// Makes one range of two neighbours; false if that was declined: one is gone or a job has it, they are no
@@ -224,12 +220,12 @@ impl Maintenance {
         Ok(is_boundary(range, &boundary).then_some(boundary))
     }
 
-    fn try_split(&self, id: RangeId, key: &[u8]) -> Result<Attempt> {
-        let _work = self.state.work()?;
+    /// Does `work` while no job has the range.
+    fn claimed(&self, id: RangeId, work: impl FnOnce() -> Result<Attempt>) -> Result<Attempt> {
         if !self.state.claim(id) {
             return Ok(Attempt::Busy);
         }
-        let done = self.split_claimed(id, key);
+        let done = work();
         self.state.release(id);
         done
     }
@@ -271,17 +267,10 @@ impl Maintenance {
 
     fn try_merge(&self, left: RangeId, right: RangeId) -> Result<Attempt> {
         let _work = self.state.work()?;
-        if left == right || !self.state.claim(left) {
-            return Ok(if left == right { Attempt::Declined } else { Attempt::Busy });
+        if left == right {
+            return Ok(Attempt::Declined);
         }
-        if !self.state.claim(right) {
-            self.state.release(left);
-            return Ok(Attempt::Busy);
-        }
-        let done = self.merge_claimed(left, right);
-        self.state.release(left);
-        self.state.release(right);
-        done
+        self.claimed(left, || self.claimed(right, || self.merge_claimed(left, right)))
     }
 
     fn merge_claimed(&self, left: RangeId, right: RangeId) -> Result<Attempt> {

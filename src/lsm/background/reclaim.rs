@@ -49,7 +49,7 @@ impl Maintenance {
             oldest: horizon.oldest(),
             dead: dead.len(),
         };
-        if self.state.last_search() == search {
+        if *self.state.last_search.lock() == search {
             return Ok(false);
         }
         let version = Arc::clone(manifest.version());
@@ -75,7 +75,7 @@ impl Maintenance {
             }
             drop(manifest);
             self.forget_drops();
-            self.state.record_search(search);
+            *self.state.last_search.lock() = search;
             return Ok(false);
         }
         let gone = version.unreferenced_after(&edit);

@@ -13,7 +13,6 @@ use crate::format::record::Position;
 use crate::manifest::{FileEntry, Version};
 use crate::model::Seq;
 use crate::mutants::mutant;
-use crate::ranges::Range;
 use crate::sync::{AtomicUsize, Condvar, Mutex};
 
 use super::compaction::order::Ranking;
@@ -37,6 +36,10 @@ pub(crate) struct MaintenanceState {
     pub(super) divided: Mutex<Divided>,
     /// The memory of files being written.
     pub(in crate::lsm) writing: AtomicUsize,
+    /// What jobs leave alone, because of damage.
+    pub(in crate::lsm) quarantine: Mutex<Quarantine>,
+    /// Where reclaiming found nothing to do.
+    pub(in crate::lsm) last_search: Mutex<LastSearch>,
     state: Mutex<State>,
     /// Signalled when no flush is under way any more.
     flushed: Condvar,
@@ -73,16 +76,12 @@ pub(in crate::lsm) struct LastSearch {
 
 #[derive(Default)]
 struct State {
-    /// Where reclaiming found nothing to do.
-    last_search: LastSearch,
     /// Files that no version has any more, until nobody reads them.
     obsolete: Vec<Arc<FileEntry>>,
     /// Why the last compaction failed.
     compact_error: Option<Error>,
     /// How many flushes are under way.
     flushing: usize,
-    /// What jobs leave alone, because of damage.
-    quarantine: Quarantine,
     /// Ranges that a job is changing.
     busy: BTreeSet<RangeId>,
     /// How many are changing files.
@@ -139,6 +138,8 @@ impl MaintenanceState {
             pace: Mutex::new(Pace::new(background_bytes_per_second)),
             divided: Mutex::new(Divided::default()),
             writing: AtomicUsize::new(0),
+            quarantine: Mutex::new(Quarantine::default()),
+            last_search: Mutex::new(LastSearch::default()),
             state: Mutex::new(State::default()),
             flushed: Condvar::new(),
             released: Condvar::new(),
@@ -168,15 +169,6 @@ impl MaintenanceState {
         }
     }
 
-    /// Where reclaiming found nothing to do.
-    pub(in crate::lsm) fn last_search(&self) -> LastSearch {
-        self.state.lock().last_search
-    }
-
-    pub(in crate::lsm) fn record_search(&self, search: LastSearch) {
-        self.state.lock().last_search = search;
-    }
-
     /// No version from now on has these files.
     pub(in crate::lsm) fn retire(&self, files: impl IntoIterator<Item = Arc<FileEntry>>) {
         self.state.lock().obsolete.extend(files);
@@ -191,12 +183,12 @@ impl MaintenanceState {
         state.obsolete = held;
         state.counters.files_removed += unheld.len() as u64;
         let gone: Vec<_> = unheld.into_iter().map(|file| file.meta.number).collect();
-        let mut packed = self.packed.lock();
+        drop(state);
+        let (mut packed, mut quarantine) = (self.packed.lock(), self.quarantine.lock());
         for file in &gone {
             packed.remove(file);
-            state.quarantine.forget(*file);
+            quarantine.forget(*file);
         }
-        drop(packed);
         gone
     }
 
@@ -277,29 +269,8 @@ impl MaintenanceState {
 
     /// Why compaction does not get on, if it does not.
     pub(in crate::lsm) fn compaction_error(&self) -> Option<Error> {
-        let state = self.state.lock();
-        state.compact_error.iter().chain(state.quarantine.errors()).next().cloned()
-    }
-
-    /// A job met damage in `range`: jobs leave its damaged files alone for a time, or all of it if none is known.
-    pub(in crate::lsm) fn quarantine(
-        &self,
-        range: &Range<Arc<FileEntry>>,
-        error: &Error,
-        now: Duration,
-    ) {
-        let files = range.references().map(|(_, reference)| &reference.file);
-        let damaged = files.filter(|file| file.damage().is_some()).map(|file| file.meta.number);
-        self.state.lock().quarantine.add(range.id, damaged.collect(), error, now);
-    }
-
-    pub(in crate::lsm) fn is_quarantined(&self, range: RangeId, now: Duration) -> bool {
-        self.state.lock().quarantine.holds_range(range, now)
-    }
-
-    /// True once in a while for a file that is known to be damaged: the disk may have found its senses again.
-    pub(in crate::lsm) fn may_retry(&self, file: FileNumber, now: Duration) -> bool {
-        self.state.lock().quarantine.may_retry(file, now)
+        let failed = self.state.lock().compact_error.clone();
+        failed.or_else(|| self.quarantine.lock().errors().next().cloned())
     }
 
     /// Takes `range` for a job; false if another job has it.

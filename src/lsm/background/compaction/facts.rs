@@ -2,17 +2,14 @@
 //!
 //! A file that cannot be read counts as whole: the job that reads it says what is wrong.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::format::names::FileNumber;
 use crate::manifest::FileEntry;
 use crate::model::Seq;
 use crate::ranges::{Range, Reference};
 use crate::sst::{Sst, SstPart};
-use crate::sync::Mutex;
 
 use super::plan::{Facts, Part};
 use crate::lsm::Env;
@@ -30,8 +27,6 @@ pub(crate) struct FileFacts<'e> {
     horizon: Horizon,
     state: &'e MaintenanceState,
     now: Duration,
-    /// Files that were written to be compressed, and may not have become smaller.
-    packed: &'e Mutex<BTreeSet<FileNumber>>,
     /// A memtable that was frozen for readers is no file yet.
     is_flushing: bool,
 }
@@ -58,7 +53,6 @@ impl<'e> FileFacts<'e> {
             horizon,
             state,
             now: env.clock.monotonic(),
-            packed: &state.packed,
             is_flushing: view.memtables.iter().any(|slot| Some(slot.memtable.id()) <= frozen),
         }
     }
@@ -110,7 +104,8 @@ impl<'e> FileFacts<'e> {
 impl Facts<Arc<FileEntry>> for FileFacts<'_> {
     fn is_damaged(&self, reference: &Reference<Arc<FileEntry>>) -> bool {
         let file = &reference.file;
-        file.damage().is_some() && !self.state.may_retry(file.meta.number, self.now)
+        file.damage().is_some()
+            && !self.state.quarantine.lock().may_retry(file.meta.number, self.now)
     }
 
     fn readers(&self, range: &Range<Arc<FileEntry>>) -> Readers {
@@ -182,7 +177,7 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
 
     fn is_compressible(&self, reference: &Reference<Arc<FileEntry>>) -> bool {
         let number = reference.file.meta.number;
-        let tried = self.packed.lock().contains(&number);
+        let tried = self.state.packed.lock().contains(&number);
         !tried && self.ask(&reference.file, Sst::is_compressed) == Some(false)
     }
 

@@ -41,7 +41,7 @@ use super::picker::{pick, sources};
 use super::plan::{Facts, Job, Limits, Reason};
 use crate::lsm::background::maintenance::Maintenance;
 use crate::lsm::background::new_file::NewFile;
-use crate::lsm::background::output_writer::{Boundaries, Cut, OutputWriter, Retention};
+use crate::lsm::background::output_writer::{Boundaries, Cut, OutputWriter};
 use crate::lsm::read::load_sampling::Readers;
 use crate::lsm::read::merge::Merge;
 use crate::lsm::write::admission::{Held, JOB_RUN_FILES};
@@ -398,7 +398,7 @@ impl Maintenance {
                 self.emit_compacted(&jobs, files);
             }
             // Nothing names the outputs.
-            Ok(false) => self.discard(files.iter().map(|file| file.meta.number)),
+            Ok(false) => self.discard(files),
             Err(error) => self.discard_files(files, error),
         }
         installed
@@ -474,11 +474,7 @@ impl Maintenance {
         let entries = Merge::over_files(self.env(), &young, &run)?;
         let older = older_sources(range, job);
         let holds_older = move |key: &[u8]| older.iter().any(|clip| clip.contains(key));
-        let horizon = self.reader().horizon();
-        let dead = self.reader().dropped.dead(&horizon);
-        let range_tombstones = Arc::clone(&self.reader().view.load().range_tombstones);
-        let retention = Retention::new(horizon, dead, holds_older)
-            .with_range_tombstones(&range_tombstones, &range.span);
+        let retention = self.retention(&range.span, holds_older);
         output.write(entries, retention, |bytes| self.make_way(bytes))
     }
 
@@ -520,13 +516,8 @@ impl Maintenance {
         self.reader().change_view(|view| view.with_version(&version, None));
         drop(manifest);
         self.state.retire(gone);
-        self.discard(unused);
+        unused.into_iter().for_each(|file| self.env().discard(FileName::Sst(file)));
         Ok(true)
-    }
-
-    /// Removes outputs that nothing names.
-    fn discard(&self, files: impl IntoIterator<Item = FileNumber>) {
-        files.into_iter().for_each(|file| self.env().discard(FileName::Sst(file)));
     }
 }
 

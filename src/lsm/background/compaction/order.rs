@@ -118,15 +118,12 @@ fn passes(range: &FileRange, before: &Limits, now: &Limits) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::Action;
     use super::*;
     use crate::format::edit::Placement;
     use crate::format::names::FileNumber;
 
     fn job(reason: Reason, young: u64, bytes: u64) -> Job {
         Job {
-            range: RangeId(1),
-            action: Action::Merge,
             reason,
             young: (0..young).map(FileNumber).collect(),
             run: vec![FileNumber(99)],

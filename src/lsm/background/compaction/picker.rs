@@ -26,8 +26,7 @@
 //! * a job's output is older or newer than every file it will overlap, as a whole;
 //! * what goes into the run takes everything older that it overlaps with it, so that tombstones may go;
 //! * a cut is a bound of clips, so that all versions of a user key are on one side of it;
-//! * a job is picked for tombstones only if everybody sees them: it drops them, and is not picked again;
-//! * while a job of the range runs, its inputs count as what they are, and only joins clear of it are picked.
+//! * a job is picked for tombstones only if everybody sees them: it drops them, and is not picked again.
 //!
 //! Why half, why four and why six: `simulated_write_amplification_is_sane` below measures them. From any one file that
 //! is half of what it overlaps, and by four, it wrote a seventh more for forty or a hundred memtables and a fifth more for ten.
@@ -41,9 +40,9 @@ use crate::format::edit::Placement;
 use crate::format::names::FileNumber;
 use crate::ranges::{Range, RangeFile, Reference};
 
-use super::plan::{Action, Facts, Job, Limits, Part, Reason};
+use super::plan::{Facts, Job, Limits, Part, Reason};
 use crate::lsm::read::load_sampling::Readers;
-use candidate::{Bounds, Candidate, Picker, bounds};
+use candidate::{Candidate, Picker};
 
 /// So many young files merge into the run at least, while there is room for more: while a range is small, one of them
 /// is soon half of it, and each would rewrite all.
@@ -75,14 +74,9 @@ pub(crate) fn pick<F: RangeFile + Clone>(
     facts: &impl Facts<F>,
     limits: &Limits,
 ) -> Option<Job> {
-    let busy =
-        bounds(range.references().map(|(_, r)| r).filter(|r| facts.is_busy(r.file.number())));
     let picker = Picker::new(range, facts, limits);
-    if let Some(job) = picker.join(busy.as_ref()) {
+    if let Some(job) = picker.join() {
         return Some(job);
-    }
-    if busy.is_some() {
-        return None;
     }
     if limits.window_bytes > 0 {
         return picker.by_age();
@@ -148,22 +142,18 @@ impl Job {
 }
 
 impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
-    /// Young files that overlap nothing, clear of running jobs: all of them at once.
-    fn join(&self, busy: Option<&Bounds>) -> Option<Job> {
+    /// Young files that overlap nothing: all of them at once.
+    fn join(&self) -> Option<Job> {
         let young = &self.range.young;
         let alone = |i: usize, r: &Reference<F>| {
             let mut others = young.iter().enumerate().filter(|(j, _)| *j != i);
             others.all(|(_, other)| !other.clip.overlaps(&r.clip))
         };
-        let clear = |r: &Reference<F>| busy.is_none_or(|busy| !busy.span.overlaps(&r.clip));
-        let joins = |i: usize, r: &Reference<F>| {
-            self.range.run_in(&r.clip).is_empty() && clear(r) && alone(i, r)
-        };
+        let joins =
+            |i: usize, r: &Reference<F>| self.range.run_in(&r.clip).is_empty() && alone(i, r);
         let found = young.iter().enumerate().filter(|(i, r)| joins(*i, r));
         let young: Vec<_> = found.map(|(_, r)| r.file.number()).collect();
         (!young.is_empty()).then(|| Job {
-            range: self.range.id,
-            action: Action::Join,
             reason: Reason::Clear,
             young,
             run: Vec::new(),

@@ -3,7 +3,7 @@
 //! Not here: which job (`picker`), facts about real files (`facts`).
 
 use crate::format::edit::Placement;
-use crate::format::names::{FileNumber, RangeId};
+use crate::format::names::FileNumber;
 use crate::model::Seq;
 use crate::ranges::{Range, RangeFile, Reference};
 
@@ -55,8 +55,6 @@ impl Default for Limits {
 /// What to do to a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
-    pub(crate) range: RangeId,
-    pub(crate) action: Action,
     pub(crate) reason: Reason,
     /// Young inputs, newest first.
     pub(crate) young: Vec<FileNumber>,
@@ -70,18 +68,10 @@ pub(crate) struct Job {
     pub(crate) bytes: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// The young inputs move to the run by an edit.
-    Join,
-    /// Inputs are read and merged into new files.
-    Merge,
-}
-
 /// Why a job is worth doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
-    /// Nothing else lies where the files are.
+    /// Nothing else lies where the files are: they move to the run by an edit.
     Clear,
     /// Reads suffer until it is done.
     Sources,
@@ -115,11 +105,6 @@ pub(crate) struct Part {
 /// What the picker asks about files. The answers are estimates, and the same each time as long as the clip is; but who reads
 /// may change at any time.
 pub(crate) trait Facts<F: RangeFile> {
-    /// True for inputs of running jobs.
-    fn is_busy(&self, _file: FileNumber) -> bool {
-        false
-    }
-
     /// Who reads the range.
     fn readers(&self, _range: &Range<F>) -> Readers {
         Readers::Some
@@ -160,7 +145,7 @@ pub(crate) trait Facts<F: RangeFile> {
 impl Job {
     /// True if nothing is read or written.
     pub(crate) fn is_join(&self) -> bool {
-        self.action == Action::Join
+        self.reason == Reason::Clear
     }
 
     /// True if nothing of what lay over the run of `range` is left there.

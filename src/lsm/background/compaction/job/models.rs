@@ -5,7 +5,7 @@
 
 use loom::thread;
 
-use super::super::plan::{Action, Reason};
+use super::super::plan::Reason;
 use super::*;
 use crate::codec::HashSeed;
 use crate::format::edit::{Identity, RangeMeta, ReferenceMeta, VersionEdit};
@@ -75,8 +75,6 @@ fn start() -> Arc<Version> {
 fn merge_of(young: [u64; 2], placement: Placement, output: u64) -> (Job, NewFile) {
     let [newer, older] = young;
     let job = Job {
-        range: RANGE,
-        action: Action::Merge,
         reason: Reason::Size,
         young: young.map(FileNumber).to_vec(),
         run: Vec::new(),

@@ -5,7 +5,7 @@ use crate::format::span::Span;
 use crate::model::Seq;
 use crate::ranges::{Range, RangeFile, Reference};
 
-use super::super::plan::{Action, Facts, Job, Limits, Part, Reason};
+use super::super::plan::{Facts, Job, Limits, Part, Reason};
 
 /// Files that could be merged: positions in the range's lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -249,8 +249,6 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         let run = self.range.run[candidate.run.clone()].iter().filter(is_below);
         let bytes = below.as_ref().map(|key| self.bytes_below(candidate, key));
         Job {
-            range: self.range.id,
-            action: Action::Merge,
             reason,
             young: young.map(number).collect(),
             run: run.map(number).collect(),

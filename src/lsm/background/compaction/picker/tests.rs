@@ -52,26 +52,22 @@ impl Facts<File> for ReadBy {
     }
 
     fn part(&self, reference: &Reference<File>) -> Part {
-        Exact(&[]).part(reference)
+        Exact.part(reference)
     }
 
     fn tombstones_end(&self, reference: &Reference<File>) -> Option<Box<[u8]>> {
-        Exact(&[]).tombstones_end(reference)
+        Exact.tombstones_end(reference)
     }
 
     fn key_at(&self, reference: &Reference<File>, bytes: u64) -> Option<Box<[u8]>> {
-        Exact(&[]).key_at(reference, bytes)
+        Exact.key_at(reference, bytes)
     }
 }
 
-/// Knows the files by heart; the named ones are busy.
-struct Exact<'a>(&'a [u64]);
+/// Knows the files by heart.
+struct Exact;
 
-impl Facts<File> for Exact<'_> {
-    fn is_busy(&self, file: FileNumber) -> bool {
-        self.0.contains(&file.0)
-    }
-
+impl Facts<File> for Exact {
     fn part(&self, reference: &Reference<File>) -> Part {
         let inside = || counted(reference);
         let entries = inside().count() as u64;
@@ -99,15 +95,15 @@ impl Facts<File> for Damaged<'_> {
     }
 
     fn part(&self, reference: &Reference<File>) -> Part {
-        Exact(&[]).part(reference)
+        Exact.part(reference)
     }
 
     fn key_at(&self, reference: &Reference<File>, bytes: u64) -> Option<Box<[u8]>> {
-        Exact(&[]).key_at(reference, bytes)
+        Exact.key_at(reference, bytes)
     }
 
     fn tombstones_end(&self, reference: &Reference<File>) -> Option<Box<[u8]>> {
-        Exact(&[]).tombstones_end(reference)
+        Exact.tombstones_end(reference)
     }
 }
 
@@ -229,7 +225,7 @@ impl Tree {
         self.jobs += 1;
         let numbers = job.young.iter().chain(&job.run);
         let inputs: Vec<_> = numbers.map(|n| self.range.remove(*n).unwrap()).collect();
-        if job.action == Action::Join {
+        if job.is_join() {
             inputs.into_iter().for_each(|input| self.range.add(Placement::Run, input));
             return;
         }
@@ -239,7 +235,7 @@ impl Tree {
         for (i, input) in inputs.into_iter().enumerate() {
             let clip = input.clip.intersect(&below).expect("a job takes something of each input");
             let taken = Reference::new(input.file.clone(), clip, None);
-            bytes += Exact(&[]).part(&taken).bytes;
+            bytes += Exact.part(&taken).bytes;
             for (key, entry) in counted(&taken) {
                 let newest = merged.entry(*key).or_insert(*entry);
                 *newest = (*newest).max(*entry);
@@ -290,7 +286,7 @@ impl Tree {
     }
 
     fn tombstones(&self) -> u64 {
-        self.range.references().map(|(_, r)| Exact(&[]).part(r).tombstones).sum()
+        self.range.references().map(|(_, r)| Exact.part(r).tombstones).sum()
     }
 }
 
@@ -339,7 +335,7 @@ fn what_nobody_reads_is_merged_less_often() {
 #[test]
 fn what_hides_the_run_is_merged_into_it_though_nobody_reads() {
     let tree = unread(100, false);
-    let bytes: u64 = tree.range.references().map(|(_, r)| Exact(&[]).part(r).bytes).sum();
+    let bytes: u64 = tree.range.references().map(|(_, r)| Exact.part(r).bytes).sum();
     let live = tree.model.len() as u64 * ENTRY_BYTES;
     assert!(bytes <= live * 5 / 2, "{bytes} bytes for {live}");
 }
@@ -470,13 +466,13 @@ fn numbers(job: &Job) -> (Vec<u64>, Vec<u64>) {
 fn an_empty_range_and_a_bare_run_need_nothing() {
     let limits = Limits { run_file_bytes_min: 0, ..Limits::default() };
     let mut range = empty();
-    assert_eq!(pick(&range, &Exact(&[]), &limits), None);
+    assert_eq!(pick(&range, &Exact, &limits), None);
     run(&mut range, 1, (1, 9), &[1, 5]);
-    assert_eq!(pick(&range, &Exact(&[]), &limits), None);
+    assert_eq!(pick(&range, &Exact, &limits), None);
 }
 
 #[test]
-fn what_is_being_compacted_still_counts_as_young() {
+fn what_is_clear_of_everything_joins_before_others_merge() {
     let limits = Limits::default();
     let mut range = empty();
     run(&mut range, 1, (1, 9), &[1, 5]);
@@ -484,17 +480,12 @@ fn what_is_being_compacted_still_counts_as_young() {
     young(&mut range, 3, (20, 29), &[8, 12]);
     young(&mut range, 4, (30, 39), &[11, 14]);
     young(&mut range, 5, (40, 49), &[13, 15]);
-    // Above the run, but over a young file that is busy.
-    assert_eq!(pick(&range, &Exact(&[2]), &limits), None);
-    let job = pick(&range, &Exact(&[]), &limits).unwrap();
+    let job = pick(&range, &Exact, &limits).unwrap();
     assert_eq!((numbers(&job), job.placement), ((vec![5, 4, 3, 2], vec![1]), Placement::Run));
-    // Clear of everything busy it joins all the same.
+    // What is clear of everything joins first.
     young(&mut range, 6, (50, 59), &[20, 21]);
-    let job = pick(&range, &Exact(&[2]), &limits).unwrap();
-    assert_eq!((numbers(&job), job.action), ((vec![6], vec![]), Action::Join));
-    // Between two busy files it does not: their output will cover it.
-    young(&mut range, 7, (60, 69), &[30, 31]);
-    assert_eq!(pick(&range, &Exact(&[2, 7]), &limits), None);
+    let job = pick(&range, &Exact, &limits).unwrap();
+    assert_eq!((numbers(&job), job.is_join()), ((vec![6], vec![]), true));
 }
 
 #[test]
@@ -506,7 +497,7 @@ fn trap_14_what_goes_into_the_run_takes_everything_older_with_it() {
     for number in 3..6 {
         young(&mut range, number, (number * 10, number * 10 + 9), &[10, 11, 12]);
     }
-    let job = pick(&range, &Exact(&[]), &Limits::default()).unwrap();
+    let job = pick(&range, &Exact, &Limits::default()).unwrap();
     assert_eq!((numbers(&job), job.placement), ((vec![5, 4, 3, 2], vec![1]), Placement::Run));
 }
 
@@ -519,17 +510,17 @@ fn where_the_oldest_files_go_they_merge_with_neighbours_in_age_up_to_a_length() 
     }
     let limits = |bytes| Limits { window_bytes: bytes, sources_max: 2, ..Limits::default() };
     // Neither the run's length, nor sources, nor what a key has in the run decides.
-    let job = pick(&range, &Exact(&[]), &limits(100 * ENTRY_BYTES)).unwrap();
+    let job = pick(&range, &Exact, &limits(100 * ENTRY_BYTES)).unwrap();
     assert_eq!((numbers(&job).0.len(), job.placement), (6, Placement::Young));
     assert!(job.run.is_empty() && job.below.is_none());
     let ages: Vec<u64> = job.young.iter().map(|number| number.0).collect();
     assert!(ages.windows(2).all(|pair| pair[0] == pair[1] + 1), "{ages:?}");
-    let job = pick(&range, &Exact(&[]), &limits(10 * ENTRY_BYTES)).unwrap();
+    let job = pick(&range, &Exact, &limits(10 * ENTRY_BYTES)).unwrap();
     assert_eq!(job.young.len(), 3);
-    assert_eq!(pick(&range, &Exact(&[]), &limits(8 * ENTRY_BYTES)), None);
+    assert_eq!(pick(&range, &Exact, &limits(8 * ENTRY_BYTES)), None);
     // Nor is anything begun that there is no room for.
     let short = Limits { job_bytes_max: 8 * ENTRY_BYTES, ..limits(100 * ENTRY_BYTES) };
-    assert_eq!(pick(&range, &Exact(&[]), &short), None);
+    assert_eq!(pick(&range, &Exact, &short), None);
 }
 
 #[test]
@@ -545,11 +536,11 @@ fn trap_12_young_files_merge_with_neighbours_in_age_only() {
     young(&mut range, 8, (80, 89), &[0, 10]);
     let sources_max = 20;
     let limits = Limits { sources_max, ..Limits::default() };
-    assert_eq!(pick(&range, &Exact(&[]), &limits), None);
+    assert_eq!(pick(&range, &Exact, &limits), None);
     for number in 9..12 {
         young(&mut range, number, (number * 10, number * 10 + 9), &[0, 10]);
     }
-    let job = pick(&range, &Exact(&[]), &limits).unwrap();
+    let job = pick(&range, &Exact, &limits).unwrap();
     assert_eq!(numbers(&job), (vec![11, 10, 9, 8, 7, 6], vec![]));
     assert_eq!(job.placement, Placement::Young);
 }
@@ -562,7 +553,7 @@ fn the_ninth_source_forces_a_merge() {
     for (number, size) in (2..10).zip([512, 256, 128, 64, 32, 16, 8, 4]) {
         let keys: Vec<u32> = (0..size).collect();
         young(&mut range, number, (number * 10, number * 10 + 9), &keys);
-        let job = pick(&range, &Exact(&[]), &Limits::default());
+        let job = pick(&range, &Exact, &Limits::default());
         assert_eq!(job.is_some(), number == 9, "{number}: {job:?}");
         if let Some(job) = job {
             assert!(job.reason == Reason::Sources && job.placement == Placement::Young, "{job:?}");
@@ -595,8 +586,8 @@ fn what_lies_clear_of_everything_joins_at_once() {
     for (number, keys) in [(2, [70, 79]), (3, [80, 89]), (4, [10, 19]), (5, [52, 55])] {
         young(&mut range, number, (number * 10, number * 10 + 9), &keys);
     }
-    let job = pick(&range, &Exact(&[]), &Limits::default()).unwrap();
-    assert_eq!((numbers(&job), job.action), ((vec![4, 3, 2], vec![]), Action::Join));
+    let job = pick(&range, &Exact, &Limits::default()).unwrap();
+    assert_eq!((numbers(&job), job.is_join()), ((vec![4, 3, 2], vec![]), true));
 }
 
 /// One file of the run for every thousand keys, and young ones over all of it, together half as large.
@@ -623,7 +614,7 @@ fn wide(files: u32, over: u32) -> Tree {
 #[test]
 fn a_job_that_would_be_long_takes_the_leftmost_part() {
     let mut tree = wide(5, 4);
-    let job = pick(&tree.range, &Exact(&[]), &tree.limits).unwrap();
+    let job = pick(&tree.range, &Exact, &tree.limits).unwrap();
     // A file of the run and what lies over it are 1,500 entries: two files would be too many.
     assert_eq!((numbers(&job), job.bytes), ((vec![14, 13, 12, 11], vec![0]), 1_500 * ENTRY_BYTES));
     assert_eq!(job.below.as_deref(), Some(key(1000).as_bytes()));
@@ -639,7 +630,7 @@ fn a_job_that_would_be_long_takes_the_leftmost_part() {
 fn one_long_file_is_cut_by_its_index() {
     let mut tree = wide(1, 4);
     tree.limits.job_bytes_max = 300 * ENTRY_BYTES;
-    let job = pick(&tree.range, &Exact(&[]), &tree.limits).unwrap();
+    let job = pick(&tree.range, &Exact, &tree.limits).unwrap();
     assert_eq!(numbers(&job), (vec![14, 13, 12, 11], vec![0]));
     assert!(job.below.is_some() && job.bytes <= 310 * ENTRY_BYTES, "{job:?}");
     tree.run(&job);
@@ -655,7 +646,7 @@ fn asked_for_everything_goes_from_left_to_right() {
     // What was flushed meanwhile stays.
     young(&mut tree.range, 50, (90, 99), &[5, 4_500]);
     let (mut from, mut jobs) = (Box::default(), 0);
-    while let Some(job) = Job::whole(&tree.range, &Exact(&[]), &tree.limits, &asked, &from) {
+    while let Some(job) = Job::whole(&tree.range, &Exact, &tree.limits, &asked, &from) {
         tree.run(&job);
         tree.range.check().unwrap();
         jobs += 1;
@@ -673,13 +664,13 @@ fn a_file_dense_with_tombstones_goes_into_the_run_as_far_as_they_reach() {
     entries.extend((7_900..8_300).map(|key| (key, (20, false))));
     let file = reference(File { number: 50, seqs: (20, 20), entries });
     tree.range.add(Placement::Young, file);
-    assert_eq!(pick(&tree.range, &Exact(&[]), &tree.limits), None, "a snapshot needs them");
+    assert_eq!(pick(&tree.range, &Exact, &tree.limits), None, "a snapshot needs them");
     tree.limits.seen_below = Seq(20);
-    let job = pick(&tree.range, &Exact(&[]), &tree.limits).unwrap();
+    let job = pick(&tree.range, &Exact, &tree.limits).unwrap();
     assert_eq!((numbers(&job), job.reason), ((vec![50], vec![0]), Reason::Tombstones));
     assert_eq!(job.below.as_deref(), Some(key(600).as_bytes()));
     tree.run(&job);
-    assert_eq!(pick(&tree.range, &Exact(&[]), &tree.limits), None, "no tombstone is left");
+    assert_eq!(pick(&tree.range, &Exact, &tree.limits), None, "no tombstone is left");
 }
 
 #[test]
@@ -688,14 +679,14 @@ fn old_tombstones_go_in_time() {
     tree.limits.seen_below = Seq(99);
     let entries = [(5, (20, true)), (2_900, (21, false))].into();
     tree.range.add(Placement::Young, reference(File { number: 50, seqs: (20, 21), entries }));
-    assert_eq!(pick(&tree.range, &Exact(&[]), &tree.limits), None);
+    assert_eq!(pick(&tree.range, &Exact, &tree.limits), None);
     tree.limits.aged_below = Seq(20);
-    assert_eq!(pick(&tree.range, &Exact(&[]), &tree.limits), None, "the newest of the file counts");
+    assert_eq!(pick(&tree.range, &Exact, &tree.limits), None, "the newest of the file counts");
     tree.limits.aged_below = Seq(21);
-    let job = pick(&tree.range, &Exact(&[]), &tree.limits).unwrap();
+    let job = pick(&tree.range, &Exact, &tree.limits).unwrap();
     assert_eq!((numbers(&job), job.reason), ((vec![50], vec![0]), Reason::Age));
     tree.run(&job);
-    assert_eq!((tree.tombstones(), pick(&tree.range, &Exact(&[]), &tree.limits)), (0, None));
+    assert_eq!((tree.tombstones(), pick(&tree.range, &Exact, &tree.limits)), (0, None));
 }
 
 /// A range tombstone over some files.
@@ -703,11 +694,11 @@ struct Fenced(Vec<u64>);
 
 impl Facts<File> for Fenced {
     fn part(&self, reference: &Reference<File>) -> Part {
-        Exact(&[]).part(reference)
+        Exact.part(reference)
     }
 
     fn key_at(&self, reference: &Reference<File>, bytes: u64) -> Option<Box<[u8]>> {
-        Exact(&[]).key_at(reference, bytes)
+        Exact.key_at(reference, bytes)
     }
 
     fn wants_rewrite(&self, reference: &Reference<File>) -> bool {
@@ -769,7 +760,7 @@ fn trap_32_a_queue_keeps_few_tombstones_and_stays_short() {
         tree.flush_and_delete((from..to).collect(), (head..head + taken).collect());
         head += taken;
         most = most.max(tree.tombstones());
-        let held: u64 = tree.range.references().map(|(_, r)| Exact(&[]).part(r).entries).sum();
+        let held: u64 = tree.range.references().map(|(_, r)| Exact.part(r).entries).sum();
         assert!(held <= u64::from(tail - head) + 2_000, "{held} entries of {}", tail - head);
     }
     assert!(most <= 300, "{most} tombstones at a time");
