@@ -2,7 +2,7 @@
 //!
 //! Not here: the current view (`reader`), what is counted for a range (`load_sampling`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::clock::Clock;
@@ -38,6 +38,30 @@ pub(crate) struct Env {
 }
 
 impl Env {
+    /// For the database in `dir`, whose table files share `sst`. `file_systems` are `fs` and `cached_fs`.
+    pub(in crate::lsm) fn new(
+        dir: &Path,
+        options: Options,
+        sst: SstShared,
+        file_systems: [Arc<dyn Fs>; 2],
+        meter: Arc<Meter>,
+    ) -> Self {
+        let [fs, cached_fs] = file_systems;
+        Self {
+            fs,
+            cached_fs,
+            meter,
+            dir: dir.to_owned(),
+            clock: Arc::clone(&options.clock),
+            seed: sst.seed,
+            shapes: Arc::clone(&sst.shapes),
+            sst,
+            gaps: GapCache::default(),
+            loads: LoadSampling::new(options.background, options.clock.monotonic().as_secs_f64()),
+            options,
+        }
+    }
+
     /// The hash that memtables and files find `key` by.
     #[inline]
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {

@@ -32,16 +32,7 @@ impl LogFiles<'_> {
 
     /// The first record of a log and its Seq, if it has one yet.
     pub(crate) fn first_record(&self, log: LogMeta) -> Result<Option<(Open, Position, Seq)>> {
-        let mut reader = self.open(log)?;
-        let path = self.path(log);
-        let Some(record) = reader.next()? else { return Ok(None) };
-        if record.kind != RecordKind::Open {
-            let problem = format!("the first record is {:?}", record.kind);
-            return Err(Error::corrupt(&path, record.offset, "record header", problem));
-        }
-        let open = Open::decode(record.payload)
-            .map_err(|error| error.into_error(&path, record.payload_offset()))?;
-        Ok(Some((open, record.durable_up_to, record.seq)))
+        first_record(&mut self.open(log)?)
     }
 
     /// The log that follows `log`. Of two that say so the manifest names one: opening after a crash drops the other.
@@ -58,4 +49,19 @@ impl LogFiles<'_> {
         }
         Ok(None)
     }
+}
+
+/// The first record of the log that `reader` has just opened, and what that record vouches for.
+pub(in crate::lsm) fn first_record(
+    reader: &mut LogReader,
+) -> Result<Option<(Open, Position, Seq)>> {
+    let path = reader.path().to_owned();
+    let Some(record) = reader.next()? else { return Ok(None) };
+    if record.kind != RecordKind::Open {
+        let problem = format!("the first record is {:?}", record.kind);
+        return Err(Error::corrupt(&path, record.offset, "record header", problem));
+    }
+    let open = Open::decode(record.payload)
+        .map_err(|error| error.into_error(&path, record.payload_offset()))?;
+    Ok(Some((open, record.durable_up_to, record.seq)))
 }

@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::edit::{Identity, Import, LogMeta};
-use crate::format::record::{Position, RecordKind};
+use crate::format::names::FileName;
+use crate::format::record::Position;
 use crate::format::wal::{Group, WalRecord};
 use crate::fs::Fs;
 use crate::manifest::{ManifestTail, Version};
@@ -42,24 +43,13 @@ pub(crate) struct ChangeLog {
     manifest: ManifestTail,
     /// Everything in front of it is in `ready`, or was given.
     tail: LogTail,
-    ready: VecDeque<Ready>,
+    ready: VecDeque<TailRecord>,
     /// Imports in front of `wal_tail` that were not given.
     imports: VecDeque<Import>,
     /// The first record that is read begins the log that was chosen, or one behind it.
     is_linked: bool,
     /// What comes later was not given yet.
     given: Seq,
-}
-
-/// A record that was read and not given.
-#[derive(Clone)]
-struct Ready {
-    path: Arc<Path>,
-    kind: RecordKind,
-    seq: Seq,
-    start: Position,
-    at: u64,
-    payload: Vec<u8>,
 }
 
 /// What a log holds.
@@ -115,7 +105,7 @@ impl ChangeLog {
     pub(crate) fn read(&mut self, visit: &mut dyn FnMut(Logged<'_>) -> Result<More>) -> Result<()> {
         loop {
             while let Some(record) = self.ready.pop_front() {
-                let given = match self.give_imports(record.start, visit) {
+                let given = match self.give_imports(record.start(), visit) {
                     Ok(More::Yes) => self.give(&record, visit),
                     // It is not its turn yet.
                     not_yet => {
@@ -179,13 +169,13 @@ impl ChangeLog {
             let files = LogFiles { fs: &*self.fs, dir: &self.dir, logs: &logs };
             tail.advance(&files, version.vouched(), &mut |record| {
                 bytes += record.payload.len();
-                ready.push_back(Ready::of(record));
+                ready.push_back(record);
                 let is_enough = ready.len() >= RECORDS_MAX || bytes >= BYTES_MAX;
                 Ok(if is_enough { More::No } else { More::Yes })
             })?
         };
         let from = self.tail.log().map(|log| log.number);
-        let from = from.or_else(|| ready.front().map(|record| record.start.file));
+        let from = from.or_else(|| ready.front().map(|record| record.log.number));
         self.manifest.advance()?;
         let version = Arc::clone(self.manifest.version());
         let logs = all_logs(&version);
@@ -207,11 +197,12 @@ impl ChangeLog {
 
     fn give(
         &mut self,
-        record: &Ready,
+        record: &TailRecord,
         visit: &mut dyn FnMut(Logged<'_>) -> Result<More>,
     ) -> Result<More> {
+        let path = self.dir.join(FileName::Wal(record.log.number).to_string());
         let decoded = WalRecord::decode(record.kind, &record.payload)
-            .map_err(|error| error.into_error(&record.path, record.at))?;
+            .map_err(|error| error.into_error(&path, record.at))?;
         let group = match decoded {
             WalRecord::Group(group) | WalRecord::Catalog(group) => group,
             WalRecord::Open(_) => {
@@ -228,8 +219,8 @@ impl ChangeLog {
             }
         };
         let is_new = record.seq > self.given;
-        let (seq, path, at) = (record.seq, &*record.path, record.at);
-        let more = visit(Logged::Commit { seq, group: &group, is_new, path, at })?;
+        let (seq, at) = (record.seq, record.at);
+        let more = visit(Logged::Commit { seq, group: &group, is_new, path: &path, at })?;
         self.reach(seq);
         Ok(more)
     }
@@ -325,13 +316,6 @@ impl ChangeLog {
             wanted = Some(LogMeta { number: before.number, id: before.id });
         }
         Ok(found)
-    }
-}
-
-impl Ready {
-    fn of(record: &TailRecord<'_>) -> Self {
-        let TailRecord { path, kind, seq, start, at, payload } = *record;
-        Self { path: Arc::from(path), kind, seq, start, at, payload: payload.to_vec() }
     }
 }
 

@@ -25,13 +25,11 @@ use crate::format::file_meta::FileMeta;
 use crate::format::names::FileName;
 use crate::fs::Fs;
 use crate::manifest::{Manifest, Version};
-use crate::model::Seq;
 use crate::rng::Rng;
 use crate::sst::{BlockCache, Sst, SstShared};
 
 use crate::lsm::guards::SnapshotGuard;
 use crate::lsm::read::reader::Pinned;
-use crate::lsm::read::view::View;
 use crate::lsm::{Engine, Env};
 
 /// Files are copied in pieces of this.
@@ -98,8 +96,7 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, target: &Path, progress: OnBytes<
         link_or_copy(&**fs, &engine.env().dir.join(&name), &target.join(&name), progress)
     };
     let seed = engine.maintenance().next_seed();
-    let made = build(fs, target, &image.identity, &image.edit, seed, place);
-    made?;
+    build(fs, target, &image.identity, &image.edit, seed, place)?;
     let files = &image.edit.add_files;
     let bytes = files.iter().map(|file| file.bytes).sum();
     engine.maintenance().emit_checkpoint(target, files.len() as u64, bytes);
@@ -119,14 +116,10 @@ impl Pinned {
     /// True if no memtable holds a commit from before something in the files: flushes take the oldest first, and only
     /// imports come in beside them.
     pub(crate) fn is_a_prefix(&self) -> bool {
-        let view: &View = self.view();
-        let imported = view.version.files().map(|file| file.meta.visible_from).max();
+        let imported = self.version().files().map(|file| file.meta.visible_from).max();
         let imported = imported.unwrap_or_default();
-        let is_behind = |seq: Option<Seq>| seq.is_none_or(|seq| seq > imported);
-        let oldest = |slot: &crate::lsm::read::view::Slot| {
-            (slot.memtable.seq_max().is_some()).then(|| slot.memtable.seq_min())
-        };
-        view.memtables.iter().all(|slot| is_behind(oldest(slot)))
+        let mut memtables = self.view().memtables.iter().map(|slot| &slot.memtable);
+        memtables.all(|memtable| memtable.seq_max().is_none() || memtable.seq_min() > imported)
     }
 }
 

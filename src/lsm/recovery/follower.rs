@@ -15,15 +15,14 @@
 //!
 //! Not here: who refreshes, and when (`db`).
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::codec::HashSeed;
 use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::executor::Executor;
-use crate::format::edit::{Identity, LivedTime, RangeTombstone};
-use crate::format::names::{FileName, TableId};
+use crate::format::edit::{Identity, LivedTime};
+use crate::format::names::FileName;
 use crate::format::record::Position;
 use crate::format::wal::WalRecord;
 use crate::log::LogFile;
@@ -32,27 +31,18 @@ use crate::memtable::Memtable;
 use crate::model::{Seq, Shapes};
 use crate::options::{Background, Options};
 use crate::sst::{Sst, SstShared};
-use crate::sync::Mutex;
 use crate::write_accounting::Meter;
 
-use super::open::shared_by_tables;
-use super::wal_rows::{LogRows, Problem, take_changes};
+use super::open::{assemble, shared_by_tables};
+use super::wal_rows::{Drops, LogRows, Problem};
 use super::wal_tail::{LogTail, More, TailEnd, TailRecord};
 use crate::lsm::background::events::Recovered;
-use crate::lsm::background::maintenance::{Maintenance, read_only};
-use crate::lsm::background::state::MaintenanceState;
+use crate::lsm::background::maintenance::read_only;
 use crate::lsm::background::ttl_tables::Ttl;
-use crate::lsm::read::dropped_tables::DroppedTables;
-use crate::lsm::read::gap_cache::GapCache;
-use crate::lsm::read::load_sampling::LoadSampling;
 use crate::lsm::read::log_files::LogFiles;
-use crate::lsm::read::range_tombstones::RangeTombstones;
-use crate::lsm::read::view::{Slot, View};
-use crate::lsm::write::backlog::Backlog;
-use crate::lsm::write::gates::Gates;
-use crate::lsm::write::group_commit::GroupCommit;
+use crate::lsm::read::view::Slot;
 use crate::lsm::write::log_queue::{LastSeqs, LogQueue};
-use crate::lsm::{Engine, Env, Reader, Writer};
+use crate::lsm::{Engine, Env};
 
 /// How often a look is begun again because the writer removed what it was about to read.
 const TRIES: usize = 64;
@@ -79,8 +69,7 @@ struct Logs {
     /// Oldest first, one to each log.
     slots: Vec<Arc<Slot>>,
     memtables: u64,
-    dropped: BTreeMap<TableId, Seq>,
-    range_tombstones: Vec<RangeTombstone>,
+    drops: Drops,
     last: Seq,
     commits: u64,
 }
@@ -194,61 +183,25 @@ impl LogFollower {
     /// An engine that shows what was read, and refuses every write.
     pub(crate) fn engine(&self) -> Arc<Engine> {
         let options = self.options.clone();
-        let monotonic = options.clock.monotonic();
-        let version = &self.version;
-        let range_tombstones =
-            version.range_tombstones().iter().chain(&self.logs.range_tombstones).cloned().collect();
-        let range_tombstones = RangeTombstones::new(range_tombstones, Seq::ZERO);
-        let view = View {
-            memtables: self.logs.memtables(),
-            version: Arc::clone(version),
-            range_tombstones: Arc::new(range_tombstones),
-        };
-        let mut dropped = version.dropped().clone();
-        dropped.extend(&self.logs.dropped);
         let ttl = Ttl::new(&options, LivedTime::default(), self.shown);
         let why = read_only();
         let log = Arc::new(LogFile::refusing(why.clone()));
         let seqs = LastSeqs { used: self.shown, given_out: self.shown };
-        let group_commit = GroupCommit::new(LogQueue::behind(log, 0, Vec::new(), seqs), self.shown);
-        group_commit.fail(why.clone());
-        let manifest =
-            Manifest::for_readers(&self.manifest, version, Arc::clone(&options.fs), &self.dir, why);
-        let env = Env {
-            fs: Arc::clone(&options.fs),
-            // The writer may remove what is open here.
-            cached_fs: Arc::clone(&options.fs),
-            meter: Meter::new(&self.dir),
-            dir: self.dir.clone(),
-            clock: Arc::clone(&options.clock),
-            seed: self.identity.seed,
-            shapes: Arc::clone(&self.sst.shapes),
-            sst: self.sst.clone(),
-            // Not shared: what is a gap at one Seq is none at a later one.
-            gaps: GapCache::default(),
-            loads: LoadSampling::new(options.background, monotonic.as_secs_f64()),
-            options,
-        };
-        let executor = Arc::new(Executor::manual());
-        let published = Arc::clone(group_commit.published_seq());
-        let writer = Writer {
-            group_commit,
-            gates: Gates::default(),
-            rate_limit: None,
-            space_limit: None,
-            backlog: Backlog::default(),
-            executor: Arc::clone(&executor),
-            reader: Reader::new(Arc::new(env), view, published, DroppedTables::new(dropped)),
-        };
-        let maintenance = Maintenance {
-            writer,
-            install: Mutex::new(manifest),
-            state: MaintenanceState::new(0),
-            ttl,
-            eviction: None,
-            executor,
-            is_reader: true,
-        };
+        let queue = LogQueue::behind(log, 0, Vec::new(), seqs);
+        let fs = Arc::clone(&options.fs);
+        let tail = &self.manifest;
+        let manifest = Manifest::for_readers(tail, &self.version, fs, &self.dir, why.clone());
+        // No handle is closed to be opened again later: the writer may have removed the file.
+        let file_systems = [Arc::clone(&options.fs), Arc::clone(&options.fs)];
+        // Gaps are not shared with the next engine: a gap at one Seq is none at a later one.
+        let meter = Meter::new(&self.dir);
+        let env = Env::new(&self.dir, options, self.sst.clone(), file_systems, meter);
+        let (queue, logged) =
+            ((queue, self.shown), (self.logs.memtables(), self.logs.drops.clone()));
+        let mut maintenance =
+            assemble(Arc::new(env), manifest, queue, logged, ttl, Executor::manual());
+        maintenance.is_reader = true;
+        maintenance.writer.group_commit.fail(why);
         let recovered = Recovered { commits: self.logs.commits, ..Recovered::default() };
         Arc::new(Engine::new(Arc::new(maintenance), recovered, None))
     }
@@ -262,8 +215,7 @@ impl Logs {
             rows: LogRows::default(),
             slots: Vec::new(),
             memtables: 0,
-            dropped: BTreeMap::new(),
-            range_tombstones: Vec::new(),
+            drops: Drops::default(),
             last: Seq::ZERO,
             commits: 0,
         }
@@ -279,8 +231,8 @@ impl Logs {
     ) -> Result<()> {
         loop {
             let mut tail = self.tail.clone();
-            let mut visit = |record: &TailRecord<'_>| {
-                self.record(record, flushed, seed)?;
+            let mut visit = |record: TailRecord| {
+                self.record(&files.path(record.log), &record, flushed, seed)?;
                 Ok(More::Yes)
             };
             let end = tail.advance(files, vouched, &mut visit)?;
@@ -296,9 +248,15 @@ impl Logs {
         }
     }
 
-    fn record(&mut self, record: &TailRecord<'_>, flushed: Seq, seed: HashSeed) -> Result<()> {
-        let decoded = WalRecord::decode(record.kind, record.payload)
-            .map_err(|error| error.into_error(record.path, record.at))?;
+    fn record(
+        &mut self,
+        path: &Path,
+        record: &TailRecord,
+        flushed: Seq,
+        seed: HashSeed,
+    ) -> Result<()> {
+        let decoded = WalRecord::decode(record.kind, &record.payload)
+            .map_err(|error| error.into_error(path, record.at))?;
         let group = match decoded {
             WalRecord::Open(_) => {
                 self.begin_log();
@@ -307,10 +265,7 @@ impl Logs {
             WalRecord::DurableUpTo(_) | WalRecord::Close(_) => return Ok(()),
             WalRecord::Group(group) | WalRecord::Catalog(group) => group,
         };
-        let damage = |problem| {
-            let Problem(text) = problem;
-            Error::corrupt(record.path, record.at, "wal group", text)
-        };
+        let damage = |Problem(text)| Error::corrupt(path, record.at, "wal group", text);
         self.rows.define(&self.shapes, &group).map_err(damage)?;
         if record.seq <= flushed {
             return Ok(());
@@ -322,10 +277,8 @@ impl Logs {
         let Some(slot) = self.slots.last() else {
             return Err(damage(Problem("a commit in front of the first record".into())));
         };
-        self.rows.insert(seed, &slot.memtable, record.seq, &group).map_err(damage)?;
-        take_changes(&group, record.seq, &mut self.dropped, &mut self.range_tombstones)
-            .map_err(damage)?;
-        slot.memtable.note(record.seq, 0);
+        let commit = (record.seq, record.payload.len());
+        self.rows.take(seed, &slot.memtable, commit, &group, &mut self.drops).map_err(damage)?;
         (self.last, self.commits) = (record.seq, self.commits + 1);
         Ok(())
     }
@@ -344,8 +297,8 @@ impl Logs {
             Some(last) => last > flushed,
             None => slot.memtable.id() == under_way,
         });
-        self.range_tombstones.retain(|range_tombstone| range_tombstone.from > flushed);
-        self.dropped.retain(|_, seq| *seq > flushed);
+        self.drops.range_tombstones.retain(|range_tombstone| range_tombstone.from > flushed);
+        self.drops.tables.retain(|_, seq| *seq > flushed);
     }
 
     /// Newest first, with at least one.

@@ -40,15 +40,14 @@ use crate::sst::{BlockCache, SstShared};
 use crate::sync::Mutex;
 use crate::write_accounting::{Cause, Meter};
 
-use super::replay::{AcceptedLog, Replayed, replay};
+use super::replay::{Replayed, replay};
+use super::wal_rows::Drops;
 use crate::lsm::background::events::Recovered;
 use crate::lsm::background::fifo_tables::FifoEviction;
 use crate::lsm::background::maintenance::Maintenance;
 use crate::lsm::background::state::MaintenanceState;
 use crate::lsm::background::ttl_tables::Ttl;
 use crate::lsm::read::dropped_tables::DroppedTables;
-use crate::lsm::read::gap_cache::GapCache;
-use crate::lsm::read::load_sampling::LoadSampling;
 use crate::lsm::read::range_tombstones::RangeTombstones;
 use crate::lsm::read::view::{Slot, View};
 use crate::lsm::write::admission::SpaceLimit;
@@ -180,32 +179,19 @@ fn new_env(
         return Err(Error::corrupt(dir, 0, "manifest", "no identity"));
     };
     let sst = shared_by_tables(&options, identity.seed);
-    let shapes = Arc::clone(&sst.shapes);
     let cached_fs: Arc<dyn Fs> = match options.io_mode {
         // A map takes no descriptor.
         IoMode::Mmap => Arc::clone(&fs),
         IoMode::Pread => Arc::new(CachedHandleFs::new(Arc::clone(&fs), options.max_open_files)),
     };
-    Ok(Env {
-        fs,
-        cached_fs,
-        meter,
-        dir: dir.to_owned(),
-        clock: Arc::clone(&options.clock),
-        seed: identity.seed,
-        shapes,
-        sst,
-        gaps: GapCache::default(),
-        loads: LoadSampling::new(options.background, options.clock.monotonic().as_secs_f64()),
-        options,
-    })
+    Ok(Env::new(dir, options, sst, [fs, cached_fs], meter))
 }
 
 /// True if the database was closed in order and nothing was written since.
 fn is_closed(close: Option<CleanClose>, replayed: &Replayed) -> bool {
     // The edit that ends a close is written when the closing record is durable; the record alone proves nothing.
     let close = close.map(|close| (close.log, close.end));
-    let last = replayed.accepted.last().map(|log| (log.number, log.end));
+    let last = replayed.accepted.last().map(|log| (log.number, log.accepted_end));
     replayed.is_clean && last.is_some() && last == close
 }
 
@@ -222,7 +208,7 @@ fn sync_logs(env: &Env, replayed: &Replayed) -> Result<()> {
         let start = Position { file: log.number, offset: LogFile::START };
         let from = replayed.vouched.max(start);
         if from.file == log.number {
-            file.write_again(&*env.fs, from.offset, log.end)?;
+            file.write_again(&*env.fs, from.offset, log.accepted_end)?;
         }
         file.sync()?;
     }
@@ -268,6 +254,40 @@ fn is_file_missing(version: &Version, names: &[String]) -> bool {
     version.files().any(|file| names.binary_search(&file.name()).is_err())
 }
 
+/// Puts the parts of an engine together that has the version of `manifest` and what logs hold, up to commit `last`: the
+/// `memtables` and the `drops`.
+pub(super) fn assemble(
+    env: Arc<Env>,
+    manifest: Manifest,
+    (queue, last): (LogQueue, Seq),
+    (memtables, drops): (Vec<Arc<Slot>>, Drops),
+    ttl: Ttl,
+    executor: Executor,
+) -> Maintenance {
+    let version = Arc::clone(manifest.version());
+    let known = version.range_tombstones().iter().cloned();
+    let range_tombstones = known.chain(drops.range_tombstones).collect();
+    let range_tombstones = Arc::new(RangeTombstones::new(range_tombstones, Seq::ZERO));
+    let mut dropped = version.dropped().clone();
+    dropped.extend(drops.tables);
+    let view = View { memtables, version, range_tombstones };
+    let group_commit = GroupCommit::new(queue, last);
+    let published = Arc::clone(group_commit.published_seq());
+    let executor = Arc::new(executor);
+    let state = MaintenanceState::new(env.options.background_bytes_per_second);
+    let writer = Writer {
+        group_commit,
+        gates: Gates::default(),
+        rate_limit: None,
+        space_limit: None,
+        backlog: Backlog::default(),
+        executor: Arc::clone(&executor),
+        reader: Reader::new(env, view, published, DroppedTables::new(dropped)),
+    };
+    let (install, is_reader) = (Mutex::new(manifest), false);
+    Maintenance { writer, install, state, ttl, eviction: None, executor, is_reader }
+}
+
 /// Begins a new log, unless the last one `is_closed`, and puts the parts together.
 fn begin(
     env: Arc<Env>,
@@ -291,64 +311,38 @@ fn begin(
         }
     };
     queue.spare_bytes_max = SPARE_BUFFERS * env.options.log_buffer_bytes;
-    let range_tombstones = manifest
-        .version()
-        .range_tombstones()
-        .iter()
-        .chain(&replayed.range_tombstones)
-        .cloned()
-        .collect();
-    let range_tombstones = RangeTombstones::new(range_tombstones, Seq::ZERO);
-    let view = View {
-        memtables: memtables(&env, replayed.slots, number),
-        version: Arc::clone(manifest.version()),
-        range_tombstones: Arc::new(range_tombstones),
-    };
-    let mut dropped = manifest.version().dropped().clone();
-    dropped.extend(replayed.dropped);
-    let group_commit = GroupCommit::new(queue, replayed.last);
-    let executor = Arc::new(Executor::behind(env.loads.bell()));
-    let published = Arc::clone(group_commit.published_seq());
-    let (space_limit, eviction) = disk.unzip();
-    let state = MaintenanceState::new(env.options.background_bytes_per_second);
-    let writer = Writer {
-        group_commit,
-        gates: Gates::default(),
-        rate_limit: env.options.targets.map(RateLimit::new),
-        space_limit,
-        backlog: Backlog::default(),
-        executor: Arc::clone(&executor),
-        reader: Reader::new(env, view, published, DroppedTables::new(dropped)),
-    };
-    let (install, is_reader) = (Mutex::new(manifest), false);
-    Ok(Maintenance { writer, install, state, ttl, eviction, executor, is_reader })
+    let executor = Executor::behind(env.loads.bell());
+    let rate_limit = env.options.targets.map(RateLimit::new);
+    let logged = (memtables(&env, replayed.slots, number), replayed.drops);
+    let mut maintenance = assemble(env, manifest, (queue, replayed.last), logged, ttl, executor);
+    maintenance.writer.rate_limit = rate_limit;
+    (maintenance.writer.space_limit, maintenance.eviction) = disk.unzip();
+    Ok(maintenance)
 }
 
 fn begin_log(
     env: &Env,
     manifest: &mut Manifest,
-    last_log: Option<AcceptedLog>,
+    last_log: Option<Predecessor>,
     replayed: &Replayed,
     ttl: &Ttl,
 ) -> Result<LogQueue> {
     // What was accepted is synced: other readers need not wait for a record of the new log that says so.
-    let accepted = last_log.map(|log| log.position());
+    let accepted = last_log.map(|log| Position { file: log.number, offset: log.accepted_end });
     let bytes = env.options.log_allocate_bytes;
     let clock = ttl.news(manifest.version().clock());
     let next = env.create_log(manifest, bytes, &replayed.unused, accepted, clock)?;
     let durable = Position { file: next.log.header().number, offset: 0 };
-    let predecessor =
-        last_log.map(|log| Predecessor { number: log.number, id: log.id, accepted_end: log.end });
-    let durable = last_log.map_or(durable, |log| log.position());
-    LogQueue::new(next, predecessor, durable, replayed.seqs())
+    LogQueue::new(next, last_log, accepted.unwrap_or(durable), replayed.seqs())
 }
 
 /// A queue behind a log that was closed in order.
-fn behind(env: &Env, log: AcceptedLog, replayed: &Replayed) -> Result<LogQueue> {
+fn behind(env: &Env, log: Predecessor, replayed: &Replayed) -> Result<LogQueue> {
     let path = env.dir.join(FileName::Wal(log.number).to_string());
     let header = LogHeader { kind: LogKind::Wal, number: log.number, id: log.id };
     let file = LogFile::reopen(&*env.fs, &path, header)?;
-    Ok(LogQueue::behind(Arc::new(file), log.end, replayed.unused.clone(), replayed.seqs()))
+    let (end, unused) = (log.accepted_end, replayed.unused.clone());
+    Ok(LogQueue::behind(Arc::new(file), end, unused, replayed.seqs()))
 }
 
 /// The replayed memtables newest first, with one that takes writes and belongs to the log `number`, if there is one yet.

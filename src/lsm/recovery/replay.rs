@@ -7,23 +7,23 @@
 //!
 //! Format: FORMAT.md §recovery. Not here: frames (`log`), payloads (`format::wal`), what follows (`open`).
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{Doing, Error, ErrorKind, Result};
-use crate::format::edit::{Account, LogMeta, RangeTombstone};
-use crate::format::names::{FileId, FileName, FileNumber, TableId};
+use crate::format::edit::{Account, LogMeta};
+use crate::format::names::{FileName, FileNumber};
 use crate::format::record::{LogKind, Position, RecordKind};
-use crate::format::wal::{Group, Open, WalEntry, WalRecord};
+use crate::format::wal::{Group, Open, Predecessor, WalEntry, WalRecord};
 use crate::log::{LogFile, LogReader, RecordView, StopReason};
 use crate::manifest::Manifest;
 use crate::memtable::Memtable;
 use crate::model::Seq;
 use crate::mutants::mutant;
 
-use super::wal_rows::{LogRows, Problem, take_changes};
+use super::wal_rows::{Drops, LogRows, Problem};
 use crate::lsm::Env;
+use crate::lsm::read::log_files::first_record;
 use crate::lsm::read::view::Slot;
 use crate::lsm::write::log_queue::LastSeqs;
 
@@ -32,12 +32,10 @@ pub(in crate::lsm) struct Replayed {
     /// Oldest first.
     pub(in crate::lsm) slots: Vec<Slot>,
     /// The logs that hold accepted records, in order.
-    pub(in crate::lsm) accepted: Vec<AcceptedLog>,
+    pub(in crate::lsm) accepted: Vec<Predecessor>,
     /// Logs that hold none, or only what was dropped.
     pub(in crate::lsm) unused: Vec<FileNumber>,
-    pub(in crate::lsm) dropped: BTreeMap<TableId, Seq>,
-    /// Those that the manifest does not know.
-    pub(in crate::lsm) range_tombstones: Vec<RangeTombstone>,
+    pub(in crate::lsm) drops: Drops,
     pub(in crate::lsm) last: Seq,
     /// The last that something has which is left: up to `last` numbers may have been given out.
     pub(in crate::lsm) used: Seq,
@@ -49,20 +47,6 @@ pub(in crate::lsm) struct Replayed {
     /// The last log was closed in order.
     pub(in crate::lsm) is_clean: bool,
     pub(in crate::lsm) torn: Option<String>,
-}
-
-/// A log and where its accepted records end.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::lsm) struct AcceptedLog {
-    pub(in crate::lsm) number: FileNumber,
-    pub(in crate::lsm) id: FileId,
-    pub(in crate::lsm) end: u64,
-}
-
-impl AcceptedLog {
-    pub(in crate::lsm) fn position(&self) -> Position {
-        Position { file: self.number, offset: self.end }
-    }
 }
 
 struct Replay<'a> {
@@ -93,8 +77,7 @@ pub(in crate::lsm) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -
         slots: Vec::new(),
         accepted: Vec::new(),
         unused: Vec::new(),
-        dropped: BTreeMap::new(),
-        range_tombstones: Vec::new(),
+        drops: Drops::default(),
         last: version.seq_max(),
         used: version.seq_used(),
         commits: 0,
@@ -199,20 +182,10 @@ impl Replay<'_> {
     /// The first record of a log; `None` if it holds no record.
     fn open_record(&mut self, log: &LogMeta) -> Result<Option<Open>> {
         let mut reader = self.reader(log)?;
-        let path = self.path(log.number);
-        let Some(record) = reader.next()? else {
-            self.keep(reader);
-            return Ok(None);
-        };
-        if record.kind != RecordKind::Open {
-            let problem = format!("the first record is {:?}", record.kind);
-            return Err(Error::corrupt(&path, record.offset, "record header", problem));
-        }
-        let open = Open::decode(record.payload)
-            .map_err(|error| error.into_error(&path, record.payload_offset()))?;
-        self.manifest.require(open.manifest)?;
+        let open = first_record(&mut reader)?.map(|(open, ..)| open);
+        open.as_ref().map_or(Ok(()), |open| self.manifest.require(open.manifest))?;
         self.keep(reader);
-        Ok(Some(open))
+        Ok(open)
     }
 
     fn keep(&mut self, reader: LogReader) {
@@ -292,7 +265,8 @@ impl Replay<'_> {
         if is_empty {
             self.out.unused.push(log.number);
         } else {
-            self.out.accepted.push(AcceptedLog { number: log.number, id: log.id, end });
+            let (number, id, accepted_end) = (log.number, log.id, end);
+            self.out.accepted.push(Predecessor { number, id, accepted_end });
             if let Some(slot) = self.out.slots.last_mut() {
                 slot.logs.push(log.number);
             }
@@ -438,11 +412,8 @@ impl Replay<'_> {
         }
         self.previous = record.seq;
         let Some(slot) = self.out.slots.last() else { return Ok(()) };
-        self.rows.insert(self.env.seed, &slot.memtable, record.seq, group)?;
-        let known = self.out.range_tombstones.len();
-        take_changes(group, record.seq, &mut self.out.dropped, &mut self.out.range_tombstones)?;
-        let range_tombstones = self.out.range_tombstones.len() - known;
-        slot.memtable.note(record.seq, if range_tombstones > 0 { record.payload.len() } else { 0 });
+        let commit = (record.seq, record.payload.len());
+        self.rows.take(self.env.seed, &slot.memtable, commit, group, &mut self.out.drops)?;
         self.out.last = self.out.last.max(record.seq);
         self.out.used = self.out.used.max(record.seq);
         self.out.commits += 1;

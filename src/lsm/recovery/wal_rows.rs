@@ -31,6 +31,13 @@ pub(in crate::lsm) struct LogRows {
     row: Vec<u8>,
 }
 
+/// What commits of logs drop that the manifest does not know of.
+#[derive(Clone, Default)]
+pub(in crate::lsm) struct Drops {
+    pub(in crate::lsm) tables: BTreeMap<TableId, Seq>,
+    pub(in crate::lsm) range_tombstones: Vec<RangeTombstone>,
+}
+
 /// A shape as a log numbers it, and as this process does.
 struct LogShape {
     shape: Arc<Shape>,
@@ -61,8 +68,23 @@ impl LogRows {
         Ok(())
     }
 
-    /// Puts the entries of a group into `memtable`.
-    pub(in crate::lsm) fn insert(
+    /// Takes in commit `seq`: its entries go into `memtable`, which counts the `bytes` of a commit that hides a span.
+    pub(in crate::lsm) fn take(
+        &mut self,
+        seed: HashSeed,
+        memtable: &Memtable,
+        (seq, bytes): (Seq, usize),
+        group: &Group<'_>,
+        drops: &mut Drops,
+    ) -> Result<(), Problem> {
+        self.insert(seed, memtable, seq, group)?;
+        let known = drops.range_tombstones.len();
+        drops.take(group, seq)?;
+        memtable.note(seq, if drops.range_tombstones.len() > known { bytes } else { 0 });
+        Ok(())
+    }
+
+    fn insert(
         &mut self,
         seed: HashSeed,
         memtable: &Memtable,
@@ -107,26 +129,23 @@ impl LogRows {
     }
 }
 
-/// Notes what a group drops and range tombstones off.
-pub(in crate::lsm) fn take_changes(
-    group: &Group<'_>,
-    seq: Seq,
-    dropped: &mut BTreeMap<TableId, Seq>,
-    range_tombstones: &mut Vec<RangeTombstone>,
-) -> Result<(), Problem> {
-    for change in group.changes() {
-        match change {
-            Change::Dropped(table) => {
-                dropped.insert(table, seq);
+impl Drops {
+    /// Adds what commit `seq` drops.
+    fn take(&mut self, group: &Group<'_>, seq: Seq) -> Result<(), Problem> {
+        for change in group.changes() {
+            match change {
+                Change::Dropped(table) => {
+                    self.tables.insert(table, seq);
+                }
+                Change::Ttl(below, _) if below >= seq => {
+                    let text = format!("an expiry below #{below} in commit #{seq}");
+                    return Err(Problem(text));
+                }
+                change => self.range_tombstones.extend(change.into_tombstone(seq)),
             }
-            Change::Ttl(below, _) if below >= seq => {
-                let text = format!("an expiry below #{below} in commit #{seq}");
-                return Err(Problem(text));
-            }
-            change => range_tombstones.extend(change.into_tombstone(seq)),
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// True if two entries have the same key: nobody could tell which of them counts.

@@ -11,8 +11,6 @@
 //!
 //! Not here: which logs there are (`manifest`), what records mean (`wal_rows`, `changes`).
 
-use std::path::Path;
-
 use crate::error::{Error, Result};
 use crate::format::edit::LogMeta;
 use crate::format::record::{Position, RECORD_HEADER_BYTES, RecordKind};
@@ -32,16 +30,17 @@ pub(crate) struct LogTail {
     durable: Position,
 }
 
-/// A record that is durable.
-pub(crate) struct TailRecord<'a> {
-    pub(crate) path: &'a Path,
+/// A record that is durable, or waits until it is.
+#[derive(Clone)]
+pub(crate) struct TailRecord {
+    pub(crate) log: LogMeta,
     pub(crate) kind: RecordKind,
     pub(crate) seq: Seq,
-    /// Where it begins.
-    pub(crate) start: Position,
     /// Where the payload begins in the file.
     pub(crate) at: u64,
-    pub(crate) payload: &'a [u8],
+    /// Where the record ends.
+    end: u64,
+    pub(crate) payload: Vec<u8>,
 }
 
 /// How reading ended.
@@ -61,16 +60,6 @@ pub(crate) enum More {
     Yes,
     /// This record is taken, and no other.
     No,
-}
-
-/// A record that waits for a promise.
-struct Waiting {
-    log: LogMeta,
-    kind: RecordKind,
-    seq: Seq,
-    at: u64,
-    end: u64,
-    payload: Vec<u8>,
 }
 
 impl LogTail {
@@ -98,7 +87,7 @@ impl LogTail {
         &mut self,
         files: &LogFiles<'_>,
         vouched: Position,
-        visit: &mut dyn FnMut(&TailRecord<'_>) -> Result<More>,
+        visit: &mut dyn FnMut(TailRecord) -> Result<More>,
     ) -> Result<TailEnd> {
         self.durable = self.durable.max(vouched);
         let mut waiting = Vec::new();
@@ -146,8 +135,8 @@ impl LogTail {
         log: LogMeta,
         from: u64,
         ends: Option<u64>,
-        waiting: &mut Vec<Waiting>,
-        visit: &mut dyn FnMut(&TailRecord<'_>) -> Result<More>,
+        waiting: &mut Vec<TailRecord>,
+        visit: &mut dyn FnMut(TailRecord) -> Result<More>,
     ) -> Result<(u64, More)> {
         let (mut from, mut stopped) = (from, None);
         loop {
@@ -157,8 +146,8 @@ impl LogTail {
             }
             while let Some(record) = reader.next()? {
                 self.durable = self.durable.max(record.durable_up_to);
-                waiting.push(Waiting::of(log, &record));
-                if self.give(files, waiting, visit)? == More::No {
+                waiting.push(TailRecord::of(log, &record));
+                if self.give(waiting, visit)? == More::No {
                     return Ok((self.end, More::No));
                 }
             }
@@ -176,22 +165,18 @@ impl LogTail {
     /// Gives what waits and is durable.
     fn give(
         &mut self,
-        files: &LogFiles<'_>,
-        waiting: &mut Vec<Waiting>,
-        visit: &mut dyn FnMut(&TailRecord<'_>) -> Result<More>,
+        waiting: &mut Vec<TailRecord>,
+        visit: &mut dyn FnMut(TailRecord) -> Result<More>,
     ) -> Result<More> {
-        let is_durable = |record: &Waiting| {
+        let is_durable = |record: &TailRecord| {
             let end = Position { file: record.log.number, offset: record.end };
             end <= self.durable
         };
         let count = waiting.iter().take_while(|record| is_durable(record)).count();
         for record in waiting.drain(..count) {
-            let path = files.path(record.log);
-            let Waiting { kind, seq, at, ref payload, .. } = record;
-            let offset = at - RECORD_HEADER_BYTES as u64;
-            let start = Position { file: record.log.number, offset };
-            let more = visit(&TailRecord { path: &path, kind, seq, start, at, payload })?;
-            (self.log, self.end) = (Some(record.log), record.end);
+            let reached = (Some(record.log), record.end);
+            let more = visit(record)?;
+            (self.log, self.end) = reached;
             if more == More::No {
                 return Ok(More::No);
             }
@@ -218,7 +203,12 @@ impl LogTail {
     }
 }
 
-impl Waiting {
+impl TailRecord {
+    /// Where it begins.
+    pub(crate) fn start(&self) -> Position {
+        Position { file: self.log.number, offset: self.at - RECORD_HEADER_BYTES as u64 }
+    }
+
     fn of(log: LogMeta, record: &RecordView<'_>) -> Self {
         let at = record.payload_offset();
         let end = at + (record.payload.len() as u64).next_multiple_of(8);
