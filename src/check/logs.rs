@@ -204,16 +204,13 @@ impl<'a> Reading<'a> {
         }
         self.numbered.clear();
         let refused = self.records(&mut reader, log.number)?;
-        if refused.is_none() && reader.stop().is_some_and(|s| s.reason == StopReason::Accepted) {
+        if refused.is_none() && reader.stop() == Some(&StopReason::Accepted) {
             return Ok(true);
         }
         let at = reader.position();
         let close = version.clean_close();
         let close = close.map(|close| Position { file: close.log, offset: close.end });
-        let reason = refused.clone().unwrap_or_else(|| match reader.stop().map(|s| &s.reason) {
-            Some(StopReason::Bad(error)) => error.to_string(),
-            _ => "the records end here".to_owned(),
-        });
+        let reason = refused.clone().unwrap_or_else(|| reader.stop_text());
         let is_lost = refused.is_some()
             || end.is_some()
             || self
@@ -224,7 +221,7 @@ impl<'a> Reading<'a> {
         if is_lost {
             let commits_behind = commits_behind(&mut reader) + self.commits_in(later);
             self.out.losses.push(LogLoss { file: log.number, problem, commits_behind });
-        } else if matches!(reader.stop().map(|s| &s.reason), Some(StopReason::Bad(_))) {
+        } else if matches!(reader.stop(), Some(StopReason::Bad(_))) {
             self.out.torn = Some(format!("{}: torn tail {problem}", FileName::Wal(log.number)));
         }
         Ok(false)
@@ -267,7 +264,7 @@ impl<'a> Reading<'a> {
         self.numbered.clear();
         loop {
             let refused = self.records(&mut reader, number)?;
-            let reason = refused.or_else(|| match reader.stop().map(|stop| &stop.reason) {
+            let reason = refused.or_else(|| match reader.stop() {
                 Some(StopReason::Bad(error)) => Some(error.to_string()),
                 _ => None,
             });

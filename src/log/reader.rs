@@ -45,7 +45,7 @@ pub(crate) struct LogReader {
     accepted_end: Option<u64>,
     window: Vec<u8>,
     window_start: u64,
-    stop: Option<Stop>,
+    stop: Option<StopReason>,
 }
 
 /// One verified record.
@@ -72,13 +72,7 @@ impl RecordView<'_> {
     }
 }
 
-/// Where and why reading ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stop {
-    pub(crate) position: Position,
-    pub(crate) reason: StopReason,
-}
-
+/// Why reading ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StopReason {
     /// The successor's accepted end.
@@ -189,9 +183,17 @@ impl LogReader {
         Position { file: self.header.number, offset: self.offset }
     }
 
-    /// Where and why reading ended; `None` while it goes on.
-    pub(crate) fn stop(&self) -> Option<&Stop> {
+    /// Why reading ended, at [`position`](Self::position); `None` while it goes on.
+    pub(crate) fn stop(&self) -> Option<&StopReason> {
         self.stop.as_ref()
+    }
+
+    /// The same for messages.
+    pub(crate) fn stop_text(&self) -> String {
+        match &self.stop {
+            Some(StopReason::Bad(error)) => error.to_string(),
+            _ => "the records end here".to_owned(),
+        }
     }
 
     /// The next record; `None` at the stop, and ever after.
@@ -204,7 +206,7 @@ impl LogReader {
             let header = match self.read_record()? {
                 Ok(header) => header,
                 Err(reason) => {
-                    self.stop_at(reason);
+                    self.stop = Some(reason);
                     break;
                 }
             };
@@ -240,24 +242,15 @@ impl LogReader {
         self.accepted_end = None;
         let mut at = self.offset.next_multiple_of(RECORD_ALIGN as u64);
         while at + RECORD_HEADER_BYTES as u64 <= self.file_len {
-            let len = (WINDOW_BYTES as u64).min(self.file_len - at);
-            let id = self.header.id;
-            let bytes = self.load(at, usize_of(len), 0)?;
-            let bytes = if is_zero(bytes) { &[] } else { bytes };
-            let headers = bytes.windows(RECORD_HEADER_BYTES).enumerate().step_by(RECORD_ALIGN);
-            let places: Vec<u64> = headers
-                .filter(|(_, w)| w.first_chunk().is_some_and(|header| may_be_header(header, id)))
-                .map(|(i, _)| at + i as u64)
-                .collect();
-            for place in places {
-                self.offset = place;
+            let (_, headers, next) = self.look(at, WINDOW_BYTES)?;
+            for header in headers {
+                self.offset = header;
                 if self.read_record()?.is_ok() {
                     self.stop = None;
                     return Ok(true);
                 }
             }
-            let overlap = (RECORD_HEADER_BYTES - RECORD_ALIGN) as u64;
-            at += if len == WINDOW_BYTES as u64 { len - overlap } else { len };
+            at = next;
         }
         self.offset = self.file_len;
         Ok(false)
@@ -269,29 +262,39 @@ impl LogReader {
         let mut rest = Rest { zeros: true, ..Rest::default() };
         let mut at = self.offset;
         while at < self.file_len {
-            let len = (REST_BYTES as u64).min(self.file_len - at);
-            let (id, file) = (self.header.id, self.header.number);
-            let bytes = self.load(at, usize_of(len), 0)?;
-            // Space that is allocated and not written: no header is there.
-            let is_zero = is_zero(bytes);
+            let (is_zero, headers, next) = self.look(at, REST_BYTES)?;
             rest.zeros &= is_zero;
-            let bytes = if is_zero { &[] } else { bytes };
-            for (i, window) in bytes.windows(RECORD_HEADER_BYTES).enumerate().step_by(RECORD_ALIGN)
-            {
-                let Some(header) = window.first_chunk().filter(|h| may_be_header(h, id)) else {
-                    continue;
-                };
-                let position = Position { file, offset: at + i as u64 };
-                if let Ok(header) = decode_header(header, position, id) {
+            let LogHeader { number: file, id, .. } = self.header;
+            for offset in headers {
+                let raw = self.load(offset, RECORD_HEADER_BYTES, 0)?.first_chunk();
+                let position = Position { file, offset };
+                if let Some(Ok(header)) = raw.map(|raw| decode_header(raw, position, id)) {
                     rest.headers += 1;
                     rest.durable_up_to = rest.durable_up_to.max(Some(header.durable_up_to));
                 }
             }
-            // A header may straddle two pieces: the next begins 8 behind the last header of this one.
-            let overlap = (RECORD_HEADER_BYTES - RECORD_ALIGN) as u64;
-            at += if len == REST_BYTES as u64 { len - overlap } else { len };
+            at = next;
         }
         Ok(rest)
+    }
+
+    /// Loads the piece at `at`, of at most `most` bytes. True if it holds zeros only, that is space allocated and not yet
+    /// written; then where headers may be, and where the next piece begins.
+    fn look(&mut self, at: u64, most: usize) -> Result<(bool, Vec<u64>, u64)> {
+        let len = (most as u64).min(self.file_len - at);
+        let id = self.header.id;
+        let bytes = self.load(at, usize_of(len), 0)?;
+        let is_zero = is_zero(bytes);
+        let bytes = if is_zero { &[] } else { bytes };
+        let places = bytes.windows(RECORD_HEADER_BYTES).enumerate().step_by(RECORD_ALIGN);
+        let headers = places
+            .filter(|(_, w)| w.first_chunk().is_some_and(|header| may_be_header(header, id)))
+            .map(|(i, _)| at + i as u64)
+            .collect();
+        // A header may straddle two pieces: the next begins 8 behind the last header of this one.
+        let overlap = (RECORD_HEADER_BYTES - RECORD_ALIGN) as u64;
+        let next = at + if len == most as u64 { len - overlap } else { len };
+        Ok((is_zero, headers, next))
     }
 
     /// The record at `self.offset`, loaded whole into the window, or why there is none.
@@ -334,10 +337,6 @@ impl LogReader {
                 Ok(Err(StopReason::Bad(error)))
             }
         }
-    }
-
-    fn stop_at(&mut self, reason: StopReason) {
-        self.stop = Some(Stop { position: self.position(), reason });
     }
 
     /// `len` bytes at `offset`, which the file has; if they must be read, `window` bytes with them.

@@ -110,12 +110,12 @@ fn what_was_written_is_read() {
     let mut reader = open(&fs).unwrap();
     assert_eq!(seqs(&mut reader).unwrap(), [1, 2, 3, 4, 5, 6]);
     assert_eq!(reader.position().offset, end);
-    assert_eq!(reader.stop().unwrap().reason, StopReason::Zeros);
+    assert_eq!(*reader.stop().unwrap(), StopReason::Zeros);
     assert_eq!(reader.rest().unwrap(), Rest { zeros: true, headers: 0, durable_up_to: None });
     fs.truncate(path(), end).unwrap();
     let mut reader = open(&fs).unwrap();
     assert_eq!(seqs(&mut reader).unwrap(), [1, 2, 3, 4, 5, 6]);
-    assert_eq!(reader.stop().unwrap().reason, StopReason::EndOfFile);
+    assert_eq!(*reader.stop().unwrap(), StopReason::EndOfFile);
 }
 
 #[test]
@@ -231,8 +231,8 @@ fn after_the_stop_nothing_is_given_though_good_records_follow() {
     let mut reader = open(&fs).unwrap();
     assert!(reader.next().unwrap().is_none() && reader.next().unwrap().is_none());
     let stop = reader.stop().unwrap();
-    assert_eq!(stop.position.offset, LogFile::START);
-    assert!(matches!(stop.reason, StopReason::Bad(_)));
+    assert!(matches!(stop, StopReason::Bad(_)));
+    assert_eq!(reader.position().offset, LogFile::START);
     assert_eq!(reader.rest().unwrap().headers, 6);
 }
 
@@ -262,19 +262,19 @@ fn records_count_up_to_where_the_successor_says_and_a_stop_before_that_is_told()
     let second_round = LogFile::START + 2 * (48 + 16);
     let mut reader = open(&fs).unwrap().until(second_round);
     assert_eq!(seqs(&mut reader).unwrap(), [1, 2]);
-    assert_eq!(reader.stop().unwrap().reason, StopReason::Accepted);
+    assert_eq!(*reader.stop().unwrap(), StopReason::Accepted);
     // An end before the first record, inside a record, behind all records, and nowhere.
     for wrong in [0, LogFile::START + 8, second_round - 8, end + 8, u64::MAX] {
         let mut reader = open(&fs).unwrap().until(wrong);
         assert!(seqs(&mut reader).unwrap().len() < 7);
         let stop = reader.stop().unwrap();
-        assert_ne!(stop.reason, StopReason::Accepted, "end {wrong}");
-        assert!(stop.position.offset <= wrong.max(LogFile::START));
+        assert_ne!(*stop, StopReason::Accepted, "end {wrong}");
+        assert!(reader.position().offset <= wrong.max(LogFile::START));
     }
     fs.flip(path(), end - 1, 1).unwrap();
     let mut reader = open(&fs).unwrap().until(end);
     assert_eq!(seqs(&mut reader).unwrap(), [1, 2, 3, 4, 5]);
-    assert_eq!(reader.stop().unwrap().position.offset, end - 88);
+    assert_eq!(reader.position().offset, end - 88);
 }
 
 #[test]

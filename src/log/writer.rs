@@ -22,35 +22,10 @@ const COPY_BYTES: u64 = 1 << 20;
 pub(crate) struct LogFile {
     path: PathBuf,
     header: LogHeader,
-    file: Box<dyn FileWrite>,
+    /// Or why nothing is ever written.
+    file: Result<Box<dyn FileWrite>>,
     /// What ended writing.
     failure: OnceLock<Error>,
-}
-
-/// Nothing is ever written to it.
-#[derive(Debug)]
-struct NoFile;
-
-impl FileWrite for NoFile {
-    fn write_at(&self, _offset: u64, _bytes: &[u8]) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn allocate(&self, _len: u64) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn set_len(&self, _len: u64) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        Ok(0)
-    }
 }
 
 impl LogFile {
@@ -72,21 +47,19 @@ impl LogFile {
         file.allocate(allocate.max(Self::START)).doing("create", path)?;
         file.write_at(0, &header.encode()).doing("create", path)?;
         file.sync().doing("create", path)?;
-        Ok(Self { path: path.to_owned(), header, file, failure: OnceLock::new() })
+        Ok(Self { path: path.to_owned(), header, file: Ok(file), failure: OnceLock::new() })
     }
 
     /// Opens a file whose records were read and accepted to their end. The caller appends behind that, after a sync.
     pub(crate) fn reopen(fs: &dyn Fs, path: &Path, header: LogHeader) -> Result<Self> {
         let file = fs.open_write(path).doing("open", path)?;
-        Ok(Self { path: path.to_owned(), header, file, failure: OnceLock::new() })
+        Ok(Self { path: path.to_owned(), header, file: Ok(file), failure: OnceLock::new() })
     }
 
-    /// Stands where a log would, for who only reads: every write is answered with `why`.
+    /// The log of an engine that only reads: every write returns `why`.
     pub(crate) fn refusing(why: Error) -> Self {
         let header = LogHeader { kind: LogKind::Wal, number: FileNumber(0), id: FileId(0) };
-        let failure = OnceLock::new();
-        failure.get_or_init(|| why);
-        Self { path: PathBuf::new(), header, file: Box::new(NoFile), failure }
+        Self { path: PathBuf::new(), header, file: Err(why), failure: OnceLock::new() }
     }
 
     pub(crate) fn header(&self) -> LogHeader {
@@ -112,24 +85,24 @@ impl LogFile {
     /// Gives back what was allocated beyond `len`, which is behind everything that counts. What fails costs room only.
     pub(crate) fn trim(&self, len: u64) {
         debug_assert!(len >= Self::START, "the header stays");
-        if self.usable().is_ok() && self.file.len().is_ok_and(|now| now > len) {
-            let _ = self.file.set_len(len);
+        if let Ok(file) = self.usable()
+            && file.len().is_ok_and(|now| now > len)
+        {
+            let _ = file.set_len(len);
         }
     }
 
     /// Writes sealed records at `offset`. A failure ends writing.
     pub(crate) fn write_at(&self, offset: u64, records: &[u8]) -> Result<()> {
         debug_assert!(offset >= Self::START, "records stand behind the header");
-        self.usable()?;
-        let result = self.file.write_at(offset, records);
+        let result = self.usable()?.write_at(offset, records);
         result
             .map_err(|e| self.fail(Error::io_unknown(format!("write {}", self.path.display()), e)))
     }
 
     /// Makes everything written durable. A failure ends writing, for what the disk dropped cannot be known.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.usable()?;
-        let synced = self.file.sync();
+        let synced = self.usable()?.sync();
         synced.map_err(|e| self.fail(Error::io_unknown(format!("sync {}", self.path.display()), e)))
     }
 
@@ -151,21 +124,20 @@ impl LogFile {
 
     /// What ended writing, if anything did.
     pub(crate) fn failure(&self) -> Option<&Error> {
-        self.failure.get()
+        self.failure.get().or(self.file.as_ref().err())
     }
 
     fn allocated(&self, work: impl FnOnce(&dyn FileWrite) -> io::Result<()>) -> Result<()> {
-        self.usable()?;
-        work(&*self.file).map_err(|error| {
+        work(self.usable()?).map_err(|error| {
             let error = Error::io(format!("allocate {}", self.path.display()), error);
             if error.kind() == ErrorKind::StorageFull { error } else { self.fail(error) }
         })
     }
 
-    fn usable(&self) -> Result<()> {
-        match self.failure.get() {
-            Some(error) => Err(error.clone().poisoned()),
-            None => Ok(()),
+    fn usable(&self) -> Result<&dyn FileWrite> {
+        match (&self.file, self.failure()) {
+            (Ok(file), None) => Ok(&**file),
+            (Err(error), _) | (_, Some(error)) => Err(error.clone().poisoned()),
         }
     }
 

@@ -9,7 +9,7 @@ mod store;
 mod tailer;
 mod version;
 
-pub(crate) use publish::{Found, probe};
+pub(crate) use publish::probe;
 pub(crate) use salvage::{SalvagedManifest, salvaged};
 pub(crate) use store::{Access, Manifest};
 pub(crate) use tailer::ManifestTail;

@@ -11,30 +11,21 @@ use std::path::Path;
 use crate::error::{Doing, Error, Result};
 use crate::format::current::{CURRENT_BYTES, Current};
 use crate::format::names::{FileName, FileNumber};
-use crate::fs::{Fs, parent, read_small};
+use crate::fs::{Fs, read_small};
 
 const TEMPORARY: &str = "CURRENT.tmp";
 
-/// What a directory is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// No database: at most what a creation that was cut short has left.
-    Nothing,
-    /// A database.
-    Database,
-}
-
-/// Looks at `dir` without changing it.
+/// True if `dir` holds a database; else it holds at most the files of a creation that was cut short. Changes nothing.
 ///
 /// # Errors
 /// `Corruption` if there are logs or tables and no CURRENT, `Io`.
-pub(crate) fn probe(fs: &dyn Fs, dir: &Path) -> Result<Found> {
+pub(crate) fn probe(fs: &dyn Fs, dir: &Path) -> Result<bool> {
     let current = dir.join(FileName::Current.to_string());
     if fs.exists(&current).doing("look at", dir)? {
-        return Ok(Found::Database);
+        return Ok(true);
     }
     if !fs.exists(dir).doing("look at", dir)? {
-        return Ok(Found::Nothing);
+        return Ok(false);
     }
     let names = fs.list(dir).doing("look at", dir)?;
     let data = names
@@ -45,7 +36,7 @@ pub(crate) fn probe(fs: &dyn Fs, dir: &Path) -> Result<Found> {
             let problem = format!("it is missing, and {name} is there");
             Err(Error::corrupt(&current, 0, "current", problem))
         }
-        None => Ok(Found::Nothing),
+        None => Ok(false),
     }
 }
 
@@ -108,9 +99,4 @@ pub(super) fn publish(fs: &dyn Fs, dir: &Path, current: Current) -> Result<(), P
 /// Makes the names in `dir` durable.
 pub(super) fn sync_dir(fs: &dyn Fs, dir: &Path) -> Result<()> {
     fs.sync_dir(dir).doing("sync directory", dir)
-}
-
-/// Makes the name of `dir` itself durable: an earlier creation may have been cut short before it was.
-pub(super) fn sync_parent(fs: &dyn Fs, dir: &Path) -> Result<()> {
-    sync_dir(fs, &parent(dir))
 }

@@ -25,8 +25,8 @@ use crate::format::current::Current;
 use crate::format::edit::{Account, CleanClose, Identity, VersionEdit};
 use crate::format::names::{FileId, FileName, FileNumber};
 use crate::format::record::{LogHeader, LogKind, Position, RecordKind, begin, end, seal};
-use crate::fs::Fs;
-use crate::log::{LogFile, LogReader, StopReason};
+use crate::fs::{Fs, parent};
+use crate::log::{LogFile, LogReader};
 use crate::model::Seq;
 use crate::mutants::mutant;
 use crate::options::MANIFEST_ROLL_BYTES;
@@ -34,9 +34,7 @@ use crate::rng::Rng;
 use crate::write_accounting::Meter;
 
 use super::edit_record::{edit_of, refused};
-use super::publish::{
-    PublishError, names, number_after_all, publish, read_current, sync_dir, sync_parent,
-};
+use super::publish::{PublishError, names, number_after_all, publish, read_current, sync_dir};
 use super::tailer::ManifestTail;
 use super::version::Version;
 
@@ -146,7 +144,8 @@ impl Manifest {
             roll_at: 0,
             ..Self::at(fs, dir, rng, Arc::clone(&version), header, 0)
         };
-        sync_parent(&*manifest.fs, dir)?;
+        // An earlier creation may have been cut short before the name of `dir` was durable.
+        sync_dir(&*manifest.fs, &parent(dir))?;
         manifest.begin_file(header, version).map_err(PublishError::into_error)?;
         Ok(manifest)
     }
@@ -410,12 +409,7 @@ impl Manifest {
         FileId(self.rng.next_u64())
     }
 
-    /// True after a failure that leaves it unknown what the disk holds.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failure.is_some()
-    }
-
-    /// That failure.
+    /// The failure that leaves it unknown what the disk holds, if there was one.
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.failure.as_ref()
     }
@@ -602,10 +596,7 @@ fn replay(reader: &mut LogReader) -> Result<Replayed> {
 /// Tells a torn tail from corruption, and from an end in order (`None`).
 fn judge_tail(reader: &mut LogReader, current: &Current) -> Result<Option<Torn>> {
     let at = reader.position();
-    let why = match reader.stop().map(|stop| &stop.reason) {
-        Some(StopReason::Bad(error)) => error.to_string(),
-        _ => "the records end here".to_owned(),
-    };
+    let why = reader.stop_text();
     let corrupt = |who: String| {
         Err(Error::corrupt(reader.path(), at.offset, "record", format!("{why}; {who}")))
     };

@@ -159,7 +159,7 @@ fn vouched_beyond(reader: &mut LogReader, current: &Current) -> Result<Option<St
     if at.offset < current.synced_len {
         return Ok(Some(format!("the records end; CURRENT vouches up to {}", current.synced_len)));
     }
-    let Some(StopReason::Bad(error)) = reader.stop().map(|stop| stop.reason.clone()) else {
+    let Some(StopReason::Bad(error)) = reader.stop().cloned() else {
         return Ok(None);
     };
     let durable_up_to = reader.rest()?.durable_up_to.filter(|durable_up_to| *durable_up_to > at);

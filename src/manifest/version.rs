@@ -137,9 +137,7 @@ impl FileEntry {
             },
         }
     }
-}
 
-impl FileEntry {
     #[cold]
     fn unopened(&self, error: Error) -> Error {
         let error = error.of_keys(|| self.keys());

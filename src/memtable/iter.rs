@@ -38,22 +38,18 @@ impl Memtable {
     /// An iterator over all entries inserted before this call.
     pub(crate) fn iter(self: &Arc<Self>) -> MemtableIter {
         let runs = self.order.runs(&self.arena, &self.newest);
-        MemtableIter::new(self, runs)
-    }
-}
-
-impl MemtableIter {
-    pub(super) fn new(memtable: &Arc<Memtable>, runs: Vec<Arc<Run>>) -> Self {
-        let memtable = Arc::clone(memtable);
+        let memtable = Arc::clone(self);
         let skip = common_prefix_of_runs(&memtable.arena, &runs);
         let cursor = |run: Arc<Run>| {
             let item = run.item(&memtable.arena, 0, skip)?;
             Some(Cursor { item, at: 0, run })
         };
         let cursors = runs.into_iter().filter_map(cursor).collect();
-        Self { memtable, cursors, live: 0, skip, shown: None }
+        MemtableIter { memtable, cursors, live: 0, skip, shown: None }
     }
+}
 
+impl MemtableIter {
     /// Moves to the first entry whose key is `key` or above; the empty key is below all others.
     pub(crate) fn seek(&mut self, key: &[u8]) {
         self.seek_version(key, Seq::MAX);
@@ -197,12 +193,6 @@ impl MemtableIter {
     /// How many runs have entries left.
     pub(crate) fn runs(&self) -> usize {
         self.live
-    }
-
-    /// The key `ahead` entries behind the one that `run` stands at.
-    pub(crate) fn key_ahead(&self, run: usize, ahead: usize) -> Option<&[u8]> {
-        let item = self.ahead(run, ahead).first()?;
-        Some(self.memtable.arena.node(item.node).key())
     }
 
     /// The last key of `run`.

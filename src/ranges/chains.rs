@@ -53,10 +53,10 @@ pub(crate) fn chains<F: RangeFile + Clone>(
             order.sort_by(|a, b| inside[*a].reference.clip.low.cmp(&inside[*b].reference.clip.low));
         }
         for i in order {
-            chains[levels[i]].push(within(inside[i]));
+            chains[levels[i]].push(within(&inside[i]));
         }
         let of_run = range.run_in(span).iter().filter(|r| sees(r));
-        run.extend(of_run.map(|r| within(Inside::of(r, span))));
+        run.extend(of_run.map(|r| within(&Inside::of(r, span))));
     }
     if !run.is_empty() {
         chains.push(run);
@@ -65,8 +65,8 @@ pub(crate) fn chains<F: RangeFile + Clone>(
 }
 
 /// The reference for a reader of the span, who needs no clip around it.
-fn within<F: RangeFile + Clone>(inside: Inside<'_, F>) -> Reference<F> {
-    let Inside { reference, is_whole } = inside;
+fn within<F: RangeFile + Clone>(inside: &Inside<'_, F>) -> Reference<F> {
+    let Inside { reference, is_whole } = *inside;
     let clip = if is_whole { Span::all() } else { reference.clip.clone() };
     Reference { file: reference.file.clone(), clip, bytes: reference.bytes }
 }
@@ -88,20 +88,12 @@ impl<F: RangeFile> Range<F> {
     }
 }
 
-impl<F> Clone for Inside<'_, F> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<F> Copy for Inside<'_, F> {}
-
 impl<'r, F> Inside<'r, F> {
     fn of(reference: &'r Reference<F>, span: &Span) -> Self {
         Self { reference, is_whole: reference.clip.covers(span) }
     }
 
-    fn overlaps(self, other: Self) -> bool {
+    fn overlaps(&self, other: &Self) -> bool {
         self.is_whole || other.is_whole || self.reference.clip.overlaps(&other.reference.clip)
     }
 }
@@ -111,7 +103,7 @@ fn levels<F>(young: &[Inside<'_, F>]) -> Few<usize> {
     let mut levels: Few<usize> = Few::with_capacity(young.len());
     for (i, reference) in young.iter().enumerate() {
         let above = young[..i].iter().zip(&levels);
-        let above = above.filter(|(newer, _)| newer.overlaps(*reference));
+        let above = above.filter(|(newer, _)| newer.overlaps(reference));
         levels.push(above.map(|(_, level)| level + 1).max().unwrap_or(0));
     }
     levels

@@ -13,10 +13,9 @@
 //!
 //! Not here: carrying it out (`lsm::range_split`), statistics (`load`).
 
-use crate::format::key::partition_of;
 use crate::format::names::{RangeId, TableId};
 
-use super::load::{Access, HISTORY_MINUTES, LoadSummary, Sample};
+use super::load::{Access, HISTORY_MINUTES, LoadSummary, Sample, partition};
 
 /// A range of this many full files is divided: a merge through the whole of it stays a matter of seconds.
 const SPLIT_RUN_FILES: u64 = 16;
@@ -294,11 +293,6 @@ fn is_hot(load: &LoadSummary, limits: &Limits) -> bool {
 fn are_cold(lower: &[f64], upper: &[f64], limits: &Limits) -> bool {
     let rate = |minutes: &[f64], at: usize| minutes.get(at).copied().unwrap_or(0.0);
     (0..limits.cold_minutes).all(|at| rate(lower, at) + rate(upper, at) < limits.merge_ops)
-}
-
-/// What the keys of one partition begin with; of a key that is none, all of it.
-fn partition(key: &[u8]) -> &[u8] {
-    partition_of(key).unwrap_or(key)
 }
 
 #[cfg(test)]

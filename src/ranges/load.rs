@@ -201,9 +201,6 @@ impl RangeLoad {
             let share = ((heavy.weight - heavy.over) / total).clamp(0.0, 1.0);
             (heavy, share)
         });
-        let mut distinct = load.distinct[0].clone();
-        distinct.join(&load.distinct[1]);
-        let inherited = load.inherited[0].max(load.inherited[1]);
         let mut samples = load.samples.clone();
         samples.sort_by(|a, b| a.key.cmp(&b.key));
         LoadSummary {
@@ -211,7 +208,7 @@ impl RangeLoad {
             writes,
             ascending: share(load.ascending),
             descending: share(load.descending),
-            distinct: distinct.count().max(inherited),
+            distinct: load.partitions(),
             heaviest: heaviest.collect(),
             samples,
             minutes: load.history.rates().collect(),
@@ -272,12 +269,8 @@ impl RangeLoad {
             all => on_left as f64 / all as f64,
         };
         let (mut left, mut right) = (self.clone(), self.clone());
+        let partitions = self.partitions();
         (left.heaviest, right.heaviest) = self.heaviest.split(at, share);
-        let partitions = {
-            let mut both = self.distinct[0].clone();
-            both.join(&self.distinct[1]);
-            both.count().max(self.inherited[0]).max(self.inherited[1])
-        };
         left.take_part(share, partitions, is_left);
         right.take_part(1.0 - share, partitions, |key| !is_left(key));
         right.rng = Rng::from_seed(self.rng.next_u64());
@@ -352,6 +345,13 @@ impl RangeLoad {
             self.distinct[0].add(partition_hash(partition(&sample.key)));
         }
         self.inherited = [(partitions * share).max(self.distinct[0].count()), 0.0];
+    }
+
+    /// How many partitions were asked for in both generations.
+    fn partitions(&self) -> f64 {
+        let mut both = self.distinct[0].clone();
+        both.join(&self.distinct[1]);
+        both.count().max(self.inherited[0]).max(self.inherited[1])
     }
 
     fn averages(&mut self) -> [&mut Average; 4] {
@@ -486,7 +486,7 @@ impl History {
 }
 
 /// What the keys of one partition begin with; of a key that is none, all of it.
-fn partition(key: &[u8]) -> &[u8] {
+pub(super) fn partition(key: &[u8]) -> &[u8] {
     partition_of(key).unwrap_or(key)
 }
 

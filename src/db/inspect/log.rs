@@ -12,7 +12,7 @@ use crate::error::{ErrorKind, Result};
 use crate::format::edit::VersionEdit;
 use crate::format::field::FormatError;
 use crate::format::key::{DisplayEntry, DisplayKey};
-use crate::format::record::{LogKind, RecordKind};
+use crate::format::record::{LogKind, Position, RecordKind};
 use crate::format::row::row_shape_number;
 use crate::format::shape::decode_shape;
 use crate::format::wal::{Change, Group, WalRecord};
@@ -211,9 +211,9 @@ fn said(change: &Change) -> String {
 /// Why the records end where they do.
 fn end(reader: &mut LogReader, sink: &mut Sink<'_>) -> Result<()> {
     let Some(stop) = reader.stop().cloned() else { return Ok(()) };
-    let at = stop.position.offset;
+    let Position { file, offset: at } = reader.position();
     let rest = reader.rest()?;
-    match stop.reason {
+    match stop {
         StopReason::Bad(error) => sink(damage(at, error))?,
         StopReason::Zeros if !rest.zeros => {
             sink(part(DAMAGE, at, [("problem", text("zeros, and bytes behind them"))]))?;
@@ -226,7 +226,7 @@ fn end(reader: &mut LogReader, sink: &mut Sink<'_>) -> Result<()> {
         }
     }
     let Some(durable_up_to) = rest.durable_up_to else { return Ok(()) };
-    let vouched = if durable_up_to.offset > at && durable_up_to.file == stop.position.file {
+    let vouched = if durable_up_to.offset > at && durable_up_to.file == file {
         "and one vouches for what is missing: this is damage"
     } else {
         "and none vouches for what is missing: a torn tail"

@@ -113,8 +113,8 @@ impl Merge {
                     least(key, &mut has_limit);
                 }
                 Source::Memory(iter) => {
-                    let ends = (0..iter.runs()).filter_map(|run| iter.key_ahead(run, *ahead));
-                    ends.for_each(|end| least(end, &mut has_limit));
+                    let ends = (0..iter.runs()).filter_map(|run| iter.entry_ahead(run, *ahead));
+                    ends.for_each(|end| least(end.key, &mut has_limit));
                 }
             }
         }

@@ -26,7 +26,7 @@ use crate::format::names::FileName;
 use crate::format::record::Position;
 use crate::format::wal::WalRecord;
 use crate::log::LogFile;
-use crate::manifest::{Found, Manifest, ManifestTail, Version, probe};
+use crate::manifest::{Manifest, ManifestTail, Version, probe};
 use crate::memtable::Memtable;
 use crate::model::{Seq, Shapes};
 use crate::options::{Background, Options};
@@ -82,7 +82,7 @@ impl LogFollower {
     /// they can be opened.
     pub(crate) fn open(dir: &Path, options: Options) -> Result<Self> {
         let fs = Arc::clone(&options.fs);
-        if probe(&*fs, dir)? == Found::Nothing {
+        if !probe(&*fs, dir)? {
             let problem = format!("there is no database in {}", dir.display());
             return Err(Error::new(ErrorKind::NotFound, problem));
         }

@@ -242,7 +242,7 @@ fn read_to(env: &Env, path: &Path, kind: LogKind, end: Position) -> Result<u64> 
     }
     let stopped = reader.position().offset;
     if stopped < end.offset {
-        let problem = match reader.stop().map(|stop| &stop.reason) {
+        let problem = match reader.stop() {
             Some(StopReason::Bad(error)) => error.to_string(),
             _ => format!("the records end here, expected up to {}", end.offset),
         };

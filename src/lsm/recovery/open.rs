@@ -30,7 +30,7 @@ use crate::format::record::{LogHeader, LogKind, Position};
 use crate::format::wal::Predecessor;
 use crate::fs::{CachedHandleFs, FileLock, Fs};
 use crate::log::LogFile;
-use crate::manifest::{Access, Found, Manifest, Version, probe};
+use crate::manifest::{Access, Manifest, Version, probe};
 use crate::memtable::Memtable;
 use crate::model::{Seq, Shapes};
 use crate::mutants::mutant;
@@ -75,11 +75,11 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
     let disk = space_limit.map(|limit| (limit, eviction));
     let fs = meter.count(&options.fs, Cause::Import);
     // Anew: somebody else may have made a database there before the lock was ours.
-    let found = probe(&*fs, dir)?;
+    let is_there = probe(&*fs, dir)?;
     let mut rng = options.seed.map_or_else(Rng::from_entropy, Rng::from_seed);
     let mut recovered = Recovered::default();
-    let (mut manifest, names) = match found {
-        Found::Database => {
+    let (mut manifest, names) = match is_there {
+        true => {
             let opened = Manifest::open(Arc::clone(&fs), dir, Access::ReadWrite, fork(&mut rng))?;
             if let Some(why) = opened.read_only {
                 return Err(Error::new(ErrorKind::Unsupported, why));
@@ -87,7 +87,7 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
             recovered.manifest_torn = opened.torn.map(|torn| format!("{}: {}", torn.at, torn.why));
             (opened.manifest, opened.names)
         }
-        Found::Nothing => {
+        false => {
             recovered.created = true;
             let manifest = create(&fs, dir, &mut rng)?;
             let listed = fs.list(dir);
@@ -116,7 +116,7 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
 
 /// Refuses a `dir` that is something else, and makes it if it is missing and may be.
 fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<()> {
-    if probe(fs, dir)? == Found::Database {
+    if probe(fs, dir)? {
         return Ok(());
     }
     if fs.exists(dir).doing("look at", dir)? {

@@ -133,7 +133,7 @@ impl Replay<'_> {
                 .filter(|previous| previous.number == log.number && previous.id == log.id)
                 .map(|previous| previous.accepted_end);
             let reader = self.log(log, accepted_end)?;
-            if reader.stop().is_some_and(|stop| stop.reason == StopReason::Accepted) {
+            if reader.stop() == Some(&StopReason::Accepted) {
                 continue;
             }
             let dropped = &logs[i + 1..];
@@ -292,19 +292,15 @@ impl Replay<'_> {
         later: &[LogMeta],
         successor_is_silent: bool,
     ) -> Result<()> {
-        let Some(stop) = reader.stop().cloned() else { return Ok(()) };
-        let at = stop.position;
-        let why = match &stop.reason {
-            StopReason::Bad(error) => error.to_string(),
-            _ => "the records end here".to_owned(),
-        };
+        let (at, why) = (reader.position(), reader.stop_text());
+        let is_bad = matches!(reader.stop(), Some(StopReason::Bad(_)));
         let rest = reader.rest()?;
         // A close vouches too, also for a log that is not read because of what is in front of it.
         let close = self.manifest.version().clean_close();
         let close = close.map(|close| Position { file: close.log, offset: close.end });
         let mut highest = rest.durable_up_to.max(close);
         let mut is_torn = !rest.zeros;
-        let ends_in_order = rest.zeros && !matches!(stop.reason, StopReason::Bad(_));
+        let ends_in_order = rest.zeros && !is_bad;
         for log in later {
             let mut reader = self.reader(log)?;
             while let Some(record) = reader.next()? {

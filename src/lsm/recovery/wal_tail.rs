@@ -187,19 +187,16 @@ impl LogTail {
     /// Who vouches for more than was read, if somebody does.
     fn missing(&self, reader: &mut LogReader) -> Result<Option<String>> {
         let at = reader.position();
-        let why = match reader.stop().map(|stop| &stop.reason) {
+        let why = reader.stop_text();
+        let rest = match reader.stop() {
             Some(StopReason::Accepted) | None => return Ok(None),
-            Some(StopReason::Bad(error)) => Some(error.to_string()),
+            Some(StopReason::Bad(_)) => reader.rest()?.durable_up_to,
             Some(_) => None,
         };
-        let rest = if why.is_some() { reader.rest()?.durable_up_to } else { None };
         let durable_up_to =
             rest.max(Some(self.durable)).filter(|durable_up_to| *durable_up_to > at);
         // A promise of a later log stands for all before it; nothing may be missing then either.
-        Ok(durable_up_to.map(|durable_up_to| {
-            let why = why.unwrap_or_else(|| "the records end here".to_owned());
-            format!("{why}; somebody vouches for everything up to {durable_up_to}")
-        }))
+        Ok(durable_up_to.map(|end| format!("{why}; somebody vouches for everything up to {end}")))
     }
 }
 

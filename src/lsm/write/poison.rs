@@ -24,7 +24,7 @@ impl Writer {
 
     /// Ends writing if it ended for the manifest: nobody knows then what the disk holds. Other errors may pass.
     pub(in crate::lsm) fn poison_on_failure(&self, manifest: &Manifest, error: Error) -> Error {
-        if manifest.has_failed() || error.kind() == ErrorKind::Corruption {
+        if manifest.failure().is_some() || error.kind() == ErrorKind::Corruption {
             self.group_commit.fail(error.clone().poisoned());
         }
         error

@@ -6,8 +6,8 @@ use crate::fs::{Fault, FaultFs, FaultKind, OpKind};
 /// Opens the database, or makes it where there is none yet.
 fn open_or_create(fs: &MemFs) -> Manifest {
     match probe(fs, Path::new(DIR)).unwrap() {
-        Found::Nothing => create(fs).unwrap(),
-        Found::Database => open(fs).unwrap().manifest,
+        false => create(fs).unwrap(),
+        true => open(fs).unwrap().manifest,
     }
 }
 
@@ -158,7 +158,7 @@ fn trap_01_trap_02_trap_48_each_operation_fails_once_and_nothing_acknowledged_is
             }
             for seed in 0..3 {
                 let image = disk.crash_image(seed);
-                if probe(&image, Path::new(DIR)).unwrap() == Found::Nothing {
+                if !probe(&image, Path::new(DIR)).unwrap() {
                     assert_eq!(acknowledged, 0, "{kind:?} {nth}");
                     drop(create(&image).unwrap());
                     continue;
