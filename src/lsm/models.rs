@@ -209,7 +209,7 @@ fn loom_a_view_keeps_what_two_threads_put_into_it() {
         model.put("a", 1).unwrap();
         model.engine.maintenance().freeze().unwrap();
         // Or the second freeze would wait for the end of the flush.
-        model.engine.maintenance().prepare_log().unwrap();
+        crate::lsm::write::retry::Unblock::prepare_log(model.engine.maintenance()).unwrap();
         let other = model.spawn(|model| {
             model.put("b", 1).unwrap();
             model.engine.maintenance().freeze().unwrap();

@@ -103,8 +103,6 @@ pub(crate) struct Opened {
     pub(crate) manifest: Manifest,
     /// What was cut off, if anything was.
     pub(crate) torn: Option<Torn>,
-    /// Why this build may only read, if so.
-    pub(crate) read_only: Option<String>,
     /// What was in the directory.
     pub(crate) names: Vec<String>,
 }
@@ -161,7 +159,7 @@ impl Manifest {
         if reader.header().number != current.manifest {
             return Err(Error::corrupt(&path, 16, "log header", "another file's number"));
         }
-        let Replayed { version, last, ends_closed } = replay(&mut reader)?;
+        let (version, last, ends_closed) = replay(&mut reader)?;
         let torn = judge_tail(&mut reader, &current)?;
         let end = reader.position().offset;
         version.check().map_err(|problem| refused(&path, end, problem))?;
@@ -174,10 +172,10 @@ impl Manifest {
             unconfirmed: read_only.is_none().then_some(last.max(current.synced_len)),
             ends_closed,
             next_number,
-            read_only: read_only.clone(),
+            read_only,
             ..Self::at(fs, dir, rng, Arc::new(version), reader.header(), end)
         };
-        Ok(Opened { manifest, torn, read_only, names })
+        Ok(Opened { manifest, torn, names })
     }
 
     /// What an engine that only reads holds in the place of a manifest: a version of `tailer`, and `why` for every edit.
@@ -431,7 +429,9 @@ impl Manifest {
         self.dir.join(FileName::Manifest(self.header.number).to_string())
     }
 
-    fn usable(&self) -> Result<()> {
+    /// # Errors
+    /// Why edits are refused; `Unsupported` if this build may only read.
+    pub(crate) fn usable(&self) -> Result<()> {
         if let Some(error) = &self.ended {
             return Err(error.clone());
         }
@@ -568,17 +568,9 @@ impl PublishError {
     }
 }
 
-/// What the records before the first bad one come to.
-struct Replayed {
-    version: Version,
-    /// Where the last of them stands.
-    last: u64,
-    /// It is the edit that ended a close.
-    ends_closed: bool,
-}
-
-/// Applies every record before the first bad one.
-fn replay(reader: &mut LogReader) -> Result<Replayed> {
+/// Applies every record before the first bad one. Returns where the last of them begins, and whether it is the edit that
+/// ended a close.
+fn replay(reader: &mut LogReader) -> Result<(Version, u64, bool)> {
     let path = reader.path().to_owned();
     let (mut version, mut last) = (Version::default(), LogFile::START);
     let mut ends_closed = false;
@@ -590,7 +582,7 @@ fn replay(reader: &mut LogReader) -> Result<Replayed> {
         applied.map_err(|problem| refused(&path, record.offset, problem))?;
         version.count_edit(&record.bytes());
     }
-    Ok(Replayed { version, last, ends_closed })
+    Ok((version, last, ends_closed))
 }
 
 /// Tells a torn tail from corruption, and from an end in order (`None`).

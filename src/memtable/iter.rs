@@ -10,7 +10,6 @@ use super::arena::Handle;
 use super::order::{self, Item, Run, common_prefix_of_runs};
 use super::{Entry, Memtable};
 use crate::error::Result;
-use crate::format::Kind;
 use crate::model::Seq;
 
 /// Walks the entries that were there when it was made, by user key ascending and Seq descending.
@@ -155,16 +154,6 @@ impl MemtableIter {
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         self.entry().key
-    }
-
-    #[inline]
-    pub(crate) fn seq(&self) -> Seq {
-        self.entry().seq
-    }
-
-    #[inline]
-    pub(crate) fn kind(&self) -> Kind {
-        self.entry().kind
     }
 
     fn sift_down(&mut self, mut at: usize) {

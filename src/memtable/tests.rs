@@ -26,10 +26,10 @@ fn all(memtable: &Arc<Memtable>) -> Model {
     let mut last = None;
     iter.seek(b"");
     while iter.valid() {
-        let at = (iter.key().to_vec(), Reverse(iter.seq()));
+        let at = (iter.key().to_vec(), Reverse(iter.entry().seq));
         assert!(last.is_none_or(|last| last < at), "out of order at {at:?}");
         last = Some(at.clone());
-        entries.insert(at, (iter.kind(), iter.entry().row.to_vec()));
+        entries.insert(at, (iter.entry().kind, iter.entry().row.to_vec()));
         iter.next();
     }
     entries
@@ -279,7 +279,7 @@ fn an_iterator_sees_what_was_there_and_no_more() {
     iter.seek(b"");
     let mut seen = 0;
     while iter.valid() {
-        assert!(iter.seq() <= Seq(6_000));
+        assert!(iter.entry().seq <= Seq(6_000));
         seen += 1;
         iter.next();
     }
@@ -386,7 +386,7 @@ fn readers_see_a_whole_prefix_of_the_inserts() {
             }
             assert!(*last <= *iter.key());
             last = iter.key().to_vec();
-            seen += u64::from(iter.seq() <= Seq(at));
+            seen += u64::from(iter.entry().seq <= Seq(at));
             iter.next();
         }
         assert!(!whole || seen == at, "{seen} of {at}");

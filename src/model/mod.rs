@@ -48,7 +48,7 @@ pub(crate) use row_limits::check_row_limits;
 #[cfg(any(fuzzing, feature = "fuzzing"))]
 pub(crate) use shape::Field;
 pub(crate) use shape::{Fields, Place, VariablePlace, Walk};
-pub(crate) use shapes::{Numbers, ShapeId, Shapes};
+pub(crate) use shapes::{Interned, Numbers, ShapeId, Shapes};
 pub(crate) use template::KeyTemplate;
 #[cfg(feature = "cli")]
 pub(crate) use template::Template;

@@ -54,11 +54,13 @@ pub(in crate::lsm) fn read_only() -> Error {
 
 impl Unblock for Maintenance {
     fn prepare_log(&self) -> Result<()> {
-        Maintenance::prepare_log(self)
+        let mut manifest = self.install.lock();
+        let clock = self.ttl.news(manifest.version().clock());
+        self.writer.prepare_log(&mut manifest, clock)
     }
 
     fn make_room(&self) -> Result<()> {
-        Maintenance::make_room(self)
+        self.wait_for_room()
     }
 
     fn free_space(&self, needs: u64, most: u64, fits: &dyn Fn() -> bool) -> Result<()> {
@@ -105,13 +107,6 @@ impl Maintenance {
     /// Freezes the active memtable if it holds anything, so that a flush covers all that was committed.
     pub(crate) fn freeze(&self) -> Result<()> {
         self.writer.freeze(self)
-    }
-
-    /// Creates the next log, unless there is one.
-    pub(crate) fn prepare_log(&self) -> Result<()> {
-        let mut manifest = self.install.lock();
-        let clock = self.ttl.news(manifest.version().clock());
-        self.writer.prepare_log(&mut manifest, clock)
     }
 
     /// A number and an id for a new table file.
@@ -172,7 +167,7 @@ impl Maintenance {
         let dead = self.reader().dropped.dead(&horizon);
         // After the horizon.
         let range_tombstones = &self.reader().view.load().range_tombstones;
-        Retention::new(horizon, dead, older).with_range_tombstones(range_tombstones, span)
+        Retention::new(horizon, dead, (range_tombstones, span), older)
     }
 
     /// The files that are known to be damaged.

@@ -95,34 +95,25 @@ pub(crate) struct Retention<'e> {
 }
 
 impl<'e> Retention<'e> {
+    /// Leaves out what `range_tombstones` hide of keys in `span` from everyone, too. Requires: they were taken after the
+    /// horizon.
     pub(crate) fn new(
         horizon: Horizon,
         dead: Vec<TableId>,
+        (range_tombstones, span): (&RangeTombstones, &Span),
         older: impl Fn(&[u8]) -> bool + 'e,
     ) -> Self {
+        let has_any = !range_tombstones.is_empty();
         Self {
+            spent: has_any.then(|| range_tombstones.spent(span, &horizon)),
+            tombstones_applied: if has_any { horizon.oldest() } else { Seq::ZERO },
             horizon,
             dead,
             older: Box::new(older),
-            spent: None,
-            tombstones_applied: Seq::ZERO,
             key: Vec::new(),
             newer: None,
             is_dead: false,
         }
-    }
-
-    /// Also leaves out what `range_tombstones` hide of keys in `span` from everyone. Requires: they were taken after the horizon.
-    pub(crate) fn with_range_tombstones(
-        mut self,
-        range_tombstones: &RangeTombstones,
-        span: &Span,
-    ) -> Self {
-        if !range_tombstones.is_empty() {
-            self.spent = Some(range_tombstones.spent(span, &self.horizon));
-            self.tombstones_applied = self.horizon.oldest();
-        }
-        self
     }
 
     /// Whether the next entry is kept.
@@ -376,10 +367,15 @@ impl Maintenance {
 mod tests {
     use super::*;
 
+    fn retention(snapshots: &[u64], dead: Vec<TableId>, older: bool) -> Retention<'static> {
+        let none = (&RangeTombstones::default(), &Span::all());
+        Retention::new(Horizon::new(snapshots, 100), dead, none, move |_| older)
+    }
+
     /// `entries` of one key, newest first; expects the Seqs that are kept.
     #[track_caller]
     fn check(snapshots: &[u64], older: bool, entries: &[(u64, Kind)], kept: &[u64]) {
-        let mut retention = Retention::new(Horizon::new(snapshots, 100), Vec::new(), |_| older);
+        let mut retention = retention(snapshots, Vec::new(), older);
         let keeps =
             |(seq, kind): &(u64, Kind)| retention.keeps(b"key", Seq(*seq), *kind).then_some(*seq);
         let got: Vec<u64> = entries.iter().filter_map(keeps).collect();
@@ -416,7 +412,7 @@ mod tests {
     fn rows_of_dead_tables_go() {
         let dead = crate::format::key::user_key(TableId(7), "p", "r");
         let alive = crate::format::key::user_key(TableId(8), "p", "r");
-        let mut retention = Retention::new(Horizon::new(&[], 100), vec![TableId(7)], |_| true);
+        let mut retention = retention(&[], vec![TableId(7)], true);
         assert!(!retention.keeps(&dead, Seq(10), Kind::Put));
         assert!(retention.keeps(&alive, Seq(10), Kind::Put));
     }

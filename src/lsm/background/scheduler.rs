@@ -22,6 +22,7 @@ use crate::options::Background;
 use super::maintenance::Maintenance;
 use crate::lsm::read::load_sampling::rows_of;
 use crate::lsm::write::log_queue::closed;
+use crate::lsm::write::retry::Unblock;
 
 /// How long background work waits after a failure before it tries again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -125,20 +126,15 @@ impl Maintenance {
 
     fn flush_step(&self) -> Step {
         let flushed = self.flush_one().and_then(|done| Ok(done || self.flush_for_room()?));
-        match flushed {
-            Ok(true) => {
-                self.executor.signal(Lane::Compact);
-                return Step::Worked;
-            }
-            Ok(false) => {}
-            // The space of a dropped table may be what it lacks.
-            Err(_) if matches!(self.reclaim(), Ok(true)) => return Step::Worked,
-            Err(_) => return Step::Idle(Some(RETRY_AFTER)),
+        if matches!(flushed, Ok(true)) {
+            self.executor.signal(Lane::Compact);
+            return Step::Worked;
         }
-        match self.reclaim() {
-            Ok(true) => return Step::Worked,
-            Ok(false) => {}
-            Err(_) => return Step::Idle(Some(RETRY_AFTER)),
+        // After a failure, too: the space of a dropped table may be what a flush lacks.
+        match (self.reclaim(), flushed) {
+            (Ok(true), _) => return Step::Worked,
+            (Ok(false), Ok(_)) => {}
+            _ => return Step::Idle(Some(RETRY_AFTER)),
         }
         let removed = self.remove_unheld();
         let view = self.reader().view.load();
@@ -212,7 +208,7 @@ impl Maintenance {
     ///
     /// # Errors
     /// Why flushing fails, if it does: the writer is answered, not kept waiting.
-    pub(in crate::lsm) fn make_room(&self) -> Result<()> {
+    pub(super) fn wait_for_room(&self) -> Result<()> {
         loop {
             // Before the look: a flush that ends behind it is not missed.
             let seen = self.writer.backlog.attempts();
@@ -286,7 +282,8 @@ impl Maintenance {
     }
 
     fn mark_closed(&self, manifest: &mut Manifest) -> Result<()> {
-        let is_untouched = manifest.is_untouched() && self.writer.is_log_ended();
+        let is_untouched =
+            manifest.is_untouched() && self.writer.group_commit.lock().queue.is_ended;
         if is_untouched && !self.wants_clock_at_close(manifest.version().clock().now) {
             // Nothing was written since the last close, whose mark holds.
             return Ok(());

@@ -23,6 +23,7 @@ use super::token_bucket::Pace;
 use crate::lsm::write::log_queue::closed;
 
 /// See the module.
+#[derive(Default)]
 pub(crate) struct MaintenanceState {
     /// One flush at a time.
     pub(in crate::lsm) flushing: Mutex<()>,
@@ -117,13 +118,6 @@ pub(crate) struct Counters {
     pub(crate) stall_micros: u64,
 }
 
-impl Counters {
-    /// Bytes written to table files.
-    pub(crate) fn written(&self) -> u64 {
-        self.flush_bytes + self.compaction_bytes
-    }
-}
-
 /// How long a wait lasts before it looks around.
 const SLICE: Duration = Duration::from_millis(50);
 /// A compaction makes way for a flush for so many of them: a flush that hangs must not take compaction with it.
@@ -131,20 +125,7 @@ const FLUSH_SLICES: usize = 100;
 
 impl MaintenanceState {
     pub(in crate::lsm) fn new(background_bytes_per_second: u64) -> Self {
-        Self {
-            flushing: Mutex::new(()),
-            ranking: Mutex::new(Ranking::default()),
-            packed: Mutex::new(BTreeSet::new()),
-            pace: Mutex::new(Pace::new(background_bytes_per_second)),
-            divided: Mutex::new(Divided::default()),
-            writing: AtomicUsize::new(0),
-            quarantine: Mutex::new(Quarantine::default()),
-            last_search: Mutex::new(LastSearch::default()),
-            state: Mutex::new(State::default()),
-            flushed: Condvar::new(),
-            released: Condvar::new(),
-            rested: Condvar::new(),
-        }
+        Self { pace: Mutex::new(Pace::new(background_bytes_per_second)), ..Self::default() }
     }
 
     /// Begins to change files: a flush, a merge, a removal. It must not wait for another to begin.

@@ -11,7 +11,7 @@ use std::time::Duration;
 const BURST: Duration = Duration::from_millis(250);
 
 /// Bytes a second, and where the bucket stands.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(in crate::lsm) struct Pace {
     bytes_per_second: u64,
     /// What was taken is paid for at this time.

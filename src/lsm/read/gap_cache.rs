@@ -115,13 +115,12 @@ impl GapCache {
         self.list.lock().passed
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut List) -> R) -> R {
+    fn change(&self, change: impl FnOnce(&mut List)) {
         let mut list = self.list.lock();
-        let result = change(&mut list);
+        change(&mut list);
         let counts = list.gaps.len() as u64 + OFFER * list.offers.len() as u64;
         // Under the lock: a commit that must see a gap has its adding before it, and later counts have it too.
         self.counts.store(counts, Ordering::Release);
-        result
     }
 
     /// Ends all gaps. Requires the commit lock.

@@ -399,7 +399,7 @@ impl Source {
     #[inline]
     fn seq(&self) -> Seq {
         match self {
-            Source::Memory(iter) => iter.seq(),
+            Source::Memory(iter) => iter.entry().seq,
             Source::Files(files) => files.seq(),
         }
     }
@@ -407,7 +407,7 @@ impl Source {
     #[inline]
     fn kind(&self) -> Kind {
         match self {
-            Source::Memory(iter) => iter.kind(),
+            Source::Memory(iter) => iter.entry().kind,
             Source::Files(files) => files.kind(),
         }
     }

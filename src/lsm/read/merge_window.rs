@@ -319,7 +319,7 @@ impl Merge {
             }
             Source::Memory(iter) => {
                 iter.show(run, item.at as usize);
-                iter.kind()
+                iter.entry().kind
             }
         };
         Some((item, kind))

@@ -53,7 +53,8 @@ impl ReadView {
         let mut sources: Vec<Source> =
             memory.map(|slot| Source::Memory(slot.memtable.iter())).collect();
         let chains = self.view.chains(span, self.at);
-        sources.extend(chains.into_iter().map(|files| Source::Files(Box::new(Files::new(files)))));
+        let files = chains.into_iter().map(|files| Box::new(Files { files, iter: None }));
+        sources.extend(files.map(Source::Files));
         let high = span.high.as_deref();
         for source in &mut sources {
             source.seek_below(&self.env, high)?;
@@ -186,10 +187,6 @@ impl Source {
 }
 
 impl Files {
-    fn new(files: Chain<Arc<FileEntry>>) -> Self {
-        Self { files, iter: None }
-    }
-
     /// Goes to the last entry below `high` inside a clip, in this file or one before.
     fn seek_below(&mut self, env: &Env, high: Option<&[u8]>) -> Result<()> {
         while let Some(file) = self.files.last() {

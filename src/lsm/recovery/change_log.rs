@@ -24,7 +24,7 @@ use crate::fs::Fs;
 use crate::manifest::{ManifestTail, Version};
 use crate::model::Seq;
 
-use super::wal_tail::{LogTail, More, TailEnd, TailRecord};
+use super::wal_tail::{LogTail, More, TailRecord};
 use crate::lsm::Env;
 use crate::lsm::read::log_files::LogFiles;
 
@@ -85,8 +85,9 @@ impl ChangeLog {
         };
         feed.retrying(|feed| {
             if since.is_none() {
-                feed.given =
-                    feed.oldest()?.map_or(feed.manifest.version().seq_max(), |(_, seq)| seq);
+                // The oldest log that the newest is linked to, and the last Seq before it.
+                let oldest = feed.linked(|_| false)?;
+                feed.given = oldest.map_or(feed.manifest.version().seq_max(), |(_, seq)| seq);
             }
             feed.begin()
         })?;
@@ -164,7 +165,7 @@ impl ChangeLog {
         self.check_identity(&version)?;
         let mut tail = self.tail.clone();
         let (mut ready, mut bytes) = (VecDeque::new(), 0);
-        let end = {
+        let is_gone = {
             let logs = all_logs(&version);
             let files = LogFiles { fs: &*self.fs, dir: &self.dir, logs: &logs };
             tail.advance(&files, version.vouched(), &mut |record| {
@@ -180,7 +181,7 @@ impl ChangeLog {
         let version = Arc::clone(self.manifest.version());
         let logs = all_logs(&version);
         let is_named = from.is_none_or(|from| logs.iter().any(|log| log.number == from));
-        if end == TailEnd::Gone || !is_named && ready.iter().any(|record| record.seq > self.given) {
+        if is_gone || !is_named && ready.iter().any(|record| record.seq > self.given) {
             // All that it had may have been given.
             self.begin()?;
             return Ok(true);
@@ -280,11 +281,6 @@ impl ChangeLog {
                 if given < last { Err(lost(given, last)) } else { Ok(()) }
             }
         }
-    }
-
-    /// The oldest log that the newest is linked to, and the last Seq before it.
-    fn oldest(&self) -> Result<Option<(LogMeta, Seq)>> {
-        self.linked(|_| false)
     }
 
     /// The first log, from the newest back, that follows a Seq which `is_enough`; else the oldest.

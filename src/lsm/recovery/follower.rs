@@ -18,7 +18,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::codec::HashSeed;
 use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::executor::Executor;
 use crate::format::edit::{Identity, LivedTime};
@@ -28,14 +27,14 @@ use crate::format::wal::WalRecord;
 use crate::log::LogFile;
 use crate::manifest::{Manifest, ManifestTail, Version, probe};
 use crate::memtable::Memtable;
-use crate::model::{Seq, Shapes};
+use crate::model::Seq;
 use crate::options::{Background, Options};
 use crate::sst::{Sst, SstShared};
 use crate::write_accounting::Meter;
 
 use super::open::{assemble, shared_by_tables};
 use super::wal_rows::{Drops, LogRows, Problem};
-use super::wal_tail::{LogTail, More, TailEnd, TailRecord};
+use super::wal_tail::{LogTail, More, TailRecord};
 use crate::lsm::background::events::Recovered;
 use crate::lsm::background::maintenance::read_only;
 use crate::lsm::background::ttl_tables::Ttl;
@@ -62,8 +61,8 @@ pub(crate) struct LogFollower {
 }
 
 /// What was read of the logs.
+#[derive(Default)]
 struct Logs {
-    shapes: Arc<Shapes>,
     tail: LogTail,
     rows: LogRows,
     /// Oldest first, one to each log.
@@ -89,9 +88,8 @@ impl LogFollower {
         let manifest = ManifestTail::open(fs, dir)?;
         let identity = Arc::clone(manifest.identity()?);
         let sst = shared_by_tables(&options, identity.seed);
-        let shapes = Arc::clone(&sst.shapes);
         let (dir, options) = (dir.to_owned(), options.background(Background::Manual));
-        let (logs, shown) = (Logs::new(shapes), Seq::ZERO);
+        let (logs, shown) = (Logs::default(), Seq::ZERO);
         let version = Arc::clone(manifest.version());
         let mut following = Self { dir, options, identity, manifest, version, sst, logs, shown };
         following.read()?;
@@ -129,7 +127,7 @@ impl LogFollower {
                 }
                 Err(error) => {
                     // Perhaps half a log was read: its memtable is nobody's.
-                    self.logs = Logs::new(Arc::clone(&self.sst.shapes));
+                    self.logs = Logs::default();
                     if !is_changed {
                         return Err(error);
                     }
@@ -146,7 +144,7 @@ impl LogFollower {
         self.open_files(version)?;
         let files = LogFiles { fs: &*self.options.fs, dir: &self.dir, logs: version.logs() };
         let flushed = version.flushed_seq();
-        self.logs.read(&files, version.vouched(), flushed, self.identity.seed)?;
+        self.logs.read(&files, version.vouched(), flushed, &self.sst)?;
         self.logs.forget_flushed(flushed);
         // Files hold commits up to the flushed one, and not every older version of a row.
         let settled = version.settled_seq(self.logs.tail.position());
@@ -208,36 +206,23 @@ impl LogFollower {
 }
 
 impl Logs {
-    fn new(shapes: Arc<Shapes>) -> Self {
-        Self {
-            shapes,
-            tail: LogTail::default(),
-            rows: LogRows::default(),
-            slots: Vec::new(),
-            memtables: 0,
-            drops: Drops::default(),
-            last: Seq::ZERO,
-            commits: 0,
-        }
-    }
-
     /// Takes in what is durable and was not read yet.
     fn read(
         &mut self,
         files: &LogFiles<'_>,
         vouched: Position,
         flushed: Seq,
-        seed: HashSeed,
+        sst: &SstShared,
     ) -> Result<()> {
         loop {
             let mut tail = self.tail.clone();
             let mut visit = |record: TailRecord| {
-                self.record(&files.path(record.log), &record, flushed, seed)?;
+                self.record(&files.path(record.log), &record, flushed, sst)?;
                 Ok(More::Yes)
             };
-            let end = tail.advance(files, vouched, &mut visit)?;
+            let is_gone = tail.advance(files, vouched, &mut visit)?;
             self.tail = tail;
-            if end != TailEnd::Gone {
+            if !is_gone {
                 return Ok(());
             }
             // All of it was flushed: go on with the oldest log there is.
@@ -253,7 +238,7 @@ impl Logs {
         path: &Path,
         record: &TailRecord,
         flushed: Seq,
-        seed: HashSeed,
+        sst: &SstShared,
     ) -> Result<()> {
         let decoded = WalRecord::decode(record.kind, &record.payload)
             .map_err(|error| error.into_error(path, record.at))?;
@@ -266,7 +251,7 @@ impl Logs {
             WalRecord::Group(group) | WalRecord::Catalog(group) => group,
         };
         let damage = |Problem(text)| Error::corrupt(path, record.at, "wal group", text);
-        self.rows.define(&self.shapes, &group).map_err(damage)?;
+        self.rows.define(&sst.shapes, &group).map_err(damage)?;
         if record.seq <= flushed {
             return Ok(());
         }
@@ -278,7 +263,9 @@ impl Logs {
             return Err(damage(Problem("a commit in front of the first record".into())));
         };
         let commit = (record.seq, record.payload.len());
-        self.rows.take(seed, &slot.memtable, commit, &group, &mut self.drops).map_err(damage)?;
+        self.rows
+            .take(sst.seed, &slot.memtable, commit, &group, &mut self.drops)
+            .map_err(damage)?;
         (self.last, self.commits) = (record.seq, self.commits + 1);
         Ok(())
     }

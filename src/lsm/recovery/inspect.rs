@@ -75,7 +75,7 @@ impl<'e> Inspector<'e> {
 
     /// Reads every log that recovery would read, or the change feed: the records there are, and what is wrong with each log.
     pub(crate) fn verify_logs(&self) -> (u64, Vec<Error>) {
-        let active = self.0.writer.log_end();
+        let active = self.0.writer.group_commit.lock().queue.position();
         // After a failure nobody knows where the active log ends; what can be read of it is looked at.
         let is_written = self.0.writer.group_commit.flush(Durability::Buffered).is_ok();
         let logs = all_logs(self.0.install.lock().version());
@@ -132,6 +132,7 @@ impl<'e> Inspector<'e> {
             let queue = &self.0.writer.group_commit.lock().queue;
             (queue.commits, queue.written, queue.syncs)
         };
+        let table_bytes = counters.flush_bytes + counters.compaction_bytes;
         let mut fields = vec![
             ("files", files().count() as u64),
             ("open_files", view.version.files().filter(|file| file.is_open()).count() as u64),
@@ -166,7 +167,7 @@ impl<'e> Inspector<'e> {
             ("compaction_jobs_forced", counters.forced_jobs),
             ("joins", counters.joins),
             ("tombstones_dropped", counters.tombstones_dropped),
-            ("write_amplification_percent", percent(counters.written() + written, written)),
+            ("write_amplification_percent", percent(table_bytes + written, written)),
             (
                 "space_amplification_percent",
                 percent(file_bytes, ranges().map(|r| live_bytes(r)).sum()),

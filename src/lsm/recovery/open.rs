@@ -30,7 +30,7 @@ use crate::format::record::{LogHeader, LogKind, Position};
 use crate::format::wal::Predecessor;
 use crate::fs::{CachedHandleFs, FileLock, Fs};
 use crate::log::LogFile;
-use crate::manifest::{Access, Manifest, Version, probe};
+use crate::manifest::{Access, Manifest, probe};
 use crate::memtable::Memtable;
 use crate::model::{Seq, Shapes};
 use crate::mutants::mutant;
@@ -81,9 +81,7 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
     let (mut manifest, names) = match is_there {
         true => {
             let opened = Manifest::open(Arc::clone(&fs), dir, Access::ReadWrite, fork(&mut rng))?;
-            if let Some(why) = opened.read_only {
-                return Err(Error::new(ErrorKind::Unsupported, why));
-            }
+            opened.manifest.usable()?;
             recovered.manifest_torn = opened.torn.map(|torn| format!("{}: {}", torn.at, torn.why));
             (opened.manifest, opened.names)
         }
@@ -224,8 +222,9 @@ fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Resul
         Some(FileName::Sst(number)) => !is_named(number),
         _ => false,
     };
-    // If a table file is missing, one that nothing names may be what is left of its rows.
-    let keeps_tables = names.iter().any(is_unnamed) && is_file_missing(&version, names);
+    // If a table file is missing, one that nothing names may be what is left of its rows. Names are sorted.
+    let mut missing = version.files().filter(|file| names.binary_search(&file.name()).is_err());
+    let keeps_tables = names.iter().any(is_unnamed) && missing.next().is_some();
     for name in names {
         let is_orphan = match FileName::parse(name) {
             Some(FileName::Sst(number)) => !keeps_tables && !is_named(number),
@@ -247,11 +246,6 @@ fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Resul
         }
     }
     Ok(orphans)
-}
-
-/// True if a table file of `version` is not among `names`, which are sorted.
-fn is_file_missing(version: &Version, names: &[String]) -> bool {
-    version.files().any(|file| names.binary_search(&file.name()).is_err())
 }
 
 /// Puts the parts of an engine together that has the version of `manifest` and what logs hold, up to commit `last`: the

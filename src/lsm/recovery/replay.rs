@@ -28,6 +28,7 @@ use crate::lsm::read::view::Slot;
 use crate::lsm::write::log_queue::LastSeqs;
 
 /// What the logs held.
+#[derive(Default)]
 pub(in crate::lsm) struct Replayed {
     /// Oldest first.
     pub(in crate::lsm) slots: Vec<Slot>,
@@ -73,19 +74,8 @@ const READERS_MAX: usize = 8;
 /// `Corruption` where somebody vouches for what is not there, `Unsupported` for what a newer build wrote, `Io`.
 pub(in crate::lsm) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -> Result<Replayed> {
     let version = manifest.version();
-    let out = Replayed {
-        slots: Vec::new(),
-        accepted: Vec::new(),
-        unused: Vec::new(),
-        drops: Drops::default(),
-        last: version.seq_max(),
-        used: version.seq_used(),
-        commits: 0,
-        found: Account::default(),
-        vouched: Position::default(),
-        is_clean: false,
-        torn: None,
-    };
+    let (last, used) = (version.seq_max(), version.seq_used());
+    let out = Replayed { last, used, ..Replayed::default() };
     let mut replay = Replay {
         env,
         manifest,

@@ -7,7 +7,6 @@
 //! Not here: which records count (`replay`, `wal_tail`).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crate::codec::{DecodeError, HashSeed, hash};
 use crate::format::Kind;
@@ -18,14 +17,14 @@ use crate::format::row::{decode_row, encode_row, row_shape_number};
 use crate::format::shape::decode_shape;
 use crate::format::wal::{Change, Group};
 use crate::memtable::Memtable;
-use crate::model::{Seq, Shape, ShapeId, Shapes};
+use crate::model::{Interned, Seq, Shapes};
 use crate::mutants::mutant;
 
 /// The shapes of the log under way, and room to work in.
 #[derive(Default)]
 pub(in crate::lsm) struct LogRows {
     /// By number. Few, and asked for every row: a tree of one node is faster than a hash.
-    shapes: BTreeMap<u32, LogShape>,
+    shapes: BTreeMap<u32, Interned>,
     /// The key and the row under way.
     key: Vec<u8>,
     row: Vec<u8>,
@@ -36,12 +35,6 @@ pub(in crate::lsm) struct LogRows {
 pub(in crate::lsm) struct Drops {
     pub(in crate::lsm) tables: BTreeMap<TableId, Seq>,
     pub(in crate::lsm) range_tombstones: Vec<RangeTombstone>,
-}
-
-/// A shape as a log numbers it, and as this process does.
-struct LogShape {
-    shape: Arc<Shape>,
-    id: Option<ShapeId>,
 }
 
 /// Why a group cannot be taken in.
@@ -60,10 +53,8 @@ impl LogRows {
         group: &Group<'_>,
     ) -> Result<(), Problem> {
         for definition in group.shapes() {
-            let shape = Arc::new(decode_shape(definition.shape)?);
-            let interned = shapes.intern(&shape);
-            let known = LogShape { shape: interned.shape, id: interned.id };
-            self.shapes.insert(definition.number, known);
+            let shape = decode_shape(definition.shape)?;
+            self.shapes.insert(definition.number, shapes.intern(&shape));
         }
         Ok(())
     }

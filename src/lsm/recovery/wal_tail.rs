@@ -43,17 +43,6 @@ pub(crate) struct TailRecord {
     pub(crate) payload: Vec<u8>,
 }
 
-/// How reading ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TailEnd {
-    /// Nothing more is durable now.
-    UpToDate,
-    /// The log under way and the one behind it are gone.
-    Gone,
-    /// The visitor had enough.
-    Enough,
-}
-
 /// What a visitor wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum More {
@@ -78,7 +67,8 @@ impl LogTail {
         self.log.map_or(Position::default(), |log| Position { file: log.number, offset: self.end })
     }
 
-    /// Gives every record that is durable and was not given yet; `vouched` is what the manifest says is durable.
+    /// Gives every record that is durable and was not given yet, until the visitor has enough; `vouched` is what the
+    /// manifest says is durable. True if the log under way and the one behind it are gone.
     ///
     /// # Errors
     /// `Corruption` where somebody vouches for what is not there; what `visit` answers; `Io`. Then where it has come to
@@ -88,13 +78,13 @@ impl LogTail {
         files: &LogFiles<'_>,
         vouched: Position,
         visit: &mut dyn FnMut(TailRecord) -> Result<More>,
-    ) -> Result<TailEnd> {
+    ) -> Result<bool> {
         self.durable = self.durable.max(vouched);
         let mut waiting = Vec::new();
         let mut reading = (self.log, self.end);
         loop {
             let (Some(log), from) = reading else {
-                let Some(first) = files.logs.first() else { return Ok(TailEnd::UpToDate) };
+                let Some(first) = files.logs.first() else { return Ok(false) };
                 *self = Self { durable: self.durable, ..Self::at(*first) };
                 reading = (self.log, self.end);
                 continue;
@@ -110,10 +100,10 @@ impl LogTail {
                     let problem = format!("it ends at {end} now, and was durable up to {from}");
                     return Err(Error::corrupt(&files.path(log), end, "record", problem));
                 }
-                _ if !files.logs.contains(&log) => return Ok(TailEnd::Gone),
+                _ if !files.logs.contains(&log) => return Ok(true),
                 _ => match self.read(files, log, from, ends, &mut waiting, visit)? {
                     (at, More::Yes) => at,
-                    (_, More::No) => return Ok(TailEnd::Enough),
+                    (_, More::No) => return Ok(false),
                 },
             };
             match successor {
@@ -123,7 +113,7 @@ impl LogTail {
                         (self.log, self.end) = reading;
                     }
                 }
-                _ => return Ok(TailEnd::UpToDate),
+                _ => return Ok(false),
             }
         }
     }

@@ -98,12 +98,9 @@ impl SpaceLimit {
         let margin = (limit / MARGIN_PART).max(margin_least(options));
         let least = least_limit(options);
         if limit < least {
-            let kept = match options.keep_changes_bytes {
-                Some(bytes) => {
-                    format!(", and {bytes} bytes of logs to keep (Options::keep_changes)")
-                }
-                None => String::new(),
-            };
+            let kept =
+                |bytes| format!(", and {bytes} bytes of logs to keep (Options::keep_changes)");
+            let kept = options.keep_changes_bytes.map(kept).unwrap_or_default();
             let problem = format!(
                 "a limit on disk use of {limit} bytes is too small: with these memtables, logs and table files{kept} it has to \
                  be {least} at least"
@@ -182,12 +179,8 @@ impl SpaceLimit {
     pub(in crate::lsm) fn refusal(&self, taken: Taken, evicts: bool) -> Error {
         self.refusals.fetch_add(1, Ordering::Relaxed);
         let (used, limit) = (taken.all, self.limit);
-        let given = match evicts {
-            false => "",
-            true => {
-                "; the oldest rows of the tables of Options::on_full are too few, or snapshots and reads keep them"
-            }
-        };
+        let few = "; the oldest rows of the tables of Options::on_full are too few, or snapshots and reads keep them";
+        let given = if evicts { few } else { "" };
         let problem = format!(
             "the database takes {used} of {limit} bytes of disk that it may (Options::max_disk), and keeps the rest for \
              flushes and merges: delete rows, ranges or tables, which is still possible, or open it with a higher limit{given}"

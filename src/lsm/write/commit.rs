@@ -336,7 +336,7 @@ impl Writer {
     /// The committer that fills the buffer flushes it; at twice the limit it first waits for the group in progress.
     fn flush_full_buffer(&self, queued: usize) -> Result<()> {
         let most = self.reader.env.options.log_buffer_bytes;
-        if queued >= 2 * most || self.group_commit.is_idle() {
+        if queued >= 2 * most || !self.group_commit.lock().is_leading() {
             self.group_commit.flush(Durability::Buffered)?;
         }
         Ok(())

@@ -181,11 +181,6 @@ impl<Q: Queue> GroupCommit<Q> {
         true
     }
 
-    /// True if no commit group is under way.
-    pub(crate) fn is_idle(&self) -> bool {
-        !self.lock().leading
-    }
-
     /// The state of `seq` now; if it is undecided, `waker` is called when it is decided.
     pub(crate) fn poll(&self, seq: Seq, waker: &Waker) -> Option<Result<(), Error>> {
         let mut state = self.lock();

@@ -87,7 +87,7 @@ pub(crate) struct LogQueue {
     /// The next log, prepared in the background.
     pub(super) next: Option<NextLog>,
     /// The log is one of an earlier opening, closed in order: nothing is appended to it.
-    pub(super) is_ended: bool,
+    pub(in crate::lsm) is_ended: bool,
     /// Logs without a record, which the next one's edit forgets.
     pub(super) unused: Vec<FileNumber>,
     /// A commit was queued since the last empty record.

@@ -163,19 +163,9 @@ impl Writer {
         if is_settled { Ok(()) } else { self.group_commit.flush(Durability::Sync) }
     }
 
-    /// Where the active log ends.
-    pub(crate) fn log_end(&self) -> Position {
-        self.group_commit.lock().queue.position()
-    }
-
     /// Commits are refused from now on; those that are queued go on.
     pub(crate) fn refuse_commits(&self) {
         self.group_commit.lock().queue.closing = Closing::Commits;
-    }
-
-    /// True if nothing was appended to a log since the database was opened, after a clean close.
-    pub(in crate::lsm) fn is_log_ended(&self) -> bool {
-        self.group_commit.lock().queue.is_ended
     }
 
     /// Appends the record that says the log was closed in order, and syncs it; what a clean close vouches for. `None` if

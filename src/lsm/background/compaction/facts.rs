@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::manifest::FileEntry;
 use crate::model::Seq;
 use crate::ranges::{Range, Reference};
-use crate::sst::{Sst, SstPart};
+use crate::sst::Sst;
 
 use super::plan::{Facts, Part};
 use crate::lsm::Env;
@@ -138,20 +138,19 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
         let is_whole =
             reference.clip.contains(&meta.key_min) && reference.clip.contains(&meta.key_max);
         let (bytes, entries, tombstones) = (meta.bytes, meta.entries, meta.tombstones);
-        let whole = SstPart { bytes, entries, tombstones };
+        let whole = Part { bytes, entries, tombstones };
         let is_sized = reference.bytes < bytes;
-        let part = if is_whole || is_sized && tombstones == 0 {
+        let mut part = if is_whole || is_sized && tombstones == 0 {
             whole
         } else {
             self.ask(&reference.file, |sst| sst.part(&reference.clip)).unwrap_or(whole)
         };
-        let SstPart { mut bytes, mut entries, tombstones } = part;
         if is_sized && !is_whole {
             // Counted when it was written: better than what an index can tell of a few rows.
-            bytes = reference.bytes;
-            entries = share(meta.entries, reference.bytes, meta.bytes);
+            part.bytes = reference.bytes;
+            part.entries = share(meta.entries, reference.bytes, meta.bytes);
         }
-        Part { bytes, entries, tombstones: tombstones.min(entries) }
+        Part { tombstones: part.tombstones.min(part.entries), ..part }
     }
 
     fn key_at(&self, reference: &Reference<Arc<FileEntry>>, bytes: u64) -> Option<Box<[u8]>> {

@@ -227,11 +227,6 @@ impl Maintenance {
         Limits { window_bytes: self.window_bytes(range.table), ..*limits }
     }
 
-    /// Reads a second of a range.
-    fn heat(&self, range: RangeId) -> u64 {
-        self.env().loads.reads(range, self.env().seconds())
-    }
-
     /// Ranges that something is to be done to, the most urgent first, then in the order of keys.
     fn wanting(&self, limits: &Limits) -> Vec<RangeId> {
         let version = Arc::clone(&self.reader().view.load().version);
@@ -244,7 +239,8 @@ impl Maintenance {
                 // Before: who begins to read while this looks is asked about again.
                 let readers = readers();
                 let job = pick(range, &facts, &self.limits_in(range, limits));
-                let found = job.map(|job| urgency(&job, sources(range), self.heat(range.id)));
+                let reads = || self.env().loads.reads(range.id, self.env().seconds());
+                let found = job.map(|job| urgency(&job, sources(range), reads()));
                 self.state.ranking.lock().learn(range, limits, readers, found);
                 found
             });
@@ -403,9 +399,7 @@ impl Maintenance {
         }
         installed
     }
-}
 
-impl Maintenance {
     /// Readers of ranges that had young files, and have none of these any more, lose nothing from now on.
     fn record_bare(&self, tasks: &[Task]) {
         let version = Arc::clone(&self.reader().view.load().version);

@@ -6,6 +6,7 @@ use crate::format::edit::Placement;
 use crate::format::names::FileNumber;
 use crate::model::Seq;
 use crate::ranges::{Range, RangeFile, Reference};
+pub(crate) use crate::sst::SstPart as Part;
 
 use crate::lsm::read::load_sampling::Readers;
 use crate::lsm::write::admission::JOB_RUN_FILES;
@@ -91,15 +92,6 @@ pub(crate) enum Reason {
     Rest,
     /// Somebody asked for it.
     Asked,
-}
-
-/// How much of a file counts in a range, or about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) bytes: u64,
-    pub(crate) entries: u64,
-    /// At most this many delete.
-    pub(crate) tombstones: u64,
 }
 
 /// What the picker asks about files. The answers are estimates, and the same each time as long as the clip is; but who reads
