@@ -278,8 +278,8 @@ impl LogReader {
         Ok(rest)
     }
 
-    /// Loads the piece at `at`, of at most `most` bytes. True if it holds zeros only, that is space allocated and not yet
-    /// written; then where headers may be, and where the next piece begins.
+    /// Loads the piece at `at`, of at most `most` bytes. True if it holds zeros only, that is space
+    /// allocated and not yet written; then where headers may be, and where the next piece begins.
     fn look(&mut self, at: u64, most: usize) -> Result<(bool, Vec<u64>, u64)> {
         let len = (most as u64).min(self.file_len - at);
         let id = self.header.id;

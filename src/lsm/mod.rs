@@ -78,14 +78,6 @@ impl Drop for Engine {
 }
 
 impl Engine {
-    fn new(
-        maintenance: Arc<Maintenance>,
-        recovered: Recovered,
-        lock: Option<Box<dyn FileLock>>,
-    ) -> Self {
-        Self { maintenance, recovered, lock: Mutex::new(lock) }
-    }
-
     #[inline]
     pub(crate) fn maintenance(&self) -> &Maintenance {
         &self.maintenance

@@ -15,7 +15,8 @@ use crate::fs::{Fs, read_small};
 
 const TEMPORARY: &str = "CURRENT.tmp";
 
-/// True if `dir` holds a database; else it holds at most the files of a creation that was cut short. Changes nothing.
+/// True if `dir` holds a database; else it holds at most the files of a creation that was cut
+/// short. Changes nothing.
 ///
 /// # Errors
 /// `Corruption` if there are logs or tables and no CURRENT, `Io`.

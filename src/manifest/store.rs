@@ -313,20 +313,7 @@ impl Manifest {
     /// `StorageFull` if nothing was written; any other failure to write, and `Poisoned` ever after.
     /// An edit that would break an invariant is refused as `Corruption`, and nothing was written.
     pub(crate) fn append(&mut self, edit: &VersionEdit) -> Result<Arc<Version>> {
-        self.append_behind(edit, None)
-    }
-
-    /// As [`append`](Self::append), and tells other readers that the logs are durable up to `log_durable`, if no record of
-    /// theirs does: what background work makes of a drop, or of an import, must not be seen before it.
-    ///
-    /// # Errors
-    /// As [`append`](Self::append).
-    pub(crate) fn append_behind(
-        &mut self,
-        edit: &VersionEdit,
-        log_durable: Option<Position>,
-    ) -> Result<Arc<Version>> {
-        self.append_leaving(0, edit, log_durable)
+        self.append_behind(edit, None, 0)
     }
 
     /// As [`append_behind`](Self::append_behind), and a second, empty edit vouches for the first, so that other readers
@@ -343,19 +330,24 @@ impl Manifest {
         let nothing = VersionEdit::default();
         let mut vouching = Vec::new();
         put_record(&mut vouching, &nothing, None, None)?;
-        let version = self.append_leaving(vouching.len() as u64, edit, log_durable)?;
+        let version = self.append_behind(edit, log_durable, vouching.len() as u64)?;
         if let Err(error) = self.append(&nothing) {
             self.failure.get_or_insert(error);
         }
         Ok(version)
     }
 
-    /// Allocates `room` bytes behind the record.
-    fn append_leaving(
+    /// As [`append`](Self::append), and states that the logs are durable up to `log_durable`, if no
+    /// record of theirs does: other readers must not see the result of a drop, or an import, before
+    /// that. Allocates `room` bytes behind the record.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub(crate) fn append_behind(
         &mut self,
-        room: u64,
         edit: &VersionEdit,
         log_durable: Option<Position>,
+        room: u64,
     ) -> Result<Arc<Version>> {
         self.confirm()?;
         self.make_room()?;
@@ -568,8 +560,8 @@ impl PublishError {
     }
 }
 
-/// Applies every record before the first bad one. Returns where the last of them begins, and whether it is the edit that
-/// ended a close.
+/// Applies every record before the first bad one. Returns where the last of them begins, and
+/// whether it is the edit that ended a close.
 fn replay(reader: &mut LogReader) -> Result<(Version, u64, bool)> {
     let path = reader.path().to_owned();
     let (mut version, mut last) = (Version::default(), LogFile::START);

@@ -31,6 +31,11 @@ use crate::sync::{ModelledOnce, OnceLock};
 /// How much of a snapshot goes into one record.
 const SNAPSHOT_RECORD_BYTES: usize = 1 << 20;
 
+/// A range of a version.
+pub(crate) type FileRange = Range<Arc<FileEntry>>;
+/// A file's part in it.
+pub(crate) type FileReference = Reference<Arc<FileEntry>>;
+
 /// One SST of a version; shared by all versions that it is in.
 pub(crate) struct FileEntry {
     pub(crate) meta: FileMeta,
@@ -258,12 +263,12 @@ impl Version {
 
     /// The range that a user key belongs to.
     #[inline]
-    pub(crate) fn range_for(&self, user_key: &[u8]) -> Option<&Arc<Range<Arc<FileEntry>>>> {
+    pub(crate) fn range_for(&self, user_key: &[u8]) -> Option<&Arc<FileRange>> {
         self.ranges.range_for(user_key)
     }
 
     /// The ranges that overlap `span`, in key order.
-    pub(crate) fn ranges_in(&self, span: &Span) -> &[Arc<Range<Arc<FileEntry>>>] {
+    pub(crate) fn ranges_in(&self, span: &Span) -> &[Arc<FileRange>] {
         self.ranges.ranges_in(span)
     }
 
@@ -272,7 +277,7 @@ impl Version {
     pub(crate) fn sources<'a>(
         &'a self,
         user_key: &'a [u8],
-    ) -> impl Iterator<Item = &'a Reference<Arc<FileEntry>>> + 'a {
+    ) -> impl Iterator<Item = &'a FileReference> + 'a {
         self.range_for(user_key).into_iter().flat_map(move |range| range.sources(user_key))
     }
 

@@ -235,12 +235,6 @@ impl<'a> Entry<'a> {
     }
 }
 
-impl std::fmt::Debug for Memtable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "memtable {} of {} entries, {} bytes", self.id, self.len(), self.bytes())
-    }
-}
-
 /// The half of the hash that the table uses.
 #[inline]
 fn short(hash: u64) -> u32 {

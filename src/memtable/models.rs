@@ -46,7 +46,7 @@ impl Shared {
         iter.seek(b"");
         let mut count = 0;
         while iter.valid() {
-            assert_eq!(iter.row(), b"row");
+            assert_eq!(iter.entry().row, b"row");
             count += 1;
             iter.next();
         }

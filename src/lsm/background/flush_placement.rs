@@ -12,16 +12,13 @@
 //!
 //! Not here: writing the files (`flush`, `output_writer`), which references are in order (`ranges`).
 
-use std::sync::Arc;
-
 use crate::error::Result;
 use crate::format::edit::{Placement, RangeMeta, ReferenceMeta, VersionEdit};
 use crate::format::file_meta::FileMeta;
 use crate::format::key::table_of;
 use crate::format::names::{RangeId, TableId};
 use crate::format::span::{Span, whole_table};
-use crate::manifest::{FileEntry, Version};
-use crate::ranges::Range;
+use crate::manifest::{FileRange, Version};
 
 use super::new_file::NewFile;
 
@@ -40,7 +37,7 @@ struct Piece<'a> {
 
 #[derive(Clone, Copy)]
 enum Home<'a> {
-    Range(&'a Range<Arc<FileEntry>>),
+    Range(&'a FileRange),
     /// A table that has no range yet.
     Table(TableId),
 }
@@ -127,7 +124,7 @@ fn pieces<'a>(version: &'a Version, files: &'a [NewFile]) -> Vec<Piece<'a>> {
 }
 
 /// True for keys above the run's end that overlap no young file: ascending inserts need no merge.
-fn joins_run(range: &Range<Arc<FileEntry>>, clip: &Span) -> bool {
+fn joins_run(range: &FileRange, clip: &Span) -> bool {
     let above = range.run.last().is_none_or(|last| last.clip.ends_before(&clip.low));
     above && !range.young.iter().any(|file| file.clip.overlaps(clip))
 }

@@ -26,10 +26,10 @@ use crate::format::edit::{
 use crate::format::key::{TABLE_ID_BYTES, table_start};
 use crate::format::names::{FileNumber, RangeId};
 use crate::format::span::{Span, whole_table};
-use crate::manifest::{FileEntry, Manifest, Version};
+use crate::manifest::{FileRange, Manifest, Version};
 use crate::model::Seq;
 use crate::options::Durability;
-use crate::ranges::{Range, Reference};
+use crate::ranges::Reference;
 use crate::write_accounting::Cause;
 
 use super::maintenance::Maintenance;
@@ -349,7 +349,7 @@ fn gaps(whole: &Span, ranges: &[(RangeId, Span)]) -> Vec<Span> {
 /// Replaces `range` by its parts below, in and above `span`, of which the middle one has no files.
 fn cut_range(
     manifest: &mut Manifest,
-    range: &Range<Arc<FileEntry>>,
+    range: &FileRange,
     span: &Span,
     edit: &mut VersionEdit,
     ranges: &mut Vec<(RangeId, Span)>,

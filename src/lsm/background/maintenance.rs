@@ -15,17 +15,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Executor;
 use crate::format::edit::VersionEdit;
 use crate::format::names::{FileId, FileName, FileNumber, RangeId};
-use crate::format::span::Span;
-use crate::manifest::{FileEntry, Manifest, Version};
+use crate::manifest::{FileEntry, FileRange, Manifest, Version};
 use crate::model::Seq;
 use crate::options::Durability;
-use crate::ranges::Range;
 use crate::ranges::load::LoadSummary;
 use crate::sync::Mutex;
 
 use super::fifo_tables::FifoEviction;
 use super::new_file::NewFile;
-use super::output_writer::Retention;
 use super::state::{Counters, MaintenanceState};
 use super::ttl_tables::Ttl;
 use crate::lsm::write::batch::{Batch, PackedRow};
@@ -137,7 +134,7 @@ impl Maintenance {
             queue.account_user_bytes(&self.env().meter);
             queue.durable_unclaimed()
         };
-        let result = manifest.append_behind(edit, durable);
+        let result = manifest.append_behind(edit, durable, 0);
         let result = result.map_err(|error| self.writer.poison_on_failure(manifest, error));
         self.env().discard_superseded(manifest);
         result
@@ -156,28 +153,15 @@ impl Maintenance {
         files.iter().for_each(|file| self.env().discard(FileName::Sst(file.meta.number)));
     }
 
-    /// Which entries a job keeps that starts now: it drops what nobody can see, dropped tables included, and of the keys in
-    /// `span` what range tombstones hide. `older` is true for a key that an older source may hold.
-    pub(super) fn retention<'e>(
-        &self,
-        span: &Span,
-        older: impl Fn(&[u8]) -> bool + 'e,
-    ) -> Retention<'e> {
-        let horizon = self.reader().horizon();
-        let dead = self.reader().dropped.dead(&horizon);
-        // After the horizon.
-        let range_tombstones = &self.reader().view.load().range_tombstones;
-        Retention::new(horizon, dead, (range_tombstones, span), older)
-    }
-
     /// The files that are known to be damaged.
     pub(crate) fn quarantined(&self) -> Vec<Arc<FileEntry>> {
         let version = Arc::clone(&self.reader().view.load().version);
         version.files().filter(|file| file.damage().is_some()).cloned().collect()
     }
 
-    /// A job met damage in `range`: jobs leave its damaged files alone for a time, or all of it if none is known.
-    pub(super) fn quarantine(&self, range: &Range<Arc<FileEntry>>, error: &Error) {
+    /// A job met damage in `range`: jobs leave its damaged files alone for a time, or all of it if
+    /// none is known.
+    pub(super) fn quarantine(&self, range: &FileRange, error: &Error) {
         let files = range.references().map(|(_, reference)| &reference.file);
         let damaged = files.filter(|file| file.damage().is_some()).map(|file| file.meta.number);
         let now = self.env().clock.monotonic();

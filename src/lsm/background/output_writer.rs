@@ -1,4 +1,5 @@
-//! Writes sorted entries into new table files. Flush and compaction leave out entries that no reader can see.
+//! Writes sorted entries into new table files. Flush and compaction leave out entries that no
+//! reader can see.
 //!
 //! Invariants
 //! * all versions of a user key lie in one file;
@@ -95,8 +96,8 @@ pub(crate) struct Retention<'e> {
 }
 
 impl<'e> Retention<'e> {
-    /// Leaves out what `range_tombstones` hide of keys in `span` from everyone, too. Requires: they were taken after the
-    /// horizon.
+    /// Leaves out what `range_tombstones` hide of keys in `span` from everyone, too. Requires: they
+    /// were taken after the horizon.
     pub(crate) fn new(
         horizon: Horizon,
         dead: Vec<TableId>,
@@ -352,6 +353,21 @@ impl Drop for OutputWriter<'_> {
 }
 
 impl Maintenance {
+    /// Which entries a job keeps that starts now: it drops what nobody can see, dropped tables
+    /// included, and of the keys in `span` what range tombstones hide. `older` is true for a key
+    /// that an older source may hold.
+    pub(super) fn retention<'e>(
+        &self,
+        span: &Span,
+        older: impl Fn(&[u8]) -> bool + 'e,
+    ) -> Retention<'e> {
+        let horizon = self.reader().horizon();
+        let dead = self.reader().dropped.dead(&horizon);
+        // After the horizon.
+        let range_tombstones = &self.reader().view.load().range_tombstones;
+        Retention::new(horizon, dead, (range_tombstones, span), older)
+    }
+
     fn new_sst(&self, codec: Codec, cause: Cause) -> Result<SstWriter> {
         let (number, id) = self.new_file()?;
         // Compressed, a block of twice the size is about as much to read, and there is more in it to find repeats of.

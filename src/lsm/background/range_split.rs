@@ -21,15 +21,12 @@ use crate::format::edit::{RangeMeta, VersionEdit};
 use crate::format::key::{TABLE_ID_BYTES, decode_part, decode_user_key, partition_of};
 use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::span::Span;
-use crate::manifest::{FileEntry, Version};
+use crate::manifest::{FileRange, FileReference, Version};
 use crate::ranges::decide::{Candidate, Limits, cut_by_size, is_too_large};
-use crate::ranges::{Range, Reference, divide};
+use crate::ranges::divide;
 
 use super::maintenance::Maintenance;
 use super::new_file::share;
-
-type FileRange = Range<Arc<FileEntry>>;
-type FileReference = Reference<Arc<FileEntry>>;
 
 /// Of each file so many places are looked at: enough to hit a part of a range to within a percent.
 const PLACES_MAX: usize = 4096;

@@ -18,10 +18,9 @@ use crate::error::Result;
 use crate::format::edit::{RangeTombstone, VersionEdit};
 use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::span::{Span, whole_table};
-use crate::manifest::{FileEntry, Version};
+use crate::manifest::{FileReference, Version};
 use crate::model::Seq;
 use crate::mutants::mutant;
-use crate::ranges::Reference;
 
 use super::maintenance::Maintenance;
 use super::state::LastSearch;
@@ -96,11 +95,9 @@ impl Maintenance {
         flushed: Seq,
     ) -> Vec<RangeTombstone> {
         let view = self.reader().view.load();
-        let range_tombstones =
-            view.range_tombstones.iter().filter(|range_tombstone| range_tombstone.from <= flushed);
-        let range_tombstones = range_tombstones
-            .filter(|range_tombstone| !version.range_tombstones().contains(range_tombstone));
-        range_tombstones.cloned().collect()
+        let known = version.range_tombstones();
+        let is_new = |found: &&RangeTombstone| found.from <= flushed && !known.contains(found);
+        view.range_tombstones.iter().filter(is_new).cloned().collect()
     }
 
     fn forget_drops(&self) {
@@ -195,7 +192,7 @@ fn spent_range_tombstones<'f>(
     };
     let hides_nothing = |range_tombstone: &RangeTombstone| {
         let is_flushed = version.flushed_seq() >= range_tombstone.from;
-        let may_hide = |reference: &Reference<Arc<FileEntry>>| {
+        let may_hide = |reference: &FileReference| {
             let meta = &reference.file.meta;
             meta.seq_min < range_tombstone.below
                 && meta.tombstones_applied < range_tombstone.from

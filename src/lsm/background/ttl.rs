@@ -63,7 +63,11 @@ impl Maintenance {
             let change = TableChange::Expired(span, Seq(below));
             let batch = Batch::of_change(&gate, change);
             match self.commit(&batch, Durability::Sync) {
-                Ok(_) => self.record_expired(&gate, below),
+                Ok(_) => {
+                    let mut state = self.ttl.0.lock();
+                    let retained = state.tables.get_mut(&gate.table);
+                    retained.into_iter().for_each(|retained| retained.below = below);
+                }
                 // The table is gone, and its rows with it.
                 Err(error) if error.kind() == ErrorKind::NotFound => self.set_ttl(&gate, None),
                 Err(error) => return Err(error),
@@ -183,12 +187,6 @@ impl Maintenance {
             next = next.min(if is_due { step } else { step.saturating_sub(since).max(1) });
         }
         (due, Some(Duration::from_nanos(next.saturating_mul(100))))
-    }
-
-    fn record_expired(&self, gate: &Gate, below: u64) {
-        if let Some(retained) = self.ttl.0.lock().tables.get_mut(&gate.table) {
-            retained.below = below;
-        }
     }
 }
 

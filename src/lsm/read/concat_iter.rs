@@ -17,9 +17,9 @@ use crate::error::{Error, Result};
 use crate::format::Kind;
 use crate::format::row_block::EntryPlace;
 use crate::format::zones::{ZONE_BLOCKS, ZoneSet, flag};
-use crate::manifest::FileEntry;
+use crate::manifest::{FileEntry, FileReference};
 use crate::model::{RowRef, Seq};
-use crate::ranges::{Chain, Reference};
+use crate::ranges::Chain;
 use crate::sst::{BlockRun, Sst, SstIter};
 
 use super::row_filter::{Judgement, RowFilter};
@@ -72,13 +72,6 @@ struct JudgedPage {
     entries: [u32; ZONE_BLOCKS],
 }
 
-/// What becomes of a block.
-enum Fate {
-    Read,
-    Skip,
-    Count(u64),
-}
-
 /// How many blocks are passed over before one is read all the same, so that a reader gets to look at its clock.
 const PASS_BLOCKS: usize = 4_096;
 /// Likewise files.
@@ -87,7 +80,7 @@ const PASS_FILES: usize = 64;
 impl ConcatIter {
     pub(in crate::lsm) fn new(files: Chain<Arc<FileEntry>>, fill_cache: bool) -> Self {
         let ascend = |files: &Chain<_>| {
-            files.is_sorted_by(|a: &Reference<Arc<FileEntry>>, b| a.clip.ends_before(&b.clip.low))
+            files.is_sorted_by(|a: &FileReference, b| a.clip.ends_before(&b.clip.low))
         };
         debug_assert!(ascend(&files), "files of a source do not overlap");
         let counts = ReadCounts::default();
@@ -341,10 +334,9 @@ impl ConcatIter {
             if !self.judge_page(&sst, block / ZONE_BLOCKS, filter, around)? {
                 return Ok(Some(block));
             }
-            match self.fate(&sst, block, around)? {
-                Fate::Skip => {}
-                Fate::Count(rows) if filter.take_unseen(rows) => {}
-                Fate::Read | Fate::Count(_) => return Ok(Some(block)),
+            match self.unread_rows(&sst, block, around)? {
+                Some(rows) if rows == 0 || filter.take_unseen(rows) => {}
+                _ => return Ok(Some(block)),
             }
             self.counts.blocks_skipped += 1;
             block += 1;
@@ -377,26 +369,26 @@ impl ConcatIter {
         Ok(self.zones.is_some())
     }
 
-    fn fate(&self, sst: &Sst, block: usize, around: &Around<'_>) -> Result<Fate> {
-        let Some(page) = &self.zones else { return Ok(Fate::Read) };
+    /// How many rows of the block match if it need not be read; `None` if it must be.
+    fn unread_rows(&self, sst: &Sst, block: usize, around: &Around<'_>) -> Result<Option<u64>> {
+        let Some(page) = &self.zones else { return Ok(None) };
         let bit = block % ZONE_BLOCKS;
         let ends_before =
             |key: Option<&[u8]>| key.map_or(Ok(true), |key| sst.ends_before(block, key));
         if page.skippable >> bit & 1 != 0 {
-            let alone = ends_before(around.older)?;
-            return Ok(if alone { Fate::Skip } else { Fate::Read });
+            return Ok(ends_before(around.older)?.then_some(0));
         }
         if page.countable >> bit & 1 != 0 {
             if self.seq_min() < around.below {
-                return Ok(Fate::Read);
+                return Ok(None);
             }
             let bounds =
                 [around.newer, around.older, around.high, around.floor_end, self.clip_high()];
             if ends_before(bounds.into_iter().flatten().min())? {
-                return Ok(Fate::Count(page.entries[bit].into()));
+                return Ok(Some(page.entries[bit].into()));
             }
         }
-        Ok(Fate::Read)
+        Ok(None)
     }
 }
 

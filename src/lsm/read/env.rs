@@ -10,10 +10,9 @@ use crate::codec::{HashSeed, hash};
 use crate::error::{Doing, Result};
 use crate::format::names::{FileName, FileNumber};
 use crate::fs::Fs;
-use crate::manifest::{FileEntry, Manifest, Version};
+use crate::manifest::{FileEntry, FileRange, Manifest, Version};
 use crate::model::Shapes;
 use crate::options::{MergePrice, Options};
-use crate::ranges::Range;
 use crate::sst::{Sst, SstShared};
 use crate::write_accounting::Meter;
 
@@ -38,7 +37,8 @@ pub(crate) struct Env {
 }
 
 impl Env {
-    /// For the database in `dir`, whose table files share `sst`. `file_systems` are `fs` and `cached_fs`.
+    /// For the database in `dir`, whose table files share `sst`. `file_systems` are `fs` and
+    /// `cached_fs`.
     pub(in crate::lsm) fn new(
         dir: &Path,
         options: Options,
@@ -102,7 +102,7 @@ impl Env {
     }
 
     /// Who reads the range.
-    pub(in crate::lsm) fn readers(&self, range: &Range<Arc<FileEntry>>) -> Readers {
+    pub(in crate::lsm) fn readers(&self, range: &FileRange) -> Readers {
         match self.options.max_disk {
             Some(_) => Readers::Some,
             None => self.loads.readers(range, self.merge_price(), || self.seconds()),

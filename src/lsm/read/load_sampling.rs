@@ -16,14 +16,12 @@
 //! Not here: what a load is (`ranges::load`), what follows from it (`ranges::decide`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use crate::executor::{Bell, Lane};
 use crate::format::edit::VersionEdit;
 use crate::format::names::{RangeId, TableId};
-use crate::manifest::{FileEntry, Version};
+use crate::manifest::{FileRange, Version};
 use crate::options::{Background, MergePrice};
-use crate::ranges::Range;
 use crate::ranges::decide::{Limits, Pace, RangeState, may_split, should_merge, split_by_load};
 use crate::ranges::load::{LoadSummary, RangeLoad, TURN_SECONDS};
 use crate::rng::Rng;
@@ -305,7 +303,7 @@ impl LoadSampling {
     /// Who reads the range, if `price` is what a merge for them costs.
     pub(in crate::lsm) fn readers(
         &self,
-        range: &Range<Arc<FileEntry>>,
+        range: &FileRange,
         price: Option<MergePrice>,
         now: impl FnOnce() -> f64,
     ) -> Readers {
@@ -421,18 +419,14 @@ impl LoadSampling {
 
 impl Place {
     /// Of `key`, in `range`.
-    pub(super) fn new(
-        range: &Range<Arc<FileEntry>>,
-        key: &[u8],
-        price: Option<MergePrice>,
-    ) -> Self {
+    pub(super) fn new(range: &FileRange, key: &[u8], price: Option<MergePrice>) -> Self {
         let over = range.sources(key).count().saturating_sub(1) as f64;
         Self { range: range.id, over, price: rows_of(range, price) }
     }
 }
 
 /// What a merge of the range costs, in rows; endless if none is for readers.
-pub(in crate::lsm) fn rows_of(range: &Range<Arc<FileEntry>>, price: Option<MergePrice>) -> f64 {
+pub(in crate::lsm) fn rows_of(range: &FileRange, price: Option<MergePrice>) -> f64 {
     let rows = |price: MergePrice| price.rows + range.bytes() / price.bytes_per_row;
     price.map_or(f64::INFINITY, |price| rows(price) as f64)
 }

@@ -14,10 +14,9 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::format::Kind;
 use crate::format::span::Span;
-use crate::manifest::FileEntry;
+use crate::manifest::FileReference;
 use crate::memtable::MemtableIter;
 use crate::model::{RowRef, Seq};
-use crate::ranges::Reference;
 use crate::sst::{RunWalk, SstIter};
 
 use super::concat_iter::{Around, ConcatIter, ReadCounts};
@@ -69,8 +68,8 @@ impl Merge {
     /// Over files only, each a source of its own, around the cache; for jobs.
     pub(crate) fn over_files(
         env: &Arc<Env>,
-        young: &[Reference<Arc<FileEntry>>],
-        run: &[Reference<Arc<FileEntry>>],
+        young: &[FileReference],
+        run: &[FileReference],
     ) -> Result<Merge> {
         let mut sources: Vec<Source> = young
             .iter()
@@ -170,8 +169,8 @@ impl Merge {
         }
     }
 
-    /// The iterator of the file that has the current entry; `None` if the entry is in memory. Requires of a move inside
-    /// the file's block that the source on top stays the least.
+    /// The iterator of the file that has the current entry; `None` if the entry is in memory.
+    /// Requires of a move inside the file's block that the source on top stays the least.
     #[inline]
     pub(in crate::lsm) fn top_file(&mut self) -> Option<&mut SstIter> {
         match self.heap.first().map(|top| &mut self.sources[*top]) {
@@ -180,7 +179,8 @@ impl Merge {
         }
     }
 
-    /// Calls `with` with the next rows of `walk` that a reader at `at` sees, at most `max`, until it breaks.
+    /// Calls `with` with the next rows of `walk` that a reader at `at` sees, at most `max`, until
+    /// it breaks.
     #[inline]
     pub(in crate::lsm) fn visit_walk(
         &mut self,

@@ -11,9 +11,8 @@ use std::sync::Arc;
 
 use crate::format::edit::RangeTombstone;
 use crate::format::span::Span;
-use crate::manifest::FileEntry;
+use crate::manifest::FileReference;
 use crate::model::Seq;
-use crate::ranges::Reference;
 
 use super::snapshot::Horizon;
 
@@ -162,7 +161,7 @@ impl RangeTombstones {
     /// Those that everybody sees and that may hide a part of a file which a job would leave out.
     pub(crate) fn hiding_part<'f>(
         &'f self,
-        reference: &'f Reference<Arc<FileEntry>>,
+        reference: &'f FileReference,
         horizon: &'f Horizon,
     ) -> impl Iterator<Item = &'f RangeTombstone> + 'f {
         let meta = &reference.file.meta;
@@ -236,25 +235,23 @@ impl Spent {
             .filter(|range_tombstone| range_tombstone.span.contains(key));
         self.over =
             over.map(|range_tombstone| (range_tombstone.below, range_tombstone.from)).collect();
-        let lows = self.range_tombstones.iter().map(|range_tombstone| &range_tombstone.span.low);
-        let highs = self
-            .range_tombstones
-            .iter()
-            .filter_map(|range_tombstone| range_tombstone.span.high.as_ref());
-        self.until = lows.chain(highs).filter(|bound| ***bound > *key).min().cloned();
+        let bounds = self.range_tombstones.iter().flat_map(bounds);
+        self.until = bounds.filter(|bound| ***bound > *key).min().cloned();
     }
+}
+
+/// Where the span begins, and where it ends if it does.
+fn bounds(range_tombstone: &RangeTombstone) -> impl Iterator<Item = &Box<[u8]>> {
+    let Span { low, high } = &range_tombstone.span;
+    std::iter::once(low).chain(high)
 }
 
 /// The greatest `below` over each key.
 fn floors<'f>(range_tombstones: impl Iterator<Item = &'f RangeTombstone>) -> Vec<Floor> {
-    let range_tombstones: Vec<&RangeTombstone> = range_tombstones.collect();
-    let lows = range_tombstones.iter().map(|range_tombstone| &range_tombstone.span.low);
-    let highs =
-        range_tombstones.iter().filter_map(|range_tombstone| range_tombstone.span.high.as_ref());
-    let mut bounds: Vec<&Box<[u8]>> = lows.chain(highs).collect();
+    let mut by_low: Vec<&RangeTombstone> = range_tombstones.collect();
+    let mut bounds: Vec<&Box<[u8]>> = by_low.iter().copied().flat_map(bounds).collect();
     bounds.sort_unstable();
     bounds.dedup();
-    let mut by_low = range_tombstones;
     by_low.sort_by(|a, b| a.span.low.cmp(&b.span.low));
     let mut next = by_low.iter().copied().peekable();
     let mut over: Vec<&RangeTombstone> = Vec::new();

@@ -14,10 +14,10 @@ use crate::format::Kind;
 use crate::format::names::FileNumber;
 use crate::format::row::{decode_common_row, decode_row};
 use crate::format::span::Span;
-use crate::manifest::{FileEntry, Version};
+use crate::manifest::{FileEntry, FileReference, Version};
 use crate::memtable::{Entry, Memtable};
 use crate::model::{RowRef, Seq, ShapeId, Shapes};
-use crate::ranges::{Chain, Reference, chains};
+use crate::ranges::{Chain, chains};
 use crate::sst::{Hit, Sst};
 
 use super::range_tombstones::{RANGE_TOMBSTONE_BYTES_MAX, RangeTombstones};
@@ -99,18 +99,16 @@ impl View {
         view
     }
 
-    /// The files that a reader at `at` needs for keys of `span`, as few sources. A file without a key there is not
-    /// touched: it may be damaged.
+    /// The files that a reader at `at` needs for keys of `span`, as few sources. A file without a
+    /// key there is not touched: it may be damaged.
     pub(super) fn chains(&self, span: &Span, at: Seq) -> Vec<Chain<Arc<FileEntry>>> {
-        let sees = |file: &Reference<Arc<FileEntry>>| {
-            file.file.has_keys_in(span) && self.can_see(file, at)
-        };
+        let sees = |file: &FileReference| file.file.has_keys_in(span) && self.can_see(file, at);
         chains(self.version.ranges_in(span), span, sees)
     }
 
     /// False if a reader at `at` sees nothing of a file: range tombstones hide it, or it came in later.
     #[inline]
-    fn can_see(&self, file: &Reference<Arc<FileEntry>>, at: Seq) -> bool {
+    fn can_see(&self, file: &FileReference, at: Seq) -> bool {
         let meta = &file.file.meta;
         file.file.is_visible(at)
             && (self.range_tombstones.is_empty()
@@ -198,11 +196,7 @@ impl View {
 
 /// The reader of a file that may hold `key`; `None` for one that cannot be opened and does not.
 #[inline]
-fn open_for<'a>(
-    env: &Env,
-    file: &'a Reference<Arc<FileEntry>>,
-    key: &[u8],
-) -> Result<Option<&'a Arc<Sst>>> {
+fn open_for<'a>(env: &Env, file: &'a FileReference, key: &[u8]) -> Result<Option<&'a Arc<Sst>>> {
     match env.open_sst(&file.file) {
         Ok(sst) => Ok(Some(sst)),
         Err(_) if !file.file.meta.covers(key) || !file.clip.contains(key) => Ok(None),

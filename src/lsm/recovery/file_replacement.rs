@@ -22,7 +22,7 @@ use crate::format::file_meta::FileMeta;
 use crate::format::names::{FileId, FileName, FileNumber, RangeId};
 use crate::format::sst::{HEADER_BYTES, file_id};
 use crate::fs::Fs;
-use crate::manifest::{FileEntry, Version};
+use crate::manifest::{FileEntry, FileReference, Version};
 
 use super::checkpoint::copy_file;
 use crate::lsm::background::maintenance::Maintenance;
@@ -118,19 +118,14 @@ impl<'e> FileReplacement<'e> {
                 continue;
             }
             let number = meta.number;
-            return match self.exchange_file(file, meta) {
-                Ok(true) => Ok(Healed::From(path.clone(), number)),
-                Ok(false) => {
-                    self.0.env().discard(FileName::Sst(number));
-                    Ok(Healed::Gone)
-                }
-                Err(error) => {
-                    if error.kind() == ErrorKind::StorageFull {
-                        self.0.env().discard(FileName::Sst(number));
-                    }
-                    Err(error)
-                }
-            };
+            let exchanged = self.exchange_file(file, meta);
+            // After any other failure the manifest may name the copy.
+            let is_full = |error: &Error| error.kind() == ErrorKind::StorageFull;
+            if exchanged.as_ref().map_or_else(is_full, |done| !done) {
+                self.0.env().discard(FileName::Sst(number));
+            }
+            let healed = || Healed::From(path.clone(), number);
+            return exchanged.map(|done| if done { healed() } else { Healed::Gone });
         }
         Ok(outcome)
     }
@@ -182,9 +177,7 @@ impl<'e> FileReplacement<'e> {
 
 /// The ranges that reference the file, in the order of their keys.
 fn ranges_of(version: &Version, file: FileNumber) -> Vec<RangeId> {
-    let has = |(_, reference): (_, &crate::ranges::Reference<Arc<FileEntry>>)| {
-        reference.file.meta.number == file
-    };
+    let has = |(_, reference): (_, &FileReference)| reference.file.meta.number == file;
     let ranges = version.ranges().iter().filter(|range| range.references().any(has));
     ranges.map(|range| range.id).collect()
 }

@@ -30,6 +30,7 @@ use crate::memtable::Memtable;
 use crate::model::Seq;
 use crate::options::{Background, Options};
 use crate::sst::{Sst, SstShared};
+use crate::sync::Mutex;
 use crate::write_accounting::Meter;
 
 use super::open::{assemble, shared_by_tables};
@@ -201,7 +202,8 @@ impl LogFollower {
         maintenance.is_reader = true;
         maintenance.writer.group_commit.fail(why);
         let recovered = Recovered { commits: self.logs.commits, ..Recovered::default() };
-        Arc::new(Engine::new(Arc::new(maintenance), recovered, None))
+        let (maintenance, lock) = (Arc::new(maintenance), Mutex::new(None));
+        Arc::new(Engine { maintenance, recovered, lock })
     }
 }
 

@@ -3,7 +3,6 @@
 //! Not here: copies of what is pinned (`checkpoint`).
 
 use std::path::Path;
-use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::edit::{LogMeta, Wear};
@@ -11,7 +10,7 @@ use crate::format::file_meta::FileMeta;
 use crate::format::names::FileName;
 use crate::format::record::{LogKind, Position};
 use crate::log::{LogReader, StopReason};
-use crate::manifest::FileEntry;
+use crate::manifest::{FileEntry, FileRange};
 use crate::options::Durability;
 use crate::ranges::Range;
 use crate::sst::{Sst, SstFacts};
@@ -25,8 +24,6 @@ use crate::lsm::{Engine, Env};
 
 /// The pages of the medium that `Stats` assume: those of most flash.
 const FLASH_PAGE_BYTES: u64 = 16 << 10;
-
-type FileRange = Range<Arc<FileEntry>>;
 
 /// See the module.
 pub(crate) struct Inspector<'e>(&'e Maintenance);
@@ -127,12 +124,11 @@ impl<'e> Inspector<'e> {
         let counters = self.0.counters();
         let file_bytes = files().map(|meta| meta.bytes).sum();
         let quarantined = self.0.quarantined().len() as u64;
-        let wear = self.wear();
+        let (wear, table_bytes) = (self.wear(), counters.flush_bytes + counters.compaction_bytes);
         let (commits, written, syncs) = {
             let queue = &self.0.writer.group_commit.lock().queue;
             (queue.commits, queue.written, queue.syncs)
         };
-        let table_bytes = counters.flush_bytes + counters.compaction_bytes;
         let mut fields = vec![
             ("files", files().count() as u64),
             ("open_files", view.version.files().filter(|file| file.is_open()).count() as u64),

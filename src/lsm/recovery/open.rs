@@ -87,7 +87,9 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
         }
         false => {
             recovered.created = true;
-            let manifest = create(&fs, dir, &mut rng)?;
+            let (identity, first) = (Identity::random(&mut rng), VersionEdit::default());
+            let manifest =
+                Manifest::create(Arc::clone(&fs), dir, identity, &first, fork(&mut rng))?;
             let listed = fs.list(dir);
             (manifest, listed.doing("list", dir)?)
         }
@@ -107,8 +109,8 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
     let maintenance = Arc::new(begin(env, manifest, replayed, is_closed, disk)?);
     maintenance.emit_opened(&recovered);
     maintenance.writer.space_limit.iter().for_each(SpaceLimit::enforce);
-    let engine = Engine::new(Arc::clone(&maintenance), recovered, Some(lock));
-    maintenance.begin(is_closed)?;
+    let engine = Engine { maintenance, recovered, lock: Mutex::new(Some(lock)) };
+    engine.maintenance.begin(is_closed)?;
     Ok(Arc::new(engine))
 }
 
@@ -150,11 +152,6 @@ fn take_lock(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn FileLock>> {
 
 fn fork(rng: &mut Rng) -> Rng {
     Rng::from_seed(rng.next_u64())
-}
-
-fn create(fs: &Arc<dyn Fs>, dir: &Path, rng: &mut Rng) -> Result<Manifest> {
-    let identity = Identity::random(rng);
-    Manifest::create(Arc::clone(fs), dir, identity, &VersionEdit::default(), fork(rng))
 }
 
 /// What all table files of an opening share.
@@ -222,7 +219,8 @@ fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Resul
         Some(FileName::Sst(number)) => !is_named(number),
         _ => false,
     };
-    // If a table file is missing, one that nothing names may be what is left of its rows. Names are sorted.
+    // If a table file is missing, one that nothing names may be what is left of its rows. Names are
+    // sorted.
     let mut missing = version.files().filter(|file| names.binary_search(&file.name()).is_err());
     let keeps_tables = names.iter().any(is_unnamed) && missing.next().is_some();
     for name in names {
@@ -248,8 +246,8 @@ fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Resul
     Ok(orphans)
 }
 
-/// Puts the parts of an engine together that has the version of `manifest` and what logs hold, up to commit `last`: the
-/// `memtables` and the `drops`.
+/// Puts the parts of an engine together that has the version of `manifest` and what logs hold, up
+/// to commit `last`: the `memtables` and the `drops`.
 pub(super) fn assemble(
     env: Arc<Env>,
     manifest: Manifest,

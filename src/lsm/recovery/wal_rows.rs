@@ -59,7 +59,8 @@ impl LogRows {
         Ok(())
     }
 
-    /// Takes in commit `seq`: its entries go into `memtable`, which counts the `bytes` of a commit that hides a span.
+    /// Takes in commit `seq`: its entries go into `memtable`, which counts the `bytes` of a commit
+    /// that hides a span.
     pub(in crate::lsm) fn take(
         &mut self,
         seed: HashSeed,

@@ -67,8 +67,9 @@ impl LogTail {
         self.log.map_or(Position::default(), |log| Position { file: log.number, offset: self.end })
     }
 
-    /// Gives every record that is durable and was not given yet, until the visitor has enough; `vouched` is what the
-    /// manifest says is durable. True if the log under way and the one behind it are gone.
+    /// Gives every record that is durable and was not given yet, until the visitor has enough;
+    /// `vouched` is what the manifest says is durable. True if the log under way and the one behind
+    /// it are gone.
     ///
     /// # Errors
     /// `Corruption` where somebody vouches for what is not there; what `visit` answers; `Io`. Then where it has come to

@@ -61,8 +61,8 @@ pub(crate) struct SpaceLimit {
     pub(in crate::lsm) wants_flush: AtomicBool,
 }
 
-/// A part of a count that others must see, such as what table files that are being written may take; given back when
-/// this is dropped.
+/// A part of a count that others must see, such as what table files that are being written may
+/// take; given back when this is dropped.
 pub(in crate::lsm) struct Held<'a> {
     /// `None` where there is no limit.
     count: Option<&'a Mutex<u64>>,
@@ -341,8 +341,8 @@ fn metered(name: &str) -> Metered {
     }
 }
 
-/// About how many bytes `batch` takes, and whether it writes rows: else it deletes, or changes a few bytes of the catalog.
-/// `None` if whole files go with it, or nothing changes on the disk.
+/// About how many bytes `batch` takes, and whether it writes rows: else it deletes, or changes a
+/// few bytes of the catalog. `None` if whole files go with it, or nothing changes on the disk.
 fn demand(batch: &Batch<'_>) -> Option<(u64, bool)> {
     let is_new = |change: &TableChange| matches!(change, TableChange::Created(_));
     let creates = batch.changes.iter().any(is_new);

@@ -9,9 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::executor::Lane;
-use crate::manifest::FileEntry;
+use crate::manifest::FileRange;
 use crate::options::Background;
-use crate::ranges::Range;
 
 use super::backpressure::{
     RangeDebt, SOURCES_FREE, SOURCES_UNREAD, flush_bytes_max, memory_delay, range_delay,
@@ -78,8 +77,9 @@ impl Writer {
         memory_delay(used as u64, most as u64, self.backlog.flush_time(bytes))
     }
 
-    /// Counts a delayed write and emits the event. The cause is `memtables` if too many wait for their flush, `ranges` if a
-    /// range that the write touches has too much waiting for compaction, `memory` if memory is nearly used up.
+    /// Counts a delayed write and emits the event. The cause is `memtables` if too many wait for
+    /// their flush, `ranges` if a range that the write touches has too much waiting for compaction,
+    /// `memory` if memory is nearly used up.
     pub(crate) fn stalled(&self, cause: &'static str, time: Duration) {
         self.backlog.record_stall(time);
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
@@ -91,7 +91,7 @@ impl Writer {
 fn range_debt(env: &Env, view: &View, batch: &Batch<'_>) -> RangeDebt {
     let memtable_bytes = env.options.memtable_bytes as u64;
     let mut most = RangeDebt::default();
-    let mut last: Option<&Arc<Range<Arc<FileEntry>>>> = None;
+    let mut last: Option<&Arc<FileRange>> = None;
     for op in &batch.ops {
         if last.is_some_and(|range| range.span.contains(&op.key)) {
             continue;

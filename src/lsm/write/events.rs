@@ -24,7 +24,8 @@ macro_rules! emit {
 macro_rules! emit {
     ($level:ident, $name:expr, $env:expr, $($field:ident = $value:expr),* $(,)?) => {{
         let _ = || {
-            let _ = ($name, $env);
+            let _ = $name;
+            let _ = $env;
             $(let _ = &$value;)*
         };
     }};

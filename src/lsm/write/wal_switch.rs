@@ -232,7 +232,7 @@ impl Env {
             clock,
             ..VersionEdit::default()
         };
-        manifest.append_behind(&edit, durable).inspect_err(|error| {
+        manifest.append_behind(&edit, durable, 0).inspect_err(|error| {
             // Only then is it known that nothing names the log; its space is needed.
             if error.kind() == ErrorKind::StorageFull {
                 self.discard(FileName::Wal(number));

@@ -65,10 +65,8 @@ impl Writer {
     /// `ServerBusy` if the targets do not allow them now.
     #[inline]
     pub(crate) fn throttle_keys<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Result<()> {
-        match &self.rate_limit {
-            Some(rate_limit) => rate_limit.admit_keys(&self.reader.env, keys),
-            None => Ok(()),
-        }
+        let limit = self.rate_limit.as_ref();
+        limit.map_or(Ok(()), |limit| limit.admit_keys(&self.reader.env, keys))
     }
 
     /// The beginning of a query, which costs as much as its first row: of the partition of `key` if that is all it reads.
@@ -77,10 +75,8 @@ impl Writer {
     /// `ServerBusy` if the targets do not allow it now.
     #[inline]
     pub(crate) fn throttle_query(&self, key: impl FnOnce() -> Option<Vec<u8>>) -> Result<()> {
-        match &self.rate_limit {
-            Some(rate_limit) => rate_limit.admit_query(&self.reader.env, key()),
-            None => Ok(()),
-        }
+        let limit = self.rate_limit.as_ref();
+        limit.map_or(Ok(()), |limit| limit.admit_query(&self.reader.env, key()))
     }
 
     /// A row that a query hands out behind its first.

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::manifest::FileEntry;
+use crate::manifest::{FileEntry, FileRange, FileReference};
 use crate::model::Seq;
-use crate::ranges::{Range, Reference};
 use crate::sst::Sst;
 
 use super::plan::{Facts, Part};
@@ -72,12 +71,7 @@ impl<'e> FileFacts<'e> {
     }
 
     /// Some keys of the part, every `each`th from the place `first` on, of [`HIDDEN_SAMPLES`] that are spread over it.
-    fn keys_of(
-        &self,
-        reference: &Reference<Arc<FileEntry>>,
-        first: usize,
-        each: usize,
-    ) -> Vec<Box<[u8]>> {
+    fn keys_of(&self, reference: &FileReference, first: usize, each: usize) -> Vec<Box<[u8]>> {
         let Ok(sst) = self.env.open_sst(&reference.file) else { return Vec::new() };
         let places = sst.places(&reference.clip, HIDDEN_SAMPLES).unwrap_or_default();
         let starts = places.iter().map(|(key, _)| key);
@@ -87,7 +81,7 @@ impl<'e> FileFacts<'e> {
     }
 
     /// True if one of `run` has `key`, or cannot say.
-    fn holds(&self, run: &[Reference<Arc<FileEntry>>], key: &[u8]) -> bool {
+    fn holds(&self, run: &[FileReference], key: &[u8]) -> bool {
         let Some(file) = run.iter().find(|reference| reference.clip.contains(key)) else {
             return false;
         };
@@ -102,13 +96,13 @@ impl<'e> FileFacts<'e> {
 }
 
 impl Facts<Arc<FileEntry>> for FileFacts<'_> {
-    fn is_damaged(&self, reference: &Reference<Arc<FileEntry>>) -> bool {
+    fn is_damaged(&self, reference: &FileReference) -> bool {
         let file = &reference.file;
         file.damage().is_some()
             && !self.state.quarantine.lock().may_retry(file.meta.number, self.now)
     }
 
-    fn readers(&self, range: &Range<Arc<FileEntry>>) -> Readers {
+    fn readers(&self, range: &FileRange) -> Readers {
         match self.env.readers(range) {
             // What is about to be flushed for them is merged with it.
             Readers::Served if self.is_flushing => Readers::Some,
@@ -116,11 +110,7 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
         }
     }
 
-    fn hidden(
-        &self,
-        young: &[&Reference<Arc<FileEntry>>],
-        run: &[Reference<Arc<FileEntry>>],
-    ) -> u64 {
+    fn hidden(&self, young: &[&FileReference], run: &[FileReference]) -> u64 {
         let each = young.len().clamp(1, HIDDEN_SAMPLES);
         let (mut asked, mut found) = (0, 0);
         for (at, reference) in young.iter().enumerate() {
@@ -133,7 +123,7 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
         (found * 1_000).checked_div(asked).unwrap_or(1_000)
     }
 
-    fn part(&self, reference: &Reference<Arc<FileEntry>>) -> Part {
+    fn part(&self, reference: &FileReference) -> Part {
         let meta = &reference.file.meta;
         let is_whole =
             reference.clip.contains(&meta.key_min) && reference.clip.contains(&meta.key_max);
@@ -153,11 +143,11 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
         Part { tombstones: part.tombstones.min(part.entries), ..part }
     }
 
-    fn key_at(&self, reference: &Reference<Arc<FileEntry>>, bytes: u64) -> Option<Box<[u8]>> {
+    fn key_at(&self, reference: &FileReference, bytes: u64) -> Option<Box<[u8]>> {
         self.ask(&reference.file, |sst| sst.key_at(&reference.clip, bytes)).flatten()
     }
 
-    fn wants_rewrite(&self, reference: &Reference<Arc<FileEntry>>) -> bool {
+    fn wants_rewrite(&self, reference: &FileReference) -> bool {
         let meta = &reference.file.meta;
         let over: Vec<_> = self.range_tombstones.hiding_part(reference, &self.horizon).collect();
         if over.is_empty() || over.len() > RANGE_TOMBSTONES_MAX {
@@ -174,13 +164,13 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
         hidden.saturating_mul(HIDDEN_PART) >= self.part(reference).bytes
     }
 
-    fn is_compressible(&self, reference: &Reference<Arc<FileEntry>>) -> bool {
+    fn is_compressible(&self, reference: &FileReference) -> bool {
         let number = reference.file.meta.number;
         let tried = self.state.packed.lock().contains(&number);
         !tried && self.ask(&reference.file, Sst::is_compressed) == Some(false)
     }
 
-    fn tombstones_end(&self, reference: &Reference<Arc<FileEntry>>) -> Option<Box<[u8]>> {
+    fn tombstones_end(&self, reference: &FileReference) -> Option<Box<[u8]>> {
         self.ask(&reference.file, |sst| sst.tombstones_end(&reference.clip)).flatten()
     }
 }

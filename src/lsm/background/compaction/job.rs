@@ -30,7 +30,7 @@ use crate::error::{ErrorKind, Result};
 use crate::format::edit::Placement;
 use crate::format::names::{FileName, FileNumber, RangeId};
 use crate::format::span::Span;
-use crate::manifest::Version;
+use crate::manifest::{FileRange, FileReference, Version};
 use crate::model::Seq;
 use crate::options::Codec;
 use crate::write_accounting::Cause;
@@ -48,7 +48,7 @@ use crate::lsm::write::admission::{Held, JOB_RUN_FILES};
 use crate::lsm::write::backpressure::flush_bytes_max;
 use crate::lsm::write::log_queue::closed;
 use exchange::{Exchange, exchange, rests};
-use task::{FileRange, FileReference, Task, inputs, older_sources, run_inputs, young_inputs};
+use task::{Task, inputs, older_sources, run_inputs, young_inputs};
 
 /// A range with less than this is small: it is merged whole, and shares files with its neighbours. As much as a flush
 /// writes before it begins a file at the next range.

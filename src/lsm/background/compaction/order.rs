@@ -15,14 +15,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use crate::format::names::RangeId;
-use crate::manifest::FileEntry;
+use crate::manifest::FileRange;
 use crate::model::Seq;
-use crate::ranges::Range;
 
 use super::plan::{Job, Limits, Reason};
 use crate::lsm::read::load_sampling::Readers;
-
-type FileRange = Range<Arc<FileEntry>>;
 
 /// How much a job matters: the greatest goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

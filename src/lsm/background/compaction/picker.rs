@@ -26,7 +26,8 @@
 //! * a job's output is older or newer than every file it will overlap, as a whole;
 //! * what goes into the run takes everything older that it overlaps with it, so that tombstones may go;
 //! * a cut is a bound of clips, so that all versions of a user key are on one side of it;
-//! * a job is picked for tombstones only if everybody sees them: it drops them, and is not picked again.
+//! * a job is picked for tombstones only if everybody sees them: it drops them, and is not picked
+//!   again.
 //!
 //! Why half, why four and why six: `simulated_write_amplification_is_sane` below measures them. From any one file that
 //! is half of what it overlaps, and by four, it wrote a seventh more for forty or a hundred memtables and a fifth more for ten.

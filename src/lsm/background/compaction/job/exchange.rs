@@ -10,11 +10,11 @@ use std::sync::Arc;
 use crate::format::edit::{Placement, ReferenceMeta, VersionEdit};
 use crate::format::names::FileNumber;
 use crate::format::span::Span;
-use crate::manifest::{FileEntry, Version};
+use crate::manifest::{FileEntry, FileRange, FileReference, Version};
 use crate::mutants::mutant;
 
 use super::super::plan::Job;
-use super::task::{FileRange, FileReference, Task, inputs, run_inputs, young_inputs};
+use super::task::{Task, inputs, run_inputs, young_inputs};
 use crate::lsm::background::new_file::NewFile;
 
 /// What became of a set of jobs.

@@ -4,14 +4,10 @@ use std::sync::Arc;
 
 use crate::format::names::FileNumber;
 use crate::format::span::Span;
-use crate::manifest::FileEntry;
-use crate::ranges::{Range, Reference};
+use crate::manifest::{FileRange, FileReference};
 
 use super::super::plan::Job;
 use crate::lsm::background::new_file::share;
-
-pub(super) type FileRange = Range<Arc<FileEntry>>;
-pub(super) type FileReference = Reference<Arc<FileEntry>>;
 
 /// What is to be done to one range.
 pub(in crate::lsm) struct Task {
