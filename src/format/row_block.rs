@@ -40,20 +40,21 @@ const WIDE: u8 = 4;
 /// A block to look things up in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowBlock<'a> {
-    bytes: &'a [u8],
-    layout: RowLayout,
+    pub(crate) bytes: &'a [u8],
+    /// As read from `bytes` by [`RowLayout`].
+    pub(crate) layout: RowLayout,
 }
 
 /// Where things are in a block: kept beside owned bytes, so that they are not read again for each entry.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RowLayout {
-    count: usize,
+    pub(crate) count: usize,
     wide: bool,
-    is_puts: bool,
+    pub(crate) is_puts: bool,
     is_even: bool,
     /// Of every entry if they are even, otherwise 0.
     suffix_len: u8,
-    seq_width: usize,
+    pub(crate) seq_width: usize,
     seq_mask: u64,
     seq_min: u64,
     prefix_at: usize,
@@ -84,16 +85,6 @@ impl<'a> RowBlock<'a> {
     #[inline]
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         Ok(Self { bytes, layout: RowLayout::parse(bytes)? })
-    }
-
-    /// The block in `bytes` whose layout was read before.
-    #[inline]
-    pub(crate) fn with_layout(bytes: &'a [u8], layout: RowLayout) -> Self {
-        Self { bytes, layout }
-    }
-
-    pub(crate) fn layout(&self) -> RowLayout {
-        self.layout
     }
 
     /// How many entries; at least one.
@@ -487,25 +478,12 @@ impl RowLayout {
         })
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.count
-    }
-
     pub(crate) fn offset_width(&self) -> usize {
         usize::from(if self.wide { WIDE } else { NARROW })
     }
 
-    pub(crate) fn seq_width(&self) -> usize {
-        self.seq_width
-    }
-
     pub(crate) fn prefix_len(&self) -> usize {
         self.prefix_end - self.prefix_at
-    }
-
-    /// True if entries do not say that they are puts.
-    pub(crate) fn is_puts(&self) -> bool {
-        self.is_puts
     }
 
     /// The length of every suffix, if entries do not say it.

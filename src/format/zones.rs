@@ -85,9 +85,13 @@ pub(crate) struct ZoneColumn {
 /// A set of zones where it lies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ZoneSet<'a> {
-    complete: bool,
-    seq_min: &'a [[u8; 8]],
-    seq_max: &'a [[u8; 8]],
+    /// Every property of every row has a column. Otherwise a property may be there, also with
+    /// another type, and have none.
+    pub(crate) is_complete: bool,
+    /// The least Seq of each entry, as little-endian numbers.
+    pub(crate) seq_min: &'a [[u8; 8]],
+    /// The greatest Seq of each entry.
+    pub(crate) seq_max: &'a [[u8; 8]],
     entries: &'a [[u8; 4]],
     flags: &'a [u8],
     /// Types, prefixes and names of the columns.
@@ -98,12 +102,17 @@ pub(crate) struct ZoneSet<'a> {
 /// A column where it lies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column<'a> {
-    name: &'a [u8],
-    edm: EdmType,
-    prefix: &'a [u8],
-    presence: &'a [u8],
-    min: &'a [[u8; 8]],
-    max: &'a [[u8; 8]],
+    /// The property's name; as stored, which is UTF-8 in a set that was checked.
+    pub(crate) name: &'a [u8],
+    pub(crate) edm: EdmType,
+    /// The common beginning of all texts or byte strings: order keys are of what follows.
+    pub(crate) prefix: &'a [u8],
+    /// The [`presence`] of each entry.
+    pub(crate) presence: &'a [u8],
+    /// The least order key of each entry, as little-endian numbers.
+    pub(crate) min: &'a [[u8; 8]],
+    /// The greatest order key of each entry.
+    pub(crate) max: &'a [[u8; 8]],
 }
 
 /// The contents of the summary's block.
@@ -170,7 +179,7 @@ impl<'a> ZoneSet<'a> {
         let descriptions_at = cursor.at();
         let descriptions = cursor.take(described as usize)?;
         let set = Self {
-            complete: complete == COMPLETE,
+            is_complete: complete == COMPLETE,
             descriptions,
             seq_min: cursor.take(8 * len)?.as_chunks().0,
             seq_max: cursor.take(8 * len)?.as_chunks().0,
@@ -198,18 +207,6 @@ impl<'a> ZoneSet<'a> {
             entries: u32::from_le_bytes(*self.entries.get(i)?),
             flags: *self.flags.get(i)?,
         })
-    }
-
-    /// The least Seq of each entry, and the greatest, as little-endian numbers.
-    #[inline]
-    pub(crate) fn seqs(&self) -> (&'a [[u8; 8]], &'a [[u8; 8]]) {
-        (self.seq_min, self.seq_max)
-    }
-
-    /// True if every property of every row has a column. Otherwise a property may be there, also with another type,
-    /// and have none.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.complete
     }
 
     /// All columns, by name and type.
@@ -260,20 +257,6 @@ impl<'a> Column<'a> {
         not(any(test, fuzzing, feature = "fuzzing")),
         expect(dead_code, reason = "for tests of the format")
     )]
-    pub(crate) fn name(&self) -> &'a [u8] {
-        self.name
-    }
-
-    #[inline]
-    pub(crate) fn edm(&self) -> EdmType {
-        self.edm
-    }
-
-    /// What all texts or byte strings of the column begin with: order keys are of what follows.
-    #[inline]
-    pub(crate) fn prefix(&self) -> &'a [u8] {
-        self.prefix
-    }
 
     /// Entry `i`; `None` beyond the last.
     pub(crate) fn values(&self, i: usize) -> Option<ZoneValues> {
@@ -282,18 +265,6 @@ impl<'a> Column<'a> {
             min: u64::from_le_bytes(*self.min.get(i)?),
             max: u64::from_le_bytes(*self.max.get(i)?),
         })
-    }
-
-    /// The [`presence`] of each entry.
-    #[inline]
-    pub(crate) fn presences(&self) -> &'a [u8] {
-        self.presence
-    }
-
-    /// The least order key of each entry, and the greatest, as little-endian numbers.
-    #[inline]
-    pub(crate) fn bounds(&self) -> (&'a [[u8; 8]], &'a [[u8; 8]]) {
-        (self.min, self.max)
     }
 }
 

@@ -183,31 +183,21 @@ impl Doubles {
     }
 }
 
-/// Takes in every row that the evaluator accepts, and hands out none.
+/// Passes each row that matches to `add`, and returns none of them.
 struct Folder<F> {
     evaluator: Evaluator,
-    fold: F,
+    add: F,
+    /// Rows that were counted without being read; `None` if every row must be read.
+    unseen: Option<u64>,
 }
 
-/// What a folder does with a row.
-trait Fold {
-    fn add(&mut self, fields: &Fields<'_>, row: &RowRef<'_>) -> Result<(), DecodeError>;
-
-    /// True if rows need only be counted.
-    fn takes_unseen(&self) -> bool {
-        false
-    }
-
-    /// Adds rows that nobody looked at; false if they must be looked at.
-    fn add_unseen(&mut self, _rows: u64) -> bool {
-        false
-    }
-}
-
-impl<F: Fold> RowFilter for Folder<F> {
+impl<F> RowFilter for Folder<F>
+where
+    F: FnMut(&Fields<'_>, &RowRef<'_>) -> Result<(), DecodeError>,
+{
     fn select(&mut self, run: &VisibleRun<'_>, _found: &mut Vec<u16>) -> Result<()> {
-        let fold = &mut self.fold;
-        self.evaluator.visit(run, |_, fields, entry| fold.add(fields, &run.row(entry)?))
+        let add = &mut self.add;
+        self.evaluator.visit(run, |_, fields, entry| add(fields, &run.row(entry)?))
     }
 
     fn can_sift(&self) -> bool {
@@ -223,12 +213,12 @@ impl<F: Fold> RowFilter for Folder<F> {
     }
 
     fn asks_zones(&self) -> bool {
-        self.evaluator.asks_zones() || self.evaluator.takes_all() && self.fold.takes_unseen()
+        self.evaluator.asks_zones() || self.evaluator.takes_all() && self.unseen.is_some()
     }
 
     fn judge(&mut self, zones: &ZoneSet<'_>) -> Option<Judgement> {
-        match self.fold.takes_unseen() {
-            true => self.evaluator.judge_all(zones),
+        match self.evaluator.takes_all() && self.unseen.is_some() {
+            true => Some(Judgement { maybe: u64::MAX, surely: u64::MAX }),
             false => self.evaluator.judge(zones),
         }
     }
@@ -238,40 +228,18 @@ impl<F: Fold> RowFilter for Folder<F> {
     }
 
     fn take_unseen(&mut self, rows: u64) -> bool {
-        self.fold.add_unseen(rows)
+        self.unseen = self.unseen.map(|unseen| unseen + rows);
+        self.unseen.is_some()
     }
 
     fn matches(&mut self, row: &ScanRow<'_>) -> Result<bool> {
         if self.evaluator.matches(row)? {
             let fields = Fields { key: (row.key, &[]), seq: row.seq, body: row.row.body };
-            self.fold.add(&fields, &row.row).map_err(damaged)?;
+            let added = (self.add)(&fields, &row.row);
+            added.map_err(|error| Error::decode("row".as_ref(), 0, error))?;
         }
         Ok(false)
     }
-}
-
-struct Count(u64);
-
-impl Fold for Count {
-    fn add(&mut self, _: &Fields<'_>, _: &RowRef<'_>) -> Result<(), DecodeError> {
-        self.0 += 1;
-        Ok(())
-    }
-
-    fn takes_unseen(&self) -> bool {
-        true
-    }
-
-    fn add_unseen(&mut self, rows: u64) -> bool {
-        self.0 += rows;
-        true
-    }
-}
-
-/// One property of each row.
-struct Numbers<'p> {
-    aggregate: Aggregate,
-    property: Finder<'p>,
 }
 
 /// Finds a property, and remembers where it is in the last shape.
@@ -299,43 +267,6 @@ impl<'p> Finder<'p> {
     }
 }
 
-impl Fold for Numbers<'_> {
-    fn add(&mut self, _: &Fields<'_>, row: &RowRef<'_>) -> Result<(), DecodeError> {
-        let value = self.property.find(row)?;
-        self.aggregate.add(value);
-        Ok(())
-    }
-}
-
-/// One result for each partition.
-struct Groups<T, A> {
-    done: Vec<(String, T)>,
-    /// The PartitionKey, as encoded.
-    key: Vec<u8>,
-    add: A,
-}
-
-impl<T: Default, A> Fold for Groups<T, A>
-where
-    A: FnMut(&mut T, &RowRef<'_>) -> Result<(), DecodeError>,
-{
-    fn add(&mut self, fields: &Fields<'_>, row: &RowRef<'_>) -> Result<(), DecodeError> {
-        let (first, second) = fields.parts().0;
-        let same = self.key.strip_prefix(first) == Some(second);
-        if !same || self.done.is_empty() {
-            self.key.clear();
-            self.key.extend_from_slice(first);
-            self.key.extend_from_slice(second);
-            let text = decode_part(&self.key)?.into_owned();
-            self.done.push((text, T::default()));
-        }
-        match self.done.last_mut() {
-            Some((_, group)) => (self.add)(group, row),
-            None => Ok(()),
-        }
-    }
-}
-
 impl Query {
     /// How many entities there are, beyond the service: nothing is copied, and blocks all of whose rows match are not
     /// read. [`top`](Self::top) and the budgets of pages do not count here.
@@ -343,13 +274,13 @@ impl Query {
     /// # Errors
     /// As [`page`](Self::page).
     pub fn count(self) -> Result<u64> {
-        count(&self)
+        count(&self).map(|(count, _)| count)
     }
 
     /// The count, and how many blocks of rows were not read for it.
     #[cfg(feature = "sim")]
     pub(crate) fn count_explained(self) -> Result<(u64, u64)> {
-        count_explained(&self)
+        count(&self)
     }
 
     /// The same for each PartitionKey that has any, in the order of reading; all of them are in the answer at once.
@@ -357,7 +288,10 @@ impl Query {
     /// # Errors
     /// As [`page`](Self::page).
     pub fn count_by_partition(self) -> Result<Vec<(String, u64)>> {
-        count_by_partition(&self)
+        by_partition(&self, |count: &mut u64, _| {
+            *count += 1;
+            Ok(())
+        })
     }
 
     /// Least, greatest, sum and average of a numeric property, beyond the service: nothing is copied. Keys and Timestamp
@@ -366,7 +300,9 @@ impl Query {
     /// # Errors
     /// As [`page`](Self::page).
     pub fn aggregate(self, property: &str) -> Result<Aggregate> {
-        of_property(&self, property)
+        let (mut aggregate, mut finder) = (Aggregate::default(), Finder::new(property));
+        run(&self, None, |_, row| finder.find(row).map(|value| aggregate.add(value)))?;
+        Ok(aggregate)
     }
 
     /// The same for each PartitionKey that has any entity, in the order of reading; all of them are in the answer at
@@ -375,58 +311,56 @@ impl Query {
     /// # Errors
     /// As [`page`](Self::page).
     pub fn aggregate_by_partition(self, property: &str) -> Result<Vec<(String, Aggregate)>> {
-        by_partition(&self, property)
+        let mut finder = Finder::new(property);
+        by_partition(&self, |aggregate: &mut Aggregate, row| {
+            finder.find(row).map(|value| aggregate.add(value))
+        })
     }
 }
 
-fn count(query: &Query) -> Result<u64> {
-    count_explained(query).map(|(count, _)| count)
-}
-
 /// The count, and how many blocks were not read for it.
-fn count_explained(query: &Query) -> Result<(u64, u64)> {
-    let (count, counts) = run_counted(query, Count(0))?;
-    Ok((count.0, counts.read.blocks_skipped))
-}
-
-fn count_by_partition(query: &Query) -> Result<Vec<(String, u64)>> {
-    let add = |count: &mut u64, _: &RowRef<'_>| {
-        *count += 1;
+fn count(query: &Query) -> Result<(u64, u64)> {
+    let mut read = 0;
+    let (unseen, counts) = run(query, Some(0), |_, _| {
+        read += 1;
         Ok(())
-    };
-    run(query, Groups { done: Vec::new(), key: Vec::new(), add }).map(|groups| groups.done)
+    })?;
+    Ok((read + unseen.unwrap_or(0), counts.read.blocks_skipped))
 }
 
-fn of_property(query: &Query, property: &str) -> Result<Aggregate> {
-    let numbers = Numbers { aggregate: Aggregate::default(), property: Finder::new(property) };
-    run(query, numbers).map(|numbers| numbers.aggregate)
+/// One result for each partition, made of its rows by `add`.
+fn by_partition<T: Default>(
+    query: &Query,
+    mut add: impl FnMut(&mut T, &RowRef<'_>) -> Result<(), DecodeError>,
+) -> Result<Vec<(String, T)>> {
+    let mut groups: Vec<(String, T)> = Vec::new();
+    // The PartitionKey, as encoded.
+    let mut key = Vec::new();
+    run(query, None, |fields, row| {
+        let (first, second) = fields.parts().0;
+        let same = key.strip_prefix(first) == Some(second);
+        if !same || groups.is_empty() {
+            key.clear();
+            key.extend_from_slice(first);
+            key.extend_from_slice(second);
+            groups.push((decode_part(&key)?.into_owned(), T::default()));
+        }
+        groups.last_mut().map_or(Ok(()), |(_, group)| add(group, row))
+    })?;
+    Ok(groups)
 }
 
-fn by_partition(query: &Query, property: &str) -> Result<Vec<(String, Aggregate)>> {
-    let mut finder = Finder::new(property);
-    let add = |aggregate: &mut Aggregate, row: &RowRef<'_>| {
-        let value = finder.find(row)?;
-        aggregate.add(value);
-        Ok(())
-    };
-    run(query, Groups { done: Vec::new(), key: Vec::new(), add }).map(|groups| groups.done)
-}
-
-/// Folds all rows of the query.
-fn run<F: Fold>(query: &Query, fold: F) -> Result<F> {
-    run_counted(query, fold).map(|(fold, _)| fold)
-}
-
-fn run_counted<F: Fold>(query: &Query, fold: F) -> Result<(F, Counts)> {
+/// Passes all rows of the query to `add`; with `unseen`, whole blocks may be counted there instead.
+fn run(
+    query: &Query,
+    unseen: Option<u64>,
+    add: impl FnMut(&Fields<'_>, &RowRef<'_>) -> Result<(), DecodeError>,
+) -> Result<(Option<u64>, Counts)> {
     let plan = query.plan();
-    let mut cursor = query.begin_with(&plan, |evaluator| Folder { evaluator, fold })?;
+    let mut cursor = query.begin_with(&plan, |evaluator| Folder { evaluator, add, unseen })?;
     while cursor.advance()? != Step::End {}
     let counts = cursor.counts();
-    // What it returns is one number, or one for each partition.
+    // The result is one number, or one for each partition.
     cursor.finish(1);
-    Ok((cursor.into_filter().fold, counts))
-}
-
-fn damaged(error: DecodeError) -> Error {
-    Error::decode("row".as_ref(), 0, error)
+    Ok((cursor.into_filter().unseen, counts))
 }

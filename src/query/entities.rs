@@ -19,8 +19,6 @@ pub struct Entities {
     /// How many were asked for.
     top: usize,
     table: Table,
-    /// A row was handed out.
-    is_begun: bool,
 }
 
 impl Query {
@@ -71,7 +69,7 @@ impl IntoIterator for Query {
         let cursor = self.begin();
         let top = self.top.unwrap_or(usize::MAX);
         let projector = self.projector();
-        Entities { cursor, projector, left: top, top, table: self.table, is_begun: false }
+        Entities { cursor, projector, left: top, top, table: self.table }
     }
 }
 
@@ -98,31 +96,21 @@ impl Iterator for Entities {
         if self.left == 0 {
             return None;
         }
-        self.left -= 1;
+        let booked = (self.left < self.top).then_some(&self.table);
         let next = match &mut self.cursor {
-            Ok(cursor) => {
-                let is_begun = std::mem::replace(&mut self.is_begun, true);
-                let booked = is_begun.then_some(&self.table);
-                advance(cursor, &mut self.projector, booked)
-            }
+            Ok(cursor) => advance(cursor, &mut self.projector, booked),
             Err(error) => Err(error.clone()),
         };
-        match next {
-            Ok(Some(entity)) => Some(Ok(entity)),
+        match &next {
+            Ok(Some(_)) => self.left -= 1,
             Ok(None) => {
-                // The end was counted as an entity.
-                self.left += 1;
                 self.finish();
                 self.left = 0;
-                None
             }
-            Err(error) => {
-                // Answered again at every call: a scan in error never looks complete, nor goes on behind a bad row.
-                self.left += 1;
-                self.cursor = Err(error.clone());
-                Some(Err(error))
-            }
+            // Every later call returns the error again: a failed scan neither looks complete nor goes on.
+            Err(error) => self.cursor = Err(error.clone()),
         }
+        next.transpose()
     }
 }
 
@@ -146,18 +134,13 @@ fn advance(
                 if let Some(table) = booked {
                     table.engine.writer().book_row(row.key);
                 }
-                return entity(row, projector).map(Some);
+                let row = RowView::new(row.key, row.seq, row.row);
+                return projected(&row, projector).map(Some);
             }
             Step::Pause => {}
             Step::End => return Ok(None),
         }
     }
-}
-
-/// A row as an entity of its own.
-#[inline]
-fn entity(row: ScanRow<'_>, projector: &mut Option<Projector>) -> Result<Entity> {
-    projected(&RowView::new(row.key, row.seq, row.row), projector)
 }
 
 /// The same of a view.

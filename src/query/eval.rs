@@ -115,14 +115,6 @@ impl Evaluator {
         self.node.is_none()
     }
 
-    /// What zones say: also where every row matches.
-    pub(super) fn judge_all(&mut self, zones: &ZoneSet<'_>) -> Option<Judgement> {
-        match self.node {
-            Some(_) => self.judge(zones),
-            None => Some(Judgement { maybe: u64::MAX, surely: u64::MAX }),
-        }
-    }
-
     /// True if the row matches.
     #[inline]
     pub(super) fn test(

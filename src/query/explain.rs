@@ -39,10 +39,10 @@ pub struct Explain {
 
 /// What the phases of a query took.
 #[derive(Clone, Copy, Debug, Default)]
-struct Laps {
-    planning: Duration,
-    finding: Duration,
-    building: Duration,
+pub(super) struct Laps {
+    pub(super) planning: Duration,
+    pub(super) finding: Duration,
+    pub(super) building: Duration,
 }
 
 /// Tells the phases of a query apart; does not ask the clock if nobody wants to know.
@@ -242,27 +242,12 @@ impl<'q> Watch<'q> {
         self.clock.monotonic()
     }
 
-    pub(super) fn planned(&mut self) {
-        let lap = self.lap();
-        self.laps.planning += lap;
-    }
-
-    pub(super) fn found(&mut self) {
-        let lap = self.lap();
-        self.laps.finding += lap;
-    }
-
-    pub(super) fn built(&mut self) {
-        let lap = self.lap();
-        self.laps.building += lap;
-    }
-
-    fn lap(&mut self) -> Duration {
-        if !self.on {
-            return Duration::ZERO;
+    /// Adds the time since the last call to one of the laps.
+    pub(super) fn lap(&mut self, of: impl FnOnce(&mut Laps) -> &mut Duration) {
+        if self.on {
+            let last = std::mem::replace(&mut self.last, self.clock.monotonic());
+            *of(&mut self.laps) += self.last.saturating_sub(last);
         }
-        let last = std::mem::replace(&mut self.last, self.clock.monotonic());
-        self.last.saturating_sub(last)
     }
 }
 
@@ -272,28 +257,23 @@ impl Query {
     /// # Errors
     /// As [`page`](Self::page).
     pub fn explain(self) -> Result<Explain> {
-        run(&self)
-    }
-}
-
-/// Reads all that `query` would, and keeps nothing.
-fn run(query: &Query) -> Result<Explain> {
-    let mut explain = Explain::new(query);
-    let mut watch = Watch::new(query, true);
-    let plan = query.plan();
-    watch.planned();
-    let mut cursor = query.begin_with(&plan, |evaluator| evaluator)?;
-    let mut returned = 0;
-    let top = query.top.map_or(u64::MAX, |top| top as u64);
-    while returned < top {
-        match cursor.advance()? {
-            Step::End => break,
-            Step::Pause => {}
-            Step::Row => returned += 1,
+        let mut explain = Explain::new(&self);
+        let mut watch = Watch::new(&self, true);
+        let plan = self.plan();
+        watch.lap(|laps| &mut laps.planning);
+        let mut cursor = self.begin_with(&plan, |evaluator| evaluator)?;
+        let mut returned = 0;
+        let top = self.top.map_or(u64::MAX, |top| top as u64);
+        while returned < top {
+            match cursor.advance()? {
+                Step::End => break,
+                Step::Pause => {}
+                Step::Row => returned += 1,
+            }
         }
+        watch.lap(|laps| &mut laps.finding);
+        cursor.finish(returned);
+        explain.note(plan, &cursor, &watch, returned);
+        Ok(explain)
     }
-    watch.found();
-    cursor.finish(returned);
-    explain.note(plan, &cursor, &watch, returned);
-    Ok(explain)
 }

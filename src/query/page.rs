@@ -100,15 +100,24 @@ impl Query {
         self.page_texts(count, |row| with(row).map(|()| (0, None)))
     }
 
-    /// The same for a page that becomes a text: `with` tells the bytes of it that a row takes, so that a page ends whose
-    /// rows are small and their texts are not, and the size of the row if it knows it. It is left to `with` to check the
-    /// values that it writes.
+    /// The same for a page that becomes a text. `with` returns the bytes of text that the row
+    /// takes, and the size of the row if it knows it. Each row is charged the larger of the two
+    /// against the page budget. `with` must check the values that it writes.
     pub(crate) fn page_texts(
         self,
         count: usize,
-        with: impl FnMut(&RowView<'_>) -> Result<(usize, Option<usize>)>,
+        mut with: impl FnMut(&RowView<'_>) -> Result<(usize, Option<usize>)>,
     ) -> Result<Option<Token>> {
-        read_rows(&self, count, |row| row.size(), with)
+        let Some(mut projector) = self.projector() else {
+            return visit(&self, count, None, |row| {
+                let (bytes, known) = with(row)?;
+                Ok(bytes.max(known.map_or_else(|| row.size(), Ok)?))
+            });
+        };
+        visit(&self, count, None, |row| {
+            let (bytes, _) = with(row)?;
+            Ok(bytes.max(row.projected_size(&mut projector)?))
+        })
     }
 
     /// A page, and what it took.
@@ -134,26 +143,6 @@ fn read(query: &Query, count: usize, explain: Option<&mut Explain>) -> Result<Pa
     Ok(Page { entities, next })
 }
 
-/// Calls `with` with each row of a page, where it lies. A row counts for the bytes that `with` gives, if they are more than
-/// its size, which `with` may know where all properties are asked for; else `size` tells.
-fn read_rows(
-    query: &Query,
-    count: usize,
-    size: impl Fn(&RowView<'_>) -> Result<usize>,
-    mut with: impl FnMut(&RowView<'_>) -> Result<(usize, Option<usize>)>,
-) -> Result<Option<Token>> {
-    let Some(mut projector) = query.projector() else {
-        return visit(query, count, None, |row| {
-            let (bytes, known) = with(row)?;
-            Ok(bytes.max(known.map_or_else(|| size(row), Ok)?))
-        });
-    };
-    visit(query, count, None, |row| {
-        let (bytes, _) = with(row)?;
-        Ok(bytes.max(row.projected_size(&mut projector)?))
-    })
-}
-
 /// Hands the rows of a page to `take`, which says what they count for, and notes in `explain` what it took; gives the
 /// token behind them.
 fn visit(
@@ -167,7 +156,7 @@ fn visit(
     }
     let mut watch = Watch::new(query, explain.is_some());
     let plan = query.plan();
-    watch.planned();
+    watch.lap(|laps| &mut laps.planning);
     let mut cursor = query.begin_with(&plan, |evaluator| evaluator)?;
     let mut reader = Reader {
         query,
@@ -207,14 +196,16 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
         let deadline = watch.now().saturating_add(self.query.limits.time);
         loop {
             let step = cursor.advance()?;
-            watch.found();
+            watch.lap(|laps| &mut laps.finding);
             let full = self.is_full();
             let late = || watch.now() >= deadline;
+            // The clock is never read before the first row.
+            let is_time_to_look = self.len > 0 && self.len.is_multiple_of(CLOCK_ROWS);
             match step {
                 Step::End => return Ok(()),
                 Step::Pause if full || late() => return self.end_at(cursor.position()),
                 Step::Pause => {}
-                Step::Row if full || self.is_time_to_look() && late() => {
+                Step::Row if full || is_time_to_look && late() => {
                     return self.end_at(cursor.position());
                 }
                 Step::Row => {
@@ -223,7 +214,7 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
                         return Ok(());
                     }
                     self.take_row(cursor.row()?)?;
-                    watch.built();
+                    watch.lap(|laps| &mut laps.building);
                     let unasked = self.unasked(watch);
                     cursor.visit_batch(unasked, &mut |row| {
                         self.take_row(row)?;
@@ -260,11 +251,6 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
     /// Never before the first entity: a page must move on.
     fn is_full(&self) -> bool {
         self.len >= self.count || self.len > 0 && self.bytes >= self.query.limits.bytes
-    }
-
-    /// Likewise never before the first.
-    fn is_time_to_look(&self) -> bool {
-        self.len > 0 && self.len.is_multiple_of(CLOCK_ROWS)
     }
 
     fn end_at(&mut self, position: Option<&[u8]>) -> Result<()> {

@@ -73,7 +73,7 @@ fn compare(comparison: &Comparison, set: &ZoneSet<'_>, all: u64) -> Masks {
         Property::PartitionKey | Property::RowKey => Masks { maybe_true: all, maybe_false: all },
         Property::Timestamp => {
             let against = against(EdmType::DateTime, &[], value);
-            meets(*op, against, set.seqs(), all, 0)
+            meets(*op, against, (set.seq_min, set.seq_max), all, 0)
         }
         Property::Named(name) => {
             let mut result = Masks { maybe_true: 0, maybe_false: 0 };
@@ -82,12 +82,12 @@ fn compare(comparison: &Comparison, set: &ZoneSet<'_>, all: u64) -> Masks {
                 let of = meets_column(*op, &column, value);
                 result.maybe_true |= of.maybe_true;
                 result.maybe_false |= of.maybe_false;
-                every |= bits(column.presences(), presence::ALL);
+                every |= bits(column.presence, presence::ALL);
             }
             // A row without the property makes any comparison false; in a set that is not complete it may also
             // have it, with a type that found no column.
             result.maybe_false |= all & !every;
-            if !set.is_complete() {
+            if !set.is_complete {
                 result.maybe_true |= all & !every;
             }
             result
@@ -96,9 +96,9 @@ fn compare(comparison: &Comparison, set: &ZoneSet<'_>, all: u64) -> Masks {
 }
 
 fn meets_column(op: CompareOp, column: &Column<'_>, value: &Value) -> Masks {
-    let some = bits(column.presences(), presence::SOME);
-    let nan = bits(column.presences(), presence::NAN);
-    meets(op, against(column.edm(), column.prefix(), value), column.bounds(), some, nan)
+    let some = bits(column.presence, presence::SOME);
+    let nan = bits(column.presence, presence::NAN);
+    meets(op, against(column.edm, column.prefix, value), (column.min, column.max), some, nan)
 }
 
 /// Compares the values within `bounds` in the blocks `some`, and NaN in the blocks `nan`.

@@ -241,7 +241,7 @@ impl SstIter {
         match self.block().place(slot) {
             Ok(place) => {
                 self.slot = slot;
-                self.stand_on(place);
+                self.show(place);
                 Ok(())
             }
             Err(error) => {
@@ -273,7 +273,7 @@ impl SstIter {
             walk.decided = Some((place.suffix_at, place.row_at, place.seq));
             if place.kind == Kind::Put {
                 self.slot = slot;
-                self.stand_on(place);
+                self.show(place);
                 return Ok(true);
             }
         }
@@ -324,12 +324,6 @@ impl SstIter {
         out.extend_from_slice(self.block().prefix());
         out.extend_from_slice(entry.suffix);
         Ok(())
-    }
-
-    /// Makes the entry at `place` in the current block the current one, until the next move.
-    #[inline(always)]
-    pub(crate) fn show(&mut self, place: EntryPlace) {
-        self.stand_on(place);
     }
 
     /// The key of the entry at `place` in the current block, in two parts.
@@ -484,7 +478,7 @@ impl SstIter {
         self.loads += 1;
         let parsed = RowBlock::parse(&self.contents);
         let parsed = parsed.map_err(|error| self.sst.bad_block(block, error))?;
-        self.layout = parsed.layout();
+        self.layout = parsed.layout;
         self.key.clear();
         if self.key.capacity() == 0 {
             self.key.reserve(KEY_BYTES);
@@ -498,12 +492,12 @@ impl SstIter {
         self.slot = slot;
         let place = self.block().place(slot);
         let place = place.map_err(|error| self.sst.bad_block(self.block, error))?;
-        self.stand_on(place);
+        self.show(place);
         Ok(true)
     }
 
     #[inline(always)]
-    fn stand_on(&mut self, place: EntryPlace) {
+    pub(crate) fn show(&mut self, place: EntryPlace) {
         let rest = self.contents.get(place.suffix_at..).unwrap_or_default();
         let len = place.row_at.saturating_sub(place.suffix_at);
         self.key.truncate(self.prefix_len);
@@ -520,6 +514,6 @@ impl SstIter {
 
     #[inline]
     fn block(&self) -> RowBlock<'_> {
-        RowBlock::with_layout(&self.contents, self.layout)
+        RowBlock { bytes: &self.contents, layout: self.layout }
     }
 }

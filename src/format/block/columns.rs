@@ -22,7 +22,7 @@ const HEADS: usize = 0x80;
 /// before their texts.
 pub(crate) fn split(raw: &[u8], places: &[u16], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     let block = RowBlock::parse(raw)?;
-    let layout = block.layout();
+    let layout = block.layout;
     let entries = (0..block.len()).map(|slot| block.place(slot));
     let entries = entries.collect::<Result<Vec<EntryPlace>, _>>()?;
     let bytes = |from: usize, to: usize| raw.get(from..to).unwrap_or_default();
@@ -35,15 +35,15 @@ pub(crate) fn split(raw: &[u8], places: &[u16], out: &mut Vec<u8>) -> Result<(),
     if layout.even_len().is_none() {
         put_numbers(entries.iter().map(suffix), 2, out);
     }
-    if !layout.is_puts() {
+    if !layout.is_puts {
         out.extend(entries.iter().map(|entry| entry.kind as u8));
     }
     for entry in &entries {
-        let seq = entry.suffix_at - layout.seq_width();
+        let seq = entry.suffix_at - layout.seq_width;
         out.extend_from_slice(bytes(seq, entry.suffix_at));
     }
-    let seqs = out.len() - entries.len() * layout.seq_width();
-    transpose(out.get_mut(seqs..).unwrap_or_default(), layout.seq_width());
+    let seqs = out.len() - entries.len() * layout.seq_width;
+    transpose(out.get_mut(seqs..).unwrap_or_default(), layout.seq_width);
     put_numbers(rows.iter().map(|row| row.len()), layout.offset_width(), out);
     let suffixes = out.len();
     for entry in &entries {
@@ -128,19 +128,19 @@ pub(crate) fn join(bytes: &[u8], raw_len: usize) -> Result<Vec<u8>, DecodeError>
     let layout = RowLayout::fixed(fixed)
         .ok_or_else(|| cursor.error("impossible count, width, prefix length or flags"))?;
     let widths = take_widths(&mut cursor)?;
-    let count = layout.count();
+    let count = layout.count;
     let prefix = cursor.take(layout.prefix_len())?;
     let suffixes = match layout.even_len() {
         Some(len) => vec![len; count],
         None => take_numbers(&mut cursor, count, 2)?,
     };
-    let kinds = if layout.is_puts() { &[][..] } else { cursor.take(count)? };
-    let seqs = cursor.take(count * layout.seq_width())?;
+    let kinds = if layout.is_puts { &[][..] } else { cursor.take(count)? };
+    let seqs = cursor.take(count * layout.seq_width)?;
     let rows = take_numbers(&mut cursor, count, layout.offset_width())?;
     let len_of = |len: usize| if layout.even_len().is_some() { 0 } else { varint_len(len as u64) };
     // Of hostile lengths together there may be more than an address has bits for.
     let heads: u64 = suffixes.iter().map(|len| (len_of(*len) + len) as u64).sum();
-    let each = layout.offset_width() + usize::from(!layout.is_puts()) + layout.seq_width();
+    let each = layout.offset_width() + usize::from(!layout.is_puts) + layout.seq_width;
     let rows_len: u64 = rows.iter().map(|len| *len as u64).sum();
     let whole = (FIXED_BYTES + prefix.len() + count * each) as u64 + heads + rows_len;
     if whole != raw_len as u64 {
@@ -157,7 +157,7 @@ pub(crate) fn join(bytes: &[u8], raw_len: usize) -> Result<Vec<u8>, DecodeError>
             put_varint(&mut out, *suffix_len as u64);
         }
         out.extend(kinds.get(slot));
-        out.extend(seqs.iter().skip(slot).step_by(count).take(layout.seq_width()));
+        out.extend(seqs.iter().skip(slot).step_by(count).take(layout.seq_width));
         let suffix_at = out.len();
         out.resize(suffix_at + suffix_len + row_len, 0);
         places.push((suffix_at, suffix_at + suffix_len, out.len()));

@@ -37,15 +37,15 @@ fn sets_round_trip() {
     for complete in [false, true] {
         let bytes = encoded(complete, &columns());
         let set = ZoneSet::parse(&bytes).unwrap();
-        assert_eq!((set.check(), set.len(), set.is_complete()), (Ok(()), 2, complete));
+        assert_eq!((set.check(), set.len(), set.is_complete), (Ok(()), 2, complete));
         assert_eq!(set.meta(0), Some(meta(5, 9, 3, flag::GOES_ON)));
         assert_eq!(set.meta(2), None);
-        let found: Vec<_> = set.columns_named("A").map(|column| column.edm()).collect();
+        let found: Vec<_> = set.columns_named("A").map(|column| column.edm).collect();
         assert_eq!(found, [EdmType::String, EdmType::Double]);
         assert_eq!(set.columns_named("C").count(), 0);
         for (column, expected) in set.columns().zip(columns()) {
-            assert_eq!((column.name(), column.edm()), (expected.name.as_bytes(), expected.edm));
-            assert_eq!(column.prefix(), &*expected.prefix);
+            assert_eq!((column.name, column.edm), (expected.name.as_bytes(), expected.edm));
+            assert_eq!(column.prefix, &*expected.prefix);
             let values: Vec<_> = (0..2).filter_map(|i| column.values(i)).collect();
             assert_eq!((values, column.values(2)), (expected.values, None));
         }
@@ -58,7 +58,7 @@ fn hostile_sets_never_panic() {
     let mut rng = Rng::from_seed(40);
     let read = |bytes: &[u8]| {
         let Ok(set) = ZoneSet::parse(bytes) else { return false };
-        let columns = set.columns().map(|column| column.bounds().0.len());
+        let columns = set.columns().map(|column| column.min.len());
         assert!(columns.into_iter().all(|len| len == set.len()));
         set.check().is_ok()
     };

@@ -48,7 +48,7 @@ fn shown(bytes: &[u8]) -> Vec<String> {
     let set = ZoneSet::parse(bytes).unwrap();
     assert_eq!(set.check(), Ok(()));
     let columns = set.columns().map(|column| {
-        let name = std::str::from_utf8(column.name()).unwrap();
+        let name = std::str::from_utf8(column.name).unwrap();
         let values = (0..set.len()).map(|i| match column.values(i).unwrap() {
             ZoneValues::NONE => " -".to_owned(),
             ZoneValues { presence, min, max } => {
@@ -56,7 +56,7 @@ fn shown(bytes: &[u8]) -> Vec<String> {
                 format!(" {presence}:{}..{}", of(min), of(max))
             }
         });
-        format!("{name} {:?}{}", column.edm(), values.collect::<String>())
+        format!("{name} {:?}{}", column.edm, values.collect::<String>())
     });
     columns.collect()
 }
@@ -103,7 +103,7 @@ fn one_page(zones: &mut ZoneBuilder, row: &Row) -> (usize, bool) {
     zones.finish_block();
     let page = page(zones);
     let set = ZoneSet::parse(&page).unwrap();
-    (set.columns().count(), set.is_complete())
+    (set.columns().count(), set.is_complete)
 }
 
 #[test]
@@ -126,8 +126,8 @@ fn trap_40_the_summary_has_no_column_that_a_page_could_have_left_out() {
     one_page(&mut zones, &numbers(10..45, 2));
     let whole = summary(&zones);
     let set = ZoneSet::parse(&whole).unwrap();
-    assert!(!set.is_complete());
-    let names: Vec<_> = set.columns().map(|column| column.name().to_vec()).collect();
+    assert!(!set.is_complete);
+    let names: Vec<_> = set.columns().map(|column| column.name.to_vec()).collect();
     assert!(names.contains(&b"N10".to_vec()) && !names.contains(&b"N00".to_vec()));
     assert!(names.len() <= COLUMNS_MAX);
     // What a page left out can come in a later page, which knows nothing of the ones before.
@@ -157,7 +157,7 @@ fn a_row_that_cannot_be_read_narrows_nothing() {
         let set = ZoneSet::parse(&page).unwrap();
         let text = set.columns_named("S").next().unwrap();
         // Up to the last byte of the text something is missing.
-        assert_eq!((text.prefix(), text.values(0).map(|it| it.max)), (&b""[..], Some(u64::MAX)));
+        assert_eq!((text.prefix, text.values(0).map(|it| it.max)), (&b""[..], Some(u64::MAX)));
         let number = set.columns_named("I").next().unwrap().values(0).unwrap();
         assert_eq!((number.min, number.max) == (0, u64::MAX), len < 13, "{len}");
     }
@@ -176,7 +176,7 @@ fn long_texts_share_a_prefix_of_at_most_255_bytes() {
         let page = page(&mut zones);
         let set = ZoneSet::parse(&page).unwrap();
         let column = set.columns().next().unwrap();
-        assert_eq!(column.prefix(), prefix.as_bytes());
+        assert_eq!(column.prefix, prefix.as_bytes());
         let values = column.values(0).unwrap();
         let head = |bytes: &[u8]| {
             let mut head = [0; 8];

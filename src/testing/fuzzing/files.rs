@@ -246,13 +246,13 @@ pub(super) fn rebuild_zones(set: &ZoneSet<'_>) -> Option<Vec<u8>> {
     let metas: Option<Vec<ZoneMeta>> = (0..set.len()).map(|i| set.meta(i)).collect();
     let columns = set.columns().map(|column| {
         Some(ZoneColumn {
-            name: std::str::from_utf8(column.name()).ok()?.into(),
-            edm: column.edm(),
-            prefix: column.prefix().into(),
+            name: std::str::from_utf8(column.name).ok()?.into(),
+            edm: column.edm,
+            prefix: column.prefix.into(),
             values: (0..set.len()).map(|i| column.values(i)).collect::<Option<_>>()?,
         })
     });
     let columns: Option<Vec<ZoneColumn>> = columns.collect();
     let (metas, columns) = (metas?, columns?);
-    Some(made(|out| format::encode(&metas, set.is_complete(), &columns, out)))
+    Some(made(|out| format::encode(&metas, set.is_complete, &columns, out)))
 }
