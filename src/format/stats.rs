@@ -3,6 +3,7 @@
 //! Not here: where the facts are used while the database runs (`file_meta`, which repeats them).
 
 use crate::codec::DecodeError;
+use crate::format::Kind;
 use crate::format::field::{put_content, put_field};
 use crate::format::field_set::FieldSet;
 use crate::model::Seq;
@@ -37,6 +38,20 @@ mod tag {
 }
 
 impl SstStats {
+    /// Counts an entry, except for the number of keys and the greatest key.
+    #[inline]
+    pub(crate) fn count(&mut self, key: &[u8], seq: Seq, kind: Kind, row_len: usize) {
+        if self.entries == 0 {
+            self.key_min = key.into();
+            (self.seq_min, self.seq_max) = (seq, seq);
+        }
+        self.entries += 1;
+        self.tombstones += u64::from(kind == Kind::Delete);
+        self.raw_bytes += (key.len() + row_len) as u64;
+        self.seq_min = self.seq_min.min(seq);
+        self.seq_max = self.seq_max.max(seq);
+    }
+
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_content(out, tag::SEQ_MIN, &self.seq_min);
         put_content(out, tag::SEQ_MAX, &self.seq_max);

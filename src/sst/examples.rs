@@ -183,7 +183,7 @@ fn zones() -> ZoneBuilder {
 #[test]
 fn example_zones() {
     check(
-        &built(|out| zones().take_page(out)),
+        &zones().take_page(),
         "02 | 02 | 01 | 00 | 15 00 00 00 | 01 04 04 00 4e 61 6d 65 62 6f 6c 74 | 04 00 05 00 53 74 6f 63 6b \
          00 12 00 00 00 00 00 00 01 12 00 00 00 00 00 00 | 34 12 00 00 00 00 00 00 40 12 00 00 00 00 00 00 \
          02 00 00 00 02 00 00 00 | 02 01 \
@@ -195,7 +195,7 @@ fn example_zones() {
 #[test]
 fn example_zone_summary() {
     let mut zones = zones();
-    zones.take_page(&mut Vec::new());
+    zones.take_page();
     let set = built(|out| zones.summary(out));
     check(
         &built(|out| ZoneSummary::encode(&[0x3000, 0x3100], &set, out)),

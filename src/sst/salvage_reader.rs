@@ -25,9 +25,8 @@ use crate::codec::DecodeError;
 use crate::error::{Doing, Error, Result};
 use crate::format::Kind;
 use crate::format::block::{
-    BlockKind, BlockPlace, HEADER_BYTES as BLOCK_HEADER_BYTES, Packing, StoredBlock,
+    BlockKind, BlockPlace, HEADER_BYTES as BLOCK_HEADER_BYTES, StoredBlock,
 };
-use crate::format::field::FormatError;
 use crate::format::file_meta::{FileMeta, Section};
 use crate::format::names::FileId;
 use crate::format::row::decode_row;
@@ -40,9 +39,7 @@ use crate::model::{Row, Seq, Shape, Shapes};
 
 /// A file from which blocks are read that may be damaged.
 pub(crate) struct Remains {
-    path: PathBuf,
-    file: Arc<dyn FileRead>,
-    len: u64,
+    input: Input,
     id: FileId,
     rows: RowsAt,
     /// `None`: the rows that are numbered by it cannot be read, but their keys can.
@@ -98,9 +95,8 @@ impl Remains {
     ) -> Result<Remains> {
         let file = open_file(fs, path)?;
         let len = file.len().doing("look at", path)?;
-        let mut problems = Vec::new();
-        let directory = Ends { file: &*file, path, len }.directory(meta, &mut problems);
-        let (id, sections) = match (meta, directory) {
+        let (input, mut problems) = (Input { path: path.to_owned(), file, len }, Vec::new());
+        let (id, sections) = match (meta, input.directory(meta, &mut problems)) {
             (Some(meta), _) => (meta.id, meta.sections.clone()),
             (None, Some(found)) => found,
             (None, None) => {
@@ -110,9 +106,7 @@ impl Remains {
             }
         };
         let mut remains = Remains {
-            path: path.to_owned(),
-            file,
-            len,
+            input,
             id,
             rows: RowsAt::Walk { next: HEADER_BYTES as u64, end: len, number: 0, is_cut: true },
             shapes: None,
@@ -155,8 +149,7 @@ impl Remains {
         let of = |kind: u16| sections.iter().find(|section| section.kind == kind);
         let range = |section: &Section| section.offset..section.offset + section.len;
         if let Some(at) = of(section::STATISTICS).map(range) {
-            let stats = self.single(BlockKind::Stats, &at, SstStats::decode);
-            self.stats = stats;
+            self.stats = self.single(BlockKind::Stats, &at, SstStats::decode);
         }
         if let Some(at) = of(section::SHAPES).map(range) {
             self.shapes = self.single(BlockKind::Shapes, &at, |bytes| decode_table(bytes, shapes));
@@ -174,7 +167,8 @@ impl Remains {
         self.rows = match handles {
             Some(handles) => RowsAt::Known { handles, next: 0 },
             None => {
-                let (next, end, is_cut) = (rows.start, rows.end.min(self.len), rows.end > self.len);
+                let (next, end, is_cut) =
+                    (rows.start, rows.end.min(self.input.len), rows.end > self.input.len);
                 RowsAt::Walk { next, end, number: 0, is_cut }
             }
         };
@@ -189,29 +183,25 @@ impl Remains {
     ) -> Option<T> {
         let read = self.read(kind, 0, range);
         let decoded = read.and_then(|bytes| {
-            decode(&bytes).map_err(|error| Error::decode(&self.path, range.start, error))
+            decode(&bytes).map_err(|error| Error::decode(&self.input.path, range.start, error))
         });
         decoded.map_err(|error| self.note(error)).ok()
     }
 
     /// The contents of block `number` of `kind`, which fills `range`.
     fn read(&self, kind: BlockKind, number: usize, range: &Range<u64>) -> Result<Vec<u8>> {
-        let bytes = self.bytes(range)?;
-        let place = self.place(kind, number);
-        let raw = open_block(place, &bytes);
-        raw.map_err(|error| error.into_error(&self.path, range.start))
+        let bytes = self.input.read(range)?;
+        let block = StoredBlock::open(self.place(kind, number), &bytes);
+        let raw = block.and_then(|block| block.decompress());
+        raw.map_err(|error| error.into_error(&self.input.path, range.start))
     }
 
     fn place(&self, kind: BlockKind, number: usize) -> BlockPlace {
         BlockPlace { kind, file: self.id, number: u32::try_from(number).unwrap_or(u32::MAX) }
     }
 
-    fn bytes(&self, range: &Range<u64>) -> Result<Vec<u8>> {
-        read_bytes(&*self.file, &self.path, self.len, range)
-    }
-
     fn entries(&mut self, block: &[u8], range: &Range<u64>) -> Result<Vec<RemainingEntry>> {
-        let bad = |error| Error::decode(&self.path, range.start, error);
+        let bad = |error| Error::decode(&self.input.path, range.start, error);
         let block = RowBlock::parse(block).map_err(bad)?;
         block.check().map_err(bad)?;
         let mut entries = Vec::with_capacity(block.len());
@@ -233,11 +223,8 @@ impl Remains {
         if let (Some(first), Some((key, seq))) = (entries.first(), &self.last)
             && (first.key < *key || first.key == *key && first.seq >= *seq)
         {
-            return Err(bad(DecodeError::new(
-                "row block",
-                0,
-                "entries out of order between blocks",
-            )));
+            let problem = "entries out of order between blocks";
+            return Err(bad(DecodeError::new("row block", 0, problem)));
         }
         self.last = entries.last().map(|last| (last.key.clone(), last.seq));
         Ok(entries)
@@ -260,13 +247,13 @@ impl Remains {
         }
         let found = self.block_near(next, end, number).or_else(|| {
             self.has_gap = true;
-            let rest = self.bytes(&(next..end)).ok()?;
+            let rest = self.input.read(&(next..end)).ok()?;
             let mut places = (0..rest.len()).take_while(|_| self.search_left.get() > 0);
             places.find_map(|at| self.block_at(&rest[at..], next + at as u64, number))
         });
         if found.is_none() && self.search_left.get() == 0 {
             let problem = "what looks like blocks and is none fills it: no more are looked for";
-            self.note(Error::corrupt(&self.path, next, "sst", problem));
+            self.note(Error::corrupt(&self.input.path, next, "sst", problem));
         }
         let (number, next) = found.as_ref().map_or((number, end), |(n, at)| (n + 1, at.end));
         self.rows = RowsAt::Walk { next, end, number, is_cut };
@@ -275,10 +262,10 @@ impl Remains {
 
     /// Block `number`, if it stands where it should.
     fn block_near(&self, next: u64, end: u64, number: usize) -> Option<(usize, Range<u64>)> {
-        let header = self.bytes(&(next..end.min(next + BLOCK_HEADER_BYTES as u64))).ok()?;
+        let header = self.input.read(&(next..end.min(next + BLOCK_HEADER_BYTES as u64))).ok()?;
         let lens = block_lens(&header, next)?;
         let len = lens.into_iter().max().unwrap_or_default() as u64;
-        let bytes = self.bytes(&(next..end.min(next + len))).ok()?;
+        let bytes = self.input.read(&(next..end.min(next + len))).ok()?;
         self.block_at(&bytes, next, number).filter(|(found, _)| *found == number)
     }
 
@@ -323,15 +310,16 @@ fn block_lens(bytes: &[u8], at: u64) -> Option<[usize; 2]> {
     (kind == BlockKind::Rows as u8).then_some([len, padded])
 }
 
-/// Both ends of a file.
-struct Ends<'f> {
-    file: &'f dyn FileRead,
-    path: &'f Path,
+/// The file, read part by part.
+struct Input {
+    path: PathBuf,
+    file: Arc<dyn FileRead>,
     len: u64,
 }
 
-impl Ends<'_> {
-    /// Id and sections by the file's own footer, or, without sections, by its header. What is wrong is put on `problems`.
+impl Input {
+    /// Id and sections by the file's own footer, or, without sections, by its header. Problems are
+    /// added to `problems`.
     fn directory(
         &self,
         meta: Option<&FileMeta>,
@@ -339,7 +327,7 @@ impl Ends<'_> {
     ) -> Option<(FileId, Vec<Section>)> {
         if let Some(meta) = meta.filter(|meta| meta.bytes != self.len) {
             let problem = format!("{} bytes long, {} expected", self.len, meta.bytes);
-            problems.push(Error::corrupt(self.path, self.len.min(meta.bytes), "sst", problem));
+            problems.push(Error::corrupt(&self.path, self.len.min(meta.bytes), "sst", problem));
         }
         let header = self.header().map_err(|error| problems.push(error)).ok();
         let footer = self.footer().map_err(|error| problems.push(error)).ok();
@@ -347,42 +335,32 @@ impl Ends<'_> {
     }
 
     fn header(&self) -> Result<FileId> {
-        let bytes = read_bytes(self.file, self.path, self.len, &(0..HEADER_BYTES as u64))?;
-        file_id(&bytes).map_err(|error| error.into_error(self.path, 0))
+        let bytes = self.read(&(0..HEADER_BYTES as u64))?;
+        file_id(&bytes).map_err(|error| error.into_error(&self.path, 0))
     }
 
     fn footer(&self) -> Result<(FileId, Vec<Section>)> {
-        let wrong = |problem| Error::corrupt(self.path, self.len, "sst footer", problem);
+        let wrong = |problem| Error::corrupt(&self.path, self.len, "sst footer", problem);
         if self.len < ENDS_BYTES {
             return Err(wrong("the file is too short for one"));
         }
         let tail_at = self.len - TAIL_BYTES as u64;
-        let tail = read_bytes(self.file, self.path, self.len, &(tail_at..self.len))?;
-        let tail = Tail::decode(&tail).map_err(|e| Error::decode(self.path, tail_at, e))?;
+        let tail = self.read(&(tail_at..self.len))?;
+        let tail = Tail::decode(&tail).map_err(|e| Error::decode(&self.path, tail_at, e))?;
         let at = tail_at.checked_sub(tail.directory_len as u64);
         let at = at.ok_or_else(|| wrong("the directory is longer than the file"))?;
-        let directory = read_bytes(self.file, self.path, self.len, &(at..tail_at))?;
-        let sections = tail.sections(tail.file, &directory);
-        Ok((tail.file, sections.map_err(|error| error.into_error(self.path, at))?))
+        let sections = tail.sections(tail.file, &self.read(&(at..tail_at))?);
+        Ok((tail.file, sections.map_err(|error| error.into_error(&self.path, at))?))
     }
-}
 
-fn read_bytes(file: &dyn FileRead, path: &Path, len: u64, range: &Range<u64>) -> Result<Vec<u8>> {
-    let count = range.end.checked_sub(range.start).filter(|_| range.end <= len);
-    let Some(count) = count.and_then(|count| usize::try_from(count).ok()) else {
-        let problem = "the file ends before this part of it";
-        return Err(Error::corrupt(path, range.start, "sst", problem));
-    };
-    let mut bytes = vec![0; count];
-    let read = file.read_at(range.start, &mut bytes);
-    read.doing("read", path)?;
-    Ok(bytes)
-}
-
-fn open_block(place: BlockPlace, bytes: &[u8]) -> Result<Vec<u8>, FormatError> {
-    let block = StoredBlock::open(place, bytes)?;
-    match block.packing {
-        Packing::Plain => Ok(block.stored.to_vec()),
-        Packing::Zstd | Packing::Columns => block.decompress(),
+    fn read(&self, range: &Range<u64>) -> Result<Vec<u8>> {
+        let count = range.end.checked_sub(range.start).filter(|_| range.end <= self.len);
+        let Some(count) = count.and_then(|count| usize::try_from(count).ok()) else {
+            let problem = "the file ends before this part of it";
+            return Err(Error::corrupt(&self.path, range.start, "sst", problem));
+        };
+        let mut bytes = vec![0; count];
+        self.file.read_at(range.start, &mut bytes).doing("read", &self.path)?;
+        Ok(bytes)
     }
 }

@@ -166,7 +166,7 @@ impl Check<'_> {
             return wrong("entries out of order between blocks");
         }
         if slot == 0 && self.zones.begin_block(newest) {
-            self.take_zone_page();
+            self.zone_pages.push(self.zones.take_page());
         }
         if entry.kind == Kind::Put {
             let row = sst.row(index, entry.row)?;
@@ -180,18 +180,9 @@ impl Check<'_> {
         if slot == 0 || newest {
             self.reachable(&key, newest, index, slot)?;
         }
-        let stats = &mut self.facts.stats;
-        stats.entries += 1;
-        stats.keys += u64::from(newest);
-        stats.tombstones += u64::from(entry.kind == Kind::Delete);
-        stats.raw_bytes += (key.len() + entry.row.len()) as u64;
-        stats.seq_min = if first { entry.seq } else { stats.seq_min.min(entry.seq) };
-        stats.seq_max = stats.seq_max.max(entry.seq);
-        self.last_seq = entry.seq;
-        if first {
-            stats.key_min = key.as_slice().into();
-        }
-        self.last_key = key;
+        self.facts.stats.count(&key, entry.seq, entry.kind, entry.row.len());
+        self.facts.stats.keys += u64::from(newest);
+        (self.last_key, self.last_seq) = (key, entry.seq);
         Ok(())
     }
 
@@ -278,8 +269,7 @@ impl Check<'_> {
     fn hash_index(&mut self, progress: &mut dyn FnMut(u64)) -> Result<()> {
         let source = &self.sst.source;
         let section = hash_section(source, &self.sst.meta)?;
-        let mut entries = 0;
-        let mut whole = true;
+        let (mut entries, mut whole) = (0, true);
         for (number, at) in (0u32..).zip(range(section).step_by(PAGE_BYTES)) {
             let page = source.read(at..at + PAGE_BYTES as u64).and_then(|page| {
                 let checked = check_page(source.id, number, &page);
@@ -328,17 +318,11 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn take_zone_page(&mut self) {
-        let mut page = Vec::new();
-        self.zones.take_page(&mut page);
-        self.zone_pages.push(page);
-    }
-
     /// Each page, and the summary, against what the entries make; their layout even if those are damaged.
     fn zones(&mut self) -> Result<()> {
         let comparable = !self.rows_missing;
         if !self.zones.is_empty() {
-            self.take_zone_page();
+            self.zone_pages.push(self.zones.take_page());
         }
         let summary = self.sst.read_zones();
         let Some(Some(zones)) = self.note(summary)? else { return Ok(()) };
@@ -373,9 +357,7 @@ impl Check<'_> {
         };
         match error.corruption() {
             Some(corruption) if error.kind() == ErrorKind::Corruption => {
-                if self.facts.problems.len() < PROBLEMS_MAX {
-                    self.facts.problems.push(corruption.clone());
-                }
+                self.add(corruption.clone());
                 Ok(None)
             }
             _ => Err(error),
@@ -390,6 +372,10 @@ impl Check<'_> {
     ) {
         let file = self.sst.source.path.clone();
         let problem = Corruption { file, offset, structure, problem: problem.into(), keys: None };
+        self.add(problem);
+    }
+
+    fn add(&mut self, problem: Corruption) {
         if self.facts.problems.len() < PROBLEMS_MAX {
             self.facts.problems.push(problem);
         }

@@ -195,7 +195,7 @@ impl SstWriter {
             // Fits: `check_order` bounds the entries.
             self.keys.entries.push(u32::try_from(self.stats.entries).unwrap_or(u32::MAX));
         }
-        self.count(key, seq, kind, row_len);
+        self.stats.count(key, seq, kind, row_len);
         self.last_key.clear();
         self.last_key.extend_from_slice(key);
         self.last_seq = seq;
@@ -301,19 +301,6 @@ impl SstWriter {
         Ok(newest)
     }
 
-    fn count(&mut self, key: &[u8], seq: Seq, kind: Kind, row_len: usize) {
-        let stats = &mut self.stats;
-        if stats.entries == 0 {
-            stats.key_min = key.into();
-            (stats.seq_min, stats.seq_max) = (seq, seq);
-        }
-        stats.entries += 1;
-        stats.tombstones += u64::from(kind == Kind::Delete);
-        stats.raw_bytes += (key.len() + row_len) as u64;
-        stats.seq_min = stats.seq_min.min(seq);
-        stats.seq_max = stats.seq_max.max(seq);
-    }
-
     fn finish_block(&mut self) -> Result<()> {
         debug_assert!(!self.builder.is_empty(), "a finished block has an entry");
         debug_assert!(self.raw.is_empty(), "the buffer is empty between calls");
@@ -384,8 +371,7 @@ impl SstWriter {
     fn finish_zone_page(&mut self) {
         let number = self.zone_pages.starts.len();
         self.zone_pages.starts.push(self.zone_pages.bytes.len() as u64);
-        let mut raw = Vec::new();
-        self.zones.take_page(&mut raw);
+        let raw = self.zones.take_page();
         let place = self.place(BlockKind::Zones, number);
         self.sealer.seal_plain(place, &raw, &mut self.zone_pages.bytes);
     }

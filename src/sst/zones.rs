@@ -190,8 +190,8 @@ impl ZoneBuilder {
         self.metas.is_empty()
     }
 
-    /// Appends the page of the finished blocks, and begins the next one.
-    pub(super) fn take_page(&mut self, out: &mut Vec<u8>) {
+    /// Returns the page of the finished blocks, and begins the next one.
+    pub(super) fn take_page(&mut self) -> Vec<u8> {
         let len = self.metas.len();
         self.columns.sort_unstable_by(|a, b| (&a.name, a.edm).cmp(&(&b.name, b.edm)));
         let encoded = self.columns.iter_mut().map(|column| {
@@ -199,13 +199,15 @@ impl ZoneBuilder {
             zone_column(&column.name, column.edm, &column.done)
         });
         let encoded: Vec<_> = encoded.collect();
-        encode(&self.metas, !self.incomplete, &encoded, out);
+        let mut page = Vec::new();
+        encode(&self.metas, !self.incomplete, &encoded, &mut page);
         let columns = std::mem::take(&mut self.columns);
         self.summary.merge(&self.metas, columns, self.incomplete, self.page_puts);
         self.metas.clear();
         self.incomplete = false;
         self.page_puts = 0;
         self.slots.clear();
+        page
     }
 
     /// Appends the set of the whole file, of the pages that were taken.

@@ -32,9 +32,7 @@ fn put(zones: &mut ZoneBuilder, newest: bool, seq: u64, row: &Row) {
 }
 
 fn page(zones: &mut ZoneBuilder) -> Vec<u8> {
-    let mut out = Vec::new();
-    zones.take_page(&mut out);
-    out
+    zones.take_page()
 }
 
 fn summary(zones: &ZoneBuilder) -> Vec<u8> {
