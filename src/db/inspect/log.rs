@@ -4,13 +4,12 @@ use std::path::Path;
 
 use super::bytes::Bytes;
 use super::parts::{
-    DAMAGE, InspectOptions, InspectedPart, Sink, damage, hex, hex_id, hex_part, number, part,
-    place_in, text,
+    DAMAGE, InspectOptions, InspectedPart, Sink, Stop, damage, hex, hex_id, hex_part, noted,
+    number, part, place_in, text,
 };
 use super::sst::names_of;
 use crate::error::{ErrorKind, Result};
 use crate::format::edit::VersionEdit;
-use crate::format::field::FormatError;
 use crate::format::key::{DisplayEntry, DisplayKey};
 use crate::format::record::{LogKind, Position, RecordKind};
 use crate::format::row::row_shape_number;
@@ -57,7 +56,7 @@ pub(super) fn records(
         if options.block.is_none_or(|block| block == count) {
             sink(outline(&record, count))?;
             let is_whole = options.block.is_some() || header.kind == LogKind::Manifest;
-            contents(&record, is_whole, options, sink)?;
+            noted(contents(&record, is_whole, options, sink), sink)?;
         }
         count += 1;
     }
@@ -88,34 +87,21 @@ fn contents(
     is_whole: bool,
     options: InspectOptions,
     sink: &mut Sink<'_>,
-) -> Result<()> {
+) -> Result<(), Stop> {
     let at = record.payload_offset();
-    let damaged = match record.kind {
-        RecordKind::Edit => edit(record, sink)?,
-        kind => match WalRecord::decode(kind, record.payload) {
-            Ok(decoded) => wal(&decoded, record, is_whole, options, sink).map(|()| None)?,
-            Err(error) => Some(error),
-        },
-    };
-    match damaged {
-        Some(error) => sink(damage(at, error)),
-        None if options.row.is_none() && options.block.is_some() => {
-            sink(part("bytes", at, [("hex", hex(record.payload))]))
+    let damaged = |error| damage(at, error);
+    if record.kind == RecordKind::Edit {
+        for line in VersionEdit::decode(record.payload).map_err(damaged)?.to_string().lines() {
+            sink(part("edit", at, [("says", text(line))]))?;
         }
-        None => Ok(()),
+    } else {
+        let decoded = WalRecord::decode(record.kind, record.payload).map_err(damaged)?;
+        wal(&decoded, record, is_whole, options, sink)?;
     }
-}
-
-/// A version edit, a field a line; what is wrong with it, if it is damaged.
-fn edit(record: &RecordView<'_>, sink: &mut Sink<'_>) -> Result<Option<FormatError>> {
-    let edit = match VersionEdit::decode(record.payload) {
-        Ok(edit) => edit,
-        Err(error) => return Ok(Some(error)),
-    };
-    for line in edit.to_string().lines() {
-        sink(part("edit", record.payload_offset(), [("says", text(line))]))?;
+    if options.row.is_none() && options.block.is_some() {
+        sink(part("bytes", at, [("hex", hex(record.payload))]))?;
     }
-    Ok(None)
+    Ok(())
 }
 
 fn wal(

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::codec::DecodeError;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::field::FormatError;
 
 /// Bytes of a value that are shown.
@@ -38,6 +38,35 @@ pub enum InspectedValue {
     Number(u64),
     /// Anything else, as text.
     Text(String),
+}
+
+/// Why the rest of a part is not shown.
+pub(super) enum Stop {
+    /// It is damaged, which is shown instead.
+    Damage(InspectedPart),
+    /// The inspection ends.
+    Failed(Error),
+}
+
+impl From<InspectedPart> for Stop {
+    fn from(damage: InspectedPart) -> Self {
+        Stop::Damage(damage)
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Stop::Failed(error)
+    }
+}
+
+/// Shows the damage that ended a part.
+pub(super) fn noted(shown: Result<(), Stop>, sink: &mut Sink<'_>) -> Result<()> {
+    match shown {
+        Ok(()) => Ok(()),
+        Err(Stop::Damage(damage)) => sink(damage),
+        Err(Stop::Failed(error)) => Err(error),
+    }
 }
 
 /// Where the parts go, one after the other.

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use super::bytes::Bytes;
 use super::parts::{
-    DAMAGE, InspectOptions, InspectedPart, Sink, damage, hex_id, hex_part, number, part, place_in,
+    DAMAGE, InspectOptions, Sink, Stop, damage, hex_id, hex_part, noted, number, part, place_in,
     text,
 };
 use crate::codec::{Checksum, DecodeError};
-use crate::error::Result as Answer;
+use crate::error::Result;
 use crate::format::Kind;
 use crate::format::block::{
     BlockKind, BlockPlace, HEADER_BYTES as BLOCK_HEADER_BYTES, Packing, RAW_BYTES_MAX, StoredBlock,
@@ -29,6 +29,8 @@ use crate::format::sst::{
 use crate::format::stats::SstStats;
 use crate::model::{RowRef, Shape, Shapes, ValueRef};
 use crate::sst::decode_table;
+
+type Found<T> = std::result::Result<T, Stop>;
 
 /// What is read at a time to sum a section up.
 const STEP: u64 = 1 << 20;
@@ -48,7 +50,7 @@ struct Looking<'f> {
     options: InspectOptions,
 }
 
-pub(super) fn parts(file: &Bytes, options: InspectOptions, sink: &mut Sink<'_>) -> Answer<()> {
+pub(super) fn parts(file: &Bytes, options: InspectOptions, sink: &mut Sink<'_>) -> Result<()> {
     let header = file.read(0..HEADER_BYTES as u64)?;
     let tail_at = file.len.saturating_sub(TAIL_BYTES as u64);
     let tail = Tail::decode(&file.read(tail_at..file.len)?);
@@ -69,42 +71,35 @@ pub(super) fn parts(file: &Bytes, options: InspectOptions, sink: &mut Sink<'_>) 
         Err(error) => sink(damage(0, error))?,
     }
     let mut looking = Looking { file, id, sections: Vec::new(), shapes: Box::default(), options };
-    looking.directory(tail, tail_at, sink)?;
+    noted(looking.directory(tail, tail_at, sink), sink)?;
     if is_outline {
-        looking.sums(sink)?;
+        noted(looking.sums(sink), sink)?;
     }
-    looking.read_shapes(sink)?;
+    noted(looking.read_shapes(sink), sink)?;
     let blocks = looking.blocks(sink)?;
-    match options.block {
-        Some(block) => looking.one_block(block, &blocks, sink),
-        None => {
-            for (index, range) in blocks.iter().enumerate() {
-                looking.block(index, range, sink)?;
-            }
-            looking.statistics(sink)
-        }
+    if let Some(block) = options.block {
+        return noted(looking.one_block(block, &blocks, sink), sink);
     }
+    for (index, range) in blocks.iter().enumerate() {
+        noted(looking.block(index, range, sink), sink)?;
+    }
+    noted(looking.statistics(sink), sink)
 }
 
 impl Looking<'_> {
     /// The sections of the directory in front of the tail.
     fn directory(
         &mut self,
-        tail: Result<Tail, DecodeError>,
+        tail: std::result::Result<Tail, DecodeError>,
         tail_at: u64,
         sink: &mut Sink<'_>,
-    ) -> Answer<()> {
-        let tail = match tail {
-            Ok(tail) => tail,
-            Err(error) => return sink(damage(tail_at, error)),
-        };
+    ) -> Found<()> {
+        let tail = tail.map_err(|error| damage(tail_at, error))?;
         let len = tail.directory_len.min(DIRECTORY_BYTES_MAX) as u64;
         let directory_at = tail_at.saturating_sub(len);
         let directory = self.file.read(directory_at..tail_at)?;
-        match tail.sections(self.id, &directory) {
-            Ok(sections) => self.sections = sections,
-            Err(error) => return sink(damage(directory_at, error)),
-        }
+        let sections = tail.sections(self.id, &directory);
+        self.sections = sections.map_err(|error| damage(directory_at, error))?;
         if tail.file_bytes != self.file.len {
             let problem = format!("the file had {} bytes when it was written", tail.file_bytes);
             let fields = [("structure", text("sst footer")), ("problem", text(problem))];
@@ -114,7 +109,7 @@ impl Looking<'_> {
     }
 
     /// Each section and whether its bytes are those that were written; zeros between the sections.
-    fn sums(&self, sink: &mut Sink<'_>) -> Answer<()> {
+    fn sums(&self, sink: &mut Sink<'_>) -> Found<()> {
         let mut end = HEADER_BYTES as u64;
         for section in &self.sections {
             let gap = self.file.read(end..section.offset)?;
@@ -152,36 +147,23 @@ impl Looking<'_> {
     }
 
     /// The contents of a section that is one block.
-    fn single(
-        &self,
-        kind: BlockKind,
-        range: &Range<u64>,
-    ) -> Answer<Result<Vec<u8>, InspectedPart>> {
+    fn single(&self, kind: BlockKind, range: &Range<u64>) -> Found<Vec<u8>> {
         self.unpack(BlockPlace { kind, file: self.id, number: 0 }, range)
     }
 
     /// The contents of a block, or what is wrong with it.
-    fn unpack(
-        &self,
-        place: BlockPlace,
-        range: &Range<u64>,
-    ) -> Answer<Result<Vec<u8>, InspectedPart>> {
+    fn unpack(&self, place: BlockPlace, range: &Range<u64>) -> Found<Vec<u8>> {
         let bytes = self.file.read(range.clone())?;
         let contents = StoredBlock::open(place, &bytes).and_then(|block| block.decompress());
-        Ok(contents.map_err(|error| damage(range.start, error)))
+        Ok(contents.map_err(|error| damage(range.start, error))?)
     }
 
-    fn read_shapes(&mut self, sink: &mut Sink<'_>) -> Answer<()> {
+    fn read_shapes(&mut self, sink: &mut Sink<'_>) -> Found<()> {
         let Some(range) = self.section(section::SHAPES) else { return Ok(()) };
         let contents_at = range.start + BLOCK_HEADER_BYTES as u64;
-        let table = self.single(BlockKind::Shapes, &range)?.and_then(|bytes| {
-            let table = decode_table(&bytes, &Shapes::new(SHAPES_BYTES));
-            table.map_err(|error| damage(contents_at, error))
-        });
-        match table {
-            Ok(shapes) => self.shapes = shapes,
-            Err(damage) => return sink(damage),
-        }
+        let bytes = self.single(BlockKind::Shapes, &range)?;
+        let shapes = decode_table(&bytes, &Shapes::new(SHAPES_BYTES));
+        self.shapes = shapes.map_err(|error| damage(contents_at, error))?;
         if self.options.block.is_some() {
             return Ok(());
         }
@@ -193,7 +175,7 @@ impl Looking<'_> {
     }
 
     /// Where the blocks of rows are: as the handles say or, if nothing says it, as they follow one another.
-    fn blocks(&self, sink: &mut Sink<'_>) -> Answer<Vec<Range<u64>>> {
+    fn blocks(&self, sink: &mut Sink<'_>) -> Result<Vec<Range<u64>>> {
         let ranges = (
             self.section(section::HANDLES),
             self.section(section::ROWS),
@@ -201,14 +183,14 @@ impl Looking<'_> {
         );
         if let (Some(handles), Some(rows), Some(sparse)) = ranges {
             let at = handles.start + BLOCK_HEADER_BYTES as u64;
-            let decoded = self.single(BlockKind::Handles, &handles)?.and_then(|bytes| {
-                Handles::decode(&bytes, rows, sparse).map_err(|error| damage(at, error))
+            let decoded = self.single(BlockKind::Handles, &handles).and_then(|bytes| {
+                Handles::decode(&bytes, rows, sparse).map_err(|error| damage(at, error).into())
             });
             match decoded {
                 Ok(handles) => {
                     return Ok((0..handles.len()).filter_map(|i| handles.block(i)).collect());
                 }
-                Err(damage) => sink(damage)?,
+                Err(stop) => noted(Err(stop), sink)?,
             }
         }
         let found = self.walk()?;
@@ -217,7 +199,7 @@ impl Looking<'_> {
     }
 
     /// Blocks one after the other, as long as each begins like one.
-    fn walk(&self) -> Answer<Vec<Range<u64>>> {
+    fn walk(&self) -> Result<Vec<Range<u64>>> {
         let end = self.section(section::ROWS).map_or(self.file.len, |rows| rows.end);
         let (mut at, mut blocks) = (HEADER_BYTES as u64, Vec::new());
         while at + (BLOCK_HEADER_BYTES as u64) < end {
@@ -244,66 +226,54 @@ impl Looking<'_> {
         Ok(blocks)
     }
 
-    fn open(&self, index: usize, range: &Range<u64>) -> Answer<Result<Vec<u8>, InspectedPart>> {
-        self.unpack(self.place(index), range)
-    }
-
     fn place(&self, index: usize) -> BlockPlace {
         let number = u32::try_from(index).unwrap_or(u32::MAX);
         BlockPlace { kind: BlockKind::Rows, file: self.id, number }
     }
 
     /// A line about a block.
-    fn block(&self, index: usize, range: &Range<u64>, sink: &mut Sink<'_>) -> Answer<()> {
-        let contents = match self.open(index, range)? {
-            Ok(contents) => contents,
-            Err(damage) => return sink(damage),
-        };
+    fn block(&self, index: usize, range: &Range<u64>, sink: &mut Sink<'_>) -> Found<()> {
+        let contents = self.unpack(self.place(index), range)?;
         let parsed = RowBlock::parse(&contents).and_then(|block| block.check().map(|()| block));
-        let block = match parsed {
-            Ok(block) => block,
-            Err(error) => return sink(damage(range.start + BLOCK_HEADER_BYTES as u64, error)),
-        };
+        let block =
+            parsed.map_err(|error| damage(range.start + BLOCK_HEADER_BYTES as u64, error))?;
         let key = |slot: usize| {
             let entry = block.entry(slot).ok();
             let suffix = entry.map_or(&[][..], |entry| entry.suffix);
             text(DisplayKey(&[block.prefix(), suffix].concat()))
         };
-        sink(part(
-            "block",
-            range.start,
-            [
-                ("number", number(index)),
-                ("bytes", number(range.end - range.start)),
-                ("raw", number(contents.len())),
-                ("rows", number(block.len())),
-                ("first", key(0)),
-                ("last", key(block.len().saturating_sub(1))),
-            ],
-        ))
+        let fields = [
+            ("number", number(index)),
+            ("bytes", number(range.end - range.start)),
+            ("raw", number(contents.len())),
+            ("rows", number(block.len())),
+            ("first", key(0)),
+            ("last", key(block.len().saturating_sub(1))),
+        ];
+        Ok(sink(part("block", range.start, fields))?)
     }
 
     /// All rows of a block, or one of them in hex.
-    fn one_block(&self, index: u64, blocks: &[Range<u64>], sink: &mut Sink<'_>) -> Answer<()> {
+    fn one_block(&self, index: u64, blocks: &[Range<u64>], sink: &mut Sink<'_>) -> Found<()> {
         let index = usize::try_from(index).unwrap_or(usize::MAX);
         let Some(range) = blocks.get(index) else {
             let fields = [("number", number(index)), ("of", number(blocks.len()))];
-            return sink(part("missing", self.file.len, fields));
+            return Ok(sink(part("missing", self.file.len, fields))?);
         };
-        self.block(index, range, sink)?;
+        noted(self.block(index, range, sink), sink)?;
         let bytes = self.file.read(range.clone())?;
-        let is_plain = StoredBlock::open(self.place(index), &bytes)
-            .is_ok_and(|block| block.packing == Packing::Plain);
-        let Ok(contents) = self.open(index, range)? else {
+        let opened = StoredBlock::open(self.place(index), &bytes);
+        let is_plain = opened.as_ref().is_ok_and(|block| block.packing == Packing::Plain);
+        let Ok(contents) = opened.and_then(|block| block.decompress()) else {
             let head = bytes.get(..BLOCK_HEADER_BYTES).unwrap_or(&bytes);
-            return sink(hex_part(range.start, head, "its header"));
+            return Ok(sink(hex_part(range.start, head, "its header"))?);
         };
         let Ok(block) = RowBlock::parse(&contents) else { return Ok(()) };
         // Places in a block that is compressed are places in what it holds.
         let base = if is_plain { range.start + BLOCK_HEADER_BYTES as u64 } else { 0 };
         for slot in 0..block.len() {
             if self.options.row.is_none_or(|row| row == slot as u64) {
-                self.row(&block, &contents, slot, base, sink)?;
+                noted(self.row(&block, &contents, slot, base, sink), sink)?;
             }
         }
         Ok(())
@@ -316,11 +286,9 @@ impl Looking<'_> {
         slot: usize,
         base: u64,
         sink: &mut Sink<'_>,
-    ) -> Answer<()> {
-        let (place, entry) = match block.place(slot).and_then(|at| Ok((at, block.entry(slot)?))) {
-            Ok(found) => found,
-            Err(error) => return sink(damage(base, error)),
-        };
+    ) -> Found<()> {
+        let found = block.place(slot).and_then(|at| Ok((at, block.entry(slot)?)));
+        let (place, entry) = found.map_err(|error| damage(base, error))?;
         let at = |offset: usize| base + offset as u64;
         let key = [block.prefix(), entry.suffix].concat();
         let shown = DisplayEntry { key: &key, seq: entry.seq, kind: entry.kind };
@@ -333,16 +301,16 @@ impl Looking<'_> {
         if self.options.row.is_none() {
             return Ok(());
         }
-        let mut bytes = |from: usize, to: usize, means: String| {
+        let mut bytes = |from: usize, to: usize, means: &str| {
             let digits = contents.get(from..to).unwrap_or_default();
             sink(hex_part(at(from), digits, means))
         };
         let prefix_at = place_in(contents, block.prefix()) as usize;
         let prefix_end = prefix_at + block.prefix().len();
-        bytes(prefix_at, prefix_end, "what all keys of the block begin with".to_owned())?;
+        bytes(prefix_at, prefix_end, "what all keys of the block begin with")?;
         let head = block.start(slot).unwrap_or(place.suffix_at);
-        bytes(head, place.suffix_at, format!("length of the suffix, kind, Seq {}", entry.seq))?;
-        bytes(place.suffix_at, place.row_at, "the rest of the key".to_owned())?;
+        bytes(head, place.suffix_at, &format!("length of the suffix, kind, Seq {}", entry.seq))?;
+        bytes(place.suffix_at, place.row_at, "the rest of the key")?;
         if entry.kind == Kind::Delete {
             return Ok(());
         }
@@ -350,18 +318,18 @@ impl Looking<'_> {
         match decoded.and_then(|row| row.check().map(|()| row)) {
             Ok(row) => {
                 let body_at = place.end - row.body.len();
-                bytes(place.row_at, body_at, "the shape of the row".to_owned())?;
-                self.body(&row, at(body_at), sink)
+                bytes(place.row_at, body_at, "the shape of the row")?;
+                Ok(self.body(&row, at(body_at), sink)?)
             }
             Err(error) => {
-                bytes(place.row_at, place.end, "a row that cannot be read".to_owned())?;
-                sink(damage(at(place.row_at), error))
+                bytes(place.row_at, place.end, "a row that cannot be read")?;
+                Err(damage(at(place.row_at), error).into())
             }
         }
     }
 
     /// The properties, each with its bytes.
-    fn body(&self, row: &RowRef<'_>, at: u64, sink: &mut Sink<'_>) -> Answer<()> {
+    fn body(&self, row: &RowRef<'_>, at: u64, sink: &mut Sink<'_>) -> Result<()> {
         let shape = row.shape.arc();
         for index in 0..shape.len() {
             let (name, edm) = shape.property(index);
@@ -373,28 +341,21 @@ impl Looking<'_> {
         Ok(())
     }
 
-    fn statistics(&self, sink: &mut Sink<'_>) -> Answer<()> {
+    fn statistics(&self, sink: &mut Sink<'_>) -> Found<()> {
         let Some(range) = self.section(section::STATISTICS) else { return Ok(()) };
         let contents_at = range.start + BLOCK_HEADER_BYTES as u64;
-        let decoded = self
-            .single(BlockKind::Stats, &range)?
-            .and_then(|bytes| SstStats::decode(&bytes).map_err(|error| damage(contents_at, error)));
-        match decoded {
-            Ok(stats) => sink(part(
-                "facts",
-                range.start,
-                [
-                    ("entries", number(stats.entries)),
-                    ("keys", number(stats.keys)),
-                    ("tombstones", number(stats.tombstones)),
-                    ("raw_bytes", number(stats.raw_bytes)),
-                    ("seqs", text(format!("{}..{}", stats.seq_min, stats.seq_max))),
-                    ("first", text(DisplayKey(&stats.key_min))),
-                    ("last", text(DisplayKey(&stats.key_max))),
-                ],
-            )),
-            Err(damage) => sink(damage),
-        }
+        let stats = SstStats::decode(&self.single(BlockKind::Stats, &range)?);
+        let stats = stats.map_err(|error| damage(contents_at, error))?;
+        let fields = [
+            ("entries", number(stats.entries)),
+            ("keys", number(stats.keys)),
+            ("tombstones", number(stats.tombstones)),
+            ("raw_bytes", number(stats.raw_bytes)),
+            ("seqs", text(format!("{}..{}", stats.seq_min, stats.seq_max))),
+            ("first", text(DisplayKey(&stats.key_min))),
+            ("last", text(DisplayKey(&stats.key_max))),
+        ];
+        Ok(sink(part("facts", range.start, fields))?)
     }
 }
 
