@@ -65,7 +65,6 @@
 #![warn(missing_docs, unreachable_pub)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start threads of their own"))]
 
-mod changes;
 mod check;
 mod clock;
 mod codec;

@@ -1,15 +1,15 @@
-//! The change feed as users have it: positions, commits, and cursors that remember a position by name.
+//! The change feed as users have it: where it begins, and cursors that remember a position by name.
 //!
-//! Not here: reading logs (`lsm::recovery::change_log`), what a record says (`changes`).
+//! Not here: reading logs (`lsm::recovery::change_log`), decoding their records (`feed`).
+
+mod feed;
+
+pub use feed::{Change, Changes, Commit, Position};
 
 use std::fmt;
-use std::str::FromStr;
 
-use crate::changes::{Feed, LoggedChange, LoggedCommit};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lsm::ChangeLog;
-use crate::model::{DateTime, Entity, Seq};
-use crate::query::KeyRange;
 
 use super::Db;
 
@@ -17,91 +17,6 @@ use super::Db;
 const CURSOR: &str = "cursor-";
 /// The longest name of a cursor, in bytes.
 const NAME_BYTES_MAX: usize = 200;
-
-/// A place between two commits of one history of a database: everything up to a commit came before it.
-///
-/// Positions of one history are ordered; a restored database begins another one. The text form, by [`Display`](fmt::Display)
-/// and [`FromStr`], is the history in 16 hexadecimal digits, `-`, and the commit's number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position {
-    incarnation: u64,
-    seq: Seq,
-}
-
-/// What one commit did, all of it.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Commit {
-    /// Behind this commit: what to go on from when it has been dealt with.
-    pub position: Position,
-    /// When it was made: the Timestamp of every entity that it wrote, and as an ETag their tag.
-    pub timestamp: DateTime,
-    /// At least one, in the order in which they take effect. An entity group is one commit.
-    pub changes: Vec<Change>,
-}
-
-/// One thing that a commit did. Tables are named as they were created.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Change {
-    /// A table was created.
-    TableCreated {
-        /// Its name.
-        table: String,
-    },
-    /// A table was deleted, with all that was in it.
-    TableDropped {
-        /// Its name; in lower case if it was created before the oldest change that is kept.
-        table: String,
-    },
-    /// An entity was written: inserted, replaced or merged.
-    Put {
-        /// Its table.
-        table: String,
-        /// All of it, as it is after the commit.
-        entity: Entity,
-    },
-    /// An entity was deleted.
-    Deleted {
-        /// Its table.
-        table: String,
-        /// Its PartitionKey.
-        partition_key: String,
-        /// Its RowKey.
-        row_key: String,
-    },
-    /// All entities of a range were deleted at once.
-    RangeDeleted {
-        /// Their table.
-        table: String,
-        /// The range.
-        range: KeyRange,
-    },
-    /// Entities of a table outlived their time to live.
-    Expired {
-        /// Their table.
-        table: String,
-        /// Those with a Timestamp before this are gone.
-        before: DateTime,
-    },
-    /// The entities of a range came in from another database, with Timestamps of their own. They are not listed: read the
-    /// range, in which there was nothing before.
-    Imported {
-        /// Their table.
-        table: String,
-        /// Where they lie.
-        range: KeyRange,
-    },
-}
-
-/// The commits from a position on, in order. `None` means that no other commit is durable now: ask again later.
-///
-/// Only what is durable is given: nothing that was given is taken back by a power cut. After `ChangesLost` it does not go
-/// on; after another error it may be asked again.
-pub struct Changes {
-    feed: Feed,
-    incarnation: u64,
-}
 
 /// A position that the database keeps under a name, for whoever deals with its changes.
 ///
@@ -185,8 +100,7 @@ impl Db {
     /// # }
     /// ```
     pub fn changes(&self, since: Position) -> Result<Changes> {
-        let incarnation = self.engine.reader().incarnation();
-        if since.incarnation != incarnation {
+        if since.incarnation != self.engine.reader().incarnation() {
             let problem = format!(
                 "{since} is a position of another history; this database was restored, or is another \
                  one: copy it and go on from {}",
@@ -202,9 +116,7 @@ impl Db {
             );
             return Err(Error::new(ErrorKind::ChangesLost, problem));
         }
-        let names = self.catalog.names_by_id();
-        let feed = Feed::new(ChangeLog::open(self.engine.env(), Some(since.seq))?, names);
-        Ok(Changes { feed, incarnation })
+        Changes::new(since, self.engine.env(), self.catalog.names_by_id())
     }
 
     /// The cursor of this name. It is there once a position is committed to it; until then it stands at the
@@ -219,105 +131,6 @@ impl Db {
             return Err(Error::new(ErrorKind::InvalidInput, problem));
         }
         Ok(Cursor { db: self.clone(), name: name.to_owned() })
-    }
-}
-
-impl Position {
-    /// The number of the commit that it lies behind: the Seq of every entity that this wrote.
-    pub fn seq(self) -> Seq {
-        self.seq
-    }
-}
-
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}-{}", self.incarnation, self.seq)
-    }
-}
-
-impl FromStr for Position {
-    type Err = Error;
-
-    /// # Errors
-    /// `InvalidInput` for what [`Display`](fmt::Display) does not write.
-    fn from_str(text: &str) -> Result<Self> {
-        let parts = text.split_once('-').filter(|(history, seq)| {
-            let is_hex = history.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-            history.len() == 16 && is_hex && seq.bytes().all(|b| b.is_ascii_digit())
-        });
-        let read = |(history, seq): (&str, &str)| {
-            let incarnation = u64::from_str_radix(history, 16).ok()?;
-            let seq = seq.parse().ok().map(Seq).filter(|seq| *seq <= Seq::MAX)?;
-            Some(Position { incarnation, seq })
-        };
-        parts.and_then(read).ok_or_else(|| {
-            let problem = format!(
-                "{text:?} is no position: 16 hexadecimal digits, a hyphen and a number, as `changes` prints it"
-            );
-            Error::new(ErrorKind::InvalidInput, problem)
-        })
-    }
-}
-
-impl Changes {
-    /// Behind everything that was given, and behind commits that say nothing about tables and entities.
-    pub fn position(&self) -> Position {
-        Position { incarnation: self.incarnation, seq: self.feed.given() }
-    }
-
-    fn commit(&self, commit: LoggedCommit) -> Result<Commit> {
-        let LoggedCommit { seq, changes } = commit;
-        let changes = changes.into_iter().map(Change::of).collect::<Result<Vec<_>>>()?;
-        let position = Position { incarnation: self.incarnation, seq };
-        Ok(Commit { position, timestamp: time_of(seq), changes })
-    }
-}
-
-impl Iterator for Changes {
-    type Item = Result<Commit>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let commit = self.feed.next().transpose()?;
-        Some(commit.and_then(|commit| self.commit(commit)))
-    }
-}
-
-impl Change {
-    /// The table that it is about.
-    pub fn table(&self) -> &str {
-        match self {
-            Change::TableCreated { table }
-            | Change::TableDropped { table }
-            | Change::Put { table, .. }
-            | Change::Deleted { table, .. }
-            | Change::RangeDeleted { table, .. }
-            | Change::Expired { table, .. }
-            | Change::Imported { table, .. } => table,
-        }
-    }
-
-    fn of(change: LoggedChange) -> Result<Self> {
-        Ok(match change {
-            LoggedChange::Created(name) => Change::TableCreated { table: (*name).to_owned() },
-            LoggedChange::Dropped(name) => Change::TableDropped { table: (*name).to_owned() },
-            LoggedChange::Put { table, entity } => {
-                Change::Put { table: (*table).to_owned(), entity }
-            }
-            LoggedChange::Deleted { table, partition_key, row_key } => {
-                Change::Deleted { table: (*table).to_owned(), partition_key, row_key }
-            }
-            LoggedChange::SpanDeleted { table, id, span } => {
-                let range = KeyRange::of_span(&span, id)?;
-                Change::RangeDeleted { table: (*table).to_owned(), range }
-            }
-            LoggedChange::Expired { table, below, .. } => {
-                Change::Expired { table: (*table).to_owned(), before: time_of(below) }
-            }
-            LoggedChange::Imported { table, id, span } => {
-                let range = KeyRange::of_span(&span, id)?;
-                Change::Imported { table: (*table).to_owned(), range }
-            }
-        })
     }
 }
 
@@ -383,16 +196,6 @@ impl Cursor {
 
     fn note(&self) -> String {
         format!("{CURSOR}{}", self.name)
-    }
-}
-
-fn time_of(seq: Seq) -> DateTime {
-    DateTime::from_ticks(seq.ticks()).unwrap_or(DateTime::MAX)
-}
-
-impl fmt::Debug for Changes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Changes").field("position", &self.position()).finish_non_exhaustive()
     }
 }
 

@@ -15,7 +15,7 @@ const FLOORS: &[(u8, &[&str])] = &[
     (10, &["json", "testing::sim"]),
     (9, &["db"]),
     (8, &["query"]),
-    (7, &["table", "check", "changes"]),
+    (7, &["table", "check"]),
     (6, &["lsm"]),
     (5, &["manifest"]),
     (4, &["log", "sst", "memtable", "ranges", "write_accounting"]),

@@ -6,9 +6,11 @@
 //! * a table has the name that it was created with; one that was created before the oldest log and dropped since, its name
 //!   in lower case, which is all that is left of it.
 //!
-//! Not here: which commits are durable, and which are still there (`lsm::recovery::change_log`); positions and cursors (`db`).
+//! Not here: which commits are durable, and which are still there (`lsm::recovery::change_log`); cursors (`changes`).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::codec::DecodeError;
@@ -19,64 +21,103 @@ use crate::format::names::TableId;
 use crate::format::row::decode_row;
 use crate::format::shape::decode_shape;
 use crate::format::span::Span;
-use crate::format::wal::{Change, Group};
-use crate::lsm::{ChangeLog, Logged, More};
-use crate::model::{Entity, Seq, Shape};
+use crate::format::wal::{self, Group};
+use crate::lsm::{ChangeLog, Env, Logged, More};
+use crate::model::{DateTime, Entity, Seq, Shape};
+use crate::query::KeyRange;
 
 /// Commits that are read at a time, and about how many bytes of entities.
 const BATCH_COMMITS: usize = 256;
 const BATCH_ENTRIES: usize = 4_096;
 
-/// See the module.
-pub(crate) struct Feed {
+/// A place between two commits of one history of a database: everything up to a commit came before it.
+///
+/// Positions of one history are ordered; a restored database begins another one. The text form, by [`Display`](fmt::Display)
+/// and [`FromStr`], is the history in 16 hexadecimal digits, `-`, and the commit's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    pub(super) incarnation: u64,
+    pub(super) seq: Seq,
+}
+
+/// What one commit did, all of it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Commit {
+    /// Behind this commit: what to go on from when it has been dealt with.
+    pub position: Position,
+    /// When it was made: the Timestamp of every entity that it wrote, and as an ETag their tag.
+    pub timestamp: DateTime,
+    /// At least one, in the order in which they take effect. An entity group is one commit.
+    pub changes: Vec<Change>,
+}
+
+/// One thing that a commit did. Tables are named as they were created.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Change {
+    /// A table was created.
+    TableCreated {
+        /// Its name.
+        table: String,
+    },
+    /// A table was deleted, with all that was in it.
+    TableDropped {
+        /// Its name; in lower case if it was created before the oldest change that is kept.
+        table: String,
+    },
+    /// An entity was written: inserted, replaced or merged.
+    Put {
+        /// Its table.
+        table: String,
+        /// All of it, as it is after the commit.
+        entity: Entity,
+    },
+    /// An entity was deleted.
+    Deleted {
+        /// Its table.
+        table: String,
+        /// Its PartitionKey.
+        partition_key: String,
+        /// Its RowKey.
+        row_key: String,
+    },
+    /// All entities of a range were deleted at once.
+    RangeDeleted {
+        /// Their table.
+        table: String,
+        /// The range.
+        range: KeyRange,
+    },
+    /// Entities of a table outlived their time to live.
+    Expired {
+        /// Their table.
+        table: String,
+        /// Those with a Timestamp before this are gone.
+        before: DateTime,
+    },
+    /// The entities of a range came in from another database, with Timestamps of their own. They are not listed: read the
+    /// range, in which there was nothing before.
+    Imported {
+        /// Their table.
+        table: String,
+        /// Where they lie.
+        range: KeyRange,
+    },
+}
+
+/// The commits from a position on, in order. `None` means that no other commit is durable now: ask again later.
+///
+/// Only what is durable is given: nothing that was given is taken back by a power cut. After `ChangesLost` it does not go
+/// on; after another error it may be asked again.
+pub struct Changes {
+    incarnation: u64,
     log: ChangeLog,
     tables: Tables,
     shapes: Shapes,
     /// Read, and not given yet.
-    ready: VecDeque<LoggedCommit>,
+    ready: VecDeque<Commit>,
     given: Seq,
-}
-
-/// One commit that says something about tables or entities.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct LoggedCommit {
-    pub(crate) seq: Seq,
-    pub(crate) changes: Vec<LoggedChange>,
-}
-
-/// What a commit did, in the order in which it did it.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum LoggedChange {
-    Created(Arc<str>),
-    Dropped(Arc<str>),
-    Put {
-        table: Arc<str>,
-        entity: Entity,
-    },
-    Deleted {
-        table: Arc<str>,
-        partition_key: String,
-        row_key: String,
-    },
-    /// All entities of the span are gone.
-    SpanDeleted {
-        table: Arc<str>,
-        id: TableId,
-        span: Span,
-    },
-    /// Those with a Seq below `below` are gone.
-    Expired {
-        table: Arc<str>,
-        id: TableId,
-        span: Span,
-        below: Seq,
-    },
-    /// Entities came in with Seqs of their own.
-    Imported {
-        table: Arc<str>,
-        id: TableId,
-        span: Span,
-    },
 }
 
 /// The shapes of the log under way, by number.
@@ -91,50 +132,91 @@ struct Tables {
 
 const TABLES: &[u8] = b"table";
 
-impl Feed {
-    /// What follows in `log`; `names` are those of the tables there are now.
-    pub(crate) fn new(log: ChangeLog, names: BTreeMap<TableId, Arc<str>>) -> Self {
-        let given = log.given();
-        let tables = Tables { names, is_looked_ahead: false };
-        Self { log, tables, shapes: Shapes::new(), ready: VecDeque::new(), given }
+impl Position {
+    /// The number of the commit that it lies behind: the Seq of every entity that this wrote.
+    pub fn seq(self) -> Seq {
+        self.seq
     }
+}
 
-    /// Everything up to here was given.
-    pub(crate) fn given(&self) -> Seq {
-        if self.ready.is_empty() { self.log.given() } else { self.given }
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}-{}", self.incarnation, self.seq)
     }
+}
 
-    /// The next commit; `None` if no other is durable now.
-    ///
+impl FromStr for Position {
+    type Err = Error;
+
     /// # Errors
-    /// `ChangesLost`, `Corruption`, `Io`.
-    pub(crate) fn next(&mut self) -> Result<Option<LoggedCommit>> {
-        if self.ready.is_empty() {
-            self.read()?;
+    /// `InvalidInput` for what [`Display`](fmt::Display) does not write.
+    fn from_str(text: &str) -> Result<Self> {
+        let parts = text.split_once('-').filter(|(history, seq)| {
+            let is_hex = history.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+            history.len() == 16 && is_hex && seq.bytes().all(|b| b.is_ascii_digit())
+        });
+        let read = |(history, seq): (&str, &str)| {
+            let incarnation = u64::from_str_radix(history, 16).ok()?;
+            let seq = seq.parse().ok().map(Seq).filter(|seq| *seq <= Seq::MAX)?;
+            Some(Position { incarnation, seq })
+        };
+        parts.and_then(read).ok_or_else(|| {
+            let problem = format!(
+                "{text:?} is no position: 16 hexadecimal digits, a hyphen and a number, as `changes` prints it"
+            );
+            Error::new(ErrorKind::InvalidInput, problem)
+        })
+    }
+}
+
+impl Change {
+    /// The table that it is about.
+    pub fn table(&self) -> &str {
+        match self {
+            Change::TableCreated { table }
+            | Change::TableDropped { table }
+            | Change::Put { table, .. }
+            | Change::Deleted { table, .. }
+            | Change::RangeDeleted { table, .. }
+            | Change::Expired { table, .. }
+            | Change::Imported { table, .. } => table,
         }
-        let next = self.ready.pop_front();
-        if let Some(commit) = &next {
-            self.given = commit.seq;
-        }
-        Ok(next)
+    }
+}
+
+impl Changes {
+    /// The commits after `since`; `names` are those of the tables there are now.
+    pub(super) fn new(
+        since: Position,
+        env: &Env,
+        names: BTreeMap<TableId, Arc<str>>,
+    ) -> Result<Self> {
+        let log = ChangeLog::open(env, Some(since.seq))?;
+        let (incarnation, given) = (since.incarnation, log.given());
+        let tables = Tables { names, is_looked_ahead: false };
+        let (shapes, ready) = (Shapes::new(), VecDeque::new());
+        Ok(Self { incarnation, log, tables, shapes, ready, given })
+    }
+
+    /// Behind everything that was given, and behind commits that say nothing about tables and entities.
+    pub fn position(&self) -> Position {
+        let seq = if self.ready.is_empty() { self.log.given() } else { self.given };
+        Position { incarnation: self.incarnation, seq }
     }
 
     fn read(&mut self) -> Result<()> {
         let before = self.log.clone();
-        let Self { log, tables, shapes, ready, .. } = self;
+        let Self { incarnation, log, tables, shapes, ready, .. } = self;
         let mut entries = 0;
         log.read(&mut |logged| {
-            let commit = match logged {
+            let (seq, changes) = match logged {
                 Logged::Log => {
                     shapes.clear();
                     return Ok(More::Yes);
                 }
                 Logged::Import(import) => {
-                    let (seq, span) = (import.seq, import.span.clone());
-                    let id = table_of(&span.low).unwrap_or(TableId::CATALOG);
-                    let table = tables.name(id, &before)?;
-                    let changes = vec![LoggedChange::Imported { table, id, span }];
-                    LoggedCommit { seq, changes }
+                    let (table, range) = tables.range(&import.span, &before)?;
+                    (import.seq, vec![Change::Imported { table, range }])
                 }
                 Logged::Commit { group, is_new: false, path, at, .. } => {
                     define(shapes, group).map_err(|error| Error::decode(path, at, error))?;
@@ -143,13 +225,13 @@ impl Feed {
                 Logged::Commit { seq, group, is_new: true, path, at } => {
                     let damage = |error| Error::decode(path, at, error);
                     define(shapes, group).map_err(damage)?;
-                    let changes = changes(group, seq, shapes, tables, &before, &damage)?;
-                    LoggedCommit { seq, changes }
+                    (seq, changes(group, seq, shapes, tables, &before, &damage)?)
                 }
             };
-            entries += commit.changes.len();
-            if !commit.changes.is_empty() {
-                ready.push_back(commit);
+            entries += changes.len();
+            if !changes.is_empty() {
+                let position = Position { incarnation: *incarnation, seq };
+                ready.push_back(Commit { position, timestamp: time_of(seq), changes });
             }
             let is_enough = ready.len() >= BATCH_COMMITS || entries >= BATCH_ENTRIES;
             Ok(if is_enough { More::No } else { More::Yes })
@@ -157,8 +239,23 @@ impl Feed {
     }
 }
 
+impl Iterator for Changes {
+    type Item = Result<Commit>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ready.is_empty()
+            && let Err(error) = self.read()
+        {
+            return Some(Err(error));
+        }
+        let commit = self.ready.pop_front()?;
+        self.given = commit.position.seq;
+        Some(Ok(commit))
+    }
+}
+
 impl Tables {
-    fn name(&mut self, id: TableId, from: &ChangeLog) -> Result<Arc<str>> {
+    fn name(&mut self, id: TableId, from: &ChangeLog) -> Result<String> {
         if !self.names.contains_key(&id) && !self.is_looked_ahead {
             match self.look_ahead(from) {
                 // What is kept may have gone since: then nobody says the name any more.
@@ -166,8 +263,13 @@ impl Tables {
                 _ => self.is_looked_ahead = true,
             }
         }
-        let name = self.names.entry(id);
-        Ok(Arc::clone(name.or_insert_with(|| id.to_string().into())))
+        Ok(self.names.entry(id).or_insert_with(|| id.to_string().into()).to_string())
+    }
+
+    /// The table of a span and the range that the span is of it.
+    fn range(&mut self, span: &Span, from: &ChangeLog) -> Result<(String, KeyRange)> {
+        let id = table_of(&span.low).unwrap_or(TableId::CATALOG);
+        Ok((self.name(id, from)?, KeyRange::of_span(span, id)?))
     }
 
     /// Learns the names of tables that are dropped further on.
@@ -176,7 +278,7 @@ impl Tables {
         from.clone().read(&mut |logged| {
             let Logged::Commit { group, .. } = logged else { return Ok(More::Yes) };
             let dropped = group.changes().filter_map(|change| match change {
-                Change::Dropped(id) => Some(id),
+                wal::Change::Dropped(id) => Some(id),
                 _ => None,
             });
             for id in dropped {
@@ -216,7 +318,7 @@ fn changes(
     tables: &mut Tables,
     from: &ChangeLog,
     damage: &dyn Fn(DecodeError) -> Error,
-) -> Result<Vec<LoggedChange>> {
+) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
     let mut key = group.key_prefix.to_vec();
     let mut created: BTreeMap<TableId, Arc<str>> = BTreeMap::new();
@@ -238,9 +340,9 @@ fn changes(
             }
             None if id == TableId::CATALOG => {}
             Some(entity) => {
-                changes.push(LoggedChange::Put { table: tables.name(id, from)?, entity });
+                changes.push(Change::Put { table: tables.name(id, from)?, entity });
             }
-            None => changes.push(LoggedChange::Deleted {
+            None => changes.push(Change::Deleted {
                 table: tables.name(id, from)?,
                 partition_key: decode_part(partition).map_err(damage)?.into_owned(),
                 row_key: decode_part(row).map_err(damage)?.into_owned(),
@@ -249,22 +351,23 @@ fn changes(
     }
     for change in group.changes() {
         changes.push(match change {
-            Change::Created(id) => {
+            wal::Change::Created(id) => {
                 let name = created.get(&id).cloned().unwrap_or_else(|| id.to_string().into());
                 tables.names.insert(id, Arc::clone(&name));
-                LoggedChange::Created(name)
+                Change::TableCreated { table: name.to_string() }
             }
-            Change::Dropped(id) => {
+            wal::Change::Dropped(id) => {
                 let known = tables.names.get(&id).cloned().or_else(|| dropped_name(group));
-                LoggedChange::Dropped(known.unwrap_or_else(|| id.to_string().into()))
+                let table = known.map_or_else(|| id.to_string(), |name| name.to_string());
+                Change::TableDropped { table }
             }
-            Change::RangeTombstone(span) => {
-                let id = table_of(&span.low).unwrap_or(TableId::CATALOG);
-                LoggedChange::SpanDeleted { table: tables.name(id, from)?, id, span }
+            wal::Change::RangeTombstone(span) => {
+                let (table, range) = tables.range(&span, from)?;
+                Change::RangeDeleted { table, range }
             }
-            Change::Ttl(below, span) => {
+            wal::Change::Ttl(below, span) => {
                 let id = table_of(&span.low).unwrap_or(TableId::CATALOG);
-                LoggedChange::Expired { table: tables.name(id, from)?, id, span, below }
+                Change::Expired { table: tables.name(id, from)?, before: time_of(below) }
             }
         });
     }
@@ -279,4 +382,14 @@ fn named(partition: &[u8], row: &Entity) -> Option<(TableId, Arc<str>)> {
     let id = u32::try_from(row.get::<i64>("Id").ok()?).ok()?;
     let name: String = row.get("Name").ok()?;
     Some((TableId(id), name.into()))
+}
+
+fn time_of(seq: Seq) -> DateTime {
+    DateTime::from_ticks(seq.ticks()).unwrap_or(DateTime::MAX)
+}
+
+impl fmt::Debug for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Changes").field("position", &self.position()).finish_non_exhaustive()
+    }
 }
