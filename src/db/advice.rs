@@ -8,6 +8,7 @@ use super::Db;
 use super::partitions::{LoadPattern, PartitionRange};
 use super::shape::DataShape;
 use crate::error::Result;
+use crate::named::named;
 use crate::table::QueryCounts;
 
 /// A choice of keys that will not scale, and what to do.
@@ -22,36 +23,27 @@ pub struct Advice {
     pub remedy: String,
 }
 
-/// The anti-patterns that [`Db::advise`](crate::Db::advise) knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum AntiPattern {
-    /// New PartitionKeys are always the highest: the last range takes all inserts.
-    AppendOnly,
-    /// New PartitionKeys are always the lowest.
-    PrependOnly,
-    /// One partition has most of the load.
-    HotPartition,
-    /// One partition grows without bound.
-    UnboundedPartition,
-    /// Every entity is its own partition, and they are read by range.
-    SingleEntityPartitions,
-    /// Filters without keys read the whole table.
-    TableScans,
-}
-
-impl AntiPattern {
-    /// The name, as commands print it.
-    pub fn name(self) -> &'static str {
-        match self {
-            AntiPattern::AppendOnly => "append-only",
-            AntiPattern::PrependOnly => "prepend-only",
-            AntiPattern::HotPartition => "one hot partition",
-            AntiPattern::UnboundedPartition => "unbounded partition",
-            AntiPattern::SingleEntityPartitions => "one-row partitions",
-            AntiPattern::TableScans => "filters that scan the table",
-        }
+named! {
+    /// The anti-patterns that [`Db::advise`](crate::Db::advise) knows.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    #[non_exhaustive]
+    pub enum AntiPattern {
+        /// New PartitionKeys are always the highest: the last range takes all inserts.
+        AppendOnly "append-only",
+        /// New PartitionKeys are always the lowest.
+        PrependOnly "prepend-only",
+        /// One partition has most of the load.
+        HotPartition "one hot partition",
+        /// One partition grows without bound.
+        UnboundedPartition "unbounded partition",
+        /// Every entity is its own partition, and they are read by range.
+        SingleEntityPartitions "one-row partitions",
+        /// Filters without keys read the whole table.
+        TableScans "filters that scan the table",
     }
+
+    /// The name, as commands print it.
+    pub fn name;
 }
 
 impl Db {

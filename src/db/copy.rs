@@ -20,6 +20,7 @@ use crate::codec::{HashSeed, hash};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lsm::SnapshotGuard;
 use crate::model::{ETag, Entity, GROUP_OPERATIONS_MAX, KeyTemplate};
+use crate::named::named;
 use crate::options::Durability;
 use crate::query::{Filter, Query};
 use crate::table::{EntityGroup, LoadMode, Snapshot, Table};
@@ -115,18 +116,23 @@ pub struct CopyProblem {
     pub message: String,
 }
 
-/// Kinds of problems of a [`CopyJob`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CopyProblemKind {
-    /// The target has other properties under the key.
-    Conflict,
-    /// Another row of the source would get the same key.
-    Shared,
-    /// The row lacks a property of the key, or the target does not take it.
-    Refused,
-    /// Copied, but not deleted: somebody wrote or deleted the row in the meantime.
-    Changed,
+named! {
+    /// Kinds of problems of a [`CopyJob`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum CopyProblemKind {
+        /// The target has other properties under the key.
+        Conflict "conflict",
+        /// Another row of the source would get the same key.
+        Shared "shared",
+        /// The row lacks a property of the key, or the target does not take it.
+        Refused "refused",
+        /// Copied, but not deleted: somebody wrote or deleted the row in the meantime.
+        Changed "changed",
+    }
+
+    /// One word.
+    pub fn as_str;
 }
 
 /// A row on its way.
@@ -469,14 +475,13 @@ impl Run<'_, '_> {
                     message = "somebody wrote the row of the target in the meantime";
                 }
                 Err(error) if error.kind() == ErrorKind::InvalidInput => {
-                    self.refuse(row, &error);
+                    self.report_row(row, CopyProblemKind::Refused, error.chain());
                     return Ok(());
                 }
                 Err(error) => return Err(error),
             }
         }
-        let (source, target) = (row.source(), Some(key(&row.copy)));
-        self.report(source, target, CopyProblemKind::Conflict, message.to_owned());
+        self.report_row(row, CopyProblemKind::Conflict, message.to_owned());
         Ok(())
     }
 
@@ -509,10 +514,14 @@ impl Run<'_, '_> {
                     let (partition_key, row_key) = key(&row.copy);
                     match self.job.target.get(&partition_key, &row_key)? {
                         Some(found) => self.meet(row, &found)?,
-                        None => self.refuse(row, &rejected.error),
+                        None => {
+                            self.report_row(row, CopyProblemKind::Refused, rejected.error.chain())
+                        }
                     }
                 }
-                ErrorKind::InvalidInput => self.refuse(row, &rejected.error),
+                ErrorKind::InvalidInput => {
+                    self.report_row(row, CopyProblemKind::Refused, rejected.error.chain())
+                }
                 _ => return Err(rejected.error),
             }
         }
@@ -554,17 +563,16 @@ impl Run<'_, '_> {
                         ErrorKind::NotFound => "somebody deleted it in the meantime",
                         _ => "somebody wrote it in the meantime",
                     };
-                    let (source, target) = (row.source(), Some(key(&row.copy)));
-                    self.report(source, target, CopyProblemKind::Changed, message.to_owned());
+                    self.report_row(row, CopyProblemKind::Changed, message.to_owned());
                 }
             }
         }
         Ok(())
     }
 
-    fn refuse(&mut self, row: &Moving, error: &Error) {
-        let (source, target) = (row.source(), Some(key(&row.copy)));
-        self.report(source, target, CopyProblemKind::Refused, error.chain());
+    fn report_row(&mut self, row: &Moving, kind: CopyProblemKind, message: String) {
+        let source = (row.partition_key.clone(), row.row_key.clone());
+        self.report(source, Some(key(&row.copy)), kind, message);
     }
 
     fn report(
@@ -585,12 +593,6 @@ impl Run<'_, '_> {
         if self.summary.problems.len() < PROBLEMS_MAX {
             self.summary.problems.push(problem);
         }
-    }
-}
-
-impl Moving {
-    fn source(&self) -> (String, String) {
-        (self.partition_key.clone(), self.row_key.clone())
     }
 }
 
@@ -634,18 +636,6 @@ impl CopySummary {
             ("refused", self.refused),
             ("changed", self.changed),
         ]
-    }
-}
-
-impl CopyProblemKind {
-    /// One word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            CopyProblemKind::Conflict => "conflict",
-            CopyProblemKind::Shared => "shared",
-            CopyProblemKind::Refused => "refused",
-            CopyProblemKind::Changed => "changed",
-        }
     }
 }
 

@@ -4,6 +4,7 @@
 
 use crate::error::Result;
 use crate::format::key::{TABLE_ID_BYTES, decode_part};
+use crate::named::named;
 use crate::ranges::decide::{self, LoadShape};
 use crate::ranges::load::LoadSummary;
 
@@ -14,7 +15,7 @@ use super::shape::{self, DataShape};
 ///
 /// Files are shared by neighbours right after a split, so that numbers of entities are estimates; those that are in
 /// memtables only are not in them. Rates are as of a half-life of a minute, counted since the database was opened.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PartitionRange {
     /// The number of the range; never used again.
@@ -63,36 +64,28 @@ pub struct RangeBound {
     pub row_key: String,
 }
 
-/// What kind of load a range has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LoadPattern {
-    /// Nobody asked for it, or too few times to say.
-    Unknown,
-    /// It is spread, so that a split would divide it.
-    Spread,
-    /// Inserts come at the upper end: no split helps.
-    Ascending,
-    /// Inserts come at the lower end.
-    Descending,
-    /// One partition has three quarters of it or more.
-    OnePartition,
-    /// Some partitions have so much of it that no split leaves both sides a quarter.
-    Uneven,
-}
-
-impl LoadPattern {
-    /// The name, as commands print it.
-    pub fn name(self) -> &'static str {
-        match self {
-            LoadPattern::Unknown => "unknown",
-            LoadPattern::Spread => "spread",
-            LoadPattern::Ascending => "ascending",
-            LoadPattern::Descending => "descending",
-            LoadPattern::OnePartition => "one partition",
-            LoadPattern::Uneven => "uneven",
-        }
+named! {
+    /// What kind of load a range has.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum LoadPattern {
+        /// Nobody asked for it, or too few times to say.
+        #[default]
+        Unknown "unknown",
+        /// It is spread, so that a split would divide it.
+        Spread "spread",
+        /// Inserts come at the upper end: no split helps.
+        Ascending "ascending",
+        /// Inserts come at the lower end.
+        Descending "descending",
+        /// One partition has three quarters of it or more.
+        OnePartition "one partition",
+        /// Some partitions have so much of it that no split leaves both sides a quarter.
+        Uneven "uneven",
     }
+
+    /// The name, as commands print it.
+    pub fn name;
 }
 
 impl Db {
@@ -177,15 +170,6 @@ fn describe_load(load: &LoadSummary) -> PartitionRange {
     let text = |partition: &[u8]| bound(partition).unwrap_or_default().partition_key;
     let heaviest = load.heaviest.iter().take(5);
     PartitionRange {
-        id: 0,
-        low: None,
-        high: None,
-        bytes: 0,
-        entities: 0,
-        tombstones: 0,
-        files: 0,
-        sources: 0,
-        debt: 0,
         reads: load.reads,
         writes: load.writes,
         ascending: load.ascending,
@@ -201,6 +185,7 @@ fn describe_load(load: &LoadSummary) -> PartitionRange {
         distinct: load.distinct.round() as u64,
         heaviest: heaviest.map(|(heavy, share)| (text(&heavy.partition), *share)).collect(),
         minutes: load.minutes.clone(),
+        ..PartitionRange::default()
     }
 }
 
@@ -213,10 +198,4 @@ fn bound(key: &[u8]) -> Option<RangeBound> {
     });
     let mut next = || parts.next().unwrap_or_default();
     Some(RangeBound { partition_key: next(), row_key: next() })
-}
-
-/// An empty range without load.
-#[cfg(test)]
-pub(super) fn test_range() -> PartitionRange {
-    describe_load(&LoadSummary::default())
 }

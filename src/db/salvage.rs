@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::repair::texts;
+use super::repair::{entity_of, texts};
 use crate::check::{Breadth, Evidence, FoundIn, Item, KeyFacts, Verdict};
 use crate::error::Result;
 use crate::format::Kind;
-use crate::format::key::{decode_user_key, table_of};
+use crate::format::key::table_of;
 use crate::format::names::{FileName, TableId};
 use crate::model::{Entity, Seq};
+use crate::named::named;
 use crate::options::Options;
 use crate::table::CatalogRow;
 
@@ -36,36 +37,27 @@ pub struct Salvaged {
     pub entity: Option<Entity>,
 }
 
-/// What a version is worth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum SalvagedState {
-    /// The row of its key, proven.
-    Live,
-    /// The newest version that is left; something newer may be lost.
-    Suspect,
-    /// There is a newer one.
-    Superseded,
-    /// A deletion.
-    Deleted,
-    /// A drop of its table or of a span of keys took it.
-    Dropped,
-    /// Its key and Seq are known, and its row cannot be read.
-    Unreadable,
-}
-
-impl SalvagedState {
-    /// Its name in print.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            SalvagedState::Live => "live",
-            SalvagedState::Suspect => "suspect",
-            SalvagedState::Superseded => "superseded",
-            SalvagedState::Deleted => "deleted",
-            SalvagedState::Dropped => "dropped",
-            SalvagedState::Unreadable => "unreadable",
-        }
+named! {
+    /// What a version is worth.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[non_exhaustive]
+    pub enum SalvagedState {
+        /// The row of its key, proven.
+        Live "live",
+        /// The newest version that is left; something newer may be lost.
+        Suspect "suspect",
+        /// There is a newer one.
+        Superseded "superseded",
+        /// A deletion.
+        Deleted "deleted",
+        /// A drop of its table or of a span of keys took it.
+        Dropped "dropped",
+        /// Its key and Seq are known, and its row cannot be read.
+        Unreadable "unreadable",
     }
+
+    /// Its name in print.
+    pub fn as_str;
 }
 
 /// What [`Options::salvage`] found.
@@ -123,12 +115,8 @@ impl Options {
 /// Which names tables have, or had.
 fn learn(facts: &KeyFacts<'_>, names: &mut BTreeMap<TableId, String>) {
     for item in facts.items.iter().rev() {
-        let Some((row, (_, pk, rk))) = item.row.as_ref().zip(decode_user_key(facts.key).ok())
-        else {
-            continue;
-        };
-        let Ok(entity) = Entity::from_row(pk, rk, item.seq, &row.as_ref()) else { continue };
-        if let Some(CatalogRow::Table(id, name)) = CatalogRow::of(&entity) {
+        let entity = item.row.as_ref().and_then(|row| entity_of(facts.key, item.seq, row));
+        if let Some(CatalogRow::Table(id, name)) = entity.as_ref().and_then(CatalogRow::of) {
             names.insert(id, name.to_owned());
         }
     }
@@ -183,10 +171,7 @@ fn salvaged(
         FoundIn::Table(i) => evidence.sources.get(i).map(|source| source.name.clone()),
         FoundIn::Log(number, _) => Some(FileName::Wal(number).to_string()),
     };
-    let entity = decode_user_key(key)
-        .ok()
-        .zip(item.row.as_ref())
-        .and_then(|((_, pk, rk), row)| Entity::from_row(pk, rk, item.seq, &row.as_ref()).ok());
+    let entity = item.row.as_ref().and_then(|row| entity_of(key, item.seq, row));
     let (file, seq) = (file.unwrap_or_default(), item.seq);
     Salvaged { table, partition_key, row_key, seq, file, state, entity }
 }

@@ -32,6 +32,7 @@ named! {
 
     /// The name in payloads: `Edm.Int64`.
     pub fn name;
+    pub const ALL;
 }
 
 /// A typed value.

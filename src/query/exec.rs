@@ -195,7 +195,7 @@ impl<F: RowFilter> Cursor<F> {
             if step != Step::End {
                 return Ok(step);
             }
-            if self.intervals.is_at_end() {
+            if self.intervals.taken >= self.intervals.spans.len() {
                 self.leave_place();
                 return Ok(Step::End);
             }
@@ -353,10 +353,6 @@ impl<F: RowFilter> Cursor<F> {
 }
 
 impl Intervals {
-    fn is_at_end(&self) -> bool {
-        self.taken >= self.spans.len()
-    }
-
     /// The one that was begun last.
     fn current(&self) -> Option<&Interval> {
         self.spans.get(self.taken.checked_sub(1)?)

@@ -338,15 +338,7 @@ impl Parser<'_> {
     }
 
     fn operator(&mut self) -> Option<CompareOp> {
-        const OPS: [(&str, CompareOp); 6] = [
-            ("eq", CompareOp::Eq),
-            ("ne", CompareOp::Ne),
-            ("gt", CompareOp::Gt),
-            ("ge", CompareOp::Ge),
-            ("lt", CompareOp::Lt),
-            ("le", CompareOp::Le),
-        ];
-        OPS.into_iter().find(|(word, _)| self.keyword(word)).map(|(_, op)| op)
+        CompareOp::ALL.into_iter().find(|op| self.keyword(op.word()))
     }
 
     /// Skips space and then `word`, if it stands there by itself.

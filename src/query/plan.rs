@@ -18,6 +18,7 @@ use super::key_range::{Edge, KeyRange};
 use super::key_set::{Cut, KeySet, Op, Piece, Texts};
 use super::tree::{CompareOp, Comparison, Node, Property};
 use crate::model::Value;
+use crate::named::named;
 
 /// How many cuts, or intervals, any filter may have; one of many comparisons has [`CUTS_PER_COMPARISON`]
 /// for each. Points and ranges that are written out stay below; 1,000 partitions times 1,000 rows do not.
@@ -39,21 +40,26 @@ pub(crate) struct Plan {
     pub(crate) service_class: Class,
 }
 
-/// How widely a query reads, from best to worst. docs/SEMANTICS.md §9.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Class {
-    /// No key can match.
-    Empty,
-    /// One key, or some.
-    Point,
-    /// A range of rows within a partition.
-    RowRange,
-    /// A whole partition.
-    Partition,
-    /// More than one partition.
-    PartitionRange,
-    /// The whole table.
-    Table,
+named! {
+    /// How widely a query reads, from best to worst. docs/SEMANTICS.md §9.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub(crate) enum Class {
+        /// No key can match.
+        Empty "Empty plan",
+        /// One key, or some.
+        Point "Point query",
+        /// A range of rows within a partition.
+        RowRange "Row range scan",
+        /// A whole partition.
+        Partition "Partition scan",
+        /// More than one partition.
+        PartitionRange "Partition range scan",
+        /// The whole table.
+        Table "Full table scan",
+    }
+
+    /// Its name.
+    pub(crate) fn word;
 }
 
 /// A part of the tree and its bounds.
@@ -115,18 +121,6 @@ impl Class {
     /// That of a plan which reads `range`.
     pub(crate) fn of_range(range: &KeyRange) -> Class {
         if range.is_empty() { Class::Empty } else { class_of(range) }
-    }
-
-    /// Its name.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Class::Empty => "Empty plan",
-            Class::Point => "Point query",
-            Class::RowRange => "Row range scan",
-            Class::Partition => "Partition scan",
-            Class::PartitionRange => "Partition range scan",
-            Class::Table => "Full table scan",
-        }
     }
 
     /// How good it is, and what it costs.

@@ -45,24 +45,24 @@ pub(crate) fn masks(node: &Node, set: &ZoneSet<'_>) -> Masks {
         Node::All => Masks { maybe_true: all, maybe_false: 0 },
         Node::TooDeep => Masks { maybe_true: all, maybe_false: all },
         Node::Compare(comparison) => compare(comparison, set, all),
-        Node::And(parts) => {
-            let start = Masks { maybe_true: all, maybe_false: 0 };
-            parts.iter().map(|part| masks(part, set)).fold(start, |a, b| Masks {
-                maybe_true: a.maybe_true & b.maybe_true,
-                maybe_false: a.maybe_false | b.maybe_false,
-            })
-        }
-        Node::Or(parts) => {
-            let start = Masks { maybe_true: 0, maybe_false: all };
-            parts.iter().map(|part| masks(part, set)).fold(start, |a, b| Masks {
-                maybe_true: a.maybe_true | b.maybe_true,
-                maybe_false: a.maybe_false & b.maybe_false,
-            })
-        }
-        Node::Not(part) => {
-            let Masks { maybe_true, maybe_false } = masks(part, set);
-            Masks { maybe_true: maybe_false, maybe_false: maybe_true }
-        }
+        Node::And(parts) => all_of(parts.iter().map(|part| masks(part, set)), all),
+        // An `or` is the complement of the `and` of the complements.
+        Node::Or(parts) => all_of(parts.iter().map(|part| masks(part, set).not()), all).not(),
+        Node::Not(part) => masks(part, set).not(),
+    }
+}
+
+/// The masks of an `and`.
+fn all_of(parts: impl Iterator<Item = Masks>, all: u64) -> Masks {
+    parts.fold(Masks { maybe_true: all, maybe_false: 0 }, |a, b| Masks {
+        maybe_true: a.maybe_true & b.maybe_true,
+        maybe_false: a.maybe_false | b.maybe_false,
+    })
+}
+
+impl Masks {
+    fn not(self) -> Masks {
+        Masks { maybe_true: self.maybe_false, maybe_false: self.maybe_true }
     }
 }
 

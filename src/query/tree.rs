@@ -10,6 +10,7 @@
 //! Not here: the text of a tree (`filter`, `parse`), what a comparison means (`compare`).
 
 use crate::model::Value;
+use crate::named::named;
 
 /// How deep a tree may be.
 pub(crate) const DEPTH_MAX: usize = 128;
@@ -45,15 +46,21 @@ pub(crate) enum Property {
     Named(Box<str>),
 }
 
-/// How it is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CompareOp {
-    Eq,
-    Ne,
-    Lt,
-    Le,
-    Gt,
-    Ge,
+named! {
+    /// How it is compared.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum CompareOp {
+        Eq "eq",
+        Ne "ne",
+        Lt "lt",
+        Le "le",
+        Gt "gt",
+        Ge "ge",
+    }
+
+    /// The operator in filter text.
+    pub(crate) fn word;
+    pub(crate) const ALL;
 }
 
 impl Node {

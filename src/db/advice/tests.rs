@@ -1,6 +1,6 @@
 //! Each anti-pattern, seen where it is and not seen beside its threshold.
 
-use super::super::partitions::test_range;
+use super::super::partitions::PartitionRange;
 use super::super::shape::{PartitionSize, ShapeBuilder};
 use super::*;
 
@@ -23,7 +23,7 @@ fn plain() -> DataShape {
 }
 
 fn range(writes: f64, ascending: f64, descending: f64) -> PartitionRange {
-    PartitionRange { writes, ascending, descending, ..test_range() }
+    PartitionRange { writes, ascending, descending, ..PartitionRange::default() }
 }
 
 #[track_caller]
@@ -81,7 +81,7 @@ fn a_hot_partition_is_seen() {
     let hot = |reads: f64, share: f64| PartitionRange {
         reads,
         heaviest: vec![("p".into(), share), ("q".into(), 0.1)],
-        ..test_range()
+        ..PartitionRange::default()
     };
     check_load(&[hot(100.0, 0.6)], &[HotPartition]);
     check_load(&[hot(100.0, 0.6), range(10.0, 0.1, 0.1)], &[HotPartition]);

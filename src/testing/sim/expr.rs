@@ -46,6 +46,7 @@ named! {
 
     /// The operator in filter text.
     fn name;
+    pub const ALL;
 }
 
 impl Op {

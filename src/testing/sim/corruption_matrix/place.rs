@@ -35,6 +35,7 @@ named! {
 
     /// The name in tables.
     pub fn name;
+    pub const ALL;
 }
 
 /// A piece of a file that is written, checked and named as one.
