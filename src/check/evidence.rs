@@ -173,17 +173,14 @@ impl Evidence {
         progress: &mut dyn FnMut(u64),
         mut visit: impl FnMut(&Evidence, &KeyFacts<'_>, Verdict) -> Result<()>,
     ) -> Result<()> {
-        let sources = std::mem::take(&mut self.sources);
-        // What is asked of sources meanwhile does not change.
-        self.sources.clone_from(&sources);
         let this = &*self;
+        let sources = this.sources.clone();
         let mut walk = Walk::new(&*this.fs, &this.dir, &this.shapes, sources, progress);
         walk.run(&this.logs, |facts| {
             let verdict = this.judge(&facts);
             visit(this, &facts, verdict)
         })?;
-        let sources = walk.into_sources();
-        self.sources = sources;
+        self.sources = walk.sources;
         Ok(())
     }
 
@@ -229,16 +226,10 @@ impl Evidence {
             return true;
         }
         let number = self.sources.get(i).map(|source| source.number);
-        let range = self.salvaged.version.range_for(key);
-        let has = |range: &Arc<crate::ranges::Range<_>>| {
+        self.salvaged.version.range_for(key).is_some_and(|range| {
             let mut references = range.references();
-            references.any(
-                |(_, r): (_, &crate::ranges::Reference<Arc<crate::manifest::FileEntry>>)| {
-                    Some(r.file.meta.number) == number && r.clip.contains(key)
-                },
-            )
-        };
-        range.is_some_and(has)
+            references.any(|(_, r)| Some(r.file.meta.number) == number && r.clip.contains(key))
+        })
     }
 
     /// False if everything of source `i` from `low` to `high` was merged away.

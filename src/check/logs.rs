@@ -7,18 +7,18 @@
 //! Format: FORMAT.md §recovery. Not here: replay into an engine (`lsm`), which writes; here nothing is written.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::codec::DecodeError;
 use crate::error::{Doing, ErrorKind, Result};
 use crate::format::Kind;
 use crate::format::edit::{LogMeta, RangeTombstone};
 use crate::format::key::decode_user_key;
-use crate::format::names::{FileName, FileNumber, TableId};
+use crate::format::names::{FileId, FileName, FileNumber, TableId};
 use crate::format::record::{LogKind, Position, RecordKind};
 use crate::format::row::decode_row;
 use crate::format::shape::decode_shape;
-use crate::format::wal::{Change, Group, Open, WalRecord};
+use crate::format::wal::{Change, Close, DurableUpTo, Group, Open, WalRecord};
 use crate::fs::Fs;
 use crate::log::{LogReader, StopReason};
 use crate::manifest::Version;
@@ -169,13 +169,18 @@ impl<'a> Reading<'a> {
         Self { fs, dir, shapes, flushed, numbered, is_behind: false, out }
     }
 
-    fn path(&self, number: FileNumber) -> PathBuf {
-        self.dir.join(FileName::Wal(number).to_string())
+    /// Opens a log, which has this id if one is given.
+    fn open(&self, number: FileNumber, id: Option<FileId>) -> Result<LogReader> {
+        let path = self.dir.join(FileName::Wal(number).to_string());
+        LogReader::open(self.fs, &path, LogKind::Wal, id)
+    }
+
+    fn lose(&mut self, file: FileNumber, problem: String, commits_behind: u64) {
+        self.out.losses.push(LogLoss { file, problem, commits_behind });
     }
 
     fn open_record(&self, log: &LogMeta) -> Option<Open> {
-        let opened = LogReader::open(self.fs, &self.path(log.number), LogKind::Wal, Some(log.id));
-        let mut reader = opened.ok()?;
+        let mut reader = self.open(log.number, Some(log.id)).ok()?;
         let record = reader.next().ok().flatten()?;
         (record.kind == RecordKind::Open).then(|| Open::decode(record.payload).ok()).flatten()
     }
@@ -188,14 +193,11 @@ impl<'a> Reading<'a> {
         end: Option<u64>,
         later: &[LogMeta],
     ) -> Result<bool> {
-        let path = self.path(log.number);
-        let mut reader = match LogReader::open(self.fs, &path, LogKind::Wal, Some(log.id)) {
+        let mut reader = match self.open(log.number, Some(log.id)) {
             Ok(reader) => reader,
             Err(error) if error.kind() == ErrorKind::Unsupported => return Err(error),
             Err(error) => {
-                let commits_behind = self.commits_in(later);
-                let (file, problem) = (log.number, error.chain());
-                self.out.losses.push(LogLoss { file, problem, commits_behind });
+                self.lose(log.number, error.chain(), self.commits_in(later));
                 return Ok(false);
             }
         };
@@ -220,7 +222,7 @@ impl<'a> Reading<'a> {
         let problem = format!("at byte {}: {reason}", at.offset);
         if is_lost {
             let commits_behind = commits_behind(&mut reader) + self.commits_in(later);
-            self.out.losses.push(LogLoss { file: log.number, problem, commits_behind });
+            self.lose(log.number, problem, commits_behind);
         } else if matches!(reader.stop(), Some(StopReason::Bad(_))) {
             self.out.torn = Some(format!("{}: torn tail {problem}", FileName::Wal(log.number)));
         }
@@ -231,9 +233,7 @@ impl<'a> Reading<'a> {
     fn vouched(&self, reader: &mut LogReader, later: &[LogMeta]) -> Option<Position> {
         let mut highest = reader.rest().ok().and_then(|rest| rest.durable_up_to);
         for log in later {
-            let opened =
-                LogReader::open(self.fs, &self.path(log.number), LogKind::Wal, Some(log.id));
-            let Ok(mut reader) = opened else { continue };
+            let Ok(mut reader) = self.open(log.number, Some(log.id)) else { continue };
             while let Ok(Some(record)) = reader.next() {
                 highest = highest.max(Some(record.durable_up_to));
             }
@@ -244,20 +244,17 @@ impl<'a> Reading<'a> {
 
     /// The commits in `logs` that can be read.
     fn commits_in(&self, logs: &[LogMeta]) -> u64 {
-        let of = |log: &LogMeta| {
-            LogReader::open(self.fs, &self.path(log.number), LogKind::Wal, Some(log.id)).ok()
-        };
-        logs.iter().filter_map(of).map(|mut reader| commits_behind(&mut reader)).sum()
+        let logs = logs.iter().filter_map(|log| self.open(log.number, Some(log.id)).ok());
+        logs.map(|mut reader| commits_behind(&mut reader)).sum()
     }
 
     /// Takes what can be read of a log, damage passed over.
     fn whole_log(&mut self, number: FileNumber) -> Result<()> {
-        let mut reader = match LogReader::open(self.fs, &self.path(number), LogKind::Wal, None) {
+        let mut reader = match self.open(number, None) {
             Ok(reader) => reader,
             Err(error) if error.kind() == ErrorKind::Unsupported => return Err(error),
             Err(error) => {
-                let problem = error.chain();
-                self.out.losses.push(LogLoss { file: number, problem, commits_behind: 0 });
+                self.lose(number, error.chain(), 0);
                 return Ok(());
             }
         };
@@ -272,8 +269,7 @@ impl<'a> Reading<'a> {
             let goes_on = reader.stop().is_none() || reader.skip_damage()?;
             if goes_on || reason.is_some() {
                 let reason = reason.unwrap_or_else(|| "zeros before more records".to_owned());
-                let problem = format!("at byte {at}: {reason}");
-                self.out.losses.push(LogLoss { file: number, problem, commits_behind: 0 });
+                self.lose(number, format!("at byte {at}: {reason}"), 0);
             }
             if !goes_on {
                 return Ok(());
@@ -289,13 +285,9 @@ impl<'a> Reading<'a> {
                 Ok(WalRecord::Group(group) | WalRecord::Catalog(group)) => {
                     (record.seq, self.group(record.seq, &group, file))
                 }
-                Ok(WalRecord::DurableUpTo(durable_up_to)) => {
-                    self.out.seq_reservation =
-                        self.out.seq_reservation.max(durable_up_to.seq_reservation);
-                    continue;
-                }
-                Ok(WalRecord::Close(close)) => {
-                    self.out.seq_reservation = self.out.seq_reservation.max(close.last_seq);
+                Ok(WalRecord::DurableUpTo(DurableUpTo { seq_reservation: seq }))
+                | Ok(WalRecord::Close(Close { last_seq: seq, .. })) => {
+                    self.out.seq_reservation = self.out.seq_reservation.max(seq);
                     continue;
                 }
                 Ok(WalRecord::Open(_)) => continue,

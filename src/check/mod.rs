@@ -25,7 +25,7 @@ pub(crate) use walk::{FoundIn, Item, KeyFacts, Source};
 
 use std::collections::BTreeSet;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::format::names::TableId;
 use crate::format::span::whole_table;
 use crate::lsm::{Engine, Inspector};
@@ -52,19 +52,16 @@ impl VerifyReport {
 
     /// Damage is a finding; anything else ends the verification.
     fn problem<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+        use ErrorKind::{Corruption, Io, Unsupported};
         match result {
             Ok(value) => Ok(Some(value)),
-            Err(error) if is_finding(&error) => {
+            Err(error) if matches!(error.kind(), Corruption | Io | Unsupported) => {
                 self.problems.push(error.chain());
                 Ok(None)
             }
             Err(error) => Err(error),
         }
     }
-}
-
-fn is_finding(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Io | ErrorKind::Unsupported)
 }
 
 /// Reads everything; `progress` is called with the bytes read since the last call. `tables` gives the ids in
@@ -107,11 +104,11 @@ fn gaps(version: &crate::manifest::Version) -> Vec<String> {
             let problem = format!("{}: the ranges do not reach to its ends", first.table);
             problems.push(problem);
         }
-        for pair in
-            table.windows(2).filter(|pair| pair[0].span.high.as_ref() != Some(&pair[1].span.low))
-        {
-            let [below, above] = [pair[0].id.0, pair[1].id.0];
-            problems.push(format!("range r{below}: there is a gap between it and r{above}"));
+        for pair in table.windows(2) {
+            if pair[0].span.high.as_ref() != Some(&pair[1].span.low) {
+                let [below, above] = [pair[0].id.0, pair[1].id.0];
+                problems.push(format!("range r{below}: there is a gap between it and r{above}"));
+            }
         }
     }
     problems

@@ -224,11 +224,6 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The sources, and what came of each.
-    pub(crate) fn into_sources(self) -> Vec<Source> {
-        self.sources
-    }
-
     /// Takes what all files have of `key`, and steps over it.
     fn take(&mut self, key: &[u8], items: &mut Vec<Item>) {
         while let Some(Reverse((next, i))) = self.heap.peek()
