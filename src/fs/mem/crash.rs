@@ -12,36 +12,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::file::{Fate, File, LenChoices, SECTOR};
+use super::fate::{FileFate, Survival};
+use super::file::File;
 use super::tree::{Change, Dir, Node, NodeId, ROOT, Tree};
 use crate::rng::Rng;
 
 type NameRef<'a> = (NodeId, &'a str);
 /// Per name with unsynced changes how many of them survive.
 type Kept<'a> = BTreeMap<NameRef<'a>, usize>;
-
-/// How much of what was not synced survives.
-#[derive(Clone, Copy, Debug)]
-enum Survival {
-    Nothing,
-    Everything,
-    /// The sectors below a point chosen as the first is met.
-    Front,
-    /// The sectors from such a point on: written back out of order.
-    Back,
-    /// Each with a chance of so many eighths.
-    Some(u64),
-}
-
-/// Decides the sectors of one file.
-struct FileFate {
-    rng: Rng,
-    survival: Survival,
-    /// How many dirty sectors were met so far.
-    met: u64,
-    /// The point of `Front` and `Back`, counted in dirty sectors.
-    point: u64,
-}
 
 /// The tree after a power cut.
 pub(super) fn after_power_cut(tree: &Tree, seed: u64) -> Tree {
@@ -66,18 +44,6 @@ pub(super) fn after_power_cut(tree: &Tree, seed: u64) -> Tree {
         nodes.insert(id, node);
     }
     tree.with_nodes(nodes)
-}
-
-impl Survival {
-    fn draw(rng: &mut Rng) -> Self {
-        match rng.below(8) {
-            0 => Survival::Nothing,
-            1 => Survival::Everything,
-            2 => Survival::Front,
-            3 => Survival::Back,
-            _ => Survival::Some(1 + rng.below(7)),
-        }
-    }
 }
 
 fn draw_names<'a>(tree: &'a Tree, survival: Survival, rng: &mut Rng) -> Kept<'a> {
@@ -170,37 +136,4 @@ fn file_after(id: NodeId, file: &Arc<File>, seed: u64, survival: Option<Survival
     let point = rng.below(file.dirty_sectors() + 1);
     let mut fate = FileFate { rng, survival, met: 0, point };
     Arc::new(file.after_power_cut(&mut fate))
-}
-
-impl Fate for FileFate {
-    fn version(&mut self, count: usize) -> usize {
-        let met = self.met;
-        self.met += 1;
-        let survives = match self.survival {
-            Survival::Nothing => false,
-            Survival::Everything => true,
-            Survival::Front => met < self.point,
-            Survival::Back => met >= self.point,
-            Survival::Some(eighths) => self.rng.chance(eighths, 8),
-        };
-        match (survives, self.survival) {
-            (false, _) => 0,
-            (true, Survival::Some(_)) => 1 + self.rng.below(count as u64 - 1) as usize,
-            (true, _) => count - 1,
-        }
-    }
-
-    fn len(&mut self, choices: &LenChoices) -> u64 {
-        let LenChoices { durable, current, low, high } = *choices;
-        let between = self.rng.below(high - low + 1);
-        match (self.survival, self.rng.below(8)) {
-            (Survival::Everything, 1..) => current,
-            (Survival::Nothing, 4..) => durable,
-            (_, 0 | 4) => durable,
-            (_, 1 | 5 | 6) => current,
-            (_, 2) => low + between,
-            (_, 3) => (low + between).next_multiple_of(SECTOR as u64).min(high),
-            (_, _) => high,
-        }
-    }
 }

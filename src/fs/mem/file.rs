@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-/// What a disk writes all or nothing.
-pub(super) const SECTOR: usize = 512;
+use super::fate::{FileFate, SECTOR};
+
 const PAGE: usize = 4096;
 const SECTORS: usize = PAGE / SECTOR;
 /// The largest file: a wrong offset must not claim the machine's memory for empty page slots.
@@ -62,22 +62,6 @@ pub(super) struct File {
     lost: bool,
     /// The current bytes in one piece, until the next change.
     whole: Option<Bytes>,
-}
-
-/// Which of the `count` versions of an unsynced sector a power cut leaves: 0 is the durable one, `count - 1` the newest;
-/// asked in the order of the sectors, then once for the length.
-pub(super) trait Fate {
-    fn version(&mut self, count: usize) -> usize;
-    fn len(&mut self, choices: &LenChoices) -> u64;
-}
-
-/// The lengths that a power cut may leave.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LenChoices {
-    pub(super) durable: u64,
-    pub(super) current: u64,
-    pub(super) low: u64,
-    pub(super) high: u64,
 }
 
 impl Page {
@@ -325,19 +309,15 @@ impl File {
     }
 
     /// The file that a power cut leaves, `fate` deciding sector by sector.
-    pub(super) fn after_power_cut(&self, fate: &mut impl Fate) -> Self {
+    pub(super) fn after_power_cut(&self, fate: &mut FileFate) -> Self {
         let mut left = self.durable.clone();
         for (index, dirt) in &self.dirty {
             for sector in (0..SECTORS).filter(|sector| dirt.has(*sector)) {
                 self.settle(&mut left, *index, dirt, sector, fate);
             }
         }
-        left.resize(fate.len(&LenChoices {
-            durable: self.durable.len,
-            current: self.current.len,
-            low: self.len_low,
-            high: self.len_high,
-        }));
+        let lens = [self.durable.len, self.current.len, self.len_low, self.len_high];
+        left.resize(fate.len(lens));
         let mut file = Self::default();
         file.replace(|content| *content = left);
         file
@@ -350,7 +330,7 @@ impl File {
         index: usize,
         dirt: &Dirt,
         sector: usize,
-        fate: &mut impl Fate,
+        fate: &mut FileFate,
     ) {
         let undos = || dirt.undo.iter().rev().filter_map(|undo| undo.within(sector));
         let versions = 2 + undos().count();

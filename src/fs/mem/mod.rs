@@ -10,6 +10,7 @@
 //! Not here: names (`tree`), bytes (`file`), the choice of what survives (`crash`), the trait (`ops`).
 
 mod crash;
+mod fate;
 mod file;
 mod ops;
 #[cfg(test)]

@@ -48,7 +48,7 @@ fn letters(fs: &MemFs, name: &str) -> String {
         assert!(sector.iter().all(|byte| *byte == sector[0]), "a sector is whole");
         if sector[0] == 0 { '0' } else { char::from(sector[0]) }
     };
-    bytes.chunks(file::SECTOR).map(letter).collect()
+    bytes.chunks(fate::SECTOR).map(letter).collect()
 }
 
 #[track_caller]
